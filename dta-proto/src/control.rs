@@ -1,0 +1,8 @@
+//! The control plane `dta.v1`, generated from `proto/dta/v1/*.proto`.
+//!
+//! The `.proto` files are the reference; their comments are the documentation of each field.
+
+// Generated code: its documentation is the .proto, its style is the generator's.
+#![allow(missing_docs, clippy::all, unreachable_pub)]
+
+tonic::include_proto!("dta.v1");

@@ -1,0 +1,1 @@
+//! The 16-byte key of keyed primitives, and the flow 5-tuple it can hold.

@@ -1,0 +1,340 @@
+//! How a store is described.
+//!
+//! One description serves configuration (serde), sessions ([`crate::control`]) and region headers. Sizes are powers of two, so
+//! that a slot is `hash & (slots - 1)` and a region's address is `base | offset`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::control;
+
+/// The most copies (N) that a store can ask for: the slot family has four constants.
+pub const MAX_REDUNDANCY: u8 = 4;
+
+/// A store: its id in reports, its name for people, and its layout.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreSpec {
+    /// Id as it stands in version-1 reports.
+    pub id: u16,
+    /// Name in configuration, queries and logs: 1 to 63 of `a-z A-Z 0-9 - _`.
+    pub name: String,
+    /// Layout.
+    #[serde(flatten)]
+    pub kind: StoreKind,
+}
+
+/// The layout of a store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum StoreKind {
+    /// Hash table of the last value per key, in `redundancy` copies.
+    KeyWrite {
+        /// Slots, a power of two.
+        slots: u64,
+        /// Value bytes: 4, 12, 28 or 60.
+        value_len: u8,
+        /// Copies N, 1 to [`MAX_REDUNDANCY`].
+        redundancy: u8,
+    },
+    /// Hash table of paths, one row per key, in `redundancy` copies.
+    Postcarding {
+        /// Slots, a power of two.
+        slots: u64,
+        /// Hops per row: 6 (32-byte rows) or 14 (64-byte rows).
+        hops: u8,
+        /// Copies N, 1 to [`MAX_REDUNDANCY`].
+        redundancy: u8,
+    },
+    /// Lists, each a ring of batches.
+    Append {
+        /// Lists, a power of two.
+        lists: u32,
+        /// Batches in each ring, a power of two.
+        ring: u64,
+        /// Bytes per batch: 16, 32, 64 or 128.
+        batch_len: u8,
+        /// Bytes per entry, a multiple of 4, at most 60.
+        entry_len: u8,
+        /// Whether batches are written with immediate, to wake a reader.
+        #[serde(default)]
+        notify: bool,
+    },
+    /// Count-min table of 64-bit counters.
+    KeyIncrement {
+        /// Counters, a power of two.
+        slots: u64,
+        /// Counters per key N, 1 to [`MAX_REDUNDANCY`].
+        redundancy: u8,
+    },
+    /// Ring of epochs, each a table of columns merged over reporters.
+    SketchMerge {
+        /// Columns per epoch, a power of two.
+        columns: u32,
+        /// Cells per column, 1 to 4.
+        rows: u8,
+        /// Epochs kept, a power of two, at least 2.
+        epochs: u32,
+        /// How two reporters' cells become one.
+        #[serde(default)]
+        merge: Merge,
+        /// Reporters that make a column complete, 1 to 32.
+        expected: u8,
+    },
+}
+
+/// How two reporters' cells become one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Merge {
+    /// Saturating addition.
+    #[default]
+    Sum,
+    /// The larger.
+    Max,
+    /// Bitwise or.
+    Or,
+}
+
+/// Why a store description cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("store `{store}`: {field} is {value}, but must be {must}")]
+pub struct SpecError {
+    /// Name of the store.
+    pub store: String,
+    /// Field at fault, as it is called in configuration.
+    pub field: &'static str,
+    /// What it holds.
+    pub value: String,
+    /// What it may hold.
+    pub must: &'static str,
+}
+
+impl StoreSpec {
+    /// Checks every field; the error names the first one at fault.
+    pub fn validate(&self) -> Result<(), SpecError> {
+        let fail = |field, value: String, must| Err(SpecError { store: self.name.clone(), field, value, must });
+        let name_ok = (1..=63).contains(&self.name.len())
+            && self.name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+        if !name_ok {
+            return fail("name", format!("{:?}", self.name), "1 to 63 letters, digits, '-' or '_'");
+        }
+        let pow2 = |field, n: u64, most: u64| {
+            if n.is_power_of_two() && n <= most {
+                Ok(())
+            } else {
+                Err(SpecError {
+                    store: self.name.clone(),
+                    field,
+                    value: n.to_string(),
+                    must: "a power of two within the store's limits (2^32 slots, 2^16 lists, 2^31 batches)",
+                })
+            }
+        };
+        let copies = |n: u8| {
+            if (1..=MAX_REDUNDANCY).contains(&n) {
+                Ok(())
+            } else {
+                Err(SpecError { store: self.name.clone(), field: "redundancy", value: n.to_string(), must: "1 to 4" })
+            }
+        };
+        match self.kind {
+            StoreKind::KeyWrite { slots, value_len, redundancy } => {
+                pow2("slots", slots, 1 << 32)?;
+                copies(redundancy)?;
+                if !matches!(value_len, 4 | 12 | 28 | 60) {
+                    return fail("value_len", value_len.to_string(), "4, 12, 28 or 60");
+                }
+            }
+            StoreKind::Postcarding { slots, hops, redundancy } => {
+                pow2("slots", slots, 1 << 32)?;
+                copies(redundancy)?;
+                if !matches!(hops, 6 | 14) {
+                    return fail("hops", hops.to_string(), "6 or 14");
+                }
+            }
+            StoreKind::Append { lists, ring, batch_len, entry_len, .. } => {
+                pow2("lists", u64::from(lists), 1 << 16)?;
+                pow2("ring", ring, 1 << 31)?;
+                if !matches!(batch_len, 16 | 32 | 64 | 128) {
+                    return fail("batch_len", batch_len.to_string(), "16, 32, 64 or 128");
+                }
+                if entry_len == 0 || entry_len % 4 != 0 || entry_len > 60 || entry_len > batch_len - 8 {
+                    return fail(
+                        "entry_len",
+                        entry_len.to_string(),
+                        "a multiple of 4, at most 60, and at most batch_len - 8",
+                    );
+                }
+            }
+            StoreKind::KeyIncrement { slots, redundancy } => {
+                pow2("slots", slots, 1 << 32)?;
+                copies(redundancy)?;
+            }
+            StoreKind::SketchMerge { columns, rows, epochs, expected, .. } => {
+                pow2("columns", u64::from(columns), 1 << 31)?;
+                pow2("epochs", u64::from(epochs), 1 << 16)?;
+                if epochs < 2 {
+                    return fail("epochs", epochs.to_string(), "at least 2");
+                }
+                if !(1..=4).contains(&rows) {
+                    return fail("rows", rows.to_string(), "1 to 4");
+                }
+                if !(1..=32).contains(&expected) {
+                    return fail("expected", expected.to_string(), "1 to 32");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of one element: slot, row, batch, counter or column.
+    pub fn element_len(&self) -> u64 {
+        match self.kind {
+            StoreKind::KeyWrite { value_len, .. } => u64::from(value_len) + 4,
+            StoreKind::Postcarding { hops, .. } => 8 + 4 * u64::from(hops),
+            StoreKind::Append { batch_len, .. } => u64::from(batch_len),
+            StoreKind::KeyIncrement { .. } => 8,
+            StoreKind::SketchMerge { rows, .. } => {
+                if rows <= 2 {
+                    16
+                } else {
+                    32
+                }
+            }
+        }
+    }
+
+    /// Elements in the store: slots, batches of all lists, counters, or columns of all epochs.
+    pub fn elements(&self) -> u64 {
+        match self.kind {
+            StoreKind::KeyWrite { slots, .. }
+            | StoreKind::Postcarding { slots, .. }
+            | StoreKind::KeyIncrement { slots, .. } => slots,
+            StoreKind::Append { lists, ring, .. } => u64::from(lists) * ring,
+            StoreKind::SketchMerge { columns, epochs, .. } => u64::from(columns) * u64::from(epochs),
+        }
+    }
+
+    /// Bytes of the store's region: a power of two.
+    pub fn region_len(&self) -> u64 {
+        self.element_len() * self.elements()
+    }
+
+    /// Copies (N) per report; `None` for stores without copies.
+    pub fn redundancy(&self) -> Option<u8> {
+        match self.kind {
+            StoreKind::KeyWrite { redundancy, .. }
+            | StoreKind::Postcarding { redundancy, .. }
+            | StoreKind::KeyIncrement { redundancy, .. } => Some(redundancy),
+            StoreKind::Append { .. } | StoreKind::SketchMerge { .. } => None,
+        }
+    }
+
+    /// The primitive's name: `key-write`, `postcarding`, `append`, `key-increment` or `sketch-merge`.
+    pub fn primitive(&self) -> &'static str {
+        match self.kind {
+            StoreKind::KeyWrite { .. } => "key-write",
+            StoreKind::Postcarding { .. } => "postcarding",
+            StoreKind::Append { .. } => "append",
+            StoreKind::KeyIncrement { .. } => "key-increment",
+            StoreKind::SketchMerge { .. } => "sketch-merge",
+        }
+    }
+
+    /// Whether one translator at a time may write it: its element holds state that only the writer knows.
+    pub fn single_writer(&self) -> bool {
+        !matches!(self.kind, StoreKind::KeyWrite { .. } | StoreKind::KeyIncrement { .. })
+    }
+}
+
+impl From<&StoreSpec> for control::Store {
+    fn from(spec: &StoreSpec) -> Self {
+        use control::store::Kind;
+        let kind = match spec.kind {
+            StoreKind::KeyWrite { slots, value_len, redundancy } => Kind::KeyWrite(control::KeyWriteStore {
+                slots,
+                value_len: value_len.into(),
+                redundancy: redundancy.into(),
+            }),
+            StoreKind::Postcarding { slots, hops, redundancy } => Kind::Postcarding(control::PostcardingStore {
+                slots,
+                hops: hops.into(),
+                redundancy: redundancy.into(),
+            }),
+            StoreKind::Append { lists, ring, batch_len, entry_len, notify } => Kind::Append(control::AppendStore {
+                lists,
+                ring,
+                batch_len: batch_len.into(),
+                entry_len: entry_len.into(),
+                notify,
+            }),
+            StoreKind::KeyIncrement { slots, redundancy } => {
+                Kind::KeyIncrement(control::KeyIncrementStore { slots, redundancy: redundancy.into() })
+            }
+            StoreKind::SketchMerge { columns, rows, epochs, merge, expected } => {
+                Kind::SketchMerge(control::SketchMergeStore {
+                    columns,
+                    rows: rows.into(),
+                    epochs,
+                    merge: match merge {
+                        Merge::Sum => control::Merge::Sum,
+                        Merge::Max => control::Merge::Max,
+                        Merge::Or => control::Merge::Or,
+                    }
+                    .into(),
+                    expected: expected.into(),
+                })
+            }
+        };
+        control::Store { id: spec.id.into(), name: spec.name.clone(), kind: Some(kind) }
+    }
+}
+
+impl TryFrom<&control::Store> for StoreSpec {
+    type Error = SpecError;
+
+    /// Checks as [`StoreSpec::validate`] does.
+    fn try_from(store: &control::Store) -> Result<Self, SpecError> {
+        use control::store::Kind;
+        let fail = |field, value: String, must| SpecError { store: store.name.clone(), field, value, must };
+        let byte =
+            |field, n: u32| u8::try_from(n).map_err(|_| fail(field, n.to_string(), "a number below 256"));
+        let kind = match store.kind.as_ref().ok_or_else(|| fail("kind", "missing".into(), "one of the five kinds"))? {
+            Kind::KeyWrite(s) => StoreKind::KeyWrite {
+                slots: s.slots,
+                value_len: byte("value_len", s.value_len)?,
+                redundancy: byte("redundancy", s.redundancy)?,
+            },
+            Kind::Postcarding(s) => StoreKind::Postcarding {
+                slots: s.slots,
+                hops: byte("hops", s.hops)?,
+                redundancy: byte("redundancy", s.redundancy)?,
+            },
+            Kind::Append(s) => StoreKind::Append {
+                lists: s.lists,
+                ring: s.ring,
+                batch_len: byte("batch_len", s.batch_len)?,
+                entry_len: byte("entry_len", s.entry_len)?,
+                notify: s.notify,
+            },
+            Kind::KeyIncrement(s) => {
+                StoreKind::KeyIncrement { slots: s.slots, redundancy: byte("redundancy", s.redundancy)? }
+            }
+            Kind::SketchMerge(s) => StoreKind::SketchMerge {
+                columns: s.columns,
+                rows: byte("rows", s.rows)?,
+                epochs: s.epochs,
+                merge: match control::Merge::try_from(s.merge) {
+                    Ok(control::Merge::Sum) => Merge::Sum,
+                    Ok(control::Merge::Max) => Merge::Max,
+                    Ok(control::Merge::Or) => Merge::Or,
+                    Err(_) => return Err(fail("merge", s.merge.to_string(), "sum, max or or")),
+                },
+                expected: byte("expected", s.expected)?,
+            },
+        };
+        let id = u16::try_from(store.id).map_err(|_| fail("id", store.id.to_string(), "a number below 65536"))?;
+        let spec = StoreSpec { id, name: store.name.clone(), kind };
+        spec.validate()?;
+        Ok(spec)
+    }
+}
