@@ -1,1 +1,12 @@
+//! The collector of Direct Telemetry Access (DTA).
+//!
+//! Translators write telemetry into this program's memory by RDMA; this program leases them queue pairs and keys, and answers
+//! queries from the memory. No code of it runs per report, unless its NIC is the software one.
+//!
+//! Modules point one way:
+//! `region` ← `nic`, `store` ← `session` ← `service` ← `server` ← `cli`; [`config`] describes a collector, [`client`] is the
+//! other end of `service`.
 
+pub mod cli;
+pub mod client;
+pub mod config;

@@ -111,7 +111,8 @@ pub struct SpecError {
 impl StoreSpec {
     /// Checks every field; the error names the first one at fault.
     pub fn validate(&self) -> Result<(), SpecError> {
-        let fail = |field, value: String, must| Err(SpecError { store: self.name.clone(), field, value, must });
+        let fail =
+            |field, value: String, must| Err(SpecError { store: self.name.clone(), field, value, must });
         let name_ok = (1..=63).contains(&self.name.len())
             && self.name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
         if !name_ok {
@@ -133,7 +134,12 @@ impl StoreSpec {
             if (1..=MAX_REDUNDANCY).contains(&n) {
                 Ok(())
             } else {
-                Err(SpecError { store: self.name.clone(), field: "redundancy", value: n.to_string(), must: "1 to 4" })
+                Err(SpecError {
+                    store: self.name.clone(),
+                    field: "redundancy",
+                    value: n.to_string(),
+                    must: "1 to 4",
+                })
             }
         };
         match self.kind {
@@ -255,18 +261,22 @@ impl From<&StoreSpec> for control::Store {
                 value_len: value_len.into(),
                 redundancy: redundancy.into(),
             }),
-            StoreKind::Postcarding { slots, hops, redundancy } => Kind::Postcarding(control::PostcardingStore {
-                slots,
-                hops: hops.into(),
-                redundancy: redundancy.into(),
-            }),
-            StoreKind::Append { lists, ring, batch_len, entry_len, notify } => Kind::Append(control::AppendStore {
-                lists,
-                ring,
-                batch_len: batch_len.into(),
-                entry_len: entry_len.into(),
-                notify,
-            }),
+            StoreKind::Postcarding { slots, hops, redundancy } => {
+                Kind::Postcarding(control::PostcardingStore {
+                    slots,
+                    hops: hops.into(),
+                    redundancy: redundancy.into(),
+                })
+            }
+            StoreKind::Append { lists, ring, batch_len, entry_len, notify } => {
+                Kind::Append(control::AppendStore {
+                    lists,
+                    ring,
+                    batch_len: batch_len.into(),
+                    entry_len: entry_len.into(),
+                    notify,
+                })
+            }
             StoreKind::KeyIncrement { slots, redundancy } => {
                 Kind::KeyIncrement(control::KeyIncrementStore { slots, redundancy: redundancy.into() })
             }
@@ -298,7 +308,11 @@ impl TryFrom<&control::Store> for StoreSpec {
         let fail = |field, value: String, must| SpecError { store: store.name.clone(), field, value, must };
         let byte =
             |field, n: u32| u8::try_from(n).map_err(|_| fail(field, n.to_string(), "a number below 256"));
-        let kind = match store.kind.as_ref().ok_or_else(|| fail("kind", "missing".into(), "one of the five kinds"))? {
+        let kind = match store
+            .kind
+            .as_ref()
+            .ok_or_else(|| fail("kind", "missing".into(), "one of the five kinds"))?
+        {
             Kind::KeyWrite(s) => StoreKind::KeyWrite {
                 slots: s.slots,
                 value_len: byte("value_len", s.value_len)?,
@@ -332,7 +346,8 @@ impl TryFrom<&control::Store> for StoreSpec {
                 expected: byte("expected", s.expected)?,
             },
         };
-        let id = u16::try_from(store.id).map_err(|_| fail("id", store.id.to_string(), "a number below 65536"))?;
+        let id =
+            u16::try_from(store.id).map_err(|_| fail("id", store.id.to_string(), "a number below 65536"))?;
         let spec = StoreSpec { id, name: store.name.clone(), kind };
         spec.validate()?;
         Ok(spec)

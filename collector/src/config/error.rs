@@ -1,0 +1,97 @@
+//! What can be wrong with a configuration.
+
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use dta_proto::store::SpecError;
+
+/// Why a configuration cannot be used, in words that say what to change.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read the configuration {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The text is not TOML, or a key is unknown, missing or of another type. The message shows the line.
+    #[error("{}: {message}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Line, column and reason, as the TOML parser words them.
+        message: String,
+    },
+    /// Something in a line of the file that parses but cannot be used.
+    #[error("{}, line {line}: {source}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// What is wrong there.
+        source: Box<ConfigError>,
+    },
+    /// Something in a file that parses but cannot be used, and that is no single line's.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: Box<ConfigError>,
+    },
+    /// A value outside its range.
+    #[error("{key} is {value:?}, but must be {must}")]
+    Value {
+        /// The key, with its table.
+        key: &'static str,
+        /// What it holds.
+        value: String,
+        /// What it may hold.
+        must: String,
+    },
+    /// A store's own description is wrong.
+    #[error(transparent)]
+    Store(#[from] SpecError),
+    /// No store at all.
+    #[error("no store: add a [[store]] table (`dta-collector config --example` shows one of each kind)")]
+    NoStore,
+    /// Two stores of one id.
+    #[error(
+        "stores {first:?} and {second:?} have the same id {id}: reports name a store by its id, so give each its own"
+    )]
+    DoubleStoreId {
+        /// The id.
+        id: u16,
+        /// Name of the store that had it first.
+        first: String,
+        /// Name of the other.
+        second: String,
+    },
+    /// Two stores of one name.
+    #[error("two stores are called {name:?}: queries name a store by its name, so give each its own")]
+    DoubleStoreName {
+        /// The name.
+        name: String,
+    },
+    /// gRPC in the open.
+    #[error(
+        "refusing to listen on {listen} without TLS: whoever opens a session gets keys to this machine's memory. \
+         Give [tls] cert, key and client_ca (--tls-cert, --tls-key, --tls-client-ca), listen on loopback, \
+         or say --insecure if the network itself keeps others out"
+    )]
+    Exposed {
+        /// The address.
+        listen: SocketAddr,
+    },
+}
+
+impl ConfigError {
+    /// A value outside its range.
+    pub(crate) fn value(key: &'static str, value: impl Display, must: impl Into<String>) -> Self {
+        Self::Value { key, value: value.to_string(), must: must.into() }
+    }
+}

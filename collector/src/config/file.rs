@@ -1,0 +1,209 @@
+//! The TOML file: its shape, and the line of what is wrong in it.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Range;
+use std::path::Path;
+
+use dta_proto::store::StoreSpec;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{Config, ConfigError, Faults, Memory, Soft, Tls, Transport, check_store, default_directory};
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct File {
+    collector: Collector,
+    soft: SoftTable,
+    tls: Option<Tls>,
+    store: Option<Vec<Spanned<StoreSpec>>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Collector {
+    name: Option<Spanned<String>>,
+    listen: Option<Spanned<String>>,
+    insecure: bool,
+    memory: Option<Spanned<String>>,
+    device: Option<String>,
+    transport: Transport,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct SoftTable {
+    address: Option<Spanned<String>>,
+    port: Option<u16>,
+    link: Option<Spanned<String>>,
+    faults: Faults,
+}
+
+impl Config {
+    /// Reads and checks a file. Whether the gRPC address is safe is left to [`Config::check`], because flags may still change it.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        Self::parse(&text, path)
+    }
+
+    /// Like [`Config::load`], of a text; `path` is only for messages.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let file: File = toml::from_str(text).map_err(|e| ConfigError::Parse {
+            path: path.to_owned(),
+            message: e.to_string().trim_end().to_owned(),
+        })?;
+        let at = |span: Range<usize>, source: ConfigError| ConfigError::Line {
+            path: path.to_owned(),
+            line: text[..span.start.min(text.len())].matches('\n').count() + 1,
+            source: Box::new(source),
+        };
+        let mut config = Self::default();
+        if let Some(name) = file.collector.name {
+            config.memory = Memory::Directory(default_directory(name.get_ref()));
+            config.name = name.into_inner();
+        }
+        if let Some(listen) = file.collector.listen {
+            config.listen = parsed::<SocketAddr>(
+                "collector.listen",
+                &listen,
+                "an address and port, such as 127.0.0.1:40050",
+                &at,
+            )?;
+        }
+        config.insecure = file.collector.insecure;
+        if let Some(memory) = file.collector.memory {
+            config.memory = parsed("collector.memory", &memory, "\"anonymous\" or a directory", &at)?;
+        }
+        if let Some(device) = file.collector.device {
+            config.device = device;
+        }
+        config.transport = file.collector.transport;
+        config.soft = soft(file.soft, &at)?;
+        config.tls = file.tls;
+        if let Some(stores) = file.store {
+            config.stores.clear();
+            for store in stores {
+                let span = store.span();
+                let store = store.into_inner();
+                check_store(&store, &config.stores).map_err(|e| at(span, e))?;
+                config.stores.push(store);
+            }
+        }
+        // The address may still be overridden by a flag, so it is judged later.
+        let listen = std::mem::replace(&mut config.listen, super::DEFAULT_LISTEN);
+        config.check().map_err(|e| ConfigError::File { path: path.to_owned(), source: Box::new(e) })?;
+        config.listen = listen;
+        Ok(config)
+    }
+}
+
+fn soft(
+    table: SoftTable,
+    at: &impl Fn(Range<usize>, ConfigError) -> ConfigError,
+) -> Result<Soft, ConfigError> {
+    let mut soft = Soft { faults: table.faults, ..Soft::default() };
+    if let Some(address) = table.address {
+        soft.address = parsed::<Ipv4Addr>("soft.address", &address, "an IPv4 address", at)?;
+    }
+    if let Some(port) = table.port {
+        soft.port = port;
+    }
+    if let Some(link) = table.link {
+        soft.link = parsed("soft.link", &link, "\"udp\" or \"packet:INTERFACE\"", at)?;
+    }
+    Ok(soft)
+}
+
+/// Parses a string value; the error names its key and line.
+fn parsed<T: std::str::FromStr>(
+    key: &'static str,
+    value: &Spanned<String>,
+    must: &str,
+    at: &impl Fn(Range<usize>, ConfigError) -> ConfigError,
+) -> Result<T, ConfigError> {
+    value.get_ref().parse().map_err(|_| at(value.span(), ConfigError::value(key, value.get_ref(), must)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::EXAMPLE;
+    use super::*;
+
+    fn error(text: &str) -> String {
+        Config::parse(text, Path::new("collector.toml")).expect_err("must be refused").to_string()
+    }
+
+    #[test]
+    fn an_empty_file_is_the_default() {
+        assert_eq!(Config::parse("", Path::new("x")).unwrap(), Config::default());
+        Config::default().check().unwrap();
+    }
+
+    #[test]
+    fn the_example_is_the_default() {
+        assert_eq!(Config::parse(EXAMPLE, Path::new("x")).unwrap(), Config::default());
+    }
+
+    #[test]
+    fn every_commented_key_of_the_example_is_known() {
+        // Uncommenting a line that looks like a key gives a file that still parses.
+        let text: String =
+            EXAMPLE.lines().map(|l| l.strip_prefix("#! ").unwrap_or(l).to_owned() + "\n").collect();
+        assert_ne!(text, EXAMPLE);
+        let config = Config::parse(&text, Path::new("x")).unwrap();
+        assert!(config.tls.is_some());
+    }
+
+    #[test]
+    fn errors_name_line_and_key() {
+        let counters = |id: u16, name: &str, more: &str| {
+            format!("[[store]]\nid = {id}\nname = \"{name}\"\nkind = \"key-increment\"\n{more}\n")
+        };
+        let good = counters(1, "a", "slots = 8\nredundancy = 1");
+        let cases = [
+            ("unknown key", "[collector]\nlisten = \"127.0.0.1:1\"\ncolour = 1\n".to_owned()),
+            ("unknown table", "[colector]\n".into()),
+            (
+                "unknown key of a store",
+                good.clone() + &counters(2, "b", "slots = 8\nredundancy = 1\nrows = 2"),
+            ),
+            ("missing key of a store", good.clone() + &counters(2, "b", "slots = 8")),
+            ("missing id", "[[store]]\nname = \"a\"\nkind = \"append\"\n".into()),
+            ("unknown kind", "[[store]]\nid = 1\nname = \"a\"\nkind = \"heap\"\n".into()),
+            ("slots", good.clone() + &counters(2, "b", "slots = 9\nredundancy = 1")),
+            ("double id", good.clone() + &counters(1, "b", "slots = 8\nredundancy = 1")),
+            ("double name", good.clone() + &counters(2, "a", "slots = 8\nredundancy = 1")),
+            ("no store", "store = []\n".into()),
+            ("listen", "[collector]\nlisten = \"localhost\"\n".into()),
+            ("link", "[soft]\nlink = \"tcp\"\n".into()),
+            ("address", "[soft]\naddress = \"::1\"\n".into()),
+            ("fault", "[soft]\nfaults = { drop = 2.0 }\n".into()),
+            ("transport", "[collector]\ntransport = \"tcp\"\n".into()),
+            ("name", "[collector]\nname = \"../x\"\n".into()),
+            ("half of TLS", "[tls]\ncert = \"a\"\nkey = \"b\"\n".into()),
+            ("not TOML", "[collector\n".into()),
+        ];
+        let told: String =
+            cases.iter().map(|(what, text)| format!("# {what}\n{}\n\n", error(text))).collect();
+        insta::assert_snapshot!("errors", told);
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let error = Config::load(Path::new("/nonexistent/collector.toml")).unwrap_err().to_string();
+        assert!(error.contains("/nonexistent/collector.toml"), "{error}");
+    }
+
+    #[test]
+    fn an_open_address_needs_tls_or_insecure() {
+        let mut config =
+            Config::parse("[collector]\nlisten = \"0.0.0.0:40050\"\n", Path::new("collector.toml")).unwrap();
+        insta::assert_snapshot!("exposed", config.check().unwrap_err().to_string());
+        config.insecure = true;
+        config.check().unwrap();
+        config.insecure = false;
+        config.tls = Some(Tls { cert: "a".into(), key: "b".into(), client_ca: "c".into() });
+        config.check().unwrap();
+    }
+}

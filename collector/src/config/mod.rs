@@ -1,0 +1,257 @@
+//! What a collector is told: one TOML file, with flags and `DTA_*` variables over it.
+//!
+//! [`Config::load`] gives a checked configuration or an error that names the file, the line and the key. Flags are applied by
+//! the caller ([`crate::cli`]) to the fields, then [`Config::check`] looks at the whole again.
+
+mod error;
+mod example;
+mod file;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use dta_proto::store::{StoreKind, StoreSpec};
+use serde::{Deserialize, Serialize};
+
+pub use error::ConfigError;
+pub use example::EXAMPLE;
+
+/// UDP port of RoCEv2 (IANA `roce`).
+pub const ROCE_PORT: u16 = 4791;
+
+/// Where gRPC listens unless told otherwise.
+pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 40050);
+
+/// A whole collector.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Name of this collector: part of its memory directory's name.
+    pub name: String,
+    /// Address of the gRPC service; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Serve gRPC without TLS on an address that is not loopback.
+    pub insecure: bool,
+    /// Where regions live.
+    pub memory: Memory,
+    /// `soft`, or the name of an RDMA device.
+    pub device: String,
+    /// Transport of writes; atomics are always on RC.
+    pub transport: Transport,
+    /// The software NIC; looked at when `device` is `soft`.
+    pub soft: Soft,
+    /// TLS of the gRPC service.
+    pub tls: Option<Tls>,
+    /// Stores, in the order of the file; ids and names are unique.
+    pub stores: Vec<StoreSpec>,
+}
+
+/// Where regions live.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// Gone with the process.
+    Anonymous,
+    /// A directory of named region files, which a restarted collector finds again.
+    Directory(PathBuf),
+}
+
+impl FromStr for Memory {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s {
+            "" => Err("must be \"anonymous\" or a directory".into()),
+            "anonymous" => Ok(Self::Anonymous),
+            dir => Ok(Self::Directory(dir.into())),
+        }
+    }
+}
+
+/// Transport of writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    /// Unreliable connection: nothing to acknowledge, and a bad report cannot stop the queue pair.
+    #[default]
+    Uc,
+    /// Reliable connection, for NICs or tests that want it.
+    Rc,
+}
+
+/// The software NIC.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Soft {
+    /// Address that RoCEv2 frames are sent to.
+    pub address: Ipv4Addr,
+    /// UDP port of RoCEv2; 0 takes a free one (UDP link only).
+    pub port: u16,
+    /// How frames come in.
+    pub link: SoftLink,
+    /// Faults on the frames that the NIC sends (ACK and NAK), for testbeds.
+    pub faults: Faults,
+}
+
+impl Default for Soft {
+    fn default() -> Self {
+        Self { address: Ipv4Addr::LOCALHOST, port: ROCE_PORT, link: SoftLink::Udp, faults: Faults::default() }
+    }
+}
+
+/// How frames reach the software NIC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SoftLink {
+    /// A UDP socket; needs no privilege.
+    Udp,
+    /// Whole Ethernet frames of an interface (AF_PACKET); needs `CAP_NET_RAW`.
+    Packet {
+        /// Interface name.
+        interface: String,
+    },
+}
+
+impl FromStr for SoftLink {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s.split_once(':') {
+            None if s == "udp" => Ok(Self::Udp),
+            // IFNAMSIZ is 16 with its terminating zero.
+            Some(("packet", interface)) if (1..=15).contains(&interface.len()) => {
+                Ok(Self::Packet { interface: interface.into() })
+            }
+            _ => Err("must be \"udp\" or \"packet:INTERFACE\"".into()),
+        }
+    }
+}
+
+/// Faults that a testbed asks of the software NIC's link, as shares of frames; all 0 means none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Faults {
+    /// Share of frames that vanish.
+    pub drop: f64,
+    /// Share sent twice.
+    pub dup: f64,
+    /// Share moved by 1 to 16 places.
+    pub reorder: f64,
+    /// Share with one bit flipped.
+    pub corrupt: f64,
+    /// Seed of the choice of frames.
+    pub seed: u64,
+}
+
+/// Files of the gRPC service's TLS, all PEM.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// Certificate chain of this collector.
+    pub cert: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// Authorities whose client certificates are accepted: whoever opens a session gets keys to memory.
+    pub client_ca: PathBuf,
+}
+
+impl Default for Config {
+    /// Loopback, the software NIC, and the stores of [`default_stores`].
+    fn default() -> Self {
+        let name = "collector".to_owned();
+        Self {
+            memory: Memory::Directory(default_directory(&name)),
+            name,
+            listen: DEFAULT_LISTEN,
+            insecure: false,
+            device: "soft".into(),
+            transport: Transport::default(),
+            soft: Soft::default(),
+            tls: None,
+            stores: default_stores(),
+        }
+    }
+}
+
+/// The memory directory of a collector that names none: in shared memory, so that a restart finds it and no disk is worn.
+pub fn default_directory(name: &str) -> PathBuf {
+    PathBuf::from(format!("/dev/shm/dta-{name}"))
+}
+
+/// One store of each kind, some tens of megabytes in all.
+pub fn default_stores() -> Vec<StoreSpec> {
+    let store = |id, name: &str, kind| StoreSpec { id, name: name.into(), kind };
+    vec![
+        store(1, "flows", StoreKind::KeyWrite { slots: 1 << 20, value_len: 12, redundancy: 2 }),
+        store(2, "paths", StoreKind::Postcarding { slots: 1 << 18, hops: 6, redundancy: 2 }),
+        store(
+            3,
+            "events",
+            StoreKind::Append { lists: 16, ring: 1 << 12, batch_len: 64, entry_len: 16, notify: false },
+        ),
+        store(4, "bytes", StoreKind::KeyIncrement { slots: 1 << 20, redundancy: 2 }),
+        store(
+            5,
+            "packets",
+            StoreKind::SketchMerge {
+                columns: 1 << 16,
+                rows: 3,
+                epochs: 4,
+                merge: dta_proto::store::Merge::Sum,
+                expected: 2,
+            },
+        ),
+    ]
+}
+
+impl Config {
+    /// Checks what can be checked without touching the machine: names, store descriptions, ids, and that keys to memory are not
+    /// handed to whoever can reach a port.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let name_ok = (1..=63).contains(&self.name.len())
+            && self.name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+        if !name_ok {
+            return Err(ConfigError::value(
+                "collector.name",
+                &self.name,
+                "1 to 63 letters, digits, '-' or '_'",
+            ));
+        }
+        if self.stores.is_empty() {
+            return Err(ConfigError::NoStore);
+        }
+        for (i, store) in self.stores.iter().enumerate() {
+            check_store(store, &self.stores[..i])?;
+        }
+        if self.device.is_empty() {
+            return Err(ConfigError::value("collector.device", "", "\"soft\" or the name of an RDMA device"));
+        }
+        for (key, share) in [
+            ("soft.faults.drop", self.soft.faults.drop),
+            ("soft.faults.dup", self.soft.faults.dup),
+            ("soft.faults.reorder", self.soft.faults.reorder),
+            ("soft.faults.corrupt", self.soft.faults.corrupt),
+        ] {
+            if !(0.0..=1.0).contains(&share) {
+                return Err(ConfigError::value(key, share, "a share of frames, 0 to 1"));
+            }
+        }
+        if !self.listen.ip().is_loopback() && self.tls.is_none() && !self.insecure {
+            return Err(ConfigError::Exposed { listen: self.listen });
+        }
+        Ok(())
+    }
+}
+
+/// Checks one store by itself and against those before it.
+fn check_store(store: &StoreSpec, before: &[StoreSpec]) -> Result<(), ConfigError> {
+    store.validate()?;
+    if let Some(other) = before.iter().find(|s| s.id == store.id) {
+        return Err(ConfigError::DoubleStoreId {
+            id: store.id,
+            first: other.name.clone(),
+            second: store.name.clone(),
+        });
+    }
+    if before.iter().any(|s| s.name == store.name) {
+        return Err(ConfigError::DoubleStoreName { name: store.name.clone() });
+    }
+    Ok(())
+}

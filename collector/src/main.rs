@@ -1,0 +1,5 @@
+//! The program `dta-collector`; everything is in the library, so that the manager can run it too.
+
+fn main() -> std::process::ExitCode {
+    dta_collector::cli::main()
+}
