@@ -5,12 +5,14 @@
 //! - [`wire`]: what travels in packets (DTA reports and NACKs, Ethernet to UDP, RoCEv2).
 //! - [`layout`]: what lies in memory (slots, checksums, element layouts of the five stores).
 //! - [`store`]: how a store is described, in configuration, sessions and region headers alike.
+//! - [`crc`]: the CRCs that the two above share.
 //! - [`key`]: the 16-byte key and the flow that it can hold.
 //! - [`control`]: the control plane `dta.v1` (gRPC).
 
 #![deny(unsafe_code)]
 
 pub mod control;
+pub mod crc;
 pub mod key;
 pub mod layout;
 pub mod store;
