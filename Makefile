@@ -1,0 +1,52 @@
+# What people type. Everything else is cargo.
+#
+#   make demo     the whole system on this machine: reporters, translator, collector, answers checked
+#   make test     installs what the tests need (Debian packages, as root), then runs them all
+#   make          builds the release programs, with libibverbs support
+#   make help     lists the targets
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+CARGO ?= cargo
+DTA_CAPTURES ?= $(abspath ../shared/data)
+export DTA_CAPTURES
+
+.DEFAULT_GOAL := build
+.PHONY: build demo test lint unit privileged e2e rxe bench install-test-deps install-build-deps help
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
+
+build: install-build-deps ## release programs, with the verbs back end
+	$(CARGO) build --release --workspace --features dta-collector/verbs
+
+demo: ## one command from report to answer; no root needed
+	$(CARGO) run --release -p dta-manager -- run-testbed
+
+test: install-test-deps lint unit privileged e2e rxe ## everything, as CI runs it
+
+lint: ## formatting, clippy, licences and advisories of the dependencies
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	scripts/check-dependencies
+
+unit: ## tests that need no root
+	$(CARGO) test --workspace
+
+privileged: ## tests marked ignored because they need root, namespaces or tshark
+	$(CARGO) test --workspace -- --ignored
+
+e2e: ## whole-system runs against ground truth
+	testbed/e2e/run-all
+
+rxe: ## the RDMA tests, in a guest with Linux soft-RoCE
+	testbed/rxe/run-all
+
+bench: ## every speed beside its floor
+	$(CARGO) run --release -p dta-manager -- bench
+
+install-test-deps:
+	scripts/install-deps test
+
+install-build-deps:
+	scripts/install-deps build
