@@ -1,1 +1,24 @@
+//! Batched datagram I/O of Direct Telemetry Access (DTA), with fault injection.
+//!
+//! Code above a link sees IPv4 packets (IPv4 header onwards) in a [`Batch`], whatever carries them:
+//!
+//! - [`udp`]: UDP sockets, unprivileged. The 28 bytes of IPv4 and UDP header are put in front of each
+//!   payload on receive and stripped on send.
+//! - [`fault`]: drops, duplicates, reorders and corrupts frames before they are sent, seeded.
+//! - [`netstat`]: the kernel's own counters, by which its losses are told from ours.
+//!
+//! Nothing here allocates per datagram, and no system call is made per datagram: all goes by batches.
 
+pub mod batch;
+mod counters;
+mod error;
+pub mod header;
+mod link;
+mod sys;
+pub mod udp;
+
+pub use batch::Batch;
+pub use counters::Counters;
+pub use error::{LinkError, Result};
+pub use link::{Link, Scope, wait_readable};
+pub use udp::{UdpConfig, UdpLink};

@@ -1,0 +1,273 @@
+//! A batch of packets in one preallocated arena.
+
+use std::net::SocketAddrV4;
+
+use crate::header;
+
+/// Bytes of an Ethernet header (no VLAN tag).
+pub const ETHERNET_LEN: usize = 14;
+
+/// Bytes in front of each packet: the Ethernet header, and 2 more so that the IPv4 header is aligned.
+const HEADROOM: usize = 16;
+
+/// Bytes of a slot by default, headroom included: a full Ethernet frame and room to spare.
+pub const SLOT_BYTES: usize = 2048;
+
+/// Datagrams that a batch holds by default.
+pub const SLOTS: usize = 64;
+
+/// Why a packet did not go into a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PushError {
+    /// All slots are in use: send or clear the batch first.
+    #[error("the batch is full")]
+    Full,
+    /// The packet is longer than a slot.
+    #[error("a packet of {len} bytes does not fit a slot of {capacity} bytes")]
+    TooLong {
+        /// Bytes of the packet.
+        len: usize,
+        /// Bytes of packet that a slot holds.
+        capacity: usize,
+    },
+}
+
+/// What a slot says about its packet beside the bytes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Meta {
+    len: u32,
+    ethernet: bool,
+    verbatim: bool,
+    checksum_pending: bool,
+    cookie: u64,
+}
+
+/// Up to a fixed number of packets, each in a slot of its own, in one allocation that is used again and again.
+///
+/// A packet is its bytes from the IPv4 header on. An Ethernet header, where there is one, lies in the 14
+/// bytes in front of it ([`Batch::frame`]). Each packet carries a cookie, a number of the caller's that
+/// [`crate::fault`] hands back with the packet's fate; links do not send it, and received packets have 0.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    bytes: Box<[u8]>,
+    meta: Box<[Meta]>,
+    stride: usize,
+    used: usize,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self::new(SLOTS)
+    }
+}
+
+impl Batch {
+    /// A batch of `slots` packets of up to 2,032 bytes each.
+    pub fn new(slots: usize) -> Self {
+        Self::with_packet_capacity(slots, SLOT_BYTES - HEADROOM)
+    }
+
+    /// A batch of `slots` packets of at least `packet_bytes` each, for instance 9,000 for jumbo frames.
+    pub fn with_packet_capacity(slots: usize, packet_bytes: usize) -> Self {
+        let stride = (HEADROOM + packet_bytes).next_multiple_of(64);
+        Self {
+            bytes: vec![0; slots * stride].into_boxed_slice(),
+            meta: vec![Meta::default(); slots].into_boxed_slice(),
+            stride,
+            used: 0,
+        }
+    }
+
+    /// Packets that the batch can hold.
+    pub fn capacity(&self) -> usize {
+        self.meta.len()
+    }
+
+    /// Bytes that one packet may have, without Ethernet header.
+    pub fn packet_capacity(&self) -> usize {
+        self.stride - HEADROOM
+    }
+
+    /// Packets that the batch holds.
+    pub fn len(&self) -> usize {
+        self.used
+    }
+
+    /// Whether the batch holds no packet.
+    pub fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
+    /// Whether no slot is free.
+    pub fn is_full(&self) -> bool {
+        self.used == self.capacity()
+    }
+
+    /// Forgets all packets; keeps the memory.
+    pub fn clear(&mut self) {
+        self.used = 0;
+    }
+
+    /// Adds a copy of an IPv4 packet.
+    pub fn push(&mut self, packet: &[u8], cookie: u64) -> Result<(), PushError> {
+        let slot = self.slot_of(packet.len())?;
+        slot[..packet.len()].copy_from_slice(packet);
+        self.commit(packet.len(), cookie);
+        Ok(())
+    }
+
+    /// Adds a copy of an Ethernet frame (destination, source, EtherType, packet). A frame
+    /// shorter than its 14-byte header is taken as a header padded with zeros and an empty packet.
+    pub fn push_frame(&mut self, frame: &[u8], cookie: u64) -> Result<(), PushError> {
+        let split = frame.len().min(ETHERNET_LEN);
+        let (ethernet, packet) = frame.split_at(split);
+        self.push(packet, cookie)?;
+        let mut header = [0; ETHERNET_LEN];
+        header[..split].copy_from_slice(ethernet);
+        self.set_ethernet(self.used - 1, &header);
+        Ok(())
+    }
+
+    /// Adds a UDP datagram: the 28-byte header that [`header::write`] makes, then `payload`.
+    pub fn push_udp(
+        &mut self,
+        source: SocketAddrV4,
+        destination: SocketAddrV4,
+        payload: &[u8],
+        cookie: u64,
+    ) -> Result<(), PushError> {
+        let len = header::LEN + payload.len();
+        let slot = self.slot_of(len)?;
+        slot[header::LEN..len].copy_from_slice(payload);
+        header::write(slot, source, destination, payload.len());
+        self.commit(len, cookie);
+        Ok(())
+    }
+
+    /// The bytes of the next free slot, to write a packet into; [`Batch::commit`] then adds it. Their
+    /// contents are left over from earlier use. `None` when the batch is full.
+    pub fn next_slot(&mut self) -> Option<&mut [u8]> {
+        if self.is_full() {
+            return None;
+        }
+        let at = self.used * self.stride;
+        Some(&mut self.bytes[at + HEADROOM..at + self.stride])
+    }
+
+    /// Adds the packet that was written into the first `len` bytes of [`Batch::next_slot`].
+    ///
+    /// # Panics
+    /// When the batch is full or `len` is more than [`Batch::packet_capacity`].
+    pub fn commit(&mut self, len: usize, cookie: u64) {
+        assert!(!self.is_full(), "commit to a full batch");
+        assert!(
+            len <= self.packet_capacity(),
+            "commit of {len} bytes to a slot of {}",
+            self.packet_capacity()
+        );
+        self.meta[self.used] = Meta { len: len as u32, cookie, ..Meta::default() };
+        self.used += 1;
+    }
+
+    /// Packet `index`, from its IPv4 header on.
+    pub fn packet(&self, index: usize) -> &[u8] {
+        let len = self.live(index).len as usize;
+        let at = index * self.stride + HEADROOM;
+        &self.bytes[at..at + len]
+    }
+
+    /// Packet `index`, to change in place.
+    pub fn packet_mut(&mut self, index: usize) -> &mut [u8] {
+        let len = self.live(index).len as usize;
+        let at = index * self.stride + HEADROOM;
+        &mut self.bytes[at..at + len]
+    }
+
+    /// Packet `index` with the Ethernet header in front, when it has one.
+    pub fn frame(&self, index: usize) -> Option<&[u8]> {
+        let meta = self.live(index);
+        let at = index * self.stride + HEADROOM;
+        meta.ethernet.then(|| &self.bytes[at - ETHERNET_LEN..at + meta.len as usize])
+    }
+
+    /// Puts an Ethernet header (destination, source, EtherType; network order) in front of packet `index`.
+    pub fn set_ethernet(&mut self, index: usize, header: &[u8; ETHERNET_LEN]) {
+        self.live(index);
+        let at = index * self.stride + HEADROOM;
+        self.bytes[at - ETHERNET_LEN..at].copy_from_slice(header);
+        self.meta[index].ethernet = true;
+    }
+
+    /// The UDP payload of packet `index` and its source and destination; `None` when the packet is not IPv4
+    /// without options carrying a whole UDP datagram.
+    pub fn udp(&self, index: usize) -> Option<header::Datagram<'_>> {
+        header::read(self.packet(index))
+    }
+
+    /// The caller's number for packet `index`.
+    pub fn cookie(&self, index: usize) -> u64 {
+        self.live(index).cookie
+    }
+
+    /// Sets the caller's number for packet `index`.
+    pub fn set_cookie(&mut self, index: usize, cookie: u64) {
+        self.live(index);
+        self.meta[index].cookie = cookie;
+    }
+
+    /// Whether packet `index` came with its UDP checksum not filled in yet, because the sender left that to
+    /// a device on the way that never was (a veth pair, a bridge). Its checksum field then proves nothing.
+    pub fn checksum_pending(&self, index: usize) -> bool {
+        self.live(index).checksum_pending
+    }
+
+    /// Whether packet `index` must leave bit by bit as it stands, UDP checksum included.
+    pub fn is_verbatim(&self, index: usize) -> bool {
+        self.live(index).verbatim
+    }
+
+    /// All packets in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        (0..self.used).map(|index| self.packet(index))
+    }
+
+    /// All packets in order, to change in place.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
+        self.bytes
+            .chunks_exact_mut(self.stride)
+            .zip(&self.meta[..self.used])
+            .map(|(slot, meta)| &mut slot[HEADROOM..HEADROOM + meta.len as usize])
+    }
+
+    pub(crate) fn set_verbatim(&mut self, index: usize) {
+        self.live(index);
+        self.meta[index].verbatim = true;
+    }
+
+    /// All slots, free ones too, from `skip` bytes into the packet on: where the kernel receives to.
+    pub(crate) fn buffers_from(&mut self, skip: usize) -> impl Iterator<Item = &mut [u8]> {
+        self.bytes.chunks_exact_mut(self.stride).map(move |slot| &mut slot[HEADROOM + skip..])
+    }
+
+    /// Adds the packet of `len` bytes that the kernel left in slot `index`, at or after the next free one,
+    /// moving it there if others before it were left out.
+    pub(crate) fn adopt(&mut self, index: usize, len: usize) {
+        if index != self.used {
+            let at = index * self.stride;
+            self.bytes.copy_within(at..at + HEADROOM + len, self.used * self.stride);
+        }
+        self.commit(len, 0);
+    }
+
+    fn slot_of(&mut self, len: usize) -> Result<&mut [u8], PushError> {
+        let capacity = self.packet_capacity();
+        if len > capacity {
+            return Err(PushError::TooLong { len, capacity });
+        }
+        self.next_slot().ok_or(PushError::Full)
+    }
+
+    fn live(&self, index: usize) -> &Meta {
+        &self.meta[..self.used][index]
+    }
+}

@@ -1,0 +1,91 @@
+//! What a link counts.
+
+use serde::{Deserialize, Serialize};
+
+/// Packets and bytes through one link, and what was lost in it by reason. All count from the link's opening.
+///
+/// Bytes are of packets from the IPv4 header on, whatever carries them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Packets handed to the caller.
+    pub received: u64,
+    /// Bytes of these.
+    pub received_bytes: u64,
+    /// Packets that the kernel, or the ring's other end, took for sending.
+    pub sent: u64,
+    /// Bytes of these.
+    pub sent_bytes: u64,
+    /// Received datagrams longer than a slot, dropped.
+    pub dropped_too_long: u64,
+    /// Datagrams that the kernel dropped at this link's receive queue: the queue was full, or (UDP) the
+    /// checksum was wrong.
+    pub dropped_by_kernel: u64,
+    /// Packets not sent because the send queue stayed full (EAGAIN) through all retries.
+    pub unsent_queue_full: u64,
+    /// Packets not sent because the kernel had no buffers (ENOBUFS) through all retries.
+    pub unsent_no_buffers: u64,
+    /// Packets not sent because they are longer than the path takes with DF set (EMSGSIZE).
+    pub unsent_too_long: u64,
+    /// Packets not sent because there is no route or the neighbour is unreachable (ENETUNREACH, EHOSTUNREACH).
+    pub unsent_unreachable: u64,
+    /// Packets not sent because a firewall rule on output refused them (EPERM).
+    pub unsent_forbidden: u64,
+    /// Packets not sent because their source address and port could not be bound.
+    pub unsent_no_source: u64,
+    /// Packets not sent because this link cannot carry them: not IPv4 with UDP, or without Ethernet header.
+    pub unsent_malformed: u64,
+    /// Packets not sent for any other error.
+    pub unsent_other: u64,
+}
+
+impl Counters {
+    /// Packets handed to `send` that did not leave, all reasons together.
+    pub fn unsent(&self) -> u64 {
+        self.unsent_queue_full
+            + self.unsent_no_buffers
+            + self.unsent_too_long
+            + self.unsent_unreachable
+            + self.unsent_forbidden
+            + self.unsent_no_source
+            + self.unsent_malformed
+            + self.unsent_other
+    }
+
+    /// Each reason for which packets were lost in the link, by name, the zero ones too.
+    pub fn losses(&self) -> [(&'static str, u64); 10] {
+        [
+            ("too-long", self.dropped_too_long),
+            ("receive-queue", self.dropped_by_kernel),
+            ("unsent-queue-full", self.unsent_queue_full),
+            ("unsent-no-buffers", self.unsent_no_buffers),
+            ("unsent-too-long", self.unsent_too_long),
+            ("unsent-unreachable", self.unsent_unreachable),
+            ("unsent-forbidden", self.unsent_forbidden),
+            ("unsent-no-source", self.unsent_no_source),
+            ("unsent-malformed", self.unsent_malformed),
+            ("unsent-other", self.unsent_other),
+        ]
+    }
+
+    pub(crate) fn count_received(&mut self, bytes: usize) {
+        self.received += 1;
+        self.received_bytes += bytes as u64;
+    }
+
+    pub(crate) fn count_sent(&mut self, bytes: usize) {
+        self.sent += 1;
+        self.sent_bytes += bytes as u64;
+    }
+
+    /// Counts one packet that the kernel refused with `error`.
+    pub(crate) fn count_unsent(&mut self, error: &std::io::Error) {
+        *match error.raw_os_error() {
+            Some(libc::EAGAIN) => &mut self.unsent_queue_full,
+            Some(libc::ENOBUFS) => &mut self.unsent_no_buffers,
+            Some(libc::EMSGSIZE) => &mut self.unsent_too_long,
+            Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => &mut self.unsent_unreachable,
+            Some(libc::EPERM) => &mut self.unsent_forbidden,
+            _ => &mut self.unsent_other,
+        } += 1;
+    }
+}

@@ -1,0 +1,60 @@
+//! What goes wrong with a link, and what to do about it.
+
+use std::io;
+use std::net::SocketAddr;
+
+/// The result of a link operation.
+pub type Result<T> = std::result::Result<T, LinkError>;
+
+/// Why a link could not be opened or used. Losses of single datagrams are not errors; they are counted
+/// ([`crate::Counters`]).
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// Another socket has this address and port.
+    #[error(
+        "UDP port {} of {} is in use by another program; stop it (`ss -ulpn 'sport = :{}'` names it) or choose \
+         another port or address",
+        .0.port(), .0.ip(), .0.port()
+    )]
+    PortInUse(SocketAddr),
+    /// No interface of this host, or of this network namespace, has the address.
+    #[error("{} is no address of this host; `ip address` lists those it has", .0.ip())]
+    NotLocal(SocketAddr),
+    /// A port below `net.ipv4.ip_unprivileged_port_start` without CAP_NET_BIND_SERVICE.
+    #[error("UDP port {} needs CAP_NET_BIND_SERVICE; run as root or choose a port from 1024 on", .0.port())]
+    PrivilegedPort(SocketAddr),
+    /// RoCEv2 over IPv6 and DTA over IPv6 are not carried yet.
+    #[error("{0} is an IPv6 address; links carry IPv4 only, use an IPv4 address")]
+    Ipv6(SocketAddr),
+    /// The program lacks CAP_NET_RAW.
+    #[error("{0} need CAP_NET_RAW; run as root, or `setcap cap_net_raw+ep` the program")]
+    NeedsNetRaw(&'static str),
+    /// The ring's other end is gone.
+    #[error("the other end of the ring is closed")]
+    Closed,
+    /// The operating system refused something else.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+impl LinkError {
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Io { what, source }
+    }
+
+    /// What a failed bind of a UDP socket to `address` means.
+    pub(crate) fn bind(address: SocketAddr, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::AddrInUse => Self::PortInUse(address),
+            io::ErrorKind::AddrNotAvailable => Self::NotLocal(address),
+            io::ErrorKind::PermissionDenied => Self::PrivilegedPort(address),
+            _ => Self::Io { what: format!("cannot open a UDP socket on {address}"), source },
+        }
+    }
+}

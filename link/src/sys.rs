@@ -1,0 +1,274 @@
+//! The system calls that the standard library has not: the only unsafe code of this crate.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::{null, null_mut};
+use std::time::Duration;
+
+use libc::{c_int, c_void, cmsghdr, iovec, mmsghdr, msghdr, sockaddr_in, socklen_t};
+
+/// Wait until a datagram can be read.
+pub(crate) const READABLE: i16 = libc::POLLIN;
+/// Wait until a datagram can be sent.
+pub(crate) const WRITABLE: i16 = libc::POLLOUT;
+
+/// Sockets that [`wait`] looks at; more are not waited for.
+const WAIT_MAX: usize = 16;
+
+fn check(result: c_int) -> io::Result<c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Opens a socket, close-on-exec.
+pub(crate) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> io::Result<OwnedFd> {
+    // SAFETY: socket takes no pointers.
+    let fd = check(unsafe { libc::socket(domain, kind | libc::SOCK_CLOEXEC, protocol) })?;
+    // SAFETY: the kernel just gave this descriptor to us, nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Sets a socket option whose value is an integer.
+pub(crate) fn set_option(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
+    // SAFETY: value lives over the call and its size is what is said.
+    check(unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast::<c_void>(),
+            size_of::<c_int>() as socklen_t,
+        )
+    })?;
+    Ok(())
+}
+
+/// Reads a socket option made of 32-bit integers into `values`; gives how many the kernel wrote.
+pub(crate) fn get_option(
+    fd: BorrowedFd<'_>,
+    level: c_int,
+    name: c_int,
+    values: &mut [u32],
+) -> io::Result<usize> {
+    let mut len = size_of_val(values) as socklen_t;
+    // SAFETY: the kernel writes at most len bytes to values, and any bytes are valid u32.
+    check(unsafe {
+        libc::getsockopt(fd.as_raw_fd(), level, name, values.as_mut_ptr().cast::<c_void>(), &raw mut len)
+    })?;
+    Ok(len as usize / size_of::<u32>())
+}
+
+/// Waits for `events` on one of `fds` (the first 16); `false` when the time is over or a signal came.
+pub(crate) fn wait(fds: &[BorrowedFd<'_>], events: i16, timeout: Option<Duration>) -> io::Result<bool> {
+    let mut polled = [libc::pollfd { fd: -1, events, revents: 0 }; WAIT_MAX];
+    for (poll, fd) in polled.iter_mut().zip(fds) {
+        poll.fd = fd.as_raw_fd();
+    }
+    let timeout = timeout.map(|time| libc::timespec {
+        tv_sec: time.as_secs().min(i32::MAX as u64) as libc::time_t,
+        tv_nsec: time.subsec_nanos().into(),
+    });
+    let timeout = timeout.as_ref().map_or(null(), std::ptr::from_ref);
+    // SAFETY: polled and the time live over the call; no signal mask is given.
+    match check(unsafe { libc::ppoll(polled.as_mut_ptr(), WAIT_MAX as libc::nfds_t, timeout, null()) }) {
+        Ok(ready) => Ok(ready > 0),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// One datagram to send.
+pub(crate) struct Outgoing<'a> {
+    /// What to send.
+    pub(crate) bytes: &'a [u8],
+    /// Where to; `None` on a bound packet socket.
+    pub(crate) to: Option<SocketAddrV4>,
+    /// The source address to use, where the socket is bound to none.
+    pub(crate) from: Option<Ipv4Addr>,
+}
+
+/// One datagram received.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Incoming {
+    /// Bytes in the buffer.
+    pub(crate) len: usize,
+    /// Whether the datagram was longer than the buffer.
+    pub(crate) truncated: bool,
+    /// The sender, on UDP sockets.
+    pub(crate) from: SocketAddrV4,
+    /// The address it was sent to, on sockets with IP_PKTINFO.
+    pub(crate) to: Option<Ipv4Addr>,
+}
+
+/// Room for control messages: IP_PKTINFO takes 32 bytes, PACKET_AUXDATA 40.
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+struct Control([u8; 64]);
+
+/// The arrays that recvmmsg and sendmmsg take, allocated once.
+pub(crate) struct Messages {
+    headers: Box<[mmsghdr]>,
+    vectors: Box<[iovec]>,
+    names: Box<[sockaddr_in]>,
+    controls: Box<[Control]>,
+}
+
+// SAFETY: the pointers inside headers and vectors are written anew before each system call, from references
+// that live over it, and never read otherwise; so where the thread is does not matter.
+unsafe impl Send for Messages {}
+
+impl Messages {
+    /// Room for `count` datagrams a call.
+    pub(crate) fn new(count: usize) -> Self {
+        // SAFETY: all zeros is a valid value of these plain C structures (null pointers, zero lengths).
+        let (header, vector, name) =
+            unsafe { (zeroed::<mmsghdr>(), zeroed::<iovec>(), zeroed::<sockaddr_in>()) };
+        Self {
+            headers: vec![header; count].into(),
+            vectors: vec![vector; count].into(),
+            names: vec![name; count].into(),
+            controls: vec![Control([0; 64]); count].into(),
+        }
+    }
+
+    /// Receives what is there, without waiting, one datagram into each buffer. Gives how many.
+    pub(crate) fn recv<'a>(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        buffers: impl Iterator<Item = &'a mut [u8]>,
+    ) -> io::Result<usize> {
+        let mut count = 0;
+        for (index, buffer) in buffers.take(self.headers.len()).enumerate() {
+            self.vectors[index] = iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+            let control = self.controls[index].0.len();
+            self.fill(index, true, control);
+            count += 1;
+        }
+        // SAFETY: the first count headers point to a name, a vector and a control buffer of this object, and
+        // each vector to a buffer that is mutably borrowed for 'a, which outlives this call; all lengths are right.
+        let received = check(unsafe {
+            libc::recvmmsg(
+                fd.as_raw_fd(),
+                self.headers.as_mut_ptr(),
+                count as u32,
+                libc::MSG_DONTWAIT as _,
+                null_mut(),
+            )
+        })?;
+        Ok(received as usize)
+    }
+
+    /// What the last [`Messages::recv`] says of its datagram `index`.
+    pub(crate) fn incoming(&self, index: usize) -> Incoming {
+        let header = &self.headers[index];
+        let name = &self.names[index];
+        Incoming {
+            len: header.msg_len as usize,
+            truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+            from: SocketAddrV4::new(
+                Ipv4Addr::from(u32::from_be(name.sin_addr.s_addr)),
+                u16::from_be(name.sin_port),
+            ),
+            to: self
+                .control::<libc::in_pktinfo>(index, libc::IPPROTO_IP, libc::IP_PKTINFO)
+                .map(|info| Ipv4Addr::from(u32::from_be(info.ipi_addr.s_addr))),
+        }
+    }
+
+    /// The control message of this level and type that came with datagram `index`. `T` has to be the plain C
+    /// structure that the kernel sends under that type.
+    fn control<T: Copy>(&self, index: usize, level: c_int, kind: c_int) -> Option<T> {
+        let held = &self.controls[index].0[..self.headers[index].msg_hdr.msg_controllen.min(64)];
+        let mut at = 0;
+        while let Some(rest) = held.get(at..).filter(|rest| rest.len() >= size_of::<cmsghdr>()) {
+            // SAFETY: rest holds a whole cmsghdr, which is plain integers; alignment is not asked for.
+            let header = unsafe { rest.as_ptr().cast::<cmsghdr>().read_unaligned() };
+            let len = header.cmsg_len;
+            let data = rest.get(size_of::<cmsghdr>()..len)?;
+            if header.cmsg_level == level && header.cmsg_type == kind && data.len() >= size_of::<T>() {
+                // SAFETY: data holds a whole T as the kernel wrote it, plain integers; alignment is not asked for.
+                return Some(unsafe { data.as_ptr().cast::<T>().read_unaligned() });
+            }
+            at += len.next_multiple_of(size_of::<usize>());
+        }
+        None
+    }
+
+    /// Sends datagrams without waiting. Gives how many of them, from the first on, the kernel took; an error
+    /// concerns the first.
+    pub(crate) fn send<'a>(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        datagrams: impl Iterator<Item = Outgoing<'a>>,
+    ) -> io::Result<usize> {
+        let mut count = 0;
+        for (index, datagram) in datagrams.take(self.headers.len()).enumerate() {
+            // sendmmsg reads only, though iovec has a mutable pointer.
+            let base = datagram.bytes.as_ptr().cast_mut().cast();
+            self.vectors[index] = iovec { iov_base: base, iov_len: datagram.bytes.len() };
+            if let Some(to) = datagram.to {
+                self.names[index] = socket_address(to);
+            }
+            let control = datagram.from.map_or(0, |from| self.write_source(index, from));
+            self.fill(index, datagram.to.is_some(), control);
+            count += 1;
+        }
+        // SAFETY: as in recv; the kernel only reads what the vectors point to.
+        let sent = check(unsafe {
+            libc::sendmmsg(fd.as_raw_fd(), self.headers.as_mut_ptr(), count as u32, libc::MSG_DONTWAIT as _)
+        })?;
+        Ok(sent as usize)
+    }
+
+    /// Points header `index` at its vector, its name (if any) and `control` bytes of its control buffer.
+    fn fill(&mut self, index: usize, name: bool, control: usize) {
+        // SAFETY: all zeros is a valid msghdr; some C libraries have private padding that cannot be named.
+        let mut header = unsafe { zeroed::<msghdr>() };
+        if name {
+            header.msg_name = (&raw mut self.names[index]).cast();
+            header.msg_namelen = size_of::<sockaddr_in>() as socklen_t;
+        }
+        if control > 0 {
+            header.msg_control = self.controls[index].0.as_mut_ptr().cast();
+            header.msg_controllen = control as _;
+        }
+        header.msg_iov = &raw mut self.vectors[index];
+        header.msg_iovlen = 1;
+        self.headers[index] = mmsghdr { msg_hdr: header, msg_len: 0 };
+    }
+
+    /// Writes an IP_PKTINFO control message that sets the source address; gives its length.
+    fn write_source(&mut self, index: usize, from: Ipv4Addr) -> usize {
+        let info = libc::in_pktinfo {
+            ipi_ifindex: 0,
+            ipi_spec_dst: libc::in_addr { s_addr: u32::from(from).to_be() },
+            ipi_addr: libc::in_addr { s_addr: 0 },
+        };
+        let data_len = size_of::<libc::in_pktinfo>();
+        // SAFETY: all zeros is a valid cmsghdr.
+        let mut header = unsafe { zeroed::<cmsghdr>() };
+        header.cmsg_len = (size_of::<cmsghdr>() + data_len) as _;
+        header.cmsg_level = libc::IPPROTO_IP;
+        header.cmsg_type = libc::IP_PKTINFO;
+        let space = (size_of::<cmsghdr>() + data_len).next_multiple_of(size_of::<usize>());
+        let control = &mut self.controls[index].0;
+        assert!(space <= control.len());
+        // SAFETY: the control buffer has room for both, as just asserted, and is aligned to 8.
+        unsafe {
+            control.as_mut_ptr().cast::<cmsghdr>().write_unaligned(header);
+            control.as_mut_ptr().add(size_of::<cmsghdr>()).cast::<libc::in_pktinfo>().write_unaligned(info);
+        }
+        space
+    }
+}
+
+fn socket_address(address: SocketAddrV4) -> sockaddr_in {
+    sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: address.port().to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from(*address.ip()).to_be() },
+        sin_zero: [0; 8],
+    }
+}

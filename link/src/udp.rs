@@ -1,0 +1,435 @@
+//! UDP sockets that look like packet I/O.
+//!
+//! On receive, each payload gets the 28 bytes of IPv4 and UDP header in front that [`header::write`] makes from
+//! the two socket addresses. On send, these 28 bytes are read for source and destination and stripped. Sockets
+//! are never connected and always set DF, because only then does the kernel send IP id 0, which the iCRC of
+//! RoCEv2 covers.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::sys::{self, Messages, Outgoing};
+use crate::{Batch, Counters, Link, LinkError, Result, Scope, header};
+
+/// Datagrams a system call at most: the kernel's own bound is 1,024.
+const CALL_MAX: usize = 256;
+
+/// Times that a full queue is waited for (1 ms each) before a datagram is counted as not sent.
+const SEND_RETRIES: u32 = 100;
+
+/// How a UDP link is opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UdpConfig {
+    /// Address and port to receive on; the unspecified address receives on all, port 0 lets the kernel choose.
+    pub bind: SocketAddr,
+    /// Whether datagrams leave with a UDP checksum. RoCEv2 has none (it has the iCRC).
+    pub checksum: bool,
+    /// Whether corrupted datagrams are to be sent ([`Scope::Datagram`]): opens a raw socket, which needs
+    /// CAP_NET_RAW. Only looked at with `checksum`.
+    pub corrupt: bool,
+    /// Bytes of receive queue to ask the kernel for. It may give less: [`UdpLink::receive_buffer`].
+    pub receive_buffer: usize,
+}
+
+impl UdpConfig {
+    /// A link for RoCEv2: no UDP checksum.
+    pub fn roce(bind: SocketAddr) -> Self {
+        Self { bind, checksum: false, corrupt: false, receive_buffer: 8 << 20 }
+    }
+
+    /// A link for DTA reports and NACKs: with UDP checksum. `corrupt` says whether a fault injector may
+    /// corrupt what is sent.
+    pub fn reports(bind: SocketAddr, corrupt: bool) -> Self {
+        Self { bind, checksum: true, corrupt, receive_buffer: 8 << 20 }
+    }
+}
+
+/// A bound UDP socket, and the sockets that send from other source ports.
+pub struct UdpLink {
+    receiver: UdpReceiver,
+    sender: UdpSender,
+}
+
+impl UdpLink {
+    /// Binds the socket.
+    ///
+    /// # Errors
+    /// The port is in use, the address is not of this host or IPv6, or a privilege is missing.
+    pub fn open(config: &UdpConfig) -> Result<Self> {
+        let raw = match config.corrupt && config.checksum {
+            true => Some(open_raw()?),
+            false => None,
+        };
+        let (socket, local) = bind(config.bind, config.checksum)?;
+        let receive_buffer = set_receive_buffer(socket.as_fd(), config.receive_buffer)?;
+        let any = local.ip().is_unspecified();
+        if any {
+            sys::set_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_PKTINFO, 1)
+                .map_err(LinkError::io("cannot ask for IP_PKTINFO"))?;
+        }
+        let socket = Arc::new(socket);
+        Ok(Self {
+            receiver: UdpReceiver {
+                socket: Arc::clone(&socket),
+                local,
+                receive_buffer,
+                messages: Messages::new(CALL_MAX),
+                counters: Counters::default(),
+            },
+            sender: UdpSender {
+                checksum: config.checksum,
+                any: any.then_some(local.port()),
+                by_source: if any { HashMap::new() } else { HashMap::from([(local, 0)]) },
+                sockets: vec![socket],
+                raw,
+                messages: Messages::new(CALL_MAX),
+                routes: Vec::new(),
+                used: Vec::new(),
+                queue: Vec::new(),
+                counters: Counters::default(),
+            },
+        })
+    }
+
+    /// The address and port that it receives on, the port being the one that the kernel chose if 0 was asked.
+    pub fn local_addr(&self) -> SocketAddrV4 {
+        self.receiver.local
+    }
+
+    /// Bytes of receive queue that the kernel granted (half of what it counts, as SO_RCVBUF is written).
+    pub fn receive_buffer(&self) -> usize {
+        self.receiver.receive_buffer
+    }
+
+    /// The two directions, for two threads.
+    pub fn split(self) -> (UdpReceiver, UdpSender) {
+        (self.receiver, self.sender)
+    }
+}
+
+impl AsFd for UdpLink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.receiver.as_fd()
+    }
+}
+
+impl Link for UdpLink {
+    fn recv(&mut self, batch: &mut Batch, timeout: Option<Duration>) -> Result<usize> {
+        self.receiver.recv(batch, timeout)
+    }
+
+    fn send(&mut self, batch: &mut Batch) -> Result<usize> {
+        self.sender.send(batch)
+    }
+
+    fn counters(&self) -> Counters {
+        let Counters { received, received_bytes, dropped_too_long, dropped_by_kernel, .. } =
+            self.receiver.counters();
+        Counters { received, received_bytes, dropped_too_long, dropped_by_kernel, ..self.sender.counters() }
+    }
+
+    fn scope(&self) -> Scope {
+        self.sender.scope()
+    }
+}
+
+/// The receiving half of a UDP link.
+pub struct UdpReceiver {
+    socket: Arc<OwnedFd>,
+    local: SocketAddrV4,
+    receive_buffer: usize,
+    messages: Messages,
+    counters: Counters,
+}
+
+impl UdpReceiver {
+    /// As [`Link::recv`].
+    pub fn recv(&mut self, batch: &mut Batch, timeout: Option<Duration>) -> Result<usize> {
+        let received = match self.recv_now(batch)? {
+            0 if timeout == Some(Duration::ZERO) => 0,
+            0 => match crate::wait_readable(&[self.socket.as_fd()], timeout)? {
+                true => self.recv_now(batch)?,
+                false => 0,
+            },
+            received => received,
+        };
+        Ok(received)
+    }
+
+    /// What was received, and what the kernel dropped at this socket up to now.
+    pub fn counters(&self) -> Counters {
+        // SK_MEMINFO_DROPS is the ninth of SO_MEMINFO. Unlike SO_RXQ_OVFL it costs nothing per datagram and
+        // counts drops after the last datagram received too.
+        let mut memory = [0; 9];
+        let dropped = match sys::get_option(self.as_fd(), libc::SOL_SOCKET, libc::SO_MEMINFO, &mut memory) {
+            Ok(9) => memory[8],
+            _ => 0,
+        };
+        Counters { dropped_by_kernel: dropped.into(), ..self.counters }
+    }
+
+    fn recv_now(&mut self, batch: &mut Batch) -> Result<usize> {
+        batch.clear();
+        let count = match self.messages.recv(self.socket.as_fd(), batch.buffers_from(header::LEN)) {
+            Ok(count) => count,
+            Err(error) => match error.raw_os_error() {
+                // ECONNREFUSED is a late word about an earlier datagram of ours; nothing is wrong with receiving.
+                Some(libc::EAGAIN | libc::EINTR | libc::ECONNREFUSED) => 0,
+                _ => return Err(LinkError::io("cannot receive datagrams")(error)),
+            },
+        };
+        for index in 0..count {
+            let incoming = self.messages.incoming(index);
+            if incoming.truncated {
+                self.counters.dropped_too_long += 1;
+                continue;
+            }
+            let to = SocketAddrV4::new(incoming.to.unwrap_or(*self.local.ip()), self.local.port());
+            batch.adopt(index, header::LEN + incoming.len);
+            let packet = batch.packet_mut(batch.len() - 1);
+            header::write(packet, incoming.from, to, incoming.len);
+            self.counters.count_received(packet.len());
+        }
+        Ok(batch.len())
+    }
+}
+
+impl AsFd for UdpReceiver {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// The sending half of a UDP link: one unconnected socket per source address and port, opened when first used.
+pub struct UdpSender {
+    checksum: bool,
+    /// The port of the receiving socket when that is bound to all addresses.
+    any: Option<u16>,
+    /// The receiving socket first.
+    sockets: Vec<Arc<OwnedFd>>,
+    by_source: HashMap<SocketAddrV4, u16>,
+    raw: Option<OwnedFd>,
+    messages: Messages,
+    routes: Vec<Route>,
+    used: Vec<Way>,
+    queue: Vec<u16>,
+    counters: Counters,
+}
+
+/// What a datagram leaves through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Socket(u16),
+    Raw,
+    Nowhere,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Route {
+    way: Way,
+    to: SocketAddrV4,
+    from: Option<Ipv4Addr>,
+}
+
+impl UdpSender {
+    /// Opens the socket for a source address and port now, so that a port in use shows at start.
+    ///
+    /// # Errors
+    /// As [`UdpLink::open`].
+    pub fn open_source(&mut self, source: SocketAddrV4) -> Result<()> {
+        self.socket_of(source).map(drop)
+    }
+
+    /// As [`Link::send`]. Datagrams from one source keep their order; those of different sources may overtake
+    /// each other, as on different sockets they may anyway.
+    ///
+    /// # Errors
+    /// A source cannot be bound, or a corrupted datagram is sent on a link opened without `corrupt`. The other
+    /// datagrams have left.
+    pub fn send(&mut self, batch: &mut Batch) -> Result<usize> {
+        let before = self.counters.sent;
+        let mut result = Ok(());
+        self.routes.clear();
+        self.used.clear();
+        for index in 0..batch.len() {
+            let route = self.route(batch, index).unwrap_or_else(|error| {
+                self.counters.unsent_no_source += 1;
+                result = Err(error);
+                Route { way: Way::Nowhere, to: UNSPECIFIED, from: None }
+            });
+            if !self.used.contains(&route.way) && route.way != Way::Nowhere {
+                self.used.push(route.way);
+            }
+            self.routes.push(route);
+        }
+        for position in 0..self.used.len() {
+            self.send_through(self.used[position], batch);
+        }
+        batch.clear();
+        result.map(|()| (self.counters.sent - before) as usize)
+    }
+
+    /// What was sent, and what not, by reason.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Which bits a corrupting fault may flip on this link.
+    pub fn scope(&self) -> Scope {
+        if self.checksum { Scope::Datagram } else { Scope::Payload }
+    }
+
+    fn route(&mut self, batch: &Batch, index: usize) -> Result<Route> {
+        let Some(datagram) = batch.udp(index).or_else(|| verbatim(batch, index)) else {
+            self.counters.unsent_malformed += 1;
+            return Ok(Route { way: Way::Nowhere, to: UNSPECIFIED, from: None });
+        };
+        let to = datagram.destination;
+        if batch.is_verbatim(index) {
+            return match self.raw {
+                Some(_) => Ok(Route { way: Way::Raw, to, from: None }),
+                None => Err(LinkError::NeedsNetRaw(CORRUPT)),
+            };
+        }
+        let source = datagram.source;
+        if self.any == Some(source.port()) {
+            return Ok(Route { way: Way::Socket(0), to, from: Some(*source.ip()) });
+        }
+        Ok(Route { way: Way::Socket(self.socket_of(source)?), to, from: None })
+    }
+
+    fn socket_of(&mut self, source: SocketAddrV4) -> Result<u16> {
+        if let Some(index) = self.by_source.get(&source) {
+            return Ok(*index);
+        }
+        let (socket, _) = bind(source.into(), self.checksum)?;
+        // Nothing is received here: a queue of the smallest size, so that strangers cannot fill memory.
+        sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, 0)
+            .map_err(LinkError::io("cannot set SO_RCVBUF"))?;
+        let index = self.sockets.len() as u16;
+        self.sockets.push(Arc::new(socket));
+        self.by_source.insert(source, index);
+        Ok(index)
+    }
+
+    fn send_through(&mut self, way: Way, batch: &Batch) {
+        let Self { sockets, raw, messages, routes, queue, counters, .. } = self;
+        let (socket, skip) = match way {
+            Way::Socket(index) => (sockets[usize::from(index)].as_fd(), header::LEN),
+            Way::Raw => match raw.as_ref() {
+                Some(raw) => (raw.as_fd(), 0),
+                None => return,
+            },
+            Way::Nowhere => return,
+        };
+        queue.clear();
+        queue.extend((0..batch.len()).filter(|index| routes[*index].way == way).map(|index| index as u16));
+        send_all(socket, messages, counters, queue, |index| {
+            let route = &routes[index];
+            let packet = batch.packet(index);
+            (Outgoing { bytes: &packet[skip..], to: Some(route.to), from: route.from }, packet.len())
+        });
+    }
+}
+
+const CORRUPT: &str = "corrupt faults on a UDP link with checksum (DTA reports and NACKs)";
+
+const UNSPECIFIED: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+
+/// The addresses of a datagram that is to leave as it stands, its UDP length being possibly the damaged field.
+fn verbatim(batch: &Batch, index: usize) -> Option<header::Datagram<'_>> {
+    let packet = batch.packet(index);
+    (batch.is_verbatim(index) && packet.len() >= header::LEN).then(|| {
+        let ip = Ipv4Addr::new(packet[16], packet[17], packet[18], packet[19]);
+        header::Datagram { source: UNSPECIFIED, destination: SocketAddrV4::new(ip, 0), payload: &[] }
+    })
+}
+
+/// Sends the datagrams of `queue` in order, waiting a bounded time for room; counts each, sent or not.
+/// `datagram` gives what to send for an index, and the bytes to count.
+pub(crate) fn send_all<'a>(
+    socket: BorrowedFd<'_>,
+    messages: &mut Messages,
+    counters: &mut Counters,
+    queue: &[u16],
+    datagram: impl Fn(usize) -> (Outgoing<'a>, usize),
+) {
+    let mut rest = queue;
+    let mut retries = 0;
+    while !rest.is_empty() {
+        let error = match messages.send(socket, rest.iter().map(|index| datagram(usize::from(*index)).0)) {
+            Ok(sent) => {
+                for index in &rest[..sent] {
+                    counters.count_sent(datagram(usize::from(*index)).1);
+                }
+                rest = &rest[sent..];
+                retries = 0;
+                continue;
+            }
+            Err(error) => error,
+        };
+        let again = matches!(
+            error.raw_os_error(),
+            // ECONNREFUSED is a late word about an earlier datagram: this one has not been tried.
+            Some(libc::EAGAIN | libc::ENOBUFS | libc::ECONNREFUSED | libc::EINTR)
+        );
+        if again && retries < SEND_RETRIES {
+            retries += 1;
+            if error.raw_os_error() == Some(libc::ENOBUFS) {
+                // The device's queue is full, which poll does not tell.
+                std::thread::sleep(Duration::from_micros(100));
+            } else {
+                // An error of poll shows again at the next send.
+                let _ = sys::wait(&[socket], sys::WRITABLE, Some(Duration::from_millis(1)));
+            }
+            continue;
+        }
+        counters.count_unsent(&error);
+        rest = &rest[1..];
+        retries = 0;
+    }
+}
+
+/// A raw socket that sends whole IPv4 packets and receives none.
+fn open_raw() -> Result<OwnedFd> {
+    sys::socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_RAW).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => LinkError::NeedsNetRaw(CORRUPT),
+        _ => LinkError::io("cannot open a raw socket")(error),
+    })
+}
+
+/// Binds an unconnected socket that sets DF, and says where.
+fn bind(address: SocketAddr, checksum: bool) -> Result<(OwnedFd, SocketAddrV4)> {
+    let IpAddr::V4(_) = address.ip() else { return Err(LinkError::Ipv6(address)) };
+    let socket = UdpSocket::bind(address).map_err(|error| LinkError::bind(address, error))?;
+    let SocketAddr::V4(local) =
+        socket.local_addr().map_err(LinkError::io("cannot read a socket's address"))?
+    else {
+        return Err(LinkError::Ipv6(address));
+    };
+    let socket = OwnedFd::from(socket);
+    sys::set_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)
+        .map_err(LinkError::io("cannot set DF (IP_MTU_DISCOVER)"))?;
+    if !checksum {
+        sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1)
+            .map_err(LinkError::io("cannot leave out the UDP checksum (SO_NO_CHECK)"))?;
+    }
+    Ok((socket, local))
+}
+
+/// Asks for a receive queue, beyond the system's limit where that is allowed, and gives what was granted.
+pub(crate) fn set_receive_buffer(socket: BorrowedFd<'_>, bytes: usize) -> Result<usize> {
+    // The kernel doubles what it is told, to make up for its own overhead.
+    let wanted = i32::try_from(bytes).unwrap_or(i32::MAX).min(i32::MAX / 2);
+    sys::set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, wanted)
+        .or_else(|_| sys::set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, wanted))
+        .map_err(LinkError::io("cannot set SO_RCVBUF"))?;
+    let mut granted = [0];
+    sys::get_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &mut granted)
+        .map_err(LinkError::io("cannot read SO_RCVBUF"))?;
+    Ok(granted[0] as usize / 2)
+}

@@ -1,0 +1,186 @@
+//! UDP links over loopback, without privileges.
+
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::time::Duration;
+
+use dta_link::{Batch, Link, LinkError, UdpConfig, UdpLink, header};
+
+const SOON: Option<Duration> = Some(Duration::from_secs(5));
+
+fn loopback(last: u8, port: u16) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, last), port)
+}
+
+fn roce(address: SocketAddrV4) -> UdpLink {
+    UdpLink::open(&UdpConfig::roce(address.into())).unwrap()
+}
+
+/// Receives until `count` packets have come.
+fn collect(link: &mut UdpLink, count: usize) -> Vec<Vec<u8>> {
+    let mut batch = Batch::default();
+    let mut all = Vec::new();
+    while all.len() < count {
+        assert_ne!(link.recv(&mut batch, SOON).unwrap(), 0, "only {} of {count} packets came", all.len());
+        all.extend(batch.iter().map(<[u8]>::to_vec));
+    }
+    all
+}
+
+#[test]
+fn packets_arrive_as_they_were_sent() {
+    let mut a = roce(loopback(2, 0));
+    let mut b = roce(loopback(1, 0));
+    let mut batch = Batch::new(100);
+    let mut sent = Vec::new();
+    for length in 0..100 {
+        let payload = vec![length as u8; length * 14];
+        batch.push_udp(a.local_addr(), b.local_addr(), &payload, 0).unwrap();
+        sent.push(batch.packet(length).to_vec());
+    }
+    assert_eq!(a.send(&mut batch).unwrap(), 100);
+    assert!(batch.is_empty());
+    assert_eq!(collect(&mut b, 100), sent);
+
+    let bytes: usize = sent.iter().map(Vec::len).sum();
+    assert_eq!((a.counters().sent, a.counters().sent_bytes), (100, bytes as u64));
+    assert_eq!((b.counters().received, b.counters().received_bytes), (100, bytes as u64));
+    assert_eq!(b.counters().dropped_by_kernel, 0);
+}
+
+#[test]
+fn each_source_port_has_its_socket_and_keeps_its_order() {
+    let mut a = roce(loopback(2, 0));
+    let mut b = roce(loopback(1, 0));
+    // Ports that the kernel just handed out and took back are free.
+    let ports: Vec<u16> = (0..3)
+        .map(|_| UdpSocket::bind(loopback(3, 0)).unwrap())
+        .collect::<Vec<_>>()
+        .iter()
+        .map(|socket| socket.local_addr().unwrap().port())
+        .collect();
+    let mut batch = Batch::new(64);
+    for number in 0..60u8 {
+        let source = loopback(3, ports[usize::from(number) % 3]);
+        batch.push_udp(source, b.local_addr(), &[number], 0).unwrap();
+    }
+    assert_eq!(a.send(&mut batch).unwrap(), 60);
+    let packets = collect(&mut b, 60);
+    for (which, port) in ports.iter().enumerate() {
+        let got: Vec<u8> = packets
+            .iter()
+            .map(|packet| header::read(packet).unwrap())
+            .filter(|datagram| datagram.source == loopback(3, *port))
+            .map(|datagram| datagram.payload[0])
+            .collect();
+        assert_eq!(got, (0..20).map(|step| step * 3 + which as u8).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn bound_to_all_addresses_it_knows_the_one_that_was_meant_and_answers_from_it() {
+    let mut server = roce(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+    let port = server.local_addr().port();
+    let mut client = roce(loopback(1, 0));
+    let mut batch = Batch::default();
+    for last in 1..=5 {
+        batch.push_udp(client.local_addr(), loopback(last, port), &[last], 0).unwrap();
+    }
+    client.send(&mut batch).unwrap();
+    let mut answers = Batch::default();
+    for packet in collect(&mut server, 5) {
+        let question = header::read(&packet).unwrap();
+        assert_eq!(question.destination, loopback(question.payload[0], port));
+        answers.push_udp(question.destination, question.source, question.payload, 0).unwrap();
+    }
+    assert_eq!(server.send(&mut answers).unwrap(), 5);
+    for packet in collect(&mut client, 5) {
+        let answer = header::read(&packet).unwrap();
+        assert_eq!(answer.source, loopback(answer.payload[0], port));
+    }
+}
+
+#[test]
+fn a_datagram_longer_than_a_slot_is_counted_and_the_others_are_kept() {
+    let mut a = roce(loopback(2, 0));
+    let mut b = roce(loopback(1, 0));
+    let mut long = Batch::with_packet_capacity(8, 9000);
+    for length in [4, 5000, 8, 5001, 12] {
+        long.push_udp(a.local_addr(), b.local_addr(), &vec![7; length], 0).unwrap();
+    }
+    assert_eq!(a.send(&mut long).unwrap(), 5);
+    let lengths: Vec<usize> = collect(&mut b, 3).iter().map(|packet| packet.len() - header::LEN).collect();
+    assert_eq!(lengths, [4, 8, 12]);
+    assert_eq!(b.counters().dropped_too_long, 2);
+    assert_eq!(b.counters().received, 3);
+}
+
+#[test]
+fn what_the_kernel_drops_at_a_full_queue_is_counted_exactly() {
+    let config = UdpConfig { receive_buffer: 4096, ..UdpConfig::roce(loopback(1, 0).into()) };
+    let mut b = UdpLink::open(&config).unwrap();
+    assert!(b.receive_buffer() < 64 << 10);
+    let mut a = roce(loopback(2, 0));
+    let mut batch = Batch::new(64);
+    for _ in 0..16 {
+        while !batch.is_full() {
+            batch.push_udp(a.local_addr(), b.local_addr(), &[1; 500], 0).unwrap();
+        }
+        assert_eq!(a.send(&mut batch).unwrap(), 64);
+    }
+    while b.recv(&mut batch, Some(Duration::ZERO)).unwrap() > 0 {}
+    let counters = b.counters();
+    assert!(counters.dropped_by_kernel > 900, "{counters:?}");
+    assert_eq!(counters.received + counters.dropped_by_kernel, 1024);
+}
+
+#[test]
+fn what_is_not_a_udp_packet_is_counted_and_the_others_leave() {
+    let mut a = roce(loopback(2, 0));
+    let mut b = roce(loopback(1, 0));
+    let mut batch = Batch::default();
+    batch.push(&[0; 10], 0).unwrap();
+    batch.push_udp(a.local_addr(), b.local_addr(), &[1], 0).unwrap();
+    batch.push(&[0x60; 100], 0).unwrap();
+    assert_eq!(a.send(&mut batch).unwrap(), 1);
+    assert_eq!(a.counters().unsent_malformed, 2);
+    assert_eq!(collect(&mut b, 1).len(), 1);
+}
+
+#[test]
+fn a_wait_ends_after_its_time() {
+    let mut link = roce(loopback(1, 0));
+    let mut batch = Batch::default();
+    assert_eq!(link.recv(&mut batch, Some(Duration::ZERO)).unwrap(), 0);
+    let start = std::time::Instant::now();
+    assert_eq!(link.recv(&mut batch, Some(Duration::from_millis(30))).unwrap(), 0);
+    assert!(start.elapsed() >= Duration::from_millis(30));
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let message = |config: UdpConfig| UdpLink::open(&config).err().unwrap().to_string();
+    let held = UdpSocket::bind(loopback(1, 0)).unwrap();
+    let address = held.local_addr().unwrap();
+    let text = message(UdpConfig::roce(address));
+    assert!(text.contains(&format!("UDP port {} of 127.0.0.1 is in use", address.port())), "{text}");
+    assert!(text.contains("choose another port"), "{text}");
+
+    let text = message(UdpConfig::roce("192.0.2.1:4791".parse().unwrap()));
+    assert!(text.contains("192.0.2.1 is no address of this host"), "{text}");
+    let text = message(UdpConfig::roce("[::1]:4791".parse().unwrap()));
+    assert!(text.contains("IPv4 only"), "{text}");
+}
+
+#[test]
+fn a_source_that_cannot_be_bound_is_an_error_and_the_others_leave() {
+    let mut a = roce(loopback(2, 0));
+    let mut b = roce(loopback(1, 0));
+    let held = UdpSocket::bind(loopback(2, 0)).unwrap();
+    let taken = loopback(2, held.local_addr().unwrap().port());
+    let mut batch = Batch::default();
+    batch.push_udp(taken, b.local_addr(), &[1], 0).unwrap();
+    batch.push_udp(a.local_addr(), b.local_addr(), &[2], 0).unwrap();
+    assert!(matches!(a.send(&mut batch), Err(LinkError::PortInUse(address)) if address == taken.into()));
+    assert_eq!((a.counters().sent, a.counters().unsent_no_source), (1, 1));
+    assert_eq!(collect(&mut b, 1)[0][header::LEN..], [2]);
+}
