@@ -126,7 +126,7 @@ impl StoreSpec {
                     store: self.name.clone(),
                     field,
                     value: n.to_string(),
-                    must: "a power of two within the store's limits (2^32 slots, 2^16 lists, 2^31 batches)",
+                    must: "a power of two within the store's limits (2^32 slots, 2^16 lists, 2^30 batches, 2^31 columns, 2^16 epochs)",
                 })
             }
         };
@@ -159,7 +159,8 @@ impl StoreSpec {
             }
             StoreKind::Append { lists, ring, batch_len, entry_len, .. } => {
                 pow2("lists", u64::from(lists), 1 << 16)?;
-                pow2("ring", ring, 1 << 31)?;
+                // A reader tells a batch of one turn later from an older one by half of the sequence space.
+                pow2("ring", ring, 1 << 30)?;
                 if !matches!(batch_len, 16 | 32 | 64 | 128) {
                     return fail("batch_len", batch_len.to_string(), "16, 32, 64 or 128");
                 }

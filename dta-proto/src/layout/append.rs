@@ -1,0 +1,566 @@
+//! Append: lists, each a ring of batches.
+//!
+//! ```text
+//!  0                                        len-8        len-4   len-3      len
+//! | entry 0 | entry 1 | … | zeros            | sequence u32 | count | check u24 |
+//! ```
+//!
+//! All big-endian. `check` is the low 24 bits of CRC-32/ISO-HDLC over `list u32 ‖ bytes 0 to len-8 ‖ sequence ‖ count`: the whole entries area, zeros
+//! included. A trailing sequence number alone does not show a tear: a reader's copy can hold the old entries and the new trailer.
+//!
+//! Batches of a list are numbered from 1 ([`next`]); 0 means never written. Batch s lies at ring place (s - 1) mod ring. After 2^32 - 1 comes
+//! 1 again; 2^32 - 1 is odd and a ring a power of two, so at that one turn the ring's last place keeps its batch of the turn before.
+//!
+//! [`Cursor`] is what a reader knows of one list: it tells new batches, overwritten ones (how many), missing ones, and torn ones.
+
+use super::be32;
+use crate::crc;
+
+/// Bytes of the trailer: sequence, count and check.
+pub const TRAILER_LEN: usize = 8;
+
+/// Entries of `entry_len` bytes in a batch of `batch_len` bytes.
+///
+/// # Panics
+/// If `entry_len` is 0 or `batch_len` below 8.
+#[inline]
+pub fn entries_per_batch(batch_len: u8, entry_len: u8) -> u8 {
+    (batch_len - TRAILER_LEN as u8) / entry_len
+}
+
+/// Ring place of batch `sequence` (from 1) in a ring of `ring` batches, a power of two.
+#[inline]
+pub fn place(sequence: u32, ring: u64) -> u64 {
+    u64::from(sequence.wrapping_sub(1)) & (ring - 1)
+}
+
+/// Byte offset of ring place `place` of `list`.
+#[inline]
+pub fn place_offset(list: u32, place: u64, ring: u64, batch_len: u8) -> u64 {
+    (u64::from(list) * ring + place) * u64::from(batch_len)
+}
+
+/// Byte offset of batch `sequence` (from 1) of `list`.
+#[inline]
+pub fn offset(list: u32, sequence: u32, ring: u64, batch_len: u8) -> u64 {
+    place_offset(list, place(sequence, ring), ring, batch_len)
+}
+
+/// The sequence after `sequence`: 1 after 0 (never written) and after 2^32 - 1.
+#[inline]
+pub fn next(sequence: u32) -> u32 {
+    sequence.wrapping_add(1).max(1)
+}
+
+/// Sequences in a cycle: 1 to 2^32 - 1.
+const CYCLE: u64 = u32::MAX as u64;
+
+/// How many batches `to` comes after `from`, both from 1: 0 to 2^32 - 2, over the wrap.
+#[inline]
+pub fn distance(from: u32, to: u32) -> u32 {
+    ((u64::from(to) + CYCLE - u64::from(from)) % CYCLE) as u32
+}
+
+/// The sequence `n` batches after `sequence` (from 1), over the wrap.
+#[inline]
+pub fn forward(sequence: u32, n: u32) -> u32 {
+    ((u64::from(sequence) - 1 + u64::from(n)) % CYCLE + 1) as u32
+}
+
+/// Whether `a` is the later one: as with any serial numbers (RFC 1982), if it comes less than half a cycle (2^31 batches) after `b`.
+#[inline]
+pub fn is_after(a: u32, b: u32) -> bool {
+    a != b && u64::from(distance(b, a)) < CYCLE / 2
+}
+
+/// Writes a batch: the entries (a whole number of them, back to back), zeros, and the trailer.
+///
+/// # Panics
+/// If `entries` does not fit in `batch.len() - 8`.
+#[inline]
+pub fn encode(batch: &mut [u8], list: u32, sequence: u32, count: u8, entries: &[u8]) {
+    let area = batch.len() - TRAILER_LEN;
+    batch[..entries.len()].copy_from_slice(entries);
+    batch[entries.len()..area].fill(0);
+    seal(batch, list, sequence, count);
+}
+
+/// Writes the trailer of a batch whose entries (and the zeros after them) are already in place.
+///
+/// # Panics
+/// If `batch` is shorter than a trailer.
+#[inline]
+pub fn seal(batch: &mut [u8], list: u32, sequence: u32, count: u8) {
+    let area = batch.len() - TRAILER_LEN;
+    batch[area..area + 4].copy_from_slice(&sequence.to_be_bytes());
+    batch[area + 4] = count;
+    let check = check(list, &batch[..area + 5]);
+    batch[area + 5..].copy_from_slice(&check.to_be_bytes()[1..]);
+}
+
+/// Low 24 bits of the CRC-32 over `list ‖ covered`; `covered` is a batch without its last three bytes.
+#[inline]
+fn check(list: u32, covered: &[u8]) -> u32 {
+    crc::crc32_update(crc::crc32(&list.to_be_bytes()), covered) & 0x00ff_ffff
+}
+
+/// What lies at one ring place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Batch<'a> {
+    /// Never written: all zeros.
+    Empty,
+    /// A whole batch.
+    Valid {
+        /// Its number, from 1.
+        sequence: u32,
+        /// Entries in it, from 1.
+        count: u8,
+        /// The entries back to back, `count` times `entry_len` bytes.
+        entries: &'a [u8],
+    },
+    /// Bytes whose check is wrong: read while they were written, or damaged. A damaged batch passes once in 2^24.
+    Torn,
+}
+
+impl Batch<'_> {
+    /// Without the entries: what [`Cursor`] needs.
+    #[inline]
+    pub fn found(&self) -> Found {
+        match self {
+            Batch::Empty => Found::Empty,
+            Batch::Valid { sequence, .. } => Found::Valid(*sequence),
+            Batch::Torn => Found::Torn,
+        }
+    }
+}
+
+/// Checks and takes apart a batch of `list` with entries of `entry_len` bytes. Bytes too short for a trailer are torn.
+#[inline]
+pub fn decode(batch: &[u8], list: u32, entry_len: u8) -> Batch<'_> {
+    let Some(area) = batch.len().checked_sub(TRAILER_LEN) else {
+        return Batch::Torn;
+    };
+    let sequence = be32(batch, area);
+    let count = batch[area + 4];
+    let used = usize::from(count) * usize::from(entry_len);
+    let stored = be32(batch, area + 4) & 0x00ff_ffff;
+    if sequence != 0 && used != 0 && used <= area && stored == check(list, &batch[..area + 5]) {
+        Batch::Valid { sequence, count, entries: &batch[..used] }
+    } else if batch.iter().all(|b| *b == 0) {
+        Batch::Empty
+    } else {
+        Batch::Torn
+    }
+}
+
+/// [`Batch`] without its entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Never written.
+    Empty,
+    /// A whole batch with this sequence.
+    Valid(u32),
+    /// Being written, or damaged.
+    Torn,
+}
+
+/// What a reader learns from one look at its list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The batch that was last read is the next one; the cursor has moved past it.
+    New {
+        /// Its sequence.
+        sequence: u32,
+    },
+    /// The writer has come round: `count` batches from `sequence` on are gone. The cursor stands on the oldest that can still be there.
+    Overwritten {
+        /// First batch that is gone.
+        sequence: u32,
+        /// How many are gone.
+        count: u32,
+    },
+    /// The next batch is not there although a later one is: lost on its way, or overtaken. The cursor has not moved: look again for as long
+    /// as frames may be reordered, then [`Cursor::skip`] and count it missing.
+    Missing {
+        /// The batch that is not there.
+        sequence: u32,
+    },
+    /// The next batch's place holds bytes of no batch: being written (look again), or damaged ([`Cursor::skip`] and count it).
+    Torn {
+        /// The batch that should be there.
+        sequence: u32,
+    },
+    /// No batch is known to have been written after the last one. Look again later.
+    Pending,
+}
+
+/// A reader's place in one list. Plain state without I/O: [`Cursor::poll`] is handed the means to read a place.
+///
+/// A reader that falls 2^31 batches or more behind its writer mistakes newer batches for older ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    ring: u64,
+    next: u32,
+    /// The latest batch seen anywhere, while it is not before `next`.
+    seen: Option<u32>,
+    /// How far after `next` the last look-ahead ended.
+    ahead: u64,
+}
+
+impl Cursor {
+    /// Places that one [`Cursor::poll`] looks at beyond the next batch's, when that is not there.
+    pub const LOOK_AHEAD: u64 = 8;
+
+    /// A cursor that reads `sequence` next (from 1; 0 is taken as 1), in a ring of `ring` batches, a power of two.
+    pub fn new(ring: u64, sequence: u32) -> Self {
+        Cursor { ring, next: sequence.max(1), seen: None, ahead: 0 }
+    }
+
+    /// A cursor on the oldest batch of a ring, from the sequences of all valid batches found in it; on batch 1 if there are none.
+    pub fn oldest(ring: u64, sequences: impl IntoIterator<Item = u32>) -> Self {
+        let oldest = sequences.into_iter().reduce(|a, b| if is_after(a, b) { b } else { a });
+        Cursor::new(ring, oldest.unwrap_or(1))
+    }
+
+    /// A cursor after the latest batch of a ring, from the sequences of all valid batches found in it; on batch 1 if there are none.
+    pub fn latest(ring: u64, sequences: impl IntoIterator<Item = u32>) -> Self {
+        let latest = sequences.into_iter().reduce(|a, b| if is_after(a, b) { a } else { b });
+        Cursor::new(ring, next(latest.unwrap_or(0)))
+    }
+
+    /// The sequence of the next batch to read.
+    pub fn sequence(&self) -> u32 {
+        self.next
+    }
+
+    /// The ring place of the next batch to read.
+    pub fn place(&self) -> u64 {
+        place(self.next, self.ring)
+    }
+
+    /// Looks once: `read` reads the given ring place into the reader's own buffer, and says what it found. After [`Step::New`] the last place
+    /// read is that batch. Costs one read when there is a new batch, and up to [`Cursor::LOOK_AHEAD`] more when there is none.
+    #[inline]
+    pub fn poll(&mut self, mut read: impl FnMut(u64) -> Found) -> Step {
+        let here = self.place();
+        match read(here) {
+            Found::Valid(sequence) if sequence == self.next => {
+                self.advance(1);
+                return Step::New { sequence };
+            }
+            Found::Valid(sequence) if place(sequence, self.ring) != here => {
+                return Step::Torn { sequence: self.next };
+            }
+            Found::Valid(sequence) if is_after(sequence, self.next) => return self.overwritten(sequence),
+            Found::Valid(_) | Found::Empty => {}
+            Found::Torn => return Step::Torn { sequence: self.next },
+        }
+        if self.seen.is_none() {
+            self.look_ahead(read);
+        }
+        if self.seen.is_some() { Step::Missing { sequence: self.next } } else { Step::Pending }
+    }
+
+    /// Gives up the next batch: it is missing or damaged. The caller counts it.
+    pub fn skip(&mut self) {
+        self.advance(1);
+    }
+
+    fn advance(&mut self, n: u32) {
+        self.next = forward(self.next, n);
+        self.ahead = 0;
+        self.seen = self.seen.filter(|seen| !is_after(self.next, *seen));
+    }
+
+    /// `later` lies where the next batch should: everything up to a ring before it is gone.
+    fn overwritten(&mut self, later: u32) -> Step {
+        let sequence = self.next;
+        // At the turn from 2^32 - 1 to 1 a ring holds one batch fewer, and the oldest can be the next one itself: it is gone all the same.
+        let count = (u64::from(distance(sequence, later)) + 1).saturating_sub(self.ring).max(1) as u32;
+        self.seen = Some(later);
+        self.advance(count);
+        Step::Overwritten { sequence, count }
+    }
+
+    /// Looks for a later batch beyond the next one, each time a few places further, so that in the end a gap of any length is noticed.
+    fn look_ahead(&mut self, mut read: impl FnMut(u64) -> Found) {
+        for _ in 0..Self::LOOK_AHEAD.min(self.ring - 1) {
+            self.ahead = self.ahead % (self.ring - 1) + 1;
+            let sequence = forward(self.next, self.ahead as u32);
+            let at = place(sequence, self.ring);
+            if let Found::Valid(found) = read(at)
+                && is_after(found, self.next)
+                && place(found, self.ring) == at
+            {
+                self.seen = Some(found);
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn entries_in_a_batch() {
+        assert_eq!(entries_per_batch(64, 4), 14);
+        assert_eq!(entries_per_batch(64, 12), 4);
+        assert_eq!(entries_per_batch(16, 8), 1);
+        assert_eq!(entries_per_batch(128, 60), 2);
+    }
+
+    #[test]
+    fn sequences_skip_zero() {
+        assert_eq!(next(0), 1);
+        assert_eq!(next(1), 2);
+        assert_eq!(next(u32::MAX), 1);
+        assert_eq!(forward(u32::MAX, 1), 1);
+        assert_eq!(forward(u32::MAX - 1, 3), 2);
+        assert_eq!(distance(u32::MAX, 1), 1);
+        assert_eq!(distance(1, u32::MAX), u32::MAX - 1);
+        assert!(is_after(1, u32::MAX) && !is_after(u32::MAX, 1));
+        assert_eq!(place(1, 8), 0);
+        assert_eq!(place(9, 8), 0);
+        assert_eq!(place(0, 8), 7, "no batch has this sequence, but nothing breaks");
+        assert_eq!(offset(3, 10, 8, 64), (3 * 8 + 1) * 64);
+    }
+
+    /// A list in memory as a translator and its lossy way would leave it.
+    struct Ring {
+        places: Vec<Found>,
+    }
+
+    impl Ring {
+        fn new(ring: usize) -> Self {
+            Ring { places: vec![Found::Empty; ring] }
+        }
+
+        fn write(&mut self, sequence: u32) {
+            let at = place(sequence, self.places.len() as u64) as usize;
+            self.places[at] = Found::Valid(sequence);
+        }
+
+        fn poll(&self, cursor: &mut Cursor) -> Step {
+            cursor.poll(|at| self.places[at as usize])
+        }
+    }
+
+    #[test]
+    fn reads_in_order_then_waits() {
+        let (mut ring, mut cursor) = (Ring::new(4), Cursor::new(4, 0));
+        assert_eq!(ring.poll(&mut cursor), Step::Pending);
+        ring.write(1);
+        ring.write(2);
+        assert_eq!(ring.poll(&mut cursor), Step::New { sequence: 1 });
+        assert_eq!(ring.poll(&mut cursor), Step::New { sequence: 2 });
+        assert_eq!(ring.poll(&mut cursor), Step::Pending);
+    }
+
+    #[test]
+    fn a_lapped_reader_counts_what_is_gone() {
+        let (mut ring, mut cursor) = (Ring::new(4), Cursor::new(4, 1));
+        (1..=11).for_each(|s| ring.write(s));
+        assert_eq!(
+            ring.poll(&mut cursor),
+            Step::Overwritten { sequence: 1, count: 5 },
+            "batch 9 lies there: 6 to 9 remain"
+        );
+        assert_eq!(
+            ring.poll(&mut cursor),
+            Step::Overwritten { sequence: 6, count: 1 },
+            "batch 10 lies there"
+        );
+        assert_eq!(ring.poll(&mut cursor), Step::Overwritten { sequence: 7, count: 1 });
+        for sequence in 8..=11 {
+            assert_eq!(ring.poll(&mut cursor), Step::New { sequence });
+        }
+        assert_eq!(ring.poll(&mut cursor), Step::Pending);
+    }
+
+    #[test]
+    fn a_lost_batch_is_missing_until_skipped() {
+        let (mut ring, mut cursor) = (Ring::new(8), Cursor::new(8, 1));
+        ring.write(1);
+        ring.write(4);
+        assert_eq!(ring.poll(&mut cursor), Step::New { sequence: 1 });
+        assert_eq!(ring.poll(&mut cursor), Step::Missing { sequence: 2 });
+        assert_eq!(ring.poll(&mut cursor), Step::Missing { sequence: 2 });
+        ring.write(2);
+        assert_eq!(ring.poll(&mut cursor), Step::New { sequence: 2 }, "it was late only");
+        assert_eq!(ring.poll(&mut cursor), Step::Missing { sequence: 3 });
+        cursor.skip();
+        assert_eq!(ring.poll(&mut cursor), Step::New { sequence: 4 });
+        assert_eq!(ring.poll(&mut cursor), Step::Pending);
+    }
+
+    #[test]
+    fn a_gap_of_any_length_is_noticed() {
+        let (mut ring, mut cursor) = (Ring::new(1024), Cursor::new(1024, 1));
+        ring.write(1000);
+        let looks = (1..).find(|_| ring.poll(&mut cursor) != Step::Pending);
+        assert_eq!(looks, Some(1000usize.div_ceil(8)));
+        for sequence in 1..1000 {
+            assert_eq!(ring.poll(&mut cursor), Step::Missing { sequence });
+            cursor.skip();
+        }
+        assert_eq!(ring.poll(&mut cursor), Step::New { sequence: 1000 });
+        assert_eq!(ring.poll(&mut cursor), Step::Pending);
+    }
+
+    #[test]
+    fn torn_stays_until_whole_or_skipped() {
+        let (mut ring, mut cursor) = (Ring::new(2), Cursor::new(2, 1));
+        ring.places[0] = Found::Torn;
+        assert_eq!(ring.poll(&mut cursor), Step::Torn { sequence: 1 });
+        ring.write(1);
+        assert_eq!(ring.poll(&mut cursor), Step::New { sequence: 1 });
+        ring.places[1] = Found::Valid(1);
+        assert_eq!(
+            ring.poll(&mut cursor),
+            Step::Torn { sequence: 2 },
+            "a batch that does not belong there is damage"
+        );
+        cursor.skip();
+        assert_eq!(cursor.sequence(), 3);
+    }
+
+    #[test]
+    fn a_ring_of_one() {
+        let (mut ring, mut cursor) = (Ring::new(1), Cursor::new(1, 1));
+        assert_eq!(ring.poll(&mut cursor), Step::Pending);
+        ring.write(1);
+        assert_eq!(ring.poll(&mut cursor), Step::New { sequence: 1 });
+        assert_eq!(ring.poll(&mut cursor), Step::Pending);
+        ring.write(4);
+        assert_eq!(ring.poll(&mut cursor), Step::Overwritten { sequence: 2, count: 2 });
+        assert_eq!(ring.poll(&mut cursor), Step::New { sequence: 4 });
+    }
+
+    #[test]
+    fn over_the_wrap() {
+        let (mut ring, mut cursor) = (Ring::new(4), Cursor::new(4, u32::MAX - 2));
+        let mut sequence = u32::MAX - 8;
+        for _ in 0..12 {
+            ring.write(sequence);
+            sequence = next(sequence);
+            while let Step::New { .. } = ring.poll(&mut cursor) {}
+        }
+        assert_eq!((cursor.sequence(), sequence), (4, 4));
+    }
+
+    #[test]
+    fn starts_at_either_end() {
+        let held = [u32::MAX - 1, u32::MAX, 1, 2];
+        assert_eq!(Cursor::oldest(4, held).sequence(), u32::MAX - 1);
+        assert_eq!(Cursor::latest(4, held).sequence(), 3);
+        assert_eq!(Cursor::oldest(4, []).sequence(), 1);
+        assert_eq!(Cursor::latest(4, []).sequence(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_decodes(
+            list: u32, sequence in 1u32.., shape in 0usize..4, entry_words in 1u8..=15, count: u8, fill: u8, other: u32,
+        ) {
+            let batch_len = [16u8, 32, 64, 128][shape];
+            let entry_len = (4 * entry_words).min(batch_len - 8);
+            let count = count % entries_per_batch(batch_len, entry_len) + 1;
+            let entries: Vec<u8> = (0..usize::from(count * entry_len)).map(|i| fill.wrapping_add(i as u8)).collect();
+            let mut batch = vec![0xaa; usize::from(batch_len)];
+            encode(&mut batch, list, sequence, count, &entries);
+            prop_assert_eq!(decode(&batch, list, entry_len), Batch::Valid { sequence, count, entries: &entries });
+            prop_assert!(batch[entries.len()..usize::from(batch_len) - 8].iter().all(|b| *b == 0));
+            if other != list {
+                // A CRC-32 tells any two lists apart; its low 24 bits do but once in 2^24.
+                prop_assert_eq!(decode(&batch, other, entry_len), Batch::Torn);
+            }
+        }
+
+        /// A reader's copy that is the new batch up to some byte and the old one from there on, or the other way round.
+        #[test]
+        fn tears_are_noticed(list: u32, sequence in 1u32..1000, cut in 0usize..=64, old: [u8; 56], new: [u8; 56], ascending: bool) {
+            let (mut a, mut b) = ([0; 64], [0; 64]);
+            encode(&mut a, list, sequence, 14, &old);
+            encode(&mut b, list, sequence + 8, 14, &new);
+            let (head, tail) = if ascending { (&b, &a) } else { (&a, &b) };
+            let torn = [&head[..cut], &tail[cut..]].concat();
+            let expect = if torn == a || torn == b { decode(&torn, list, 4) } else { Batch::Torn };
+            prop_assert_eq!(decode(&torn, list, 4), expect);
+        }
+
+        #[test]
+        fn any_bytes_do_not_panic(batch in prop::collection::vec(any::<u8>(), 0..140), list: u32, entry_len: u8) {
+            let _ = decode(&batch, list, entry_len);
+        }
+
+        #[test]
+        fn distance_and_forward_agree(from in 1u32.., n in 0..u32::MAX - 1) {
+            let to = forward(from, n);
+            prop_assert!(to != 0);
+            prop_assert_eq!(distance(from, to), n);
+            prop_assert_eq!(is_after(to, from), n != 0 && n < u32::MAX / 2);
+        }
+
+        /// Any writer, any losses and late batches, any reader's pace, anywhere in the sequence space: the reader gets batches in order, each at
+        /// most once, and those it gets, those it calls overwritten and those it skips are together all of them.
+        #[test]
+        fn every_batch_is_accounted_for(
+            start in prop_oneof![Just(1u32), (u32::MAX - 40)..=u32::MAX], bits in 0u32..5,
+            script in prop::collection::vec((0u8..10, 0u8..6), 1..120),
+        ) {
+            let mut ring = Ring::new(1 << bits);
+            let mut cursor = Cursor::new(1 << bits, start);
+            let (mut writing, mut written) = (start, std::collections::HashSet::new());
+            let mut expected = start;
+            let mut accounted = 0u32;
+            let mut turn = |ring: &Ring, written: &std::collections::HashSet<u32>| {
+                let step = ring.poll(&mut cursor);
+                match step {
+                    Step::New { sequence } => {
+                        assert_eq!(sequence, expected);
+                        assert!(written.contains(&sequence));
+                        accounted += 1;
+                    }
+                    Step::Overwritten { sequence, count } => {
+                        assert_eq!(sequence, expected);
+                        accounted += count;
+                    }
+                    Step::Missing { sequence } => {
+                        assert_eq!(sequence, expected);
+                        cursor.skip();
+                        accounted += 1;
+                    }
+                    Step::Torn { .. } => panic!("nothing is torn here"),
+                    Step::Pending => {}
+                }
+                expected = cursor.sequence();
+                (step, accounted)
+            };
+            for (fate, reads) in script {
+                if fate != 0 {
+                    ring.write(writing);
+                    written.insert(writing);
+                }
+                writing = next(writing);
+                for _ in 0..reads {
+                    turn(&ring, &written);
+                }
+            }
+            // One batch that does arrive, so that a gap before it can be noticed.
+            ring.write(writing);
+            written.insert(writing);
+            writing = next(writing);
+            let mut pending = 0;
+            let mut total = 0;
+            while pending < 4 {
+                let (step, accounted) = turn(&ring, &written);
+                total = accounted;
+                pending = if step == Step::Pending { pending + 1 } else { 0 };
+            }
+            prop_assert_eq!(total, distance(start, writing));
+        }
+    }
+}

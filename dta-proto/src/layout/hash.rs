@@ -1,0 +1,105 @@
+//! Slots and checksums of keyed stores.
+//!
+//! `h = CRC-32C(key)`; `slot_n = CRC-32C(le32(h + C_n)) mod slots`; `checksum = CRC-32/ISO-HDLC(key ‖ value)`.
+//!
+//! A CRC is linear: `crc(key ‖ n)` for different `n` differ by constants, so that keys that collide in one slot collide in all. The
+//! integer addition of `C_n` breaks that, and the checksum uses another polynomial, so that a slot gives none of its bits away.
+//! See `docs/decisions/slot-family.md`; `tests/slot_statistics.rs` measures it.
+
+use std::ops::Deref;
+
+use crate::crc;
+use crate::key::Key;
+use crate::store::MAX_REDUNDANCY;
+
+/// The constants C_0 to C_3 that tell a key's slots apart.
+pub const CONSTANTS: [u32; MAX_REDUNDANCY as usize] = [0x9e37_79b9, 0x7f4a_7c15, 0x94d0_49bb, 0xbf58_476d];
+
+/// CRC-32C of the key: what all its slots are computed from.
+#[inline]
+pub fn key_hash(key: &Key) -> u32 {
+    crc::crc32c(&key.0)
+}
+
+/// Slot `n` (0 to 3) of the key whose [`key_hash`] is `h`, in a store of `slots` slots: a power of two, at most 2^32.
+///
+/// # Panics
+/// If `n` is 4 or more.
+#[inline]
+pub fn slot(h: u32, n: usize, slots: u64) -> u64 {
+    debug_assert!(slots.is_power_of_two() && slots <= 1 << 32);
+    u64::from(crc::crc32c_u32(h.wrapping_add(CONSTANTS[n]))) & (slots - 1)
+}
+
+/// The first `redundancy` slots of `key` in a store of `slots` slots (a power of two, at most 2^32). More than
+/// [`MAX_REDUNDANCY`] copies are taken as that many. Two of them can be the same slot (1 in `slots` per pair).
+#[inline]
+pub fn slots(key: &Key, redundancy: u8, slots: u64) -> Slots {
+    let h = key_hash(key);
+    let len = redundancy.min(MAX_REDUNDANCY);
+    let mut at = [0; MAX_REDUNDANCY as usize];
+    for (n, at) in at.iter_mut().enumerate().take(usize::from(len)) {
+        *at = slot(h, n, slots);
+    }
+    Slots { at, len }
+}
+
+/// Up to four slot numbers, on the stack; dereferences to a slice in order n = 0..N-1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slots {
+    at: [u64; MAX_REDUNDANCY as usize],
+    len: u8,
+}
+
+impl Deref for Slots {
+    type Target = [u64];
+
+    #[inline]
+    fn deref(&self) -> &[u64] {
+        &self.at[..usize::from(self.len)]
+    }
+}
+
+/// CRC-32/ISO-HDLC of `key ‖ value`: stored big-endian in front of the value.
+#[inline]
+pub fn checksum(key: &Key, value: &[u8]) -> u32 {
+    crc::crc32_update(crc::crc32(&key.0), value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn slots_are_the_slot_function(key: [u8; 16], redundancy in 0u8..8, bits in 0u32..=32) {
+            let key = Key(key);
+            let got = slots(&key, redundancy, 1 << bits);
+            prop_assert_eq!(got.len(), usize::from(redundancy.min(4)));
+            for (n, at) in got.iter().enumerate() {
+                prop_assert_eq!(*at, slot(key_hash(&key), n, 1 << bits));
+                prop_assert!(*at < 1 << bits);
+            }
+        }
+
+        #[test]
+        fn a_smaller_store_takes_the_low_bits(key: [u8; 16], bits in 0u32..=32) {
+            let key = Key(key);
+            for (large, small) in slots(&key, 4, 1 << 32).iter().zip(slots(&key, 4, 1 << bits).iter()) {
+                prop_assert_eq!(large & ((1 << bits) - 1), *small);
+            }
+        }
+
+        #[test]
+        fn checksum_covers_every_bit(key: [u8; 16], value in prop::collection::vec(any::<u8>(), 4..=60), bit in 0usize..608) {
+            let whole = checksum(&Key(key), &value);
+            let mut all = [&key[..], &value].concat();
+            prop_assert_eq!(crate::crc::crc32(&all), whole);
+            let bit = bit % (8 * all.len());
+            all[bit / 8] ^= 1 << (bit % 8);
+            let damaged = Key(all[..16].try_into().unwrap());
+            prop_assert_ne!(checksum(&damaged, &all[16..]), whole);
+        }
+    }
+}

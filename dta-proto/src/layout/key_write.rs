@@ -1,0 +1,194 @@
+//! Key-write: a hash table of the last value per key, in N copies.
+//!
+//! A slot is `checksum u32, value[V]`, V of 4, 12, 28 or 60; checksum = CRC-32/ISO-HDLC(key ‖ value), big-endian. The key itself is not
+//! stored: whoever asks has it. After the data structure of Key-Write in "Direct Telemetry Access" (SIGCOMM 2023), whose
+//! checksum covers the key alone; here it covers the value too, so that a half-written or damaged slot does not match.
+
+use super::{be32, hash};
+use crate::key::Key;
+
+/// Bytes of the checksum in front of the value.
+pub const CHECKSUM_LEN: usize = 4;
+
+/// Byte offset of slot number `slot` in a store whose slots hold `value_len` bytes of value.
+#[inline]
+pub fn offset(slot: u64, value_len: u8) -> u64 {
+    slot * (u64::from(value_len) + CHECKSUM_LEN as u64)
+}
+
+/// Writes a slot: checksum, then value. A value shorter than the slot's is filled up with zeros, which the checksum covers, so
+/// that it reads back as the whole `slot.len() - 4` bytes.
+///
+/// # Panics
+/// If `slot` is shorter than `4 + value.len()`.
+#[inline]
+pub fn encode(slot: &mut [u8], key: &Key, value: &[u8]) {
+    let (sum, area) = slot.split_at_mut(CHECKSUM_LEN);
+    let (filled, rest) = area.split_at_mut(value.len());
+    filled.copy_from_slice(value);
+    rest.fill(0);
+    sum.copy_from_slice(&hash::checksum(key, area).to_be_bytes());
+}
+
+/// The slot's value if its checksum is the one of `key` and that value; `None` if it is another key's, empty, torn, damaged, or
+/// shorter than a checksum. Another key's slot matches by chance once in 2^32.
+#[inline]
+pub fn matches<'a>(slot: &'a [u8], key: &Key) -> Option<&'a [u8]> {
+    if slot.len() <= CHECKSUM_LEN {
+        return None;
+    }
+    let value = &slot[CHECKSUM_LEN..];
+    (be32(slot, 0) == hash::checksum(key, value)).then_some(value)
+}
+
+/// How one answer is made of several copies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// The matching copy of the lowest n. Copies are written in the order of n, so it is the newest unless a frame was lost.
+    #[default]
+    First,
+    /// The value that most matching copies hold; among equals, the one with the lowest n.
+    Plurality,
+    /// As [`Policy::Plurality`], but only if at least this many copies hold it.
+    AtLeast(u8),
+}
+
+/// What up to four copies say of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome<V> {
+    /// No copy matched: never reported, overwritten in all copies, or lost.
+    Absent,
+    /// Copies matched, but no value in as many copies as the policy asks for.
+    Undecided {
+        /// Copies of the value that most hold.
+        agreeing: u8,
+        /// Matching copies with another value.
+        differing: u8,
+    },
+    /// The value.
+    Found {
+        /// What was reported.
+        value: V,
+        /// Copies that hold this value.
+        agreeing: u8,
+        /// Matching copies with another value: an older or newer report of the key, of which some copies were lost, or a chance match.
+        differing: u8,
+    },
+}
+
+/// Chooses among the copies of one key, in the order of n; `None` is a copy that did not match. Copies are counted, not places:
+/// where two slots of a key coincide, their one place counts twice.
+#[inline]
+pub fn choose<V: PartialEq + Copy>(policy: Policy, copies: &[Option<V>]) -> Outcome<V> {
+    let agreeing = |value: V| copies.iter().flatten().filter(|other| **other == value).count() as u8;
+    let matching = copies.iter().flatten().count() as u8;
+    let Some(first) = copies.iter().flatten().next().copied() else {
+        return Outcome::Absent;
+    };
+    let (value, count) = if policy == Policy::First || matching == 1 {
+        (first, agreeing(first))
+    } else {
+        let mut best = (first, agreeing(first));
+        for value in copies.iter().flatten().copied() {
+            let count = agreeing(value);
+            if count > best.1 {
+                best = (value, count);
+            }
+        }
+        best
+    };
+    let differing = matching - count;
+    match policy {
+        Policy::AtLeast(least) if count < least => Outcome::Undecided { agreeing: count, differing },
+        _ => Outcome::Found { value, agreeing: count, differing },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn found(value: u32, agreeing: u8, differing: u8) -> Outcome<u32> {
+        Outcome::Found { value, agreeing, differing }
+    }
+
+    #[test]
+    fn first_takes_the_lowest_copy_and_tells_of_others() {
+        assert_eq!(choose(Policy::First, &[None, Some(7), Some(9), Some(9)]), found(7, 1, 2));
+        assert_eq!(choose(Policy::First, &[Some(7), Some(7)]), found(7, 2, 0));
+        assert_eq!(choose::<u32>(Policy::First, &[None, None]), Outcome::Absent);
+        assert_eq!(choose::<u32>(Policy::First, &[]), Outcome::Absent);
+    }
+
+    #[test]
+    fn plurality_takes_the_most_and_the_lowest_among_equals() {
+        assert_eq!(choose(Policy::Plurality, &[Some(7), Some(9), Some(9), None]), found(9, 2, 1));
+        assert_eq!(choose(Policy::Plurality, &[Some(7), Some(9), Some(9), Some(7)]), found(7, 2, 2));
+    }
+
+    #[test]
+    fn at_least_does_not_decide_on_too_few() {
+        assert_eq!(choose(Policy::AtLeast(2), &[Some(7), Some(9), Some(9), None]), found(9, 2, 1));
+        assert_eq!(
+            choose(Policy::AtLeast(3), &[Some(7), Some(9), Some(9), None]),
+            Outcome::Undecided { agreeing: 2, differing: 1 }
+        );
+        assert_eq!(choose::<u32>(Policy::AtLeast(1), &[None, None]), Outcome::Absent);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_matches_its_key_alone(key: [u8; 16], other: [u8; 16], words in 1usize..=15, seed: u8) {
+            let value: Vec<u8> = (0..4 * words).map(|i| seed.wrapping_mul(31).wrapping_add(i as u8)).collect();
+            let mut slot = vec![0xaa; 4 + value.len()];
+            encode(&mut slot, &Key(key), &value);
+            prop_assert_eq!(matches(&slot, &Key(key)), Some(&value[..]));
+            if other != key {
+                prop_assert_eq!(matches(&slot, &Key(other)), None);
+            }
+        }
+
+        #[test]
+        fn a_short_value_is_filled_with_zeros(key: [u8; 16], value: [u8; 4]) {
+            let mut slot = [0xaa; 16];
+            encode(&mut slot, &Key(key), &value);
+            prop_assert_eq!(&slot[8..], &[0; 8]);
+            prop_assert_eq!(matches(&slot, &Key(key)), Some(&slot[4..]));
+        }
+
+        #[test]
+        fn any_tear_of_two_writes_matches_neither_or_is_one(key: [u8; 16], old: [u8; 28], new: [u8; 28], cut in 0usize..=32) {
+            let (mut a, mut b) = ([0; 32], [0; 32]);
+            encode(&mut a, &Key(key), &old);
+            encode(&mut b, &Key(key), &new);
+            let torn = [&b[..cut], &a[cut..]].concat();
+            if let Some(value) = matches(&torn, &Key(key)) {
+                prop_assert!(value == old || value == new);
+            }
+        }
+
+        #[test]
+        fn any_bytes_do_not_panic(slot in prop::collection::vec(any::<u8>(), 0..80), key: [u8; 16]) {
+            let _ = matches(&slot, &Key(key));
+        }
+
+        #[test]
+        fn every_copy_is_accounted_for(copies in prop::collection::vec(prop::option::of(0u8..3), 0..=4), least in 0u8..5) {
+            let matching = copies.iter().flatten().count() as u8;
+            for policy in [Policy::First, Policy::Plurality, Policy::AtLeast(least)] {
+                match choose(policy, &copies) {
+                    Outcome::Absent => prop_assert_eq!(matching, 0),
+                    Outcome::Undecided { agreeing, differing } => {
+                        prop_assert_eq!(agreeing + differing, matching);
+                        prop_assert!(policy == Policy::AtLeast(least) && agreeing < least);
+                    }
+                    Outcome::Found { value, agreeing, differing } => {
+                        prop_assert_eq!(agreeing + differing, matching);
+                        prop_assert_eq!(copies.iter().filter(|c| **c == Some(value)).count() as u8, agreeing);
+                    }
+                }
+            }
+        }
+    }
+}

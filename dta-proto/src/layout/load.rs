@@ -1,0 +1,151 @@
+//! How full a hash store is, and what that does to answers.
+//!
+//! Formulas follow from slots that are independent and uniform, which `tests/slot_statistics.rs` holds the slot family to. The load `a` is
+//! always in keys per slot. Survival is that of Key-Write in "Direct Telemetry Access" (SIGCOMM 2023), which bounds the chance of an empty
+//! answer in the same way; the estimate of keys from used slots is linear counting: Whang, Vander-Zanden and Taylor, "A linear-time
+//! probabilistic counting algorithm for database applications" (1990).
+
+use crate::store::MAX_REDUNDANCY;
+
+/// Share of keys still in the store when `a` later keys per slot were written after each, with `n` copies:
+/// `1 - (1 - e^(-a n))^n`. Each copy is overwritten with probability `1 - e^(-a n)`; the key is gone when all are.
+pub fn survival(a: f64, n: u8) -> f64 {
+    1.0 - gone(a, n).powi(i32::from(n))
+}
+
+/// Chance that a slot was written when `a` keys per slot were, in `n` copies each.
+fn gone(a: f64, n: u8) -> f64 {
+    -(-a.max(0.0) * f64::from(n)).exp_m1()
+}
+
+/// Share of all keys that are still in the store after `a` distinct keys per slot were written once each: the mean of [`survival`] over
+/// keys from the newest (load 0) to the oldest (load `a`).
+///
+/// With `k = a n`: `1 - (1/k) ∫ (1 - e^-x)^n dx` from 0 to k, and the integral of `(1 - e^-x)^n` is that of `(1 - e^-x)^(n-1)` less
+/// `(1 - e^-k)^n / n`.
+pub fn mean_survival(a: f64, n: u8) -> f64 {
+    let k = a * f64::from(n);
+    if k <= 0.0 || n == 0 {
+        return survival(a, n);
+    }
+    let integral = (1..=n).fold(k, |sum, i| sum - gone(a, n).powi(i32::from(i)) / f64::from(i));
+    // Below this the integral is k^(n+1) / (n+1) and smaller than the rounding of the sum above.
+    if k < 1e-4 { survival(a, n) } else { (1.0 - integral / k).clamp(0.0, 1.0) }
+}
+
+/// Keys per slot: the load `a`.
+pub fn load(keys: f64, slots: u64) -> f64 {
+    keys / slots as f64
+}
+
+/// Bound on the chance that a query for a key that is not in the store finds one nevertheless: `1 - (1 - 2^-bits)^n` with all of its `n`
+/// slots in use and `bits` of checksum compared (32 in a store).
+pub fn false_match_bound(n: u8, bits: u32) -> f64 {
+    -(f64::from(n) * (-(-f64::from(bits)).exp2()).ln_1p()).exp_m1()
+}
+
+/// The N in 1..=4 with the best [`survival`] at load `a`; the least of equals. One more copy helps only while `a N` is below about ln 2.
+pub fn advised_redundancy(a: f64) -> u8 {
+    (1..=MAX_REDUNDANCY).fold(1, |best, n| if survival(a, n) > survival(a, best) { n } else { best })
+}
+
+/// Distinct keys written, estimated from how many of a store's slots are in use, when each key is written to `n` slots: linear counting,
+/// `-(slots / n) ln(1 - used / slots)`. `None` when every slot is in use (there is no telling), or `n` or `slots` is 0.
+///
+/// The standard error is about `sqrt(slots (e^t - t - 1)) / n` keys at `t = n keys / slots`.
+pub fn estimate_keys(used: u64, slots: u64, n: u8) -> Option<f64> {
+    if used >= slots || n == 0 {
+        return None;
+    }
+    Some(-(slots as f64 / f64::from(n)) * (-(used as f64 / slots as f64)).ln_1p())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Key;
+    use crate::layout::hash;
+    use proptest::prelude::*;
+
+    #[test]
+    fn survival_by_hand() {
+        // 1 - (1 - e^-0.4)^4 and 1 - (1 - e^-1)^1
+        assert!((survival(0.1, 4) - 0.988_185).abs() < 1e-6, "{}", survival(0.1, 4));
+        assert!((survival(1.0, 1) - 0.367_879).abs() < 1e-6);
+        assert_eq!(survival(0.0, 2), 1.0);
+    }
+
+    #[test]
+    fn mean_survival_is_the_mean_of_survival() {
+        for n in 1..=4 {
+            for a in [1e-6, 1e-3, 0.05, 0.3, 1.0, 4.0] {
+                let steps = 10_000;
+                let sum: f64 =
+                    (0..steps).map(|i| survival(a * (f64::from(i) + 0.5) / f64::from(steps), n)).sum();
+                let mean = sum / f64::from(steps);
+                assert!(
+                    (mean_survival(a, n) - mean).abs() < 1e-6,
+                    "a {a} n {n}: {} {mean}",
+                    mean_survival(a, n)
+                );
+            }
+        }
+        assert_eq!(mean_survival(0.0, 4), 1.0);
+    }
+
+    #[test]
+    fn advice_follows_the_load() {
+        assert_eq!(advised_redundancy(0.01), 4);
+        assert_eq!(advised_redundancy(0.1), 4);
+        assert_eq!(advised_redundancy(0.3), 2);
+        assert_eq!(advised_redundancy(1.0), 1);
+        assert_eq!(advised_redundancy(100.0), 1);
+        assert_eq!(advised_redundancy(0.0), 1, "where all survive, more copies are for nothing");
+    }
+
+    #[test]
+    fn false_match_bound_is_about_n_in_two_to_the_bits() {
+        for n in 1..=4 {
+            let about = f64::from(n) / 2f64.powi(32);
+            assert!((false_match_bound(n, 32) / about - 1.0).abs() < 1e-6);
+        }
+        assert!((false_match_bound(1, 8) - 1.0 / 256.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn keys_are_estimated_from_used_slots() {
+        let slots = 1 << 16;
+        for n in 1..=4u8 {
+            for keys in [100u32, 10_000, 60_000] {
+                let mut used = vec![false; slots as usize];
+                for key in 0..keys {
+                    let mut bytes = [0; 16];
+                    bytes[..4].copy_from_slice(&key.wrapping_mul(0x9e37_79b1).to_be_bytes());
+                    hash::slots(&Key(bytes), n, slots).iter().for_each(|s| used[*s as usize] = true);
+                }
+                let used = used.iter().filter(|u| **u).count() as u64;
+                let estimate = estimate_keys(used, slots, n).unwrap();
+                let t = f64::from(n) * f64::from(keys) / slots as f64;
+                let error = (slots as f64 * (t.exp() - t - 1.0)).sqrt() / f64::from(n);
+                assert!(
+                    (estimate - f64::from(keys)).abs() < 4.0 * error + 1.0,
+                    "n {n}: {estimate} of {keys}"
+                );
+            }
+        }
+        assert_eq!(estimate_keys(slots, slots, 1), None);
+        assert_eq!(estimate_keys(0, 0, 1), None);
+        assert_eq!(estimate_keys(0, slots, 1), Some(0.0));
+    }
+
+    proptest! {
+        #[test]
+        fn shares_are_shares(a in 0.0f64..1e9, n in 1u8..=4, bits in 0u32..64) {
+            prop_assert!((0.0..=1.0).contains(&survival(a, n)));
+            prop_assert!((0.0..=1.0).contains(&mean_survival(a, n)));
+            prop_assert!(mean_survival(a, n) >= survival(a, n) - 1e-9);
+            prop_assert!((0.0..=1.0).contains(&false_match_bound(n, bits)));
+            prop_assert!((1..=4).contains(&advised_redundancy(a)));
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Postcarding: a hash table of paths, one row per key, in N copies.
+//!
+//! ```text
+//!  0               4        6      7   8
+//! | checksum u32  | bitmap | plen | 0 | hop 0 u32 | hop 1 u32 | … | hop B-1 u32 |      B = 6: 32 bytes, B = 14: 64 bytes
+//! ```
+//!
+//! All big-endian. Bit h of the bitmap (value `1 << h`) says that hop h is there; hops that are not are zero. The path length is 0
+//! where no postcard told it. The checksum is CRC-32/ISO-HDLC(key ‖ bytes 4 to the row's end). After Postcarding in "Direct Telemetry
+//! Access" (SIGCOMM 2023), which encodes each hop by itself so that a hash table of values is searched; a whole row
+//! with its bitmap takes any 32-bit value per hop and tells a partial path from a damaged one.
+
+use super::{be16, be32, hash};
+use crate::key::Key;
+
+/// Bytes of a row before its hops.
+pub const HEADER_LEN: usize = 8;
+
+/// The most hops that a row can hold.
+pub const MAX_HOPS: usize = 14;
+
+/// Bytes of a row with room for `hops` hops.
+#[inline]
+pub fn row_len(hops: u8) -> u64 {
+    HEADER_LEN as u64 + 4 * u64::from(hops)
+}
+
+/// Byte offset of row number `slot` in a store whose rows hold `hops` hops.
+#[inline]
+pub fn offset(slot: u64, hops: u8) -> u64 {
+    slot * row_len(hops)
+}
+
+/// The path of one key, as far as it is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Path {
+    /// Bit h (value `1 << h`) is set if hop h is there.
+    pub bitmap: u16,
+    /// Hops of the whole path; 0 when no postcard told.
+    pub length: u8,
+    /// Values by hop; 0 where the bitmap has no bit.
+    pub hops: [u32; MAX_HOPS],
+}
+
+impl Path {
+    /// The value of hop `hop`, if it is there.
+    #[inline]
+    pub fn hop(&self, hop: u8) -> Option<u32> {
+        (usize::from(hop) < MAX_HOPS && self.bitmap >> hop & 1 == 1).then(|| self.hops[usize::from(hop)])
+    }
+
+    /// Puts in the value of a hop. `false`, and nothing changed, if a row has no such hop.
+    #[inline]
+    pub fn set(&mut self, hop: u8, value: u32) -> bool {
+        let fits = usize::from(hop) < MAX_HOPS;
+        if fits {
+            self.bitmap |= 1 << hop;
+            self.hops[usize::from(hop)] = value;
+        }
+        fits
+    }
+
+    /// Whether the length is known and each of its hops is there.
+    #[inline]
+    pub fn is_complete(&self) -> bool {
+        (1..=MAX_HOPS as u8).contains(&self.length) && self.bitmap == (1 << self.length) - 1
+    }
+
+    /// How many hops are there.
+    #[inline]
+    pub fn present(&self) -> u8 {
+        self.bitmap.count_ones() as u8
+    }
+}
+
+/// Writes a row of `row.len()` bytes (32 or 64): header, hops, checksum.
+///
+/// # Panics
+/// If `row` is shorter than the header, or has no room for a hop that the path holds, or for its length: the translator has dropped
+/// and counted such postcards.
+#[inline]
+pub fn encode(row: &mut [u8], key: &Key, path: &Path) {
+    let room = (row.len() - HEADER_LEN) / 4;
+    assert!(
+        u32::from(path.bitmap) >> room == 0 && usize::from(path.length) <= room,
+        "path of {path:?} in {room} hops"
+    );
+    row[4..6].copy_from_slice(&path.bitmap.to_be_bytes());
+    row[6] = path.length;
+    row[7] = 0;
+    for (hop, bytes) in row[HEADER_LEN..].chunks_exact_mut(4).enumerate() {
+        // A stale value of a hop that the bitmap denies would make equal paths differ.
+        let value = if path.bitmap >> hop & 1 == 1 { path.hops[hop] } else { 0 };
+        bytes.copy_from_slice(&value.to_be_bytes());
+    }
+    let sum = hash::checksum(key, &row[4..]);
+    row[..4].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// The row's path if its checksum is the one of `key` and that path; `None` if it is another key's, empty, torn, damaged, or not 32 or
+/// 64 bytes long. [`Path::is_complete`] tells a complete path from a partial one.
+#[inline]
+pub fn matches(row: &[u8], key: &Key) -> Option<Path> {
+    if !matches!(row.len(), 32 | 64) || be32(row, 0) != hash::checksum(key, &row[4..]) {
+        return None;
+    }
+    let path = read(row);
+    let room = (row.len() - HEADER_LEN) / 4;
+    // A chance match of the checksum (an empty row is one for one key in 2^32) seldom holds up to these.
+    let sound = path.bitmap != 0
+        && u32::from(path.bitmap) >> room == 0
+        && usize::from(path.length) <= room
+        && row[7] == 0;
+    sound.then_some(path)
+}
+
+/// What a row says without its key, and so without its checksum: for a memory view. `None` for an empty row or a wrong length.
+pub fn peek(row: &[u8]) -> Option<Path> {
+    (matches!(row.len(), 32 | 64) && row.iter().any(|b| *b != 0)).then(|| read(row))
+}
+
+#[inline]
+fn read(row: &[u8]) -> Path {
+    let mut path = Path { bitmap: be16(row, 4), length: row[6], hops: [0; MAX_HOPS] };
+    for (hop, bytes) in path.hops.iter_mut().zip(row[HEADER_LEN..].chunks_exact(4)) {
+        *hop = be32(bytes, 0);
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn path(length: u8, bitmap: u16, values: [u32; MAX_HOPS]) -> Path {
+        let mut path = Path { length, ..Path::default() };
+        for (hop, value) in values.iter().enumerate().filter(|(hop, _)| bitmap >> hop & 1 == 1) {
+            assert!(path.set(hop as u8, *value));
+        }
+        path
+    }
+
+    #[test]
+    fn complete_only_with_each_hop_of_a_known_length() {
+        let values = [9; MAX_HOPS];
+        assert!(path(5, 0b1_1111, values).is_complete());
+        assert!(path(14, 0x3fff, values).is_complete());
+        assert!(!path(5, 0b1_0111, values).is_complete());
+        assert!(!path(0, 0, values).is_complete());
+        assert!(!path(0, 0b1, values).is_complete());
+        assert!(!path(4, 0b1_1111, values).is_complete(), "a hop beyond the length is a contradiction");
+        assert!(!Path { length: 200, bitmap: u16::MAX, hops: values }.is_complete());
+    }
+
+    #[test]
+    fn hops_beyond_a_row_are_refused() {
+        let mut p = Path::default();
+        assert!(!p.set(14, 1));
+        assert!(!p.set(255, 1));
+        assert_eq!(p, Path::default());
+        assert_eq!(p.hop(14), None);
+        assert_eq!(p.hop(255), None);
+    }
+
+    #[test]
+    fn empty_rows_match_nothing() {
+        // The checksum of this very row is right; there is still no path in it.
+        let key = Key([7; 16]);
+        let mut row = [0; 32];
+        row[..4].copy_from_slice(&hash::checksum(&key, &[0; 28]).to_be_bytes());
+        assert_eq!(matches(&row, &key), None);
+        assert_eq!(peek(&[0; 32]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_matches_its_key_alone(
+            key: [u8; 16], other: [u8; 16], large: bool, length in 0u8..=14, bitmap in 1u16..0x4000, values: [u32; MAX_HOPS],
+        ) {
+            let room = if large { 14 } else { 6 };
+            let bitmap = bitmap & ((1 << room) - 1);
+            prop_assume!(bitmap != 0);
+            let path = path(length.min(room), bitmap, values);
+            let mut row = vec![0xaa; row_len(room) as usize];
+            encode(&mut row, &Key(key), &path);
+            prop_assert_eq!(matches(&row, &Key(key)), Some(path));
+            prop_assert_eq!(peek(&row), Some(path));
+            if other != key {
+                prop_assert_eq!(matches(&row, &Key(other)), None);
+            }
+        }
+
+        #[test]
+        fn any_bytes_do_not_panic(row in prop::collection::vec(any::<u8>(), 0..80), key: [u8; 16]) {
+            let _ = (matches(&row, &Key(key)), peek(&row));
+        }
+
+        /// Any contents under a right checksum: either a sound path that encodes back to the same bytes but for hops that its bitmap
+        /// denies, or nothing.
+        #[test]
+        fn contents_are_checked_beyond_the_checksum(mut row: [u8; 32], key: [u8; 16]) {
+            let sum = hash::checksum(&Key(key), &row[4..]);
+            row[..4].copy_from_slice(&sum.to_be_bytes());
+            match matches(&row, &Key(key)) {
+                Some(path) => prop_assert!(path.bitmap != 0 && path.bitmap < 64 && path.length <= 6),
+                None => prop_assert!(row[4] != 0 || row[5] == 0 || row[5] > 63 || row[6] > 6 || row[7] != 0),
+            }
+        }
+    }
+}
