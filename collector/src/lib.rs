@@ -10,3 +10,5 @@
 pub mod cli;
 pub mod client;
 pub mod config;
+pub mod nic;
+pub mod region;

@@ -1,0 +1,299 @@
+//! What a collector needs of an RDMA NIC, and nothing more: register memory, make passive queue pairs that receive
+//! from a given peer, read counters.
+//!
+//! Back ends: [`soft`], a RoCEv2 responder in user space.
+
+pub mod soft;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use dta_proto::store::StoreKind;
+
+use crate::region::Region;
+
+/// UDP port of RoCEv2.
+pub const ROCE_PORT: u16 = 4791;
+
+/// An RDMA NIC as the collector uses it. All methods may be called from any thread; none is meant for the data path.
+pub trait Nic: Send + Sync {
+    /// What this NIC is and can do.
+    fn device(&self) -> Device;
+
+    /// Lets remote peers access `region` with the rights `access`, at its own [`Region::iova`].
+    fn register(&self, region: Arc<Region>, access: Access) -> Result<Registration, NicError>;
+
+    /// Ends a registration: its key is worth nothing any more.
+    fn deregister(&self, rkey: u32) -> Result<(), NicError>;
+
+    /// Makes a queue pair that is ready to receive (RTR) from the peer of the request.
+    fn create_queue_pair(&self, request: &QueuePairRequest) -> Result<QueuePairInfo, NicError>;
+
+    /// Ends a queue pair.
+    fn destroy_queue_pair(&self, qpn: u32) -> Result<(), NicError>;
+
+    /// Every queue pair as it stands now. A passive queue pair that fell into ERROR raises no event: it is seen here.
+    fn queue_pairs(&self) -> Result<Vec<QueuePairStatus>, NicError>;
+
+    /// The device's counters, by dotted name (`received`, `executed.write`, `dropped.icrc`, …).
+    fn counters(&self) -> Vec<(String, u64)>;
+
+    /// Takes the immediates received since the last call, oldest first, into `out`; waits up to `timeout` if there are
+    /// none. Those that a full queue could not hold are counted as `immediates.lost`.
+    fn take_immediates(&self, out: &mut Vec<Immediate>, timeout: std::time::Duration)
+    -> Result<(), NicError>;
+}
+
+/// What a NIC is and can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// `soft`, or the RDMA device's name.
+    pub name: String,
+    /// Where requesters send to.
+    pub endpoint: Endpoint,
+    /// Payload bytes of one RoCEv2 packet: 256, 512, 1024, 2048 or 4096.
+    pub mtu: u32,
+    /// The most atomics and reads in flight per queue pair.
+    pub max_dest_rd_atomic: u8,
+    /// Whether FETCH_ADD and CMP_SWAP are executed.
+    pub atomics: bool,
+}
+
+/// One end of RoCEv2 packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// IP address (RoCEv2 over IPv4 for now).
+    pub ip: IpAddr,
+    /// Ethernet address, where it is known; UDP sockets need none.
+    pub mac: Option<[u8; 6]>,
+    /// GID: for IPv4 the IPv4-mapped address.
+    pub gid: [u8; 16],
+    /// UDP port that packets for this end are sent to.
+    pub port: u16,
+}
+
+impl Endpoint {
+    /// The endpoint of an address: RoCEv2's port, the GID that belongs to the address, no Ethernet address.
+    pub fn new(ip: IpAddr) -> Endpoint {
+        let gid = match ip {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+            IpAddr::V6(ip) => ip.octets(),
+        };
+        Endpoint { ip, mac: None, gid, port: ROCE_PORT }
+    }
+}
+
+/// What a remote peer may do with registered memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// RDMA WRITE.
+    pub remote_write: bool,
+    /// RDMA READ.
+    pub remote_read: bool,
+    /// FETCH_ADD and CMP_SWAP.
+    pub remote_atomic: bool,
+}
+
+impl Access {
+    /// RDMA WRITE alone.
+    pub const WRITE: Access = Access { remote_write: true, remote_read: false, remote_atomic: false };
+    /// Atomics alone.
+    pub const ATOMIC: Access = Access { remote_write: false, remote_read: false, remote_atomic: true };
+
+    /// The least rights with which a translator can fill a store.
+    pub fn for_store(kind: &StoreKind) -> Access {
+        match kind {
+            StoreKind::KeyWrite { .. }
+            | StoreKind::Postcarding { .. }
+            | StoreKind::Append { .. }
+            | StoreKind::SketchMerge { .. } => Access::WRITE,
+            StoreKind::KeyIncrement { .. } => Access::ATOMIC,
+        }
+    }
+}
+
+/// A registered region as a requester addresses it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Registration {
+    /// Address of the first byte on the wire.
+    pub iova: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Remote key: a secret, never logged.
+    pub rkey: u32,
+}
+
+impl fmt::Debug for Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registration")
+            .field("iova", &self.iova)
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Transport service of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// Unreliable connection: writes, no answers.
+    Uc,
+    /// Reliable connection: writes, reads and atomics, acknowledged and in order.
+    Rc,
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Transport::Uc => "UC",
+            Transport::Rc => "RC",
+        })
+    }
+}
+
+/// What a queue pair is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// WRITEs.
+    Write,
+    /// Atomics.
+    Atomic,
+}
+
+/// A queue pair to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueuePairRequest {
+    /// What it is for; for people, it grants nothing.
+    pub purpose: Purpose,
+    /// Transport service.
+    pub transport: Transport,
+    /// The requester: packets from another IP address are dropped, answers go here.
+    pub peer: Endpoint,
+    /// The requester's queue pair number (24 bits): destination of ACKs and NAKs.
+    pub peer_qpn: u32,
+    /// PSN of the requester's first packet (24 bits).
+    pub start_psn: u32,
+    /// What the requester may do over this queue pair, on top of what the region's registration says.
+    pub access: Access,
+    /// How many receives to keep posted for WRITEs with immediate; 0 if nobody wants to be woken.
+    pub receives: u32,
+}
+
+/// A queue pair as a requester needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuePairInfo {
+    /// Queue pair number (24 bits).
+    pub qpn: u32,
+    /// The PSN that it expects next.
+    pub expected_psn: u32,
+    /// Atomics and reads that may be in flight; 0 on UC.
+    pub max_dest_rd_atomic: u8,
+}
+
+/// State of a passive queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueuePairState {
+    /// Ready to receive.
+    ReadyToReceive,
+    /// Took an error that its transport does not survive: drops everything until it is made anew.
+    Error,
+}
+
+impl fmt::Display for QueuePairState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            QueuePairState::ReadyToReceive => "rtr",
+            QueuePairState::Error => "error",
+        })
+    }
+}
+
+/// A queue pair as it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueuePairStatus {
+    /// Its number.
+    pub qpn: u32,
+    /// What it was made with.
+    pub request: QueuePairRequest,
+    /// Its state.
+    pub state: QueuePairState,
+    /// The PSN that it expects next.
+    pub expected_psn: u32,
+    /// Counters of this queue pair, by dotted name. What a device cannot measure is not in the list.
+    pub counters: Vec<(String, u64)>,
+}
+
+/// The immediate of a WRITE that was executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Immediate {
+    /// The queue pair that received it.
+    pub qpn: u32,
+    /// Its 32 bits, as a big-endian number.
+    pub value: u32,
+    /// Bytes that the WRITE wrote.
+    pub len: u32,
+}
+
+/// Why a NIC refused.
+#[derive(Debug, thiserror::Error)]
+pub enum NicError {
+    /// No room for another registration.
+    #[error("the NIC `{device}` holds {limit} registrations, its most; end a session or use fewer stores")]
+    TooManyRegistrations {
+        /// Device.
+        device: String,
+        /// Its most.
+        limit: usize,
+    },
+    /// No room for another queue pair.
+    #[error("the NIC `{device}` holds {limit} queue pairs, its most; end a session first")]
+    TooManyQueuePairs {
+        /// Device.
+        device: String,
+        /// Its most.
+        limit: usize,
+    },
+    /// The region cannot be registered as asked.
+    #[error("a region of {len} bytes at address {iova:#x} cannot be registered: {reason}")]
+    Region {
+        /// Its address on the wire.
+        iova: u64,
+        /// Its length.
+        len: u64,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A field of a queue pair request is out of range.
+    #[error("queue pair request: {field} is {value}, but must be {must}")]
+    Request {
+        /// Field at fault.
+        field: &'static str,
+        /// What it holds.
+        value: String,
+        /// What it may hold.
+        must: &'static str,
+    },
+    /// No such registration.
+    #[error("no region is registered under that key")]
+    NoRegistration,
+    /// No such queue pair.
+    #[error("there is no queue pair {qpn:#08x}")]
+    NoQueuePair {
+        /// Its number.
+        qpn: u32,
+    },
+    /// The device has stopped.
+    #[error("the NIC has stopped: {reason}")]
+    Stopped {
+        /// Why.
+        reason: String,
+    },
+    /// The operating system refused.
+    #[error("cannot {action}: {source}")]
+    System {
+        /// What was tried.
+        action: String,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+}

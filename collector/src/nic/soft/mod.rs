@@ -1,0 +1,1 @@
+//! The software NIC: a RoCEv2 responder in user space.

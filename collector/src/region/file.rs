@@ -1,0 +1,152 @@
+//! Creating, opening and locking region files.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+
+use super::header::{self, Found, HEADER_LEN, Mismatch, RegionHeader};
+use super::mapping::{HUGE, Mapping};
+use super::{Backing, Region, RegionError, RegionOptions};
+
+/// `statfs` type of hugetlbfs.
+const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
+
+pub(super) fn open_or_create(
+    path: &Path,
+    wanted: &RegionHeader,
+    options: RegionOptions,
+) -> Result<Region, RegionError> {
+    let fail = |action| move |source| RegionError::File { path: path.to_owned(), action, source };
+    // Only its owner reads what a network reported.
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .map_err(fail("open or create it"))?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return Err(RegionError::Locked { path: path.to_owned() }),
+        Err(e) => return Err(fail("lock it")(e.into())),
+    }
+    let huge_file = on_hugetlbfs(&file);
+    let found = match read_header(&file, path)? {
+        Some(found) if found.header.spec == wanted.spec => Some(found),
+        Some(found) => {
+            let mismatch =
+                Mismatch::Store { file: Box::new(found.header.spec), wanted: Box::new(wanted.spec.clone()) };
+            return Err(RegionError::Mismatch { path: path.to_owned(), mismatch });
+        }
+        None => None,
+    };
+    let (header, data_offset, data_len, was_there) = match found {
+        Some(found) => (found.header, found.data_offset, found.data_len, true),
+        None => {
+            let len = wanted.spec.region_len();
+            (wanted.clone(), data_offset_for(len, huge_file), len, false)
+        }
+    };
+    let len = |bytes| usize::try_from(bytes).map_err(|_| RegionError::Length { len: data_len });
+    let (data, data_len) = (len(data_offset)?, len(data_len)?);
+    let mut total = data.checked_add(data_len).ok_or(RegionError::Length { len: data_len as u64 })?;
+    if huge_file {
+        total = total.next_multiple_of(HUGE);
+    }
+    if !was_there {
+        // Ask before filling it: a tmpfs shares the machine's memory, and pages are made below until one fails.
+        let free = rustix::fs::fstatvfs(&file).map_or(u64::MAX, |fs| fs.f_bavail.saturating_mul(fs.f_frsize));
+        if free < total as u64 {
+            let _ = std::fs::remove_file(path);
+            let source = Errno::NOSPC.into();
+            return Err(RegionError::Space { path: path.to_owned(), len: total as u64, source });
+        }
+        // Cut to nothing first: what an interrupted creation left must not show through.
+        file.set_len(0).and_then(|()| file.set_len(total as u64)).map_err(fail("set its size"))?;
+    }
+    let mapping = Mapping::file(&file, total, true, options.huge_pages, huge_file).map_err(|e| match e {
+        Errno::NOSPC | Errno::NOMEM => {
+            if !was_there {
+                // Leave no half-made file behind; it holds nothing.
+                let _ = std::fs::remove_file(path);
+            }
+            RegionError::Space { path: path.to_owned(), len: total as u64, source: e.into() }
+        }
+        e => fail("map it")(e.into()),
+    })?;
+    let iova = header.iova;
+    let mut region = Region { mapping, data: 0, len: total, writable: true, iova, backing: None };
+    if !was_there {
+        // Through the mapping, because hugetlbfs has no write(2).
+        let (bytes, magic) = header::encode(&header, data_offset);
+        let written = region.write(0, &bytes).and_then(|()| region.write(0, &magic));
+        written.map_err(|e| fail("write its header")(io::Error::other(e)))?;
+    }
+    region.data = data;
+    region.len = data_len;
+    region.backing = Some(Backing { path: path.to_owned(), header, found: was_there, _file: file });
+    Ok(region)
+}
+
+pub(super) fn open_read_only(path: &Path) -> Result<Region, RegionError> {
+    let fail = |action| move |source| RegionError::File { path: path.to_owned(), action, source };
+    let file = File::open(path).map_err(fail("open it"))?;
+    let huge_file = on_hugetlbfs(&file);
+    let Some(Found { header, data_offset, data_len }) = read_header(&file, path)? else {
+        return Err(RegionError::Mismatch { path: path.to_owned(), mismatch: Mismatch::NotARegion });
+    };
+    let len = |bytes| usize::try_from(bytes).map_err(|_| RegionError::Length { len: data_len });
+    let (data, data_len) = (len(data_offset)?, len(data_len)?);
+    let mut total = data.checked_add(data_len).ok_or(RegionError::Length { len: data_len as u64 })?;
+    if huge_file {
+        total = total.next_multiple_of(HUGE);
+    }
+    let mapping =
+        Mapping::file(&file, total, false, false, huge_file).map_err(|e| fail("map it")(e.into()))?;
+    let iova = header.iova;
+    let backing = Some(Backing { path: path.to_owned(), header, found: true, _file: file });
+    Ok(Region { mapping, data, len: data_len, writable: false, iova, backing })
+}
+
+/// The header of an existing file whose length fits it; `None` for a new one.
+fn read_header(file: &File, path: &Path) -> Result<Option<Found>, RegionError> {
+    let fail = |action| move |source| RegionError::File { path: path.to_owned(), action, source };
+    let mismatch = |mismatch| RegionError::Mismatch { path: path.to_owned(), mismatch };
+    let has = file.metadata().map_err(fail("read its size"))?.len();
+    if has == 0 {
+        return Ok(None);
+    }
+    let mut bytes = [0; HEADER_LEN];
+    if has < HEADER_LEN as u64 {
+        // Too short for a header; say whose it is not rather than how short, if it is another kind of file.
+        let mut file = file;
+        let begun = file.read(&mut bytes).map_err(fail("read it"))?;
+        let is_ours = bytes[..begun.min(7)] == b"DTAREGN"[..begun.min(7)];
+        return Err(mismatch(if is_ours {
+            Mismatch::Truncated { has, wants: HEADER_LEN as u64 }
+        } else {
+            Mismatch::NotARegion
+        }));
+    }
+    file.read_exact_at(&mut bytes, 0).map_err(fail("read its header"))?;
+    let Some(found) = header::decode(&bytes).map_err(mismatch)? else { return Ok(None) };
+    let wants = found.data_offset.saturating_add(found.data_len);
+    if has < wants {
+        return Err(mismatch(Mismatch::Truncated { has, wants }));
+    }
+    Ok(Some(found))
+}
+
+/// Where the data begins: after a whole huge page where huge pages can hold the data, else after the header.
+fn data_offset_for(len: u64, huge_file: bool) -> u64 {
+    if huge_file || len >= HUGE as u64 { HUGE as u64 } else { HEADER_LEN as u64 }
+}
+
+fn on_hugetlbfs(file: &File) -> bool {
+    rustix::fs::fstatfs(file).is_ok_and(|fs| fs.f_type == HUGETLBFS_MAGIC)
+}

@@ -1,0 +1,197 @@
+//! The header of a region file.
+//!
+//! ```text
+//! offset  bytes
+//!  0      8     magic "DTAREGN\0"
+//!  8      4     header version, little-endian: 1
+//! 12      4     0x01020304 in the writer's byte order: counters in the data are in it too
+//! 16      8     offset of the data in the file, little-endian
+//! 24      8     bytes of data, little-endian
+//! 32      4     bytes of the body, little-endian
+//! 36      4     CRC-32 (ISO-HDLC) of the body, little-endian
+//! 40      n     body: bincode 2, standard configuration, of generation u64, iova u64, created u64 (seconds since
+//!               1970), and the store as the bytes of protobuf message dta.v1.Store
+//! ```
+//!
+//! The magic is written last, so a file whose creation was interrupted has none and is created anew.
+
+use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bincode::{Decode, Encode};
+use dta_proto::control;
+use dta_proto::store::StoreSpec;
+use prost::Message;
+
+use super::iova_for;
+
+/// Bytes set aside for the header at the beginning of the file.
+pub const HEADER_LEN: usize = 4096;
+/// Version of the header that this program reads and writes.
+pub const VERSION: u32 = 1;
+
+const MAGIC: [u8; 8] = *b"DTAREGN\0";
+const BYTE_ORDER_MARK: u32 = 0x0102_0304;
+const BODY: usize = 40;
+
+/// What a region file says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegionHeader {
+    /// The store whose memory it is.
+    pub spec: StoreSpec,
+    /// The store's generation: rises whenever its base or key is replaced.
+    pub generation: u64,
+    /// Address on the wire.
+    pub iova: u64,
+    /// When the file was created, in seconds since 1970.
+    pub created: u64,
+}
+
+impl RegionHeader {
+    /// The header of a new region for a store: generation 1, the store's usual address, created now.
+    pub fn new(spec: StoreSpec) -> RegionHeader {
+        let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+        let iova = iova_for(spec.id, spec.region_len());
+        RegionHeader { spec, generation: 1, iova, created }
+    }
+}
+
+/// Why a file is not the region that was wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mismatch {
+    /// Shorter than its header says, or than a header.
+    Truncated {
+        /// Bytes that it has.
+        has: u64,
+        /// Bytes that it should have.
+        wants: u64,
+    },
+    /// Does not begin as a region file does.
+    NotARegion,
+    /// Another version of the header.
+    Version(u32),
+    /// Written on a machine of the other byte order.
+    ByteOrder,
+    /// The header's own checksum or encoding is wrong.
+    Damaged(&'static str),
+    /// Describes another store.
+    Store {
+        /// The store in the file.
+        file: Box<StoreSpec>,
+        /// The store that was wanted.
+        wanted: Box<StoreSpec>,
+    },
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Mismatch::Truncated { has, wants } => {
+                write!(f, "is cut off: {has} bytes, but its header says {wants}; remove it to begin anew")
+            }
+            Mismatch::NotARegion => {
+                write!(f, "is not a region file (no magic \"DTAREGN\"); choose another name, or remove it")
+            }
+            Mismatch::Version(version) => write!(
+                f,
+                "has header version {version}, this program reads version {VERSION}; \
+                 use the program that wrote it, or remove it to begin anew"
+            ),
+            Mismatch::ByteOrder => {
+                write!(f, "was written on a machine of the other byte order; remove it to begin anew")
+            }
+            Mismatch::Damaged(what) => write!(f, "has a damaged header ({what}); remove it to begin anew"),
+            Mismatch::Store { file, wanted } => write!(
+                f,
+                "holds store `{}` (id {}, {:?}), but the configuration wants `{}` (id {}, {:?}); \
+                 change the configuration back, or remove the file to begin anew",
+                file.name, file.id, file.kind, wanted.name, wanted.id, wanted.kind
+            ),
+        }
+    }
+}
+
+#[derive(Encode, Decode)]
+struct Body {
+    generation: u64,
+    iova: u64,
+    created: u64,
+    store: Vec<u8>,
+}
+
+/// A header as found in a file.
+pub(super) struct Found {
+    pub(super) header: RegionHeader,
+    pub(super) data_offset: u64,
+    pub(super) data_len: u64,
+}
+
+/// The bytes of a header without its magic (zero instead), and the magic to be written after them.
+pub(super) fn encode(header: &RegionHeader, data_offset: u64) -> (Vec<u8>, [u8; 8]) {
+    let body = Body {
+        generation: header.generation,
+        iova: header.iova,
+        created: header.created,
+        store: control::Store::from(&header.spec).encode_to_vec(),
+    };
+    let body =
+        bincode::encode_to_vec(body, bincode::config::standard()).expect("integers and bytes always encode");
+    let mut bytes = vec![0; 8];
+    bytes.extend(VERSION.to_le_bytes());
+    bytes.extend(BYTE_ORDER_MARK.to_ne_bytes());
+    bytes.extend(data_offset.to_le_bytes());
+    bytes.extend(header.spec.region_len().to_le_bytes());
+    bytes.extend((body.len() as u32).to_le_bytes());
+    bytes.extend(crc32fast::hash(&body).to_le_bytes());
+    bytes.extend(&body);
+    (bytes, MAGIC)
+}
+
+/// Reads a header. `None` if there was never one (no magic, all zero): creation was interrupted.
+pub(super) fn decode(bytes: &[u8; HEADER_LEN]) -> Result<Option<Found>, Mismatch> {
+    let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
+    let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+    if bytes[..8] == [0; 8] {
+        return Ok(None);
+    }
+    if bytes[..8] != MAGIC {
+        return Err(Mismatch::NotARegion);
+    }
+    // The version comes first: what follows it belongs to the version.
+    let version = u32_at(8);
+    if version != VERSION {
+        return Err(Mismatch::Version(version));
+    }
+    let mark: [u8; 4] = bytes[12..16].try_into().expect("4 bytes");
+    if mark != BYTE_ORDER_MARK.to_ne_bytes() {
+        let mut swapped = mark;
+        swapped.reverse();
+        return Err(if swapped == BYTE_ORDER_MARK.to_ne_bytes() {
+            Mismatch::ByteOrder
+        } else {
+            Mismatch::Damaged("byte order mark")
+        });
+    }
+    let (data_offset, data_len) = (u64_at(16), u64_at(24));
+    let body_len = u32_at(32) as usize;
+    let body = bytes[BODY..].get(..body_len).ok_or(Mismatch::Damaged("length of its body"))?;
+    if crc32fast::hash(body) != u32_at(36) {
+        return Err(Mismatch::Damaged("checksum"));
+    }
+    let (body, used): (Body, usize) = bincode::decode_from_slice(body, bincode::config::standard())
+        .map_err(|_| Mismatch::Damaged("encoding of its body"))?;
+    if used != body_len {
+        return Err(Mismatch::Damaged("length of its body"));
+    }
+    let store = control::Store::decode(body.store.as_slice())
+        .map_err(|_| Mismatch::Damaged("encoding of its store"))?;
+    let spec = StoreSpec::try_from(&store).map_err(|_| Mismatch::Damaged("description of its store"))?;
+    if spec.region_len() != data_len {
+        return Err(Mismatch::Damaged("length of its data"));
+    }
+    if data_offset < HEADER_LEN as u64 || data_offset % HEADER_LEN as u64 != 0 {
+        return Err(Mismatch::Damaged("offset of its data"));
+    }
+    let header = RegionHeader { spec, generation: body.generation, iova: body.iova, created: body.created };
+    Ok(Some(Found { header, data_offset, data_len }))
+}

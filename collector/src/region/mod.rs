@@ -1,0 +1,230 @@
+//! Memory that a NIC writes while we read it.
+//!
+//! A [`Region`] is one store's memory: anonymous, or backed by a named shared-memory file with a self-describing
+//! header so that a restarted collector and a second process find it again. It lies in huge pages where the machine
+//! has some, and [`Region::pages`] says what it got.
+//!
+//! Somebody else writes this memory at any time, so there is no way to get a `&[T]` into it: every access is atomic,
+//! at most 8 bytes wide, and bounds-checked. `docs/decisions/region-memory.md` gives the reasons.
+//!
+//! - [`header`]: the header of a region file.
+//! - `mapping`: getting memory from the kernel (unsafe).
+//! - `access`: reading and writing it (unsafe).
+//! - `file`: creating, opening and locking region files.
+
+mod access;
+mod file;
+pub mod header;
+mod mapping;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+pub use access::AccessError;
+pub use header::RegionHeader;
+
+use mapping::Mapping;
+
+/// The memory of one store (or any other registered memory). `Send + Sync`: it is meant to be held in an `Arc` by the
+/// NIC that writes it and by the readers. Unmapped when dropped; a file stays.
+pub struct Region {
+    mapping: Mapping,
+    /// Where the data begins in the mapping: 0, or the file header's length.
+    data: usize,
+    /// Bytes of data.
+    len: usize,
+    writable: bool,
+    iova: u64,
+    backing: Option<Backing>,
+}
+
+/// The file behind a region.
+struct Backing {
+    path: PathBuf,
+    header: RegionHeader,
+    found: bool,
+    /// Holds the lock (`flock`) for as long as the region lives.
+    _file: std::fs::File,
+}
+
+/// What kind of pages a region lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// Reserved huge pages (hugetlbfs or `MAP_HUGETLB`).
+    Hugetlb2M,
+    /// Transparent huge pages; the kernel gave at least nine tenths of the region as such.
+    Transparent,
+    /// Base pages.
+    Base4K,
+}
+
+impl fmt::Display for Pages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Pages::Hugetlb2M => "hugetlb 2 MiB",
+            Pages::Transparent => "transparent hugepages",
+            Pages::Base4K => "4 KiB pages",
+        })
+    }
+}
+
+/// How to make a region.
+#[derive(Clone, Copy, Debug)]
+pub struct RegionOptions {
+    /// Try huge pages before base pages (default). Without it, base pages alone.
+    pub huge_pages: bool,
+}
+
+impl Default for RegionOptions {
+    fn default() -> Self {
+        RegionOptions { huge_pages: true }
+    }
+}
+
+/// Why a region could not be made or opened.
+#[derive(Debug, thiserror::Error)]
+pub enum RegionError {
+    /// A length of 0, or more than this machine addresses.
+    #[error("a region cannot have {len} bytes")]
+    Length {
+        /// Bytes asked for.
+        len: u64,
+    },
+    /// The kernel refused memory.
+    #[error(
+        "no memory for a region of {len} bytes: {source}; make the stores smaller, or give the machine more memory"
+    )]
+    Memory {
+        /// Bytes asked for.
+        len: u64,
+        /// The kernel's reason.
+        source: std::io::Error,
+    },
+    /// The file system is full.
+    #[error(
+        "{}: no space for a region of {len} bytes: {source}; make the store smaller, or the file system larger (`mount -o remount,size=…`)",
+        path.display()
+    )]
+    Space {
+        /// The region file.
+        path: PathBuf,
+        /// Bytes asked for, header included.
+        len: u64,
+        /// The kernel's reason.
+        source: std::io::Error,
+    },
+    /// Opening, sizing, locking or mapping the file failed.
+    #[error("{}: cannot {action}: {source}", path.display())]
+    File {
+        /// The region file.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// The kernel's reason.
+        source: std::io::Error,
+    },
+    /// Another process holds the file's lock.
+    #[error("{}: another collector has it open; stop that one, or use another directory", path.display())]
+    Locked {
+        /// The region file.
+        path: PathBuf,
+    },
+    /// The file is not a region file, or not one that fits.
+    #[error("{}: {mismatch}", path.display())]
+    Mismatch {
+        /// The region file.
+        path: PathBuf,
+        /// What does not fit.
+        mismatch: header::Mismatch,
+    },
+}
+
+impl Region {
+    /// Anonymous memory of `len` bytes, all zero, with the wire address `iova` (0 for memory that needs none yet).
+    pub fn anonymous(len: u64, iova: u64, options: RegionOptions) -> Result<Region, RegionError> {
+        let size = usize::try_from(len).ok().filter(|&n| n > 0).ok_or(RegionError::Length { len })?;
+        let mapping = Mapping::anonymous(size, options.huge_pages)
+            .map_err(|source| RegionError::Memory { len, source: source.into() })?;
+        Ok(Region { mapping, data: 0, len: size, writable: true, iova, backing: None })
+    }
+
+    /// The region of the file `path`, which is created with `header` if there is none.
+    ///
+    /// An existing file must describe the same store, in this version and byte order and at full length; its
+    /// generation and address are then the file's (see [`Region::header`], [`Region::found`]). The file is locked
+    /// (`flock`) while the region lives.
+    pub fn open_or_create(
+        path: impl AsRef<Path>,
+        header: &RegionHeader,
+        options: RegionOptions,
+    ) -> Result<Region, RegionError> {
+        file::open_or_create(path.as_ref(), header, options)
+    }
+
+    /// The region of an existing file, for reading, beside whoever writes it. Takes no lock.
+    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Region, RegionError> {
+        file::open_read_only(path.as_ref())
+    }
+
+    /// Bytes of data.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> u64 {
+        self.len as u64
+    }
+
+    /// The region's address on the wire, aligned to its size.
+    pub fn iova(&self) -> u64 {
+        self.iova
+    }
+
+    /// What kind of pages it lies in.
+    pub fn pages(&self) -> Pages {
+        self.mapping.pages()
+    }
+
+    /// The file's header, for a region that has a file.
+    pub fn header(&self) -> Option<&RegionHeader> {
+        self.backing.as_ref().map(|b| &b.header)
+    }
+
+    /// The file's path, for a region that has a file.
+    pub fn path(&self) -> Option<&Path> {
+        self.backing.as_ref().map(|b| b.path.as_path())
+    }
+
+    /// Whether the file was there before (with data from an earlier run).
+    pub fn found(&self) -> bool {
+        self.backing.as_ref().is_some_and(|b| b.found)
+    }
+
+    /// Whether it may be written: false after [`Region::open_read_only`].
+    pub fn writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Address of the first byte in this process, for registration with a NIC. Dereferencing it is the NIC's business:
+    /// in this program all access goes through the methods of this type.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.mapping.address().wrapping_add(self.data)
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region")
+            .field("len", &self.len)
+            .field("pages", &self.pages())
+            .field("path", &self.path())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The address on the wire of a store's region of `len` bytes: it depends on the store's id alone, so that it is the
+/// same after a restart, and no two stores' regions of up to 1 TiB overlap. Aligned to `len`, a power of two.
+pub fn iova_for(store: u16, len: u64) -> u64 {
+    let base = (u64::from(store) + 1) << 40;
+    base.next_multiple_of(len.max(1))
+}
+
+#[cfg(test)]
+mod tests;

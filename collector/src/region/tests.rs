@@ -1,0 +1,228 @@
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use dta_proto::store::{StoreKind, StoreSpec};
+use proptest::prelude::*;
+
+use super::header::Mismatch;
+use super::*;
+
+fn spec(slots: u64) -> StoreSpec {
+    StoreSpec {
+        id: 7,
+        name: "flows".into(),
+        kind: StoreKind::KeyWrite { slots, value_len: 12, redundancy: 2 },
+    }
+}
+
+fn open(path: &Path, slots: u64) -> Result<Region, RegionError> {
+    Region::open_or_create(path, &RegionHeader::new(spec(slots)), RegionOptions::default())
+}
+
+fn mismatch(path: &Path) -> Mismatch {
+    match open(path, 256) {
+        Err(RegionError::Mismatch { mismatch, path: named }) => {
+            assert_eq!(named, path);
+            mismatch
+        }
+        other => panic!("expected a mismatch, got {other:?}"),
+    }
+}
+
+#[test]
+fn anonymous_memory_is_zero_and_says_its_pages() {
+    for huge_pages in [true, false] {
+        let region = Region::anonymous(4 << 20, 0, RegionOptions { huge_pages }).unwrap();
+        let mut bytes = [1; 64];
+        region.read((4 << 20) - 64, &mut bytes).unwrap();
+        assert_eq!(bytes, [0; 64]);
+        let said = region.pages().to_string();
+        assert!(["hugetlb 2 MiB", "transparent hugepages", "4 KiB pages"].contains(&said.as_str()));
+        assert!(huge_pages || region.pages() == Pages::Base4K);
+    }
+    assert!(matches!(Region::anonymous(0, 0, RegionOptions::default()), Err(RegionError::Length { .. })));
+    assert!(Region::anonymous(1 << 60, 0, RegionOptions::default()).is_err());
+}
+
+#[test]
+fn bounds_and_alignment_are_checked() {
+    let region = Region::anonymous(4096, 0, RegionOptions::default()).unwrap();
+    let mut one = [0];
+    region.read(4095, &mut one).unwrap();
+    region.write(4096, &[]).unwrap();
+    for offset in [4096, 4097, u64::MAX, u64::MAX - 1] {
+        assert_eq!(region.read(offset, &mut one), Err(AccessError::OutOfRange { offset, len: 1 }));
+        assert_eq!(region.write(offset, &one), Err(AccessError::OutOfRange { offset, len: 1 }));
+        region.prefetch(offset);
+    }
+    assert!(region.load_u64(4096).is_err());
+    assert_eq!(region.load_u64(4089), Err(AccessError::OutOfRange { offset: 4089, len: 8 }));
+    assert_eq!(region.fetch_add(12, 1), Err(AccessError::Misaligned { offset: 12 }));
+    assert_eq!(region.write(0, &[0; 4097]), Err(AccessError::OutOfRange { offset: 0, len: 4097 }));
+}
+
+#[test]
+fn atomics_use_host_byte_order() {
+    let region = Region::anonymous(4096, 0, RegionOptions::default()).unwrap();
+    assert_eq!(region.fetch_add(8, 5).unwrap(), 0);
+    assert_eq!(region.fetch_add(8, u64::MAX).unwrap(), 5);
+    assert_eq!(region.compare_swap(8, 3, 9).unwrap(), 4);
+    assert_eq!(region.compare_swap(8, 4, 9).unwrap(), 4);
+    let mut bytes = [0; 8];
+    region.read(8, &mut bytes).unwrap();
+    assert_eq!(u64::from_ne_bytes(bytes), 9);
+    region.store_u64(8, 77).unwrap();
+    assert_eq!(region.load_u64(8).unwrap(), 77);
+}
+
+proptest! {
+    #[test]
+    fn bytes_come_back_at_any_alignment(offset in 0u64..64, data in prop::collection::vec(any::<u8>(), 0..200)) {
+        let region = Region::anonymous(4096, 0, RegionOptions { huge_pages: false }).unwrap();
+        region.write(offset, &data).unwrap();
+        let mut whole = vec![0; 4096];
+        region.read(0, &mut whole).unwrap();
+        let (start, end) = (offset as usize, offset as usize + data.len());
+        prop_assert_eq!(&whole[start..end], &data[..]);
+        prop_assert!(whole[..start].iter().chain(&whole[end..]).all(|&b| b == 0));
+        let mut back = vec![0; data.len()];
+        region.read(offset, &mut back).unwrap();
+        prop_assert_eq!(back, data);
+    }
+
+    #[test]
+    fn any_header_bytes_give_a_region_or_an_error(
+        bytes in prop::collection::vec(any::<u8>(), 0..128), at in 0usize..64,
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r");
+        drop(open(&path, 256).unwrap());
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.write_all_at(&bytes, at as u64).unwrap();
+        let _ = open(&path, 256);
+        let _ = Region::open_read_only(&path);
+    }
+}
+
+#[test]
+fn a_file_is_found_again_with_its_data() {
+    let dir = tempfile::tempdir().unwrap();
+    for slots in [256, 1 << 18] {
+        let path = dir.path().join(format!("flows-{slots}"));
+        let first = open(&path, slots).unwrap();
+        assert!(!first.found());
+        first.write(16, b"abcdefgh").unwrap();
+        let last = first.len() - 8;
+        first.fetch_add(last, 3).unwrap();
+        let (iova, header) = (first.iova(), first.header().unwrap().clone());
+        assert_eq!(iova % first.len(), 0);
+        assert_eq!(first.len(), slots * 16);
+
+        // A reader sees writes as they happen, and cannot write.
+        let reader = Region::open_read_only(&path).unwrap();
+        assert_eq!(reader.load_u64(last).unwrap(), 3);
+        first.fetch_add(last, 1).unwrap();
+        assert_eq!(reader.load_u64(last).unwrap(), 4);
+        assert_eq!(reader.write(0, &[1]), Err(AccessError::ReadOnly));
+        assert_eq!(reader.fetch_add(0, 1), Err(AccessError::ReadOnly));
+        assert_eq!(reader.header(), Some(&header));
+        drop(first);
+
+        let again = open(&path, slots).unwrap();
+        assert!(again.found());
+        assert_eq!((again.iova(), again.header()), (iova, Some(&header)));
+        let mut bytes = [0; 8];
+        again.read(16, &mut bytes).unwrap();
+        assert_eq!((&bytes, again.load_u64(last).unwrap()), (b"abcdefgh", 4));
+    }
+}
+
+#[test]
+fn a_second_collector_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("flows");
+    let first = open(&path, 256).unwrap();
+    let error = open(&path, 256).unwrap_err();
+    assert!(matches!(error, RegionError::Locked { .. }));
+    assert!(error.to_string().contains("another collector"));
+    drop(first);
+    open(&path, 256).unwrap();
+}
+
+#[test]
+fn another_store_version_byte_order_or_length_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("flows");
+    let make = || {
+        let _ = fs::remove_file(&path);
+        drop(open(&path, 256).unwrap());
+        fs::OpenOptions::new().write(true).open(&path).unwrap()
+    };
+
+    drop(make());
+    let error = open(&path, 512).unwrap_err().to_string();
+    assert!(error.contains("slots: 256") && error.contains("slots: 512"), "{error}");
+
+    make().write_all_at(&2u32.to_le_bytes(), 8).unwrap();
+    assert_eq!(mismatch(&path), Mismatch::Version(2));
+    assert!(mismatch(&path).to_string().contains("header version 2"));
+
+    make().write_all_at(&0x0102_0304u32.swap_bytes().to_ne_bytes(), 12).unwrap();
+    assert_eq!(mismatch(&path), Mismatch::ByteOrder);
+
+    make().write_all_at(&[0xff], 41).unwrap();
+    assert_eq!(mismatch(&path), Mismatch::Damaged("checksum"));
+
+    make().set_len(6000).unwrap();
+    assert_eq!(mismatch(&path), Mismatch::Truncated { has: 6000, wants: 4096 + 256 * 16 });
+    make().set_len(100).unwrap();
+    assert_eq!(mismatch(&path), Mismatch::Truncated { has: 100, wants: 4096 });
+
+    fs::write(&path, b"some other file").unwrap();
+    assert_eq!(mismatch(&path), Mismatch::NotARegion);
+    assert_eq!(fs::read(&path).unwrap(), b"some other file");
+    fs::write(&path, vec![b'x'; 10_000]).unwrap();
+    assert_eq!(mismatch(&path), Mismatch::NotARegion);
+}
+
+#[test]
+fn an_interrupted_creation_begins_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("flows");
+    drop(open(&path, 256).unwrap());
+    // Everything but the magic was written.
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.write_all_at(&[0; 8], 0).unwrap();
+    file.write_all_at(&[9; 8], 5000).unwrap();
+    let region = open(&path, 256).unwrap();
+    assert!(!region.found());
+    let mut bytes = [1; 8];
+    region.read(5000 - 4096, &mut bytes).unwrap();
+    assert_eq!(bytes, [0; 8]);
+}
+
+#[test]
+fn a_full_file_system_is_an_error_not_a_signal() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let free = rustix::fs::statvfs(dir.path()).unwrap();
+    let bytes = free.f_frsize * free.f_bavail;
+    let path = dir.path().join("flows");
+    // Twice what is free, as a power of two; on a machine where that cannot be mapped it is an error as well.
+    let slots = (bytes / 16 * 2).next_power_of_two().min(1 << 32);
+    if slots * 16 <= bytes {
+        println!("skipped: /dev/shm is larger than the largest store");
+        return;
+    }
+    let error = open(&path, slots).unwrap_err();
+    assert!(matches!(error, RegionError::Space { .. }), "{error}");
+    assert!(!path.exists());
+}
+
+#[test]
+fn addresses_on_the_wire_are_aligned_and_apart() {
+    for len in [4096u64, 1 << 30, 1 << 40, 1 << 44] {
+        assert_eq!(iova_for(3, len) % len, 0);
+    }
+    assert!(iova_for(0, 1 << 38) + (1 << 38) <= iova_for(1, 1 << 38));
+}
