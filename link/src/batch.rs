@@ -8,7 +8,7 @@ use crate::header;
 pub const ETHERNET_LEN: usize = 14;
 
 /// Bytes in front of each packet: the Ethernet header, and 2 more so that the IPv4 header is aligned.
-const HEADROOM: usize = 16;
+pub(crate) const HEADROOM: usize = 16;
 
 /// Bytes of a slot by default, headroom included: a full Ethernet frame and room to spare.
 pub const SLOT_BYTES: usize = 2048;
@@ -244,9 +244,46 @@ impl Batch {
         self.meta[index].verbatim = true;
     }
 
-    /// All slots, free ones too, from `skip` bytes into the packet on: where the kernel receives to.
-    pub(crate) fn buffers_from(&mut self, skip: usize) -> impl Iterator<Item = &mut [u8]> {
-        self.bytes.chunks_exact_mut(self.stride).map(move |slot| &mut slot[HEADROOM + skip..])
+    pub(crate) fn set_checksum_pending(&mut self, index: usize) {
+        self.live(index);
+        self.meta[index].checksum_pending = true;
+    }
+
+    /// Marks the 14 bytes in front of packet `index` as its Ethernet header.
+    pub(crate) fn set_has_ethernet(&mut self, index: usize) {
+        self.live(index);
+        self.meta[index].ethernet = true;
+    }
+
+    /// All slots, free ones too, from byte `offset` on ([`HEADROOM`] is where packets begin): where the kernel
+    /// receives to.
+    pub(crate) fn buffers(&mut self, offset: usize) -> impl Iterator<Item = &mut [u8]> {
+        self.bytes.chunks_exact_mut(self.stride).map(move |slot| &mut slot[offset..])
+    }
+
+    /// The contents of slot `index`, from byte `offset` on, free or not.
+    pub(crate) fn slot(&self, index: usize, offset: usize) -> &[u8] {
+        &self.bytes[index * self.stride + offset..(index + 1) * self.stride]
+    }
+
+    /// Adds a copy of packet `index` of `other` with all that belongs to it.
+    ///
+    /// # Panics
+    /// When the batch is full or the packet too long.
+    pub(crate) fn copy_from(&mut self, other: &Batch, index: usize) {
+        self.commit(0, 0);
+        self.overwrite(self.used - 1, other, index);
+    }
+
+    /// Puts a copy of packet `index` of `other`, with all that belongs to it, in the place of packet `to`.
+    ///
+    /// # Panics
+    /// When the packet is too long.
+    pub(crate) fn overwrite(&mut self, to: usize, other: &Batch, index: usize) {
+        self.live(to);
+        let len = HEADROOM + other.live(index).len as usize;
+        self.bytes[to * self.stride..][..self.stride][..len].copy_from_slice(&other.slot(index, 0)[..len]);
+        self.meta[to] = other.meta[index];
     }
 
     /// Adds the packet of `len` bytes that the kernel left in slot `index`, at or after the next free one,

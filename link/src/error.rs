@@ -29,6 +29,12 @@ pub enum LinkError {
     /// The program lacks CAP_NET_RAW.
     #[error("{0} need CAP_NET_RAW; run as root, or `setcap cap_net_raw+ep` the program")]
     NeedsNetRaw(&'static str),
+    /// No such interface in this network namespace.
+    #[error("there is no interface {0}; `ip link` lists those there are")]
+    NoInterface(String),
+    /// More ports than the packet filter takes.
+    #[error("{0} UDP ports are more than the {max} that a raw-frame link can listen to", max = crate::packet::PORTS_MAX)]
+    TooManyPorts(usize),
     /// The ring's other end is gone.
     #[error("the other end of the ring is closed")]
     Closed,

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 pub const LEN: usize = 28;
 
 /// Bytes of an IPv4 header without options (RFC 791).
-const IPV4_LEN: usize = 20;
+pub(crate) const IPV4_LEN: usize = 20;
 
 const UDP_PROTOCOL: u8 = 17;
 

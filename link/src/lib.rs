@@ -4,6 +4,11 @@
 //!
 //! - [`udp`]: UDP sockets, unprivileged. The 28 bytes of IPv4 and UDP header are put in front of each
 //!   payload on receive and stripped on send.
+//! - [`packet`]: whole Ethernet frames on an interface (AF_PACKET), which needs CAP_NET_RAW.
+//! - [`ring`]: batches handed from thread to thread in one process.
+//!
+//! On top of these:
+//!
 //! - [`fault`]: drops, duplicates, reorders and corrupts frames before they are sent, seeded.
 //! - [`netstat`]: the kernel's own counters, by which its losses are told from ours.
 //!
@@ -12,8 +17,12 @@
 pub mod batch;
 mod counters;
 mod error;
+pub mod fault;
 pub mod header;
 mod link;
+pub mod netstat;
+pub mod packet;
+pub mod ring;
 mod sys;
 pub mod udp;
 
@@ -21,4 +30,5 @@ pub use batch::Batch;
 pub use counters::Counters;
 pub use error::{LinkError, Result};
 pub use link::{Link, Scope, wait_readable};
+pub use packet::{PacketConfig, PacketLink};
 pub use udp::{UdpConfig, UdpLink};

@@ -60,6 +60,18 @@ pub(crate) fn get_option(
     Ok(len as usize / size_of::<u32>())
 }
 
+/// Datagrams that the kernel dropped at this socket since it was opened, counted modulo 2^32.
+pub(crate) fn drops(fd: BorrowedFd<'_>) -> u64 {
+    // SK_MEMINFO_DROPS is the ninth value of SO_MEMINFO (Linux 4.12). Unlike SO_RXQ_OVFL it costs nothing per
+    // datagram and knows of drops after the last datagram received too; unlike PACKET_STATISTICS, reading does
+    // not reset it.
+    let mut values = [0; 9];
+    match get_option(fd, libc::SOL_SOCKET, libc::SO_MEMINFO, &mut values) {
+        Ok(9) => values[8].into(),
+        _ => 0,
+    }
+}
+
 /// Waits for `events` on one of `fds` (the first 16); `false` when the time is over or a signal came.
 pub(crate) fn wait(fds: &[BorrowedFd<'_>], events: i16, timeout: Option<Duration>) -> io::Result<bool> {
     let mut polled = [libc::pollfd { fd: -1, events, revents: 0 }; WAIT_MAX];
@@ -100,6 +112,8 @@ pub(crate) struct Incoming {
     pub(crate) from: SocketAddrV4,
     /// The address it was sent to, on sockets with IP_PKTINFO.
     pub(crate) to: Option<Ipv4Addr>,
+    /// Whether the UDP checksum was left for a device to fill in, on packet sockets with PACKET_AUXDATA.
+    pub(crate) checksum_pending: bool,
 }
 
 /// Room for control messages: IP_PKTINFO takes 32 bytes, PACKET_AUXDATA 40.
@@ -174,6 +188,9 @@ impl Messages {
             to: self
                 .control::<libc::in_pktinfo>(index, libc::IPPROTO_IP, libc::IP_PKTINFO)
                 .map(|info| Ipv4Addr::from(u32::from_be(info.ipi_addr.s_addr))),
+            checksum_pending: self
+                .control::<libc::tpacket_auxdata>(index, libc::SOL_PACKET, libc::PACKET_AUXDATA)
+                .is_some_and(|data| data.tp_status & libc::TP_STATUS_CSUMNOTREADY != 0),
         }
     }
 
@@ -271,4 +288,80 @@ fn socket_address(address: SocketAddrV4) -> sockaddr_in {
         sin_addr: libc::in_addr { s_addr: u32::from(*address.ip()).to_be() },
         sin_zero: [0; 8],
     }
+}
+
+/// A network interface as the kernel describes it.
+pub(crate) struct InterfaceFacts {
+    pub(crate) index: u32,
+    pub(crate) mac: [u8; 6],
+    pub(crate) mtu: u32,
+    pub(crate) ipv4: Option<Ipv4Addr>,
+}
+
+/// Looks an interface of this network namespace up by name.
+pub(crate) fn interface(name: &str) -> io::Result<InterfaceFacts> {
+    let socket = socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
+    // SAFETY: all zeros is a valid ifreq.
+    let mut request = unsafe { zeroed::<libc::ifreq>() };
+    if name.is_empty() || name.len() >= request.ifr_name.len() || name.contains('\0') {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    let ask = |what: libc::c_ulong| {
+        let mut answer = request;
+        // SAFETY: these requests read the name, which ends with a zero, and write into the ifreq only.
+        check(unsafe { libc::ioctl(socket.as_raw_fd(), what as _, &raw mut answer) }).map(|_| answer.ifr_ifru)
+    };
+    let ipv4 = match ask(libc::SIOCGIFADDR) {
+        // SAFETY: SIOCGIFADDR wrote a sockaddr of family AF_INET, which is what an AF_INET socket gives.
+        Ok(union) => Some(unsafe { (&raw const union.ifru_addr).cast::<sockaddr_in>().read_unaligned() }),
+        Err(error) if error.raw_os_error() == Some(libc::EADDRNOTAVAIL) => None,
+        Err(error) => return Err(error),
+    };
+    // SAFETY: SIOCGIFHWADDR wrote ifru_hwaddr, SIOCGIFINDEX ifru_ifindex and SIOCGIFMTU ifru_mtu.
+    let (address, index, mtu) = unsafe {
+        (
+            ask(libc::SIOCGIFHWADDR)?.ifru_hwaddr.sa_data,
+            ask(libc::SIOCGIFINDEX)?.ifru_ifindex,
+            ask(libc::SIOCGIFMTU)?.ifru_mtu,
+        )
+    };
+    Ok(InterfaceFacts {
+        index: index as u32,
+        mac: std::array::from_fn(|byte| address[byte] as u8),
+        mtu: mtu as u32,
+        ipv4: ipv4.map(|address| Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr))),
+    })
+}
+
+/// Binds a packet socket to an interface and lets it receive from now on.
+pub(crate) fn bind_packet(fd: BorrowedFd<'_>, interface: u32) -> io::Result<()> {
+    // SAFETY: all zeros is a valid sockaddr_ll.
+    let mut address = unsafe { zeroed::<libc::sockaddr_ll>() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_ifindex = interface as c_int;
+    // SAFETY: address lives over the call and its size is what is said.
+    check(unsafe {
+        libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size_of::<libc::sockaddr_ll>() as socklen_t)
+    })?;
+    Ok(())
+}
+
+/// Lets a socket receive only what a classic BPF program accepts.
+pub(crate) fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
+    // SAFETY: the kernel copies the program, which lives over the call and has the length said; it writes nothing.
+    check(unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast::<c_void>(),
+            size_of::<libc::sock_fprog>() as socklen_t,
+        )
+    })?;
+    Ok(())
 }

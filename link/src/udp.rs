@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::batch::HEADROOM;
 use crate::sys::{self, Messages, Outgoing};
 use crate::{Batch, Counters, Link, LinkError, Result, Scope, header};
 
@@ -149,32 +150,23 @@ pub struct UdpReceiver {
 impl UdpReceiver {
     /// As [`Link::recv`].
     pub fn recv(&mut self, batch: &mut Batch, timeout: Option<Duration>) -> Result<usize> {
-        let received = match self.recv_now(batch)? {
-            0 if timeout == Some(Duration::ZERO) => 0,
-            0 => match crate::wait_readable(&[self.socket.as_fd()], timeout)? {
-                true => self.recv_now(batch)?,
-                false => 0,
-            },
-            received => received,
-        };
-        Ok(received)
+        let received = self.recv_now(batch)?;
+        if received > 0 || timeout == Some(Duration::ZERO) {
+            return Ok(received);
+        }
+        crate::wait_readable(&[self.as_fd()], timeout)?;
+        self.recv_now(batch)
     }
 
     /// What was received, and what the kernel dropped at this socket up to now.
     pub fn counters(&self) -> Counters {
-        // SK_MEMINFO_DROPS is the ninth of SO_MEMINFO. Unlike SO_RXQ_OVFL it costs nothing per datagram and
-        // counts drops after the last datagram received too.
-        let mut memory = [0; 9];
-        let dropped = match sys::get_option(self.as_fd(), libc::SOL_SOCKET, libc::SO_MEMINFO, &mut memory) {
-            Ok(9) => memory[8],
-            _ => 0,
-        };
-        Counters { dropped_by_kernel: dropped.into(), ..self.counters }
+        let dropped_by_kernel = sys::drops(self.as_fd());
+        Counters { dropped_by_kernel, ..self.counters }
     }
 
     fn recv_now(&mut self, batch: &mut Batch) -> Result<usize> {
         batch.clear();
-        let count = match self.messages.recv(self.socket.as_fd(), batch.buffers_from(header::LEN)) {
+        let count = match self.messages.recv(self.socket.as_fd(), batch.buffers(HEADROOM + header::LEN)) {
             Ok(count) => count,
             Err(error) => match error.raw_os_error() {
                 // ECONNREFUSED is a late word about an earlier datagram of ours; nothing is wrong with receiving.

@@ -1,0 +1,445 @@
+//! Faults on the way: frames dropped, duplicated, reordered and corrupted before they are sent, seeded.
+//!
+//! ```
+//! use std::time::Instant;
+//! use dta_link::{Batch, Scope, fault::{Fate, FaultInjector, Faults}};
+//!
+//! let faults: Faults = "drop=0.5".parse()?;
+//! let mut injector = FaultInjector::new(faults, 7, Scope::Packet);
+//! let mut batch = Batch::default();
+//! for cookie in 0..10 {
+//!     batch.push(&[0x45; 40], cookie).unwrap();
+//! }
+//! let mut lost = Vec::new();
+//! let leaving = injector.apply(&mut batch, Instant::now(), |fate, cookie, _packet| {
+//!     if fate == Fate::Dropped {
+//!         lost.push(cookie);
+//!     }
+//! });
+//! assert_eq!(leaving.len() + lost.len(), 10);
+//! # Ok::<(), dta_link::fault::FaultsError>(())
+//! ```
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Batch, Scope, header};
+
+/// A reordered frame is overtaken by at most this many others.
+pub const REORDER_MAX: u8 = 16;
+
+/// How long a frame that is to be reordered waits for others to overtake it. Then it leaves as it is.
+pub const HOLD: Duration = Duration::from_millis(20);
+
+/// Frames held for reordering at once; beyond that, frames pass. Only a reorder probability near 1 gets there.
+const HELD_MAX: usize = 64;
+
+/// Probability of each fault, per frame. A frame suffers at most one of them, so that its fate is one word and
+/// each fault happens exactly as often as it says.
+///
+/// Written `drop=0.01,dup=0.01,reorder=0.01,corrupt=0.01`, those that are 0 left out; `none` when all are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Faults {
+    drop: f64,
+    dup: f64,
+    reorder: f64,
+    corrupt: f64,
+}
+
+/// What is wrong with a description of faults.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FaultsError {
+    /// Not `name=probability`.
+    #[error("`{0}` is not of the form name=probability, for instance drop=0.01")]
+    Form(String),
+    /// No such fault.
+    #[error("there is no fault `{0}`; there are drop, dup, reorder and corrupt")]
+    Name(String),
+    /// A fault is named twice.
+    #[error("fault `{0}` is given twice")]
+    Twice(String),
+    /// Not a number from 0 to 1.
+    #[error("`{value}` is not a probability for {name}: give a number from 0 to 1")]
+    Probability {
+        /// The fault.
+        name: String,
+        /// What was written.
+        value: String,
+    },
+    /// A frame suffers at most one fault, so the probabilities cannot sum to more than 1.
+    #[error("the probabilities sum to {0}; a frame suffers at most one fault, so they must sum to at most 1")]
+    Sum(String),
+}
+
+impl Faults {
+    /// No faults.
+    pub const NONE: Self = Self { drop: 0.0, dup: 0.0, reorder: 0.0, corrupt: 0.0 };
+
+    /// Whether nothing ever happens.
+    pub fn is_none(&self) -> bool {
+        *self == Self::NONE
+    }
+
+    /// Whether frames may be corrupted, for which some links need a privilege ([`crate::UdpConfig::corrupt`]).
+    pub fn corrupts(&self) -> bool {
+        self.corrupt > 0.0
+    }
+
+    fn named(&self) -> [(&'static str, f64); 4] {
+        [("drop", self.drop), ("dup", self.dup), ("reorder", self.reorder), ("corrupt", self.corrupt)]
+    }
+}
+
+impl FromStr for Faults {
+    type Err = FaultsError;
+
+    fn from_str(text: &str) -> Result<Self, FaultsError> {
+        let mut faults = Self::NONE;
+        if matches!(text.trim(), "" | "none") {
+            return Ok(faults);
+        }
+        let mut seen = Vec::new();
+        for part in text.split(',').map(str::trim) {
+            let (name, value) = part.split_once('=').ok_or_else(|| FaultsError::Form(part.into()))?;
+            let (name, value) = (name.trim(), value.trim());
+            let probability = match name {
+                "drop" => &mut faults.drop,
+                "dup" => &mut faults.dup,
+                "reorder" => &mut faults.reorder,
+                "corrupt" => &mut faults.corrupt,
+                _ => return Err(FaultsError::Name(name.into())),
+            };
+            if seen.contains(&name) {
+                return Err(FaultsError::Twice(name.into()));
+            }
+            seen.push(name);
+            *probability = value
+                .parse()
+                .ok()
+                .filter(|number| (0.0..=1.0).contains(number))
+                .ok_or_else(|| FaultsError::Probability { name: name.into(), value: value.into() })?;
+        }
+        let sum = faults.drop + faults.dup + faults.reorder + faults.corrupt;
+        // Tenths do not sum exactly in binary; nobody means the last bit.
+        if sum > 1.0 + 1e-9 {
+            return Err(FaultsError::Sum(format!("{sum:.3}")));
+        }
+        Ok(faults)
+    }
+}
+
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        for (name, probability) in self.named().into_iter().filter(|(_, probability)| *probability > 0.0) {
+            write!(f, "{separator}{name}={probability}")?;
+            separator = ",";
+        }
+        if separator.is_empty() { f.write_str("none") } else { Ok(()) }
+    }
+}
+
+impl TryFrom<String> for Faults {
+    type Error = FaultsError;
+
+    fn try_from(text: String) -> Result<Self, FaultsError> {
+        text.parse()
+    }
+}
+
+impl From<Faults> for String {
+    fn from(faults: Faults) -> Self {
+        faults.to_string()
+    }
+}
+
+/// What became of one frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It leaves as it came.
+    Passed,
+    /// It does not leave.
+    Dropped,
+    /// It leaves twice, one right after the other.
+    Duplicated,
+    /// It leaves after this many frames that came later, 1 to 16. Told when it leaves.
+    Reordered {
+        /// Frames that overtook it.
+        places: u8,
+    },
+    /// It leaves with one bit flipped.
+    Corrupted {
+        /// The bit, counted from the first of the IPv4 header, the most significant bit of a byte first.
+        bit: u32,
+    },
+}
+
+/// Whether the iCRC of a RoCEv2 packet does not cover bit `bit` of its payload: those of BTH byte 4 (FECN, BECN
+/// and reserved bits), byte 32 of the packet. A packet with that bit flipped still has to land.
+pub fn icrc_masks(bit: u32) -> bool {
+    bit / 8 == 32
+}
+
+/// Frames by fate. `frames = passed + dropped + duplicated + reordered + corrupted + held`, and
+/// `frames + duplicated - dropped - held` frames have left.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FaultCounts {
+    /// Frames handed to the injector.
+    pub frames: u64,
+    /// Of these, left untouched.
+    pub passed: u64,
+    /// Not left at all.
+    pub dropped: u64,
+    /// Left twice.
+    pub duplicated: u64,
+    /// Left late.
+    pub reordered: u64,
+    /// Left with one bit flipped.
+    pub corrupted: u64,
+    /// Held back at the moment, to leave late.
+    pub held: u64,
+}
+
+/// Applies [`Faults`] to the frames of one link and direction. The same seed and frames give the same fates.
+pub struct FaultInjector {
+    faults: Faults,
+    scope: Scope,
+    random: SplitMix64,
+    counts: FaultCounts,
+    /// Oldest first.
+    held: Vec<Held>,
+    /// Where the held frames lie, by [`Held::slot`].
+    store: Batch,
+    free: Vec<usize>,
+    leaving: Batch,
+}
+
+struct Held {
+    slot: usize,
+    /// Its place among all frames seen.
+    number: u64,
+    overtaken: u8,
+    places: u8,
+    since: Instant,
+}
+
+impl FaultInjector {
+    /// An injector for a link whose [`crate::Link::scope`] is `scope`.
+    pub fn new(faults: Faults, seed: u64, scope: Scope) -> Self {
+        Self {
+            faults,
+            scope,
+            random: SplitMix64(seed),
+            counts: FaultCounts::default(),
+            held: Vec::with_capacity(HELD_MAX),
+            store: Batch::new(0),
+            free: Vec::new(),
+            leaving: Batch::new(0),
+        }
+    }
+
+    /// Decides the fate of each frame of `batch` and gives what is to be sent now: `batch` itself when there
+    /// are no faults; otherwise another batch, `batch` then being empty. Held frames leave among later ones, or
+    /// [`HOLD`] after they came: so call it with an empty batch when there is nothing to send.
+    ///
+    /// `observe` is told the fate, the cookie and the packet (as it came, before any flip) of each frame, when
+    /// its fate is known, which is never before the call that it came in.
+    pub fn apply<'a>(
+        &'a mut self,
+        batch: &'a mut Batch,
+        now: Instant,
+        mut observe: impl FnMut(Fate, u64, &[u8]),
+    ) -> &'a mut Batch {
+        if self.faults.is_none() {
+            self.counts.frames += batch.len() as u64;
+            self.counts.passed += batch.len() as u64;
+            for index in 0..batch.len() {
+                observe(Fate::Passed, batch.cookie(index), batch.packet(index));
+            }
+            return batch;
+        }
+        self.make_room(batch);
+        self.leaving.clear();
+        while self.held.first().is_some_and(|held| now.saturating_duration_since(held.since) >= HOLD) {
+            self.release(0, &mut observe);
+        }
+        for index in 0..batch.len() {
+            self.decide(batch, index, now, &mut observe);
+        }
+        batch.clear();
+        &mut self.leaving
+    }
+
+    /// Gives the frames still held, oldest first, to be sent now: the last call when a link closes.
+    pub fn flush(&mut self, mut observe: impl FnMut(Fate, u64, &[u8])) -> &mut Batch {
+        self.leaving.clear();
+        while !self.held.is_empty() {
+            self.release(0, &mut observe);
+        }
+        &mut self.leaving
+    }
+
+    /// Frames by fate up to now.
+    pub fn counts(&self) -> FaultCounts {
+        FaultCounts { held: self.held.len() as u64, ..self.counts }
+    }
+
+    fn decide(
+        &mut self,
+        batch: &Batch,
+        index: usize,
+        now: Instant,
+        observe: &mut impl FnMut(Fate, u64, &[u8]),
+    ) {
+        let number = self.counts.frames;
+        self.counts.frames += 1;
+        let (cookie, packet) = (batch.cookie(index), batch.packet(index));
+        let Faults { drop, dup, reorder, corrupt } = self.faults;
+        let at = self.random.fraction();
+        if at < drop {
+            self.counts.dropped += 1;
+            observe(Fate::Dropped, cookie, packet);
+            return;
+        }
+        if at < drop + dup {
+            self.counts.duplicated += 1;
+            self.leaving.copy_from(batch, index);
+            self.leaving.copy_from(batch, index);
+            observe(Fate::Duplicated, cookie, packet);
+            return self.overtake(number, observe);
+        }
+        if at < drop + dup + reorder
+            && let Some(slot) = self.free.pop()
+        {
+            let places = 1 + self.random.below(REORDER_MAX.into()) as u8;
+            self.store.overwrite(slot, batch, index);
+            self.held.push(Held { slot, number, overtaken: 0, places, since: now });
+            return;
+        }
+        self.leaving.copy_from(batch, index);
+        let corrupted = drop + dup + reorder <= at && at < drop + dup + reorder + corrupt;
+        match corrupted.then(|| self.flip()).flatten() {
+            Some(bit) => {
+                self.counts.corrupted += 1;
+                observe(Fate::Corrupted { bit }, cookie, packet);
+            }
+            None => {
+                self.counts.passed += 1;
+                observe(Fate::Passed, cookie, packet);
+            }
+        }
+        self.overtake(number, observe);
+    }
+
+    /// Frame `number` has left: releases the held frames that have now been overtaken often enough, which
+    /// overtake older ones in turn.
+    fn overtake(&mut self, number: u64, observe: &mut impl FnMut(Fate, u64, &[u8])) {
+        self.count_overtaken(number);
+        // The oldest first: it does not overtake the others, so nobody is overtaken more often than he should.
+        while let Some(position) = self.held.iter().position(|held| held.overtaken >= held.places) {
+            self.release(position, observe);
+        }
+    }
+
+    fn count_overtaken(&mut self, number: u64) {
+        for held in self.held.iter_mut().take_while(|held| held.number < number) {
+            held.overtaken += 1;
+        }
+    }
+
+    fn release(&mut self, position: usize, observe: &mut impl FnMut(Fate, u64, &[u8])) {
+        let Held { slot, number, overtaken, .. } = self.held.remove(position);
+        self.leaving.copy_from(&self.store, slot);
+        let fate = match overtaken {
+            0 => Fate::Passed,
+            places => Fate::Reordered { places },
+        };
+        match fate {
+            Fate::Passed => self.counts.passed += 1,
+            _ => self.counts.reordered += 1,
+        }
+        observe(fate, self.store.cookie(slot), self.store.packet(slot));
+        self.free.push(slot);
+        self.count_overtaken(number);
+    }
+
+    /// Flips one bit of the last leaving frame and says which; `None` when it has no bit to flip.
+    fn flip(&mut self) -> Option<u32> {
+        let last = self.leaving.len() - 1;
+        let packet = self.leaving.packet_mut(last);
+        let first = match self.scope {
+            Scope::Packet => 0,
+            Scope::Payload => header::LEN,
+            Scope::Datagram => {
+                header::read(packet)?;
+                header::fill_udp_checksum(packet);
+                header::IPV4_LEN
+            }
+        };
+        let bits = packet.len().checked_sub(first).filter(|bytes| *bytes > 0)? as u64 * 8;
+        let mut chosen = self.random.below(bits);
+        let toggle = |packet: &mut [u8], bit: usize| packet[bit / 8] ^= 0x80 >> (bit % 8);
+        let mut bit = first * 8 + chosen as usize;
+        toggle(packet, bit);
+        if self.scope == Scope::Datagram {
+            // A flip may leave the checksum right after all (it made it 0, which means none; or it cut the
+            // length where the rest fits). No receiver can see that, so it would be no corruption.
+            while header::udp_checksum_ok(packet) {
+                toggle(packet, bit);
+                chosen = (chosen + 1) % bits;
+                bit = first * 8 + chosen as usize;
+                toggle(packet, bit);
+            }
+            self.leaving.set_verbatim(last);
+        }
+        Some(bit as u32)
+    }
+
+    /// Makes the batches large enough for what may leave at once; allocates at the first call only, unless
+    /// later batches are larger.
+    fn make_room(&mut self, batch: &Batch) {
+        let (slots, bytes) = (2 * batch.capacity() + HELD_MAX, batch.packet_capacity());
+        if self.leaving.capacity() < slots || self.leaving.packet_capacity() < bytes {
+            self.leaving = Batch::with_packet_capacity(slots, bytes.max(self.leaving.packet_capacity()));
+        }
+        if self.store.packet_capacity() < bytes || self.store.capacity() == 0 {
+            let mut store = Batch::with_packet_capacity(HELD_MAX, bytes);
+            for slot in 0..HELD_MAX {
+                match self.held.iter().find(|held| held.slot == slot) {
+                    Some(_) => store.copy_from(&self.store, slot),
+                    None => store.commit(0, 0),
+                }
+            }
+            self.store = store;
+            self.free =
+                (0..HELD_MAX).filter(|slot| self.held.iter().all(|held| held.slot != *slot)).collect();
+        }
+    }
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014): a seed gives the same numbers on every machine and version.
+struct SplitMix64(u64);
+
+impl SplitMix64 {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number in 0..1.
+    fn fraction(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// A number in 0..bound.
+    fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+    }
+}

@@ -1,0 +1,148 @@
+//! The kernel's own UDP counters of the current network namespace.
+//!
+//! A testbed compares them before and after, so that what the kernel lost is told from what we lost.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{LinkError, Result};
+
+/// The `Udp` lines of `/proc/net/snmp` (RFC 4113 and Linux additions), for IPv4. All count datagrams since the
+/// namespace was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UdpStats {
+    /// Delivered to sockets.
+    pub in_datagrams: u64,
+    /// Arrived for a port without a socket.
+    pub no_ports: u64,
+    /// Not delivered for another reason; includes `rcvbuf_errors`, `in_csum_errors` and wrong lengths.
+    pub in_errors: u64,
+    /// Sent by sockets.
+    pub out_datagrams: u64,
+    /// Not delivered because a socket's receive queue was full.
+    pub rcvbuf_errors: u64,
+    /// Not sent because a socket's send queue was full.
+    pub sndbuf_errors: u64,
+    /// Not delivered because of a wrong checksum.
+    pub in_csum_errors: u64,
+}
+
+impl UdpStats {
+    /// Reads them, in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// `/proc` is not mounted, or does not have the counters.
+    pub fn read() -> Result<Self> {
+        // Not /proc/net: that is the namespace of the process's first thread.
+        Self::parse(&read_proc("/proc/thread-self/net/snmp")?)
+            .ok_or_else(|| malformed("/proc/thread-self/net/snmp has no Udp counters"))
+    }
+
+    /// What was counted from `earlier` to this.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            in_datagrams: self.in_datagrams.wrapping_sub(earlier.in_datagrams),
+            no_ports: self.no_ports.wrapping_sub(earlier.no_ports),
+            in_errors: self.in_errors.wrapping_sub(earlier.in_errors),
+            out_datagrams: self.out_datagrams.wrapping_sub(earlier.out_datagrams),
+            rcvbuf_errors: self.rcvbuf_errors.wrapping_sub(earlier.rcvbuf_errors),
+            sndbuf_errors: self.sndbuf_errors.wrapping_sub(earlier.sndbuf_errors),
+            in_csum_errors: self.in_csum_errors.wrapping_sub(earlier.in_csum_errors),
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
+        let (names, values) = (lines.next()?, lines.next()?);
+        let find = |wanted: &str| {
+            names.split(' ').zip(values.split(' ')).find(|(name, _)| *name == wanted)?.1.parse().ok()
+        };
+        Some(Self {
+            in_datagrams: find("InDatagrams")?,
+            no_ports: find("NoPorts")?,
+            in_errors: find("InErrors")?,
+            out_datagrams: find("OutDatagrams")?,
+            rcvbuf_errors: find("RcvbufErrors")?,
+            sndbuf_errors: find("SndbufErrors")?,
+            in_csum_errors: find("InCsumErrors")?,
+        })
+    }
+}
+
+/// Datagrams that the kernel dropped at the UDP socket bound to `local`, of any process; `None` when there is no
+/// such socket in the namespace of the calling thread.
+///
+/// # Errors
+/// `/proc` is not mounted.
+pub fn socket_drops(local: SocketAddrV4) -> Result<Option<u64>> {
+    Ok(parse_socket_drops(&read_proc("/proc/thread-self/net/udp")?, local))
+}
+
+fn parse_socket_drops(text: &str, local: SocketAddrV4) -> Option<u64> {
+    text.lines().skip(1).find_map(|line| {
+        let mut fields = line.split_whitespace();
+        let (ip, port) = fields.nth(1)?.split_once(':')?;
+        // The address is printed as a number of the host's byte order.
+        let ip = Ipv4Addr::from(u32::from_str_radix(ip, 16).ok()?.to_ne_bytes());
+        let address = SocketAddrV4::new(ip, u16::from_str_radix(port, 16).ok()?);
+        if address == local { fields.last()?.parse().ok() } else { None }
+    })
+}
+
+fn read_proc(path: &str) -> Result<String> {
+    std::fs::read_to_string(path).map_err(LinkError::io(format!("cannot read {path}")))
+}
+
+fn malformed(what: &str) -> LinkError {
+    LinkError::Io { what: what.into(), source: std::io::ErrorKind::InvalidData.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SNMP: &str = "Icmp: InMsgs OutMsgs\nIcmp: 7 8\n\
+        Udp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors SndbufErrors InCsumErrors IgnoredMulti MemErrors\n\
+        Udp: 100 2 30 140 20 4 10 0 0\n\
+        UdpLite: InDatagrams\nUdpLite: 0\n";
+
+    #[test]
+    fn counters_are_found_by_name() {
+        let stats = UdpStats::parse(SNMP).unwrap();
+        assert_eq!((stats.in_datagrams, stats.no_ports, stats.in_errors), (100, 2, 30));
+        assert_eq!((stats.out_datagrams, stats.rcvbuf_errors, stats.sndbuf_errors), (140, 20, 4));
+        assert_eq!(stats.in_csum_errors, 10);
+        assert_eq!(UdpStats::parse("Icmp: InMsgs\nIcmp: 7\n"), None);
+    }
+
+    #[test]
+    fn the_difference_is_what_happened_between() {
+        let earlier = UdpStats { in_errors: 5, in_datagrams: 60, ..UdpStats::default() };
+        let later = UdpStats { in_errors: 7, in_datagrams: 100, ..UdpStats::default() };
+        assert_eq!(later.since(&earlier), UdpStats { in_errors: 2, in_datagrams: 40, ..UdpStats::default() });
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn a_socket_is_found_by_its_address() {
+        let text = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n \
+            104: 0100007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 3344 2 0000000000000000 17\n";
+        assert_eq!(parse_socket_drops(text, "127.0.0.1:4791".parse().unwrap()), Some(17));
+        assert_eq!(parse_socket_drops(text, "127.0.0.2:4791".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn this_machine_has_the_counters() {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let std::net::SocketAddr::V4(local) = socket.local_addr().unwrap() else {
+            unreachable!("bound to IPv4")
+        };
+        let before = UdpStats::read().unwrap();
+        socket.send_to(&[1], local).unwrap();
+        socket.recv(&mut [0; 8]).unwrap();
+        let moved = UdpStats::read().unwrap().since(&before);
+        assert!(moved.in_datagrams >= 1 && moved.out_datagrams >= 1, "{moved:?}");
+        assert_eq!(socket_drops(local).unwrap(), Some(0));
+    }
+}

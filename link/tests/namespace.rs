@@ -1,0 +1,294 @@
+//! What needs root: veth pairs and raw sockets, in a network namespace that each test makes for itself.
+//!
+//! `cargo test -p dta-link --test namespace -- --ignored`
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use dta_link::fault::FaultInjector;
+use dta_link::netstat::{UdpStats, socket_drops};
+use dta_link::packet::Interface;
+use dta_link::{Batch, Link, LinkError, PacketConfig, PacketLink, Scope, UdpConfig, UdpLink, header};
+use rustix::thread::UnshareFlags;
+
+const SOON: Option<Duration> = Some(Duration::from_secs(5));
+
+/// Runs `test` in a thread of its own with a network namespace of its own, where `lo` is up and so are the ends
+/// `near` (10.9.0.1/24) and `far` (no address) of a veth pair; 10.9.0.2 is `far` to its neighbour.
+fn in_namespace(test: impl FnOnce() + Send + 'static) {
+    let result = std::thread::spawn(|| {
+        enter_namespace();
+        for step in [
+            "link set lo up",
+            "link add near type veth peer name far",
+            "link set near address 02:00:00:00:00:01",
+            "link set far address 02:00:00:00:00:02",
+            "link set near up",
+            "link set far up",
+            "address add 10.9.0.1/24 dev near",
+            "neighbour add 10.9.0.2 lladdr 02:00:00:00:00:02 dev near",
+        ] {
+            let status = Command::new("ip").args(step.split(' ')).status().expect("iproute2 is installed");
+            assert!(status.success(), "ip {step}");
+        }
+        test();
+    })
+    .join();
+    if let Err(panic) = result {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+#[allow(unsafe_code)]
+fn enter_namespace() {
+    // SAFETY: a new network namespace does not touch file descriptors or memory that others rely on.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.expect("root may make namespaces");
+}
+
+fn at(ip: [u8; 4], port: u16) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::from(ip), port)
+}
+
+/// Receives frames until `count` have come.
+fn frames(link: &mut impl Link, count: usize) -> Vec<Vec<u8>> {
+    let mut batch = Batch::default();
+    let mut all = Vec::new();
+    while all.len() < count {
+        assert_ne!(link.recv(&mut batch, SOON).unwrap(), 0, "only {} of {count} frames came", all.len());
+        all.extend((0..batch.len()).map(|index| batch.frame(index).unwrap().to_vec()));
+    }
+    all
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace with a veth pair"]
+fn roce_frames_really_leave_with_the_header_that_the_icrc_covers() {
+    in_namespace(|| {
+        let mut tap = PacketLink::open(&PacketConfig::new("far", [4791])).unwrap();
+        let mut link = UdpLink::open(&UdpConfig::roce(at([10, 9, 0, 1], 4791).into())).unwrap();
+        let mut batch = Batch::new(256);
+        let ports = [0xc000 | 0x11, 0xc000 | 0x3fff, 4791];
+        let payload = [0xa5; 44];
+        // Enough of them that an id that counts would show.
+        while !batch.is_full() {
+            let source = at([10, 9, 0, 1], ports[batch.len() % 3]);
+            batch.push_udp(source, at([10, 9, 0, 2], 4791), &payload, 0).unwrap();
+        }
+        assert_eq!(link.send(&mut batch).unwrap(), 256);
+        let mut by_port = [0; 3];
+        for frame in frames(&mut tap, 256) {
+            let (ethernet, packet) = frame.split_at(14);
+            assert_eq!(ethernet, [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
+            let port = u16::from_be_bytes([packet[20], packet[21]]);
+            let which = ports.iter().position(|wanted| *wanted == port).expect("a source port asked for");
+            by_port[which] += 1;
+            // Bit by bit what the receiving side of a UDP link reconstructs: id 0, DF, no UDP checksum.
+            let mut expected = vec![0; header::LEN];
+            expected.extend(payload);
+            header::write(&mut expected, at([10, 9, 0, 1], port), at([10, 9, 0, 2], 4791), payload.len());
+            assert_eq!(packet, expected);
+            assert_eq!(packet[4..8], [0, 0, 0x40, 0], "id 0, DF");
+        }
+        assert_eq!(by_port, [86, 85, 85]);
+    });
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace with a veth pair"]
+fn raw_frames_come_through_a_veth_pair_filtered_by_port() {
+    in_namespace(|| {
+        let mut near = PacketLink::open(&PacketConfig::new("near", [4791])).unwrap();
+        let mut far = PacketLink::open(&PacketConfig::new("far", [4791, 40040])).unwrap();
+        assert_eq!(near.interface().mac, [2, 0, 0, 0, 0, 1]);
+        assert_eq!(near.interface().mtu, 1500);
+        assert_eq!(near.interface().ipv4, Some(Ipv4Addr::new(10, 9, 0, 1)));
+        assert_eq!(Interface::lookup("far").unwrap().ipv4, None);
+
+        let ethernet = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+        let mut batch = Batch::new(16);
+        let mut wanted = Vec::new();
+        for (port, payload) in [(4791, 100), (80, 5), (40040, 3), (4790, 7), (4791, 1)] {
+            batch.push_udp(at([10, 9, 0, 1], 9), at([10, 9, 0, 2], port), &vec![7; payload], 0).unwrap();
+            let index = batch.len() - 1;
+            batch.set_ethernet(index, &ethernet);
+            if [4791, 40040].contains(&port) {
+                wanted.push(batch.frame(index).unwrap().to_vec());
+            }
+        }
+        // A fragment of the right port, a TCP segment, an ARP request, and a packet without Ethernet header.
+        for (byte, value) in [(6, 0x20), (9, 6)] {
+            batch.push_udp(at([10, 9, 0, 1], 9), at([10, 9, 0, 2], 4791), &[7; 5], 0).unwrap();
+            let index = batch.len() - 1;
+            batch.packet_mut(index)[byte] = value;
+            batch.set_ethernet(index, &ethernet);
+        }
+        let mut arp = vec![0xff; 12];
+        arp.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
+        arp.resize(60, 0);
+        batch.push_frame(&arp, 0).unwrap();
+        wanted.push(arp);
+        batch.push(&[0x45; 40], 0).unwrap();
+
+        assert_eq!(near.send(&mut batch).unwrap(), 8);
+        assert_eq!(near.counters().unsent_malformed, 1);
+        assert_eq!(frames(&mut far, 4), wanted);
+        assert_eq!(far.recv(&mut batch, Some(Duration::from_millis(50))).unwrap(), 0);
+        // What this host sends itself is not received.
+        assert_eq!(near.recv(&mut batch, Some(Duration::ZERO)).unwrap(), 0);
+        // Without ports, nothing is received.
+        let mut deaf = PacketLink::open(&PacketConfig::new("far", [])).unwrap();
+        batch.clear();
+        batch.push_frame(&wanted[0], 0).unwrap();
+        assert_eq!(near.send(&mut batch).unwrap(), 1);
+        assert_eq!(frames(&mut far, 1), wanted[..1]);
+        assert_eq!(deaf.recv(&mut batch, Some(Duration::from_millis(50))).unwrap(), 0);
+    });
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace with a veth pair"]
+fn padding_after_a_short_packet_is_cut_off() {
+    in_namespace(|| {
+        let mut near = PacketLink::open(&PacketConfig::new("near", [])).unwrap();
+        let mut far = PacketLink::open(&PacketConfig::new("far", [4791])).unwrap();
+        let mut batch = Batch::new(1);
+        batch.push_udp(at([10, 9, 0, 1], 9), at([10, 9, 0, 2], 4791), &[7; 4], 0).unwrap();
+        let packet = batch.packet(0).to_vec();
+        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+        frame.extend(&packet);
+        frame.resize(60, 0xee);
+        batch.clear();
+        batch.push_frame(&frame, 0).unwrap();
+        near.send(&mut batch).unwrap();
+        assert_eq!(far.recv(&mut batch, SOON).unwrap(), 1);
+        assert_eq!(batch.packet(0), packet);
+        assert!(!batch.checksum_pending(0));
+    });
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace with a veth pair"]
+fn a_checksum_left_to_the_device_is_marked_as_pending() {
+    in_namespace(|| {
+        let mut far = PacketLink::open(&PacketConfig::new("far", [40040])).unwrap();
+        let mut reports = UdpLink::open(&UdpConfig::reports(at([10, 9, 0, 1], 0).into(), false)).unwrap();
+        let mut batch = Batch::new(1);
+        batch.push_udp(reports.local_addr(), at([10, 9, 0, 2], 40040), &[7; 20], 0).unwrap();
+        assert_eq!(reports.send(&mut batch).unwrap(), 1);
+        assert_eq!(far.recv(&mut batch, SOON).unwrap(), 1);
+        assert!(batch.checksum_pending(0));
+        assert!(!header::udp_checksum_ok(batch.packet(0)), "a veth pair leaves the checksum to a device");
+
+        // The same frame with its checksum filled in is not marked.
+        let mut near = PacketLink::open(&PacketConfig::new("near", [])).unwrap();
+        header::fill_udp_checksum(batch.packet_mut(0));
+        assert_eq!(near.send(&mut batch).unwrap(), 1);
+        assert_eq!(far.recv(&mut batch, SOON).unwrap(), 1);
+        assert!(!batch.checksum_pending(0));
+        assert!(header::udp_checksum_ok(batch.packet(0)));
+    });
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace with a veth pair"]
+fn what_the_kernel_drops_before_a_raw_link_is_counted_exactly() {
+    in_namespace(|| {
+        let mut near = PacketLink::open(&PacketConfig::new("near", [])).unwrap();
+        let config = PacketConfig { receive_buffer: 8192, ..PacketConfig::new("far", [4791]) };
+        let mut far = PacketLink::open(&config).unwrap();
+        let mut batch = Batch::new(64);
+        for _ in 0..16 {
+            while !batch.is_full() {
+                batch.push_udp(at([10, 9, 0, 1], 9), at([10, 9, 0, 2], 4791), &[7; 500], 0).unwrap();
+                batch.set_ethernet(batch.len() - 1, &[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
+            }
+            assert_eq!(near.send(&mut batch).unwrap(), 64);
+        }
+        while far.recv(&mut batch, Some(Duration::from_millis(50))).unwrap() > 0 {}
+        let counters = far.counters();
+        assert!(counters.dropped_by_kernel > 0, "{counters:?}");
+        assert_eq!(counters.received + counters.dropped_by_kernel, 1024);
+    });
+}
+
+#[test]
+#[ignore = "needs root: sends through a raw socket in a network namespace of its own"]
+fn a_corrupted_report_is_dropped_and_counted_by_the_receiving_kernel() {
+    in_namespace(|| {
+        const FRAMES: u64 = 20_000;
+        let mut reports = UdpLink::open(&UdpConfig::reports(at([127, 0, 0, 2], 0).into(), true)).unwrap();
+        let mut translator =
+            UdpLink::open(&UdpConfig::reports(at([127, 0, 0, 1], 40040).into(), false)).unwrap();
+        assert_eq!(reports.scope(), Scope::Datagram);
+        let mut injector = FaultInjector::new("corrupt=0.5".parse().unwrap(), 11, reports.scope());
+        let before = UdpStats::read().unwrap();
+        let mut batch = Batch::new(64);
+        let mut received = 0;
+        for number in 0..FRAMES {
+            batch
+                .push_udp(reports.local_addr(), translator.local_addr(), &number.to_be_bytes(), number)
+                .unwrap();
+            if batch.is_full() || number + 1 == FRAMES {
+                let leaving = injector.apply(&mut batch, Instant::now(), |_, _, _| ());
+                let count = leaving.len();
+                assert_eq!(reports.send(leaving).unwrap(), count);
+                while translator.recv(&mut batch, Some(Duration::ZERO)).unwrap() > 0 {
+                    received += batch.len() as u64;
+                    for packet in batch.iter() {
+                        assert!(u64::from_be_bytes(packet[header::LEN..].try_into().unwrap()) <= number);
+                    }
+                }
+                batch.clear();
+            }
+        }
+        let counts = injector.counts();
+        assert!(counts.corrupted > FRAMES / 3);
+        let moved = UdpStats::read().unwrap().since(&before);
+        assert_eq!(received, counts.passed, "what was not corrupted arrives");
+        assert_eq!(moved.in_errors, counts.corrupted, "the kernel saw each corruption: {moved:?}");
+        // Nearly all as checksum errors; a longer UDP length than the packet's is another kind of error.
+        assert!(moved.in_csum_errors > counts.corrupted * 8 / 10, "{moved:?}");
+        assert_eq!((moved.no_ports, moved.rcvbuf_errors), (0, 0), "{moved:?}");
+        assert_eq!(
+            Some(translator.counters().dropped_by_kernel),
+            socket_drops(translator.local_addr()).unwrap(),
+            "the socket's own count agrees with /proc/net/udp"
+        );
+    });
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace, and gives its privileges up in one thread"]
+fn without_net_raw_the_error_says_what_to_do() {
+    in_namespace(|| {
+        let mut sets = rustix::thread::capabilities(None).unwrap();
+        sets.effective.remove(rustix::thread::CapabilitySet::NET_RAW);
+        rustix::thread::set_capabilities(None, sets).unwrap();
+        let text = |error: LinkError| error.to_string();
+        let error =
+            UdpLink::open(&UdpConfig::reports(at([127, 0, 0, 1], 0).into(), true)).err().map(text).unwrap();
+        assert!(
+            error.contains("corrupt faults on a UDP link with checksum") && error.contains("CAP_NET_RAW")
+        );
+        let error = PacketLink::open(&PacketConfig::new("near", [4791])).err().map(text).unwrap();
+        assert!(error.contains("raw frames") && error.contains("CAP_NET_RAW"), "{error}");
+        // RoCEv2 has no UDP checksum, so its corruption needs no privilege.
+        let config = UdpConfig { corrupt: true, ..UdpConfig::roce(at([127, 0, 0, 1], 0).into()) };
+        assert!(UdpLink::open(&config).is_ok());
+    });
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace with a veth pair"]
+fn an_interface_that_is_not_there_is_named() {
+    in_namespace(|| {
+        let error = PacketLink::open(&PacketConfig::new("elsewhere", [4791])).err().unwrap();
+        assert_eq!(error.to_string(), "there is no interface elsewhere; `ip link` lists those there are");
+        let error = PacketLink::open(&PacketConfig::new("near", (0..65).collect::<Vec<_>>())).err().unwrap();
+        assert_eq!(
+            error.to_string(),
+            "65 UDP ports are more than the 64 that a raw-frame link can listen to"
+        );
+    });
+}
