@@ -12,3 +12,5 @@ pub mod client;
 pub mod config;
 pub mod nic;
 pub mod region;
+pub mod session;
+pub mod store;

@@ -211,6 +211,10 @@ impl Cursor {
     /// Places that one [`Cursor::poll`] looks at beyond the next batch's, when that is not there.
     pub const LOOK_AHEAD: u64 = 8;
 
+    /// As many of them are always the nearest, where a gap of a batch or two shows at once; the others move on from poll to poll, so that
+    /// after `ring / (LOOK_AHEAD - NEAR)` polls each place was looked at.
+    pub const NEAR: u64 = 4;
+
     /// A cursor that reads `sequence` next (from 1; 0 is taken as 1), in a ring of `ring` batches, a power of two.
     pub fn new(ring: u64, sequence: u32) -> Self {
         Cursor { ring, next: sequence.max(1), seen: None, ahead: 0 }
@@ -282,11 +286,17 @@ impl Cursor {
         Step::Overwritten { sequence, count }
     }
 
-    /// Looks for a later batch beyond the next one, each time a few places further, so that in the end a gap of any length is noticed.
+    /// Looks for a later batch beyond the next one: near it, and each time a few places further, so that in the end a gap of any length
+    /// is noticed.
     fn look_ahead(&mut self, mut read: impl FnMut(u64) -> Found) {
-        for _ in 0..Self::LOOK_AHEAD.min(self.ring - 1) {
-            self.ahead = self.ahead % (self.ring - 1) + 1;
-            let sequence = forward(self.next, self.ahead as u32);
+        for look in 0..Self::LOOK_AHEAD.min(self.ring - 1) {
+            let ahead = if look < Self::NEAR {
+                look + 1
+            } else {
+                self.ahead = self.ahead % (self.ring - 1) + 1;
+                self.ahead
+            };
+            let sequence = forward(self.next, ahead as u32);
             let at = place(sequence, self.ring);
             if let Found::Valid(found) = read(at)
                 && is_after(found, self.next)
@@ -397,11 +407,19 @@ mod tests {
     }
 
     #[test]
+    fn a_near_gap_shows_at_once_however_long_the_reader_has_waited() {
+        let (mut ring, mut cursor) = (Ring::new(1024), Cursor::new(1024, 1));
+        (0..50).for_each(|_| assert_eq!(ring.poll(&mut cursor), Step::Pending));
+        ring.write(4);
+        assert_eq!(ring.poll(&mut cursor), Step::Missing { sequence: 1 });
+    }
+
+    #[test]
     fn a_gap_of_any_length_is_noticed() {
         let (mut ring, mut cursor) = (Ring::new(1024), Cursor::new(1024, 1));
         ring.write(1000);
         let looks = (1..).find(|_| ring.poll(&mut cursor) != Step::Pending);
-        assert_eq!(looks, Some(1000usize.div_ceil(8)));
+        assert_eq!(looks, Some(999usize.div_ceil(4)));
         for sequence in 1..1000 {
             assert_eq!(ring.poll(&mut cursor), Step::Missing { sequence });
             cursor.skip();

@@ -1,0 +1,171 @@
+//! What a lease holds of the NIC: one queue pair per purpose, and a key per store.
+
+use crate::config::Transport as Writes;
+use crate::nic::{
+    Access, Nic, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState, Registration, Transport,
+};
+use crate::store::Stores;
+use dta_proto::store::StoreKind;
+
+use super::SessionError;
+use super::lease::{Lease, RequesterQueuePair, purpose_of};
+
+/// Receives kept posted on a queue pair whose writes may come with immediate.
+const RECEIVES: u32 = 1024;
+
+/// Queue pairs and keys of one session.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Grant {
+    /// In the order in which the translator asked for them.
+    pub queue_pairs: Vec<GrantedQueuePair>,
+    /// By store name, in the order of the stores.
+    pub regions: Vec<(String, Registration)>,
+}
+
+/// One queue pair of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GrantedQueuePair {
+    /// What it is for.
+    pub purpose: Purpose,
+    /// Its transport.
+    pub transport: Transport,
+    /// Its number and where it stands.
+    pub info: QueuePairInfo,
+}
+
+impl Grant {
+    /// How many queue pairs both have.
+    pub(super) fn queue_pairs_in_common(&self, other: &Grant) -> usize {
+        self.queue_pairs.iter().filter(|a| other.queue_pairs.iter().any(|b| a.info.qpn == b.info.qpn)).count()
+    }
+}
+
+/// The grant of a lease: what lives of `keep`, and new queue pairs and keys for the rest. `true` if something is new or gone.
+/// What `keep` has beyond the result still has to be released.
+pub(super) fn make(
+    nic: &dyn Nic,
+    stores: &Stores,
+    writes: Writes,
+    lease: &Lease,
+    keep: Option<&Grant>,
+) -> Result<(Grant, bool), SessionError> {
+    let mut grant = Grant::default();
+    match fill(nic, stores, writes, lease, keep, &mut grant) {
+        Ok(()) => {
+            let same = |old: &Grant| {
+                old.regions == grant.regions
+                    && old.queue_pairs.len() == grant.queue_pairs.len()
+                    && grant.queue_pairs_in_common(old) == old.queue_pairs.len()
+            };
+            let changed = !keep.is_some_and(same);
+            Ok((grant, changed))
+        }
+        Err(e) => {
+            release(nic, &grant, keep);
+            Err(e)
+        }
+    }
+}
+
+fn fill(
+    nic: &dyn Nic,
+    stores: &Stores,
+    writes: Writes,
+    lease: &Lease,
+    keep: Option<&Grant>,
+    grant: &mut Grant,
+) -> Result<(), SessionError> {
+    let device = nic.device();
+    let wanted: Vec<_> = stores.iter().filter(|s| lease.stores.contains(&s.spec.name)).collect();
+    for store in &wanted {
+        let name = &store.spec.name;
+        let access = Access::for_store(&store.spec.kind);
+        if access.remote_atomic && !device.atomics {
+            return Err(SessionError::NoAtomics { store: name.clone(), device: device.name });
+        }
+        let kept = keep.and_then(|k| k.regions.iter().find(|(n, _)| n == name)).map(|(_, r)| *r);
+        let registration = match kept {
+            Some(registration) => registration,
+            None => nic.register(store.region.clone(), access)?,
+        };
+        grant.regions.push((name.clone(), registration));
+    }
+    let status = nic.queue_pairs()?;
+    for pair in &lease.queue_pairs {
+        let request = request(lease, pair, writes, &wanted);
+        let kept = keep
+            .and_then(|k| k.queue_pairs.iter().find(|q| q.purpose == pair.purpose))
+            .and_then(|q| status.iter().find(|s| s.qpn == q.info.qpn));
+        let info = match kept {
+            Some(live)
+                if live.state == QueuePairState::ReadyToReceive && live.request.access == request.access =>
+            {
+                let max = keep.iter().flat_map(|k| &k.queue_pairs).find(|q| q.info.qpn == live.qpn);
+                QueuePairInfo {
+                    qpn: live.qpn,
+                    expected_psn: live.expected_psn,
+                    max_dest_rd_atomic: max.map_or(0, |q| q.info.max_dest_rd_atomic),
+                }
+            }
+            // A queue pair that broke is made anew where it stood.
+            Some(broken) => nic
+                .create_queue_pair(&QueuePairRequest { start_psn: broken.expected_psn, ..request.clone() })?,
+            None => nic.create_queue_pair(&request)?,
+        };
+        grant.queue_pairs.push(GrantedQueuePair {
+            purpose: pair.purpose,
+            transport: request.transport,
+            info,
+        });
+    }
+    Ok(())
+}
+
+/// What a queue pair is made with: the rights that its stores need, and no more.
+fn request(
+    lease: &Lease,
+    pair: &RequesterQueuePair,
+    writes: Writes,
+    wanted: &[&crate::store::Store],
+) -> QueuePairRequest {
+    let mut access = Access::default();
+    let mut receives = 0;
+    for store in wanted.iter().filter(|s| purpose_of(&s.spec.kind).0 == pair.purpose) {
+        let needs = Access::for_store(&store.spec.kind);
+        access.remote_write |= needs.remote_write;
+        access.remote_read |= needs.remote_read;
+        access.remote_atomic |= needs.remote_atomic;
+        if matches!(store.spec.kind, StoreKind::Append { notify: true, .. }) {
+            receives = RECEIVES;
+        }
+    }
+    let transport = match (pair.purpose, writes) {
+        (Purpose::Write, Writes::Uc) => Transport::Uc,
+        (Purpose::Write, Writes::Rc) | (Purpose::Atomic, _) => Transport::Rc,
+    };
+    QueuePairRequest {
+        purpose: pair.purpose,
+        transport,
+        peer: lease.translator,
+        peer_qpn: pair.qpn,
+        start_psn: pair.start_psn,
+        access,
+        receives,
+    }
+}
+
+/// Gives back what `grant` holds and `but` does not.
+pub(super) fn release(nic: &dyn Nic, grant: &Grant, but: Option<&Grant>) {
+    for pair in &grant.queue_pairs {
+        let kept = but.is_some_and(|b| b.queue_pairs.iter().any(|q| q.info.qpn == pair.info.qpn));
+        if !kept && let Err(error) = nic.destroy_queue_pair(pair.info.qpn) {
+            tracing::warn!(%error, "a queue pair could not be ended");
+        }
+    }
+    for (store, registration) in &grant.regions {
+        let kept = but.is_some_and(|b| b.regions.iter().any(|(_, r)| r.rkey == registration.rkey));
+        if !kept && let Err(error) = nic.deregister(registration.rkey) {
+            tracing::warn!(%error, %store, "a key could not be ended");
+        }
+    }
+}

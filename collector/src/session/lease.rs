@@ -1,0 +1,368 @@
+//! One lease, and the book of them: who may write what, until when. No NIC, no clock, no file.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use bincode::{Decode, Encode};
+use dta_proto::store::{StoreKind, StoreSpec};
+
+use crate::nic::{Endpoint, Purpose};
+
+/// What a translator asks for when it opens a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenRequest {
+    /// Name of the lease; the same name resumes.
+    pub name: String,
+    /// Where its frames come from and answers go to.
+    pub translator: Endpoint,
+    /// Its queue pairs, at most one per purpose.
+    pub queue_pairs: Vec<RequesterQueuePair>,
+    /// How long the lease lasts without renewal; `None` = for ever.
+    pub lease: Option<Duration>,
+    /// Stores wanted, by name; empty = all.
+    pub stores: Vec<String>,
+    /// Append lists wanted; a store without a range here means all its lists.
+    pub lists: Vec<NamedLists>,
+}
+
+/// The translator's side of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequesterQueuePair {
+    /// What it is for.
+    pub purpose: Purpose,
+    /// Its number at the translator (24 bits).
+    pub qpn: u32,
+    /// PSN of its first packet (24 bits).
+    pub start_psn: u32,
+}
+
+/// Lists `first` to `first + count - 1` of an append store.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct NamedLists {
+    /// Name of the store.
+    pub store: String,
+    /// First list.
+    pub first: u32,
+    /// How many; at least 1.
+    pub count: u32,
+}
+
+impl NamedLists {
+    fn end(&self) -> u64 {
+        u64::from(self.first) + u64::from(self.count)
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        self.store == other.store
+            && u64::from(self.first) < other.end()
+            && u64::from(other.first) < self.end()
+    }
+}
+
+/// A lease: one translator's right to write some stores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Its name.
+    pub name: String,
+    /// Rises, over all sessions of a collector, whenever queue pairs or keys are given out anew.
+    pub generation: u64,
+    /// The generation at the last open: a renewal of an earlier one comes from a translator that has been replaced.
+    pub opened: u64,
+    /// The translator.
+    pub translator: Endpoint,
+    /// Its queue pairs.
+    pub queue_pairs: Vec<RequesterQueuePair>,
+    /// How long it lasts without renewal; `None` = for ever.
+    pub lease: Option<Duration>,
+    /// Names of the stores it may write.
+    pub stores: Vec<String>,
+    /// The append lists it owns.
+    pub lists: Vec<NamedLists>,
+    /// When it ends; `None` = never.
+    pub expires: Option<Instant>,
+}
+
+/// Why a lease is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LeaseError {
+    /// The name is not one.
+    #[error("session name {0:?} must be 1 to 63 letters, digits, '-', '_', '.' or '/'")]
+    Name(String),
+    /// A wanted store does not exist.
+    #[error("there is no store {store:?}; this collector has {have}")]
+    UnknownStore {
+        /// The name asked for.
+        store: String,
+        /// The names there are.
+        have: String,
+    },
+    /// Lists of a store that has none, or that was not asked for.
+    #[error("lists of store {store:?} are asked for, but it is not among the append stores asked for")]
+    NotAppend {
+        /// The store.
+        store: String,
+    },
+    /// Lists beyond the store's.
+    #[error("lists {first} to {} of store {store:?} are asked for, but it has lists 0 to {}", u64::from(*first) + u64::from(*count) - 1, have - 1)]
+    ListRange {
+        /// The store.
+        store: String,
+        /// First list asked for.
+        first: u32,
+        /// How many.
+        count: u32,
+        /// How many there are.
+        have: u32,
+    },
+    /// A range of no lists.
+    #[error("a range of 0 lists of store {store:?}; leave it out to get all")]
+    NoLists {
+        /// The store.
+        store: String,
+    },
+    /// Another session owns what is asked for.
+    #[error(
+        "{what} is owned by session {owner:?}, and has one writer at a time; \
+         ask for other stores, or end that session (`dta-collector sessions end {owner}`)"
+    )]
+    Owned {
+        /// `store "paths"` or `list 3 of store "events"`.
+        what: String,
+        /// Name of the session that owns it.
+        owner: String,
+    },
+    /// A purpose twice.
+    #[error("two queue pairs for the same purpose; a session has one for writes and one for atomics")]
+    DoubleQueuePair,
+    /// A store cannot be written with the queue pairs offered.
+    #[error("store {store:?} needs a queue pair for {purpose}, but none was offered")]
+    MissingQueuePair {
+        /// The store.
+        store: String,
+        /// `writes` or `atomics`.
+        purpose: &'static str,
+    },
+    /// No such session.
+    #[error("there is no session {0:?}: it was never opened, was ended, or has expired; open it")]
+    Unknown(String),
+    /// Another translator opened the name since.
+    #[error(
+        "session {name:?} was opened again (generation {current}) since generation {given}: \
+         another translator writes under this name; use another name, or stop the other one"
+    )]
+    Superseded {
+        /// The session.
+        name: String,
+        /// Generation of the renewal.
+        given: u64,
+        /// Generation now.
+        current: u64,
+    },
+    /// Too many sessions.
+    #[error("this collector holds {0} sessions, its most; end one first (`dta-collector sessions`)")]
+    TooMany(usize),
+}
+
+/// The most sessions at a time.
+pub const MAX_SESSIONS: usize = 256;
+
+/// All leases.
+#[derive(Debug, Default)]
+pub struct Leases {
+    by_name: BTreeMap<String, Lease>,
+    /// The last generation given out.
+    generation: u64,
+}
+
+impl Leases {
+    /// Leases as they were stored, each running anew from `now`: how long the collector was away is not known to a monotonic clock,
+    /// and its translators could not renew meanwhile.
+    pub fn restore(leases: Vec<Lease>, generation: u64, now: Instant) -> Self {
+        let by_name = leases
+            .into_iter()
+            .map(|mut lease| {
+                lease.expires = lease.lease.map(|l| now + l);
+                (lease.name.clone(), lease)
+            })
+            .collect();
+        Self { by_name, generation }
+    }
+
+    /// The lease of a name.
+    pub fn get(&self, name: &str) -> Option<&Lease> {
+        self.by_name.get(name)
+    }
+
+    /// All leases, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Lease> {
+        self.by_name.values()
+    }
+
+    /// The last generation given out.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The lease that a request would get, with generation 0; nothing is changed.
+    pub fn prepare(
+        &self,
+        request: &OpenRequest,
+        stores: &[&StoreSpec],
+        now: Instant,
+    ) -> Result<Lease, LeaseError> {
+        check_name(&request.name)?;
+        if !self.by_name.contains_key(&request.name) && self.by_name.len() >= MAX_SESSIONS {
+            return Err(LeaseError::TooMany(MAX_SESSIONS));
+        }
+        let wanted = wanted_stores(request, stores)?;
+        let lists = wanted_lists(request, &wanted)?;
+        for (i, pair) in request.queue_pairs.iter().enumerate() {
+            if request.queue_pairs[..i].iter().any(|p| p.purpose == pair.purpose) {
+                return Err(LeaseError::DoubleQueuePair);
+            }
+        }
+        for spec in &wanted {
+            let (purpose, word) = purpose_of(&spec.kind);
+            if !request.queue_pairs.iter().any(|p| p.purpose == purpose) {
+                return Err(LeaseError::MissingQueuePair { store: spec.name.clone(), purpose: word });
+            }
+        }
+        let lease = Lease {
+            name: request.name.clone(),
+            generation: 0,
+            opened: 0,
+            translator: request.translator,
+            queue_pairs: request.queue_pairs.clone(),
+            lease: request.lease,
+            stores: wanted.iter().map(|s| s.name.clone()).collect(),
+            lists,
+            expires: request.lease.map(|l| now + l),
+        };
+        self.check_owners(&lease, &wanted)?;
+        Ok(lease)
+    }
+
+    /// Refuses what another session owns, by name.
+    fn check_owners(&self, lease: &Lease, wanted: &[&StoreSpec]) -> Result<(), LeaseError> {
+        for other in self.by_name.values().filter(|other| other.name != lease.name) {
+            for spec in wanted.iter().filter(|s| s.single_writer() && other.stores.contains(&s.name)) {
+                let owned = |what| Err(LeaseError::Owned { what, owner: other.name.clone() });
+                if !matches!(spec.kind, StoreKind::Append { .. }) {
+                    return owned(format!("store {:?}", spec.name));
+                }
+                for mine in lease.lists.iter().filter(|l| l.store == spec.name) {
+                    if let Some(theirs) = other.lists.iter().find(|l| l.overlaps(mine)) {
+                        let list = mine.first.max(theirs.first);
+                        return owned(format!("list {list} of store {:?}", spec.name));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A generation that was never given out before.
+    pub fn next_generation(&mut self) -> u64 {
+        self.generation += 1;
+        self.generation
+    }
+
+    /// Enters a lease, in place of that of its name.
+    pub fn insert(&mut self, lease: Lease) {
+        self.generation = self.generation.max(lease.generation);
+        self.by_name.insert(lease.name.clone(), lease);
+    }
+
+    /// Extends a lease. Generations that the collector itself gave out since the last open are taken too: the answer that told of them
+    /// may have been lost.
+    pub fn renew(&mut self, name: &str, generation: u64, now: Instant) -> Result<&mut Lease, LeaseError> {
+        let lease = self.by_name.get_mut(name).ok_or_else(|| LeaseError::Unknown(name.to_owned()))?;
+        if !(lease.opened..=lease.generation).contains(&generation) {
+            return Err(LeaseError::Superseded {
+                name: name.to_owned(),
+                given: generation,
+                current: lease.generation,
+            });
+        }
+        lease.expires = lease.lease.map(|l| now + l);
+        Ok(lease)
+    }
+
+    /// Ends a lease.
+    pub fn remove(&mut self, name: &str) -> Option<Lease> {
+        self.by_name.remove(name)
+    }
+
+    /// Names of leases that have run out.
+    pub fn expired(&self, now: Instant) -> Vec<String> {
+        self.by_name
+            .values()
+            .filter(|l| l.expires.is_some_and(|e| e <= now))
+            .map(|l| l.name.clone())
+            .collect()
+    }
+}
+
+fn check_name(name: &str) -> Result<(), LeaseError> {
+    let ok = (1..=63).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'/'));
+    if ok { Ok(()) } else { Err(LeaseError::Name(name.to_owned())) }
+}
+
+/// What kind of queue pair fills a store, and the word for it.
+pub(super) fn purpose_of(kind: &StoreKind) -> (Purpose, &'static str) {
+    match kind {
+        StoreKind::KeyIncrement { .. } => (Purpose::Atomic, "atomics"),
+        StoreKind::KeyWrite { .. }
+        | StoreKind::Postcarding { .. }
+        | StoreKind::Append { .. }
+        | StoreKind::SketchMerge { .. } => (Purpose::Write, "writes"),
+    }
+}
+
+fn wanted_stores<'a>(
+    request: &OpenRequest,
+    stores: &[&'a StoreSpec],
+) -> Result<Vec<&'a StoreSpec>, LeaseError> {
+    if request.stores.is_empty() {
+        return Ok(stores.to_vec());
+    }
+    if let Some(missing) = request.stores.iter().find(|name| !stores.iter().any(|s| s.name == **name)) {
+        let have = stores.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ");
+        return Err(LeaseError::UnknownStore { store: missing.clone(), have });
+    }
+    Ok(stores.iter().copied().filter(|s| request.stores.contains(&s.name)).collect())
+}
+
+fn wanted_lists(request: &OpenRequest, wanted: &[&StoreSpec]) -> Result<Vec<NamedLists>, LeaseError> {
+    let lists_of = |name: &str| {
+        wanted.iter().find(|s| s.name == name).and_then(|s| match s.kind {
+            StoreKind::Append { lists, .. } => Some(lists),
+            _ => None,
+        })
+    };
+    for range in &request.lists {
+        let have =
+            lists_of(&range.store).ok_or_else(|| LeaseError::NotAppend { store: range.store.clone() })?;
+        if range.count == 0 {
+            return Err(LeaseError::NoLists { store: range.store.clone() });
+        }
+        if range.end() > u64::from(have) {
+            return Err(LeaseError::ListRange {
+                store: range.store.clone(),
+                first: range.first,
+                count: range.count,
+                have,
+            });
+        }
+    }
+    let mut lists = request.lists.clone();
+    for spec in wanted {
+        if let StoreKind::Append { lists: count, .. } = spec.kind
+            && !request.lists.iter().any(|l| l.store == spec.name)
+        {
+            lists.push(NamedLists { store: spec.name.clone(), first: 0, count });
+        }
+    }
+    Ok(lists)
+}

@@ -1,0 +1,358 @@
+//! Sessions: named leases by which translators get queue pairs and keys to memory.
+//!
+//! A session is not a connection. It begins with [`Sessions::open`], lasts as long as it is renewed (or for ever), and ends by
+//! [`Sessions::end`] or expiry; then its queue pairs and keys end and the regions stay. Opening a name again resumes it.
+//!
+//! - [`lease`]: who may write what, until when.
+//! - [`grant`]: what a lease holds of the NIC.
+//! - [`state`]: the files from which a restarted collector knows its sessions.
+//! - [`statistics`]: the counters that translators hand in.
+//!
+//! Time is an argument: `now` never goes back.
+
+mod grant;
+pub mod lease;
+mod persisted;
+pub mod positions;
+pub mod state;
+pub mod statistics;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime};
+
+pub use grant::{Grant, GrantedQueuePair};
+pub use lease::{Lease, LeaseError, NamedLists, OpenRequest, RequesterQueuePair};
+pub use positions::ListPosition;
+pub use state::StateError;
+pub use statistics::{NodeCounters, NodeSums, StatisticsError};
+
+use crate::config::Transport;
+use crate::nic::{Nic, NicError, QueuePairStatus};
+use crate::store::Stores;
+use lease::Leases;
+use statistics::Statistics;
+
+/// Why a session call was refused. Nothing has changed.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The lease.
+    #[error(transparent)]
+    Lease(#[from] LeaseError),
+    /// The NIC.
+    #[error(transparent)]
+    Nic(#[from] NicError),
+    /// The statistics.
+    #[error(transparent)]
+    Statistics(#[from] StatisticsError),
+    /// Counters on a device without atomics.
+    #[error("store {store:?} needs atomics, which the device {device:?} does not have; leave the store out")]
+    NoAtomics {
+        /// The store.
+        store: String,
+        /// The device.
+        device: String,
+    },
+    /// The state could not be written: after a crash the session would be unknown.
+    #[error("cannot keep the session: {0}")]
+    State(#[from] StateError),
+}
+
+/// A session as its translator needs it.
+#[derive(Clone, Debug)]
+pub struct Session {
+    /// The lease.
+    pub lease: Lease,
+    /// Whether an earlier session of this name goes on.
+    pub resumed: bool,
+    /// Queue pairs and keys.
+    pub grant: Grant,
+    /// Where the lists of this session stand; only told at open, and only of lists that hold something.
+    pub positions: Vec<ListPosition>,
+}
+
+/// A session as an operator sees it.
+#[derive(Clone, Debug)]
+pub struct SessionStatus {
+    /// The lease.
+    pub lease: Lease,
+    /// Its queue pairs; none after a restart until the translator renews.
+    pub queue_pairs: Vec<QueuePairStatus>,
+}
+
+/// What happened to sessions since the collector started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionCounters {
+    /// Opened under a new name.
+    pub opened: u64,
+    /// Opened again under their name.
+    pub resumed: u64,
+    /// Renewals.
+    pub renewed: u64,
+    /// Run out.
+    pub expired: u64,
+    /// Ended by their translator or an operator.
+    pub ended: u64,
+    /// Opens and renewals that were refused.
+    pub refused: u64,
+    /// Queue pairs that were made anew because they had fallen into ERROR or were lost in a restart.
+    pub queue_pairs_rebuilt: u64,
+}
+
+/// All sessions of a collector.
+pub struct Sessions {
+    nic: Arc<dyn Nic>,
+    stores: Arc<Stores>,
+    transport: Transport,
+    /// Where state is kept; `None` = nowhere.
+    directory: Option<PathBuf>,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    leases: Leases,
+    grants: BTreeMap<String, Grant>,
+    statistics: Statistics,
+    statistics_dirty: bool,
+    counters: SessionCounters,
+}
+
+impl Sessions {
+    /// Sessions over a NIC and stores. With a directory, those that an earlier collector kept there go on: their leases run anew from
+    /// `now`, and their translators get new queue pairs when they renew.
+    pub fn open_state(
+        nic: Arc<dyn Nic>,
+        stores: Arc<Stores>,
+        transport: Transport,
+        directory: Option<PathBuf>,
+        now: Instant,
+    ) -> Result<Self, StateError> {
+        let (leases, statistics) = match &directory {
+            Some(dir) => (persisted::load_leases(dir, now)?, persisted::load_statistics(dir)?),
+            None => Default::default(),
+        };
+        let inner = Inner {
+            leases,
+            grants: BTreeMap::new(),
+            statistics,
+            statistics_dirty: false,
+            counters: SessionCounters::default(),
+        };
+        Ok(Self { nic, stores, transport, directory, inner: Mutex::new(inner) })
+    }
+
+    /// Opens a session, or resumes the one of its name: with the same queue pairs if the translator is the same and they live, else
+    /// with new ones and new keys under a new generation. Reads the rings of its lists, so it may take a while.
+    pub fn open(&self, request: &OpenRequest, now: Instant) -> Result<Session, SessionError> {
+        let mut inner = self.lock();
+        let result = self.open_locked(&mut inner, request, now);
+        match &result {
+            Ok(session) if session.resumed => inner.counters.resumed += 1,
+            Ok(_) => inner.counters.opened += 1,
+            Err(_) => inner.counters.refused += 1,
+        }
+        result
+    }
+
+    fn open_locked(
+        &self,
+        inner: &mut Inner,
+        request: &OpenRequest,
+        now: Instant,
+    ) -> Result<Session, SessionError> {
+        self.expire(inner, now);
+        let specs: Vec<_> = self.stores.iter().map(|s| &s.spec).collect();
+        let mut lease = inner.leases.prepare(request, &specs, now)?;
+        let earlier = inner.leases.get(&request.name);
+        // Another translator, or another life of it, gets nothing that the one before knows.
+        let same = earlier.is_some_and(|e| {
+            e.translator == lease.translator
+                && e.queue_pairs
+                    .iter()
+                    .map(|p| (p.purpose, p.qpn))
+                    .eq(lease.queue_pairs.iter().map(|p| (p.purpose, p.qpn)))
+        });
+        let resumed = earlier.is_some();
+        let before = (earlier.map(|e| (e.generation, e.opened)), inner.grants.get(&request.name).cloned());
+        let keep = if same { before.1.as_ref() } else { None };
+        let (grant, changed) = grant::make(&*self.nic, &self.stores, self.transport, &lease, keep)?;
+        match before.0 {
+            Some((generation, opened)) if same && !changed => {
+                (lease.generation, lease.opened) = (generation, opened)
+            }
+            _ => {
+                lease.generation = inner.leases.next_generation();
+                lease.opened = lease.generation;
+            }
+        }
+        let replaced = inner.leases.get(&request.name).cloned();
+        inner.leases.insert(lease.clone());
+        if let Err(e) = self.save_leases(inner) {
+            match replaced {
+                Some(lease) => inner.leases.insert(lease),
+                None => drop(inner.leases.remove(&request.name)),
+            }
+            grant::release(&*self.nic, &grant, before.1.as_ref());
+            return Err(e.into());
+        }
+        if let Some(old) = &before.1 {
+            grant::release(&*self.nic, old, Some(&grant));
+        }
+        inner.grants.insert(lease.name.clone(), grant.clone());
+        let positions = positions::of(&self.stores, &lease.lists);
+        Ok(Session { lease, resumed, grant, positions })
+    }
+
+    /// Extends a lease and takes its translator's statistics. If queue pairs fell into ERROR, or were lost with an earlier collector,
+    /// the answer has new ones under a new generation.
+    pub fn renew(
+        &self,
+        name: &str,
+        generation: u64,
+        statistics: &[NodeCounters],
+        now: Instant,
+    ) -> Result<Session, SessionError> {
+        let mut inner = self.lock();
+        let result = self.renew_locked(&mut inner, name, generation, statistics, now);
+        match &result {
+            Ok(_) => inner.counters.renewed += 1,
+            Err(_) => inner.counters.refused += 1,
+        }
+        result
+    }
+
+    fn renew_locked(
+        &self,
+        inner: &mut Inner,
+        name: &str,
+        generation: u64,
+        statistics: &[NodeCounters],
+        now: Instant,
+    ) -> Result<Session, SessionError> {
+        self.expire(inner, now);
+        inner.leases.renew(name, generation, now)?;
+        if !statistics.is_empty() {
+            inner.statistics.hand_in(name, statistics, SystemTime::now())?;
+            inner.statistics_dirty = true;
+        }
+        let mut lease = inner.leases.renew(name, generation, now)?.clone();
+        let old = inner.grants.get(name).cloned();
+        let (grant, changed) = grant::make(&*self.nic, &self.stores, self.transport, &lease, old.as_ref())?;
+        if changed {
+            inner.counters.queue_pairs_rebuilt += grant.queue_pairs.len() as u64
+                - old.as_ref().map_or(0, |old| grant.queue_pairs_in_common(old) as u64);
+            if let Some(old) = &old {
+                grant::release(&*self.nic, old, Some(&grant));
+            }
+            lease.generation = inner.leases.next_generation();
+            inner.leases.insert(lease.clone());
+            inner.grants.insert(name.to_owned(), grant.clone());
+            self.save_leases(inner)?;
+        }
+        Ok(Session { lease, resumed: true, grant, positions: Vec::new() })
+    }
+
+    /// Ends a session: its queue pairs and keys are worth nothing from here on. `last` is what a translator gives that ends its own
+    /// session: the generation it knows, and its last counters. An operator has none.
+    pub fn end(
+        &self,
+        name: &str,
+        last: Option<(u64, &[NodeCounters])>,
+        now: Instant,
+    ) -> Result<(), SessionError> {
+        let mut inner = self.lock();
+        self.expire(&mut inner, now);
+        if inner.leases.get(name).is_none() {
+            return Err(LeaseError::Unknown(name.to_owned()).into());
+        }
+        if let Some((generation, statistics)) = last {
+            inner.leases.renew(name, generation, now)?;
+            inner.statistics.hand_in(name, statistics, SystemTime::now())?;
+            inner.statistics_dirty = true;
+        }
+        self.remove(&mut inner, name);
+        inner.counters.ended += 1;
+        self.save_leases(&inner)?;
+        self.save_statistics(&mut inner)?;
+        Ok(())
+    }
+
+    /// Ends sessions that have run out, and writes statistics that came in since the last call. To be called about once a second.
+    pub fn tick(&self, now: Instant) -> Result<(), StateError> {
+        let mut inner = self.lock();
+        self.expire(&mut inner, now);
+        self.save_statistics(&mut inner)
+    }
+
+    /// All sessions, by name, with their queue pairs as they stand.
+    pub fn list(&self, now: Instant) -> Result<Vec<SessionStatus>, NicError> {
+        let pairs = self.nic.queue_pairs()?;
+        let mut inner = self.lock();
+        self.expire(&mut inner, now);
+        let of = |grant: &Grant| {
+            pairs.iter().filter(|p| grant.queue_pairs.iter().any(|g| g.info.qpn == p.qpn)).cloned().collect()
+        };
+        Ok(inner
+            .leases
+            .iter()
+            .map(|lease| SessionStatus {
+                lease: lease.clone(),
+                queue_pairs: inner.grants.get(&lease.name).map(of).unwrap_or_default(),
+            })
+            .collect())
+    }
+
+    /// What happened since the collector started.
+    pub fn counters(&self) -> SessionCounters {
+        self.lock().counters
+    }
+
+    /// The sums of what translators handed in, also of ended sessions.
+    pub fn statistics(&self) -> Vec<NodeSums> {
+        self.lock().statistics.sums(SystemTime::now())
+    }
+
+    fn expire(&self, inner: &mut Inner, now: Instant) {
+        let names = inner.leases.expired(now);
+        for name in &names {
+            tracing::info!(session = %name, "the session was not renewed in time and has ended");
+            self.remove(inner, name);
+            inner.counters.expired += 1;
+        }
+        if !names.is_empty()
+            && let Err(error) = self.save_leases(inner)
+        {
+            // They are only found again by a collector that restarts now, and then run out again.
+            tracing::warn!(%error, "expired sessions could not be removed from the state file");
+        }
+    }
+
+    fn remove(&self, inner: &mut Inner, name: &str) {
+        inner.leases.remove(name);
+        if let Some(grant) = inner.grants.remove(name) {
+            grant::release(&*self.nic, &grant, None);
+        }
+    }
+
+    fn save_leases(&self, inner: &Inner) -> Result<(), StateError> {
+        self.directory.as_ref().map_or(Ok(()), |dir| persisted::save_leases(dir, &inner.leases))
+    }
+
+    fn save_statistics(&self, inner: &mut Inner) -> Result<(), StateError> {
+        if let Some(dir) = &self.directory
+            && inner.statistics_dirty
+        {
+            persisted::save_statistics(dir, &inner.statistics)?;
+        }
+        inner.statistics_dirty = false;
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Every change leaves the maps whole before anything that could panic.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,98 @@
+//! Leases and statistics as files.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use bincode::{Decode, Encode};
+
+use super::lease::{Lease, Leases, NamedLists, RequesterQueuePair};
+use super::state::{self, StateError};
+use super::statistics::Statistics;
+use crate::nic::{Endpoint, Purpose};
+
+#[derive(Encode, Decode)]
+struct Book {
+    generation: u64,
+    leases: Vec<Stored>,
+}
+
+#[derive(Encode, Decode)]
+struct Stored {
+    name: String,
+    generation: u64,
+    opened: u64,
+    ip: IpAddr,
+    mac: Option<[u8; 6]>,
+    gid: [u8; 16],
+    port: u16,
+    /// Whether it is for atomics, queue pair number, start PSN.
+    queue_pairs: Vec<(bool, u32, u32)>,
+    lease: Option<Duration>,
+    stores: Vec<String>,
+    lists: Vec<NamedLists>,
+}
+
+fn leases_path(dir: &Path) -> PathBuf {
+    dir.join("sessions.bin")
+}
+
+fn statistics_path(dir: &Path) -> PathBuf {
+    dir.join("statistics.bin")
+}
+
+pub(super) fn save_leases(dir: &Path, leases: &Leases) -> Result<(), StateError> {
+    let stored = |lease: &Lease| Stored {
+        name: lease.name.clone(),
+        generation: lease.generation,
+        opened: lease.opened,
+        ip: lease.translator.ip,
+        mac: lease.translator.mac,
+        gid: lease.translator.gid,
+        port: lease.translator.port,
+        queue_pairs: lease
+            .queue_pairs
+            .iter()
+            .map(|p| (p.purpose == Purpose::Atomic, p.qpn, p.start_psn))
+            .collect(),
+        lease: lease.lease,
+        stores: lease.stores.clone(),
+        lists: lease.lists.clone(),
+    };
+    let book = Book { generation: leases.generation(), leases: leases.iter().map(stored).collect() };
+    state::save(&leases_path(dir), &book)
+}
+
+pub(super) fn load_leases(dir: &Path, now: Instant) -> Result<Leases, StateError> {
+    let Some(book) = state::load::<Book>(&leases_path(dir))? else {
+        return Ok(Leases::default());
+    };
+    let lease = |stored: Stored| Lease {
+        name: stored.name,
+        generation: stored.generation,
+        opened: stored.opened,
+        translator: Endpoint { ip: stored.ip, mac: stored.mac, gid: stored.gid, port: stored.port },
+        queue_pairs: stored
+            .queue_pairs
+            .into_iter()
+            .map(|(atomic, qpn, start_psn)| RequesterQueuePair {
+                purpose: if atomic { Purpose::Atomic } else { Purpose::Write },
+                qpn,
+                start_psn,
+            })
+            .collect(),
+        lease: stored.lease,
+        stores: stored.stores,
+        lists: stored.lists,
+        expires: None,
+    };
+    Ok(Leases::restore(book.leases.into_iter().map(lease).collect(), book.generation, now))
+}
+
+pub(super) fn save_statistics(dir: &Path, statistics: &Statistics) -> Result<(), StateError> {
+    state::save(&statistics_path(dir), statistics)
+}
+
+pub(super) fn load_statistics(dir: &Path) -> Result<Statistics, StateError> {
+    Ok(state::load(&statistics_path(dir))?.unwrap_or_default())
+}

@@ -1,0 +1,420 @@
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use dta_proto::layout::append;
+use dta_proto::store::{Merge, StoreKind, StoreSpec};
+
+use super::*;
+use crate::config::Memory;
+use crate::nic::{
+    Access, Device, Endpoint, Immediate, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState,
+    Registration,
+};
+use crate::region::{Region, RegionOptions};
+use crate::store::region_path;
+
+/// A NIC that only keeps books.
+#[derive(Default)]
+struct Books {
+    next: AtomicU32,
+    atomics: bool,
+    most_pairs: usize,
+    pairs: Mutex<Vec<QueuePairStatus>>,
+    keys: Mutex<BTreeMap<u32, Access>>,
+}
+
+impl Books {
+    fn new() -> Arc<Self> {
+        Arc::new(Books { next: AtomicU32::new(100), atomics: true, most_pairs: 64, ..Books::default() })
+    }
+
+    fn break_pair(&self, qpn: u32, psn: u32) {
+        let mut pairs = self.pairs.lock().unwrap();
+        let pair = pairs.iter_mut().find(|p| p.qpn == qpn).unwrap();
+        pair.state = QueuePairState::Error;
+        pair.expected_psn = psn;
+    }
+
+    fn live(&self) -> (usize, usize) {
+        (self.pairs.lock().unwrap().len(), self.keys.lock().unwrap().len())
+    }
+}
+
+impl Nic for Books {
+    fn device(&self) -> Device {
+        Device {
+            name: "books".into(),
+            endpoint: Endpoint::new(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            mtu: 1024,
+            max_dest_rd_atomic: 16,
+            atomics: self.atomics,
+        }
+    }
+
+    fn register(&self, region: Arc<Region>, access: Access) -> Result<Registration, NicError> {
+        let rkey = self.next.fetch_add(1, Ordering::Relaxed);
+        self.keys.lock().unwrap().insert(rkey, access);
+        Ok(Registration { iova: region.iova(), len: region.len(), rkey })
+    }
+
+    fn deregister(&self, rkey: u32) -> Result<(), NicError> {
+        self.keys.lock().unwrap().remove(&rkey).map(|_| ()).ok_or(NicError::NoRegistration)
+    }
+
+    fn create_queue_pair(&self, request: &QueuePairRequest) -> Result<QueuePairInfo, NicError> {
+        let mut pairs = self.pairs.lock().unwrap();
+        if pairs.len() >= self.most_pairs {
+            return Err(NicError::TooManyQueuePairs { device: "books".into(), limit: self.most_pairs });
+        }
+        let qpn = self.next.fetch_add(1, Ordering::Relaxed);
+        pairs.push(QueuePairStatus {
+            qpn,
+            request: request.clone(),
+            state: QueuePairState::ReadyToReceive,
+            expected_psn: request.start_psn,
+            counters: Vec::new(),
+        });
+        Ok(QueuePairInfo { qpn, expected_psn: request.start_psn, max_dest_rd_atomic: 16 })
+    }
+
+    fn destroy_queue_pair(&self, qpn: u32) -> Result<(), NicError> {
+        let mut pairs = self.pairs.lock().unwrap();
+        let at = pairs.iter().position(|p| p.qpn == qpn).ok_or(NicError::NoQueuePair { qpn })?;
+        pairs.remove(at);
+        Ok(())
+    }
+
+    fn queue_pairs(&self) -> Result<Vec<QueuePairStatus>, NicError> {
+        Ok(self.pairs.lock().unwrap().clone())
+    }
+
+    fn counters(&self) -> Vec<(String, u64)> {
+        Vec::new()
+    }
+
+    fn take_immediates(&self, _: &mut Vec<Immediate>, _: Duration) -> Result<(), NicError> {
+        Ok(())
+    }
+}
+
+fn specs() -> Vec<StoreSpec> {
+    let store = |id, name: &str, kind| StoreSpec { id, name: name.into(), kind };
+    vec![
+        store(1, "flows", StoreKind::KeyWrite { slots: 64, value_len: 12, redundancy: 2 }),
+        store(2, "paths", StoreKind::Postcarding { slots: 64, hops: 6, redundancy: 2 }),
+        store(
+            3,
+            "events",
+            StoreKind::Append { lists: 8, ring: 4, batch_len: 64, entry_len: 4, notify: false },
+        ),
+        store(4, "bytes", StoreKind::KeyIncrement { slots: 64, redundancy: 2 }),
+        store(
+            5,
+            "packets",
+            StoreKind::SketchMerge { columns: 64, rows: 2, epochs: 2, merge: Merge::Sum, expected: 2 },
+        ),
+    ]
+}
+
+fn stores(memory: &Memory) -> Arc<Stores> {
+    Arc::new(Stores::open(&specs(), memory, RegionOptions { huge_pages: false }).unwrap())
+}
+
+struct Bench {
+    nic: Arc<Books>,
+    sessions: Sessions,
+    t0: Instant,
+}
+
+fn bench() -> Bench {
+    let (nic, t0) = (Books::new(), Instant::now());
+    let sessions =
+        Sessions::open_state(nic.clone(), stores(&Memory::Anonymous), Transport::Uc, None, t0).unwrap();
+    Bench { nic, sessions, t0 }
+}
+
+fn request(name: &str, qpn: u32) -> OpenRequest {
+    OpenRequest {
+        name: name.into(),
+        translator: Endpoint::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2))),
+        queue_pairs: vec![
+            RequesterQueuePair { purpose: Purpose::Write, qpn, start_psn: 7 },
+            RequesterQueuePair { purpose: Purpose::Atomic, qpn: qpn + 1, start_psn: 9 },
+        ],
+        lease: Some(Duration::from_secs(10)),
+        stores: Vec::new(),
+        lists: Vec::new(),
+    }
+}
+
+fn wanting(name: &str, stores: &[&str]) -> OpenRequest {
+    OpenRequest { stores: stores.iter().map(|s| s.to_string()).collect(), ..request(name, 50) }
+}
+
+fn lists(mut request: OpenRequest, store: &str, first: u32, count: u32) -> OpenRequest {
+    request.lists.push(NamedLists { store: store.into(), first, count });
+    request
+}
+
+fn refusal<T>(result: Result<T, SessionError>) -> String {
+    result.err().expect("must be refused").to_string()
+}
+
+#[test]
+fn a_session_gets_what_its_stores_need_and_no_more() {
+    let b = bench();
+    let session = b.sessions.open(&wanting("t", &["flows", "bytes"]), b.t0).unwrap();
+    assert!(!session.resumed);
+    assert_eq!(session.grant.regions.len(), 2);
+    let keys = b.nic.keys.lock().unwrap();
+    let access: Vec<Access> = session.grant.regions.iter().map(|(_, r)| keys[&r.rkey]).collect();
+    assert_eq!(access, [Access::WRITE, Access::ATOMIC]);
+    let pairs = b.nic.pairs.lock().unwrap();
+    let made: Vec<_> = pairs
+        .iter()
+        .map(|p| (p.request.transport, p.request.access, p.request.peer_qpn, p.request.start_psn))
+        .collect();
+    assert_eq!(
+        made,
+        [
+            (crate::nic::Transport::Uc, Access::WRITE, 50, 7),
+            (crate::nic::Transport::Rc, Access::ATOMIC, 51, 9)
+        ]
+    );
+}
+
+#[test]
+fn the_same_translator_resumes_with_the_same_queue_pairs() {
+    let b = bench();
+    let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
+    let again = b.sessions.open(&request("t", 50), b.t0).unwrap();
+    assert!(again.resumed);
+    assert_eq!(again.grant, first.grant);
+    assert_eq!(again.lease.generation, first.lease.generation);
+    assert_eq!(b.nic.live(), (2, 5));
+}
+
+#[test]
+fn another_life_of_the_translator_gets_new_queue_pairs_and_keys_and_the_old_one_is_fenced() {
+    let b = bench();
+    let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
+    let second = b.sessions.open(&request("t", 60), b.t0).unwrap();
+    assert!(second.resumed && second.lease.generation > first.lease.generation);
+    assert_eq!(second.grant.queue_pairs_in_common(&first.grant), 0);
+    assert!(
+        second.grant.regions.iter().all(|(_, r)| first
+            .grant
+            .regions
+            .iter()
+            .all(|(_, old)| old.rkey != r.rkey))
+    );
+    assert_eq!(b.nic.live(), (2, 5), "what the first had is gone");
+    let told = refusal(b.sessions.renew("t", first.lease.generation, &[], b.t0));
+    assert!(told.contains("another translator writes under this name"), "{told}");
+    b.sessions.renew("t", second.lease.generation, &[], b.t0).unwrap();
+}
+
+#[test]
+fn a_lease_ends_unless_it_is_renewed() {
+    let b = bench();
+    let s = |n| b.t0 + Duration::from_secs(n);
+    let g = b.sessions.open(&request("t", 50), s(0)).unwrap().lease.generation;
+    b.sessions.renew("t", g, &[], s(9)).unwrap();
+    b.sessions.tick(s(18)).unwrap();
+    assert_eq!(b.nic.live(), (2, 5));
+    b.sessions.tick(s(19)).unwrap();
+    assert_eq!(b.nic.live(), (0, 0));
+    let told = refusal(b.sessions.renew("t", g, &[], s(19)));
+    assert!(told.contains("\"t\"") && told.contains("open it"), "{told}");
+    assert_eq!(b.sessions.counters().expired, 1);
+    assert!(b.sessions.open(&request("t", 50), s(20)).unwrap().lease.generation > g);
+}
+
+#[test]
+fn a_lease_without_expiry_stays() {
+    let b = bench();
+    b.sessions.open(&OpenRequest { lease: None, ..request("t", 50) }, b.t0).unwrap();
+    b.sessions.tick(b.t0 + Duration::from_secs(1 << 30)).unwrap();
+    assert_eq!(b.nic.live(), (2, 5));
+}
+
+#[test]
+fn ending_gives_everything_back() {
+    let b = bench();
+    b.sessions.open(&request("t", 50), b.t0).unwrap();
+    b.sessions.end("t", None, b.t0).unwrap();
+    assert_eq!(b.nic.live(), (0, 0));
+    assert!(refusal(b.sessions.end("t", None, b.t0)).contains("\"t\""));
+}
+
+#[test]
+fn a_translator_ends_its_own_session_and_not_its_successors() {
+    let b = bench();
+    let old = b.sessions.open(&request("t", 50), b.t0).unwrap().lease.generation;
+    let new = b.sessions.open(&request("t", 60), b.t0).unwrap().lease.generation;
+    assert!(refusal(b.sessions.end("t", Some((old, &[])), b.t0)).contains("another translator"));
+    let told = NodeCounters { node: "translator/t".into(), life: 1, counters: vec![("received".into(), 5)] };
+    b.sessions.end("t", Some((new, &[told])), b.t0).unwrap();
+    assert_eq!(b.sessions.statistics()[0].counters, [("received".to_owned(), 5)]);
+}
+
+#[test]
+fn single_writer_stores_are_refused_by_name_and_others_are_shared() {
+    let b = bench();
+    b.sessions.open(&request("first", 50), b.t0).unwrap();
+    for (stores, what) in [
+        ("paths", "store \"paths\""),
+        ("packets", "store \"packets\""),
+        ("events", "list 0 of store \"events\""),
+    ] {
+        let told = refusal(b.sessions.open(&wanting("second", &[stores]), b.t0));
+        assert!(told.contains(what) && told.contains("\"first\""), "{told}");
+    }
+    b.sessions.open(&wanting("second", &["flows", "bytes"]), b.t0).unwrap();
+    b.sessions.end("first", None, b.t0).unwrap();
+    b.sessions.open(&wanting("third", &["paths", "packets", "events"]), b.t0).unwrap();
+}
+
+#[test]
+fn lists_are_owned_by_range() {
+    let b = bench();
+    let events = |name| wanting(name, &["events"]);
+    b.sessions.open(&lists(events("a"), "events", 0, 4), b.t0).unwrap();
+    b.sessions.open(&lists(events("b"), "events", 4, 2), b.t0).unwrap();
+    let told = refusal(b.sessions.open(&lists(events("c"), "events", 5, 3), b.t0));
+    assert!(told.contains("list 5 of store \"events\"") && told.contains("\"b\""), "{told}");
+    assert!(refusal(b.sessions.open(&events("c"), b.t0)).contains("list 0"));
+    b.sessions.open(&lists(events("c"), "events", 6, 2), b.t0).unwrap();
+    assert!(refusal(b.sessions.open(&lists(events("d"), "events", 7, 2), b.t0)).contains("lists 7 to 8"));
+    assert!(
+        refusal(b.sessions.open(&lists(events("d"), "events", u32::MAX, u32::MAX), b.t0))
+            .contains("lists 0 to 7")
+    );
+    assert!(refusal(b.sessions.open(&lists(events("d"), "events", 0, 0), b.t0)).contains("0 lists"));
+    assert!(refusal(b.sessions.open(&lists(events("d"), "flows", 0, 1), b.t0)).contains("append"));
+}
+
+#[test]
+fn bad_requests_say_what_to_do() {
+    let b = bench();
+    let mut no_atomics = request("t", 50);
+    no_atomics.queue_pairs.pop();
+    assert!(refusal(b.sessions.open(&no_atomics, b.t0)).contains("\"bytes\" needs a queue pair for atomics"));
+    let mut double = request("t", 50);
+    double.queue_pairs[1].purpose = Purpose::Write;
+    assert!(refusal(b.sessions.open(&double, b.t0)).contains("same purpose"));
+    assert!(refusal(b.sessions.open(&wanting("t", &["heap"]), b.t0)).contains("flows, paths"));
+    assert!(refusal(b.sessions.open(&request("", 50), b.t0)).contains("session name"));
+    assert_eq!(b.nic.live(), (0, 0));
+    assert_eq!(b.sessions.counters().refused, 4);
+}
+
+#[test]
+fn what_a_refused_open_got_is_given_back() {
+    let t0 = Instant::now();
+    let nic = Arc::new(Books { most_pairs: 1, atomics: true, ..Books::default() });
+    let sessions =
+        Sessions::open_state(nic.clone(), stores(&Memory::Anonymous), Transport::Uc, None, t0).unwrap();
+    assert!(refusal(sessions.open(&request("t", 50), t0)).contains("queue pairs"));
+    assert_eq!(nic.live(), (0, 0));
+    assert!(sessions.list(t0).unwrap().is_empty());
+}
+
+#[test]
+fn a_device_without_atomics_is_told() {
+    let t0 = Instant::now();
+    let nic = Arc::new(Books { most_pairs: 9, ..Books::default() });
+    let sessions =
+        Sessions::open_state(nic.clone(), stores(&Memory::Anonymous), Transport::Uc, None, t0).unwrap();
+    assert!(refusal(sessions.open(&request("t", 50), t0)).contains("\"bytes\" needs atomics"));
+    sessions.open(&wanting("t", &["flows"]), t0).unwrap();
+}
+
+#[test]
+fn a_broken_queue_pair_is_made_anew_where_it_stood() {
+    let b = bench();
+    let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
+    let atomic = first.grant.queue_pairs[1].info.qpn;
+    b.nic.break_pair(atomic, 1234);
+    let renewed = b.sessions.renew("t", first.lease.generation, &[], b.t0).unwrap();
+    assert!(renewed.lease.generation > first.lease.generation);
+    assert_eq!(renewed.grant.queue_pairs[0].info.qpn, first.grant.queue_pairs[0].info.qpn);
+    assert_ne!(renewed.grant.queue_pairs[1].info.qpn, atomic);
+    assert_eq!(renewed.grant.queue_pairs[1].info.expected_psn, 1234);
+    assert_eq!(renewed.grant.regions, first.grant.regions);
+    assert_eq!(b.sessions.counters().queue_pairs_rebuilt, 1);
+    assert_eq!(b.nic.live(), (2, 5));
+    // The answer may be lost: a translator that still knows the generation before is not taken for another one.
+    let late = b.sessions.renew("t", first.lease.generation, &[], b.t0).unwrap();
+    assert_eq!(late.lease.generation, renewed.lease.generation);
+}
+
+#[test]
+fn rc_can_be_asked_for_writes() {
+    let (nic, t0) = (Books::new(), Instant::now());
+    let sessions = Sessions::open_state(nic, stores(&Memory::Anonymous), Transport::Rc, None, t0).unwrap();
+    let session = sessions.open(&request("t", 50), t0).unwrap();
+    assert!(session.grant.queue_pairs.iter().all(|p| p.transport == crate::nic::Transport::Rc));
+}
+
+#[test]
+fn a_new_writer_continues_where_lists_stand() {
+    let b = bench();
+    let stores = b.sessions.stores.clone();
+    let region = &stores.get("events").unwrap().region;
+    let mut batch = [0u8; 64];
+    // Sequence 5 was lost: its place still holds 1.
+    for sequence in [1u32, 2, 3, 4, 6] {
+        append::encode(&mut batch, 3, sequence, 1, &[1, 2, 3, 4]);
+        region.write(append::offset(3, sequence, 4, 64), &batch).unwrap();
+    }
+    let session = b.sessions.open(&request("t", 50), b.t0).unwrap();
+    assert_eq!(session.positions, [ListPosition { store: "events".into(), list: 3, sequence: 6 }]);
+    let told = b.sessions.open(&lists(wanting("t", &["events"]), "events", 4, 1), b.t0).unwrap();
+    assert!(told.positions.is_empty());
+}
+
+#[test]
+fn a_restarted_collector_knows_its_sessions() {
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Memory::Directory(dir.path().to_owned());
+    let open = || {
+        let nic = Books::new();
+        let sessions = Sessions::open_state(
+            nic.clone(),
+            stores(&memory),
+            Transport::Uc,
+            Some(dir.path().to_owned()),
+            Instant::now(),
+        );
+        (nic, sessions.unwrap())
+    };
+    let (_, sessions) = open();
+    let t0 = Instant::now();
+    let first = sessions.open(&request("t", 50), t0).unwrap();
+    let told = NodeCounters { node: "translator/t".into(), life: 1, counters: vec![("received".into(), 5)] };
+    sessions.renew("t", first.lease.generation, &[told], t0).unwrap();
+    sessions.tick(t0).unwrap();
+    // Nothing is closed in order: a kill does not either.
+    drop(sessions);
+    assert!(region_path(dir.path(), "flows").exists());
+
+    let (nic, sessions) = open();
+    let t1 = Instant::now();
+    assert_eq!(nic.live(), (0, 0));
+    assert_eq!(sessions.list(t1).unwrap()[0].lease.name, "t");
+    assert_eq!(sessions.statistics()[0].counters, [("received".to_owned(), 5)]);
+    assert!(refusal(sessions.open(&wanting("other", &["paths"]), t1)).contains("\"t\""));
+    let resumed = sessions.renew("t", first.lease.generation, &[], t1).unwrap();
+    assert!(resumed.lease.generation > first.lease.generation);
+    assert_eq!(nic.live(), (2, 5));
+    assert_eq!(sessions.counters().queue_pairs_rebuilt, 2);
+    // A lease runs anew from the restart.
+    sessions.tick(t1 + Duration::from_secs(11)).unwrap();
+    assert_eq!(nic.live(), (0, 0));
+    drop(sessions);
+
+    let (_, sessions) = open();
+    assert!(sessions.list(Instant::now()).unwrap().is_empty(), "an expired session stays away");
+}

@@ -1,0 +1,255 @@
+//! Append: a reader that follows one list with a cursor of its own.
+
+use std::time::{Duration, Instant};
+
+use dta_proto::layout::append::{Cursor, Found, Step, decode, forward, is_after, place, place_offset};
+use dta_proto::store::StoreKind;
+
+use super::Store;
+use crate::region::Region;
+
+const MAX_BATCH: usize = 128;
+
+/// A batch that is not there is given up at once when one this much later is: no link moves a frame that far.
+const REORDERED: u32 = 64;
+
+/// Otherwise it is given up after this time: a frame that was merely overtaken is here by then.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// What one call of [`Reader::read`] went through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Batches handed over.
+    pub batches: u64,
+    /// Entries in them.
+    pub entries: u64,
+    /// Batches that the writer overwrote before they could be read.
+    pub overwritten: u64,
+    /// Batches that never came although later ones did.
+    pub missing: u64,
+    /// Places whose bytes stayed those of no batch, and were given up.
+    pub damaged: u64,
+    /// Times that a batch was seen half-written and left for later.
+    pub torn: u64,
+}
+
+impl Progress {
+    /// Adds up.
+    pub fn add(&mut self, other: Progress) {
+        self.batches += other.batches;
+        self.entries += other.entries;
+        self.overwritten += other.overwritten;
+        self.missing += other.missing;
+        self.damaged += other.damaged;
+        self.torn += other.torn;
+    }
+}
+
+/// Where to begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// With the oldest batch in the ring.
+    Oldest,
+    /// With what comes next.
+    Next,
+    /// With this sequence (from 1).
+    At(u32),
+}
+
+/// Reads one list of one append store. Plain state: keep it and call [`Reader::read`] again for what came since.
+#[derive(Clone, Debug)]
+pub struct Reader<'a> {
+    lists: Lists<'a>,
+    list: u32,
+    cursor: Cursor,
+    /// Since when the next batch has been missing or torn.
+    stuck: Option<(u32, Instant)>,
+}
+
+/// The lists of an append store.
+#[derive(Clone, Copy, Debug)]
+pub struct Lists<'a> {
+    region: &'a Region,
+    lists: u32,
+    ring: u64,
+    batch_len: u8,
+    entry_len: u8,
+}
+
+impl<'a> Lists<'a> {
+    /// The lists of a store; `None` if it is of another kind.
+    pub fn new(store: &'a Store) -> Option<Self> {
+        match store.spec.kind {
+            StoreKind::Append { lists, ring, batch_len, entry_len, .. } => {
+                Some(Self { region: &store.region, lists, ring, batch_len, entry_len })
+            }
+            _ => None,
+        }
+    }
+
+    /// How many lists there are, from 0.
+    pub fn count(&self) -> u32 {
+        self.lists
+    }
+
+    /// Bytes of an entry.
+    pub fn entry_len(&self) -> usize {
+        usize::from(self.entry_len)
+    }
+
+    /// Sequence of the newest batch in a list's ring; 0 if it holds none. Reads the whole ring.
+    pub fn newest(&self, list: u32) -> u32 {
+        let mut newest = 0;
+        self.scan(list, |sequence| {
+            if newest == 0 || is_after(sequence, newest) {
+                newest = sequence;
+            }
+        });
+        newest
+    }
+
+    /// The reader of a list; `None` if there is no such list. Reads the whole ring, unless it begins at a sequence.
+    pub fn reader(&self, list: u32, start: Start) -> Option<Reader<'a>> {
+        if list >= self.lists {
+            return None;
+        }
+        let mut found = Vec::new();
+        if !matches!(start, Start::At(_)) {
+            self.scan(list, |sequence| found.push(sequence));
+        }
+        let cursor = match start {
+            Start::Oldest => Cursor::oldest(self.ring, found),
+            Start::Next => Cursor::latest(self.ring, found),
+            Start::At(sequence) => Cursor::new(self.ring, sequence),
+        };
+        Some(Reader { lists: *self, list, cursor, stuck: None })
+    }
+
+    /// Calls `with` for the sequence of every whole batch in a ring.
+    fn scan(&self, list: u32, mut with: impl FnMut(u32)) {
+        let mut batch = [0u8; MAX_BATCH];
+        let batch = &mut batch[..usize::from(self.batch_len)];
+        for at in 0..self.ring {
+            if let Found::Valid(sequence) = self.look(list, at, batch)
+                && place(sequence, self.ring) == at
+            {
+                with(sequence);
+            }
+        }
+    }
+
+    #[inline]
+    fn look(&self, list: u32, at: u64, batch: &mut [u8]) -> Found {
+        match self.region.read(place_offset(list, at, self.ring, self.batch_len), batch) {
+            Ok(()) => decode(batch, list, self.entry_len).found(),
+            Err(_) => Found::Empty,
+        }
+    }
+}
+
+impl Reader<'_> {
+    /// The sequence of the next batch to read.
+    pub fn sequence(&self) -> u32 {
+        self.cursor.sequence()
+    }
+
+    /// Hands over up to `most` batches that are there: `with(sequence, entries)`, entries back to back. Gives up missing and damaged
+    /// batches when it is time; `now` never goes back.
+    pub fn read(&mut self, most: u64, now: Instant, mut with: impl FnMut(u32, &[u8])) -> Progress {
+        let mut progress = Progress::default();
+        let mut batch = [0u8; MAX_BATCH];
+        // A constant length for the usual batch makes its copy and its check straight code.
+        if self.lists.batch_len == 64 {
+            let batch: &mut [u8; 64] = batch.first_chunk_mut().expect("64 of 128 bytes");
+            while progress.batches < most && self.step(batch, now, &mut progress, &mut with) {}
+        } else {
+            let batch = &mut batch[..usize::from(self.lists.batch_len)];
+            while progress.batches < most && self.step(batch, now, &mut progress, &mut with) {}
+        }
+        progress
+    }
+
+    /// Whether nothing that [`Reader::read`] could hand over or wait for is in the ring. Looks at the whole ring.
+    pub fn caught_up(&mut self) -> bool {
+        let mut batch = [0u8; MAX_BATCH];
+        let batch = &mut batch[..usize::from(self.lists.batch_len)];
+        let (lists, list) = (self.lists, self.list);
+        let mut cursor = self.cursor;
+        (0..=lists.ring / (Cursor::LOOK_AHEAD - Cursor::NEAR)).all(|_| {
+            let step = cursor.poll(|at| lists.look(list, at, batch));
+            // A batch that was found is left for `read` to hand over or to count; a later one that was sighted is worth remembering.
+            if matches!(step, Step::Pending | Step::Missing { .. }) {
+                self.cursor = cursor;
+            }
+            step == Step::Pending
+        })
+    }
+
+    /// One look; `false` when there is nothing more for now.
+    #[inline(always)]
+    fn step(
+        &mut self,
+        batch: &mut [u8],
+        now: Instant,
+        progress: &mut Progress,
+        with: &mut impl FnMut(u32, &[u8]),
+    ) -> bool {
+        let (lists, list) = (self.lists, self.list);
+        match self.cursor.poll(|at| lists.look(list, at, batch)) {
+            Step::New { sequence } => {
+                let count = batch[batch.len() - 4];
+                let entries = &batch[..usize::from(count) * lists.entry_len()];
+                progress.batches += 1;
+                progress.entries += u64::from(count);
+                with(sequence, entries);
+                true
+            }
+            Step::Overwritten { count, .. } => {
+                progress.overwritten += u64::from(count);
+                true
+            }
+            Step::Missing { sequence } => {
+                let give_up = self.overtaken(sequence, batch) || self.waited(sequence, now);
+                if give_up {
+                    self.cursor.skip();
+                    progress.missing += 1;
+                }
+                give_up
+            }
+            Step::Torn { sequence } => {
+                let give_up = self.waited(sequence, now);
+                if give_up {
+                    self.cursor.skip();
+                    progress.damaged += 1;
+                } else {
+                    progress.torn += 1;
+                }
+                give_up
+            }
+            Step::Pending => {
+                self.stuck = None;
+                false
+            }
+        }
+    }
+
+    /// Whether a batch much later than `sequence` is there.
+    fn overtaken(&self, sequence: u32, batch: &mut [u8]) -> bool {
+        let ring = self.lists.ring;
+        let later = forward(sequence, REORDERED);
+        u64::from(REORDERED) < ring
+            && matches!(self.lists.look(self.list, place(later, ring), batch),
+                Found::Valid(found) if found == later || is_after(found, later))
+    }
+
+    /// Whether `sequence` has been waited for long enough.
+    fn waited(&mut self, sequence: u32, now: Instant) -> bool {
+        match self.stuck {
+            Some((stuck, since)) if stuck == sequence => now.saturating_duration_since(since) >= PATIENCE,
+            _ => {
+                self.stuck = Some((sequence, now));
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! How full a store is, what that does to its answers, and which N would serve better.
+
+use dta_proto::layout::load;
+use dta_proto::store::StoreKind;
+
+use super::Store;
+
+/// Bytes looked at in one store, at most: a few hundred microseconds of memory bandwidth.
+const BUDGET: u64 = 4 << 20;
+/// Bytes read in one go.
+const RUN: u64 = 16 << 10;
+
+/// How full a store is. Estimated from a sample where the store is larger than 4 MiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Load {
+    /// Keys (key-write, postcarding, key-increment), batches (append) or columns (sketch-merge) that the store holds.
+    pub used: u64,
+    /// Slots, batches or columns.
+    pub capacity: u64,
+    /// `used / capacity`: keys per slot for keyed stores.
+    pub load: f64,
+    /// Predicted share of keys that are still there (key-write, postcarding), or whose count is exact (key-increment).
+    pub survival: Option<f64>,
+    /// The N that would serve best at this load.
+    pub advised_redundancy: Option<u8>,
+}
+
+/// Looks at a store. An element is in use when any of its bytes is not 0.
+pub fn measure(store: &Store) -> Load {
+    let elements = store.spec.elements();
+    let element = store.spec.element_len();
+    // Hashing spreads keys evenly, so neighbours are as good a sample as any and come fast; rings and epochs fill in order, so there
+    // the sample has to be spread.
+    let keyed = store.spec.redundancy();
+    let per_run = if keyed.is_some() { (RUN / element).min(elements) } else { 1 };
+    let budget = if keyed.is_some() { BUDGET / element } else { 1 << 14 };
+    let runs = (budget.min(elements) / per_run).max(1);
+    let stride = (elements / runs).max(per_run);
+    let mut buffer = vec![0u8; (per_run * element) as usize];
+    let (mut sampled, mut used) = (0u64, 0u64);
+    for run in 0..runs {
+        if store.region.read(run * stride * element, &mut buffer).is_err() {
+            break;
+        }
+        sampled += per_run;
+        used += buffer.chunks_exact(element as usize).filter(|e| e.iter().any(|b| *b != 0)).count() as u64;
+    }
+    if sampled == 0 {
+        return Load { capacity: elements, ..Load::default() };
+    }
+    let scale = elements as f64 / sampled as f64;
+    let Some(n) = keyed else {
+        let used = used as f64 * scale;
+        return Load {
+            used: used.round() as u64,
+            capacity: elements,
+            load: used / elements as f64,
+            ..Load::default()
+        };
+    };
+    // A sample without a free slot says only "at least this many".
+    let keys = load::estimate_keys(used.min(sampled - 1), sampled, n).unwrap_or_default() * scale;
+    let a = load::load(keys, elements);
+    let survival = match store.spec.kind {
+        // A counter is exact if one of the key's slots is no other key's, early or late.
+        StoreKind::KeyIncrement { .. } => load::survival(a, n),
+        _ => load::mean_survival(a, n),
+    };
+    Load {
+        used: keys.round() as u64,
+        capacity: elements,
+        load: a,
+        survival: Some(survival),
+        advised_redundancy: Some(load::advised_redundancy(a)),
+    }
+}

@@ -1,0 +1,81 @@
+//! Postcarding: the path of a key, whole or partial.
+
+use dta_proto::key::Key;
+use dta_proto::layout::hash;
+use dta_proto::layout::postcarding::{Path, matches, offset};
+use dta_proto::store::{MAX_REDUNDANCY, StoreKind};
+
+use super::Store;
+use crate::region::Region;
+
+const MAX_ROW: usize = 64;
+
+/// What the copies say of one key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// The path, if any copy matched.
+    pub path: Option<Path>,
+    /// Matching copies that hold it.
+    pub agreeing: u8,
+    /// Matching copies with another path.
+    pub differing: u8,
+}
+
+/// Answers from one postcarding store.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'a> {
+    region: &'a Region,
+    slots: u64,
+    hops: u8,
+    redundancy: u8,
+}
+
+impl<'a> Reader<'a> {
+    /// The reader of a store; `None` if it is of another kind.
+    pub fn new(store: &'a Store) -> Option<Self> {
+        match store.spec.kind {
+            StoreKind::Postcarding { slots, hops, redundancy } => {
+                Some(Self { region: &store.region, slots, hops, redundancy })
+            }
+            _ => None,
+        }
+    }
+
+    /// Asks for many keys. Of copies that differ, the one with most hops is the answer: a row only loses hops when it is begun anew.
+    ///
+    /// # Panics
+    /// If `answers` has not one entry per key.
+    pub fn query(&self, keys: &[Key], answers: &mut [Answer]) {
+        assert_eq!(keys.len(), answers.len(), "one answer per key");
+        for (keys, answers) in keys.chunks(32).zip(answers.chunks_mut(32)) {
+            let mut slots = [None; 32];
+            for (key, slots) in keys.iter().zip(&mut slots) {
+                let at = hash::slots(key, self.redundancy, self.slots);
+                at.iter().for_each(|slot| self.region.prefetch(offset(*slot, self.hops)));
+                *slots = Some(at);
+            }
+            for ((key, answer), slots) in keys.iter().zip(answers).zip(slots.iter().flatten()) {
+                *answer = self.look(key, slots);
+            }
+        }
+    }
+
+    fn look(&self, key: &Key, slots: &[u64]) -> Answer {
+        let mut found = [None; MAX_REDUNDANCY as usize];
+        let mut row = [0u8; MAX_ROW];
+        let row = &mut row[..8 + 4 * usize::from(self.hops)];
+        for (found, slot) in found.iter_mut().zip(slots) {
+            if self.region.read(offset(*slot, self.hops), row).is_ok() {
+                *found = matches(row, key);
+            }
+        }
+        let Some(best) =
+            found.iter().flatten().copied().reduce(|a, b| if b.present() > a.present() { b } else { a })
+        else {
+            return Answer::default();
+        };
+        let matching = found.iter().flatten().count() as u8;
+        let agreeing = found.iter().flatten().filter(|p| **p == best).count() as u8;
+        Answer { path: Some(best), agreeing, differing: matching - agreeing }
+    }
+}

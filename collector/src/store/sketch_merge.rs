@@ -1,0 +1,107 @@
+//! Sketch-merge: the estimate of a key from the merged columns of one epoch.
+
+use dta_proto::key::Key;
+use dta_proto::layout::sketch_merge::{
+    Column, Held, MAX_ROWS, column_len, columns_of, decode, estimate, offset,
+};
+use dta_proto::store::{Merge, StoreKind};
+
+use super::Store;
+use crate::region::Region;
+
+/// A column has no checksum, so it is read until two readings agree; a single WRITE of 32 bytes is over long before.
+const READINGS: usize = 16;
+
+/// What an epoch says of one key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// The estimate; `None` (unknown) if one of its columns is of another epoch or was never written.
+    pub estimate: Option<u32>,
+    /// Fewest reporters merged into any of the columns.
+    pub merged: u16,
+    /// How many were expected.
+    pub expected: u16,
+}
+
+/// Answers from one sketch-merge store.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'a> {
+    region: &'a Region,
+    columns: u32,
+    rows: u8,
+    epochs: u32,
+    merge: Merge,
+    expected: u8,
+}
+
+impl<'a> Reader<'a> {
+    /// The reader of a store; `None` if it is of another kind.
+    pub fn new(store: &'a Store) -> Option<Self> {
+        match store.spec.kind {
+            StoreKind::SketchMerge { columns, rows, epochs, merge, expected } => {
+                Some(Self { region: &store.region, columns, rows, epochs, merge, expected })
+            }
+            _ => None,
+        }
+    }
+
+    /// Asks for many keys of one epoch.
+    ///
+    /// # Panics
+    /// If `answers` has not one entry per key.
+    pub fn query(&self, keys: &[Key], epoch: u32, answers: &mut [Answer]) {
+        assert_eq!(keys.len(), answers.len(), "one answer per key");
+        for (keys, answers) in keys.chunks(32).zip(answers.chunks_mut(32)) {
+            let mut columns = [None; 32];
+            for (key, columns) in keys.iter().zip(&mut columns) {
+                let at = columns_of(key, self.rows, self.columns);
+                at.iter().for_each(|column| self.region.prefetch(self.offset(epoch, *column)));
+                *columns = Some(at);
+            }
+            for (answer, columns) in answers.iter_mut().zip(columns.iter().flatten()) {
+                *answer = self.look(columns, epoch);
+            }
+        }
+    }
+
+    /// The column `column` of the ring place of `epoch`, whatever epoch it is of; `None` if there is no such column, or it never came
+    /// to rest while it was read.
+    pub fn column(&self, epoch: u32, column: u32) -> Option<Column> {
+        let len = column_len(self.rows) as usize;
+        let at = self.offset(epoch, u64::from(column));
+        let (mut before, mut bytes) = ([0u8; 32], [0u8; 32]);
+        self.region.read(at, &mut before[..len]).ok()?;
+        for _ in 0..READINGS {
+            self.region.read(at, &mut bytes[..len]).ok()?;
+            if bytes == before {
+                return decode(&bytes[..len], self.rows);
+            }
+            before = bytes;
+        }
+        None
+    }
+
+    fn offset(&self, epoch: u32, column: u64) -> u64 {
+        offset(epoch, column as u32, self.epochs, self.columns, self.rows)
+    }
+
+    fn look(&self, columns: &[u64], epoch: u32) -> Answer {
+        let mut cells = [0u32; MAX_ROWS];
+        let mut merged = u16::MAX;
+        let mut known = true;
+        for (row, at) in columns.iter().enumerate() {
+            match self.column(epoch, *at as u32) {
+                Some(column) if column.held(epoch) != Held::Unknown => {
+                    cells[row] = column.cells[row];
+                    merged = merged.min(column.merged);
+                }
+                _ => (known, merged) = (false, 0),
+            }
+        }
+        Answer {
+            estimate: if known { estimate(self.merge, &cells[..columns.len()]) } else { None },
+            merged,
+            expected: self.expected.into(),
+        }
+    }
+}

@@ -1,0 +1,303 @@
+use std::time::{Duration, Instant};
+
+use dta_proto::key::Key;
+use dta_proto::layout::{self, hash};
+use dta_proto::store::{Merge, StoreKind, StoreSpec};
+
+use super::*;
+
+fn store(kind: StoreKind) -> Store {
+    let spec = StoreSpec { id: 1, name: "s".into(), kind };
+    spec.validate().unwrap();
+    Store::open(&spec, &Memory::Anonymous, RegionOptions { huge_pages: false }).unwrap()
+}
+
+fn key(i: u32) -> Key {
+    let mut bytes = [0; 16];
+    bytes[..4].copy_from_slice(&i.to_be_bytes());
+    Key(bytes)
+}
+
+/// Writes `value` to those of the key's copies that `which` names.
+fn write(store: &Store, key: &Key, value: &[u8], which: impl Fn(usize) -> bool) {
+    let StoreKind::KeyWrite { slots, value_len, redundancy } = store.spec.kind else {
+        panic!("not key-write")
+    };
+    let mut slot = vec![0; usize::from(value_len) + 4];
+    layout::key_write::encode(&mut slot, key, value);
+    for (_, at) in hash::slots(key, redundancy, slots).iter().enumerate().filter(|(n, _)| which(*n)) {
+        store.region.write(layout::key_write::offset(*at, value_len), &slot).unwrap();
+    }
+}
+
+#[test]
+fn key_write_answers_in_every_size_and_batch() {
+    use key_write::{Answer, Reader};
+    use layout::key_write::Policy;
+    for value_len in [4u8, 12, 28, 60] {
+        let store = store(StoreKind::KeyWrite { slots: 1 << 12, value_len, redundancy: 3 });
+        let value = |i: u32| -> Vec<u8> { (0..value_len).map(|b| b ^ i as u8).collect() };
+        (0..100).for_each(|i| write(&store, &key(i), &value(i), |_| true));
+        let reader = Reader::new(&store).unwrap();
+        // One more and one fewer than what is in flight, none, and many.
+        for count in [0u32, 1, 31, 32, 33, 100, 130] {
+            let keys: Vec<Key> = (0..count).map(key).collect();
+            let mut answers = vec![Answer { found: true, agreeing: 9, differing: 9 }; keys.len()];
+            let mut values = vec![0xee; keys.len() * reader.value_len()];
+            reader.query(&keys, Policy::First, &mut answers, &mut values);
+            for (i, answer) in answers.iter().enumerate() {
+                let told = &values[i * reader.value_len()..][..reader.value_len()];
+                if i < 100 {
+                    assert!(answer.found && answer.agreeing >= 1 && answer.differing == 0, "{i}: {answer:?}");
+                    assert_eq!(told, value(i as u32));
+                } else {
+                    assert_eq!(*answer, Answer::default(), "{i}");
+                    assert!(told.iter().all(|b| *b == 0xee));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn key_write_tells_of_copies_that_differ() {
+    use key_write::{Answer, Reader};
+    use layout::key_write::Policy;
+    let store = store(StoreKind::KeyWrite { slots: 1 << 12, value_len: 4, redundancy: 4 });
+    write(&store, &key(1), b"olde", |_| true);
+    write(&store, &key(1), b"newe", |n| n == 0);
+    let ask = |policy| {
+        let (mut answer, mut value) = ([Answer::default()], [0; 4]);
+        Reader::new(&store).unwrap().query(&[key(1)], policy, &mut answer, &mut value);
+        (answer[0].found, answer[0].agreeing, answer[0].differing, value)
+    };
+    assert_eq!(ask(Policy::First), (true, 1, 3, *b"newe"));
+    assert_eq!(ask(Policy::Plurality), (true, 3, 1, *b"olde"));
+    assert_eq!(ask(Policy::AtLeast(4)), (false, 3, 1, [0; 4]));
+}
+
+#[test]
+fn postcarding_prefers_the_copy_with_most_hops() {
+    use layout::postcarding::{Path, encode, offset};
+    use postcarding::Reader;
+    let store = store(StoreKind::Postcarding { slots: 1 << 10, hops: 6, redundancy: 3 });
+    let put = |path: &Path, which: &[usize]| {
+        let mut row = [0; 32];
+        encode(&mut row, &key(1), path);
+        for (n, at) in hash::slots(&key(1), 3, 1 << 10).iter().enumerate() {
+            if which.contains(&n) {
+                store.region.write(offset(*at, 6), &row).unwrap();
+            }
+        }
+    };
+    let mut partial = Path { length: 3, ..Path::default() };
+    partial.set(0, 10);
+    put(&partial, &[0, 1, 2]);
+    let mut answers = vec![postcarding::Answer::default(); 40];
+    let keys: Vec<Key> = (0..40).map(key).collect();
+    Reader::new(&store).unwrap().query(&keys, &mut answers);
+    assert_eq!((answers[1].path, answers[1].agreeing, answers[1].differing), (Some(partial), 3, 0));
+    assert!(answers.iter().enumerate().all(|(i, a)| (i == 1) == a.path.is_some()));
+    let mut whole = partial;
+    whole.set(1, 11);
+    whole.set(2, 12);
+    put(&whole, &[1]);
+    Reader::new(&store).unwrap().query(&keys, &mut answers);
+    assert_eq!((answers[1].path, answers[1].agreeing, answers[1].differing), (Some(whole), 1, 2));
+}
+
+#[test]
+fn counters_are_never_below_the_truth() {
+    use layout::key_increment::offset;
+    let store = store(StoreKind::KeyIncrement { slots: 1 << 8, redundancy: 2 });
+    let keys: Vec<Key> = (0..100).map(key).collect();
+    for (i, key) in keys.iter().enumerate() {
+        for slot in hash::slots(key, 2, 1 << 8).iter() {
+            store.region.fetch_add(offset(*slot), i as u64).unwrap();
+        }
+    }
+    let mut answers = vec![0; keys.len()];
+    key_increment::Reader::new(&store).unwrap().query(&keys, &mut answers);
+    assert!(answers.iter().enumerate().all(|(i, a)| *a >= i as u64));
+    assert!(answers.iter().enumerate().filter(|(i, a)| **a == *i as u64).count() > 50);
+}
+
+#[test]
+fn a_sketch_knows_its_epochs() {
+    use layout::sketch_merge::{Column, columns_of, encode, offset};
+    let store =
+        store(StoreKind::SketchMerge { columns: 1 << 8, rows: 3, epochs: 2, merge: Merge::Sum, expected: 2 });
+    let put = |epoch: u32, merged: u16, cell: u32| {
+        for (row, column) in columns_of(&key(1), 3, 1 << 8).iter().enumerate() {
+            let mut bytes = [0; 32];
+            let mut cells = [0; 4];
+            cells[row] = cell + row as u32;
+            encode(&mut bytes, 3, &Column { epoch, merged: merged + row as u16, expected: 2, cells });
+            store.region.write(offset(epoch, *column as u32, 2, 1 << 8, 3), &bytes).unwrap();
+        }
+    };
+    let ask = |epoch| {
+        let mut answers = [Default::default()];
+        sketch_merge::Reader::new(&store).unwrap().query(&[key(1)], epoch, &mut answers);
+        (answers[0].estimate, answers[0].merged, answers[0].expected)
+    };
+    assert_eq!(ask(0), (None, 0, 2));
+    put(4, 1, 100);
+    assert_eq!(ask(4), (Some(100), 1, 2));
+    assert_eq!(ask(2), (None, 0, 2), "the same ring place holds epoch 4 now");
+    put(6, 2, 50);
+    assert_eq!(ask(4).0, None);
+    assert_eq!(ask(6), (Some(50), 2, 2));
+}
+
+const RING: u64 = 256;
+
+fn list_store(batch_len: u8) -> Store {
+    store(StoreKind::Append { lists: 4, ring: RING, batch_len, entry_len: 4, notify: false })
+}
+
+fn put_batch(store: &Store, list: u32, sequence: u32) {
+    let len = store.spec.element_len() as usize;
+    let mut batch = vec![0; len];
+    let entries: Vec<u8> = (0..(len - 8) / 4).flat_map(|_| sequence.to_be_bytes()).collect();
+    layout::append::encode(&mut batch, list, sequence, (entries.len() / 4) as u8, &entries);
+    store.region.write(layout::append::offset(list, sequence, RING, len as u8), &batch).unwrap();
+}
+
+fn read_all(reader: &mut append::Reader<'_>, now: Instant) -> (Vec<u32>, append::Progress) {
+    let mut got = Vec::new();
+    let progress = reader.read(u64::MAX, now, |sequence, entries| {
+        assert!(entries.chunks(4).all(|e| e == sequence.to_be_bytes()));
+        got.push(sequence);
+    });
+    (got, progress)
+}
+
+#[test]
+fn a_list_is_followed_from_where_the_reader_asks() {
+    use append::{Lists, Start};
+    for batch_len in [16, 32, 64, 128] {
+        let store = list_store(batch_len);
+        let lists = Lists::new(&store).unwrap();
+        assert!(lists.reader(4, Start::Oldest).is_none());
+        (1..=10).for_each(|s| put_batch(&store, 2, s));
+        let now = Instant::now();
+        let mut oldest = lists.reader(2, Start::Oldest).unwrap();
+        let mut next = lists.reader(2, Start::Next).unwrap();
+        let mut at = lists.reader(2, Start::At(7)).unwrap();
+        let mut other = lists.reader(1, Start::Oldest).unwrap();
+        assert_eq!(read_all(&mut oldest, now).0, (1..=10).collect::<Vec<_>>());
+        assert_eq!(read_all(&mut next, now).0, []);
+        assert_eq!(read_all(&mut at, now).0, [7, 8, 9, 10]);
+        assert_eq!(read_all(&mut other, now).0, []);
+        assert!(oldest.caught_up() && next.caught_up());
+        put_batch(&store, 2, 11);
+        assert!(!oldest.caught_up());
+        assert_eq!(read_all(&mut oldest, now).0, [11]);
+        assert_eq!(read_all(&mut next, now).0, [11]);
+    }
+}
+
+#[test]
+fn overwritten_batches_are_counted() {
+    let store = list_store(64);
+    let mut reader = append::Lists::new(&store).unwrap().reader(0, append::Start::Oldest).unwrap();
+    let now = Instant::now();
+    (1..=1000).for_each(|s| put_batch(&store, 0, s));
+    let (got, progress) = read_all(&mut reader, now);
+    assert_eq!(got, (1000 - RING as u32 + 1..=1000).collect::<Vec<_>>());
+    assert_eq!(progress.overwritten, 1000 - RING);
+    assert_eq!(progress.batches, RING);
+}
+
+#[test]
+fn a_missing_batch_is_waited_for_and_then_counted() {
+    let store = list_store(64);
+    let mut reader = append::Lists::new(&store).unwrap().reader(0, append::Start::Oldest).unwrap();
+    let t0 = Instant::now();
+    [1, 2, 4].into_iter().for_each(|s| put_batch(&store, 0, s));
+    assert_eq!(read_all(&mut reader, t0).0, [1, 2]);
+    // It was only overtaken.
+    put_batch(&store, 0, 3);
+    assert_eq!(read_all(&mut reader, t0).0, [3, 4]);
+    put_batch(&store, 0, 6);
+    assert_eq!(read_all(&mut reader, t0).0, []);
+    let (got, progress) = read_all(&mut reader, t0 + Duration::from_secs(1));
+    assert_eq!((got, progress.missing), (vec![6], 1));
+    // Nothing moves a frame by a hundred places: no wait.
+    (8..=108).for_each(|s| put_batch(&store, 0, s));
+    let (got, progress) = read_all(&mut reader, t0 + Duration::from_secs(1));
+    assert_eq!((got, progress.missing), ((8..=108).collect(), 1));
+}
+
+#[test]
+fn a_long_gap_is_found_before_the_reader_calls_itself_caught_up() {
+    let store = list_store(64);
+    let mut reader = append::Lists::new(&store).unwrap().reader(0, append::Start::Oldest).unwrap();
+    put_batch(&store, 0, 1);
+    put_batch(&store, 0, 100);
+    let t0 = Instant::now();
+    assert_eq!(read_all(&mut reader, t0).0, [1]);
+    assert!(!reader.caught_up());
+    let (mut got, mut sum) = (Vec::new(), append::Progress::default());
+    for tick in 0..200 {
+        let (more, progress) = read_all(&mut reader, t0 + Duration::from_millis(100 * tick));
+        got.extend(more);
+        sum.add(progress);
+    }
+    assert_eq!((got, sum.missing), (vec![100], 98));
+    assert!(reader.caught_up());
+}
+
+#[test]
+fn a_damaged_batch_is_told_and_passed() {
+    let store = list_store(64);
+    let mut reader = append::Lists::new(&store).unwrap().reader(0, append::Start::Oldest).unwrap();
+    (1..=3).for_each(|s| put_batch(&store, 0, s));
+    store.region.write(layout::append::offset(0, 2, RING, 64), &[0xff]).unwrap();
+    let t0 = Instant::now();
+    let (got, progress) = read_all(&mut reader, t0);
+    assert_eq!((got, progress.torn), (vec![1], 1));
+    let (got, progress) = read_all(&mut reader, t0 + Duration::from_secs(1));
+    assert_eq!((got, progress.damaged), (vec![3], 1));
+}
+
+#[test]
+fn load_is_estimated_from_a_sample() {
+    // 64 MiB, of which 4 are looked at.
+    let store = store(StoreKind::KeyWrite { slots: 1 << 22, value_len: 12, redundancy: 2 });
+    assert_eq!(load::measure(&store).used, 0);
+    let keys = 400_000u32;
+    (0..keys).for_each(|i| write(&store, &key(i.wrapping_mul(0x9e37_79b9)), &[1; 12], |_| true));
+    let told = load::measure(&store);
+    assert!((f64::from(keys) - told.used as f64).abs() / f64::from(keys) < 0.02, "{told:?}");
+    assert!(told.survival.is_some_and(|s| s > 0.95) && told.advised_redundancy.is_some_and(|n| n >= 3));
+}
+
+#[test]
+fn load_of_rings_and_epochs_counts_what_is_there() {
+    let lists = list_store(64);
+    (1..=100).for_each(|s| put_batch(&lists, 1, s));
+    let told = load::measure(&lists);
+    assert_eq!((told.used, told.capacity, told.survival), (100, 4 * RING, None));
+}
+
+#[test]
+fn a_full_store_says_at_least() {
+    let store = store(StoreKind::KeyIncrement { slots: 64, redundancy: 2 });
+    (0..64).for_each(|i| store.region.store_u64(8 * i, 1).unwrap());
+    let told = load::measure(&store);
+    assert!(told.used > 64 && told.survival.is_some_and(|s| s < 0.2), "{told:?}");
+}
+
+#[test]
+fn stores_are_found_by_name_and_kind() {
+    let stores =
+        Stores::open(&crate::config::default_stores(), &Memory::Anonymous, RegionOptions::default()).unwrap();
+    assert_eq!(stores.of_primitive("", "key-write").unwrap().spec.name, "flows");
+    assert_eq!(stores.of_primitive("flows", "key-write").unwrap().spec.name, "flows");
+    let told = stores.of_primitive("flows", "append").unwrap_err().to_string();
+    assert!(told.contains("key-write") && told.contains("events"), "{told}");
+    assert!(stores.of_primitive("x", "append").unwrap_err().to_string().contains("paths (postcarding)"));
+    assert!(Stores::default().of_primitive("", "append").unwrap_err().to_string().contains("none"));
+}
