@@ -1,1 +1,21 @@
 //! What travels in packets.
+//!
+//! Each format comes as a *view*, checked once and then read without copying (its accessors cannot fail or panic), and as a
+//! *value* with `parse`, `buffer_len` and `emit`. All integers are big-endian unless a field says otherwise. Decoding any
+//! bytes gives a value or an [`Error`], which names the layer, the field and its offset.
+//!
+//! - [`dta`]: reports and NACKs of both versions.
+//! - [`ethernet`], [`ipv4`], [`udp`]: as far as RoCEv2 and reports need them.
+//! - [`roce`]: the InfiniBand transport headers and the invariant CRC.
+//! - [`frame`]: whole RoCEv2 frames, as the software translator and NIC send them.
+
+pub mod checksum;
+pub mod dta;
+mod error;
+pub mod ethernet;
+pub mod frame;
+pub mod ipv4;
+pub mod roce;
+pub mod udp;
+
+pub use error::{Error, Kind, Layer, Result};

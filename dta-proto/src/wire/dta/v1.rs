@@ -1,0 +1,382 @@
+//! Reports of version 1: a 12-byte header, the key of keyed primitives, the primitive's own fields, its value.
+
+use super::report::room;
+use super::{
+    Body, IMMEDIATE, MAX_HOPS, MAX_ROWS, MAX_VALUE_LEN, MIN_VALUE_LEN, Primitive, RESTARTED, RETRANSMITTABLE,
+    Report, Version,
+};
+use crate::key::{KEY_LEN, Key};
+use crate::wire::error::len16;
+use crate::wire::{Error, Kind, Layer, Result};
+
+/// Bytes of the header.
+pub const HEADER_LEN: usize = 12;
+
+fn err(field: &'static str, offset: usize, kind: Kind) -> Error {
+    Error::new(Layer::DtaV1, field, len16(offset), kind)
+}
+
+/// A cursor over the bytes behind the header.
+struct Rest<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Rest<'a> {
+    #[inline]
+    fn take<const N: usize>(&mut self, field: &'static str) -> Result<&'a [u8; N]> {
+        match self.bytes.split_first_chunk() {
+            Some((taken, rest)) => {
+                self.bytes = rest;
+                self.at += N;
+                Ok(taken)
+            }
+            None => {
+                let (need, have) = (len16(self.at + N), len16(self.at + self.bytes.len()));
+                Err(err(field, self.at, Kind::Truncated { need, have }))
+            }
+        }
+    }
+
+    #[inline]
+    fn key(&mut self) -> Result<Key> {
+        Ok(Key(*self.take::<KEY_LEN>("key")?))
+    }
+
+    #[inline]
+    fn u32(&mut self, field: &'static str) -> Result<u32> {
+        Ok(u32::from_be_bytes(*self.take(field)?))
+    }
+
+    /// All that is left, as a value.
+    #[inline]
+    fn value(&mut self) -> Result<&'a [u8]> {
+        check_value(self.bytes, self.at)?;
+        Ok(self.bytes)
+    }
+
+    #[inline]
+    fn end(&self) -> Result<()> {
+        if self.bytes.is_empty() {
+            return Ok(());
+        }
+        let (most, have) = (len16(self.at), len16(self.at + self.bytes.len()));
+        Err(err("end", self.at, Kind::TooLong { most, have }))
+    }
+}
+
+#[inline]
+fn check_value(value: &[u8], at: usize) -> Result<()> {
+    if (MIN_VALUE_LEN..=MAX_VALUE_LEN).contains(&value.len()) && value.len().is_multiple_of(4) {
+        Ok(())
+    } else {
+        Err(err("value", at, Kind::ValueLength(len16(value.len()))))
+    }
+}
+
+fn check_cells(cells: &[u8], at: usize) -> Result<()> {
+    if (4..=4 * MAX_ROWS).contains(&cells.len()) && cells.len().is_multiple_of(4) {
+        Ok(())
+    } else {
+        Err(err("cells", at, Kind::Rows(len16(cells.len()))))
+    }
+}
+
+fn check_hop(hop: u8, path_length: u8) -> Result<()> {
+    if hop >= MAX_HOPS {
+        return Err(err("hop", 3, Kind::Hop(hop)));
+    }
+    if path_length != 0 && !(hop + 1..=MAX_HOPS).contains(&path_length) {
+        return Err(err("path_length", 3, Kind::PathLength(path_length)));
+    }
+    Ok(())
+}
+
+#[inline]
+pub(super) fn parse(bytes: &[u8]) -> Result<Report<'_>> {
+    let Some((header, rest)) = bytes.split_first_chunk::<HEADER_LEN>() else {
+        let kind = Kind::Truncated { need: HEADER_LEN as u16, have: len16(bytes.len()) };
+        return Err(err("header", 0, kind));
+    };
+    let [opcode, _, flags, argument, store0, store1, reporter0, reporter1, s0, s1, s2, s3] = *header;
+    let sequence = u32::from_be_bytes([s0, s1, s2, s3]);
+    let mut rest = Rest { bytes: rest, at: HEADER_LEN };
+    let body = match Primitive::from_opcode(opcode) {
+        Some(Primitive::KeyWrite) => {
+            Body::KeyWrite { redundancy: argument, key: rest.key()?, value: rest.value()? }
+        }
+        Some(Primitive::Append) => Body::Append { list: rest.u32("list")?, value: rest.value()? },
+        Some(Primitive::KeyIncrement) => {
+            let key = rest.key()?;
+            let delta = u64::from_be_bytes(*rest.take("delta")?);
+            rest.end()?;
+            Body::KeyIncrement { redundancy: argument, key, delta }
+        }
+        Some(Primitive::Postcarding) => {
+            let (path_length, hop) = (argument >> 4, argument & 0xf);
+            check_hop(hop, path_length)?;
+            let key = rest.key()?;
+            let value = rest.u32("value")?;
+            rest.end()?;
+            Body::Postcard { key, hop, path_length, value }
+        }
+        Some(Primitive::SketchMerge) => {
+            let epoch = rest.u32("epoch")?;
+            let column = rest.u32("column")?;
+            check_cells(rest.bytes, rest.at)?;
+            Body::SketchMerge { epoch, column, cells: rest.bytes }
+        }
+        None => return Err(err("opcode", 0, Kind::UnknownOpcode(opcode))),
+    };
+    // Byte 1 repeats the low 8 bits of the sequence, for switches that parse no further.
+    if header[1] != s3 {
+        return Err(err("sequence", 1, Kind::Contradiction));
+    }
+    Ok(Report {
+        version: Version::V1,
+        immediate: flags & IMMEDIATE != 0,
+        retransmittable: flags & RETRANSMITTABLE != 0,
+        restarted: flags & RESTARTED != 0,
+        sequence,
+        reporter: u16::from_be_bytes([reporter0, reporter1]),
+        store: u16::from_be_bytes([store0, store1]),
+        body,
+    })
+}
+
+pub(super) const fn buffer_len(body: &Body<'_>) -> usize {
+    HEADER_LEN
+        + match body {
+            Body::KeyWrite { value, .. } => KEY_LEN + value.len(),
+            Body::Append { value, .. } => 4 + value.len(),
+            Body::KeyIncrement { .. } => KEY_LEN + 8,
+            Body::Postcard { .. } => KEY_LEN + 4,
+            Body::SketchMerge { cells, .. } => 8 + cells.len(),
+        }
+}
+
+#[inline]
+pub(super) fn emit(report: &Report<'_>, buffer: &mut [u8]) -> Result<usize> {
+    let argument = match report.body {
+        Body::KeyWrite { redundancy, value, .. } => {
+            check_value(value, HEADER_LEN + KEY_LEN)?;
+            redundancy
+        }
+        Body::Append { value, .. } => {
+            check_value(value, HEADER_LEN + 4)?;
+            0
+        }
+        Body::KeyIncrement { redundancy, .. } => redundancy,
+        Body::Postcard { hop, path_length, .. } => {
+            check_hop(hop, path_length)?;
+            path_length << 4 | hop
+        }
+        Body::SketchMerge { cells, .. } => {
+            check_cells(cells, HEADER_LEN + 8)?;
+            0
+        }
+    };
+    let need = buffer_len(&report.body);
+    let out = room(Layer::DtaV1, buffer, need)?;
+    let (header, rest) = out.split_at_mut(HEADER_LEN);
+    header[0] = report.body.primitive().opcode();
+    header[1] = report.sequence as u8;
+    header[2] = report.flags();
+    header[3] = argument;
+    header[4..6].copy_from_slice(&report.store.to_be_bytes());
+    header[6..8].copy_from_slice(&report.reporter.to_be_bytes());
+    header[8..12].copy_from_slice(&report.sequence.to_be_bytes());
+    match report.body {
+        Body::KeyWrite { key, value, .. } => {
+            rest[..KEY_LEN].copy_from_slice(&key.0);
+            rest[KEY_LEN..].copy_from_slice(value);
+        }
+        Body::Append { list, value } => {
+            rest[..4].copy_from_slice(&list.to_be_bytes());
+            rest[4..].copy_from_slice(value);
+        }
+        Body::KeyIncrement { key, delta, .. } => {
+            rest[..KEY_LEN].copy_from_slice(&key.0);
+            rest[KEY_LEN..].copy_from_slice(&delta.to_be_bytes());
+        }
+        Body::Postcard { key, value, .. } => {
+            rest[..KEY_LEN].copy_from_slice(&key.0);
+            rest[KEY_LEN..].copy_from_slice(&value.to_be_bytes());
+        }
+        Body::SketchMerge { epoch, column, cells } => {
+            rest[..4].copy_from_slice(&epoch.to_be_bytes());
+            rest[4..8].copy_from_slice(&column.to_be_bytes());
+            rest[8..].copy_from_slice(cells);
+        }
+    }
+    Ok(need)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const KEY: Key = Key([10, 0, 0, 1, 10, 0, 0, 2, 0x13, 0x88, 0, 80, 6, 0, 0, 0]);
+
+    /// The header of reports here: store 0x0102, reporter 0x0304, sequence 0x05060708.
+    fn bytes(opcode: u8, flags: u8, argument: u8, rest: &[&[u8]]) -> Vec<u8> {
+        let mut bytes = vec![opcode, 0x08, flags, argument, 1, 2, 3, 4, 5, 6, 7, 8];
+        bytes.extend(rest.concat());
+        bytes
+    }
+
+    fn report(body: Body<'_>) -> Report<'_> {
+        Report {
+            version: Version::V1,
+            immediate: false,
+            retransmittable: false,
+            restarted: false,
+            sequence: 0x0506_0708,
+            reporter: 0x0304,
+            store: 0x0102,
+            body,
+        }
+    }
+
+    fn all() -> Vec<(Vec<u8>, Report<'static>)> {
+        let delta = 0x0102_0304_0506_0708;
+        vec![
+            (
+                bytes(1, 0x81, 3, &[&KEY.0, &[9; 12]]),
+                Report {
+                    immediate: true,
+                    ..report(Body::KeyWrite { redundancy: 3, key: KEY, value: &[9; 12] })
+                },
+            ),
+            (
+                bytes(2, 0x41, 0, &[&[0, 0, 1, 0], &[8; 4]]),
+                Report { retransmittable: true, ..report(Body::Append { list: 256, value: &[8; 4] }) },
+            ),
+            (
+                bytes(3, 0x21, 0, &[&KEY.0, &[1, 2, 3, 4, 5, 6, 7, 8]]),
+                Report { restarted: true, ..report(Body::KeyIncrement { redundancy: 0, key: KEY, delta }) },
+            ),
+            (
+                bytes(4, 1, 0x54, &[&KEY.0, &[0, 0, 0, 7]]),
+                report(Body::Postcard { key: KEY, hop: 4, path_length: 5, value: 7 }),
+            ),
+            (
+                bytes(5, 1, 0, &[&[0, 0, 0, 1], &[0, 0, 0, 2], &[6; 16]]),
+                report(Body::SketchMerge { epoch: 1, column: 2, cells: &[6; 16] }),
+            ),
+        ]
+    }
+
+    #[test]
+    fn deconstruct() {
+        for (bytes, report) in all() {
+            assert_eq!(Report::parse(&bytes), Ok(report));
+        }
+    }
+
+    #[test]
+    fn construct() {
+        for (bytes, report) in all() {
+            let mut buffer = [0xa5; 100];
+            assert_eq!(report.emit(&mut buffer), Ok(bytes.len()));
+            assert_eq!(report.buffer_len(), bytes.len());
+            assert_eq!(buffer[..bytes.len()], bytes);
+            assert!(buffer[bytes.len()..].iter().all(|b| *b == 0xa5));
+            let error = report.emit(&mut buffer[..bytes.len() - 1]).unwrap_err();
+            assert!(matches!(error.kind, Kind::BufferTooSmall { .. }));
+        }
+    }
+
+    #[test]
+    fn impossible_lengths() {
+        for (bytes, _) in all() {
+            // One more or less byte never makes a report: all lengths are multiples of 4.
+            for n in (3..bytes.len()).filter(|n| n % 4 != 0) {
+                assert!(Report::parse(&bytes[..n]).is_err());
+            }
+            assert!(Report::parse(&[&bytes[..], &[0]].concat()).is_err());
+        }
+        let long = bytes(1, 1, 0, &[&KEY.0, &[0; 64]]);
+        assert_eq!(Report::parse(&long), Err(err("value", 28, Kind::ValueLength(64))));
+        assert_eq!(Report::parse(&long[..28]), Err(err("value", 28, Kind::ValueLength(0))));
+        assert_eq!(Report::parse(&long[..20]), Err(err("key", 12, Kind::Truncated { need: 28, have: 20 })));
+        assert_eq!(Report::parse(&long[..11]), Err(err("header", 0, Kind::Truncated { need: 12, have: 11 })));
+        let rows = bytes(5, 1, 0, &[&[0; 8], &[0; 20]]);
+        assert_eq!(Report::parse(&rows), Err(err("cells", 20, Kind::Rows(20))));
+        assert_eq!(Report::parse(&rows[..20]), Err(err("cells", 20, Kind::Rows(0))));
+        let increment = bytes(3, 1, 0, &[&KEY.0, &[0; 12]]);
+        assert_eq!(Report::parse(&increment), Err(err("end", 36, Kind::TooLong { most: 36, have: 40 })));
+    }
+
+    #[test]
+    fn refusals() {
+        let parse = |opcode, flags, argument| {
+            Report::parse(&bytes(opcode, flags, argument, &[&KEY.0, &[0; 4]])).err()
+        };
+        let dta = |version| Error::new(Layer::Dta, "version", 2, Kind::UnknownVersion(version));
+        assert_eq!(parse(1, 2, 0), Some(dta(2)));
+        assert_eq!(parse(1, 3, 0), Some(dta(3)));
+        assert_eq!(parse(0, 1, 0), Some(err("opcode", 0, Kind::UnknownOpcode(0))));
+        assert_eq!(parse(6, 1, 0), Some(err("opcode", 0, Kind::UnknownOpcode(6))));
+        assert_eq!(parse(4, 1, 0x0e), Some(err("hop", 3, Kind::Hop(14))));
+        assert_eq!(parse(4, 1, 0x5f), Some(err("hop", 3, Kind::Hop(15))));
+        assert_eq!(parse(4, 1, 0x44), Some(err("path_length", 3, Kind::PathLength(4))));
+        assert_eq!(parse(4, 1, 0xf4), Some(err("path_length", 3, Kind::PathLength(15))));
+        assert_eq!(parse(4, 1, 0xed), None);
+        assert_eq!(parse(4, 1, 0x0d), None);
+        let mut contradiction = bytes(1, 1, 0, &[&KEY.0, &[0; 4]]);
+        contradiction[1] ^= 1;
+        assert_eq!(Report::parse(&contradiction), Err(err("sequence", 1, Kind::Contradiction)));
+        for n in 0..3 {
+            let kind = Kind::Truncated { need: 3, have: n as u16 };
+            assert_eq!(Report::parse(&contradiction[..n]), Err(Error::new(Layer::Dta, "header", 0, kind)));
+        }
+    }
+
+    #[test]
+    fn reserved_bits_are_ignored() {
+        let plain = bytes(2, 0x01, 0, &[&[0, 0, 1, 0], &[8; 4]]);
+        let odd = bytes(2, 0x1d, 0xff, &[&[0, 0, 1, 0], &[8; 4]]);
+        assert_eq!(Report::parse(&plain), Report::parse(&odd));
+    }
+
+    #[test]
+    fn emit_refuses_what_parse_would() {
+        let mut buffer = [0xa5; 128];
+        for body in [
+            Body::KeyWrite { redundancy: 0, key: KEY, value: &[0; 5] },
+            Body::Append { list: 0, value: &[0; 64] },
+            Body::Postcard { key: KEY, hop: 14, path_length: 0, value: 0 },
+            Body::Postcard { key: KEY, hop: 3, path_length: 3, value: 0 },
+            Body::Postcard { key: KEY, hop: 3, path_length: 15, value: 0 },
+            Body::SketchMerge { epoch: 0, column: 0, cells: &[0; 20] },
+            Body::SketchMerge { epoch: 0, column: 0, cells: &[] },
+        ] {
+            assert!(report(body).emit(&mut buffer).is_err(), "{body:?}");
+        }
+        assert_eq!(buffer, [0xa5; 128]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+            let _ = Report::parse(&bytes);
+        }
+
+        /// What parses is emitted again with the same bytes, but for reserved ones, and then parses to the same.
+        #[test]
+        fn mutated_bytes(which in 0usize..5, at: prop::sample::Index, byte: u8, cut in 0usize..100) {
+            let mut bytes = all().swap_remove(which).0;
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            bytes.truncate(cut.max(3));
+            if let Ok(report) = Report::parse(&bytes) {
+                let mut again = [0xa5; 100];
+                let len = report.emit(&mut again).unwrap();
+                prop_assert_eq!(len, bytes.len());
+                prop_assert_eq!(Report::parse(&again[..len]), Ok(report));
+            }
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Whole RoCEv2 frames over IPv4, by one profile, so that two translators make the same bytes.
+//!
+//! - IPv4: id 0, "don't fragment", TTL 64 and TOS 0 unless a [`Route`] says otherwise;
+//! - UDP: source port [`source_port`], checksum 0;
+//! - BTH: SE 0, MigReq 1, P_Key 0xffff, byte 4 zero, as [`super::roce::Bth::new`] has it;
+//! - the iCRC always computed.
+//!
+//! [`Route::emit`] writes any packet, [`WriteTemplate`] and its kin the same bytes faster, for many frames of one kind. [`Received`] checks
+//! and takes apart what came in.
+
+mod received;
+mod route;
+mod template;
+
+pub use received::Received;
+pub use route::{Route, source_port};
+pub use template::{FetchAddTemplate, WriteImmTemplate, WriteTemplate};
+
+/// Most bytes that the headers and the iCRC of a frame take: Ethernet to BTH, AtomicETH or RETH and ImmDt, iCRC.
+pub const MAX_OVERHEAD: usize = 14 + 20 + 8 + 12 + 28 + 4;

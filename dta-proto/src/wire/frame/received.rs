@@ -1,0 +1,150 @@
+//! A RoCEv2 packet that came in, checked from the IPv4 header to the iCRC.
+
+use crate::wire::error::len16;
+use crate::wire::roce::{self, BTH_LEN, ICRC_LEN};
+use crate::wire::{Error, Kind, Layer, Result, ipv4, udp};
+
+/// A checked packet, from its IPv4 header on.
+#[derive(Clone, Copy, Debug)]
+pub struct Received<'a> {
+    /// Header and addresses.
+    pub ipv4: ipv4::Packet<'a>,
+    /// Ports.
+    pub udp: udp::Packet<'a>,
+    /// BTH to iCRC.
+    pub roce: roce::Packet<'a>,
+}
+
+impl<'a> Received<'a> {
+    /// Takes a packet apart, from its IPv4 header on; bytes beyond its total length are ignored.
+    ///
+    /// Refuses, in this order: a broken IPv4 header, options, fragments, another protocol than UDP, a broken UDP header, a
+    /// wrong UDP checksum (0 is none), a wrong iCRC, a BTH that cannot be or headers that its opcode lacks. The UDP
+    /// destination port is the caller's to look at.
+    #[inline]
+    pub fn parse(packet: &'a [u8]) -> Result<Received<'a>> {
+        let ipv4 = ipv4::Packet::new_checked(packet)?;
+        ipv4.check_plain()?;
+        if ipv4.protocol() != ipv4::PROTOCOL_UDP {
+            let kind = Kind::Protocol(u16::from(ipv4.protocol()));
+            return Err(Error::new(Layer::Ipv4, "protocol", 9, kind));
+        }
+        let udp = udp::Packet::new_checked(ipv4.payload())?;
+        udp.check(ipv4.src(), ipv4.dst())?;
+        let len = udp.payload().len();
+        if len < BTH_LEN + ICRC_LEN {
+            let kind = Kind::Truncated { need: (BTH_LEN + ICRC_LEN) as u16, have: len16(len) };
+            return Err(Error::new(Layer::Roce, "bth", 0, kind));
+        }
+        let whole = packet.get(..ipv4::HEADER_LEN + udp::HEADER_LEN + len);
+        if !whole.is_some_and(roce::icrc_ok) {
+            return Err(Error::new(Layer::Roce, "icrc", len16(len - ICRC_LEN), Kind::Checksum));
+        }
+        let roce = roce::Packet::new_checked(udp.payload())?;
+        Ok(Received { ipv4, udp, roce })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::frame::Route;
+    use crate::wire::roce::{Aeth, Opcode, Place, Psn, Repr, Syndrome, Transport};
+    use core::net::Ipv4Addr;
+    use proptest::prelude::*;
+
+    const ROUTE: Route = Route::new(Ipv4Addr::new(10, 9, 0, 2), Ipv4Addr::new(10, 9, 0, 1), 0x123);
+    const PLACE: Place = Place { dest_qp: 0x123, psn: Psn::new(0x64), ack_req: true };
+
+    fn packets() -> [Repr<'static>; 8] {
+        let aeth = Aeth { syndrome: Syndrome::ACK, msn: 3 };
+        [
+            Repr::write(Transport::Uc, PLACE, 64, 5, &[7; 16], None),
+            Repr::write(Transport::Rc, PLACE, 64, 5, &[7; 15], Some(9)),
+            Repr::fetch_add(PLACE, 64, 5, 1),
+            Repr::compare_swap(PLACE, 64, 5, 1, 2),
+            Repr::read(PLACE, 64, 5, 4096),
+            Repr::read_response(Opcode::RcReadResponseMiddle, PLACE, aeth, &[1; 64]),
+            Repr::ack(PLACE, aeth),
+            Repr::atomic_ack(PLACE, aeth, 12),
+        ]
+    }
+
+    #[test]
+    fn what_is_sent_is_received() {
+        for packet in packets() {
+            let mut buffer = [0xa5; 200];
+            let len = ROUTE.emit(&packet, &mut buffer).unwrap();
+            // With the buffer's rest behind it, as Ethernet padding.
+            let received = Received::parse(&buffer).unwrap();
+            assert_eq!(Repr::parse(&received.roce), Ok(packet));
+            assert_eq!((received.ipv4.src(), received.ipv4.dst()), (ROUTE.src, ROUTE.dst));
+            assert_eq!((received.udp.src_port(), received.udp.dst_port()), (0xc123, 4791));
+            for n in 0..len {
+                assert!(Received::parse(&buffer[..n]).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn every_flip_is_found_but_in_masked_fields() {
+        for packet in packets() {
+            let mut buffer = [0; 200];
+            let len = ROUTE.emit(&packet, &mut buffer).unwrap();
+            for bit in 0..len * 8 {
+                let mut flipped = buffer;
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                // BTH byte 4 alone: the IPv4 checksum covers TOS and TTL, and a UDP checksum that is not 0 is checked.
+                assert_eq!(Received::parse(&flipped[..len]).is_ok(), bit / 8 == 32, "bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn refusals() {
+        let mut buffer = [0; 100];
+        let len = ROUTE.emit(&packets()[6], &mut buffer).unwrap();
+        let mut wrong = buffer;
+        wrong[len - 1] ^= 1;
+        let error = Received::parse(&wrong[..len]).unwrap_err();
+        assert_eq!(error, Error::new(Layer::Roce, "icrc", 16, Kind::Checksum));
+        // Protocol 6, with the checksum that goes with it.
+        let mut tcp = buffer;
+        tcp[9] = 6;
+        tcp[10..12].copy_from_slice(&(u16::from_be_bytes([buffer[10], buffer[11]]) + 11).to_be_bytes());
+        let error = Received::parse(&tcp[..len]).unwrap_err();
+        assert_eq!(error, Error::new(Layer::Ipv4, "protocol", 9, Kind::Protocol(6)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
+            let _ = Received::parse(&bytes);
+        }
+
+        /// Mutations with every checksum made right again, so that they get through to the transport headers.
+        #[test]
+        fn mutated_packets(which in 0usize..8, at: prop::sample::Index, byte: u8, cut: prop::sample::Index) {
+            let mut buffer = [0; 200];
+            let len = ROUTE.emit(&packets()[which], &mut buffer).unwrap();
+            let mut packet = buffer[..28 + cut.index(len - 28 + 1)].to_vec();
+            if packet.len() > 28 {
+                let at = 28 + at.index(packet.len() - 28);
+                packet[at] = byte;
+            }
+            packet.extend([0; 4]);
+            let total = packet.len() as u16;
+            packet[..28].copy_from_slice(&ROUTE.ip_udp_header(total - 28));
+            let covered = packet.len() - 4;
+            let icrc = roce::icrc(&packet[..covered]);
+            packet[covered..].copy_from_slice(&icrc.to_le_bytes());
+            match Received::parse(&packet) {
+                Ok(received) => prop_assert_eq!(received.roce.icrc(), icrc),
+                Err(error) => {
+                    prop_assert_eq!(error.layer, Layer::Roce);
+                    prop_assert_ne!(error.kind, Kind::Checksum);
+                }
+            }
+        }
+    }
+}

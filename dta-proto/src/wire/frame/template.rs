@@ -1,0 +1,302 @@
+//! Frames of one kind, fast: all that they share is written once, and its iCRC computed once.
+
+use super::Route;
+use crate::crc::crc32_update;
+use crate::wire::error::len16;
+use crate::wire::roce::{
+    ATOMIC_ETH_LEN, AtomicEth, BTH_LEN, Bth, ICRC_LEN, ICRC_SEED, IMM_DT_LEN, Opcode, Psn, RETH_LEN, Reth,
+    Transport, pad_of,
+};
+use crate::wire::{Error, Kind, Layer, Result, ethernet, ipv4, udp};
+
+/// IPv4, UDP, and the BTH up to its destination queue pair: what all frames of a template share.
+const SHARED_LEN: usize = ipv4::HEADER_LEN + udp::HEADER_LEN + 8;
+/// The rest of the BTH: acknowledgement bit and PSN.
+const PSN_LEN: usize = 4;
+
+/// A frame of one opcode and payload length to one queue pair, but for what differs from frame to frame.
+#[derive(Clone, Debug)]
+struct Shared {
+    ethernet: Option<[u8; ethernet::HEADER_LEN]>,
+    bytes: [u8; SHARED_LEN],
+    /// Running CRC-32 over the iCRC's eight bytes and `bytes`, masked.
+    icrc: u32,
+    payload_len: usize,
+    frame_len: usize,
+}
+
+impl Shared {
+    fn new(route: &Route, opcode: Opcode, dest_qp: u32, payload_len: usize) -> Result<Shared> {
+        let too_long = Error::new(Layer::Ipv4, "total_length", 2, Kind::Length(u16::MAX));
+        let mut header = Bth::new(opcode, dest_qp, Psn::default(), false);
+        header.pad = pad_of(payload_len);
+        let overhead = BTH_LEN + opcode.shape().len() + usize::from(header.pad) + ICRC_LEN;
+        let most = usize::from(u16::MAX) - ipv4::HEADER_LEN - udp::HEADER_LEN - overhead;
+        if payload_len > most {
+            return Err(too_long);
+        }
+        let transport_len = overhead + payload_len;
+        let mut bth = [0; BTH_LEN];
+        header.emit(&mut bth);
+        let mut bytes = [0; SHARED_LEN];
+        bytes[..SHARED_LEN - 8].copy_from_slice(&route.ip_udp_header(len16(transport_len)));
+        bytes[SHARED_LEN - 8..].copy_from_slice(&bth[..8]);
+        let mut masked = bytes;
+        // TOS, TTL, header checksum, UDP checksum, BTH byte 4.
+        for at in [1, 8, 10, 11, 26, 27, 32] {
+            masked[at] = 0xff;
+        }
+        Ok(Shared {
+            ethernet: route.ethernet_header(),
+            bytes,
+            icrc: crc32_update(ICRC_SEED, &masked),
+            payload_len,
+            frame_len: route.ethernet_len() + ipv4::HEADER_LEN + udp::HEADER_LEN + transport_len,
+        })
+    }
+
+    #[cold]
+    fn too_small(&self, have: usize) -> Error {
+        let kind = Kind::BufferTooSmall { need: len16(self.frame_len), have: len16(have) };
+        Error::new(Layer::Roce, "frame", 0, kind)
+    }
+
+    #[cold]
+    fn wrong_payload(&self, payload: &[u8]) -> Error {
+        Error::new(Layer::Roce, "payload", 0, Kind::Length(len16(payload.len())))
+    }
+
+    /// Writes what is shared and the PSN, then `headers`, `payload`, pad bytes and the iCRC.
+    #[inline(always)]
+    fn emit<const N: usize>(
+        &self,
+        psn: Psn,
+        ack_req: bool,
+        headers: &[u8; N],
+        payload: &[u8],
+        buffer: &mut [u8],
+    ) -> Result<usize> {
+        if payload.len() != self.payload_len {
+            return Err(self.wrong_payload(payload));
+        }
+        let have = buffer.len();
+        let Some(mut out) = buffer.get_mut(..self.frame_len) else {
+            return Err(self.too_small(have));
+        };
+        if let Some(header) = &self.ethernet {
+            let Some((head, rest)) = out.split_first_chunk_mut() else {
+                return Err(self.too_small(have));
+            };
+            *head = *header;
+            out = rest;
+        }
+        // None of these can fail: frame_len was computed from the same parts.
+        let Some((shared, out)) = out.split_first_chunk_mut() else {
+            return Err(self.too_small(have));
+        };
+        *shared = self.bytes;
+        let Some((covered, icrc)) = out.split_last_chunk_mut() else {
+            return Err(self.too_small(have));
+        };
+        let Some((psn_bytes, rest)) = covered.split_first_chunk_mut::<PSN_LEN>() else {
+            return Err(self.too_small(have));
+        };
+        *psn_bytes = (u32::from(ack_req) << 31 | psn.get()).to_be_bytes();
+        let Some((head, rest)) = rest.split_first_chunk_mut::<N>() else {
+            return Err(self.too_small(have));
+        };
+        *head = *headers;
+        let Some((data, pad)) = rest.split_at_mut_checked(payload.len()) else {
+            return Err(self.too_small(have));
+        };
+        data.copy_from_slice(payload);
+        pad.fill(0);
+        *icrc = crc32_update(self.icrc, covered).to_le_bytes();
+        Ok(self.frame_len)
+    }
+}
+
+/// Frames with WRITE ONLY of one payload length to one queue pair.
+#[derive(Clone, Debug)]
+pub struct WriteTemplate(Shared);
+
+/// Frames with WRITE ONLY with immediate of one payload length to one queue pair.
+#[derive(Clone, Debug)]
+pub struct WriteImmTemplate(Shared);
+
+/// Frames with FETCH_ADD to one queue pair.
+#[derive(Clone, Debug)]
+pub struct FetchAddTemplate(Shared);
+
+impl WriteTemplate {
+    /// A template for `payload_len` bytes. Fails if they do not fit an IPv4 packet.
+    pub fn new(
+        route: &Route,
+        transport: Transport,
+        dest_qp: u32,
+        payload_len: usize,
+    ) -> Result<WriteTemplate> {
+        Shared::new(route, Opcode::write_only(transport, false), dest_qp, payload_len).map(WriteTemplate)
+    }
+
+    /// Bytes of each frame.
+    #[inline]
+    pub fn frame_len(&self) -> usize {
+        self.0.frame_len
+    }
+
+    /// Writes a frame to the start of `buffer` and returns its length. Fails if the buffer is too small or the payload not of
+    /// the template's length.
+    #[inline]
+    pub fn emit(
+        &self,
+        psn: Psn,
+        ack_req: bool,
+        va: u64,
+        rkey: u32,
+        payload: &[u8],
+        buffer: &mut [u8],
+    ) -> Result<usize> {
+        let mut reth = [0; RETH_LEN];
+        Reth { va, rkey, length: self.0.payload_len as u32 }.emit(&mut reth);
+        self.0.emit(psn, ack_req, &reth, payload, buffer)
+    }
+}
+
+impl WriteImmTemplate {
+    /// A template for `payload_len` bytes. Fails if they do not fit an IPv4 packet.
+    pub fn new(
+        route: &Route,
+        transport: Transport,
+        dest_qp: u32,
+        payload_len: usize,
+    ) -> Result<WriteImmTemplate> {
+        Shared::new(route, Opcode::write_only(transport, true), dest_qp, payload_len).map(WriteImmTemplate)
+    }
+
+    /// Bytes of each frame.
+    #[inline]
+    pub fn frame_len(&self) -> usize {
+        self.0.frame_len
+    }
+
+    /// Writes a frame to the start of `buffer` and returns its length. Fails if the buffer is too small or the payload not of
+    /// the template's length.
+    #[inline]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "they are the fields of the frame; a struct would be built for each"
+    )]
+    pub fn emit(
+        &self,
+        psn: Psn,
+        ack_req: bool,
+        va: u64,
+        rkey: u32,
+        imm: u32,
+        payload: &[u8],
+        buffer: &mut [u8],
+    ) -> Result<usize> {
+        let mut headers = [0; RETH_LEN + IMM_DT_LEN];
+        if let Some(reth) = headers.first_chunk_mut() {
+            Reth { va, rkey, length: self.0.payload_len as u32 }.emit(reth);
+        }
+        headers[RETH_LEN..].copy_from_slice(&imm.to_be_bytes());
+        self.0.emit(psn, ack_req, &headers, payload, buffer)
+    }
+}
+
+impl FetchAddTemplate {
+    /// A template for FETCH_ADD.
+    pub fn new(route: &Route, dest_qp: u32) -> Result<FetchAddTemplate> {
+        Shared::new(route, Opcode::RcFetchAdd, dest_qp, 0).map(FetchAddTemplate)
+    }
+
+    /// Bytes of each frame.
+    #[inline]
+    pub fn frame_len(&self) -> usize {
+        self.0.frame_len
+    }
+
+    /// Writes a frame to the start of `buffer` and returns its length. Fails if the buffer is too small.
+    #[inline]
+    pub fn emit(
+        &self,
+        psn: Psn,
+        ack_req: bool,
+        va: u64,
+        rkey: u32,
+        add: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize> {
+        let mut atomic = [0; ATOMIC_ETH_LEN];
+        AtomicEth { va, rkey, swap_add: add, compare: 0 }.emit(&mut atomic);
+        self.0.emit(psn, ack_req, &atomic, &[], buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::ethernet::Mac;
+    use crate::wire::roce::{Place, Repr, icrc_ok};
+    use core::net::Ipv4Addr;
+    use proptest::prelude::*;
+
+    fn routes() -> [Route; 2] {
+        let plain = Route::new(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2), 0x11);
+        let ethernet = Some((Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])));
+        [plain, Route { ethernet, tos: 0x62, ttl: 3, ..plain }]
+    }
+
+    #[test]
+    fn refusals() {
+        let route = &routes()[0];
+        assert!(WriteTemplate::new(route, Transport::Uc, 1, 65_473).is_err());
+        assert!(WriteTemplate::new(route, Transport::Uc, 1, usize::MAX).is_err());
+        let template = WriteTemplate::new(route, Transport::Uc, 1, 16).unwrap();
+        let mut buffer = [0xa5; 100];
+        let error = template.emit(Psn::new(0), false, 0, 0, &[0; 12], &mut buffer).unwrap_err();
+        assert_eq!(error.kind, Kind::Length(12));
+        let error = template.emit(Psn::new(0), false, 0, 0, &[0; 16], &mut buffer[..75]).unwrap_err();
+        assert_eq!(error.kind, Kind::BufferTooSmall { need: 76, have: 75 });
+        assert_eq!(buffer, [0xa5; 100]);
+    }
+
+    proptest! {
+        /// A template makes, byte for byte, what [`Route::emit`] makes.
+        #[test]
+        fn same_as_the_plain_way(dest_qp in 0u32..1 << 24, psn in 0u32..1 << 24, ack_req: bool, va: u64, rkey: u32,
+                                 imm: u32, add: u64, payload in proptest::collection::vec(any::<u8>(), 0..140)) {
+            let psn = Psn::new(psn);
+            let place = Place { dest_qp, psn, ack_req };
+            for route in &routes() {
+                let mut all: Vec<([u8; 300], Result<usize>, Repr<'_>)> = Vec::new();
+                for transport in [Transport::Rc, Transport::Uc] {
+                    let mut buffer = [0xa5; 300];
+                    let template = WriteTemplate::new(route, transport, dest_qp, payload.len()).unwrap();
+                    let len = template.emit(psn, ack_req, va, rkey, &payload, &mut buffer);
+                    prop_assert_eq!(len, Ok(template.frame_len()));
+                    all.push((buffer, len, Repr::write(transport, place, va, rkey, &payload, None)));
+                    let mut buffer = [0xa5; 300];
+                    let template = WriteImmTemplate::new(route, transport, dest_qp, payload.len()).unwrap();
+                    let len = template.emit(psn, ack_req, va, rkey, imm, &payload, &mut buffer);
+                    prop_assert_eq!(len, Ok(template.frame_len()));
+                    all.push((buffer, len, Repr::write(transport, place, va, rkey, &payload, Some(imm))));
+                }
+                let mut buffer = [0xa5; 300];
+                let template = FetchAddTemplate::new(route, dest_qp).unwrap();
+                let len = template.emit(psn, ack_req, va, rkey, add, &mut buffer);
+                prop_assert_eq!(len, Ok(template.frame_len()));
+                all.push((buffer, len, Repr::fetch_add(place, va, rkey, add)));
+                for (buffer, len, repr) in &all {
+                    let mut plain = [0xa5; 300];
+                    prop_assert_eq!(route.emit(repr, &mut plain), *len);
+                    prop_assert_eq!(buffer, &plain);
+                    let start = route.ethernet.map_or(0, |_| 14);
+                    prop_assert!(icrc_ok(&buffer[start..len.unwrap()]));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! IPv4 (RFC 791), as far as reports and RoCEv2 need it.
+//!
+//! The view accepts options and fragments, so that captures can be looked at. The value does neither: it is the 20-byte
+//! header that DTA sends and accepts.
+
+use core::net::Ipv4Addr;
+
+use super::error::len16;
+use super::{Error, Kind, Layer, Result, checksum};
+
+/// Bytes of a header without options.
+pub const HEADER_LEN: usize = 20;
+/// Protocol number of UDP.
+pub const PROTOCOL_UDP: u8 = 17;
+
+fn err(field: &'static str, offset: u16, kind: Kind) -> Error {
+    Error::new(Layer::Ipv4, field, offset, kind)
+}
+
+/// A checked view of a packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    header: &'a [u8; HEADER_LEN],
+    options: &'a [u8],
+    payload: &'a [u8],
+}
+
+impl<'a> Packet<'a> {
+    /// Checks version and lengths. Bytes beyond the total length (Ethernet padding) are cut off. The header checksum is not
+    /// checked here: see [`Packet::checksum_ok`].
+    #[inline]
+    pub fn new_checked(bytes: &'a [u8]) -> Result<Self> {
+        let have = len16(bytes.len());
+        let Some((header, _)) = bytes.split_first_chunk::<HEADER_LEN>() else {
+            return Err(err("header", 0, Kind::Truncated { need: HEADER_LEN as u16, have }));
+        };
+        if header[0] >> 4 != 4 {
+            return Err(err("version", 0, Kind::UnknownVersion(header[0] >> 4)));
+        }
+        let header_len = usize::from(header[0] & 0xf) * 4;
+        if header_len < HEADER_LEN {
+            return Err(err("ihl", 0, Kind::Length(header_len as u16)));
+        }
+        let total = u16::from_be_bytes([header[2], header[3]]);
+        if usize::from(total) < header_len {
+            return Err(err("total_length", 2, Kind::Length(total)));
+        }
+        let Some(rest) = bytes.get(HEADER_LEN..usize::from(total)) else {
+            return Err(err("total_length", 2, Kind::Truncated { need: total, have }));
+        };
+        // Cannot fail: header_len is at most total.
+        match rest.split_at_checked(header_len - HEADER_LEN) {
+            Some((options, payload)) => Ok(Packet { header, options, payload }),
+            None => Err(err("ihl", 0, Kind::Length(header_len as u16))),
+        }
+    }
+
+    /// Type of service: DSCP and ECN.
+    pub fn tos(&self) -> u8 {
+        self.header[1]
+    }
+
+    /// Total length, header included.
+    pub fn total_len(&self) -> u16 {
+        u16::from_be_bytes([self.header[2], self.header[3]])
+    }
+
+    /// Identification.
+    pub fn id(&self) -> u16 {
+        u16::from_be_bytes([self.header[4], self.header[5]])
+    }
+
+    /// Whether "don't fragment" is set.
+    pub fn dont_fragment(&self) -> bool {
+        self.header[6] & 0x40 != 0
+    }
+
+    /// Whether this is a fragment: "more fragments" is set or the offset is not 0.
+    pub fn is_fragment(&self) -> bool {
+        self.header[6] & 0x3f != 0 || self.header[7] != 0
+    }
+
+    /// Offset of this fragment in bytes, 0 for the first and for whole packets.
+    pub fn fragment_offset(&self) -> u16 {
+        (u16::from_be_bytes([self.header[6], self.header[7]]) & 0x1fff) << 3
+    }
+
+    /// Time to live.
+    pub fn ttl(&self) -> u8 {
+        self.header[8]
+    }
+
+    /// Protocol number.
+    pub fn protocol(&self) -> u8 {
+        self.header[9]
+    }
+
+    /// Source address.
+    #[inline]
+    pub fn src(&self) -> Ipv4Addr {
+        Ipv4Addr::new(self.header[12], self.header[13], self.header[14], self.header[15])
+    }
+
+    /// Destination address.
+    #[inline]
+    pub fn dst(&self) -> Ipv4Addr {
+        Ipv4Addr::new(self.header[16], self.header[17], self.header[18], self.header[19])
+    }
+
+    /// Options, empty in most packets.
+    pub fn options(&self) -> &'a [u8] {
+        self.options
+    }
+
+    /// The first 20 bytes.
+    #[inline]
+    pub fn header(&self) -> &'a [u8; HEADER_LEN] {
+        self.header
+    }
+
+    /// What the packet carries.
+    #[inline]
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+
+    /// Whether the header checksum is right.
+    #[inline]
+    pub fn checksum_ok(&self) -> bool {
+        checksum::finish(checksum::add(checksum::add(0, self.header), self.options)) == 0
+    }
+
+    /// Refuses what a receiver of whole, plain packets refuses: options, fragments, a wrong header checksum.
+    #[inline]
+    pub fn check_plain(&self) -> Result<()> {
+        if !self.options.is_empty() {
+            return Err(err("options", HEADER_LEN as u16, Kind::Options));
+        }
+        if self.is_fragment() {
+            return Err(err("fragment", 6, Kind::Fragment));
+        }
+        if !self.checksum_ok() {
+            return Err(err("header_checksum", 10, Kind::Checksum));
+        }
+        Ok(())
+    }
+}
+
+/// The header as a value: no options, not a fragment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repr {
+    /// Source address.
+    pub src: Ipv4Addr,
+    /// Destination address.
+    pub dst: Ipv4Addr,
+    /// Protocol number of the payload.
+    pub protocol: u8,
+    /// Type of service: DSCP and ECN.
+    pub tos: u8,
+    /// Time to live.
+    pub ttl: u8,
+    /// Identification.
+    pub id: u16,
+    /// "Don't fragment".
+    pub dont_fragment: bool,
+    /// Bytes of payload, at most 65,515.
+    pub payload_len: u16,
+}
+
+impl Repr {
+    /// Reads the header. Refuses options, fragments and a wrong checksum.
+    pub fn parse(packet: &Packet<'_>) -> Result<Repr> {
+        packet.check_plain()?;
+        Ok(Repr {
+            src: packet.src(),
+            dst: packet.dst(),
+            protocol: packet.protocol(),
+            tos: packet.tos(),
+            ttl: packet.ttl(),
+            id: packet.id(),
+            dont_fragment: packet.dont_fragment(),
+            payload_len: len16(packet.payload.len()),
+        })
+    }
+
+    /// Bytes that [`Repr::emit`] writes.
+    pub const fn buffer_len(&self) -> usize {
+        HEADER_LEN
+    }
+
+    /// Writes the header with its checksum. A payload length beyond 65,515 is written as that.
+    pub fn emit(&self, buffer: &mut [u8; HEADER_LEN]) {
+        let total = self.payload_len.min(u16::MAX - HEADER_LEN as u16) + HEADER_LEN as u16;
+        buffer[0] = 0x45;
+        buffer[1] = self.tos;
+        buffer[2..4].copy_from_slice(&total.to_be_bytes());
+        buffer[4..6].copy_from_slice(&self.id.to_be_bytes());
+        buffer[6] = if self.dont_fragment { 0x40 } else { 0 };
+        buffer[7] = 0;
+        buffer[8] = self.ttl;
+        buffer[9] = self.protocol;
+        buffer[10..12].fill(0);
+        buffer[12..16].copy_from_slice(&self.src.octets());
+        buffer[16..20].copy_from_slice(&self.dst.octets());
+        let sum = checksum::finish(checksum::add(0, buffer));
+        buffer[10..12].copy_from_slice(&sum.to_be_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Header of the ACK in the RoCE notes, with 4 bytes of payload.
+    const BYTES: [u8; 24] = [
+        0x45, 0x00, 0x00, 0x18, 0x16, 0xd6, 0x40, 0x00, 0x40, 0x11, 0x0f, 0xeb, 0x0a, 0x09, 0x00, 0x02, 0x0a,
+        0x09, 0x00, 0x01, 1, 2, 3, 4,
+    ];
+
+    fn repr() -> Repr {
+        Repr {
+            src: Ipv4Addr::new(10, 9, 0, 2),
+            dst: Ipv4Addr::new(10, 9, 0, 1),
+            protocol: PROTOCOL_UDP,
+            tos: 0,
+            ttl: 64,
+            id: 0x16d6,
+            dont_fragment: true,
+            payload_len: 4,
+        }
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Repr> {
+        Repr::parse(&Packet::new_checked(bytes)?)
+    }
+
+    fn with(at: usize, byte: u8) -> [u8; 24] {
+        let mut bytes = BYTES;
+        bytes[at] = byte;
+        bytes
+    }
+
+    #[test]
+    fn deconstruct() {
+        assert_eq!(parse(&BYTES).unwrap(), repr());
+        assert_eq!(Packet::new_checked(&BYTES).unwrap().payload(), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn construct() {
+        let mut buffer = [0xa5; HEADER_LEN];
+        repr().emit(&mut buffer);
+        assert_eq!(buffer, BYTES[..HEADER_LEN]);
+        assert_eq!(repr().buffer_len(), HEADER_LEN);
+    }
+
+    #[test]
+    fn padding_is_cut() {
+        let mut padded = BYTES.to_vec();
+        padded.extend([0; 22]);
+        assert_eq!(Packet::new_checked(&padded).unwrap().payload(), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn refusals() {
+        assert_eq!(parse(&with(0, 0x65)).unwrap_err(), err("version", 0, Kind::UnknownVersion(6)));
+        assert_eq!(parse(&with(0, 0x44)).unwrap_err(), err("ihl", 0, Kind::Length(16)));
+        assert_eq!(parse(&with(0, 0x46)).unwrap_err(), err("options", 20, Kind::Options));
+        assert_eq!(parse(&with(3, 19)).unwrap_err(), err("total_length", 2, Kind::Length(19)));
+        assert_eq!(
+            parse(&with(3, 25)).unwrap_err(),
+            err("total_length", 2, Kind::Truncated { need: 25, have: 24 })
+        );
+        assert_eq!(parse(&with(6, 0x60)).unwrap_err(), err("fragment", 6, Kind::Fragment));
+        assert_eq!(parse(&with(7, 1)).unwrap_err(), err("fragment", 6, Kind::Fragment));
+        assert_eq!(parse(&with(10, 0x0e)).unwrap_err(), err("header_checksum", 10, Kind::Checksum));
+        for n in 0..HEADER_LEN {
+            let kind = Kind::Truncated { need: 20, have: n as u16 };
+            assert_eq!(parse(&BYTES[..n]).unwrap_err(), err("header", 0, kind));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let _ = parse(&bytes);
+        }
+
+        #[test]
+        fn mutated_bytes(at in 0usize..24, byte: u8, len in 0usize..=24) {
+            let bytes = with(at, byte);
+            if let Ok(repr) = parse(&bytes[..len]) {
+                let mut again = [0xa5; HEADER_LEN];
+                repr.emit(&mut again);
+                // The reserved flag bit is the one thing that a value does not carry.
+                if bytes[6] & 0x80 == 0 {
+                    prop_assert_eq!(&again[..], &bytes[..HEADER_LEN]);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Extended headers of requests: RETH, AtomicETH, ImmDt.
+
+/// Bytes of the RETH.
+pub const RETH_LEN: usize = 16;
+/// Bytes of the AtomicETH.
+pub const ATOMIC_ETH_LEN: usize = 28;
+/// Bytes of the ImmDt.
+pub const IMM_DT_LEN: usize = 4;
+
+/// RDMA extended header: where a WRITE goes or a READ comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reth {
+    /// Virtual address.
+    pub va: u64,
+    /// Remote key.
+    pub rkey: u32,
+    /// Bytes of the whole message.
+    pub length: u32,
+}
+
+/// Atomic extended header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtomicEth {
+    /// Virtual address, 8-byte aligned.
+    pub va: u64,
+    /// Remote key.
+    pub rkey: u32,
+    /// FETCH_ADD: what to add. CMP_SWAP: what to store.
+    pub swap_add: u64,
+    /// CMP_SWAP: what must be there. FETCH_ADD: 0.
+    pub compare: u64,
+}
+
+/// Immediate data, handed to the receiver's completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImmDt(pub u32);
+
+fn u32_at(b: &[u8; 4]) -> u32 {
+    u32::from_be_bytes(*b)
+}
+
+impl Reth {
+    /// Reads the header.
+    #[inline]
+    pub fn parse(bytes: &[u8; RETH_LEN]) -> Reth {
+        let [a, b, c, d, e, f, g, h, r0, r1, r2, r3, l0, l1, l2, l3] = *bytes;
+        Reth {
+            va: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
+            rkey: u32_at(&[r0, r1, r2, r3]),
+            length: u32_at(&[l0, l1, l2, l3]),
+        }
+    }
+
+    /// Bytes that [`Reth::emit`] writes.
+    pub const fn buffer_len(&self) -> usize {
+        RETH_LEN
+    }
+
+    /// Writes the header.
+    #[inline]
+    pub fn emit(&self, buffer: &mut [u8; RETH_LEN]) {
+        buffer[..8].copy_from_slice(&self.va.to_be_bytes());
+        buffer[8..12].copy_from_slice(&self.rkey.to_be_bytes());
+        buffer[12..].copy_from_slice(&self.length.to_be_bytes());
+    }
+}
+
+impl AtomicEth {
+    /// Reads the header.
+    #[inline]
+    pub fn parse(bytes: &[u8; ATOMIC_ETH_LEN]) -> AtomicEth {
+        let mut wide = [[0; 8]; 3];
+        wide[0].copy_from_slice(&bytes[..8]);
+        wide[1].copy_from_slice(&bytes[12..20]);
+        wide[2].copy_from_slice(&bytes[20..]);
+        let [va, swap_add, compare] = wide.map(u64::from_be_bytes);
+        AtomicEth { va, rkey: u32_at(&[bytes[8], bytes[9], bytes[10], bytes[11]]), swap_add, compare }
+    }
+
+    /// Bytes that [`AtomicEth::emit`] writes.
+    pub const fn buffer_len(&self) -> usize {
+        ATOMIC_ETH_LEN
+    }
+
+    /// Writes the header.
+    #[inline]
+    pub fn emit(&self, buffer: &mut [u8; ATOMIC_ETH_LEN]) {
+        buffer[..8].copy_from_slice(&self.va.to_be_bytes());
+        buffer[8..12].copy_from_slice(&self.rkey.to_be_bytes());
+        buffer[12..20].copy_from_slice(&self.swap_add.to_be_bytes());
+        buffer[20..].copy_from_slice(&self.compare.to_be_bytes());
+    }
+}
+
+impl ImmDt {
+    /// Reads the header.
+    #[inline]
+    pub fn parse(bytes: &[u8; IMM_DT_LEN]) -> ImmDt {
+        ImmDt(u32_at(bytes))
+    }
+
+    /// Bytes that [`ImmDt::emit`] writes.
+    pub const fn buffer_len(&self) -> usize {
+        IMM_DT_LEN
+    }
+
+    /// Writes the header.
+    #[inline]
+    pub fn emit(&self, buffer: &mut [u8; IMM_DT_LEN]) {
+        *buffer = self.0.to_be_bytes();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const RETH: [u8; 16] = [1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0x12, 0x34, 0, 0, 0, 16];
+    const ATOMIC: [u8; 28] =
+        [1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0x12, 0x34, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 6];
+
+    #[test]
+    fn deconstruct() {
+        let reth = Reth { va: 0x0102_0304_0506_0708, rkey: 0x1234, length: 16 };
+        assert_eq!(Reth::parse(&RETH), reth);
+        let atomic = AtomicEth { va: 0x0102_0304_0506_0708, rkey: 0x1234, swap_add: 5, compare: 6 };
+        assert_eq!(AtomicEth::parse(&ATOMIC), atomic);
+        assert_eq!(ImmDt::parse(&[0, 0, 1, 2]), ImmDt(258));
+    }
+
+    proptest! {
+        #[test]
+        fn construct(reth: [u8; 16], atomic: [u8; 28], imm: [u8; 4]) {
+            let mut buffer = [0xa5; 28];
+            AtomicEth::parse(&atomic).emit(&mut buffer);
+            prop_assert_eq!(buffer, atomic);
+            let mut buffer = [0xa5; 16];
+            Reth::parse(&reth).emit(&mut buffer);
+            prop_assert_eq!(buffer, reth);
+            let mut buffer = [0xa5; 4];
+            ImmDt::parse(&imm).emit(&mut buffer);
+            prop_assert_eq!(buffer, imm);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The invariant CRC of RoCEv2 over IPv4.
+//!
+//! CRC-32 (of zlib) over eight 0xff bytes, then the packet from its IPv4 header to the end of the payload, with all that may
+//! change on the way set to ones: TOS, TTL and header checksum of IPv4, the checksum of UDP, byte 4 of the BTH. It follows
+//! the packet little-endian. (Annex A17; the eight bytes stand for an InfiniBand local route header.)
+
+use crate::crc::{crc32, crc32_update};
+
+/// Bytes of the iCRC.
+pub const ICRC_LEN: usize = 4;
+
+/// CRC-32 of eight bytes 0xff: where every iCRC starts.
+pub(crate) const SEED: u32 = 0x2144_df1c;
+
+/// IPv4 header without options, UDP header and BTH: the part in which bytes are masked.
+const MASKED_LEN: usize = 40;
+
+/// Sets to ones what the iCRC does not cover. `ip` is the length of the IPv4 header.
+fn mask(head: &mut [u8], ip: usize) {
+    for at in [1, 8, 10, 11, ip + 6, ip + 7, ip + 12] {
+        if let Some(byte) = head.get_mut(at) {
+            *byte = 0xff;
+        }
+    }
+}
+
+/// The iCRC of a packet, from its IPv4 header to the end of its payload, without the iCRC itself.
+///
+/// Any bytes have one; those that are too short to hold the headers are masked as far as they go.
+#[inline]
+pub fn icrc(packet: &[u8]) -> u32 {
+    match packet.split_first_chunk::<MASKED_LEN>() {
+        Some((head, rest)) if head[0] & 0xf == 5 => {
+            let mut head = *head;
+            mask(&mut head, 20);
+            crc32_update(crc32_update(SEED, &head), rest)
+        }
+        _ => icrc_odd(packet),
+    }
+}
+
+/// The same for packets with IPv4 options, or too short for the headers.
+#[cold]
+fn icrc_odd(packet: &[u8]) -> u32 {
+    let ip = usize::from(packet.first().copied().unwrap_or(0) & 0xf) * 4;
+    let mut head = [0; 60 + 8 + 12];
+    let len = packet.len().min(head.len());
+    let (start, rest) = packet.split_at(len);
+    head[..len].copy_from_slice(start);
+    mask(&mut head[..len], ip);
+    crc32_update(crc32_update(crc32(&[0xff; 8]), &head[..len]), rest)
+}
+
+/// Whether the last four bytes of a packet, from its IPv4 header on and of exactly its total length, are its iCRC.
+#[inline]
+pub fn icrc_ok(packet: &[u8]) -> bool {
+    match packet.split_last_chunk() {
+        Some((covered, last)) => icrc(covered) == u32::from_le_bytes(*last),
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// An ACK that the kernel's soft-RoCE sent, from the IPv4 header to the iCRC.
+    const RXE_ACK: [u8; 48] = [
+        0x45, 0x00, 0x00, 0x30, 0x16, 0xd6, 0x40, 0x00, 0x40, 0x11, 0x0f, 0xd3, 0x0a, 0x09, 0x00, 0x02, 0x0a,
+        0x09, 0x00, 0x01, 0xd3, 0x53, 0x12, 0xb7, 0x00, 0x1c, 0x00, 0x00, 0x11, 0x00, 0xff, 0xff, 0x00, 0x00,
+        0x01, 0x23, 0x00, 0x00, 0x00, 0x64, 0x1f, 0x00, 0x00, 0x01, 0x6f, 0xa0, 0x83, 0xc5,
+    ];
+
+    #[test]
+    fn seed() {
+        assert_eq!(SEED, crc32(&[0xff; 8]));
+    }
+
+    #[test]
+    fn ack_of_the_kernel() {
+        assert!(icrc_ok(&RXE_ACK));
+        assert_eq!(icrc(&RXE_ACK[..44]).to_le_bytes(), [0x6f, 0xa0, 0x83, 0xc5]);
+    }
+
+    #[test]
+    fn a_flip_anywhere_shows_but_where_it_is_masked() {
+        for bit in 0..RXE_ACK.len() * 8 {
+            let mut bytes = RXE_ACK;
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let masked = [1, 8, 10, 11, 26, 27, 32].contains(&(bit / 8));
+            // Another header length moves the fields; it is another packet, and its iCRC another.
+            assert_eq!(icrc_ok(&bytes), masked, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn options_move_the_masked_fields() {
+        let mut bytes = RXE_ACK[..20].to_vec();
+        bytes[0] = 0x46;
+        bytes.extend([1, 1, 1, 1]);
+        bytes.extend(&RXE_ACK[20..44]);
+        let before = icrc(&bytes);
+        for at in [1, 8, 10, 11, 30, 31, 36] {
+            bytes[at] ^= 0xff;
+        }
+        assert_eq!(icrc(&bytes), before);
+        bytes[26] ^= 1;
+        assert_ne!(icrc(&bytes), before);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = icrc_ok(&bytes);
+            let mut packet = bytes.clone();
+            packet.extend(icrc(&bytes).to_le_bytes());
+            prop_assert!(icrc_ok(&packet));
+        }
+
+        #[test]
+        fn both_ways_agree(mut bytes in proptest::collection::vec(any::<u8>(), 40..200)) {
+            bytes[0] = 0x45;
+            prop_assert_eq!(icrc(&bytes), icrc_odd(&bytes));
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! InfiniBand transport headers as RoCEv2 carries them over UDP (InfiniBand Architecture Specification, volume 1, chapter 9,
+//! and annex A17), and the invariant CRC.
+//!
+//! Reliable connection (RC) and unreliable connection (UC) queue pairs; SEND and its kin are recognised and refused.
+
+mod aeth;
+mod bth;
+mod build;
+mod eth;
+mod icrc;
+mod opcode;
+mod packet;
+mod psn;
+
+pub use aeth::{AETH_LEN, ATOMIC_ACK_ETH_LEN, Aeth, NakCode, Syndrome};
+pub use bth::{BTH_LEN, Bth, PKEY_DEFAULT};
+pub use build::Place;
+pub(crate) use build::pad_of;
+pub use eth::{ATOMIC_ETH_LEN, AtomicEth, IMM_DT_LEN, ImmDt, RETH_LEN, Reth};
+pub(crate) use icrc::SEED as ICRC_SEED;
+pub use icrc::{ICRC_LEN, icrc, icrc_ok};
+pub use opcode::{Opcode, Shape, Transport};
+pub use packet::{Packet, Repr};
+pub use psn::Psn;
+
+use crate::wire::{Error, Kind, Layer};
+
+/// UDP destination port of RoCEv2.
+pub const PORT: u16 = 4791;
+
+/// Most bits of a queue pair number.
+pub const QPN_MASK: u32 = 0xff_ffff;
+
+const fn err(field: &'static str, offset: u16, kind: Kind) -> Error {
+    Error::new(Layer::Roce, field, offset, kind)
+}

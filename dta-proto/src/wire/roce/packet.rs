@@ -1,0 +1,336 @@
+//! A whole transport packet: what the UDP datagram carries, from the BTH to the iCRC.
+
+use super::{
+    AETH_LEN, ATOMIC_ACK_ETH_LEN, ATOMIC_ETH_LEN, Aeth, AtomicEth, BTH_LEN, Bth, ICRC_LEN, IMM_DT_LEN, ImmDt,
+    RETH_LEN, Reth, err,
+};
+use crate::wire::error::len16;
+use crate::wire::{Kind, Result};
+
+/// A checked view of a transport packet. The iCRC is not checked here: it covers the IPv4 header too, see
+/// [`super::icrc_ok`] and [`crate::wire::frame::Received`].
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    bth: Bth,
+    /// The headers behind the BTH, of the length that the opcode's shape has.
+    headers: &'a [u8],
+    payload: &'a [u8],
+    icrc: u32,
+}
+
+impl<'a> Packet<'a> {
+    /// Checks the BTH and that the headers of its opcode, the pad bytes and the iCRC are there, and no payload where there
+    /// can be none. `bytes` is the payload of the UDP datagram.
+    #[inline]
+    pub fn new_checked(bytes: &'a [u8]) -> Result<Self> {
+        let bth = Bth::parse(bytes)?;
+        let shape = bth.opcode.shape();
+        let headers_end = BTH_LEN + shape.len();
+        let pad = usize::from(bth.pad);
+        let Some((covered, icrc)) = bytes.split_last_chunk::<ICRC_LEN>() else {
+            let kind = Kind::Truncated { need: len16(headers_end + ICRC_LEN), have: len16(bytes.len()) };
+            return Err(err("icrc", len16(headers_end), kind));
+        };
+        let have = len16(bytes.len());
+        let (Some(headers), Some(rest)) = (covered.get(BTH_LEN..headers_end), covered.get(headers_end..))
+        else {
+            let kind = Kind::Truncated { need: len16(headers_end + ICRC_LEN), have };
+            return Err(err("headers", BTH_LEN as u16, kind));
+        };
+        let Some(payload) = rest.len().checked_sub(pad).and_then(|n| rest.get(..n)) else {
+            let kind = Kind::Truncated { need: len16(headers_end + pad + ICRC_LEN), have };
+            return Err(err("pad", 1, kind));
+        };
+        if !shape.payload && !rest.is_empty() {
+            let kind = Kind::TooLong { most: len16(headers_end + ICRC_LEN), have };
+            return Err(err("payload", len16(headers_end), kind));
+        }
+        Ok(Packet { bth, headers, payload, icrc: u32::from_le_bytes(*icrc) })
+    }
+
+    /// The base transport header.
+    #[inline]
+    pub fn bth(&self) -> &Bth {
+        &self.bth
+    }
+
+    /// The RETH, if the opcode has one.
+    #[inline]
+    pub fn reth(&self) -> Option<Reth> {
+        if !self.bth.opcode.shape().reth {
+            return None;
+        }
+        self.headers.first_chunk::<RETH_LEN>().map(Reth::parse)
+    }
+
+    /// The AtomicETH, if the opcode has one.
+    #[inline]
+    pub fn atomic(&self) -> Option<AtomicEth> {
+        if !self.bth.opcode.shape().atomic {
+            return None;
+        }
+        self.headers.first_chunk::<ATOMIC_ETH_LEN>().map(AtomicEth::parse)
+    }
+
+    /// The immediate data, if the opcode has some.
+    #[inline]
+    pub fn imm(&self) -> Option<ImmDt> {
+        if !self.bth.opcode.shape().imm {
+            return None;
+        }
+        self.headers.last_chunk::<IMM_DT_LEN>().map(ImmDt::parse)
+    }
+
+    /// The AETH, if the opcode has one; an error if its syndrome is reserved.
+    #[inline]
+    pub fn aeth(&self) -> Result<Option<Aeth>> {
+        if !self.bth.opcode.shape().aeth {
+            return Ok(None);
+        }
+        self.headers.first_chunk::<AETH_LEN>().map(Aeth::parse).transpose()
+    }
+
+    /// The value before, in the acknowledgement of an atomic.
+    #[inline]
+    pub fn atomic_ack(&self) -> Option<u64> {
+        if !self.bth.opcode.shape().atomic_ack {
+            return None;
+        }
+        self.headers.last_chunk::<ATOMIC_ACK_ETH_LEN>().map(|b| u64::from_be_bytes(*b))
+    }
+
+    /// The data, without pad bytes.
+    #[inline]
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+
+    /// The iCRC as it came.
+    #[inline]
+    pub fn icrc(&self) -> u32 {
+        self.icrc
+    }
+}
+
+/// A transport packet as a value, all but its iCRC. Which of the headers are there is the opcode's [`super::Shape`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repr<'a> {
+    /// Base transport header.
+    pub bth: Bth,
+    /// WRITE FIRST and ONLY, READ REQUEST.
+    pub reth: Option<Reth>,
+    /// FETCH_ADD, CMP_SWAP.
+    pub atomic: Option<AtomicEth>,
+    /// ACK, atomic ACK, READ RESPONSE (but MIDDLE).
+    pub aeth: Option<Aeth>,
+    /// Atomic ACK: the value before.
+    pub atomic_ack: Option<u64>,
+    /// With immediate.
+    pub imm: Option<ImmDt>,
+    /// Data of WRITE and READ RESPONSE, without pad bytes.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Repr<'a> {
+    /// Reads a packet. A reserved syndrome is an error.
+    pub fn parse(packet: &Packet<'a>) -> Result<Repr<'a>> {
+        Ok(Repr {
+            bth: packet.bth,
+            reth: packet.reth(),
+            atomic: packet.atomic(),
+            aeth: packet.aeth()?,
+            atomic_ack: packet.atomic_ack(),
+            imm: packet.imm(),
+            payload: packet.payload,
+        })
+    }
+
+    /// Bytes that [`Repr::emit`] writes: BTH to pad bytes, without the iCRC.
+    pub const fn buffer_len(&self) -> usize {
+        BTH_LEN + self.bth.opcode.shape().len() + self.payload.len() + (self.bth.pad & 3) as usize
+    }
+
+    /// Writes BTH, headers, payload and zero pad bytes, without the iCRC, to the start of `buffer` and returns the length.
+    ///
+    /// Fails, with nothing written, if the buffer is too small, or a header or payload is there that the opcode does not
+    /// have, or the other way round.
+    pub fn emit(&self, buffer: &mut [u8]) -> Result<usize> {
+        let shape = self.bth.opcode.shape();
+        let there = [
+            (self.reth.is_some() == shape.reth, "reth"),
+            (self.atomic.is_some() == shape.atomic, "atomic_eth"),
+            (self.aeth.is_some() == shape.aeth, "aeth"),
+            (self.atomic_ack.is_some() == shape.atomic_ack, "atomic_ack_eth"),
+            (self.imm.is_some() == shape.imm, "imm_dt"),
+            (shape.payload || (self.payload.is_empty() && self.bth.pad == 0), "payload"),
+        ];
+        if let Some((_, field)) = there.iter().find(|(ok, _)| !ok) {
+            return Err(err(field, BTH_LEN as u16, Kind::Contradiction));
+        }
+        let need = self.buffer_len();
+        let have = len16(buffer.len());
+        let Some(out) = buffer.get_mut(..need) else {
+            return Err(err("packet", 0, Kind::BufferTooSmall { need: len16(need), have }));
+        };
+        let mut out = Out(out);
+        out.put(|b| self.bth.emit(b));
+        if let Some(reth) = &self.reth {
+            out.put(|b| reth.emit(b));
+        }
+        if let Some(atomic) = &self.atomic {
+            out.put(|b| atomic.emit(b));
+        }
+        if let Some(aeth) = &self.aeth {
+            out.put(|b| aeth.emit(b));
+        }
+        if let Some(before) = self.atomic_ack {
+            out.put(|b| *b = before.to_be_bytes());
+        }
+        if let Some(imm) = &self.imm {
+            out.put(|b| imm.emit(b));
+        }
+        let (payload, pad) = out.0.split_at_mut(self.payload.len());
+        payload.copy_from_slice(self.payload);
+        pad.fill(0);
+        Ok(need)
+    }
+}
+
+/// What is left to write.
+struct Out<'b>(&'b mut [u8]);
+
+impl Out<'_> {
+    /// Lets `write` fill the next `N` bytes; their number was checked for all headers at once.
+    fn put<const N: usize>(&mut self, write: impl FnOnce(&mut [u8; N])) {
+        if let Some((chunk, rest)) = core::mem::take(&mut self.0).split_first_chunk_mut() {
+            write(chunk);
+            self.0 = rest;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Opcode, Psn, Syndrome};
+    use super::*;
+    use proptest::prelude::*;
+
+    /// WRITE ONLY with immediate, 3 bytes of payload and one of padding, and an iCRC.
+    const WRITE_IMM: [u8; 40] = [
+        0x2b, 0x50, 0xff, 0xff, 0x00, 0x00, 0x00, 0x11, 0x00, 0x00, 0x00, 0x07, // BTH
+        0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0x12, 0x34, 0, 0, 0, 3, // RETH
+        0, 0, 0, 9, // ImmDt
+        1, 2, 3, 0, // payload, pad
+        0xd, 0xc, 0xb, 0xa, // iCRC
+    ];
+
+    fn write_imm() -> Repr<'static> {
+        let mut bth = Bth::new(Opcode::UcWriteOnlyImm, 0x11, Psn::new(7), false);
+        bth.pad = 1;
+        Repr {
+            bth,
+            reth: Some(Reth { va: 1 << 32, rkey: 0x1234, length: 3 }),
+            atomic: None,
+            aeth: None,
+            atomic_ack: None,
+            imm: Some(ImmDt(9)),
+            payload: &[1, 2, 3],
+        }
+    }
+
+    fn bare(opcode: Opcode) -> Repr<'static> {
+        let shape = opcode.shape();
+        Repr {
+            bth: Bth::new(opcode, 0x11, Psn::new(7), false),
+            reth: shape.reth.then_some(Reth { va: 1 << 32, rkey: 0x1234, length: 4 }),
+            atomic: shape.atomic.then_some(AtomicEth { va: 8, rkey: 1, swap_add: 2, compare: 3 }),
+            aeth: shape.aeth.then_some(Aeth { syndrome: Syndrome::ACK, msn: 1 }),
+            atomic_ack: shape.atomic_ack.then_some(77),
+            imm: shape.imm.then_some(ImmDt(9)),
+            payload: if shape.payload { &[1, 2, 3, 4] } else { &[] },
+        }
+    }
+
+    #[test]
+    fn deconstruct() {
+        let packet = Packet::new_checked(&WRITE_IMM).unwrap();
+        assert_eq!(Repr::parse(&packet), Ok(write_imm()));
+        assert_eq!(packet.icrc(), 0x0a0b_0c0d);
+    }
+
+    #[test]
+    fn construct() {
+        let mut buffer = [0xa5; 40];
+        assert_eq!(write_imm().emit(&mut buffer), Ok(36));
+        assert_eq!(buffer[..36], WRITE_IMM[..36]);
+        assert_eq!(buffer[36..], [0xa5; 4]);
+        assert!(write_imm().emit(&mut buffer[..35]).is_err());
+    }
+
+    #[test]
+    fn every_opcode_there_and_back() {
+        for opcode in Opcode::ALL {
+            let repr = bare(opcode);
+            let mut buffer = [0xa5; 100];
+            let len = repr.emit(&mut buffer).unwrap();
+            assert_eq!(len, repr.buffer_len());
+            let packet = Packet::new_checked(&buffer[..len + ICRC_LEN]).unwrap();
+            assert_eq!(Repr::parse(&packet), Ok(repr));
+            // Without the payload, no shorter bytes are such a packet.
+            let least = len - repr.payload.len() + ICRC_LEN;
+            for n in 0..least {
+                assert!(matches!(
+                    Packet::new_checked(&buffer[..n]).unwrap_err().kind,
+                    Kind::Truncated { .. }
+                ));
+            }
+        }
+    }
+
+    #[test]
+    fn refusals() {
+        let mut buffer = [0xa5; 100];
+        let mut repr = bare(Opcode::RcAck);
+        repr.payload = &[1];
+        assert_eq!(repr.emit(&mut buffer).unwrap_err().field, "payload");
+        let mut repr = bare(Opcode::RcWriteOnly);
+        repr.reth = None;
+        assert_eq!(repr.emit(&mut buffer).unwrap_err().field, "reth");
+        assert_eq!(buffer, [0xa5; 100]);
+        let len = bare(Opcode::RcAck).emit(&mut buffer).unwrap();
+        let error = Packet::new_checked(&buffer[..len + 5]).unwrap_err();
+        assert_eq!(error, err("payload", 16, Kind::TooLong { most: 20, have: 21 }));
+        let mut bytes = WRITE_IMM;
+        bytes[1] |= 0x30;
+        let no_room = [&bytes[..32], &bytes[36..]].concat();
+        assert_eq!(
+            Packet::new_checked(&no_room).unwrap_err(),
+            err("pad", 1, Kind::Truncated { need: 39, have: 36 })
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            if let Ok(packet) = Packet::new_checked(&bytes) {
+                let _ = Repr::parse(&packet);
+            }
+        }
+
+        #[test]
+        fn mutated_bytes(which: prop::sample::Index, at: prop::sample::Index, byte: u8, cut in 0usize..100) {
+            let mut buffer = [0; 100];
+            let len = bare(*which.get(&Opcode::ALL)).emit(&mut buffer).unwrap() + ICRC_LEN;
+            buffer[at.index(len)] = byte;
+            if let Ok(packet) = Packet::new_checked(&buffer[..len.min(cut)])
+                && let Ok(repr) = Repr::parse(&packet)
+            {
+                let mut again = [0xa5; 100];
+                let n = repr.emit(&mut again).unwrap();
+                again[n..n + ICRC_LEN].copy_from_slice(&packet.icrc().to_le_bytes());
+                let packet = Packet::new_checked(&again[..n + ICRC_LEN]).unwrap();
+                prop_assert_eq!(Repr::parse(&packet), Ok(repr));
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! UDP (RFC 768) over IPv4.
+
+use core::net::Ipv4Addr;
+
+use super::error::len16;
+use super::{Error, Kind, Layer, Result, checksum, ipv4};
+
+/// Bytes of the header.
+pub const HEADER_LEN: usize = 8;
+
+fn err(field: &'static str, offset: u16, kind: Kind) -> Error {
+    Error::new(Layer::Udp, field, offset, kind)
+}
+
+/// A checked view of a datagram.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    header: &'a [u8; HEADER_LEN],
+    payload: &'a [u8],
+}
+
+impl<'a> Packet<'a> {
+    /// Checks the lengths. Bytes beyond the length field are cut off.
+    #[inline]
+    pub fn new_checked(bytes: &'a [u8]) -> Result<Self> {
+        let have = len16(bytes.len());
+        let Some((header, _)) = bytes.split_first_chunk::<HEADER_LEN>() else {
+            return Err(err("header", 0, Kind::Truncated { need: HEADER_LEN as u16, have }));
+        };
+        let length = u16::from_be_bytes([header[4], header[5]]);
+        if usize::from(length) < HEADER_LEN {
+            return Err(err("length", 4, Kind::Length(length)));
+        }
+        match bytes.get(HEADER_LEN..usize::from(length)) {
+            Some(payload) => Ok(Packet { header, payload }),
+            None => Err(err("length", 4, Kind::Truncated { need: length, have })),
+        }
+    }
+
+    /// Source port.
+    #[inline]
+    pub fn src_port(&self) -> u16 {
+        u16::from_be_bytes([self.header[0], self.header[1]])
+    }
+
+    /// Destination port.
+    #[inline]
+    pub fn dst_port(&self) -> u16 {
+        u16::from_be_bytes([self.header[2], self.header[3]])
+    }
+
+    /// The length field: header and payload.
+    pub fn length(&self) -> u16 {
+        u16::from_be_bytes([self.header[4], self.header[5]])
+    }
+
+    /// The checksum field; 0 means none.
+    #[inline]
+    pub fn checksum(&self) -> u16 {
+        u16::from_be_bytes([self.header[6], self.header[7]])
+    }
+
+    /// What the datagram carries.
+    #[inline]
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+
+    /// Checks the checksum, if there is one, for a datagram between these addresses.
+    #[inline]
+    pub fn check(&self, src: Ipv4Addr, dst: Ipv4Addr) -> Result<()> {
+        if self.checksum() == 0 {
+            return Ok(());
+        }
+        let sum = pseudo_header(src, dst, self.length());
+        let sum = checksum::add(checksum::add(sum, self.header), self.payload);
+        if checksum::finish(sum) == 0 { Ok(()) } else { Err(err("checksum", 6, Kind::Checksum)) }
+    }
+}
+
+fn pseudo_header(src: Ipv4Addr, dst: Ipv4Addr, length: u16) -> u32 {
+    let sum = checksum::add(checksum::add(0, &src.octets()), &dst.octets());
+    sum + u32::from(ipv4::PROTOCOL_UDP) + u32::from(length)
+}
+
+/// The checksum field of a datagram with `ports` and `payload` between these addresses. Never 0, which would mean none.
+pub fn compute_checksum(src: Ipv4Addr, dst: Ipv4Addr, src_port: u16, dst_port: u16, payload: &[u8]) -> u16 {
+    let length = len16(payload.len() + HEADER_LEN);
+    let sum = pseudo_header(src, dst, length) + u32::from(src_port) + u32::from(dst_port) + u32::from(length);
+    match checksum::finish(checksum::add(sum, payload)) {
+        0 => 0xffff,
+        sum => sum,
+    }
+}
+
+/// The header as a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repr {
+    /// Source port.
+    pub src_port: u16,
+    /// Destination port.
+    pub dst_port: u16,
+    /// The checksum field; 0 means none. See [`compute_checksum`].
+    pub checksum: u16,
+    /// Bytes of payload, at most 65,527.
+    pub payload_len: u16,
+}
+
+impl Repr {
+    /// Reads the header. The checksum is not checked here: see [`Packet::check`].
+    pub fn parse(packet: &Packet<'_>) -> Repr {
+        Repr {
+            src_port: packet.src_port(),
+            dst_port: packet.dst_port(),
+            checksum: packet.checksum(),
+            payload_len: len16(packet.payload.len()),
+        }
+    }
+
+    /// Bytes that [`Repr::emit`] writes.
+    pub const fn buffer_len(&self) -> usize {
+        HEADER_LEN
+    }
+
+    /// Writes the header. A payload length beyond 65,527 is written as that.
+    pub fn emit(&self, buffer: &mut [u8; HEADER_LEN]) {
+        let length = self.payload_len.min(u16::MAX - HEADER_LEN as u16) + HEADER_LEN as u16;
+        buffer[..2].copy_from_slice(&self.src_port.to_be_bytes());
+        buffer[2..4].copy_from_slice(&self.dst_port.to_be_bytes());
+        buffer[4..6].copy_from_slice(&length.to_be_bytes());
+        buffer[6..].copy_from_slice(&self.checksum.to_be_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SRC: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 1);
+    const DST: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 2);
+    const BYTES: [u8; 12] = [0xbf, 0x00, 0x00, 0x35, 0x00, 0x0c, 0x12, 0x4d, 0xaa, 0x00, 0x00, 0xff];
+
+    fn repr() -> Repr {
+        Repr { src_port: 48896, dst_port: 53, checksum: 0x124d, payload_len: 4 }
+    }
+
+    #[test]
+    fn deconstruct() {
+        let packet = Packet::new_checked(&BYTES).unwrap();
+        assert_eq!(Repr::parse(&packet), repr());
+        assert_eq!(packet.payload(), [0xaa, 0, 0, 0xff]);
+        assert_eq!(packet.check(SRC, DST), Ok(()));
+    }
+
+    #[test]
+    fn construct() {
+        let mut buffer = [0xa5; HEADER_LEN];
+        repr().emit(&mut buffer);
+        assert_eq!(buffer, BYTES[..HEADER_LEN]);
+        assert_eq!(compute_checksum(SRC, DST, 48896, 53, &BYTES[8..]), 0x124d);
+        assert_eq!(repr().buffer_len(), HEADER_LEN);
+    }
+
+    #[test]
+    fn checksum_zero_means_none_and_is_sent_as_ones() {
+        let mut bytes = BYTES;
+        bytes[6..8].fill(0);
+        assert_eq!(Packet::new_checked(&bytes).unwrap().check(SRC, DST), Ok(()));
+        // A payload that is the complement of the rest sums to zero.
+        let rest = !compute_checksum(SRC, DST, 1, 2, &[0, 0]);
+        assert_eq!(compute_checksum(SRC, DST, 1, 2, &(!rest).to_be_bytes()), 0xffff);
+    }
+
+    #[test]
+    fn refusals() {
+        for n in 0..HEADER_LEN {
+            let kind = Kind::Truncated { need: 8, have: n as u16 };
+            assert_eq!(Packet::new_checked(&BYTES[..n]).unwrap_err(), err("header", 0, kind));
+        }
+        let mut bytes = BYTES;
+        bytes[5] = 7;
+        assert_eq!(Packet::new_checked(&bytes).unwrap_err(), err("length", 4, Kind::Length(7)));
+        bytes[5] = 13;
+        let kind = Kind::Truncated { need: 13, have: 12 };
+        assert_eq!(Packet::new_checked(&bytes).unwrap_err(), err("length", 4, kind));
+        let mut bytes = BYTES;
+        bytes[9] ^= 1;
+        let packet = Packet::new_checked(&bytes).unwrap();
+        assert_eq!(packet.check(SRC, DST), Err(err("checksum", 6, Kind::Checksum)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+            if let Ok(packet) = Packet::new_checked(&bytes) {
+                let _ = packet.check(SRC, DST);
+                let mut again = [0xa5; HEADER_LEN];
+                Repr::parse(&packet).emit(&mut again);
+                prop_assert_eq!(&again[..], &bytes[..HEADER_LEN]);
+            }
+        }
+
+        #[test]
+        fn computed_checksums_check(src: [u8; 4], dst: [u8; 4], ports: (u16, u16),
+                                    payload in proptest::collection::vec(any::<u8>(), 0..100), flip: usize) {
+            let (src, dst) = (Ipv4Addr::from(src), Ipv4Addr::from(dst));
+            let checksum = compute_checksum(src, dst, ports.0, ports.1, &payload);
+            let repr = Repr { src_port: ports.0, dst_port: ports.1, checksum, payload_len: payload.len() as u16 };
+            let mut header = [0xa5; HEADER_LEN];
+            repr.emit(&mut header);
+            let mut bytes = header.to_vec();
+            bytes.extend(&payload);
+            prop_assert_eq!(Packet::new_checked(&bytes).unwrap().check(src, dst), Ok(()));
+            if !payload.is_empty() {
+                let bit = flip % (payload.len() * 8);
+                bytes[HEADER_LEN + bit / 8] ^= 1 << (bit % 8);
+                prop_assert!(Packet::new_checked(&bytes).unwrap().check(src, dst).is_err());
+            }
+        }
+    }
+}
