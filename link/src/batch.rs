@@ -68,7 +68,12 @@ impl Batch {
     }
 
     /// A batch of `slots` packets of at least `packet_bytes` each, for instance 9,000 for jumbo frames.
+    ///
+    /// # Panics
+    /// With more than 65,535 slots, or packets longer than IPv4's 65,535 bytes.
     pub fn with_packet_capacity(slots: usize, packet_bytes: usize) -> Self {
+        assert!(slots <= usize::from(u16::MAX), "a batch of {slots} slots, more than 65,535");
+        assert!(packet_bytes <= header::PACKET_MAX, "packets of {packet_bytes} bytes, more than 65,535");
         let stride = (HEADROOM + packet_bytes).next_multiple_of(64);
         Self {
             bytes: vec![0; slots * stride].into_boxed_slice(),
@@ -85,7 +90,7 @@ impl Batch {
 
     /// Bytes that one packet may have, without Ethernet header.
     pub fn packet_capacity(&self) -> usize {
-        self.stride - HEADROOM
+        (self.stride - HEADROOM).min(header::PACKET_MAX)
     }
 
     /// Packets that the batch holds.
@@ -128,7 +133,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Adds a UDP datagram: the 28-byte header that [`header::write`] makes, then `payload`.
+    /// Adds a UDP datagram: the 28-byte header that [`header::of`] makes, then `payload`.
     pub fn push_udp(
         &mut self,
         source: SocketAddrV4,
@@ -138,8 +143,8 @@ impl Batch {
     ) -> Result<(), PushError> {
         let len = header::LEN + payload.len();
         let slot = self.slot_of(len)?;
+        slot[..header::LEN].copy_from_slice(&header::of(source, destination, payload.len()));
         slot[header::LEN..len].copy_from_slice(payload);
-        header::write(slot, source, destination, payload.len());
         self.commit(len, cookie);
         Ok(())
     }

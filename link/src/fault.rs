@@ -24,6 +24,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use dta_proto::wire::ipv4;
 use serde::{Deserialize, Serialize};
 
 use crate::{Batch, Scope, header};
@@ -377,7 +378,7 @@ impl FaultInjector {
             Scope::Datagram => {
                 header::read(packet)?;
                 header::fill_udp_checksum(packet);
-                header::IPV4_LEN
+                ipv4::HEADER_LEN
             }
         };
         let bits = packet.len().checked_sub(first).filter(|bytes| *bytes > 0)? as u64 * 8;

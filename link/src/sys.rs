@@ -92,6 +92,7 @@ pub(crate) fn wait(fds: &[BorrowedFd<'_>], events: i16, timeout: Option<Duration
 }
 
 /// One datagram to send.
+#[derive(Default)]
 pub(crate) struct Outgoing<'a> {
     /// What to send.
     pub(crate) bytes: &'a [u8],

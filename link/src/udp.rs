@@ -1,6 +1,6 @@
 //! UDP sockets that look like packet I/O.
 //!
-//! On receive, each payload gets the 28 bytes of IPv4 and UDP header in front that [`header::write`] makes from
+//! On receive, each payload gets the 28 bytes of IPv4 and UDP header in front that [`header::of`] makes from
 //! the two socket addresses. On send, these 28 bytes are read for source and destination and stripped. Sockets
 //! are never connected and always set DF, because only then does the kernel send IP id 0, which the iCRC of
 //! RoCEv2 covers.
@@ -11,6 +11,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
+
+use dta_proto::wire::ipv4;
 
 use crate::batch::HEADROOM;
 use crate::sys::{self, Messages, Outgoing};
@@ -106,6 +108,14 @@ impl UdpLink {
         self.receiver.receive_buffer
     }
 
+    /// Opens the socket for a source address and port now, so that a port in use shows at start.
+    ///
+    /// # Errors
+    /// As [`UdpLink::open`].
+    pub fn open_source(&mut self, source: SocketAddrV4) -> Result<()> {
+        self.sender.open_source(source)
+    }
+
     /// The two directions, for two threads.
     pub fn split(self) -> (UdpReceiver, UdpSender) {
         (self.receiver, self.sender)
@@ -183,7 +193,7 @@ impl UdpReceiver {
             let to = SocketAddrV4::new(incoming.to.unwrap_or(*self.local.ip()), self.local.port());
             batch.adopt(index, header::LEN + incoming.len);
             let packet = batch.packet_mut(batch.len() - 1);
-            header::write(packet, incoming.from, to, incoming.len);
+            packet[..header::LEN].copy_from_slice(&header::of(incoming.from, to, incoming.len));
             self.counters.count_received(packet.len());
         }
         Ok(batch.len())
@@ -206,7 +216,7 @@ pub struct UdpSender {
     by_source: HashMap<SocketAddrV4, u16>,
     raw: Option<OwnedFd>,
     messages: Messages,
-    routes: Vec<Route>,
+    routes: Vec<Option<Route>>,
     used: Vec<Way>,
     queue: Vec<u16>,
     counters: Counters,
@@ -217,21 +227,21 @@ pub struct UdpSender {
 enum Way {
     Socket(u16),
     Raw,
-    Nowhere,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Route {
     way: Way,
     to: SocketAddrV4,
+    /// The source address to ask for, where the socket is bound to none.
     from: Option<Ipv4Addr>,
+    /// Bytes of the packet that are not handed to the socket, in front and in all.
+    skip: usize,
+    end: usize,
 }
 
 impl UdpSender {
-    /// Opens the socket for a source address and port now, so that a port in use shows at start.
-    ///
-    /// # Errors
-    /// As [`UdpLink::open`].
+    /// As [`UdpLink::open_source`].
     pub fn open_source(&mut self, source: SocketAddrV4) -> Result<()> {
         self.socket_of(source).map(drop)
     }
@@ -248,13 +258,22 @@ impl UdpSender {
         self.routes.clear();
         self.used.clear();
         for index in 0..batch.len() {
-            let route = self.route(batch, index).unwrap_or_else(|error| {
-                self.counters.unsent_no_source += 1;
-                result = Err(error);
-                Route { way: Way::Nowhere, to: UNSPECIFIED, from: None }
-            });
-            if !self.used.contains(&route.way) && route.way != Way::Nowhere {
-                self.used.push(route.way);
+            let route = match self.route(batch, index) {
+                Ok(Some(route)) => Some(route),
+                Ok(None) => {
+                    self.counters.unsent_malformed += 1;
+                    None
+                }
+                Err(error) => {
+                    self.counters.unsent_no_source += 1;
+                    result = Err(error);
+                    None
+                }
+            };
+            if let Some(Route { way, .. }) = route
+                && !self.used.contains(&way)
+            {
+                self.used.push(way);
             }
             self.routes.push(route);
         }
@@ -275,23 +294,31 @@ impl UdpSender {
         if self.checksum { Scope::Datagram } else { Scope::Payload }
     }
 
-    fn route(&mut self, batch: &Batch, index: usize) -> Result<Route> {
-        let Some(datagram) = batch.udp(index).or_else(|| verbatim(batch, index)) else {
-            self.counters.unsent_malformed += 1;
-            return Ok(Route { way: Way::Nowhere, to: UNSPECIFIED, from: None });
-        };
-        let to = datagram.destination;
+    /// How packet `index` leaves; `None` when it is no UDP datagram.
+    fn route(&mut self, batch: &Batch, index: usize) -> Result<Option<Route>> {
+        let packet = batch.packet(index);
         if batch.is_verbatim(index) {
-            return match self.raw {
-                Some(_) => Ok(Route { way: Way::Raw, to, from: None }),
-                None => Err(LinkError::NeedsNetRaw(CORRUPT)),
-            };
+            if self.raw.is_none() {
+                return Err(LinkError::NeedsNetRaw(CORRUPT));
+            }
+            // The raw socket takes the packet as it is, and wants to be told the destination beside.
+            return Ok(ipv4::Packet::new_checked(packet).ok().map(|ip| Route {
+                way: Way::Raw,
+                to: SocketAddrV4::new(ip.dst(), 0),
+                from: None,
+                skip: 0,
+                end: packet.len(),
+            }));
         }
-        let source = datagram.source;
-        if self.any == Some(source.port()) {
-            return Ok(Route { way: Way::Socket(0), to, from: Some(*source.ip()) });
-        }
-        Ok(Route { way: Way::Socket(self.socket_of(source)?), to, from: None })
+        let Some(header::Datagram { source, destination: to, payload }) = header::read(packet) else {
+            return Ok(None);
+        };
+        let end = header::LEN + payload.len();
+        let (socket, from) = match self.any == Some(source.port()) {
+            true => (0, Some(*source.ip())),
+            false => (self.socket_of(source)?, None),
+        };
+        Ok(Some(Route { way: Way::Socket(socket), to, from, skip: header::LEN, end }))
     }
 
     fn socket_of(&mut self, source: SocketAddrV4) -> Result<u16> {
@@ -310,36 +337,27 @@ impl UdpSender {
 
     fn send_through(&mut self, way: Way, batch: &Batch) {
         let Self { sockets, raw, messages, routes, queue, counters, .. } = self;
-        let (socket, skip) = match way {
-            Way::Socket(index) => (sockets[usize::from(index)].as_fd(), header::LEN),
-            Way::Raw => match raw.as_ref() {
-                Some(raw) => (raw.as_fd(), 0),
-                None => return,
-            },
-            Way::Nowhere => return,
+        let socket = match (way, raw.as_ref()) {
+            (Way::Socket(index), _) => sockets[usize::from(index)].as_fd(),
+            (Way::Raw, Some(raw)) => raw.as_fd(),
+            (Way::Raw, None) => return,
         };
+        let route = |index: usize| routes[index].filter(|route| route.way == way);
         queue.clear();
-        queue.extend((0..batch.len()).filter(|index| routes[*index].way == way).map(|index| index as u16));
+        queue.extend((0..batch.len()).filter(|index| route(*index).is_some()).map(|index| index as u16));
         send_all(socket, messages, counters, queue, |index| {
-            let route = &routes[index];
             let packet = batch.packet(index);
-            (Outgoing { bytes: &packet[skip..], to: Some(route.to), from: route.from }, packet.len())
+            let outgoing = route(index).map(|route| Outgoing {
+                bytes: &packet[route.skip..route.end],
+                to: Some(route.to),
+                from: route.from,
+            });
+            (outgoing.unwrap_or_default(), packet.len())
         });
     }
 }
 
 const CORRUPT: &str = "corrupt faults on a UDP link with checksum (DTA reports and NACKs)";
-
-const UNSPECIFIED: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
-
-/// The addresses of a datagram that is to leave as it stands, its UDP length being possibly the damaged field.
-fn verbatim(batch: &Batch, index: usize) -> Option<header::Datagram<'_>> {
-    let packet = batch.packet(index);
-    (batch.is_verbatim(index) && packet.len() >= header::LEN).then(|| {
-        let ip = Ipv4Addr::new(packet[16], packet[17], packet[18], packet[19]);
-        header::Datagram { source: UNSPECIFIED, destination: SocketAddrV4::new(ip, 0), payload: &[] }
-    })
-}
 
 /// Sends the datagrams of `queue` in order, waiting a bounded time for room; counts each, sent or not.
 /// `datagram` gives what to send for an index, and the bytes to count.

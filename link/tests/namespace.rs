@@ -84,9 +84,9 @@ fn roce_frames_really_leave_with_the_header_that_the_icrc_covers() {
             let which = ports.iter().position(|wanted| *wanted == port).expect("a source port asked for");
             by_port[which] += 1;
             // Bit by bit what the receiving side of a UDP link reconstructs: id 0, DF, no UDP checksum.
-            let mut expected = vec![0; header::LEN];
+            let mut expected =
+                header::of(at([10, 9, 0, 1], port), at([10, 9, 0, 2], 4791), payload.len()).to_vec();
             expected.extend(payload);
-            header::write(&mut expected, at([10, 9, 0, 1], port), at([10, 9, 0, 2], 4791), payload.len());
             assert_eq!(packet, expected);
             assert_eq!(packet[4..8], [0, 0, 0x40, 0], "id 0, DF");
         }

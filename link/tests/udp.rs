@@ -177,10 +177,37 @@ fn a_source_that_cannot_be_bound_is_an_error_and_the_others_leave() {
     let mut b = roce(loopback(1, 0));
     let held = UdpSocket::bind(loopback(2, 0)).unwrap();
     let taken = loopback(2, held.local_addr().unwrap().port());
+    assert!(matches!(a.open_source(taken), Err(LinkError::PortInUse(address)) if address == taken.into()));
     let mut batch = Batch::default();
     batch.push_udp(taken, b.local_addr(), &[1], 0).unwrap();
     batch.push_udp(a.local_addr(), b.local_addr(), &[2], 0).unwrap();
     assert!(matches!(a.send(&mut batch), Err(LinkError::PortInUse(address)) if address == taken.into()));
     assert_eq!((a.counters().sent, a.counters().unsent_no_source), (1, 1));
     assert_eq!(collect(&mut b, 1)[0][header::LEN..], [2]);
+}
+
+#[test]
+fn bytes_after_the_total_length_are_not_sent() {
+    let mut a = roce(loopback(2, 0));
+    let mut b = roce(loopback(1, 0));
+    let mut batch = Batch::default();
+    batch.push_udp(a.local_addr(), b.local_addr(), &[1; 4], 0).unwrap();
+    let mut padded = batch.packet(0).to_vec();
+    padded.extend([0xee; 14]);
+    batch.clear();
+    batch.push(&padded, 0).unwrap();
+    assert_eq!(a.send(&mut batch).unwrap(), 1);
+    assert_eq!(collect(&mut b, 1), [&padded[..32]]);
+}
+
+#[test]
+fn the_largest_datagram_fits_a_batch_made_for_it() {
+    let mut a = roce(loopback(2, 0));
+    let mut b = roce(loopback(1, 0));
+    let mut batch = Batch::with_packet_capacity(1, 65_535);
+    assert!(batch.push_udp(a.local_addr(), b.local_addr(), &[1; 65_508], 0).is_err());
+    batch.push_udp(a.local_addr(), b.local_addr(), &[1; 65_507], 0).unwrap();
+    assert_eq!(a.send(&mut batch).unwrap(), 1);
+    assert_eq!(b.recv(&mut batch, SOON).unwrap(), 1);
+    assert_eq!(batch.udp(0).unwrap().payload, [1; 65_507]);
 }
