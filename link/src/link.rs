@@ -21,7 +21,8 @@ pub enum Scope {
 /// A way for packets in and out.
 pub trait Link: Send {
     /// Replaces the contents of `batch` by what has arrived, at most its capacity, waiting until there is
-    /// something: `None` for ever, `Some(ZERO)` not at all. Gives the number of packets, 0 after the time.
+    /// something: `None` for ever, `Some(ZERO)` not at all. Gives the number of packets: 0 after
+    /// the time, or earlier when a signal came or all that arrived was dropped as too long. So call it in a loop.
     fn recv(&mut self, batch: &mut Batch, timeout: Option<Duration>) -> Result<usize>;
 
     /// Sends all packets and empties the batch. Gives how many left; the others are counted by reason. An
