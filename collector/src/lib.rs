@@ -10,6 +10,7 @@
 pub mod cli;
 pub mod client;
 pub mod config;
+pub mod dashboard;
 pub mod nic;
 pub mod region;
 pub mod session;

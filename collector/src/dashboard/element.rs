@@ -1,0 +1,73 @@
+//! What the bytes of one element say, in a line.
+
+use dta_proto::layout::{append, key_increment, postcarding, sketch_merge};
+use dta_proto::store::{StoreKind, StoreSpec};
+
+/// Bytes as hex digits, in groups of four bytes.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    let groups: Vec<String> =
+        bytes.chunks(4).map(|group| group.iter().map(|b| format!("{b:02x}")).collect()).collect();
+    groups.join(" ")
+}
+
+/// A value as text where it is text, else as the big-endian 32-bit numbers that it is made of.
+fn value(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if text.chars().all(|c| !c.is_control()) => format!("{text:?}"),
+        _ => {
+            let words =
+                bytes.chunks(4).map(|w| w.iter().fold(0u32, |n, b| n << 8 | u32::from(*b)).to_string());
+            words.collect::<Vec<_>>().join(" ")
+        }
+    }
+}
+
+/// The element `index` of a store, decoded for a person. The key of a slot is not in the slot, so a checksum can be shown here but
+/// only a query can check it.
+pub(super) fn describe(spec: &StoreSpec, index: u64, bytes: &[u8]) -> String {
+    if (bytes.len() as u64) < spec.element_len() {
+        return String::new();
+    }
+    if bytes.iter().all(|b| *b == 0) {
+        return "empty".into();
+    }
+    match spec.kind {
+        StoreKind::KeyWrite { .. } => {
+            format!("value {}", value(&bytes[4..]))
+        }
+        StoreKind::Postcarding { hops, .. } => match postcarding::peek(bytes) {
+            Some(path) => {
+                let hops: Vec<_> = (0..hops)
+                    .map_while(|h| (h < path.length || path.hop(h).is_some()).then(|| path.hop(h)))
+                    .collect();
+                let hops: Vec<_> = hops.iter().map(|h| h.map_or("?".into(), |h| h.to_string())).collect();
+                format!("path {}", hops.join(" → "))
+            }
+            None => "damaged row".into(),
+        },
+        StoreKind::Append { ring, entry_len, .. } => {
+            let list = (index / ring) as u32;
+            match append::decode(bytes, list, entry_len) {
+                append::Batch::Empty => "empty".into(),
+                append::Batch::Valid { sequence, count, .. } => {
+                    format!("list {list} batch {sequence}, {count} entries")
+                }
+                append::Batch::Torn => format!("list {list}, being written or damaged"),
+            }
+        }
+        StoreKind::KeyIncrement { .. } => {
+            key_increment::decode(bytes).map_or_else(String::new, |n| format!("counter {n}"))
+        }
+        StoreKind::SketchMerge { rows, columns, .. } => match sketch_merge::decode(bytes, rows) {
+            Some(column) => format!(
+                "column {} epoch {} merged {}/{} cells {:?}",
+                index % u64::from(columns),
+                column.epoch,
+                column.merged,
+                column.expected,
+                &column.cells[..usize::from(rows)]
+            ),
+            None => "damaged column".into(),
+        },
+    }
+}
