@@ -1,0 +1,86 @@
+//! The command line.
+
+mod doctor;
+mod replay;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+
+const AFTER_HELP: &str = "\
+Examples:
+  dta-manager run-testbed                              a whole testbed on this machine, in a few seconds
+  dta-manager run-testbed --pcap traffic.pcap          the same on real traffic
+  dta-manager run-testbed --faults drop=0.01,dup=0.01  with losses, and every one of them accounted for
+  dta-manager replay reports.pcap --to 127.0.0.1:40040 send the DTA reports of a capture
+  dta-manager doctor                                   what this machine offers, and what to do about it
+
+Exit status: 0 all is well, 1 something is wrong or unexplained, 2 the command could not be carried out.";
+
+/// Start, feed, measure and diagnose a testbed of Direct Telemetry Access (DTA).
+///
+/// DTA brings reports of switches and hosts into a collector's memory by RDMA, so that they can be queried at once and no
+/// CPU of the collector ran for it. This program shows that it is true on your machine: it starts a collector and a
+/// translator, simulates switches that report on traffic, and compares every answer with what was really sent.
+#[derive(Parser)]
+#[command(name = "dta-manager", version, after_help = AFTER_HELP, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Send the DTA datagrams of a capture to a translator
+    Replay(replay::Replay),
+    /// Say what this machine offers, and what to do about what it lacks
+    Doctor(doctor::Doctor),
+    /// Print shell completions
+    #[command(after_help = "Example:\n  dta-manager completions bash > /etc/bash_completion.d/dta-manager")]
+    Completions {
+        /// For which shell
+        shell: Shell,
+    },
+}
+
+/// How output is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+}
+
+/// Runs the program; the value is its exit status: 0 well, 1 something is wrong with what was looked at, 2 could not run.
+pub fn main() -> ExitCode {
+    // Collector and translator run as processes of their own, and this program carries both: it starts itself again.
+    let mut arguments = std::env::args_os();
+    let program = arguments.next().unwrap_or_default();
+    match arguments.next().as_deref().and_then(|first| first.to_str()) {
+        Some("__collector") => return dta_collector::cli::main(),
+        _ => drop(program),
+    }
+    let result = match Arguments::parse().command {
+        Command::Replay(command) => command.run(),
+        Command::Doctor(command) => command.run(),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Arguments::command(), "dta-manager", &mut std::io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("dta-manager: {error:#}");
+        ExitCode::from(2)
+    })
+}
+
+/// Columns of the terminal, 80 where there is none.
+fn width() -> u16 {
+    if !std::io::stdout().is_terminal() {
+        return 80;
+    }
+    rustix::termios::tcgetwinsize(std::io::stdout()).map_or(80, |size| size.ws_col.clamp(60, 160))
+}

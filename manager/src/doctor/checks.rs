@@ -1,0 +1,404 @@
+//! The checks, each a plain function of a file tree that looks like `/`, so that tests can give their own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::Finding;
+
+/// Looks at everything. `root` is `/` but in tests.
+pub fn examine(root: &Path) -> Vec<Finding> {
+    let mut findings =
+        vec![loopback(), cpu(root), cores(), hugepages(root), transparent(root), shared_memory(root)];
+    findings.extend([receive_buffers(root), ports(root), privileges(root), memlock(root)]);
+    findings.extend(rdma_devices(root));
+    findings.push(rxe_module(root));
+    findings
+}
+
+fn text(path: PathBuf) -> Option<String> {
+    fs::read_to_string(path).ok().map(|s| s.trim().to_owned())
+}
+
+fn cpu(root: &Path) -> Finding {
+    let info = text(root.join("proc/cpuinfo")).unwrap_or_default();
+    let flags: Vec<&str> = info
+        .lines()
+        .find(|line| line.starts_with("flags") || line.starts_with("Features"))
+        .and_then(|line| line.split_once(':'))
+        .map(|(_, flags)| flags.split_whitespace().collect())
+        .unwrap_or_default();
+    let has = |names: &[&str]| names.iter().all(|name| flags.contains(name));
+    if has(&["sse4_2", "pclmulqdq"]) {
+        let wide =
+            if has(&["avx512f", "vpclmulqdq"]) { ", and 512-bit carry-less multiplication" } else { "" };
+        Finding::ok("cpu", format!("CRC-32C and CRC-32 in hardware (sse4.2, pclmulqdq){wide}"))
+    } else if has(&["crc32"]) {
+        Finding::ok("cpu", "CRC-32C and CRC-32 in hardware (ARMv8 crc32)")
+    } else {
+        Finding::note(
+            "cpu",
+            "no CRC instructions: checksums are computed from tables",
+            "expect a tenth of the usual rates; on a virtual machine, pass the host's CPU through (-cpu host)",
+        )
+    }
+}
+
+/// Collector and translator talk over two addresses of 127/8.
+fn loopback() -> Finding {
+    let first = std::net::UdpSocket::bind("127.0.0.1:0");
+    match first.and_then(|_| std::net::UdpSocket::bind("127.0.0.2:0")) {
+        Ok(_) => Finding::ok("loopback", "127.0.0.1 and 127.0.0.2 can be used"),
+        Err(error) => Finding::problem("loopback", format!("{error}"), "ip link set dev lo up"),
+    }
+}
+
+fn cores() -> Finding {
+    match std::thread::available_parallelism() {
+        Ok(n) if n.get() >= 2 => Finding::ok("cores", format!("{n} usable")),
+        _ => Finding::note(
+            "cores",
+            "1 usable",
+            "collector, translator and reporters take turns on it: rates are a third of what they would be",
+        ),
+    }
+}
+
+fn hugepages(root: &Path) -> Finding {
+    let pools = root.join("sys/kernel/mm/hugepages");
+    let mut found = Vec::new();
+    let mut free_bytes = 0u64;
+    for entry in fs::read_dir(pools).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(kib) = name
+            .strip_prefix("hugepages-")
+            .and_then(|n| n.strip_suffix("kB"))
+            .and_then(|n| n.parse::<u64>().ok())
+        else {
+            continue;
+        };
+        let number = |file| text(entry.path().join(file)).and_then(|s| s.parse::<u64>().ok()).unwrap_or(0);
+        let (total, free) = (number("nr_hugepages"), number("free_hugepages"));
+        if total > 0 {
+            free_bytes += free * kib * 1024;
+            found.push(format!("{free} of {total} pages of {} MiB free", kib / 1024));
+        }
+    }
+    found.sort();
+    let advice = "without them a random write costs a page walk; reserve some: sysctl -w vm.nr_hugepages=600";
+    if found.is_empty() {
+        Finding::note("hugepages", "none reserved", advice)
+    } else if free_bytes == 0 {
+        Finding::note("hugepages", found.join("; "), advice)
+    } else {
+        Finding::ok("hugepages", found.join("; "))
+    }
+}
+
+fn transparent(root: &Path) -> Finding {
+    let chosen = |file: &str| {
+        let text = text(root.join("sys/kernel/mm/transparent_hugepage").join(file))?;
+        Some(text.split('[').nth(1)?.split(']').next()?.to_owned())
+    };
+    let (anonymous, shared) = (chosen("enabled"), chosen("shmem_enabled"));
+    match (anonymous.as_deref(), shared.as_deref()) {
+        (None, _) => Finding::note(
+            "transparent hugepages",
+            "the kernel has none",
+            "reserve hugepages instead: sysctl -w vm.nr_hugepages=600",
+        ),
+        (Some("never"), _) => Finding::note(
+            "transparent hugepages",
+            "off",
+            "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+        ),
+        (Some(anonymous), shared) => {
+            let shared = shared.unwrap_or("never");
+            let found = format!("{anonymous} for anonymous memory, {shared} for shared memory");
+            if matches!(shared, "never" | "deny") {
+                Finding::note(
+                    "transparent hugepages",
+                    found,
+                    "for stores in named files: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled",
+                )
+            } else {
+                Finding::ok("transparent hugepages", found)
+            }
+        }
+    }
+}
+
+fn shared_memory(root: &Path) -> Finding {
+    let path = root.join("dev/shm");
+    match rustix::fs::statvfs(&path) {
+        Ok(stat) if path.is_dir() => {
+            let free = stat.f_bavail * stat.f_frsize >> 20;
+            if free < 256 {
+                Finding::note(
+                    "shared memory",
+                    format!("{free} MiB free in /dev/shm"),
+                    "stores in named files go elsewhere (--memory DIR); or: mount -o remount,size=1G /dev/shm",
+                )
+            } else {
+                Finding::ok("shared memory", format!("{free} MiB free in /dev/shm"))
+            }
+        }
+        _ => Finding::note(
+            "shared memory",
+            "no /dev/shm",
+            "the testbed then keeps its stores in the temporary directory, on disk",
+        ),
+    }
+}
+
+/// Below this the kernel drops bursts that a healthy reader would have caught up with.
+const GOOD_BUFFER: u64 = 4 << 20;
+
+fn receive_buffers(root: &Path) -> Finding {
+    let core = root.join("proc/sys/net/core");
+    let Some(most) = text(core.join("rmem_max")).and_then(|s| s.parse::<u64>().ok()) else {
+        return Finding::note(
+            "receive buffers",
+            "not readable",
+            "is /proc/sys mounted? bursts may be dropped",
+        );
+    };
+    let found = format!("sockets may ask for {} KiB", most / 1024);
+    if most >= GOOD_BUFFER {
+        Finding::ok("receive buffers", found)
+    } else {
+        Finding::note(
+            "receive buffers",
+            found,
+            "the kernel drops bursts (counted as receive-queue): sysctl -w net.core.rmem_max=16777216",
+        )
+    }
+}
+
+/// Ports that the daemons listen on unless told otherwise.
+const PORTS: [(u16, &str); 3] = [(40040, "DTA reports"), (4791, "RoCEv2"), (40050, "collector gRPC")];
+
+fn ports(root: &Path) -> Finding {
+    let mut taken = Vec::new();
+    for table in ["udp", "udp6", "tcp", "tcp6"] {
+        let text = text(root.join("proc/net").join(table)).unwrap_or_default();
+        for line in text.lines().skip(1) {
+            let mut fields = line.split_whitespace().skip(1);
+            let local = fields.next().and_then(|a| u16::from_str_radix(a.rsplit(':').next()?, 16).ok());
+            // State 0A is listening, 07 an unconnected UDP socket.
+            let state = fields.nth(1);
+            let wanted = PORTS.iter().find(|(port, _)| Some(*port) == local);
+            if let (Some((port, what)), Some("0A" | "07")) = (wanted, state) {
+                let proto = table.trim_end_matches('6');
+                let found = format!("{proto} {port} ({what}) is in use");
+                if !taken.contains(&found) {
+                    taken.push(found);
+                }
+            }
+        }
+    }
+    if taken.is_empty() {
+        Finding::ok("ports", "40040, 4791 and 40050 are free")
+    } else {
+        Finding::note(
+            "ports",
+            taken.join("; "),
+            "the testbed takes free ports by itself; daemons take others by --listen: `ss -lunp` says who has them",
+        )
+    }
+}
+
+/// Capabilities that something here can use: bit, name, what for.
+const CAPABILITIES: [(u32, &str, &str); 3] = [
+    (12, "CAP_NET_ADMIN", "large receive buffers, namespaces"),
+    (13, "CAP_NET_RAW", "raw frames (packet links, replay --raw)"),
+    (14, "CAP_IPC_LOCK", "locking memory beyond the limit"),
+];
+
+fn privileges(root: &Path) -> Finding {
+    let effective = text(root.join("proc/self/status"))
+        .and_then(|s| {
+            let line = s.lines().find(|line| line.starts_with("CapEff:"))?;
+            u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok()
+        })
+        .unwrap_or(0);
+    let (have, lack): (Vec<_>, Vec<_>) = CAPABILITIES.iter().partition(|(bit, ..)| effective >> bit & 1 == 1);
+    let names =
+        |list: &[&(u32, &str, &str)]| list.iter().map(|(_, name, _)| *name).collect::<Vec<_>>().join(", ");
+    if lack.is_empty() {
+        Finding::ok("privileges", names(&have))
+    } else {
+        let without: Vec<_> = lack.iter().map(|(_, _, what)| *what).collect();
+        let found = if have.is_empty() { "none".into() } else { names(&have) };
+        Finding::note(
+            "privileges",
+            format!("{found}; not {}", names(&lack)),
+            format!("the embedded testbed needs none; run as root for {}", without.join("; ")),
+        )
+    }
+}
+
+fn memlock(root: &Path) -> Finding {
+    let limits = text(root.join("proc/self/limits")).unwrap_or_default();
+    let soft = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max locked memory"))
+        .and_then(|rest| rest.split_whitespace().next().map(str::to_owned));
+    match soft.as_deref() {
+        Some("unlimited") => Finding::ok("locked memory", "unlimited"),
+        Some(bytes) => match bytes.parse::<u64>() {
+            Ok(n) if n >= 1 << 30 => Finding::ok("locked memory", format!("{} MiB", n >> 20)),
+            Ok(n) => Finding::note(
+                "locked memory",
+                format!("{} KiB", n >> 10),
+                "an RDMA device pins its regions: ulimit -l unlimited, or LimitMEMLOCK=infinity in the unit",
+            ),
+            Err(_) => Finding::note("locked memory", bytes, "`ulimit -l` tells the limit"),
+        },
+        None => Finding::note("locked memory", "not readable", "`ulimit -l` tells the limit"),
+    }
+}
+
+fn rdma_devices(root: &Path) -> Vec<Finding> {
+    let mut names: Vec<_> = fs::read_dir(root.join("sys/class/infiniband"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
+    names.sort();
+    if names.is_empty() {
+        return vec![Finding::note(
+            "RDMA devices",
+            "none",
+            "the software NIC needs none; for soft-RoCE: rdma link add rxe0 type rxe netdev eth0",
+        )];
+    }
+    names.iter().map(|device| rdma_device(device)).collect()
+}
+
+fn rdma_device(device: &Path) -> Finding {
+    let name = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut ports: Vec<_> =
+        fs::read_dir(device.join("ports")).into_iter().flatten().flatten().map(|e| e.path()).collect();
+    ports.sort();
+    let mut told = Vec::new();
+    let mut active = false;
+    for port in &ports {
+        let number = port.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let state = text(port.join("state")).unwrap_or_else(|| "unknown".into());
+        active |= state.contains("ACTIVE");
+        let types = fs::read_dir(port.join("gid_attrs/types")).into_iter().flatten().flatten();
+        let v2 = types.filter_map(|t| text(t.path())).filter(|kind| kind == "RoCE v2").count();
+        told.push(format!("port {number} {state}, {v2} RoCE v2 GIDs"));
+    }
+    let found = format!("{name}: {}", told.join("; "));
+    if active {
+        Finding::ok("RDMA devices", found)
+    } else {
+        Finding::note("RDMA devices", found, "bring its network interface up: ip link set dev NETDEV up")
+    }
+}
+
+fn rxe_module(root: &Path) -> Finding {
+    let release = text(root.join("proc/sys/kernel/osrelease")).unwrap_or_default();
+    let modules = root.join("lib/modules").join(&release);
+    let listed = |file| text(modules.join(file)).is_some_and(|s| s.contains("/rdma_rxe.ko"));
+    let loaded =
+        text(root.join("proc/modules")).is_some_and(|s| s.lines().any(|l| l.starts_with("rdma_rxe ")));
+    if loaded || listed("modules.builtin") {
+        Finding::ok("soft-RoCE", "rdma_rxe is in the kernel")
+    } else if listed("modules.dep") {
+        Finding::note("soft-RoCE", "rdma_rxe is there, but not loaded", "modprobe rdma_rxe")
+    } else {
+        Finding::note(
+            "soft-RoCE",
+            format!("kernel {release} has no rdma_rxe"),
+            "the software NIC needs none; to test with real verbs, testbed/rxe-guest boots a kernel that has it",
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    struct Tree(tempfile::TempDir);
+
+    impl Tree {
+        fn new(files: &[(&str, &str)]) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            for (path, contents) in files {
+                let path = dir.path().join(path);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, contents).unwrap();
+            }
+            Self(dir)
+        }
+
+        fn find(&self, check: &str) -> Finding {
+            examine(self.0.path()).into_iter().find(|f| f.check == check).unwrap()
+        }
+    }
+
+    #[test]
+    fn an_empty_machine_gives_advice_on_everything() {
+        for finding in examine(Tree::new(&[]).0.path()) {
+            if !["cores", "ports", "loopback"].contains(&finding.check) {
+                assert_ne!(finding.level, Level::Ok, "{finding:?}");
+                assert!(finding.advice.is_some(), "{finding:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn hugepages_are_counted_and_missing_ones_advised() {
+        let pool = "sys/kernel/mm/hugepages/hugepages-2048kB/";
+        let (total, free) = (format!("{pool}nr_hugepages"), format!("{pool}free_hugepages"));
+        let good = Tree::new(&[(&total, "600\n"), (&free, "512\n")]).find("hugepages");
+        assert_eq!((good.level, good.found.as_str()), (Level::Ok, "512 of 600 pages of 2 MiB free"));
+        let used_up = Tree::new(&[(&total, "600\n"), (&free, "0\n")]).find("hugepages");
+        assert_eq!(used_up.level, Level::Note);
+        let none = Tree::new(&[(&total, "0\n"), (&free, "0\n")]).find("hugepages");
+        assert!(none.advice.unwrap().contains("vm.nr_hugepages"));
+    }
+
+    #[test]
+    fn a_port_in_use_is_named() {
+        let udp =
+            "  sl  local_address rem_address   st\n   0: 0100007F:9C68 00000000:0000 07 00000000:00000000\n";
+        let finding = Tree::new(&[("proc/net/udp", udp)]).find("ports");
+        assert_eq!(finding.found, "udp 40040 (DTA reports) is in use");
+        let other = Tree::new(&[("proc/net/udp", &udp.replace("9C68", "9C69"))]).find("ports");
+        assert_eq!(other.level, Level::Ok);
+    }
+
+    #[test]
+    fn capabilities_limits_and_buffers_are_read() {
+        let tree = Tree::new(&[
+            ("proc/self/status", "Name:\tx\nCapEff:\t0000000000002000\n"),
+            (
+                "proc/self/limits",
+                "Max locked memory         8388608              8388608              bytes\n",
+            ),
+            ("proc/sys/net/core/rmem_max", "212992\n"),
+        ]);
+        let privileges = tree.find("privileges");
+        assert_eq!(privileges.found, "CAP_NET_RAW; not CAP_NET_ADMIN, CAP_IPC_LOCK");
+        assert_eq!(tree.find("locked memory").found, "8192 KiB");
+        assert!(tree.find("receive buffers").advice.unwrap().contains("rmem_max"));
+    }
+
+    #[test]
+    fn rdma_devices_and_modules_are_found() {
+        let tree = Tree::new(&[
+            ("sys/class/infiniband/rxe0/ports/1/state", "4: ACTIVE\n"),
+            ("sys/class/infiniband/rxe0/ports/1/gid_attrs/types/0", "IB/RoCE v1\n"),
+            ("sys/class/infiniband/rxe0/ports/1/gid_attrs/types/1", "RoCE v2\n"),
+            ("proc/sys/kernel/osrelease", "6.1.0-x\n"),
+            ("lib/modules/6.1.0-x/modules.dep", "kernel/drivers/infiniband/sw/rxe/rdma_rxe.ko: a.ko\n"),
+        ]);
+        assert_eq!(tree.find("RDMA devices").found, "rxe0: port 1 4: ACTIVE, 1 RoCE v2 GIDs");
+        assert_eq!(tree.find("soft-RoCE").advice.as_deref(), Some("modprobe rdma_rxe"));
+    }
+}

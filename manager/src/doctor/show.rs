@@ -1,0 +1,58 @@
+//! Findings for people and for programs.
+
+use comfy_table::{Cell, Color, ContentArrangement, Table, presets};
+
+use super::{Finding, Level};
+
+/// A table of at most `width` columns; advice stands under what it is about.
+pub fn table(findings: &[Finding], width: u16) -> String {
+    let mut table = Table::new();
+    table
+        .load_preset(presets::UTF8_HORIZONTAL_ONLY)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(width)
+        .set_header(["", "check", "found, and what to do"]);
+    for finding in findings {
+        let (mark, color) = match finding.level {
+            Level::Ok => ("ok", Color::Green),
+            Level::Note => ("note", Color::Yellow),
+            Level::Problem => ("FAIL", Color::Red),
+        };
+        let told = match &finding.advice {
+            Some(advice) => format!("{}\n→ {advice}", finding.found),
+            None => finding.found.clone(),
+        };
+        table.add_row([Cell::new(mark).fg(color), Cell::new(finding.check), Cell::new(told)]);
+    }
+    let problems = findings.iter().filter(|f| f.level == Level::Problem).count();
+    let verdict = match problems {
+        0 => "The embedded testbed runs here: dta-manager run-testbed".to_owned(),
+        n => format!("{n} of the above keep the testbed from running."),
+    };
+    format!("{table}\n{verdict}")
+}
+
+/// A JSON list of `{check, level, found, advice}`.
+pub fn json(findings: &[Finding]) -> String {
+    serde_json::to_string_pretty(findings).expect("strings and enums always serialize")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_fits_80_columns_and_json_has_every_field() {
+        let findings = [
+            Finding::ok("cpu", "CRC in hardware"),
+            Finding::note("hugepages", "none reserved", "x".repeat(120)),
+            Finding::problem("loopback", "down", "ip link set lo up"),
+        ];
+        let text = table(&findings, 80);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(text.contains("1 of the above"));
+        let json: serde_json::Value = serde_json::from_str(&json(&findings)).unwrap();
+        assert_eq!(json[1]["level"], "note");
+        assert_eq!(json[0]["advice"], serde_json::Value::Null);
+    }
+}

@@ -1,0 +1,184 @@
+//! Sending the datagrams or frames of a capture again.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use dta_link::{Batch, Link, LinkError, PacketConfig, PacketLink, UdpConfig, UdpLink};
+
+use crate::capture::{self, CaptureError, Cut, LinkType};
+
+/// What a capture holds to be sent.
+#[derive(Clone, Debug, Default)]
+pub struct Load {
+    /// UDP payloads, or whole frames, in the order of the file.
+    pub packets: Vec<Vec<u8>>,
+    /// Packets in the capture.
+    pub read: u64,
+    /// Of these, not to be sent.
+    pub skipped: u64,
+    /// Where the capture ends early.
+    pub cut: Option<Cut>,
+}
+
+/// How to send.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Datagrams per second; as fast as the link takes them for `None`.
+    pub rate: Option<u64>,
+    /// How many times the whole capture is sent.
+    pub times: u64,
+}
+
+/// What was sent.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sent {
+    /// Datagrams that left.
+    pub sent: u64,
+    /// From the first to the last.
+    pub seconds: f64,
+    /// Those that did not leave, by reason.
+    pub losses: BTreeMap<&'static str, u64>,
+}
+
+/// The payloads of the capture's UDP datagrams to one of `ports`.
+pub fn load_datagrams(path: &Path, ports: &[u16]) -> Result<Load, CaptureError> {
+    let mut load = Load::default();
+    let summary = capture::read(path, |packet| match capture::udp_payload(&packet) {
+        Some((flow, payload)) if ports.contains(&flow.dport) => load.packets.push(payload.to_vec()),
+        _ => load.skipped += 1,
+    })?;
+    (load.read, load.cut) = (summary.packets, summary.cut);
+    Ok(load)
+}
+
+/// The capture's Ethernet frames.
+pub fn load_frames(path: &Path) -> Result<Load, CaptureError> {
+    let mut load = Load::default();
+    let summary = capture::read(path, |packet| {
+        if packet.link == LinkType::Ethernet && packet.data.len() as u32 >= packet.original_len {
+            load.packets.push(packet.data.to_vec());
+        } else {
+            load.skipped += 1;
+        }
+    })?;
+    (load.read, load.cut) = (summary.packets, summary.cut);
+    Ok(load)
+}
+
+/// Sends the payloads to `to`; `progress` is told how many have been handled.
+pub fn send_datagrams(
+    load: &Load,
+    to: SocketAddrV4,
+    options: &Options,
+    progress: impl FnMut(u64),
+) -> Result<Sent, LinkError> {
+    let from = if to.ip().is_loopback() { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
+    let mut link = UdpLink::open(&UdpConfig::reports(SocketAddr::new(from.into(), 0), false))?;
+    let local = link.local_addr();
+    let mut batch = batch_for(load);
+    send(
+        load,
+        options,
+        &mut link,
+        &mut batch,
+        |batch, payload| batch.push_udp(local, to, payload, 0),
+        progress,
+    )
+}
+
+/// Sends the frames on `interface`, as they stand; needs CAP_NET_RAW.
+pub fn send_frames(
+    load: &Load,
+    interface: &str,
+    options: &Options,
+    progress: impl FnMut(u64),
+) -> Result<Sent, LinkError> {
+    let mut link = PacketLink::open(&PacketConfig::new(interface, []))?;
+    let mut batch = batch_for(load);
+    send(load, options, &mut link, &mut batch, |batch, frame| batch.push_frame(frame, 0), progress)
+}
+
+/// A batch with room for the longest packet of the capture.
+fn batch_for(load: &Load) -> Batch {
+    let longest = load.packets.iter().map(Vec::len).max().unwrap_or(0);
+    Batch::with_packet_capacity(BATCH, longest + 28)
+}
+
+/// Datagrams handed to the link at once.
+const BATCH: usize = 64;
+
+/// Sends what is loaded through `link`, paced, in batches.
+fn send(
+    load: &Load,
+    options: &Options,
+    link: &mut impl Link,
+    batch: &mut Batch,
+    push: impl Fn(&mut Batch, &[u8]) -> Result<(), dta_link::batch::PushError>,
+    mut progress: impl FnMut(u64),
+) -> Result<Sent, LinkError> {
+    let start = Instant::now();
+    // At low rates a batch would be a burst, so it is never more than 10 ms of datagrams.
+    let most = options.rate.map_or(BATCH as u64, |rate| (rate / 100).clamp(1, BATCH as u64));
+    let mut handled = 0;
+    let mut unfit = 0;
+    for _ in 0..options.times {
+        for packet in &load.packets {
+            if push(batch, packet).is_err() {
+                unfit += 1;
+            }
+            handled += 1;
+            if batch.len() as u64 >= most {
+                link.send(batch)?;
+                progress(handled);
+                pace(start, handled, options.rate);
+            }
+        }
+    }
+    link.send(batch)?;
+    progress(handled);
+    let counters = link.counters();
+    let mut losses: BTreeMap<_, _> = counters
+        .losses()
+        .into_iter()
+        .filter(|(reason, count)| reason.starts_with("unsent") && *count > 0)
+        .collect();
+    if unfit > 0 {
+        losses.insert("unsent-malformed", unfit);
+    }
+    Ok(Sent { sent: counters.sent, seconds: start.elapsed().as_secs_f64(), losses })
+}
+
+/// Waits until `handled` datagrams are due.
+fn pace(start: Instant, handled: u64, rate: Option<u64>) {
+    let Some(rate) = rate else { return };
+    let due = Duration::from_secs_f64(handled as f64 / rate as f64);
+    if let Some(wait) = due.checked_sub(start.elapsed()) {
+        std::thread::sleep(wait);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+
+    #[test]
+    fn datagrams_arrive_in_order_as_often_as_asked_and_no_faster() {
+        let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+        receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let SocketAddr::V4(to) = receiver.local_addr().unwrap() else { unreachable!() };
+        let load = Load { packets: vec![b"one".to_vec(), b"three".to_vec()], read: 2, ..Load::default() };
+        let mut told = 0;
+        let options = Options { rate: Some(100), times: 3 };
+        let sent = send_datagrams(&load, to, &options, |n| told = n).unwrap();
+        assert_eq!((sent.sent, told, sent.losses.len()), (6, 6, 0));
+        assert!(sent.seconds >= 0.05, "6 datagrams at 100/s took {} s", sent.seconds);
+        let mut buffer = [0; 100];
+        for n in 0..6 {
+            let length = receiver.recv(&mut buffer).unwrap();
+            assert_eq!(&buffer[..length], if n % 2 == 0 { &b"one"[..] } else { b"three" });
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Key-write: the last value of each flow.
+
+use dta_proto::layout::hash;
+use dta_proto::store::StoreKind;
+
+use super::occupancy::{Occupancy, When};
+use super::{Ends, LOST_TO_NIC, LOST_TO_TRANSLATOR, Pools, Tally};
+use crate::testbed::journal::{Entry, Journal};
+use crate::testbed::workload::{Body, SeenFlow};
+use crate::topology::Primitive;
+
+/// Compares `answers` (one per flow, in order) with the reports. `kind` is the store's.
+pub fn check(
+    kind: &StoreKind,
+    flows: &[SeenFlow],
+    journal: &Journal,
+    answers: &[Option<Vec<u8>>],
+    pools: &mut Pools,
+) -> (Tally, Ends) {
+    let &StoreKind::KeyWrite { slots, redundancy, .. } = kind else {
+        unreachable!("called with the key-write store");
+    };
+    let mut by_flow = vec![Vec::<(usize, &Entry, [u8; 12])>::new(); flows.len()];
+    let mut occupancy = Occupancy::default();
+    for (place, entry) in journal.of(Primitive::KeyWrite) {
+        if let Body::KeyWrite { flow, value } = entry.report.body {
+            by_flow[flow as usize].push((place, entry, value));
+            for (n, slot) in hash::slots(&flows[flow as usize].key, redundancy, slots).iter().enumerate() {
+                if entry.fate.landed(n) {
+                    occupancy.write(*slot, flow, When::of(place, &entry.fate, n));
+                }
+            }
+        }
+    }
+    let (mut tally, mut ends) = (Tally::default(), Ends::default());
+    for (index, reports) in by_flow.iter().enumerate() {
+        let Some(last) = reports.len().checked_sub(1) else { continue };
+        tally.queried += 1;
+        let places = hash::slots(&flows[index].key, redundancy, slots);
+        let all_lost = |entry: &Entry| (0..places.len()).all(|n| !entry.fate.landed(n));
+        // Whether each copy of the report is lost, or may be overwritten by another key.
+        let gone = |place: usize, entry: &Entry| {
+            places.iter().enumerate().all(|(n, slot)| {
+                !entry.fate.landed(n) || occupancy.taken(*slot, index as u32, When::of(place, &entry.fate, n))
+            })
+        };
+        // What became of a report that is not the answer, though no newer one of its key is.
+        let explain = |ends: &mut Ends, pools: &mut Pools, place: usize, entry: &Entry| {
+            if !entry.fate.arrived() {
+                ends.lose(LOST_TO_TRANSLATOR);
+                true
+            } else if all_lost(entry) {
+                ends.lose(LOST_TO_NIC);
+                true
+            } else if gone(place, entry) {
+                ends.overwritten += 1;
+                true
+            } else {
+                ends.not_found(pools)
+            }
+        };
+        let found = answers[index]
+            .as_deref()
+            .map(|answer| (answer, reports.iter().rposition(|(_, _, value)| value[..] == *answer)));
+        match found {
+            None => {
+                tally.absent += 1;
+                let (place, entry, _) = reports[last];
+                explain(&mut ends, pools, place, entry);
+                older(&mut ends, &reports[..last], places.len());
+            }
+            Some((answer, None)) => {
+                tally.wrong(|| format!("{}: {answer:02x?} was never reported", flows[index].flow));
+                reports.iter().for_each(|(_, entry, _)| {
+                    if entry.fate.arrived() {
+                        ends.missing += 1;
+                    } else {
+                        ends.lose(LOST_TO_TRANSLATOR);
+                    }
+                });
+            }
+            Some((answer, Some(at))) => {
+                let mut excused = true;
+                for (place, entry, _) in &reports[at + 1..] {
+                    let moved = (0..places.len()).any(|n| entry.fate.order_unknown(n))
+                        || (0..places.len()).any(|n| reports[at].1.fate.order_unknown(n));
+                    if entry.fate.arrived() && moved && !all_lost(entry) {
+                        ends.superseded += 1;
+                    } else if entry.fate.arrived() && entry.fate.copies_lost != 0 {
+                        // The copies that landed are not the ones that the query answers from.
+                        ends.lose(LOST_TO_NIC);
+                    } else {
+                        excused &= explain(&mut ends, pools, *place, entry);
+                    }
+                }
+                ends.queryable += 1;
+                older(&mut ends, &reports[..at], places.len());
+                if at == last {
+                    tally.right += 1;
+                } else if excused {
+                    tally.stale += 1;
+                } else {
+                    tally.wrong(|| {
+                        let newer = last - at;
+                        format!(
+                            "{}: {answer:02x?} is {newer} reports old, and none of these is accounted for",
+                            flows[index].flow
+                        )
+                    });
+                }
+            }
+        }
+    }
+    (tally, ends)
+}
+
+/// Reports that a newer one of their key replaced.
+fn older(ends: &mut Ends, reports: &[(usize, &Entry, [u8; 12])], copies: usize) {
+    for (_, entry, _) in reports {
+        if !entry.fate.arrived() {
+            ends.lose(LOST_TO_TRANSLATOR);
+        } else if (0..copies).all(|n| !entry.fate.landed(n)) {
+            ends.lose(LOST_TO_NIC);
+        } else {
+            ends.superseded += 1;
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Comparing answers with the truth, and saying of each report where it ended.
+//!
+//! The words are the blueprint's: *queryable*, *superseded*, *overwritten*, *held*, *dropped*, *lost*, *unexplained* for
+//! reports; *right*, *absent*, *stale*, *partial*, *over*, *incomplete*, *wrong* for answers. A report that should be in
+//! memory by every record, and is not, is unexplained; it never disappears into another number.
+
+mod append;
+mod key_increment;
+mod key_write;
+mod occupancy;
+mod pools;
+mod postcarding;
+mod sketch_merge;
+#[cfg(test)]
+mod tests;
+
+pub use append::{TailAnswer, check as append};
+pub use key_increment::check as key_increment;
+pub use key_write::check as key_write;
+pub use pools::Pools;
+pub use postcarding::{PathAnswer, check as postcarding};
+pub use sketch_merge::{SketchAnswers, check as sketch_merge};
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+/// How the answers of one primitive compare with the truth.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tally {
+    /// Answers asked for.
+    pub queried: u64,
+    /// Exactly the truth.
+    pub right: u64,
+    /// No answer, and it is known why.
+    pub absent: u64,
+    /// Key-write: an older value, the newer being counted lost, dropped or moved.
+    pub stale: u64,
+    /// Postcarding: some hops are missing.
+    pub partial: u64,
+    /// Counters and sketches: more than the truth, because keys share counters.
+    pub over: u64,
+    /// Counters and sketches: less than the truth by what is counted lost.
+    pub incomplete: u64,
+    /// Never excused.
+    pub wrong: u64,
+    /// The first few wrong answers, in words.
+    pub examples: Vec<String>,
+}
+
+/// Wrong answers that are told in words.
+const EXAMPLES: usize = 5;
+
+impl Tally {
+    fn wrong(&mut self, why: impl FnOnce() -> String) {
+        self.wrong += 1;
+        if self.examples.len() < EXAMPLES {
+            self.examples.push(why());
+        }
+    }
+}
+
+/// Where the reports of one primitive ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ends {
+    /// In memory, and part of an answer.
+    pub queryable: u64,
+    /// A newer report of the same key took its place.
+    pub superseded: u64,
+    /// Other keys, a turn of the ring or a later epoch took its place.
+    pub overwritten: u64,
+    /// Lost or dropped, by name.
+    pub lost: BTreeMap<String, u64>,
+    /// Should be in memory by every record, and is not.
+    pub missing: u64,
+}
+
+/// The name of reports that the reporters' link lost.
+pub const LOST_TO_TRANSLATOR: &str = "lost.reporter-translator";
+/// The name of reports whose frames were lost between translator and NIC.
+pub const LOST_TO_NIC: &str = "lost.translator-nic";
+
+impl Ends {
+    fn lose(&mut self, name: &str) {
+        match self.lost.get_mut(name) {
+            Some(count) => *count += 1,
+            None => {
+                self.lost.insert(name.to_owned(), 1);
+            }
+        }
+    }
+
+    /// A report that should be there and is not: explained by a drop that is known by count alone, if one is left.
+    fn not_found(&mut self, pools: &mut Pools) -> bool {
+        match pools.take() {
+            Some(name) => {
+                self.lose(&name);
+                true
+            }
+            None => {
+                self.missing += 1;
+                false
+            }
+        }
+    }
+
+    /// All reports in it.
+    pub fn total(&self) -> u64 {
+        self.queryable + self.superseded + self.overwritten + self.lost.values().sum::<u64>() + self.missing
+    }
+
+    /// Adds another primitive's.
+    pub fn add(&mut self, other: &Self) {
+        self.queryable += other.queryable;
+        self.superseded += other.superseded;
+        self.overwritten += other.overwritten;
+        self.missing += other.missing;
+        for (name, count) in &other.lost {
+            *self.lost.entry(name.clone()).or_default() += count;
+        }
+    }
+}

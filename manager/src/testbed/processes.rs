@@ -1,0 +1,174 @@
+//! Collector and translator as processes of their own.
+//!
+//! They are this program, started again under a hidden first argument, so that one binary is a whole testbed. Each dies with
+//! its parent ([`die_with_parent`]), whatever ends that.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// How long a daemon may take until it says that it is ready: a slow machine clears its memory first.
+const READY: Duration = Duration::from_secs(60);
+/// How long it may take to end by itself.
+const END: Duration = Duration::from_secs(5);
+/// Lines of its log that are shown when it fails.
+const LOG_LINES: usize = 15;
+
+/// Why a daemon is not there.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    /// It could not be started.
+    #[error("cannot start the {name}: {source}")]
+    Start {
+        /// Which.
+        name: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// It ended, or said nothing, before it was ready.
+    #[error("the {name} {what}; the end of its log ({}):\n{log}", path.display())]
+    Failed {
+        /// Which.
+        name: &'static str,
+        /// What it did.
+        what: String,
+        /// Where its log is.
+        path: PathBuf,
+        /// The last lines of it.
+        log: String,
+    },
+}
+
+/// A running daemon; dropping it ends it.
+#[derive(Debug)]
+pub struct Daemon {
+    name: &'static str,
+    child: Child,
+    log: PathBuf,
+    ready: Value,
+}
+
+impl Daemon {
+    /// Starts this program again as `role` (`__collector` or `__translator`) with `arguments`, its standard error going to the
+    /// end of `log`, and waits for the JSON object that it prints as its first line when it is ready.
+    pub fn start(
+        name: &'static str,
+        role: &str,
+        arguments: &[String],
+        log: &Path,
+    ) -> Result<Self, ProcessError> {
+        let failed = |source| ProcessError::Start { name, source };
+        let errors = std::fs::File::options().create(true).append(true).open(log).map_err(failed)?;
+        let program = std::env::current_exe().map_err(failed)?;
+        let mut child = Command::new(program)
+            .arg(role)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(errors)
+            .spawn()
+            .map_err(failed)?;
+        let stdout = child.stdout.take().expect("stdout was asked to be a pipe");
+        let mut daemon = Self { name, child, log: log.to_owned(), ready: Value::Null };
+        daemon.ready = daemon.wait_ready(stdout)?;
+        Ok(daemon)
+    }
+
+    /// What it said when it was ready.
+    pub fn ready(&self) -> &Value {
+        &self.ready
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// An error if it has ended.
+    pub fn check(&mut self) -> Result<(), ProcessError> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => Err(self.failure(format!("ended unexpectedly ({status})"))),
+            Err(error) => Err(self.failure(format!("cannot be waited for: {error}"))),
+        }
+    }
+
+    /// Ends it at once, as a crash would (SIGKILL).
+    pub fn kill(mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    fn wait_ready(&mut self, stdout: ChildStdout) -> Result<Value, ProcessError> {
+        let (tell, told) = channel();
+        std::thread::spawn(move || {
+            // Further lines are read too, so that the daemon never blocks on a full pipe.
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let _ = tell.send(line);
+            }
+        });
+        match told.recv_timeout(READY) {
+            Ok(line) => serde_json::from_str(&line)
+                .map_err(|_| self.failure(format!("said {line:?} where its ready line was expected"))),
+            Err(RecvTimeoutError::Timeout) => Err(self.failure(format!("was not ready within {READY:?}"))),
+            Err(RecvTimeoutError::Disconnected) => {
+                let how = match self.child.wait() {
+                    Ok(status) => match status.signal() {
+                        Some(signal) => format!("was ended by signal {signal}"),
+                        None => format!("ended with {status}"),
+                    },
+                    Err(error) => format!("cannot be waited for: {error}"),
+                };
+                Err(self.failure(format!("{how} before it was ready")))
+            }
+        }
+    }
+
+    fn failure(&self, what: String) -> ProcessError {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<_> = text.lines().collect();
+        let log = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n");
+        ProcessError::Failed { name: self.name, what, path: self.log.clone(), log }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(pid) = rustix::process::Pid::from_raw(self.child.id() as i32)
+            && matches!(self.child.try_wait(), Ok(None))
+        {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            let start = Instant::now();
+            while start.elapsed() < END && matches!(self.child.try_wait(), Ok(None)) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Called by a daemon that [`Daemon::start`] started: the kernel ends it when its parent ends.
+pub fn die_with_parent() {
+    let parent = rustix::process::getppid();
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
+    // The parent may have ended before the line above.
+    if rustix::process::getppid() != parent {
+        std::process::exit(2);
+    }
+}
+
+/// A folder for the testbed's files: in shared memory, or in the temporary folder where there is none.
+pub fn scratch() -> std::io::Result<tempfile::TempDir> {
+    let prefix = "dta-testbed-";
+    let shared = Path::new("/dev/shm");
+    tempfile::Builder::new()
+        .prefix(prefix)
+        .tempdir_in(shared)
+        .or_else(|_| tempfile::Builder::new().prefix(prefix).tempdir())
+}

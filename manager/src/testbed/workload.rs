@@ -1,0 +1,315 @@
+//! Simulated switches: what each of them reports of each packet.
+
+use std::collections::HashMap;
+
+use dta_proto::crc;
+use dta_proto::key::{Flow, Key};
+use dta_proto::layout::sketch_merge;
+
+use crate::capture::Decoded;
+use crate::topology::{Primitive, Topology};
+
+/// A report that a switch makes, before it has a sequence number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Index of the switch: its reporter.
+    pub switch: u16,
+    /// What it says.
+    pub body: Body,
+}
+
+/// What a report says; flows are indices into [`Workload::flows`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// Length (u32) and time (u64 ns) of the flow's latest packet, big-endian.
+    KeyWrite {
+        /// Of which flow.
+        flow: u32,
+        /// The value.
+        value: [u8; 12],
+    },
+    /// One switch on the flow's path.
+    Postcard {
+        /// Of which flow.
+        flow: u32,
+        /// Place on the path, from 0.
+        hop: u8,
+    },
+    /// A flow was seen for the first time; the entry is its key.
+    Append {
+        /// Which flow.
+        flow: u32,
+        /// The list of the switch that saw it.
+        list: u32,
+    },
+    /// Bytes of the flow.
+    KeyIncrement {
+        /// Of which flow.
+        flow: u32,
+        /// How many more.
+        delta: u64,
+    },
+    /// One column of the switch's sketch of one epoch.
+    SketchMerge {
+        /// Epoch, from 1.
+        epoch: u32,
+        /// Column.
+        column: u32,
+        /// Cells by row; unused rows are 0.
+        cells: [u32; 4],
+    },
+}
+
+impl Body {
+    /// Which primitive it is.
+    pub fn primitive(&self) -> Primitive {
+        match self {
+            Self::KeyWrite { .. } => Primitive::KeyWrite,
+            Self::Postcard { .. } => Primitive::Postcarding,
+            Self::Append { .. } => Primitive::Append,
+            Self::KeyIncrement { .. } => Primitive::KeyIncrement,
+            Self::SketchMerge { .. } => Primitive::SketchMerge,
+        }
+    }
+}
+
+/// A flow that was seen.
+#[derive(Clone, Debug)]
+pub struct SeenFlow {
+    /// The flow.
+    pub flow: Flow,
+    /// Its key in all keyed stores.
+    pub key: Key,
+    /// Switch of each tier that its packets cross.
+    pub path: Vec<u16>,
+}
+
+/// The simulated network: what it has seen, and what its switches hold.
+pub struct Workload {
+    tiers: Vec<u16>,
+    /// Number of the first switch of each tier.
+    first: Vec<u16>,
+    flows: Vec<SeenFlow>,
+    index: HashMap<Key, u32>,
+    /// Per switch of the first tier: columns x rows cells of the running epoch.
+    sketches: Vec<Vec<u32>>,
+    columns: u32,
+    rows: u8,
+    epoch: u32,
+    epoch_packets: u64,
+    packets: u64,
+    /// Packets of the running epoch, per flow.
+    epoch_counts: HashMap<u32, u64>,
+    ended: Vec<EpochTruth>,
+}
+
+/// What a sketch's answers are compared with.
+#[derive(Clone, Debug, Default)]
+pub struct EpochTruth {
+    /// Epoch, from 1.
+    pub epoch: u32,
+    /// Packets per flow, in order of flows.
+    pub packets: Vec<(u32, u64)>,
+}
+
+impl Workload {
+    /// A network that has seen nothing.
+    pub fn new(topology: &Topology) -> Self {
+        let tiers = topology.network.tiers.clone();
+        let first = tiers
+            .iter()
+            .scan(0, |sum, n| {
+                let first = *sum;
+                *sum += n;
+                Some(first)
+            })
+            .collect();
+        let (columns, rows) = match topology.store(Primitive::SketchMerge).kind {
+            dta_proto::store::StoreKind::SketchMerge { columns, rows, .. } => (columns, rows),
+            _ => unreachable!("the store was looked up by its kind"),
+        };
+        let sketches = vec![vec![0; columns as usize * usize::from(rows)]; usize::from(tiers[0])];
+        Self {
+            tiers,
+            first,
+            flows: Vec::new(),
+            index: HashMap::new(),
+            sketches,
+            columns,
+            rows,
+            epoch: 1,
+            epoch_packets: topology.run.epoch_packets,
+            packets: 0,
+            epoch_counts: HashMap::new(),
+            ended: Vec::new(),
+        }
+    }
+
+    /// All switches; each is a reporter.
+    pub fn switches(&self) -> u16 {
+        self.tiers.iter().sum()
+    }
+
+    /// Flows seen so far.
+    pub fn flows(&self) -> &[SeenFlow] {
+        &self.flows
+    }
+
+    /// Packets seen so far.
+    pub fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// Epochs that have ended, oldest first.
+    pub fn epochs(&self) -> &[EpochTruth] {
+        &self.ended
+    }
+
+    /// What switches call themselves in postcards: their number, from 1 (0 would look like nothing).
+    pub fn switch_id(switch: u16) -> u32 {
+        u32::from(switch) + 1
+    }
+
+    /// A packet crosses the network; its reports are appended to `reports`, in the order in which they are made.
+    pub fn packet(&mut self, packet: &Decoded, time_ns: u64, reports: &mut Vec<Report>) {
+        let (flow, new) = self.flow(&packet.flow);
+        let path = &self.flows[flow as usize].path;
+        let (ingress, egress) = (path[0], path[path.len() - 1]);
+        if new {
+            let list = u32::from(ingress - self.first[0]);
+            reports.push(Report { switch: ingress, body: Body::Append { flow, list } });
+        }
+        for (hop, &switch) in path.iter().enumerate() {
+            reports.push(Report { switch, body: Body::Postcard { flow, hop: hop as u8 } });
+        }
+        let mut value = [0; 12];
+        value[..4].copy_from_slice(&packet.length.to_be_bytes());
+        value[4..].copy_from_slice(&time_ns.to_be_bytes());
+        reports.push(Report { switch: egress, body: Body::KeyWrite { flow, value } });
+        reports
+            .push(Report { switch: egress, body: Body::KeyIncrement { flow, delta: packet.length.into() } });
+
+        let key = self.flows[flow as usize].key;
+        let sketch = &mut self.sketches[usize::from(ingress)];
+        for (row, column) in sketch_merge::columns_of(&key, self.rows, self.columns).iter().enumerate() {
+            sketch[*column as usize * usize::from(self.rows) + row] += 1;
+        }
+        *self.epoch_counts.entry(flow).or_default() += 1;
+        self.packets += 1;
+        if self.packets % self.epoch_packets == 0 {
+            self.end_epoch(reports);
+        }
+    }
+
+    /// Ends the running epoch if it saw any packet: the switches of the first tier report all columns and begin anew.
+    pub fn end_epoch(&mut self, reports: &mut Vec<Report>) {
+        if self.epoch_counts.is_empty() {
+            return;
+        }
+        for column in 0..self.columns {
+            for switch in 0..self.tiers[0] {
+                let rows = usize::from(self.rows);
+                let at = column as usize * rows;
+                let mut cells = [0; 4];
+                cells[..rows].copy_from_slice(&self.sketches[usize::from(switch)][at..at + rows]);
+                reports.push(Report { switch, body: Body::SketchMerge { epoch: self.epoch, column, cells } });
+            }
+        }
+        let mut packets: Vec<_> = self.epoch_counts.drain().collect();
+        packets.sort_unstable();
+        self.ended.push(EpochTruth { epoch: self.epoch, packets });
+        self.sketches.iter_mut().for_each(|sketch| sketch.fill(0));
+        self.epoch += 1;
+    }
+
+    /// The flow's index, and whether it is new.
+    fn flow(&mut self, flow: &Flow) -> (u32, bool) {
+        let key = flow.key();
+        if let Some(&index) = self.index.get(&key) {
+            return (index, false);
+        }
+        // A hash that no slot arithmetic uses, so that paths and slots do not go together.
+        let mut choice = crc::crc32(&[&key.0[..], b"path"].concat());
+        let path = self
+            .tiers
+            .iter()
+            .zip(&self.first)
+            .map(|(&switches, first)| {
+                let taken = choice % u32::from(switches);
+                choice = choice / u32::from(switches) | choice << 29;
+                first + taken as u16
+            })
+            .collect();
+        let index = self.flows.len() as u32;
+        self.flows.push(SeenFlow { flow: *flow, key, path });
+        self.index.insert(key, index);
+        (index, true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::traffic::{Shape, Synthetic};
+
+    fn run(packets: usize) -> (Workload, Vec<Report>) {
+        let mut topology = Topology::load(None).unwrap();
+        topology.run.epoch_packets = 400;
+        let mut workload = Workload::new(&topology);
+        let mut reports = Vec::new();
+        for p in Synthetic::new(Shape { flows: 300, exponent: 1.0, seed: 3 }).take(packets) {
+            workload.packet(&p.packet, p.time_ns, &mut reports);
+        }
+        workload.end_epoch(&mut reports);
+        (workload, reports)
+    }
+
+    #[test]
+    fn each_packet_is_reported_by_every_primitive() {
+        let (workload, reports) = run(1000);
+        let count = |p| reports.iter().filter(|r| r.body.primitive() == p).count();
+        assert_eq!(count(Primitive::KeyWrite), 1000);
+        assert_eq!(count(Primitive::KeyIncrement), 1000);
+        assert_eq!(count(Primitive::Postcarding), 5000);
+        assert_eq!(count(Primitive::Append), workload.flows().len());
+        assert_eq!(count(Primitive::SketchMerge), 3 * 2 * 4096);
+        assert_eq!(workload.epochs().iter().flat_map(|e| &e.packets).map(|(_, n)| n).sum::<u64>(), 1000);
+    }
+
+    #[test]
+    fn paths_are_fixed_use_every_switch_and_take_one_of_each_tier() {
+        let (workload, reports) = run(1000);
+        let mut used = std::collections::BTreeSet::<u16>::new();
+        for flow in workload.flows() {
+            assert!(flow.path.iter().enumerate().all(|(tier, &s)| usize::from(s) / 2 == tier));
+            used.extend(&flow.path);
+        }
+        assert_eq!(used.len(), 10);
+        for report in reports {
+            if let Body::Postcard { flow, hop } = report.body {
+                assert_eq!(workload.flows()[flow as usize].path[usize::from(hop)], report.switch);
+            }
+        }
+    }
+
+    #[test]
+    fn the_sum_of_the_switches_sketches_never_counts_a_flow_too_low() {
+        let (workload, reports) = run(1000);
+        for epoch in workload.epochs() {
+            let mut table = vec![[0u32; 4]; 4096];
+            for report in &reports {
+                if let Body::SketchMerge { epoch: e, column, cells } = report.body
+                    && e == epoch.epoch
+                {
+                    let merged = &mut table[column as usize];
+                    (0..4).for_each(|row| merged[row] += cells[row]);
+                }
+            }
+            for &(flow, packets) in &epoch.packets {
+                let columns = sketch_merge::columns_of(&workload.flows()[flow as usize].key, 4, 4096);
+                let cells = columns.iter().enumerate().map(|(row, c)| table[*c as usize][row]);
+                assert!(u64::from(cells.min().unwrap()) >= packets);
+            }
+        }
+    }
+}
