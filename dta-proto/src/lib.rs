@@ -9,7 +9,7 @@
 //! - [`key`]: the 16-byte key and the flow that it can hold.
 //! - [`control`]: the control plane `dta.v1` (gRPC).
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 pub mod control;
 pub mod crc;

@@ -1,11 +1,11 @@
 //! Frames of one kind, fast: all that they share is written once, and its iCRC computed once.
 
 use super::Route;
-use crate::crc::crc32_update;
+use crate::crc::{crc32_update, crc32_update_masked};
 use crate::wire::error::len16;
 use crate::wire::roce::{
-    ATOMIC_ETH_LEN, AtomicEth, BTH_LEN, Bth, ICRC_LEN, ICRC_SEED, IMM_DT_LEN, Opcode, Psn, RETH_LEN, Reth,
-    Transport, pad_of,
+    ATOMIC_ETH_LEN, AtomicEth, BTH_LEN, Bth, ICRC_LEN, ICRC_MASK, ICRC_SEED, IMM_DT_LEN, Opcode, Psn,
+    RETH_LEN, Reth, Transport, pad_of,
 };
 use crate::wire::{Error, Kind, Layer, Result, ethernet, ipv4, udp};
 
@@ -41,15 +41,10 @@ impl Shared {
         let mut bytes = [0; SHARED_LEN];
         bytes[..SHARED_LEN - 8].copy_from_slice(&route.ip_udp_header(len16(transport_len)));
         bytes[SHARED_LEN - 8..].copy_from_slice(&bth[..8]);
-        let mut masked = bytes;
-        // TOS, TTL, header checksum, UDP checksum, BTH byte 4.
-        for at in [1, 8, 10, 11, 26, 27, 32] {
-            masked[at] = 0xff;
-        }
         Ok(Shared {
             ethernet: route.ethernet_header(),
             bytes,
-            icrc: crc32_update(ICRC_SEED, &masked),
+            icrc: crc32_update_masked(ICRC_SEED, &bytes, &ICRC_MASK),
             payload_len,
             frame_len: route.ethernet_len() + ipv4::HEADER_LEN + udp::HEADER_LEN + transport_len,
         })

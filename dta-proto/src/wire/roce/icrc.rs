@@ -4,7 +4,7 @@
 //! change on the way set to ones: TOS, TTL and header checksum of IPv4, the checksum of UDP, byte 4 of the BTH. It follows
 //! the packet little-endian. (Annex A17; the eight bytes stand for an InfiniBand local route header.)
 
-use crate::crc::{crc32, crc32_update};
+use crate::crc::{Mask, crc32, crc32_update, crc32_update_masked};
 
 /// Bytes of the iCRC.
 pub const ICRC_LEN: usize = 4;
@@ -12,34 +12,21 @@ pub const ICRC_LEN: usize = 4;
 /// CRC-32 of eight bytes 0xff: where every iCRC starts.
 pub(crate) const SEED: u32 = 0x2144_df1c;
 
-/// IPv4 header without options, UDP header and BTH: the part in which bytes are masked.
-const MASKED_LEN: usize = 40;
-
-/// Sets to ones what the iCRC does not cover. `ip` is the length of the IPv4 header.
-fn mask(head: &mut [u8], ip: usize) {
-    for at in [1, 8, 10, 11, ip + 6, ip + 7, ip + 12] {
-        if let Some(byte) = head.get_mut(at) {
-            *byte = 0xff;
-        }
-    }
-}
+/// What the iCRC takes for ones in a packet without IPv4 options: TOS, TTL, header checksum, UDP checksum, BTH byte 4.
+pub(crate) static MASK: Mask = Mask::ones_at(&[1, 8, 10, 11, 26, 27, 32]);
 
 /// The iCRC of a packet, from its IPv4 header to the end of its payload, without the iCRC itself.
 ///
 /// Any bytes have one; those that are too short to hold the headers are masked as far as they go.
 #[inline]
 pub fn icrc(packet: &[u8]) -> u32 {
-    match packet.split_first_chunk::<MASKED_LEN>() {
-        Some((head, rest)) if head[0] & 0xf == 5 => {
-            let mut head = *head;
-            mask(&mut head, 20);
-            crc32_update(crc32_update(SEED, &head), rest)
-        }
+    match packet.first() {
+        Some(first) if first & 0xf == 5 => crc32_update_masked(SEED, packet, &MASK),
         _ => icrc_odd(packet),
     }
 }
 
-/// The same for packets with IPv4 options, or too short for the headers.
+/// The same for packets with IPv4 options, or none at all.
 #[cold]
 fn icrc_odd(packet: &[u8]) -> u32 {
     let ip = usize::from(packet.first().copied().unwrap_or(0) & 0xf) * 4;
@@ -47,7 +34,11 @@ fn icrc_odd(packet: &[u8]) -> u32 {
     let len = packet.len().min(head.len());
     let (start, rest) = packet.split_at(len);
     head[..len].copy_from_slice(start);
-    mask(&mut head[..len], ip);
+    for at in [1, 8, 10, 11, ip + 6, ip + 7, ip + 12] {
+        if let Some(byte) = head[..len].get_mut(at) {
+            *byte = 0xff;
+        }
+    }
     crc32_update(crc32_update(crc32(&[0xff; 8]), &head[..len]), rest)
 }
 
@@ -119,7 +110,7 @@ mod tests {
         }
 
         #[test]
-        fn both_ways_agree(mut bytes in proptest::collection::vec(any::<u8>(), 40..200)) {
+        fn both_ways_agree(mut bytes in proptest::collection::vec(any::<u8>(), 1..200)) {
             bytes[0] = 0x45;
             prop_assert_eq!(icrc(&bytes), icrc_odd(&bytes));
         }

@@ -1,0 +1,200 @@
+//! The three CRC-32s that DTA uses, all reflected, initial value and final exclusive-or all ones.
+//!
+//! | function | name | polynomial | reversed | check (`123456789`) | used for |
+//! |---|---|---|---|---|---|
+//! | [`crc32`] | CRC-32/ISO-HDLC | `0x04C11DB7` | `0xEDB88320` | `0xCBF43926` | iCRC, checksums of elements, IPv6 keys |
+//! | [`crc32c`] | CRC-32C (Castagnoli, iSCSI) | `0x1EDC6F41` | `0x82F63B78` | `0xE3069283` | slots, IPv6 keys |
+//! | [`crc32k`] | CRC-32K (Koopman) | `0x741B8CD7` | `0xEB31D82E` | `0x2D3DD0AE` | IPv6 keys |
+//!
+//! Inputs are short, 4 to 110 bytes, where general crates spend more on getting started than on the CRC; the figures are in
+//! `docs/decisions/crc.md`. On x86-64 the first two use PCLMULQDQ and SSE4.2 if the processor has them (asked once, cached by
+//! the standard library), else tables for 16 bytes at a time. The results are the same everywhere.
+
+#![deny(unsafe_code)]
+
+mod table;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+#[cfg(not(target_arch = "x86_64"))]
+mod x86 {
+    //! Stands in on other processors.
+    pub(crate) fn crc32(_crc: u32, _bytes: &[u8]) -> Option<u32> {
+        None
+    }
+    pub(crate) fn crc32_masked(_crc: u32, _bytes: &[u8], _mask: &super::Mask) -> Option<u32> {
+        None
+    }
+    pub(crate) fn crc32c(_bytes: &[u8]) -> Option<u32> {
+        None
+    }
+    pub(crate) fn crc32c_u32(_word: u32) -> Option<u32> {
+        None
+    }
+}
+
+/// CRC-32/ISO-HDLC (the one of zlib and Ethernet) of `bytes`.
+#[inline]
+pub fn crc32(bytes: &[u8]) -> u32 {
+    crc32_update(0, bytes)
+}
+
+/// Continues a CRC-32/ISO-HDLC: `crc32_update(crc32(a), b) == crc32(a ‖ b)`; the CRC of nothing is 0.
+#[inline]
+pub fn crc32_update(crc: u32, bytes: &[u8]) -> u32 {
+    match x86::crc32(crc, bytes) {
+        Some(crc) => crc,
+        None => table::update(&table::CRC32, crc, bytes),
+    }
+}
+
+/// Continues a CRC-32/ISO-HDLC over `bytes` with the bytes of `mask` set to ones.
+#[inline]
+pub fn crc32_update_masked(crc: u32, bytes: &[u8], mask: &Mask) -> u32 {
+    match x86::crc32_masked(crc, bytes, mask) {
+        Some(crc) => crc,
+        None => masked_slow(crc, bytes, mask),
+    }
+}
+
+fn masked_slow(crc: u32, bytes: &[u8], mask: &Mask) -> u32 {
+    let mut head = [0; Mask::LEN];
+    let (first, rest) = bytes.split_at(bytes.len().min(Mask::LEN));
+    for ((to, from), ones) in head.iter_mut().zip(first).zip(&mask.0) {
+        *to = from | ones;
+    }
+    let crc = table::update(&table::CRC32, crc, &head[..first.len()]);
+    table::update(&table::CRC32, crc, rest)
+}
+
+/// Which of the first [`Mask::LEN`] bytes a CRC takes for ones.
+#[derive(Clone, Debug)]
+pub struct Mask([u8; Mask::LEN + 32]);
+
+impl Mask {
+    /// Bytes that a mask can reach.
+    pub const LEN: usize = 64;
+
+    /// No byte.
+    pub const NONE: Mask = Mask::ones_at(&[]);
+
+    /// The bytes at these places, counted from 0. A place of [`Mask::LEN`] or more is a bug, and fails to compile in a constant.
+    pub const fn ones_at(places: &[usize]) -> Mask {
+        let mut mask = [0; Mask::LEN + 32];
+        let mut i = 0;
+        while i < places.len() {
+            assert!(places[i] < Mask::LEN);
+            mask[places[i]] = 0xff;
+            i += 1;
+        }
+        Mask(mask)
+    }
+
+    /// The 16 bytes from `at` on.
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    fn block(&self, at: usize) -> &[u8; 16] {
+        // From the end of the mask on all is zero, so every later block is like that one.
+        self.0.get(at.min(Mask::LEN)..).and_then(|rest| rest.first_chunk()).unwrap_or(&[0; 16])
+    }
+}
+
+/// CRC-32C (Castagnoli) of `bytes`.
+#[inline]
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    match x86::crc32c(bytes) {
+        Some(crc) => crc,
+        None => table::update(&table::CRC32C, 0, bytes),
+    }
+}
+
+/// CRC-32C of the four bytes of `word`, little-endian: `crc32c(&word.to_le_bytes())`.
+#[inline]
+pub fn crc32c_u32(word: u32) -> u32 {
+    match x86::crc32c_u32(word) {
+        Some(crc) => crc,
+        None => table::update(&table::CRC32C, 0, &word.to_le_bytes()),
+    }
+}
+
+/// CRC-32K (Koopman, polynomial `0x741B8CD7`) of `bytes`. Always by table: only IPv6 flows need it.
+#[inline]
+pub fn crc32k(bytes: &[u8]) -> u32 {
+    table::update(&table::CRC32K, 0, bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Bit by bit, from the definition.
+    fn slow(reversed: u32, bytes: &[u8]) -> u32 {
+        let mut r = !0u32;
+        for b in bytes {
+            r ^= u32::from(*b);
+            for _ in 0..8 {
+                r = if r & 1 == 1 { (r >> 1) ^ reversed } else { r >> 1 };
+            }
+        }
+        !r
+    }
+
+    #[test]
+    fn check_values() {
+        assert_eq!(crc32(b"123456789"), 0xCBF4_3926);
+        assert_eq!(crc32c(b"123456789"), 0xE306_9283);
+        assert_eq!(crc32k(b"123456789"), 0x2D3D_D0AE);
+        assert_eq!(crc32(b""), 0);
+    }
+
+    #[test]
+    fn polynomials_reversed() {
+        assert_eq!(0x04C1_1DB7u32.reverse_bits(), 0xEDB8_8320);
+        assert_eq!(0x1EDC_6F41u32.reverse_bits(), 0x82F6_3B78);
+        assert_eq!(0x741B_8CD7u32.reverse_bits(), 0xEB31_D82E);
+    }
+
+    /// Every length around the block sizes, by instructions and by table, against two other crates.
+    #[test]
+    fn every_length() {
+        let bytes: Vec<u8> = (0u32..1200).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        for len in 0..bytes.len() {
+            let b = &bytes[..len];
+            assert_eq!(crc32(b), crc32fast::hash(b), "{len}");
+            assert_eq!(crc32c(b), crc32c::crc32c(b), "{len}");
+            assert_eq!(table::update(&table::CRC32, 0, b), crc32fast::hash(b), "{len}");
+            assert_eq!(table::update(&table::CRC32C, 0, b), crc32c::crc32c(b), "{len}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn as_defined(bytes in proptest::collection::vec(any::<u8>(), 0..600), cut: prop::sample::Index) {
+            prop_assert_eq!(crc32(&bytes), slow(0xEDB8_8320, &bytes));
+            prop_assert_eq!(crc32c(&bytes), slow(0x82F6_3B78, &bytes));
+            prop_assert_eq!(crc32k(&bytes), slow(0xEB31_D82E, &bytes));
+            let cut = cut.index(bytes.len() + 1);
+            prop_assert_eq!(crc32_update(crc32(&bytes[..cut]), &bytes[cut..]), crc32(&bytes));
+        }
+
+        #[test]
+        fn masked(crc: u32, bytes in proptest::collection::vec(any::<u8>(), 0..600),
+                  places in proptest::collection::vec(0usize..64, 0..20)) {
+            let mut ones = bytes.clone();
+            for place in &places {
+                if let Some(byte) = ones.get_mut(*place) {
+                    *byte = 0xff;
+                }
+            }
+            let mask = Mask::ones_at(&places);
+            prop_assert_eq!(crc32_update_masked(crc, &bytes, &mask), crc32_update(crc, &ones));
+            prop_assert_eq!(masked_slow(crc, &bytes, &mask), crc32_update(crc, &ones));
+        }
+
+        #[test]
+        fn word_is_its_four_bytes(word: u32) {
+            prop_assert_eq!(crc32c_u32(word), slow(0x82F6_3B78, &word.to_le_bytes()));
+        }
+    }
+}
