@@ -1,0 +1,79 @@
+//! Answers: ACKs, NAKs, atomic acknowledgements and READ responses, as whole IPv4 packets.
+
+use std::net::SocketAddrV4;
+
+use dta_link::{Batch, header};
+use dta_proto::wire::roce::{AETH_LEN, Aeth, BTH_LEN, Bth, ICRC_LEN, Opcode, Psn, Syndrome, icrc};
+
+/// Bytes of an answer around its payload: IPv4, UDP, BTH, the larger of AETH with AtomicAckETH, pad and iCRC.
+pub(super) const OVERHEAD: usize = header::LEN + BTH_LEN + 12 + 3 + ICRC_LEN;
+
+/// Where an answer goes, and what it answers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way {
+    /// The address and port that the request was sent to.
+    pub(super) from: SocketAddrV4,
+    /// The peer.
+    pub(super) to: SocketAddrV4,
+    /// The peer's queue pair.
+    pub(super) peer_qpn: u32,
+    /// Destination, source and EtherType, where the request came with such.
+    pub(super) ethernet: Option<[u8; 14]>,
+}
+
+/// Writes an answer into the next slot of `out`; `fill` writes `payload` bytes. Gives whether there was room.
+///
+/// `aeth` is left out of MIDDLE packets of a READ response, `before` there only in atomic acknowledgements.
+pub(super) fn push(
+    out: &mut Batch,
+    way: &Way,
+    opcode: Opcode,
+    psn: Psn,
+    aeth: Option<Aeth>,
+    before: Option<u64>,
+    payload: (usize, impl FnOnce(&mut [u8])),
+) -> bool {
+    let (payload_len, fill) = payload;
+    let pad = payload_len.wrapping_neg() & 3;
+    let start = header::LEN
+        + BTH_LEN
+        + if aeth.is_some() { AETH_LEN } else { 0 }
+        + if before.is_some() { 8 } else { 0 };
+    let covered = start + payload_len + pad;
+    let Some(slot) = out.next_slot().and_then(|slot| slot.get_mut(..covered + ICRC_LEN)) else { return false };
+    header::write(slot, way.from, way.to, covered + ICRC_LEN - header::LEN);
+    let mut bth = Bth::new(opcode, way.peer_qpn, psn, false);
+    // As the kernel's responder answers.
+    bth.migreq = false;
+    bth.pad = pad as u8;
+    let mut headers = [0; BTH_LEN + AETH_LEN + 8];
+    let mut len = BTH_LEN;
+    if let Some(bytes) = headers.first_chunk_mut() {
+        bth.emit(bytes);
+    }
+    if let Some(aeth) = aeth
+        && let Some(bytes) = headers[len..].first_chunk_mut()
+    {
+        aeth.emit(bytes);
+        len += AETH_LEN;
+    }
+    if let Some(before) = before {
+        headers[len..len + 8].copy_from_slice(&before.to_be_bytes());
+        len += 8;
+    }
+    slot[header::LEN..start].copy_from_slice(&headers[..len]);
+    fill(&mut slot[start..start + payload_len]);
+    slot[start + payload_len..covered].fill(0);
+    let crc = icrc(&slot[..covered]);
+    slot[covered..].copy_from_slice(&crc.to_le_bytes());
+    out.commit(covered + ICRC_LEN, 0);
+    if let Some(ethernet) = &way.ethernet {
+        out.set_ethernet(out.len() - 1, ethernet);
+    }
+    true
+}
+
+/// Writes an ACK or NAK.
+pub(super) fn push_ack(out: &mut Batch, way: &Way, psn: Psn, syndrome: Syndrome, msn: u32) -> bool {
+    push(out, way, Opcode::RcAck, psn, Some(Aeth { syndrome, msn }), None, (0, |_: &mut [u8]| {}))
+}

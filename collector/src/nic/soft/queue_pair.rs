@@ -1,0 +1,164 @@
+//! Passive queue pairs: what the responder remembers of each, and how they are found.
+//!
+//! A queue pair number is `random << 10 | index`, so that one of an earlier session is not mistaken for a new one.
+
+use std::net::Ipv4Addr;
+
+use dta_proto::wire::roce::Psn;
+
+use super::counter::Counts;
+use crate::nic::{QueuePairRequest, QueuePairState, QueuePairStatus};
+
+/// Queue pairs that there can be at once.
+pub const MAX_QUEUE_PAIRS: usize = 1 << INDEX_BITS;
+
+const INDEX_BITS: u32 = 10;
+/// Random bits of a number: 24 in all.
+const TAG_BITS: u32 = 24 - INDEX_BITS;
+
+/// One passive queue pair.
+pub(super) struct QueuePair {
+    pub(super) qpn: u32,
+    pub(super) request: QueuePairRequest,
+    pub(super) peer_ip: Ipv4Addr,
+    pub(super) state: QueuePairState,
+    /// The PSN expected next.
+    pub(super) psn: Psn,
+    /// The PSN after the last WRITE or atomic executed: a repeated WRITE is acknowledged with the one before.
+    pub(super) ack_psn: Psn,
+    /// Messages executed, 24 bits used.
+    pub(super) msn: u32,
+    /// Whether a sequence error was told and its PSN has not come yet.
+    pub(super) sequence_nak_sent: bool,
+    /// (UC) Whether the rest of a message is to be dropped.
+    pub(super) drop_message: bool,
+    /// The WRITE whose LAST has not come yet.
+    pub(super) message: Option<Message>,
+    /// Receives posted for WRITEs with immediate.
+    pub(super) receives: u32,
+    /// The newest atomics and READs, so that they can be answered again; as many as there are responder resources.
+    pub(super) resources: Vec<Option<Resource>>,
+    /// Where the next one goes.
+    pub(super) next_resource: usize,
+    pub(super) counts: Counts,
+}
+
+/// A WRITE in several packets, on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Message {
+    pub(super) rkey: u32,
+    /// Where the next packet's data goes.
+    pub(super) va: u64,
+    /// Bytes still to come.
+    pub(super) left: u32,
+    /// Bytes in all.
+    pub(super) length: u32,
+}
+
+/// What is kept of an atomic or a READ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Resource {
+    /// An atomic and the value before it.
+    Atomic { psn: Psn, before: u64 },
+    /// A READ; its answer had `packets` packets from `psn` on.
+    Read { psn: Psn, packets: u32, va: u64, length: u32, rkey: u32 },
+}
+
+impl Resource {
+    /// Whether `at` is one of its PSNs.
+    fn covers(&self, at: Psn) -> bool {
+        match *self {
+            Resource::Atomic { psn, .. } => at == psn,
+            Resource::Read { psn, packets, .. } => (0..i64::from(packets)).contains(&i64::from(at.since(psn))),
+        }
+    }
+}
+
+impl QueuePair {
+    /// The atomic or READ of a PSN, if it is still kept.
+    pub(super) fn resource(&mut self, psn: Psn) -> Option<&mut Resource> {
+        self.resources.iter_mut().flatten().find(|resource| resource.covers(psn))
+    }
+
+    /// Keeps an atomic or READ in place of the oldest.
+    pub(super) fn keep(&mut self, resource: Resource) {
+        if let Some(slot) = self.resources.get_mut(self.next_resource) {
+            *slot = Some(resource);
+            self.next_resource = (self.next_resource + 1) % self.resources.len();
+        }
+    }
+
+    pub(super) fn status(&self) -> QueuePairStatus {
+        QueuePairStatus {
+            qpn: self.qpn,
+            request: self.request.clone(),
+            state: self.state,
+            expected_psn: self.psn.get(),
+            counters: self.counts.named(),
+        }
+    }
+}
+
+/// The table of queue pairs.
+#[derive(Default)]
+pub(super) struct QueuePairs {
+    slots: Vec<Option<Box<QueuePair>>>,
+}
+
+impl QueuePairs {
+    /// Adds what `make` makes of a new number; `None` if the table is full. `random` is where the tag comes from.
+    pub(super) fn insert(
+        &mut self,
+        random: u32,
+        make: impl FnOnce(u32) -> QueuePair,
+    ) -> Option<&mut QueuePair> {
+        let index = match self.slots.iter().position(Option::is_none) {
+            Some(free) => free,
+            None if self.slots.len() < MAX_QUEUE_PAIRS => {
+                self.slots.push(None);
+                self.slots.len() - 1
+            }
+            None => return None,
+        };
+        // Tags 0 and all ones are left out: numbers 0, 1 and 0xffffff mean something else in InfiniBand.
+        let tag = 1 + random % ((1 << TAG_BITS) - 2);
+        let qpn = tag << INDEX_BITS | index as u32;
+        Some(self.slots[index].insert(Box::new(make(qpn))))
+    }
+
+    /// Ends a queue pair; says whether there was one.
+    pub(super) fn remove(&mut self, qpn: u32) -> bool {
+        let index = self.index(qpn);
+        if let Some(index) = index {
+            self.slots[index] = None;
+        }
+        index.is_some()
+    }
+
+    /// The place of a queue pair in the table.
+    #[inline(always)]
+    pub(super) fn index(&self, qpn: u32) -> Option<usize> {
+        let index = (qpn & (MAX_QUEUE_PAIRS as u32 - 1)) as usize;
+        match self.slots.get(index) {
+            Some(Some(qp)) if qp.qpn == qpn => Some(index),
+            _ => None,
+        }
+    }
+
+    /// The queue pair at a place that [`QueuePairs::index`] gave.
+    #[inline(always)]
+    pub(super) fn at(&mut self, index: usize) -> Option<&mut QueuePair> {
+        self.slots.get_mut(index)?.as_deref_mut()
+    }
+
+    /// The queue pair of a number.
+    pub(super) fn get(&mut self, qpn: u32) -> Option<&mut QueuePair> {
+        let index = self.index(qpn)?;
+        self.at(index)
+    }
+
+    /// All of them, by place.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &QueuePair> {
+        self.slots.iter().flatten().map(Box::as_ref)
+    }
+}

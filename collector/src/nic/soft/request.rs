@@ -1,0 +1,160 @@
+//! From the bytes of a packet to a request, or to the reason why it is none.
+//!
+//! Damage is looked for before anything else is believed, so that a frame corrupted on the way counts as that and not
+//! as whatever it was turned into. What is left out of the iCRC is left out here too: time to live, type of service,
+//! the IPv4 header's checksum (the kernel checks it on sockets; on raw frames the iCRC covers every field that is used).
+
+use std::net::Ipv4Addr;
+
+use dta_link::header::udp_checksum_ok;
+use dta_proto::wire::roce::{ATOMIC_ETH_LEN, AtomicEth, BTH_LEN, IMM_DT_LEN, ImmDt, Opcode, Psn, RETH_LEN, Reth, icrc_ok};
+
+use super::counter::Counter;
+
+/// Bytes of the IPv4 header (without options) and the UDP header.
+const UDP_END: usize = 28;
+/// Where the headers behind the BTH begin.
+const HEADERS: usize = UDP_END + BTH_LEN;
+/// Bytes of the iCRC.
+const ICRC: usize = 4;
+
+/// What this NIC listens to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Local {
+    pub(super) ip: Ipv4Addr,
+    pub(super) port: u16,
+}
+
+/// A request whose bytes arrived undamaged; who may ask for it is not decided yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    pub(super) opcode: Opcode,
+    pub(super) ack_req: bool,
+    pub(super) pkey: u16,
+    pub(super) qpn: u32,
+    pub(super) psn: Psn,
+    pub(super) source: Ipv4Addr,
+    /// Where the payload begins and ends in the packet.
+    payload: (u16, u16),
+    pub(super) pad: u8,
+    /// The RETH, or the address and key of the AtomicETH with length 8; zeros for MIDDLE and LAST.
+    pub(super) reth: Reth,
+}
+
+impl Request {
+    /// Reads a packet, from its IPv4 header on. `checksum_pending` says that its UDP checksum was never filled in.
+    #[inline]
+    pub(super) fn parse(packet: &[u8], local: Local, checksum_pending: bool) -> Result<Request, Counter> {
+        let Some(head) = packet.first_chunk::<UDP_END>() else { return Err(short(packet)) };
+        if head[0] != 0x45 {
+            return Err(odd_version(head[0]));
+        }
+        let be16 = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+        let be32 = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        const UDP: u8 = 17;
+        if head[9] != UDP {
+            return Err(Counter::DroppedNotRoce);
+        }
+        // More fragments, or an offset: the ports below would be another fragment's.
+        if be16(6) & 0x3fff != 0 {
+            return Err(Counter::DroppedFragment);
+        }
+        if be16(22) != local.port {
+            return Err(Counter::DroppedNotRoce);
+        }
+        let (total, udp) = (usize::from(be16(2)), usize::from(be16(24)));
+        // What follows the UDP datagram is not part of it (padding of short Ethernet frames).
+        let end = 20 + udp;
+        let Some(packet) = packet.get(..end).filter(|_| end <= total && end >= HEADERS + ICRC) else {
+            return Err(Counter::DroppedLength);
+        };
+        if be16(26) != 0 && !checksum_pending && !udp_checksum_ok(packet) {
+            return Err(Counter::DroppedUdpChecksum);
+        }
+        if !icrc_ok(packet) {
+            return Err(Counter::DroppedIcrc);
+        }
+        if Ipv4Addr::from_bits(be32(16)) != local.ip {
+            return Err(Counter::DroppedDestination);
+        }
+        let Some(bth) = packet[UDP_END..].first_chunk::<BTH_LEN>() else { return Err(Counter::DroppedLength) };
+        if bth[1] & 0xf != 0 {
+            return Err(Counter::DroppedVersion);
+        }
+        let opcode = match Opcode::from_byte(bth[0]) {
+            Ok(opcode) if opcode.is_request() => opcode,
+            _ => return Err(Counter::DroppedOpcode),
+        };
+        let pad = bth[1] >> 4 & 3;
+        let start = HEADERS + opcode.shape().len();
+        let Some(payload_end) = (end - ICRC).checked_sub(usize::from(pad)).filter(|&e| e >= start) else {
+            return Err(Counter::DroppedLength);
+        };
+        let headers = &packet[HEADERS..start];
+        let reth = if let (Some(reth), true) = (headers.first_chunk::<RETH_LEN>(), opcode.shape().reth) {
+            Reth::parse(reth)
+        } else if let Some(atomic) = headers.first_chunk::<ATOMIC_ETH_LEN>() {
+            let atomic = AtomicEth::parse(atomic);
+            Reth { va: atomic.va, rkey: atomic.rkey, length: 8 }
+        } else {
+            Reth { va: 0, rkey: 0, length: 0 }
+        };
+        Ok(Request {
+            opcode,
+            ack_req: bth[8] & 0x80 != 0,
+            pkey: u16::from_be_bytes([bth[2], bth[3]]),
+            qpn: u32::from_be_bytes([0, bth[5], bth[6], bth[7]]),
+            psn: Psn::new(u32::from_be_bytes([0, bth[9], bth[10], bth[11]])),
+            source: Ipv4Addr::from_bits(be32(12)),
+            payload: (start as u16, payload_end as u16),
+            pad,
+            reth,
+        })
+    }
+
+    /// Bytes of payload, pad bytes left out.
+    #[inline(always)]
+    pub(super) fn payload_len(&self) -> u32 {
+        u32::from(self.payload.1 - self.payload.0)
+    }
+
+    /// The payload, in the packet that this request was read from.
+    #[inline(always)]
+    pub(super) fn payload<'p>(&self, packet: &'p [u8]) -> &'p [u8] {
+        packet.get(usize::from(self.payload.0)..usize::from(self.payload.1)).unwrap_or_default()
+    }
+
+    /// The operands of an atomic, in the packet that this request was read from.
+    pub(super) fn atomic(&self, packet: &[u8]) -> Option<AtomicEth> {
+        packet.get(HEADERS..)?.first_chunk().map(AtomicEth::parse)
+    }
+
+    /// The immediate data, if the operation has some, in the packet that this request was read from.
+    pub(super) fn immediate(&self, packet: &[u8]) -> Option<u32> {
+        if !self.opcode.shape().imm {
+            return None;
+        }
+        // It is the last header before the payload.
+        let at = usize::from(self.payload.0) - IMM_DT_LEN;
+        packet.get(at..)?.first_chunk().map(|bytes| ImmDt::parse(bytes).0)
+    }
+}
+
+#[cold]
+fn short(packet: &[u8]) -> Counter {
+    // Shorter than headers: say "not RoCE" of what shows that it is something else.
+    match packet {
+        [0x40..=0x4f, ..] if packet.get(9).is_none_or(|&protocol| protocol == 17) => Counter::DroppedLength,
+        [] => Counter::DroppedLength,
+        _ => Counter::DroppedNotRoce,
+    }
+}
+
+#[cold]
+fn odd_version(byte: u8) -> Counter {
+    match byte {
+        0x46..=0x4f => Counter::DroppedOptions,
+        0x40..=0x44 => Counter::DroppedLength,
+        _ => Counter::DroppedNotRoce,
+    }
+}
