@@ -8,6 +8,7 @@ pub mod soft;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dta_proto::store::StoreKind;
 
@@ -39,10 +40,10 @@ pub trait Nic: Send + Sync {
     /// The device's counters, by dotted name (`received`, `executed.write`, `dropped.icrc`, …).
     fn counters(&self) -> Vec<(String, u64)>;
 
-    /// Takes the immediates received since the last call, oldest first, into `out`; waits up to `timeout` if there are
-    /// none. Those that a full queue could not hold are counted as `immediates.lost`.
-    fn take_immediates(&self, out: &mut Vec<Immediate>, timeout: std::time::Duration)
-    -> Result<(), NicError>;
+    /// Adds the immediates received since the last call, oldest first, to `out`; waits up to `timeout` if there are
+    /// none. Each one taken posts its receive again: a queue pair holds as many as its request says, and a WRITE with
+    /// immediate that finds none left is refused (`dropped.no_receive`).
+    fn take_immediates(&self, out: &mut Vec<Immediate>, timeout: Duration) -> Result<(), NicError>;
 }
 
 /// What a NIC is and can do.

@@ -21,20 +21,7 @@ pub(super) fn open_or_create(
     options: RegionOptions,
 ) -> Result<Region, RegionError> {
     let fail = |action| move |source| RegionError::File { path: path.to_owned(), action, source };
-    // Only its owner reads what a network reported.
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path)
-        .map_err(fail("open or create it"))?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => return Err(RegionError::Locked { path: path.to_owned() }),
-        Err(e) => return Err(fail("lock it")(e.into())),
-    }
+    let file = open_locked(path)?;
     let huge_file = on_hugetlbfs(&file);
     let found = match read_header(&file, path)? {
         Some(found) if found.header.spec == wanted.spec => Some(found),
@@ -89,7 +76,8 @@ pub(super) fn open_or_create(
     }
     region.data = data;
     region.len = data_len;
-    region.backing = Some(Backing { path: path.to_owned(), header, found: was_there, _file: file });
+    region.backing =
+        Some(Backing { path: path.to_owned(), header: Some(header), found: was_there, _file: file });
     Ok(region)
 }
 
@@ -109,8 +97,44 @@ pub(super) fn open_read_only(path: &Path) -> Result<Region, RegionError> {
     let mapping =
         Mapping::file(&file, total, false, false, huge_file).map_err(|e| fail("map it")(e.into()))?;
     let iova = header.iova;
-    let backing = Some(Backing { path: path.to_owned(), header, found: true, _file: file });
+    let backing = Some(Backing { path: path.to_owned(), header: Some(header), found: true, _file: file });
     Ok(Region { mapping, data, len: data_len, writable: false, iova, backing })
+}
+
+pub(super) fn open_plain(path: &Path, len: usize) -> Result<Region, RegionError> {
+    let fail = |action| move |source| RegionError::File { path: path.to_owned(), action, source };
+    let file = open_locked(path)?;
+    let has = file.metadata().map_err(fail("read its size"))?.len();
+    if has < len as u64 {
+        file.set_len(len as u64).map_err(fail("set its size"))?;
+    }
+    let mapping = Mapping::file(&file, len, true, false, false).map_err(|e| match e {
+        Errno::NOSPC | Errno::NOMEM => {
+            RegionError::Space { path: path.to_owned(), len: len as u64, source: e.into() }
+        }
+        e => fail("map it")(e.into()),
+    })?;
+    let backing = Some(Backing { path: path.to_owned(), header: None, found: has > 0, _file: file });
+    Ok(Region { mapping, data: 0, len, writable: true, iova: 0, backing })
+}
+
+/// Opens or creates a file, and locks it.
+fn open_locked(path: &Path) -> Result<File, RegionError> {
+    let fail = |action| move |source| RegionError::File { path: path.to_owned(), action, source };
+    // Only its owner reads what a network reported.
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .map_err(fail("open or create it"))?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(Errno::WOULDBLOCK) => Err(RegionError::Locked { path: path.to_owned() }),
+        Err(e) => Err(fail("lock it")(e.into())),
+    }
 }
 
 /// The header of an existing file whose length fits it; `None` for a new one.

@@ -41,7 +41,8 @@ pub struct Region {
 /// The file behind a region.
 struct Backing {
     path: PathBuf,
-    header: RegionHeader,
+    /// A store's; other files have formats of their own.
+    header: Option<RegionHeader>,
     found: bool,
     /// Holds the lock (`flock`) for as long as the region lives.
     _file: std::fs::File,
@@ -166,6 +167,12 @@ impl Region {
         file::open_read_only(path.as_ref())
     }
 
+    /// The first `len` bytes of a file with a format of its own, created and filled up with zeros as needed; locked
+    /// while the region lives.
+    pub(crate) fn open_plain(path: &Path, len: usize) -> Result<Region, RegionError> {
+        file::open_plain(path, len)
+    }
+
     /// Bytes of data.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> u64 {
@@ -184,7 +191,7 @@ impl Region {
 
     /// The file's header, for a region that has a file.
     pub fn header(&self) -> Option<&RegionHeader> {
-        self.backing.as_ref().map(|b| &b.header)
+        self.backing.as_ref().and_then(|b| b.header.as_ref())
     }
 
     /// The file's path, for a region that has a file.

@@ -31,6 +31,8 @@ pub enum Layer {
     Nack,
     /// Ethernet II.
     Ethernet,
+    /// ARP.
+    Arp,
     /// IPv4.
     Ipv4,
     /// UDP.
@@ -117,6 +119,7 @@ impl fmt::Display for Layer {
             Layer::DtaV1 => "DTA version 1",
             Layer::Nack => "DTA NACK",
             Layer::Ethernet => "Ethernet",
+            Layer::Arp => "ARP",
             Layer::Ipv4 => "IPv4",
             Layer::Udp => "UDP",
             Layer::Roce => "RoCEv2",

@@ -5,10 +5,11 @@
 //! bytes gives a value or an [`Error`], which names the layer, the field and its offset.
 //!
 //! - [`dta`]: reports and NACKs of both versions.
-//! - [`ethernet`], [`ipv4`], [`udp`]: as far as RoCEv2 and reports need them.
+//! - [`ethernet`], [`arp`], [`ipv4`], [`udp`]: as far as RoCEv2 and reports need them.
 //! - [`roce`]: the InfiniBand transport headers and the invariant CRC.
 //! - [`frame`]: whole RoCEv2 frames, as the software translator and NIC send them.
 
+pub mod arp;
 pub mod checksum;
 pub mod dta;
 mod error;

@@ -43,7 +43,7 @@ counters! {
     /// (RC) READs seen before: answered again.
     DuplicateRead = "duplicate.read",
 
-    /// Not IPv4 and UDP to the port of RoCEv2.
+    /// Not IPv4 and UDP to the port of RoCEv2. On raw frames, ARP is among them, answered or not.
     DroppedNotRoce = "dropped.not_roce",
     /// Cut off, or lengths that contradict each other.
     DroppedLength = "dropped.malformed.length",
@@ -106,6 +106,8 @@ counters! {
     SentNakAccess = "sent.nak.remote_access",
     /// NAKs sent: receiver not ready.
     SentRnr = "sent.nak.receiver_not_ready",
+    /// ARP replies sent.
+    SentArp = "sent.arp",
     /// Answers for which there was no room to leave.
     UnsentAnswer = "unsent.answer",
 
@@ -164,7 +166,11 @@ impl Counts {
 
     /// The counters that are not zero, by name.
     pub fn named(&self) -> Vec<(String, u64)> {
-        Counter::ALL.iter().filter(|&&c| self.get(c) > 0).map(|&c| (c.name().to_owned(), self.get(c))).collect()
+        Counter::ALL
+            .iter()
+            .filter(|&&c| self.get(c) > 0)
+            .map(|&c| (c.name().to_owned(), self.get(c)))
+            .collect()
     }
 }
 
@@ -184,6 +190,8 @@ mod tests {
     #[test]
     fn fates_are_what_a_packet_can_come_to() {
         assert!(Counter::DroppedIcrc.is_fate() && Counter::ExecutedWrite.is_fate());
-        assert!(!Counter::Received.is_fate() && !Counter::SentAck.is_fate() && !Counter::Immediates.is_fate());
+        assert!(
+            !Counter::Received.is_fate() && !Counter::SentAck.is_fate() && !Counter::Immediates.is_fate()
+        );
     }
 }

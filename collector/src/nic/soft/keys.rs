@@ -9,7 +9,7 @@ use crate::nic::{Access, Registration};
 use crate::region::Region;
 
 /// Registrations that there can be at once.
-pub const MAX_REGISTRATIONS: usize = 1 << INDEX_BITS;
+pub(super) const MAX_REGISTRATIONS: usize = 1 << INDEX_BITS;
 
 const INDEX_BITS: u32 = 12;
 
@@ -39,7 +39,12 @@ pub(super) struct Keys {
 
 impl Keys {
     /// Registers a region under a new key; `None` if the table is full. `random` is where the tag comes from.
-    pub(super) fn insert(&mut self, region: Arc<Region>, access: Access, random: u32) -> Option<Registration> {
+    pub(super) fn insert(
+        &mut self,
+        region: Arc<Region>,
+        access: Access,
+        random: u32,
+    ) -> Option<Registration> {
         let index = match self.entries.iter().position(Option::is_none) {
             Some(free) => free,
             None if self.entries.len() < MAX_REGISTRATIONS => {

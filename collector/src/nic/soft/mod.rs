@@ -1,15 +1,20 @@
 //! The software NIC: a RoCEv2 responder in user space.
 //!
 //! - [`responder`]: packets in, memory changed, answers out; no I/O.
-//! - [`counter`]: what it counts.
+//! - [`nic`]: the thread that moves packets between a link and the responder; the collector's [`crate::nic::Nic`].
+//! - [`counter`]: what is counted. [`counter_file`]: where it survives a kill.
 //! - `request`, `answer`: the bytes of both directions. `keys`, `queue_pair`: what the responder looks things up in.
 
 mod answer;
 pub mod counter;
+pub mod counter_file;
 mod keys;
+pub mod nic;
 mod queue_pair;
 mod request;
 pub mod responder;
 
 pub use counter::{Counter, Counts};
+pub use counter_file::CounterFile;
+pub use nic::{SoftNic, SoftNicConfig};
 pub use responder::{Responder, ResponderConfig};

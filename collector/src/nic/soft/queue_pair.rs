@@ -10,7 +10,7 @@ use super::counter::Counts;
 use crate::nic::{QueuePairRequest, QueuePairState, QueuePairStatus};
 
 /// Queue pairs that there can be at once.
-pub const MAX_QUEUE_PAIRS: usize = 1 << INDEX_BITS;
+pub(super) const MAX_QUEUE_PAIRS: usize = 1 << INDEX_BITS;
 
 const INDEX_BITS: u32 = 10;
 /// Random bits of a number: 24 in all.
@@ -69,7 +69,9 @@ impl Resource {
     fn covers(&self, at: Psn) -> bool {
         match *self {
             Resource::Atomic { psn, .. } => at == psn,
-            Resource::Read { psn, packets, .. } => (0..i64::from(packets)).contains(&i64::from(at.since(psn))),
+            Resource::Read { psn, packets, .. } => {
+                (0..i64::from(packets)).contains(&i64::from(at.since(psn)))
+            }
         }
     }
 }

@@ -7,7 +7,9 @@
 use std::net::Ipv4Addr;
 
 use dta_link::header::udp_checksum_ok;
-use dta_proto::wire::roce::{ATOMIC_ETH_LEN, AtomicEth, BTH_LEN, IMM_DT_LEN, ImmDt, Opcode, Psn, RETH_LEN, Reth, icrc_ok};
+use dta_proto::wire::roce::{
+    ATOMIC_ETH_LEN, AtomicEth, BTH_LEN, IMM_DT_LEN, ImmDt, Opcode, Psn, RETH_LEN, Reth, icrc_ok,
+};
 
 use super::counter::Counter;
 
@@ -77,7 +79,9 @@ impl Request {
         if Ipv4Addr::from_bits(be32(16)) != local.ip {
             return Err(Counter::DroppedDestination);
         }
-        let Some(bth) = packet[UDP_END..].first_chunk::<BTH_LEN>() else { return Err(Counter::DroppedLength) };
+        let Some(bth) = packet[UDP_END..].first_chunk::<BTH_LEN>() else {
+            return Err(Counter::DroppedLength);
+        };
         if bth[1] & 0xf != 0 {
             return Err(Counter::DroppedVersion);
         }

@@ -10,6 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 
 use dta_link::Batch;
+use dta_proto::wire::ethernet::Mac;
 use dta_proto::wire::roce::{self, Aeth, NakCode, Opcode, Psn, Syndrome};
 
 use super::answer::{self, Way};
@@ -18,8 +19,8 @@ use super::keys::{Keys, MAX_REGISTRATIONS};
 use super::queue_pair::{MAX_QUEUE_PAIRS, Message, QueuePair, QueuePairs, Resource};
 use super::request::{Local, Request};
 use crate::nic::{
-    Access, Immediate, NicError, QueuePairInfo, QueuePairRequest, QueuePairState, QueuePairStatus, Registration,
-    Transport,
+    Access, Immediate, NicError, QueuePairInfo, QueuePairRequest, QueuePairState, QueuePairStatus,
+    Registration, Transport,
 };
 use crate::region::Region;
 
@@ -38,6 +39,8 @@ pub struct ResponderConfig {
     pub ip: Ipv4Addr,
     /// UDP port that requests are sent to.
     pub port: u16,
+    /// Ethernet address that ARP is answered with, on links that carry whole frames.
+    pub mac: Option<Mac>,
     /// Path MTU: payload bytes of one packet, 256, 512, 1024, 2048 or 4096.
     pub mtu: u32,
     /// Responder resources per RC queue pair: atomics and READs that may be in flight. With 0, both are refused.
@@ -209,8 +212,14 @@ impl Responder {
         }
     }
 
+    /// A batch of `slots` for answers.
+    pub fn answer_batch(&self, slots: usize) -> Batch {
+        Batch::with_packet_capacity(slots, self.config.mtu as usize + answer::OVERHEAD)
+    }
+
     /// Executes all packets of `input`, in order, and writes the answers to `output`. When `output` is full, `send` is
-    /// called and must empty it; what is in it in the end is the caller's to send.
+    /// called and must empty it; what is in it in the end is the caller's to send. An answer for which there is no room
+    /// (see [`Responder::answer_batch`]) is counted and lost, as if on the way.
     pub fn process(&mut self, input: &Batch, output: &mut Batch, send: &mut dyn FnMut(&mut Batch)) {
         self.counts.add(Counter::Received, input.len() as u64);
         self.prepare(input);
@@ -218,6 +227,16 @@ impl Responder {
         for (index, prepared) in prepared.iter().enumerate() {
             let Prepared { request, queue_pair } = match prepared {
                 Ok(prepared) => prepared,
+                Err(Counter::DroppedNotRoce) => {
+                    counts.count(Counter::DroppedNotRoce);
+                    if let (Some(mac), Some(frame)) = (config.mac, input.frame(index))
+                        && let Some(request) = answer::arp_request(frame, config.ip)
+                    {
+                        let mut out = Out { batch: output, send, counts };
+                        out.push(Counter::SentArp, |out| answer::push_arp(out, &request, mac));
+                    }
+                    continue;
+                }
                 Err(reason) => {
                     counts.count(*reason);
                     continue;
@@ -356,10 +375,8 @@ impl Execution<'_> {
             ..0 => return self.repeat(qp),
             0 => qp.sequence_nak_sent = false,
         }
-        let continues = matches!(
-            request.opcode,
-            Opcode::RcWriteMiddle | Opcode::RcWriteLast | Opcode::RcWriteLastImm
-        );
+        let continues =
+            matches!(request.opcode, Opcode::RcWriteMiddle | Opcode::RcWriteLast | Opcode::RcWriteLastImm);
         if continues != qp.message.is_some() {
             return self.fail(qp, Refusal::invalid(Counter::DroppedIncompleteMessage));
         }
@@ -582,7 +599,15 @@ impl Execution<'_> {
         let aeth = Aeth { syndrome: Syndrome::ACK, msn: qp.msn };
         let psn = self.request.psn;
         self.out.push(Counter::SentAtomicAck, |out| {
-            answer::push(out, &way, Opcode::RcAtomicAck, psn, Some(aeth), Some(before), (0, |_: &mut [u8]| {}))
+            answer::push(
+                out,
+                &way,
+                Opcode::RcAtomicAck,
+                psn,
+                Some(aeth),
+                Some(before),
+                (0, |_: &mut [u8]| {}),
+            )
         });
     }
 
@@ -607,14 +632,22 @@ impl Execution<'_> {
             let psn = self.request.psn.plus(n);
             let offset = entry.map_or(0, |entry| va.wrapping_sub(entry.iova)) + u64::from(done);
             self.out.push(Counter::SentReadResponse, |out| {
-                answer::push(out, &way, opcode, psn, aeth, None, (size as usize, |data: &mut [u8]| {
-                    // Without an entry there is nothing to read; with one, the range was checked.
-                    if let Some(entry) = entry
-                        && entry.region.read(offset, data).is_err()
-                    {
-                        data.fill(0);
-                    }
-                }))
+                answer::push(
+                    out,
+                    &way,
+                    opcode,
+                    psn,
+                    aeth,
+                    None,
+                    (size as usize, |data: &mut [u8]| {
+                        // Without an entry there is nothing to read; with one, the range was checked.
+                        if let Some(entry) = entry
+                            && entry.region.read(offset, data).is_err()
+                        {
+                            data.fill(0);
+                        }
+                    }),
+                )
             });
         }
     }

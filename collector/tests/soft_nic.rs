@@ -1,0 +1,244 @@
+//! The software NIC on real links: UDP sockets and in-process rings, restarts included.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dta_collector::nic::soft::{CounterFile, SoftNic, SoftNicConfig};
+use dta_collector::nic::{
+    Access, Endpoint, Nic, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState, Registration, Transport,
+};
+use dta_collector::region::{Region, RegionOptions};
+use dta_link::{Batch, Link, UdpConfig, UdpLink, ring};
+use dta_proto::wire::frame::Route;
+use dta_proto::wire::roce::{AtomicEth, Bth, ImmDt, Opcode, Packet, Psn, Repr, Reth, Syndrome, icrc_ok};
+
+const LOCAL: Ipv4Addr = Ipv4Addr::LOCALHOST;
+const IOVA: u64 = 1 << 40;
+
+/// A requester with one queue pair.
+struct Requester {
+    route: Route,
+    qp: QueuePairInfo,
+    region: Registration,
+}
+
+impl Requester {
+    fn open(
+        nic: &SoftNic,
+        region: &Arc<Region>,
+        access: Access,
+        transport: Transport,
+        from: SocketAddrV4,
+    ) -> Self {
+        let registration = nic.register(Arc::clone(region), access).unwrap();
+        let mut peer = Endpoint::new((*from.ip()).into());
+        peer.port = from.port();
+        let request = QueuePairRequest {
+            purpose: Purpose::Write,
+            transport,
+            peer,
+            peer_qpn: 0x777,
+            start_psn: 0xff_fffe,
+            access: Access { remote_write: true, remote_read: true, remote_atomic: true },
+            receives: 2,
+        };
+        let qp = nic.create_queue_pair(&request).unwrap();
+        let to = nic.device().endpoint;
+        let route =
+            Route { src_port: from.port(), dst_port: to.port, ..Route::new(*from.ip(), LOCAL, qp.qpn) };
+        Requester { route, qp, region: registration }
+    }
+
+    fn packet(&self, opcode: Opcode, psn: u32, ack: bool, offset: u64, payload: &[u8]) -> Vec<u8> {
+        let shape = opcode.shape();
+        let va = self.region.iova + offset;
+        let repr = Repr {
+            bth: Bth::new(opcode, self.qp.qpn, Psn::new(psn), ack),
+            reth: shape.reth.then_some(Reth { va, rkey: self.region.rkey, length: payload.len() as u32 }),
+            atomic: shape.atomic.then_some(AtomicEth { va, rkey: self.region.rkey, swap_add: 5, compare: 0 }),
+            aeth: None,
+            atomic_ack: None,
+            imm: shape.imm.then_some(ImmDt(0xabcd)),
+            payload: if shape.payload { payload } else { &[] },
+        };
+        let mut packet = vec![0; 2048];
+        let len = self.route.emit(&repr, &mut packet).unwrap();
+        packet.truncate(len);
+        packet
+    }
+}
+
+fn region() -> Arc<Region> {
+    Arc::new(Region::anonymous(1 << 16, IOVA, RegionOptions { huge_pages: false }).unwrap())
+}
+
+fn config(port: u16) -> SoftNicConfig {
+    SoftNicConfig::new(SocketAddrV4::new(LOCAL, port))
+}
+
+fn counter(nic: &SoftNic, name: &str) -> u64 {
+    nic.counters().into_iter().find(|(n, _)| n == name).map_or(0, |(_, v)| v)
+}
+
+#[track_caller]
+fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(10), "{what} did not come");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn udp_sockets_carry_writes_atomics_and_their_answers() {
+    let nic = SoftNic::udp(config(0)).unwrap();
+    let region = region();
+    let mut link = UdpLink::open(&UdpConfig::roce((LOCAL, 0).into())).unwrap();
+    let access = Access { remote_write: true, remote_read: false, remote_atomic: true };
+    let requester = Requester::open(&nic, &region, access, Transport::Rc, link.local_addr());
+    let mut batch = Batch::default();
+    let psn = requester.qp.expected_psn;
+    batch.push(&requester.packet(Opcode::RcWriteOnly, psn, true, 16, b"twelve bytes"), 0).unwrap();
+    batch.push(&requester.packet(Opcode::RcFetchAdd, psn + 1, false, 64, &[]), 0).unwrap();
+    batch.push(&requester.packet(Opcode::RcFetchAdd, psn + 2, false, 64, &[]), 0).unwrap();
+    link.send(&mut batch).unwrap();
+
+    let mut answers = Vec::new();
+    let start = Instant::now();
+    while answers.len() < 3 && start.elapsed() < Duration::from_secs(10) {
+        link.recv(&mut batch, Some(Duration::from_secs(1))).unwrap();
+        answers.extend(batch.iter().map(<[u8]>::to_vec));
+    }
+    let read: Vec<_> = answers
+        .iter()
+        .map(|answer| {
+            assert!(icrc_ok(answer), "the kernel sent another IPv4 header than the iCRC was made for");
+            let answer = Packet::new_checked(&answer[28..]).unwrap();
+            let aeth = answer.aeth().unwrap().unwrap();
+            assert_eq!((answer.bth().dest_qp, aeth.syndrome), (0x777, Syndrome::ACK));
+            (answer.bth().opcode, answer.bth().psn.get(), aeth.msn, answer.atomic_ack())
+        })
+        .collect();
+    let (psn1, psn2) = (0xff_ffff, 0);
+    assert_eq!(
+        read,
+        [
+            (Opcode::RcAck, psn, 1, None),
+            (Opcode::RcAtomicAck, psn1, 2, Some(0)),
+            (Opcode::RcAtomicAck, psn2, 3, Some(5))
+        ]
+    );
+    assert_eq!(region.load_u64(64).unwrap(), 10);
+    let mut bytes = [0; 12];
+    region.read(16, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"twelve bytes");
+    let status = &nic.queue_pairs().unwrap()[0];
+    assert_eq!((status.state, status.expected_psn), (QueuePairState::ReadyToReceive, 1));
+    // Counters are published after the batch's answers left.
+    eventually("the counts", || counter(&nic, "executed.fetch_add") == 2);
+    assert_eq!(counter(&nic, "executed.write"), 1);
+    eventually("the link's counts", || counter(&nic, "link.sent") == 3);
+}
+
+#[test]
+fn immediates_wake_a_reader_and_receives_come_back_when_taken() {
+    let (mut here, there) = ring::pair(4, Batch::default);
+    let nic = SoftNic::start(config(4791), there).unwrap();
+    let region = region();
+    let from = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 2), 4791);
+    let requester = Requester::open(&nic, &region, Access::WRITE, Transport::Uc, from);
+    let mut batch = Batch::default();
+    let mut send = |count: u32| {
+        for psn in 0..count {
+            batch.push(&requester.packet(Opcode::UcWriteOnlyImm, psn, false, 0, b"data"), 0).unwrap();
+        }
+        here.send(&mut batch).unwrap();
+    };
+    // Two receives are posted.
+    send(3);
+    let mut came = Vec::new();
+    nic.take_immediates(&mut came, Duration::from_secs(10)).unwrap();
+    assert_eq!(came.len(), 2);
+    assert_eq!((came[0].qpn, came[0].value, came[0].len), (requester.qp.qpn, 0xabcd, 4));
+    assert_eq!(counter(&nic, "dropped.no_receive"), 1);
+    send(2);
+    came.clear();
+    nic.take_immediates(&mut came, Duration::from_secs(10)).unwrap();
+    assert_eq!(came.len(), 2);
+    came.clear();
+    nic.take_immediates(&mut came, Duration::from_millis(1)).unwrap();
+    assert!(came.is_empty());
+}
+
+#[test]
+fn counters_go_on_after_a_restart_and_tell_what_a_kill_cost() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("soft.counters");
+    let mut config = config(4791);
+    config.counter_file = Some(path.clone());
+    let from = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 2), 4791);
+    for run in 1..=2 {
+        let (mut here, there) = ring::pair(4, Batch::default);
+        let nic = SoftNic::start(config.clone(), there).unwrap();
+        let requester = Requester::open(&nic, &region(), Access::WRITE, Transport::Uc, from);
+        let mut batch = Batch::default();
+        batch.push(&requester.packet(Opcode::UcWriteOnly, 0, false, 0, b"data"), 0).unwrap();
+        batch.push(b"not a packet", 0).unwrap();
+        here.send(&mut batch).unwrap();
+        eventually("the write", || counter(&nic, "executed.write") == run);
+        assert_eq!(counter(&nic, "received"), 2 * run);
+        assert_eq!(counter(&nic, "dropped.not_roce"), run);
+        // A second NIC cannot count in the same file.
+        let (_, other) = ring::pair(1, Batch::default);
+        assert!(SoftNic::start(config.clone(), other).is_err());
+    }
+    // As a process leaves it that is killed with 7 packets in hand.
+    let names: Vec<String> = CounterFile::read(&path).unwrap().1.into_iter().map(|(n, _)| n).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let file = CounterFile::open(Some(&path), "soft", &names).unwrap();
+    file.store(0, 4 + 7);
+    drop(file);
+    let (_here, there) = ring::pair(1, Batch::default);
+    let nic = SoftNic::start(config, there).unwrap();
+    eventually("the loss", || counter(&nic, "dropped.killed") == 7);
+}
+
+#[test]
+fn faults_take_answers_away() {
+    let (mut here, there) = ring::pair(4, Batch::default);
+    let mut config = config(4791);
+    config.faults = "drop=1".parse().unwrap();
+    let nic = SoftNic::start(config, there).unwrap();
+    let from = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 2), 4791);
+    let region = region();
+    let requester = Requester::open(&nic, &region, Access::ATOMIC, Transport::Rc, from);
+    let mut batch = Batch::default();
+    batch.push(&requester.packet(Opcode::RcFetchAdd, requester.qp.expected_psn, false, 0, &[]), 0).unwrap();
+    here.send(&mut batch).unwrap();
+    eventually("the lost answer", || counter(&nic, "faults.dropped") == 1);
+    assert_eq!(region.load_u64(0).unwrap(), 5);
+    assert_eq!(here.recv(&mut batch, Some(Duration::ZERO)).unwrap(), 0);
+}
+
+#[test]
+fn what_cannot_be_had_is_said() {
+    let first = SoftNic::udp(config(0)).unwrap();
+    let error = SoftNic::udp(config(first.device().endpoint.port)).err().unwrap();
+    assert!(error.to_string().contains("in use"), "{error}");
+    let region = region();
+    assert!(first.deregister(1).is_err());
+    assert!(first.destroy_queue_pair(1).is_err());
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r");
+    let spec = dta_proto::store::StoreSpec {
+        id: 1,
+        name: "s".into(),
+        kind: dta_proto::store::StoreKind::KeyIncrement { slots: 512, redundancy: 1 },
+    };
+    let header = dta_collector::region::RegionHeader::new(spec);
+    drop(Region::open_or_create(&path, &header, RegionOptions::default()).unwrap());
+    let read_only = Arc::new(Region::open_read_only(&path).unwrap());
+    assert!(first.register(read_only, Access::WRITE).unwrap_err().to_string().contains("reading"));
+    drop(region);
+}

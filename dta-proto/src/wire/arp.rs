@@ -1,0 +1,154 @@
+//! ARP for IPv4 over Ethernet (RFC 826): who has an address, and the answer.
+//!
+//! ```text
+//! offset  bytes
+//!  0      2     hardware type 1 (Ethernet)
+//!  2      2     protocol type 0x0800 (IPv4)
+//!  4      1     6, bytes of a hardware address
+//!  5      1     4, bytes of a protocol address
+//!  6      2     operation: 1 request, 2 reply
+//!  8      6     sender MAC
+//! 14      4     sender IPv4
+//! 18      6     target MAC (0 in a request)
+//! 24      4     target IPv4
+//! ```
+
+use core::net::Ipv4Addr;
+
+use super::error::len16;
+use super::ethernet::Mac;
+use super::{Error, Kind, Layer, Result};
+
+/// EtherType of ARP.
+pub const TYPE_ARP: u16 = 0x0806;
+/// Bytes of a message.
+pub const LEN: usize = 28;
+
+/// What a message says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Who has the target address?
+    Request,
+    /// The sender has its address.
+    Reply,
+}
+
+/// An ARP message as a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repr {
+    /// Request or reply.
+    pub operation: Operation,
+    /// MAC of who speaks.
+    pub sender_mac: Mac,
+    /// Address of who speaks.
+    pub sender_ip: Ipv4Addr,
+    /// MAC of who is spoken to; zeros in a request.
+    pub target_mac: Mac,
+    /// Address of who is asked for, or spoken to.
+    pub target_ip: Ipv4Addr,
+}
+
+fn err(field: &'static str, offset: u16, kind: Kind) -> Error {
+    Error::new(Layer::Arp, field, offset, kind)
+}
+
+impl Repr {
+    /// Reads a message; bytes after it (padding of short frames) are ignored.
+    pub fn parse(bytes: &[u8]) -> Result<Repr> {
+        let Some(b) = bytes.first_chunk::<LEN>() else {
+            return Err(err("message", 0, Kind::Truncated { need: LEN as u16, have: len16(bytes.len()) }));
+        };
+        let be16 = |at: usize| u16::from_be_bytes([b[at], b[at + 1]]);
+        for (field, at, wanted) in
+            [("hardware_type", 0, 1), ("protocol_type", 2, 0x0800), ("address_lengths", 4, 0x0604)]
+        {
+            if be16(at) != wanted {
+                return Err(err(field, at as u16, Kind::Protocol(be16(at))));
+            }
+        }
+        let operation = match be16(6) {
+            1 => Operation::Request,
+            2 => Operation::Reply,
+            other => return Err(err("operation", 6, Kind::UnknownOpcode(other.min(0xff) as u8))),
+        };
+        let mac = |at: usize| Mac([b[at], b[at + 1], b[at + 2], b[at + 3], b[at + 4], b[at + 5]]);
+        let ip = |at: usize| Ipv4Addr::new(b[at], b[at + 1], b[at + 2], b[at + 3]);
+        Ok(Repr { operation, sender_mac: mac(8), sender_ip: ip(14), target_mac: mac(18), target_ip: ip(24) })
+    }
+
+    /// Bytes that [`Repr::emit`] writes.
+    pub const fn buffer_len(&self) -> usize {
+        LEN
+    }
+
+    /// Writes the message.
+    pub fn emit(&self, buffer: &mut [u8; LEN]) {
+        let operation = match self.operation {
+            Operation::Request => 1,
+            Operation::Reply => 2,
+        };
+        buffer[..8].copy_from_slice(&[0, 1, 8, 0, 6, 4, 0, operation]);
+        buffer[8..14].copy_from_slice(&self.sender_mac.0);
+        buffer[14..18].copy_from_slice(&self.sender_ip.octets());
+        buffer[18..24].copy_from_slice(&self.target_mac.0);
+        buffer[24..].copy_from_slice(&self.target_ip.octets());
+    }
+
+    /// The reply to a request for an address that `mac` has.
+    pub fn reply(&self, mac: Mac) -> Repr {
+        Repr {
+            operation: Operation::Reply,
+            sender_mac: mac,
+            sender_ip: self.target_ip,
+            target_mac: self.sender_mac,
+            target_ip: self.sender_ip,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const REQUEST: [u8; 28] =
+        [0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 1, 10, 9, 0, 1, 0, 0, 0, 0, 0, 0, 10, 9, 0, 2];
+
+    #[test]
+    fn a_request_and_its_reply() {
+        let request = Repr::parse(&REQUEST).unwrap();
+        assert_eq!(request.operation, Operation::Request);
+        assert_eq!(request.target_ip, Ipv4Addr::new(10, 9, 0, 2));
+        let mut buffer = [0xa5; LEN];
+        request.emit(&mut buffer);
+        assert_eq!(buffer, REQUEST);
+        request.reply(Mac([2, 0, 0, 0, 0, 2])).emit(&mut buffer);
+        let expected = [0, 1, 8, 0, 6, 4, 0, 2, 2, 0, 0, 0, 0, 2, 10, 9, 0, 2, 2, 0, 0, 0, 0, 1, 10, 9, 0, 1];
+        assert_eq!(buffer, expected);
+    }
+
+    #[test]
+    fn refusals_name_the_field() {
+        for n in 0..LEN {
+            assert_eq!(Repr::parse(&REQUEST[..n]).unwrap_err().field, "message");
+        }
+        for (at, field) in
+            [(1, "hardware_type"), (2, "protocol_type"), (5, "address_lengths"), (7, "operation")]
+        {
+            let mut bytes = REQUEST;
+            bytes[at] = 9;
+            assert_eq!(Repr::parse(&bytes).unwrap_err().field, field);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+            if let Ok(repr) = Repr::parse(&bytes) {
+                let mut buffer = [0xa5; LEN];
+                repr.emit(&mut buffer);
+                prop_assert_eq!(&buffer[..], &bytes[..LEN]);
+            }
+        }
+    }
+}
