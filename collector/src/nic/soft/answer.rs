@@ -45,7 +45,7 @@ pub(super) fn push(
     let Some(slot) = out.next_slot().and_then(|slot| slot.get_mut(..covered + ICRC_LEN)) else {
         return false;
     };
-    header::write(slot, way.from, way.to, covered + ICRC_LEN - header::LEN);
+    slot[..header::LEN].copy_from_slice(&header::of(way.from, way.to, covered + ICRC_LEN - header::LEN));
     let mut bth = Bth::new(opcode, way.peer_qpn, psn, false);
     // As the kernel's responder answers.
     bth.migreq = false;
