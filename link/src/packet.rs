@@ -12,7 +12,7 @@ use libc::sock_filter;
 
 use crate::batch::{ETHERNET_LEN, HEADROOM};
 use crate::sys::{self, Messages, Outgoing};
-use crate::udp::{send_all, set_receive_buffer};
+use crate::udp::{SEND_RETRIES, send_all, set_receive_buffer};
 use crate::{Batch, Counters, Link, LinkError, Result, Scope};
 
 /// UDP ports that one link listens to at most.
@@ -184,7 +184,7 @@ impl Link for PacketLink {
         queue
             .extend((0..batch.len()).filter(|index| batch.frame(*index).is_some()).map(|index| index as u16));
         counters.unsent_malformed += (batch.len() - queue.len()) as u64;
-        send_all(socket.as_fd(), messages, counters, queue, |index| {
+        send_all(socket.as_fd(), messages, counters, queue, SEND_RETRIES, |index| {
             let bytes = batch.frame(index).unwrap_or_default();
             (Outgoing { bytes, to: None, from: None }, batch.packet(index).len())
         });

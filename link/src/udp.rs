@@ -22,7 +22,7 @@ use crate::{Batch, Counters, Link, LinkError, Result, Scope, header};
 const CALL_MAX: usize = 256;
 
 /// Times that a full queue is waited for (1 ms each) before a datagram is counted as not sent.
-const SEND_RETRIES: u32 = 100;
+pub(crate) const SEND_RETRIES: u32 = 100;
 
 /// How a UDP link is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,6 +85,7 @@ impl UdpLink {
             },
             sender: UdpSender {
                 checksum: config.checksum,
+                retries: SEND_RETRIES,
                 any: any.then_some(local.port()),
                 by_source: if any { HashMap::new() } else { HashMap::from([(local, 0)]) },
                 sockets: vec![socket],
@@ -114,6 +115,12 @@ impl UdpLink {
     /// As [`UdpLink::open`].
     pub fn open_source(&mut self, source: SocketAddrV4) -> Result<()> {
         self.sender.open_source(source)
+    }
+
+    /// The same link, but sending never waits: datagrams that find a full queue are counted as not sent at once.
+    pub fn without_waiting(mut self) -> Self {
+        self.sender.retries = 0;
+        self
     }
 
     /// The two directions, for two threads.
@@ -209,6 +216,8 @@ impl AsFd for UdpReceiver {
 /// The sending half of a UDP link: one unconnected socket per source address and port, opened when first used.
 pub struct UdpSender {
     checksum: bool,
+    /// Times that a full queue is waited for.
+    retries: u32,
     /// The port of the receiving socket when that is bound to all addresses.
     any: Option<u16>,
     /// The receiving socket first.
@@ -336,7 +345,7 @@ impl UdpSender {
     }
 
     fn send_through(&mut self, way: Way, batch: &Batch) {
-        let Self { sockets, raw, messages, routes, queue, counters, .. } = self;
+        let Self { sockets, raw, messages, routes, queue, counters, retries, .. } = self;
         let socket = match (way, raw.as_ref()) {
             (Way::Socket(index), _) => sockets[usize::from(index)].as_fd(),
             (Way::Raw, Some(raw)) => raw.as_fd(),
@@ -345,7 +354,7 @@ impl UdpSender {
         let route = |index: usize| routes[index].filter(|route| route.way == way);
         queue.clear();
         queue.extend((0..batch.len()).filter(|index| route(*index).is_some()).map(|index| index as u16));
-        send_all(socket, messages, counters, queue, |index| {
+        send_all(socket, messages, counters, queue, *retries, |index| {
             let packet = batch.packet(index);
             let outgoing = route(index).map(|route| Outgoing {
                 bytes: &packet[route.skip..route.end],
@@ -359,13 +368,14 @@ impl UdpSender {
 
 const CORRUPT: &str = "corrupt faults on a UDP link with checksum (DTA reports and NACKs)";
 
-/// Sends the datagrams of `queue` in order, waiting a bounded time for room; counts each, sent or not.
+/// Sends the datagrams of `queue` in order, waiting up to `patience` times for room; counts each, sent or not.
 /// `datagram` gives what to send for an index, and the bytes to count.
 pub(crate) fn send_all<'a>(
     socket: BorrowedFd<'_>,
     messages: &mut Messages,
     counters: &mut Counters,
     queue: &[u16],
+    patience: u32,
     datagram: impl Fn(usize) -> (Outgoing<'a>, usize),
 ) {
     let mut rest = queue;
@@ -382,19 +392,22 @@ pub(crate) fn send_all<'a>(
             }
             Err(error) => error,
         };
-        let again = matches!(
-            error.raw_os_error(),
-            // ECONNREFUSED is a late word about an earlier datagram: this one has not been tried.
-            Some(libc::EAGAIN | libc::ENOBUFS | libc::ECONNREFUSED | libc::EINTR)
-        );
-        if again && retries < SEND_RETRIES {
+        let most = match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::ENOBUFS) => patience,
+            // A late word about an earlier datagram, or a signal: this datagram has not been tried.
+            Some(libc::ECONNREFUSED | libc::EINTR) => SEND_RETRIES,
+            _ => 0,
+        };
+        if retries < most {
             retries += 1;
-            if error.raw_os_error() == Some(libc::ENOBUFS) {
+            match error.raw_os_error() {
                 // The device's queue is full, which poll does not tell.
-                std::thread::sleep(Duration::from_micros(100));
-            } else {
+                Some(libc::ENOBUFS) => std::thread::sleep(Duration::from_micros(100)),
                 // An error of poll shows again at the next send.
-                let _ = sys::wait(&[socket], sys::WRITABLE, Some(Duration::from_millis(1)));
+                Some(libc::EAGAIN) => {
+                    drop(sys::wait(&[socket], sys::WRITABLE, Some(Duration::from_millis(1))))
+                }
+                _ => {}
             }
             continue;
         }

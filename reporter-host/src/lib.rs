@@ -1,1 +1,28 @@
+//! Reporting to Direct Telemetry Access (DTA) from a host.
+//!
+//! ```no_run
+//! use dta_proto::key::Key;
+//! use dta_proto::wire::dta::Body;
+//! use dta_reporter::{Config, Reporter};
+//!
+//! let mut reporter = Reporter::open(Config::new("192.0.2.10:40040".parse()?))?;
+//! let key: Key = "10.0.0.1:5000->10.0.0.2:5000/udp".parse()?;
+//! reporter.report(1, Body::KeyWrite { redundancy: 0, key, value: &1500u32.to_be_bytes() })?;
+//! reporter.flush()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`Reporter`] takes reports of any primitive, numbers them, sends them in batches, keeps the retransmittable ones in a bounded
+//! backup and sends them again when the translator asks (NACK). It allocates when it is opened and never waits. [`pace`]
+//! keeps a rate. The program `dta-reporter` is in [`cli`].
 
+pub mod backup;
+pub mod cli;
+mod config;
+mod counters;
+pub mod pace;
+mod reporter;
+
+pub use config::{Config, Options};
+pub use counters::Counters;
+pub use reporter::{Observer, OpenError, Reporter, Sent};

@@ -1,0 +1,227 @@
+//! Arguments.
+
+use std::net::SocketAddrV4;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use dta_link::fault::Faults;
+use dta_proto::key::Key;
+use dta_proto::wire::dta::{PORT, Version};
+
+use super::value::Value;
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "dta-reporter",
+    version,
+    about = "Report to a collector through a DTA translator",
+    propagate_version = false
+)]
+pub(super) struct Cli {
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Send reports
+    #[command(after_help = SEND_HELP)]
+    Send(Box<Send>),
+    /// Print a completion script for a shell
+    #[command(after_help = "Example:\n  dta-reporter completions bash > /etc/bash_completion.d/dta-reporter")]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+const SEND_HELP: &str = "\
+Values are numbers (4 bytes each, big-endian) or 0x and hex digits in groups of 8; several are joined by commas.
+A key is a flow as people write it, or up to 32 hex digits.
+
+Examples:
+  The last value of a flow, into store 1:
+    dta-reporter send key-write --store 1 --key '10.0.0.1:5000->10.0.0.2:5000/udp' --value 1500
+  Ten thousand keys at 1,000 a second, sent again if the translator misses one:
+    dta-reporter send key-write --store 1 --key 0a000000 --value 7 --vary key --count 10000 --rate 1000 --retransmittable
+  An entry of 12 bytes at the end of list 3:
+    dta-reporter send append --store 2 --list 3 --value 1,2,0xdeadbeef
+  1,500 bytes more for a flow:
+    dta-reporter send key-increment --store 3 --key '10.0.0.1:5000->10.0.0.2:5000/udp' --delta 1500
+  The third of five hops of a path (hops count from 0):
+    dta-reporter send postcard --store 4 --key '10.0.0.1:5000->10.0.0.2:5000/udp' --hop 2 --path-length 5 --value 103
+  One column of a sketch with 2 rows:
+    dta-reporter send sketch-merge --store 5 --epoch 1 --column 17 --cells 12,40
+  Many reports, one JSON object a line:
+    echo '{\"primitive\":\"append\",\"store\":2,\"list\":3,\"value\":[1,2,3]}' | dta-reporter send --file -
+  As older reporters send (version 0: 4-byte keys and values, no store):
+    dta-reporter send key-write --version 0 --redundancy 2 --key 0a0b0c0d --value 7";
+
+const FILE_HELP: &str = "\
+Send the reports of a file, one JSON object a line; - reads standard input
+
+Fields are primitive, store, and those of the primitive as the options are called with _ for -: key, value, list, delta, hop, path_length, epoch, \
+column, cells, redundancy; and immediate, retransmittable. value and cells are a number, a list of numbers, or \"0x…\". A line that is \
+no report is told by its number; the others are sent.";
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = false, subcommand_negates_reqs = true)]
+pub(super) struct Send {
+    #[command(subcommand)]
+    pub(super) primitive: Option<PrimitiveArgs>,
+
+    #[arg(long, value_name = "FILE", required = true, help = FILE_HELP.split("\n\n").next(), long_help = FILE_HELP)]
+    pub(super) file: Option<PathBuf>,
+
+    /// The translator's address and port
+    #[arg(long, global = true, env = "DTA_TRANSLATOR", value_name = "ADDR:PORT", default_value_t = SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, PORT))]
+    pub(super) to: SocketAddrV4,
+
+    /// Address and port to send from; NACKs come to it. By default the address that the host's routes choose, and any port
+    #[arg(long, global = true, env = "DTA_REPORTER_BIND", value_name = "ADDR:PORT")]
+    pub(super) from: Option<SocketAddrV4>,
+
+    /// This reporter's id: the translator tells reporters apart by it
+    #[arg(long, global = true, env = "DTA_REPORTER_ID", value_name = "ID", default_value_t = 0)]
+    pub(super) reporter_id: u16,
+
+    /// Store id [default: 0]
+    #[arg(long, global = true, value_name = "ID")]
+    pub(super) store: Option<u16>,
+
+    /// Version of the report format
+    #[arg(long = "version", id = "format", global = true, value_name = "0|1", default_value = "1", value_parser = version)]
+    pub(super) format: Version,
+
+    /// How many times to send the report
+    #[arg(long, global = true, value_name = "N", default_value_t = 1)]
+    pub(super) count: u64,
+
+    /// With --count, what is one more in each further report: the key's or the value's first 4 bytes, as a big-endian number
+    #[arg(long, global = true, value_name = "WHAT", value_enum)]
+    pub(super) vary: Option<Vary>,
+
+    /// Reports per second; 0 for as many as will go
+    #[arg(long, global = true, value_name = "N", default_value_t = 0.0, value_parser = rate)]
+    pub(super) rate: f64,
+
+    /// Keep reports and send them again when the translator misses them
+    #[arg(long, global = true)]
+    pub(super) retransmittable: bool,
+
+    /// Wake a reader: written with an immediate
+    #[arg(long, global = true)]
+    pub(super) immediate: bool,
+
+    /// Retransmittable reports kept
+    #[arg(long, global = true, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
+    pub(super) backup: u32,
+
+    /// Milliseconds to wait for NACKs after the last report [default: 1000 with retransmittable reports, else 0]
+    #[arg(long, global = true, value_name = "MS")]
+    pub(super) linger: Option<u64>,
+
+    /// Faults on the way out, for tests: drop=0.01,dup=0.01,reorder=0.01,corrupt=0.01 (corrupt needs CAP_NET_RAW)
+    #[arg(long, global = true, value_name = "FAULTS", default_value = "none")]
+    pub(super) faults: Faults,
+
+    /// Seed of the faults
+    #[arg(long, global = true, value_name = "N", default_value_t = 1)]
+    pub(super) seed: u64,
+
+    /// How to print what was sent
+    #[arg(long, global = true, value_enum, default_value = "table")]
+    pub(super) output: Output,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Vary {
+    Key,
+    Value,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Output {
+    Table,
+    Json,
+    None,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum PrimitiveArgs {
+    /// The last value of a key
+    KeyWrite {
+        #[command(flatten)]
+        keyed: Keyed,
+        /// 4 to 60 bytes: numbers or 0x and hex, joined by commas
+        #[arg(long)]
+        value: Value,
+    },
+    /// An entry at the end of a list
+    Append {
+        /// List, from 0
+        #[arg(long)]
+        list: u32,
+        /// 4 to 60 bytes: numbers or 0x and hex, joined by commas
+        #[arg(long)]
+        value: Value,
+    },
+    /// Addition to the counters of a key
+    KeyIncrement {
+        #[command(flatten)]
+        keyed: Keyed,
+        /// What to add
+        #[arg(long)]
+        delta: u64,
+    },
+    /// One hop of a path
+    Postcard {
+        /// Flow, or up to 32 hex digits
+        #[arg(long)]
+        key: Key,
+        /// Hop, from 0 to 13
+        #[arg(long)]
+        hop: u8,
+        /// Hops of the whole path, 1 to 14; 0 when it is not known
+        #[arg(long, default_value_t = 0)]
+        path_length: u8,
+        /// What the hop reports: 4 bytes
+        #[arg(long)]
+        value: Value,
+    },
+    /// One column of a sketch, to be merged with those of other reporters
+    SketchMerge {
+        /// Epoch of the sketch
+        #[arg(long)]
+        epoch: u32,
+        /// Column, from 0
+        #[arg(long)]
+        column: u32,
+        /// The cells of 1 to 4 rows, joined by commas
+        #[arg(long)]
+        cells: Value,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Keyed {
+    /// Flow, or up to 32 hex digits
+    #[arg(long)]
+    pub(super) key: Key,
+    /// Copies; 0 for as many as the store has
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(super) redundancy: u8,
+}
+
+fn version(text: &str) -> Result<Version, String> {
+    match text {
+        "0" => Ok(Version::V0),
+        "1" => Ok(Version::V1),
+        _ => Err("there are versions 0 and 1".into()),
+    }
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if rate >= 0.0 && rate.is_finite() { Ok(rate) } else { Err("give a number from 0 on".into()) }
+}

@@ -1,0 +1,154 @@
+//! Reports as lines of JSON.
+
+use dta_proto::key::Key;
+use dta_proto::wire::dta::Body;
+use serde::Deserialize;
+
+use super::value::Value;
+use crate::Options;
+
+/// One line.
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(tag = "primitive", rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) enum Line {
+    KeyWrite {
+        #[serde(default)]
+        store: u16,
+        #[serde(default)]
+        redundancy: u8,
+        key: Key,
+        value: Value,
+        immediate: Option<bool>,
+        retransmittable: Option<bool>,
+    },
+    Append {
+        #[serde(default)]
+        store: u16,
+        list: u32,
+        value: Value,
+        immediate: Option<bool>,
+        retransmittable: Option<bool>,
+    },
+    KeyIncrement {
+        #[serde(default)]
+        store: u16,
+        #[serde(default)]
+        redundancy: u8,
+        key: Key,
+        delta: u64,
+        immediate: Option<bool>,
+        retransmittable: Option<bool>,
+    },
+    Postcard {
+        #[serde(default)]
+        store: u16,
+        key: Key,
+        hop: u8,
+        #[serde(default)]
+        path_length: u8,
+        value: Value,
+        immediate: Option<bool>,
+        retransmittable: Option<bool>,
+    },
+    SketchMerge {
+        #[serde(default)]
+        store: u16,
+        epoch: u32,
+        column: u32,
+        cells: Value,
+        immediate: Option<bool>,
+        retransmittable: Option<bool>,
+    },
+}
+
+impl Line {
+    /// Store, contents and options; what the line does not say of these is as in `usual`.
+    pub(super) fn report(&self, usual: Options) -> Result<(u16, Body<'_>, Options), String> {
+        let options = |immediate: &Option<bool>, retransmittable: &Option<bool>| Options {
+            immediate: immediate.unwrap_or(usual.immediate),
+            retransmittable: retransmittable.unwrap_or(usual.retransmittable),
+        };
+        Ok(match self {
+            Line::KeyWrite { store, redundancy, key, value, immediate, retransmittable } => (
+                *store,
+                Body::KeyWrite { redundancy: *redundancy, key: *key, value: value.bytes() },
+                options(immediate, retransmittable),
+            ),
+            Line::Append { store, list, value, immediate, retransmittable } => (
+                *store,
+                Body::Append { list: *list, value: value.bytes() },
+                options(immediate, retransmittable),
+            ),
+            Line::KeyIncrement { store, redundancy, key, delta, immediate, retransmittable } => (
+                *store,
+                Body::KeyIncrement { redundancy: *redundancy, key: *key, delta: *delta },
+                options(immediate, retransmittable),
+            ),
+            Line::Postcard { store, key, hop, path_length, value, immediate, retransmittable } => (
+                *store,
+                Body::Postcard { key: *key, hop: *hop, path_length: *path_length, value: value.word()? },
+                options(immediate, retransmittable),
+            ),
+            Line::SketchMerge { store, epoch, column, cells, immediate, retransmittable } => (
+                *store,
+                Body::SketchMerge { epoch: *epoch, column: *column, cells: cells.bytes() },
+                options(immediate, retransmittable),
+            ),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(text: &str) -> Result<Line, String> {
+        serde_json::from_str(text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn each_primitive() {
+        let usual = Options { retransmittable: true, immediate: false };
+        let first = line(
+            r#"{"primitive":"key-write","store":1,"key":"0a0b","value":[1,2],"retransmittable":false,"immediate":true}"#,
+        );
+        let key = Key(*b"\x0a\x0b\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+        assert_eq!(
+            first.unwrap().report(usual),
+            Ok((
+                1,
+                Body::KeyWrite { redundancy: 0, key, value: &[0, 0, 0, 1, 0, 0, 0, 2] },
+                Options { retransmittable: false, immediate: true }
+            ))
+        );
+        let all = [
+            (r#"{"primitive":"append","list":3,"value":7}"#, Body::Append { list: 3, value: &[0, 0, 0, 7] }),
+            (
+                r#"{"primitive":"key-increment","redundancy":2,"key":"0a0b","delta":9}"#,
+                Body::KeyIncrement { redundancy: 2, key, delta: 9 },
+            ),
+            (
+                r#"{"primitive":"postcard","key":"0a0b","hop":1,"value":5}"#,
+                Body::Postcard { key, hop: 1, path_length: 0, value: 5 },
+            ),
+            (
+                r#"{"primitive":"sketch-merge","epoch":1,"column":2,"cells":"3"}"#,
+                Body::SketchMerge { epoch: 1, column: 2, cells: &[0, 0, 0, 3] },
+            ),
+        ];
+        for (text, body) in all {
+            assert_eq!(line(text).unwrap().report(usual), Ok((0, body, usual)), "{text}");
+        }
+    }
+
+    #[test]
+    fn errors_name_what_is_wrong() {
+        let error = |text| line(text).unwrap_err();
+        assert!(error(r#"{"primitive":"append","lists":3,"value":7}"#).contains("lists"));
+        assert!(error(r#"{"primitive":"append","value":7}"#).contains("list"));
+        assert!(error(r#"{"primitive":"apend","value":7}"#).contains("apend"));
+        assert!(error(r#"{"list":1,"value":7}"#).contains("primitive"));
+        let card = line(r#"{"primitive":"postcard","key":"0a","hop":1,"value":[5,6]}"#).unwrap();
+        assert!(card.report(Options::default()).unwrap_err().contains("8 bytes, not 4"));
+    }
+}

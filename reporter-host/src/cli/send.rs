@@ -1,0 +1,253 @@
+//! `dta-reporter send`.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, IsTerminal};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use dta_proto::key::Key;
+use dta_proto::wire::dta::{Body, Version};
+
+use super::args::{Output, PrimitiveArgs, Send, Vary};
+use super::lines::Line;
+use crate::pace::Pacer;
+use crate::{Config, Counters, Options, Reporter};
+
+/// Bad lines that are told one by one.
+const TOLD: u64 = 10;
+
+/// Longest line of a file, so that a file without line ends does not fill memory.
+const LINE_MAX: u64 = 64 << 10;
+
+/// Sends; `true` if everything left.
+pub(super) fn run(args: &Send) -> Result<bool> {
+    if args.format == Version::V0 && (args.store.is_some() || args.reporter_id != 0) {
+        bail!(
+            "version 0 carries neither a store nor a reporter id: leave out --store and --reporter-id, or use --version 1"
+        );
+    }
+    if args.primitive.is_some() && args.file.is_some() {
+        bail!("give either a primitive or --file, not both");
+    }
+    let usual = Options { retransmittable: args.retransmittable, immediate: args.immediate };
+    let mut config = Config::new(args.to);
+    config.bind = args.from.unwrap_or(config.bind);
+    config.version = args.format;
+    config.reporter = args.reporter_id;
+    config.options = usual;
+    // Version 0 takes a well-known port for NACKs: not without need.
+    let wants_nacks = args.retransmittable || args.file.is_some() && args.format == Version::V1;
+    config.backup = if wants_nacks { args.backup as usize } else { 0 };
+    config.faults = args.faults;
+    config.seed = args.seed;
+    let reporter = Reporter::open(config)?;
+    let mut run =
+        Run { reporter, pacer: Pacer::new(args.rate, Instant::now()), kept: false, started: Instant::now() };
+    let bad = match &args.primitive {
+        Some(primitive) => {
+            run.repeat(args, primitive, usual)?;
+            0
+        }
+        None => run.file(args.file.as_deref().unwrap_or(Path::new("-")), usual)?,
+    };
+    run.reporter.flush()?;
+    let took = run.started.elapsed();
+    let linger = args.linger.unwrap_or(if run.kept { 1000 } else { 0 });
+    run.reporter.linger(Duration::from_millis(linger))?;
+    let counters = run.reporter.close()?;
+    print(args.output, &counters, took)?;
+    if bad > 0 {
+        eprintln!("dta-reporter: {bad} lines were not sent");
+    }
+    let unsent = counters.link.unsent();
+    if unsent > 0 {
+        let reasons =
+            counters.link.losses().into_iter().filter(|(name, n)| *n > 0 && name.starts_with("unsent"));
+        let reasons: Vec<_> = reasons.map(|(name, n)| format!("{name} {n}")).collect();
+        eprintln!("dta-reporter: {unsent} reports did not leave this host: {}", reasons.join(", "));
+    }
+    Ok(bad == 0 && unsent == 0 && counters.refused == 0)
+}
+
+struct Run {
+    reporter: Reporter,
+    pacer: Pacer,
+    /// Whether a report was retransmittable.
+    kept: bool,
+    started: Instant,
+}
+
+impl Run {
+    /// Waits until the rate allows one more report, and answers NACKs meanwhile.
+    fn turn(&mut self) -> Result<()> {
+        while self.pacer.grant(1, Instant::now()) == 0 {
+            self.reporter.linger(self.pacer.wait(Instant::now()))?;
+        }
+        Ok(())
+    }
+
+    fn repeat(&mut self, args: &Send, primitive: &PrimitiveArgs, options: Options) -> Result<()> {
+        if args.vary == Some(Vary::Key)
+            && matches!(primitive, PrimitiveArgs::Append { .. } | PrimitiveArgs::SketchMerge { .. })
+        {
+            bail!("--vary key: this primitive has no key");
+        }
+        if args.vary == Some(Vary::Value) && matches!(primitive, PrimitiveArgs::KeyIncrement { .. }) {
+            bail!("--vary value: key-increment has a delta and no value");
+        }
+        self.kept = options.retransmittable;
+        for n in 0..args.count {
+            self.turn()?;
+            // Modulo 2^32, as the 4 bytes are.
+            let n = n as u32;
+            let (more_key, more_value) = match args.vary {
+                Some(Vary::Key) => (n, 0),
+                Some(Vary::Value) => (0, n),
+                None => (0, 0),
+            };
+            let mut value = [0; 60];
+            let body = body(primitive, more_key, more_value, &mut value)?;
+            self.reporter.report(args.store.unwrap_or(0), body).context("this cannot be reported")?;
+        }
+        Ok(())
+    }
+
+    /// Sends the lines of a file; gives how many were no report.
+    fn file(&mut self, path: &Path, usual: Options) -> Result<u64> {
+        let input: Box<dyn BufRead> = if path == Path::new("-") {
+            if std::io::stdin().is_terminal() {
+                eprintln!(
+                    "dta-reporter: reading reports from the terminal, one JSON object a line; end with Ctrl-D"
+                );
+            }
+            Box::new(std::io::stdin().lock())
+        } else {
+            Box::new(BufReader::new(
+                File::open(path).with_context(|| format!("cannot open {}", path.display()))?,
+            ))
+        };
+        let mut lines = Lines { input, line: Vec::new() };
+        let (mut number, mut bad) = (0u64, 0u64);
+        while let Some(text) = lines.next().with_context(|| format!("cannot read {}", path.display()))? {
+            number += 1;
+            if text.trim_ascii().is_empty() {
+                continue;
+            }
+            let sent = match serde_json::from_slice::<Line>(text) {
+                Ok(line) => self.line(&line, usual)?,
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(error) = sent {
+                bad += 1;
+                if bad <= TOLD {
+                    eprintln!("dta-reporter: line {number}: {error}");
+                }
+            }
+        }
+        Ok(bad)
+    }
+
+    /// Sends one report; the inner error is the line's.
+    fn line(&mut self, line: &Line, usual: Options) -> Result<Result<(), String>> {
+        let (store, body, options) = match line.report(usual) {
+            Ok(report) => report,
+            Err(error) => return Ok(Err(error)),
+        };
+        self.turn()?;
+        let sent = self.reporter.report_with(store, body, options);
+        self.kept |= options.retransmittable;
+        Ok(sent.map(drop).map_err(|error| error.to_string()))
+    }
+}
+
+/// Lines of bounded length; a longer one is read to its end and given cut, which no JSON parser takes.
+struct Lines<R> {
+    input: R,
+    line: Vec<u8>,
+}
+
+impl<R: BufRead> Lines<R> {
+    fn next(&mut self) -> std::io::Result<Option<&[u8]>> {
+        use std::io::Read;
+        self.line.clear();
+        if (&mut self.input).take(LINE_MAX).read_until(b'\n', &mut self.line)? == 0 {
+            return Ok(None);
+        }
+        let whole = self.line.ends_with(b"\n") || (self.line.len() as u64) < LINE_MAX;
+        if !whole {
+            self.input.skip_until(b'\n')?;
+        }
+        Ok(Some(&self.line))
+    }
+}
+
+/// The report, its key and value further by these.
+fn body<'a>(
+    primitive: &PrimitiveArgs,
+    more_key: u32,
+    more_value: u32,
+    room: &'a mut [u8; 60],
+) -> Result<Body<'a>> {
+    let further = |bytes: &mut [u8], by: u32| {
+        if let Some(first) = bytes.first_chunk_mut::<4>() {
+            *first = u32::from_be_bytes(*first).wrapping_add(by).to_be_bytes();
+        }
+    };
+    let key_of = |key: &Key| {
+        let mut key = *key;
+        further(&mut key.0, more_key);
+        key
+    };
+    let mut value_of = |value: &super::value::Value| {
+        let len = value.bytes().len();
+        room[..len].copy_from_slice(value.bytes());
+        further(&mut room[..len], more_value);
+        len
+    };
+    Ok(match primitive {
+        PrimitiveArgs::KeyWrite { keyed, value } => {
+            let len = value_of(value);
+            Body::KeyWrite { redundancy: keyed.redundancy, key: key_of(&keyed.key), value: &room[..len] }
+        }
+        PrimitiveArgs::Append { list, value } => {
+            let len = value_of(value);
+            Body::Append { list: *list, value: &room[..len] }
+        }
+        PrimitiveArgs::KeyIncrement { keyed, delta } => {
+            Body::KeyIncrement { redundancy: keyed.redundancy, key: key_of(&keyed.key), delta: *delta }
+        }
+        PrimitiveArgs::Postcard { key, hop, path_length, value } => {
+            let value = value.word().map_err(anyhow::Error::msg)?.wrapping_add(more_value);
+            Body::Postcard { key: key_of(key), hop: *hop, path_length: *path_length, value }
+        }
+        PrimitiveArgs::SketchMerge { epoch, column, cells } => {
+            let len = value_of(cells);
+            Body::SketchMerge { epoch: *epoch, column: *column, cells: &room[..len] }
+        }
+    })
+}
+
+fn print(output: Output, counters: &Counters, took: Duration) -> Result<()> {
+    let rate = counters.reports as f64 / took.as_secs_f64().max(1e-9);
+    match output {
+        Output::None => {}
+        Output::Table => {
+            for (name, count) in counters.named() {
+                if count > 0 || matches!(name, "reports" | "sent") {
+                    println!("{name:<40} {count:>12}");
+                }
+            }
+            if counters.reports > 1 {
+                println!("{:<40} {rate:>12.0}", "reports per second");
+            }
+        }
+        Output::Json => {
+            let mut all: serde_json::Map<String, serde_json::Value> =
+                counters.named().into_iter().map(|(name, count)| (name.into(), count.into())).collect();
+            all.insert("seconds".into(), took.as_secs_f64().into());
+            println!("{}", serde_json::Value::from(all));
+        }
+    }
+    Ok(())
+}

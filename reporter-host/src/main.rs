@@ -1,0 +1,5 @@
+//! The program `dta-reporter`; everything is in the library, so that the manager can run it too.
+
+fn main() -> std::process::ExitCode {
+    dta_reporter::cli::main()
+}

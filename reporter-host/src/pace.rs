@@ -1,0 +1,92 @@
+//! Keeping a rate.
+
+use std::time::{Duration, Instant};
+
+/// Says how many reports may leave, so that their rate stays at what was asked. Plain arithmetic on the times it is told.
+///
+/// A late caller may catch up, but by no more than 10 ms worth of reports (one, if that is less): a long pause is not made good by a burst.
+#[derive(Clone, Copy, Debug)]
+pub struct Pacer {
+    per_second: f64,
+    since: Instant,
+    /// Reports granted since `since`.
+    granted: f64,
+}
+
+/// What a late caller may catch up.
+const CATCH_UP: f64 = 0.01;
+
+impl Pacer {
+    /// `per_second` reports from `now` on; 0, negative or not a number: no limit.
+    pub fn new(per_second: f64, now: Instant) -> Self {
+        let per_second = if per_second > 0.0 { per_second } else { f64::INFINITY };
+        Pacer { per_second, since: now, granted: 0.0 }
+    }
+
+    /// How many of `wanted` reports may leave at `now`; they are taken as sent.
+    pub fn grant(&mut self, wanted: u64, now: Instant) -> u64 {
+        if self.per_second.is_infinite() {
+            return wanted;
+        }
+        let earned = now.saturating_duration_since(self.since).as_secs_f64() * self.per_second + 1.0;
+        let most = (CATCH_UP * self.per_second).max(1.0);
+        self.granted = self.granted.max(earned - most);
+        let now_granted = wanted.min((earned - self.granted).max(0.0) as u64);
+        self.granted += now_granted as f64;
+        now_granted
+    }
+
+    /// How long from `now` until the next report may leave.
+    pub fn wait(&self, now: Instant) -> Duration {
+        if self.per_second.is_infinite() {
+            return Duration::ZERO;
+        }
+        let at = Duration::try_from_secs_f64(self.granted / self.per_second).unwrap_or(Duration::MAX);
+        at.saturating_sub(now.saturating_duration_since(self.since))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn without_limit_all_may_leave() {
+        let now = Instant::now();
+        for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let mut pacer = Pacer::new(rate, now);
+            assert_eq!(pacer.grant(u64::MAX, now), u64::MAX);
+            assert_eq!(pacer.wait(now), Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn one_a_second() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut pacer = Pacer::new(1.0, start);
+        assert_eq!(pacer.grant(5, at(0)), 1);
+        assert_eq!(pacer.wait(at(0)), Duration::from_secs(1));
+        assert_eq!(pacer.grant(5, at(999)), 0);
+        assert_eq!(pacer.grant(5, at(1000)), 1);
+        assert_eq!(pacer.grant(5, at(9000)), 1, "a pause is not made good");
+        assert_eq!(pacer.grant(5, at(9500)), 0);
+    }
+
+    proptest! {
+        /// At any rate and for any steps, the sum keeps to the rate, and with small steps gets there.
+        #[test]
+        fn the_rate_is_kept(rate in 1.0f64..1e7, steps in prop::collection::vec(0u64..5_000, 1..200)) {
+            let start = Instant::now();
+            let (mut pacer, mut now, mut sum) = (Pacer::new(rate, start), start, 0);
+            for micros in steps {
+                now += Duration::from_micros(micros);
+                sum += pacer.grant(u64::MAX, now);
+            }
+            let earned = (now - start).as_secs_f64() * rate;
+            prop_assert!(sum as f64 <= earned + 1.0 + 1e-3);
+            prop_assert!(sum as f64 >= earned - 1.0, "{sum} of {earned}");
+        }
+    }
+}

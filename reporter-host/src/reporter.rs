@@ -1,0 +1,378 @@
+//! The reporter: numbers, batches, sends, and sends again.
+
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use dta_link::fault::{Fate, FaultInjector};
+use dta_link::{Batch, Link, LinkError, UdpConfig, UdpLink, header};
+use dta_proto::wire;
+use dta_proto::wire::dta::{Body, MAX_REPORT_LEN, Nack, Report, Version};
+
+use crate::backup::Backup;
+use crate::{Config, Counters, Options};
+
+/// Bit 5 of byte 2 of a report: the reporter has restarted.
+const RESTARTED: u8 = 0x20;
+
+/// Bit of a cookie beside the 32 of the sequence: the report was sent again.
+const AGAIN: u64 = 1 << 32;
+
+/// Bytes of receive queue for NACKs.
+const NACK_QUEUE: usize = 256 << 10;
+
+/// Sequences that version 0 tells apart.
+const SEQUENCES_V0: usize = 256;
+
+/// Why a reporter could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The socket that reports leave from.
+    #[error("cannot open the reporter's socket: {0}")]
+    Socket(#[from] LinkError),
+    /// The socket for version-0 NACKs.
+    #[error(
+        "cannot receive version-0 NACKs: {0}. One reporter per address can have them; use version 1, another address to bind, or a backup of 0"
+    )]
+    NackSocket(LinkError),
+    /// There is no way to the translator.
+    #[error("no route to the translator at {translator}: {source}")]
+    NoRoute {
+        /// Where it was said to be.
+        translator: SocketAddrV4,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+}
+
+/// One datagram whose fate the injector decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// The report's sequence, as [`Reporter::report`] gave it.
+    pub sequence: u32,
+    /// Whether it was sent again after a NACK.
+    pub again: bool,
+}
+
+/// Told the fate of each datagram that a reporter sends.
+pub type Observer = Box<dyn FnMut(Fate, Sent) + Send>;
+
+/// Sends reports to one translator. For one thread; several reporters on one host need different ids.
+pub struct Reporter {
+    config: Config,
+    source: SocketAddrV4,
+    link: UdpLink,
+    nack_link: Option<UdpLink>,
+    batch: Batch,
+    nacks: Batch,
+    backup: Backup,
+    injector: FaultInjector,
+    observer: Option<Observer>,
+    next: u32,
+    restarted: bool,
+    /// Whether a retransmittable report was sent, so that there can be NACKs.
+    keeps: bool,
+    /// What a full batch met when it was sent, until someone can be told.
+    trouble: Option<LinkError>,
+    counters: Counters,
+}
+
+impl Reporter {
+    /// Opens the sockets and allocates all that is needed.
+    ///
+    /// # Errors
+    /// The address is not of this host, a port is in use, there is no route, or a privilege is missing (for corrupt faults).
+    pub fn open(config: Config) -> Result<Self, OpenError> {
+        let from = match *config.bind.ip() {
+            Ipv4Addr::UNSPECIFIED => route_source(config.translator)?,
+            given => given,
+        };
+        let bind = SocketAddrV4::new(from, config.bind.port());
+        let reports = UdpConfig {
+            receive_buffer: NACK_QUEUE,
+            ..UdpConfig::reports(bind.into(), config.faults.corrupts())
+        };
+        let link = UdpLink::open(&reports)?.without_waiting();
+        let nack_link = match config.nack_bind_v0(from) {
+            Some(bind) => {
+                let nacks = UdpConfig { receive_buffer: NACK_QUEUE, ..UdpConfig::reports(bind, false) };
+                Some(UdpLink::open(&nacks).map_err(OpenError::NackSocket)?)
+            }
+            None => None,
+        };
+        let backup = match config.version {
+            Version::V0 => config.backup.min(SEQUENCES_V0),
+            Version::V1 => config.backup,
+        };
+        Ok(Reporter {
+            source: link.local_addr(),
+            batch: Batch::with_packet_capacity(config.batch.max(1), header::LEN + MAX_REPORT_LEN),
+            nacks: Batch::with_packet_capacity(64, header::LEN + 64),
+            backup: Backup::new(backup),
+            injector: FaultInjector::new(config.faults, config.seed, link.scope()),
+            observer: None,
+            next: config.first_sequence,
+            restarted: true,
+            keeps: false,
+            trouble: None,
+            counters: Counters::default(),
+            config,
+            link,
+            nack_link,
+        })
+    }
+
+    /// Has `observer` told the fate of each datagram from now on, when the injector has decided it.
+    pub fn observe(&mut self, observer: impl FnMut(Fate, Sent) + Send + 'static) {
+        self.observer = Some(Box::new(observer));
+    }
+
+    /// Where reports leave from and version-1 NACKs come to.
+    pub fn local_addr(&self) -> SocketAddrV4 {
+        self.source
+    }
+
+    /// The sequence that the next report will have.
+    pub fn next_sequence(&self) -> u32 {
+        self.next
+    }
+
+    /// Takes a report for `store` (version 0 names none: the translator's configuration does), with the options of the configuration.
+    /// Gives its sequence. It leaves with its batch: when that is full, or at [`Reporter::flush`].
+    ///
+    /// # Errors
+    /// The format cannot say it: the error names the field. Nothing was taken, no sequence used.
+    #[inline]
+    pub fn report(&mut self, store: u16, body: Body<'_>) -> wire::Result<u32> {
+        self.report_with(store, body, self.config.options)
+    }
+
+    /// As [`Reporter::report`], with options of its own.
+    ///
+    /// # Errors
+    /// As [`Reporter::report`].
+    #[inline]
+    pub fn report_with(&mut self, store: u16, body: Body<'_>, options: Options) -> wire::Result<u32> {
+        let sequence = self.next;
+        let (store, reporter) = match self.config.version {
+            Version::V0 => (0, 0),
+            Version::V1 => (store, self.config.reporter),
+        };
+        let report = Report {
+            version: self.config.version,
+            immediate: options.immediate,
+            retransmittable: options.retransmittable,
+            restarted: self.restarted,
+            sequence,
+            reporter,
+            store,
+            body,
+        };
+        let slot = self.batch.next_slot().expect("a full batch is sent at once");
+        let (head, payload) = slot.split_at_mut(header::LEN);
+        let len = match report.emit(payload) {
+            Ok(len) => len,
+            Err(error) => {
+                self.counters.refused += 1;
+                return Err(error);
+            }
+        };
+        header::write(head, self.source, self.config.translator, len);
+        if options.retransmittable {
+            self.backup.keep(sequence, &payload[..len]);
+            self.keeps = true;
+        }
+        self.batch.commit(header::LEN + len, sequence.into());
+        self.next = sequence.wrapping_add(1);
+        self.restarted = false;
+        self.counters.reports += 1;
+        if self.batch.is_full() {
+            self.send_batch();
+            if self.keeps {
+                self.take_nacks();
+            }
+        }
+        Ok(sequence)
+    }
+
+    /// Sends what is in the batch, then does as [`Reporter::poll`]. Does not wait.
+    ///
+    /// # Errors
+    /// As [`Reporter::poll`].
+    pub fn flush(&mut self) -> Result<(), LinkError> {
+        self.send_batch();
+        self.poll()
+    }
+
+    /// Takes NACKs that have come, sends again what they ask for, and lets go of frames that the injector held long enough. Does
+    /// not wait. To be called now and then when there is nothing to report.
+    ///
+    /// # Errors
+    /// What the sockets said, also when a full batch was sent since the last call: a lasting condition, such as a missing privilege. Reports that
+    /// did not leave are counted by reason.
+    pub fn poll(&mut self) -> Result<(), LinkError> {
+        self.take_nacks();
+        if self.batch.is_empty() && self.injector.counts().held > 0 {
+            self.send_batch();
+        }
+        self.trouble.take().map_or(Ok(()), Err)
+    }
+
+    /// Waits for NACKs for the given time, and answers them.
+    ///
+    /// # Errors
+    /// As [`Reporter::poll`].
+    pub fn linger(&mut self, time: Duration) -> Result<(), LinkError> {
+        let end = Instant::now() + time;
+        loop {
+            self.flush()?;
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            // Frames that the injector holds have to leave meanwhile.
+            let step = if self.injector.counts().held > 0 { left.min(dta_link::fault::HOLD) } else { left };
+            dta_link::wait_readable(&[self.nack_fd()], Some(step))?;
+        }
+    }
+
+    /// Sends everything, also what the injector still holds. Gives the final counters.
+    ///
+    /// # Errors
+    /// As [`Reporter::poll`].
+    pub fn close(mut self) -> Result<Counters, LinkError> {
+        let flushed = self.flush();
+        let Reporter { injector, observer, link, .. } = &mut self;
+        link.send(injector.flush(tell(observer)))?;
+        flushed.map(|()| self.counters())
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            pending: self.batch.len() as u64,
+            fault: self.injector.counts(),
+            link: self.link.counters(),
+            ..self.counters
+        }
+    }
+
+    /// Readable when there is a NACK: for a loop that waits on several things.
+    pub fn nack_fd(&self) -> BorrowedFd<'_> {
+        self.nack_link.as_ref().unwrap_or(&self.link).as_fd()
+    }
+
+    fn send_batch(&mut self) {
+        let Reporter { injector, observer, link, batch, trouble, .. } = self;
+        let leaving = injector.apply(batch, Instant::now(), tell(observer));
+        if !leaving.is_empty()
+            && let Err(error) = link.send(leaving)
+        {
+            *trouble = Some(error);
+        }
+    }
+
+    fn take_nacks(&mut self) {
+        loop {
+            let link = self.nack_link.as_mut().unwrap_or(&mut self.link);
+            let received = match link.recv(&mut self.nacks, Some(Duration::ZERO)) {
+                Ok(received) => received,
+                Err(error) => {
+                    self.trouble = Some(error);
+                    return;
+                }
+            };
+            for index in 0..received {
+                self.take_nack(index);
+            }
+            if received < self.nacks.capacity() {
+                // What was asked for leaves now, not with the next report.
+                if !self.batch.is_empty() {
+                    self.send_batch();
+                }
+                return;
+            }
+        }
+    }
+
+    fn take_nack(&mut self, index: usize) {
+        let Some(datagram) = self.nacks.udp(index) else {
+            self.counters.nack_malformed += 1;
+            return;
+        };
+        let from = *datagram.source.ip();
+        let (first, count) = match (Nack::parse(datagram.payload), self.config.version) {
+            (Ok(Nack::V0 { sequence }), Version::V0) => (self.latest_with(sequence), 1),
+            (Ok(Nack::V1 { reporter, first, count }), Version::V1) => {
+                if reporter != self.config.reporter {
+                    self.counters.nack_foreign += 1;
+                    return;
+                }
+                (first, count)
+            }
+            _ => {
+                self.counters.nack_malformed += 1;
+                return;
+            }
+        };
+        if from != *self.config.translator.ip() {
+            self.counters.nack_foreign += 1;
+            return;
+        }
+        self.counters.nacks += 1;
+        for sequence in (0..count).map(|n| first.wrapping_add(n.into())) {
+            self.send_again(sequence);
+        }
+    }
+
+    /// The last sequence sent whose low 8 bits are these.
+    fn latest_with(&self, low: u8) -> u32 {
+        let last = self.next.wrapping_sub(1);
+        last.wrapping_sub(u32::from((last as u8).wrapping_sub(low)))
+    }
+
+    fn send_again(&mut self, sequence: u32) {
+        self.counters.nacked += 1;
+        let Some(report) = self.backup.get(sequence) else {
+            self.counters.nack_unavailable += 1;
+            return;
+        };
+        // A batch that is full has been sent, so there is room.
+        if self
+            .batch
+            .push_udp(self.source, self.config.translator, report, u64::from(sequence) | AGAIN)
+            .is_ok()
+        {
+            // The sequence no longer starts anew here: the translator has later reports.
+            let at = self.batch.len() - 1;
+            self.batch.packet_mut(at)[header::LEN + 2] &= !RESTARTED;
+            self.counters.retransmitted += 1;
+        }
+        if self.batch.is_full() {
+            self.send_batch();
+        }
+    }
+}
+
+/// The observer as the injector calls it.
+fn tell(observer: &mut Option<Observer>) -> impl FnMut(Fate, u64, &[u8]) {
+    move |fate, cookie, _| {
+        if let Some(observer) = observer {
+            observer(fate, Sent { sequence: cookie as u32, again: cookie & AGAIN != 0 });
+        }
+    }
+}
+
+/// The address that the host's routes choose towards the translator. Connecting a UDP socket sends nothing.
+fn route_source(translator: SocketAddrV4) -> Result<Ipv4Addr, OpenError> {
+    let route = || {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        socket.connect(translator)?;
+        socket.local_addr()
+    };
+    match route().map_err(|source| OpenError::NoRoute { translator, source })? {
+        std::net::SocketAddr::V4(address) => Ok(*address.ip()),
+        // An IPv4 socket has an IPv4 address.
+        std::net::SocketAddr::V6(_) => Ok(Ipv4Addr::UNSPECIFIED),
+    }
+}

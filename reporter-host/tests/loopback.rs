@@ -1,0 +1,304 @@
+//! A reporter and a receiver on loopback that loses reports and asks for them again.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddrV4, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dta_link::fault::Fate;
+use dta_proto::key::Key;
+use dta_proto::wire::dta::{Body, Nack, Report, Version};
+use dta_reporter::{Config, Options, Reporter};
+
+const KEY: Key = Key([7; 16]);
+
+/// The far end: what a translator is to a reporter.
+struct Receiver {
+    socket: UdpSocket,
+}
+
+impl Receiver {
+    fn new() -> (Self, SocketAddrV4) {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        let std::net::SocketAddr::V4(address) = socket.local_addr().unwrap() else { unreachable!() };
+        (Receiver { socket }, address)
+    }
+
+    /// All datagrams until none comes any more.
+    fn drain(&self) -> Vec<(Vec<u8>, std::net::SocketAddr)> {
+        let mut all = Vec::new();
+        let mut buffer = [0; 2048];
+        while let Ok((len, from)) = self.socket.recv_from(&mut buffer) {
+            all.push((buffer[..len].to_vec(), from));
+        }
+        all
+    }
+
+    fn next(&self) -> (Vec<u8>, std::net::SocketAddr) {
+        let mut buffer = [0; 2048];
+        let (len, from) = self.socket.recv_from(&mut buffer).expect("a datagram");
+        (buffer[..len].to_vec(), from)
+    }
+
+    fn ask(&self, to: std::net::SocketAddr, nack: Nack) {
+        let mut bytes = [0; 12];
+        let len = nack.emit(&mut bytes).unwrap();
+        self.socket.send_to(&bytes[..len], to).unwrap();
+    }
+}
+
+fn config(to: SocketAddrV4) -> Config {
+    Config { reporter: 9, options: Options { retransmittable: true, immediate: false }, ..Config::new(to) }
+}
+
+fn key_write(reporter: &mut Reporter, n: u32) -> u32 {
+    reporter.report(3, Body::KeyWrite { redundancy: 0, key: KEY, value: &n.to_be_bytes() }).unwrap()
+}
+
+#[test]
+fn every_primitive_arrives_as_it_was_said() {
+    let (receiver, address) = Receiver::new();
+    let mut reporter = Reporter::open(config(address)).unwrap();
+    let bodies = [
+        Body::KeyWrite { redundancy: 2, key: KEY, value: &[1; 12] },
+        Body::Append { list: 5, value: &[2; 60] },
+        Body::KeyIncrement { redundancy: 0, key: KEY, delta: u64::MAX },
+        Body::Postcard { key: KEY, hop: 3, path_length: 5, value: 99 },
+        Body::SketchMerge { epoch: 4, column: 17, cells: &[3; 16] },
+    ];
+    let options = Options { retransmittable: false, immediate: true };
+    for (n, body) in bodies.iter().enumerate() {
+        let sequence = match n {
+            0 => reporter.report(100, *body),
+            _ => reporter.report_with(100 + n as u16, *body, options),
+        };
+        assert_eq!(sequence, Ok(n as u32));
+    }
+    reporter.flush().unwrap();
+    for (n, body) in bodies.iter().enumerate() {
+        let (bytes, from) = receiver.next();
+        assert_eq!(from, reporter.local_addr().into());
+        let expect = Report {
+            version: Version::V1,
+            immediate: n != 0,
+            retransmittable: n == 0,
+            restarted: n == 0,
+            sequence: n as u32,
+            reporter: 9,
+            store: 100 + n as u16,
+            body: *body,
+        };
+        assert_eq!(Report::parse(&bytes), Ok(expect));
+    }
+}
+
+#[test]
+fn what_the_format_cannot_say_is_refused_and_takes_no_sequence() {
+    let (receiver, address) = Receiver::new();
+    let mut reporter = Reporter::open(config(address)).unwrap();
+    assert!(reporter.report(1, Body::Append { list: 0, value: &[0; 5] }).is_err());
+    assert!(reporter.report(1, Body::Postcard { key: KEY, hop: 14, path_length: 0, value: 0 }).is_err());
+    assert_eq!(key_write(&mut reporter, 1), 0);
+    let counters = reporter.close().unwrap();
+    assert_eq!((counters.reports, counters.refused, counters.link.sent), (1, 2, 1));
+    assert_eq!(receiver.drain().len(), 1);
+}
+
+#[test]
+fn exactly_the_missing_ones_are_sent_again() {
+    let (receiver, address) = Receiver::new();
+    // Over the wrap of the sequence.
+    let first = u32::MAX - 49;
+    let mut reporter =
+        Reporter::open(Config { first_sequence: first, backup: 64, ..config(address) }).unwrap();
+    let sent: Vec<u32> = (0..100).map(|n| key_write(&mut reporter, n)).collect();
+    reporter.flush().unwrap();
+    let original: BTreeMap<u32, Vec<u8>> = receiver
+        .drain()
+        .into_iter()
+        .map(|(bytes, _)| (Report::parse(&bytes).unwrap().sequence, bytes))
+        .collect();
+    assert_eq!(original.len(), 100);
+
+    // Reports 40 to 44 (held, over the wrap from 50 on) and 0 to 1 (pushed out by later ones).
+    let here = reporter.local_addr().into();
+    receiver.ask(here, Nack::V1 { reporter: 9, first: sent[48], count: 5 });
+    receiver.ask(here, Nack::V1 { reporter: 9, first: sent[0], count: 2 });
+    // Not for us, and no NACK at all.
+    receiver.ask(here, Nack::V1 { reporter: 8, first: sent[60], count: 5 });
+    receiver.ask(here, Nack::V0 { sequence: 3 });
+    receiver.socket.send_to(b"what?", here).unwrap();
+    // From a host that is not the translator.
+    let stranger = UdpSocket::bind("127.0.0.2:0").unwrap();
+    let mut bytes = [0; 12];
+    Nack::V1 { reporter: 9, first: sent[60], count: 1 }.emit(&mut bytes).unwrap();
+    stranger.send_to(&bytes, reporter.local_addr()).unwrap();
+    reporter.linger(Duration::from_millis(200)).unwrap();
+
+    let again: Vec<Vec<u8>> = receiver.drain().into_iter().map(|(bytes, _)| bytes).collect();
+    let expect: Vec<Vec<u8>> = sent[48..53].iter().map(|sequence| original[sequence].clone()).collect();
+    assert_eq!(again, expect);
+    let counters = reporter.close().unwrap();
+    assert_eq!(
+        (counters.nacks, counters.nacked, counters.retransmitted, counters.nack_unavailable),
+        (2, 7, 5, 2)
+    );
+    assert_eq!((counters.nack_foreign, counters.nack_malformed), (2, 2));
+    assert_eq!((counters.reports, counters.link.sent), (100, 105));
+    assert!(counters.balanced());
+}
+
+#[test]
+fn reports_that_are_not_retransmittable_are_not_kept() {
+    let (receiver, address) = Receiver::new();
+    let mut reporter = Reporter::open(config(address)).unwrap();
+    let body = Body::Append { list: 0, value: &[1; 4] };
+    reporter.report_with(1, body, Options::default()).unwrap();
+    reporter.report(1, body).unwrap();
+    reporter.flush().unwrap();
+    assert_eq!(receiver.drain().len(), 2);
+    receiver.ask(reporter.local_addr().into(), Nack::V1 { reporter: 9, first: 0, count: 2 });
+    reporter.linger(Duration::from_millis(100)).unwrap();
+    let again = receiver.drain();
+    assert_eq!(again.len(), 1);
+    assert_eq!(Report::parse(&again[0].0).unwrap().sequence, 1);
+    let counters = reporter.counters();
+    assert_eq!((counters.retransmitted, counters.nack_unavailable), (1, 1));
+}
+
+#[test]
+fn a_report_sent_again_does_not_restart_the_sequence() {
+    let (receiver, address) = Receiver::new();
+    let mut reporter = Reporter::open(config(address)).unwrap();
+    key_write(&mut reporter, 1);
+    reporter.flush().unwrap();
+    assert!(Report::parse(&receiver.next().0).unwrap().restarted);
+    receiver.ask(reporter.local_addr().into(), Nack::V1 { reporter: 9, first: 0, count: 1 });
+    reporter.linger(Duration::from_millis(100)).unwrap();
+    let report = receiver.next().0;
+    let report = Report::parse(&report).unwrap();
+    assert!(!report.restarted && report.sequence == 0);
+}
+
+#[test]
+fn version_0_answers_its_own_nacks() {
+    let (receiver, address) = Receiver::new();
+    let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut reporter =
+        Reporter::open(Config { version: Version::V0, nack_port_v0: free, ..config(address) }).unwrap();
+    let key = Key(*b"\x0a\x0b\x0c\x0d\0\0\0\0\0\0\0\0\0\0\0\0");
+    for n in 0..300u32 {
+        if n == 150 {
+            // A socket's queue holds some 250 datagrams by default.
+            reporter.flush().unwrap();
+            assert_eq!(receiver.drain().len(), 150);
+        }
+        reporter.report(3, Body::KeyWrite { redundancy: 1, key, value: &n.to_be_bytes() }).unwrap();
+    }
+    assert!(
+        reporter.report(3, Body::KeyWrite { redundancy: 1, key: KEY, value: &[0; 4] }).is_err(),
+        "16-byte key"
+    );
+    reporter.flush().unwrap();
+    assert_eq!(receiver.drain().len(), 150);
+    // 43 is report 299, 44 is report 44: the latest with these low 8 bits.
+    for sequence in [43, 44] {
+        receiver.ask(format!("127.0.0.1:{free}").parse().unwrap(), Nack::V0 { sequence });
+    }
+    reporter.linger(Duration::from_millis(100)).unwrap();
+    let values: Vec<u32> = receiver
+        .drain()
+        .iter()
+        .map(|(bytes, _)| match Report::parse(bytes).unwrap().body {
+            Body::KeyWrite { value, .. } => u32::from_be_bytes(value.try_into().unwrap()),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(values, [299, 44]);
+    assert_eq!(reporter.counters().retransmitted, 2);
+
+    let second = Reporter::open(Config { version: Version::V0, nack_port_v0: free, ..config(address) });
+    let error = second.err().expect("the NACK port is taken").to_string();
+    assert!(error.contains("NACK") && error.contains("in use") && error.contains("backup of 0"), "{error}");
+}
+
+#[test]
+fn the_fate_of_each_datagram_is_told() {
+    let (receiver, address) = Receiver::new();
+    let faults = "drop=0.1,dup=0.1,reorder=0.1".parse().unwrap();
+    let mut reporter = Reporter::open(Config { faults, seed: 5, ..config(address) }).unwrap();
+    let fates = Arc::new(Mutex::new(BTreeMap::new()));
+    let told = Arc::clone(&fates);
+    reporter.observe(move |fate, sent| {
+        assert!(!sent.again);
+        assert_eq!(told.lock().unwrap().insert(sent.sequence, fate), None, "one fate each");
+    });
+    for n in 0..200 {
+        key_write(&mut reporter, n);
+    }
+    let counters = reporter.close().unwrap();
+    assert!(counters.balanced());
+    let mut arrived = BTreeMap::new();
+    for (bytes, _) in receiver.drain() {
+        *arrived.entry(Report::parse(&bytes).unwrap().sequence).or_insert(0) += 1;
+    }
+    let fates = fates.lock().unwrap();
+    assert_eq!(fates.len(), 200);
+    for (sequence, fate) in fates.iter() {
+        let expect = match fate {
+            Fate::Dropped => None,
+            Fate::Duplicated => Some(&2),
+            _ => Some(&1),
+        };
+        assert_eq!(arrived.get(sequence), expect, "{sequence}: {fate:?}");
+    }
+    let count = |is: fn(&Fate) -> bool| fates.values().filter(|fate| is(fate)).count() as u64;
+    assert_eq!(counters.fault.dropped, count(|fate| *fate == Fate::Dropped));
+    assert_eq!(counters.fault.reordered, count(|fate| matches!(fate, Fate::Reordered { .. })));
+    assert!(counters.fault.dropped > 0 && counters.fault.duplicated > 0 && counters.fault.reordered > 0);
+}
+
+/// A receiver that loses a tenth and asks for every gap it sees: in the end nothing is missing.
+#[test]
+fn losses_are_made_good() {
+    let (receiver, address) = Receiver::new();
+    let faults = "drop=0.1".parse().unwrap();
+    let mut reporter = Reporter::open(Config { faults, seed: 3, batch: 8, ..config(address) }).unwrap();
+    let from = reporter.local_addr();
+    let done = Arc::new(AtomicBool::new(false));
+    let end = Arc::clone(&done);
+    let collect = std::thread::spawn(move || {
+        let mut seen = std::collections::BTreeSet::new();
+        let mut buffer = [0; 2048];
+        while !end.load(Ordering::SeqCst) {
+            let Ok((len, _)) = receiver.socket.recv_from(&mut buffer) else { continue };
+            let sequence = Report::parse(&buffer[..len]).unwrap().sequence;
+            seen.insert(sequence);
+            // The first gap before it, each time something comes: a NACK that was not answered is asked again.
+            if let Some(gap) = (0..sequence).find(|s| !seen.contains(s)) {
+                receiver.ask(from.into(), Nack::V1 { reporter: 9, first: gap, count: 1 });
+            }
+        }
+        seen
+    });
+    for n in 0..500 {
+        key_write(&mut reporter, n);
+        if n % 8 == 7 {
+            reporter.linger(Duration::from_millis(2)).unwrap();
+        }
+    }
+    // What comes last shows the last gaps.
+    for n in 500..600 {
+        key_write(&mut reporter, n);
+        reporter.linger(Duration::from_millis(2)).unwrap();
+    }
+    reporter.linger(Duration::from_millis(400)).unwrap();
+    done.store(true, Ordering::SeqCst);
+    let seen = collect.join().unwrap();
+    assert!((0..500).all(|n| seen.contains(&n)), "{} of 500 arrived", seen.range(..500).count());
+    let counters = reporter.close().unwrap();
+    assert!(counters.fault.dropped > 20 && counters.retransmitted > 20, "{counters:?}");
+    assert!(counters.balanced());
+}
