@@ -177,7 +177,7 @@ impl Reporter {
                 return Err(error);
             }
         };
-        header::write(head, self.source, self.config.translator, len);
+        head.copy_from_slice(&header::of(self.source, self.config.translator, len));
         if options.retransmittable {
             self.backup.keep(sequence, &payload[..len]);
             self.keeps = true;
