@@ -1,0 +1,500 @@
+//! Configuration: one TOML file, flags and `DTA_*` environment over it.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::dataplane::Limits;
+use crate::dataplane::requester::Timing;
+use crate::program::{Endpoint, FrameSource, Primitive, Service, Wanted, mac_from_text};
+
+/// The whole file.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// The translator itself.
+    pub translator: Translator,
+    /// Switches that `setup` and `plan` program, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub switch: BTreeMap<String, Switch>,
+}
+
+/// Table `[translator]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Translator {
+    /// Name of the session in the collector.
+    pub name: String,
+    /// UDP address and port on which reports are taken.
+    pub listen: SocketAddr,
+    /// The collector's gRPC address, `http://HOST:PORT` or `https://HOST:PORT`.
+    pub collector: String,
+    /// TCP address of this translator's own gRPC service (statistics, flush, program). Loopback only.
+    pub control: SocketAddr,
+    /// Address that RoCEv2 frames come from and answers go to.
+    pub source: IpAddr,
+    /// UDP port on which answers are taken.
+    pub source_port: u16,
+    /// Ethernet address of that side; needed on raw links only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mac: Option<String>,
+    /// IPv4 TOS byte of frames.
+    pub tos: u8,
+    /// Queue pair numbers at this side, for writes and for atomics; 24 bits.
+    pub queue_pairs: [u32; 2],
+    /// Seconds that the session lasts when it is not renewed.
+    pub lease_seconds: u32,
+    /// Stores wanted, by name; empty = all.
+    pub stores: Vec<String>,
+    /// Append lists wanted; empty = all lists of the stores wanted.
+    pub lists: Vec<ListRange>,
+    /// No coalescing and no timed flush, so that targets make equal bytes.
+    pub reference: bool,
+    /// How long reports may be held.
+    pub flush: FlushTimes,
+    /// Stores of version-0 reports, by primitive. A primitive left out takes the only store of its kind.
+    pub version0: BTreeMap<Primitive, String>,
+    /// Bits of reporters in sketch-merge stores; the others take free bits as they appear.
+    pub sketch_reporters: Vec<SketchReporter>,
+    /// Memory bounds.
+    pub limits: LimitsTable,
+    /// RC queue pairs.
+    pub rc: Rc,
+    /// Certificates for a collector at `https://`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
+}
+
+/// Append lists `first .. first + count` of a store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListRange {
+    /// Name of the store.
+    pub store: String,
+    /// First list.
+    pub first: u32,
+    /// How many.
+    pub count: u32,
+}
+
+/// Table `[translator.flush]`: milliseconds, 0 = never by time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FlushTimes {
+    /// Append batches that are not full.
+    pub append_ms: u32,
+    /// Paths with hops missing.
+    pub postcarding_ms: u32,
+    /// Columns with reporters missing.
+    pub sketch_merge_ms: u32,
+}
+
+/// One of `[[translator.sketch_reporters]]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SketchReporter {
+    /// Name of the sketch-merge store.
+    pub store: String,
+    /// Reporter id.
+    pub reporter: u16,
+    /// Bit, 0 to 31.
+    pub bit: u8,
+}
+
+/// Table `[translator.limits]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitsTable {
+    /// Reporters that sequence windows are kept for.
+    pub reporters: usize,
+    /// Rows of the cache of each postcarding store.
+    pub postcard_rows: usize,
+    /// Columns over all epochs of a sketch-merge store.
+    pub sketch_columns: u64,
+}
+
+/// Table `[translator.rc]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rc {
+    /// Frames that may be unacknowledged, 128 to 4096.
+    pub window: u32,
+    /// Operations that may wait for room in the window.
+    pub queue: usize,
+    /// Milliseconds of silence, with frames out, before a probe.
+    pub silence_ms: u64,
+    /// Unanswered probes until the queue pair is given up.
+    pub probes: u32,
+}
+
+/// Table `[translator.tls]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// PEM file of the authority that signed the collector's certificate.
+    pub ca: PathBuf,
+    /// PEM file of this translator's certificate.
+    pub cert: PathBuf,
+    /// PEM file of its key.
+    pub key: PathBuf,
+}
+
+/// A switch, `[switch.NAME]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Switch {
+    /// Kind of target: `software`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Where its control plane listens: for `software`, the gRPC address of a running `dta-translator run`.
+    pub control: String,
+}
+
+/// Kinds of switch that this build programs.
+pub const SWITCH_TYPES: &[&str] = &["software"];
+
+impl Default for Translator {
+    fn default() -> Self {
+        Translator {
+            name: "translator".into(),
+            listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), dta_proto::wire::dta::PORT),
+            collector: "http://127.0.0.1:40050".into(),
+            control: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 40051),
+            source: Ipv4Addr::new(127, 0, 0, 2).into(),
+            source_port: dta_proto::wire::roce::PORT,
+            mac: None,
+            tos: 0,
+            queue_pairs: [0x11, 0x12],
+            lease_seconds: 30,
+            stores: Vec::new(),
+            lists: Vec::new(),
+            reference: false,
+            flush: FlushTimes::default(),
+            version0: BTreeMap::new(),
+            sketch_reporters: Vec::new(),
+            limits: LimitsTable::default(),
+            rc: Rc::default(),
+            tls: None,
+        }
+    }
+}
+
+impl Default for FlushTimes {
+    fn default() -> Self {
+        FlushTimes { append_ms: 100, postcarding_ms: 100, sketch_merge_ms: 200 }
+    }
+}
+
+impl Default for LimitsTable {
+    fn default() -> Self {
+        let limits = Limits::default();
+        LimitsTable {
+            reporters: limits.reporters,
+            postcard_rows: limits.postcard_rows,
+            sketch_columns: limits.sketch_columns,
+        }
+    }
+}
+
+impl Default for Rc {
+    fn default() -> Self {
+        let t = Timing::default();
+        Rc { window: t.window, queue: t.queue, silence_ms: t.silence / 1_000_000, probes: t.probes }
+    }
+}
+
+/// What is wrong with a configuration, in words that say what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read the configuration {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The text is not TOML, or has an unknown key or a value of another type. The message shows the line.
+    #[error("{}: {message}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// What the parser says.
+        message: String,
+    },
+    /// A value outside its range.
+    #[error("{key} is {value}, but must be {must}")]
+    Value {
+        /// The key.
+        key: &'static str,
+        /// What it holds.
+        value: String,
+        /// What it may hold.
+        must: &'static str,
+    },
+    /// No such switch.
+    #[error("there is no [switch.{name}] in the configuration; it has {have}")]
+    NoSwitch {
+        /// The name asked for.
+        name: String,
+        /// Names there are.
+        have: String,
+    },
+    /// A switch of a type that this build cannot program.
+    #[error("switch {name} is of type {kind:?}, but this build programs: {}", SWITCH_TYPES.join(", "))]
+    SwitchType {
+        /// Its name.
+        name: String,
+        /// Its type.
+        kind: String,
+    },
+}
+
+impl Config {
+    /// Reads a file. Values are checked by [`Config::check`], because flags may still change them.
+    pub fn load(path: &Path) -> Result<Config, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        Config::parse(&text, path)
+    }
+
+    /// As [`Config::load`], from text; `path` is for messages.
+    pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
+        toml::from_str(text).map_err(|e| ConfigError::Parse {
+            path: path.to_owned(),
+            message: e.to_string().trim_end().into(),
+        })
+    }
+
+    /// Checks every value; the error names the first one at fault.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.translator.check()?;
+        for (name, switch) in &self.switch {
+            check_switch(name, switch)?;
+        }
+        Ok(())
+    }
+
+    /// The switch of a name, if this build can program it.
+    pub fn switch(&self, name: &str) -> Result<&Switch, ConfigError> {
+        let Some(switch) = self.switch.get(name) else {
+            let have = match self.switch.len() {
+                0 => "none".into(),
+                _ => self.switch.keys().cloned().collect::<Vec<_>>().join(", "),
+            };
+            return Err(ConfigError::NoSwitch { name: name.into(), have });
+        };
+        check_switch(name, switch)?;
+        Ok(switch)
+    }
+}
+
+fn check_switch(name: &str, switch: &Switch) -> Result<(), ConfigError> {
+    if SWITCH_TYPES.contains(&switch.kind.as_str()) {
+        Ok(())
+    } else {
+        Err(ConfigError::SwitchType { name: name.into(), kind: switch.kind.clone() })
+    }
+}
+
+impl Translator {
+    fn check(&self) -> Result<(), ConfigError> {
+        let fail = |key, value: String, must| Err(ConfigError::Value { key, value, must });
+        let name_ok = (1..=63).contains(&self.name.len())
+            && self.name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b));
+        if !name_ok {
+            return fail(
+                "translator.name",
+                format!("{:?}", self.name),
+                "1 to 63 letters, digits, '-', '_', '.' or '/'",
+            );
+        }
+        if self.listen.is_ipv6() {
+            return fail("translator.listen", self.listen.to_string(), "an IPv4 address and port");
+        }
+        if self.source.is_ipv6() || self.source.is_unspecified() {
+            return fail("translator.source", self.source.to_string(), "one IPv4 address of this host");
+        }
+        if !self.control.ip().is_loopback() {
+            return fail(
+                "translator.control",
+                self.control.to_string(),
+                "a loopback address: whoever reaches it can read the keys to the collector's memory",
+            );
+        }
+        if !(self.collector.starts_with("http://") || self.collector.starts_with("https://")) {
+            return fail(
+                "translator.collector",
+                format!("{:?}", self.collector),
+                "http://HOST:PORT or https://HOST:PORT",
+            );
+        }
+        if self.collector.starts_with("https://") && self.tls.is_none() {
+            return fail("translator.tls", "absent".into(), "given for a collector at https://");
+        }
+        if let Some(mac) = &self.mac
+            && mac_from_text(mac).is_none()
+        {
+            return fail(
+                "translator.mac",
+                format!("{mac:?}"),
+                "an Ethernet address such as 02:00:00:00:00:01",
+            );
+        }
+        let [write, atomic] = self.queue_pairs;
+        if write == atomic || self.queue_pairs.iter().any(|q| *q < 2 || q >> 24 != 0) {
+            return fail(
+                "translator.queue_pairs",
+                format!("{:?}", self.queue_pairs),
+                "two different numbers from 2 to 16777215",
+            );
+        }
+        if self.lease_seconds < 3 {
+            return fail("translator.lease_seconds", self.lease_seconds.to_string(), "at least 3");
+        }
+        if !(1..=65_535).contains(&self.limits.reporters) {
+            return fail("translator.limits.reporters", self.limits.reporters.to_string(), "1 to 65535");
+        }
+        if !(4..=1 << 24).contains(&self.limits.postcard_rows) {
+            return fail(
+                "translator.limits.postcard_rows",
+                self.limits.postcard_rows.to_string(),
+                "4 to 16777216",
+            );
+        }
+        if !(128..=4096).contains(&self.rc.window) {
+            return fail("translator.rc.window", self.rc.window.to_string(), "128 to 4096");
+        }
+        if !(1..=1 << 20).contains(&self.rc.queue) {
+            return fail("translator.rc.queue", self.rc.queue.to_string(), "1 to 1048576");
+        }
+        if !(1..=10_000).contains(&self.rc.silence_ms) {
+            return fail("translator.rc.silence_ms", self.rc.silence_ms.to_string(), "1 to 10000");
+        }
+        if !(1..=64).contains(&self.rc.probes) {
+            return fail("translator.rc.probes", self.rc.probes.to_string(), "1 to 64");
+        }
+        if let Some(r) = self.sketch_reporters.iter().find(|r| r.bit > 31) {
+            return fail("translator.sketch_reporters.bit", r.bit.to_string(), "0 to 31");
+        }
+        if self.version0.contains_key(&Primitive::SketchMerge) {
+            return fail(
+                "translator.version0",
+                "sketch-merge".into(),
+                "another primitive: version 0 has no sketch-merge",
+            );
+        }
+        Ok(())
+    }
+
+    /// The translator's side of its frames.
+    pub fn endpoint(&self) -> Endpoint {
+        Endpoint {
+            mac: self.mac.as_deref().and_then(mac_from_text).unwrap_or_default(),
+            ip: self.source,
+            port: self.source_port,
+        }
+    }
+
+    /// What configuration decides of a program.
+    pub fn wanted(&self) -> Wanted {
+        Wanted {
+            service: Service { address: self.listen.ip(), port: self.listen.port() },
+            reference: self.reference,
+            flush_ms: [
+                (Primitive::Append, self.flush.append_ms),
+                (Primitive::Postcarding, self.flush.postcarding_ms),
+                (Primitive::SketchMerge, self.flush.sketch_merge_ms),
+            ],
+            source: FrameSource {
+                endpoint: self.endpoint(),
+                tos: self.tos,
+                write_qpn: self.queue_pairs[0],
+                atomic_qpn: self.queue_pairs[1],
+            },
+            version0: self.version0.iter().map(|(p, s)| (*p, s.clone())).collect(),
+            sketch_reporters: self
+                .sketch_reporters
+                .iter()
+                .map(|r| (r.store.clone(), r.reporter, r.bit))
+                .collect(),
+        }
+    }
+
+    /// Bounds of the data plane. `name_reports` is for the ledger.
+    pub fn limits(&self, name_reports: bool) -> Limits {
+        Limits {
+            reporters: self.limits.reporters,
+            postcard_rows: self.limits.postcard_rows,
+            sketch_columns: self.limits.sketch_columns,
+            rc: Timing {
+                window: self.rc.window,
+                queue: self.rc.queue,
+                silence: self.rc.silence_ms * 1_000_000,
+                probes: self.rc.probes,
+            },
+            name_reports,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, ConfigError> {
+        let config = Config::parse(text, Path::new("t.toml"))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    #[test]
+    fn nothing_is_needed() {
+        assert_eq!(parse("").unwrap(), Config::default());
+    }
+
+    #[test]
+    fn the_defaults_can_be_written_and_read_again() {
+        let text = toml::to_string(&Config::default()).unwrap();
+        assert_eq!(parse(&text).unwrap(), Config::default());
+    }
+
+    #[test]
+    fn unknown_keys_are_named() {
+        for text in ["[translator]\nlisen = '127.0.0.1:1'", "[translater]", "[translator.flush]\nappend = 3"]
+        {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains("unknown field") && error.contains("t.toml"), "{error}");
+        }
+    }
+
+    #[test]
+    fn values_out_of_range_are_named() {
+        for (text, key) in [
+            ("name = ''", "translator.name"),
+            ("listen = '[::1]:40040'", "translator.listen"),
+            ("source = '::1'", "translator.source"),
+            ("control = '0.0.0.0:40051'", "translator.control"),
+            ("collector = '127.0.0.1:40050'", "translator.collector"),
+            ("collector = 'https://c:1'", "translator.tls"),
+            ("mac = '02:00'", "translator.mac"),
+            ("queue_pairs = [5, 5]", "translator.queue_pairs"),
+            ("rc.window = 64", "translator.rc.window"),
+            ("version0.sketch-merge = 'x'", "translator.version0"),
+        ] {
+            let error = parse(&format!("[translator]\n{text}")).unwrap_err().to_string();
+            assert!(error.starts_with(key), "{error}");
+        }
+    }
+
+    #[test]
+    fn switches_of_other_types_say_which_there_are() {
+        let error = parse("[switch.tor1]\ntype = 'tofino'\ncontrol = 'x'").unwrap_err().to_string();
+        assert_eq!(error, "switch tor1 is of type \"tofino\", but this build programs: software");
+        let config = parse("[switch.a]\ntype = 'software'\ncontrol = 'http://127.0.0.1:1'").unwrap();
+        assert!(config.switch("a").is_ok());
+        assert!(config.switch("b").unwrap_err().to_string().contains("it has a"));
+    }
+}

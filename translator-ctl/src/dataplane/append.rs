@@ -1,0 +1,182 @@
+//! Append: entries gather in one batch per list, and a batch leaves when it is full, flushed, or to wake a reader now.
+
+use dta_proto::layout::append as layout;
+
+use super::age::AgeList;
+use super::counters::{Discard, Reason};
+use super::egress::Egress;
+use super::frame::Output;
+use super::losses::Origin;
+use super::requester::{Action, MAX_PAYLOAD};
+use crate::program::{Lists, Primitive};
+
+/// The lists of one store that this translator writes.
+pub(crate) struct AppendState {
+    lists: u32,
+    ring: u64,
+    batch_len: u8,
+    entry_len: u8,
+    entries: u8,
+    notify: bool,
+    ranges: Vec<Range>,
+}
+
+/// Owned lists `first ..`, one state each.
+struct Range {
+    first: u32,
+    /// Sequence of the batch being gathered.
+    sequence: Vec<u32>,
+    count: Vec<u8>,
+    /// Entries, `batch_len` bytes per list.
+    bytes: Vec<u8>,
+    /// Names of the reports gathered, `entries` per list; empty unless names are kept.
+    names: Vec<Origin>,
+    ages: AgeList,
+}
+
+impl AppendState {
+    pub(crate) fn new(lists: u32, ring: u64, batch_len: u8, entry_len: u8, notify: bool) -> Self {
+        let entries = layout::entries_per_batch(batch_len, entry_len);
+        AppendState { lists, ring, batch_len, entry_len, entries, notify, ranges: Vec::new() }
+    }
+
+    /// Takes lists into ownership; each goes on after its newest batch in the ring.
+    pub(crate) fn own(&mut self, lists: &Lists, keep_names: bool) {
+        let count = lists.count.min(self.lists) as usize;
+        let mut range = Range {
+            first: lists.first,
+            sequence: vec![1; count],
+            count: vec![0; count],
+            bytes: vec![0; count * usize::from(self.batch_len)],
+            names: if keep_names {
+                vec![Origin::default(); count * usize::from(self.entries)]
+            } else {
+                Vec::new()
+            },
+            ages: AgeList::new(count),
+        };
+        for (list, newest) in &lists.positions {
+            if let Some(sequence) = range.sequence.get_mut(list.wrapping_sub(lists.first) as usize) {
+                *sequence = layout::next(*newest);
+            }
+        }
+        self.ranges.push(range);
+    }
+
+    /// Gives lists up; what they hold is discarded.
+    pub(crate) fn disown(&mut self, first: u32, core: &mut Egress) {
+        self.ranges.retain(|range| {
+            if range.first != first {
+                return true;
+            }
+            let held: u64 = range.count.iter().map(|c| u64::from(*c)).sum();
+            core.counters.of(Primitive::Append).held -= held;
+            core.counters.discard(Discard::StoreRemoved, held);
+            false
+        });
+    }
+
+    /// The first lists of all owned ranges.
+    pub(crate) fn firsts(&self) -> Vec<u32> {
+        self.ranges.iter().map(|r| r.first).collect()
+    }
+
+    #[allow(clippy::too_many_arguments)] // the report's fields, and where it goes
+    #[inline]
+    pub(crate) fn ingest(
+        &mut self,
+        now: u64,
+        store: usize,
+        list: u32,
+        value: &[u8],
+        immediate: bool,
+        origin: Origin,
+        core: &mut Egress,
+        out: &mut Output,
+    ) -> Result<(), Reason> {
+        if list >= self.lists {
+            return Err(Reason::ListRange);
+        }
+        if value.len() != usize::from(self.entry_len) {
+            return Err(Reason::ValueLength);
+        }
+        let (range, at) = self
+            .ranges
+            .iter()
+            .enumerate()
+            .find_map(|(i, r)| {
+                let at = list.wrapping_sub(r.first) as usize;
+                (list >= r.first && at < r.sequence.len()).then_some((i, at))
+            })
+            .ok_or(Reason::ListNotOwned)?;
+        let (entries, notify) = (self.entries, self.notify);
+        let r = &mut self.ranges[range];
+        let n = usize::from(r.count[at]);
+        let start = at * usize::from(self.batch_len) + n * value.len();
+        r.bytes[start..start + value.len()].copy_from_slice(value);
+        if let Some(name) = r.names.get_mut(at * usize::from(entries) + n) {
+            *name = origin;
+        }
+        r.count[at] += 1;
+        core.counters.of(Primitive::Append).held += 1;
+        if r.count[at] == entries || (immediate && notify) {
+            self.send(now, store, range, at, core, out);
+        } else if n == 0 {
+            r.ages.push(at, now);
+        }
+        Ok(())
+    }
+
+    /// Sends the batch of list `at` of a range.
+    fn send(&mut self, now: u64, store: usize, range: usize, at: usize, core: &mut Egress, out: &mut Output) {
+        let r = &mut self.ranges[range];
+        let (list, sequence, count) = (r.first + at as u32, r.sequence[at], r.count[at]);
+        let len = usize::from(self.batch_len);
+        let entries = &r.bytes[at * len..at * len + usize::from(count) * usize::from(self.entry_len)];
+        let mut batch = [0; MAX_PAYLOAD];
+        layout::encode(&mut batch[..len], list, sequence, count, entries);
+        r.ages.remove(at);
+        r.sequence[at] = layout::next(sequence);
+        r.count[at] = 0;
+        let offset = layout::offset(list, sequence, self.ring, self.batch_len);
+        let action = if self.notify { Action::WriteImmediate(list) } else { Action::Write };
+        core.counters.of(Primitive::Append).held -= u64::from(count);
+        let first_name = at * usize::from(self.entries);
+        let names = r.names.get(first_name..first_name + usize::from(count)).unwrap_or(&[]);
+        core.write(
+            now,
+            store,
+            action,
+            1,
+            |_| offset,
+            &batch[..len],
+            Primitive::Append,
+            u16::from(count),
+            names.iter().copied(),
+            out,
+        );
+    }
+
+    /// Sends batches whose first entry came at or before `born_by`.
+    pub(crate) fn flush(
+        &mut self,
+        now: u64,
+        store: usize,
+        born_by: u64,
+        core: &mut Egress,
+        out: &mut Output,
+    ) {
+        for range in 0..self.ranges.len() {
+            while let Some((at, born)) = self.ranges[range].ages.oldest()
+                && born <= born_by
+            {
+                self.send(now, store, range, at, core, out);
+            }
+        }
+    }
+
+    /// Time at which the oldest batch was begun.
+    pub(crate) fn oldest(&self) -> Option<u64> {
+        self.ranges.iter().filter_map(|r| r.ages.oldest().map(|(_, born)| born)).min()
+    }
+}

@@ -1,0 +1,261 @@
+//! From operations to frames: queue pairs, templates, and what the losses of queue pairs cost.
+
+use dta_proto::wire::roce::Psn;
+
+use super::counters::{Counters, LossCause};
+use super::frame::{IdleFrames, Output, StoreFrames};
+use super::losses::{FrameMeta, LossTracker, Origin, Origins};
+use super::requester::{Action, Answer, Depart, Departure, Requester, Timing};
+use crate::program::{Primitive, Purpose, QueuePair, Store};
+
+/// Where an operation goes: index of its store in the engine, and byte offset in the store's region.
+pub(crate) type Target = (usize, u64);
+
+/// A queue pair with its requester.
+pub(crate) struct Pair {
+    pub(crate) entry: QueuePair,
+    pub(crate) requester: Requester,
+    idle: Option<IdleFrames>,
+}
+
+/// Everything behind the primitives.
+pub(crate) struct Egress {
+    pub(crate) pairs: [Option<Pair>; 2],
+    stores: Vec<Option<StoreFrames>>,
+    pub(crate) counters: Counters,
+    pub(crate) origins: Origins,
+    losses: LossTracker,
+    /// Whether frames name all their reports, for the ledger.
+    pub(crate) name_reports: bool,
+    next_group: u32,
+    timing: Timing,
+}
+
+/// What a requester needs to make frames and count losses.
+struct Sink<'a> {
+    stores: &'a [Option<StoreFrames>],
+    idle: Option<&'a IdleFrames>,
+    counters: &'a mut Counters,
+    origins: &'a Origins,
+    losses: &'a mut LossTracker,
+    name_reports: bool,
+    out: &'a mut Output,
+}
+
+impl Depart for Sink<'_> {
+    #[inline]
+    fn depart(&mut self, departure: Departure<'_>) {
+        if departure.action == Action::Idle {
+            let Some(idle) = self.idle else { return };
+            idle.write(&departure, &mut self.out.frames);
+            self.counters.idle_frames += 1;
+        } else {
+            let Some(Some(frames)) = self.stores.get(departure.store) else {
+                // The store went away while the operation waited for its queue pair.
+                self.lost(&departure.meta, LossCause::QueuePairDown);
+                return;
+            };
+            frames.write(&departure, &mut self.out.frames);
+        }
+        self.out.meta.push(departure.meta);
+        self.counters.frames += 1;
+    }
+
+    fn lost(&mut self, meta: &FrameMeta, cause: LossCause) {
+        let Some(primitive) = meta.primitive else { return };
+        let reports = self.losses.lose(meta, self.origins);
+        self.counters.lose(cause, primitive, reports);
+        if self.name_reports {
+            self.out.lost.extend(self.origins.of(meta).map(|origin| (origin, meta.copy)));
+        }
+    }
+}
+
+impl Egress {
+    pub(crate) fn new(timing: Timing, name_reports: bool) -> Self {
+        Egress {
+            pairs: [None, None],
+            stores: Vec::new(),
+            counters: Counters::default(),
+            origins: Origins::new(1 << 17),
+            losses: LossTracker::default(),
+            name_reports,
+            next_group: 0,
+            timing,
+        }
+    }
+
+    /// Whether operations for this purpose have a queue pair to go by.
+    pub(crate) fn has(&self, purpose: Purpose) -> bool {
+        self.pairs[purpose as usize].is_some()
+    }
+
+    fn with(
+        &mut self,
+        purpose: Purpose,
+        out: &mut Output,
+        f: impl FnOnce(&mut Requester, &mut Sink<'_>),
+    ) -> bool {
+        let Some(pair) = &mut self.pairs[purpose as usize] else { return false };
+        let mut sink = Sink {
+            stores: &self.stores,
+            idle: pair.idle.as_ref(),
+            counters: &mut self.counters,
+            origins: &self.origins,
+            losses: &mut self.losses,
+            name_reports: self.name_reports,
+            out,
+        };
+        f(&mut pair.requester, &mut sink);
+        true
+    }
+
+    /// Sends `copies` of one payload that carries `reports` reports, copy n to `offset_of(n)`.
+    #[inline]
+    #[allow(clippy::too_many_arguments)] // one call per primitive, all different
+    pub(crate) fn write(
+        &mut self,
+        now: u64,
+        store: usize,
+        action: Action,
+        copies: u8,
+        offset_of: impl Fn(u8) -> u64,
+        payload: &[u8],
+        primitive: Primitive,
+        reports: u16,
+        origins: impl Iterator<Item = Origin>,
+        out: &mut Output,
+    ) {
+        let first_origin = self.origins.next();
+        if self.name_reports {
+            origins.for_each(|o| self.origins.push(o));
+        }
+        let named = (self.origins.next() - first_origin) as u16;
+        let group = self.next_group;
+        self.next_group = group.wrapping_add(1);
+        let p = self.counters.of(primitive);
+        p.emitted += u64::from(reports);
+        p.operations += u64::from(copies);
+        for copy in 0..copies {
+            let meta = FrameMeta {
+                primitive: Some(primitive),
+                copy,
+                copies,
+                reports,
+                group,
+                first_origin,
+                origins: named,
+            };
+            self.post(now, (store, offset_of(copy)), action, payload, meta, out);
+        }
+    }
+
+    /// Sends one operation. Its reports are counted by the caller.
+    #[inline]
+    pub(crate) fn post(
+        &mut self,
+        now: u64,
+        target: Target,
+        action: Action,
+        payload: &[u8],
+        meta: FrameMeta,
+        out: &mut Output,
+    ) {
+        let purpose = match self.stores.get(target.0) {
+            Some(Some(frames)) => frames.purpose,
+            _ => Purpose::Write,
+        };
+        let posted = self
+            .with(purpose, out, |requester, sink| requester.post(now, action, target, payload, meta, sink));
+        if !posted {
+            let reports = self.losses.lose(&meta, &self.origins);
+            if let Some(primitive) = meta.primitive {
+                self.counters.lose(LossCause::QueuePairDown, primitive, reports);
+            }
+            if self.name_reports {
+                out.lost.extend(self.origins.of(&meta).map(|origin| (origin, meta.copy)));
+            }
+        }
+    }
+
+    /// Takes an answer for the queue pair of this purpose.
+    pub(crate) fn answer(&mut self, now: u64, purpose: Purpose, psn: Psn, answer: Answer, out: &mut Output) {
+        self.with(purpose, out, |requester, sink| requester.answer(now, psn, answer, sink));
+    }
+
+    /// Lets time pass for all queue pairs.
+    pub(crate) fn tick(&mut self, now: u64, out: &mut Output) {
+        for purpose in [Purpose::Write, Purpose::Atomic] {
+            self.with(purpose, out, |requester, sink| requester.tick(now, sink));
+        }
+    }
+
+    /// Earliest time at which [`Egress::tick`] has something to do.
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        self.pairs.iter().flatten().filter_map(|p| p.requester.deadline()).min()
+    }
+
+    /// Installs, replaces or removes a queue pair. A new one begins at its start PSN; one whose entry changed but not its
+    /// identity (addresses, TOS) goes on where it is. Templates are made anew for `stores`.
+    pub(crate) fn set_pair(
+        &mut self,
+        now: u64,
+        purpose: Purpose,
+        entry: Option<QueuePair>,
+        stores: &[Option<&Store>],
+        out: &mut Output,
+    ) {
+        match entry {
+            None => {
+                self.with(purpose, out, |requester, sink| requester.end(sink));
+                self.pairs[purpose as usize] = None;
+            }
+            Some(entry) => {
+                let idle = IdleFrames::new(&entry);
+                match &mut self.pairs[purpose as usize] {
+                    Some(pair) => {
+                        let old = &pair.entry;
+                        let same = (old.transport, old.remote_qpn, old.local_qpn, old.generation)
+                            == (entry.transport, entry.remote_qpn, entry.local_qpn, entry.generation);
+                        pair.idle = idle;
+                        pair.entry = entry.clone();
+                        self.set_templates(stores);
+                        if !same {
+                            self.with(purpose, out, |requester, sink| {
+                                requester.replace(
+                                    now,
+                                    entry.transport,
+                                    Psn::new(entry.start_psn),
+                                    entry.max_dest_rd_atomic,
+                                    sink,
+                                );
+                            });
+                        }
+                    }
+                    none => {
+                        let requester = Requester::new(
+                            entry.transport,
+                            Psn::new(entry.start_psn),
+                            entry.max_dest_rd_atomic,
+                            self.timing,
+                        );
+                        *none = Some(Pair { entry, requester, idle });
+                    }
+                }
+            }
+        }
+        self.set_templates(stores);
+    }
+
+    /// Makes the templates of all stores anew.
+    pub(crate) fn set_templates(&mut self, stores: &[Option<&Store>]) {
+        self.stores = stores
+            .iter()
+            .map(|store| {
+                let store = (*store)?;
+                let pair = &self.pairs[store.queue_pair as usize].as_ref()?.entry;
+                StoreFrames::new(pair, store)
+            })
+            .collect();
+    }
+}

@@ -1,0 +1,166 @@
+//! Key-increment: the increments of one ingest batch, added up per counter.
+
+use super::counters::Reason;
+use super::egress::Egress;
+use super::frame::Output;
+use super::losses::{FrameMeta, Origin};
+use super::requester::Action;
+use crate::program::Primitive;
+use dta_proto::key::Key;
+use dta_proto::layout::{hash, key_increment as layout};
+
+/// Sums of one batch, by counter.
+pub(crate) struct Increments {
+    sums: Vec<Sum>,
+    /// Increments of the batch, in order of arrival; those of one sum are chained.
+    parts: Vec<Part>,
+    /// Open-addressed: index in `sums` by hash of (store, counter), valid if the stamp is the batch's.
+    table: Vec<(u32, u32)>,
+    stamp: u32,
+    coalesce: bool,
+}
+
+struct Sum {
+    store: usize,
+    slot: u64,
+    delta: u64,
+    first: u32,
+    last: u32,
+    copy: u8,
+    copies: u8,
+}
+
+struct Part {
+    origin: Origin,
+    next: u32,
+}
+
+const NONE: u32 = u32::MAX;
+/// Sums after which a batch is sent in any case.
+const MOST: usize = 4096;
+
+impl Increments {
+    pub(crate) fn new(coalesce: bool) -> Self {
+        Increments {
+            sums: Vec::with_capacity(MOST),
+            parts: Vec::with_capacity(MOST),
+            table: vec![(0, 0); MOST * 2],
+            stamp: 1,
+            coalesce,
+        }
+    }
+
+    pub(crate) fn set_coalescing(&mut self, coalesce: bool) {
+        self.coalesce = coalesce;
+    }
+
+    #[allow(clippy::too_many_arguments)] // the report's fields, and where it goes
+    #[inline]
+    pub(crate) fn ingest(
+        &mut self,
+        now: u64,
+        store: usize,
+        (slots, copies): (u64, u8),
+        redundancy: u8,
+        key: &Key,
+        delta: u64,
+        origin: Origin,
+        core: &mut Egress,
+        out: &mut Output,
+    ) -> Result<(), Reason> {
+        if redundancy != 0 && redundancy != copies {
+            return Err(Reason::Redundancy);
+        }
+        if self.parts.len() + usize::from(copies) > MOST {
+            self.send(now, core, out);
+        }
+        core.counters.of(Primitive::KeyIncrement).emitted += 1;
+        for (copy, slot) in hash::slots(key, copies, slots).iter().enumerate() {
+            self.add(store, *slot, delta, copy as u8, copies, origin, core);
+        }
+        Ok(())
+    }
+
+    #[allow(clippy::too_many_arguments)] // as above
+    #[inline]
+    fn add(
+        &mut self,
+        store: usize,
+        slot: u64,
+        delta: u64,
+        copy: u8,
+        copies: u8,
+        origin: Origin,
+        core: &mut Egress,
+    ) {
+        let part = self.parts.len() as u32;
+        self.parts.push(Part { origin, next: NONE });
+        let mut at = 0;
+        if self.coalesce {
+            let mask = self.table.len() - 1;
+            at = (slot ^ (store as u64) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> 20 & mask;
+            loop {
+                let (stamp, index) = self.table[at];
+                if stamp != self.stamp {
+                    break;
+                }
+                let sum = &mut self.sums[index as usize];
+                if (sum.store, sum.slot) == (store, slot) {
+                    // Modulo 2^64, as the counter itself adds.
+                    sum.delta = sum.delta.wrapping_add(delta);
+                    self.parts[sum.last as usize].next = part;
+                    sum.last = part;
+                    core.counters.of(Primitive::KeyIncrement).coalesced += 1;
+                    return;
+                }
+                at = (at + 1) & mask;
+            }
+        }
+        if self.coalesce {
+            self.table[at] = (self.stamp, self.sums.len() as u32);
+        }
+        self.sums.push(Sum { store, slot, delta, first: part, last: part, copy, copies });
+    }
+
+    /// Ends the batch: one FETCH_ADD per sum, in order of first appearance.
+    pub(crate) fn send(&mut self, now: u64, core: &mut Egress, out: &mut Output) {
+        if self.sums.is_empty() {
+            return;
+        }
+        core.counters.of(Primitive::KeyIncrement).operations += self.sums.len() as u64;
+        for sum in &self.sums {
+            let first_origin = core.origins.next();
+            let mut part = sum.first;
+            while part != NONE {
+                let p = &self.parts[part as usize];
+                core.origins.push(p.origin);
+                part = p.next;
+            }
+            let reports = (core.origins.next() - first_origin) as u16;
+            let meta = FrameMeta {
+                primitive: Some(Primitive::KeyIncrement),
+                copy: sum.copy,
+                copies: sum.copies,
+                reports,
+                group: 0,
+                first_origin,
+                origins: reports,
+            };
+            core.post(
+                now,
+                (sum.store, layout::offset(sum.slot)),
+                Action::FetchAdd(sum.delta),
+                &[],
+                meta,
+                out,
+            );
+        }
+        self.sums.clear();
+        self.parts.clear();
+        self.stamp = self.stamp.wrapping_add(1);
+        if self.stamp == 0 {
+            self.table.fill((0, 0));
+            self.stamp = 1;
+        }
+    }
+}

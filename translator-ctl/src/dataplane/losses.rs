@@ -1,0 +1,164 @@
+//! Which reports a lost frame cost.
+//!
+//! Every frame carries a [`FrameMeta`]. A report with copies is lost when all its copies are; an increment is lost when any of
+//! its copies is, since a query takes the minimum. Increments of several reports may share a frame, so their frames name
+//! their reports one by one in the [`Origins`] ring.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::program::Primitive;
+
+/// A report as a loss or the ledger names it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// Serial number among accepted reports, modulo 2^32.
+    pub serial: u32,
+    /// The report's sequence (8 bits in version 0).
+    pub sequence: u32,
+    /// The report's reporter id (0 in version 0).
+    pub reporter: u16,
+}
+
+/// What a frame carries, for the time until its fate is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameMeta {
+    /// Primitive of the reports; `None` for a probe or filler, which carries none.
+    pub primitive: Option<Primitive>,
+    /// Which copy it is, from 0.
+    pub copy: u8,
+    /// Copies that carry the same reports.
+    pub copies: u8,
+    /// Reports in it.
+    pub reports: u16,
+    /// Number that the copies of the same reports share.
+    pub group: u32,
+    /// First of its `origins` in the ring.
+    pub first_origin: u64,
+    /// How many of its reports are named in the ring: all or none.
+    pub origins: u16,
+}
+
+impl FrameMeta {
+    /// A frame without reports.
+    pub const IDLE: FrameMeta =
+        FrameMeta { primitive: None, copy: 0, copies: 1, reports: 0, group: 0, first_origin: 0, origins: 0 };
+}
+
+/// Names of reports of recent frames, in a ring.
+#[derive(Debug)]
+pub struct Origins {
+    ring: Vec<Origin>,
+    next: u64,
+}
+
+impl Origins {
+    /// Room for the last `capacity` reports, a power of two.
+    pub(crate) fn new(capacity: usize) -> Self {
+        assert!(capacity.is_power_of_two());
+        Origins { ring: vec![Origin::default(); capacity], next: 0 }
+    }
+
+    /// Position that the next [`Origins::push`] gets.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    pub(crate) fn push(&mut self, origin: Origin) {
+        let mask = self.ring.len() as u64 - 1;
+        self.ring[(self.next & mask) as usize] = origin;
+        self.next += 1;
+    }
+
+    /// The reports that a frame names; fewer than it carries if the ring has turned over them, or names are not kept.
+    pub fn of(&self, meta: &FrameMeta) -> impl Iterator<Item = Origin> + '_ {
+        let oldest = self.next.saturating_sub(self.ring.len() as u64);
+        let mask = self.ring.len() as u64 - 1;
+        let end = meta.first_origin + u64::from(meta.origins);
+        (meta.first_origin.max(oldest)..end).map(move |i| self.ring[(i & mask) as usize])
+    }
+}
+
+/// Losses remembered before the older half is forgotten.
+const REMEMBERED: usize = 1 << 16;
+
+/// Counts lost reports from lost frames.
+#[derive(Debug, Default)]
+pub struct LossTracker {
+    /// Copies lost of a group, in two ages.
+    groups: [HashMap<u32, u8>; 2],
+    /// Serials of increments lost, in two ages.
+    increments: [HashSet<u32>; 2],
+}
+
+impl LossTracker {
+    /// How many reports are lost now that this frame is, and were not before.
+    pub fn lose(&mut self, meta: &FrameMeta, origins: &Origins) -> u64 {
+        match meta.primitive {
+            None => 0,
+            Some(Primitive::KeyIncrement) => {
+                let mut lost = 0;
+                for origin in origins.of(meta) {
+                    if !self.increments[1].contains(&origin.serial)
+                        && self.increments[0].insert(origin.serial)
+                    {
+                        lost += 1;
+                    }
+                }
+                if self.increments[0].len() >= REMEMBERED {
+                    self.increments.swap(0, 1);
+                    self.increments[0].clear();
+                }
+                lost
+            }
+            Some(_) if meta.copies <= 1 => u64::from(meta.reports),
+            Some(_) => {
+                let earlier = self.groups[1].remove(&meta.group).unwrap_or(0);
+                let copies = self.groups[0].entry(meta.group).or_insert(0);
+                *copies += earlier + 1;
+                let all = *copies >= meta.copies;
+                if all {
+                    self.groups[0].remove(&meta.group);
+                }
+                if self.groups[0].len() >= REMEMBERED {
+                    self.groups.swap(0, 1);
+                    self.groups[0].clear();
+                }
+                if all { u64::from(meta.reports) } else { 0 }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(primitive: Primitive, group: u32, copies: u8, reports: u16) -> FrameMeta {
+        FrameMeta { primitive: Some(primitive), copy: 0, copies, reports, group, first_origin: 0, origins: 0 }
+    }
+
+    #[test]
+    fn a_report_with_copies_is_lost_with_the_last_copy() {
+        let origins = Origins::new(8);
+        let mut tracker = LossTracker::default();
+        let row = meta(Primitive::Postcarding, 7, 3, 5);
+        assert_eq!(tracker.lose(&row, &origins), 0);
+        assert_eq!(tracker.lose(&meta(Primitive::KeyWrite, 8, 2, 1), &origins), 0);
+        assert_eq!(tracker.lose(&row, &origins), 0);
+        assert_eq!(tracker.lose(&row, &origins), 5);
+        assert_eq!(tracker.lose(&meta(Primitive::Append, 9, 1, 14), &origins), 14);
+    }
+
+    #[test]
+    fn an_increment_is_lost_once_with_the_first_copy() {
+        let mut origins = Origins::new(8);
+        for serial in [1, 2, 2, 3] {
+            origins.push(Origin { serial, ..Origin::default() });
+        }
+        let mut tracker = LossTracker::default();
+        let first = FrameMeta { first_origin: 0, origins: 2, ..meta(Primitive::KeyIncrement, 0, 2, 2) };
+        let second = FrameMeta { first_origin: 2, origins: 2, ..first };
+        assert_eq!(tracker.lose(&first, &origins), 2);
+        assert_eq!(tracker.lose(&second, &origins), 1);
+    }
+}

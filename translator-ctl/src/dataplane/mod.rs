@@ -1,0 +1,23 @@
+//! The software data plane: reports in, RoCEv2 frames and NACKs out.
+//!
+//! [`Engine`] is pure: no socket, no clock, no thread; time is an argument (nanoseconds from any fixed point). A batch of datagrams
+//! goes in, finished IPv4 packets come out in an [`Output`] that is used again and again. Nothing is allocated per report.
+
+mod age;
+mod append;
+pub mod counters;
+mod egress;
+mod engine;
+mod frame;
+mod increment;
+pub mod losses;
+mod postcarding;
+mod reporters;
+pub mod requester;
+mod sketch;
+mod version0;
+pub mod window;
+
+pub use engine::{Engine, Limits, QueuePairStatus, SetupError};
+pub use frame::{Frames, Output};
+pub use reporters::{Reporter, ReporterCounters};

@@ -1,0 +1,183 @@
+//! Postcarding: a cache of paths in the making, keyed by the whole key. A row leaves when all hops of its length are there, when
+//! another key needs its place, or when it is flushed.
+
+use dta_proto::key::Key;
+use dta_proto::layout::hash;
+use dta_proto::layout::postcarding::{self as layout, MAX_HOPS, Path};
+
+use super::age::AgeList;
+use super::counters::{Discard, Reason};
+use super::egress::Egress;
+use super::frame::Output;
+use super::losses::Origin;
+use super::requester::{Action, MAX_PAYLOAD};
+use crate::program::Primitive;
+
+/// Rows that share a place, so that a key in use is not evicted at once by one other.
+const WAYS: usize = 4;
+
+/// Rows of one store in the making.
+pub(crate) struct PostcardState {
+    slots: u64,
+    hops: u8,
+    copies: u8,
+    rows: Vec<Row>,
+    /// Names of the postcards in `rows`, [`MAX_HOPS`] per row; empty unless names are kept.
+    names: Vec<Origin>,
+    ages: AgeList,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Row {
+    key: Key,
+    path: Path,
+    /// Postcards in it: one per hop present. 0 = the row is free.
+    reports: u16,
+}
+
+impl PostcardState {
+    /// `rows` is rounded up to a power of two of at least 4.
+    pub(crate) fn new(slots: u64, hops: u8, copies: u8, rows: usize, keep_names: bool) -> Self {
+        let rows = rows.max(WAYS).next_power_of_two();
+        PostcardState {
+            slots,
+            hops,
+            copies,
+            rows: vec![Row::default(); rows],
+            names: if keep_names { vec![Origin::default(); rows * MAX_HOPS] } else { Vec::new() },
+            ages: AgeList::new(rows),
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)] // the report's fields, and where it goes
+    #[inline]
+    pub(crate) fn ingest(
+        &mut self,
+        now: u64,
+        store: usize,
+        key: &Key,
+        hop: u8,
+        length: u8,
+        value: u32,
+        origin: Origin,
+        core: &mut Egress,
+        out: &mut Output,
+    ) -> Result<(), Reason> {
+        if length > self.hops {
+            return Err(Reason::PathLength);
+        }
+        if hop >= self.hops || (length != 0 && hop >= length) {
+            return Err(Reason::Hop);
+        }
+        let at = self.place(now, store, key, core, out);
+        // A path of another length is another path: what is there of the old one leaves first.
+        let row = &self.rows[at];
+        let known = row.path.length;
+        let conflict = row.reports != 0
+            && ((length != 0 && known != 0 && length != known)
+                || (known != 0 && hop >= known)
+                || (length != 0 && row.path.bitmap >> length != 0));
+        if conflict {
+            self.send(now, store, at, core, out);
+        }
+        let row = &mut self.rows[at];
+        if row.reports == 0 {
+            *row = Row { key: *key, ..Row::default() };
+            self.ages.push(at, now);
+        }
+        let counters = core.counters.of(Primitive::Postcarding);
+        if row.path.bitmap >> hop & 1 == 1 {
+            counters.superseded += 1;
+        } else {
+            row.reports += 1;
+            counters.held += 1;
+        }
+        row.path.set(hop, value);
+        row.path.length = row.path.length.max(length);
+        if let Some(name) = self.names.get_mut(at * MAX_HOPS + usize::from(hop)) {
+            *name = origin;
+        }
+        if row.path.is_complete() {
+            self.send(now, store, at, core, out);
+        }
+        Ok(())
+    }
+
+    /// The row of a key, or a row made free for it.
+    #[inline]
+    fn place(&mut self, now: u64, store: usize, key: &Key, core: &mut Egress, out: &mut Output) -> usize {
+        // The high bits, so that keys which share a slot of the store need not share a place here.
+        let sets = self.rows.len() / WAYS;
+        let set = (hash::key_hash(key).rotate_left(16) as usize & (sets - 1)) * WAYS;
+        let mut free = None;
+        for at in set..set + WAYS {
+            let row = &self.rows[at];
+            if row.reports == 0 {
+                free.get_or_insert(at);
+            } else if row.key == *key {
+                return at;
+            }
+        }
+        free.unwrap_or_else(|| {
+            let oldest = (set..set + WAYS).min_by_key(|at| self.ages.born(*at)).unwrap_or(set);
+            self.send(now, store, oldest, core, out);
+            oldest
+        })
+    }
+
+    /// Sends a row as it is and frees it.
+    fn send(&mut self, now: u64, store: usize, at: usize, core: &mut Egress, out: &mut Output) {
+        let row = self.rows[at];
+        self.rows[at].reports = 0;
+        self.ages.remove(at);
+        let mut bytes = [0; MAX_PAYLOAD];
+        let bytes = &mut bytes[..layout::row_len(self.hops) as usize];
+        layout::encode(bytes, &row.key, &row.path);
+        let slots = hash::slots(&row.key, self.copies, self.slots);
+        core.counters.of(Primitive::Postcarding).held -= u64::from(row.reports);
+        let names = self.names.get(at * MAX_HOPS..(at + 1) * MAX_HOPS).unwrap_or(&[]);
+        let present = names.iter().enumerate().filter(|(hop, _)| row.path.bitmap >> hop & 1 == 1);
+        core.write(
+            now,
+            store,
+            Action::Write,
+            self.copies,
+            |n| layout::offset(slots[usize::from(n)], self.hops),
+            bytes,
+            Primitive::Postcarding,
+            row.reports,
+            present.map(|(_, origin)| *origin),
+            out,
+        );
+    }
+
+    /// Sends rows whose first postcard came at or before `born_by`.
+    pub(crate) fn flush(
+        &mut self,
+        now: u64,
+        store: usize,
+        born_by: u64,
+        core: &mut Egress,
+        out: &mut Output,
+    ) {
+        while let Some((at, born)) = self.ages.oldest()
+            && born <= born_by
+        {
+            self.send(now, store, at, core, out);
+        }
+    }
+
+    /// Time at which the oldest row was begun.
+    pub(crate) fn oldest(&self) -> Option<u64> {
+        self.ages.oldest().map(|(_, born)| born)
+    }
+
+    /// Discards everything held.
+    pub(crate) fn discard(&mut self, core: &mut Egress) {
+        let held: u64 = self.rows.iter().map(|r| u64::from(r.reports)).sum();
+        core.counters.of(Primitive::Postcarding).held -= held;
+        core.counters.discard(Discard::StoreRemoved, held);
+        self.rows.fill(Row::default());
+        self.ages = AgeList::new(self.rows.len());
+    }
+}

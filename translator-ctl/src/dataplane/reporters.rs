@@ -1,0 +1,236 @@
+//! Reporters heard: their sequence windows, where to send NACKs, and what they are counted for.
+
+use std::net::SocketAddrV4;
+
+use super::window::{Verdict, WINDOW, Window};
+
+/// Reports outside the window in a row, without any inside, after which the window is placed anew: the reporter has
+/// restarted, and none of its reports that said so arrived.
+const STRANGERS: u32 = WINDOW;
+
+/// What is counted per reporter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReporterCounters {
+    /// Reports heard, not decodable ones aside.
+    pub received: u64,
+    /// Sequences skipped when a later one came.
+    pub gaps: u64,
+    /// Of them, those that came after all: reordered, or sent again after a NACK.
+    pub gaps_filled: u64,
+    /// Reports whose sequence was seen before.
+    pub duplicates: u64,
+    /// Reports outside the window.
+    pub out_of_window: u64,
+    /// Times the sequence began anew.
+    pub restarts: u64,
+    /// NACK datagrams sent to it.
+    pub nacks: u64,
+}
+
+/// One version-1 reporter.
+#[derive(Clone, Debug)]
+pub struct Reporter {
+    /// Its id.
+    pub id: u16,
+    /// Where its datagrams come from, and NACKs go.
+    pub source: SocketAddrV4,
+    /// What is counted for it.
+    pub counters: ReporterCounters,
+    window: Window,
+    strangers: u32,
+}
+
+/// A run of sequences to ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Missing {
+    pub(crate) first: u32,
+    pub(crate) count: u16,
+}
+
+/// What is to be done with a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// Apply it; ask for these sequences before it.
+    Apply(Option<Missing>),
+    /// Drop it: seen before.
+    Duplicate,
+    /// Drop it: outside the window.
+    OutOfWindow,
+    /// Drop it: too many reporters.
+    TooMany,
+}
+
+/// All version-1 reporters, at most a configured number.
+pub struct Reporters {
+    /// Index + 1 in `list` by reporter id; 0 = not heard.
+    index: Vec<u16>,
+    list: Vec<Reporter>,
+    limit: usize,
+}
+
+impl Reporters {
+    pub(crate) fn new(limit: usize) -> Self {
+        let limit = limit.clamp(1, usize::from(u16::MAX));
+        Reporters { index: vec![0; 1 << 16], list: Vec::new(), limit }
+    }
+
+    /// Every reporter heard, in the order of appearance.
+    pub fn iter(&self) -> impl Iterator<Item = &Reporter> {
+        self.list.iter()
+    }
+
+    /// Judges a report by its sequence.
+    #[inline]
+    pub(crate) fn admit(
+        &mut self,
+        id: u16,
+        sequence: u32,
+        restarted: bool,
+        retransmittable: bool,
+        source: SocketAddrV4,
+    ) -> Admission {
+        let reporter = match self.index[usize::from(id)] {
+            0 => {
+                if self.list.len() >= self.limit {
+                    return Admission::TooMany;
+                }
+                self.list.push(Reporter {
+                    id,
+                    source,
+                    counters: ReporterCounters { received: 1, ..Default::default() },
+                    window: Window::new(sequence),
+                    strangers: 0,
+                });
+                self.index[usize::from(id)] = self.list.len() as u16;
+                return Admission::Apply(None);
+            }
+            place => &mut self.list[usize::from(place) - 1],
+        };
+        reporter.counters.received += 1;
+        if restarted && reporter.is_restart(sequence, source) {
+            reporter.begin_anew(sequence, source);
+            return Admission::Apply(None);
+        }
+        let verdict = reporter.window.offer(sequence);
+        if verdict != Verdict::Outside {
+            reporter.strangers = 0;
+        }
+        match verdict {
+            Verdict::New { missing } => {
+                reporter.source = source;
+                if missing == 0 {
+                    return Admission::Apply(None);
+                }
+                reporter.counters.gaps += u64::from(missing);
+                if !retransmittable {
+                    return Admission::Apply(None);
+                }
+                // What is older than the window would not be taken when it came again.
+                let count = missing.min(WINDOW - 1);
+                reporter.counters.nacks += 1;
+                Admission::Apply(Some(Missing { first: sequence.wrapping_sub(count), count: count as u16 }))
+            }
+            Verdict::Late { fills } => {
+                reporter.counters.gaps_filled += u64::from(fills);
+                Admission::Apply(None)
+            }
+            Verdict::Duplicate => {
+                reporter.counters.duplicates += 1;
+                Admission::Duplicate
+            }
+            Verdict::Outside => {
+                reporter.strangers += 1;
+                if reporter.strangers >= STRANGERS {
+                    reporter.begin_anew(sequence, source);
+                    return Admission::Apply(None);
+                }
+                reporter.counters.out_of_window += 1;
+                Admission::OutOfWindow
+            }
+        }
+    }
+}
+
+impl Reporter {
+    /// Whether a report that says "restarted" is the first of a new run, rather than a repeat or a neighbour of one that said so
+    /// before: it comes from another socket, or lies outside the window.
+    fn is_restart(&self, sequence: u32, source: SocketAddrV4) -> bool {
+        let newest = self.window.newest();
+        source != self.source
+            || (newest.wrapping_sub(sequence) >= WINDOW && sequence.wrapping_sub(newest) >= WINDOW)
+    }
+
+    fn begin_anew(&mut self, sequence: u32, source: SocketAddrV4) {
+        self.window = Window::new(sequence);
+        self.source = source;
+        self.strangers = 0;
+        self.counters.restarts += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    fn at(port: u16) -> SocketAddrV4 {
+        SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)
+    }
+
+    #[test]
+    fn a_gap_is_asked_for_if_its_report_can_be_sent_again() {
+        let mut r = Reporters::new(4);
+        assert_eq!(r.admit(7, 0, true, true, at(1)), Admission::Apply(None));
+        assert_eq!(r.admit(7, 3, false, true, at(1)), Admission::Apply(Some(Missing { first: 1, count: 2 })));
+        assert_eq!(r.admit(7, 5, false, false, at(1)), Admission::Apply(None));
+        assert_eq!(r.admit(7, 1, false, true, at(1)), Admission::Apply(None));
+        assert_eq!(r.admit(7, 1, false, true, at(1)), Admission::Duplicate);
+        let c = r.list[0].counters;
+        assert_eq!((c.received, c.gaps, c.gaps_filled, c.duplicates, c.nacks), (5, 3, 1, 1, 1));
+        // A NACK never asks for more than the window would take.
+        assert_eq!(
+            r.admit(7, 5005, false, true, at(1)),
+            Admission::Apply(Some(Missing { first: 5005 - 1023, count: 1023 }))
+        );
+    }
+
+    #[test]
+    fn a_restart_begins_anew_and_its_repeat_does_not() {
+        let mut r = Reporters::new(4);
+        for s in 0..10 {
+            assert_eq!(r.admit(7, s, s == 0, false, at(1)), Admission::Apply(None));
+        }
+        // The network repeats the first report.
+        assert_eq!(r.admit(7, 0, true, false, at(1)), Admission::Duplicate);
+        // A new process, on a socket of its own.
+        assert_eq!(r.admit(7, 0, true, false, at(2)), Admission::Apply(None));
+        assert_eq!(r.admit(7, 1, false, false, at(2)), Admission::Apply(None));
+        // The same socket, far away.
+        assert_eq!(r.admit(7, 0x8000_0000, true, false, at(2)), Admission::Apply(None));
+        assert_eq!(r.list[0].counters.restarts, 2);
+    }
+
+    #[test]
+    fn a_restart_that_nobody_announced_is_believed_after_a_window() {
+        let mut r = Reporters::new(4);
+        r.admit(7, 1_000_000, true, false, at(1));
+        let mut dropped = 0;
+        for s in 0..2000 {
+            match r.admit(7, s, false, false, at(2)) {
+                Admission::OutOfWindow => dropped += 1,
+                Admission::Apply(None) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(dropped, STRANGERS - 1);
+    }
+
+    #[test]
+    fn reporters_are_bounded() {
+        let mut r = Reporters::new(2);
+        assert_eq!(r.admit(1, 0, false, false, at(1)), Admission::Apply(None));
+        assert_eq!(r.admit(2, 0, false, false, at(1)), Admission::Apply(None));
+        assert_eq!(r.admit(3, 0, false, false, at(1)), Admission::TooMany);
+        assert_eq!(r.admit(1, 1, false, false, at(1)), Admission::Apply(None));
+    }
+}

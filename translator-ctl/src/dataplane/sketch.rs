@@ -1,0 +1,217 @@
+//! Sketch-merge: columns merged over reporters, kept for as long as their epoch is in the ring.
+//!
+//! A column leaves when all expected reporters are in it, and as it is when it is flushed. A reporter that comes after that is
+//! merged too, and the column leaves again.
+
+use dta_proto::layout::sketch_merge::{self as layout, Column, MAX_ROWS};
+use dta_proto::store::Merge;
+
+use super::age::AgeList;
+use super::counters::{Discard, Reason};
+use super::egress::Egress;
+use super::frame::Output;
+use super::losses::Origin;
+use super::requester::{Action, MAX_PAYLOAD};
+use crate::program::Primitive;
+
+/// Reporters that one sketch can tell apart.
+const REPORTERS: usize = 32;
+
+/// The columns of one store.
+pub(crate) struct SketchState {
+    columns: u32,
+    rows: u8,
+    epochs: u32,
+    merge: Merge,
+    expected: u8,
+    /// Newest epoch seen.
+    newest: Option<u32>,
+    /// Per ring place and column: epoch, reporters merged (0 = none yet), reports not sent yet, and the cells.
+    epoch: Vec<u32>,
+    merged: Vec<u32>,
+    unsent: Vec<u8>,
+    cells: Vec<u32>,
+    ages: AgeList,
+    /// Reporter of each bit.
+    bits: [Option<u16>; REPORTERS],
+    /// Bits that configuration gave away.
+    reserved: [Option<u16>; REPORTERS],
+    /// Names of the reports not sent yet, `expected` per column; empty unless names are kept.
+    names: Vec<Origin>,
+}
+
+impl SketchState {
+    pub(crate) fn new(
+        columns: u32,
+        rows: u8,
+        epochs: u32,
+        merge: Merge,
+        expected: u8,
+        keep_names: bool,
+    ) -> Self {
+        let all = columns as usize * epochs as usize;
+        SketchState {
+            columns,
+            rows,
+            epochs,
+            merge,
+            expected,
+            newest: None,
+            epoch: vec![0; all],
+            merged: vec![0; all],
+            unsent: vec![0; all],
+            cells: vec![0; all * usize::from(rows)],
+            ages: AgeList::new(all),
+            bits: [None; REPORTERS],
+            reserved: [None; REPORTERS],
+            names: if keep_names { vec![Origin::default(); all * usize::from(expected)] } else { Vec::new() },
+        }
+    }
+
+    /// Gives a bit to a reporter for good, or takes it back.
+    pub(crate) fn reserve(&mut self, bit: u8, reporter: Option<u16>) {
+        let bit = usize::from(bit);
+        if bit < REPORTERS {
+            self.reserved[bit] = reporter;
+            if self.bits[bit].is_none() {
+                self.bits[bit] = reporter;
+            }
+        }
+    }
+
+    fn bit_of(&mut self, reporter: u16) -> Option<usize> {
+        if let Some(bit) = self.bits.iter().position(|b| *b == Some(reporter)) {
+            return Some(bit);
+        }
+        let free = (0..REPORTERS).find(|b| self.bits[*b].is_none() && self.reserved[*b].is_none())?;
+        self.bits[free] = Some(reporter);
+        Some(free)
+    }
+
+    #[allow(clippy::too_many_arguments)] // the report's fields, and where it goes
+    #[inline]
+    pub(crate) fn ingest(
+        &mut self,
+        now: u64,
+        store: usize,
+        epoch: u32,
+        column: u32,
+        cells: &[u8],
+        origin: Origin,
+        core: &mut Egress,
+        out: &mut Output,
+    ) -> Result<(), Reason> {
+        if column >= self.columns {
+            return Err(Reason::Column);
+        }
+        if cells.len() != 4 * usize::from(self.rows) {
+            return Err(Reason::ValueLength);
+        }
+        let newest = self.newest.map_or(epoch, |n| n.max(epoch));
+        if newest - epoch >= self.epochs {
+            return Err(Reason::EpochOld);
+        }
+        let bit = self.bit_of(origin.reporter).ok_or(Reason::SketchReporters)?;
+        self.newest = Some(newest);
+
+        let at = (epoch & (self.epochs - 1)) as usize * self.columns as usize + column as usize;
+        let rows = usize::from(self.rows);
+        if self.merged[at] != 0 && self.epoch[at] != epoch {
+            // The ring has turned: what this place still held of the epoch before will not be seen any more.
+            let counters = core.counters.of(Primitive::SketchMerge);
+            counters.held -= u64::from(self.unsent[at]);
+            counters.superseded += u64::from(self.unsent[at]);
+            self.ages.remove(at);
+            self.merged[at] = 0;
+            self.unsent[at] = 0;
+        }
+        if self.merged[at] >> bit & 1 == 1 {
+            return Err(Reason::DuplicateColumn);
+        }
+        let mine = &mut self.cells[at * rows..(at + 1) * rows];
+        for (cell, bytes) in mine.iter_mut().zip(cells.as_chunks::<4>().0) {
+            let theirs = u32::from_be_bytes(*bytes);
+            *cell = if self.merged[at] == 0 { theirs } else { layout::merge(self.merge, *cell, theirs) };
+        }
+        self.epoch[at] = epoch;
+        self.merged[at] |= 1 << bit;
+        if let Some(name) = self.names.get_mut(at * usize::from(self.expected) + usize::from(self.unsent[at]))
+        {
+            *name = origin;
+        }
+        self.unsent[at] += 1;
+        core.counters.of(Primitive::SketchMerge).held += 1;
+        if self.merged[at].count_ones() >= u32::from(self.expected) {
+            self.send(now, store, at, core, out);
+        } else if !self.ages.contains(at) {
+            self.ages.push(at, now);
+        }
+        Ok(())
+    }
+
+    /// Sends a column as it is.
+    fn send(&mut self, now: u64, store: usize, at: usize, core: &mut Egress, out: &mut Output) {
+        let rows = usize::from(self.rows);
+        let mut cells = [0; MAX_ROWS];
+        cells[..rows].copy_from_slice(&self.cells[at * rows..(at + 1) * rows]);
+        let column = Column {
+            epoch: self.epoch[at],
+            merged: self.merged[at].count_ones() as u16,
+            expected: u16::from(self.expected),
+            cells,
+        };
+        let mut bytes = [0; MAX_PAYLOAD];
+        let bytes = &mut bytes[..layout::column_len(self.rows) as usize];
+        layout::encode(bytes, self.rows, &column);
+        let reports = std::mem::take(&mut self.unsent[at]);
+        self.ages.remove(at);
+        core.counters.of(Primitive::SketchMerge).held -= u64::from(reports);
+        let index = at as u32 & (self.columns - 1);
+        let offset = layout::offset(self.epoch[at], index, self.epochs, self.columns, self.rows);
+        let first = at * usize::from(self.expected);
+        let names = self.names.get(first..first + usize::from(reports)).unwrap_or(&[]);
+        core.write(
+            now,
+            store,
+            Action::Write,
+            1,
+            |_| offset,
+            bytes,
+            Primitive::SketchMerge,
+            u16::from(reports),
+            names.iter().copied(),
+            out,
+        );
+    }
+
+    /// Sends columns whose first unsent reporter came at or before `born_by`.
+    pub(crate) fn flush(
+        &mut self,
+        now: u64,
+        store: usize,
+        born_by: u64,
+        core: &mut Egress,
+        out: &mut Output,
+    ) {
+        while let Some((at, born)) = self.ages.oldest()
+            && born <= born_by
+        {
+            self.send(now, store, at, core, out);
+        }
+    }
+
+    /// Time at which the oldest column was begun.
+    pub(crate) fn oldest(&self) -> Option<u64> {
+        self.ages.oldest().map(|(_, born)| born)
+    }
+
+    /// Discards everything held.
+    pub(crate) fn discard(&mut self, core: &mut Egress) {
+        let held: u64 = self.unsent.iter().map(|u| u64::from(*u)).sum();
+        core.counters.of(Primitive::SketchMerge).held -= held;
+        core.counters.discard(Discard::StoreRemoved, held);
+        self.merged.fill(0);
+        self.unsent.fill(0);
+        self.ages = AgeList::new(self.merged.len());
+    }
+}
