@@ -96,6 +96,8 @@ reasons! {
         QueuePairDown = "queue_pair_down",
         /// The ring of operations waiting for the queue pair was full.
         QueueFull = "queue_full",
+        /// A fault injector on this translator's link dropped or corrupted their frames (UC; RC finds out by itself).
+        Injected = "injected",
     }
 }
 

@@ -6,7 +6,7 @@ use super::counters::{Counters, LossCause};
 use super::frame::{IdleFrames, Output, StoreFrames};
 use super::losses::{FrameMeta, LossTracker, Origin, Origins};
 use super::requester::{Action, Answer, Depart, Departure, Requester, Timing};
-use crate::program::{Primitive, Purpose, QueuePair, Store};
+use crate::program::{Primitive, Purpose, QueuePair, Store, Transport};
 
 /// Where an operation goes: index of its store in the engine, and byte offset in the store's region.
 pub(crate) type Target = (usize, u64);
@@ -175,6 +175,17 @@ impl Egress {
             if self.name_reports {
                 out.lost.extend(self.origins.of(&meta).map(|origin| (origin, meta.copy)));
             }
+        }
+    }
+
+    /// Counts a frame of a UC queue pair as lost by a fault injector.
+    pub(crate) fn injected_loss(&mut self, meta: &FrameMeta) {
+        let Some(primitive) = meta.primitive else { return };
+        let purpose = if primitive == Primitive::KeyIncrement { Purpose::Atomic } else { Purpose::Write };
+        let uc = |pair: &Pair| pair.entry.transport == Transport::Uc;
+        if self.pairs[purpose as usize].as_ref().is_some_and(uc) {
+            let reports = self.losses.lose(meta, &self.origins);
+            self.counters.lose(LossCause::Injected, primitive, reports);
         }
     }
 

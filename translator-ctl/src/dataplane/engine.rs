@@ -13,7 +13,7 @@ use super::counters::{Counters, Reason};
 use super::egress::Egress;
 use super::frame::{Frames, Output};
 use super::increment::Increments;
-use super::losses::Origin;
+use super::losses::{FrameMeta, Origin};
 use super::postcarding::PostcardState;
 use super::reporters::{Admission, Reporters};
 use super::requester::{Action, Answer, MAX_PAYLOAD, RequesterCounters, Timing};
@@ -102,7 +102,7 @@ enum State {
     KeyIncrement { slots: u64, copies: u8 },
     Append(AppendState),
     Postcarding(PostcardState),
-    SketchMerge(SketchState),
+    SketchMerge(Box<SketchState>),
 }
 
 struct Held {
@@ -326,7 +326,7 @@ impl Engine {
                         limit: self.limits.sketch_columns,
                     });
                 }
-                State::SketchMerge(SketchState::new(columns, rows, epochs, merge, expected, names))
+                State::SketchMerge(Box::new(SketchState::new(columns, rows, epochs, merge, expected, names)))
             }
         })
     }
@@ -594,6 +594,11 @@ impl Engine {
             oldest.filter(|_| after != 0).map(|born| born + after)
         });
         stores.chain(self.core.deadline()).min()
+    }
+
+    /// Counts a frame that a fault injector kept from arriving. On RC the queue pair finds out by itself, so nothing is counted.
+    pub fn injected_loss(&mut self, meta: &FrameMeta) {
+        self.core.injected_loss(meta);
     }
 
     /// Whether the engine holds an entry of this key.

@@ -1,0 +1,356 @@
+//! The program's command line.
+
+use std::io::Write as _;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use comfy_table::{Table, presets::UTF8_HORIZONTAL_ONLY};
+use dta_link::fault::Faults;
+use dta_proto::control::{FlushRequest, NodeStatistics, TranslatorStatisticsRequest};
+use serde_json::json;
+use tracing_subscriber::EnvFilter;
+
+use crate::config::Config;
+use crate::program::{changes_json, changes_table, diff, program_json, program_table};
+use crate::run::{self, Options};
+use crate::session::Session;
+use crate::setup;
+
+/// Turns telemetry reports into RDMA operations on a collector's memory.
+#[derive(Parser)]
+#[command(
+    name = "dta-translator",
+    version,
+    after_help = "Examples:\n  \
+        dta-translator run                             translate, with a collector on this host\n  \
+        dta-translator run --collector http://10.0.0.5:40050 --listen 10.0.0.6:40040 --source 10.0.0.6\n  \
+        dta-translator stats                           what the running translator counted\n  \
+        dta-translator plan --against http://127.0.0.1:40051\n  \
+        dta-translator setup --switch tor1             program the switch of [switch.tor1]\n\n\
+        Every flag of `run` has a key in the configuration file and a DTA_* variable. Flags go before variables, variables before \
+        the file. `dta-translator check-config` prints what results."
+)]
+struct Cli {
+    #[command(flatten)]
+    common: Common,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Args)]
+struct Common {
+    /// TOML file; without one, the defaults serve a collector on this host
+    #[arg(long, short, global = true, env = "DTA_CONFIG")]
+    config: Option<PathBuf>,
+    /// Name of the session in the collector [default: translator]
+    #[arg(long, global = true, env = "DTA_NAME")]
+    name: Option<String>,
+    /// The collector's gRPC address [default: http://127.0.0.1:40050]
+    #[arg(long, global = true, env = "DTA_COLLECTOR")]
+    collector: Option<String>,
+    /// What to log, for instance `info` or `dta_translator=debug`
+    #[arg(long, global = true, env = "DTA_LOG", default_value = "info")]
+    log: String,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Take reports and write them into the collector's memory
+    #[command(after_help = "Examples:\n  \
+        dta-translator run\n  \
+        dta-translator run --faults drop=0.01,dup=0.01 --seed 7 --ledger /tmp/ledger\n  \
+        dta-translator run --check-config --config translator.toml\n\n\
+        Ends on SIGINT or SIGTERM after sending everything it holds. The session stays in the collector until its lease runs out, and \
+        the next start under the same name resumes it; `dta-translator teardown` ends it at once.")]
+    Run(Box<RunArgs>),
+    /// Program a switch of the configuration; a second time changes nothing
+    Setup(SetupArgs),
+    /// Print what a switch should hold, or what it lacks
+    #[command(after_help = "Examples:\n  \
+        dta-translator plan                                      what the session gives\n  \
+        dta-translator plan --against http://127.0.0.1:40051     the difference to a running translator\n  \
+        dta-translator plan --output json | jq '.[] | select(.table == \"store\")'")]
+    Plan(PlanArgs),
+    /// Print what a running translator counts
+    Stats(ControlArgs),
+    /// Make a running translator send everything that it holds
+    Flush(ControlArgs),
+    /// End the session: its queue pairs and keys end, what is in memory stays
+    Teardown,
+    /// Print the configuration that results from file, variables and flags, and check it
+    CheckConfig,
+    /// Print a completion script
+    Completions {
+        /// For which shell
+        shell: Shell,
+    },
+}
+
+#[derive(Args)]
+struct RunArgs {
+    /// Where reports are taken [default: 127.0.0.1:40040]
+    #[arg(long, env = "DTA_LISTEN")]
+    listen: Option<SocketAddr>,
+    /// Address that RoCEv2 frames come from and answers go to [default: 127.0.0.2]
+    #[arg(long, env = "DTA_SOURCE")]
+    source: Option<IpAddr>,
+    /// UDP port on which answers are taken; 0 lets the kernel choose [default: 4791]
+    #[arg(long, env = "DTA_SOURCE_PORT")]
+    source_port: Option<u16>,
+    /// Where statistics, flush and program are served over gRPC [default: 127.0.0.1:40051]
+    #[arg(long, env = "DTA_CONTROL")]
+    control: Option<SocketAddr>,
+    /// Stores wanted, by name; all if not given
+    #[arg(long, env = "DTA_STORES", value_delimiter = ',')]
+    stores: Option<Vec<String>>,
+    /// No coalescing and no timed flush, so that different targets make equal bytes
+    #[arg(long, env = "DTA_REFERENCE")]
+    reference: bool,
+    /// Faults on frames (and on NACKs): drop=P,dup=P,reorder=P,corrupt=P
+    #[arg(long, env = "DTA_FAULTS", default_value = "none")]
+    faults: Faults,
+    /// Faults on NACKs, where they are to be others
+    #[arg(long, env = "DTA_NACK_FAULTS")]
+    nack_faults: Option<Faults>,
+    /// Seed of the faults
+    #[arg(long, env = "DTA_SEED", default_value_t = 1)]
+    seed: u64,
+    /// Write there which report copies did not arrive as they were sent (for testbeds)
+    #[arg(long, env = "DTA_LEDGER")]
+    ledger: Option<PathBuf>,
+    /// Print one line of JSON on stdout once reports are taken
+    #[arg(long)]
+    ready: bool,
+    /// Open no session; wait to be programmed by `dta-translator setup`
+    #[arg(long)]
+    blank: bool,
+    /// Check configuration and flags, and end
+    #[arg(long)]
+    check_config: bool,
+}
+
+#[derive(Args)]
+struct SetupArgs {
+    /// Name of a [switch.NAME] table in the configuration
+    #[arg(long)]
+    switch: String,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(Args)]
+struct PlanArgs {
+    /// gRPC address of a running translator: print only what it lacks
+    #[arg(long)]
+    against: Option<String>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(Args)]
+struct OutputArgs {
+    /// How to print
+    #[arg(long, short, value_enum, default_value_t = Format::Table)]
+    output: Format,
+    /// Print remote keys: whoever knows them can write to the collector's memory
+    #[arg(long)]
+    show_secrets: bool,
+}
+
+#[derive(Args)]
+struct ControlArgs {
+    /// gRPC address of the running translator
+    #[arg(long, env = "DTA_TRANSLATOR", default_value = "http://127.0.0.1:40051")]
+    translator: String,
+    /// How to print
+    #[arg(long, short, value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+}
+
+/// Runs the program with the process's arguments.
+pub fn main() -> ExitCode {
+    main_from(std::env::args_os())
+}
+
+/// Runs the program with these arguments, the first being its name. 0 = done, 1 = failed, 2 = wrong use.
+pub fn main_from(args: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are errors to clap, but not to the user.
+            let code = if error.use_stderr() { 2 } else { 0 };
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    let filter = EnvFilter::try_new(&cli.common.log).unwrap_or_else(|_| EnvFilter::new("info"));
+    // The manager may have set one up already.
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    match dispatch(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("dta-translator: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(cli: Cli) -> anyhow::Result<()> {
+    if let Command::Completions { shell } = cli.command {
+        clap_complete::generate(shell, &mut Cli::command(), "dta-translator", &mut std::io::stdout());
+        return Ok(());
+    }
+    let config = configuration(&cli)?;
+    match cli.command {
+        Command::Run(args) if args.check_config => print_config(&config),
+        Command::Run(args) => run::run(
+            &config.translator,
+            &Options {
+                faults: args.faults,
+                nack_faults: args.nack_faults,
+                seed: args.seed,
+                ledger: args.ledger,
+                ready: args.ready,
+                blank: args.blank,
+            },
+        ),
+        Command::CheckConfig => print_config(&config),
+        Command::Completions { .. } => Ok(()),
+        Command::Setup(args) => block_on(async {
+            let changes = setup::setup(&config, &args.switch).await?;
+            print(&match args.output.output {
+                Format::Json => changes_json(&changes, args.output.show_secrets).to_string(),
+                Format::Table => changes_table(&changes, args.output.show_secrets),
+            })
+        }),
+        Command::Plan(args) => block_on(plan(&config, &args)),
+        Command::Stats(args) => block_on(stats(&args)),
+        Command::Flush(args) => block_on(flush(&args)),
+        Command::Teardown => block_on(async {
+            let c = &config.translator;
+            Session::new(c, c.endpoint())?.end(Vec::new()).await?;
+            print(&format!("session {} has ended", c.name))
+        }),
+    }
+}
+
+fn configuration(cli: &Cli) -> anyhow::Result<Config> {
+    let mut config = match &cli.common.config {
+        Some(path) => Config::load(path)?,
+        None => Config::default(),
+    };
+    let t = &mut config.translator;
+    set(&mut t.name, &cli.common.name);
+    set(&mut t.collector, &cli.common.collector);
+    if let Command::Run(args) = &cli.command {
+        set(&mut t.listen, &args.listen);
+        set(&mut t.source, &args.source);
+        set(&mut t.source_port, &args.source_port);
+        set(&mut t.control, &args.control);
+        set(&mut t.stores, &args.stores);
+        t.reference |= args.reference;
+    }
+    config.check()?;
+    Ok(config)
+}
+
+fn set<T: Clone>(value: &mut T, over: &Option<T>) {
+    if let Some(over) = over {
+        *value = over.clone();
+    }
+}
+
+fn print_config(config: &Config) -> anyhow::Result<()> {
+    print(toml::to_string(config).context("cannot write the configuration")?.trim_end())
+}
+
+fn block_on(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?
+        .block_on(future)
+}
+
+/// Prints to stdout; a reader that has gone is no error worth a message.
+fn print(text: &str) -> anyhow::Result<()> {
+    match writeln!(std::io::stdout().lock(), "{text}") {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("cannot write to stdout"),
+    }
+}
+
+async fn plan(config: &Config, args: &PlanArgs) -> anyhow::Result<()> {
+    let secrets = args.output.show_secrets;
+    let want = setup::planned(&config.translator).await?;
+    let text = match (&args.against, args.output.output) {
+        (None, Format::Json) => program_json(&want, secrets).to_string(),
+        (None, Format::Table) => program_table(&want, secrets),
+        (Some(control), format) => {
+            let changes = diff(&setup::held(control).await?, &want);
+            match format {
+                Format::Json => changes_json(&changes, secrets).to_string(),
+                Format::Table => changes_table(&changes, secrets),
+            }
+        }
+    };
+    print(&text)
+}
+
+async fn stats(args: &ControlArgs) -> anyhow::Result<()> {
+    let mut client = crate::client::translator(&args.translator)?;
+    let nodes = client
+        .statistics(TranslatorStatisticsRequest {})
+        .await
+        .map_err(|s| setup::unreachable(&args.translator, &s))?
+        .into_inner()
+        .nodes;
+    print(&match args.output {
+        Format::Json => nodes_json(&nodes).to_string(),
+        Format::Table => nodes_table(&nodes),
+    })
+}
+
+fn nodes_json(nodes: &[NodeStatistics]) -> serde_json::Value {
+    let counters = |n: &NodeStatistics| {
+        n.counters.iter().map(|c| (c.name.clone(), json!(c.value))).collect::<serde_json::Map<_, _>>()
+    };
+    nodes.iter().map(|n| json!({"node": n.node, "counters": counters(n)})).collect()
+}
+
+fn nodes_table(nodes: &[NodeStatistics]) -> String {
+    let mut table = Table::new();
+    table.load_preset(UTF8_HORIZONTAL_ONLY).set_header(["node", "counter", "value"]);
+    for node in nodes {
+        let mut name = node.node.as_str();
+        for counter in node.counters.iter().filter(|c| c.value != 0) {
+            table.add_row([name.to_string(), counter.name.clone(), counter.value.to_string()]);
+            name = "";
+        }
+    }
+    table.to_string()
+}
+
+async fn flush(args: &ControlArgs) -> anyhow::Result<()> {
+    let mut client = crate::client::translator(&args.translator)?;
+    let flushed = client
+        .flush(FlushRequest {})
+        .await
+        .map_err(|s| setup::unreachable(&args.translator, &s))?
+        .into_inner()
+        .flushed;
+    print(&match args.output {
+        Format::Json => json!({ "flushed": flushed }).to_string(),
+        Format::Table => format!("{flushed} reports were held and are on their way"),
+    })
+}

@@ -1,0 +1,325 @@
+//! The thread that carries reports: links, engine and fault injectors, in batches.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration, Instant};
+
+use dta_link::fault::{self, FaultCounts, FaultInjector};
+use dta_link::{Batch, Link, LinkError, UdpLink, wait_readable};
+use tokio::sync::oneshot;
+
+use super::ledger::{self, Ledger};
+use crate::dataplane::counters::Counters;
+use crate::dataplane::losses::FrameMeta;
+use crate::dataplane::{Engine, Frames, Output, QueuePairStatus, Reporter, SetupError};
+use crate::program::{Change, Program};
+
+/// Longest time that a command waits for the thread.
+const IDLE: Duration = Duration::from_millis(5);
+/// How long a stop waits for RC queue pairs to be acknowledged.
+const DRAIN: Duration = Duration::from_secs(1);
+/// Frames whose contents are remembered until the injector tells their fate: it holds one for 20 ms at most.
+const REMEMBERED: usize = 1 << 17;
+/// Datagrams of one batch.
+const BATCH: usize = 128;
+/// Bytes of a report or frame, headers included: the longest report has 116, the longest frame 192.
+const PACKET: usize = 240;
+/// Bytes of a datagram that is taken in: a longer one is counted by the link, as it is no report.
+const RECEIVED: usize = 2032;
+
+/// What the control side asks of the thread.
+pub enum Command {
+    /// Apply changes to the engine's program.
+    Apply(Vec<Change>, oneshot::Sender<Result<(), SetupError>>),
+    /// Send everything held.
+    Flush(oneshot::Sender<u64>),
+    /// Tell the program.
+    Program(oneshot::Sender<Program>),
+    /// Tell the counters.
+    Snapshot(oneshot::Sender<Box<Snapshot>>),
+    /// Flush, wait for acknowledgements, and end.
+    Stop(oneshot::Sender<Box<Snapshot>>),
+}
+
+/// Counters of one moment.
+pub struct Snapshot {
+    /// The engine's.
+    pub counters: Counters,
+    /// Per reporter.
+    pub reporters: Vec<Reporter>,
+    /// Per queue pair.
+    pub queue_pairs: Vec<QueuePairStatus>,
+    /// RoCEv2 packets that were no answer of ours.
+    pub answers_ignored: u64,
+    /// Link of reports and NACKs.
+    pub reports_link: dta_link::Counters,
+    /// Link of frames and answers.
+    pub roce_link: dta_link::Counters,
+    /// Faults on frames.
+    pub roce_faults: FaultCounts,
+    /// Faults on NACKs.
+    pub nack_faults: FaultCounts,
+}
+
+/// Everything the thread owns.
+pub struct Hot {
+    /// Takes and sends.
+    pub reports: UdpLink,
+    /// Frames out, answers in.
+    pub roce: UdpLink,
+    /// The data plane.
+    pub engine: Engine,
+    /// Faults on frames.
+    pub roce_faults: FaultInjector,
+    /// Faults on NACKs.
+    pub nack_faults: FaultInjector,
+    /// Whether there are faults on frames, so that what frames carry must be remembered.
+    pub faulty: bool,
+    /// Where the fate of reports is written.
+    pub ledger: Option<Ledger>,
+    /// From the control side.
+    pub commands: Receiver<Command>,
+}
+
+/// Why the thread ended.
+#[derive(Debug, thiserror::Error)]
+pub enum HotError {
+    /// A link.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The ledger.
+    #[error("cannot write the ledger: {0}")]
+    Ledger(#[from] io::Error),
+}
+
+/// Frames out of an engine, and what they carry.
+struct Departures {
+    batch: Batch,
+    nacks: Batch,
+    carried: Vec<FrameMeta>,
+    next: u64,
+}
+
+impl Hot {
+    /// Runs until told to stop.
+    ///
+    /// # Errors
+    /// A link that will not work any more, or a ledger that cannot be written.
+    pub fn run(mut self) -> Result<(), HotError> {
+        let start = Instant::now();
+        let now = || start.elapsed().as_nanos() as u64;
+        let mut input = Batch::with_packet_capacity(BATCH, RECEIVED);
+        let mut out = Output::default();
+        let mut departures = Departures {
+            batch: Batch::with_packet_capacity(BATCH, PACKET),
+            nacks: Batch::with_packet_capacity(BATCH, PACKET),
+            carried: vec![FrameMeta::IDLE; if self.faulty { REMEMBERED } else { 0 }],
+            next: 0,
+        };
+        loop {
+            match self.commands.try_recv() {
+                Ok(Command::Stop(reply)) => {
+                    self.stop(&now, &mut input, &mut out, &mut departures)?;
+                    let _ = reply.send(Box::new(self.snapshot()));
+                    return Ok(());
+                }
+                Ok(command) => self.obey(command, now(), &mut out),
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => {
+                    return self.stop(&now, &mut input, &mut out, &mut departures);
+                }
+            }
+            let mut received = self.reports.recv(&mut input, Some(Duration::ZERO))?;
+            if received != 0 {
+                self.engine.ingest(now(), input.iter(), &mut out);
+            }
+            received += self.take_answers(now(), &mut input, &mut out)?;
+            self.engine.tick(now(), &mut out);
+            self.depart(&mut out, &mut departures)?;
+            if received == 0 {
+                self.rest(now())?;
+            }
+        }
+    }
+
+    /// Waits until there is something to do.
+    fn rest(&mut self, now: u64) -> Result<(), HotError> {
+        if let Some(ledger) = &mut self.ledger {
+            ledger.flush()?;
+        }
+        let due = self.engine.deadline().map(|at| Duration::from_nanos(at.saturating_sub(now)));
+        let wait = due.map_or(IDLE, |due| due.clamp(Duration::from_micros(50), IDLE));
+        wait_readable(&[self.reports.as_fd(), self.roce.as_fd()], Some(wait))?;
+        Ok(())
+    }
+
+    fn take_answers(&mut self, now: u64, input: &mut Batch, out: &mut Output) -> Result<usize, HotError> {
+        let answers = self.roce.recv(input, Some(Duration::ZERO))?;
+        if answers != 0 {
+            self.engine.answers(now, input.iter(), out);
+        }
+        Ok(answers)
+    }
+
+    fn obey(&mut self, command: Command, now: u64, out: &mut Output) {
+        // Who asked may have gone; then nobody misses the answer.
+        match command {
+            Command::Apply(changes, reply) => {
+                let _ = reply.send(self.engine.apply(now, &changes, out));
+            }
+            Command::Flush(reply) => {
+                let _ = reply.send(self.engine.flush(now, out));
+            }
+            Command::Program(reply) => {
+                let _ = reply.send(self.engine.program().clone());
+            }
+            Command::Snapshot(reply) | Command::Stop(reply) => {
+                let _ = reply.send(Box::new(self.snapshot()));
+            }
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            counters: self.engine.counters().clone(),
+            reporters: self.engine.reporters().iter().cloned().collect(),
+            queue_pairs: self.engine.queue_pairs(),
+            answers_ignored: self.engine.answers_ignored(),
+            reports_link: self.reports.counters(),
+            roce_link: self.roce.counters(),
+            roce_faults: self.roce_faults.counts(),
+            nack_faults: self.nack_faults.counts(),
+        }
+    }
+
+    /// Takes what has arrived, sends everything held, and waits a while for acknowledgements.
+    fn stop(
+        &mut self,
+        now: &impl Fn() -> u64,
+        input: &mut Batch,
+        out: &mut Output,
+        departures: &mut Departures,
+    ) -> Result<(), HotError> {
+        while self.reports.recv(input, Some(Duration::ZERO))? != 0 {
+            self.engine.ingest(now(), input.iter(), out);
+            self.depart(out, departures)?;
+        }
+        self.engine.flush(now(), out);
+        self.depart(out, departures)?;
+        let until = now() + DRAIN.as_nanos() as u64;
+        let busy = |engine: &Engine| {
+            engine.queue_pairs().iter().any(|q| !q.down && q.outstanding as usize + q.waiting != 0)
+        };
+        while busy(&self.engine) && now() < until {
+            self.take_answers(now(), input, out)?;
+            self.engine.tick(now(), out);
+            self.depart(out, departures)?;
+            wait_readable(&[self.roce.as_fd()], Some(Duration::from_millis(1)))?;
+        }
+        let Hot { roce_faults, roce, engine, ledger, nack_faults, reports, .. } = self;
+        let mut told = Ok(());
+        let leaving = roce_faults.flush(|fate, cookie, _| {
+            told_fate(engine, ledger, departures.carried.as_slice(), fate, cookie, &mut told);
+        });
+        roce.send(leaving)?;
+        told?;
+        reports.send(nack_faults.flush(|_, _, _| {}))?;
+        if let Some(ledger) = &mut self.ledger {
+            ledger.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Sends what the engine made, through the fault injectors.
+    fn depart(&mut self, out: &mut Output, departures: &mut Departures) -> Result<(), HotError> {
+        if let Some(ledger) = &mut self.ledger {
+            for (origin, copy) in &out.lost {
+                ledger.record(origin, *copy, ledger::Fate::LostByQueuePair)?;
+            }
+        }
+        let mut next = 0;
+        // Called with an empty batch too: held frames may be due.
+        loop {
+            let batch = &mut departures.batch;
+            while next < out.frames.len() && !batch.is_full() {
+                let cookie = departures.next;
+                if self.faulty {
+                    departures.carried[cookie as usize & (REMEMBERED - 1)] = out.meta[next];
+                }
+                push(batch, &out.frames, next, cookie);
+                departures.next += 1;
+                next += 1;
+            }
+            if self.faulty {
+                let Hot { roce_faults, roce, engine, ledger, .. } = self;
+                let mut told = Ok(());
+                let carried = departures.carried.as_slice();
+                let leaving = roce_faults.apply(batch, Instant::now(), |fate, cookie, _| {
+                    told_fate(engine, ledger, carried, fate, cookie, &mut told);
+                });
+                roce.send(leaving)?;
+                told?;
+            } else if !batch.is_empty() {
+                self.roce.send(batch)?;
+            }
+            if next == out.frames.len() {
+                break;
+            }
+        }
+        let mut next = 0;
+        loop {
+            let batch = &mut departures.nacks;
+            while next < out.nacks.len() && !batch.is_full() {
+                push(batch, &out.nacks, next, 0);
+                next += 1;
+            }
+            let leaving = self.nack_faults.apply(batch, Instant::now(), |_, _, _| {});
+            if !leaving.is_empty() {
+                self.reports.send(leaving)?;
+            }
+            if next == out.nacks.len() {
+                break;
+            }
+        }
+        out.clear();
+        Ok(())
+    }
+}
+
+fn push(batch: &mut Batch, frames: &Frames, index: usize, cookie: u64) {
+    let pushed = batch.push(frames.get(index), cookie);
+    debug_assert!(pushed.is_ok(), "frames are at most {PACKET} bytes, and the batch has room");
+}
+
+/// Counts and writes down what a fault did to the reports of a frame.
+fn told_fate(
+    engine: &mut Engine,
+    ledger: &mut Option<Ledger>,
+    carried: &[FrameMeta],
+    fate: fault::Fate,
+    cookie: u64,
+    told: &mut io::Result<()>,
+) {
+    let fate = match fate {
+        fault::Fate::Passed => return,
+        fault::Fate::Dropped => ledger::Fate::Dropped,
+        fault::Fate::Duplicated => ledger::Fate::Duplicated,
+        fault::Fate::Reordered { .. } => ledger::Fate::Reordered,
+        // A flip that the iCRC does not cover does no harm.
+        fault::Fate::Corrupted { bit } if fault::icrc_masks(bit) => return,
+        fault::Fate::Corrupted { .. } => ledger::Fate::Corrupted,
+    };
+    let meta = carried[cookie as usize & (REMEMBERED - 1)];
+    if matches!(fate, ledger::Fate::Dropped | ledger::Fate::Corrupted) {
+        engine.injected_loss(&meta);
+    }
+    if let Some(ledger) = ledger {
+        for origin in engine.origins().of(&meta) {
+            let recorded = ledger.record(&origin, meta.copy, fate);
+            if told.is_ok() {
+                *told = recorded;
+            }
+        }
+    }
+}

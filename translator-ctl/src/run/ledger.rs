@@ -1,0 +1,73 @@
+//! The ledger of a testbed: which report copies did not arrive as they were sent.
+//!
+//! A file of 8-byte records, all big-endian: `reporter u16, sequence u32, copy u8, fate u8`. A version-0 report has reporter 0 and the
+//! low 8 bits of its sequence. Reports of one frame (a batch, a row, a column, a coalesced increment) have one record each.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use crate::dataplane::losses::Origin;
+
+/// Bytes of a record.
+pub const RECORD: usize = 8;
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Fate {
+    /// The fault injector dropped it.
+    Dropped = 1,
+    /// The fault injector sent it twice.
+    Duplicated = 2,
+    /// The fault injector sent it after later ones.
+    Reordered = 3,
+    /// The fault injector flipped a bit that the iCRC covers.
+    Corrupted = 4,
+    /// Its queue pair counted it lost: the responder skipped it, or it never left.
+    LostByQueuePair = 5,
+}
+
+/// An open ledger.
+pub struct Ledger {
+    file: BufWriter<File>,
+}
+
+impl Ledger {
+    /// Creates the file, or empties it.
+    pub fn create(path: &Path) -> io::Result<Ledger> {
+        Ok(Ledger { file: BufWriter::new(File::create(path)?) })
+    }
+
+    /// Adds a record.
+    pub fn record(&mut self, origin: &Origin, copy: u8, fate: Fate) -> io::Result<()> {
+        let mut record = [0; RECORD];
+        record[..2].copy_from_slice(&origin.reporter.to_be_bytes());
+        record[2..6].copy_from_slice(&origin.sequence.to_be_bytes());
+        record[6] = copy;
+        record[7] = fate as u8;
+        self.file.write_all(&record)
+    }
+
+    /// Hands everything to the operating system.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_eight_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ledger");
+        let mut ledger = Ledger::create(&path).unwrap();
+        let origin = Origin { serial: 9, sequence: 0x0102_0304, reporter: 0x0506 };
+        ledger.record(&origin, 3, Fate::Corrupted).unwrap();
+        ledger.record(&Origin::default(), 0, Fate::Dropped).unwrap();
+        ledger.flush().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), [5, 6, 1, 2, 3, 4, 3, 4, 0, 0, 0, 0, 0, 0, 0, 1]);
+    }
+}

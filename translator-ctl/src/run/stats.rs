@@ -1,0 +1,84 @@
+//! Counters of a moment under their dotted names, for `dta.v1`.
+
+use dta_link::fault::FaultCounts;
+use dta_proto::control::{Counter, NodeStatistics};
+
+use super::hot::Snapshot;
+use crate::program::Purpose;
+
+/// The translator's own node and one node per reporter that it hears. `life` is a number chosen when counting began.
+pub fn nodes(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeStatistics> {
+    let mut counters = snapshot.counters.named();
+    for pair in &snapshot.queue_pairs {
+        let purpose = match pair.purpose {
+            Purpose::Write => "write",
+            Purpose::Atomic => "atomic",
+        };
+        let c = &pair.counters;
+        let named = [
+            ("sent", c.sent),
+            ("acknowledged", c.acknowledged),
+            ("answers", c.answers),
+            ("stale_answers", c.stale_answers),
+            ("nak_sequence", c.nak_sequence),
+            ("receiver_not_ready", c.receiver_not_ready),
+            ("nak_error", c.nak_error),
+            ("recoveries", c.recoveries),
+            ("recoveries_by_probe", c.recoveries_by_probe),
+            ("probes", c.probes),
+            ("fillers", c.fillers),
+        ];
+        counters.extend(named.map(|(name, value)| (format!("queue_pair.{purpose}.{name}"), value)));
+    }
+    counters.push(("answers_ignored".into(), snapshot.answers_ignored));
+    link(&mut counters, "reports", &snapshot.reports_link);
+    link(&mut counters, "roce", &snapshot.roce_link);
+    faults(&mut counters, "roce", &snapshot.roce_faults);
+    faults(&mut counters, "nack", &snapshot.nack_faults);
+
+    let mut nodes = vec![node(format!("translator/{name}"), life, counters)];
+    for reporter in &snapshot.reporters {
+        let c = &reporter.counters;
+        let named = [
+            ("received", c.received),
+            ("gaps", c.gaps),
+            ("gaps_filled", c.gaps_filled),
+            ("duplicates", c.duplicates),
+            ("out_of_window", c.out_of_window),
+            ("restarts", c.restarts),
+            ("nacks", c.nacks),
+        ];
+        let counters = named.map(|(name, value)| (name.to_string(), value)).into();
+        nodes.push(node(format!("reporter/{}", reporter.id), life, counters));
+    }
+    nodes
+}
+
+fn node(node: String, life: u64, counters: Vec<(String, u64)>) -> NodeStatistics {
+    let counters = counters.into_iter().map(|(name, value)| Counter { name, value }).collect();
+    NodeStatistics { node, counters, age_seconds: 0.0, session: String::new(), life }
+}
+
+fn link(counters: &mut Vec<(String, u64)>, name: &str, link: &dta_link::Counters) {
+    counters.push((format!("link.{name}.received"), link.received));
+    counters.push((format!("link.{name}.sent"), link.sent));
+    for (reason, count) in link.losses() {
+        if count != 0 {
+            counters.push((format!("link.{name}.dropped.{reason}"), count));
+        }
+    }
+}
+
+fn faults(counters: &mut Vec<(String, u64)>, name: &str, faults: &FaultCounts) {
+    if faults.frames == faults.passed {
+        return;
+    }
+    let named = [
+        ("frames", faults.frames),
+        ("dropped", faults.dropped),
+        ("duplicated", faults.duplicated),
+        ("reordered", faults.reordered),
+        ("corrupted", faults.corrupted),
+    ];
+    counters.extend(named.map(|(fault, value)| (format!("faults.{name}.{fault}"), value)));
+}

@@ -1,0 +1,92 @@
+//! The gRPC service `dta.v1.Translator` of a running translator.
+
+use std::sync::mpsc::Sender;
+
+use dta_proto::control::translator_server::Translator;
+use dta_proto::control::{
+    ApplyProgramRequest, ApplyProgramResponse, FlushRequest, FlushResponse, ReadProgramRequest,
+    ReadProgramResponse, TranslatorStatisticsRequest, TranslatorStatisticsResponse,
+};
+use tokio::sync::oneshot;
+use tonic::{Request, Response, Status};
+
+use crate::program::Change;
+use crate::run::{Command, Snapshot, nodes};
+
+/// The control side's way to the thread that carries reports.
+#[derive(Clone)]
+pub struct Control {
+    /// Name of the translator.
+    pub name: String,
+    /// Number chosen when counting began.
+    pub life: u64,
+    commands: Sender<Command>,
+}
+
+/// The thread that carries reports has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the data plane has stopped")]
+pub struct Stopped;
+
+impl Control {
+    /// A control over the thread that `commands` goes to.
+    pub fn new(name: String, life: u64, commands: Sender<Command>) -> Self {
+        Control { name, life, commands }
+    }
+
+    /// Sends a command and waits for its answer.
+    pub async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Stopped> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(command(reply)).map_err(|_| Stopped)?;
+        answer.await.map_err(|_| Stopped)
+    }
+
+    /// Counters of now.
+    pub async fn snapshot(&self) -> Result<Box<Snapshot>, Stopped> {
+        self.ask(Command::Snapshot).await
+    }
+}
+
+impl From<Stopped> for Status {
+    fn from(stopped: Stopped) -> Status {
+        Status::unavailable(stopped.to_string())
+    }
+}
+
+#[tonic::async_trait]
+impl Translator for Control {
+    async fn statistics(
+        &self,
+        _: Request<TranslatorStatisticsRequest>,
+    ) -> Result<Response<TranslatorStatisticsResponse>, Status> {
+        let snapshot = self.snapshot().await?;
+        let nodes = nodes(&self.name, self.life, &snapshot);
+        Ok(Response::new(TranslatorStatisticsResponse { nodes }))
+    }
+
+    async fn flush(&self, _: Request<FlushRequest>) -> Result<Response<FlushResponse>, Status> {
+        let flushed = self.ask(Command::Flush).await?;
+        Ok(Response::new(FlushResponse { flushed }))
+    }
+
+    async fn read_program(
+        &self,
+        _: Request<ReadProgramRequest>,
+    ) -> Result<Response<ReadProgramResponse>, Status> {
+        let program = self.ask(Command::Program).await?;
+        let program = serde_json::to_string(&program).map_err(|e| Status::internal(e.to_string()))?;
+        Ok(Response::new(ReadProgramResponse { program }))
+    }
+
+    async fn apply_program(
+        &self,
+        request: Request<ApplyProgramRequest>,
+    ) -> Result<Response<ApplyProgramResponse>, Status> {
+        let changes: Vec<Change> = serde_json::from_str(&request.into_inner().changes)
+            .map_err(|e| Status::invalid_argument(format!("changes: {e}")))?;
+        self.ask(|reply| Command::Apply(changes, reply))
+            .await?
+            .map_err(|e| Status::failed_precondition(e.to_string()))?;
+        Ok(Response::new(ApplyProgramResponse {}))
+    }
+}

@@ -1,0 +1,161 @@
+//! The lease in the collector: opening, renewing, and following what the collector changes.
+
+use std::time::Duration;
+
+use dta_proto::control::collector_client::CollectorClient;
+use dta_proto::control::{
+    self, EndSessionRequest, NodeStatistics, OpenSessionRequest, RenewSessionRequest, RequesterQueuePair,
+};
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+use crate::client::{self, ClientError};
+use crate::config::Translator;
+use crate::program::{BuildError, Endpoint, Program, build};
+
+/// First and longest wait between attempts to reach the collector.
+pub const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// Why there is no session.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// There cannot be a connection.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The collector does not answer; it may later.
+    #[error(
+        "the collector at {address} does not answer: {message}; start it (`dta-collector serve`) or give its address with --collector"
+    )]
+    Away {
+        /// Its address.
+        address: String,
+        /// What was tried.
+        message: String,
+    },
+    /// The collector refuses, in its own words.
+    #[error("the collector at {address} refuses the session: {message}")]
+    Refused {
+        /// Its address.
+        address: String,
+        /// Its words.
+        message: String,
+    },
+    /// The lease has ended, or a newer translator of this name has taken it.
+    #[error("the collector at {address} knows no such session any more: {message}")]
+    Gone {
+        /// Its address.
+        address: String,
+        /// Its words.
+        message: String,
+    },
+    /// What the collector gave makes no program.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+}
+
+impl SessionError {
+    /// Whether trying again may help without a change of configuration.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, SessionError::Away { .. } | SessionError::Gone { .. })
+    }
+}
+
+/// One lease of one collector.
+pub struct Session {
+    config: Translator,
+    endpoint: Endpoint,
+    client: CollectorClient<Channel>,
+    generation: u64,
+}
+
+impl Session {
+    /// A session that is not open yet. `endpoint` is where frames come from and answers go to, with the port really bound.
+    pub fn new(config: &Translator, endpoint: Endpoint) -> Result<Session, SessionError> {
+        let client = client::collector(&config.collector, config.tls.as_ref())?;
+        Ok(Session { config: config.clone(), endpoint, client, generation: 0 })
+    }
+
+    fn error(&self, status: &Status) -> SessionError {
+        let (address, message) = (self.config.collector.clone(), status.message().to_string());
+        match status.code() {
+            // What tonic itself says when there is no connection, or it broke.
+            Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown | Code::Aborted => {
+                SessionError::Away { address, message }
+            }
+            Code::NotFound => SessionError::Gone { address, message },
+            _ => SessionError::Refused { address, message },
+        }
+    }
+
+    /// Whether it was ever open.
+    pub fn is_open(&self) -> bool {
+        self.generation != 0
+    }
+
+    /// Opens or resumes the session for `lease_seconds` (0 = without expiry). Gives the program, and whether the session was there before.
+    pub async fn open(&mut self, lease_seconds: u32) -> Result<(Program, bool), SessionError> {
+        let c = &self.config;
+        let mapped = |ip: std::net::IpAddr| match ip {
+            std::net::IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            std::net::IpAddr::V6(ip) => ip,
+        };
+        let pair = |purpose: control::Purpose, qpn: u32| RequesterQueuePair {
+            purpose: purpose.into(),
+            qpn,
+            start_psn: start_psn(),
+        };
+        let request = OpenSessionRequest {
+            name: c.name.clone(),
+            translator: Some(control::Endpoint {
+                mac: if self.endpoint.mac == [0; 6] { Vec::new() } else { self.endpoint.mac.to_vec() },
+                ip: self.endpoint.ip.to_string(),
+                gid: mapped(self.endpoint.ip).octets().to_vec(),
+                port: self.endpoint.port.into(),
+            }),
+            queue_pairs: vec![
+                pair(control::Purpose::Write, c.queue_pairs[0]),
+                pair(control::Purpose::Atomic, c.queue_pairs[1]),
+            ],
+            lease_seconds,
+            stores: c.stores.clone(),
+            lists: c
+                .lists
+                .iter()
+                .map(|l| control::ListRange { store: l.store.clone(), first: l.first, count: l.count })
+                .collect(),
+        };
+        let session = self.client.open_session(request).await.map_err(|s| self.error(&s))?.into_inner();
+        self.generation = session.generation;
+        Ok((self.program(&session)?, session.resumed))
+    }
+
+    /// Renews the lease and hands in counters. Gives the program as the collector has it now.
+    pub async fn renew(&mut self, statistics: Vec<NodeStatistics>) -> Result<Program, SessionError> {
+        let request =
+            RenewSessionRequest { name: self.config.name.clone(), generation: self.generation, statistics };
+        let session = self.client.renew_session(request).await.map_err(|s| self.error(&s))?.into_inner();
+        self.generation = session.generation;
+        Ok(self.program(&session)?)
+    }
+
+    /// Ends the session: its queue pairs and keys end, what is in memory stays.
+    pub async fn end(&mut self, statistics: Vec<NodeStatistics>) -> Result<(), SessionError> {
+        let request =
+            EndSessionRequest { name: self.config.name.clone(), generation: self.generation, statistics };
+        self.client.end_session(request).await.map_err(|s| self.error(&s))?;
+        Ok(())
+    }
+
+    fn program(&self, session: &control::Session) -> Result<Program, BuildError> {
+        let mut wanted = self.config.wanted();
+        wanted.source.endpoint = self.endpoint.clone();
+        build(session, &wanted)
+    }
+}
+
+/// A first PSN that an earlier life of this translator is unlikely to have just used (InfiniBand wants it random).
+fn start_psn() -> u32 {
+    let nanos =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
+    (nanos.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32 & 0xff_ffff
+}

@@ -1,0 +1,58 @@
+//! Programming a switch: what it should hold, what it holds, and the difference.
+
+use anyhow::Context as _;
+use dta_proto::control::{ApplyProgramRequest, ReadProgramRequest};
+
+use crate::client;
+use crate::config::{Config, Translator};
+use crate::program::{Change, Program, diff};
+use crate::session::Session;
+
+/// The program of the session that the configuration describes, for looking at it: a session that is there is resumed as it is,
+/// one that is not is ended again.
+pub async fn planned(config: &Translator) -> anyhow::Result<Program> {
+    let mut session = Session::new(config, config.endpoint())?;
+    let (program, resumed) = session.open(config.lease_seconds).await?;
+    if !resumed {
+        session.end(Vec::new()).await?;
+    }
+    Ok(program)
+}
+
+/// What a running software translator holds.
+pub async fn held(control: &str) -> anyhow::Result<Program> {
+    let mut client = client::translator(control)?;
+    let answer =
+        client.read_program(ReadProgramRequest {}).await.map_err(|s| unreachable(control, &s))?.into_inner();
+    serde_json::from_str(&answer.program)
+        .context("the translator's program cannot be read: is it of another version?")
+}
+
+/// Brings a switch of the configuration to what it should hold. Gives the changes that were needed.
+pub async fn setup(config: &Config, switch: &str) -> anyhow::Result<Vec<Change>> {
+    let target = config.switch(switch)?;
+    let have = held(&target.control).await?;
+    // Without expiry: a switch goes on writing while nobody renews.
+    let (want, _) = Session::new(&config.translator, config.translator.endpoint())?.open(0).await?;
+    let changes = diff(&have, &want);
+    if !changes.is_empty() {
+        let text = serde_json::to_string(&changes)?;
+        let mut client = client::translator(&target.control)?;
+        client
+            .apply_program(ApplyProgramRequest { changes: text })
+            .await
+            .map_err(|s| unreachable(&target.control, &s))?;
+    }
+    Ok(changes)
+}
+
+/// An error of a running translator's service, with what to do.
+pub fn unreachable(control: &str, status: &tonic::Status) -> anyhow::Error {
+    match status.code() {
+        tonic::Code::Unavailable | tonic::Code::Unknown => anyhow::anyhow!(
+            "no translator answers at {control}: start one (`dta-translator run`) or give its address ({})",
+            status.message()
+        ),
+        _ => anyhow::anyhow!("the translator at {control} says: {}", status.message()),
+    }
+}
