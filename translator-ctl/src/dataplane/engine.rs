@@ -664,6 +664,6 @@ fn rnr_wait(code: u8) -> u64 {
 
 fn push_datagram(frames: &mut Frames, from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) {
     let packet = frames.push(dta_link::header::LEN + payload.len());
-    dta_link::header::write(packet, from, to, payload.len());
+    packet[..dta_link::header::LEN].copy_from_slice(&dta_link::header::of(from, to, payload.len()));
     packet[dta_link::header::LEN..].copy_from_slice(payload);
 }
