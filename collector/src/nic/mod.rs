@@ -1,9 +1,10 @@
 //! What a collector needs of an RDMA NIC, and nothing more: register memory, make passive queue pairs that receive
 //! from a given peer, read counters.
 //!
-//! Back ends: [`soft`], a RoCEv2 responder in user space.
+//! Back ends: [`soft`], a RoCEv2 responder in user space, and [`verbs`], RDMA devices through libibverbs.
 
 pub mod soft;
+pub mod verbs;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -274,6 +275,9 @@ pub enum NicError {
         /// What it may hold.
         must: &'static str,
     },
+    /// An RDMA device cannot be used so.
+    #[error(transparent)]
+    Verbs(#[from] verbs::VerbsError),
     /// No such registration.
     #[error("no region is registered under that key")]
     NoRegistration,

@@ -1,0 +1,50 @@
+//! What RDMA devices this machine has, as `dta-collector devices` and `dta-manager doctor` show them.
+
+use super::GidEntry;
+
+/// An RDMA device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Name, as `--device` takes it.
+    pub name: String,
+    /// Firmware version; empty where there is none.
+    pub firmware: String,
+    /// Atomic capability: `none`, `device` (atomic among this device's operations) or `global` (with the CPU's too).
+    pub atomics: &'static str,
+    /// Its limits.
+    pub limits: Limits,
+    /// Its ports, from 1.
+    pub ports: Vec<PortInfo>,
+}
+
+/// Limits of a device that matter to a collector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of the largest region.
+    pub region_len: u64,
+    /// Regions.
+    pub regions: u32,
+    /// Queue pairs.
+    pub queue_pairs: u32,
+    /// Atomics and reads in flight that one queue pair answers (`max_qp_rd_atom`).
+    pub rd_atomic: u32,
+    /// Receives posted to one queue pair.
+    pub receives: u32,
+    /// Entries of one completion queue.
+    pub completions: u32,
+}
+
+/// A port of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortInfo {
+    /// Number, from 1.
+    pub number: u8,
+    /// State, in the InfiniBand specification's words: `active`, `down`, …
+    pub state: &'static str,
+    /// Link layer: `ethernet` or `infiniband`.
+    pub link: &'static str,
+    /// Payload bytes of one packet, as the link allows now.
+    pub active_mtu: u32,
+    /// Its GID table, in order of index.
+    pub gids: Vec<GidEntry>,
+}

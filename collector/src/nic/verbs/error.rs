@@ -1,0 +1,123 @@
+//! Why an RDMA device cannot be used, and what to do about it.
+
+use super::gid::GidError;
+
+/// Why an RDMA device cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum VerbsError {
+    /// This program was built without libibverbs.
+    #[error(
+        "this program was built without libibverbs and knows no RDMA devices; build it with `make`, or with `cargo build --release --features dta-collector/verbs` after `scripts/install-deps build`, or use `--device soft`"
+    )]
+    NotBuilt,
+    /// The kernel has no RDMA at all.
+    #[error("the kernel offers no RDMA ({source}); load its module: `modprobe ib_uverbs`")]
+    NoKernelSupport {
+        /// The library's reason.
+        source: std::io::Error,
+    },
+    /// No device of that name.
+    #[error(
+        "there is no RDMA device `{device}`; there are: {present}. `dta-collector devices` lists them; soft-RoCE on a network interface: `rdma link add rxe0 type rxe netdev eth0`"
+    )]
+    NoDevice {
+        /// Name asked for.
+        device: String,
+        /// Names of those there are.
+        present: String,
+    },
+    /// It cannot be opened.
+    #[error(
+        "cannot open the RDMA device `{device}`: {source}; see that this user may read and write /dev/infiniband/uverbs*"
+    )]
+    Open {
+        /// Device.
+        device: String,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// No such port.
+    #[error("the RDMA device `{device}` has ports 1 to {ports}, not {port}")]
+    NoPort {
+        /// Device.
+        device: String,
+        /// Port asked for.
+        port: u8,
+        /// Its last port.
+        ports: u8,
+    },
+    /// The port does not work now.
+    #[error("port {port} of the RDMA device `{device}` is {state}; {cure}")]
+    PortState {
+        /// Device.
+        device: String,
+        /// Port.
+        port: u8,
+        /// What it is.
+        state: String,
+        /// What to do.
+        cure: &'static str,
+    },
+    /// No GID will do.
+    #[error("the RDMA device `{device}` cannot be used: {source}")]
+    Gid {
+        /// Device.
+        device: String,
+        /// Why.
+        source: GidError,
+    },
+    /// More memory than this process may pin.
+    #[error(
+        "cannot pin {len} bytes for the RDMA device `{device}` beside the {pinned} that are: this process may lock {limit} (RLIMIT_MEMLOCK); raise it with `ulimit -l`, or LimitMEMLOCK=infinity in its systemd unit, or run it with CAP_IPC_LOCK"
+    )]
+    Memlock {
+        /// Device.
+        device: String,
+        /// Bytes of the region.
+        len: u64,
+        /// Bytes that are registered already.
+        pinned: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// A larger region than the device takes.
+    #[error(
+        "the RDMA device `{device}` takes regions of at most {limit} bytes (max_mr_size), not {len}; make the store smaller"
+    )]
+    RegionTooLarge {
+        /// Device.
+        device: String,
+        /// Bytes of the region.
+        len: u64,
+        /// The device's most.
+        limit: u64,
+    },
+    /// A region for atomics on a device that has none.
+    #[error(
+        "the RDMA device `{device}` executes no atomics (its capability is {capability}), which stores of kind key-increment need; leave those out, or use another device"
+    )]
+    NoAtomics {
+        /// Device.
+        device: String,
+        /// What it reports.
+        capability: String,
+    },
+    /// The kernel could not resolve the peer.
+    #[error(
+        "the peer {peer} cannot be reached: nobody answered for its Ethernet address; see that it is on, or give the kernel an entry: `ip neigh replace {peer} lladdr MAC nud permanent dev {interface}`"
+    )]
+    NoNeighbour {
+        /// The peer's address.
+        peer: std::net::IpAddr,
+        /// The device's network interface.
+        interface: String,
+    },
+    /// The device went away while it was in use.
+    #[error("the RDMA device `{device}` is gone ({source})")]
+    Gone {
+        /// Device.
+        device: String,
+        /// The library's reason.
+        source: std::io::Error,
+    },
+}

@@ -1,0 +1,555 @@
+//! libibverbs' objects as safe types: the only module that calls the library.
+//!
+//! Each type owns one object of the library and keeps alive, by `Arc`, what the library wants alive behind it: a
+//! context for its domain, a domain for its regions and queue pairs, a completion queue for the queue pairs that
+//! complete into it, the memory of a region for its registration. So objects end in the order that the library asks for.
+//! Every verb may be called from any thread (ibv_open_device(3), "libibverbs is thread-safe"), hence Send and Sync.
+//!
+//! A device that was pulled away makes destruction fail with EIO. The library has then freed its own side or leaks it;
+//! there is nothing to do but say so.
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::{NonNull, null_mut};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ibverbs_sys as ibv;
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use crate::nic::{Access, Transport};
+use crate::region::Region;
+
+/// What a verb that returns an errno said.
+fn check(errno: i32) -> io::Result<()> {
+    match errno {
+        0 => Ok(()),
+        // Some return -1 and set errno, most return it.
+        -1 => Err(io::Error::last_os_error()),
+        errno => Err(io::Error::from_raw_os_error(errno.abs())),
+    }
+}
+
+fn log_failed(what: &str, result: io::Result<()>) {
+    if let Err(error) = result {
+        tracing::debug!(%error, "cannot end {what}: its device is gone");
+    }
+}
+
+/// The devices as the library lists them.
+struct DeviceList {
+    first: NonNull<*mut ibv::ibv_device>,
+    len: usize,
+}
+
+impl DeviceList {
+    fn get() -> io::Result<DeviceList> {
+        let mut len = 0;
+        // SAFETY: the library writes the count to `len`, which lives through the call, and returns an array or null.
+        let first = unsafe { ibv::ibv_get_device_list(&mut len) };
+        let first = NonNull::new(first).ok_or_else(io::Error::last_os_error)?;
+        Ok(DeviceList { first, len: usize::try_from(len).unwrap_or(0) })
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (String, NonNull<ibv::ibv_device>)> {
+        // SAFETY: ibv_get_device_list gave an array of `len` pointers, which is ours and unchanged until it is freed in
+        // drop; the slice borrows `self`.
+        let devices = unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) };
+        devices.iter().filter_map(|&device| {
+            let device = NonNull::new(device)?;
+            // SAFETY: `device` is an element of the list, valid while the list is.
+            let name = NonNull::new(unsafe { ibv::ibv_get_device_name(device.as_ptr()) }.cast_mut())?;
+            // SAFETY: the name is a terminated string inside the device, valid while the list is; it is copied here.
+            let name = unsafe { CStr::from_ptr(name.as_ptr()) };
+            Some((name.to_string_lossy().into_owned(), device))
+        })
+    }
+}
+
+impl Drop for DeviceList {
+    fn drop(&mut self) {
+        // SAFETY: the array came from ibv_get_device_list and is freed once. Devices that were opened stay (its manual
+        // page says so), others are not used after this: no pointer leaves `iter` but for ibv_open_device.
+        unsafe { ibv::ibv_free_device_list(self.first.as_ptr()) }
+    }
+}
+
+/// Names of the devices there are.
+pub(super) fn device_names() -> io::Result<Vec<String>> {
+    Ok(DeviceList::get()?.iter().map(|(name, _)| name).collect())
+}
+
+/// An open device.
+pub(super) struct Context {
+    raw: NonNull<ibv::ibv_context>,
+}
+
+// SAFETY: verbs are thread-safe, and the context is not tied to the thread that opened it.
+unsafe impl Send for Context {}
+// SAFETY: as for Send.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// Opens the device of that name; `None` if there is none.
+    pub(super) fn open(name: &str) -> io::Result<Option<Context>> {
+        let list = DeviceList::get()?;
+        let Some((_, device)) = list.iter().find(|(n, _)| n == name) else { return Ok(None) };
+        // SAFETY: `device` is an element of `list`, which lives until after the call.
+        let raw = unsafe { ibv::ibv_open_device(device.as_ptr()) };
+        let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
+        Ok(Some(Context { raw }))
+    }
+
+    /// Attributes of the device.
+    pub(super) fn attributes(&self) -> io::Result<ibv::ibv_device_attr> {
+        let mut attributes = ibv::ibv_device_attr::default();
+        // SAFETY: the context is open; the library fills the structure that it is given, which is the one of its header.
+        check(unsafe { ibv::ibv_query_device(self.raw.as_ptr(), &mut attributes) })?;
+        Ok(attributes)
+    }
+
+    /// Attributes of a port, from 1.
+    pub(super) fn port(&self, number: u8) -> io::Result<ibv::ibv_port_attr> {
+        let mut attributes = ibv::ibv_port_attr::default();
+        // SAFETY: the context is open. The exported function fills `_compat_ibv_port_attr`, which is a prefix of
+        // `ibv_port_attr` (verbs.h casts the same way); what follows the prefix stays zero.
+        check(unsafe {
+            ibv::ibv_query_port(self.raw.as_ptr(), number, std::ptr::from_mut(&mut attributes).cast())
+        })?;
+        Ok(attributes)
+    }
+
+    /// The used entries of the GID tables of all ports, at most `most`.
+    pub(super) fn gids(&self, most: usize) -> io::Result<Vec<ibv::ibv_gid_entry>> {
+        let mut entries = vec![ibv::ibv_gid_entry::default(); most];
+        // SAFETY: the context is open; the library writes at most `most` entries of the size it is told, and the vector
+        // has that many.
+        let count = unsafe {
+            ibv::_ibv_query_gid_table(
+                self.raw.as_ptr(),
+                entries.as_mut_ptr(),
+                most,
+                0,
+                size_of::<ibv::ibv_gid_entry>(),
+            )
+        };
+        let count = usize::try_from(count).map_err(|_| {
+            io::Error::from_raw_os_error(
+                i32::try_from(-count).unwrap_or(rustix::io::Errno::IO.raw_os_error()),
+            )
+        })?;
+        entries.truncate(count);
+        Ok(entries)
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: opened by us, closed once; what was made from it held an Arc and is gone.
+        log_failed("a context", check(unsafe { ibv::ibv_close_device(self.raw.as_ptr()) }));
+    }
+}
+
+/// A protection domain: queue pairs reach the regions of their own domain alone.
+pub(super) struct ProtectionDomain {
+    raw: NonNull<ibv::ibv_pd>,
+    _context: Arc<Context>,
+}
+
+// SAFETY: verbs are thread-safe.
+unsafe impl Send for ProtectionDomain {}
+// SAFETY: as for Send.
+unsafe impl Sync for ProtectionDomain {}
+
+impl ProtectionDomain {
+    /// Makes one.
+    pub(super) fn new(context: Arc<Context>) -> io::Result<ProtectionDomain> {
+        // SAFETY: the context is open, and stays so for as long as the domain holds its Arc.
+        let raw = unsafe { ibv::ibv_alloc_pd(context.raw.as_ptr()) };
+        let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
+        Ok(ProtectionDomain { raw, _context: context })
+    }
+}
+
+impl Drop for ProtectionDomain {
+    fn drop(&mut self) {
+        // SAFETY: made by us, freed once; its regions and queue pairs held an Arc and are gone.
+        log_failed("a protection domain", check(unsafe { ibv::ibv_dealloc_pd(self.raw.as_ptr()) }));
+    }
+}
+
+/// Access flags of the library: the rights asked for, no more. Local write has to be there with either remote right that
+/// changes memory (ibv_reg_mr(3)). Relaxed ordering is never set: readers rely on the order of a region's writes.
+fn flags(access: Access) -> ibv::ibv_access_flags {
+    let mut flags = ibv::ibv_access_flags(0);
+    if access.remote_write {
+        flags |=
+            ibv::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE | ibv::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
+    }
+    if access.remote_atomic {
+        flags |=
+            ibv::ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC | ibv::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
+    }
+    if access.remote_read {
+        flags |= ibv::ibv_access_flags::IBV_ACCESS_REMOTE_READ;
+    }
+    flags
+}
+
+/// A registered region.
+pub(super) struct MemoryRegion {
+    raw: NonNull<ibv::ibv_mr>,
+    region: Arc<Region>,
+    _domain: Arc<ProtectionDomain>,
+}
+
+// SAFETY: verbs are thread-safe; the memory behind it is shared with the device by design (see `region`).
+unsafe impl Send for MemoryRegion {}
+// SAFETY: as for Send.
+unsafe impl Sync for MemoryRegion {}
+
+impl MemoryRegion {
+    /// Registers the whole of `region` at its own address on the wire.
+    pub(super) fn new(
+        domain: Arc<ProtectionDomain>,
+        region: Arc<Region>,
+        access: Access,
+    ) -> io::Result<MemoryRegion> {
+        let len = usize::try_from(region.len()).map_err(io::Error::other)?;
+        let flags = i32::try_from(flags(access).0).map_err(io::Error::other)?;
+        // SAFETY: the domain is alive. `region` owns `len` mapped bytes from `as_ptr` on, keeps them at their place while
+        // it lives, and is held by the value made here until after the registration ended: so whatever the device writes
+        // lands in memory that is mapped. Nobody holds a reference into it: all of `Region`'s accesses are atomic.
+        let raw = unsafe {
+            ibv::ibv_reg_mr_iova(domain.raw.as_ptr(), region.as_ptr().cast(), len, region.iova(), flags)
+        };
+        let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
+        Ok(MemoryRegion { raw, region, _domain: domain })
+    }
+
+    /// Its remote key.
+    pub(super) fn rkey(&self) -> u32 {
+        // SAFETY: the structure is the library's, lives until the registration ends, and this field never changes.
+        unsafe { (*self.raw.as_ptr()).rkey }
+    }
+
+    /// Its bytes.
+    pub(super) fn len(&self) -> u64 {
+        self.region.len()
+    }
+}
+
+impl Drop for MemoryRegion {
+    fn drop(&mut self) {
+        // SAFETY: registered by us, ended once. On success the device has stopped using the memory when this returns.
+        let ended = check(unsafe { ibv::ibv_dereg_mr(self.raw.as_ptr()) });
+        if ended.is_err() {
+            // The registration may still stand, so its memory must stay mapped.
+            std::mem::forget(Arc::clone(&self.region));
+        }
+        log_failed("a registration", ended);
+    }
+}
+
+/// A completed receive.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Completion {
+    /// The queue pair that received.
+    pub(super) qpn: u32,
+    /// Bytes that the WRITE wrote.
+    pub(super) len: u32,
+    /// Its immediate, in host order. `None` for a receive that ended without one, as those of a queue pair in ERROR do.
+    pub(super) immediate: Option<u32>,
+}
+
+/// A completion queue, with the channel that wakes who waits for it.
+pub(super) struct Completions {
+    cq: NonNull<ibv::ibv_cq>,
+    channel: NonNull<ibv::ibv_comp_channel>,
+    context: Arc<Context>,
+    /// One waiter at a time: an event that one has taken would not wake another.
+    waiting: Mutex<()>,
+}
+
+// SAFETY: verbs are thread-safe.
+unsafe impl Send for Completions {}
+// SAFETY: as for Send.
+unsafe impl Sync for Completions {}
+
+/// Completions that are read in one call.
+const BATCH: usize = 64;
+
+impl Completions {
+    /// Makes one with room for `entries`.
+    pub(super) fn new(context: Arc<Context>, entries: u32) -> io::Result<Completions> {
+        // SAFETY: the context is open and kept by the value made here.
+        let channel = unsafe { ibv::ibv_create_comp_channel(context.raw.as_ptr()) };
+        let channel = NonNull::new(channel).ok_or_else(io::Error::last_os_error)?;
+        let entries = i32::try_from(entries).map_err(io::Error::other)?;
+        // SAFETY: context and channel are alive, and outlive the queue: drop ends the queue first.
+        let cq =
+            unsafe { ibv::ibv_create_cq(context.raw.as_ptr(), entries, null_mut(), channel.as_ptr(), 0) };
+        let Some(cq) = NonNull::new(cq) else {
+            let error = io::Error::last_os_error();
+            // SAFETY: made above, not used by any queue, ended once.
+            log_failed("a channel", check(unsafe { ibv::ibv_destroy_comp_channel(channel.as_ptr()) }));
+            return Err(error);
+        };
+        let completions = Completions { cq, channel, context, waiting: Mutex::new(()) };
+        rustix::io::ioctl_fionbio(completions.descriptor(), true)?;
+        Ok(completions)
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel's structure is the library's and lives until drop; this field never changes.
+        let fd = unsafe { (*self.channel.as_ptr()).fd };
+        // SAFETY: the descriptor is open for as long as the channel is, which is not ended before `self` is.
+        unsafe { BorrowedFd::borrow_raw(fd) }
+    }
+
+    /// Appends completed receives to `out`, oldest first; waits up to `timeout` if there are none.
+    pub(super) fn take(&self, out: &mut Vec<Completion>, timeout: Duration) -> io::Result<()> {
+        let _waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = out.len();
+        self.poll(out)?;
+        if out.len() > before || timeout.is_zero() {
+            return Ok(());
+        }
+        // Armed first and read again after: one that came in between raised no event.
+        self.arm()?;
+        self.poll(out)?;
+        if out.len() > before {
+            return Ok(());
+        }
+        let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
+        let descriptor = self.descriptor();
+        let mut wanted = [PollFd::new(&descriptor, PollFlags::IN)];
+        match rustix::event::poll(&mut wanted, Some(&timeout)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(()),
+            Ok(_) => self.acknowledge_events(),
+            Err(errno) => return Err(errno.into()),
+        }
+        self.poll(out)
+    }
+
+    /// Reads what is there, a batch at a time.
+    fn poll(&self, out: &mut Vec<Completion>) -> io::Result<()> {
+        let mut batch = [ibv::ibv_wc::default(); BATCH];
+        loop {
+            // SAFETY: the context's table of functions is filled by ibv_open_device and constant after; poll_cq, which
+            // every device has, writes at most BATCH entries to the array, of the structure in its header.
+            let count = unsafe {
+                let poll = (*self.context.raw.as_ptr()).ops.poll_cq.ok_or(io::ErrorKind::Unsupported)?;
+                poll(self.cq.as_ptr(), BATCH as i32, batch.as_mut_ptr())
+            };
+            let count = usize::try_from(count).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+            out.extend(batch[..count].iter().map(|wc| Completion {
+                qpn: wc.qp_num,
+                len: u32::try_from(wc.len()).unwrap_or(u32::MAX),
+                immediate: wc.imm_data().map(u32::from_be),
+            }));
+            if count < BATCH {
+                return Ok(());
+            }
+        }
+    }
+
+    fn arm(&self) -> io::Result<()> {
+        // SAFETY: as in `poll`; the queue is alive.
+        check(unsafe {
+            let notify = (*self.context.raw.as_ptr()).ops.req_notify_cq.ok_or(io::ErrorKind::Unsupported)?;
+            notify(self.cq.as_ptr(), 0)
+        })
+    }
+
+    /// Takes the events off the channel: an event that is not acknowledged would hold up the queue's end.
+    fn acknowledge_events(&self) {
+        let (mut cq, mut cookie) = (null_mut(), null_mut());
+        // SAFETY: the channel is alive and its descriptor does not block; the library writes both pointers on success.
+        while unsafe { ibv::ibv_get_cq_event(self.channel.as_ptr(), &mut cq, &mut cookie) } == 0 {
+            // SAFETY: `cq` is the queue of the event just taken, ours, since the channel serves no other.
+            unsafe { ibv::ibv_ack_cq_events(cq, 1) };
+        }
+    }
+}
+
+impl Drop for Completions {
+    fn drop(&mut self) {
+        // SAFETY: made by us, ended once; queue pairs that complete into it held an Arc and are gone, and every event
+        // taken was acknowledged.
+        log_failed("a completion queue", check(unsafe { ibv::ibv_destroy_cq(self.cq.as_ptr()) }));
+        // SAFETY: made by us, ended once, after the queue that used it.
+        log_failed("a channel", check(unsafe { ibv::ibv_destroy_comp_channel(self.channel.as_ptr()) }));
+    }
+}
+
+/// Where a queue pair's packets come from and its answers go.
+pub(super) struct Path {
+    /// Port of the device.
+    pub(super) port: u8,
+    /// Index of our GID.
+    pub(super) gid_index: u8,
+    /// The peer's GID.
+    pub(super) peer_gid: [u8; 16],
+    /// The peer's queue pair.
+    pub(super) peer_qpn: u32,
+    /// PSN of the first packet.
+    pub(super) start_psn: u32,
+    /// Path MTU as the library counts it, 1 for 256 to 5 for 4096.
+    pub(super) mtu: ibv::ibv_mtu,
+    /// Atomics and reads in flight that it answers; RC alone.
+    pub(super) rd_atomic: u8,
+}
+
+/// How long a requester waits after an RNR NAK: code 12 is 0.64 ms (InfiniBand specification, table 45).
+const RNR_TIMER: u8 = 12;
+
+/// A queue pair.
+pub(super) struct QueuePair {
+    raw: NonNull<ibv::ibv_qp>,
+    transport: Transport,
+    _completions: Arc<Completions>,
+    _domain: Arc<ProtectionDomain>,
+}
+
+// SAFETY: verbs are thread-safe.
+unsafe impl Send for QueuePair {}
+// SAFETY: as for Send.
+unsafe impl Sync for QueuePair {}
+
+impl QueuePair {
+    /// Makes one in state RESET, with room for `receives`.
+    pub(super) fn new(
+        domain: Arc<ProtectionDomain>,
+        completions: Arc<Completions>,
+        transport: Transport,
+        receives: u32,
+    ) -> io::Result<QueuePair> {
+        let mut wanted = ibv::ibv_qp_init_attr {
+            send_cq: completions.cq.as_ptr(),
+            recv_cq: completions.cq.as_ptr(),
+            cap: ibv::ibv_qp_cap {
+                // It never sends; but queues of no length are refused by some devices.
+                max_send_wr: 1,
+                max_recv_wr: receives.max(1),
+                max_send_sge: 1,
+                max_recv_sge: 1,
+                max_inline_data: 0,
+            },
+            qp_type: match transport {
+                Transport::Uc => ibv::ibv_qp_type::IBV_QPT_UC,
+                Transport::Rc => ibv::ibv_qp_type::IBV_QPT_RC,
+            },
+            ..Default::default()
+        };
+        // SAFETY: the domain and the completion queue are alive and of one context, and kept by the value made here;
+        // the library reads and updates the structure during the call only.
+        let raw = unsafe { ibv::ibv_create_qp(domain.raw.as_ptr(), &mut wanted) };
+        let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
+        Ok(QueuePair { raw, transport, _completions: completions, _domain: domain })
+    }
+
+    fn modify(&self, mut attributes: ibv::ibv_qp_attr, mask: ibv::ibv_qp_attr_mask) -> io::Result<()> {
+        let mask = i32::try_from(mask.0).map_err(io::Error::other)?;
+        // SAFETY: the queue pair is alive; the library reads the fields that the mask names, during the call only.
+        check(unsafe { ibv::ibv_modify_qp(self.raw.as_ptr(), &mut attributes, mask) })
+    }
+
+    /// RESET to INIT: grants `access` over this queue pair.
+    pub(super) fn initialise(&self, port: u8, access: Access) -> io::Result<()> {
+        use ibv::ibv_qp_attr_mask as mask;
+        let attributes = ibv::ibv_qp_attr {
+            qp_state: ibv::ibv_qp_state::IBV_QPS_INIT,
+            pkey_index: 0,
+            port_num: port,
+            qp_access_flags: flags(access).0,
+            ..Default::default()
+        };
+        self.modify(
+            attributes,
+            mask::IBV_QP_STATE | mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_ACCESS_FLAGS,
+        )
+    }
+
+    /// INIT to RTR: ready to receive, which is all that a passive queue pair ever is.
+    pub(super) fn receive_from(&self, path: &Path) -> io::Result<()> {
+        use ibv::ibv_qp_attr_mask as mask;
+        let mut attributes = ibv::ibv_qp_attr {
+            qp_state: ibv::ibv_qp_state::IBV_QPS_RTR,
+            path_mtu: path.mtu,
+            dest_qp_num: path.peer_qpn,
+            rq_psn: path.start_psn,
+            ah_attr: ibv::ibv_ah_attr {
+                grh: ibv::ibv_global_route {
+                    dgid: ibv::ibv_gid { raw: path.peer_gid },
+                    sgid_index: path.gid_index,
+                    hop_limit: 64,
+                    ..Default::default()
+                },
+                is_global: 1,
+                port_num: path.port,
+                ..Default::default()
+            },
+            ..Default::default()
+        };
+        let mut fields = mask::IBV_QP_STATE
+            | mask::IBV_QP_AV
+            | mask::IBV_QP_PATH_MTU
+            | mask::IBV_QP_DEST_QPN
+            | mask::IBV_QP_RQ_PSN;
+        if self.transport == Transport::Rc {
+            attributes.max_dest_rd_atomic = path.rd_atomic;
+            attributes.min_rnr_timer = RNR_TIMER;
+            fields |= mask::IBV_QP_MAX_DEST_RD_ATOMIC | mask::IBV_QP_MIN_RNR_TIMER;
+        }
+        self.modify(attributes, fields)
+    }
+
+    /// Its number.
+    pub(super) fn number(&self) -> u32 {
+        // SAFETY: the structure is the library's, lives until the queue pair ends, and this field never changes.
+        unsafe { (*self.raw.as_ptr()).qp_num }
+    }
+
+    /// Its state, and the PSN that it expects next, as the device has them now.
+    pub(super) fn query(&self) -> io::Result<(ibv::ibv_qp_state::Type, u32)> {
+        use ibv::ibv_qp_attr_mask as mask;
+        let mut attributes = ibv::ibv_qp_attr::default();
+        let mut made_with = ibv::ibv_qp_init_attr::default();
+        let wanted = i32::try_from((mask::IBV_QP_STATE | mask::IBV_QP_RQ_PSN).0).map_err(io::Error::other)?;
+        // SAFETY: the queue pair is alive; the library fills both structures, which live through the call.
+        check(unsafe { ibv::ibv_query_qp(self.raw.as_ptr(), &mut attributes, wanted, &mut made_with) })?;
+        Ok((attributes.qp_state, attributes.rq_psn & 0xff_ffff))
+    }
+
+    /// Posts `count` receives, which take immediates and no data.
+    pub(super) fn post_receives(&self, count: u32) -> io::Result<()> {
+        for _ in 0..count {
+            let mut request = ibv::ibv_recv_wr::default();
+            let mut refused = null_mut();
+            // SAFETY: the table of functions is constant while the context is open; post_recv, which every device has,
+            // reads the one request, whose list is empty, during the call only.
+            check(unsafe {
+                let context = (*self.raw.as_ptr()).context;
+                let post = (*context).ops.post_recv.ok_or(io::ErrorKind::Unsupported)?;
+                post(self.raw.as_ptr(), &mut request, &mut refused)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        // SAFETY: made by us, ended once; nothing refers to it but its completions, which are copies.
+        log_failed("a queue pair", check(unsafe { ibv::ibv_destroy_qp(self.raw.as_ptr()) }));
+    }
+}
+
+/// The bytes of an entry's GID, in network order.
+pub(super) fn gid_bytes(entry: &ibv::ibv_gid_entry) -> [u8; 16] {
+    // SAFETY: both variants of the union are plain integers that fill it, so every value is valid as bytes.
+    unsafe { entry.gid.raw }
+}

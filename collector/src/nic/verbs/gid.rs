@@ -1,0 +1,233 @@
+//! Which entry of a device's GID table stands for this collector.
+//!
+//! A RoCE device has several GIDs per address, one per type, at indices that change when addresses come and go: so the
+//! entry is found by type and address, never by index.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+
+/// Type of a GID: what the device puts on the wire for queue pairs that use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GidType {
+    /// InfiniBand.
+    InfiniBand,
+    /// RoCE version 1: its own EtherType, no IP.
+    RoceV1,
+    /// RoCE version 2: UDP port 4791. The one that this project speaks.
+    RoceV2,
+    /// One that this version does not know.
+    Other(u32),
+}
+
+impl fmt::Display for GidType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GidType::InfiniBand => f.write_str("IB"),
+            GidType::RoceV1 => f.write_str("RoCE v1"),
+            GidType::RoceV2 => f.write_str("RoCE v2"),
+            GidType::Other(n) => write!(f, "type {n}"),
+        }
+    }
+}
+
+/// One entry of a GID table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GidEntry {
+    /// Port of the device, from 1.
+    pub port: u8,
+    /// Index in the port's table.
+    pub index: u32,
+    /// The GID, in network byte order.
+    pub gid: [u8; 16],
+    /// Its type.
+    pub kind: GidType,
+    /// The network interface that carries the address, where there is one.
+    pub interface: Option<String>,
+}
+
+impl GidEntry {
+    /// The IP address that the GID stands for.
+    pub fn address(&self) -> IpAddr {
+        Ipv6Addr::from(self.gid).to_canonical()
+    }
+
+    /// Lower is better: IPv4, then global IPv6, then link-local.
+    fn rank(&self) -> u8 {
+        match self.address() {
+            IpAddr::V4(_) => 0,
+            IpAddr::V6(ip) if !ip.is_unicast_link_local() => 1,
+            IpAddr::V6(_) => 2,
+        }
+    }
+}
+
+impl fmt::Display for GidEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "port {} index {}: {} ({})", self.port, self.index, self.address(), self.kind)
+    }
+}
+
+/// What the operator said about the GID.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GidWish {
+    /// The collector's address.
+    pub address: Option<IpAddr>,
+    /// This index and no other.
+    pub index: Option<u32>,
+}
+
+/// Why no entry will do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GidError {
+    /// The table has no entry at the index that was asked for.
+    #[error("there is no GID at index {index}; there are: {present}")]
+    NoIndex {
+        /// Index asked for.
+        index: u32,
+        /// The entries, for people.
+        present: String,
+    },
+    /// The entry that was asked for is of another type.
+    #[error("the GID at index {index} is of type {kind}, but only RoCE v2 will do; there are: {present}")]
+    WrongType {
+        /// Index asked for.
+        index: u32,
+        /// What it is.
+        kind: GidType,
+        /// The entries, for people.
+        present: String,
+    },
+    /// No entry of RoCE version 2.
+    #[error(
+        "it has no RoCE v2 GID (there are: {present}); give its network interface an IPv4 address, and see that RoCE v2 is on"
+    )]
+    NoRoceV2 {
+        /// The entries, for people.
+        present: String,
+    },
+    /// IPv6 alone.
+    #[error(
+        "its best GID, {entry}, is IPv6, and this version speaks RoCEv2 over IPv4 alone; give its network interface an IPv4 address"
+    )]
+    Ipv6 {
+        /// The entry.
+        entry: String,
+    },
+}
+
+/// The entry of `table` (one port's) to use: the one at the index wished for; else among those of RoCE version 2 the one
+/// of the address wished for, then an IPv4 one, then global IPv6, then link-local; the lowest index among equals. An
+/// IPv6 entry is then refused, with that reason.
+pub fn choose(table: &[GidEntry], wish: GidWish) -> Result<&GidEntry, GidError> {
+    let present = || {
+        let list: Vec<String> = table.iter().map(GidEntry::to_string).collect();
+        if list.is_empty() { "none".to_owned() } else { list.join(", ") }
+    };
+    let entry = match wish.index {
+        Some(index) => {
+            let entry = table
+                .iter()
+                .find(|e| e.index == index)
+                .ok_or_else(|| GidError::NoIndex { index, present: present() })?;
+            if entry.kind != GidType::RoceV2 {
+                return Err(GidError::WrongType { index, kind: entry.kind, present: present() });
+            }
+            entry
+        }
+        None => table
+            .iter()
+            .filter(|e| e.kind == GidType::RoceV2)
+            .min_by_key(|e| (wish.address != Some(e.address()), e.rank(), e.index))
+            .ok_or_else(|| GidError::NoRoceV2 { present: present() })?,
+    };
+    match entry.address() {
+        IpAddr::V4(_) => Ok(entry),
+        IpAddr::V6(_) => Err(GidError::Ipv6 { entry: entry.to_string() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(index: u32, kind: GidType, address: &str) -> GidEntry {
+        let gid = match address.parse().expect("an address") {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+            IpAddr::V6(ip) => ip.octets(),
+        };
+        GidEntry { port: 1, index, gid, kind, interface: None }
+    }
+
+    /// As a ConnectX port shows it: each address twice.
+    fn table() -> Vec<GidEntry> {
+        use GidType::{RoceV1, RoceV2};
+        vec![
+            entry(0, RoceV1, "fe80::1"),
+            entry(1, RoceV2, "fe80::1"),
+            entry(2, RoceV1, "2001:db8::7"),
+            entry(3, RoceV2, "2001:db8::7"),
+            entry(4, RoceV1, "10.9.0.1"),
+            entry(5, RoceV2, "10.9.0.1"),
+            entry(6, RoceV1, "10.8.0.1"),
+            entry(7, RoceV2, "10.8.0.1"),
+        ]
+    }
+
+    fn chosen(table: &[GidEntry], wish: GidWish) -> Result<u32, GidError> {
+        choose(table, wish).map(|e| e.index)
+    }
+
+    #[test]
+    fn ipv4_comes_before_ipv6() {
+        assert_eq!(chosen(&table(), GidWish::default()), Ok(5));
+    }
+
+    #[test]
+    fn the_configured_address_comes_first() {
+        let wish = GidWish { address: Some("10.8.0.1".parse().expect("an address")), index: None };
+        assert_eq!(chosen(&table(), wish), Ok(7));
+    }
+
+    #[test]
+    fn an_address_that_is_not_there_falls_back() {
+        let wish = GidWish { address: Some("10.7.0.1".parse().expect("an address")), index: None };
+        assert_eq!(chosen(&table(), wish), Ok(5));
+    }
+
+    #[test]
+    fn an_index_overrides_the_address() {
+        let wish = GidWish { address: Some("10.8.0.1".parse().expect("an address")), index: Some(5) };
+        assert_eq!(chosen(&table(), wish), Ok(5));
+    }
+
+    #[test]
+    fn an_index_of_another_type_is_refused() {
+        let wish = GidWish { address: None, index: Some(4) };
+        let error = choose(&table(), wish).expect_err("RoCE v1");
+        assert!(matches!(error, GidError::WrongType { index: 4, kind: GidType::RoceV1, .. }), "{error}");
+        assert!(error.to_string().contains("index 7: 10.8.0.1 (RoCE v2)"), "{error}");
+    }
+
+    #[test]
+    fn an_index_that_is_not_there_is_refused() {
+        let wish = GidWish { address: None, index: Some(8) };
+        assert!(matches!(chosen(&table(), wish), Err(GidError::NoIndex { index: 8, .. })));
+    }
+
+    #[test]
+    fn global_ipv6_comes_before_link_local_and_is_refused_by_name() {
+        let error = choose(&table()[..4], GidWish::default()).expect_err("IPv6 alone");
+        assert!(matches!(&error, GidError::Ipv6 { entry } if entry.contains("2001:db8::7")), "{error}");
+        let error = choose(&table()[..2], GidWish::default()).expect_err("link-local alone");
+        assert!(matches!(&error, GidError::Ipv6 { entry } if entry.contains("fe80::1")), "{error}");
+    }
+
+    #[test]
+    fn without_roce_v2_there_is_none() {
+        let table = [entry(0, GidType::RoceV1, "10.9.0.1"), entry(1, GidType::InfiniBand, "fe80::1")];
+        assert!(matches!(chosen(&table, GidWish::default()), Err(GidError::NoRoceV2 { .. })));
+        assert!(
+            matches!(chosen(&[], GidWish::default()), Err(GidError::NoRoceV2 { present }) if present == "none")
+        );
+    }
+}

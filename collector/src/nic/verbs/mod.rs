@@ -1,0 +1,68 @@
+//! RDMA devices through libibverbs: `mlx5_0` as well as the kernel's soft-RoCE (`rxe0`).
+//!
+//! The library is used where this crate is built with its feature `verbs`; without it [`open`] and [`devices`] say how
+//! to get it. `docs/decisions/verbs-binding.md` tells why this binding and no other.
+//!
+//! - [`gid`]: which entry of the GID table stands for the collector.
+//! - `ffi`: the library's objects as safe types; all that is unsafe here.
+//! - `query`: what devices there are and what they can do.
+//! - `back_end`: the [`Nic`](super::Nic).
+
+mod devices;
+mod error;
+pub mod gid;
+
+#[cfg(feature = "verbs")]
+mod back_end;
+#[cfg(feature = "verbs")]
+mod counters;
+#[cfg(feature = "verbs")]
+mod ffi;
+#[cfg(feature = "verbs")]
+mod query;
+
+use std::sync::Arc;
+
+pub use devices::{DeviceInfo, Limits, PortInfo};
+pub use error::VerbsError;
+pub use gid::{GidEntry, GidError, GidType, GidWish};
+
+#[cfg(feature = "verbs")]
+pub use back_end::VerbsNic;
+
+use super::{Nic, NicError};
+
+/// How to use a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VerbsOptions {
+    /// The device's name, as `dta-collector devices` lists it.
+    pub device: String,
+    /// Its port, from 1; without it the first that is up and has a GID that will do.
+    pub port: Option<u8>,
+    /// What is known of the GID.
+    pub gid: GidWish,
+}
+
+/// Opens a device.
+#[cfg(feature = "verbs")]
+pub fn open(options: &VerbsOptions) -> Result<Arc<dyn Nic>, NicError> {
+    Ok(Arc::new(VerbsNic::open(options)?))
+}
+
+/// Says how to get a program that can open devices: this one was built without libibverbs.
+#[cfg(not(feature = "verbs"))]
+pub fn open(_options: &VerbsOptions) -> Result<Arc<dyn Nic>, NicError> {
+    Err(VerbsError::NotBuilt.into())
+}
+
+/// The RDMA devices of this machine, by name.
+#[cfg(feature = "verbs")]
+pub fn devices() -> Result<Vec<DeviceInfo>, NicError> {
+    Ok(query::devices()?)
+}
+
+/// Says how to get a program that can list devices: this one was built without libibverbs.
+#[cfg(not(feature = "verbs"))]
+pub fn devices() -> Result<Vec<DeviceInfo>, NicError> {
+    Err(VerbsError::NotBuilt.into())
+}
