@@ -10,6 +10,10 @@ SHELL := /bin/bash
 CARGO ?= cargo
 DTA_CAPTURES ?= $(abspath ../shared/data)
 export DTA_CAPTURES
+# The distribution's libibverbs, for a release of ibverbs-sys that reads these (docs/decisions/verbs-binding.md).
+export RDMA_CORE_INCLUDE_DIR ?= /usr/include
+export RDMA_CORE_LIB_DIR ?= /usr/lib/$(shell gcc -print-multiarch 2>/dev/null)
+export IBVERBS_HEADER_DIR ?= /usr/include/infiniband
 
 .DEFAULT_GOAL := build
 .PHONY: build demo test lint unit privileged e2e rxe bench install-test-deps install-build-deps help
@@ -40,7 +44,9 @@ e2e: ## whole-system runs against ground truth
 	testbed/e2e/run-all
 
 rxe: ## the RDMA tests, in a guest with Linux soft-RoCE
-	testbed/rxe/run-all
+	testbed/rxe-guest/install
+	testbed/rxe-guest/test.sh
+	testbed/rxe-guest/run-tests
 
 bench: ## every speed beside its floor
 	$(CARGO) run --release -p dta-manager -- bench

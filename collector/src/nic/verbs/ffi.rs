@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::{NonNull, null_mut};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ibverbs_sys as ibv;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -313,25 +313,31 @@ impl Completions {
     pub(super) fn take(&self, out: &mut Vec<Completion>, timeout: Duration) -> io::Result<()> {
         let _waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let before = out.len();
+        let end = Instant::now() + timeout;
         self.poll(out)?;
-        if out.len() > before || timeout.is_zero() {
-            return Ok(());
+        while out.len() == before {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            // Armed first and read again after: one that came in between raised no event.
+            self.arm()?;
+            self.poll(out)?;
+            if out.len() > before {
+                break;
+            }
+            let left = Timespec::try_from(left).map_err(io::Error::other)?;
+            let descriptor = self.descriptor();
+            let mut wanted = [PollFd::new(&descriptor, PollFlags::IN)];
+            match rustix::event::poll(&mut wanted, Some(&left)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            // The event may be an old one, of completions that were read before it was: then this waits on.
+            self.acknowledge_events();
+            self.poll(out)?;
         }
-        // Armed first and read again after: one that came in between raised no event.
-        self.arm()?;
-        self.poll(out)?;
-        if out.len() > before {
-            return Ok(());
-        }
-        let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
-        let descriptor = self.descriptor();
-        let mut wanted = [PollFd::new(&descriptor, PollFlags::IN)];
-        match rustix::event::poll(&mut wanted, Some(&timeout)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(()),
-            Ok(_) => self.acknowledge_events(),
-            Err(errno) => return Err(errno.into()),
-        }
-        self.poll(out)
+        Ok(())
     }
 
     /// Reads what is there, a batch at a time.

@@ -137,10 +137,10 @@ fn mtu_bytes(mtu: ibv::ibv_mtu) -> u32 {
 /// The library's code for an MTU of so many payload bytes.
 pub(super) fn mtu_code(bytes: u32) -> ibv::ibv_mtu {
     match bytes {
-        ..512 => ibv::IBV_MTU_256,
-        ..1024 => ibv::IBV_MTU_512,
-        ..2048 => ibv::IBV_MTU_1024,
-        ..4096 => ibv::IBV_MTU_2048,
-        _ => ibv::IBV_MTU_4096,
+        4096.. => ibv::IBV_MTU_4096,
+        2048..4096 => ibv::IBV_MTU_2048,
+        1024..2048 => ibv::IBV_MTU_1024,
+        512..1024 => ibv::IBV_MTU_512,
+        _ => ibv::IBV_MTU_256,
     }
 }
