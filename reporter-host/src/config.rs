@@ -17,8 +17,9 @@ pub struct Config {
     pub version: Version,
     /// This reporter's id (version 1). The translator tells reporters apart by it: no two of one translator may have the same.
     pub reporter: u16,
-    /// Sequence of the first report.
-    pub first_sequence: u32,
+    /// Sequence of the first report; `None` takes one from the clock. A reporter that starts again from the same port has to begin elsewhere than
+    /// it was, or the translator takes its reports for repeats.
+    pub first_sequence: Option<u32>,
     /// What holds for reports that [`Reporter::report`](crate::Reporter::report) sends.
     pub options: Options,
     /// Retransmittable reports kept for retransmission, rounded up to a power of two; in version 0 at most 256, as many as its sequences
@@ -42,7 +43,7 @@ impl Config {
             bind: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0),
             version: Version::V1,
             reporter: 0,
-            first_sequence: 0,
+            first_sequence: None,
             options: Options::default(),
             backup: 4096,
             batch: dta_link::batch::SLOTS,

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dta_link::fault::{Fate, FaultInjector};
 use dta_link::{Batch, Link, LinkError, UdpConfig, UdpLink, header};
@@ -14,6 +14,10 @@ use crate::{Config, Counters, Options};
 
 /// Bit 5 of byte 2 of a report: the reporter has restarted.
 const RESTARTED: u8 = 0x20;
+
+/// Reports at the start that say so in version 1: the first of them to arrive counts, so that one loss does no harm. In version 0 one
+/// does, since there each begins the sequence anew.
+const RESTARTED_V1: u8 = 8;
 
 /// Bit of a cookie beside the 32 of the sequence: the report was sent again.
 const AGAIN: u64 = 1 << 32;
@@ -69,7 +73,8 @@ pub struct Reporter {
     injector: FaultInjector,
     observer: Option<Observer>,
     next: u32,
-    restarted: bool,
+    /// Reports still to say that the reporter has restarted.
+    restarted: u8,
     /// Whether a retransmittable report was sent, so that there can be NACKs.
     keeps: bool,
     /// What a full batch met when it was sent, until someone can be told.
@@ -111,8 +116,11 @@ impl Reporter {
             backup: Backup::new(backup),
             injector: FaultInjector::new(config.faults, config.seed, link.scope()),
             observer: None,
-            next: config.first_sequence,
-            restarted: true,
+            next: config.first_sequence.unwrap_or_else(sequence_of_now),
+            restarted: match config.version {
+                Version::V0 => 1,
+                Version::V1 => RESTARTED_V1,
+            },
             keeps: false,
             trouble: None,
             counters: Counters::default(),
@@ -162,7 +170,7 @@ impl Reporter {
             version: self.config.version,
             immediate: options.immediate,
             retransmittable: options.retransmittable,
-            restarted: self.restarted,
+            restarted: self.restarted > 0,
             sequence,
             reporter,
             store,
@@ -184,7 +192,7 @@ impl Reporter {
         }
         self.batch.commit(header::LEN + len, sequence.into());
         self.next = sequence.wrapping_add(1);
-        self.restarted = false;
+        self.restarted = self.restarted.saturating_sub(1);
         self.counters.reports += 1;
         if self.batch.is_full() {
             self.send_batch();
@@ -343,7 +351,7 @@ impl Reporter {
             .push_udp(self.source, self.config.translator, report, u64::from(sequence) | AGAIN)
             .is_ok()
         {
-            // The sequence no longer starts anew here: the translator has later reports.
+            // The sequence does not start anew with it: the translator has later reports.
             let at = self.batch.len() - 1;
             self.batch.packet_mut(at)[header::LEN + 2] &= !RESTARTED;
             self.counters.retransmitted += 1;
@@ -361,6 +369,12 @@ fn tell(observer: &mut Option<Observer>) -> impl FnMut(Fate, u64, &[u8]) {
             observer(fate, Sent { sequence: cookie as u32, again: cookie & AGAIN != 0 });
         }
     }
+}
+
+/// A sequence to begin with: microseconds, so that a reporter started again begins beyond where it was unless it sent more than a million reports
+/// a second, and for 71 minutes not in reach of the same numbers.
+fn sequence_of_now() -> u32 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u32
 }
 
 /// The address that the host's routes choose towards the translator. Connecting a UDP socket sends nothing.

@@ -50,7 +50,12 @@ impl Receiver {
 }
 
 fn config(to: SocketAddrV4) -> Config {
-    Config { reporter: 9, options: Options { retransmittable: true, immediate: false }, ..Config::new(to) }
+    Config {
+        reporter: 9,
+        first_sequence: Some(0),
+        options: Options { retransmittable: true, immediate: false },
+        ..Config::new(to)
+    }
 }
 
 fn key_write(reporter: &mut Reporter, n: u32) -> u32 {
@@ -84,7 +89,7 @@ fn every_primitive_arrives_as_it_was_said() {
             version: Version::V1,
             immediate: n != 0,
             retransmittable: n == 0,
-            restarted: n == 0,
+            restarted: true,
             sequence: n as u32,
             reporter: 9,
             store: 100 + n as u16,
@@ -112,7 +117,7 @@ fn exactly_the_missing_ones_are_sent_again() {
     // Over the wrap of the sequence.
     let first = u32::MAX - 49;
     let mut reporter =
-        Reporter::open(Config { first_sequence: first, backup: 64, ..config(address) }).unwrap();
+        Reporter::open(Config { first_sequence: Some(first), backup: 64, ..config(address) }).unwrap();
     let sent: Vec<u32> = (0..100).map(|n| key_write(&mut reporter, n)).collect();
     reporter.flush().unwrap();
     let original: BTreeMap<u32, Vec<u8>> = receiver
@@ -166,6 +171,24 @@ fn reports_that_are_not_retransmittable_are_not_kept() {
     assert_eq!(Report::parse(&again[0].0).unwrap().sequence, 1);
     let counters = reporter.counters();
     assert_eq!((counters.retransmitted, counters.nack_unavailable), (1, 1));
+}
+
+#[test]
+fn the_first_reports_say_that_the_sequence_starts_anew() {
+    let (receiver, address) = Receiver::new();
+    for (version, say_so) in [(Version::V1, 8), (Version::V0, 1)] {
+        let config = Config { version, backup: 0, first_sequence: None, ..config(address) };
+        let mut reporter = Reporter::open(config).unwrap();
+        let first = reporter.next_sequence();
+        for n in 0..20u32 {
+            let sequence = reporter.report(0, Body::Append { list: 0, value: &n.to_be_bytes() }).unwrap();
+            assert_eq!(sequence, first.wrapping_add(n));
+        }
+        reporter.flush().unwrap();
+        let flags: Vec<bool> =
+            receiver.drain().iter().map(|(b, _)| Report::parse(b).unwrap().restarted).collect();
+        assert_eq!(flags, (0..20).map(|n| n < say_so).collect::<Vec<_>>());
+    }
 }
 
 #[test]
