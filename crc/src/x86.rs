@@ -20,9 +20,7 @@ use core::arch::x86_64::{
 };
 
 /// Blocks of 16 bytes that are folded in one go.
-const MOST_BLOCKS: usize = 16;
-/// Bytes that are folded in one go.
-const MOST: usize = 16 * MOST_BLOCKS;
+const MOST_BLOCKS: usize = 8;
 
 /// x^n modulo P in reflected order, shifted left by one: a multiplication of reflected numbers comes out one bit short.
 const fn power(n: u32) -> i64 {
@@ -106,33 +104,49 @@ fn times(block: __m128i, [low, high]: [i64; 2]) -> __m128i {
     _mm_xor_si128(_mm_clmulepi64_si128::<0x00>(block, by), _mm_clmulepi64_si128::<0x11>(block, by))
 }
 
-/// Any length from 16 on: in pieces of at most [`MOST`] and at least 16 bytes.
+/// Any length from 16 on: in pieces of 8 blocks, the last of 16 to 143 bytes.
 #[target_feature(enable = "pclmulqdq,sse4.1")]
 fn all<const MASKED: bool>(crc: u32, bytes: &[u8], mask: &Mask) -> u32 {
-    if bytes.len() <= MOST {
+    const PIECE: usize = 16 * MOST_BLOCKS;
+    if bytes.len() < PIECE + 16 {
         return piece::<MASKED>(crc, bytes, mask);
     }
-    let (first, mut rest) = bytes.split_at(MOST / 2);
+    let (first, mut rest) = bytes.split_at(PIECE);
     let mut crc = piece::<MASKED>(crc, first, mask);
-    while rest.len() > MOST {
-        let (next, after) = rest.split_at(MOST / 2);
+    while rest.len() >= PIECE + 16 {
+        let (next, after) = rest.split_at(PIECE);
         crc = piece::<false>(crc, next, mask);
         rest = after;
     }
     piece::<false>(crc, rest, mask)
 }
 
-/// 16 to [`MOST`] bytes.
+/// 16 to 143 bytes. Each number of blocks has its own code, without a loop.
 #[inline]
 #[target_feature(enable = "pclmulqdq,sse4.1")]
 fn piece<const MASKED: bool>(crc: u32, bytes: &[u8], mask: &Mask) -> u32 {
+    match bytes.len() / 16 {
+        1 => blocks::<1, MASKED>(crc, bytes, mask),
+        2 => blocks::<2, MASKED>(crc, bytes, mask),
+        3 => blocks::<3, MASKED>(crc, bytes, mask),
+        4 => blocks::<4, MASKED>(crc, bytes, mask),
+        5 => blocks::<5, MASKED>(crc, bytes, mask),
+        6 => blocks::<6, MASKED>(crc, bytes, mask),
+        7 => blocks::<7, MASKED>(crc, bytes, mask),
+        8 => blocks::<8, MASKED>(crc, bytes, mask),
+        // Cannot be: callers see to the length.
+        _ => table::update(&table::CRC32, crc, bytes),
+    }
+}
+
+/// `N` whole blocks, after up to 15 bytes in front.
+#[inline]
+#[target_feature(enable = "pclmulqdq,sse4.1")]
+fn blocks<const N: usize, const MASKED: bool>(crc: u32, bytes: &[u8], mask: &Mask) -> u32 {
     let odd = bytes.len() & 15;
-    let blocks = bytes.len() / 16;
-    let (Some(start), Some(whole), Some(constants)) = (
-        bytes.first_chunk::<16>(),
-        bytes.get(odd..),
-        MOST_BLOCKS.checked_sub(blocks).and_then(|k| FOLD.get(k..)),
-    ) else {
+    let (Some(start), Some(whole)) =
+        (bytes.first_chunk::<16>(), bytes.get(odd..).and_then(|b| b.as_chunks::<16>().0.first_chunk::<N>()))
+    else {
         // Cannot be: callers see to the length.
         return table::update(&table::CRC32, crc, bytes);
     };
@@ -147,14 +161,12 @@ fn piece<const MASKED: bool>(crc: u32, bytes: &[u8], mask: &Mask) -> u32 {
     let mut onto = _mm_cvtsi32_si128(register.checked_shr(8 * odd as u32).unwrap_or(0) as i32);
     let mut sum = _mm_setzero_si128();
     let mut carried = head;
-    let mut at = odd;
     // Each round multiplies the block before and takes up the next one, so the last one is left as it is.
-    for (block, by) in whole.as_chunks::<16>().0.iter().zip(constants) {
-        sum = _mm_xor_si128(sum, times(carried, *by));
+    for (i, block) in whole.iter().enumerate() {
+        sum = _mm_xor_si128(sum, times(carried, FOLD[MOST_BLOCKS - N + i]));
         carried = load(block);
-        if MASKED {
-            carried = _mm_or_si128(carried, load(mask.block(at)));
-            at += 16;
+        if MASKED && 16 * i < Mask::LEN {
+            carried = _mm_or_si128(carried, load(mask.block(odd + 16 * i)));
         }
         carried = _mm_xor_si128(carried, onto);
         onto = _mm_setzero_si128();
