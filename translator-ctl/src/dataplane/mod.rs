@@ -12,9 +12,13 @@ mod frame;
 mod increment;
 pub mod losses;
 mod postcarding;
+#[cfg(test)]
+mod rc_tests;
 mod reporters;
 pub mod requester;
 mod sketch;
+#[cfg(test)]
+mod tests;
 mod version0;
 pub mod window;
 

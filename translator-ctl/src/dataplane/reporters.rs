@@ -38,6 +38,8 @@ pub struct Reporter {
     pub counters: ReporterCounters,
     window: Window,
     strangers: u32,
+    /// Where its datagrams came from before: late ones may still come from there.
+    previous: Option<SocketAddrV4>,
 }
 
 /// A run of sequences to ask for.
@@ -100,6 +102,7 @@ impl Reporters {
                     counters: ReporterCounters { received: 1, ..Default::default() },
                     window: Window::new(sequence),
                     strangers: 0,
+                    previous: None,
                 });
                 self.index[usize::from(id)] = self.list.len() as u16;
                 return Admission::Apply(None);
@@ -117,7 +120,7 @@ impl Reporters {
         }
         match verdict {
             Verdict::New { missing } => {
-                reporter.source = source;
+                reporter.heard_from(source);
                 if missing == 0 {
                     return Admission::Apply(None);
                 }
@@ -132,6 +135,11 @@ impl Reporters {
             }
             Verdict::Late { fills } => {
                 reporter.counters.gaps_filled += u64::from(fills);
+                Admission::Apply(None)
+            }
+            Verdict::Duplicate if reporter.is_strange(source) => {
+                // A new process, whose first report did not arrive, counts anew.
+                reporter.begin_anew(sequence, source);
                 Admission::Apply(None)
             }
             Verdict::Duplicate => {
@@ -156,13 +164,24 @@ impl Reporter {
     /// before: it comes from another socket, or lies outside the window.
     fn is_restart(&self, sequence: u32, source: SocketAddrV4) -> bool {
         let newest = self.window.newest();
-        source != self.source
+        self.is_strange(source)
             || (newest.wrapping_sub(sequence) >= WINDOW && sequence.wrapping_sub(newest) >= WINDOW)
+    }
+
+    /// Whether the reporter was never heard from there.
+    fn is_strange(&self, source: SocketAddrV4) -> bool {
+        source != self.source && Some(source) != self.previous
+    }
+
+    fn heard_from(&mut self, source: SocketAddrV4) {
+        if source != self.source {
+            self.previous = Some(std::mem::replace(&mut self.source, source));
+        }
     }
 
     fn begin_anew(&mut self, sequence: u32, source: SocketAddrV4) {
         self.window = Window::new(sequence);
-        self.source = source;
+        self.heard_from(source);
         self.strangers = 0;
         self.counters.restarts += 1;
     }
@@ -208,6 +227,22 @@ mod tests {
         // The same socket, far away.
         assert_eq!(r.admit(7, 0x8000_0000, true, false, at(2)), Admission::Apply(None));
         assert_eq!(r.list[0].counters.restarts, 2);
+    }
+
+    #[test]
+    fn a_new_socket_that_counts_anew_is_a_restart_even_unannounced() {
+        let mut r = Reporters::new(4);
+        for s in 0..10 {
+            r.admit(7, s, s == 0, false, at(1));
+        }
+        // The announcement, sequence 0, is lost.
+        for s in 1..10 {
+            assert_eq!(r.admit(7, s, false, false, at(2)), Admission::Apply(None), "{s}");
+        }
+        // The network repeats reports of both processes.
+        assert_eq!(r.admit(7, 9, false, false, at(2)), Admission::Duplicate);
+        assert_eq!(r.admit(7, 9, false, false, at(1)), Admission::Duplicate);
+        assert_eq!(r.list[0].counters.restarts, 1);
     }
 
     #[test]

@@ -213,7 +213,7 @@ impl Requester {
 
     /// Frames that are out: sent and not known to be executed. 0 on UC, where nobody knows.
     pub fn outstanding(&self) -> u32 {
-        self.next.since(self.oldest) as u32
+        if self.transport == Transport::Uc { 0 } else { self.next.since(self.oldest) as u32 }
     }
 
     /// Operations waiting for room.

@@ -1,0 +1,692 @@
+//! The engine from datagram to frame.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use dta_proto::key::Key;
+use dta_proto::layout::{append, hash, key_increment, key_write, postcarding, sketch_merge};
+use dta_proto::store::{Merge, StoreKind, StoreSpec};
+use dta_proto::wire::dta::{Body, Nack, Report, Version};
+use dta_proto::wire::frame::{Received, Route};
+use dta_proto::wire::roce::{self, Opcode, Place, Psn, Repr};
+use proptest::prelude::*;
+
+use super::counters::{LossCause, Reason};
+use super::*;
+use crate::program::*;
+
+const KW: u16 = 1;
+const AP: u16 = 2;
+const KI: u16 = 3;
+const PC: u16 = 4;
+const SM: u16 = 5;
+const NOTIFY: u16 = 6;
+const SRC: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 9), 5555);
+const DST: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 40040);
+const MS: u64 = 1_000_000;
+
+pub(super) fn specs() -> Vec<StoreSpec> {
+    let spec = |id, name: &str, kind| StoreSpec { id, name: name.into(), kind };
+    vec![
+        spec(KW, "kw", StoreKind::KeyWrite { slots: 1 << 16, value_len: 12, redundancy: 2 }),
+        spec(AP, "ap", StoreKind::Append { lists: 8, ring: 4, batch_len: 32, entry_len: 8, notify: false }),
+        spec(KI, "ki", StoreKind::KeyIncrement { slots: 1 << 12, redundancy: 2 }),
+        spec(PC, "pc", StoreKind::Postcarding { slots: 1 << 10, hops: 6, redundancy: 2 }),
+        spec(
+            SM,
+            "sm",
+            StoreKind::SketchMerge { columns: 16, rows: 2, epochs: 2, merge: Merge::Sum, expected: 2 },
+        ),
+        spec(
+            NOTIFY,
+            "nf",
+            StoreKind::Append { lists: 2, ring: 4, batch_len: 16, entry_len: 4, notify: true },
+        ),
+    ]
+}
+
+fn base(id: u16) -> u64 {
+    u64::from(id) << 32
+}
+
+fn rkey(id: u16) -> u32 {
+    0x1000 + u32::from(id)
+}
+
+pub(super) fn program(writes: Transport, reference: bool) -> Program {
+    let endpoint = |last| Endpoint { mac: [0; 6], ip: Ipv4Addr::new(10, 9, 0, last).into(), port: 4791 };
+    let pair = |purpose, transport, qpn| QueuePair {
+        purpose,
+        transport,
+        remote_qpn: qpn,
+        local_qpn: qpn + 0x100,
+        source: endpoint(2),
+        destination: endpoint(1),
+        tos: 0,
+        max_dest_rd_atomic: 16,
+        generation: 1,
+        start_psn: 0xff_fffe,
+    };
+    let mut program = Program::default();
+    program.set(Entry::Service(Service { address: Ipv4Addr::LOCALHOST.into(), port: 40040 }));
+    program.set(Entry::Mode(Mode { reference }));
+    if !reference {
+        for primitive in [Primitive::Append, Primitive::Postcarding, Primitive::SketchMerge] {
+            program.set(Entry::Flush(Flush { primitive, after_ms: 10 }));
+        }
+    }
+    program.set(Entry::QueuePair(pair(Purpose::Write, writes, 0x11)));
+    program.set(Entry::QueuePair(pair(Purpose::Atomic, Transport::Rc, 0x12)));
+    for spec in specs() {
+        program.set(Entry::Store(Store {
+            address: base(spec.id),
+            length: spec.region_len(),
+            rkey: Rkey(rkey(spec.id)),
+            generation: 1,
+            queue_pair: if spec.id == KI { Purpose::Atomic } else { Purpose::Write },
+            spec,
+        }));
+    }
+    program.set(Entry::Lists(Lists { store: AP, first: 0, count: 2, positions: vec![(1, 5)] }));
+    program.set(Entry::Lists(Lists { store: AP, first: 4, count: 2, positions: vec![] }));
+    program.set(Entry::Lists(Lists { store: NOTIFY, first: 0, count: 2, positions: vec![] }));
+    for (primitive, store) in [
+        (Primitive::KeyWrite, KW),
+        (Primitive::Append, NOTIFY),
+        (Primitive::KeyIncrement, KI),
+        (Primitive::Postcarding, PC),
+    ] {
+        program.set(Entry::Version0(Version0 { primitive, store }));
+    }
+    program
+}
+
+pub(super) struct Bench {
+    pub(super) engine: Engine,
+    pub(super) out: Output,
+    sequence: u32,
+}
+
+impl Bench {
+    pub(super) fn new(program: &Program, limits: Limits) -> Bench {
+        let mut engine = Engine::new(limits);
+        let mut out = Output::default();
+        engine.apply(0, &diff(&Program::default(), program), &mut out).unwrap();
+        assert_eq!(diff(engine.program(), program), vec![]);
+        Bench { engine, out, sequence: 0 }
+    }
+
+    fn plain() -> Bench {
+        Bench::new(&program(Transport::Uc, false), Limits::default())
+    }
+
+    fn v1(&mut self, reporter: u16, store: u16, body: Body<'_>) -> Vec<u8> {
+        let report = Report {
+            version: Version::V1,
+            immediate: false,
+            retransmittable: false,
+            restarted: false,
+            sequence: self.sequence,
+            reporter,
+            store,
+            body,
+        };
+        self.sequence += 1;
+        packet(&report)
+    }
+
+    fn ingest(&mut self, now: u64, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        self.out.clear();
+        self.engine.ingest(now, packets.iter().map(Vec::as_slice), &mut self.out);
+        self.frames()
+    }
+
+    fn frames(&mut self) -> Vec<Vec<u8>> {
+        assert_eq!(self.engine.counters().check(), None);
+        assert_eq!(self.out.frames.len(), self.out.meta.len());
+        let frames = self.out.frames.iter().map(<[u8]>::to_vec).collect();
+        self.out.clear();
+        frames
+    }
+
+    fn tick(&mut self, now: u64) -> Vec<Vec<u8>> {
+        self.engine.tick(now, &mut self.out);
+        self.frames()
+    }
+
+    fn flush(&mut self, now: u64) -> (u64, Vec<Vec<u8>>) {
+        let flushed = self.engine.flush(now, &mut self.out);
+        (flushed, self.frames())
+    }
+
+    fn drops(&self, reason: Reason) -> u64 {
+        self.engine.counters().dropped(reason)
+    }
+
+    /// Sends one report that must be dropped for a reason.
+    fn refuse(&mut self, store: u16, body: Body<'_>, reason: Reason) {
+        let before = self.drops(reason);
+        let packet = self.v1(1, store, body);
+        assert_eq!(self.ingest(0, &[packet]), Vec::<Vec<u8>>::new());
+        assert_eq!(self.drops(reason), before + 1, "{reason:?}");
+    }
+}
+
+fn packet(report: &Report<'_>) -> Vec<u8> {
+    let mut payload = [0; 200];
+    let len = report.emit(&mut payload).unwrap();
+    datagram(&payload[..len])
+}
+
+fn datagram(payload: &[u8]) -> Vec<u8> {
+    let mut packet = dta_link::header::of(SRC, DST, payload.len()).to_vec();
+    packet.extend_from_slice(payload);
+    packet
+}
+
+fn key(n: u8) -> Key {
+    Key([n, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 17, 0, 0, 0])
+}
+
+/// The frame that carries `repr` by the profile, built without templates.
+fn frame(repr: &Repr<'_>) -> Vec<u8> {
+    let qpn = repr.bth.dest_qp;
+    let route = Route::new(Ipv4Addr::new(10, 9, 0, 2), Ipv4Addr::new(10, 9, 0, 1), qpn);
+    let mut bytes = [0; 300];
+    let len = route.emit(repr, &mut bytes).unwrap();
+    bytes[..len].to_vec()
+}
+
+fn write(psn: u32, store: u16, offset: u64, payload: &[u8], imm: Option<u32>) -> Vec<u8> {
+    let place = Place { dest_qp: 0x11, psn: Psn::new(psn), ack_req: false };
+    frame(&Repr::write(roce::Transport::Uc, place, base(store) + offset, rkey(store), payload, imm))
+}
+
+#[test]
+fn a_key_write_becomes_these_bytes() {
+    let mut bench = Bench::plain();
+    let report = bench.v1(7, KW, Body::KeyWrite { redundancy: 1, key: key(1), value: &[0xaa; 12] });
+    let frames = bench.ingest(0, &[report]);
+    let hex: String = frames[0].iter().map(|b| format!("{b:02x}")).collect();
+    // IPv4, UDP, BTH, RETH, checksum and value, iCRC.
+    assert_eq!(
+        hex,
+        "4500004c000040004011268d0a0900020a090001\
+         c01112b700380000\
+         2a40ffff0000001100fffffe\
+         0000000100032b700000100100000010\
+         0a7e81faaaaaaaaaaaaaaaaaaaaaaaaa\
+         f2b8b0e6"
+    );
+    let slot = hash::slots(&key(1), 1, 1 << 16)[0];
+    let mut element = [0; 16];
+    key_write::encode(&mut element, &key(1), &[0xaa; 12]);
+    assert_eq!(frames, [write(0xff_fffe, KW, key_write::offset(slot, 12), &element, None)]);
+}
+
+#[test]
+fn copies_leave_in_order_and_a_report_may_ask_for_fewer() {
+    let mut bench = Bench::plain();
+    let reports = [
+        bench.v1(7, KW, Body::KeyWrite { redundancy: 0, key: key(1), value: &[1; 12] }),
+        bench.v1(7, KW, Body::KeyWrite { redundancy: 1, key: key(2), value: &[2; 4] }),
+    ];
+    let frames = bench.ingest(0, &reports);
+    let element = |k: u8, value: &[u8]| {
+        let mut element = [0; 16];
+        key_write::encode(&mut element, &key(k), value);
+        element
+    };
+    let offset = |k: u8, n: usize| key_write::offset(hash::slots(&key(k), 2, 1 << 16)[n], 12);
+    assert_eq!(
+        frames,
+        [
+            write(0xff_fffe, KW, offset(1, 0), &element(1, &[1; 12]), None),
+            write(0xff_ffff, KW, offset(1, 1), &element(1, &[1; 12]), None),
+            // A shorter value is filled up with zeros.
+            write(0, KW, offset(2, 0), &element(2, &[2, 2, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0]), None),
+        ]
+    );
+    bench.refuse(KW, Body::KeyWrite { redundancy: 3, key: key(1), value: &[1; 12] }, Reason::Redundancy);
+    bench.refuse(KW, Body::KeyWrite { redundancy: 1, key: key(1), value: &[1; 16] }, Reason::ValueLength);
+    bench.refuse(99, Body::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] }, Reason::UnknownStore);
+    bench.refuse(AP, Body::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] }, Reason::WrongPrimitive);
+}
+
+#[test]
+fn appended_entries_leave_in_batches_that_go_on_where_the_ring_stands() {
+    let mut bench = Bench::plain();
+    let batch = |list, sequence, count, entries: &[u8]| {
+        let mut bytes = [0; 32];
+        append::encode(&mut bytes, list, sequence, count, entries);
+        bytes
+    };
+    // List 1 stands at 5, so the next batch is 6; 3 entries of 8 bytes fill a batch.
+    let reports: Vec<_> =
+        (1..=4).map(|n: u8| bench.v1(7, AP, Body::Append { list: 1, value: &[n; 8] })).collect();
+    let entries: Vec<u8> = (1..=3).flat_map(|n: u8| [n; 8]).collect();
+    let expected = write(0xff_fffe, AP, append::offset(1, 6, 4, 32), &batch(1, 6, 3, &entries), None);
+    assert_eq!(bench.ingest(5 * MS, &reports), [expected]);
+    // The fourth waits until it is old enough.
+    assert_eq!(bench.tick(14 * MS), Vec::<Vec<u8>>::new());
+    assert_eq!(bench.engine.deadline(), Some(15 * MS));
+    let expected = write(0xff_ffff, AP, append::offset(1, 7, 4, 32), &batch(1, 7, 1, &[4; 8]), None);
+    assert_eq!(bench.tick(15 * MS), [expected]);
+    assert_eq!(bench.engine.deadline(), None);
+    let c = bench.engine.counters().primitives[Primitive::Append.index()];
+    assert_eq!((c.received, c.accepted, c.emitted, c.held, c.operations), (4, 4, 4, 0, 2));
+
+    bench.refuse(AP, Body::Append { list: 8, value: &[0; 8] }, Reason::ListRange);
+    bench.refuse(AP, Body::Append { list: 2, value: &[0; 8] }, Reason::ListNotOwned);
+    bench.refuse(AP, Body::Append { list: 6, value: &[0; 8] }, Reason::ListNotOwned);
+    bench.refuse(AP, Body::Append { list: 4, value: &[0; 4] }, Reason::ValueLength);
+}
+
+#[test]
+fn lists_marked_notify_come_with_immediate_and_wake_at_once_when_asked() {
+    let mut bench = Bench::plain();
+    let report = Report {
+        version: Version::V1,
+        immediate: true,
+        retransmittable: false,
+        restarted: true,
+        sequence: 0,
+        reporter: 7,
+        store: NOTIFY,
+        body: Body::Append { list: 1, value: &[9; 4] },
+    };
+    let mut bytes = [0; 16];
+    append::encode(&mut bytes, 1, 1, 1, &[9; 4]);
+    let expected = write(0xff_fffe, NOTIFY, append::offset(1, 1, 4, 16), &bytes, Some(1));
+    assert_eq!(bench.ingest(0, &[packet(&report)]), [expected]);
+}
+
+#[test]
+fn increments_of_one_counter_in_one_batch_are_one_operation() {
+    let add = |psn, k: u8, n: usize, delta| {
+        let va = base(KI) + key_increment::offset(hash::slots(&key(k), 2, 1 << 12)[n]);
+        let place = Place { dest_qp: 0x12, psn: Psn::new(psn), ack_req: psn & 63 == 63 };
+        frame(&Repr::fetch_add(place, va, rkey(KI), delta))
+    };
+    let body = |k, delta| Body::KeyIncrement { redundancy: 0, key: key(k), delta };
+    let mut bench = Bench::plain();
+    let reports =
+        [bench.v1(7, KI, body(1, 5)), bench.v1(7, KI, body(2, 1)), bench.v1(7, KI, body(1, u64::MAX))];
+    // 5 + (2^64 - 1) is 4, as two FETCH_ADDs would make it.
+    let expected = [add(0xff_fffe, 1, 0, 4), add(0xff_ffff, 1, 1, 4), add(0, 2, 0, 1), add(1, 2, 1, 1)];
+    assert_eq!(bench.ingest(0, &reports), expected);
+    let c = bench.engine.counters().primitives[Primitive::KeyIncrement.index()];
+    assert_eq!((c.accepted, c.emitted, c.operations, c.coalesced), (3, 3, 4, 2));
+    bench.refuse(KI, Body::KeyIncrement { redundancy: 1, key: key(1), delta: 1 }, Reason::Redundancy);
+
+    // In reference mode each report has operations of its own.
+    let mut bench = Bench::new(&program(Transport::Uc, true), Limits::default());
+    let reports = [bench.v1(7, KI, body(1, 5)), bench.v1(7, KI, body(1, 6))];
+    let expected = [add(0xff_fffe, 1, 0, 5), add(0xff_ffff, 1, 1, 5), add(0, 1, 0, 6), add(1, 1, 1, 6)];
+    assert_eq!(bench.ingest(0, &reports), expected);
+}
+
+#[test]
+fn a_path_leaves_when_its_hops_are_there_or_when_it_is_flushed() {
+    let row = |hops: &[(u8, u32)], length| {
+        let mut path = postcarding::Path { length, ..Default::default() };
+        hops.iter().for_each(|(h, v)| assert!(path.set(*h, *v)));
+        let mut bytes = [0; 32];
+        postcarding::encode(&mut bytes, &key(1), &path);
+        bytes
+    };
+    let offset = |n: usize| postcarding::offset(hash::slots(&key(1), 2, 1 << 10)[n], 6);
+    let card = |hop, value| Body::Postcard { key: key(1), hop, path_length: 3, value };
+    let mut bench = Bench::plain();
+    let reports = [
+        bench.v1(7, PC, card(2, 32)),
+        bench.v1(8, PC, card(0, 30)),
+        bench.v1(8, PC, card(0, 29)),
+        bench.v1(9, PC, card(1, 31)),
+        bench.v1(9, PC, card(1, 41)),
+    ];
+    let whole = row(&[(0, 29), (1, 31), (2, 32)], 3);
+    assert_eq!(
+        bench.ingest(0, &reports),
+        [write(0xff_fffe, PC, offset(0), &whole, None), write(0xff_ffff, PC, offset(1), &whole, None)]
+    );
+    let c = bench.engine.counters().primitives[Primitive::Postcarding.index()];
+    assert_eq!((c.accepted, c.emitted, c.superseded, c.held, c.operations), (5, 3, 1, 1, 2));
+    let partial = row(&[(1, 41)], 3);
+    assert_eq!(
+        bench.flush(1),
+        (1, vec![write(0, PC, offset(0), &partial, None), write(1, PC, offset(1), &partial, None)])
+    );
+    bench.refuse(PC, Body::Postcard { key: key(1), hop: 6, path_length: 0, value: 0 }, Reason::Hop);
+    bench.refuse(PC, Body::Postcard { key: key(1), hop: 2, path_length: 7, value: 0 }, Reason::PathLength);
+}
+
+#[test]
+fn a_full_cache_evicts_the_oldest_of_its_place_and_never_mixes_keys() {
+    let limits = Limits { postcard_rows: 4, ..Limits::default() };
+    let mut bench = Bench::new(&program(Transport::Uc, false), limits);
+    for k in 0..5 {
+        let report = bench.v1(
+            7,
+            PC,
+            Body::Postcard { key: key(k), hop: 0, path_length: 2, value: 100 + u32::from(k) },
+        );
+        let frames = bench.ingest(u64::from(k), &[report]);
+        // The fifth key evicts the first.
+        assert_eq!(frames.len(), if k == 4 { 2 } else { 0 });
+        for frame in frames {
+            let received = Received::parse(&frame).unwrap();
+            let path = postcarding::matches(received.roce.payload(), &key(0)).unwrap();
+            assert_eq!((path.bitmap, path.hops[0]), (1, 100));
+        }
+    }
+}
+
+#[test]
+fn columns_of_all_reporters_become_one() {
+    let column = |epoch, merged, cells: [u32; 2]| {
+        let mut bytes = [0; 16];
+        let cells = [cells[0], cells[1], 0, 0];
+        sketch_merge::encode(&mut bytes, 2, &sketch_merge::Column { epoch, merged, expected: 2, cells });
+        bytes
+    };
+    let cells = |a: u32, b: u32| [a.to_be_bytes(), b.to_be_bytes()].concat();
+    let offset = |epoch| sketch_merge::offset(epoch, 3, 2, 16, 2);
+    let mut bench = Bench::plain();
+    let (a, b, c) = (cells(1, 2), cells(10, u32::MAX), cells(100, 100));
+    let body = |epoch, cells| Body::SketchMerge { epoch, column: 3, cells };
+    let reports = [bench.v1(7, SM, body(5, &a)), bench.v1(8, SM, body(5, &b))];
+    assert_eq!(
+        bench.ingest(0, &reports),
+        [write(0xff_fffe, SM, offset(5), &column(5, 2, [11, u32::MAX]), None)]
+    );
+    // The same reporter again is no third.
+    bench.sequence += 10;
+    let again = bench.v1(8, SM, body(5, &b));
+    assert_eq!(bench.ingest(0, &[again]), Vec::<Vec<u8>>::new());
+    assert_eq!(bench.drops(Reason::DuplicateColumn), 1);
+    // A third one, late, is merged on and the column leaves again.
+    let late = bench.v1(9, SM, body(5, &c));
+    assert_eq!(
+        bench.ingest(0, &[late]),
+        [write(0xff_ffff, SM, offset(5), &column(5, 3, [111, u32::MAX]), None)]
+    );
+    // Epoch 6 has one reporter, and is flushed with it; then the other comes.
+    let one = bench.v1(7, SM, body(6, &a));
+    assert_eq!(bench.ingest(MS, &[one]), Vec::<Vec<u8>>::new());
+    assert_eq!(bench.tick(11 * MS), [write(0, SM, offset(6), &column(6, 1, [1, 2]), None)]);
+    let other = bench.v1(8, SM, body(6, &c));
+    assert_eq!(bench.ingest(12 * MS, &[other]), [write(1, SM, offset(6), &column(6, 2, [101, 102]), None)]);
+    // Epoch 7 takes the place of 5, which is then too old.
+    let newer = bench.v1(7, SM, body(7, &a));
+    assert_eq!(bench.ingest(13 * MS, &[newer]), Vec::<Vec<u8>>::new());
+    bench.refuse(SM, body(5, &a), Reason::EpochOld);
+    // Epoch 9 takes the place of 7 before that was sent.
+    let newest = bench.v1(7, SM, body(9, &a));
+    assert_eq!(bench.ingest(14 * MS, &[newest]), Vec::<Vec<u8>>::new());
+    let c = bench.engine.counters().primitives[Primitive::SketchMerge.index()];
+    assert_eq!((c.emitted, c.superseded, c.held), (5, 1, 1));
+    bench.refuse(SM, Body::SketchMerge { epoch: 9, column: 16, cells: &a }, Reason::Column);
+    bench.refuse(SM, Body::SketchMerge { epoch: 9, column: 1, cells: &a[..4] }, Reason::ValueLength);
+}
+
+#[test]
+fn version_0_reports_go_to_the_stores_that_configuration_names() {
+    let mut bench = Bench::plain();
+    let report = |sequence, retransmittable, body| {
+        packet(&Report {
+            version: Version::V0,
+            immediate: false,
+            retransmittable,
+            restarted: false,
+            sequence,
+            reporter: 0,
+            store: 0,
+            body,
+        })
+    };
+    let k = Key::from_v0([1, 2, 3, 4]);
+    let body = Body::KeyWrite { redundancy: 2, key: k, value: &[7; 4] };
+    // Generators send zeros: not duplicates, as they cannot be sent again.
+    let frames = bench.ingest(0, &[report(0, false, body), report(0, false, body)]);
+    assert_eq!(frames.len(), 4);
+    let mut element = [0; 16];
+    key_write::encode(&mut element, &k, &[7; 4]);
+    let slot = hash::slots(&k, 2, 1 << 16)[0];
+    assert_eq!(frames[0], write(0xff_fffe, KW, key_write::offset(slot, 12), &element, None));
+    // Retransmittable ones are watched: 1 and 2 are asked for one by one.
+    let reports = [report(0, true, body), report(3, true, body), report(3, true, body)];
+    bench.out.clear();
+    bench.engine.ingest(0, reports.iter().map(Vec::as_slice), &mut bench.out);
+    let nacks: Vec<_> = bench.out.nacks.iter().map(|p| (p[12..24].to_vec(), Nack::parse(&p[28..]))).collect();
+    let addresses = [127, 0, 0, 1, 127, 0, 0, 9, 0x9c, 0x68, 0x9c, 0x6c].to_vec();
+    assert_eq!(nacks, [1, 2].map(|sequence| (addresses.clone(), Ok(Nack::V0 { sequence }))));
+    assert_eq!(bench.drops(Reason::Duplicate), 1);
+    // Without a store for it, it is dropped by name.
+    bench
+        .engine
+        .apply(
+            0,
+            &diff(bench.engine.program(), &Program::default())
+                .into_iter()
+                .filter(|c| matches!(c.key(), EntryKey::Version0(_)))
+                .collect::<Vec<_>>(),
+            &mut bench.out,
+        )
+        .unwrap();
+    bench.out.clear();
+    bench.ingest(0, &[report(0, false, body)]);
+    assert_eq!(bench.drops(Reason::Version0Store), 1);
+}
+
+#[test]
+fn a_gap_is_answered_with_a_nack_to_where_the_report_came_from() {
+    let mut bench = Bench::plain();
+    let report = |sequence| {
+        packet(&Report {
+            version: Version::V1,
+            immediate: false,
+            retransmittable: true,
+            restarted: false,
+            sequence,
+            reporter: 7,
+            store: KW,
+            body: Body::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] },
+        })
+    };
+    let reports = [report(10), report(14), report(12), report(12)];
+    bench.engine.ingest(0, reports.iter().map(Vec::as_slice), &mut bench.out);
+    assert_eq!(bench.out.nacks.len(), 1);
+    let nack = dta_link::header::read(bench.out.nacks.get(0)).unwrap();
+    assert_eq!((nack.source, nack.destination), (DST, SRC));
+    assert_eq!(Nack::parse(nack.payload), Ok(Nack::V1 { reporter: 7, first: 11, count: 3 }));
+    assert_eq!(bench.drops(Reason::Duplicate), 1);
+    assert_eq!(bench.frames().len(), 3);
+}
+
+#[test]
+fn damaged_datagrams_are_dropped_by_reason() {
+    let mut bench = Bench::plain();
+    let good = bench.v1(7, KW, Body::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] });
+    let mut summed = good.clone();
+    dta_link::header::fill_udp_checksum(&mut summed);
+    let mut flipped = summed.clone();
+    flipped[50] ^= 4;
+    let cases: [(Vec<u8>, Reason); 8] = [
+        (flipped, Reason::Checksum),
+        (good[..10].to_vec(), Reason::Header),
+        (vec![], Reason::Header),
+        (datagram(&[]), Reason::Length),
+        (datagram(&[1, 0, 2, 0]), Reason::Version),
+        (datagram(&[9, 0, 0, 0]), Reason::Opcode),
+        (datagram(&[1, 0, 0, 1, 2]), Reason::Length),
+        (datagram(&[4, 0, 0, 1, 2, 3, 4, 0, 0, 0, 0, 1]), Reason::Hop),
+    ];
+    for (packet, reason) in cases {
+        let before = bench.drops(reason);
+        assert_eq!(bench.ingest(0, &[packet]), Vec::<Vec<u8>>::new());
+        assert_eq!(bench.drops(reason), before + 1, "{reason:?}");
+    }
+    assert_eq!(bench.ingest(0, &[summed]).len(), 1);
+}
+
+#[test]
+fn without_a_program_nothing_is_taken_and_everything_counted() {
+    let mut engine = Engine::new(Limits::default());
+    let mut out = Output::default();
+    let mut bench = Bench::plain();
+    let report = bench.v1(7, KW, Body::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] });
+    engine.ingest(0, [report.as_slice()], &mut out);
+    assert_eq!(engine.counters().dropped(Reason::UnknownStore), 1);
+    let stores: Vec<_> = diff(&Program::default(), &program(Transport::Uc, false))
+        .into_iter()
+        .filter(|c| matches!(c.key(), EntryKey::Store(_)))
+        .collect();
+    engine.apply(0, &stores, &mut out).unwrap();
+    let report = bench.v1(7, KW, Body::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] });
+    engine.ingest(0, [report.as_slice()], &mut out);
+    assert_eq!(engine.counters().dropped(Reason::NoQueuePair), 1);
+    assert!(out.frames.is_empty());
+}
+
+#[test]
+fn a_moved_region_takes_what_is_held_and_a_removed_one_discards_it() {
+    let mut bench = Bench::plain();
+    let report = bench.v1(7, AP, Body::Append { list: 0, value: &[1; 8] });
+    assert_eq!(bench.ingest(0, &[report]).len(), 0);
+    let mut moved = program(Transport::Uc, false);
+    let Some(Entry::Store(store)) = moved.get(&EntryKey::Store(AP)).cloned() else { panic!() };
+    moved.set(Entry::Store(Store { address: 0x7700_0000_0000, rkey: Rkey(77), generation: 2, ..store }));
+    let changes = diff(bench.engine.program(), &moved);
+    assert_eq!(changes.len(), 1);
+    bench.engine.apply(0, &changes, &mut bench.out).unwrap();
+    let (flushed, frames) = bench.flush(1);
+    let reth = Received::parse(&frames[0]).unwrap().roce.reth().unwrap();
+    assert_eq!((flushed, reth.va, reth.rkey), (1, 0x7700_0000_0000, 77));
+
+    let report = bench.v1(7, AP, Body::Append { list: 0, value: &[1; 8] });
+    bench.ingest(0, &[report]);
+    let mut without = moved.clone();
+    without.remove(&EntryKey::Store(AP));
+    without.remove(&EntryKey::Lists(AP, 0));
+    without.remove(&EntryKey::Lists(AP, 4));
+    bench.engine.apply(0, &diff(&moved, &without), &mut bench.out).unwrap();
+    assert_eq!(bench.flush(2), (0, vec![]));
+    assert_eq!(bench.engine.counters().discarded(super::counters::Discard::StoreRemoved), 1);
+    bench.refuse(AP, Body::Append { list: 0, value: &[1; 8] }, Reason::UnknownStore);
+}
+
+#[test]
+fn injected_losses_are_counted_in_reports_on_uc_alone() {
+    let mut bench = Bench::plain();
+    let reports = [
+        bench.v1(7, KW, Body::KeyWrite { redundancy: 2, key: key(1), value: &[1; 12] }),
+        bench.v1(7, KI, Body::KeyIncrement { redundancy: 0, key: key(1), delta: 1 }),
+    ];
+    bench.engine.ingest(0, reports.iter().map(Vec::as_slice), &mut bench.out);
+    let meta = bench.out.meta.clone();
+    assert_eq!(meta.len(), 4);
+    let lost = |b: &Bench| b.engine.counters().lost(LossCause::Injected);
+    bench.engine.injected_loss(&meta[0]);
+    assert_eq!(lost(&bench), (0, 1));
+    bench.engine.injected_loss(&meta[1]);
+    assert_eq!(lost(&bench), (1, 2));
+    bench.engine.injected_loss(&meta[2]);
+    assert_eq!(lost(&bench), (1, 2));
+}
+
+fn any_body() -> impl Strategy<Value = (u16, Vec<u8>)> {
+    // Opcode and what follows the header, mostly well formed.
+    let value = prop::collection::vec(any::<u8>(), 0..64);
+    (0u16..8, 0u8..4, prop::collection::vec(any::<u8>(), 0..3), value).prop_map(|(store, k, extra, value)| {
+        let mut bytes = match store {
+            2 | 6 => vec![0, 0, 0, k],
+            5 => vec![0, 0, 0, k, 0, 0, 0, extra.len() as u8],
+            _ => key(k).0.to_vec(),
+        };
+        bytes.extend_from_slice(&extra);
+        bytes.extend_from_slice(&value);
+        (store, bytes)
+    })
+}
+
+proptest! {
+    /// Any datagrams, in any batches, with time passing: nothing panics, every report is accounted for once, and every frame is one.
+    #[test]
+    fn anything_is_accounted_for(
+        steps in prop::collection::vec(
+            prop_oneof![
+                6 => (any::<u8>(), 0u8..16, any_body(), any::<bool>()).prop_map(|(reporter, arg, (store, bytes), v1)| {
+                    let opcode = match store { 6 => 2, s => s as u8 };
+                    let mut payload = vec![opcode, 0, if v1 { 0x41 } else { 0x40 }];
+                    if v1 {
+                        payload.push(arg);
+                        payload.extend_from_slice(&store.to_be_bytes());
+                        payload.extend_from_slice(&[0, reporter & 3]);
+                        payload.extend_from_slice(&[0, 0, 0, reporter]);
+                    }
+                    payload.extend_from_slice(&bytes);
+                    Some(datagram(&payload))
+                }),
+                1 => prop::collection::vec(any::<u8>(), 0..60).prop_map(Some),
+                1 => prop::collection::vec(any::<u8>(), 0..60).prop_map(|p| Some(datagram(&p))),
+                1 => Just(None),
+            ],
+            0..80),
+        writes_on_rc: bool,
+        name_reports: bool,
+    ) {
+        let transport = if writes_on_rc { Transport::Rc } else { Transport::Uc };
+        let limits = Limits { postcard_rows: 4, reporters: 3, name_reports, ..Limits::default() };
+        let mut bench = Bench::new(&program(transport, false), limits);
+        let mut sent = 0;
+        for (now, step) in steps.iter().enumerate() {
+            let now = now as u64 * 3 * MS;
+            match step {
+                Some(packet) => {
+                    bench.engine.ingest(now, [packet.as_slice()], &mut bench.out);
+                    bench.engine.answers(now, [packet.as_slice()], &mut bench.out);
+                }
+                None => bench.engine.tick(now, &mut bench.out),
+            }
+            for frame in bench.frames() {
+                prop_assert!(Received::parse(&frame).is_ok());
+                sent += 1;
+            }
+        }
+        let (flushed, frames) = bench.flush(u64::MAX / 2);
+        sent += frames.len() as u64;
+        let c = bench.engine.counters();
+        prop_assert!(c.frames >= sent && flushed <= c.received);
+        prop_assert_eq!(c.primitives.iter().map(|p| p.held).sum::<u64>(), 0);
+        prop_assert_eq!(c.received, steps.iter().flatten().count() as u64);
+    }
+
+    /// Well-formed key-writes and increments on UC: operations are the copies, frame by frame, and coalescing keeps every sum.
+    #[test]
+    fn coalescing_keeps_sums(deltas in prop::collection::vec((0u8..4, any::<u64>()), 1..200), split in 1usize..200) {
+        let total = |coalesce: bool| {
+            let limits = Limits { rc: requester::Timing { window: 4096, ..Default::default() }, ..Limits::default() };
+            let mut p = program(Transport::Uc, !coalesce);
+            if let Some(Entry::QueuePair(pair)) = p.get(&EntryKey::QueuePair(Purpose::Atomic)).cloned() {
+                p.set(Entry::QueuePair(QueuePair { max_dest_rd_atomic: 4096, ..pair }));
+            }
+            let mut bench = Bench::new(&p, limits);
+            let mut sums = std::collections::BTreeMap::<u64, u64>::new();
+            for batch in deltas.chunks(split) {
+                let reports: Vec<_> = batch
+                    .iter()
+                    .map(|(k, delta)| bench.v1(7, KI, Body::KeyIncrement { redundancy: 2, key: key(*k), delta: *delta }))
+                    .collect();
+                for frame in bench.ingest(0, &reports) {
+                    let received = Received::parse(&frame).unwrap();
+                    assert_eq!(received.roce.bth().opcode, Opcode::RcFetchAdd);
+                    let atomic = received.roce.atomic().unwrap();
+                    let sum = sums.entry(atomic.va).or_default();
+                    *sum = sum.wrapping_add(atomic.swap_add);
+                }
+            }
+            sums
+        };
+        prop_assert_eq!(total(true), total(false));
+    }
+}
