@@ -211,7 +211,7 @@ impl World {
         for _ in 0..ms {
             self.now += MS;
             // What is held long enough leaves by itself.
-            if self.now % (20 * MS) == 0 {
+            if self.now.is_multiple_of(20 * MS) {
                 for (_, frame) in std::mem::take(&mut self.faults.held) {
                     if let Some((psn, answer)) = self.responder.take(&frame)
                         && !self.faults.answer_dropped()
