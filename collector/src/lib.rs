@@ -13,5 +13,8 @@ pub mod config;
 pub mod dashboard;
 pub mod nic;
 pub mod region;
+pub mod server;
+pub mod service;
 pub mod session;
 pub mod store;
+pub mod waterfall;

@@ -1,8 +1,100 @@
 //! The program's command line.
+//!
+//! One module per command. Exit status: 0 done, 1 it failed (the reason is on stderr), 2 the command line or the configuration is wrong.
 
+mod client_flags;
+mod completions;
+mod config;
+mod dashboard;
+mod output;
+mod query;
+mod serve;
+mod sessions;
+mod stats;
+mod stores;
+mod tail;
+
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Runs the program.
+use clap::{Parser, Subcommand};
+
+/// Collector of Direct Telemetry Access: memory that translators write by RDMA, and answers from it.
+#[derive(Parser)]
+#[command(name = "dta-collector", version, after_help = EXAMPLES, propagate_version = true, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  dta-collector serve                                  a collector with a software NIC, on loopback
+  dta-collector config --example > collector.toml      a commented configuration to start from
+  dta-collector serve --config collector.toml
+  dta-collector stores                                 what it holds, and how full it is
+  dta-collector query key-write '10.0.0.1:5000->10.0.0.2:5000/udp'
+  dta-collector tail --store events --list 0 --from-start
+  dta-collector stats --watch                          where did my reports go?";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a collector
+    Serve(serve::Args),
+    /// Print a configuration
+    Config(config::Args),
+    /// Ask for what a key holds
+    Query(query::Args),
+    /// Follow an append list
+    Tail(tail::Args),
+    /// Show the counters of every node: where did my reports go?
+    Stats(stats::Args),
+    /// List stores, with load, survival and advised copies
+    Stores(stores::Args),
+    /// List sessions, or end one
+    Sessions(sessions::Args),
+    /// Watch a collector in the terminal
+    Dashboard(dashboard::Args),
+    /// Print a completion script for a shell
+    Completions(completions::Args),
+}
+
+/// Runs the program with the arguments of this process.
 pub fn main() -> ExitCode {
-    ExitCode::SUCCESS
+    run(std::env::args_os())
+}
+
+/// Runs the program with arguments, of which the first is the program's name: how another program runs it in its own process.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(e) => {
+            // Help and version are no errors, and say so in their code.
+            let _ = e.print();
+            return ExitCode::from(e.exit_code() as u8);
+        }
+    };
+    let done = match cli.command {
+        Command::Serve(args) => serve::run(args),
+        Command::Config(args) => config::run(&args),
+        Command::Query(args) => query::run(args),
+        Command::Tail(args) => tail::run(args),
+        Command::Stats(args) => stats::run(args),
+        Command::Stores(args) => stores::run(args),
+        Command::Sessions(args) => sessions::run(args),
+        Command::Dashboard(args) => dashboard::run(args),
+        Command::Completions(args) => completions::run(&args),
+    };
+    match done {
+        Ok(code) => code,
+        Err(e) => {
+            eprintln!("dta-collector: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs a client command: a few messages to and fro need no more than this thread.
+fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }

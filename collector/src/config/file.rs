@@ -4,11 +4,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::path::Path;
 
+use dta_link::fault::Faults;
 use dta_proto::store::StoreSpec;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Config, ConfigError, Faults, Memory, Soft, Tls, Transport, check_store, default_directory};
+use super::{Config, ConfigError, Memory, Soft, Tls, Transport, check_store, default_directory};
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
@@ -36,7 +37,8 @@ struct SoftTable {
     address: Option<Spanned<String>>,
     port: Option<u16>,
     link: Option<Spanned<String>>,
-    faults: Faults,
+    faults: Option<Faults>,
+    fault_seed: u64,
 }
 
 impl Config {
@@ -102,7 +104,8 @@ fn soft(
     table: SoftTable,
     at: &impl Fn(Range<usize>, ConfigError) -> ConfigError,
 ) -> Result<Soft, ConfigError> {
-    let mut soft = Soft { faults: table.faults, ..Soft::default() };
+    let mut soft =
+        Soft { faults: table.faults.unwrap_or_default(), fault_seed: table.fault_seed, ..Soft::default() };
     if let Some(address) = table.address {
         soft.address = parsed::<Ipv4Addr>("soft.address", &address, "an IPv4 address", at)?;
     }
@@ -178,7 +181,7 @@ mod tests {
             ("listen", "[collector]\nlisten = \"localhost\"\n".into()),
             ("link", "[soft]\nlink = \"tcp\"\n".into()),
             ("address", "[soft]\naddress = \"::1\"\n".into()),
-            ("fault", "[soft]\nfaults = { drop = 2.0 }\n".into()),
+            ("fault", "[soft]\nfaults = \"drop=2\"\n".into()),
             ("transport", "[collector]\ntransport = \"tcp\"\n".into()),
             ("name", "[collector]\nname = \"../x\"\n".into()),
             ("half of TLS", "[tls]\ncert = \"a\"\nkey = \"b\"\n".into()),

@@ -11,14 +11,14 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use dta_link::fault::Faults;
 use dta_proto::store::{StoreKind, StoreSpec};
 use serde::{Deserialize, Serialize};
 
 pub use error::ConfigError;
 pub use example::EXAMPLE;
 
-/// UDP port of RoCEv2 (IANA `roce`).
-pub const ROCE_PORT: u16 = 4791;
+use crate::nic::ROCE_PORT;
 
 /// Where gRPC listens unless told otherwise.
 pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 40050);
@@ -89,11 +89,14 @@ pub struct Soft {
     pub link: SoftLink,
     /// Faults on the frames that the NIC sends (ACK and NAK), for testbeds.
     pub faults: Faults,
+    /// Seed of the choice of frames.
+    pub fault_seed: u64,
 }
 
 impl Default for Soft {
     fn default() -> Self {
-        Self { address: Ipv4Addr::LOCALHOST, port: ROCE_PORT, link: SoftLink::Udp, faults: Faults::default() }
+        let (address, port) = (Ipv4Addr::LOCALHOST, ROCE_PORT);
+        Self { address, port, link: SoftLink::Udp, faults: Faults::NONE, fault_seed: 0 }
     }
 }
 
@@ -122,22 +125,6 @@ impl FromStr for SoftLink {
             _ => Err("must be \"udp\" or \"packet:INTERFACE\"".into()),
         }
     }
-}
-
-/// Faults that a testbed asks of the software NIC's link, as shares of frames; all 0 means none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Faults {
-    /// Share of frames that vanish.
-    pub drop: f64,
-    /// Share sent twice.
-    pub dup: f64,
-    /// Share moved by 1 to 16 places.
-    pub reorder: f64,
-    /// Share with one bit flipped.
-    pub corrupt: f64,
-    /// Seed of the choice of frames.
-    pub seed: u64,
 }
 
 /// Files of the gRPC service's TLS, all PEM.
@@ -222,16 +209,6 @@ impl Config {
         }
         if self.device.is_empty() {
             return Err(ConfigError::value("collector.device", "", "\"soft\" or the name of an RDMA device"));
-        }
-        for (key, share) in [
-            ("soft.faults.drop", self.soft.faults.drop),
-            ("soft.faults.dup", self.soft.faults.dup),
-            ("soft.faults.reorder", self.soft.faults.reorder),
-            ("soft.faults.corrupt", self.soft.faults.corrupt),
-        ] {
-            if !(0.0..=1.0).contains(&share) {
-                return Err(ConfigError::value(key, share, "a share of frames, 0 to 1"));
-            }
         }
         if !self.listen.ip().is_loopback() && self.tls.is_none() && !self.insecure {
             return Err(ConfigError::Exposed { listen: self.listen });

@@ -3,6 +3,7 @@
 //!
 //! Back ends: [`soft`], a RoCEv2 responder in user space, and [`verbs`], RDMA devices through libibverbs.
 
+mod open;
 pub mod soft;
 pub mod verbs;
 
@@ -12,6 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dta_proto::store::StoreKind;
+
+pub use open::{OpenError, SOFT, open};
 
 use crate::region::Region;
 

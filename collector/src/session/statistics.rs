@@ -16,10 +16,10 @@ pub const MAX_COUNTERS: usize = 1024;
 /// The longest name of a node or counter, in bytes.
 pub const MAX_NAME: usize = 128;
 
-/// The one number that can fall: reports that a node holds now, neither sent nor dropped.
+/// The one number that can fall: reports that a node holds now, neither sent nor dropped. Also `PRIMITIVE.held`.
 pub const HELD: &str = "held";
-/// What was [`HELD`] at the end of an earlier life.
-pub const DROPPED_HELD: &str = "dropped.held-at-restart";
+/// What was [`HELD`] at the end of an earlier life: accepted, and never sent.
+pub const HELD_AT_RESTART: &str = "discarded.held_at_restart";
 
 /// What one node tells of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -117,7 +117,11 @@ impl Statistics {
             if kept.life != node.life {
                 for (name, value) in std::mem::take(&mut kept.current) {
                     // What a life still held when it ended was never sent, and nobody holds it any more.
-                    let name = if name == HELD { DROPPED_HELD.to_owned() } else { name };
+                    let name = match name.strip_suffix(HELD) {
+                        Some("") => HELD_AT_RESTART.to_owned(),
+                        Some(of) if of.ends_with('.') => format!("{of}{HELD_AT_RESTART}"),
+                        _ => name,
+                    };
                     let sum = kept.earlier.entry(name).or_default();
                     *sum = sum.saturating_add(value);
                 }
@@ -187,14 +191,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_life_held_at_its_end_is_told_as_dropped() {
+    fn what_a_life_held_at_its_end_is_told_as_discarded() {
         let mut s = Statistics::default();
         let holding =
             |life, held| NodeCounters { node: "t".into(), life, counters: vec![(HELD.into(), held)] };
         s.hand_in("t", &[holding(1, 5)], UNIX_EPOCH).unwrap();
         s.hand_in("t", &[holding(1, 3)], UNIX_EPOCH).unwrap();
         s.hand_in("t", &[holding(2, 1)], UNIX_EPOCH).unwrap();
-        assert_eq!(s.sums(UNIX_EPOCH)[0].counters, [(DROPPED_HELD.to_owned(), 3), (HELD.to_owned(), 1)]);
+        assert_eq!(s.sums(UNIX_EPOCH)[0].counters, [(HELD_AT_RESTART.to_owned(), 3), (HELD.to_owned(), 1)]);
     }
 
     #[test]

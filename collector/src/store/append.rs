@@ -153,6 +153,11 @@ impl Reader<'_> {
         self.cursor.sequence()
     }
 
+    /// Bytes of an entry.
+    pub fn entry_len(&self) -> usize {
+        self.lists.entry_len()
+    }
+
     /// Hands over up to `most` batches that are there: `with(sequence, entries)`, entries back to back. Gives up missing and damaged
     /// batches when it is time; `now` never goes back.
     pub fn read(&mut self, most: u64, now: Instant, mut with: impl FnMut(u32, &[u8])) -> Progress {

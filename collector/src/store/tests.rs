@@ -221,7 +221,7 @@ fn a_missing_batch_is_waited_for_and_then_counted() {
     put_batch(&store, 0, 3);
     assert_eq!(read_all(&mut reader, t0).0, [3, 4]);
     put_batch(&store, 0, 6);
-    assert_eq!(read_all(&mut reader, t0).0, []);
+    assert!(read_all(&mut reader, t0).0.is_empty());
     let (got, progress) = read_all(&mut reader, t0 + Duration::from_secs(1));
     assert_eq!((got, progress.missing), (vec![6], 1));
     // Nothing moves a frame by a hundred places: no wait.

@@ -1,0 +1,50 @@
+//! Flags of every command that asks a running collector.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::output::Output;
+use crate::client::{Client, ClientError, ClientOptions, ClientTls};
+
+/// Where the collector is, and how to show what it says.
+#[derive(Args, Clone, Debug)]
+pub(super) struct ClientFlags {
+    /// The collector's gRPC address
+    #[arg(long, env = "DTA_COLLECTOR", default_value = "127.0.0.1:40050", value_name = "HOST:PORT")]
+    collector: String,
+    /// Authority of the collector's certificate (PEM); turns TLS on
+    #[arg(long, env = "DTA_TLS_CA", value_name = "FILE", requires_all = ["client_cert", "client_key"])]
+    ca: Option<PathBuf>,
+    /// This client's certificate (PEM)
+    #[arg(long, env = "DTA_TLS_CLIENT_CERT", value_name = "FILE", requires = "ca")]
+    client_cert: Option<PathBuf>,
+    /// This client's private key (PEM)
+    #[arg(long, env = "DTA_TLS_CLIENT_KEY", value_name = "FILE", requires = "ca")]
+    client_key: Option<PathBuf>,
+    /// Name in the collector's certificate, if it is not the host of its address
+    #[arg(long, env = "DTA_TLS_DOMAIN", value_name = "NAME", requires = "ca")]
+    tls_domain: Option<String>,
+    /// How to print
+    #[arg(long, short, value_enum, default_value_t, env = "DTA_OUTPUT")]
+    pub(super) output: Output,
+}
+
+impl ClientFlags {
+    pub(super) fn options(&self) -> ClientOptions {
+        let tls = match (&self.ca, &self.client_cert, &self.client_key) {
+            (Some(ca), Some(cert), Some(key)) => Some(ClientTls {
+                ca: ca.clone(),
+                cert: cert.clone(),
+                key: key.clone(),
+                domain: self.tls_domain.clone(),
+            }),
+            _ => None,
+        };
+        ClientOptions { address: self.collector.clone(), tls }
+    }
+
+    pub(super) async fn connect(&self) -> Result<Client, ClientError> {
+        Client::connect(&self.options()).await
+    }
+}

@@ -1,0 +1,20 @@
+//! `dta-collector completions`
+
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use super::Cli;
+
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  dta-collector completions bash > /etc/bash_completion.d/dta-collector")]
+pub(super) struct Args {
+    /// The shell
+    shell: Shell,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    clap_complete::generate(args.shell, &mut Cli::command(), "dta-collector", &mut std::io::stdout());
+    Ok(ExitCode::SUCCESS)
+}

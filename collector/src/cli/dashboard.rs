@@ -1,0 +1,46 @@
+//! `dta-collector dashboard`
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use super::client_flags::ClientFlags;
+use crate::client::Client;
+use crate::dashboard::{self, Source};
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  dta-collector dashboard
+  dta-collector dashboard --memory /dev/shm/dta-collector    the region files themselves, also of a collector that is not running
+
+Keys are shown at the bottom of every page; q quits.")]
+pub(super) struct Args {
+    /// Read a memory directory instead of asking a collector
+    #[arg(long, value_name = "DIR", conflicts_with = "collector")]
+    memory: Option<PathBuf>,
+    /// Milliseconds between refreshes
+    #[arg(long, default_value_t = 500, value_name = "MS", value_parser = clap::value_parser!(u64).range(50..=60_000))]
+    interval: u64,
+    #[command(flatten)]
+    client: ClientFlags,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let interval = Duration::from_millis(args.interval);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    runtime.block_on(async {
+        let source = match &args.memory {
+            Some(dir) => Source::memory(dir).map_err(anyhow::Error::msg)?,
+            None => {
+                let options = args.client.options();
+                // Lazy, so that the dashboard stays while a collector restarts; but one that was never there is told at once.
+                Client::connect(&options).await?;
+                Source::live(Client::connect_lazy(&options)?.raw().clone(), options.address)
+            }
+        };
+        dashboard::run(source, interval).await?;
+        anyhow::Ok(())
+    })?;
+    Ok(ExitCode::SUCCESS)
+}

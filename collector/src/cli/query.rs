@@ -1,0 +1,262 @@
+//! `dta-collector query`
+
+use std::io::BufRead;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Subcommand;
+use dta_proto::control::{CounterAnswer, KeyWriteAnswer, PathAnswer, Policy, SketchAnswer};
+use dta_proto::key::Key;
+use serde::Serialize;
+
+use super::client_flags::ClientFlags;
+use super::output::{self, Output};
+
+const KEYS: &str = "\
+Keys are flows, written 10.0.0.1:5000->10.0.0.2:5000/udp, [2001:db8::1]:1->[2001:db8::2]:2/tcp or 10.0.0.1->10.0.0.2/icmp,
+or up to 32 hex digits (fewer stand for leading bytes). `-` reads keys from standard input, one per line.";
+
+#[derive(clap::Args)]
+#[command(after_help = KEYS)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    query: Query,
+}
+
+#[derive(Subcommand)]
+enum Query {
+    /// The last value of keys (key-write)
+    #[command(after_help = KEYS)]
+    KeyWrite {
+        #[command(flatten)]
+        what: What,
+        /// How one answer is made of several copies: `first` that matches, `plurality`, or `at-least=N` that agree
+        #[arg(long, default_value = "first", value_parser = policy, value_name = "POLICY")]
+        policy: (Policy, u32),
+    },
+    /// The path of keys (postcarding)
+    #[command(after_help = KEYS)]
+    Path {
+        #[command(flatten)]
+        what: What,
+    },
+    /// The count of keys (key-increment): never too low
+    #[command(after_help = KEYS)]
+    Counter {
+        #[command(flatten)]
+        what: What,
+    },
+    /// The estimate of keys in one epoch (sketch-merge)
+    #[command(after_help = KEYS)]
+    Sketch {
+        #[command(flatten)]
+        what: What,
+        /// Which epoch
+        #[arg(long, short)]
+        epoch: u32,
+    },
+}
+
+#[derive(clap::Args)]
+struct What {
+    /// Keys, or `-`
+    #[arg(required = true, value_name = "KEY")]
+    keys: Vec<String>,
+    /// Name of the store; not needed where there is one of the kind
+    #[arg(long, short, default_value = "")]
+    store: String,
+    #[command(flatten)]
+    client: ClientFlags,
+}
+
+#[derive(Serialize)]
+struct Value {
+    key: Key,
+    /// Hex.
+    value: Option<String>,
+    agreeing: u32,
+    differing: u32,
+    copies: u32,
+}
+
+#[derive(Serialize)]
+struct Path {
+    key: Key,
+    found: bool,
+    /// `null` = not known.
+    hops: Vec<Option<u32>>,
+    path_length: Option<u32>,
+    complete: bool,
+    agreeing: u32,
+    differing: u32,
+}
+
+#[derive(Serialize)]
+struct Counter {
+    key: Key,
+    at_most: u64,
+}
+
+#[derive(Serialize)]
+struct Sketch {
+    key: Key,
+    epoch: u32,
+    estimate: Option<u64>,
+    merged: u32,
+    expected: u32,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.query {
+        Query::KeyWrite { what, policy: (policy, at_least) } => {
+            let keys = keys(&what.keys)?;
+            let answers = super::block_on(async {
+                Ok(what.client.connect().await?.key_write(&what.store, &keys, policy, at_least).await?)
+            })?;
+            show(
+                &what,
+                &["key", "value", "copies"],
+                &[2],
+                keys.iter().zip(answers).map(|(k, a)| value(*k, a)),
+                value_row,
+            )?;
+        }
+        Query::Path { what } => {
+            let keys = keys(&what.keys)?;
+            let answers =
+                super::block_on(async { Ok(what.client.connect().await?.path(&what.store, &keys).await?) })?;
+            show(
+                &what,
+                &["key", "path", "hops", "copies"],
+                &[3],
+                keys.iter().zip(answers).map(|(k, a)| path(*k, a)),
+                path_row,
+            )?;
+        }
+        Query::Counter { what } => {
+            let keys = keys(&what.keys)?;
+            let answers = super::block_on(async {
+                Ok(what.client.connect().await?.counter(&what.store, &keys).await?)
+            })?;
+            let counter = |(key, a): (&Key, CounterAnswer)| Counter { key: *key, at_most: a.value };
+            show(&what, &["key", "at most"], &[1], keys.iter().zip(answers).map(counter), |c| {
+                vec![c.key.to_string(), output::count(c.at_most)]
+            })?;
+        }
+        Query::Sketch { what, epoch } => {
+            let keys = keys(&what.keys)?;
+            let answers = super::block_on(async {
+                Ok(what.client.connect().await?.sketch(&what.store, &keys, epoch).await?)
+            })?;
+            let sketch = |(key, a): (&Key, SketchAnswer)| Sketch {
+                key: *key,
+                epoch,
+                estimate: a.estimate,
+                merged: a.merged,
+                expected: a.expected,
+            };
+            show(
+                &what,
+                &["key", "estimate", "reporters"],
+                &[1, 2],
+                keys.iter().zip(answers).map(sketch),
+                |s| {
+                    let estimate = s.estimate.map_or_else(|| "unknown".to_owned(), output::count);
+                    vec![s.key.to_string(), estimate, format!("{} of {}", s.merged, s.expected)]
+                },
+            )?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show<T: Serialize>(
+    what: &What,
+    header: &[&str],
+    right: &[usize],
+    answers: impl Iterator<Item = T>,
+    row: impl Fn(&T) -> Vec<String>,
+) -> anyhow::Result<()> {
+    let answers: Vec<T> = answers.collect();
+    if what.client.output == Output::Json {
+        return output::json(&answers);
+    }
+    let mut table = output::table(header, right);
+    table.add_rows(answers.iter().map(row));
+    output::line(table)?;
+    Ok(())
+}
+
+fn keys(written: &[String]) -> anyhow::Result<Vec<Key>> {
+    let mut keys = Vec::new();
+    for text in written {
+        if text != "-" {
+            keys.push(text.parse()?);
+            continue;
+        }
+        for line in std::io::stdin().lock().lines() {
+            let line = line.context("cannot read keys from standard input")?;
+            if !line.trim().is_empty() {
+                keys.push(line.trim().parse()?);
+            }
+        }
+    }
+    Ok(keys)
+}
+
+fn policy(text: &str) -> Result<(Policy, u32), String> {
+    match text.split_once('=') {
+        None if text == "first" => Ok((Policy::First, 0)),
+        None if text == "plurality" => Ok((Policy::Plurality, 0)),
+        Some(("at-least", n)) => {
+            n.parse().map(|n| (Policy::AtLeast, n)).map_err(|_| format!("{n:?} is not a number of copies"))
+        }
+        _ => Err("must be first, plurality or at-least=N".into()),
+    }
+}
+
+fn value(key: Key, answer: KeyWriteAnswer) -> Value {
+    Value {
+        key,
+        value: answer.value.map(|v| output::hex(&v)),
+        agreeing: answer.agreeing,
+        differing: answer.differing,
+        copies: answer.copies,
+    }
+}
+
+fn value_row(v: &Value) -> Vec<String> {
+    let absent = if v.agreeing > 0 { "undecided" } else { "absent" };
+    let differing = if v.differing > 0 { format!(", {} differ", v.differing) } else { String::new() };
+    vec![
+        v.key.to_string(),
+        v.value.clone().unwrap_or_else(|| absent.to_owned()),
+        format!("{} of {} agree{differing}", v.agreeing, v.copies),
+    ]
+}
+
+fn path(key: Key, answer: PathAnswer) -> Path {
+    Path {
+        key,
+        found: answer.found,
+        hops: answer.hops.iter().zip(&answer.present).map(|(hop, there)| there.then_some(*hop)).collect(),
+        path_length: (answer.path_length != 0).then_some(answer.path_length),
+        complete: answer.complete,
+        agreeing: answer.agreeing,
+        differing: answer.differing,
+    }
+}
+
+fn path_row(p: &Path) -> Vec<String> {
+    let hops: Vec<String> =
+        p.hops.iter().map(|h| h.map_or_else(|| "?".to_owned(), |h| h.to_string())).collect();
+    let known = p.hops.iter().flatten().count();
+    let length = p.path_length.map_or_else(|| "unknown".to_owned(), |l| l.to_string());
+    let differing = if p.differing > 0 { format!(", {} differ", p.differing) } else { String::new() };
+    vec![
+        p.key.to_string(),
+        if p.found { hops.join(" \u{2192} ") } else { "absent".to_owned() },
+        if p.complete { format!("all {known}") } else { format!("{known} of {length}") },
+        format!("{} agree{differing}", p.agreeing),
+    ]
+}

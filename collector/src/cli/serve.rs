@@ -1,0 +1,221 @@
+//! `dta-collector serve`
+
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use serde::Serialize;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::output;
+use crate::config::{Config, ConfigError, Memory, SoftLink, Tls, Transport};
+use crate::server::Server;
+
+/// Threads that answer calls; the software NIC has its own.
+const WORKERS: usize = 2;
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  dta-collector serve                                     software NIC on 127.0.0.1:4791, gRPC on 127.0.0.1:40050
+  dta-collector serve --device mlx5_0 --config dta.toml   a real NIC
+  dta-collector serve --listen 10.0.0.5:40050 --tls-cert c.crt --tls-key c.key --tls-client-ca ca.crt
+
+Flags and DTA_* variables go over the file. When it is ready it prints one line of JSON with the addresses it took.
+SIGTERM and SIGINT end it in order; sessions and stores outlive it, also a kill.")]
+pub(super) struct Args {
+    /// Configuration file; without one, five small stores are served on loopback
+    #[arg(long, short, env = "DTA_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Check the configuration, say what it means, and stop
+    #[arg(long)]
+    check_config: bool,
+    /// Name of this collector: names its memory directory
+    #[arg(long, env = "DTA_NAME")]
+    name: Option<String>,
+    /// Address and port of gRPC; port 0 takes a free one
+    #[arg(long, env = "DTA_LISTEN", value_name = "ADDR:PORT")]
+    listen: Option<SocketAddr>,
+    /// `soft`, or the name of an RDMA device such as mlx5_0
+    #[arg(long, env = "DTA_DEVICE")]
+    device: Option<String>,
+    /// Directory of region files, or `anonymous`
+    #[arg(long, env = "DTA_MEMORY", value_name = "DIR")]
+    memory: Option<Memory>,
+    /// Transport of writes
+    #[arg(long, env = "DTA_TRANSPORT", value_enum)]
+    transport: Option<Transport>,
+    /// IPv4 address of the software NIC
+    #[arg(long, env = "DTA_SOFT_ADDRESS", value_name = "ADDR")]
+    soft_address: Option<Ipv4Addr>,
+    /// UDP port of the software NIC; 0 takes a free one
+    #[arg(long, env = "DTA_SOFT_PORT", value_name = "PORT")]
+    soft_port: Option<u16>,
+    /// Link of the software NIC: `udp` or `packet:INTERFACE`
+    #[arg(long, env = "DTA_SOFT_LINK", value_name = "LINK")]
+    soft_link: Option<SoftLink>,
+    /// Faults on what the software NIC sends, such as drop=0.01,dup=0.01 (for testbeds)
+    #[arg(long, env = "DTA_SOFT_FAULTS", value_name = "FAULTS")]
+    soft_faults: Option<dta_link::fault::Faults>,
+    /// Seed of these faults
+    #[arg(long, env = "DTA_SOFT_FAULT_SEED", value_name = "N")]
+    soft_fault_seed: Option<u64>,
+    /// Certificate of the gRPC service (PEM)
+    #[arg(long, env = "DTA_TLS_CERT", value_name = "FILE", requires_all = ["tls_key", "tls_client_ca"])]
+    tls_cert: Option<PathBuf>,
+    /// Its private key (PEM)
+    #[arg(long, env = "DTA_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Authority of client certificates (PEM)
+    #[arg(long, env = "DTA_TLS_CLIENT_CA", value_name = "FILE", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
+    /// Serve an address that is not loopback without TLS: whoever reaches it gets keys to memory
+    #[arg(long, env = "DTA_INSECURE")]
+    insecure: bool,
+    /// File descriptor that the ready line is written to, instead of stdout
+    #[arg(long, value_name = "FD")]
+    ready_fd: Option<u32>,
+    /// End when the process that started this one ends
+    #[arg(long, hide = true)]
+    die_with_parent: bool,
+}
+
+/// What the ready line says.
+#[derive(Serialize)]
+struct Ready<'a> {
+    ready: bool,
+    pid: u32,
+    /// Address of gRPC.
+    listen: SocketAddr,
+    device: &'a str,
+    /// Where RoCEv2 frames go.
+    roce: SocketAddr,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let config = match configuration(&args) {
+        Ok(config) => config,
+        Err(e) => {
+            eprintln!("dta-collector: {e}");
+            return Ok(ExitCode::from(2));
+        }
+    };
+    if args.check_config {
+        return check(&config);
+    }
+    if args.die_with_parent {
+        let parent = rustix::process::getppid();
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+            .context("cannot ask to end with the parent")?;
+        // It may have ended before the line above.
+        if rustix::process::getppid() != parent {
+            return Ok(ExitCode::FAILURE);
+        }
+    }
+    let filter = tracing_subscriber::EnvFilter::try_from_env("DTA_LOG").unwrap_or_else(|_| "info".into());
+    // An embedding program may have its own.
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .thread_name("dta-grpc")
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        // Before anything is announced: a signal right after the ready line must be seen.
+        let (mut terminate, mut interrupt) =
+            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let server = Server::start(&config).await?;
+        announce(&server, args.ready_fd)?;
+        server
+            .run_until(async {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+                tracing::info!("shutting down");
+            })
+            .await?;
+        anyhow::Ok(())
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The file, with flags and variables over it.
+fn configuration(args: &Args) -> Result<Config, ConfigError> {
+    let mut config = match &args.config {
+        Some(path) => Config::load(path)?,
+        None => Config::default(),
+    };
+    if let Some(name) = &args.name {
+        if config.memory == Memory::Directory(crate::config::default_directory(&config.name)) {
+            config.memory = Memory::Directory(crate::config::default_directory(name));
+        }
+        config.name.clone_from(name);
+    }
+    fn over<T: Clone>(field: &mut T, flag: &Option<T>) {
+        if let Some(flag) = flag {
+            field.clone_from(flag);
+        }
+    }
+    over(&mut config.listen, &args.listen);
+    over(&mut config.device, &args.device);
+    over(&mut config.memory, &args.memory);
+    over(&mut config.transport, &args.transport);
+    over(&mut config.soft.address, &args.soft_address);
+    over(&mut config.soft.port, &args.soft_port);
+    over(&mut config.soft.link, &args.soft_link);
+    over(&mut config.soft.faults, &args.soft_faults);
+    over(&mut config.soft.fault_seed, &args.soft_fault_seed);
+    if let (Some(cert), Some(key), Some(client_ca)) = (&args.tls_cert, &args.tls_key, &args.tls_client_ca) {
+        config.tls = Some(Tls { cert: cert.clone(), key: key.clone(), client_ca: client_ca.clone() });
+    }
+    config.insecure |= args.insecure;
+    config.check()?;
+    Ok(config)
+}
+
+fn check(config: &Config) -> anyhow::Result<ExitCode> {
+    output::line(format!(
+        "gRPC on {}{}",
+        config.listen,
+        if config.tls.is_some() { " with TLS" } else { "" }
+    ))?;
+    output::line(format!("device {}", config.device))?;
+    output::line(match &config.memory {
+        Memory::Anonymous => "memory is gone with the process".to_owned(),
+        Memory::Directory(dir) => format!("memory in {}", dir.display()),
+    })?;
+    for store in &config.stores {
+        let size = output::bytes(store.region_len());
+        output::line(format!("store {} {} ({}), {size}", store.id, store.name, store.primitive()))?;
+    }
+    output::line("the configuration is good")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn announce(server: &Server, fd: Option<u32>) -> anyhow::Result<()> {
+    let endpoint = &server.device.endpoint;
+    let ready = Ready {
+        ready: true,
+        pid: std::process::id(),
+        listen: server.listen,
+        device: &server.device.name,
+        roce: SocketAddr::new(endpoint.ip, endpoint.port),
+    };
+    let line = serde_json::to_string(&ready)?;
+    match fd {
+        Some(fd) => {
+            let path = format!("/dev/fd/{fd}");
+            let mut file = std::fs::OpenOptions::new()
+                .write(true)
+                .open(&path)
+                .with_context(|| format!("cannot write the ready line to file descriptor {fd}"))?;
+            writeln!(file, "{line}")?;
+        }
+        None => output::line(line)?,
+    }
+    tracing::info!(listen = %server.listen, device = %server.device.name, roce = %ready.roce, "ready");
+    Ok(())
+}

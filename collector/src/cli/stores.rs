@@ -1,0 +1,96 @@
+//! `dta-collector stores`
+
+use std::process::ExitCode;
+
+use dta_proto::control::StoreInfo;
+use dta_proto::store::{StoreKind, StoreSpec};
+use serde::Serialize;
+
+use super::client_flags::ClientFlags;
+use super::output::{self, Output};
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Load is keys per slot (batches or columns in use, for lists and sketches). Survival is the share of keys that are still
+there (of counters, whose count is exact); more copies help only while load times copies is below 0.69, so
+\"advised N\" says how many would serve best at this load.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    client: ClientFlags,
+}
+
+#[derive(Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    spec: StoreSpec,
+    generation: u64,
+    bytes: u64,
+    memory: String,
+    file: Option<String>,
+    used: u64,
+    capacity: u64,
+    load: f64,
+    survival: Option<f64>,
+    advised_redundancy: Option<u32>,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let stores = super::block_on(async { Ok(args.client.connect().await?.stores().await?) })?;
+    let stores = stores.into_iter().map(shown).collect::<anyhow::Result<Vec<_>>>()?;
+    if args.client.output == Output::Json {
+        output::json(&stores)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = output::table(
+        &["id", "store", "kind", "layout", "size", "used", "load", "survival", "N", "advised N", "memory"],
+        &[0, 4, 5, 6, 7, 8, 9],
+    );
+    for s in &stores {
+        let dash = || "-".to_owned();
+        table.add_row([
+            s.spec.id.to_string(),
+            s.spec.name.clone(),
+            s.spec.primitive().to_owned(),
+            layout(&s.spec.kind),
+            output::bytes(s.bytes),
+            format!("{} of {}", output::count(s.used), output::count(s.capacity)),
+            output::percent(s.load),
+            s.survival.map_or_else(dash, output::percent),
+            s.spec.redundancy().map_or_else(dash, |n| n.to_string()),
+            s.advised_redundancy.map_or_else(dash, |n| n.to_string()),
+            s.memory.clone(),
+        ]);
+    }
+    output::line(table)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn shown(info: StoreInfo) -> anyhow::Result<Shown> {
+    let spec = info.store.as_ref().map(StoreSpec::try_from).transpose()?;
+    Ok(Shown {
+        spec: spec.ok_or_else(|| anyhow::anyhow!("the collector described a store without saying which"))?,
+        generation: info.generation,
+        bytes: info.length,
+        memory: info.memory,
+        file: (!info.file.is_empty()).then_some(info.file),
+        used: info.used,
+        capacity: info.capacity,
+        load: info.load,
+        survival: info.survival,
+        advised_redundancy: info.advised_redundancy,
+    })
+}
+
+fn layout(kind: &StoreKind) -> String {
+    match kind {
+        StoreKind::KeyWrite { value_len, .. } => format!("{value_len}-byte values"),
+        StoreKind::Postcarding { hops, .. } => format!("{hops} hops"),
+        StoreKind::Append { lists, ring, batch_len, entry_len, .. } => {
+            format!("{lists} lists of {ring} batches of {batch_len} B, entries of {entry_len} B")
+        }
+        StoreKind::KeyIncrement { .. } => "64-bit counters".to_owned(),
+        StoreKind::SketchMerge { columns, rows, epochs, .. } => {
+            format!("{epochs} epochs of {columns} columns of {rows} rows")
+        }
+    }
+}

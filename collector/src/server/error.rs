@@ -1,0 +1,83 @@
+//! Why a collector does not start, or ended.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use crate::config::ConfigError;
+use crate::nic::{NicError, OpenError};
+use crate::region::RegionError;
+use crate::session::StateError;
+
+/// Why a collector does not start, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The gRPC address.
+    #[error("cannot listen for gRPC on {address}: {source}{}", listen_hint(source))]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A TLS file.
+    #[error("cannot read the {what} {}: {source}", path.display())]
+    TlsFile {
+        /// `TLS certificate`, `TLS key` or `client CA`.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// Certificate, key or CA are none, or do not belong together.
+    #[error("the TLS certificate, key or client CA cannot be used: {0}; all three are PEM files")]
+    Tls(tonic::transport::Error),
+    /// The memory directory.
+    #[error("cannot {action} the memory directory {}: {source}; choose another with --memory", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// Another collector has the directory.
+    #[error(
+        "another collector uses the memory directory {}; stop it, or give this one another name or directory \
+         ([collector] name, --memory)", path.display()
+    )]
+    Locked {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A region.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// The NIC at start.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The NIC.
+    #[error(transparent)]
+    Nic(#[from] NicError),
+    /// The kept state.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The service ended by itself.
+    #[error("the gRPC service ended: {0}")]
+    Ended(String),
+}
+
+fn listen_hint(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            "; another program (another collector?) listens there: stop it, or choose another port with --listen"
+        }
+        std::io::ErrorKind::AddrNotAvailable => "; this machine has no such address",
+        std::io::ErrorKind::PermissionDenied => "; ports below 1024 need a privilege",
+        _ => "",
+    }
+}

@@ -1,0 +1,190 @@
+//! A whole collector: regions, NIC, sessions and the gRPC service, put together and taken apart again.
+
+mod error;
+mod notify;
+mod tls;
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::TcpListenerStream;
+
+pub use error::ServerError;
+
+use crate::config::{Config, Memory};
+use crate::nic::{self, Device, Nic};
+use crate::region::RegionOptions;
+use crate::service::Service;
+use crate::session::Sessions;
+use crate::store::Stores;
+
+/// How often sessions are looked after.
+const TICK: Duration = Duration::from_secs(1);
+
+/// How long calls under way may take to end at shutdown.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// A running collector. Dropping it leaves it running; [`Server::stop`] ends it in order.
+pub struct Server {
+    /// Where gRPC listens, with the port that was taken.
+    pub listen: SocketAddr,
+    /// The NIC, with the endpoint that it listens on.
+    pub device: Device,
+    stores: Arc<Stores>,
+    sessions: Arc<Sessions>,
+    stop: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+    grpc: JoinHandle<Result<(), tonic::transport::Error>>,
+    /// Holds the lock of the memory directory.
+    _lock: Option<std::fs::File>,
+}
+
+impl Server {
+    /// Starts a collector with the NIC that its configuration names.
+    pub async fn start(config: &Config) -> Result<Self, ServerError> {
+        Self::start_with(config, || nic::open(config).map_err(ServerError::from)).await
+    }
+
+    /// Starts a collector with a NIC of the caller's.
+    pub async fn start_with(
+        config: &Config,
+        open_nic: impl FnOnce() -> Result<Arc<dyn Nic>, ServerError>,
+    ) -> Result<Self, ServerError> {
+        config.check()?;
+        // The cheap things that can be wrong come first.
+        let tls = config.tls.as_ref().map(tls::load).transpose()?;
+        let listener = TcpListener::bind(config.listen)
+            .await
+            .map_err(|source| ServerError::Listen { address: config.listen, source })?;
+        let listen =
+            listener.local_addr().map_err(|source| ServerError::Listen { address: config.listen, source })?;
+
+        let directory = match &config.memory {
+            Memory::Anonymous => None,
+            Memory::Directory(dir) => Some(dir.clone()),
+        };
+        let lock = directory.as_deref().map(lock_directory).transpose()?;
+        let stores = Arc::new(Stores::open(&config.stores, &config.memory, RegionOptions::default())?);
+        for store in stores.iter() {
+            tracing::info!(
+                store = %store.spec.name,
+                kind = store.spec.primitive(),
+                bytes = store.region.len(),
+                memory = %store.region.pages(),
+                found = store.region.found(),
+                "store open"
+            );
+        }
+        let nic = open_nic()?;
+        let device = nic.device();
+        let sessions = Arc::new(Sessions::open_state(
+            nic.clone(),
+            stores.clone(),
+            config.transport,
+            directory,
+            Instant::now(),
+        )?);
+
+        let (stop, stopped) = watch::channel(false);
+        let service = Service::new(stores.clone(), sessions.clone(), nic.clone(), stopped.clone());
+        let mut tasks = vec![tokio::spawn(tick(sessions.clone(), stopped.clone()))];
+        if notify::is_wanted(&stores) {
+            tasks.push(notify::spawn(nic, service.wake(), stopped.clone()));
+        }
+        let mut builder = tonic::transport::Server::builder()
+            .http2_keepalive_interval(Some(Duration::from_secs(30)))
+            .concurrency_limit_per_connection(256);
+        if let Some(tls) = tls {
+            builder = builder.tls_config(tls).map_err(ServerError::Tls)?;
+        }
+        let serve = builder
+            .add_service(service.into_server())
+            .serve_with_incoming_shutdown(TcpListenerStream::new(listener), until(stopped));
+        let grpc = tokio::spawn(serve);
+        Ok(Self { listen, device, stores, sessions, stop, tasks, grpc, _lock: lock })
+    }
+
+    /// The stores.
+    pub fn stores(&self) -> &Arc<Stores> {
+        &self.stores
+    }
+
+    /// The sessions.
+    pub fn sessions(&self) -> &Arc<Sessions> {
+        &self.sessions
+    }
+
+    /// Serves until `shutdown` is ready, then stops.
+    pub async fn run_until(mut self, shutdown: impl Future<Output = ()>) -> Result<(), ServerError> {
+        tokio::select! {
+            () = shutdown => self.stop().await,
+            ended = &mut self.grpc => Err(ServerError::Ended(match ended {
+                Ok(Ok(())) => "its listener closed".into(),
+                Ok(Err(e)) => e.to_string(),
+                Err(e) => e.to_string(),
+            })),
+        }
+    }
+
+    /// Ends tails and calls, writes what is kept, and gives everything back. Sessions stay: their translators go on when a collector
+    /// starts in the same memory directory.
+    pub async fn stop(self) -> Result<(), ServerError> {
+        self.stop.send_replace(true);
+        let mut grpc = self.grpc;
+        if tokio::time::timeout(GRACE, &mut grpc).await.is_err() {
+            tracing::info!("calls that did not end in time are cut off");
+            grpc.abort();
+        }
+        for task in self.tasks {
+            if let Err(error) = task.await {
+                tracing::warn!(%error, "a task ended early");
+            }
+        }
+        let sessions = self.sessions;
+        tokio::task::spawn_blocking(move || sessions.tick(Instant::now()))
+            .await
+            .map_err(|e| ServerError::Ended(e.to_string()))??;
+        Ok(())
+    }
+}
+
+async fn until(mut stopped: watch::Receiver<bool>) {
+    // An error says that the sender is gone, which it only is with the collector.
+    let _ = stopped.wait_for(|stop| *stop).await;
+}
+
+async fn tick(sessions: Arc<Sessions>, stopped: watch::Receiver<bool>) {
+    let mut interval = tokio::time::interval(TICK);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = interval.tick() => {}
+            () = until(stopped.clone()) => return,
+        }
+        let sessions = sessions.clone();
+        match tokio::task::spawn_blocking(move || sessions.tick(Instant::now())).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "state could not be written; it is tried again"),
+            Err(error) => tracing::warn!(%error, "sessions could not be looked after"),
+        }
+    }
+}
+
+/// Makes the memory directory and locks it: two collectors in one would take each other's state for their own.
+fn lock_directory(dir: &Path) -> Result<std::fs::File, ServerError> {
+    let fail = |action| move |source| ServerError::Directory { path: dir.to_owned(), action, source };
+    std::fs::create_dir_all(dir).map_err(fail("make"))?;
+    let lock = std::fs::File::create(dir.join("lock")).map_err(fail("make the lock file in"))?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|e| match e {
+        rustix::io::Errno::WOULDBLOCK => ServerError::Locked { path: dir.to_owned() },
+        e => ServerError::Directory { path: dir.to_owned(), action: "lock", source: e.into() },
+    })?;
+    Ok(lock)
+}

@@ -1,0 +1,36 @@
+//! Waking readers when the NIC says that something was written.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dta_proto::store::StoreKind;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+use crate::nic::Nic;
+use crate::store::Stores;
+
+/// How long to wait for immediates before looking whether to stop.
+const WAIT: Duration = Duration::from_millis(200);
+
+/// Whether any store's batches come with immediate.
+pub(super) fn is_wanted(stores: &Stores) -> bool {
+    stores.iter().any(|s| matches!(s.spec.kind, StoreKind::Append { notify: true, .. }))
+}
+
+/// Takes immediates and wakes all tails at each; those whose list it was not go back to sleep.
+pub(super) fn spawn(nic: Arc<dyn Nic>, wake: Arc<Notify>, stopped: watch::Receiver<bool>) -> JoinHandle<()> {
+    tokio::task::spawn_blocking(move || {
+        let mut immediates = Vec::new();
+        while !*stopped.borrow() {
+            immediates.clear();
+            if let Err(error) = nic.take_immediates(&mut immediates, WAIT) {
+                tracing::warn!(%error, "readers are no longer woken by the NIC; they look by themselves");
+                return;
+            }
+            if !immediates.is_empty() {
+                wake.notify_waiters();
+            }
+        }
+    })
+}

@@ -1,0 +1,135 @@
+//! Between protobuf messages and this program's own types. What comes from outside is checked here.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use dta_proto::control;
+use dta_proto::key::Key;
+use tonic::Status;
+
+use crate::nic::{Endpoint, Purpose, Transport};
+use crate::session::{NamedLists, NodeCounters, OpenRequest, RequesterQueuePair};
+
+/// A 24-bit number: queue pair numbers and PSNs.
+const LAST_24: u32 = 0x00ff_ffff;
+
+pub(super) fn open_request(request: control::OpenSessionRequest) -> Result<OpenRequest, Status> {
+    let translator = request.translator.as_ref().ok_or_else(|| {
+        Status::invalid_argument("`translator` is missing: where do this session's frames come from?")
+    })?;
+    Ok(OpenRequest {
+        name: request.name,
+        translator: endpoint(translator)?,
+        queue_pairs: request.queue_pairs.iter().map(queue_pair).collect::<Result<_, _>>()?,
+        lease: (request.lease_seconds != 0).then(|| Duration::from_secs(request.lease_seconds.into())),
+        stores: request.stores,
+        lists: request
+            .lists
+            .into_iter()
+            .map(|l| NamedLists { store: l.store, first: l.first, count: l.count })
+            .collect(),
+    })
+}
+
+fn endpoint(endpoint: &control::Endpoint) -> Result<Endpoint, Status> {
+    let bad = |what: String| Status::invalid_argument(format!("`translator`: {what}"));
+    let ip: IpAddr = endpoint
+        .ip
+        .parse()
+        .map_err(|_| bad(format!("ip is {:?}, but must be an IP address", endpoint.ip)))?;
+    let mut result = Endpoint::new(ip);
+    if !endpoint.mac.is_empty() {
+        let mac = endpoint.mac.as_slice().try_into();
+        result.mac =
+            Some(mac.map_err(|_| {
+                bad(format!("mac has {} bytes, but must have 6 or none", endpoint.mac.len()))
+            })?);
+    }
+    if !endpoint.gid.is_empty() {
+        let gid = endpoint.gid.as_slice().try_into();
+        result.gid =
+            gid.map_err(|_| bad(format!("gid has {} bytes, but must have 16 or none", endpoint.gid.len())))?;
+    }
+    if endpoint.port != 0 {
+        let port = endpoint.port.try_into();
+        result.port = port.map_err(|_| bad(format!("port is {}, but must be below 65536", endpoint.port)))?;
+    }
+    Ok(result)
+}
+
+fn queue_pair(pair: &control::RequesterQueuePair) -> Result<RequesterQueuePair, Status> {
+    for (field, value) in [("qpn", pair.qpn), ("start_psn", pair.start_psn)] {
+        if value > LAST_24 {
+            return Err(Status::invalid_argument(format!(
+                "`queue_pairs`: {field} is {value:#x}, but must have 24 bits"
+            )));
+        }
+    }
+    let purpose = match control::Purpose::try_from(pair.purpose) {
+        Ok(control::Purpose::Write) => Purpose::Write,
+        Ok(control::Purpose::Atomic) => Purpose::Atomic,
+        Err(_) => {
+            return Err(Status::invalid_argument(format!(
+                "`queue_pairs`: purpose {} is unknown",
+                pair.purpose
+            )));
+        }
+    };
+    Ok(RequesterQueuePair { purpose, qpn: pair.qpn, start_psn: pair.start_psn })
+}
+
+pub(super) fn node_counters(nodes: Vec<control::NodeStatistics>) -> Vec<NodeCounters> {
+    nodes
+        .into_iter()
+        .map(|n| NodeCounters {
+            node: n.node,
+            life: n.life,
+            counters: n.counters.into_iter().map(|c| (c.name, c.value)).collect(),
+        })
+        .collect()
+}
+
+/// Keys of 16 bytes, at most [`super::MAX_KEYS`].
+pub(super) fn keys(keys: &[Vec<u8>]) -> Result<Vec<Key>, Status> {
+    if keys.len() > super::MAX_KEYS {
+        return Err(Status::invalid_argument(format!(
+            "{} keys in one query, but at most {} are answered; ask in several",
+            keys.len(),
+            super::MAX_KEYS
+        )));
+    }
+    keys.iter()
+        .map(|key| {
+            key.as_slice().try_into().map(Key).map_err(|_| {
+                Status::invalid_argument(format!("a key has {} bytes, but must have 16", key.len()))
+            })
+        })
+        .collect()
+}
+
+pub(super) fn endpoint_message(endpoint: &Endpoint) -> control::Endpoint {
+    control::Endpoint {
+        mac: endpoint.mac.map(|m| m.to_vec()).unwrap_or_default(),
+        ip: endpoint.ip.to_string(),
+        gid: endpoint.gid.to_vec(),
+        port: endpoint.port.into(),
+    }
+}
+
+pub(super) fn purpose(purpose: Purpose) -> control::Purpose {
+    match purpose {
+        Purpose::Write => control::Purpose::Write,
+        Purpose::Atomic => control::Purpose::Atomic,
+    }
+}
+
+pub(super) fn transport(transport: Transport) -> control::Transport {
+    match transport {
+        Transport::Uc => control::Transport::Uc,
+        Transport::Rc => control::Transport::Rc,
+    }
+}
+
+pub(super) fn counters(counters: Vec<(String, u64)>) -> Vec<control::Counter> {
+    counters.into_iter().map(|(name, value)| control::Counter { name, value }).collect()
+}

@@ -1,0 +1,84 @@
+//! What operators look at: stores, statistics, raw memory.
+
+use dta_proto::control::{
+    ListStoresResponse, NodeStatistics, ReadMemoryRequest, ReadMemoryResponse, StatisticsResponse, StoreInfo,
+};
+use tonic::Status;
+
+use super::{Service, convert, status};
+use crate::store::{Store, load};
+
+impl Service {
+    pub(super) fn list_stores(&self) -> ListStoresResponse {
+        ListStoresResponse { stores: self.stores.iter().map(store_info).collect() }
+    }
+
+    pub(super) fn statistics(&self) -> StatisticsResponse {
+        let own = |node: String, counters| NodeStatistics {
+            node,
+            counters: convert::counters(counters),
+            ..NodeStatistics::default()
+        };
+        let mut nodes = vec![
+            own("collector".into(), self.own_counters()),
+            own(format!("nic/{}", self.nic.device().name), self.nic.counters()),
+        ];
+        nodes.extend(self.sessions.statistics().into_iter().map(|n| NodeStatistics {
+            node: n.node,
+            counters: convert::counters(n.counters),
+            age_seconds: n.age.as_secs_f64(),
+            session: n.session,
+            life: 0,
+        }));
+        StatisticsResponse { nodes }
+    }
+
+    fn own_counters(&self) -> Vec<(String, u64)> {
+        let s = self.sessions.counters();
+        let mut all: Vec<(String, u64)> = [
+            ("session.opened", s.opened),
+            ("session.resumed", s.resumed),
+            ("session.renewed", s.renewed),
+            ("session.expired", s.expired),
+            ("session.ended", s.ended),
+            ("session.refused", s.refused),
+            ("session.queue_pairs_rebuilt", s.queue_pairs_rebuilt),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into();
+        all.extend(self.counters.named());
+        all
+    }
+
+    pub(super) fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, Status> {
+        let store = self.stores.get(&request.store).map_err(status::store)?;
+        if request.length > super::MAX_READ {
+            return Err(Status::invalid_argument(format!(
+                "{} bytes in one read, but at most {} are given; read in several",
+                request.length,
+                super::MAX_READ
+            )));
+        }
+        let mut data = vec![0; request.length as usize];
+        store.region.read(request.offset, &mut data).map_err(|e| {
+            Status::out_of_range(format!("store {:?} has {} bytes: {e}", store.spec.name, store.region.len()))
+        })?;
+        Ok(ReadMemoryResponse { data, generation: store.generation })
+    }
+}
+
+fn store_info(store: &Store) -> StoreInfo {
+    let load = load::measure(store);
+    StoreInfo {
+        store: Some((&store.spec).into()),
+        generation: store.generation,
+        length: store.region.len(),
+        memory: store.region.pages().to_string(),
+        file: store.region.path().map(|p| p.display().to_string()).unwrap_or_default(),
+        used: load.used,
+        capacity: load.capacity,
+        load: load.load,
+        survival: load.survival,
+        advised_redundancy: load.advised_redundancy.map(u32::from),
+    }
+}

@@ -1,0 +1,174 @@
+//! The gRPC service `dta.v1.Collector`.
+//!
+//! Each call is checked ([`convert`]), done by the module it belongs to, and its error becomes a status whose message says what to do.
+//! What reads much memory runs on threads of its own, so that neither other calls nor the software NIC wait for it.
+
+mod convert;
+mod counters;
+mod inspect;
+mod query;
+mod sessions;
+mod status;
+mod tail;
+
+use std::sync::Arc;
+
+use dta_proto::control::collector_server::{Collector, CollectorServer};
+use dta_proto::control::{
+    EndSessionRequest, EndSessionResponse, ListSessionsRequest, ListSessionsResponse, ListStoresRequest,
+    ListStoresResponse, OpenSessionRequest, QueryCounterRequest, QueryCounterResponse, QueryKeyWriteRequest,
+    QueryKeyWriteResponse, QueryPathRequest, QueryPathResponse, QuerySketchRequest, QuerySketchResponse,
+    ReadMemoryRequest, ReadMemoryResponse, RenewSessionRequest, Session, StatisticsRequest,
+    StatisticsResponse, TailRequest,
+};
+use tokio::sync::{Notify, Semaphore, watch};
+use tonic::{Request, Response, Status};
+
+use crate::nic::Nic;
+use crate::session::Sessions;
+use crate::store::Stores;
+use counters::Counters;
+
+/// The most keys in one query: the answers stay below 4 MiB, which clients take without being told to.
+pub const MAX_KEYS: usize = 16_384;
+
+/// The most bytes of one raw read.
+pub const MAX_READ: u32 = 64 << 10;
+
+/// The most tails at a time.
+pub const MAX_TAILS: usize = 1024;
+
+/// Everything that calls are answered from.
+#[derive(Clone)]
+pub struct Service {
+    stores: Arc<Stores>,
+    sessions: Arc<Sessions>,
+    nic: Arc<dyn Nic>,
+    counters: Arc<Counters>,
+    tails: Arc<Semaphore>,
+    wake: Arc<Notify>,
+    stop: watch::Receiver<bool>,
+}
+
+impl Service {
+    /// The service over stores, their sessions and the NIC that fills them. Tails end when `stop` becomes true, or its sender is gone.
+    pub fn new(
+        stores: Arc<Stores>,
+        sessions: Arc<Sessions>,
+        nic: Arc<dyn Nic>,
+        stop: watch::Receiver<bool>,
+    ) -> Self {
+        Self {
+            stores,
+            sessions,
+            nic,
+            counters: Arc::default(),
+            tails: Arc::new(Semaphore::new(MAX_TAILS)),
+            wake: Arc::default(),
+            stop,
+        }
+    }
+
+    /// Wakes tails that wait for new batches.
+    pub fn wake(&self) -> Arc<Notify> {
+        self.wake.clone()
+    }
+
+    /// The tower service to serve.
+    pub fn into_server(self) -> CollectorServer<Self> {
+        CollectorServer::new(self)
+    }
+
+    /// Runs `work` on a thread that may wait for memory or files.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> Result<T, Status> + Send + 'static,
+    ) -> Result<Response<T>, Status> {
+        let service = self.clone();
+        let done = tokio::task::spawn_blocking(move || work(&service)).await;
+        done.map_err(|e| Status::internal(format!("the call ended early: {e}")))?.map(Response::new)
+    }
+}
+
+#[tonic::async_trait]
+impl Collector for Service {
+    type TailStream = tail::Stream;
+
+    async fn open_session(&self, request: Request<OpenSessionRequest>) -> Result<Response<Session>, Status> {
+        self.blocking(move |s| s.open(request.into_inner())).await
+    }
+
+    async fn renew_session(
+        &self,
+        request: Request<RenewSessionRequest>,
+    ) -> Result<Response<Session>, Status> {
+        self.blocking(move |s| s.renew(request.into_inner())).await
+    }
+
+    async fn end_session(
+        &self,
+        request: Request<EndSessionRequest>,
+    ) -> Result<Response<EndSessionResponse>, Status> {
+        self.blocking(move |s| s.end(request.into_inner())).await
+    }
+
+    async fn list_sessions(
+        &self,
+        _: Request<ListSessionsRequest>,
+    ) -> Result<Response<ListSessionsResponse>, Status> {
+        self.blocking(|s| s.list_sessions()).await
+    }
+
+    async fn list_stores(
+        &self,
+        _: Request<ListStoresRequest>,
+    ) -> Result<Response<ListStoresResponse>, Status> {
+        self.blocking(|s| Ok(s.list_stores())).await
+    }
+
+    async fn query_key_write(
+        &self,
+        request: Request<QueryKeyWriteRequest>,
+    ) -> Result<Response<QueryKeyWriteResponse>, Status> {
+        self.blocking(move |s| s.key_write(request.into_inner())).await
+    }
+
+    async fn query_path(
+        &self,
+        request: Request<QueryPathRequest>,
+    ) -> Result<Response<QueryPathResponse>, Status> {
+        self.blocking(move |s| s.path(request.into_inner())).await
+    }
+
+    async fn query_counter(
+        &self,
+        request: Request<QueryCounterRequest>,
+    ) -> Result<Response<QueryCounterResponse>, Status> {
+        self.blocking(move |s| s.counter(request.into_inner())).await
+    }
+
+    async fn query_sketch(
+        &self,
+        request: Request<QuerySketchRequest>,
+    ) -> Result<Response<QuerySketchResponse>, Status> {
+        self.blocking(move |s| s.sketch(request.into_inner())).await
+    }
+
+    async fn tail(&self, request: Request<TailRequest>) -> Result<Response<Self::TailStream>, Status> {
+        tail::start(self, request.into_inner()).map(Response::new)
+    }
+
+    async fn statistics(
+        &self,
+        _: Request<StatisticsRequest>,
+    ) -> Result<Response<StatisticsResponse>, Status> {
+        self.blocking(|s| Ok(s.statistics())).await
+    }
+
+    async fn read_memory(
+        &self,
+        request: Request<ReadMemoryRequest>,
+    ) -> Result<Response<ReadMemoryResponse>, Status> {
+        self.blocking(move |s| s.read_memory(request.into_inner())).await
+    }
+}

@@ -1,0 +1,122 @@
+//! Opening, renewing, ending and listing sessions.
+
+use std::time::Instant;
+
+use dta_proto::control;
+use tonic::Status;
+
+use super::{Service, convert, status};
+use crate::session::{Lease, Session};
+
+impl Service {
+    pub(super) fn open(&self, request: control::OpenSessionRequest) -> Result<control::Session, Status> {
+        let request = convert::open_request(request)?;
+        let session = self.sessions.open(&request, Instant::now()).map_err(status::session)?;
+        tracing::info!(
+            session = %session.lease.name,
+            generation = session.lease.generation,
+            resumed = session.resumed,
+            translator = %session.lease.translator.ip,
+            "session opened"
+        );
+        self.session_message(session)
+    }
+
+    pub(super) fn renew(&self, request: control::RenewSessionRequest) -> Result<control::Session, Status> {
+        let statistics = convert::node_counters(request.statistics);
+        let session = self
+            .sessions
+            .renew(&request.name, request.generation, &statistics, Instant::now())
+            .map_err(status::session)?;
+        self.session_message(session)
+    }
+
+    pub(super) fn end(
+        &self,
+        request: control::EndSessionRequest,
+    ) -> Result<control::EndSessionResponse, Status> {
+        let statistics = convert::node_counters(request.statistics);
+        let last = (request.generation != 0).then_some((request.generation, statistics.as_slice()));
+        self.sessions.end(&request.name, last, Instant::now()).map_err(status::session)?;
+        tracing::info!(session = %request.name, "session ended");
+        Ok(control::EndSessionResponse {})
+    }
+
+    pub(super) fn list_sessions(&self) -> Result<control::ListSessionsResponse, Status> {
+        let now = Instant::now();
+        let sessions = self.sessions.list(now).map_err(status::nic)?;
+        let info = |session: crate::session::SessionStatus| control::SessionInfo {
+            name: session.lease.name.clone(),
+            generation: session.lease.generation,
+            translator: Some(convert::endpoint_message(&session.lease.translator)),
+            queue_pairs: session
+                .queue_pairs
+                .into_iter()
+                .map(|pair| control::QueuePairStatus {
+                    qpn: pair.qpn,
+                    purpose: convert::purpose(pair.request.purpose).into(),
+                    transport: convert::transport(pair.request.transport).into(),
+                    state: pair.state.to_string(),
+                    expected_psn: pair.expected_psn,
+                    peer_qpn: pair.request.peer_qpn,
+                    counters: convert::counters(pair.counters),
+                })
+                .collect(),
+            expires_in_seconds: expires_in(&session.lease, now),
+            stores: session.lease.stores,
+        };
+        Ok(control::ListSessionsResponse { sessions: sessions.into_iter().map(info).collect() })
+    }
+
+    /// The session with its keys: goes to its translator alone.
+    fn session_message(&self, session: Session) -> Result<control::Session, Status> {
+        let device = self.nic.device();
+        let mut regions = Vec::with_capacity(session.grant.regions.len());
+        for (name, registration) in &session.grant.regions {
+            let store = self.stores.get(name).map_err(status::store)?;
+            regions.push(control::Region {
+                store: Some((&store.spec).into()),
+                address: registration.iova,
+                length: registration.len,
+                rkey: registration.rkey,
+                generation: store.generation,
+            });
+        }
+        Ok(control::Session {
+            name: session.lease.name,
+            generation: session.lease.generation,
+            resumed: session.resumed,
+            collector: Some(convert::endpoint_message(&device.endpoint)),
+            queue_pairs: session
+                .grant
+                .queue_pairs
+                .iter()
+                .map(|pair| control::ResponderQueuePair {
+                    purpose: convert::purpose(pair.purpose).into(),
+                    transport: convert::transport(pair.transport).into(),
+                    qpn: pair.info.qpn,
+                    expected_psn: pair.info.expected_psn,
+                    max_dest_rd_atomic: pair.info.max_dest_rd_atomic.into(),
+                })
+                .collect(),
+            regions,
+            lists: session
+                .lease
+                .lists
+                .into_iter()
+                .map(|l| control::ListRange { store: l.store, first: l.first, count: l.count })
+                .collect(),
+            positions: session
+                .positions
+                .into_iter()
+                .map(|p| control::ListPosition { store: p.store, list: p.list, sequence: p.sequence })
+                .collect(),
+            lease_seconds: session.lease.lease.map_or(0, |l| l.as_secs() as u32),
+            mtu: device.mtu,
+        })
+    }
+}
+
+fn expires_in(lease: &Lease, now: Instant) -> f64 {
+    lease.expires.map_or(-1.0, |at| at.saturating_duration_since(now).as_secs_f64())
+}

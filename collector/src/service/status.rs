@@ -1,0 +1,51 @@
+//! Errors as gRPC statuses. The code tells a program what to do next, the message a person.
+
+use tonic::Status;
+
+use crate::nic::NicError;
+use crate::session::{LeaseError, SessionError};
+use crate::store::StoreError;
+
+/// The status of a refused session call: `NOT_FOUND` = open it, `ABORTED` = another translator has it, `FAILED_PRECONDITION` =
+/// another session owns a store.
+pub(super) fn session(error: SessionError) -> Status {
+    let message = error.to_string();
+    match error {
+        SessionError::Lease(error) => match error {
+            LeaseError::Unknown(_) | LeaseError::UnknownStore { .. } => Status::not_found(message),
+            LeaseError::Superseded { .. } => Status::aborted(message),
+            LeaseError::Owned { .. } => Status::failed_precondition(message),
+            LeaseError::TooMany(_) => Status::resource_exhausted(message),
+            LeaseError::Name(_)
+            | LeaseError::NotAppend { .. }
+            | LeaseError::ListRange { .. }
+            | LeaseError::NoLists { .. }
+            | LeaseError::DoubleQueuePair
+            | LeaseError::MissingQueuePair { .. } => Status::invalid_argument(message),
+        },
+        SessionError::Nic(error) => nic(error),
+        SessionError::Statistics(_) => Status::invalid_argument(message),
+        SessionError::NoAtomics { .. } => Status::failed_precondition(message),
+        SessionError::State(_) => Status::internal(message),
+    }
+}
+
+pub(super) fn nic(error: NicError) -> Status {
+    let message = error.to_string();
+    match error {
+        NicError::TooManyRegistrations { .. } | NicError::TooManyQueuePairs { .. } => {
+            Status::resource_exhausted(message)
+        }
+        NicError::Request { .. } => Status::invalid_argument(message),
+        NicError::Stopped { .. } => Status::unavailable(message),
+        _ => Status::internal(message),
+    }
+}
+
+pub(super) fn store(error: StoreError) -> Status {
+    let message = error.to_string();
+    match error {
+        StoreError::Unknown { .. } => Status::not_found(message),
+        StoreError::Kind { .. } | StoreError::Ambiguous { .. } => Status::invalid_argument(message),
+    }
+}

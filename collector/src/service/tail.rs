@@ -1,0 +1,119 @@
+//! Following an append list as a stream.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dta_proto::control::{TailRequest, TailResponse};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+
+use super::Service;
+use crate::store::append::{Lists, Progress, Reader, Start};
+
+/// What a tail call streams.
+pub(super) type Stream = ReceiverStream<Result<TailResponse, Status>>;
+
+/// Batches read at a time: at most about 3,000 entries, some tens of kilobytes.
+const BATCHES: u64 = 256;
+
+/// How long to sleep when there is nothing new: twice as long each time, up to the longest.
+const SHORTEST: Duration = Duration::from_micros(500);
+const LONGEST: Duration = Duration::from_millis(50);
+
+/// Messages on their way to a slow client; then its reader waits, and may be overtaken by the writer, which it will tell.
+const QUEUE: usize = 4;
+
+/// Checks a request and begins to stream.
+pub(super) fn start(service: &Service, request: TailRequest) -> Result<Stream, Status> {
+    let (_, lists) = service.reader(&request.store, "append", Lists::new)?;
+    if request.list >= lists.count() {
+        return Err(Status::invalid_argument(format!(
+            "there is no list {}: store {:?} has lists 0 to {}",
+            request.list,
+            request.store,
+            lists.count() - 1
+        )));
+    }
+    let permit = service.tails.clone().try_acquire_owned().map_err(|_| {
+        Status::resource_exhausted(format!(
+            "{} lists are being followed, the most at a time",
+            super::MAX_TAILS
+        ))
+    })?;
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    let service = service.clone();
+    tokio::spawn(async move {
+        follow(service, request, sender).await;
+        drop(permit);
+    });
+    Ok(ReceiverStream::new(receiver))
+}
+
+async fn follow(service: Service, request: TailRequest, sender: mpsc::Sender<Result<TailResponse, Status>>) {
+    let start = match (request.from_sequence, request.from_start) {
+        (0, false) => Start::Next,
+        (0, true) => Start::Oldest,
+        (sequence, _) => Start::At(sequence),
+    };
+    let stores = Arc::clone(&service.stores);
+    let reader = stores
+        .of_primitive(&request.store, "append")
+        .ok()
+        .and_then(Lists::new)
+        // Beginning at either end reads the whole ring.
+        .and_then(|lists| tokio::task::block_in_place(|| lists.reader(request.list, start)));
+    let Some(mut reader) = reader else {
+        return;
+    };
+    let (mut stop, mut sleep) = (service.stop.clone(), SHORTEST);
+    loop {
+        // Registered before the list is read, so that no wake-up falls between.
+        let woken = service.wake.notified();
+        let (message, progress) = read(&mut reader);
+        let idle = progress.batches == 0;
+        service.counters.tail_entries.add(progress.entries);
+        service.counters.tail_overwritten.add(progress.overwritten);
+        service.counters.tail_missing.add(progress.missing);
+        service.counters.tail_damaged.add(progress.damaged);
+        if progress != Progress::default() && sender.send(Ok(message)).await.is_err() {
+            return;
+        }
+        if !idle {
+            sleep = SHORTEST;
+            continue;
+        }
+        if request.until_caught_up && tokio::task::block_in_place(|| reader.caught_up()) {
+            return;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(sleep) => sleep = (2 * sleep).min(LONGEST),
+            () = woken => {}
+            () = sender.closed() => return,
+            () = stopped(&mut stop) => {
+                let _ = sender.send(Err(Status::unavailable("the collector is shutting down; tail again later"))).await;
+                return;
+            }
+        }
+    }
+}
+
+/// Returns when the collector shuts down.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    // An error says that the sender is gone, which it only is with the collector.
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+fn read(reader: &mut Reader<'_>) -> (TailResponse, Progress) {
+    let mut message = TailResponse::default();
+    let entry_len = reader.entry_len();
+    let progress = reader.read(BATCHES, Instant::now(), |sequence, entries| {
+        message.sequence = sequence.into();
+        message.entries.extend(entries.chunks_exact(entry_len).map(<[u8]>::to_vec));
+    });
+    message.overwritten_batches = progress.overwritten;
+    message.torn = progress.torn;
+    message.missing_batches = progress.missing;
+    message.damaged_batches = progress.damaged;
+    (message, progress)
+}

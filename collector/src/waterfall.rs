@@ -1,0 +1,265 @@
+//! "Where did my reports go?": the counters of all nodes in the order in which reports pass them.
+//!
+//! Pure: from what [`Client::statistics`](crate::client::Client::statistics) answers to rows, for the command line and the dashboard.
+
+use dta_proto::control::NodeStatistics;
+use serde::Serialize;
+
+/// The kinds of node, in the order in which reports pass them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stage {
+    /// Sends reports.
+    Reporter,
+    /// Turns them into operations.
+    Translator,
+    /// Executes operations.
+    Nic,
+    /// Answers queries.
+    Collector,
+    /// Anything else that handed in counters.
+    Other,
+}
+
+/// One node and what it counted.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Node {
+    /// Where it stands.
+    pub stage: Stage,
+    /// `translator/NAME`, `nic/DEVICE`, …
+    pub name: String,
+    /// The session that handed it in; empty for the collector's own.
+    pub session: String,
+    /// Seconds since it gave these numbers.
+    pub age: f64,
+    /// By name, in the order of the waterfall.
+    pub counters: Vec<(String, u64)>,
+}
+
+/// A link between two stages whose ends both count: what was sent and did not arrive. Negative where more arrived than was sent
+/// (duplicates on the way, or numbers of different age).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LinkLoss {
+    /// `lost.translator-nic`
+    pub name: String,
+    /// Counted by those who send.
+    pub sent: u64,
+    /// Counted by those who receive.
+    pub received: u64,
+    /// `sent - received`.
+    pub lost: i64,
+}
+
+/// One line of the waterfall.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Row {
+    /// A node begins.
+    Node {
+        /// Its name.
+        name: String,
+        /// Seconds since it gave its numbers; `None` for what is of now.
+        age: Option<f64>,
+    },
+    /// One of its counters.
+    Counter {
+        /// The node.
+        node: String,
+        /// The counter.
+        name: String,
+        /// Its value.
+        value: u64,
+        /// Of what the node received, where both count the same unit.
+        share: Option<f64>,
+    },
+    /// What was lost on the way to the next stage.
+    Link(LinkLoss),
+}
+
+/// Nodes in order, with their counters in order.
+pub fn nodes(statistics: Vec<NodeStatistics>) -> Vec<Node> {
+    let mut nodes: Vec<Node> = statistics
+        .into_iter()
+        .map(|n| {
+            let stage = match n.node.split('/').next() {
+                Some("reporter") => Stage::Reporter,
+                Some("translator") => Stage::Translator,
+                Some("nic") => Stage::Nic,
+                Some("collector") => Stage::Collector,
+                _ => Stage::Other,
+            };
+            let mut counters: Vec<(String, u64)> =
+                n.counters.into_iter().map(|c| (c.name, c.value)).collect();
+            counters.sort_by(|(a, _), (b, _)| (rank(a), a).cmp(&(rank(b), b)));
+            Node { stage, name: n.node, session: n.session, age: n.age_seconds, counters }
+        })
+        .collect();
+    nodes.sort_by(|a, b| (a.stage, &a.name, &a.session).cmp(&(b.stage, &b.name, &b.session)));
+    nodes
+}
+
+/// What the links between stages lost, where both ends count.
+pub fn link_losses(nodes: &[Node]) -> Vec<LinkLoss> {
+    let sum = |stage, counter: &str| {
+        let mut of_stage =
+            nodes.iter().filter(|n| n.stage == stage).filter_map(|n| n.get(counter)).peekable();
+        of_stage.peek()?;
+        Some(of_stage.sum::<u64>())
+    };
+    let link = |name: &str, sent: Option<u64>, received: Option<u64>| {
+        let (sent, received) = (sent?, received?);
+        Some(LinkLoss { name: name.to_owned(), sent, received, lost: sent as i64 - received as i64 })
+    };
+    [
+        link("lost.reporter-translator", sum(Stage::Reporter, "sent"), sum(Stage::Translator, "received")),
+        link("lost.translator-nic", sum(Stage::Translator, "frames"), sum(Stage::Nic, "received")),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// The waterfall, line by line. Without `all`, only what is not 0, and no details of single primitives.
+pub fn rows(nodes: &[Node], all: bool) -> Vec<Row> {
+    let losses = link_losses(nodes);
+    let mut rows = Vec::new();
+    for (i, node) in nodes.iter().enumerate() {
+        let own = node.session.is_empty();
+        rows.push(Row::Node { name: node.title(), age: (!own).then_some(node.age) });
+        let received = node.get("received").filter(|r| *r != 0);
+        for (name, value) in &node.counters {
+            if !all && (*value == 0 || is_detail(name)) {
+                continue;
+            }
+            let share = received.filter(|_| is_report_share(name)).map(|r| *value as f64 / r as f64);
+            rows.push(Row::Counter { node: node.title(), name: name.clone(), value: *value, share });
+        }
+        // After the last node of a stage: the link to the next.
+        if nodes.get(i + 1).is_none_or(|next| next.stage != node.stage) {
+            let from = match node.stage {
+                Stage::Reporter => "lost.reporter-translator",
+                Stage::Translator => "lost.translator-nic",
+                Stage::Nic | Stage::Collector | Stage::Other => continue,
+            };
+            rows.extend(losses.iter().filter(|l| l.name == from).cloned().map(Row::Link));
+        }
+    }
+    rows
+}
+
+impl Node {
+    /// Its name, and the session where that says more.
+    pub fn title(&self) -> String {
+        if self.session.is_empty() || self.name.split_once('/').is_some_and(|(_, name)| name == self.session)
+        {
+            self.name.clone()
+        } else {
+            format!("{} ({})", self.name, self.session)
+        }
+    }
+
+    /// The value of a counter.
+    pub fn get(&self, counter: &str) -> Option<u64> {
+        self.counters.iter().find(|(name, _)| name == counter).map(|(_, value)| *value)
+    }
+}
+
+/// The value that a counter of a node (by its title) had in an earlier answer.
+pub fn find(nodes: &[Node], title: &str, counter: &str) -> Option<u64> {
+    nodes.iter().find(|n| n.title() == title)?.get(counter)
+}
+
+/// In comes first, then what was taken and what became of it, drops beside.
+fn rank(name: &str) -> u8 {
+    let first = name.split('.').next().unwrap_or(name);
+    match (first, name.contains('.')) {
+        ("sent" | "received", false) => 0,
+        ("dropped", _) => 1,
+        ("accepted", _) => 2,
+        ("superseded" | "discarded" | "held", _) => 3,
+        ("emitted", _) => 4,
+        ("operations", _) => 5,
+        ("frames" | "idle_frames", _) => 6,
+        ("lost" | "unsent", _) => 7,
+        ("executed", _) => 8,
+        ("duplicate", _) => 9,
+        _ => 10,
+    }
+}
+
+/// Whether a counter is in the unit of `received`, so that its share says something.
+fn is_report_share(name: &str) -> bool {
+    matches!(
+        name.split('.').next().unwrap_or(name),
+        "dropped"
+            | "accepted"
+            | "superseded"
+            | "discarded"
+            | "held"
+            | "emitted"
+            | "executed"
+            | "duplicate"
+            | "lost"
+    )
+}
+
+/// Whether a counter only says more of another: of one primitive.
+fn is_detail(name: &str) -> bool {
+    ["key-write.", "append.", "key-increment.", "postcarding.", "sketch-merge.", "lost_operations"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dta_proto::control::Counter;
+
+    fn node(name: &str, session: &str, counters: &[(&str, u64)]) -> NodeStatistics {
+        let counters =
+            counters.iter().map(|(name, value)| Counter { name: (*name).into(), value: *value }).collect();
+        NodeStatistics { node: name.into(), session: session.into(), counters, ..NodeStatistics::default() }
+    }
+
+    #[test]
+    fn reports_are_followed_downstream() {
+        let nodes = nodes(vec![
+            node("collector", "", &[("session.opened", 1)]),
+            node("nic/soft", "", &[("executed.write", 90), ("dropped.icrc", 2), ("received", 92)]),
+            node(
+                "translator/t",
+                "t",
+                &[
+                    ("frames", 95),
+                    ("received", 100),
+                    ("dropped.version", 5),
+                    ("dropped.field", 0),
+                    ("accepted", 95),
+                    ("emitted", 95),
+                    ("key-write.received", 95),
+                ],
+            ),
+            node("reporter/7", "t", &[("sent", 103)]),
+        ]);
+        let shown = |all| -> Vec<String> {
+            rows(&nodes, all)
+                .into_iter()
+                .map(|row| match row {
+                    Row::Node { name, .. } => name,
+                    Row::Counter { name, value, share, .. } => match share {
+                        Some(share) => format!("  {name} {value} {share:.2}"),
+                        None => format!("  {name} {value}"),
+                    },
+                    Row::Link(l) => format!("  {} {} - {} = {}", l.name, l.sent, l.received, l.lost),
+                })
+                .collect()
+        };
+        insta::assert_snapshot!("waterfall", shown(false).join("\n"));
+        let more: Vec<String> = shown(true).into_iter().filter(|row| !shown(false).contains(row)).collect();
+        assert_eq!(more, ["  dropped.field 0 0.00", "  key-write.received 95"]);
+    }
+
+    #[test]
+    fn a_link_whose_ends_do_not_both_count_is_not_guessed() {
+        assert!(link_losses(&nodes(vec![node("translator/t", "t", &[("frames", 1)])])).is_empty());
+    }
+}

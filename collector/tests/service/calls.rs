@@ -1,0 +1,401 @@
+//! Every call of the gRPC service, against a real server with the software NIC.
+
+use std::time::Duration;
+
+use crate::common::{config, key, open_request, start};
+use dta_collector::client::{Client, ClientError};
+use dta_collector::config::{Config, Memory};
+use dta_collector::region::Region;
+use dta_collector::server::{Server, ServerError};
+use dta_collector::service::{MAX_KEYS, MAX_READ};
+use dta_proto::control::{self, Policy};
+use dta_proto::key::Key;
+use dta_proto::layout::{self, hash};
+use dta_proto::store::StoreKind;
+use tonic::{Code, Status};
+
+fn status<T>(result: Result<T, ClientError>) -> (Code, String) {
+    match result.err().expect("must be refused") {
+        ClientError::Status(status) => (status.code(), status.message().to_owned()),
+        other => panic!("not a status: {other}"),
+    }
+}
+
+fn refusal<T>(result: Result<tonic::Response<T>, Status>) -> (Code, String) {
+    let status = result.err().expect("must be refused");
+    (status.code(), status.message().to_owned())
+}
+
+fn region<'a>(server: &'a Server, store: &str) -> &'a Region {
+    &server.stores().get(store).unwrap().region
+}
+
+/// Writes a value to all copies of a key, as a NIC would.
+fn write_flow(server: &Server, key: &Key, value: &[u8; 12]) {
+    let mut slot = [0; 16];
+    layout::key_write::encode(&mut slot, key, value);
+    for at in hash::slots(key, 2, 1 << 20).iter() {
+        region(server, "flows").write(layout::key_write::offset(*at, 12), &slot).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn key_write() {
+    let (server, mut client) = start(&config()).await;
+    (0..100).for_each(|i| write_flow(&server, &key(i), &[i as u8; 12]));
+    let keys: Vec<Key> = (0..200).map(key).collect();
+    let answers = client.key_write("", &keys, Policy::First, 0).await.unwrap();
+    assert_eq!(answers.len(), 200);
+    for (i, answer) in answers.iter().enumerate() {
+        assert_eq!(answer.key, key(i as u32).0);
+        assert_eq!(answer.copies, 2);
+        let expected = (i < 100).then(|| vec![i as u8; 12]);
+        assert_eq!((&answer.value, answer.agreeing), (&expected, if i < 100 { 2 } else { 0 }));
+    }
+    let both = client.key_write("flows", &keys[..1], Policy::AtLeast, 2).await.unwrap();
+    assert!(both[0].value.is_some());
+
+    let (code, told) = status(client.key_write("flows", &keys, Policy::AtLeast, 3).await);
+    assert!(code == Code::InvalidArgument && told.contains("ask for 1 to 2"), "{told}");
+    let (code, told) = status(client.key_write("events", &keys, Policy::First, 0).await);
+    assert!(code == Code::InvalidArgument && told.contains("flows"), "{told}");
+    let (code, told) = status(client.key_write("nowhere", &keys, Policy::First, 0).await);
+    assert!(code == Code::NotFound && told.contains("flows (key-write)"), "{told}");
+    let ask = |keys, policy| control::QueryKeyWriteRequest { keys, policy, ..Default::default() };
+    let (code, told) = refusal(client.raw().query_key_write(ask(vec![vec![1, 2, 3]], 0)).await);
+    assert!(code == Code::InvalidArgument && told.contains("3 bytes"), "{told}");
+    let (code, told) = refusal(client.raw().query_key_write(ask(vec![vec![0; 16]; MAX_KEYS + 1], 0)).await);
+    assert!(code == Code::InvalidArgument && told.contains("ask in several"), "{told}");
+    let (code, told) = refusal(client.raw().query_key_write(ask(vec![], 77)).await);
+    assert!(code == Code::InvalidArgument && told.contains("77"), "{told}");
+    server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_queries_are_split_and_stay_below_the_limit_of_a_message() {
+    let (server, mut client) = start(&config()).await;
+    let keys: Vec<Key> = (0..MAX_KEYS as u32 + 1).map(key).collect();
+    // Every hop of the longest paths.
+    let mut path = layout::postcarding::Path { length: 6, ..Default::default() };
+    (0..6).for_each(|h| assert!(path.set(h, u32::MAX)));
+    for key in &keys {
+        let mut row = [0; 32];
+        layout::postcarding::encode(&mut row, key, &path);
+        for at in hash::slots(key, 2, 1 << 18).iter() {
+            region(&server, "paths").write(layout::postcarding::offset(*at, 6), &row).unwrap();
+        }
+    }
+    let answers = client.path("", &keys).await.unwrap();
+    assert_eq!(answers.len(), keys.len());
+    assert_eq!(
+        answers.iter().filter(|a| a.complete && a.hops == [u32::MAX; 6]).count(),
+        answers.iter().filter(|a| a.found).count()
+    );
+    assert!(answers.iter().filter(|a| a.found).count() > keys.len() * 9 / 10);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn partial_paths_are_told_as_partial() {
+    let (server, mut client) = start(&config()).await;
+    let mut path = layout::postcarding::Path { length: 5, ..Default::default() };
+    path.set(0, 10);
+    path.set(2, 30);
+    let mut row = [0; 32];
+    layout::postcarding::encode(&mut row, &key(1), &path);
+    region(&server, "paths")
+        .write(layout::postcarding::offset(hash::slots(&key(1), 2, 1 << 18)[1], 6), &row)
+        .unwrap();
+    let answer = client.path("", &[key(1), key(2)]).await.unwrap();
+    assert_eq!(answer[0].hops, [10, 0, 30, 0, 0]);
+    assert_eq!(answer[0].present, [true, false, true, false, false]);
+    assert_eq!(
+        (answer[0].found, answer[0].complete, answer[0].path_length, answer[0].agreeing),
+        (true, false, 5, 1)
+    );
+    assert!(!answer[1].found);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counter_and_sketch() {
+    let (server, mut client) = start(&config()).await;
+    for at in hash::slots(&key(1), 2, 1 << 20).iter() {
+        region(&server, "bytes").fetch_add(layout::key_increment::offset(*at), 1 << 40).unwrap();
+    }
+    let answers = client.counter("", &[key(1), key(2)]).await.unwrap();
+    assert_eq!([answers[0].value, answers[1].value], [1 << 40, 0]);
+
+    let StoreKind::SketchMerge { columns, rows, epochs, .. } =
+        server.stores().get("packets").unwrap().spec.kind
+    else {
+        panic!("another kind")
+    };
+    for column in layout::sketch_merge::columns_of(&key(1), rows, columns).iter() {
+        let mut bytes = [0; 32];
+        let column_of_epoch =
+            layout::sketch_merge::Column { epoch: 9, merged: 1, expected: 2, cells: [5, 4, 6, 0] };
+        layout::sketch_merge::encode(&mut bytes, rows, &column_of_epoch);
+        let at = layout::sketch_merge::offset(9, *column as u32, epochs, columns, rows);
+        region(&server, "packets").write(at, &bytes).unwrap();
+    }
+    let answer = client.sketch("", &[key(1)], 9).await.unwrap();
+    assert_eq!((answer[0].estimate, answer[0].merged, answer[0].expected), (Some(4), 1, 2));
+    assert_eq!(client.sketch("", &[key(1)], 5).await.unwrap()[0].estimate, None);
+    server.stop().await.unwrap();
+}
+
+/// Writes batch `sequence` of list 3 of `events`, with entries that hold the sequence.
+fn write_batch(server: &Server, sequence: u32) {
+    let mut batch = [0; 64];
+    let entries: Vec<u8> =
+        (0..3).flat_map(|_| [[0; 12].as_slice(), &sequence.to_be_bytes()].concat()).collect();
+    layout::append::encode(&mut batch, 3, sequence, 3, &entries);
+    region(server, "events").write(layout::append::offset(3, sequence, 1 << 12, 64), &batch).unwrap();
+}
+
+fn tail_request() -> control::TailRequest {
+    control::TailRequest { store: "events".into(), list: 3, ..Default::default() }
+}
+
+async fn read_until(
+    stream: &mut tonic::Streaming<control::TailResponse>,
+    sequence: u64,
+) -> control::TailResponse {
+    let mut sum = control::TailResponse::default();
+    while sum.sequence < sequence {
+        let message =
+            tokio::time::timeout(Duration::from_secs(20), stream.message()).await.unwrap().unwrap().unwrap();
+        sum.entries.extend(message.entries);
+        sum.overwritten_batches += message.overwritten_batches;
+        sum.missing_batches += message.missing_batches;
+        sum.sequence = message.sequence;
+    }
+    sum
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tail_follows_what_is_written() {
+    let (server, mut client) = start(&config()).await;
+    (1..=2000).for_each(|s| write_batch(&server, s));
+    let mut old = client.tail(control::TailRequest { from_start: true, ..tail_request() }).await.unwrap();
+    let mut new = client.tail(tail_request()).await.unwrap();
+    let mut at = client.tail(control::TailRequest { from_sequence: 1999, ..tail_request() }).await.unwrap();
+    assert_eq!(read_until(&mut old, 2000).await.entries.len(), 6000);
+    assert_eq!(read_until(&mut at, 2000).await.entries.len(), 6);
+    // The stream that began with what comes next has to be there before anything comes.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    (2001..=2010).filter(|s| *s != 2005).for_each(|s| write_batch(&server, s));
+    for stream in [&mut old, &mut new] {
+        let sum = read_until(stream, 2010).await;
+        assert_eq!((sum.entries.len(), sum.missing_batches), (27, 1));
+        assert_eq!(sum.entries[26][12..], 2010u32.to_be_bytes());
+    }
+    let mut once = client
+        .tail(control::TailRequest { from_start: true, until_caught_up: true, ..tail_request() })
+        .await
+        .unwrap();
+    let mut entries = 0;
+    while let Some(message) = once.message().await.unwrap() {
+        entries += message.entries.len();
+    }
+    assert_eq!(entries, 3 * 2009);
+    let (code, told) = status(client.tail(control::TailRequest { list: 16, ..tail_request() }).await);
+    assert!(code == Code::InvalidArgument && told.contains("lists 0 to 15"), "{told}");
+    let (code, _) =
+        status(client.tail(control::TailRequest { store: "flows".into(), ..tail_request() }).await);
+    assert_eq!(code, Code::InvalidArgument);
+    // A stream that waits does not keep the collector from ending.
+    tokio::time::timeout(Duration::from_secs(2), server.stop()).await.unwrap().unwrap();
+    let ended = old.message().await.unwrap_err();
+    assert_eq!(ended.code(), Code::Unavailable);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_tail_is_told_what_it_missed() {
+    let (server, mut client) = start(&config()).await;
+    (1..=5000).for_each(|s| write_batch(&server, s));
+    let mut tail = client.tail(control::TailRequest { from_sequence: 1, ..tail_request() }).await.unwrap();
+    let sum = read_until(&mut tail, 5000).await;
+    assert_eq!(sum.overwritten_batches, 5000 - 4096);
+    assert_eq!(sum.entries.len(), 3 * 4096);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stores_memory_and_statistics() {
+    let (server, mut client) = start(&config()).await;
+    (0..50_000).for_each(|i| write_flow(&server, &key(i), &[7; 12]));
+    let stores = client.stores().await.unwrap();
+    assert_eq!(stores.len(), 5);
+    let flows = &stores[0];
+    assert_eq!(flows.store.as_ref().unwrap().name, "flows");
+    assert_eq!((flows.capacity, flows.length), (1 << 20, 16 << 20));
+    assert!((flows.used as f64 - 50_000.0).abs() < 2_000.0, "{flows:?}");
+    assert!(flows.survival() > 0.99 && flows.advised_redundancy() == 4);
+    assert!(stores[2].survival.is_none());
+
+    let at = layout::key_write::offset(hash::slots(&key(1), 2, 1 << 20)[0], 12);
+    let read = client.read_memory("flows", at, 16).await.unwrap();
+    assert_eq!(read.data[4..], [7; 12]);
+    let (code, told) = status(client.read_memory("flows", 16 << 20, 1).await);
+    assert!(code == Code::OutOfRange && told.contains("16777216 bytes"), "{told}");
+    let (code, _) = status(client.read_memory("flows", u64::MAX, 16).await);
+    assert_eq!(code, Code::OutOfRange);
+    let (code, told) = status(client.read_memory("flows", 0, MAX_READ + 1).await);
+    assert!(code == Code::InvalidArgument && told.contains("read in several"), "{told}");
+
+    client.key_write("", &[key(1), key(999_999)], Policy::First, 0).await.unwrap();
+    let nodes = client.statistics().await.unwrap();
+    let of = |node: &str| nodes.iter().find(|n| n.node == node).unwrap();
+    let count = |node: &str, name: &str| of(node).counters.iter().find(|c| c.name == name).map(|c| c.value);
+    assert_eq!(count("collector", "query.key-write.keys"), Some(2));
+    assert_eq!(count("collector", "query.key-write.found"), Some(1));
+    assert_eq!(count("nic/soft", "received"), Some(0));
+    server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions() {
+    let (server, mut client) = start(&config()).await;
+    write_batch(&server, 1);
+    write_batch(&server, 2);
+    let session = client.raw().open_session(open_request("t", 50)).await.unwrap().into_inner();
+    assert!(!session.resumed && session.generation > 0 && session.lease_seconds == 30 && session.mtu >= 256);
+    assert_eq!(session.regions.len(), 5);
+    for region in &session.regions {
+        assert_eq!(region.address % region.length, 0, "address = base | offset");
+    }
+    assert_eq!(session.collector.as_ref().unwrap().port, u32::from(server.device.endpoint.port));
+    let transports: Vec<_> =
+        session.queue_pairs.iter().map(|p| (p.purpose(), p.transport(), p.expected_psn)).collect();
+    assert_eq!(
+        transports,
+        [
+            (control::Purpose::Write, control::Transport::Uc, 0xff_fff0),
+            (control::Purpose::Atomic, control::Transport::Rc, 0xff_fff0)
+        ]
+    );
+    assert!(session.queue_pairs[1].max_dest_rd_atomic > 0);
+    assert_eq!(session.lists, [control::ListRange { store: "events".into(), first: 0, count: 16 }]);
+    assert_eq!(session.positions, [control::ListPosition { store: "events".into(), list: 3, sequence: 2 }]);
+
+    let node = control::NodeStatistics {
+        node: "translator/t".into(),
+        life: 1,
+        counters: vec![control::Counter { name: "received".into(), value: 42 }],
+        ..Default::default()
+    };
+    let renew =
+        |generation, statistics| control::RenewSessionRequest { name: "t".into(), generation, statistics };
+    let renewed =
+        client.raw().renew_session(renew(session.generation, vec![node.clone()])).await.unwrap().into_inner();
+    assert_eq!(renewed.generation, session.generation);
+    let nodes = client.statistics().await.unwrap();
+    let told = nodes.iter().find(|n| n.node == "translator/t").unwrap();
+    assert_eq!((told.session.as_str(), told.counters[0].value), ("t", 42));
+
+    let (code, told) = refusal(client.raw().open_session(open_request("u", 60)).await);
+    assert!(code == Code::FailedPrecondition && told.contains("\"t\""), "{told}");
+    let (code, _) = refusal(client.raw().renew_session(renew(session.generation + 1, vec![])).await);
+    assert_eq!(code, Code::Aborted);
+    let bad = control::NodeStatistics { node: "two words".into(), ..Default::default() };
+    let (code, _) = refusal(client.raw().renew_session(renew(session.generation, vec![bad])).await);
+    assert_eq!(code, Code::InvalidArgument);
+
+    let listed = client.sessions().await.unwrap();
+    assert_eq!((listed.len(), listed[0].name.as_str(), listed[0].stores.len()), (1, "t", 5));
+    assert!(listed[0].expires_in_seconds > 20.0);
+    assert_eq!(listed[0].queue_pairs.iter().map(|p| p.peer_qpn).collect::<Vec<_>>(), [50, 51]);
+    assert!(listed[0].queue_pairs.iter().all(|p| p.state == "rtr"));
+
+    client.end_session("t").await.unwrap();
+    assert!(client.sessions().await.unwrap().is_empty());
+    assert_eq!(status(client.end_session("t").await).0, Code::NotFound);
+    assert_eq!(
+        refusal(client.raw().renew_session(renew(session.generation, vec![])).await).0,
+        Code::NotFound
+    );
+    // What it handed in stays.
+    assert!(client.statistics().await.unwrap().iter().any(|n| n.node == "translator/t"));
+    server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_open_is_told_what_is_wrong_with_it() {
+    let (server, mut client) = start(&config()).await;
+    type Change = fn(&mut control::OpenSessionRequest);
+    let cases: [(Change, &str); 8] = [
+        (|r| r.translator = None, "translator"),
+        (|r| r.translator.as_mut().unwrap().ip = "here".into(), "\"here\""),
+        (|r| r.translator.as_mut().unwrap().mac = vec![0; 5], "mac has 5 bytes"),
+        (|r| r.translator.as_mut().unwrap().gid = vec![0; 4], "gid has 4 bytes"),
+        (|r| r.translator.as_mut().unwrap().port = 70_000, "port is 70000"),
+        (|r| r.queue_pairs[0].qpn = 1 << 24, "24 bits"),
+        (|r| r.queue_pairs[0].purpose = 9, "purpose 9"),
+        (|r| r.queue_pairs.clear(), "queue pair"),
+    ];
+    for (change, wanted) in cases {
+        let mut request = open_request("t", 50);
+        change(&mut request);
+        let (code, told) = refusal(client.raw().open_session(request).await);
+        assert!(code == Code::InvalidArgument && told.contains(wanted), "{told}");
+    }
+    server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restarted_collector_serves_what_was_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = Config { memory: Memory::Directory(dir.path().join("memory")), ..config() };
+    let (server, mut client) = start(&config).await;
+    write_flow(&server, &key(1), b"still there!");
+    let session = client.raw().open_session(open_request("t", 50)).await.unwrap().into_inner();
+
+    let Err(second) = Server::start(&config).await else { panic!("two collectors in one directory") };
+    assert!(matches!(second, ServerError::Locked { .. }), "{second}");
+    server.stop().await.unwrap();
+    drop(client);
+
+    let (server, mut client) = start(&config).await;
+    let answer = client.key_write("", &[key(1)], Policy::First, 0).await.unwrap();
+    assert_eq!(answer[0].value.as_deref(), Some(b"still there!".as_slice()));
+    let request = control::RenewSessionRequest {
+        name: "t".into(),
+        generation: session.generation,
+        ..Default::default()
+    };
+    let resumed = client.raw().renew_session(request).await.unwrap().into_inner();
+    assert!(resumed.generation > session.generation && resumed.queue_pairs.len() == 2);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_in_use_is_told() {
+    let (server, _client) = start(&config()).await;
+    let mut second = config();
+    second.listen = server.listen;
+    let Err(error) = Server::start(&second).await else { panic!("two on one port") };
+    let told = error.to_string();
+    assert!(told.contains(&server.listen.to_string()) && told.contains("--listen"), "{told}");
+    let mut third = config();
+    third.soft.port = server.device.endpoint.port;
+    let Err(error) = Server::start(&third).await else { panic!("two NICs on one port") };
+    assert!(matches!(error, ServerError::Open(_)), "{error}");
+    server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_that_needs_verbs_says_how_to_get_them() {
+    let Err(error) = Server::start(&Config { device: "mlx5_0".into(), ..config() }).await else {
+        panic!("no device")
+    };
+    assert!(error.to_string().contains("--features verbs"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_there_is_told_with_a_cure() {
+    let options = dta_collector::client::ClientOptions::plain("127.0.0.1:1");
+    let told = Client::connect(&options).await.unwrap_err().to_string();
+    assert!(told.contains("127.0.0.1:1") && told.contains("dta-collector serve"), "{told}");
+}

@@ -1,0 +1,5 @@
+//! The gRPC service against real servers in this process, with the software NIC.
+
+mod calls;
+mod common;
+mod tls;
