@@ -6,6 +6,7 @@ mod client_flags;
 mod completions;
 mod config;
 mod dashboard;
+mod devices;
 mod output;
 mod query;
 mod serve;
@@ -53,6 +54,8 @@ enum Command {
     Stores(stores::Args),
     /// List sessions, or end one
     Sessions(sessions::Args),
+    /// List RDMA devices that `serve --device` can use
+    Devices(devices::Args),
     /// Watch a collector in the terminal
     Dashboard(dashboard::Args),
     /// Print a completion script for a shell
@@ -82,6 +85,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Stats(args) => stats::run(args),
         Command::Stores(args) => stores::run(args),
         Command::Sessions(args) => sessions::run(args),
+        Command::Devices(args) => devices::run(&args),
         Command::Dashboard(args) => dashboard::run(args),
         Command::Completions(args) => completions::run(&args),
     };

@@ -1,7 +1,7 @@
 //! `dta-collector serve`
 
 use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -62,6 +62,15 @@ pub(super) struct Args {
     /// Seed of these faults
     #[arg(long, env = "DTA_SOFT_FAULT_SEED", value_name = "N")]
     soft_fault_seed: Option<u64>,
+    /// Port of the RDMA device, from 1
+    #[arg(long, env = "DTA_IB_PORT", value_name = "N")]
+    ib_port: Option<u8>,
+    /// Address whose GID translators send to
+    #[arg(long, env = "DTA_ROCE_ADDRESS", value_name = "ADDR")]
+    roce_address: Option<IpAddr>,
+    /// Index of the GID of the RDMA device, rather than the one that suits best
+    #[arg(long, env = "DTA_GID_INDEX", value_name = "N")]
+    gid_index: Option<u32>,
     /// Certificate of the gRPC service (PEM)
     #[arg(long, env = "DTA_TLS_CERT", value_name = "FILE", requires_all = ["tls_key", "tls_client_ca"])]
     tls_cert: Option<PathBuf>,
@@ -168,6 +177,9 @@ fn configuration(args: &Args) -> Result<Config, ConfigError> {
     over(&mut config.soft.link, &args.soft_link);
     over(&mut config.soft.faults, &args.soft_faults);
     over(&mut config.soft.fault_seed, &args.soft_fault_seed);
+    config.verbs.port = args.ib_port.or(config.verbs.port);
+    config.verbs.address = args.roce_address.or(config.verbs.address);
+    config.verbs.gid_index = args.gid_index.or(config.verbs.gid_index);
     if let (Some(cert), Some(key), Some(client_ca)) = (&args.tls_cert, &args.tls_key, &args.tls_client_ca) {
         config.tls = Some(Tls { cert: cert.clone(), key: key.clone(), client_ca: client_ca.clone() });
     }

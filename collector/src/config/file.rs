@@ -9,13 +9,14 @@ use dta_proto::store::StoreSpec;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Config, ConfigError, Memory, Soft, Tls, Transport, check_store, default_directory};
+use super::{Config, ConfigError, Memory, Soft, Tls, Transport, Verbs, check_store, default_directory};
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct File {
     collector: Collector,
     soft: SoftTable,
+    verbs: Verbs,
     tls: Option<Tls>,
     store: Option<Vec<Spanned<StoreSpec>>>,
 }
@@ -82,6 +83,7 @@ impl Config {
         }
         config.transport = file.collector.transport;
         config.soft = soft(file.soft, &at)?;
+        config.verbs = file.verbs;
         config.tls = file.tls;
         if let Some(stores) = file.store {
             config.stores.clear();

@@ -40,6 +40,8 @@ pub struct Config {
     pub transport: Transport,
     /// The software NIC; looked at when `device` is `soft`.
     pub soft: Soft,
+    /// RDMA devices; looked at when `device` is not `soft`.
+    pub verbs: Verbs,
     /// TLS of the gRPC service.
     pub tls: Option<Tls>,
     /// Stores, in the order of the file; ids and names are unique.
@@ -127,6 +129,18 @@ impl FromStr for SoftLink {
     }
 }
 
+/// Which port and GID of an RDMA device to use.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Verbs {
+    /// Port, from 1; unset, the first that is up and has a GID that will do.
+    pub port: Option<u8>,
+    /// Address that translators send to: the GID is the one that belongs to it. Unset, the NIC's choice (it is logged).
+    pub address: Option<IpAddr>,
+    /// Index of the GID and no other.
+    pub gid_index: Option<u32>,
+}
+
 /// Files of the gRPC service's TLS, all PEM.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -151,6 +165,7 @@ impl Default for Config {
             device: "soft".into(),
             transport: Transport::default(),
             soft: Soft::default(),
+            verbs: Verbs::default(),
             tls: None,
             stores: default_stores(),
         }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use dta_proto::store::StoreKind;
 
-pub use open::{OpenError, SOFT, open};
+pub use open::{SOFT, open};
 
 use crate::region::Region;
 

@@ -4,34 +4,21 @@ use std::net::SocketAddrV4;
 use std::sync::Arc;
 
 use super::soft::{SoftNic, SoftNicConfig};
+use super::verbs::{self, GidWish, VerbsOptions};
 use super::{Nic, NicError};
 use crate::config::{Config, Memory, SoftLink};
 
 /// Name of the software NIC in `device`.
 pub const SOFT: &str = "soft";
 
-/// Why there is no NIC.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// An RDMA device, and a program without verbs.
-    #[error(
-        "device {device:?} needs libibverbs, and this program was built without it: build it with \
-         `cargo build --release --features verbs` (Debian: apt-get install libibverbs-dev), \
-         or use the software NIC (--device soft)"
-    )]
-    NoVerbs {
-        /// The device.
-        device: String,
-    },
-    /// The back end.
-    #[error(transparent)]
-    Nic(#[from] NicError),
-}
-
 /// Opens the device of a configuration: `soft`, or an RDMA device by its name.
-pub fn open(config: &Config) -> Result<Arc<dyn Nic>, OpenError> {
+pub fn open(config: &Config) -> Result<Arc<dyn Nic>, NicError> {
     if config.device != SOFT {
-        return Err(OpenError::NoVerbs { device: config.device.clone() });
+        return verbs::open(&VerbsOptions {
+            device: config.device.clone(),
+            port: config.verbs.port,
+            gid: GidWish { address: config.verbs.address, index: config.verbs.gid_index },
+        });
     }
     let soft = &config.soft;
     let mut nic = SoftNicConfig::new(SocketAddrV4::new(soft.address, soft.port));

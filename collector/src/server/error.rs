@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::config::ConfigError;
-use crate::nic::{NicError, OpenError};
+use crate::nic::NicError;
 use crate::region::RegionError;
 use crate::session::StateError;
 
@@ -57,9 +57,6 @@ pub enum ServerError {
     /// A region.
     #[error(transparent)]
     Region(#[from] RegionError),
-    /// The NIC at start.
-    #[error(transparent)]
-    Open(#[from] OpenError),
     /// The NIC.
     #[error(transparent)]
     Nic(#[from] NicError),

@@ -49,7 +49,7 @@ pub struct Server {
 impl Server {
     /// Starts a collector with the NIC that its configuration names.
     pub async fn start(config: &Config) -> Result<Self, ServerError> {
-        Self::start_with(config, || nic::open(config).map_err(ServerError::from)).await
+        Self::start_with(config, || Ok(nic::open(config)?)).await
     }
 
     /// Starts a collector with a NIC of the caller's.

@@ -381,7 +381,7 @@ async fn a_port_in_use_is_told() {
     let mut third = config();
     third.soft.port = server.device.endpoint.port;
     let Err(error) = Server::start(&third).await else { panic!("two NICs on one port") };
-    assert!(matches!(error, ServerError::Open(_)), "{error}");
+    assert!(matches!(error, ServerError::Nic(_)), "{error}");
     server.stop().await.unwrap();
 }
 
@@ -390,7 +390,7 @@ async fn a_device_that_needs_verbs_says_how_to_get_them() {
     let Err(error) = Server::start(&Config { device: "mlx5_0".into(), ..config() }).await else {
         panic!("no device")
     };
-    assert!(error.to_string().contains("--features verbs"), "{error}");
+    assert!(error.to_string().contains("--features dta-collector/verbs"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
