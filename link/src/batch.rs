@@ -301,6 +301,24 @@ impl Batch {
         self.commit(len, 0);
     }
 
+    /// Keeps the packets for which `keep` (given the frame, where there is an Ethernet header, and the packet) says so,
+    /// in their order.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(Option<&[u8]>, &[u8]) -> bool) {
+        let mut kept = 0;
+        for index in 0..self.used {
+            if !keep(self.frame(index), self.packet(index)) {
+                continue;
+            }
+            if index != kept {
+                let (from, len) = (index * self.stride, HEADROOM + self.meta[index].len as usize);
+                self.bytes.copy_within(from..from + len, kept * self.stride);
+                self.meta[kept] = self.meta[index];
+            }
+            kept += 1;
+        }
+        self.used = kept;
+    }
+
     fn slot_of(&mut self, len: usize) -> Result<&mut [u8], PushError> {
         let capacity = self.packet_capacity();
         if len > capacity {

@@ -5,6 +5,7 @@
 //! - [`udp`]: UDP sockets, unprivileged. The 28 bytes of IPv4 and UDP header are put in front of each
 //!   payload on receive and stripped on send.
 //! - [`packet`]: whole Ethernet frames on an interface (AF_PACKET), which needs CAP_NET_RAW.
+//! - [`ethernet`]: packets under an address of the link's own on such an interface, with ARP.
 //! - [`ring`]: batches handed from thread to thread in one process.
 //!
 //! On top of these:
@@ -17,9 +18,11 @@
 pub mod batch;
 mod counters;
 mod error;
+pub mod ethernet;
 pub mod fault;
 pub mod header;
 mod link;
+mod neighbours;
 pub mod netstat;
 pub mod packet;
 pub mod ring;
@@ -29,6 +32,7 @@ pub mod udp;
 pub use batch::Batch;
 pub use counters::Counters;
 pub use error::{LinkError, Result};
+pub use ethernet::EthernetLink;
 pub use link::{Link, Scope, wait_readable};
 pub use packet::{PacketConfig, PacketLink};
 pub use udp::{UdpConfig, UdpLink};

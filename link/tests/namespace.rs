@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use dta_link::fault::FaultInjector;
 use dta_link::netstat::{UdpStats, socket_drops};
 use dta_link::packet::Interface;
-use dta_link::{Batch, Link, LinkError, PacketConfig, PacketLink, Scope, UdpConfig, UdpLink, header};
+use dta_link::{
+    Batch, EthernetLink, Link, LinkError, PacketConfig, PacketLink, Scope, UdpConfig, UdpLink, header,
+};
 use rustix::thread::UnshareFlags;
 
 const SOON: Option<Duration> = Some(Duration::from_secs(5));
@@ -290,5 +292,56 @@ fn an_interface_that_is_not_there_is_named() {
             error.to_string(),
             "65 UDP ports are more than the 64 that a raw-frame link can listen to"
         );
+    });
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace with a veth pair"]
+fn an_address_of_ones_own_speaks_arp_with_the_kernel() {
+    in_namespace(|| {
+        // The kernel has to ask for it, not know it.
+        let status =
+            Command::new("ip").args(["neighbour", "delete", "10.9.0.2", "dev", "near"]).status().unwrap();
+        assert!(status.success());
+        let mut far =
+            EthernetLink::open(&PacketConfig::new("far", [4791]), Ipv4Addr::new(10, 9, 0, 2)).unwrap();
+        let mut near = UdpLink::open(&UdpConfig::roce(at([10, 9, 0, 1], 4791).into())).unwrap();
+        let (us, kernel) = (at([10, 9, 0, 2], 4791), at([10, 9, 0, 1], 4791));
+        let mut batch = Batch::new(16);
+
+        // To somebody unknown, then to somebody who does not answer: counted, not sent.
+        batch.push_udp(us, kernel, &[1; 8], 0).unwrap();
+        assert_eq!(far.send(&mut batch).unwrap(), 0);
+        assert_eq!((far.counters().unsent_unreachable, far.counters().unsent()), (1, 1));
+        far.want(Ipv4Addr::new(10, 9, 0, 99), None);
+        assert!(!far.settle().unwrap());
+        assert_eq!(far.silent().collect::<Vec<_>>(), [Ipv4Addr::new(10, 9, 0, 99)]);
+
+        let mut far =
+            EthernetLink::open(&PacketConfig::new("far", [4791]), Ipv4Addr::new(10, 9, 0, 2)).unwrap();
+        far.want(*kernel.ip(), None);
+        let end = Instant::now() + Duration::from_secs(2);
+        while !far.settle().unwrap() {
+            assert!(Instant::now() < end, "the kernel answers ARP");
+            assert_eq!(far.recv(&mut batch, Some(Duration::from_millis(20))).unwrap(), 0);
+        }
+        batch.clear();
+        batch.push_udp(us, kernel, &[2; 8], 0).unwrap();
+        assert_eq!(far.send(&mut batch).unwrap(), 1);
+        assert_eq!(near.recv(&mut batch, SOON).unwrap(), 1);
+        assert_eq!(batch.udp(0).unwrap().payload, [2; 8]);
+
+        // And back: the kernel asks first, and sends once it was answered.
+        batch.clear();
+        batch.push_udp(kernel, us, &[3; 8], 0).unwrap();
+        assert_eq!(near.send(&mut batch).unwrap(), 1);
+        let end = Instant::now() + Duration::from_secs(2);
+        while far.recv(&mut batch, Some(Duration::from_millis(20))).unwrap() == 0 {
+            assert!(Instant::now() < end, "the kernel's question is answered");
+        }
+        assert_eq!(batch.udp(0).unwrap().payload, [3; 8]);
+        let counters = far.counters();
+        assert_eq!((counters.received, counters.sent, counters.unsent()), (1, 1, 0), "ARP is not counted");
+        assert_eq!((counters.received_bytes, counters.sent_bytes), (36, 36));
     });
 }

@@ -1,0 +1,154 @@
+//! IPv4 packets on an Ethernet, from and to an address that is this link's own: the kernel need not have it.
+//!
+//! Over [`crate::packet`], this puts Ethernet headers in front of what is sent, answers ARP for its address, and
+//! asks for those that it sends to. Neighbours are on the link itself: there is no routing.
+
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use dta_proto::wire::arp::TYPE_ARP;
+use dta_proto::wire::ethernet::Mac;
+
+use crate::neighbours::{ARP_FRAME, Neighbours};
+use crate::packet::Interface;
+use crate::{Batch, Counters, Link, PacketConfig, PacketLink, Result, Scope};
+
+/// ARP messages of one batch; the others are asked or answered in the next.
+const ARP_BATCH: usize = 8;
+
+/// Sends and receives IPv4 packets under an address of its own.
+pub struct EthernetLink {
+    link: PacketLink,
+    neighbours: Neighbours,
+    arp: Batch,
+    /// ARP messages that the link below counted.
+    heard: (u64, u64),
+    said: (u64, u64),
+    unreachable: u64,
+}
+
+impl EthernetLink {
+    /// Opens the link, with the address `ip`, which should be none of the kernel's (see [`crate::packet`]).
+    ///
+    /// # Errors
+    /// As [`PacketLink::open`].
+    pub fn open(config: &PacketConfig, ip: Ipv4Addr) -> Result<Self> {
+        let link = PacketLink::open(config)?;
+        let neighbours = Neighbours::new(Mac(link.interface().mac), ip);
+        let arp = Batch::with_packet_capacity(ARP_BATCH, ARP_FRAME);
+        Ok(Self { link, neighbours, arp, heard: (0, 0), said: (0, 0), unreachable: 0 })
+    }
+
+    /// The interface, as it was when the link was opened.
+    pub fn interface(&self) -> &Interface {
+        self.link.interface()
+    }
+
+    /// Says that packets will go to `ip`, which then is asked for unless its Ethernet address is given. One that
+    /// speaks ARP later under another Ethernet address is followed.
+    pub fn want(&mut self, ip: Ipv4Addr, mac: Option<[u8; 6]>) {
+        self.neighbours.want(ip, mac.map(Mac), Instant::now());
+    }
+
+    /// Asks for neighbours as it is due, and tells whether all are known or have been silent for 3 s. Until then,
+    /// packets to them would be lost; after, they are counted as unreachable. Received ARP is taken in by `recv`.
+    ///
+    /// # Errors
+    /// As [`Link::send`].
+    pub fn settle(&mut self) -> Result<bool> {
+        let now = Instant::now();
+        while !self.arp.is_full()
+            && let Some(frame) = self.neighbours.ask(now)
+        {
+            self.say(&frame);
+        }
+        self.send_arp()?;
+        Ok(self.neighbours.settled(now))
+    }
+
+    /// Neighbours that have not answered.
+    pub fn silent(&self) -> impl Iterator<Item = Ipv4Addr> {
+        self.neighbours.silent()
+    }
+
+    fn say(&mut self, frame: &[u8; ARP_FRAME]) {
+        // A full batch loses a message; whoever asked asks again.
+        let _ = self.arp.push_frame(frame, 0);
+    }
+
+    fn send_arp(&mut self) -> Result<()> {
+        if !self.arp.is_empty() {
+            let sent = self.link.send(&mut self.arp)? as u64;
+            self.said.0 += sent;
+            self.said.1 += sent * dta_proto::wire::arp::LEN as u64;
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for EthernetLink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.link.as_fd()
+    }
+}
+
+impl Link for EthernetLink {
+    fn recv(&mut self, batch: &mut Batch, timeout: Option<Duration>) -> Result<usize> {
+        self.link.recv(batch, timeout)?;
+        let Self { neighbours, arp, heard, .. } = self;
+        batch.retain(|frame, packet| {
+            let is_arp = frame.is_some_and(|f| f[12..14] == TYPE_ARP.to_be_bytes());
+            if is_arp {
+                heard.0 += 1;
+                heard.1 += packet.len() as u64;
+                if let Some(answer) = neighbours.hear(packet) {
+                    let _ = arp.push_frame(&answer, 0);
+                }
+            }
+            !is_arp
+        });
+        self.send_arp()?;
+        Ok(batch.len())
+    }
+
+    fn send(&mut self, batch: &mut Batch) -> Result<usize> {
+        let mut last: Option<([u8; 4], [u8; crate::batch::ETHERNET_LEN])> = None;
+        for index in 0..batch.len() {
+            // One that brings a header goes where that says.
+            if batch.frame(index).is_some() {
+                continue;
+            }
+            // Too short for an address: without Ethernet header, the link below counts it as malformed.
+            let Some(&to) = batch.packet(index).get(16..).and_then(<[u8]>::first_chunk::<4>) else {
+                continue;
+            };
+            if last.is_none_or(|(ip, _)| ip != to) {
+                last = self.neighbours.header(Ipv4Addr::from(to)).map(|header| (to, header));
+            }
+            match last {
+                Some((_, header)) => batch.set_ethernet(index, &header),
+                None => self.unreachable += 1,
+            }
+        }
+        self.link.send(batch)
+    }
+
+    /// ARP is not counted; packets to a neighbour that did not answer are unreachable.
+    fn counters(&self) -> Counters {
+        let below = self.link.counters();
+        Counters {
+            received: below.received - self.heard.0,
+            received_bytes: below.received_bytes - self.heard.1,
+            sent: below.sent - self.said.0,
+            sent_bytes: below.sent_bytes - self.said.1,
+            unsent_unreachable: below.unsent_unreachable + self.unreachable,
+            unsent_malformed: below.unsent_malformed - self.unreachable,
+            ..below
+        }
+    }
+
+    fn scope(&self) -> Scope {
+        self.link.scope()
+    }
+}

@@ -1,0 +1,189 @@
+//! Who is who on an Ethernet: ARP (RFC 826) for an address that the kernel need not know of.
+
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use dta_proto::wire::arp::{self, Operation, TYPE_ARP};
+use dta_proto::wire::ethernet::Mac;
+
+use crate::batch::ETHERNET_LEN;
+
+/// Time between two questions for the same address.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
+/// Time after which nobody is waited for any more; it is still asked.
+const GIVE_UP: Duration = Duration::from_secs(3);
+
+const BROADCAST: Mac = Mac([0xff; 6]);
+
+/// Bytes of an ARP message in its Ethernet frame.
+pub(crate) const ARP_FRAME: usize = ETHERNET_LEN + arp::LEN;
+
+/// Neighbours that are sent to, and who we are.
+#[derive(Debug)]
+pub(crate) struct Neighbours {
+    mac: Mac,
+    ip: Ipv4Addr,
+    all: Vec<Neighbour>,
+}
+
+#[derive(Debug)]
+struct Neighbour {
+    ip: Ipv4Addr,
+    mac: Option<Mac>,
+    since: Instant,
+    asked: Option<Instant>,
+}
+
+impl Neighbours {
+    pub(crate) fn new(mac: Mac, ip: Ipv4Addr) -> Self {
+        Self { mac, ip, all: Vec::new() }
+    }
+
+    /// Makes `ip` a neighbour, with the Ethernet address that is known of it, if any.
+    pub(crate) fn want(&mut self, ip: Ipv4Addr, mac: Option<Mac>, now: Instant) {
+        let fresh = Neighbour { ip, mac, since: now, asked: None };
+        match self.all.iter_mut().find(|n| n.ip == ip) {
+            // What ARP said stays until somebody knows better.
+            Some(known) if mac.is_some() || known.mac.is_none() => *known = fresh,
+            Some(_) => {}
+            None => self.all.push(fresh),
+        }
+    }
+
+    /// Whether every neighbour's address is known, or has been asked for in vain long enough.
+    pub(crate) fn settled(&self, now: Instant) -> bool {
+        self.all.iter().all(|n| n.mac.is_some() || now.duration_since(n.since) >= GIVE_UP)
+    }
+
+    /// Neighbours that nobody answered for.
+    pub(crate) fn silent(&self) -> impl Iterator<Item = Ipv4Addr> {
+        self.all.iter().filter(|n| n.mac.is_none()).map(|n| n.ip)
+    }
+
+    /// The Ethernet header of an IPv4 packet to `ip`.
+    pub(crate) fn header(&self, ip: Ipv4Addr) -> Option<[u8; ETHERNET_LEN]> {
+        let mac = self.all.iter().find(|n| n.ip == ip)?.mac?;
+        Some(header(mac, self.mac, 0x0800))
+    }
+
+    /// Takes in an ARP message; gives the frame that answers it, if it is a question for us.
+    pub(crate) fn hear(&mut self, message: &[u8]) -> Option<[u8; ARP_FRAME]> {
+        let message = arp::Repr::parse(message).ok()?;
+        if let Some(known) = self.all.iter_mut().find(|n| n.ip == message.sender_ip) {
+            known.mac = Some(message.sender_mac);
+        }
+        let asked = message.operation == Operation::Request && message.target_ip == self.ip;
+        asked.then(|| frame(message.sender_mac, &message.reply(self.mac)))
+    }
+
+    /// The next question that is due, if any.
+    pub(crate) fn ask(&mut self, now: Instant) -> Option<[u8; ARP_FRAME]> {
+        let due = |n: &&mut Neighbour| {
+            n.mac.is_none() && n.asked.is_none_or(|at| now.duration_since(at) >= ASK_AGAIN)
+        };
+        let neighbour = self.all.iter_mut().find(due)?;
+        neighbour.asked = Some(now);
+        let question = arp::Repr {
+            operation: Operation::Request,
+            sender_mac: self.mac,
+            sender_ip: self.ip,
+            target_mac: Mac([0; 6]),
+            target_ip: neighbour.ip,
+        };
+        Some(frame(BROADCAST, &question))
+    }
+}
+
+fn header(to: Mac, from: Mac, ethertype: u16) -> [u8; ETHERNET_LEN] {
+    let mut header = [0; ETHERNET_LEN];
+    header[..6].copy_from_slice(&to.0);
+    header[6..12].copy_from_slice(&from.0);
+    header[12..].copy_from_slice(&ethertype.to_be_bytes());
+    header
+}
+
+fn frame(to: Mac, message: &arp::Repr) -> [u8; ARP_FRAME] {
+    let mut body = [0; arp::LEN];
+    message.emit(&mut body);
+    let mut frame = [0; ARP_FRAME];
+    frame[..ETHERNET_LEN].copy_from_slice(&header(to, message.sender_mac, TYPE_ARP));
+    frame[ETHERNET_LEN..].copy_from_slice(&body);
+    frame
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: (Mac, Ipv4Addr) = (Mac([2, 0, 0, 0, 0, 2]), Ipv4Addr::new(10, 9, 0, 2));
+    const PEER: (Mac, Ipv4Addr) = (Mac([2, 0, 0, 0, 0, 1]), Ipv4Addr::new(10, 9, 0, 1));
+
+    fn asks(sender: (Mac, Ipv4Addr), target: Ipv4Addr) -> Vec<u8> {
+        let mut others = Neighbours::new(sender.0, sender.1);
+        others.want(target, None, Instant::now());
+        others.ask(Instant::now()).expect("a question")[ETHERNET_LEN..].to_vec()
+    }
+
+    #[test]
+    fn a_question_for_us_is_answered() {
+        let mut us = Neighbours::new(US.0, US.1);
+        let answer = us.hear(&asks(PEER, US.1)).expect("an answer");
+        let expected = [
+            2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 6, // Ethernet
+            0, 1, 8, 0, 6, 4, 0, 2, 2, 0, 0, 0, 0, 2, 10, 9, 0, 2, 2, 0, 0, 0, 0, 1, 10, 9, 0, 1,
+        ];
+        assert_eq!(answer, expected);
+        assert_eq!(us.hear(&asks(PEER, Ipv4Addr::new(10, 9, 0, 3))), None, "for somebody else");
+        assert_eq!(us.hear(&answer[ETHERNET_LEN..]), None, "an answer is not answered");
+        assert_eq!(us.hear(b"no ARP"), None);
+    }
+
+    #[test]
+    fn a_neighbour_is_asked_for_until_it_answers() {
+        let start = Instant::now();
+        let mut us = Neighbours::new(US.0, US.1);
+        assert!(us.settled(start), "nobody is wanted");
+        us.want(PEER.1, None, start);
+        assert!(!us.settled(start));
+        assert_eq!(us.header(PEER.1), None);
+        let question = us.ask(start).expect("a question");
+        assert_eq!(question[..6], [0xff; 6]);
+        assert_eq!(us.ask(start), None, "asked already");
+        assert!(us.ask(start + ASK_AGAIN).is_some(), "asked again");
+
+        let mut peer = Neighbours::new(PEER.0, PEER.1);
+        let answer = peer.hear(&question[ETHERNET_LEN..]).expect("it answers");
+        assert_eq!(us.hear(&answer[ETHERNET_LEN..]), None);
+        assert!(us.settled(start));
+        assert_eq!(us.header(PEER.1), Some([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]));
+        assert_eq!(us.ask(start + 9 * ASK_AGAIN), None);
+    }
+
+    #[test]
+    fn who_does_not_answer_is_not_waited_for() {
+        let start = Instant::now();
+        let mut us = Neighbours::new(US.0, US.1);
+        us.want(PEER.1, None, start);
+        assert!(us.settled(start + GIVE_UP));
+        assert_eq!(us.silent().collect::<Vec<_>>(), [PEER.1]);
+        assert!(us.ask(start + GIVE_UP).is_some(), "but still asked");
+    }
+
+    #[test]
+    fn what_is_told_and_what_is_heard() {
+        let start = Instant::now();
+        let mut us = Neighbours::new(US.0, US.1);
+        us.want(PEER.1, Some(PEER.0), start);
+        assert!(us.settled(start) && us.ask(start).is_none());
+        // It comes back with another Ethernet address and asks for us.
+        us.hear(&asks((Mac([2, 0, 0, 0, 0, 9]), PEER.1), US.1));
+        assert_eq!(us.header(PEER.1).map(|h| h[5]), Some(9));
+        us.want(PEER.1, None, start);
+        assert_eq!(us.header(PEER.1).map(|h| h[5]), Some(9), "knowing nothing is no news");
+        us.want(PEER.1, Some(PEER.0), start);
+        assert_eq!(us.header(PEER.1).map(|h| h[5]), Some(1));
+        // Strangers are not remembered.
+        us.hear(&asks((Mac([2, 0, 0, 0, 0, 7]), Ipv4Addr::new(10, 9, 0, 7)), US.1));
+        assert_eq!(us.header(Ipv4Addr::new(10, 9, 0, 7)), None);
+    }
+}
