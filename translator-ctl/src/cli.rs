@@ -63,6 +63,7 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         dta-translator run\n  \
         dta-translator run --faults drop=0.01,dup=0.01 --seed 7 --ledger /tmp/ledger\n  \
+        dta-translator run --link eth1 --source 10.9.0.2 --collector https://10.9.0.1:40050\n  \
         dta-translator run --check-config --config translator.toml\n\n\
         Ends on SIGINT or SIGTERM after sending everything it holds. The session stays in the collector until its lease runs out, and \
         the next start under the same name resumes it; `dta-translator teardown` ends it at once.")]
@@ -101,6 +102,9 @@ struct RunArgs {
     /// UDP port on which answers are taken; 0 lets the kernel choose [default: 4791]
     #[arg(long, env = "DTA_SOURCE_PORT")]
     source_port: Option<u16>,
+    /// Interface on which frames leave and come in whole, which an RDMA NIC needs; without it, a UDP socket
+    #[arg(long, env = "DTA_LINK", value_name = "INTERFACE")]
+    link: Option<String>,
     /// Where statistics, flush and program are served over gRPC [default: 127.0.0.1:40051]
     #[arg(long, env = "DTA_CONTROL")]
     control: Option<SocketAddr>,
@@ -256,6 +260,9 @@ fn configuration(cli: &Cli) -> anyhow::Result<Config> {
         set(&mut t.listen, &args.listen);
         set(&mut t.source, &args.source);
         set(&mut t.source_port, &args.source_port);
+        if args.link.is_some() {
+            t.link.clone_from(&args.link);
+        }
         set(&mut t.control, &args.control);
         set(&mut t.stores, &args.stores);
         t.reference |= args.reference;

@@ -37,7 +37,11 @@ pub struct Translator {
     pub source: IpAddr,
     /// UDP port on which answers are taken.
     pub source_port: u16,
-    /// Ethernet address of that side; needed on raw links only.
+    /// Network interface on which frames leave and come in whole (AF_PACKET, CAP_NET_RAW); without it, a UDP socket. `source` is then an
+    /// address of this program's own, for which it answers ARP: the interface should not have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
+    /// Ethernet address of that side, for switches; with `link`, the interface's is taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
     /// IPv4 TOS byte of frames.
@@ -164,6 +168,7 @@ impl Default for Translator {
             control: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 40051),
             source: Ipv4Addr::new(127, 0, 0, 2).into(),
             source_port: dta_proto::wire::roce::PORT,
+            link: None,
             mac: None,
             tos: 0,
             queue_pairs: [0x11, 0x12],
@@ -316,6 +321,20 @@ impl Translator {
         }
         if self.source.is_ipv6() || self.source.is_unspecified() {
             return fail("translator.source", self.source.to_string(), "one IPv4 address of this host");
+        }
+        if self.link.is_some() && self.source.is_loopback() {
+            return fail(
+                "translator.source",
+                self.source.to_string(),
+                "with a link, an address of the collector's network that no host has (--source)",
+            );
+        }
+        if self.link.is_some() && self.source_port == 0 {
+            return fail(
+                "translator.source_port",
+                "0".into(),
+                "a port with a link: nobody chooses one there",
+            );
         }
         if !self.control.ip().is_loopback() {
             return fail(

@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use dta_link::fault::{self, FaultCounts, FaultInjector};
 use dta_link::{Batch, Link, LinkError, UdpLink, wait_readable};
 use tokio::sync::oneshot;
+use tracing::warn;
 
 use super::ledger::{self, Ledger};
+use super::roce_link::RoceLink;
 use crate::dataplane::counters::Counters;
 use crate::dataplane::losses::FrameMeta;
 use crate::dataplane::{Engine, Frames, Output, QueuePairStatus, Reporter, SetupError};
@@ -67,7 +69,7 @@ pub struct Hot {
     /// Takes and sends.
     pub reports: UdpLink,
     /// Frames out, answers in.
-    pub roce: UdpLink,
+    pub roce: RoceLink,
     /// The data plane.
     pub engine: Engine,
     /// Faults on frames.
@@ -117,6 +119,7 @@ impl Hot {
             carried: vec![FrameMeta::IDLE; if self.faulty { REMEMBERED } else { 0 }],
             next: 0,
         };
+        let mut settled = true;
         loop {
             match self.commands.try_recv() {
                 Ok(Command::Stop(reply)) => {
@@ -124,33 +127,54 @@ impl Hot {
                     let _ = reply.send(Box::new(self.snapshot()));
                     return Ok(());
                 }
-                Ok(command) => self.obey(command, now(), &mut out),
+                Ok(command) => {
+                    settled &= !matches!(command, Command::Apply(..));
+                    self.obey(command, now(), &mut out);
+                }
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => {
                     return self.stop(&now, &mut input, &mut out, &mut departures);
                 }
             }
-            let mut received = self.reports.recv(&mut input, Some(Duration::ZERO))?;
-            if received != 0 {
-                self.engine.ingest(now(), input.iter(), &mut out);
+            let mut received = 0;
+            if settled {
+                received = self.reports.recv(&mut input, Some(Duration::ZERO))?;
+                if received != 0 {
+                    self.engine.ingest(now(), input.iter(), &mut out);
+                }
+            } else {
+                // Reports wait in their socket until their frames can leave.
+                settled = self.settle()?;
             }
             received += self.take_answers(now(), &mut input, &mut out)?;
             self.engine.tick(now(), &mut out);
             self.depart(&mut out, &mut departures)?;
             if received == 0 {
-                self.rest(now())?;
+                self.rest(now(), settled)?;
             }
         }
     }
 
+    /// Looks whether frames can leave; warns if they are going to be lost.
+    fn settle(&mut self) -> Result<bool, HotError> {
+        let settled = self.roce.settle()?;
+        if settled {
+            for ip in self.roce.silent() {
+                warn!(collector = %ip, "nobody answers ARP for it on the link: frames to it are counted as unreachable");
+            }
+        }
+        Ok(settled)
+    }
+
     /// Waits until there is something to do.
-    fn rest(&mut self, now: u64) -> Result<(), HotError> {
+    fn rest(&mut self, now: u64, settled: bool) -> Result<(), HotError> {
         if let Some(ledger) = &mut self.ledger {
             ledger.flush()?;
         }
         let due = self.engine.deadline().map(|at| Duration::from_nanos(at.saturating_sub(now)));
         let wait = due.map_or(IDLE, |due| due.clamp(Duration::from_micros(50), IDLE));
-        wait_readable(&[self.reports.as_fd(), self.roce.as_fd()], Some(wait))?;
+        let both = [self.roce.as_fd(), self.reports.as_fd()];
+        wait_readable(if settled { &both } else { &both[..1] }, Some(wait))?;
         Ok(())
     }
 
@@ -166,6 +190,7 @@ impl Hot {
         // Who asked may have gone; then nobody misses the answer.
         match command {
             Command::Apply(changes, reply) => {
+                self.roce.follow(&changes);
                 let _ = reply.send(self.engine.apply(now, &changes, out));
             }
             Command::Flush(reply) => {

@@ -2,9 +2,11 @@
 
 mod hot;
 pub mod ledger;
+mod roce_link;
 mod stats;
 
 pub use hot::{Command, Hot, HotError, Snapshot};
+pub use roce_link::RoceLink;
 pub use stats::nodes;
 
 use std::io::Write as _;
@@ -64,10 +66,8 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
     let nack_faults = options.nack_faults.unwrap_or(options.faults);
     let reports = UdpLink::open(&UdpConfig::reports(config.listen, nack_faults.corrupts()))
         .context("cannot take reports")?;
-    let roce = UdpLink::open(&UdpConfig::roce(SocketAddr::new(config.source, config.source_port)))
-        .context("cannot take the NIC's answers")?;
+    let (roce, endpoint) = RoceLink::open(config).context("cannot send frames and take the NIC's answers")?;
     let listen = reports.local_addr();
-    let endpoint = Endpoint { port: roce.local_addr().port(), ..config.endpoint() };
     let listener = TcpListener::bind(config.control)
         .await
         .with_context(|| format!("cannot serve gRPC on {}: choose another --control", config.control))?;
