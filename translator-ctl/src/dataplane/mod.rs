@@ -5,6 +5,7 @@
 
 mod age;
 mod append;
+pub mod bench;
 pub mod counters;
 mod egress;
 mod engine;

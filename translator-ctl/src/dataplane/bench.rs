@@ -1,0 +1,165 @@
+//! The data plane in memory, to be timed by a benchmark, and the floor to hold it against.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use dta_proto::crc::crc32_update;
+use dta_proto::key::Key;
+use dta_proto::layout::hash;
+use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::wire::dta::{Body, Report, Version};
+
+use super::{Engine, Limits, Output};
+use crate::program::{Endpoint, Entry, Program, Purpose, QueuePair, Rkey, Store, Transport, diff};
+
+/// Bytes of value per report.
+pub const VALUE: usize = 12;
+/// Bytes of the IPv4 and UDP header and the version-1 header in front of the key.
+const BEFORE_KEY: usize = 28 + 12;
+
+/// Version-1 key-write datagrams with random keys, N = 1, to finished UC frames.
+pub struct KeyWriteBench {
+    engine: Engine,
+    out: Output,
+    datagrams: Vec<Vec<u8>>,
+    sequence: u32,
+    batch: usize,
+    frame: Vec<u8>,
+}
+
+impl KeyWriteBench {
+    /// `batch` reports at a time go to a store of `slots` slots (a power of two) at `address`, aligned to its length.
+    pub fn new(batch: usize, slots: u64, store: (u64, u32), remote_qpn: u32) -> KeyWriteBench {
+        let (address, rkey) = store;
+        let spec = StoreSpec {
+            id: 1,
+            name: "bench".into(),
+            kind: StoreKind::KeyWrite { slots, value_len: VALUE as u8, redundancy: 1 },
+        };
+        let endpoint = |last| Endpoint { mac: [0; 6], ip: Ipv4Addr::new(127, 0, 0, last).into(), port: 4791 };
+        let mut program = Program::default();
+        program.set(Entry::QueuePair(QueuePair {
+            purpose: Purpose::Write,
+            transport: Transport::Uc,
+            remote_qpn,
+            local_qpn: 0x11,
+            source: endpoint(2),
+            destination: endpoint(1),
+            tos: 0,
+            max_dest_rd_atomic: 0,
+            generation: 1,
+            start_psn: 0,
+        }));
+        program.set(Entry::Store(Store {
+            address,
+            length: spec.region_len(),
+            rkey: Rkey(rkey),
+            generation: 1,
+            queue_pair: Purpose::Write,
+            spec,
+        }));
+        let mut engine = Engine::new(Limits::default());
+        let mut out = Output::default();
+        let applied = engine.apply(0, &diff(&Program::default(), &program), &mut out);
+        assert!(applied.is_ok(), "a program of this module's own");
+
+        let datagrams = (0..65_536u64.div_ceil(batch as u64) * batch as u64).map(datagram).collect();
+        KeyWriteBench { engine, out, datagrams, sequence: 0, batch, frame: Vec::new() }
+    }
+
+    /// Translates `batches` batches and hands each batch's frames to `sink`. Gives how many frames there were.
+    pub fn run(&mut self, batches: usize, mut sink: impl FnMut(&super::Frames)) -> u64 {
+        let mut frames = 0;
+        let turns = self.datagrams.len() / self.batch;
+        for turn in 0..batches {
+            let at = turn % turns * self.batch;
+            let batch = &mut self.datagrams[at..at + self.batch];
+            // A reporter never sends a sequence twice.
+            for datagram in batch.iter_mut() {
+                datagram[28 + 1] = self.sequence as u8;
+                datagram[28 + 8..28 + 12].copy_from_slice(&self.sequence.to_be_bytes());
+                self.sequence = self.sequence.wrapping_add(1);
+            }
+            self.engine.ingest(0, batch.iter().map(Vec::as_slice), &mut self.out);
+            frames += self.out.frames.len() as u64;
+            sink(&self.out.frames);
+            self.out.clear();
+        }
+        frames
+    }
+
+    /// The floor of [`KeyWriteBench::run`]: for each report the CRCs (key, slot, checksum, and the part of the iCRC that differs
+    /// from frame to frame) and the copy of a finished frame. Gives a number that depends on all of it.
+    pub fn floor(&mut self, batches: usize) -> u64 {
+        if self.frame.is_empty() {
+            self.engine.ingest(0, [self.datagrams[0].as_slice()], &mut self.out);
+            self.frame = self.out.frames.get(0).to_vec();
+            self.out.clear();
+        }
+        let len = self.frame.len();
+        let mut copies = vec![0u8; self.batch * len];
+        let mut sum = 0u64;
+        let turns = self.datagrams.len() / self.batch;
+        for turn in 0..batches {
+            let at = turn % turns * self.batch;
+            for (datagram, copy) in
+                self.datagrams[at..at + self.batch].iter().zip(copies.chunks_exact_mut(len))
+            {
+                let mut key = Key([0; 16]);
+                key.0.copy_from_slice(&datagram[BEFORE_KEY..BEFORE_KEY + 16]);
+                let value = &datagram[BEFORE_KEY + 16..];
+                let slot = hash::slot(hash::key_hash(&key), 0, 1 << 20);
+                let checksum = hash::checksum(&key, value);
+                copy.copy_from_slice(&self.frame);
+                let icrc = crc32_update(checksum, &copy[36..len - 4]);
+                sum = sum.wrapping_add(slot ^ u64::from(icrc));
+            }
+            std::hint::black_box(&mut copies);
+        }
+        sum
+    }
+
+    /// Reports accepted so far.
+    pub fn accepted(&self) -> u64 {
+        self.engine.counters().primitives[0].accepted
+    }
+}
+
+fn datagram(n: u64) -> Vec<u8> {
+    let mut key = Key([0; 16]);
+    let random =
+        |n: u64| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ n << 17).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    key.0[..8].copy_from_slice(&random(n).to_be_bytes());
+    key.0[8..].copy_from_slice(&random(!n).to_be_bytes());
+    let report = Report {
+        version: Version::V1,
+        immediate: false,
+        retransmittable: false,
+        restarted: false,
+        sequence: 0,
+        reporter: 1,
+        store: 1,
+        body: Body::KeyWrite { redundancy: 0, key, value: &[n as u8; VALUE] },
+    };
+    let source = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 50_000);
+    let destination = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 40_040);
+    let mut packet = vec![0; 28 + report.buffer_len()];
+    packet[..28].copy_from_slice(&dta_link::header::of(source, destination, report.buffer_len()));
+    let emitted = report.emit(&mut packet[28..]);
+    assert!(emitted.is_ok(), "a report of this module's own");
+    packet
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_report_becomes_a_frame() {
+        let mut bench = KeyWriteBench::new(64, 1 << 10, (0x1_0000_0000, 7), 5);
+        let mut seen = 0;
+        // More than one turn through the datagrams.
+        let frames = bench.run(1100, |frames| seen += frames.len() as u64);
+        assert_eq!((frames, seen, bench.accepted()), (70_400, 70_400, 70_400));
+        assert_ne!(bench.floor(10), 0);
+    }
+}

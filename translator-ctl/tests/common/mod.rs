@@ -1,0 +1,182 @@
+//! A collector as a translator sees it: the gRPC calls of a session, and a socket in the place of the NIC.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dta_proto::control::collector_server::{Collector, CollectorServer};
+use dta_proto::control::*;
+use dta_proto::store::{StoreKind, StoreSpec};
+use tonic::{Request, Response, Status};
+
+/// What the collector was asked, and how it answers.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) opened: Vec<OpenSessionRequest>,
+    pub(crate) renewed: Vec<RenewSessionRequest>,
+    pub(crate) ended: Vec<EndSessionRequest>,
+    pub(crate) refuse: Option<String>,
+    pub(crate) away: bool,
+    pub(crate) generation: u64,
+    open: bool,
+}
+
+#[derive(Clone)]
+pub(crate) struct Fake {
+    pub(crate) state: Arc<Mutex<State>>,
+    pub(crate) address: SocketAddr,
+    nic_port: u16,
+}
+
+pub(crate) fn stores() -> Vec<StoreSpec> {
+    let spec = |id, name: &str, kind| StoreSpec { id, name: name.into(), kind };
+    vec![
+        spec(1, "flows", StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2 }),
+        spec(
+            2,
+            "events",
+            StoreKind::Append { lists: 4, ring: 4, batch_len: 32, entry_len: 8, notify: false },
+        ),
+    ]
+}
+
+/// The NIC's place: gives the frames that arrive, with the headers that the socket stripped put back.
+pub(crate) struct Nic(pub(crate) UdpSocket);
+
+impl Nic {
+    /// The next frame's UDP payload, waiting up to a second.
+    pub(crate) fn recv(&self) -> Option<Vec<u8>> {
+        let mut bytes = [0; 2048];
+        self.0.recv_from(&mut bytes).ok().map(|(n, _)| bytes[..n].to_vec())
+    }
+}
+
+impl Fake {
+    /// Serves until the process ends.
+    pub(crate) fn start() -> (Fake, Nic) {
+        let nic = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        nic.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let fake = Fake {
+            state: Arc::new(Mutex::new(State { generation: 1, ..State::default() })),
+            address: listener.local_addr().unwrap(),
+            nic_port: nic.local_addr().unwrap().port(),
+        };
+        let served = fake.clone();
+        std::thread::spawn(move || {
+            tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                tonic::transport::Server::builder()
+                    .add_service(CollectorServer::new(served))
+                    .serve_with_incoming(tokio_stream::wrappers::TcpListenerStream::new(listener))
+                    .await
+                    .unwrap();
+            });
+        });
+        (fake, Nic(nic))
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    fn session(&self, state: &State, resumed: bool) -> Session {
+        let stores = stores();
+        let regions = stores.iter().map(|spec| Region {
+            store: Some(Store::from(spec)),
+            address: u64::from(spec.id) << 32,
+            length: spec.region_len(),
+            rkey: 0xdead_0000 + u32::from(spec.id),
+            generation: 1,
+        });
+        let pair = |purpose: Purpose, transport: Transport, qpn| ResponderQueuePair {
+            purpose: purpose.into(),
+            transport: transport.into(),
+            qpn: qpn + state.generation as u32 * 16,
+            expected_psn: 100,
+            max_dest_rd_atomic: 16,
+        };
+        Session {
+            name: "t".into(),
+            generation: state.generation,
+            resumed,
+            collector: Some(Endpoint {
+                mac: vec![],
+                ip: "127.0.0.1".into(),
+                gid: vec![],
+                port: self.nic_port.into(),
+            }),
+            queue_pairs: vec![
+                pair(Purpose::Write, Transport::Uc, 1),
+                pair(Purpose::Atomic, Transport::Rc, 2),
+            ],
+            regions: regions.collect(),
+            lists: vec![ListRange { store: "events".into(), first: 0, count: 4 }],
+            positions: vec![ListPosition { store: "events".into(), list: 1, sequence: 5 }],
+            lease_seconds: 30,
+            mtu: 1024,
+        }
+    }
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+#[tonic::async_trait]
+impl Collector for Fake {
+    async fn open_session(&self, request: Request<OpenSessionRequest>) -> Answer<Session> {
+        let mut state = self.state.lock().unwrap();
+        if let Some(reason) = &state.refuse {
+            return Err(Status::failed_precondition(reason.clone()));
+        }
+        state.opened.push(request.into_inner());
+        let resumed = std::mem::replace(&mut state.open, true);
+        Ok(Response::new(self.session(&state, resumed)))
+    }
+
+    async fn renew_session(&self, request: Request<RenewSessionRequest>) -> Answer<Session> {
+        let mut state = self.state.lock().unwrap();
+        if state.away {
+            return Err(Status::unavailable("gone fishing"));
+        }
+        state.renewed.push(request.into_inner());
+        Ok(Response::new(self.session(&state, true)))
+    }
+
+    async fn end_session(&self, request: Request<EndSessionRequest>) -> Answer<EndSessionResponse> {
+        let mut state = self.state.lock().unwrap();
+        state.open = false;
+        state.ended.push(request.into_inner());
+        Ok(Response::new(EndSessionResponse {}))
+    }
+
+    async fn list_sessions(&self, _: Request<ListSessionsRequest>) -> Answer<ListSessionsResponse> {
+        Err(Status::unimplemented(""))
+    }
+    async fn list_stores(&self, _: Request<ListStoresRequest>) -> Answer<ListStoresResponse> {
+        Err(Status::unimplemented(""))
+    }
+    async fn query_key_write(&self, _: Request<QueryKeyWriteRequest>) -> Answer<QueryKeyWriteResponse> {
+        Err(Status::unimplemented(""))
+    }
+    async fn query_path(&self, _: Request<QueryPathRequest>) -> Answer<QueryPathResponse> {
+        Err(Status::unimplemented(""))
+    }
+    async fn query_counter(&self, _: Request<QueryCounterRequest>) -> Answer<QueryCounterResponse> {
+        Err(Status::unimplemented(""))
+    }
+    async fn query_sketch(&self, _: Request<QuerySketchRequest>) -> Answer<QuerySketchResponse> {
+        Err(Status::unimplemented(""))
+    }
+    type TailStream = Pin<Box<dyn tokio_stream::Stream<Item = Result<TailResponse, Status>> + Send>>;
+    async fn tail(&self, _: Request<TailRequest>) -> Answer<Self::TailStream> {
+        Err(Status::unimplemented(""))
+    }
+    async fn statistics(&self, _: Request<StatisticsRequest>) -> Answer<StatisticsResponse> {
+        Err(Status::unimplemented(""))
+    }
+    async fn read_memory(&self, _: Request<ReadMemoryRequest>) -> Answer<ReadMemoryResponse> {
+        Err(Status::unimplemented(""))
+    }
+}

@@ -1,0 +1,348 @@
+//! The program as its user meets it: started, fed, asked, programmed and stopped, with a collector of the test's own.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, UdpSocket};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Fake, Nic};
+use dta_proto::key::Key;
+use dta_proto::layout::{append, hash, key_write};
+use dta_proto::wire::dta::{Body, Nack, Report, Version};
+use dta_proto::wire::roce::Packet;
+use serde_json::Value;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_dta-translator");
+
+struct Running {
+    child: Child,
+    ready: Value,
+    reporter: UdpSocket,
+}
+
+impl Running {
+    fn start(fake: &Fake, source: &str, extra: &[&str]) -> Running {
+        let mut child = Command::new(PROGRAM)
+            .args(["--collector", &fake.url(), "--name", "t", "--log", "warn", "run", "--ready"])
+            .args([
+                "--listen",
+                "127.0.0.1:0",
+                "--control",
+                "127.0.0.1:0",
+                "--source",
+                source,
+                "--source-port",
+                "0",
+            ])
+            .args(extra)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let ready: Value = serde_json::from_str(&line).unwrap();
+        let reporter = UdpSocket::bind("127.0.0.1:0").unwrap();
+        reporter.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        reporter.connect(ready["listen"].as_str().unwrap().parse::<SocketAddr>().unwrap()).unwrap();
+        Running { child, ready, reporter }
+    }
+
+    fn control(&self) -> String {
+        format!("http://{}", self.ready["control"].as_str().unwrap())
+    }
+
+    fn report(&self, sequence: u32, store: u16, body: Body<'_>) {
+        let report = Report {
+            version: Version::V1,
+            immediate: false,
+            retransmittable: true,
+            restarted: false,
+            sequence,
+            reporter: 7,
+            store,
+            body,
+        };
+        let mut bytes = [0; 128];
+        let len = report.emit(&mut bytes).unwrap();
+        self.reporter.send(&bytes[..len]).unwrap();
+    }
+
+    fn counter(&self, node: &str, name: &str) -> u64 {
+        let out = run(&["stats", "--output", "json", "--translator", &self.control()]);
+        let nodes: Value = serde_json::from_slice(&out.stdout).unwrap();
+        let node = nodes.as_array().unwrap().iter().find(|n| n["node"] == node);
+        node.map_or(0, |n| n["counters"][name].as_u64().unwrap_or(0))
+    }
+
+    /// Waits until a counter of the translator stands at a number.
+    fn wait_for(&self, name: &str, value: u64) {
+        let until = Instant::now() + Duration::from_secs(10);
+        while self.counter("translator/t", name) != value {
+            assert!(Instant::now() < until, "{name} is not {value} after 10 s");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn stop(mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                assert!(status.success(), "{status}");
+                break;
+            }
+            assert!(Instant::now() < until, "still running 10 s after SIGTERM");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn run(args: &[&str]) -> Output {
+    Command::new(PROGRAM).args(["--log", "warn"]).args(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn payload(nic: &Nic) -> (u32, u64, Vec<u8>) {
+    let bytes = nic.recv().expect("a frame within a second");
+    let packet = Packet::new_checked(&bytes).unwrap();
+    (packet.bth().dest_qp, packet.reth().unwrap().va, packet.payload().to_vec())
+}
+
+#[test]
+fn reports_become_writes_nacks_and_counters() {
+    let (fake, nic) = Fake::start();
+    let t = Running::start(&fake, "127.0.0.31", &[]);
+    let key = Key([5; 16]);
+    t.report(0, 1, Body::KeyWrite { redundancy: 0, key, value: &[9; 12] });
+    let slots = hash::slots(&key, 2, 1 << 10);
+    let mut element = [0; 16];
+    key_write::encode(&mut element, &key, &[9; 12]);
+    for slot in slots.iter() {
+        assert_eq!(payload(&nic), (17, 1 << 32 | key_write::offset(*slot, 12), element.to_vec()));
+    }
+    // A gap of two is asked for.
+    t.report(3, 1, Body::KeyWrite { redundancy: 1, key, value: &[9; 12] });
+    let mut bytes = [0; 64];
+    let n = t.reporter.recv(&mut bytes).unwrap();
+    assert_eq!(Nack::parse(&bytes[..n]), Ok(Nack::V1 { reporter: 7, first: 1, count: 2 }));
+    payload(&nic);
+    // Two entries wait for a third, then are flushed by time: list 1 stood at 5.
+    t.report(4, 2, Body::Append { list: 1, value: &[1; 8] });
+    t.report(5, 2, Body::Append { list: 1, value: &[2; 8] });
+    let mut batch = [0; 32];
+    append::encode(&mut batch, 1, 6, 2, &[[1; 8], [2; 8]].concat());
+    assert_eq!(payload(&nic), (17, 2 << 32 | append::offset(1, 6, 4, 32), batch.to_vec()));
+
+    t.wait_for("accepted", 4);
+    assert_eq!(t.counter("translator/t", "received"), 4);
+    assert_eq!(t.counter("translator/t", "append.operations"), 1);
+    assert_eq!(t.counter("reporter/7", "gaps"), 2);
+    let table = text(&run(&["stats", "--translator", &t.control()]).stdout);
+    assert!(table.contains("key-write.accepted"), "{table}");
+
+    // What is held leaves when the program is told to stop, and the collector hears the last numbers.
+    t.report(6, 2, Body::Append { list: 0, value: &[3; 8] });
+    t.stop();
+    append::encode(&mut batch, 0, 1, 1, &[3; 8]);
+    assert_eq!(payload(&nic).2, batch);
+    let state = fake.state.lock().unwrap();
+    let last = state.renewed.last().unwrap();
+    let own = last.statistics.iter().find(|n| n.node == "translator/t").unwrap();
+    assert!(own.counters.iter().any(|c| (c.name.as_str(), c.value) == ("accepted", 5)));
+    assert!(own.counters.iter().all(|c| !c.name.ends_with(".held")));
+    assert!(own.life != 0 && state.ended.is_empty());
+}
+
+#[test]
+fn flush_sends_what_is_held() {
+    let (fake, nic) = Fake::start();
+    let config = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&config, "[translator.flush]\nappend_ms = 0\n").unwrap();
+    let t = Running::start(&fake, "127.0.0.32", &["--config", config.path().to_str().unwrap()]);
+    t.report(0, 2, Body::Append { list: 0, value: &[1; 8] });
+    t.wait_for("held", 1);
+    let out = run(&["flush", "--translator", &t.control()]);
+    assert_eq!(text(&out.stdout), "1 reports were held and are on their way\n");
+    assert_eq!(payload(&nic).0, 17);
+    t.wait_for("held", 0);
+}
+
+#[test]
+fn a_new_queue_pair_is_followed_and_an_absent_collector_survived() {
+    let (fake, nic) = Fake::start();
+    let t = Running::start(&fake, "127.0.0.33", &[]);
+    let key = Key([5; 16]);
+    fake.state.lock().unwrap().away = true;
+    std::thread::sleep(Duration::from_millis(1500));
+    t.report(0, 1, Body::KeyWrite { redundancy: 1, key, value: &[1; 12] });
+    assert_eq!(payload(&nic).0, 17);
+    {
+        let mut state = fake.state.lock().unwrap();
+        state.away = false;
+        state.generation = 2;
+    }
+    let until = Instant::now() + Duration::from_secs(10);
+    for sequence in 1.. {
+        t.report(sequence, 1, Body::KeyWrite { redundancy: 1, key, value: &[1; 12] });
+        if payload(&nic).0 == 33 {
+            break;
+        }
+        assert!(Instant::now() < until, "still on the old queue pair");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(fake.state.lock().unwrap().opened.len(), 1);
+}
+
+#[test]
+fn a_refusal_ends_the_program_in_the_collectors_words() {
+    let (fake, _nic) = Fake::start();
+    fake.state.lock().unwrap().refuse = Some("list 3 of store events belongs to session other".into());
+    let out = run(&[
+        "--collector",
+        &fake.url(),
+        "run",
+        "--listen",
+        "127.0.0.1:0",
+        "--control",
+        "127.0.0.1:0",
+        "--source",
+        "127.0.0.34",
+        "--source-port",
+        "0",
+    ]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(
+        text(&out.stderr).contains("list 3 of store events belongs to session other"),
+        "{}",
+        text(&out.stderr)
+    );
+}
+
+#[test]
+fn setup_programs_a_blank_switch_once() {
+    let (fake, nic) = Fake::start();
+    let t = Running::start(&fake, "127.0.0.35", &["--blank"]);
+    assert_eq!(t.ready["session"], false);
+    t.report(0, 1, Body::KeyWrite { redundancy: 1, key: Key([5; 16]), value: &[1; 12] });
+    t.wait_for("dropped.unknown_store", 1);
+    let config = tempfile::NamedTempFile::new().unwrap();
+    let text_of_config = format!(
+        "[translator]\nname = 't'\nsource = '127.0.0.35'\n[switch.s]\ntype = 'software'\ncontrol = '{}'\n\
+         [switch.p]\ntype = 'tofino'\ncontrol = 'x'\n",
+        t.control()
+    );
+    let path = config.path().to_str().unwrap().to_string();
+    let collector = fake.url();
+    let on = |args: &[&str]| run(&[&["--config", &path, "--collector", &collector], args].concat());
+
+    // A switch of a type that this build lacks is refused before anything is asked.
+    std::fs::write(&path, &text_of_config).unwrap();
+    let out = on(&["setup", "--switch", "p"]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(
+        text(&out.stderr).contains("\"tofino\", but this build programs: software"),
+        "{}",
+        text(&out.stderr)
+    );
+    std::fs::write(&path, text_of_config.split("[switch.p]").next().unwrap()).unwrap();
+
+    // The plan shows no key unless asked, and leaves no session behind.
+    let plan = text(&on(&["plan", "--output", "json"]).stdout);
+    let entries: Vec<Value> = serde_json::from_str(&plan).unwrap();
+    assert!(entries.iter().any(|e| e["table"] == "store" && e["rkey"] == "redacted"), "{plan}");
+    assert!(!text(&on(&["plan"]).stdout).contains("0xdead0001"));
+    assert!(text(&on(&["plan", "--show-secrets"]).stdout).contains("0xdead0001"));
+    assert_eq!(fake.state.lock().unwrap().ended.len(), 3);
+
+    let changes = |out: Output| -> Vec<Value> {
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        serde_json::from_slice(&out.stdout).unwrap()
+    };
+    let lacking = changes(on(&["plan", "--against", &t.control(), "--output", "json"]));
+    assert!(lacking.iter().all(|c| c["change"] == "insert") && lacking.len() > 5);
+    assert_eq!(changes(on(&["setup", "--switch", "s", "--output", "json"])).len(), lacking.len());
+    assert_eq!(changes(on(&["setup", "--switch", "s", "--output", "json"])).len(), 0);
+    assert!(text(&on(&["setup", "--switch", "s"]).stdout).starts_with("nothing to change"));
+    assert_eq!(fake.state.lock().unwrap().opened.last().unwrap().lease_seconds, 0);
+
+    t.report(1, 1, Body::KeyWrite { redundancy: 1, key: Key([5; 16]), value: &[1; 12] });
+    assert_eq!(payload(&nic).0, 17);
+    assert!(on(&["teardown"]).status.success());
+    assert_eq!(fake.state.lock().unwrap().ended.last().unwrap().name, "t");
+}
+
+#[test]
+fn faults_are_written_into_the_ledger_copy_by_copy() {
+    let (fake, nic) = Fake::start();
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = dir.path().join("ledger");
+    let args = ["--faults", "drop=1", "--nack-faults", "none", "--ledger", ledger.to_str().unwrap()];
+    let t = Running::start(&fake, "127.0.0.36", &args);
+    t.report(0, 1, Body::KeyWrite { redundancy: 2, key: Key([5; 16]), value: &[1; 12] });
+    for n in 1..=3 {
+        t.report(n, 2, Body::Append { list: 0, value: &[n as u8; 8] });
+    }
+    t.wait_for("accepted", 4);
+    assert_eq!(t.counter("translator/t", "lost.injected"), 4);
+    assert_eq!(t.counter("translator/t", "lost_operations.injected"), 3);
+    assert_eq!(t.counter("translator/t", "faults.roce.dropped"), 3);
+    t.stop();
+    nic.0.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    assert_eq!(nic.recv(), None);
+    let records: Vec<Vec<u8>> = std::fs::read(&ledger).unwrap().chunks(8).map(<[u8]>::to_vec).collect();
+    let record = |sequence: u8, copy: u8| vec![0, 7, 0, 0, 0, sequence, copy, 1];
+    assert_eq!(records, [record(0, 0), record(0, 1), record(1, 0), record(2, 0), record(3, 0)]);
+}
+
+#[test]
+fn wrong_use_and_wrong_configuration_say_what_to_do() {
+    for (args, code, words) in [
+        (&["walk"][..], 2, "unrecognized subcommand"),
+        (&["run", "--faults", "drop=2"], 2, "drop"),
+        (&["run", "--listen", "[::1]:1", "--check-config"], 1, "translator.listen"),
+        (&["check-config", "--config", "/nonexistent.toml"], 1, "/nonexistent.toml"),
+        (&["stats", "--translator", "http://127.0.0.1:1"], 1, "no translator answers"),
+        (&["setup", "--switch", "x"], 1, "no [switch.x]"),
+    ] {
+        let out = run(args);
+        assert_eq!(out.status.code(), Some(code), "{args:?}");
+        assert!(text(&out.stderr).contains(words), "{args:?}: {}", text(&out.stderr));
+    }
+    let out = run(&["check-config"]);
+    assert!(out.status.success() && text(&out.stdout).contains("listen = \"127.0.0.1:40040\""));
+    assert!(text(&run(&["run", "--help"]).stdout).contains("Examples:"));
+    assert!(text(&run(&["completions", "bash"]).stdout).contains("dta-translator"));
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let (fake, _nic) = Fake::start();
+    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let listen = taken.local_addr().unwrap().to_string();
+    let out = run(&[
+        "--collector",
+        &fake.url(),
+        "run",
+        "--listen",
+        &listen,
+        "--source",
+        "127.0.0.37",
+        "--source-port",
+        "0",
+    ]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(text(&out.stderr).contains("in use"), "{}", text(&out.stderr));
+}
