@@ -344,3 +344,23 @@ fn keys() {
         assert_eq!(parsed.to_string(), text(case, "shown"), "{case}");
     }
 }
+
+#[test]
+fn the_book_names_every_vector() {
+    let book = include_str!("../../docs/wire-format.md");
+    let all = vectors();
+    for list in [
+        "reports",
+        "reports_reserved",
+        "report_errors",
+        "nacks",
+        "nack_errors",
+        "frames",
+        "received",
+        "frame_errors",
+    ] {
+        for case in cases(&all, list) {
+            assert!(book.contains(text(case, "name")), "docs/wire-format.md does not name {}", case["name"]);
+        }
+    }
+}
