@@ -1,0 +1,224 @@
+//! The conformance list, put before the software NIC's responder.
+
+mod conformance;
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
+
+use conformance::list::{ImmediateSeen, QpState, REGIONS, Right, Transport};
+use conformance::{Answer, Backend, Case, Handles, RegionHandle, State, cases, run};
+use dta_collector::nic::soft::{Counter, Counts, Responder, ResponderConfig};
+use dta_collector::nic::{self, Access, Endpoint, Purpose, QueuePairRequest, QueuePairState};
+use dta_collector::region::{Region, RegionOptions};
+use dta_link::Batch;
+
+const RESPONDER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
+const REQUESTER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+const PORT: u16 = 4791;
+
+/// The responder without its threads and links.
+struct Soft {
+    responder: Responder,
+    regions: Vec<(String, Arc<Region>)>,
+    before: Counts,
+}
+
+fn new_responder(resources: u8) -> Responder {
+    Responder::new(ResponderConfig {
+        device: "soft".into(),
+        ip: RESPONDER,
+        port: PORT,
+        mac: None,
+        mtu: 1024,
+        max_dest_rd_atomic: resources,
+    })
+}
+
+fn access(rights: &[Right]) -> Access {
+    Access {
+        remote_write: rights.contains(&Right::Write),
+        remote_read: rights.contains(&Right::Read),
+        remote_atomic: rights.contains(&Right::Atomic),
+    }
+}
+
+impl Backend for Soft {
+    fn set_up(&mut self, case: &Case) -> Handles {
+        self.responder = new_responder(case.resources);
+        self.before = Counts::default();
+        self.regions.clear();
+        let mut handles = Vec::new();
+        for (n, (name, len, rights)) in REGIONS.into_iter().enumerate() {
+            let iova = (n as u64 + 1) << 32;
+            let region = Arc::new(Region::anonymous(len, iova, RegionOptions { huge_pages: false }).unwrap());
+            let registration = self.responder.register(Arc::clone(&region), access(rights)).unwrap();
+            handles.push(RegionHandle { name: name.into(), iova, rkey: registration.rkey });
+            self.regions.push((name.into(), region));
+        }
+        for patch in &case.initial {
+            let (_, region) = self.regions.iter().find(|(name, _)| *name == patch.region).unwrap();
+            region.write(patch.at as u64, &patch.bytes.0).unwrap();
+        }
+        let stale = self.responder.register(Arc::clone(&self.regions[0].1), Access::WRITE).unwrap();
+        self.responder.deregister(stale.rkey).unwrap();
+        let request = QueuePairRequest {
+            purpose: Purpose::Write,
+            transport: match case.transport {
+                Transport::Rc => nic::Transport::Rc,
+                Transport::Uc => nic::Transport::Uc,
+            },
+            peer: Endpoint::new(REQUESTER.into()),
+            peer_qpn: 0x123,
+            start_psn: case.start_psn,
+            access: access(&case.access),
+            receives: case.receives,
+        };
+        let qp = self.responder.create_queue_pair(&request).unwrap();
+        Handles {
+            responder: SocketAddrV4::new(RESPONDER, PORT),
+            requester: REQUESTER,
+            answers_to: SocketAddrV4::new(REQUESTER, PORT),
+            stranger: Ipv4Addr::new(10, 9, 0, 77),
+            qpn: qp.qpn,
+            peer_qpn: request.peer_qpn,
+            regions: handles,
+            stale_rkey: stale.rkey,
+        }
+    }
+
+    fn send(&mut self, packets: &[Vec<u8>]) -> Vec<Answer> {
+        let mut input = Batch::new(packets.len());
+        packets.iter().for_each(|packet| input.push(packet, 0).unwrap());
+        // One slot, so that running out of room is the rule here.
+        let mut output = self.responder.answer_batch(1);
+        let mut answers = Vec::new();
+        let mut take = |batch: &mut Batch| {
+            answers.extend(batch.iter().map(<[u8]>::to_vec));
+            batch.clear();
+        };
+        self.responder.process(&input, &mut output, &mut take);
+        take(&mut output);
+        answers
+    }
+
+    fn memory(&mut self, region: &str) -> Vec<u8> {
+        let (_, region) = self.regions.iter().find(|(name, _)| name == region).unwrap();
+        let mut bytes = vec![0; region.len() as usize];
+        region.read(0, &mut bytes).unwrap();
+        bytes
+    }
+
+    fn state(&mut self) -> State {
+        let status = &self.responder.queue_pairs()[0];
+        let state = match status.state {
+            QueuePairState::ReadyToReceive => QpState::Rtr,
+            QueuePairState::Error => QpState::Error,
+        };
+        State { state, expected_psn: status.expected_psn }
+    }
+
+    fn immediates(&mut self) -> Vec<ImmediateSeen> {
+        self.responder.immediates().drain(..).map(|i| ImmediateSeen { value: i.value, len: i.len }).collect()
+    }
+
+    fn fates(&mut self) -> Option<Vec<String>> {
+        let now = self.responder.counts().clone();
+        assert_eq!(now.unfinished(), 0, "a packet without a fate");
+        let fates = Counter::ALL.iter().filter(|c| c.is_fate()).flat_map(|&c| {
+            let count = now.get(c) - self.before.get(c);
+            std::iter::repeat_n(c.name().to_owned(), count as usize)
+        });
+        let fates = fates.collect();
+        self.before = now;
+        Some(fates)
+    }
+}
+
+#[test]
+fn every_case_of_the_list() {
+    let mut soft = Soft { responder: new_responder(1), regions: Vec::new(), before: Counts::default() };
+    let mut failed = Vec::new();
+    let cases = cases();
+    for case in &cases {
+        let differences = run(&mut soft, case);
+        failed.extend(differences.into_iter().map(|d| format!("{}: {d}", case.name)));
+    }
+    assert!(
+        failed.is_empty(),
+        "{} differences in {} cases:\n{}",
+        failed.len(),
+        cases.len(),
+        failed.join("\n")
+    );
+}
+
+#[test]
+fn the_list_is_complete() {
+    let cases = cases();
+    let names: BTreeSet<_> = cases.iter().map(|c| &c.name).collect();
+    assert_eq!(names.len(), cases.len(), "two cases of one name");
+    assert!(cases.len() >= 60, "{} cases", cases.len());
+    let fates: BTreeSet<_> = cases.iter().flat_map(|c| &c.step).map(|s| s.fate.as_str()).collect();
+    // Not of one packet to one queue pair: what other tests show, or what the list's packets never are.
+    let elsewhere = [
+        "dropped.not_roce",
+        "dropped.malformed.fragment",
+        "dropped.malformed.ip_options",
+        "dropped.destination",
+        "dropped.killed",
+    ];
+    for counter in Counter::ALL.iter().filter(|c| c.is_fate()) {
+        let name = counter.name();
+        assert!(fates.contains(name) != elsewhere.contains(&name), "`{name}`: no case, or one too many");
+    }
+}
+
+/// Falsifies a case, if it can be falsified in this way.
+type Falsify = fn(&mut Case) -> bool;
+
+/// The runner has to see every kind of difference, or the test above shows nothing.
+#[test]
+fn a_falsified_list_is_noticed() {
+    let mut soft = Soft { responder: new_responder(1), regions: Vec::new(), before: Counts::default() };
+    let falsify: [(&str, Falsify); 7] = [
+        ("an answer left out", |case| case.step.iter_mut().any(|s| s.replies.pop().is_some())),
+        ("another PSN", |case| {
+            case.step.iter_mut().flat_map(|s| s.replies.first_mut()).map(|r| r.psn += 1).count() > 0
+        }),
+        ("another MSN", |case| {
+            case.step
+                .iter_mut()
+                .flat_map(|s| s.replies.iter_mut())
+                .flat_map(|r| &mut r.msn)
+                .map(|m| *m += 1)
+                .count()
+                > 0
+        }),
+        ("a write left out", |case| {
+            let last = case
+                .step
+                .iter_mut()
+                .rev()
+                .find(|s| s.writes.iter().any(|w| w.bytes.0.iter().any(|&b| b > 0)));
+            last.is_some_and(|s| s.writes.pop().is_some())
+        }),
+        ("another state", |case| {
+            let error = case.step.iter().any(|s| s.state == Some(QpState::Error));
+            let other = if error { QpState::Rtr } else { QpState::Error };
+            case.step.last_mut().is_some_and(|s| s.state.replace(other) != Some(other))
+        }),
+        ("another PSN expected", |case| {
+            case.step.iter_mut().flat_map(|s| &mut s.next_psn).map(|psn| *psn += 1).count() > 0
+        }),
+        ("another fate", |case| case.step.iter_mut().map(|s| s.fate.push('x')).count() > 0),
+    ];
+    for case in cases() {
+        for (what, falsify) in &falsify {
+            let mut falsified = case.clone();
+            if falsify(&mut falsified) {
+                assert!(!run(&mut soft, &falsified).is_empty(), "{}: {what}: not noticed", case.name);
+            }
+        }
+    }
+}
