@@ -143,6 +143,9 @@ fn request(
         (Purpose::Write, Writes::Uc) => Transport::Uc,
         (Purpose::Write, Writes::Rc) | (Purpose::Atomic, _) => Transport::Rc,
     };
+    // A requester on RC finds its place again with zero-length WRITEs, which touch no memory but need the right all the same;
+    // what may be written is the regions' to say.
+    access.remote_write |= transport == Transport::Rc;
     QueuePairRequest {
         purpose: pair.purpose,
         transport,

@@ -179,7 +179,7 @@ fn a_session_gets_what_its_stores_need_and_no_more() {
         made,
         [
             (crate::nic::Transport::Uc, Access::WRITE, 50, 7),
-            (crate::nic::Transport::Rc, Access::ATOMIC, 51, 9)
+            (crate::nic::Transport::Rc, Access { remote_write: true, ..Access::ATOMIC }, 51, 9)
         ]
     );
 }
