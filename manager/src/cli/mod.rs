@@ -2,12 +2,15 @@
 
 mod doctor;
 mod replay;
+mod run_testbed;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+
+use crate::testbed::processes;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -33,6 +36,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Run a whole testbed on this machine and check every answer
+    RunTestbed(run_testbed::RunTestbed),
     /// Send the DTA datagrams of a capture to a translator
     Replay(replay::Replay),
     /// Say what this machine offers, and what to do about what it lacks
@@ -57,13 +62,18 @@ enum Output {
 /// Runs the program; the value is its exit status: 0 well, 1 something is wrong with what was looked at, 2 could not run.
 pub fn main() -> ExitCode {
     // Collector and translator run as processes of their own, and this program carries both: it starts itself again.
-    let mut arguments = std::env::args_os();
-    let program = arguments.next().unwrap_or_default();
-    match arguments.next().as_deref().and_then(|first| first.to_str()) {
-        Some("__collector") => return dta_collector::cli::main(),
-        _ => drop(program),
+    let mut arguments: Vec<_> = std::env::args_os().collect();
+    let role = arguments.get(1).and_then(|first| first.to_str()).map(str::to_owned);
+    if let Some(role @ ("__collector" | "__translator")) = role.as_deref() {
+        arguments.remove(1);
+        processes::die_with_parent();
+        return match role {
+            "__collector" => dta_collector::cli::run(arguments),
+            _ => dta_translator::cli::main_from(arguments),
+        };
     }
     let result = match Arguments::parse().command {
+        Command::RunTestbed(command) => command.run(),
         Command::Replay(command) => command.run(),
         Command::Doctor(command) => command.run(),
         Command::Completions { shell } => {

@@ -131,7 +131,7 @@ fn shared_memory(root: &Path) -> Finding {
     let path = root.join("dev/shm");
     match rustix::fs::statvfs(&path) {
         Ok(stat) if path.is_dir() => {
-            let free = stat.f_bavail * stat.f_frsize >> 20;
+            let free = (stat.f_bavail * stat.f_frsize) >> 20;
             if free < 256 {
                 Finding::note(
                     "shared memory",

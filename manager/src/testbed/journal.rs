@@ -19,6 +19,11 @@ pub struct Fate {
     pub moved: bool,
     /// Bit n: copy n's frame is known to be lost between translator and NIC.
     pub copies_lost: u8,
+    /// Bit n: of these, the ones that came to the NIC damaged.
+    pub copies_damaged: u8,
+    /// Bit n: copy n's queue pair gave it up as lost. A frame that was only late may have been executed all the same, in the place
+    /// of what the requester sent under its number after that.
+    pub copies_given_up: u8,
     /// Bit n: copy n's frame may have arrived after later ones.
     pub copies_moved: u8,
 }
@@ -29,19 +34,42 @@ impl Fate {
         self.sent > self.lost
     }
 
-    /// Whether copy `n` reached the NIC, as far as there are records.
+    /// Whether copy `n` reached the NIC, by all records.
     pub fn landed(&self, n: usize) -> bool {
+        self.may_have_landed(n) && self.copies_given_up >> n & 1 == 0
+    }
+
+    /// Whether copy `n` may have reached the NIC: nobody saw it lost, though its queue pair may have given it up.
+    pub fn may_have_landed(&self, n: usize) -> bool {
         self.arrived() && self.copies_lost >> n & 1 == 0
     }
 
     /// Whether its place among other reports, in copy `n`'s slot, is not known.
     pub fn order_unknown(&self, n: usize) -> bool {
-        self.moved || self.copies_moved >> n & 1 == 1
+        self.moved || (self.copies_moved | self.copies_given_up) >> n & 1 == 1
+    }
+
+    /// Whether any of its copies is lost, for sure or perhaps.
+    pub fn any_copy_lost(&self) -> bool {
+        self.copies_lost | self.copies_given_up != 0
+    }
+
+    /// Where a report ended whose copies are lost behind the translator.
+    pub fn lost_behind_translator(&self) -> &'static str {
+        if self.copies_damaged != 0 && self.copies_given_up == 0 && self.copies_damaged == self.copies_lost {
+            super::check::DAMAGED_AT_NIC
+        } else {
+            super::check::LOST_TO_NIC
+        }
     }
 
     /// Whether anything at all happened to it.
     pub fn touched(&self) -> bool {
-        self.lost > 0 || self.moved || self.copies_lost != 0 || self.copies_moved != 0
+        self.lost > 0
+            || self.moved
+            || self.copies_lost != 0
+            || self.copies_moved != 0
+            || self.copies_given_up != 0
     }
 }
 
@@ -84,6 +112,12 @@ impl Journal {
     pub fn fate_mut(&mut self, switch: u16, number: u32) -> Option<&mut Fate> {
         let index = *self.by_switch.get(usize::from(switch))?.get(number as usize)?;
         Some(&mut self.entries[index as usize].fate)
+    }
+
+    /// Report `number` of `switch`.
+    pub fn report(&self, switch: u16, number: u32) -> Option<&Report> {
+        let index = *self.by_switch.get(usize::from(switch))?.get(number as usize)?;
+        Some(&self.entries[index as usize].report)
     }
 
     /// Reports of a primitive, with their place in the order of all.

@@ -1,6 +1,19 @@
 //! The testbed: real processes, simulated switches, and the truth about every report.
+//!
+//! [`workload`] says what switches report, [`switches`] sends it, [`journal`] and [`ledger`] know what became of it on the way;
+//! [`collect`] asks the collector, [`check`] compares, [`accounting`] adds up. [`run`] does it all in order.
 
+pub mod accounting;
 pub mod check;
+pub mod collect;
+pub mod daemons;
+pub mod feed;
 pub mod journal;
+pub mod ledger;
+pub mod outcome;
 pub mod processes;
+pub mod run;
+pub mod show;
+pub mod statistics;
+pub mod switches;
 pub mod workload;

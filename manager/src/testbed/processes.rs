@@ -68,6 +68,9 @@ impl Daemon {
         let mut child = Command::new(program)
             .arg(role)
             .args(arguments)
+            // Settings that the user has for his own daemons are not the testbed's.
+            .env_clear()
+            .envs(std::env::vars_os().filter(|(name, _)| own(name)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(errors)
@@ -95,6 +98,13 @@ impl Daemon {
             Ok(None) => Ok(()),
             Ok(Some(status)) => Err(self.failure(format!("ended unexpectedly ({status})"))),
             Err(error) => Err(self.failure(format!("cannot be waited for: {error}"))),
+        }
+    }
+
+    /// Stops it where it stands (SIGSTOP); only a kill ends that here.
+    pub fn freeze(&self) {
+        if let Some(pid) = rustix::process::Pid::from_raw(self.child.id() as i32) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::STOP);
         }
     }
 
@@ -151,6 +161,12 @@ impl Drop for Daemon {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Whether a variable of the environment is not a daemon's setting.
+fn own(name: &std::ffi::OsStr) -> bool {
+    let name = name.to_string_lossy();
+    !name.starts_with("DTA_") || name == "DTA_LOG"
 }
 
 /// Called by a daemon that [`Daemon::start`] started: the kernel ends it when its parent ends.

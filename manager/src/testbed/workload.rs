@@ -196,7 +196,7 @@ impl Workload {
         }
         *self.epoch_counts.entry(flow).or_default() += 1;
         self.packets += 1;
-        if self.packets % self.epoch_packets == 0 {
+        if self.packets.is_multiple_of(self.epoch_packets) {
             self.end_epoch(reports);
         }
     }
@@ -236,7 +236,7 @@ impl Workload {
             .zip(&self.first)
             .map(|(&switches, first)| {
                 let taken = choice % u32::from(switches);
-                choice = choice / u32::from(switches) | choice << 29;
+                choice = choice.rotate_right(5);
                 first + taken as u16
             })
             .collect();

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use dta_proto::layout::append::entries_per_batch;
 use dta_proto::store::StoreKind;
 
-use super::{Ends, LOST_TO_NIC, LOST_TO_TRANSLATOR, Pools, Tally};
+use super::{Ends, LOST_TO_TRANSLATOR, Pools, Tally};
 use crate::testbed::journal::{Entry, Journal};
 use crate::testbed::workload::{Body, SeenFlow};
 use crate::topology::Primitive;
@@ -65,10 +65,10 @@ pub fn check(
             let excused = if !entry.fate.arrived() {
                 ends.lose(LOST_TO_TRANSLATOR);
                 true
-            } else if entry.fate.copies_lost & 1 != 0 {
+            } else if !entry.fate.landed(0) {
                 // The reader has to have told of the batch, unless it was the last one: nothing tells of what never came.
                 flagged = flagged.saturating_sub(1);
-                ends.lose(LOST_TO_NIC);
+                ends.lose(entry.fate.lost_behind_translator());
                 true
             } else if overwritten > 0 {
                 overwritten -= 1;

@@ -4,7 +4,7 @@ use dta_proto::layout::hash;
 use dta_proto::store::StoreKind;
 
 use super::occupancy::{Occupancy, When};
-use super::{Ends, LOST_TO_NIC, LOST_TO_TRANSLATOR, Pools, Tally};
+use super::{Ends, LOST_TO_TRANSLATOR, Pools, Tally};
 use crate::testbed::journal::{Entry, Journal};
 use crate::testbed::workload::{Body, SeenFlow};
 use crate::topology::Primitive;
@@ -26,7 +26,7 @@ pub fn check(
         if let Body::KeyWrite { flow, value } = entry.report.body {
             by_flow[flow as usize].push((place, entry, value));
             for (n, slot) in hash::slots(&flows[flow as usize].key, redundancy, slots).iter().enumerate() {
-                if entry.fate.landed(n) {
+                if entry.fate.may_have_landed(n) {
                     occupancy.write(*slot, flow, When::of(place, &entry.fate, n));
                 }
             }
@@ -50,7 +50,7 @@ pub fn check(
                 ends.lose(LOST_TO_TRANSLATOR);
                 true
             } else if all_lost(entry) {
-                ends.lose(LOST_TO_NIC);
+                ends.lose(entry.fate.lost_behind_translator());
                 true
             } else if gone(place, entry) {
                 ends.overwritten += 1;
@@ -86,9 +86,9 @@ pub fn check(
                         || (0..places.len()).any(|n| reports[at].1.fate.order_unknown(n));
                     if entry.fate.arrived() && moved && !all_lost(entry) {
                         ends.superseded += 1;
-                    } else if entry.fate.arrived() && entry.fate.copies_lost != 0 {
+                    } else if entry.fate.arrived() && entry.fate.any_copy_lost() {
                         // The copies that landed are not the ones that the query answers from.
-                        ends.lose(LOST_TO_NIC);
+                        ends.lose(entry.fate.lost_behind_translator());
                     } else {
                         excused &= explain(&mut ends, pools, *place, entry);
                     }
@@ -120,7 +120,7 @@ fn older(ends: &mut Ends, reports: &[(usize, &Entry, [u8; 12])], copies: usize) 
         if !entry.fate.arrived() {
             ends.lose(LOST_TO_TRANSLATOR);
         } else if (0..copies).all(|n| !entry.fate.landed(n)) {
-            ends.lose(LOST_TO_NIC);
+            ends.lose(entry.fate.lost_behind_translator());
         } else {
             ends.superseded += 1;
         }

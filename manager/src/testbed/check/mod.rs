@@ -79,6 +79,8 @@ pub struct Ends {
 pub const LOST_TO_TRANSLATOR: &str = "lost.reporter-translator";
 /// The name of reports whose frames were lost between translator and NIC.
 pub const LOST_TO_NIC: &str = "lost.translator-nic";
+/// The name of reports whose frames all came to the NIC damaged, and were dropped there.
+pub const DAMAGED_AT_NIC: &str = "dropped.nic.icrc";
 
 impl Ends {
     fn lose(&mut self, name: &str) {

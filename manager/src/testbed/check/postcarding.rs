@@ -4,7 +4,7 @@ use dta_proto::layout::hash;
 use dta_proto::store::StoreKind;
 
 use super::occupancy::{Occupancy, When};
-use super::{Ends, LOST_TO_NIC, LOST_TO_TRANSLATOR, Pools, Tally};
+use super::{Ends, LOST_TO_TRANSLATOR, Pools, Tally};
 use crate::testbed::journal::{Entry, Journal};
 use crate::testbed::workload::{Body, SeenFlow, Workload};
 use crate::topology::Primitive;
@@ -39,7 +39,7 @@ pub fn check(
         if let Body::Postcard { flow, hop } = entry.report.body {
             by_flow[flow as usize].push((place, entry, hop));
             for (n, slot) in hash::slots(&flows[flow as usize].key, redundancy, slots).iter().enumerate() {
-                if entry.fate.landed(n) {
+                if entry.fate.may_have_landed(n) {
                     occupancy.write(*slot, flow, row_written(place, entry, n, evicted));
                 }
             }
@@ -79,7 +79,7 @@ pub fn check(
             if !entry.fate.arrived() {
                 ends.lose(LOST_TO_TRANSLATOR);
             } else if all_lost(entry) {
-                ends.lose(LOST_TO_NIC);
+                ends.lose(entry.fate.lost_behind_translator());
             } else if std::mem::replace(&mut seen[hop], true) {
                 ends.superseded += 1;
             } else if shown[hop] {
@@ -89,8 +89,8 @@ pub fn check(
                 ends.superseded += 1;
             } else if answer.is_none() && gone {
                 ends.overwritten += 1;
-            } else if answer.is_none() && touched && entry.fate.copies_lost != 0 {
-                ends.lose(LOST_TO_NIC);
+            } else if answer.is_none() && touched && entry.fate.any_copy_lost() {
+                ends.lose(entry.fate.lost_behind_translator());
             } else {
                 unexplained |= !ends.not_found(pools);
             }

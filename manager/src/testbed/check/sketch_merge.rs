@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use dta_proto::layout::sketch_merge::{Column, Held, columns_of};
 use dta_proto::store::{Merge, StoreKind};
 
-use super::{Ends, LOST_TO_NIC, LOST_TO_TRANSLATOR, Pools, Tally};
+use super::{Ends, LOST_TO_TRANSLATOR, Pools, Tally};
 use crate::testbed::journal::{Entry, Journal};
 use crate::testbed::workload::{Body, EpochTruth, SeenFlow};
 use crate::topology::Primitive;
@@ -112,7 +112,7 @@ fn end_of_old(entry: &Entry, ends: &mut Ends) {
     if !entry.fate.arrived() {
         ends.lose(LOST_TO_TRANSLATOR);
     } else if !entry.fate.landed(0) {
-        ends.lose(LOST_TO_NIC);
+        ends.lose(entry.fate.lost_behind_translator());
     } else {
         ends.overwritten += 1;
     }
@@ -144,7 +144,7 @@ fn column_ends(
         } else if !entry.fate.arrived() {
             ends.lose(LOST_TO_TRANSLATOR);
         } else if !entry.fate.landed(0) {
-            ends.lose(LOST_TO_NIC);
+            ends.lose(entry.fate.lost_behind_translator());
         } else {
             ends.not_found(pools);
         }

@@ -345,6 +345,19 @@ fn key_increment_neither_more_nor_less_than_what_arrived() {
     assert_eq!((tally.wrong, tally.incomplete, ends.missing), (0, 1, 0));
     assert_eq!(ends.total(), w.journal.count(Primitive::KeyIncrement));
 
+    // A frame that its queue pair gave up may have been executed late: both answers are good, and no third.
+    let mut late = world(300);
+    let full = late.counters();
+    let newest = late.nth_last(0, |b| matches!(b, Body::KeyIncrement { flow: f, .. } if *f == flow));
+    late.journal.fate_mut(newest.0, newest.1).unwrap().copies_given_up = 0b11;
+    let (tally, ends) = late.key_increment(&answers, &mut Pools::default());
+    assert_eq!((tally.wrong, tally.incomplete, ends.lost[LOST_TO_NIC]), (0, 1, 1));
+    let (tally, ends) = late.key_increment(&full, &mut Pools::default());
+    assert_eq!((tally.wrong, tally.incomplete, ends.lost.len()), (0, 0, 0));
+    let mut more = full;
+    more[flow as usize] += 1;
+    assert_eq!(late.key_increment(&more, &mut Pools::default()).0.wrong, 1);
+
     // The same answer without the record: a counted loss excuses it, and nothing else does.
     let clean = world(300);
     let (tally, ends) = clean.key_increment(&answers, &mut Pools::default());

@@ -1,0 +1,138 @@
+//! `dta-manager run-testbed`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use dta_link::fault::Faults;
+
+use crate::testbed::run::{self, Options, Testbed};
+use crate::testbed::show;
+use crate::topology::{Topology, Transport};
+
+#[derive(Args)]
+#[command(after_help = "\
+Starts a collector and a translator as processes on loopback, simulates switches that report each packet by all five
+primitives, then asks the collector about everything and compares each answer with the truth. Needs no privilege
+(--faults with corrupt needs CAP_NET_RAW: a damaged datagram cannot leave through an ordinary socket).
+
+Each report ends in exactly one way: queryable, superseded (a newer one of its key), overwritten (other keys, or a turn
+of a ring), held, dropped.HOP.REASON, lost.LINK, or unexplained.
+
+Exit status: 0 nothing is wrong and nothing unexplained; 1 something is; 2 the testbed could not be run.
+
+Examples:
+  dta-manager run-testbed
+  dta-manager run-testbed --pcap traffic.pcap --json outcome.json
+  dta-manager run-testbed --faults drop=0.01,dup=0.01,reorder=0.01,corrupt=0.01 --seed 7
+  dta-manager run-testbed --transport rc --reports 1000000
+  dta-manager run-testbed --topology testbed/topologies/crowded.toml
+  dta-manager run-testbed --keep                  then look at it with the dashboard")]
+pub(super) struct RunTestbed {
+    /// Topology file: network, traffic, stores; the embedded one where not given
+    #[arg(long, value_name = "FILE")]
+    topology: Option<PathBuf>,
+    /// Play a capture (pcap or pcapng) instead of synthetic traffic
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
+    /// Stop after about this many reports
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    reports: Option<u64>,
+    /// Seed of traffic and faults: the same seed gives the same run
+    #[arg(long, value_name = "N", default_value = "1")]
+    seed: u64,
+    /// Faults on every link and direction, as shares of frames: drop=P,dup=P,reorder=P,corrupt=P
+    #[arg(long, value_name = "FAULTS", default_value = "none")]
+    faults: Faults,
+    /// Transport of writes; atomics are always on RC
+    #[arg(long, value_enum)]
+    transport: Option<Transport>,
+    /// Write the outcome as JSON to this file (- for standard output, instead of the table)
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Leave everything running afterwards, until Ctrl-C
+    #[arg(long)]
+    keep: bool,
+}
+
+impl RunTestbed {
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        let topology = Topology::load(self.topology.as_deref())?;
+        let options = Options {
+            topology,
+            capture: self.pcap.clone(),
+            reports: self.reports,
+            seed: self.seed,
+            faults: self.faults,
+            transport: self.transport,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let bar = super::replay::progress(0);
+            bar.set_message("reports");
+            let testbed = run::run(&options, |made, of| {
+                bar.set_length(of);
+                bar.set_position(made);
+            })
+            .await;
+            bar.finish_and_clear();
+            let testbed = testbed?;
+            self.tell(&testbed)?;
+            if self.keep {
+                keep(&testbed).await?;
+            }
+            Ok(ExitCode::from(u8::from(!testbed.outcome.is_good())))
+        })
+    }
+
+    fn tell(&self, testbed: &Testbed) -> anyhow::Result<()> {
+        let json = serde_json::to_string_pretty(&testbed.outcome)?;
+        match self.json.as_deref() {
+            Some(path) if path.as_os_str() == "-" => {
+                println!("{json}");
+                return Ok(());
+            }
+            Some(path) => std::fs::write(path, json + "\n")
+                .with_context(|| format!("cannot write the outcome to {}", path.display()))?,
+            None => {}
+        }
+        println!("{}", show::report(&testbed.outcome));
+        if !self.keep {
+            println!("\n{}", self.next());
+        }
+        Ok(())
+    }
+
+    /// What to try next: what this run did not show.
+    fn next(&self) -> String {
+        let mut tries = Vec::new();
+        if self.faults.is_none() {
+            tries.push("--faults drop=0.01,dup=0.01,reorder=0.01   with losses, all of them accounted for");
+        }
+        if self.pcap.is_none() {
+            tries.push("--pcap FILE                                on real traffic");
+        }
+        if self.topology.is_none() {
+            tries.push("--topology testbed/topologies/crowded.toml stores that are far too small");
+        }
+        tries.push("--keep                                     and look at it with the dashboard");
+        format!("Try next: dta-manager run-testbed\n  {}", tries.join("\n  "))
+    }
+}
+
+async fn keep(testbed: &Testbed) -> anyhow::Result<()> {
+    let daemons = &testbed.daemons;
+    println!(
+        "\nStill running, until Ctrl-C. Look at it from another terminal:\n  \
+         dta-collector dashboard --collector {0}\n  dta-collector stats --collector {0}\n  \
+         dta-translator stats --translator http://{1}\n  \
+         dta-manager replay reports.pcap --to {2}\nFiles are in {3}.",
+        daemons.collector_address,
+        daemons.control_address,
+        daemons.reports,
+        testbed.folder.path().display()
+    );
+    tokio::signal::ctrl_c().await.context("cannot wait for Ctrl-C")?;
+    Ok(())
+}

@@ -1,0 +1,364 @@
+//! Where reports and frames went: each link's frames matched, each report ended exactly once.
+
+use std::collections::BTreeMap;
+
+use dta_link::fault::FaultCounts;
+use serde::Serialize;
+
+use super::check::{Ends, LOST_TO_TRANSLATOR, Pools};
+use super::statistics::Statistics;
+
+/// The frames of one link in one direction: sent there, received here, and all that is known of the difference.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LinkAccount {
+    /// `reporter-translator`, `translator-reporter`, `translator-nic` or `nic-translator`.
+    pub name: &'static str,
+    /// Frames that the sender made.
+    pub sent: u64,
+    /// Frames that the fault injector dropped.
+    pub dropped: u64,
+    /// Frames that it sent twice.
+    pub duplicated: u64,
+    /// Frames that it sent late.
+    pub reordered: u64,
+    /// Frames of which it flipped a bit.
+    pub corrupted: u64,
+    /// Of these, the ones that the kernel's checksum does not let through (the others are the receiver's to find).
+    pub corrupted_stopped: u64,
+    /// Frames that the sender's link did not send, by its own count.
+    pub unsent: u64,
+    /// Frames that the kernel dropped, by its own count: full receive queues, ports that nobody has open.
+    pub kernel: u64,
+    /// Frames that were in the socket of a process when it was killed.
+    pub killed: u64,
+    /// Frames that the receiver's link received.
+    pub received: u64,
+}
+
+impl LinkAccount {
+    /// Frames that nothing accounts for: lost, or (negative) received beyond what was sent.
+    pub fn unexplained(&self) -> i64 {
+        let left = self.sent + self.duplicated;
+        let gone =
+            self.dropped + self.corrupted_stopped + self.unsent + self.kernel + self.killed + self.received;
+        left as i64 - gone as i64
+    }
+
+    fn faults(mut self, counts: &FaultCounts) -> Self {
+        (self.dropped, self.duplicated) = (counts.dropped, counts.duplicated);
+        (self.reordered, self.corrupted) = (counts.reordered, counts.corrupted);
+        self
+    }
+}
+
+/// What the manager's own side of the reporters' link counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReporterSide {
+    /// The fault injectors.
+    pub faults: FaultCounts,
+    /// Datagrams that the kernel took.
+    pub sent: u64,
+    /// Datagrams that it did not take.
+    pub unsent: u64,
+    /// Datagrams received: NACKs.
+    pub received: u64,
+    /// Of the translator's datagrams, those that the kernel dropped at the reporters' sockets.
+    pub kernel: u64,
+    /// NACKs taken.
+    pub nacks: u64,
+    /// Reports sent again.
+    pub retransmitted: u64,
+    /// Whether a corrupted datagram is stopped by the receiving kernel's UDP checksum.
+    pub checksum: bool,
+}
+
+/// What happened in the kernel, and around killed processes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Gaps {
+    /// The kernel's `RcvbufErrors` during the run: bounds what a socket's own drop count may be taken for, because that one
+    /// counts wrong checksums too.
+    pub receive_buffer_errors: u64,
+    /// Frames to the NIC's port while no process had it open, by the kernel's `NoPorts`.
+    pub nic_port_closed: u64,
+    /// Frames in the NIC's socket when its process was killed.
+    pub nic_socket: u64,
+}
+
+/// The four links, from the counters of all nodes.
+pub fn links(statistics: &Statistics, reporters: &ReporterSide, gaps: &Gaps) -> [LinkAccount; 4] {
+    let translator = statistics.node("translator/");
+    let nic = statistics.node("nic/");
+    // A socket counts full queues and wrong checksums as one.
+    let queue_full = |drops: u64, corrupted: u64| {
+        if corrupted == 0 { drops } else { drops.min(gaps.receive_buffer_errors) }
+    };
+    let counts = |node: &super::statistics::Node<'_>, prefix: &str| FaultCounts {
+        dropped: node.get(&format!("{prefix}.dropped")),
+        duplicated: node.get(&format!("{prefix}.duplicated")),
+        reordered: node.get(&format!("{prefix}.reordered")),
+        corrupted: node.get(&format!("{prefix}.corrupted")),
+        ..FaultCounts::default()
+    };
+
+    let stopped = |corrupted: u64| if reporters.checksum { corrupted } else { 0 };
+    let reports = LinkAccount {
+        name: "reporter-translator",
+        sent: reporters.faults.frames,
+        corrupted_stopped: stopped(reporters.faults.corrupted),
+        unsent: reporters.unsent,
+        kernel: queue_full(translator.get("link.reports.dropped.receive-queue"), reporters.faults.corrupted)
+            + translator.get("link.reports.dropped.too-long"),
+        received: translator.get("link.reports.received"),
+        ..LinkAccount::default()
+    }
+    .faults(&reporters.faults);
+
+    let nack_faults = counts(&translator, "faults.nack");
+    let nacks = LinkAccount {
+        name: "translator-reporter",
+        sent: translator.get("nacks"),
+        corrupted_stopped: stopped(nack_faults.corrupted),
+        unsent: translator.sum("link.reports.dropped.unsent"),
+        kernel: queue_full(reporters.kernel, nack_faults.corrupted),
+        received: reporters.received,
+        ..LinkAccount::default()
+    }
+    .faults(&nack_faults);
+
+    let frames = LinkAccount {
+        name: "translator-nic",
+        sent: translator.get("frames"),
+        unsent: translator.sum("link.roce.dropped.unsent"),
+        kernel: nic.get("link.lost.receive_queue") + nic.get("link.lost.too_long") + gaps.nic_port_closed,
+        killed: gaps.nic_socket,
+        received: nic.get("link.received"),
+        ..LinkAccount::default()
+    }
+    .faults(&counts(&translator, "faults.roce"));
+
+    let answers = LinkAccount {
+        name: "nic-translator",
+        sent: nic.sum("sent."),
+        unsent: nic.sum("link.lost.unsent"),
+        kernel: translator.get("link.roce.dropped.receive-queue")
+            + translator.get("link.roce.dropped.too-long"),
+        received: translator.get("link.roce.received"),
+        ..LinkAccount::default()
+    }
+    .faults(&counts(&nic, "faults"));
+    [reports, nacks, frames, answers]
+}
+
+/// Reports that did not come to `translator` though no record says so, and those that it dropped, as pools for the checks.
+///
+/// `expected` is how many reports arrived by the records. The second value is how many are missing without any count.
+pub fn pools(statistics: &Statistics, links: &[LinkAccount; 4], expected: u64) -> (Pools, u64) {
+    let translator = statistics.node("translator/");
+    let mut pools = Pools::default();
+    let mut dropped = 0;
+    for (reason, count) in translator.with_prefix("dropped.") {
+        // A repeat of a report that was taken is no lost report, and a damaged one is counted by the injector.
+        if !matches!(reason, "duplicate" | "checksum") {
+            pools.add(&format!("dropped.translator.{reason}"), count);
+            dropped += count;
+        }
+    }
+    for (reason, count) in translator.with_prefix("discarded.") {
+        pools.add(&format!("dropped.translator.{reason}"), count);
+    }
+    pools.add(HELD, translator.get("held"));
+    let here = translator.get("accepted") + dropped;
+    let missing = expected.saturating_sub(here);
+    let known = missing.min(links[0].kernel + links[0].unsent);
+    pools.add(LOST_TO_TRANSLATOR, known);
+    (pools, missing - known)
+}
+
+/// The name of held reports among [`Pools`].
+pub const HELD: &str = "held";
+
+/// Where all reports ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Waterfall {
+    /// Reports made.
+    pub sent: u64,
+    /// In memory and part of an answer.
+    pub queryable: u64,
+    /// Replaced by a newer one of their key.
+    pub superseded: u64,
+    /// Replaced by other keys, a turn of the ring or a later epoch.
+    pub overwritten: u64,
+    /// Still in the translator.
+    pub held: u64,
+    /// Lost or dropped, by name.
+    pub losses: BTreeMap<String, u64>,
+    /// Nothing says where they are.
+    pub unexplained: u64,
+}
+
+impl Waterfall {
+    /// Adds up what the checks found. `left` are pools that no check had a use for: their reports are gone all the same, and
+    /// as nothing misses them, a newer report of their key must have come; so are the `uncounted`, which no counter explains.
+    pub fn new(sent: u64, ends: &Ends, left: &BTreeMap<String, u64>, uncounted: u64) -> Self {
+        let mut all = Self {
+            sent,
+            queryable: ends.queryable,
+            superseded: ends.superseded,
+            overwritten: ends.overwritten,
+            held: 0,
+            losses: ends.lost.clone(),
+            unexplained: ends.missing,
+        };
+        for (name, count) in left {
+            let moved = all.take_unmissed(*count);
+            if moved > 0 {
+                *all.losses.entry(name.clone()).or_default() += moved;
+            }
+        }
+        all.unexplained += all.take_unmissed(uncounted.saturating_sub(ends.missing));
+        all.held = all.losses.remove(HELD).unwrap_or(0);
+        all
+    }
+
+    /// Takes up to `count` reports out of those that nobody misses.
+    fn take_unmissed(&mut self, count: u64) -> u64 {
+        let from_superseded = count.min(self.superseded);
+        self.superseded -= from_superseded;
+        let from_overwritten = (count - from_superseded).min(self.overwritten);
+        self.overwritten -= from_overwritten;
+        from_superseded + from_overwritten
+    }
+
+    /// All ends together; equal to `sent` always.
+    pub fn total(&self) -> u64 {
+        self.queryable
+            + self.superseded
+            + self.overwritten
+            + self.held
+            + self.losses.values().sum::<u64>()
+            + self.unexplained
+    }
+}
+
+/// What does not add up inside a node, in words.
+pub fn inside(statistics: &Statistics) -> Vec<String> {
+    let mut told = Vec::new();
+    let translator = statistics.node("translator/");
+    let nic = statistics.node("nic/");
+    let mut equal = |what: &str, left: u64, right: u64| {
+        if left != right {
+            told.push(format!("{what}: {left} and {right}"));
+        }
+    };
+    equal(
+        "translator: reports received, and accepted + dropped",
+        translator.get("received"),
+        translator.get("accepted") + translator.sum("dropped."),
+    );
+    equal(
+        "translator: reports accepted, and emitted + held + superseded + discarded",
+        translator.get("accepted"),
+        translator.get("emitted")
+            + translator.get("held")
+            + translator.get("superseded")
+            + translator.sum("discarded."),
+    );
+    equal(
+        "translator: datagrams off the link, and reports received",
+        translator.get("link.reports.received"),
+        translator.get("received"),
+    );
+    equal(
+        "NIC: frames received, and executed + duplicate + dropped",
+        nic.get("received"),
+        nic.sum("executed.") + nic.sum("duplicate.") + nic.sum("dropped."),
+    );
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dta_proto::control::{Counter, NodeStatistics};
+
+    fn node(node: &str, counters: &[(&str, u64)]) -> NodeStatistics {
+        let counters =
+            counters.iter().map(|(name, value)| Counter { name: (*name).into(), value: *value }).collect();
+        NodeStatistics { node: node.into(), counters, ..NodeStatistics::default() }
+    }
+
+    fn statistics(translator: &[(&str, u64)], nic: &[(&str, u64)]) -> Statistics {
+        let mut all = Statistics::default();
+        all.add(vec![node("translator/t", translator), node("nic/soft", nic)]);
+        all
+    }
+
+    #[test]
+    fn frames_that_nothing_counts_are_unexplained_exactly() {
+        let all = statistics(
+            &[
+                ("link.reports.received", 880),
+                ("frames", 500),
+                ("faults.roce.dropped", 20),
+                ("faults.roce.duplicated", 5),
+            ],
+            &[("link.received", 470), ("link.lost.receive_queue", 3)],
+        );
+        let side = ReporterSide {
+            faults: FaultCounts { frames: 1000, dropped: 10, corrupted: 10, ..FaultCounts::default() },
+            checksum: true,
+            ..ReporterSide::default()
+        };
+        let [reports, _, frames, _] = links(&all, &side, &Gaps::default());
+        assert_eq!(reports.unexplained(), 100);
+        assert_eq!(frames.unexplained(), 500 + 5 - 20 - 3 - 470);
+    }
+
+    #[test]
+    fn wrong_checksums_are_not_taken_for_full_queues() {
+        let all =
+            statistics(&[("link.reports.received", 990), ("link.reports.dropped.receive-queue", 10)], &[]);
+        let side = ReporterSide {
+            faults: FaultCounts { frames: 1000, corrupted: 10, ..FaultCounts::default() },
+            checksum: true,
+            ..ReporterSide::default()
+        };
+        assert_eq!(links(&all, &side, &Gaps::default())[0].unexplained(), 0);
+    }
+
+    #[test]
+    fn every_report_ends_once_whatever_is_known_by_count_alone() {
+        let ends = Ends { queryable: 50, superseded: 40, overwritten: 5, missing: 2, ..Ends::default() };
+        let left = BTreeMap::from([("dropped.translator.column".to_owned(), 3), (HELD.to_owned(), 4)]);
+        let all = Waterfall::new(97, &ends, &left, 6);
+        assert_eq!((all.superseded, all.held, all.unexplained), (40 - 3 - 4 - 4, 4, 6));
+        assert_eq!(all.losses["dropped.translator.column"], 3);
+        assert_eq!(all.total(), 97);
+    }
+
+    #[test]
+    fn reports_missing_at_the_translator_are_unexplained_beyond_what_the_kernel_dropped() {
+        let all = statistics(&[("accepted", 900), ("dropped.duplicate", 7), ("dropped.column", 2)], &[]);
+        let mut accounts: [LinkAccount; 4] = Default::default();
+        accounts[0].kernel = 30;
+        let (mut pools, uncounted) = pools(&all, &accounts, 1000);
+        assert_eq!(uncounted, 1000 - 902 - 30);
+        let mut taken = BTreeMap::<String, u64>::new();
+        while let Some(name) = pools.take() {
+            *taken.entry(name).or_default() += 1;
+        }
+        assert_eq!(taken.len(), 2);
+        assert_eq!(taken[LOST_TO_TRANSLATOR], 30);
+    }
+
+    #[test]
+    fn a_node_that_does_not_add_up_is_told() {
+        let good = statistics(
+            &[("received", 3), ("link.reports.received", 3), ("accepted", 3), ("emitted", 3)],
+            &[],
+        );
+        assert!(inside(&good).is_empty());
+        let bad = statistics(&[], &[("received", 3), ("executed.write", 2)]);
+        assert_eq!(inside(&bad).len(), 1);
+    }
+}

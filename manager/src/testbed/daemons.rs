@@ -1,0 +1,222 @@
+//! A collector and a translator for one testbed: their files, their start, their counters.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use dta_collector::client::{Client, ClientOptions};
+use dta_link::fault::Faults;
+use dta_proto::control::translator_client::TranslatorClient;
+use dta_proto::control::{FlushRequest, TranslatorStatisticsRequest};
+use serde::Serialize;
+use tonic::transport::Channel;
+
+use super::processes::Daemon;
+use super::statistics::Statistics;
+use crate::topology::{Topology, Transport};
+
+/// What both daemons need to know.
+pub struct Plan<'a> {
+    /// Stores and settings.
+    pub topology: &'a Topology,
+    /// Of writes.
+    pub transport: Transport,
+    /// On what each of them sends.
+    pub faults: Faults,
+    /// Of the faults.
+    pub seed: u64,
+    /// Where files go.
+    pub folder: &'a Path,
+}
+
+/// A running collector and translator.
+pub struct Daemons {
+    collector: Option<Daemon>,
+    translator: Option<Daemon>,
+    /// Client of the collector; it connects again by itself after a restart.
+    pub client: Client,
+    /// Client of the translator.
+    control: TranslatorClient<Channel>,
+    /// Where the collector's gRPC is.
+    pub collector_address: String,
+    /// Where RoCEv2 frames go.
+    pub roce: SocketAddrV4,
+    /// Where reports go.
+    pub reports: SocketAddrV4,
+    /// The translator's gRPC.
+    pub control_address: String,
+    /// Where the translator writes what it knows to be lost.
+    pub ledger: PathBuf,
+    folder: PathBuf,
+}
+
+/// The collector's configuration file, as far as a testbed needs it.
+#[derive(Serialize)]
+struct CollectorFile<'a> {
+    collector: CollectorTable<'a>,
+    soft: SoftTable,
+    store: &'a [dta_proto::store::StoreSpec],
+}
+
+#[derive(Serialize)]
+struct CollectorTable<'a> {
+    name: &'static str,
+    listen: String,
+    memory: String,
+    device: &'a str,
+    transport: &'static str,
+}
+
+#[derive(Serialize)]
+struct SoftTable {
+    address: String,
+    port: u16,
+}
+
+impl Daemons {
+    /// Starts both and waits until they are ready.
+    pub async fn start(plan: &Plan<'_>) -> anyhow::Result<Self> {
+        let folder = plan.folder.to_owned();
+        let collector = start_collector(plan, "127.0.0.1:0", 0)?;
+        let collector_address = said(&collector, "listen")?.to_owned();
+        let roce: SocketAddrV4 =
+            said(&collector, "roce")?.parse().context("the collector's RoCEv2 address")?;
+        let ledger = folder.join("ledger");
+        let translator = start_translator(plan, &collector_address, &ledger)?;
+        let reports = said(&translator, "listen")?.parse().context("the translator's address of reports")?;
+        let control_address = said(&translator, "control")?.to_owned();
+        let client = Client::connect_lazy(&ClientOptions::plain(&collector_address))?;
+        let control = dta_translator::client::translator(&format!("http://{control_address}"))?;
+        Ok(Self {
+            collector: Some(collector),
+            translator: Some(translator),
+            client,
+            control,
+            collector_address,
+            roce,
+            reports,
+            control_address,
+            ledger,
+            folder,
+        })
+    }
+
+    /// Counters of all nodes, now.
+    pub async fn statistics(&mut self) -> anyhow::Result<Statistics> {
+        let mut all = Statistics::default();
+        all.add(self.client.statistics().await.map_err(|error| self.explain(error.into()))?);
+        // What the translator says itself is newer than what it told the collector.
+        let answer = self.control.statistics(TranslatorStatisticsRequest {}).await;
+        all.add(
+            answer.map_err(|error| self.explain(anyhow!(error.message().to_owned())))?.into_inner().nodes,
+        );
+        Ok(all)
+    }
+
+    /// Makes the translator send everything that it holds.
+    pub async fn flush(&mut self) -> anyhow::Result<u64> {
+        let answer = self.control.flush(FlushRequest {}).await;
+        Ok(answer.map_err(|error| self.explain(anyhow!(error.message().to_owned())))?.into_inner().flushed)
+    }
+
+    /// If a daemon has died, that is the better explanation of a failed call.
+    fn explain(&mut self, error: anyhow::Error) -> anyhow::Error {
+        for daemon in [&mut self.collector, &mut self.translator].into_iter().flatten() {
+            if let Err(died) = daemon.check() {
+                return died.into();
+            }
+        }
+        error
+    }
+
+    /// Process ids of collector and translator.
+    pub fn pids(&self) -> [Option<u32>; 2] {
+        [self.collector.as_ref().map(Daemon::pid), self.translator.as_ref().map(Daemon::pid)]
+    }
+
+    /// Stops the collector without ending it, as a debugger does: what is sent to it waits in its socket.
+    pub fn freeze_collector(&self) {
+        if let Some(collector) = &self.collector {
+            collector.freeze();
+        }
+    }
+
+    /// Ends the collector with SIGKILL.
+    pub fn kill_collector(&mut self) {
+        if let Some(collector) = self.collector.take() {
+            collector.kill();
+        }
+    }
+
+    /// Starts the collector again, at its old addresses and on its old memory.
+    pub fn restart_collector(&mut self, plan: &Plan<'_>) -> anyhow::Result<()> {
+        let collector = start_collector(plan, &self.collector_address, self.roce.port())?;
+        self.collector = Some(collector);
+        Ok(())
+    }
+
+    /// The folder of memory, logs and configuration.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
+
+fn start_collector(plan: &Plan<'_>, listen: &str, port: u16) -> anyhow::Result<Daemon> {
+    let file = CollectorFile {
+        collector: CollectorTable {
+            name: "testbed",
+            listen: listen.to_owned(),
+            memory: plan.folder.join("memory").display().to_string(),
+            device: &plan.topology.collector.device,
+            transport: plan.transport.name(),
+        },
+        soft: SoftTable { address: Ipv4Addr::LOCALHOST.to_string(), port },
+        store: &plan.topology.stores,
+    };
+    let path = plan.folder.join("collector.toml");
+    std::fs::write(&path, toml::to_string(&file)?)
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    let arguments = [
+        "serve".into(),
+        "--config".into(),
+        path.display().to_string(),
+        "--soft-faults".into(),
+        plan.faults.to_string(),
+        "--soft-fault-seed".into(),
+        (plan.seed ^ 0xacac).to_string(),
+    ];
+    Ok(Daemon::start("collector", "__collector", &arguments, &plan.folder.join("collector.log"))?)
+}
+
+fn start_translator(plan: &Plan<'_>, collector: &str, ledger: &Path) -> anyhow::Result<Daemon> {
+    let flush = plan.topology.translator.flush_ms;
+    // An address of its own in 127/8, so that testbeds can run side by side: RoCEv2 source ports are not free to choose.
+    let [_, a, b, c] = std::process::id().to_be_bytes();
+    let source = Ipv4Addr::new(127, 64 + (a & 63), b, c.clamp(1, 254));
+    let text = format!(
+        "[translator]\nname = \"testbed\"\nlisten = \"127.0.0.1:0\"\ncontrol = \"127.0.0.1:0\"\n\
+         collector = \"http://{collector}\"\nsource = \"{source}\"\nsource_port = 0\nlease_seconds = {}\n\n\
+         [translator.flush]\nappend_ms = {flush}\npostcarding_ms = {flush}\nsketch_merge_ms = {flush}\n",
+        plan.topology.translator.lease_seconds,
+    );
+    let path = plan.folder.join("translator.toml");
+    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    let arguments = [
+        "run".into(),
+        "--config".into(),
+        path.display().to_string(),
+        "--ready".into(),
+        "--faults".into(),
+        plan.faults.to_string(),
+        "--seed".into(),
+        (plan.seed ^ 0x7a7a).to_string(),
+        "--ledger".into(),
+        ledger.display().to_string(),
+    ];
+    Ok(Daemon::start("translator", "__translator", &arguments, &plan.folder.join("translator.log"))?)
+}
+
+/// A field of a daemon's ready line.
+fn said<'a>(daemon: &'a Daemon, field: &str) -> anyhow::Result<&'a str> {
+    daemon.ready()[field].as_str().ok_or_else(|| anyhow!("the ready line {} has no {field}", daemon.ready()))
+}

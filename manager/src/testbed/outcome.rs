@@ -1,0 +1,119 @@
+//! What a run found, as JSON gives it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::accounting::LinkAccount;
+use super::check::Tally;
+
+/// A whole run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// Reports made.
+    pub sent: u64,
+    /// Reports in memory and part of an answer.
+    pub queryable: u64,
+    /// Reports that a newer one of their key replaced.
+    pub superseded: u64,
+    /// Reports that other keys, a turn of a ring or a later epoch replaced.
+    pub overwritten: u64,
+    /// Reports still in the translator.
+    pub held: u64,
+    /// Reports or frames, whichever are more, that no counter and no record accounts for.
+    pub unexplained: u64,
+    /// Reports lost or dropped, by `dropped.<hop>.<reason>` or `lost.<link>`.
+    pub losses: BTreeMap<String, u64>,
+    /// One entry per primitive, in the order of the blueprint's table.
+    pub primitives: Vec<PrimitiveOutcome>,
+    /// Frames of each link in each direction.
+    pub links: Vec<LinkOutcome>,
+    /// What does not add up inside a node, in words; empty when all does.
+    pub contradictions: Vec<String>,
+    /// What was run.
+    pub run: RunFacts,
+}
+
+/// One primitive.
+#[derive(Clone, Debug, Serialize)]
+pub struct PrimitiveOutcome {
+    /// `key-write`, `postcarding`, `append`, `key-increment` or `sketch-merge`.
+    pub name: &'static str,
+    /// Reports made.
+    pub sent: u64,
+    /// RDMA operations that the translator made of them, copies included.
+    pub operations: u64,
+    /// Answers, compared with the truth.
+    #[serde(flatten)]
+    pub answers: Tally,
+}
+
+/// One link.
+#[derive(Clone, Debug, Serialize)]
+pub struct LinkOutcome {
+    /// Counters of both ends, the faults and the kernel.
+    #[serde(flatten)]
+    pub account: LinkAccount,
+    /// Frames that nothing accounts for.
+    pub unexplained: i64,
+}
+
+/// What was run.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct RunFacts {
+    /// Name of the topology.
+    pub topology: String,
+    /// Capture, if one was played.
+    pub capture: Option<String>,
+    /// Where the capture ended early.
+    pub cut: Option<String>,
+    /// Packets without a flow, by reason.
+    pub skipped: BTreeMap<String, u64>,
+    /// Seed of traffic and faults.
+    pub seed: u64,
+    /// Transport of writes.
+    pub transport: String,
+    /// Faults on every link, as given.
+    pub faults: String,
+    /// Packets that crossed the network.
+    pub packets: u64,
+    /// Distinct flows.
+    pub flows: u64,
+    /// Seconds from the first report to the last one executed.
+    pub seconds: f64,
+    /// Reports per second of these.
+    pub reports_per_second: f64,
+    /// Reports sent again after a NACK.
+    pub retransmitted: u64,
+    /// What was done to the daemons in the middle, and what it cost.
+    pub chaos: Option<ChaosOutcome>,
+}
+
+/// A daemon was killed.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ChaosOutcome {
+    /// Which one.
+    pub killed: String,
+    /// Keys that had an answer just before.
+    pub answers_before: u64,
+    /// Of these, the ones that had an answer as soon as the daemon was back.
+    pub answers_after: u64,
+    /// Seconds from the kill until the daemon was ready again.
+    pub seconds_down: f64,
+    /// Whether the collector resumed the translator's session.
+    pub session_resumed: bool,
+    /// Frames that the gap cost.
+    pub frames_lost: u64,
+}
+
+impl Outcome {
+    /// Whether nothing is wrong, nothing unexplained, and everything adds up.
+    pub fn is_good(&self) -> bool {
+        self.unexplained == 0 && self.wrong() == 0 && self.contradictions.is_empty()
+    }
+
+    /// Wrong answers of all primitives.
+    pub fn wrong(&self) -> u64 {
+        self.primitives.iter().map(|p| p.answers.wrong).sum()
+    }
+}

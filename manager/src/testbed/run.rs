@@ -1,0 +1,258 @@
+//! One run of the testbed, from the first packet to the verdict.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::Context;
+use dta_link::fault::Faults;
+use dta_link::netstat::UdpStats;
+
+use super::accounting::{self, Gaps, LinkAccount, Waterfall};
+use super::check::{self, Ends, Pools, Tally};
+use super::daemons::{Daemons, Plan};
+use super::feed::{self, Window};
+use super::journal::Journal;
+use super::outcome::{LinkOutcome, Outcome, PrimitiveOutcome, RunFacts};
+use super::statistics::Statistics;
+use super::switches::Switches;
+use super::workload::Workload;
+use super::{collect, ledger, processes};
+use crate::capture::{self, Cut, SkipCounts};
+use crate::topology::{Primitive, Topology, Transport};
+use crate::traffic::{Shape, Synthetic, TrafficPacket};
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Network, stores, settings.
+    pub topology: Topology,
+    /// Capture to play instead of synthetic traffic.
+    pub capture: Option<PathBuf>,
+    /// Reports to make; of a capture, everything, for `None`.
+    pub reports: Option<u64>,
+    /// Seed of traffic and faults.
+    pub seed: u64,
+    /// On every link, in every direction.
+    pub faults: Faults,
+    /// Of writes; the topology's for `None`.
+    pub transport: Option<Transport>,
+}
+
+/// A testbed after its run, still there: its daemons end when it is dropped.
+pub struct Testbed {
+    /// What was found.
+    pub outcome: Outcome,
+    /// Collector and translator.
+    pub daemons: Daemons,
+    /// Memory, logs and configuration; removed when dropped.
+    pub folder: tempfile::TempDir,
+}
+
+/// Packets of a capture, or endless synthetic ones.
+struct Source {
+    packets: Box<dyn Iterator<Item = TrafficPacket>>,
+    /// How many there are, where that is known.
+    length: Option<u64>,
+    cut: Option<Cut>,
+    skipped: SkipCounts,
+}
+
+/// Runs the testbed. `progress` is told reports made so far, and how many there will be, about.
+pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyhow::Result<Testbed> {
+    let topology = &options.topology;
+    let source = source(options)?;
+    let folder = processes::scratch().context("cannot make a folder for the testbed")?;
+    let plan = Plan {
+        topology,
+        transport: options.transport.unwrap_or(topology.collector.transport),
+        faults: options.faults,
+        seed: options.seed,
+        folder: folder.path(),
+    };
+    let mut daemons = Daemons::start(&plan).await?;
+    let kernel = UdpStats::read()?;
+    let mut switches = Switches::open(topology, daemons.reports, options.faults, options.seed)?;
+    let mut workload = Workload::new(topology);
+    let mut journal = Journal::default();
+    let mut window = Window::new(most_copies(topology));
+
+    let wanted = options.reports.or(options.capture.is_none().then_some(topology.run.reports));
+    // A packet makes one report of each primitive and one per hop.
+    let total = wanted.or(source.length.map(|n| n * (topology.network.tiers.len() as u64 + 2))).unwrap_or(0);
+    let (cut, skipped) = (source.cut, source.skipped);
+    let start = Instant::now();
+    let mut reports = Vec::new();
+    for packet in source.packets {
+        workload.packet(&packet.packet, packet.time_ns, &mut reports);
+        feed::send(&mut reports, &workload, &mut switches, &mut journal, &mut daemons, &mut window).await?;
+        let made = journal.entries().len() as u64;
+        progress(made, total.max(made));
+        if wanted.is_some_and(|wanted| made >= wanted) {
+            break;
+        }
+    }
+    workload.end_epoch(&mut reports);
+    feed::send(&mut reports, &workload, &mut switches, &mut journal, &mut daemons, &mut window).await?;
+    let fed = start.elapsed();
+    let statistics = feed::settle(&mut switches, &mut journal, &mut daemons).await?;
+    let kernel = UdpStats::read()?.since(&kernel);
+    let gaps = Gaps { receive_buffer_errors: kernel.rcvbuf_errors, ..Gaps::default() };
+
+    let made = journal.entries().len() as u64;
+    progress(made, made);
+    ledger::read(&daemons.ledger, &mut journal)?;
+    let links = accounting::links(&statistics, &switches.side(), &gaps);
+    let found = compare(&mut daemons, topology, &workload, &journal, &statistics, &links).await?;
+    let run = RunFacts {
+        topology: topology.name.clone(),
+        capture: options.capture.as_ref().map(|path| path.display().to_string()),
+        cut: cut.map(|cut| cut.to_string()),
+        skipped: skipped.0.iter().map(|(why, count)| (why.to_string(), *count)).collect(),
+        seed: options.seed,
+        transport: plan.transport.name().into(),
+        faults: options.faults.to_string(),
+        packets: workload.packets(),
+        flows: workload.flows().len() as u64,
+        seconds: fed.as_secs_f64(),
+        reports_per_second: made as f64 / fed.as_secs_f64().max(1e-9),
+        retransmitted: switches.side().retransmitted,
+        chaos: None,
+    };
+    let outcome = conclude(found, &statistics, links, &journal, run);
+    Ok(Testbed { outcome, daemons, folder })
+}
+
+/// The most operations that one report of any store becomes.
+fn most_copies(topology: &Topology) -> u64 {
+    topology.stores.iter().filter_map(|store| store.redundancy()).max().unwrap_or(1).into()
+}
+
+fn source(options: &Options) -> anyhow::Result<Source> {
+    match &options.capture {
+        Some(path) => of_capture(path),
+        None => {
+            let traffic = options.topology.traffic;
+            let shape = Shape { flows: traffic.flows, exponent: traffic.exponent, seed: options.seed };
+            Ok(Source {
+                packets: Box::new(Synthetic::new(shape)),
+                length: None,
+                cut: None,
+                skipped: SkipCounts::default(),
+            })
+        }
+    }
+}
+
+fn of_capture(path: &Path) -> anyhow::Result<Source> {
+    let (mut packets, mut skipped) = (Vec::new(), SkipCounts::default());
+    let summary = capture::read(path, |packet| match capture::decode(&packet) {
+        Ok(decoded) => packets.push(TrafficPacket { packet: decoded, time_ns: packet.time_ns }),
+        Err(why) => skipped.add(why),
+    })?;
+    if packets.is_empty() {
+        anyhow::bail!("{} holds {} packets, none of them IPv4 or IPv6", path.display(), summary.packets);
+    }
+    let length = Some(packets.len() as u64);
+    Ok(Source { packets: Box::new(packets.into_iter()), length, cut: summary.cut, skipped })
+}
+
+/// What the checks of all primitives found.
+struct Found {
+    tallies: Vec<(Primitive, Tally)>,
+    ends: Ends,
+    left: Pools,
+    uncounted: u64,
+}
+
+/// Asks for everything and compares it with the truth.
+async fn compare(
+    daemons: &mut Daemons,
+    topology: &Topology,
+    workload: &Workload,
+    journal: &Journal,
+    statistics: &Statistics,
+    links: &[LinkAccount; 4],
+) -> anyhow::Result<Found> {
+    let expected = journal.entries().len() as u64 - journal.not_arrived();
+    let (mut pools, uncounted) = accounting::pools(statistics, links, expected);
+    let mut found = Vec::new();
+    let flows = workload.flows();
+    for primitive in Primitive::ALL {
+        let store = topology.store(primitive);
+        let (kind, client) = (&store.kind, &mut daemons.client);
+        let result = match primitive {
+            Primitive::KeyWrite => {
+                let answers = collect::key_write(client, store, flows).await?;
+                check::key_write(kind, flows, journal, &answers, &mut pools)
+            }
+            Primitive::Postcarding => {
+                let answers = collect::paths(client, store, flows).await?;
+                let evicted = statistics.node("translator/").get("postcarding.partial_rows");
+                check::postcarding(kind, flows, journal, &answers, evicted, &mut pools)
+            }
+            Primitive::Append => {
+                let answers = collect::lists(client, store).await?;
+                check::append(kind, flows, journal, &answers, &mut pools)
+            }
+            Primitive::KeyIncrement => {
+                let answers = collect::counters(client, store, flows).await?;
+                check::key_increment(kind, flows, journal, &answers, &mut pools)
+            }
+            Primitive::SketchMerge => {
+                let answers = collect::sketches(client, store, flows, workload.epochs()).await?;
+                check::sketch_merge(kind, flows, workload.epochs(), journal, &answers, &mut pools)
+            }
+        };
+        found.push((primitive, result));
+    }
+    let mut ends = Ends::default();
+    let tallies = found
+        .into_iter()
+        .map(|(primitive, (tally, its))| {
+            ends.add(&its);
+            (primitive, tally)
+        })
+        .collect();
+    Ok(Found { tallies, ends, left: pools, uncounted })
+}
+
+/// Adds everything up.
+fn conclude(
+    found: Found,
+    statistics: &Statistics,
+    links: [LinkAccount; 4],
+    journal: &Journal,
+    run: RunFacts,
+) -> Outcome {
+    let sent = journal.entries().len() as u64;
+    let all = Waterfall::new(sent, &found.ends, &found.left.left(), found.uncounted);
+    let mut contradictions = accounting::inside(statistics);
+    if all.total() != sent {
+        contradictions.push(format!("{sent} reports were made, and {} ended", all.total()));
+    }
+    let frames: u64 = links.iter().map(|link| link.unexplained().unsigned_abs()).sum();
+    let translator = statistics.node("translator/");
+    let primitives = found
+        .tallies
+        .into_iter()
+        .map(|(primitive, answers)| PrimitiveOutcome {
+            name: primitive.name(),
+            sent: journal.count(primitive),
+            operations: translator.get(&format!("{}.operations", primitive.name())),
+            answers,
+        })
+        .collect();
+    Outcome {
+        sent,
+        queryable: all.queryable,
+        superseded: all.superseded,
+        overwritten: all.overwritten,
+        held: all.held,
+        unexplained: all.unexplained.max(frames),
+        losses: all.losses,
+        primitives,
+        links: links.map(|account| LinkOutcome { unexplained: account.unexplained(), account }).into(),
+        contradictions,
+        run,
+    }
+}
