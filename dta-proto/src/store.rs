@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::control;
+use crate::wire::dta::Primitive;
 
 /// The most copies (N) that a store can ask for: the slot family has four constants.
 pub const MAX_REDUNDANCY: u8 = 4;
@@ -79,6 +80,19 @@ pub enum StoreKind {
         /// Reporters that make a column complete, 1 to 32.
         expected: u8,
     },
+}
+
+impl StoreKind {
+    /// The primitive that writes stores of this kind.
+    pub fn primitive(&self) -> Primitive {
+        match self {
+            StoreKind::KeyWrite { .. } => Primitive::KeyWrite,
+            StoreKind::Postcarding { .. } => Primitive::Postcarding,
+            StoreKind::Append { .. } => Primitive::Append,
+            StoreKind::KeyIncrement { .. } => Primitive::KeyIncrement,
+            StoreKind::SketchMerge { .. } => Primitive::SketchMerge,
+        }
+    }
 }
 
 /// How two reporters' cells become one.
@@ -238,13 +252,7 @@ impl StoreSpec {
 
     /// The primitive's name: `key-write`, `postcarding`, `append`, `key-increment` or `sketch-merge`.
     pub fn primitive(&self) -> &'static str {
-        match self.kind {
-            StoreKind::KeyWrite { .. } => "key-write",
-            StoreKind::Postcarding { .. } => "postcarding",
-            StoreKind::Append { .. } => "append",
-            StoreKind::KeyIncrement { .. } => "key-increment",
-            StoreKind::SketchMerge { .. } => "sketch-merge",
-        }
+        self.kind.primitive().name()
     }
 
     /// Whether one translator at a time may write it: its element holds state that only the writer knows.

@@ -392,7 +392,7 @@ impl Engine {
     fn ingest_one(&mut self, packet: &[u8], out: &mut Output) -> Result<(), Reason> {
         let (source, destination, payload) = datagram(packet)?;
         let report = Report::parse(payload).map_err(reason_of)?;
-        let primitive = primitive_of(&report.body);
+        let primitive = report.body.primitive();
         self.core.counters.of(primitive).received += 1;
         let store = match report.version {
             Version::V1 => {
@@ -560,7 +560,7 @@ impl Engine {
         let now = self.clock;
         for at in 0..self.stores.len() {
             let Some(held) = &mut self.stores[at] else { continue };
-            let after = self.flush_ns[Primitive::of(&held.entry.spec).index()];
+            let after = self.flush_ns[held.entry.spec.kind.primitive().index()];
             if after != 0 && now >= after {
                 flush_store(held, now, at, now - after, &mut self.core, out);
             }
@@ -584,7 +584,7 @@ impl Engine {
     /// When [`Engine::tick`] has something to do next, if ever.
     pub fn deadline(&self) -> Option<u64> {
         let stores = self.stores.iter().flatten().filter_map(|held| {
-            let after = self.flush_ns[Primitive::of(&held.entry.spec).index()];
+            let after = self.flush_ns[held.entry.spec.kind.primitive().index()];
             let oldest = match &held.state {
                 State::Append(s) => s.oldest(),
                 State::Postcarding(s) => s.oldest(),
@@ -639,16 +639,6 @@ fn reason_of(error: wire::Error) -> Reason {
         Kind::Hop(_) => Reason::Hop,
         Kind::PathLength(_) => Reason::PathLength,
         _ => Reason::Field,
-    }
-}
-
-fn primitive_of(body: &Body<'_>) -> Primitive {
-    match body {
-        Body::KeyWrite { .. } => Primitive::KeyWrite,
-        Body::Append { .. } => Primitive::Append,
-        Body::KeyIncrement { .. } => Primitive::KeyIncrement,
-        Body::Postcard { .. } => Primitive::Postcarding,
-        Body::SketchMerge { .. } => Primitive::SketchMerge,
     }
 }
 

@@ -136,7 +136,7 @@ pub fn build(session: &control::Session, wanted: &Wanted) -> Result<Program, Bui
         if primitive == Primitive::SketchMerge {
             continue; // version 0 has none
         }
-        let of_kind: Vec<&StoreSpec> = specs.iter().filter(|s| Primitive::of(s) == primitive).collect();
+        let of_kind: Vec<&StoreSpec> = specs.iter().filter(|s| s.kind.primitive() == primitive).collect();
         let chosen = match wanted.version0.iter().find(|(p, _)| *p == primitive) {
             Some((_, name)) => Some(
                 *of_kind
@@ -152,9 +152,9 @@ pub fn build(session: &control::Session, wanted: &Wanted) -> Result<Program, Bui
         }
     }
     for (name, reporter, bit) in &wanted.sketch_reporters {
-        let spec = named(name).filter(|s| Primitive::of(s) == Primitive::SketchMerge).ok_or_else(|| {
+        let spec = named(name).filter(|s| s.kind.primitive() == Primitive::SketchMerge).ok_or_else(|| {
             let of_kind: Vec<&StoreSpec> =
-                specs.iter().filter(|s| Primitive::of(s) == Primitive::SketchMerge).collect();
+                specs.iter().filter(|s| s.kind.primitive() == Primitive::SketchMerge).collect();
             unknown_store(name, format!("sketch reporter {reporter}"), &of_kind)
         })?;
         program.set(Entry::SketchReporter(SketchReporter { store: spec.id, reporter: *reporter, bit: *bit }));
@@ -250,7 +250,7 @@ fn store(region: &control::Region) -> Result<Store, BuildError> {
         return fail("the address must be aligned to the length, so that address = base | offset");
     }
     let queue_pair =
-        if Primitive::of(&spec) == Primitive::KeyIncrement { Purpose::Atomic } else { Purpose::Write };
+        if spec.kind.primitive() == Primitive::KeyIncrement { Purpose::Atomic } else { Purpose::Write };
     Ok(Store { spec, address, length, rkey: Rkey(region.rkey), generation: region.generation, queue_pair })
 }
 

@@ -8,6 +8,8 @@ mod build;
 mod diff;
 mod show;
 
+pub use dta_proto::wire::dta::Primitive;
+
 pub use build::{BuildError, FrameSource, Wanted, build};
 pub use diff::{Change, diff};
 pub use show::{changes_json, changes_table, program_json, program_table};
@@ -67,67 +69,6 @@ pub enum EntryKey {
     Version0(Primitive),
     /// Per store id and reporter id.
     SketchReporter(u16, u16),
-}
-
-/// The five primitives, as they are called in configuration and counters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Primitive {
-    /// Last value per key.
-    KeyWrite,
-    /// Entries in lists.
-    Append,
-    /// Counters per key.
-    KeyIncrement,
-    /// Paths, hop by hop.
-    Postcarding,
-    /// Sketch columns merged over reporters.
-    SketchMerge,
-}
-
-impl Primitive {
-    /// All five, in the order of their opcodes.
-    pub const ALL: [Primitive; 5] = [
-        Primitive::KeyWrite,
-        Primitive::Append,
-        Primitive::KeyIncrement,
-        Primitive::Postcarding,
-        Primitive::SketchMerge,
-    ];
-
-    /// Name in configuration, counters and answers; equal to [`StoreSpec::primitive`].
-    pub fn name(self) -> &'static str {
-        match self {
-            Primitive::KeyWrite => "key-write",
-            Primitive::Append => "append",
-            Primitive::KeyIncrement => "key-increment",
-            Primitive::Postcarding => "postcarding",
-            Primitive::SketchMerge => "sketch-merge",
-        }
-    }
-
-    /// The primitive that writes a store.
-    pub fn of(spec: &StoreSpec) -> Primitive {
-        use dta_proto::store::StoreKind;
-        match spec.kind {
-            StoreKind::KeyWrite { .. } => Primitive::KeyWrite,
-            StoreKind::Append { .. } => Primitive::Append,
-            StoreKind::KeyIncrement { .. } => Primitive::KeyIncrement,
-            StoreKind::Postcarding { .. } => Primitive::Postcarding,
-            StoreKind::SketchMerge { .. } => Primitive::SketchMerge,
-        }
-    }
-
-    /// Position in [`Primitive::ALL`].
-    pub fn index(self) -> usize {
-        self as usize
-    }
-}
-
-impl fmt::Display for Primitive {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
 }
 
 /// What a queue pair is for; one per purpose.
@@ -194,9 +135,9 @@ pub struct QueuePair {
     pub purpose: Purpose,
     /// Its transport.
     pub transport: Transport,
-    /// Queue pair number at the collector, the BTH's destination; 24 bits.
+    /// Queue pair number at the collector, the BTH's destination; 24 bits. Gives the UDP source port.
     pub remote_qpn: u32,
-    /// Queue pair number at the translator, where ACKs and NAKs go; 24 bits. Gives the UDP source port.
+    /// Queue pair number at the translator, where ACKs and NAKs go; 24 bits.
     pub local_qpn: u32,
     /// The translator's side.
     pub source: Endpoint,

@@ -37,7 +37,8 @@ pub enum Version {
 }
 
 /// The five primitives, by their opcode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 #[repr(u8)]
 pub enum Primitive {
     /// The last value of a key.
@@ -79,7 +80,12 @@ impl Primitive {
         self as u8
     }
 
-    /// Its name, as in configuration and tables.
+    /// Its place in [`Primitive::ALL`].
+    pub const fn index(self) -> usize {
+        self as usize - 1
+    }
+
+    /// Its name, as in configuration, counters and tables.
     pub const fn name(self) -> &'static str {
         match self {
             Primitive::KeyWrite => "key-write",
@@ -88,6 +94,12 @@ impl Primitive {
             Primitive::Postcarding => "postcarding",
             Primitive::SketchMerge => "sketch-merge",
         }
+    }
+}
+
+impl core::fmt::Display for Primitive {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.pad(self.name())
     }
 }
 
