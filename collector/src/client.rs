@@ -81,8 +81,15 @@ pub enum ClientError {
         reason: String,
     },
     /// The collector refused, or the connection broke.
+    // Not a source: its own words would only repeat these with a code in front.
     #[error("{}", .0.message())]
-    Status(#[from] Status),
+    Status(Status),
+}
+
+impl From<Status> for ClientError {
+    fn from(status: Status) -> Self {
+        Self::Status(status)
+    }
 }
 
 /// A connected client. Cheap to clone.

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use clap::ValueEnum;
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, Table, TableComponent, presets};
 use serde::Serialize;
 
 /// How a command prints.
@@ -20,6 +20,8 @@ pub(super) enum Output {
 pub(super) fn table(header: &[&str], right: &[usize]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
+    // Lines between rows would double the height of every answer.
+    table.remove_style(TableComponent::HorizontalLines).remove_style(TableComponent::MiddleIntersections);
     table.set_header(header);
     for column in right {
         if let Some(column) = table.column_mut(*column) {

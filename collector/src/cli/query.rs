@@ -256,7 +256,11 @@ fn path_row(p: &Path) -> Vec<String> {
     vec![
         p.key.to_string(),
         if p.found { hops.join(" \u{2192} ") } else { "absent".to_owned() },
-        if p.complete { format!("all {known}") } else { format!("{known} of {length}") },
+        match (p.found, p.complete) {
+            (false, _) => String::new(),
+            (true, true) => format!("all {known}"),
+            (true, false) => format!("{known} of {length}"),
+        },
         format!("{} agree{differing}", p.agreeing),
     ]
 }

@@ -1,6 +1,6 @@
 //! `dta-collector serve`
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -125,7 +125,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let filter = tracing_subscriber::EnvFilter::try_from_env("DTA_LOG").unwrap_or_else(|_| "info".into());
     // An embedding program may have its own.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .try_init();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .thread_name("dta-grpc")

@@ -6,6 +6,7 @@ mod tls;
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -180,7 +181,9 @@ async fn tick(sessions: Arc<Sessions>, stopped: watch::Receiver<bool>) {
 /// Makes the memory directory and locks it: two collectors in one would take each other's state for their own.
 fn lock_directory(dir: &Path) -> Result<std::fs::File, ServerError> {
     let fail = |action| move |source| ServerError::Directory { path: dir.to_owned(), action, source };
-    std::fs::create_dir_all(dir).map_err(fail("make"))?;
+    // What is reported to this collector is nobody else's to read or change.
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(dir).map_err(fail("make"))?;
     let lock = std::fs::File::create(dir.join("lock")).map_err(fail("make the lock file in"))?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|e| match e {
         rustix::io::Errno::WOULDBLOCK => ServerError::Locked { path: dir.to_owned() },

@@ -143,7 +143,9 @@ pub enum LeaseError {
         purpose: &'static str,
     },
     /// No such session.
-    #[error("there is no session {0:?}: it was never opened, was ended, or has expired; open it")]
+    #[error(
+        "there is no session {0:?}: it was never opened, was ended, or has expired; its translator may open it again"
+    )]
     Unknown(String),
     /// Another translator opened the name since.
     #[error(

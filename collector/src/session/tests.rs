@@ -226,7 +226,7 @@ fn a_lease_ends_unless_it_is_renewed() {
     b.sessions.tick(s(19)).unwrap();
     assert_eq!(b.nic.live(), (0, 0));
     let told = refusal(b.sessions.renew("t", g, &[], s(19)));
-    assert!(told.contains("\"t\"") && told.contains("open it"), "{told}");
+    assert!(told.contains("\"t\"") && told.contains("open it again"), "{told}");
     assert_eq!(b.sessions.counters().expired, 1);
     assert!(b.sessions.open(&request("t", 50), s(20)).unwrap().lease.generation > g);
 }

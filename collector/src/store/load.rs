@@ -21,7 +21,7 @@ pub struct Load {
     pub load: f64,
     /// Predicted share of keys that are still there (key-write, postcarding), or whose count is exact (key-increment).
     pub survival: Option<f64>,
-    /// The N that would serve best at this load.
+    /// The N that would serve best at this load; none for an empty store.
     pub advised_redundancy: Option<u8>,
 }
 
@@ -71,6 +71,7 @@ pub fn measure(store: &Store) -> Load {
         capacity: elements,
         load: a,
         survival: Some(survival),
-        advised_redundancy: Some(load::advised_redundancy(a)),
+        // An empty store gives no reason to prefer any.
+        advised_redundancy: (used > 0).then(|| load::advised_redundancy(a)),
     }
 }
