@@ -5,6 +5,12 @@
 use dta_proto::control::NodeStatistics;
 use serde::Serialize;
 
+const REPORTER_TRANSLATOR: &str = "lost.reporter-translator";
+const TRANSLATOR_NIC: &str = "lost.translator-nic";
+
+/// Reporters are shown one by one up to this many; more are added up, unless everything is asked for.
+const FEW_REPORTERS: usize = 4;
+
 /// The kinds of node, in the order in which reports pass them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -36,18 +42,15 @@ pub struct Node {
     pub counters: Vec<(String, u64)>,
 }
 
-/// A link between two stages whose ends both count: what was sent and did not arrive. Negative where more arrived than was sent
-/// (duplicates on the way, or numbers of different age).
+/// What was sent to the next stage and did not arrive there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LinkLoss {
-    /// `lost.translator-nic`
-    pub name: String,
-    /// Counted by those who send.
-    pub sent: u64,
-    /// Counted by those who receive.
-    pub received: u64,
-    /// `sent - received`.
+    /// `lost.reporter-translator`, `lost.translator-nic`
+    pub name: &'static str,
+    /// How many. Negative where more arrived than was sent (numbers of different age: the sender's are as old as its last renewal).
     pub lost: i64,
+    /// How it is known, in words.
+    pub how: String,
 }
 
 /// One line of the waterfall.
@@ -97,7 +100,7 @@ pub fn nodes(statistics: Vec<NodeStatistics>) -> Vec<Node> {
     nodes
 }
 
-/// What the links between stages lost, where both ends count.
+/// What the links between stages lost, where that is known: nothing is guessed.
 pub fn link_losses(nodes: &[Node]) -> Vec<LinkLoss> {
     let sum = |stage, counter: &str| {
         let mut of_stage =
@@ -105,22 +108,37 @@ pub fn link_losses(nodes: &[Node]) -> Vec<LinkLoss> {
         of_stage.peek()?;
         Some(of_stage.sum::<u64>())
     };
-    let link = |name: &str, sent: Option<u64>, received: Option<u64>| {
-        let (sent, received) = (sent?, received?);
-        Some(LinkLoss { name: name.to_owned(), sent, received, lost: sent as i64 - received as i64 })
-    };
-    [
-        link("lost.reporter-translator", sum(Stage::Reporter, "sent"), sum(Stage::Translator, "received")),
-        link("lost.translator-nic", sum(Stage::Translator, "frames"), sum(Stage::Nic, "received")),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    let mut losses = Vec::new();
+    // A reporter's own count stays with it; its sequence numbers tell the translator what is missing.
+    if let (Some(gaps), Some(filled)) = (sum(Stage::Reporter, "gaps"), sum(Stage::Reporter, "gaps_filled")) {
+        losses.push(LinkLoss {
+            name: REPORTER_TRANSLATOR,
+            lost: gaps as i64 - filled as i64,
+            how: format!("{gaps} sequences skipped, {filled} came later"),
+        });
+    }
+    // Faults act before the link counts; a translator that hands in no link counts has frames alone.
+    let sent = sum(Stage::Translator, "link.roce.sent").or_else(|| sum(Stage::Translator, "frames"));
+    if let (Some(sent), Some(received)) = (sent, sum(Stage::Nic, "received")) {
+        losses.push(LinkLoss {
+            name: TRANSLATOR_NIC,
+            lost: sent as i64 - received as i64,
+            how: format!("{sent} frames sent, {received} received"),
+        });
+    }
+    losses
 }
 
 /// The waterfall, line by line. Without `all`, only what is not 0, and no details of single primitives.
 pub fn rows(nodes: &[Node], all: bool) -> Vec<Row> {
     let losses = link_losses(nodes);
+    let added_up;
+    let nodes = if all {
+        nodes
+    } else {
+        added_up = few_reporters(nodes);
+        &added_up
+    };
     let mut rows = Vec::new();
     for (i, node) in nodes.iter().enumerate() {
         let own = node.session.is_empty();
@@ -136,8 +154,8 @@ pub fn rows(nodes: &[Node], all: bool) -> Vec<Row> {
         // After the last node of a stage: the link to the next.
         if nodes.get(i + 1).is_none_or(|next| next.stage != node.stage) {
             let from = match node.stage {
-                Stage::Reporter => "lost.reporter-translator",
-                Stage::Translator => "lost.translator-nic",
+                Stage::Reporter => REPORTER_TRANSLATOR,
+                Stage::Translator => TRANSLATOR_NIC,
                 Stage::Nic | Stage::Collector | Stage::Other => continue,
             };
             rows.extend(losses.iter().filter(|l| l.name == from).cloned().map(Row::Link));
@@ -146,10 +164,40 @@ pub fn rows(nodes: &[Node], all: bool) -> Vec<Row> {
     rows
 }
 
+/// Puts many reporters together as one node.
+fn few_reporters(nodes: &[Node]) -> Vec<Node> {
+    let (reporters, mut rest): (Vec<Node>, Vec<Node>) =
+        nodes.iter().cloned().partition(|n| n.stage == Stage::Reporter);
+    if reporters.len() <= FEW_REPORTERS {
+        return nodes.to_vec();
+    }
+    let mut sums = Node {
+        stage: Stage::Reporter,
+        name: format!("{} reporters", reporters.len()),
+        // As with a single one: these are not the collector's own numbers.
+        session: "all".into(),
+        age: 0.0,
+        counters: Vec::new(),
+    };
+    for reporter in reporters {
+        sums.age = sums.age.max(reporter.age);
+        for (name, value) in reporter.counters {
+            match sums.counters.iter_mut().find(|(n, _)| *n == name) {
+                Some((_, sum)) => *sum += value,
+                None => sums.counters.push((name, value)),
+            }
+        }
+    }
+    rest.insert(0, sums);
+    rest
+}
+
 impl Node {
     /// Its name, and the session where that says more.
     pub fn title(&self) -> String {
-        if self.session.is_empty() || self.name.split_once('/').is_some_and(|(_, name)| name == self.session)
+        if self.session.is_empty()
+            || !self.name.contains('/')
+            || self.name.split_once('/').is_some_and(|(_, name)| name == self.session)
         {
             self.name.clone()
         } else {
@@ -238,7 +286,7 @@ mod tests {
                     ("key-write.received", 95),
                 ],
             ),
-            node("reporter/7", "t", &[("sent", 103)]),
+            node("reporter/7", "t", &[("received", 100), ("gaps", 5), ("gaps_filled", 2)]),
         ]);
         let shown = |all| -> Vec<String> {
             rows(&nodes, all)
@@ -249,13 +297,27 @@ mod tests {
                         Some(share) => format!("  {name} {value} {share:.2}"),
                         None => format!("  {name} {value}"),
                     },
-                    Row::Link(l) => format!("  {} {} - {} = {}", l.name, l.sent, l.received, l.lost),
+                    Row::Link(l) => format!("  {} {}: {}", l.name, l.lost, l.how),
                 })
                 .collect()
         };
         insta::assert_snapshot!("waterfall", shown(false).join("\n"));
         let more: Vec<String> = shown(true).into_iter().filter(|row| !shown(false).contains(row)).collect();
         assert_eq!(more, ["  dropped.field 0 0.00", "  key-write.received 95"]);
+    }
+
+    #[test]
+    fn many_reporters_are_added_up_unless_all_is_asked_for() {
+        let many =
+            (0..9).map(|i| node(&format!("reporter/{i}"), "t", &[("received", 10), ("gaps", i)])).collect();
+        let many = nodes(many);
+        let titles = |all| rows(&many, all).iter().filter(|r| matches!(r, Row::Node { .. })).count();
+        assert_eq!((titles(false), titles(true)), (1, 9));
+        let received = rows(&many, false).into_iter().find_map(|row| match row {
+            Row::Counter { node, name, value, .. } if name == "received" => Some((node, value)),
+            _ => None,
+        });
+        assert_eq!(received, Some(("9 reporters".to_owned(), 90)));
     }
 
     #[test]

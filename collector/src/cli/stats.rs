@@ -97,12 +97,8 @@ fn cells(row: &Row, rate: String) -> [String; 5] {
             share.map(output::percent).unwrap_or_default(),
             rate,
         ],
-        Row::Link(link) => [
-            format!("\u{2193} {}", link.name),
-            format!("{} sent, {} received", output::count(link.sent), output::count(link.received)),
-            link.lost.to_string(),
-            String::new(),
-            rate,
-        ],
+        Row::Link(link) => {
+            [format!("\u{2193} {}", link.name), link.how.clone(), link.lost.to_string(), String::new(), rate]
+        }
     }
 }
