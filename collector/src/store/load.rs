@@ -33,7 +33,7 @@ pub fn measure(store: &Store) -> Load {
     // the sample has to be spread.
     let keyed = store.spec.redundancy();
     let per_run = if keyed.is_some() { (RUN / element).min(elements) } else { 1 };
-    let budget = if keyed.is_some() { BUDGET / element } else { 1 << 14 };
+    let budget = if keyed.is_some() { BUDGET / element } else { 1 << 16 };
     let runs = (budget.min(elements) / per_run).max(1);
     let stride = (elements / runs).max(per_run);
     let mut buffer = vec![0u8; (per_run * element) as usize];

@@ -1,0 +1,293 @@
+//! The program `dta-collector`: what it prints, how it ends, and what is there after a kill.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use dta_collector::client::{Client, ClientOptions};
+use dta_collector::config::{Memory, default_stores};
+use dta_collector::region::RegionOptions;
+use dta_collector::store::Stores;
+use dta_proto::control;
+use dta_proto::key::Key;
+use dta_proto::layout::{self, hash};
+use serde_json::Value;
+
+const FLOW: &str = "10.0.0.1:5000->10.0.0.2:5000/udp";
+
+fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dta-collector"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("DTA_")) {
+        command.env_remove(name);
+    }
+    command.env("COLUMNS", "120");
+    command
+}
+
+/// A running `dta-collector serve` on free ports; killed when dropped.
+struct Running {
+    child: Child,
+    address: String,
+}
+
+impl Running {
+    fn start(memory: &Path) -> Self {
+        let mut child = program()
+            .args(["serve", "--listen", "127.0.0.1:0", "--soft-port", "0", "--memory"])
+            .arg(memory)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ready: Value = serde_json::from_str(&line).expect("a ready line");
+        assert_eq!(ready["pid"], child.id());
+        Running { child, address: ready["listen"].as_str().unwrap().to_owned() }
+    }
+
+    fn ask(&self, args: &[&str]) -> Output {
+        program().args(args).args(["--collector", &self.address]).output().unwrap()
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        let output = self.ask(&[args, &["-o", "json"]].concat());
+        assert!(output.status.success(), "{}", told(&output));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    fn text(&self, args: &[&str]) -> String {
+        let output = self.ask(args);
+        assert!(output.status.success(), "{}", told(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// What NICs wrote before the program came: two values, a path, a counter, three batches.
+fn fill(memory: &Path) {
+    std::fs::create_dir(memory).unwrap();
+    let memory = Memory::Directory(memory.to_owned());
+    let stores = Stores::open(&default_stores(), &memory, RegionOptions::default()).unwrap();
+    let key: Key = FLOW.parse().unwrap();
+    let region = |name| &stores.get(name).unwrap().region;
+    let mut slot = [0; 16];
+    layout::key_write::encode(&mut slot, &key, &[0xab; 12]);
+    for at in hash::slots(&key, 2, 1 << 20).iter() {
+        region("flows").write(layout::key_write::offset(*at, 12), &slot).unwrap();
+        region("bytes").fetch_add(layout::key_increment::offset(*at), 1234567).unwrap();
+    }
+    let mut path = layout::postcarding::Path { length: 3, ..Default::default() };
+    path.set(0, 7);
+    path.set(2, 9);
+    let mut row = [0; 32];
+    layout::postcarding::encode(&mut row, &key, &path);
+    for at in hash::slots(&key, 2, 1 << 18).iter() {
+        region("paths").write(layout::postcarding::offset(*at, 6), &row).unwrap();
+    }
+    let mut batch = [0; 64];
+    for sequence in [1u32, 2, 4] {
+        layout::append::encode(&mut batch, 0, sequence, 1, &[sequence as u8; 16]);
+        region("events").write(layout::append::offset(0, sequence, 1 << 12, 64), &batch).unwrap();
+    }
+}
+
+#[test]
+fn commands_answer_for_people_and_for_programs() {
+    let dir = tempfile::tempdir().unwrap();
+    let memory = dir.path().join("m");
+    fill(&memory);
+    let collector = Running::start(&memory);
+
+    let answer = collector.json(&["query", "key-write", FLOW, "abcd"]);
+    assert_eq!(answer[0]["key"], FLOW);
+    assert_eq!(answer[0]["value"], "ab".repeat(12));
+    assert_eq!(answer[1]["key"], format!("abcd{}", "0".repeat(28)));
+    assert_eq!(answer[1]["value"], Value::Null);
+    assert_eq!(collector.json(&["query", "counter", FLOW])[0]["at_most"], 1234567);
+    let path = collector.json(&["query", "path", FLOW]);
+    assert_eq!(path[0]["hops"], serde_json::json!([7, null, 9]));
+    assert_eq!(path[0]["complete"], false);
+    assert_eq!(collector.json(&["query", "sketch", FLOW, "--epoch", "3"])[0]["estimate"], Value::Null);
+    insta::assert_snapshot!("query_key_write", collector.text(&["query", "key-write", FLOW, "abcd"]));
+    insta::assert_snapshot!("query_path", collector.text(&["query", "path", FLOW, "abcd"]));
+    insta::assert_snapshot!("query_counter", collector.text(&["query", "counter", FLOW, "abcd"]));
+    insta::assert_snapshot!("query_sketch", collector.text(&["query", "sketch", "--epoch", "3", FLOW]));
+    insta::assert_snapshot!("tail", collector.text(&["tail", "--from-start", "--once"]));
+    let stores = collector.json(&["stores"]);
+    assert_eq!(stores.as_array().unwrap().len(), 5);
+    assert_eq!(stores[2]["used"], 3);
+    assert!(collector.text(&["stores"]).contains("key-increment"));
+    assert!(collector.text(&["sessions"]).contains("no session"));
+    let stats = collector.json(&["stats"]);
+    assert!(stats["nodes"].as_array().unwrap().iter().any(|n| n["name"] == "nic/soft"));
+    assert!(collector.text(&["stats"]).contains("nic/soft"));
+
+    for (args, wanted) in [
+        (&["query", "key-write", "not a key"][..], "is not a key"),
+        (&["query", "key-write", "--store", "nowhere", "ab"], "there is no store \"nowhere\""),
+        (&["query", "key-write", "--policy", "at-least=9", "ab"], "ask for 1 to 2"),
+        (&["tail", "--list", "99"], "there is no list 99"),
+        (&["sessions", "end", "nobody"], "there is no session \"nobody\""),
+    ] {
+        let output = collector.ask(args);
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert!(told(&output).contains(wanted), "{}", told(&output));
+        assert_eq!(told(&output).lines().count(), 1, "{}", told(&output));
+    }
+}
+
+#[test]
+fn a_signal_ends_it_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
+        let mut collector = Running::start(&dir.path().join("m"));
+        // A tail under way must not hold it up.
+        let mut tail = program()
+            .args(["tail", "--collector", &collector.address])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        let pid = rustix::process::Pid::from_child(&collector.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+        let began = Instant::now();
+        assert_eq!(collector.child.wait().unwrap().code(), Some(0));
+        assert!(began.elapsed() < Duration::from_secs(3));
+        assert_eq!(tail.wait().unwrap().code(), Some(1));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_kill_everything_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let memory = dir.path().join("m");
+    fill(&memory);
+    let mut first = Running::start(&memory);
+    let mut client = Client::connect(&ClientOptions::plain(&first.address)).await.unwrap();
+    let pair = |purpose: control::Purpose, qpn| control::RequesterQueuePair {
+        purpose: purpose.into(),
+        qpn,
+        start_psn: 1,
+    };
+    let open = control::OpenSessionRequest {
+        name: "leaf1".into(),
+        translator: Some(control::Endpoint { ip: "127.0.0.2".into(), ..Default::default() }),
+        queue_pairs: vec![pair(control::Purpose::Write, 50), pair(control::Purpose::Atomic, 51)],
+        ..Default::default()
+    };
+    let session = client.raw().open_session(open).await.unwrap().into_inner();
+    assert_eq!(session.positions[0].sequence, 4);
+    let statistics = vec![control::NodeStatistics {
+        node: "translator/leaf1".into(),
+        life: 1,
+        counters: vec![control::Counter { name: "received".into(), value: 5 }],
+        ..Default::default()
+    }];
+    let renew = |statistics| control::RenewSessionRequest {
+        name: "leaf1".into(),
+        generation: session.generation,
+        statistics,
+    };
+    client.raw().renew_session(renew(statistics)).await.unwrap();
+    // Statistics are written about once a second.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    first.child.kill().unwrap();
+    first.child.wait().unwrap();
+
+    let second = Running::start(&memory);
+    assert_eq!(second.json(&["query", "key-write", FLOW])[0]["value"], "ab".repeat(12));
+    let sessions = second.json(&["sessions"]);
+    assert_eq!(sessions[0]["name"], "leaf1");
+    assert_eq!(sessions[0]["queue_pairs"], serde_json::json!([]));
+    assert!(second.text(&["sessions"]).contains("none until it renews"));
+    assert!(second.text(&["stats"]).contains("translator/leaf1"));
+    let mut client = Client::connect(&ClientOptions::plain(&second.address)).await.unwrap();
+    let resumed = client.raw().renew_session(renew(Vec::new())).await.unwrap().into_inner();
+    assert!(resumed.generation > session.generation);
+    assert_eq!(second.json(&["sessions"])[0]["queue_pairs"][0]["state"], "rtr");
+    let ended = second.text(&["sessions", "end", "leaf1"]);
+    assert!(ended.contains("leaf1"));
+    assert_eq!(second.json(&["sessions"]), serde_json::json!([]));
+}
+
+#[test]
+fn a_wrong_start_says_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c.toml");
+    let serve = |args: &[&str]| {
+        let output = program().arg("serve").args(args).output().unwrap();
+        (output.status.code(), told(&output))
+    };
+    let (code, error) = serve(&["--listen", "0.0.0.0:0"]);
+    assert!(code == Some(2) && error.contains("--insecure") && error.contains("--tls-cert"), "{error}");
+    std::fs::write(&file, "[collector]\ncolour = 1\n").unwrap();
+    let (code, error) = serve(&["--config", file.to_str().unwrap()]);
+    assert!(code == Some(2) && error.contains("colour") && error.contains("line 2"), "{error}");
+    let (code, error) = serve(&["--config", "/nonexistent.toml"]);
+    assert!(code == Some(2) && error.contains("/nonexistent.toml"), "{error}");
+    let (code, error) = serve(&["--listen", "nowhere"]);
+    assert!(code == Some(2) && error.contains("--listen"), "{error}");
+
+    let memory = dir.path().join("m");
+    let running = Running::start(&memory);
+    let memory = memory.to_str().unwrap();
+    let (code, error) = serve(&["--listen", "127.0.0.1:0", "--soft-port", "0", "--memory", memory]);
+    assert!(code == Some(1) && error.contains("another collector") && error.contains(memory), "{error}");
+    let (code, error) = serve(&["--listen", &running.address, "--soft-port", "0", "--memory", "anonymous"]);
+    assert!(code == Some(1) && error.contains(&running.address) && error.contains("--listen"), "{error}");
+    let (code, error) = serve(&["--listen", "127.0.0.1:0", "--device", "mlx5_9", "--memory", "anonymous"]);
+    // Built with verbs it knows that there is no such device, without it says how to get it.
+    assert!(code == Some(1) && (error.contains("verbs") || error.contains("mlx5_9")), "{error}");
+}
+
+#[test]
+fn flags_and_variables_go_over_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c.toml");
+    std::fs::write(&file, "[collector]\nname = \"a\"\nlisten = \"127.0.0.1:1\"\ndevice = \"mlx5_0\"\n")
+        .unwrap();
+    let check = |flags: &[&str], variables: &[(&str, &str)]| {
+        let mut command = program();
+        command
+            .args(["serve", "--check-config", "--config"])
+            .arg(&file)
+            .args(flags)
+            .envs(variables.iter().copied());
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", told(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let shown = check(&[], &[]);
+    assert!(
+        shown.contains("127.0.0.1:1\n") && shown.contains("mlx5_0") && shown.contains("/dev/shm/dta-a"),
+        "{shown}"
+    );
+    let shown = check(&[], &[("DTA_LISTEN", "127.0.0.1:2"), ("DTA_NAME", "b")]);
+    assert!(shown.contains("127.0.0.1:2\n") && shown.contains("/dev/shm/dta-b"), "{shown}");
+    let shown = check(&["--listen", "127.0.0.1:3", "--device", "soft"], &[("DTA_LISTEN", "127.0.0.1:2")]);
+    assert!(shown.contains("127.0.0.1:3\n") && shown.contains("device soft"), "{shown}");
+}
+
+#[test]
+fn the_example_configuration_is_good_and_completions_are_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c.toml");
+    let example = program().args(["config", "--example"]).output().unwrap();
+    std::fs::write(&file, &example.stdout).unwrap();
+    let output = program().args(["serve", "--check-config", "--config"]).arg(&file).output().unwrap();
+    insta::assert_snapshot!("check_config", String::from_utf8(output.stdout).unwrap());
+    let bash = program().args(["completions", "bash"]).output().unwrap();
+    assert!(String::from_utf8(bash.stdout).unwrap().contains("dta-collector"));
+}
