@@ -180,7 +180,7 @@ fn what_is_not_there_is_named() {
     let error = open(VerbsOptions { device: device(), port: Some(2), ..VerbsOptions::default() });
     assert!(matches!(error, VerbsError::NoPort { port: 2, ports: 1, .. }), "{error}");
     let gid = GidWish { address: None, index: Some(200) };
-    let error = open(VerbsOptions { device: device(), port: None, gid });
+    let error = open(VerbsOptions { device: device(), gid, ..VerbsOptions::default() });
     assert!(matches!(error, VerbsError::Gid { .. }), "{error}");
 
     let nic =

@@ -18,6 +18,7 @@ pub fn open(config: &Config) -> Result<Arc<dyn Nic>, NicError> {
             device: config.device.clone(),
             port: config.verbs.port,
             gid: GidWish { address: config.verbs.address, index: config.verbs.gid_index },
+            max_dest_rd_atomic: None,
         });
     }
     let soft = &config.soft;

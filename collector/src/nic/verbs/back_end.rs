@@ -92,7 +92,11 @@ impl VerbsNic {
             name: name.to_owned(),
             endpoint: Endpoint { ip: entry.address(), mac: mac(&interface), gid: entry.gid, port: ROCE_PORT },
             mtu: port.active_mtu,
-            max_dest_rd_atomic: about.limits.rd_atomic.min(RD_ATOMIC) as u8,
+            max_dest_rd_atomic: options
+                .max_dest_rd_atomic
+                .map_or(RD_ATOMIC, u32::from)
+                .min(about.limits.rd_atomic)
+                .min(255) as u8,
             atomics: about.atomics != "none",
         };
         Ok(VerbsNic {
@@ -121,6 +125,38 @@ impl VerbsNic {
             return VerbsError::Gone { device: self.device.name.clone(), source }.into();
         }
         NicError::System { action: format!("{action} on `{}`", self.device.name), source }
+    }
+
+    /// Reads the immediates of completed receives as [`Nic::take_immediates`] does, and posts no receives in their stead.
+    pub fn read_immediates(&self, out: &mut Vec<Immediate>, timeout: Duration) -> Result<(), NicError> {
+        let mut completed: Vec<Completion> = Vec::new();
+        self.completions
+            .take(&mut completed, timeout)
+            .map_err(|source| self.system("read completions", source))?;
+        if completed.is_empty() {
+            return Ok(());
+        }
+        let mut state = self.state();
+        for Completion { qpn, len, immediate } in completed {
+            // Receives of a queue pair in ERROR end without an immediate; posting them again would only end them again.
+            let Some(value) = immediate else { continue };
+            out.push(Immediate { qpn, value, len });
+            self.immediates.fetch_add(1, Ordering::Relaxed);
+            if let Some(passive) = state.queue_pairs.get_mut(&qpn) {
+                passive.immediates += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Posts `count` more receives to a queue pair; to one that has ended, none.
+    pub fn post_receives(&self, qpn: u32, count: u32) -> Result<(), NicError> {
+        match self.state().queue_pairs.get(&qpn) {
+            Some(passive) => {
+                passive.queue_pair.post_receives(count).map_err(|source| self.system("post receives", source))
+            }
+            None => Ok(()),
+        }
     }
 
     fn check_request(&self, request: &QueuePairRequest, posted: u32) -> Result<(), NicError> {
@@ -378,31 +414,14 @@ impl Nic for VerbsNic {
     }
 
     fn take_immediates(&self, out: &mut Vec<Immediate>, timeout: Duration) -> Result<(), NicError> {
-        let mut completed: Vec<Completion> = Vec::new();
-        self.completions
-            .take(&mut completed, timeout)
-            .map_err(|source| self.system("read completions", source))?;
-        if completed.is_empty() {
-            return Ok(());
-        }
+        let before = out.len();
+        self.read_immediates(out, timeout)?;
         let mut refill: BTreeMap<u32, u32> = BTreeMap::new();
-        for completion in &completed {
-            // Receives of a queue pair in ERROR end without an immediate; posting them again would only end them again.
-            let Some(value) = completion.immediate else { continue };
-            out.push(Immediate { qpn: completion.qpn, value, len: completion.len });
-            *refill.entry(completion.qpn).or_default() += 1;
+        for immediate in &out[before..] {
+            *refill.entry(immediate.qpn).or_default() += 1;
         }
-        self.immediates.fetch_add(refill.values().map(|&n| u64::from(n)).sum(), Ordering::Relaxed);
-        let mut state = self.state();
         for (qpn, count) in refill {
-            // It may have been destroyed meanwhile.
-            if let Some(passive) = state.queue_pairs.get_mut(&qpn) {
-                passive.immediates += u64::from(count);
-                passive
-                    .queue_pair
-                    .post_receives(count)
-                    .map_err(|source| self.system("post receives", source))?;
-            }
+            self.post_receives(qpn, count)?;
         }
         Ok(())
     }

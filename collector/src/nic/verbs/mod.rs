@@ -41,6 +41,8 @@ pub struct VerbsOptions {
     pub port: Option<u8>,
     /// What is known of the GID.
     pub gid: GidWish,
+    /// Atomics and reads in flight that a queue pair answers, at most; without it what the device offers, up to 128.
+    pub max_dest_rd_atomic: Option<u8>,
 }
 
 /// Opens a device.

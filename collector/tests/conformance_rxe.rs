@@ -1,0 +1,228 @@
+//! The conformance list, put before the kernel's soft-RoCE through the verbs back end.
+//!
+//! Needs `rxe0` on `vrx` (10.9.0.1), whose other end `vtx` is this test's: `testbed/rxe-guest/run-tests` runs it in a
+//! guest that has them.
+#![cfg(feature = "verbs")]
+
+mod conformance;
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
+use std::time::Duration;
+
+use conformance::list::{ImmediateSeen, QpState, REGIONS, Right, Transport};
+use conformance::{Answer, Backend, Case, Handles, RegionHandle, State, cases, run};
+use dta_collector::nic::verbs::{VerbsNic, VerbsOptions};
+use dta_collector::nic::{self, Access, Endpoint, Nic, Purpose, QueuePairRequest, QueuePairState};
+use dta_collector::region::{Region, RegionOptions};
+use dta_link::{Batch, Link, PacketConfig, PacketLink};
+use dta_proto::wire::frame::{Received, Route};
+use dta_proto::wire::roce::{self, Place, Psn, Repr};
+
+const RESPONDER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
+const REQUESTER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+/// From the switch's side to the collector's, IPv4.
+const ETHERNET: [u8; 14] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+
+const PEER_QPN: u32 = 0x123;
+/// Peer of the queue pair that tells when the device has done with what was sent before.
+const FENCE_PEER: u32 = 0x777;
+/// For the answer of the fence: it comes in microseconds, unless the machine is very busy.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// After the fence's answer, how long others may still come.
+const QUIET: Duration = Duration::from_millis(4);
+
+/// The device, and the other end of its wire.
+struct Rxe {
+    nic: VerbsNic,
+    link: PacketLink,
+    regions: Vec<(String, Arc<Region>)>,
+    qpn: u32,
+    fence: Fence,
+}
+
+/// A queue pair of its own. The device handles frames in the order of their coming, so when a write here is answered,
+/// what came before has been handled.
+struct Fence {
+    qpn: u32,
+    psn: Psn,
+}
+
+fn access(rights: &[Right]) -> Access {
+    Access {
+        remote_write: rights.contains(&Right::Write),
+        remote_read: rights.contains(&Right::Read),
+        remote_atomic: rights.contains(&Right::Atomic),
+    }
+}
+
+fn open(resources: u8) -> (VerbsNic, Fence) {
+    let nic = VerbsNic::open(&VerbsOptions {
+        device: "rxe0".to_owned(),
+        max_dest_rd_atomic: Some(resources),
+        ..VerbsOptions::default()
+    })
+    .expect("rxe0 opens");
+    assert_eq!(nic.device().mtu, 1024, "the list is written for a path MTU of 1024");
+    let request = QueuePairRequest {
+        purpose: Purpose::Write,
+        transport: nic::Transport::Rc,
+        peer: Endpoint::new(REQUESTER.into()),
+        peer_qpn: FENCE_PEER,
+        start_psn: 0,
+        access: Access::WRITE,
+        receives: 0,
+    };
+    let qpn = nic.create_queue_pair(&request).expect("the fence").qpn;
+    (nic, Fence { qpn, psn: Psn::new(0) })
+}
+
+impl Rxe {
+    fn new() -> Rxe {
+        let link = PacketLink::open(&PacketConfig::new("vtx", [roce::PORT])).expect("raw frames on vtx");
+        let (nic, fence) = open(16);
+        Rxe { nic, link, regions: Vec::new(), qpn: 0, fence }
+    }
+
+    fn push(batch: &mut Batch, packet: &[u8]) {
+        batch.push(packet, 0).expect("room");
+        batch.set_ethernet(batch.len() - 1, &ETHERNET);
+    }
+}
+
+impl Backend for Rxe {
+    fn set_up(&mut self, case: &Case) -> Handles {
+        // Everything anew: what the last case did to the device's objects ends with them.
+        (self.nic, self.fence) = open(case.resources);
+        self.regions.clear();
+        let mut handles = Vec::new();
+        for (n, (name, len, rights)) in REGIONS.into_iter().enumerate() {
+            let iova = (n as u64 + 1) << 32;
+            let region = Arc::new(Region::anonymous(len, iova, RegionOptions { huge_pages: false }).unwrap());
+            let registration = self.nic.register(Arc::clone(&region), access(rights)).unwrap();
+            handles.push(RegionHandle { name: name.into(), iova, rkey: registration.rkey });
+            self.regions.push((name.into(), region));
+        }
+        for patch in &case.initial {
+            let (_, region) = self.regions.iter().find(|(name, _)| *name == patch.region).unwrap();
+            region.write(patch.at as u64, &patch.bytes.0).unwrap();
+        }
+        let stale = self.nic.register(Arc::clone(&self.regions[0].1), Access::WRITE).unwrap();
+        self.nic.deregister(stale.rkey).unwrap();
+        let request = QueuePairRequest {
+            purpose: Purpose::Write,
+            transport: match case.transport {
+                Transport::Rc => nic::Transport::Rc,
+                Transport::Uc => nic::Transport::Uc,
+            },
+            peer: Endpoint::new(REQUESTER.into()),
+            peer_qpn: PEER_QPN,
+            start_psn: case.start_psn,
+            access: access(&case.access),
+            receives: case.receives,
+        };
+        self.qpn = self.nic.create_queue_pair(&request).unwrap().qpn;
+        Handles {
+            responder: SocketAddrV4::new(RESPONDER, roce::PORT),
+            requester: REQUESTER,
+            answers_to: SocketAddrV4::new(REQUESTER, roce::PORT),
+            stranger: Ipv4Addr::new(10, 9, 0, 77),
+            qpn: self.qpn,
+            peer_qpn: PEER_QPN,
+            regions: handles,
+            stale_rkey: stale.rkey,
+        }
+    }
+
+    fn send(&mut self, packets: &[Vec<u8>]) -> Vec<Answer> {
+        let mut batch = Batch::with_packet_capacity(packets.len() + 1, 4200);
+        for packet in packets {
+            Rxe::push(&mut batch, packet);
+        }
+        let place = Place { dest_qp: self.fence.qpn, psn: self.fence.psn, ack_req: true };
+        let probe = Repr::write(roce::Transport::Rc, place, 0, 0, &[], None);
+        let mut frame = [0; 128];
+        let len = Route::new(REQUESTER, RESPONDER, self.fence.qpn).emit(&probe, &mut frame).unwrap();
+        Rxe::push(&mut batch, &frame[..len]);
+        self.fence.psn = self.fence.psn.next();
+        let count = batch.len();
+        assert_eq!(self.link.send(&mut batch).expect("vtx sends"), count);
+
+        let mut answers = Vec::new();
+        let mut fenced = false;
+        let mut input = Batch::with_packet_capacity(64, 4200);
+        while self.link.recv(&mut input, Some(if fenced { QUIET } else { PATIENCE })).expect("vtx hears") > 0
+        {
+            for packet in input.iter() {
+                let to_fence = |r: &Received<'_>| r.roce.bth().dest_qp == FENCE_PEER;
+                match Received::parse(packet) {
+                    Ok(received) if to_fence(&received) => fenced = true,
+                    // Neighbour discovery and the like.
+                    _ if packet.first() != Some(&0x45) => {}
+                    _ => answers.push(packet.to_vec()),
+                }
+            }
+        }
+        assert!(fenced, "the device does not answer its fence");
+        answers
+    }
+
+    fn memory(&mut self, region: &str) -> Vec<u8> {
+        let (_, region) = self.regions.iter().find(|(name, _)| name == region).unwrap();
+        let mut bytes = vec![0; region.len() as usize];
+        region.read(0, &mut bytes).unwrap();
+        bytes
+    }
+
+    fn state(&mut self) -> State {
+        let all = self.nic.queue_pairs().expect("rxe0 answers");
+        let status = all.iter().find(|q| q.qpn == self.qpn).expect("it is listed");
+        let state = match status.state {
+            QueuePairState::ReadyToReceive => QpState::Rtr,
+            QueuePairState::Error => QpState::Error,
+        };
+        State { state, expected_psn: status.expected_psn }
+    }
+
+    fn immediates(&mut self) -> Vec<ImmediateSeen> {
+        let mut seen = Vec::new();
+        self.nic.read_immediates(&mut seen, Duration::ZERO).expect("rxe0 answers");
+        seen.iter().map(|i| ImmediateSeen { value: i.value, len: i.len }).collect()
+    }
+
+    fn fates(&mut self) -> Option<Vec<String>> {
+        None
+    }
+}
+
+#[test]
+#[ignore = "needs rxe0: run by testbed/rxe-guest/run-tests"]
+fn every_case_of_the_list() {
+    let only = std::env::var("DTA_CONFORMANCE_ONLY").ok();
+    let mut rxe = Rxe::new();
+    let (mut failed, mut same, mut known, mut skipped) = (Vec::new(), 0, 0, 0);
+    for case in cases() {
+        if only.as_ref().is_some_and(|name| !case.name.contains(name)) {
+            continue;
+        }
+        if let Some(reason) = &case.rxe_skip {
+            skipped += 1;
+            println!("skipped  {}: {reason}", case.name);
+            continue;
+        }
+        let differences = run(&mut rxe, &case);
+        match (&case.rxe_differs, differences.is_empty()) {
+            (None, true) => same += 1,
+            (None, false) => failed.extend(differences.into_iter().map(|d| format!("{}: {d}", case.name))),
+            (Some(reason), false) => {
+                known += 1;
+                println!("differs  {}: {reason}", case.name);
+            }
+            (Some(_), true) => {
+                failed.push(format!("{}: does not differ any more: strike its reason", case.name))
+            }
+        }
+    }
+    println!("{same} cases as the list has them, {known} known to differ, {skipped} skipped");
+    assert!(failed.is_empty(), "{} differences:\n{}", failed.len(), failed.join("\n"));
+}
