@@ -294,6 +294,37 @@ fn a_lost_nak_is_made_up_for_by_a_probe_even_when_its_answers_are_lost() {
 }
 
 #[test]
+fn a_responder_that_has_executed_nothing_yet_may_say_so_as_soft_roce_does() {
+    for start in [0x40, 0x12_3456, 0x9a_bcde] {
+        let start = Psn::new(start);
+        let mut wire = Wire::default();
+        let mut requester = Requester::new(Transport::Rc, start, 4, timing());
+        for group in 0..5 {
+            let meta =
+                FrameMeta { primitive: Some(Primitive::KeyWrite), group, reports: 1, ..FrameMeta::IDLE };
+            requester.post(0, Action::Write, (0, 0), &[], meta, &mut wire);
+        }
+        // All of it is lost, and the NAK to the rest; the probe is answered.
+        wire.frames.clear();
+        requester.tick(10 * MS, &mut wire);
+        assert_eq!(wire.frames.iter().map(|f| f.psn).collect::<Vec<_>>(), [start.minus(1)]);
+        wire.frames.clear();
+        requester.answer(10 * MS, Psn::new(0xff_ffff), Answer::Ack, &mut wire);
+        assert_eq!(requester.counters.recoveries_by_probe, 1);
+        assert_eq!(wire.lost.len(), 5);
+        assert_eq!(wire.frames[0].psn, start, "it goes on where the responder waits");
+        // Once something was executed, the number is one like any other.
+        for frame in std::mem::take(&mut wire.frames) {
+            requester.answer(11 * MS, frame.psn, Answer::Ack, &mut wire);
+        }
+        assert_eq!(requester.outstanding(), 0);
+        let stale = requester.counters.stale_answers + requester.counters.recoveries;
+        requester.answer(12 * MS, Psn::new(0xff_ffff), Answer::Ack, &mut wire);
+        assert_eq!(requester.counters.stale_answers + requester.counters.recoveries, stale + 1);
+    }
+}
+
+#[test]
 fn what_leaves_after_a_probe_is_not_taken_for_lost() {
     let mut w = World::new(false, Faults::none());
     w.post(5);

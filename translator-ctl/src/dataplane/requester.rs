@@ -19,6 +19,9 @@ use super::counters::LossCause;
 use super::losses::FrameMeta;
 use crate::program::Transport;
 
+/// What Linux's soft-RoCE (6.1) answers to a repeat as long as it has executed nothing, instead of the PSN before the first.
+const NOTHING_EXECUTED: Psn = Psn::new(0xff_ffff);
+
 /// Largest payload of an operation: a 128-byte append batch.
 pub const MAX_PAYLOAD: usize = 128;
 
@@ -168,6 +171,8 @@ pub struct Requester {
     probed: Option<Psn>,
     /// The PSN that the last recovery went on at: a repeated NAK for it tells nothing.
     resumed_at: Option<Psn>,
+    /// Nothing is known to be executed yet.
+    untouched: bool,
     /// What it counts.
     pub counters: RequesterCounters,
 }
@@ -192,6 +197,7 @@ impl Requester {
             probe_due: 0,
             probed: None,
             resumed_at: None,
+            untouched: true,
             counters: RequesterCounters::default(),
         }
     }
@@ -386,11 +392,17 @@ impl Requester {
         }
         self.counters.answers += 1;
         // The last PSN executed, as the answer tells it.
-        let executed = match answer {
+        let mut executed = match answer {
             Answer::Ack => psn,
             _ => psn.minus(1),
         };
+        let out = 1..=self.outstanding() as i32;
+        if self.untouched && executed == NOTHING_EXECUTED && !out.contains(&(executed.since(self.oldest) + 1))
+        {
+            executed = self.oldest.minus(1);
+        }
         let progress = executed.since(self.oldest) + 1;
+        self.untouched &= progress <= 0;
         if progress > self.outstanding() as i32 {
             // The responder is ahead of everything sent since the last recovery: what was sent were repeats to it.
             self.lose_all(LossCause::Sequence, to);
