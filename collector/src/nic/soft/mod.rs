@@ -3,13 +3,16 @@
 //! - [`responder`]: packets in, memory changed, answers out; no I/O.
 //! - [`nic`]: the thread that moves packets between a link and the responder; the collector's [`crate::nic::Nic`].
 //! - [`counter`]: what is counted. [`counter_file`]: where it survives a kill.
+//! - [`bench`]: the responder in memory, to be timed.
 //! - `request`, `answer`: the bytes of both directions. `keys`, `queue_pair`: what the responder looks things up in.
 
 mod answer;
+pub mod bench;
 pub mod counter;
 pub mod counter_file;
 mod keys;
 pub mod nic;
+mod packets;
 mod queue_pair;
 mod request;
 pub mod responder;
@@ -17,4 +20,5 @@ pub mod responder;
 pub use counter::{Counter, Counts};
 pub use counter_file::CounterFile;
 pub use nic::{SoftNic, SoftNicConfig};
+pub use packets::Packets;
 pub use responder::{Responder, ResponderConfig};

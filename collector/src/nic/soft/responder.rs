@@ -16,6 +16,7 @@ use dta_proto::wire::roce::{self, Aeth, NakCode, Opcode, Psn, Syndrome};
 use super::answer::{self, Way};
 use super::counter::{Counter, Counts};
 use super::keys::{Keys, MAX_REGISTRATIONS};
+use super::packets::Packets;
 use super::queue_pair::{MAX_QUEUE_PAIRS, Message, QueuePair, QueuePairs, Resource};
 use super::request::{Local, Request};
 use crate::nic::{
@@ -220,8 +221,13 @@ impl Responder {
     /// Executes all packets of `input`, in order, and writes the answers to `output`. When `output` is full, `send` is
     /// called and must empty it; what is in it in the end is the caller's to send. An answer for which there is no room
     /// (see [`Responder::answer_batch`]) is counted and lost, as if on the way.
-    pub fn process(&mut self, input: &Batch, output: &mut Batch, send: &mut dyn FnMut(&mut Batch)) {
-        self.counts.add(Counter::Received, input.len() as u64);
+    pub fn process<P: Packets + ?Sized>(
+        &mut self,
+        input: &P,
+        output: &mut Batch,
+        send: &mut dyn FnMut(&mut Batch),
+    ) {
+        self.counts.add(Counter::Received, input.count() as u64);
         self.prepare(input);
         let Self { config, keys, queue_pairs, counts, immediates, prepared } = self;
         for (index, prepared) in prepared.iter().enumerate() {
@@ -268,11 +274,11 @@ impl Responder {
     }
 
     /// The first pass.
-    fn prepare(&mut self, input: &Batch) {
+    fn prepare<P: Packets + ?Sized>(&mut self, input: &P) {
         let Self { config, keys, queue_pairs, prepared, .. } = self;
         let local = Local { ip: config.ip, port: config.port };
         prepared.clear();
-        for index in 0..input.len() {
+        for index in 0..input.count() {
             let request = Request::parse(input.packet(index), local, input.checksum_pending(index));
             prepared.push(request.and_then(|request| {
                 let queue_pair = queue_pairs.index(request.qpn).ok_or(Counter::DroppedUnknownQueuePair)?;

@@ -1,0 +1,59 @@
+//! Where a responder reads packets from.
+
+use dta_link::Batch;
+
+/// Packets in a row.
+pub trait Packets {
+    /// How many.
+    fn count(&self) -> usize;
+
+    /// Packet `index`, from its IPv4 header on.
+    fn packet(&self, index: usize) -> &[u8];
+
+    /// Packet `index` with its Ethernet header in front, if it came with one: answers then carry one too.
+    fn frame(&self, index: usize) -> Option<&[u8]> {
+        let _ = index;
+        None
+    }
+
+    /// Whether the UDP checksum of packet `index` was never filled in.
+    fn checksum_pending(&self, index: usize) -> bool {
+        let _ = index;
+        false
+    }
+}
+
+impl Packets for Batch {
+    #[inline]
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    #[inline]
+    fn packet(&self, index: usize) -> &[u8] {
+        Batch::packet(self, index)
+    }
+
+    #[inline]
+    fn frame(&self, index: usize) -> Option<&[u8]> {
+        Batch::frame(self, index)
+    }
+
+    #[inline]
+    fn checksum_pending(&self, index: usize) -> bool {
+        Batch::checksum_pending(self, index)
+    }
+}
+
+/// Packets in memory, for tests and for programs that hold both ends of a link.
+impl<B: AsRef<[u8]>> Packets for [B] {
+    #[inline]
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    #[inline]
+    fn packet(&self, index: usize) -> &[u8] {
+        self[index].as_ref()
+    }
+}
