@@ -24,7 +24,7 @@ const IOVA: u64 = 1 << 40;
 /// Where the RETH's address begins in a packet.
 const VA: usize = 40;
 /// Batches that are made ready before the clock starts: small enough to stay in the cache, as packets from a link do.
-const READY: usize = 128;
+const READY: usize = 32;
 
 /// Why a benchmark could not be set up.
 #[derive(Debug, thiserror::Error)]

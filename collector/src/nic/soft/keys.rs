@@ -63,24 +63,31 @@ impl Keys {
     pub(super) fn remove(&mut self, rkey: u32) -> bool {
         let found = self.get(rkey).is_some();
         if found {
-            self.entries[index_of(rkey)] = None;
+            self.entries[Self::index_of(rkey)] = None;
         }
         found
+    }
+
+    /// The place of a key in the table.
+    #[inline(always)]
+    pub(super) fn index_of(rkey: u32) -> usize {
+        (rkey & (MAX_REGISTRATIONS as u32 - 1)) as usize
+    }
+
+    /// The registration at a place, whatever its key.
+    #[inline(always)]
+    pub(super) fn at(&self, index: usize) -> Option<&Entry> {
+        self.entries.get(index)?.as_ref()
     }
 
     /// The registration of a key.
     #[inline(always)]
     pub(super) fn get(&self, rkey: u32) -> Option<&Entry> {
-        match self.entries.get(index_of(rkey)) {
+        match self.entries.get(Self::index_of(rkey)) {
             Some(Some(entry)) if entry.rkey == rkey => Some(entry),
             _ => None,
         }
     }
-}
-
-#[inline(always)]
-fn index_of(rkey: u32) -> usize {
-    (rkey & (MAX_REGISTRATIONS as u32 - 1)) as usize
 }
 
 #[cfg(test)]
@@ -104,7 +111,7 @@ mod tests {
         assert!(keys.get(first).is_none());
         // The place is used again, under another tag.
         let third = keys.insert(region(1 << 22), Access::WRITE, 8).unwrap().rkey;
-        assert_eq!(index_of(third), index_of(first));
+        assert_eq!(Keys::index_of(third), Keys::index_of(first));
         assert!(keys.get(first).is_none() && keys.get(second).is_some());
     }
 

@@ -4,12 +4,13 @@
 //! - [`nic`]: the thread that moves packets between a link and the responder; the collector's [`crate::nic::Nic`].
 //! - [`counter`]: what is counted. [`counter_file`]: where it survives a kill.
 //! - [`bench`]: the responder in memory, to be timed.
-//! - `request`, `answer`: the bytes of both directions. `keys`, `queue_pair`: what the responder looks things up in.
+//! - `execute`: the verdicts. `request`, `answer`: the bytes of both directions. `keys`, `queue_pair`: what the responder looks things up in.
 
 mod answer;
 pub mod bench;
 pub mod counter;
 pub mod counter_file;
+mod execute;
 mod keys;
 pub mod nic;
 mod packets;

@@ -82,6 +82,28 @@ impl QueuePair {
         self.resources.iter_mut().flatten().find(|resource| resource.covers(psn))
     }
 
+    /// (UC) A new message begins; an unfinished one before it is forgotten.
+    #[inline(always)]
+    pub(super) fn begin_message(&mut self) {
+        self.drop_message = false;
+        self.message = None;
+    }
+
+    /// The packet of this PSN was executed, and its message goes on.
+    #[inline(always)]
+    pub(super) fn executed(&mut self, psn: Psn) {
+        self.psn = psn.next();
+        self.ack_psn = self.psn;
+    }
+
+    /// The packet of this PSN was executed, and its message with it.
+    #[inline(always)]
+    pub(super) fn end_message(&mut self, psn: Psn) {
+        self.executed(psn);
+        self.message = None;
+        self.msn = self.msn.wrapping_add(1);
+    }
+
     /// Keeps an atomic or READ in place of the oldest.
     pub(super) fn keep(&mut self, resource: Resource) {
         if let Some(slot) = self.resources.get_mut(self.next_resource) {

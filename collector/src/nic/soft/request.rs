@@ -12,6 +12,7 @@ use dta_proto::wire::roce::{
 };
 
 use super::counter::Counter;
+use super::queue_pair::Message;
 
 /// Bytes of the IPv4 header (without options) and the UDP header.
 const UDP_END: usize = 28;
@@ -37,7 +38,7 @@ pub(super) struct Request {
     pub(super) psn: Psn,
     pub(super) source: Ipv4Addr,
     /// Where the payload begins and ends in the packet.
-    payload: (u16, u16),
+    pub(super) payload: (u16, u16),
     pub(super) pad: u8,
     /// The RETH, or the address and key of the AtomicETH with length 8; zeros for MIDDLE and LAST.
     pub(super) reth: Reth,
@@ -114,6 +115,13 @@ impl Request {
             pad,
             reth,
         })
+    }
+
+    /// The message that this request begins.
+    #[inline(always)]
+    pub(super) fn message(&self) -> Message {
+        let Reth { va, rkey, length } = self.reth;
+        Message { rkey, va, left: length, length }
     }
 
     /// Bytes of payload, pad bytes left out.

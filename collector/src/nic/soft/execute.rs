@@ -1,0 +1,441 @@
+//! Verdicts: what a request comes to on an RC or UC queue pair, and what is answered.
+
+use std::net::SocketAddrV4;
+
+use dta_link::Batch;
+use dta_proto::wire::roce::{self, Aeth, NakCode, Opcode, Psn, Syndrome};
+
+use super::answer::{self, Way};
+use super::counter::{Counter, Counts};
+use super::keys::{Entry, Keys};
+use super::queue_pair::{Message, QueuePair, Resource};
+use super::request::Request;
+use super::responder::ResponderConfig;
+use crate::nic::{Immediate, QueuePairState, Transport};
+
+/// RNR timer code of 0.64 ms (InfiniBand specification 1.4, 9.7.5.2.8), as `ibv_modify_qp` is usually given it.
+const RNR_TIMER: u8 = 12;
+
+/// Most bytes of a message (InfiniBand specification 1.4, 9.4.1).
+const MOST_LENGTH: u32 = 1 << 31;
+
+/// What comes of a request: the counter of its fate.
+pub(super) type Fate = Counter;
+
+/// Where answers go: a batch, and what empties it when it is full.
+pub(super) struct Out<'a> {
+    pub(super) batch: &'a mut Batch,
+    pub(super) send: &'a mut dyn FnMut(&mut Batch),
+    pub(super) counts: &'a mut Counts,
+}
+
+impl Out<'_> {
+    /// Makes room, lets `write` write one answer, and counts it.
+    pub(super) fn push(&mut self, counter: Counter, write: impl FnOnce(&mut Batch) -> bool) {
+        if self.batch.is_full() {
+            (self.send)(self.batch);
+        }
+        self.counts.count(if write(self.batch) { counter } else { Counter::UnsentAnswer });
+    }
+}
+
+/// Where a WRITE packet's payload goes.
+pub(super) struct Place<'k> {
+    pub(super) entry: &'k Entry,
+    /// The place of `entry` in the table of keys.
+    pub(super) key: usize,
+    pub(super) offset: u64,
+}
+
+/// Where the payload of a WRITE packet goes; `None` if the WRITE has no bytes at all. `message` is what the packet begins
+/// or continues.
+#[inline(always)]
+pub(super) fn place<'k>(
+    keys: &'k Keys,
+    mtu: u32,
+    request: &Request,
+    message: &Message,
+) -> Result<Option<Place<'k>>, Refusal> {
+    let payload = request.payload_len();
+    let (start, end) = (request.opcode.is_start(), request.opcode.is_end());
+    if start && message.length == 0 {
+        // Nothing to write, so address and key mean nothing.
+        return if payload == 0 && end {
+            Ok(None)
+        } else {
+            Err(Refusal::invalid(Counter::DroppedPayloadLength))
+        };
+    }
+    let entry = keys.get(message.rkey).ok_or(Refusal::access(Counter::DroppedRkey))?;
+    if !entry.access.remote_write {
+        return Err(Refusal::access(Counter::DroppedPermission));
+    }
+    let Some(offset) = entry.offset(message.va, u64::from(message.left)) else {
+        return Err(Refusal::access(Counter::DroppedRange));
+    };
+    let fits = if end {
+        payload == message.left && payload <= mtu
+    } else {
+        // More than this packet's worth has to be left, or there would be nothing for the LAST.
+        payload == mtu && message.left > payload
+    };
+    let pad = payload.wrapping_neg() & 3;
+    if !fits || u32::from(request.pad) != pad || message.length > MOST_LENGTH {
+        return Err(Refusal::invalid(Counter::DroppedPayloadLength));
+    }
+    Ok(Some(Place { entry, key: Keys::index_of(message.rkey), offset }))
+}
+
+/// One request on its way.
+pub(super) struct Execution<'a> {
+    pub(super) config: &'a ResponderConfig,
+    pub(super) keys: &'a Keys,
+    pub(super) immediates: &'a mut Vec<Immediate>,
+    pub(super) request: &'a Request,
+    pub(super) packet: &'a [u8],
+    pub(super) frame: Option<&'a [u8]>,
+    pub(super) out: Out<'a>,
+}
+
+impl Execution<'_> {
+    /// Executes or refuses it, answers it, and gives its fate.
+    pub(super) fn run(&mut self, qp: &mut QueuePair) -> Fate {
+        if qp.state == QueuePairState::Error {
+            return Counter::DroppedQueuePairError;
+        }
+        match qp.request.transport {
+            Transport::Uc => self.unreliable(qp),
+            Transport::Rc => self.reliable(qp),
+        }
+    }
+
+    /// A request on a UC queue pair: taken or dropped, never answered.
+    fn unreliable(&mut self, qp: &mut QueuePair) -> Fate {
+        let request = self.request;
+        if request.opcode.is_start() {
+            // At any PSN.
+            qp.begin_message();
+        } else {
+            let reason = if qp.drop_message || qp.message.is_none() {
+                Some(Counter::DroppedIncompleteMessage)
+            } else if request.psn != qp.psn {
+                Some(Counter::DroppedPsn)
+            } else {
+                None
+            };
+            if let Some(reason) = reason {
+                qp.drop_message = true;
+                qp.message = None;
+                return reason;
+            }
+        }
+        match self.write(qp) {
+            Ok(fate) => fate,
+            Err(refusal) => {
+                qp.drop_message = true;
+                qp.message = None;
+                refusal.reason
+            }
+        }
+    }
+
+    /// A request on an RC queue pair: in order, answered, errors are final.
+    fn reliable(&mut self, qp: &mut QueuePair) -> Fate {
+        let request = self.request;
+        match request.psn.since(qp.psn) {
+            1.. => {
+                if !qp.sequence_nak_sent {
+                    qp.sequence_nak_sent = true;
+                    self.nak(qp, NakCode::PsnSequenceError, qp.psn);
+                }
+                return Counter::DroppedPsn;
+            }
+            ..0 => return self.repeat(qp),
+            0 => qp.sequence_nak_sent = false,
+        }
+        let continues =
+            matches!(request.opcode, Opcode::RcWriteMiddle | Opcode::RcWriteLast | Opcode::RcWriteLastImm);
+        if continues != qp.message.is_some() {
+            return self.fail(qp, Refusal::invalid(Counter::DroppedIncompleteMessage));
+        }
+        let done = match request.opcode {
+            Opcode::RcFetchAdd | Opcode::RcCmpSwap => self.atomic(qp),
+            Opcode::RcReadRequest => self.read(qp),
+            _ => self.write(qp),
+        };
+        match done {
+            Ok(fate) => fate,
+            Err(Refusal { reason: Counter::DroppedNoReceive, .. }) => {
+                let syndrome = Syndrome::RnrNak { timer: RNR_TIMER };
+                self.ack(qp, Counter::SentRnr, request.psn, syndrome);
+                Counter::DroppedNoReceive
+            }
+            Err(refusal) => self.fail(qp, refusal),
+        }
+    }
+
+    /// A WRITE packet of any place, on either transport.
+    fn write(&mut self, qp: &mut QueuePair) -> Result<Fate, Refusal> {
+        let request = self.request;
+        if !qp.request.access.remote_write {
+            return Err(Refusal::invalid(Counter::DroppedPermission));
+        }
+        let immediate = request.immediate(self.packet);
+        if immediate.is_some() && qp.receives == 0 {
+            return Err(Refusal::invalid(Counter::DroppedNoReceive));
+        }
+        let message = if request.opcode.is_start() {
+            request.message()
+        } else {
+            // Checked by the caller: there is a message to continue.
+            qp.message.ok_or(Refusal::invalid(Counter::DroppedIncompleteMessage))?
+        };
+        let fate = match place(self.keys, self.config.mtu, request, &message)? {
+            None => Counter::ExecutedProbe,
+            Some(Place { entry, offset, .. }) => {
+                if entry.region.write(offset, request.payload(self.packet)).is_err() {
+                    return Err(Refusal::access(Counter::DroppedRange));
+                }
+                Counter::ExecutedWrite
+            }
+        };
+        if request.opcode.is_end() {
+            qp.end_message(request.psn);
+        } else {
+            let payload = request.payload_len();
+            let va = message.va.wrapping_add(u64::from(payload));
+            qp.message = Some(Message { va, left: message.left - payload, ..message });
+            qp.executed(request.psn);
+        }
+        if let Some(value) = immediate {
+            qp.receives -= 1;
+            self.immediates.push(Immediate { qpn: qp.qpn, value, len: message.length });
+            self.out.counts.count(Counter::Immediates);
+        }
+        if request.ack_req && qp.request.transport == Transport::Rc {
+            self.ack(qp, Counter::SentAck, request.psn, Syndrome::ACK);
+        }
+        Ok(fate)
+    }
+
+    /// FETCH_ADD or CMP_SWAP.
+    fn atomic(&mut self, qp: &mut QueuePair) -> Result<Fate, Refusal> {
+        let request = self.request;
+        if !qp.request.access.remote_atomic {
+            return Err(Refusal::invalid(Counter::DroppedPermission));
+        }
+        if qp.resources.is_empty() {
+            return Err(Refusal::invalid(Counter::DroppedNoResources));
+        }
+        let operands = request.atomic(self.packet).ok_or(Refusal::invalid(Counter::DroppedLength))?;
+        let entry = self.keys.get(operands.rkey).ok_or(Refusal::access(Counter::DroppedRkey))?;
+        if !entry.access.remote_atomic {
+            return Err(Refusal::access(Counter::DroppedPermission));
+        }
+        let offset = entry.offset(operands.va, 8).ok_or(Refusal::access(Counter::DroppedRange))?;
+        let (done, fate) = match request.opcode {
+            Opcode::RcCmpSwap => (
+                entry.region.compare_swap(offset, operands.compare, operands.swap_add),
+                Counter::ExecutedCompareSwap,
+            ),
+            _ => (entry.region.fetch_add(offset, operands.swap_add), Counter::ExecutedFetchAdd),
+        };
+        // The range was checked and the region is writable: what is left is alignment.
+        let before = done.map_err(|_| Refusal::invalid(Counter::DroppedMisaligned))?;
+        qp.keep(Resource::Atomic { psn: request.psn, before });
+        qp.end_message(request.psn);
+        self.atomic_ack(qp, before);
+        Ok(fate)
+    }
+
+    /// READ.
+    fn read(&mut self, qp: &mut QueuePair) -> Result<Fate, Refusal> {
+        let request = self.request;
+        if !qp.request.access.remote_read {
+            return Err(Refusal::invalid(Counter::DroppedPermission));
+        }
+        if qp.resources.is_empty() {
+            return Err(Refusal::invalid(Counter::DroppedNoResources));
+        }
+        let roce::Reth { va, rkey, length } = request.reth;
+        self.readable(va, rkey, length)?;
+        if length > MOST_LENGTH {
+            return Err(Refusal::invalid(Counter::DroppedPayloadLength));
+        }
+        qp.msn = qp.msn.wrapping_add(1);
+        let packets = length.div_ceil(self.config.mtu).max(1);
+        qp.keep(Resource::Read { psn: request.psn, packets, va, length, rkey });
+        self.read_response(qp, va, length, true);
+        qp.psn = request.psn.plus(packets);
+        Ok(Counter::ExecutedRead)
+    }
+
+    /// Whether `length` bytes may be read; nothing may always be.
+    fn readable(&self, va: u64, rkey: u32, length: u32) -> Result<(), Refusal> {
+        if length == 0 {
+            return Ok(());
+        }
+        let entry = self.keys.get(rkey).ok_or(Refusal::access(Counter::DroppedRkey))?;
+        if !entry.access.remote_read {
+            return Err(Refusal::access(Counter::DroppedPermission));
+        }
+        entry.offset(va, u64::from(length)).ok_or(Refusal::access(Counter::DroppedRange))?;
+        Ok(())
+    }
+
+    /// A request whose PSN is in the past.
+    fn repeat(&mut self, qp: &mut QueuePair) -> Fate {
+        let request = self.request;
+        match request.opcode {
+            Opcode::RcFetchAdd | Opcode::RcCmpSwap => match qp.resource(request.psn) {
+                Some(&mut Resource::Atomic { before, .. }) => {
+                    self.atomic_ack(qp, before);
+                    Counter::DuplicateAtomic
+                }
+                _ => Counter::DroppedForgotten,
+            },
+            Opcode::RcReadRequest => {
+                let asked = request.reth;
+                let Some(Resource::Read { psn, va, length, rkey, .. }) = qp.resource(request.psn) else {
+                    return Counter::DroppedForgotten;
+                };
+                let last = va.checked_add(u64::from(*length));
+                let inside = asked.va >= *va
+                    && asked.length <= *length
+                    && asked.va.checked_add(u64::from(asked.length)) <= last;
+                if !inside || asked.rkey != *rkey {
+                    return Counter::DroppedForgotten;
+                }
+                let whole = request.psn == *psn;
+                // Keys may have ended since.
+                if self.readable(asked.va, asked.rkey, asked.length).is_err() {
+                    return Counter::DroppedForgotten;
+                }
+                self.read_response(qp, asked.va, asked.length, whole);
+                Counter::DuplicateRead
+            }
+            _ => {
+                // The ACK speaks of the last operation executed, whatever was repeated.
+                self.ack(qp, Counter::SentAck, qp.ack_psn.minus(1), Syndrome::ACK);
+                Counter::DuplicateWrite
+            }
+        }
+    }
+
+    /// Refuses for good: NAK, and the queue pair is in ERROR.
+    #[cold]
+    fn fail(&mut self, qp: &mut QueuePair, refusal: Refusal) -> Fate {
+        self.nak(qp, refusal.nak, self.request.psn);
+        qp.state = QueuePairState::Error;
+        self.out.counts.count(Counter::QueuePairErrors);
+        refusal.reason
+    }
+
+    fn nak(&mut self, qp: &mut QueuePair, code: NakCode, psn: Psn) {
+        let counter = match code {
+            NakCode::PsnSequenceError => Counter::SentNakSequence,
+            NakCode::RemoteAccessError => Counter::SentNakAccess,
+            _ => Counter::SentNakInvalid,
+        };
+        self.ack(qp, counter, psn, Syndrome::Nak(code));
+    }
+
+    fn ack(&mut self, qp: &QueuePair, counter: Counter, psn: Psn, syndrome: Syndrome) {
+        let way = self.way(qp);
+        self.out.push(counter, |out| answer::push_ack(out, &way, psn, syndrome, qp.msn));
+    }
+
+    fn atomic_ack(&mut self, qp: &QueuePair, before: u64) {
+        let way = self.way(qp);
+        let aeth = Aeth { syndrome: Syndrome::ACK, msn: qp.msn };
+        let psn = self.request.psn;
+        self.out.push(Counter::SentAtomicAck, |out| {
+            answer::push(
+                out,
+                &way,
+                Opcode::RcAtomicAck,
+                psn,
+                Some(aeth),
+                Some(before),
+                (0, |_: &mut [u8]| {}),
+            )
+        });
+    }
+
+    /// Answers a READ of memory that was found readable. `whole` says whether the answer begins with its FIRST packet.
+    fn read_response(&mut self, qp: &QueuePair, va: u64, length: u32, whole: bool) {
+        let way = self.way(qp);
+        let entry = self.keys.get(self.request.reth.rkey);
+        let mtu = self.config.mtu;
+        let packets = length.div_ceil(mtu).max(1);
+        for n in 0..packets {
+            let done = n * mtu;
+            let size = (length - done).min(mtu);
+            let last = n + 1 == packets;
+            let opcode = match (n == 0 && whole, last) {
+                (true, true) => Opcode::RcReadResponseOnly,
+                (true, false) => Opcode::RcReadResponseFirst,
+                (false, true) => Opcode::RcReadResponseLast,
+                (false, false) => Opcode::RcReadResponseMiddle,
+            };
+            let aeth = (opcode != Opcode::RcReadResponseMiddle)
+                .then_some(Aeth { syndrome: Syndrome::ACK, msn: qp.msn });
+            let psn = self.request.psn.plus(n);
+            let offset = entry.map_or(0, |entry| va.wrapping_sub(entry.iova)) + u64::from(done);
+            self.out.push(Counter::SentReadResponse, |out| {
+                answer::push(
+                    out,
+                    &way,
+                    opcode,
+                    psn,
+                    aeth,
+                    None,
+                    (size as usize, |data: &mut [u8]| {
+                        // Without an entry there is nothing to read; with one, the range was checked.
+                        if let Some(entry) = entry
+                            && entry.region.read(offset, data).is_err()
+                        {
+                            data.fill(0);
+                        }
+                    }),
+                )
+            });
+        }
+    }
+
+    /// The way back: to the peer, from the address and port that the request came to.
+    fn way(&self, qp: &QueuePair) -> Way {
+        let ethernet = self.frame.and_then(|frame| frame.first_chunk::<14>()).map(|request| {
+            let mut answer = *request;
+            answer[..6].copy_from_slice(&request[6..12]);
+            answer[6..12].copy_from_slice(&request[..6]);
+            if let Some(mac) = qp.request.peer.mac {
+                answer[..6].copy_from_slice(&mac);
+            }
+            answer
+        });
+        Way {
+            from: SocketAddrV4::new(self.config.ip, self.config.port),
+            to: SocketAddrV4::new(qp.peer_ip, qp.request.peer.port),
+            peer_qpn: qp.request.peer_qpn,
+            ethernet,
+        }
+    }
+}
+
+/// Why a request is refused: what is counted, and on RC what is answered.
+#[derive(Clone, Copy)]
+pub(super) struct Refusal {
+    reason: Counter,
+    nak: NakCode,
+}
+
+impl Refusal {
+    fn invalid(reason: Counter) -> Refusal {
+        Refusal { reason, nak: NakCode::InvalidRequest }
+    }
+
+    fn access(reason: Counter) -> Refusal {
+        Refusal { reason, nak: NakCode::RemoteAccessError }
+    }
+}
