@@ -139,7 +139,7 @@ impl AppendState {
         r.sequence[at] = layout::next(sequence);
         r.count[at] = 0;
         let offset = layout::offset(list, sequence, self.ring, self.batch_len);
-        let action = if self.notify { Action::WriteImmediate(list) } else { Action::Write };
+        let action = if self.notify { Action::write_immediate(list) } else { Action::WRITE };
         core.counters.of(Primitive::Append).held -= u64::from(count);
         let first_name = at * usize::from(self.entries);
         let names = r.names.get(first_name..first_name + usize::from(count)).unwrap_or(&[]);

@@ -45,19 +45,19 @@ struct Sink<'a> {
 impl Depart for Sink<'_> {
     #[inline]
     fn depart(&mut self, departure: Departure<'_>) {
-        if departure.action == Action::Idle {
+        if departure.action == Action::IDLE {
             let Some(idle) = self.idle else { return };
             idle.write(&departure, &mut self.out.frames);
             self.counters.idle_frames += 1;
         } else {
             let Some(Some(frames)) = self.stores.get(departure.store) else {
                 // The store went away while the operation waited for its queue pair.
-                self.lost(&departure.meta, LossCause::QueuePairDown);
+                self.lost(departure.meta, LossCause::QueuePairDown);
                 return;
             };
             frames.write(&departure, &mut self.out.frames);
         }
-        self.out.meta.push(departure.meta);
+        self.out.meta.push(*departure.meta);
         self.counters.frames += 1;
     }
 
@@ -90,6 +90,7 @@ impl Egress {
         self.pairs[purpose as usize].is_some()
     }
 
+    #[inline(always)] // on the path of every report: the closure has to melt into it
     fn with(
         &mut self,
         purpose: Purpose,
@@ -146,7 +147,7 @@ impl Egress {
                 first_origin,
                 origins: named,
             };
-            self.post(now, (store, offset_of(copy)), action, payload, meta, out);
+            self.post(now, (store, offset_of(copy)), action, payload, &meta, out);
         }
     }
 
@@ -158,7 +159,7 @@ impl Egress {
         target: Target,
         action: Action,
         payload: &[u8],
-        meta: FrameMeta,
+        meta: &FrameMeta,
         out: &mut Output,
     ) {
         let purpose = match self.stores.get(target.0) {
@@ -168,12 +169,12 @@ impl Egress {
         let posted = self
             .with(purpose, out, |requester, sink| requester.post(now, action, target, payload, meta, sink));
         if !posted {
-            let reports = self.losses.lose(&meta, &self.origins);
+            let reports = self.losses.lose(meta, &self.origins);
             if let Some(primitive) = meta.primitive {
                 self.counters.lose(LossCause::QueuePairDown, primitive, reports);
             }
             if self.name_reports {
-                out.lost.extend(self.origins.of(&meta).map(|origin| (origin, meta.copy)));
+                out.lost.extend(self.origins.of(meta).map(|origin| (origin, meta.copy)));
             }
         }
     }

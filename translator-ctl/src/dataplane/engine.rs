@@ -15,7 +15,7 @@ use super::frame::{Frames, Output};
 use super::increment::Increments;
 use super::losses::{FrameMeta, Origin};
 use super::postcarding::PostcardState;
-use super::reporters::{Admission, Reporters};
+use super::reporters::{Admission, Reporters, Source};
 use super::requester::{Action, Answer, MAX_PAYLOAD, RequesterCounters, Timing};
 use super::sketch::SketchState;
 use super::version0::{Admission0, Version0Reporters};
@@ -390,7 +390,7 @@ impl Engine {
 
     #[inline]
     fn ingest_one(&mut self, packet: &[u8], out: &mut Output) -> Result<(), Reason> {
-        let (source, destination, payload) = datagram(packet)?;
+        let Datagram { source, destination, payload } = datagram(packet)?;
         let report = Report::parse(payload).map_err(reason_of)?;
         let primitive = report.body.primitive();
         self.core.counters.of(primitive).received += 1;
@@ -432,7 +432,7 @@ impl Engine {
                 core.write(
                     now,
                     at,
-                    Action::Write,
+                    Action::WRITE,
                     copies,
                     offset,
                     slot,
@@ -466,8 +466,8 @@ impl Engine {
     fn admit(
         &mut self,
         report: &Report<'_>,
-        source: SocketAddrV4,
-        destination: SocketAddrV4,
+        source: Source,
+        destination: Source,
         out: &mut Output,
     ) -> Result<(), Reason> {
         let admission = self.reporters.admit(
@@ -481,7 +481,7 @@ impl Engine {
             Admission::Apply(None) => Ok(()),
             Admission::Apply(Some(missing)) => {
                 let nack = Nack::V1 { reporter: report.reporter, first: missing.first, count: missing.count };
-                self.nack(destination, source, &nack, out);
+                self.nack(destination.socket(), source.socket(), &nack, out);
                 self.core.counters.nacked_sequences += u64::from(missing.count);
                 Ok(())
             }
@@ -494,18 +494,18 @@ impl Engine {
     fn admit_version0(
         &mut self,
         report: &Report<'_>,
-        source: SocketAddrV4,
-        destination: SocketAddrV4,
+        source: Source,
+        destination: Source,
         out: &mut Output,
     ) -> Result<(), Reason> {
         let sequence = report.sequence as u8;
-        match self.reporters0.admit(*source.ip(), sequence, report.restarted) {
+        match self.reporters0.admit(source.ip(), sequence, report.restarted) {
             Admission0::Duplicate => Err(Reason::Duplicate),
             Admission0::Apply { first, missing, gap } => {
                 self.core.counters.version0_gaps += u64::from(gap);
-                let to = SocketAddrV4::new(*source.ip(), NACK_PORT_V0);
+                let to = SocketAddrV4::new(source.ip(), NACK_PORT_V0);
                 for n in 0..missing {
-                    self.nack(destination, to, &Nack::V0 { sequence: first.wrapping_add(n) }, out);
+                    self.nack(destination.socket(), to, &Nack::V0 { sequence: first.wrapping_add(n) }, out);
                 }
                 self.core.counters.nacked_sequences += u64::from(missing);
                 Ok(())
@@ -616,18 +616,27 @@ fn flush_store(held: &mut Held, now: u64, at: usize, born_by: u64, core: &mut Eg
     }
 }
 
-/// Source, destination and payload of the UDP datagram in an IPv4 packet.
+/// A UDP datagram in an IPv4 packet.
+struct Datagram<'a> {
+    source: Source,
+    destination: Source,
+    payload: &'a [u8],
+}
+
+/// Checks and takes apart the UDP datagram in an IPv4 packet.
 #[inline]
-fn datagram(packet: &[u8]) -> Result<(SocketAddrV4, SocketAddrV4, &[u8]), Reason> {
+fn datagram(packet: &[u8]) -> Result<Datagram<'_>, Reason> {
     let ip = ipv4::Packet::new_checked(packet).map_err(|_| Reason::Header)?;
     if ip.protocol() != ipv4::PROTOCOL_UDP || ip.is_fragment() {
         return Err(Reason::Header);
     }
     let datagram = udp::Packet::new_checked(ip.payload()).map_err(|_| Reason::Header)?;
     datagram.check(ip.src(), ip.dst()).map_err(|_| Reason::Checksum)?;
-    let source = SocketAddrV4::new(ip.src(), datagram.src_port());
-    let destination = SocketAddrV4::new(ip.dst(), datagram.dst_port());
-    Ok((source, destination, datagram.payload()))
+    Ok(Datagram {
+        source: Source::new(ip.src(), datagram.src_port()),
+        destination: Source::new(ip.dst(), datagram.dst_port()),
+        payload: datagram.payload(),
+    })
 }
 
 fn reason_of(error: wire::Error) -> Reason {

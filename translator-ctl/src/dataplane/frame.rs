@@ -6,13 +6,15 @@ use dta_proto::wire::frame::{FetchAddTemplate, Route, WriteImmTemplate, WriteTem
 use dta_proto::wire::roce;
 
 use super::losses::FrameMeta;
-use super::requester::{Action, Departure};
+use super::requester::{Departure, Verb};
 use crate::program::{Purpose, QueuePair, Store, Transport};
 
 /// Finished packets, one after another, IPv4 header onwards.
 #[derive(Debug, Default)]
 pub struct Frames {
+    /// The first `used` bytes are packets; what follows is left over, so that nothing has to be zeroed for a new packet.
     bytes: Vec<u8>,
+    used: usize,
     ends: Vec<u32>,
 }
 
@@ -40,17 +42,25 @@ impl Frames {
 
     /// Forgets all, keeping the memory.
     pub fn clear(&mut self) {
-        self.bytes.clear();
+        self.used = 0;
         self.ends.clear();
     }
 
-    /// Adds a packet of `len` zero bytes and gives it to be filled in.
+    /// Adds a packet of `len` bytes and gives it to be filled in; it holds anything before.
     #[inline]
     pub(crate) fn push(&mut self, len: usize) -> &mut [u8] {
-        let start = self.bytes.len();
-        self.bytes.resize(start + len, 0);
-        self.ends.push((start + len) as u32);
-        &mut self.bytes[start..]
+        let start = self.used;
+        self.used += len;
+        self.ends.push(self.used as u32);
+        if self.used > self.bytes.len() {
+            self.grow();
+        }
+        &mut self.bytes[start..self.used]
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        self.bytes.resize(self.used.next_power_of_two().max(1 << 14), 0);
     }
 }
 
@@ -139,16 +149,18 @@ impl StoreFrames {
         let Departure { psn, ack_request, payload, .. } = *departure;
         // Bases are aligned to their region's length.
         let va = self.base | departure.offset;
-        let written = match departure.action {
-            Action::Write | Action::Idle => {
+        let written = match departure.action.verb {
+            Verb::Write | Verb::Idle => {
                 let frame = frames.push(self.write.frame_len());
                 self.write.emit(psn, ack_request, va, self.rkey, payload, frame)
             }
-            Action::WriteImmediate(immediate) => {
+            Verb::WriteImmediate => {
+                let immediate = departure.action.number as u32;
                 let frame = frames.push(self.write_immediate.frame_len());
                 self.write_immediate.emit(psn, ack_request, va, self.rkey, immediate, payload, frame)
             }
-            Action::FetchAdd(addend) => {
+            Verb::FetchAdd => {
+                let addend = departure.action.number;
                 let frame = frames.push(self.fetch_add.frame_len());
                 self.fetch_add.emit(psn, ack_request, va, self.rkey, addend, frame)
             }

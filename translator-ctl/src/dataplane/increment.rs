@@ -149,9 +149,9 @@ impl Increments {
             core.post(
                 now,
                 (sum.store, layout::offset(sum.slot)),
-                Action::FetchAdd(sum.delta),
+                Action::fetch_add(sum.delta),
                 &[],
-                meta,
+                &meta,
                 out,
             );
         }

@@ -140,7 +140,7 @@ impl PostcardState {
         core.write(
             now,
             store,
-            Action::Write,
+            Action::WRITE,
             self.copies,
             |n| layout::offset(slots[usize::from(n)], self.hops),
             bytes,

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::counters::LossCause;
 use super::losses::FrameMeta;
-use super::requester::{Action, Answer, Depart, Departure, Requester, Timing};
+use super::requester::{Action, Answer, Depart, Departure, Requester, Timing, Verb};
 use crate::program::{Primitive, Transport};
 
 const START: u32 = 0xff_ffc0;
@@ -84,7 +84,7 @@ impl Responder {
             self.nak_sent = true;
             return Some((self.expected, Answer::NakSequence));
         }
-        let atomic = matches!(frame.action, Action::FetchAdd(_));
+        let atomic = frame.action.verb == Verb::FetchAdd;
         if ahead < 0 {
             // A repeat: the last PSN executed, or the atomic's first answer again.
             if atomic {
@@ -92,7 +92,7 @@ impl Responder {
             }
             return frame.ack_request.then_some((self.expected.minus(1), Answer::Ack));
         }
-        if frame.action != Action::Idle {
+        if frame.action != Action::IDLE {
             if self.poison == Some(frame.group) {
                 self.error = true;
                 return Some((frame.psn, Answer::NakError));
@@ -181,8 +181,8 @@ impl World {
             self.posted += 1;
             let meta =
                 FrameMeta { primitive: Some(Primitive::KeyWrite), group, reports: 1, ..FrameMeta::IDLE };
-            let action = if self.atomics { Action::FetchAdd(1) } else { Action::Write };
-            self.requester.post(self.now, action, (0, 0), &[], meta, &mut self.wire);
+            let action = if self.atomics { Action::fetch_add(1) } else { Action::WRITE };
+            self.requester.post(self.now, action, (0, 0), &[], &meta, &mut self.wire);
         }
         self.carry();
     }
@@ -334,7 +334,7 @@ fn what_leaves_after_a_probe_is_not_taken_for_lost() {
     // The probe leaves; before its answer arrives, an operation follows it.
     w.requester.tick(w.now, &mut w.wire);
     let meta = FrameMeta { primitive: Some(Primitive::KeyWrite), group: 5, reports: 1, ..FrameMeta::IDLE };
-    w.requester.post(w.now, Action::Write, (0, 0), &[], meta, &mut w.wire);
+    w.requester.post(w.now, Action::WRITE, (0, 0), &[], &meta, &mut w.wire);
     w.posted = 6;
     let frames = std::mem::take(&mut w.wire.frames);
     let (psn, answer) = w.responder.take(&frames[0]).unwrap();
@@ -418,7 +418,7 @@ fn the_waiting_ring_is_bounded() {
     let mut wire = Wire::default();
     for group in 0..20 {
         let meta = FrameMeta { primitive: Some(Primitive::KeyIncrement), group, ..FrameMeta::IDLE };
-        requester.post(0, Action::FetchAdd(1), (0, 0), &[], meta, &mut wire);
+        requester.post(0, Action::fetch_add(1), (0, 0), &[], &meta, &mut wire);
     }
     assert_eq!((wire.frames.len(), requester.waiting(), wire.lost.len()), (4, 10, 6));
     assert!(wire.lost.values().all(|c| *c == LossCause::QueueFull));

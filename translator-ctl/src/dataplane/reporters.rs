@@ -1,12 +1,31 @@
 //! Reporters heard: their sequence windows, where to send NACKs, and what they are counted for.
 
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::window::{Verdict, WINDOW, Window};
 
 /// Reports outside the window in a row, without any inside, after which the window is placed anew: the reporter has
 /// restarted, and none of its reports that said so arrived.
 const STRANGERS: u32 = WINDOW;
+
+/// An address and port in one number: the per-report path compares it, and seldom needs its parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Source(u64);
+
+impl Source {
+    #[inline]
+    pub(crate) fn new(ip: Ipv4Addr, port: u16) -> Source {
+        Source(u64::from(u32::from(ip)) << 16 | u64::from(port))
+    }
+
+    pub(crate) fn ip(self) -> Ipv4Addr {
+        Ipv4Addr::from((self.0 >> 16) as u32)
+    }
+
+    pub(crate) fn socket(self) -> SocketAddrV4 {
+        SocketAddrV4::new(self.ip(), self.0 as u16)
+    }
+}
 
 /// What is counted per reporter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,14 +51,14 @@ pub struct ReporterCounters {
 pub struct Reporter {
     /// Its id.
     pub id: u16,
-    /// Where its datagrams come from, and NACKs go.
-    pub source: SocketAddrV4,
     /// What is counted for it.
     pub counters: ReporterCounters,
+    /// Where its datagrams come from, and NACKs go.
+    source: Source,
     window: Window,
     strangers: u32,
     /// Where its datagrams came from before: late ones may still come from there.
-    previous: Option<SocketAddrV4>,
+    previous: Option<Source>,
 }
 
 /// A run of sequences to ask for.
@@ -89,7 +108,7 @@ impl Reporters {
         sequence: u32,
         restarted: bool,
         retransmittable: bool,
-        source: SocketAddrV4,
+        source: Source,
     ) -> Admission {
         let reporter = match self.index[usize::from(id)] {
             0 => {
@@ -162,24 +181,24 @@ impl Reporters {
 impl Reporter {
     /// Whether a report that says "restarted" is the first of a new run, rather than a repeat or a neighbour of one that said so
     /// before: it comes from another socket, or lies outside the window.
-    fn is_restart(&self, sequence: u32, source: SocketAddrV4) -> bool {
+    fn is_restart(&self, sequence: u32, source: Source) -> bool {
         let newest = self.window.newest();
         self.is_strange(source)
             || (newest.wrapping_sub(sequence) >= WINDOW && sequence.wrapping_sub(newest) >= WINDOW)
     }
 
     /// Whether the reporter was never heard from there.
-    fn is_strange(&self, source: SocketAddrV4) -> bool {
+    fn is_strange(&self, source: Source) -> bool {
         source != self.source && Some(source) != self.previous
     }
 
-    fn heard_from(&mut self, source: SocketAddrV4) {
+    fn heard_from(&mut self, source: Source) {
         if source != self.source {
             self.previous = Some(std::mem::replace(&mut self.source, source));
         }
     }
 
-    fn begin_anew(&mut self, sequence: u32, source: SocketAddrV4) {
+    fn begin_anew(&mut self, sequence: u32, source: Source) {
         self.window = Window::new(sequence);
         self.heard_from(source);
         self.strangers = 0;
@@ -190,10 +209,9 @@ impl Reporter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
 
-    fn at(port: u16) -> SocketAddrV4 {
-        SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)
+    fn at(port: u16) -> Source {
+        Source::new(Ipv4Addr::LOCALHOST, port)
     }
 
     #[test]

@@ -25,17 +25,43 @@ const NOTHING_EXECUTED: Psn = Psn::new(0xff_ffff);
 /// Largest payload of an operation: a 128-byte append batch.
 pub const MAX_PAYLOAD: usize = 128;
 
-/// What an operation does to memory.
+/// The kinds of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum Verb {
     /// WRITE ONLY of the payload.
     Write,
-    /// WRITE ONLY of the payload, with this immediate.
-    WriteImmediate(u32),
-    /// FETCH_ADD of this number.
-    FetchAdd(u64),
+    /// WRITE ONLY of the payload, with immediate.
+    WriteImmediate,
+    /// FETCH_ADD.
+    FetchAdd,
     /// Zero-length WRITE ONLY: a probe or filler.
     Idle,
+}
+
+/// What an operation does to memory. Two words, which travel in registers: an enumeration with the numbers inside would go by memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Action {
+    /// The kind of operation.
+    pub verb: Verb,
+    /// The immediate of a write, the addend of a FETCH_ADD; else 0.
+    pub number: u64,
+}
+
+impl Action {
+    /// WRITE ONLY.
+    pub const WRITE: Action = Action { verb: Verb::Write, number: 0 };
+    /// Zero-length WRITE ONLY.
+    pub const IDLE: Action = Action { verb: Verb::Idle, number: 0 };
+
+    /// WRITE ONLY with immediate.
+    pub fn write_immediate(immediate: u32) -> Action {
+        Action { verb: Verb::WriteImmediate, number: immediate.into() }
+    }
+
+    /// FETCH_ADD.
+    pub fn fetch_add(addend: u64) -> Action {
+        Action { verb: Verb::FetchAdd, number: addend }
+    }
 }
 
 /// An operation with a PSN, ready to be made into a frame.
@@ -47,14 +73,14 @@ pub struct Departure<'a> {
     pub ack_request: bool,
     /// What it does.
     pub action: Action,
-    /// Index of its store in the engine; none for [`Action::Idle`].
+    /// Index of its store in the engine; none for [`Action::IDLE`].
     pub store: usize,
     /// Byte offset in the store's region.
     pub offset: u64,
     /// Payload of a write.
     pub payload: &'a [u8],
     /// What it carries.
-    pub meta: FrameMeta,
+    pub meta: &'a FrameMeta,
 }
 
 /// An operation waiting for its turn.
@@ -235,7 +261,7 @@ impl Requester {
         action: Action,
         (store, offset): (usize, u64),
         payload: &[u8],
-        meta: FrameMeta,
+        meta: &FrameMeta,
         to: &mut impl Depart,
     ) {
         if self.transport == Transport::Uc {
@@ -245,12 +271,25 @@ impl Requester {
             to.depart(Departure { psn, ack_request: false, action, store, offset, payload, meta });
             return;
         }
+        self.post_reliably(now, action, (store, offset), payload, meta, to);
+    }
+
+    #[inline(never)]
+    fn post_reliably(
+        &mut self,
+        now: u64,
+        action: Action,
+        (store, offset): (usize, u64),
+        payload: &[u8],
+        meta: &FrameMeta,
+        to: &mut impl Depart,
+    ) {
         if self.state == State::Down {
-            to.lost(&meta, LossCause::QueuePairDown);
+            to.lost(meta, LossCause::QueuePairDown);
         } else if self.waiting.is_empty() && self.has_room(action) {
             self.send(now, action, (store, offset), payload, meta, to);
         } else if self.waiting.len() >= self.timing.queue {
-            to.lost(&meta, LossCause::QueueFull);
+            to.lost(meta, LossCause::QueueFull);
         } else {
             let mut bytes = [0; MAX_PAYLOAD];
             bytes[..payload.len()].copy_from_slice(payload);
@@ -260,7 +299,7 @@ impl Requester {
                 offset,
                 len: payload.len() as u8,
                 payload: bytes,
-                meta,
+                meta: *meta,
             });
         }
     }
@@ -272,7 +311,7 @@ impl Requester {
     fn has_room(&self, action: Action) -> bool {
         self.state == State::Ready
             && self.outstanding() < self.timing.window
-            && !(matches!(action, Action::FetchAdd(_)) && self.atomics_out >= self.atomic_limit)
+            && !(action.verb == Verb::FetchAdd && self.atomics_out >= self.atomic_limit)
     }
 
     fn send(
@@ -281,16 +320,16 @@ impl Requester {
         action: Action,
         (store, offset): (usize, u64),
         payload: &[u8],
-        meta: FrameMeta,
+        meta: &FrameMeta,
         to: &mut impl Depart,
     ) {
         if self.outstanding() == 0 {
             self.start_clock(now);
         }
         let psn = self.next;
-        let atomic = matches!(action, Action::FetchAdd(_));
+        let atomic = action.verb == Verb::FetchAdd;
         let slot = self.slot(psn);
-        self.out[slot] = (meta, atomic);
+        self.out[slot] = (*meta, atomic);
         self.atomics_out += u32::from(atomic);
         self.next = psn.next();
         self.counters.sent += 1;
@@ -311,7 +350,7 @@ impl Requester {
                 break;
             }
             let Some(w) = self.waiting.pop_front() else { break };
-            self.send(now, w.action, (w.store, w.offset), &w.payload[..usize::from(w.len)], w.meta, to);
+            self.send(now, w.action, (w.store, w.offset), &w.payload[..usize::from(w.len)], &w.meta, to);
         }
     }
 
@@ -508,7 +547,7 @@ impl Requester {
         *self = Requester::new(transport, start_psn, max_dest_rd_atomic, self.timing);
         self.counters = counters;
         for w in waiting {
-            self.post(now, w.action, (w.store, w.offset), &w.payload[..usize::from(w.len)], w.meta, to);
+            self.post(now, w.action, (w.store, w.offset), &w.payload[..usize::from(w.len)], &w.meta, to);
         }
     }
 
@@ -537,10 +576,10 @@ fn idle(psn: Psn, ack_request: bool) -> Departure<'static> {
     Departure {
         psn,
         ack_request,
-        action: Action::Idle,
+        action: Action::IDLE,
         store: 0,
         offset: 0,
         payload: &[],
-        meta: FrameMeta::IDLE,
+        meta: &FrameMeta::IDLE,
     }
 }

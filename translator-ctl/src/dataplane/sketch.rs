@@ -173,7 +173,7 @@ impl SketchState {
         core.write(
             now,
             store,
-            Action::Write,
+            Action::WRITE,
             1,
             |_| offset,
             bytes,
