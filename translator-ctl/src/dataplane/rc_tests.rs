@@ -302,7 +302,7 @@ fn a_responder_that_has_executed_nothing_yet_may_say_so_as_soft_roce_does() {
         for group in 0..5 {
             let meta =
                 FrameMeta { primitive: Some(Primitive::KeyWrite), group, reports: 1, ..FrameMeta::IDLE };
-            requester.post(0, Action::Write, (0, 0), &[], meta, &mut wire);
+            requester.post(0, Action::WRITE, (0, 0), &[], &meta, &mut wire);
         }
         // All of it is lost, and the NAK to the rest; the probe is answered.
         wire.frames.clear();
