@@ -25,7 +25,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// Where a collector is, and how to speak to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientOptions {
-    /// Host and port, such as `127.0.0.1:40050`.
+    /// Host and port, such as `127.0.0.1:40050`; `http://` or `https://` may stand in front.
     pub address: String,
     /// TLS, if the collector has it.
     pub tls: Option<ClientTls>,
@@ -220,11 +220,21 @@ fn bytes(keys: &[Key]) -> Vec<Vec<u8>> {
 
 fn channel(options: &ClientOptions) -> Result<Endpoint, ClientError> {
     let bad = |reason: String| ClientError::Address { address: options.address.clone(), reason };
-    if !options.address.contains(':') {
+    // Other programs of DTA write the address as a URL.
+    let host = match options.address.split_once("://") {
+        Some(("http", host)) if options.tls.is_none() => host,
+        Some(("https", host)) if options.tls.is_some() => host,
+        Some(("https", _)) => {
+            return Err(bad("https needs the files of TLS: --ca, --client-cert and --client-key".into()));
+        }
+        Some(_) => return Err(bad("neither http nor https, or http with the files of TLS".into())),
+        None => options.address.as_str(),
+    };
+    if !host.contains(':') {
         return Err(bad("no port".into()));
     }
     let scheme = if options.tls.is_some() { "https" } else { "http" };
-    let endpoint = Endpoint::from_shared(format!("{scheme}://{}", options.address))
+    let endpoint = Endpoint::from_shared(format!("{scheme}://{host}"))
         .map_err(|e| bad(innermost(&e)))?
         .connect_timeout(CONNECT);
     let Some(tls) = &options.tls else {

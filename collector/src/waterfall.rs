@@ -250,11 +250,19 @@ fn is_report_share(name: &str) -> bool {
     )
 }
 
-/// Whether a counter only says more of another: of one primitive.
+/// Whether a counter only says more of another: of one primitive, queue pair or socket.
 fn is_detail(name: &str) -> bool {
-    ["key-write.", "append.", "key-increment.", "postcarding.", "sketch-merge.", "lost_operations"]
-        .iter()
-        .any(|prefix| name.starts_with(prefix))
+    const DETAILS: [&str; 7] = [
+        "key-write.",
+        "append.",
+        "key-increment.",
+        "postcarding.",
+        "sketch-merge.",
+        "lost_operations",
+        "queue_pair.",
+    ];
+    let socket = name.starts_with("link.") && !name.contains(".dropped");
+    socket || DETAILS.iter().any(|prefix| name.starts_with(prefix))
 }
 
 #[cfg(test)]

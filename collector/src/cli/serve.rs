@@ -13,8 +13,10 @@ use super::output;
 use crate::config::{Config, ConfigError, Memory, SoftLink, Tls, Transport};
 use crate::server::Server;
 
-/// Threads that answer calls; the software NIC has its own.
+/// Threads that take calls; the software NIC has its own.
 const WORKERS: usize = 2;
+/// Threads that read memory for them, at most: more calls at a time wait for one.
+const BLOCKING: usize = 16;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -132,6 +134,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         .try_init();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
+        .max_blocking_threads(BLOCKING)
         .thread_name("dta-grpc")
         .enable_all()
         .build()?;

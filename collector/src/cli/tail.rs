@@ -89,10 +89,14 @@ fn print(line: &Line, output: Output) -> anyhow::Result<()> {
     match line {
         Line::Entry(hex) => output::line(hex)?,
         Line::Overwritten(n) => {
-            output::line(format!("-- {n} batches were overwritten before they were read"))?
+            output::line(format!("-- {} overwritten before they were read", batches(*n)))?
         }
-        Line::Missing(n) => output::line(format!("-- {n} batches never came"))?,
-        Line::Damaged(n) => output::line(format!("-- {n} batches are damaged"))?,
+        Line::Missing(n) => output::line(format!("-- {} never came", batches(*n)))?,
+        Line::Damaged(n) => output::line(format!("-- {} damaged", batches(*n)))?,
     }
     Ok(())
+}
+
+fn batches(n: u64) -> String {
+    if n == 1 { "1 batch".to_owned() } else { format!("{} batches", output::count(n)) }
 }

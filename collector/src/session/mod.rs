@@ -154,7 +154,12 @@ impl Sessions {
             Ok(_) => inner.counters.opened += 1,
             Err(_) => inner.counters.refused += 1,
         }
-        result
+        drop(inner);
+        // The lists are this session's by now, and others need not wait while their rings are read.
+        result.map(|mut session| {
+            session.positions = positions::of(&self.stores, &session.lease.lists);
+            session
+        })
     }
 
     fn open_locked(
@@ -202,8 +207,7 @@ impl Sessions {
             grant::release(&*self.nic, old, Some(&grant));
         }
         inner.grants.insert(lease.name.clone(), grant.clone());
-        let positions = positions::of(&self.stores, &lease.lists);
-        Ok(Session { lease, resumed, grant, positions })
+        Ok(Session { lease, resumed, grant, positions: Vec::new() })
     }
 
     /// Extends a lease and takes its translator's statistics. If queue pairs fell into ERROR, or were lost with an earlier collector,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::{config, key, open_request, start};
-use dta_collector::client::{Client, ClientError};
+use dta_collector::client::{Client, ClientError, ClientOptions};
 use dta_collector::config::{Config, Memory};
 use dta_collector::region::Region;
 use dta_collector::server::{Server, ServerError};
@@ -395,7 +395,13 @@ async fn a_device_that_needs_verbs_says_how_to_get_them() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_there_is_told_with_a_cure() {
-    let options = dta_collector::client::ClientOptions::plain("127.0.0.1:1");
+    for (address, wanted) in
+        [("localhost", "no port"), ("https://127.0.0.1:1", "--ca"), ("ftp://127.0.0.1:1", "neither")]
+    {
+        let told = Client::connect(&ClientOptions::plain(address)).await.unwrap_err().to_string();
+        assert!(told.contains(wanted), "{told}");
+    }
+    let options = ClientOptions::plain("http://127.0.0.1:1");
     let told = Client::connect(&options).await.unwrap_err().to_string();
     assert!(told.contains("127.0.0.1:1") && told.contains("dta-collector serve"), "{told}");
 }
