@@ -29,7 +29,6 @@ fn new_responder(resources: u8) -> Responder {
         device: "soft".into(),
         ip: RESPONDER,
         port: PORT,
-        mac: None,
         mtu: 1024,
         max_dest_rd_atomic: resources,
     })

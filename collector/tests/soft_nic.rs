@@ -9,7 +9,7 @@ use dta_collector::nic::{
     Access, Endpoint, Nic, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState, Registration, Transport,
 };
 use dta_collector::region::{Region, RegionOptions};
-use dta_link::{Batch, Link, UdpConfig, UdpLink, ring};
+use dta_link::{Batch, EthernetLink, Link, PacketConfig, UdpConfig, UdpLink, ring};
 use dta_proto::wire::frame::Route;
 use dta_proto::wire::roce::{AtomicEth, Bth, ImmDt, Opcode, Packet, Psn, Repr, Reth, Syndrome, icrc_ok};
 
@@ -45,8 +45,9 @@ impl Requester {
         };
         let qp = nic.create_queue_pair(&request).unwrap();
         let to = nic.device().endpoint;
+        let std::net::IpAddr::V4(to_ip) = to.ip else { panic!("an IPv4 NIC") };
         let route =
-            Route { src_port: from.port(), dst_port: to.port, ..Route::new(*from.ip(), LOCAL, qp.qpn) };
+            Route { src_port: from.port(), dst_port: to.port, ..Route::new(*from.ip(), to_ip, qp.qpn) };
         Requester { route, qp, region: registration }
     }
 
@@ -241,4 +242,108 @@ fn what_cannot_be_had_is_said() {
     let read_only = Arc::new(Region::open_read_only(&path).unwrap());
     assert!(first.register(read_only, Access::WRITE).unwrap_err().to_string().contains("reading"));
     drop(region);
+}
+
+/// Runs `test` in a thread and a network namespace of its own, with the two ends of a veth pair, `near` and `far`.
+fn in_namespace(test: impl FnOnce() + Send + 'static) {
+    let result = std::thread::spawn(|| {
+        enter_namespace();
+        for step in ["link add near type veth peer name far", "link set near up", "link set far up"] {
+            let status = std::process::Command::new("ip").args(step.split(' ')).status();
+            assert!(status.expect("iproute2 is installed").success(), "ip {step}");
+        }
+        test();
+    })
+    .join();
+    if let Err(panic) = result {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+#[allow(unsafe_code)]
+fn enter_namespace() {
+    // SAFETY: a new network namespace does not touch file descriptors or memory that others rely on.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }
+        .expect("root may make namespaces");
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace with a veth pair"]
+fn raw_frames_carry_requests_arp_and_answers() {
+    in_namespace(|| {
+        let (here, there) = (Ipv4Addr::new(10, 9, 0, 1), Ipv4Addr::new(10, 9, 0, 2));
+        let nic = SoftNic::raw(SoftNicConfig::new(SocketAddrV4::new(there, 4791)), "far").unwrap();
+        let mut link = EthernetLink::open(&PacketConfig::new("near", [4791]), here).unwrap();
+        let mut batch = Batch::default();
+        // The NIC's address is none of the kernel's: that it is found at all is ARP answered by the NIC.
+        link.want(there, None);
+        while !link.settle().unwrap() {
+            link.recv(&mut batch, Some(Duration::from_millis(10))).unwrap();
+        }
+        assert_eq!(link.silent().count(), 0);
+
+        let region = region();
+        let access = Access { remote_write: true, remote_read: true, remote_atomic: true };
+        let requester = Requester::open(&nic, &region, access, Transport::Rc, SocketAddrV4::new(here, 4791));
+        let psn = requester.qp.expected_psn;
+        region.store_u64(64, 7).unwrap();
+        batch.clear();
+        let mut damaged = requester.packet(Opcode::RcWriteOnly, psn, true, 0, b"damaged!");
+        let at = damaged.len() - 8;
+        damaged[at] ^= 1;
+        batch.push(&damaged, 0).unwrap();
+        batch.push(&requester.packet(Opcode::RcWriteOnly, psn, true, 0, b"12345678"), 0).unwrap();
+        batch.push(&requester.packet(Opcode::RcFetchAdd, psn + 1, false, 64, &[]), 0).unwrap();
+        link.send(&mut batch).unwrap();
+        let mut answers = Vec::new();
+        let start = Instant::now();
+        while answers.len() < 2 && start.elapsed() < Duration::from_secs(10) {
+            link.recv(&mut batch, Some(Duration::from_millis(100))).unwrap();
+            answers.extend((0..batch.len()).map(|n| batch.frame(n).unwrap().to_vec()));
+        }
+        assert_eq!(answers.len(), 2);
+        for (answer, opcode) in answers.iter().zip([Opcode::RcAck, Opcode::RcAtomicAck]) {
+            let (ethernet, packet) = answer.split_at(14);
+            assert_eq!(ethernet[..6], link.interface().mac);
+            assert_eq!(ethernet[6..12], nic.device().endpoint.mac.unwrap());
+            assert!(icrc_ok(packet));
+            assert_eq!(Packet::new_checked(&packet[28..]).unwrap().bth().opcode, opcode);
+        }
+        assert_eq!(region.load_u64(64).unwrap(), 12);
+        eventually("the counts", || counter(&nic, "dropped.icrc") == 1 && counter(&nic, "received") == 3);
+    });
+}
+
+#[test]
+#[ignore = "needs root: mounts hugetlbfs"]
+fn region_files_on_hugetlbfs_lie_in_reserved_huge_pages() {
+    use dta_collector::region::{Pages, RegionError, RegionHeader};
+    use dta_proto::store::{StoreKind, StoreSpec};
+    let dir = tempfile::tempdir().unwrap();
+    let status =
+        std::process::Command::new("mount").args(["-t", "hugetlbfs", "none"]).arg(dir.path()).status();
+    assert!(status.unwrap().success(), "mount -t hugetlbfs");
+    let path = dir.path().join("flows");
+    let kind = StoreKind::KeyWrite { slots: 1 << 18, value_len: 12, redundancy: 2 };
+    let header = RegionHeader::new(StoreSpec { id: 1, name: "flows".into(), kind });
+    let done = match Region::open_or_create(&path, &header, RegionOptions::default()) {
+        Ok(region) => {
+            assert_eq!((region.pages(), region.found()), (Pages::Hugetlb2M, false));
+            region.store_u64(region.len() - 8, 5).unwrap();
+            drop(region);
+            let again = Region::open_or_create(&path, &header, RegionOptions::default()).unwrap();
+            assert!(again.found());
+            assert_eq!(again.load_u64(again.len() - 8).unwrap(), 5);
+            assert_eq!(Region::open_read_only(&path).unwrap().load_u64(again.len() - 8).unwrap(), 5);
+            None
+        }
+        Err(error) => Some(error),
+    };
+    let status = std::process::Command::new("umount").arg("-l").arg(dir.path()).status();
+    assert!(status.unwrap().success(), "umount");
+    match done {
+        None => {}
+        Some(RegionError::Space { .. }) => println!("skipped: no free reserved huge pages (vm.nr_hugepages)"),
+        Some(error) => panic!("{error}"),
+    }
 }

@@ -1,10 +1,8 @@
 //! Answers: ACKs, NAKs, atomic acknowledgements and READ responses, as whole IPv4 packets.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddrV4;
 
 use dta_link::{Batch, header};
-use dta_proto::wire::arp;
-use dta_proto::wire::ethernet::{self, Mac};
 use dta_proto::wire::roce::{AETH_LEN, Aeth, BTH_LEN, Bth, ICRC_LEN, Opcode, Psn, Syndrome, icrc};
 
 /// Bytes of an answer around its payload: IPv4, UDP, BTH, the larger of AETH with AtomicAckETH, pad and iCRC.
@@ -80,23 +78,4 @@ pub(super) fn push(
 /// Writes an ACK or NAK.
 pub(super) fn push_ack(out: &mut Batch, way: &Way, psn: Psn, syndrome: Syndrome, msn: u32) -> bool {
     push(out, way, Opcode::RcAck, psn, Some(Aeth { syndrome, msn }), None, (0, |_: &mut [u8]| {}))
-}
-
-/// The ARP request for `ip` that a frame holds, if it does.
-pub(super) fn arp_request(frame: &[u8], ip: Ipv4Addr) -> Option<arp::Repr> {
-    let frame = ethernet::Packet::new_checked(frame).ok().filter(|f| f.ethertype() == arp::TYPE_ARP)?;
-    let message = arp::Repr::parse(frame.payload()).ok()?;
-    (message.operation == arp::Operation::Request && message.target_ip == ip).then_some(message)
-}
-
-/// Writes the reply to an ARP request.
-pub(super) fn push_arp(out: &mut Batch, request: &arp::Repr, mac: Mac) -> bool {
-    let mut frame = [0; ethernet::HEADER_LEN + arp::LEN];
-    let reply = request.reply(mac);
-    let (header, message) = frame.split_at_mut(ethernet::HEADER_LEN);
-    if let (Some(header), Some(message)) = (header.first_chunk_mut(), message.first_chunk_mut()) {
-        ethernet::Repr { dst: request.sender_mac, src: mac, ethertype: arp::TYPE_ARP }.emit(header);
-        reply.emit(message);
-    }
-    out.push_frame(&frame, 0).is_ok()
 }

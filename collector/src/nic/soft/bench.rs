@@ -60,7 +60,6 @@ impl Target {
             device: "bench".into(),
             ip: COLLECTOR,
             port: crate::nic::ROCE_PORT,
-            mac: None,
             mtu: 1024,
             max_dest_rd_atomic: 16,
         });

@@ -43,7 +43,7 @@ counters! {
     /// (RC) READs seen before: answered again.
     DuplicateRead = "duplicate.read",
 
-    /// Not IPv4 and UDP to the port of RoCEv2. On raw frames, ARP is among them, answered or not.
+    /// Not IPv4 and UDP to the port of RoCEv2.
     DroppedNotRoce = "dropped.not_roce",
     /// Cut off, or lengths that contradict each other.
     DroppedLength = "dropped.malformed.length",
@@ -106,8 +106,6 @@ counters! {
     SentNakAccess = "sent.nak.remote_access",
     /// NAKs sent: receiver not ready.
     SentRnr = "sent.nak.receiver_not_ready",
-    /// ARP replies sent.
-    SentArp = "sent.arp",
     /// Answers for which there was no room to leave.
     UnsentAnswer = "unsent.answer",
 

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use dta_link::fault::{FaultInjector, Faults};
-use dta_link::{Batch, Link, PacketConfig, PacketLink, UdpConfig, UdpLink};
+use dta_link::{Batch, EthernetLink, Link, PacketConfig, UdpConfig, UdpLink};
 use dta_proto::wire::ethernet::Mac;
 
 use super::counter::{Counter, Counts};
@@ -36,6 +36,8 @@ pub struct SoftNicConfig {
     pub responder: ResponderConfig,
     /// File of the counters; `None` keeps them in memory.
     pub counter_file: Option<PathBuf>,
+    /// Ethernet address, if the link has one; [`SoftNic::raw`] fills it in.
+    pub mac: Option<Mac>,
     /// Faults on the answers that leave.
     pub faults: Faults,
     /// Seed of the faults.
@@ -50,11 +52,11 @@ impl SoftNicConfig {
                 device: "soft".into(),
                 ip: *address.ip(),
                 port: address.port(),
-                mac: None,
                 mtu: 1024,
                 max_dest_rd_atomic: 16,
             },
             counter_file: None,
+            mac: None,
             faults: Faults::NONE,
             seed: 0,
         }
@@ -94,14 +96,16 @@ impl SoftNic {
         SoftNic::start(config, link)
     }
 
-    /// A NIC on the raw frames of a network interface, which needs CAP_NET_RAW. It answers ARP for its address.
+    /// A NIC on the raw frames of a network interface, which needs CAP_NET_RAW. The link answers
+    /// ARP for the NIC's address, which should be none of the kernel's.
     ///
     /// # Errors
     /// There is no such interface or no privilege, or the counter file cannot be used.
     pub fn raw(mut config: SoftNicConfig, interface: &str) -> Result<SoftNic, NicError> {
-        let link = PacketLink::open(&PacketConfig::new(interface, [config.responder.port]))
+        let ports = PacketConfig::new(interface, [config.responder.port]);
+        let link = EthernetLink::open(&ports, config.responder.ip)
             .map_err(|error| link_error("open a link", &error))?;
-        config.responder.mac = Some(Mac(link.interface().mac));
+        config.mac = Some(Mac(link.interface().mac));
         SoftNic::start(config, link)
     }
 
@@ -159,7 +163,7 @@ impl Nic for SoftNic {
         let config = &self.shared.config.responder;
         let mut endpoint = Endpoint::new(IpAddr::V4(config.ip));
         endpoint.port = config.port;
-        endpoint.mac = config.mac.map(|mac| mac.0);
+        endpoint.mac = self.shared.config.mac.map(|mac| mac.0);
         Device {
             name: config.device.clone(),
             endpoint,

@@ -10,7 +10,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use dta_link::Batch;
-use dta_proto::wire::ethernet::Mac;
 use dta_proto::wire::roce::{self, Opcode, Psn};
 
 use super::answer;
@@ -35,8 +34,6 @@ pub struct ResponderConfig {
     pub ip: Ipv4Addr,
     /// UDP port that requests are sent to.
     pub port: u16,
-    /// Ethernet address that ARP is answered with, on links that carry whole frames.
-    pub mac: Option<Mac>,
     /// Path MTU: payload bytes of one packet, 256, 512, 1024, 2048 or 4096.
     pub mtu: u32,
     /// Responder resources per RC queue pair: atomics and READs that may be in flight. With 0, both are refused.
@@ -237,13 +234,6 @@ impl Responder {
                 Step::Request(at) => &requests[at],
                 Step::Drop(reason) => {
                     counts.count(reason);
-                    if let (Counter::DroppedNotRoce, Some(mac), Some(frame)) =
-                        (reason, config.mac, input.frame(index))
-                        && let Some(request) = answer::arp_request(frame, config.ip)
-                    {
-                        let mut out = Out { batch: output, send, counts };
-                        out.push(Counter::SentArp, |out| answer::push_arp(out, &request, mac));
-                    }
                     continue;
                 }
             };
