@@ -186,6 +186,15 @@ mod tests {
     }
 
     #[test]
+    fn every_counter_is_documented() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/counters.md");
+        let text = std::fs::read_to_string(path).unwrap();
+        for counter in Counter::ALL {
+            assert!(text.contains(&format!("| `{}` |", counter.name())), "{}", counter.name());
+        }
+    }
+
+    #[test]
     fn fates_are_what_a_packet_can_come_to() {
         assert!(Counter::DroppedIcrc.is_fate() && Counter::ExecutedWrite.is_fate());
         assert!(

@@ -29,6 +29,9 @@ const IDLE: Duration = Duration::from_millis(20);
 /// How often the link's own counters are read, which costs a system call.
 const LINK_COUNTERS: Duration = Duration::from_millis(100);
 
+/// How often the data thread yields to a control call that waits, at most.
+const STEP_ASIDE: usize = 1000;
+
 /// What a software NIC is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SoftNicConfig {
@@ -325,8 +328,11 @@ impl DataThread {
             shared.immediate_came.notify_all();
         }
         drop(responder);
-        if shared.waiting.load(Ordering::Acquire) > 0 {
-            // Locks are not fair: without this, a busy data thread would take it again at once.
+        // Locks are not fair: without this, a busy data thread could take it again and again before a control call does.
+        for _ in 0..STEP_ASIDE {
+            if shared.waiting.load(Ordering::Acquire) == 0 {
+                break;
+            }
             std::thread::yield_now();
         }
     }
