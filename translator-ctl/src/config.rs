@@ -123,7 +123,7 @@ pub struct LimitsTable {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rc {
-    /// Frames that may be unacknowledged, 128 to 4096.
+    /// Frames that may be unacknowledged, 64 to 4096, a power of two. What is under way when a frame is lost is lost with it.
     pub window: u32,
     /// Operations that may wait for room in the window.
     pub queue: usize,
@@ -383,8 +383,12 @@ impl Translator {
                 "4 to 16777216",
             );
         }
-        if !(128..=4096).contains(&self.rc.window) {
-            return fail("translator.rc.window", self.rc.window.to_string(), "128 to 4096");
+        if !(64..=4096).contains(&self.rc.window) || !self.rc.window.is_power_of_two() {
+            return fail(
+                "translator.rc.window",
+                self.rc.window.to_string(),
+                "a power of two from 64 to 4096",
+            );
         }
         if !(1..=1 << 20).contains(&self.rc.queue) {
             return fail("translator.rc.queue", self.rc.queue.to_string(), "1 to 1048576");
@@ -500,7 +504,7 @@ mod tests {
             ("collector = 'https://c:1'", "translator.tls"),
             ("mac = '02:00'", "translator.mac"),
             ("queue_pairs = [5, 5]", "translator.queue_pairs"),
-            ("rc.window = 64", "translator.rc.window"),
+            ("rc.window = 100", "translator.rc.window"),
             ("version0.sketch-merge = 'x'", "translator.version0"),
         ] {
             let error = parse(&format!("[translator]\n{text}")).unwrap_err().to_string();

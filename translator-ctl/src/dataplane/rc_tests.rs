@@ -424,6 +424,71 @@ fn the_waiting_ring_is_bounded() {
     assert!(wire.lost.values().all(|c| *c == LossCause::QueueFull));
 }
 
+/// A link on which frames and answers take their time, in order; time steps by 1 ms.
+struct SlowWorld {
+    requester: Requester,
+    wire: Wire,
+    responder: Responder,
+    now: u64,
+    posted: u32,
+    frames: VecDeque<(u64, Frame)>,
+    answers: VecDeque<(u64, Psn, Answer)>,
+}
+
+impl SlowWorld {
+    fn new() -> SlowWorld {
+        SlowWorld {
+            requester: Requester::new(Transport::Rc, Psn::new(START), 16, timing()),
+            wire: Wire::default(),
+            responder: Responder::new(),
+            now: 0,
+            posted: 0,
+            frames: VecDeque::new(),
+            answers: VecDeque::new(),
+        }
+    }
+
+    /// Posts `n` operations, then lets a millisecond pass, in which what leaves takes `there` and what comes back `back` ms; every
+    /// `drop`-th frame is lost on the way (0 = none).
+    fn step(&mut self, n: u32, atomics: bool, (there, back): (u64, u64), drop: usize) {
+        for _ in 0..n {
+            let group = self.posted;
+            self.posted += 1;
+            let meta =
+                FrameMeta { primitive: Some(Primitive::KeyWrite), group, reports: 1, ..FrameMeta::IDLE };
+            let action = if atomics { Action::fetch_add(1) } else { Action::WRITE };
+            self.requester.post(self.now, action, (0, 0), &[], &meta, &mut self.wire);
+        }
+        self.now += MS;
+        self.requester.tick(self.now, &mut self.wire);
+        self.depart(there, drop);
+        while self.frames.front().is_some_and(|(at, _)| *at <= self.now) {
+            if let Some((_, frame)) = self.frames.pop_front()
+                && let Some((psn, answer)) = self.responder.take(&frame)
+            {
+                let last = self.answers.back().map_or(0, |a| a.0);
+                self.answers.push_back((last.max(self.now + back * MS), psn, answer));
+            }
+        }
+        while self.answers.front().is_some_and(|(at, ..)| *at <= self.now) {
+            if let Some((_, psn, answer)) = self.answers.pop_front() {
+                self.requester.answer(self.now, psn, answer, &mut self.wire);
+                self.depart(there, drop);
+            }
+        }
+    }
+
+    fn depart(&mut self, there: u64, drop: usize) {
+        for frame in std::mem::take(&mut self.wire.frames) {
+            if drop != 0 && (frame.psn.get() as usize).is_multiple_of(drop) {
+                continue;
+            }
+            let last = self.frames.back().map_or(0, |f| f.0);
+            self.frames.push_back((last.max(self.now + there * MS), frame));
+        }
+    }
+}
+
 fn fates(weights: (u32, u32, u32, u32)) -> impl Strategy<Value = Vec<u8>> {
     let (pass, drop, dup, reorder) = weights;
     let mut options = vec![(pass, Just(0u8).boxed())];
@@ -483,5 +548,44 @@ proptest! {
         w.wait(3000);
         prop_assert_eq!((w.requester.outstanding(), w.requester.waiting()), (0, 0));
         w.check(false);
+    }
+
+    /// However slow the link is, and longer than the silence after which is probed: what is not lost is not counted lost.
+    #[test]
+    fn a_slow_link_is_not_a_lossy_one(
+        atomics: bool,
+        steps in prop::collection::vec((prop_oneof![3 => Just(0u32), 1 => 1u32..30], 0u64..25, 0u64..25), 1..300),
+    ) {
+        let mut w = SlowWorld::new();
+        for (n, there, back) in steps {
+            w.step(n, atomics, (there, back), 0);
+        }
+        for _ in 0..2000 {
+            w.step(0, atomics, (0, 0), 0);
+        }
+        prop_assert!(w.wire.lost.is_empty(), "{:?}", w.wire.lost);
+        prop_assert_eq!(w.responder.executed, (0..w.posted).collect::<Vec<_>>());
+        prop_assert_eq!((w.requester.outstanding(), w.requester.waiting()), (0, 0));
+    }
+
+    /// The same with losses: everything ends executed or counted lost, and the queue pair works on.
+    #[test]
+    fn losses_on_a_slow_link_are_made_up_for(
+        atomics: bool,
+        drop in 5usize..60,
+        steps in prop::collection::vec((prop_oneof![3 => Just(0u32), 1 => 1u32..30], 0u64..8, 0u64..8), 1..300),
+    ) {
+        let mut w = SlowWorld::new();
+        for (n, there, back) in steps {
+            w.step(n, atomics, (there, back), drop);
+        }
+        for _ in 0..3000 {
+            w.step(0, atomics, (0, 0), 0);
+        }
+        prop_assert_eq!((w.requester.outstanding(), w.requester.waiting()), (0, 0));
+        let executed: BTreeSet<u32> = w.responder.executed.iter().copied().collect();
+        for group in 0..w.posted {
+            prop_assert!(executed.contains(&group) || w.wire.lost.contains_key(&group), "{group} vanished");
+        }
     }
 }

@@ -97,7 +97,7 @@ struct Waiting {
 /// Times and limits of RC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Operations that may be unacknowledged, 128 to 4096: two requests for an acknowledgement must fit.
+    /// Operations that may be unacknowledged, 64 to 4096, a power of two: a request for an acknowledgement is among any 64.
     pub window: u32,
     /// Operations that may wait for room in the window.
     pub queue: usize,
@@ -109,9 +109,15 @@ pub struct Timing {
 
 impl Default for Timing {
     fn default() -> Self {
-        Timing { window: 256, queue: 16_384, silence: 30_000_000, probes: 8 }
+        Timing { window: 64, queue: 16_384, silence: 30_000_000, probes: 8 }
     }
 }
+
+/// Probes that are remembered until they are answered. Later ones are not: then an older one's answer is waited for, which tells less.
+const PROBES_OUT: usize = 16;
+
+/// Times of silence after which the answer to a probe is taken for lost.
+const ANSWER_LIFETIME: u64 = 8;
 
 /// Longest time between two probes, in nanoseconds.
 const MAX_PROBE_INTERVAL: u64 = 1_000_000_000;
@@ -189,12 +195,12 @@ pub struct Requester {
     waiting: VecDeque<Waiting>,
     timing: Timing,
     state: State,
-    /// Time of the last progress, or of the first departure after all was acknowledged.
-    heard: u64,
     probes: u32,
     probe_due: u64,
-    /// While a probe is unanswered: the PSN that followed when it was sent. What left later is not in its answer.
-    probed: Option<Psn>,
+    /// Probes not answered yet, oldest first: when each was sent, and the PSN that followed. What left later is not in its answer.
+    probed: VecDeque<(u64, Psn)>,
+    /// What an answer said that is ahead of all that was sent; believed when a second one says it.
+    ahead: Option<Psn>,
     /// The PSN that the last recovery went on at: a repeated NAK for it tells nothing.
     resumed_at: Option<Psn>,
     /// Nothing is known to be executed yet.
@@ -207,7 +213,7 @@ impl Requester {
     /// A requester that begins at `start_psn`.
     pub fn new(transport: Transport, start_psn: Psn, max_dest_rd_atomic: u32, timing: Timing) -> Self {
         let rc = transport == Transport::Rc;
-        let window = timing.window.clamp(128, 4096).next_power_of_two();
+        let window = timing.window.clamp(64, 4096).next_power_of_two();
         Requester {
             transport,
             next: start_psn,
@@ -218,10 +224,10 @@ impl Requester {
             waiting: VecDeque::with_capacity(if rc { timing.queue } else { 0 }),
             timing: Timing { window, ..timing },
             state: State::Ready,
-            heard: 0,
             probes: 0,
             probe_due: 0,
-            probed: None,
+            probed: VecDeque::with_capacity(PROBES_OUT),
+            ahead: None,
             resumed_at: None,
             untouched: true,
             counters: RequesterCounters::default(),
@@ -337,9 +343,7 @@ impl Requester {
     }
 
     fn start_clock(&mut self, now: u64) {
-        self.heard = now;
         self.probes = 0;
-        self.probed = None;
         self.probe_due = now + self.timing.silence;
     }
 
@@ -384,6 +388,7 @@ impl Requester {
         self.oldest = expected;
         self.next = expected;
         self.resumed_at = Some(expected);
+        self.forget_answers();
         self.counters.recoveries += 1;
         match cause {
             LossCause::ReceiverNotReady => {}
@@ -443,29 +448,23 @@ impl Requester {
         let progress = executed.since(self.oldest) + 1;
         self.untouched &= progress <= 0;
         if progress > self.outstanding() as i32 {
-            // The responder is ahead of everything sent since the last recovery: what was sent were repeats to it.
-            self.lose_all(LossCause::Sequence, to);
-            self.oldest = executed.next();
-            self.next = self.oldest;
-            self.state = State::Ready;
-            self.resumed_at = None;
-            self.counters.recoveries += 1;
-            self.start_clock(now);
-            self.drain(now, to);
+            self.hear_ahead(now, executed, to);
             return;
         }
-        let probed = self.probed;
+        // A plain acknowledgement, which may be older than any probe: it answers a frame that asked for one.
+        let plain = progress > 0 && self.asks_for_answer(psn);
         if progress > 0 {
             self.acknowledge(executed);
             self.resumed_at = None;
+            self.ahead = None;
             self.start_clock(now);
             self.leave_filling();
         }
         match answer {
+            Answer::Ack if plain => {}
             Answer::Ack => {
-                // The answer stops short of what had left before the probe: the responder waits at a gap.
-                let short = probed.is_some_and(|next| next.since(self.oldest) > 0);
-                if short && progress >= 0 {
+                // Answers keep the order of probes. If not all that had left before the probe is executed, the responder waits at a gap.
+                if progress >= 0 && self.answered_probe(now).is_some_and(|next| next.since(self.oldest) > 0) {
                     self.counters.recoveries_by_probe += 1;
                     self.resume(now, LossCause::Sequence, to);
                 } else if progress <= 0 {
@@ -504,6 +503,60 @@ impl Requester {
         self.drain(now, to);
     }
 
+    /// The responder says that it is ahead of everything sent: what was sent were repeats to it. That can be the late answer of an
+    /// earlier queue pair, so it is asked again.
+    fn hear_ahead(&mut self, now: u64, executed: Psn, to: &mut impl Depart) {
+        if self.ahead.is_none_or(|said| executed.since(said) < 0) {
+            self.ahead = Some(executed);
+            self.counters.stale_answers += 1;
+            self.probe(now, to);
+            return;
+        }
+        self.lose_all(LossCause::Sequence, to);
+        self.oldest = executed.next();
+        self.next = self.oldest;
+        match self.state {
+            State::Paused { until, .. } if until.since(self.next) > 0 => {}
+            _ => self.state = State::Ready,
+        }
+        self.forget_answers();
+        self.resumed_at = None;
+        self.counters.recoveries += 1;
+        self.start_clock(now);
+        self.drain(now, to);
+    }
+
+    /// The PSN that followed the oldest probe still unanswered, which now is answered. An answer that was lost is given up after a while;
+    /// until then a later one is taken for it, which tells less but nothing wrong.
+    fn answered_probe(&mut self, now: u64) -> Option<Psn> {
+        let lost = now.saturating_sub(ANSWER_LIFETIME * self.timing.silence);
+        while self.probed.front().is_some_and(|(sent, next)| *sent < lost && next.since(self.oldest) <= 0) {
+            self.probed.pop_front();
+        }
+        self.probed.pop_front().map(|(_, next)| next)
+    }
+
+    fn probe(&mut self, now: u64, to: &mut impl Depart) {
+        if self.probed.len() < PROBES_OUT {
+            self.probed.push_back((now, self.next));
+        }
+        self.counters.probes += 1;
+        // The PSN before the oldest one out was executed, so this is a repeat, whatever the responder expects.
+        to.depart(idle(self.oldest.minus(1), true));
+    }
+
+    /// Whether the frame that is out under this PSN asked for an acknowledgement.
+    fn asks_for_answer(&self, psn: Psn) -> bool {
+        let (_, atomic) = self.out[self.slot(psn)];
+        atomic || wants_ack(psn)
+    }
+
+    /// What was asked before a recovery tells nothing after it.
+    fn forget_answers(&mut self) {
+        self.probed.clear();
+        self.ahead = None;
+    }
+
     /// Lets time pass: probes when nobody answers, ends pauses, and gives up at last.
     pub fn tick(&mut self, now: u64, to: &mut impl Depart) {
         match self.state {
@@ -522,12 +575,9 @@ impl Requester {
             return;
         }
         self.probes += 1;
-        self.probed = Some(self.next);
-        self.counters.probes += 1;
         let interval = self.timing.silence.saturating_mul(1 << self.probes.min(20)).min(MAX_PROBE_INTERVAL);
         self.probe_due = now + interval.max(self.timing.silence);
-        // The PSN before the oldest one out was executed, so this is a repeat, whatever the responder expects.
-        to.depart(idle(self.oldest.minus(1), true));
+        self.probe(now, to);
     }
 
     /// Puts a new queue pair in the place of the old one: what was out is lost, what waits goes out on the new one.
