@@ -79,14 +79,34 @@ pub fn socket_drops(local: SocketAddrV4) -> Result<Option<u64>> {
     Ok(parse_socket_drops(&read_proc("/proc/thread-self/net/udp")?, local))
 }
 
+/// Bytes of kernel memory that the receive queue of the UDP socket bound to `local` takes, of any process: several
+/// hundred per small datagram. `None` when there is no such socket in the namespace of the calling thread.
+///
+/// # Errors
+/// `/proc` is not mounted.
+pub fn socket_backlog(local: SocketAddrV4) -> Result<Option<u64>> {
+    Ok(parse_socket_backlog(&read_proc("/proc/thread-self/net/udp")?, local))
+}
+
 fn parse_socket_drops(text: &str, local: SocketAddrV4) -> Option<u64> {
+    socket_line(text, local)?.last()?.parse().ok()
+}
+
+fn parse_socket_backlog(text: &str, local: SocketAddrV4) -> Option<u64> {
+    // After the address come the peer, the state, and the two queues.
+    let (_, received) = socket_line(text, local)?.nth(2)?.split_once(':')?;
+    u64::from_str_radix(received, 16).ok()
+}
+
+/// The fields after the local address, on the line of the socket bound to it.
+fn socket_line(text: &str, local: SocketAddrV4) -> Option<std::str::SplitWhitespace<'_>> {
     text.lines().skip(1).find_map(|line| {
         let mut fields = line.split_whitespace();
         let (ip, port) = fields.nth(1)?.split_once(':')?;
         // The address is printed as a number of the host's byte order.
         let ip = Ipv4Addr::from(u32::from_str_radix(ip, 16).ok()?.to_ne_bytes());
         let address = SocketAddrV4::new(ip, u16::from_str_radix(port, 16).ok()?);
-        if address == local { fields.last()?.parse().ok() } else { None }
+        (address == local).then_some(fields)
     })
 }
 
@@ -127,9 +147,11 @@ mod tests {
     #[cfg(target_endian = "little")]
     fn a_socket_is_found_by_its_address() {
         let text = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n \
-            104: 0100007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 3344 2 0000000000000000 17\n";
+            104: 0100007F:12B7 00000000:0000 07 00000000:00000300 00:00000000 00000000     0        0 3344 2 0000000000000000 17\n";
         assert_eq!(parse_socket_drops(text, "127.0.0.1:4791".parse().unwrap()), Some(17));
         assert_eq!(parse_socket_drops(text, "127.0.0.2:4791".parse().unwrap()), None);
+        assert_eq!(parse_socket_backlog(text, "127.0.0.1:4791".parse().unwrap()), Some(0x300));
+        assert_eq!(parse_socket_backlog(text, "127.0.0.1:4792".parse().unwrap()), None);
     }
 
     #[test]
