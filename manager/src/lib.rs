@@ -6,6 +6,7 @@
 //! - [`doctor`]: what this machine offers.
 //! - [`capture`], [`traffic`], [`topology`]: where packets come from and what they cross.
 
+pub mod bench;
 pub mod capture;
 pub mod cli;
 pub mod doctor;

@@ -1,11 +1,12 @@
 //! Sending the datagrams or frames of a capture again.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use dta_link::{Batch, Link, LinkError, PacketConfig, PacketLink, UdpConfig, UdpLink};
+use dta_link::batch::PushError;
+use dta_link::{Batch, Link, LinkError, PacketConfig, PacketLink, UdpConfig, UdpLink, netstat};
 
 use crate::capture::{self, CaptureError, Cut, LinkType};
 
@@ -74,18 +75,33 @@ pub fn send_datagrams(
     options: &Options,
     progress: impl FnMut(u64),
 ) -> Result<Sent, LinkError> {
-    let from = if to.ip().is_loopback() { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
-    let mut link = UdpLink::open(&UdpConfig::reports(SocketAddr::new(from.into(), 0), false))?;
+    let mut link = UdpLink::open(&UdpConfig::reports(SocketAddr::new(address_towards(to)?, 0), false))?;
     let local = link.local_addr();
     let mut batch = batch_for(load);
-    send(
-        load,
-        options,
-        &mut link,
-        &mut batch,
-        |batch, payload| batch.push_udp(local, to, payload, 0),
-        progress,
-    )
+    let push = |batch: &mut Batch, payload: &[u8]| batch.push_udp(local, to, payload, 0);
+    let before_batch = || if to.ip().is_loopback() { wait_for_room(to) } else { Ok(()) };
+    send(load, options, &mut link, &mut batch, push, before_batch, progress)
+}
+
+/// The address that this host's routes choose towards `to`. Connecting a UDP socket sends nothing.
+fn address_towards(to: SocketAddrV4) -> Result<IpAddr, LinkError> {
+    let route = || {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        socket.connect(to)?;
+        socket.local_addr()
+    };
+    let found = route().map_err(|source| LinkError::Io { what: format!("no route to {to}"), source })?;
+    Ok(found.ip())
+}
+
+/// Waits a while for a receiver on this host that has much to do: nobody else would know that its queue overflows.
+fn wait_for_room(to: SocketAddrV4) -> Result<(), LinkError> {
+    let start = Instant::now();
+    while start.elapsed() < LONGEST_WAIT && netstat::socket_backlog(to)?.is_some_and(|bytes| bytes > BACKLOG)
+    {
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    Ok(())
 }
 
 /// Sends the frames on `interface`, as they stand; needs CAP_NET_RAW.
@@ -97,7 +113,8 @@ pub fn send_frames(
 ) -> Result<Sent, LinkError> {
     let mut link = PacketLink::open(&PacketConfig::new(interface, []))?;
     let mut batch = batch_for(load);
-    send(load, options, &mut link, &mut batch, |batch, frame| batch.push_frame(frame, 0), progress)
+    let push = |batch: &mut Batch, frame: &[u8]| batch.push_frame(frame, 0);
+    send(load, options, &mut link, &mut batch, push, || Ok(()), progress)
 }
 
 /// A batch with room for the longest packet of the capture.
@@ -105,6 +122,11 @@ fn batch_for(load: &Load) -> Batch {
     let longest = load.packets.iter().map(Vec::len).max().unwrap_or(0);
     Batch::with_packet_capacity(BATCH, longest + 28)
 }
+
+/// Bytes in a local receiver's queue beyond which no more is sent: half of what Linux grants by default.
+const BACKLOG: u64 = 100 << 10;
+/// A receiver that takes nothing for this long is not waited for.
+const LONGEST_WAIT: Duration = Duration::from_millis(200);
 
 /// Datagrams handed to the link at once.
 const BATCH: usize = 64;
@@ -115,7 +137,8 @@ fn send(
     options: &Options,
     link: &mut impl Link,
     batch: &mut Batch,
-    push: impl Fn(&mut Batch, &[u8]) -> Result<(), dta_link::batch::PushError>,
+    push: impl Fn(&mut Batch, &[u8]) -> Result<(), PushError>,
+    before_batch: impl Fn() -> Result<(), LinkError>,
     mut progress: impl FnMut(u64),
 ) -> Result<Sent, LinkError> {
     let start = Instant::now();
@@ -130,6 +153,7 @@ fn send(
             }
             handled += 1;
             if batch.len() as u64 >= most {
+                before_batch()?;
                 link.send(batch)?;
                 progress(handled);
                 pace(start, handled, options.rate);
@@ -162,7 +186,6 @@ fn pace(start: Instant, handled: u64, rate: Option<u64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::UdpSocket;
 
     #[test]
     fn datagrams_arrive_in_order_as_often_as_asked_and_no_faster() {

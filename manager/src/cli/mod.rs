@@ -1,5 +1,6 @@
 //! The command line.
 
+mod bench;
 mod doctor;
 mod replay;
 mod run_testbed;
@@ -18,6 +19,7 @@ Examples:
   dta-manager run-testbed --pcap traffic.pcap          the same on real traffic
   dta-manager run-testbed --faults drop=0.01,dup=0.01  with losses, and every one of them accounted for
   dta-manager replay reports.pcap --to 127.0.0.1:40040 send the DTA reports of a capture
+  dta-manager bench                                    how fast it is here, beside how fast it could be
   dta-manager doctor                                   what this machine offers, and what to do about it
 
 Exit status: 0 all is well, 1 something is wrong or unexplained, 2 the command could not be carried out.";
@@ -40,6 +42,8 @@ enum Command {
     RunTestbed(run_testbed::RunTestbed),
     /// Send the DTA datagrams of a capture to a translator
     Replay(replay::Replay),
+    /// Measure the data path, each figure beside its floor
+    Bench(bench::Bench),
     /// Say what this machine offers, and what to do about what it lacks
     Doctor(doctor::Doctor),
     /// Print shell completions
@@ -64,17 +68,23 @@ pub fn main() -> ExitCode {
     // Collector and translator run as processes of their own, and this program carries both: it starts itself again.
     let mut arguments: Vec<_> = std::env::args_os().collect();
     let role = arguments.get(1).and_then(|first| first.to_str()).map(str::to_owned);
-    if let Some(role @ ("__collector" | "__translator")) = role.as_deref() {
-        arguments.remove(1);
+    if let Some(role) = role.as_deref().filter(|role| role.starts_with("__")) {
         processes::die_with_parent();
-        return match role {
-            "__collector" => dta_collector::cli::run(arguments),
-            _ => dta_translator::cli::main_from(arguments),
-        };
+        let text: Vec<_> = arguments[1..].iter().map(|a| a.to_string_lossy().into_owned()).collect();
+        if let Some(status) = crate::bench::role(&text) {
+            return status;
+        }
+        arguments.remove(1);
+        match role {
+            "__collector" => return dta_collector::cli::run(arguments),
+            "__translator" => return dta_translator::cli::main_from(arguments),
+            _ => arguments.insert(1, role.into()),
+        }
     }
     let result = match Arguments::parse().command {
         Command::RunTestbed(command) => command.run(),
         Command::Replay(command) => command.run(),
+        Command::Bench(command) => command.run(),
         Command::Doctor(command) => command.run(),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "dta-manager", &mut std::io::stdout());

@@ -7,6 +7,7 @@ use anyhow::Context;
 use clap::Args;
 use dta_link::fault::Faults;
 
+use crate::testbed::chaos::Chaos;
 use crate::testbed::run::{self, Options, Testbed};
 use crate::testbed::show;
 use crate::topology::{Topology, Transport};
@@ -14,8 +15,8 @@ use crate::topology::{Topology, Transport};
 #[derive(Args)]
 #[command(after_help = "\
 Starts a collector and a translator as processes on loopback, simulates switches that report each packet by all five
-primitives, then asks the collector about everything and compares each answer with the truth. Needs no privilege
-(--faults with corrupt needs CAP_NET_RAW: a damaged datagram cannot leave through an ordinary socket).
+primitives, then asks the collector about everything and compares each answer with the truth. Needs no privilege;
+without CAP_NET_RAW, corrupt acts on RoCEv2 frames alone: a damaged report cannot leave through an ordinary socket.
 
 Each report ends in exactly one way: queryable, superseded (a newer one of its key), overwritten (other keys, or a turn
 of a ring), held, dropped.HOP.REASON, lost.LINK, or unexplained.
@@ -28,6 +29,7 @@ Examples:
   dta-manager run-testbed --faults drop=0.01,dup=0.01,reorder=0.01,corrupt=0.01 --seed 7
   dta-manager run-testbed --transport rc --reports 1000000
   dta-manager run-testbed --topology testbed/topologies/crowded.toml
+  dta-manager run-testbed --chaos kill-collector  the collector is killed (-9) and started again
   dta-manager run-testbed --keep                  then look at it with the dashboard")]
 pub(super) struct RunTestbed {
     /// Topology file: network, traffic, stores; the embedded one where not given
@@ -48,6 +50,9 @@ pub(super) struct RunTestbed {
     /// Transport of writes; atomics are always on RC
     #[arg(long, value_enum)]
     transport: Option<Transport>,
+    /// Do something to the daemons in the middle, and see what it costs
+    #[arg(long, value_enum, value_name = "WHAT")]
+    chaos: Option<Chaos>,
     /// Write the outcome as JSON to this file (- for standard output, instead of the table)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -66,6 +71,7 @@ impl RunTestbed {
             seed: self.seed,
             faults: self.faults,
             transport: self.transport,
+            chaos: self.chaos,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {

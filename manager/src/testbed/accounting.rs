@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use dta_link::fault::FaultCounts;
 use serde::Serialize;
 
-use super::check::{Ends, LOST_TO_TRANSLATOR, Pools};
+use super::check::{Ends, LOST_TO_NIC, LOST_TO_TRANSLATOR, Pools};
 use super::statistics::Statistics;
 
 /// The frames of one link in one direction: sent there, received here, and all that is known of the difference.
@@ -131,18 +131,22 @@ pub fn links(statistics: &Statistics, reporters: &ReporterSide, gaps: &Gaps) -> 
         unsent: translator.sum("link.roce.dropped.unsent"),
         kernel: nic.get("link.lost.receive_queue") + nic.get("link.lost.too_long") + gaps.nic_port_closed,
         killed: gaps.nic_socket,
-        received: nic.get("link.received"),
+        // Not its link's counter: that one is written down now and then, and lags behind when the process is killed.
+        received: nic.get("received"),
         ..LinkAccount::default()
     }
     .faults(&counts(&translator, "faults.roce"));
 
+    // A batch that was in hand when the process was killed may have been answered, and not counted.
+    let heard = translator.get("link.roce.received");
+    let uncounted = heard.saturating_sub(nic.sum("sent.")).min(nic.get("dropped.killed"));
     let answers = LinkAccount {
         name: "nic-translator",
-        sent: nic.sum("sent."),
+        sent: nic.sum("sent.") + uncounted,
         unsent: nic.sum("link.lost.unsent"),
         kernel: translator.get("link.roce.dropped.receive-queue")
             + translator.get("link.roce.dropped.too-long"),
-        received: translator.get("link.roce.received"),
+        received: heard,
         ..LinkAccount::default()
     }
     .faults(&counts(&nic, "faults"));
@@ -151,8 +155,9 @@ pub fn links(statistics: &Statistics, reporters: &ReporterSide, gaps: &Gaps) -> 
 
 /// Reports that did not come to `translator` though no record says so, and those that it dropped, as pools for the checks.
 ///
-/// `expected` is how many reports arrived by the records. The second value is how many are missing without any count.
-pub fn pools(statistics: &Statistics, links: &[LinkAccount; 4], expected: u64) -> (Pools, u64) {
+/// `expected` is how many reports arrived by the records, `most` how many one frame carries at most. The second value is how
+/// many reports are missing without any count.
+pub fn pools(statistics: &Statistics, links: &[LinkAccount; 4], expected: u64, most: u64) -> (Pools, u64) {
     let translator = statistics.node("translator/");
     let mut pools = Pools::default();
     let mut dropped = 0;
@@ -171,6 +176,15 @@ pub fn pools(statistics: &Statistics, links: &[LinkAccount; 4], expected: u64) -
     let missing = expected.saturating_sub(here);
     let known = missing.min(links[0].kernel + links[0].unsent);
     pools.add(LOST_TO_TRANSLATOR, known);
+    pools.add_frames(LOST_TO_NIC, links[2].kernel + links[2].unsent + links[2].killed, most);
+    for (reason, frames) in statistics.node("nic/").with_prefix("dropped.") {
+        // Damage is the injector's doing, and in its ledger; what RC skips is in the ledger as given up.
+        let recorded =
+            ["icrc", "psn", "queue_pair_error", "malformed.", "payload_length", "opcode", "not_roce"];
+        if !recorded.iter().any(|known| reason.starts_with(known)) {
+            pools.add_frames(&format!("dropped.nic.{reason}"), frames, most);
+        }
+    }
     (pools, missing - known)
 }
 
@@ -302,7 +316,7 @@ mod tests {
                 ("faults.roce.dropped", 20),
                 ("faults.roce.duplicated", 5),
             ],
-            &[("link.received", 470), ("link.lost.receive_queue", 3)],
+            &[("received", 470), ("executed.write", 470), ("link.lost.receive_queue", 3)],
         );
         let side = ReporterSide {
             faults: FaultCounts { frames: 1000, dropped: 10, corrupted: 10, ..FaultCounts::default() },
@@ -341,7 +355,7 @@ mod tests {
         let all = statistics(&[("accepted", 900), ("dropped.duplicate", 7), ("dropped.column", 2)], &[]);
         let mut accounts: [LinkAccount; 4] = Default::default();
         accounts[0].kernel = 30;
-        let (mut pools, uncounted) = pools(&all, &accounts, 1000);
+        let (mut pools, uncounted) = pools(&all, &accounts, 1000, 14);
         assert_eq!(uncounted, 1000 - 902 - 30);
         let mut taken = BTreeMap::<String, u64>::new();
         while let Some(name) = pools.take() {

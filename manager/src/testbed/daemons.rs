@@ -21,8 +21,10 @@ pub struct Plan<'a> {
     pub topology: &'a Topology,
     /// Of writes.
     pub transport: Transport,
-    /// On what each of them sends.
+    /// On the RoCEv2 frames that each of them sends.
     pub faults: Faults,
+    /// On the NACKs that the translator sends.
+    pub report_faults: Faults,
     /// Of the faults.
     pub seed: u64,
     /// Where files go.
@@ -106,6 +108,16 @@ impl Daemons {
         let mut all = Statistics::default();
         all.add(self.client.statistics().await.map_err(|error| self.explain(error.into()))?);
         // What the translator says itself is newer than what it told the collector.
+        let answer = self.control.statistics(TranslatorStatisticsRequest {}).await;
+        all.add(
+            answer.map_err(|error| self.explain(anyhow!(error.message().to_owned())))?.into_inner().nodes,
+        );
+        Ok(all)
+    }
+
+    /// Counters of the translator and the reporters that it hears, without asking the collector.
+    pub async fn translator_statistics(&mut self) -> anyhow::Result<Statistics> {
+        let mut all = Statistics::default();
         let answer = self.control.statistics(TranslatorStatisticsRequest {}).await;
         all.add(
             answer.map_err(|error| self.explain(anyhow!(error.message().to_owned())))?.into_inner().nodes,
@@ -208,6 +220,8 @@ fn start_translator(plan: &Plan<'_>, collector: &str, ledger: &Path) -> anyhow::
         "--ready".into(),
         "--faults".into(),
         plan.faults.to_string(),
+        "--nack-faults".into(),
+        plan.report_faults.to_string(),
         "--seed".into(),
         (plan.seed ^ 0x7a7a).to_string(),
         "--ledger".into(),

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use dta_link::netstat;
 
 use super::daemons::Daemons;
 use super::journal::Journal;
@@ -14,6 +15,8 @@ use super::workload::{Report, Workload};
 const PER_DATAGRAM: u64 = 1024;
 /// A switch has to hear what is asked of it before the translator's window of 1,024 sequences has moved on.
 const BURST: u64 = 512;
+/// Reports between two looks at what waits inside the translator for room on an RC queue pair: it holds 16,384 operations.
+const INSIDE: u64 = 2048;
 /// No progress for this long means that what is missing will not come.
 const STALLED: Duration = Duration::from_millis(60);
 /// Everything has come to rest when no counter has moved for this long: the NIC reads its link's counters every 100 ms.
@@ -23,26 +26,26 @@ const SETTLE: Duration = Duration::from_secs(60);
 
 /// The window: reports that may be on their way.
 pub struct Window {
-    /// Reports sent since the last look at the counters.
-    since: u64,
-    /// Reports between two looks.
+    /// Reports sent since the last look at the receive queues, and at the translator's counters.
+    since: [u64; 2],
+    /// Reports between two looks at the queues.
     burst: u64,
-    /// Frames that may wait at a receiver before more is sent.
+    /// Bytes that may wait in a receive queue before more is sent.
     room: u64,
-    /// Datagrams and frames that never came, in earlier looks.
-    written_off: [u64; 2],
 }
 
 impl Window {
-    /// A window that fits the receive buffers which the kernel grants.
+    /// A window that fits the receive buffers which the kernel grants; a report becomes up to `copies` frames.
     pub fn new(copies: u64) -> Self {
         let granted = std::fs::read_to_string("/proc/sys/net/core/rmem_max")
             .ok()
             .and_then(|text| text.trim().parse::<u64>().ok())
             .unwrap_or(212_992)
             .min(8 << 20);
-        let room = (granted / PER_DATAGRAM).clamp(64, 4096);
-        Self { since: 0, burst: (room / copies.max(1)).clamp(32, BURST), room: room / 4, written_off: [0; 2] }
+        // What may wait for the translator, and a burst, may become frames while the NIC's process does not run.
+        let datagrams = (granted / PER_DATAGRAM).clamp(64, 4096);
+        let burst = (datagrams / 4 / copies.max(1)).clamp(16, BURST);
+        Self { since: [0; 2], burst, room: burst * PER_DATAGRAM }
     }
 }
 
@@ -57,52 +60,70 @@ pub async fn send(
 ) -> anyhow::Result<()> {
     for report in reports.drain(..) {
         switches.send(report, workload.flows(), journal)?;
-        window.since += 1;
-        if window.since >= window.burst {
+        window.since = window.since.map(|n| n + 1);
+        if window.since[0] >= window.burst {
             wait_for_room(switches, journal, daemons, window).await?;
-            window.since = 0;
+            window.since[0] = 0;
+        }
+        if window.since[1] >= INSIDE {
+            wait_inside(switches, journal, daemons).await?;
+            window.since[1] = 0;
         }
     }
     Ok(())
 }
 
-/// Waits until most of what was sent has been executed.
+/// Waits until the translator's and the NIC's receive queues are nearly empty.
 async fn wait_for_room(
     switches: &mut Switches,
     journal: &mut Journal,
     daemons: &mut Daemons,
-    window: &mut Window,
+    window: &Window,
 ) -> anyhow::Result<()> {
-    let mut last = [u64::MAX; 2];
-    let mut moved = Instant::now();
+    let start = Instant::now();
     loop {
         switches.poll(journal)?;
-        let now = on_the_way(switches, &daemons.statistics().await?);
-        let ahead: [u64; 2] = std::array::from_fn(|n| now[n].saturating_sub(window.written_off[n]));
-        if ahead.iter().all(|n| *n <= window.room) {
+        let mut waiting = 0;
+        for socket in [daemons.reports, daemons.roce] {
+            waiting = waiting.max(netstat::socket_backlog(socket)?.unwrap_or(0));
+        }
+        if waiting <= window.room {
+            return Ok(());
+        }
+        if start.elapsed() > SETTLE {
+            bail!("{waiting} bytes wait in a receive queue, and nobody has taken them for {SETTLE:?}");
+        }
+        tokio::time::sleep(Duration::from_micros(50)).await;
+    }
+}
+
+/// Waits until few operations wait inside the translator.
+async fn wait_inside(
+    switches: &mut Switches,
+    journal: &mut Journal,
+    daemons: &mut Daemons,
+) -> anyhow::Result<()> {
+    let (mut last, mut moved) = (u64::MAX, Instant::now());
+    loop {
+        switches.poll(journal)?;
+        let now = waiting_inside(&daemons.translator_statistics().await?);
+        if now <= INSIDE || (now == last && moved.elapsed() > STALLED) {
             return Ok(());
         }
         if now != last {
             (last, moved) = (now, Instant::now());
-        } else if moved.elapsed() > STALLED {
-            window.written_off = now;
-            return Ok(());
         }
         tokio::time::sleep(Duration::from_micros(200)).await;
     }
 }
 
-/// Datagrams on their way to the translator; frames on their way to the NIC, or waiting for room on an RC queue pair.
-fn on_the_way(switches: &Switches, statistics: &Statistics) -> [u64; 2] {
+/// Operations made, and neither sent nor given up.
+fn waiting_inside(statistics: &Statistics) -> u64 {
     let translator = statistics.node("translator/");
-    let sent = switches.side().sent;
-    let received = translator.get("link.reports.received");
     let made = translator.get("operations") + translator.get("idle_frames");
     let gone =
         translator.get("lost_operations.queue_full") + translator.get("lost_operations.queue_pair_down");
-    let waiting = made.saturating_sub(translator.get("frames") + gone);
-    let frames = translator.get("link.roce.sent").saturating_sub(statistics.node("nic/").get("received"));
-    [sent.saturating_sub(received), frames + waiting]
+    made.saturating_sub(translator.get("frames") + gone)
 }
 
 /// Waits until nothing moves any more, answering NACKs meanwhile; then nothing is held in the translator either.

@@ -20,7 +20,7 @@ pub struct Outcome {
     pub overwritten: u64,
     /// Reports still in the translator.
     pub held: u64,
-    /// Reports or frames, whichever are more, that no counter and no record accounts for.
+    /// Frames that no counter accounts for, and reports that no record does, those in such frames not counted again.
     pub unexplained: u64,
     /// Reports lost or dropped, by `dropped.<hop>.<reason>` or `lost.<link>`.
     pub losses: BTreeMap<String, u64>,
@@ -75,6 +75,8 @@ pub struct RunFacts {
     pub transport: String,
     /// Faults on every link, as given.
     pub faults: String,
+    /// Those of them that act on reports and NACKs: damage there needs CAP_NET_RAW.
+    pub report_faults: String,
     /// Packets that crossed the network.
     pub packets: u64,
     /// Distinct flows.

@@ -33,6 +33,9 @@ pub fn report(outcome: &Outcome) -> String {
     }
     if run.faults != "none" {
         let _ = writeln!(text, "faults on every link: {}", run.faults);
+        if run.report_faults != run.faults {
+            let _ = writeln!(text, "of these no corruption of reports and NACKs: that needs CAP_NET_RAW");
+        }
     }
     if let Some(chaos) = &run.chaos {
         let _ = writeln!(

@@ -102,13 +102,24 @@ impl Switches {
             }
         };
         let options = dta_reporter::Options { retransmittable: self.retransmit[primitive], immediate: false };
+        let told = self.told();
         let reporter = &mut self.reporters[usize::from(switch)];
         let sequence = reporter
             .report_with(self.stores[primitive], body, options)
             .with_context(|| format!("switch {} cannot report {body:?}", Workload::switch_id(switch)))?;
         let number = journal.add(report);
         debug_assert_eq!(sequence, number, "the journal numbers as the reporter does");
+        // A report whose fate is not told at once is held back: other switches' reports overtake it even if none of its own does.
+        let fates = self.fates.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = fates[told..].iter().any(|(s, _, sent)| *s == switch && sent.sequence == sequence);
+        if !left && let Some(fate) = journal.fate_mut(switch, number) {
+            fate.moved = true;
+        }
         Ok(())
+    }
+
+    fn told(&self) -> usize {
+        self.fates.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     /// Takes NACKs, sends again what they ask for, and lets go of what the faults held back long enough. Notes in the journal

@@ -7,30 +7,42 @@ use std::collections::BTreeMap;
 /// A report that is not found takes one from here. What is left at the end were reports whose place another report of the
 /// same key had taken anyway: [`super::super::accounting`] moves them from *superseded* to their own name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pools(BTreeMap<String, u64>);
+pub struct Pools {
+    reports: BTreeMap<String, u64>,
+    /// The most reports that frames known to be gone can have carried. How many they did carry is not known.
+    of_frames: BTreeMap<String, u64>,
+}
 
 impl Pools {
     /// Adds `count` reports under `name`.
     pub fn add(&mut self, name: &str, count: u64) {
         if count > 0 {
-            *self.0.entry(name.to_owned()).or_default() += count;
+            *self.reports.entry(name.to_owned()).or_default() += count;
+        }
+    }
+
+    /// Adds `frames` frames under `name`, which carried `most` reports each or fewer.
+    pub fn add_frames(&mut self, name: &str, frames: u64, most: u64) {
+        if frames > 0 {
+            *self.of_frames.entry(name.to_owned()).or_default() += frames * most;
         }
     }
 
     /// One report of the first pool that has any.
     pub fn take(&mut self) -> Option<String> {
-        let (name, count) = self.0.iter_mut().find(|(_, count)| **count > 0)?;
+        let mut all = self.reports.iter_mut().chain(&mut self.of_frames);
+        let (name, count) = all.find(|(_, count)| **count > 0)?;
         *count -= 1;
         Some(name.clone())
     }
 
     /// Whether any is left.
     pub fn is_empty(&self) -> bool {
-        self.0.values().all(|count| *count == 0)
+        self.reports.values().chain(self.of_frames.values()).all(|count| *count == 0)
     }
 
-    /// What is left, by name.
+    /// The reports that are left, by name. Frames may have carried copies of reports that are there all the same.
     pub fn left(self) -> BTreeMap<String, u64> {
-        self.0.into_iter().filter(|(_, count)| *count > 0).collect()
+        self.reports.into_iter().filter(|(_, count)| *count > 0).collect()
     }
 }

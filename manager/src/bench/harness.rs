@@ -1,0 +1,106 @@
+//! Turns of work and floor, the best of each.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+/// How long to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    /// Turns of work and floor.
+    pub turns: u32,
+    /// Length of one turn.
+    pub turn: Duration,
+    /// Bytes of the large store, a power of two.
+    pub memory: u64,
+}
+
+impl Scale {
+    /// As the project's figures are taken.
+    pub const FULL: Self = Self { turns: 8, turn: Duration::from_millis(400), memory: 1 << 30 };
+    /// To see that it works, and roughly how fast.
+    pub const QUICK: Self = Self { turns: 3, turn: Duration::from_millis(60), memory: 1 << 26 };
+}
+
+/// One figure, as JSON gives it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figure {
+    /// Which benchmark.
+    pub name: &'static str,
+    /// `ops/s`.
+    pub unit: &'static str,
+    /// Operations per second.
+    pub value: f64,
+    /// Of the floor.
+    pub floor: f64,
+    /// `value / floor`.
+    pub ratio: f64,
+    /// The least ratio asked for.
+    pub least_ratio: f64,
+    /// The rate aimed at.
+    pub target: Option<f64>,
+    /// In words.
+    pub what: &'static str,
+}
+
+/// Operations per second.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rates {
+    pub(super) work: f64,
+    pub(super) floor: f64,
+}
+
+/// Measures `work` and `floor` in turns. Each call does a share of a turn, some milliseconds at most, and says how many
+/// operations it was.
+pub(super) fn measure(scale: &Scale, mut work: impl FnMut() -> u64, mut floor: impl FnMut() -> u64) -> Rates {
+    // The first calls bring code and data into the caches.
+    work();
+    floor();
+    let mut best = Rates { work: 0.0, floor: 0.0 };
+    for _ in 0..scale.turns {
+        best.floor = best.floor.max(turn(scale.turn, &mut floor));
+        best.work = best.work.max(turn(scale.turn, &mut work));
+    }
+    best
+}
+
+/// The best rate of a turn's calls, taken over stretches of a tenth of the turn: an interruption spoils one of them.
+fn turn(length: Duration, call: &mut impl FnMut() -> u64) -> f64 {
+    let start = Instant::now();
+    let mut best: f64 = 0.0;
+    while start.elapsed() < length {
+        let (stretch, mut operations) = (Instant::now(), 0);
+        while stretch.elapsed() < length / 10 {
+            operations += call();
+        }
+        best = best.max(operations as f64 / stretch.elapsed().as_secs_f64());
+    }
+    best
+}
+
+/// Keeps this thread on the processor that it is on. Without the right to, it stays free.
+pub(super) fn pin() {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(rustix::thread::sched_getcpu());
+    let _ = rustix::thread::sched_setaffinity(None, &set);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_operations_per_second_of_the_best_stretch() {
+        let scale = Scale { turns: 2, turn: Duration::from_millis(20), memory: 0 };
+        let sleep = |operations: u64| {
+            move || {
+                std::thread::sleep(Duration::from_millis(1));
+                operations
+            }
+        };
+        let rates = measure(&scale, sleep(10), sleep(30));
+        // A sleep is never shorter than asked for, however busy the machine is.
+        assert!(rates.work > 0.0 && rates.work <= 10_000.0, "{rates:?}");
+        assert!(rates.floor > 0.0 && rates.floor <= 30_000.0, "{rates:?}");
+    }
+}

@@ -1,0 +1,72 @@
+//! What the data path does per second, each figure beside its floor: the same memory accesses and checksums with nothing else,
+//! measured in the same run on the same memory.
+//!
+//! A machine that does other things too is slow at times, for both alike or for one. So work and floor take turns, and of each
+//! the fastest turn counts.
+
+mod chain;
+mod harness;
+mod loopback;
+mod memory;
+mod nic;
+mod query;
+mod roles;
+mod show;
+mod tail;
+mod translator;
+
+pub use harness::{Figure, Scale};
+pub use memory::{MemoryFigure, run as memory};
+pub use roles::role;
+pub use show::{json, table};
+
+/// A benchmark: its name, and how to run it.
+pub struct Case {
+    /// Name, for filters and reports.
+    pub name: &'static str,
+    /// The least ratio of rate to floor that the project asks for.
+    pub least_ratio: f64,
+    /// The rate that it aims at on a server CPU, operations per second, where there is one.
+    pub target: Option<f64>,
+    run: fn(&Scale) -> anyhow::Result<harness::Rates>,
+}
+
+/// All benchmarks, in the order of the report.
+pub const CASES: [Case; 6] = [
+    Case { name: "translator", least_ratio: 0.3, target: None, run: translator::run },
+    Case { name: "nic", least_ratio: 0.3, target: Some(30e6), run: nic::run },
+    Case { name: "chain", least_ratio: 0.3, target: Some(10e6), run: chain::run },
+    Case { name: "query", least_ratio: 0.4, target: Some(25e6), run: query::run },
+    Case { name: "tail", least_ratio: 0.5, target: None, run: tail::run },
+    Case { name: "loopback", least_ratio: 0.5, target: None, run: loopback::run },
+];
+
+impl Case {
+    /// What is measured, in a line.
+    pub fn what(&self) -> &'static str {
+        match self.name {
+            "translator" => "software translator: key-write datagram to RoCEv2 frame, N = 1",
+            "nic" => "software NIC: UC WRITE of 16 B, checked iCRC, random in 1 GiB",
+            "chain" => "both in one process: report to memory",
+            "query" => "key-write query, N = 2, random keys, 1 GiB",
+            "tail" => "append tail, 64-byte batches of 4-byte entries (entries)",
+            "loopback" => "UDP loopback, three processes: report to memory",
+            other => other,
+        }
+    }
+
+    /// Runs it.
+    pub fn run(&self, scale: &Scale) -> anyhow::Result<Figure> {
+        let rates = (self.run)(scale)?;
+        Ok(Figure {
+            name: self.name,
+            unit: "ops/s",
+            value: rates.work,
+            floor: rates.floor,
+            ratio: rates.work / rates.floor,
+            least_ratio: self.least_ratio,
+            target: self.target,
+            what: self.what(),
+        })
+    }
+}

@@ -1,0 +1,71 @@
+//! Reading an append list, every batch checked; the floor is reading the memory and its CRC.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use anyhow::Context;
+use dta_collector::config::Memory;
+use dta_collector::region::RegionOptions;
+use dta_collector::store::{Store, append};
+use dta_proto::crc;
+use dta_proto::layout;
+use dta_proto::store::{StoreKind, StoreSpec};
+
+use super::harness::{Rates, Scale, measure, pin};
+
+/// Entries of 4 bytes in 64.
+const ENTRIES: u64 = 14;
+/// Batches read per call.
+const STEP: u64 = 4096;
+
+pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
+    pin();
+    let ring = scale.memory / 16 / 64;
+    let kind = StoreKind::Append { lists: 1, ring, batch_len: 64, entry_len: 4, notify: false };
+    let spec = StoreSpec { id: 1, name: "bench".into(), kind };
+    let store = Store::open(&spec, &Memory::Anonymous, RegionOptions { huge_pages: true })
+        .context("memory for the store")?;
+    let mut batch = [0; 64];
+    for sequence in 1..=ring as u32 {
+        layout::append::encode(
+            &mut batch,
+            0,
+            sequence,
+            ENTRIES as u8,
+            &[sequence as u8; 4 * ENTRIES as usize],
+        );
+        store
+            .region
+            .write(layout::append::offset(0, sequence, ring, 64), &batch)
+            .context("inside the store")?;
+    }
+    let lists = append::Lists::new(&store).context("an append store")?;
+    let (mut reader, mut place, mut read_twice) = (None, 0, false);
+    let began = Instant::now();
+    let rates = measure(
+        scale,
+        || {
+            let reader =
+                reader.get_or_insert_with(|| lists.reader(0, append::Start::At(1)).expect("list 0 is there"));
+            let mut sum = 0u64;
+            let progress = reader.read(STEP, began, |_, entries| sum += u64::from(entries[0]));
+            black_box(sum);
+            if progress.batches < STEP || reader.sequence() > ring as u32 {
+                *reader = lists.reader(0, append::Start::At(1)).expect("list 0 is there");
+            }
+            read_twice |= progress.entries != ENTRIES * progress.batches;
+            progress.entries
+        },
+        || {
+            for _ in 0..STEP {
+                // The place is inside the ring.
+                let _ = store.region.read(64 * place, &mut batch);
+                black_box(crc::crc32_update(crc::crc32(&[0; 4]), &batch[..61]));
+                place = (place + 1) & (ring - 1);
+            }
+            ENTRIES * STEP
+        },
+    );
+    anyhow::ensure!(!read_twice, "the reader gave other entries than were written");
+    Ok(rates)
+}

@@ -1,0 +1,27 @@
+//! A key-write datagram to a finished RoCEv2 frame; the floor is the CRCs and the copy of the frame.
+
+use dta_translator::dataplane::bench::KeyWriteBench;
+
+use super::harness::{Rates, Scale, measure, pin};
+
+/// Reports per batch.
+pub(super) const BATCH: usize = 64;
+/// Batches per call: about a millisecond.
+const BATCHES: usize = 64;
+
+pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
+    pin();
+    let bench = std::cell::RefCell::new(KeyWriteBench::new(BATCH, 1 << 20, (1 << 40, 7), 5));
+    Ok(measure(
+        scale,
+        || {
+            bench.borrow_mut().run(BATCHES, |frames| {
+                std::hint::black_box(frames);
+            })
+        },
+        || {
+            std::hint::black_box(bench.borrow_mut().floor(BATCHES));
+            (BATCH * BATCHES) as u64
+        },
+    ))
+}

@@ -1,0 +1,77 @@
+//! What the end-to-end tests share: the program itself, captures, JSON outcomes.
+
+#![allow(dead_code, unreachable_pub)] // each test file uses its part
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// The program under test.
+pub const MANAGER: &str = env!("CARGO_BIN_EXE_dta-manager");
+
+/// The folder of captures, or `None` where there is none; then says which test goes without.
+pub fn captures(test: &str) -> Option<PathBuf> {
+    let folder = match std::env::var_os("DTA_CAPTURES") {
+        Some(folder) => PathBuf::from(folder),
+        None => PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/data"),
+    };
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    assert!(
+        std::env::var_os("CI").is_none(),
+        "{test} needs the captures in CI: set DTA_CAPTURES, there is no {}",
+        folder.display()
+    );
+    eprintln!("SKIPPED {test}: there are no captures at {} (set DTA_CAPTURES)", folder.display());
+    None
+}
+
+/// Runs the program with `arguments`.
+pub fn manager(arguments: &[&str]) -> Output {
+    Command::new(MANAGER).args(arguments).output().expect("the program under test can be started")
+}
+
+/// Runs a testbed and gives exit status and outcome.
+pub fn testbed(arguments: &[&str]) -> (i32, Value) {
+    let output = manager(&[&["run-testbed", "--json", "-"], arguments].concat());
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let status = output.status.code().unwrap_or(-1);
+    assert!(status == 0 || status == 1, "run-testbed {arguments:?} ended with {status}: {told}");
+    let outcome = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|e| panic!("run-testbed {arguments:?} printed no JSON ({e}): {told}"));
+    (status, outcome)
+}
+
+/// Asserts that nothing is wrong or unexplained, and that each report ended once.
+pub fn assert_good(what: &str, (status, outcome): &(i32, Value)) {
+    assert_eq!(*status, 0, "{what}: {outcome:#}");
+    assert_eq!(outcome["unexplained"], 0, "{what}: {outcome:#}");
+    for primitive in outcome["primitives"].as_array().expect("a list of primitives") {
+        assert_eq!(primitive["wrong"], 0, "{what}: {outcome:#}");
+    }
+    assert_eq!(ends(outcome), number(&outcome["sent"]), "{what}: {outcome:#}");
+}
+
+/// Asserts that every answer is exactly right, too.
+pub fn assert_exact(what: &str, result: &(i32, Value)) {
+    assert_good(what, result);
+    for primitive in result.1["primitives"].as_array().expect("a list of primitives") {
+        assert!(number(&primitive["queried"]) > 0, "{what}: {primitive:#}");
+        assert_eq!(primitive["right"], primitive["queried"], "{what}: {primitive:#}");
+    }
+}
+
+/// All ends of reports together, without the unexplained.
+pub fn ends(outcome: &Value) -> u64 {
+    let losses: u64 = outcome["losses"].as_object().expect("losses by name").values().map(number).sum();
+    let direct: u64 =
+        ["queryable", "superseded", "overwritten", "held"].iter().map(|k| number(&outcome[*k])).sum();
+    losses + direct
+}
+
+/// A number of an outcome.
+pub fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value} is not a count"))
+}

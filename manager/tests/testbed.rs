@@ -1,0 +1,148 @@
+//! The whole testbed as a user runs it, small enough for every `cargo test`. Needs no privilege.
+
+mod common;
+
+use common::{assert_exact, assert_good, captures, manager, number, testbed};
+
+#[test]
+fn synthetic_traffic_without_faults_is_exact() {
+    assert_exact("synthetic", &testbed(&["--reports", "20000", "--seed", "5"]));
+}
+
+#[test]
+fn real_traffic_without_faults_is_exact_over_both_transports() {
+    let Some(folder) = captures("real_traffic_without_faults_is_exact_over_both_transports") else { return };
+    for (name, packets) in [("real-1kxun", 1723), ("real-wechat", 1672)] {
+        let path = folder.join(format!("traffic/{name}.pcap"));
+        let path = path.to_str().unwrap();
+        for transport in ["uc", "rc"] {
+            let result = testbed(&["--pcap", path, "--transport", transport]);
+            assert_exact(&format!("{name} over {transport}"), &result);
+            assert_eq!(result.1["run"]["packets"], packets);
+            assert_eq!(result.1["primitives"][0]["sent"], packets);
+            assert_eq!(result.1["primitives"][1]["sent"], 5 * packets);
+        }
+    }
+}
+
+#[test]
+fn with_faults_on_every_link_nothing_is_wrong_and_nothing_unexplained() {
+    let Some(folder) = captures("with_faults_on_every_link_nothing_is_wrong_and_nothing_unexplained") else {
+        return;
+    };
+    for (seed, name, transport) in [("1", "real-1kxun", "uc"), ("2", "real-wechat", "rc")] {
+        let path = folder.join(format!("traffic/{name}.pcap"));
+        let result = testbed(&[
+            "--pcap",
+            path.to_str().unwrap(),
+            "--transport",
+            transport,
+            "--seed",
+            seed,
+            "--faults",
+            "drop=0.01,dup=0.01,reorder=0.01,corrupt=0.01",
+        ]);
+        assert_good(&format!("{name} over {transport} with faults, seed {seed}"), &result);
+        // Faults that do nothing would prove nothing.
+        let links = result.1["links"].as_array().unwrap();
+        let [reports, nacks, frames, _] = links.as_slice() else { panic!("four links: {links:?}") };
+        for fault in ["dropped", "duplicated", "reordered", "corrupted"] {
+            assert!(number(&frames[fault]) > 20, "{fault}: {frames}");
+        }
+        assert!(number(&reports["dropped"]) > 100 && number(&reports["duplicated"]) > 100, "{reports}");
+        assert!(number(&nacks["sent"]) > 10 && number(&result.1["run"]["retransmitted"]) > 10, "{nacks}");
+        assert!(number(&result.1["losses"]["lost.reporter-translator"]) > 0);
+    }
+}
+
+#[test]
+fn crowded_stores_lose_nothing_without_saying_so() {
+    let topology = concat!(env!("CARGO_MANIFEST_DIR"), "/../testbed/topologies/crowded.toml");
+    let result = testbed(&["--topology", topology, "--reports", "60000"]);
+    assert_good("crowded", &result);
+    assert!(number(&result.1["overwritten"]) > 1000, "{:#}", result.1);
+    let counters = &result.1["primitives"][3];
+    assert!(number(&counters["over"]) > 0, "{counters:#}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_traffic() {
+    let facts = |seed: &str| {
+        let (_, outcome) = testbed(&["--reports", "3000", "--seed", seed]);
+        (outcome["sent"].clone(), outcome["run"]["flows"].clone(), outcome["queryable"].clone())
+    };
+    assert_eq!(facts("11"), facts("11"));
+    assert_ne!(facts("11"), facts("12"));
+}
+
+#[test]
+fn the_json_is_as_documented() {
+    let (_, outcome) = testbed(&["--reports", "2000"]);
+    for key in ["sent", "queryable", "superseded", "overwritten", "held", "unexplained"] {
+        number(&outcome[key]);
+    }
+    assert!(outcome["losses"].is_object());
+    let primitives = outcome["primitives"].as_array().unwrap();
+    let names: Vec<_> = primitives.iter().map(|p| p["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["key-write", "postcarding", "append", "key-increment", "sketch-merge"]);
+    for primitive in primitives {
+        for key in ["sent", "operations", "queried", "right", "absent", "stale", "wrong"] {
+            number(&primitive[key]);
+        }
+    }
+}
+
+#[test]
+fn a_capture_that_is_cut_is_played_up_to_the_cut_with_a_warning() {
+    let Some(folder) = captures("a_capture_that_is_cut_is_played_up_to_the_cut_with_a_warning") else {
+        return;
+    };
+    let whole = std::fs::read(folder.join("traffic/real-wechat.pcap")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("cut.pcap");
+    std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    let result = testbed(&["--pcap", path.to_str().unwrap()]);
+    assert_exact("cut capture", &result);
+    let cut = result.1["run"]["cut"].as_str().expect("the cut is told");
+    let packets = number(&result.1["run"]["packets"]);
+    assert!(
+        cut.contains("the file ends inside a record") && packets > 100 && packets < 1672,
+        "{cut}, {packets}"
+    );
+}
+
+#[test]
+fn what_cannot_be_run_says_why_and_ends_with_2() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("bad.toml");
+    std::fs::write(&path, "name = \"x\"\nfoo = 1\n").unwrap();
+    for (arguments, expect) in [
+        (vec!["run-testbed", "--pcap", "/nonexistent.pcap"], "/nonexistent.pcap"),
+        (vec!["run-testbed", "--topology", path.to_str().unwrap()], "foo"),
+        (vec!["run-testbed", "--faults", "drop=2"], "probability"),
+        (vec!["run-testbed", "--faults", "explode=0.1"], "explode"),
+        (vec!["replay", path.to_str().unwrap(), "--to", "127.0.0.1:9"], "not a capture"),
+    ] {
+        let output = manager(&arguments);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {told}");
+        assert!(told.contains(expect), "{arguments:?}: {told}");
+    }
+}
+
+#[test]
+fn every_command_explains_itself() {
+    let output = manager(&["--help"]);
+    let help = String::from_utf8(output.stdout).unwrap();
+    for command in ["run-testbed", "replay", "doctor", "bench", "completions"] {
+        assert!(help.contains(command), "{command}");
+        let output = manager(&[command, "--help"]);
+        assert!(output.status.success());
+        let help = String::from_utf8(output.stdout).unwrap();
+        assert!(help.contains("Example"), "{command} --help shows no example:\n{help}");
+    }
+    assert!(manager(&["completions", "bash"]).status.success());
+    let json = manager(&["doctor", "--output", "json"]);
+    let findings: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert!(findings.as_array().is_some_and(|f| f.len() >= 10));
+}
