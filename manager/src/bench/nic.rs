@@ -39,7 +39,6 @@ pub(super) fn nic(memory: u64) -> anyhow::Result<Nic> {
         device: "bench".into(),
         ip: Ipv4Addr::new(127, 0, 0, 1),
         port: PORT,
-        mac: None,
         mtu: 1024,
         max_dest_rd_atomic: 16,
     });
