@@ -113,6 +113,9 @@ impl Default for Timing {
     }
 }
 
+/// Frames that may be out after any number of losses, and the step by which they become more.
+const LEAST_ALLOWED: u32 = 8;
+
 /// Probes that are remembered until they are answered. Later ones are not: then an older one's answer is waited for, which tells less.
 const PROBES_OUT: usize = 16;
 
@@ -192,6 +195,10 @@ pub struct Requester {
     out: Vec<(FrameMeta, bool)>,
     atomics_out: u32,
     atomic_limit: u32,
+    /// Frames that may be out at the moment: the window, less after losses.
+    allowed: u32,
+    /// Frames acknowledged since `allowed` grew.
+    credit: u32,
     waiting: VecDeque<Waiting>,
     timing: Timing,
     state: State,
@@ -221,6 +228,8 @@ impl Requester {
             out: if rc { vec![(FrameMeta::IDLE, false); window as usize] } else { Vec::new() },
             atomics_out: 0,
             atomic_limit: max_dest_rd_atomic.max(1),
+            allowed: window,
+            credit: 0,
             waiting: VecDeque::with_capacity(if rc { timing.queue } else { 0 }),
             timing: Timing { window, ..timing },
             state: State::Ready,
@@ -316,7 +325,7 @@ impl Requester {
 
     fn has_room(&self, action: Action) -> bool {
         self.state == State::Ready
-            && self.outstanding() < self.timing.window
+            && self.outstanding() < self.allowed
             && !(action.verb == Verb::FetchAdd && self.atomics_out >= self.atomic_limit)
     }
 
@@ -340,6 +349,11 @@ impl Requester {
         self.next = psn.next();
         self.counters.sent += 1;
         to.depart(Departure { psn, ack_request: wants_ack(psn), action, store, offset, payload, meta });
+        // After losses fewer than 64 may be out, among which none may ask for an acknowledgement. The answer is taken for no more
+        // than that: repeats of earlier answers may be on their way, and must not be taken for a sign of a gap.
+        if self.outstanding() == self.allowed && !self.answer_is_due() {
+            self.ask(to);
+        }
     }
 
     fn start_clock(&mut self, now: u64) {
@@ -390,6 +404,8 @@ impl Requester {
         self.resumed_at = Some(expected);
         self.forget_answers();
         self.counters.recoveries += 1;
+        self.allowed = (self.allowed / 2).max(LEAST_ALLOWED);
+        self.credit = 0;
         match cause {
             LossCause::ReceiverNotReady => {}
             _ => self.fill(now, until, to),
@@ -455,6 +471,7 @@ impl Requester {
         let plain = progress > 0 && self.asks_for_answer(psn);
         if progress > 0 {
             self.acknowledge(executed);
+            self.grow(progress as u32);
             self.resumed_at = None;
             self.ahead = None;
             self.start_clock(now);
@@ -536,13 +553,33 @@ impl Requester {
         self.probed.pop_front().map(|(_, next)| next)
     }
 
+    /// Asks where the responder stands, and takes the answer for a sign of a gap if it stops short.
     fn probe(&mut self, now: u64, to: &mut impl Depart) {
         if self.probed.len() < PROBES_OUT {
             self.probed.push_back((now, self.next));
         }
+        self.ask(to);
+    }
+
+    /// Asks where the responder stands.
+    fn ask(&mut self, to: &mut impl Depart) {
         self.counters.probes += 1;
         // The PSN before the oldest one out was executed, so this is a repeat, whatever the responder expects.
         to.depart(idle(self.oldest.minus(1), true));
+    }
+
+    /// Whether a frame that is out asks for an acknowledgement.
+    fn answer_is_due(&self) -> bool {
+        self.atomics_out != 0 || self.oldest.get() >> 6 != self.next.get() >> 6
+    }
+
+    /// Lets more frames out as they are acknowledged: one step per window.
+    fn grow(&mut self, acknowledged: u32) {
+        self.credit += acknowledged;
+        if self.credit >= self.allowed {
+            self.credit = 0;
+            self.allowed = (self.allowed + LEAST_ALLOWED).min(self.timing.window);
+        }
     }
 
     /// Whether the frame that is out under this PSN asked for an acknowledgement.
