@@ -19,7 +19,7 @@ use super::reporters::{Admission, Reporters, Source};
 use super::requester::{Action, Answer, MAX_PAYLOAD, RequesterCounters, Timing};
 use super::sketch::SketchState;
 use super::version0::{Admission0, Version0Reporters};
-use crate::program::{Change, Entry, EntryKey, Primitive, Program, Purpose, Store, Transport};
+use crate::program::{Change, Entry, Primitive, Program, Purpose, Store, Transport};
 use dta_proto::layout::{hash, key_write};
 
 /// What the engine may use at most. Memory is taken when the program is applied, not per report.
@@ -599,11 +599,6 @@ impl Engine {
     /// Counts a frame that a fault injector kept from arriving. On RC the queue pair finds out by itself, so nothing is counted.
     pub fn injected_loss(&mut self, meta: &FrameMeta) {
         self.core.injected_loss(meta);
-    }
-
-    /// Whether the engine holds an entry of this key.
-    pub fn holds(&self, key: &EntryKey) -> bool {
-        self.program.get(key).is_some()
     }
 }
 

@@ -226,7 +226,9 @@ impl Hot {
         out: &mut Output,
         departures: &mut Departures,
     ) -> Result<(), HotError> {
-        while self.reports.recv(input, Some(Duration::ZERO))? != 0 {
+        // What was sent before the stop; not what reporters go on sending.
+        let taken_until = now() + DRAIN.as_nanos() as u64;
+        while now() < taken_until && self.reports.recv(input, Some(Duration::ZERO))? != 0 {
             self.engine.ingest(now(), input.iter(), out);
             self.depart(out, departures)?;
         }
