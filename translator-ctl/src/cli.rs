@@ -1,6 +1,6 @@
 //! The program's command line.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -31,7 +31,7 @@ use crate::setup;
         dta-translator stats                           what the running translator counted\n  \
         dta-translator plan --against http://127.0.0.1:40051\n  \
         dta-translator setup --switch tor1             program the switch of [switch.tor1]\n\n\
-        Every flag of `run` has a key in the configuration file and a DTA_* variable. Flags go before variables, variables before \
+        Every flag of `run` that configures has a key in the file and a DTA_TRANSLATOR_* variable. Flags go before variables, variables before \
         the file. `dta-translator check-config` prints what results."
 )]
 struct Cli {
@@ -44,10 +44,10 @@ struct Cli {
 #[derive(Args)]
 struct Common {
     /// TOML file; without one, the defaults serve a collector on this host
-    #[arg(long, short, global = true, env = "DTA_CONFIG")]
+    #[arg(long, short, global = true, env = "DTA_TRANSLATOR_CONFIG")]
     config: Option<PathBuf>,
     /// Name of the session in the collector [default: translator]
-    #[arg(long, global = true, env = "DTA_NAME")]
+    #[arg(long, global = true, env = "DTA_TRANSLATOR_NAME")]
     name: Option<String>,
     /// The collector's gRPC address [default: http://127.0.0.1:40050]
     #[arg(long, global = true, env = "DTA_COLLECTOR")]
@@ -94,37 +94,37 @@ enum Command {
 #[derive(Args)]
 struct RunArgs {
     /// Where reports are taken [default: 127.0.0.1:40040]
-    #[arg(long, env = "DTA_LISTEN")]
+    #[arg(long, env = "DTA_TRANSLATOR_LISTEN")]
     listen: Option<SocketAddr>,
     /// Address that RoCEv2 frames come from and answers go to [default: 127.0.0.2]
-    #[arg(long, env = "DTA_SOURCE")]
+    #[arg(long, env = "DTA_TRANSLATOR_SOURCE")]
     source: Option<IpAddr>,
     /// UDP port on which answers are taken; 0 lets the kernel choose [default: 4791]
-    #[arg(long, env = "DTA_SOURCE_PORT")]
+    #[arg(long, env = "DTA_TRANSLATOR_SOURCE_PORT")]
     source_port: Option<u16>,
     /// Interface on which frames leave and come in whole, which an RDMA NIC needs; without it, a UDP socket
-    #[arg(long, env = "DTA_LINK", value_name = "INTERFACE")]
+    #[arg(long, env = "DTA_TRANSLATOR_LINK", value_name = "INTERFACE")]
     link: Option<String>,
     /// Where statistics, flush and program are served over gRPC [default: 127.0.0.1:40051]
-    #[arg(long, env = "DTA_CONTROL")]
+    #[arg(long, env = "DTA_TRANSLATOR_CONTROL")]
     control: Option<SocketAddr>,
     /// Stores wanted, by name; all if not given
-    #[arg(long, env = "DTA_STORES", value_delimiter = ',')]
+    #[arg(long, env = "DTA_TRANSLATOR_STORES", value_delimiter = ',')]
     stores: Option<Vec<String>>,
     /// No coalescing and no timed flush, so that different targets make equal bytes
-    #[arg(long, env = "DTA_REFERENCE")]
+    #[arg(long, env = "DTA_TRANSLATOR_REFERENCE")]
     reference: bool,
     /// Faults on frames (and on NACKs): drop=P,dup=P,reorder=P,corrupt=P
-    #[arg(long, env = "DTA_FAULTS", default_value = "none")]
+    #[arg(long, env = "DTA_TRANSLATOR_FAULTS", default_value = "none")]
     faults: Faults,
     /// Faults on NACKs, where they are to be others
-    #[arg(long, env = "DTA_NACK_FAULTS")]
+    #[arg(long, env = "DTA_TRANSLATOR_NACK_FAULTS")]
     nack_faults: Option<Faults>,
     /// Seed of the faults
-    #[arg(long, env = "DTA_SEED", default_value_t = 1)]
+    #[arg(long, env = "DTA_TRANSLATOR_SEED", default_value_t = 1)]
     seed: u64,
     /// Write there which report copies did not arrive as they were sent (for testbeds)
-    #[arg(long, env = "DTA_LEDGER")]
+    #[arg(long, env = "DTA_TRANSLATOR_LEDGER")]
     ledger: Option<PathBuf>,
     /// Print one line of JSON on stdout once reports are taken
     #[arg(long)]
@@ -168,7 +168,7 @@ struct OutputArgs {
 #[derive(Args)]
 struct ControlArgs {
     /// gRPC address of the running translator
-    #[arg(long, env = "DTA_TRANSLATOR", default_value = "http://127.0.0.1:40051")]
+    #[arg(long, env = "DTA_TRANSLATOR_URL", default_value = "http://127.0.0.1:40051")]
     translator: String,
     /// How to print
     #[arg(long, short, value_enum, default_value_t = Format::Table)]
@@ -199,7 +199,11 @@ pub fn main_from(args: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode
     };
     let filter = EnvFilter::try_new(&cli.common.log).unwrap_or_else(|_| EnvFilter::new("info"));
     // The manager may have set one up already.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .try_init();
     match dispatch(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
