@@ -120,6 +120,9 @@ struct RunArgs {
     /// Faults on NACKs, where they are to be others
     #[arg(long, env = "DTA_TRANSLATOR_NACK_FAULTS")]
     nack_faults: Option<Faults>,
+    /// Faults on the NIC's answers as they come in, for a NIC that injects none itself
+    #[arg(long, env = "DTA_ANSWER_FAULTS", default_value = "none")]
+    answer_faults: Faults,
     /// Seed of the faults
     #[arg(long, env = "DTA_TRANSLATOR_SEED", default_value_t = 1)]
     seed: u64,
@@ -226,6 +229,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
             &Options {
                 faults: args.faults,
                 nack_faults: args.nack_faults,
+                answer_faults: args.answer_faults,
                 seed: args.seed,
                 ledger: args.ledger,
                 ready: args.ready,

@@ -19,6 +19,10 @@ pub fn open(config: &Config) -> Result<Arc<dyn Nic>, NicError> {
             port: config.verbs.port,
             gid: GidWish { address: config.verbs.address, index: config.verbs.gid_index },
             max_dest_rd_atomic: None,
+            counter_file: match &config.memory {
+                Memory::Anonymous => None,
+                Memory::Directory(dir) => Some(dir.join("device.counters")),
+            },
         });
     }
     let soft = &config.soft;

@@ -8,6 +8,7 @@ use clap::Args;
 use dta_link::fault::Faults;
 
 use crate::testbed::chaos::Chaos;
+use crate::testbed::ground::NicKind;
 use crate::testbed::run::{self, Options, Testbed};
 use crate::testbed::show;
 use crate::topology::{Topology, Transport};
@@ -28,6 +29,7 @@ Examples:
   dta-manager run-testbed --pcap traffic.pcap --json outcome.json
   dta-manager run-testbed --faults drop=0.01,dup=0.01,reorder=0.01,corrupt=0.01 --seed 7
   dta-manager run-testbed --transport rc --reports 1000000
+  dta-manager run-testbed --nic rxe --transport rc   over real RDMA verbs (root, and a kernel with rdma_rxe)
   dta-manager run-testbed --topology testbed/topologies/crowded.toml
   dta-manager run-testbed --chaos kill-collector  the collector is killed (-9) and started again
   dta-manager run-testbed --keep                  then look at it with the dashboard")]
@@ -53,6 +55,9 @@ pub(super) struct RunTestbed {
     /// Do something to the daemons in the middle, and see what it costs
     #[arg(long, value_enum, value_name = "WHAT")]
     chaos: Option<Chaos>,
+    /// The NIC: the software one on loopback, or the kernel's soft-RoCE behind a veth pair
+    #[arg(long, value_enum, default_value_t)]
+    nic: NicKind,
     /// Write the outcome as JSON to this file (- for standard output, instead of the table)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -72,6 +77,7 @@ impl RunTestbed {
             faults: self.faults,
             transport: self.transport,
             chaos: self.chaos,
+            nic: self.nic,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {

@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use dta_collector::client::{Client, ClientOptions};
+use dta_collector::nic::ROCE_PORT;
 use dta_link::fault::Faults;
 use dta_proto::control::translator_client::TranslatorClient;
 use dta_proto::control::{FlushRequest, TranslatorStatisticsRequest};
 use serde::Serialize;
 use tonic::transport::Channel;
 
+use super::ground::RxeGround;
 use super::processes::Daemon;
 use super::statistics::Statistics;
 use crate::topology::{Topology, Transport};
@@ -19,6 +21,8 @@ use crate::topology::{Topology, Transport};
 pub struct Plan<'a> {
     /// Stores and settings.
     pub topology: &'a Topology,
+    /// Soft-RoCE, if not the software NIC on loopback.
+    pub rxe: Option<&'a RxeGround>,
     /// Of writes.
     pub transport: Transport,
     /// On the RoCEv2 frames that each of them sends.
@@ -57,6 +61,8 @@ pub struct Daemons {
 struct CollectorFile<'a> {
     collector: CollectorTable<'a>,
     soft: SoftTable,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verbs: Option<VerbsTable>,
     store: &'a [dta_proto::store::StoreSpec],
 }
 
@@ -67,6 +73,11 @@ struct CollectorTable<'a> {
     memory: String,
     device: &'a str,
     transport: &'static str,
+}
+
+#[derive(Serialize)]
+struct VerbsTable {
+    address: String,
 }
 
 #[derive(Serialize)]
@@ -179,10 +190,11 @@ fn start_collector(plan: &Plan<'_>, listen: &str, port: u16) -> anyhow::Result<D
             name: "testbed",
             listen: listen.to_owned(),
             memory: plan.folder.join("memory").display().to_string(),
-            device: &plan.topology.collector.device,
+            device: plan.rxe.map_or(&plan.topology.collector.device, |rxe| rxe.device),
             transport: plan.transport.name(),
         },
         soft: SoftTable { address: Ipv4Addr::LOCALHOST.to_string(), port },
+        verbs: plan.rxe.map(|rxe| VerbsTable { address: rxe.collector.to_string() }),
         store: &plan.topology.stores,
     };
     let path = plan.folder.join("collector.toml");
@@ -204,16 +216,17 @@ fn start_translator(plan: &Plan<'_>, collector: &str, ledger: &Path) -> anyhow::
     let flush = plan.topology.translator.flush_ms;
     // An address of its own in 127/8, so that testbeds can run side by side: RoCEv2 source ports are not free to choose.
     let [_, a, b, c] = std::process::id().to_be_bytes();
-    let source = Ipv4Addr::new(127, 64 + (a & 63), b, c.clamp(1, 254));
+    let loopback = Ipv4Addr::new(127, 64 + (a & 63), b, c.clamp(1, 254));
+    let (source, source_port) = plan.rxe.map_or((loopback, 0), |rxe| (rxe.translator, ROCE_PORT));
     let text = format!(
         "[translator]\nname = \"testbed\"\nlisten = \"127.0.0.1:0\"\ncontrol = \"127.0.0.1:0\"\n\
-         collector = \"http://{collector}\"\nsource = \"{source}\"\nsource_port = 0\nlease_seconds = {}\n\n\
+         collector = \"http://{collector}\"\nsource = \"{source}\"\nsource_port = {source_port}\nlease_seconds = {}\n\n\
          [translator.flush]\nappend_ms = {flush}\npostcarding_ms = {flush}\nsketch_merge_ms = {flush}\n",
         plan.topology.translator.lease_seconds,
     );
     let path = plan.folder.join("translator.toml");
     std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    let arguments = [
+    let mut arguments = vec![
         "run".into(),
         "--config".into(),
         path.display().to_string(),
@@ -227,6 +240,15 @@ fn start_translator(plan: &Plan<'_>, collector: &str, ledger: &Path) -> anyhow::
         "--ledger".into(),
         ledger.display().to_string(),
     ];
+    if let Some(rxe) = plan.rxe {
+        // The device sends its answers without faults, so they act where those come in.
+        arguments.extend([
+            "--link".into(),
+            rxe.link.into(),
+            "--answer-faults".into(),
+            plan.faults.to_string(),
+        ]);
+    }
     Ok(Daemon::start("translator", "__translator", &arguments, &plan.folder.join("translator.log"))?)
 }
 

@@ -9,6 +9,7 @@ pub mod check;
 pub mod collect;
 pub mod daemons;
 pub mod feed;
+pub mod ground;
 pub mod journal;
 pub mod ledger;
 pub mod outcome;

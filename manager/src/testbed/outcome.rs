@@ -71,6 +71,8 @@ pub struct RunFacts {
     pub skipped: BTreeMap<String, u64>,
     /// Seed of traffic and faults.
     pub seed: u64,
+    /// The NIC: `soft` or `rxe`.
+    pub nic: String,
     /// Transport of writes.
     pub transport: String,
     /// Faults on every link, as given.

@@ -16,6 +16,7 @@ use super::chaos::{self, Chaos, Scene};
 use super::check::{self, Ends, Pools, Tally};
 use super::daemons::{Daemons, Plan};
 use super::feed::{self, Window};
+use super::ground::{NicKind, RxeGround};
 use super::journal::Journal;
 use super::outcome::{LinkOutcome, Outcome, PrimitiveOutcome, RunFacts};
 use super::statistics::Statistics;
@@ -43,6 +44,8 @@ pub struct Options {
     pub transport: Option<Transport>,
     /// What to do to the daemons in the middle.
     pub chaos: Option<Chaos>,
+    /// The NIC.
+    pub nic: NicKind,
 }
 
 /// A testbed after its run, still there: its daemons end when it is dropped.
@@ -53,6 +56,8 @@ pub struct Testbed {
     pub daemons: Daemons,
     /// Memory, logs and configuration; removed when dropped.
     pub folder: tempfile::TempDir,
+    /// The device, where it is not the software NIC. After the daemons, which use it.
+    _rxe: Option<RxeGround>,
 }
 
 /// The most increments that one FETCH_ADD of the translator carries: those of a batch of datagrams.
@@ -73,8 +78,13 @@ pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyho
     let source = source(options)?;
     let folder = processes::scratch().context("cannot make a folder for the testbed")?;
     let report_faults = report_faults(options.faults);
+    let rxe = match options.nic {
+        NicKind::Soft => None,
+        NicKind::Rxe => Some(RxeGround::set_up()?),
+    };
     let plan = Plan {
         topology,
+        rxe: rxe.as_ref(),
         report_faults,
         transport: options.transport.unwrap_or(topology.collector.transport),
         faults: options.faults,
@@ -121,12 +131,17 @@ pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyho
     feed::send(&mut reports, &workload, &mut switches, &mut journal, &mut daemons, &mut window).await?;
     let fed = start.elapsed();
     let statistics = feed::settle(&mut switches, &mut journal, &mut daemons).await?;
-    gaps.receive_buffer_errors = UdpStats::read()?.since(&kernel).rcvbuf_errors;
+    let kernel = UdpStats::read()?.since(&kernel);
+    let side = switches.side();
+    gaps.receive_buffer_errors = kernel.rcvbuf_errors;
+    if rxe.is_some() {
+        gaps.device_dropped = accounting::device_dropped(&statistics, &side, kernel.in_datagrams);
+    }
 
     let made = journal.entries().len() as u64;
     progress(made, made);
     ledger::read(&daemons.ledger, &mut journal)?;
-    let links = accounting::links(&statistics, &switches.side(), &gaps);
+    let links = accounting::links(&statistics, &side, &gaps);
     let found = compare(&mut daemons, topology, &workload, &journal, &statistics, &links).await?;
     let run = RunFacts {
         topology: topology.name.clone(),
@@ -134,6 +149,7 @@ pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyho
         cut: cut.map(|cut| cut.to_string()),
         skipped: skipped.0.iter().map(|(why, count)| (why.to_string(), *count)).collect(),
         seed: options.seed,
+        nic: options.nic.name().into(),
         transport: plan.transport.name().into(),
         faults: options.faults.to_string(),
         report_faults: report_faults.to_string(),
@@ -145,7 +161,7 @@ pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyho
         chaos,
     };
     let outcome = conclude(found, &statistics, links, &journal, run);
-    Ok(Testbed { outcome, daemons, folder })
+    Ok(Testbed { outcome, daemons, folder, _rxe: rxe })
 }
 
 /// The faults that act on reports and NACKs: a damaged datagram with its old UDP checksum leaves through a raw socket alone, so

@@ -62,6 +62,8 @@ pub struct Snapshot {
     pub roce_faults: FaultCounts,
     /// Faults on NACKs.
     pub nack_faults: FaultCounts,
+    /// Faults on answers.
+    pub answer_faults: FaultCounts,
 }
 
 /// Everything the thread owns.
@@ -76,6 +78,8 @@ pub struct Hot {
     pub roce_faults: FaultInjector,
     /// Faults on NACKs.
     pub nack_faults: FaultInjector,
+    /// Faults on answers as they come in.
+    pub answer_faults: FaultInjector,
     /// Whether there are faults on frames, so that what frames carry must be remembered.
     pub faulty: bool,
     /// Where the fate of reports is written.
@@ -180,8 +184,10 @@ impl Hot {
 
     fn take_answers(&mut self, now: u64, input: &mut Batch, out: &mut Output) -> Result<usize, HotError> {
         let answers = self.roce.recv(input, Some(Duration::ZERO))?;
-        if answers != 0 {
-            self.engine.answers(now, input.iter(), out);
+        // Called with an empty batch too: held answers may be due.
+        let arriving = self.answer_faults.apply(input, Instant::now(), |_, _, _| {});
+        if !arriving.is_empty() {
+            self.engine.answers(now, arriving.iter(), out);
         }
         Ok(answers)
     }
@@ -215,6 +221,7 @@ impl Hot {
             roce_link: self.roce.counters(),
             roce_faults: self.roce_faults.counts(),
             nack_faults: self.nack_faults.counts(),
+            answer_faults: self.answer_faults.counts(),
         }
     }
 

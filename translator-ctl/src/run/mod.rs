@@ -40,6 +40,8 @@ pub struct Options {
     pub faults: Faults,
     /// Faults on NACKs, where they are others than on frames.
     pub nack_faults: Option<Faults>,
+    /// Faults on the NIC's answers as they come in, for a NIC that injects none itself.
+    pub answer_faults: Faults,
     /// Seed of the faults.
     pub seed: u64,
     /// Where to write which report copies did not arrive as sent.
@@ -84,6 +86,7 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
         engine: Engine::new(config.limits(ledger.is_some())),
         roce_faults: FaultInjector::new(options.faults, options.seed, roce.scope()),
         nack_faults: FaultInjector::new(nack_faults, options.seed ^ 0x4e41_434b, reports.scope()),
+        answer_faults: FaultInjector::new(options.answer_faults, options.seed ^ 0x4143_4b53, roce.scope()),
         faulty: !options.faults.is_none(),
         ledger,
         commands: inbox,

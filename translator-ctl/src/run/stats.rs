@@ -35,6 +35,7 @@ pub fn nodes(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeStatistics> 
     link(&mut counters, "roce", &snapshot.roce_link);
     faults(&mut counters, "roce", &snapshot.roce_faults);
     faults(&mut counters, "nack", &snapshot.nack_faults);
+    faults(&mut counters, "answers", &snapshot.answer_faults);
 
     let mut nodes = vec![node(format!("translator/{name}"), life, counters)];
     for reporter in &snapshot.reporters {

@@ -106,7 +106,8 @@ impl VerbsNic {
             gid_index: u8::try_from(entry.index).map_err(|e| cannot_open(io::Error::other(e)))?,
             interface,
             mtu: port.active_mtu,
-            counters: PortCounters::new(name, port.number),
+            counters: PortCounters::new(name, port.number, options.counter_file.as_deref())
+                .map_err(cannot_open)?,
             errors: AtomicU64::new(0),
             immediates: AtomicU64::new(0),
             state: Mutex::new(State::default()),
@@ -404,12 +405,7 @@ impl Nic for VerbsNic {
             ("queue_pairs.errors".to_owned(), self.errors.load(Ordering::Relaxed)),
             ("immediates".to_owned(), self.immediates.load(Ordering::Relaxed)),
         ];
-        let device = self.counters.read();
-        // rxe's count of accepted packets is what other back ends call `received`.
-        if let Some((_, value)) = device.iter().find(|(name, _)| name == "device.rcvd_pkts") {
-            all.push(("received".to_owned(), *value));
-        }
-        all.extend(device);
+        all.extend(self.counters.read());
         all
     }
 

@@ -21,6 +21,7 @@ mod ffi;
 #[cfg(feature = "verbs")]
 mod query;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use devices::{DeviceInfo, Limits, PortInfo};
@@ -43,6 +44,8 @@ pub struct VerbsOptions {
     pub gid: GidWish,
     /// Atomics and reads in flight that a queue pair answers, at most; without it what the device offers, up to 128.
     pub max_dest_rd_atomic: Option<u8>,
+    /// Where to keep what the device's counters were when counting began; without it, it begins each time the device is opened.
+    pub counter_file: Option<PathBuf>,
 }
 
 /// Opens a device.
