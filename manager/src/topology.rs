@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// The topology that is used when none is named: no NIC, no privilege.
 pub const EMBEDDED: &str = include_str!("../../testbed/topologies/embedded.toml");
 
+/// The topology of soft-RoCE, when none is named.
+pub const RXE: &str = include_str!("../../testbed/topologies/rxe.toml");
+
 /// A testbed, as the file describes it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]

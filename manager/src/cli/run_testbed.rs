@@ -11,7 +11,7 @@ use crate::testbed::chaos::Chaos;
 use crate::testbed::ground::NicKind;
 use crate::testbed::run::{self, Options, Testbed};
 use crate::testbed::show;
-use crate::topology::{Topology, Transport};
+use crate::topology::{RXE, Topology, Transport};
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -68,7 +68,10 @@ pub(super) struct RunTestbed {
 
 impl RunTestbed {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let topology = Topology::load(self.topology.as_deref())?;
+        let topology = match (&self.topology, self.nic) {
+            (None, NicKind::Rxe) => Topology::parse(RXE, "topology of soft-RoCE")?,
+            (path, _) => Topology::load(path.as_deref())?,
+        };
         let options = Options {
             topology,
             capture: self.pcap.clone(),

@@ -325,6 +325,34 @@ fn a_responder_that_has_executed_nothing_yet_may_say_so_as_soft_roce_does() {
 }
 
 #[test]
+fn an_acknowledgement_that_overtakes_the_probes_answer_is_not_taken_for_it() {
+    for atomics in [false, true] {
+        let mut w = World::new(atomics, Faults::none());
+        let meta =
+            |group| FrameMeta { primitive: Some(Primitive::KeyWrite), group, reports: 1, ..FrameMeta::IDLE };
+        let action = if atomics { Action::fetch_add(1) } else { Action::WRITE };
+        // Five operations past one that asks for an acknowledgement, and a probe behind them: all under way at once.
+        w.posted = if atomics { 5 } else { 69 };
+        for group in 0..w.posted {
+            w.requester.post(w.now, action, (0, 0), &[], &meta(group), &mut w.wire);
+        }
+        w.now += 10 * MS;
+        w.requester.tick(w.now, &mut w.wire);
+        assert_eq!(w.requester.counters.probes, 1);
+        for frame in std::mem::take(&mut w.wire.frames) {
+            if let Some((psn, answer)) = w.responder.take(&frame) {
+                w.requester.answer(w.now, psn, answer, &mut w.wire);
+            }
+        }
+        assert!(w.wire.lost.is_empty());
+        w.wait(40);
+        assert_eq!(w.requester.counters.recoveries, 0);
+        assert_eq!(w.requester.outstanding(), 0);
+        w.check(true);
+    }
+}
+
+#[test]
 fn what_leaves_after_a_probe_is_not_taken_for_lost() {
     let mut w = World::new(false, Faults::none());
     w.post(5);
