@@ -47,6 +47,7 @@ rxe: ## the RDMA tests, in a guest with Linux soft-RoCE
 	testbed/rxe-guest/install
 	testbed/rxe-guest/test.sh
 	testbed/rxe-guest/run-tests
+	testbed/rxe-guest/run-testbeds
 
 bench: ## every speed beside its floor
 	$(CARGO) run --release -p dta-manager -- bench
