@@ -41,6 +41,7 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
         }
     }
     let plan = Plan {
+        rxe: None,
         topology: &topology,
         transport: Transport::Uc,
         faults: Faults::NONE,

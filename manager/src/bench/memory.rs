@@ -56,6 +56,7 @@ pub fn run(reports: u64, mut progress: impl FnMut(u64)) -> anyhow::Result<Memory
     let folder = processes::scratch()?;
     let topology = Topology::load(None)?;
     let plan = Plan {
+        rxe: None,
         topology: &topology,
         transport: Transport::Uc,
         faults: Faults::NONE,
