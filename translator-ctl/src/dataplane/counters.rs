@@ -140,6 +140,8 @@ pub struct Counters {
     pub nacked_sequences: u64,
     /// Sequences skipped by version-0 reporters, as far as their retransmittable reports tell.
     pub version0_gaps: u64,
+    /// Postcard rows sent with hops missing: they waited too long, or another key needed their place.
+    pub partial_rows: u64,
     /// Frames given to the link, probes and fillers of RC recovery included.
     pub frames: u64,
     /// Of them, zero-length WRITEs that probe or fill.
@@ -157,6 +159,7 @@ impl Default for Counters {
             nacks: 0,
             nacked_sequences: 0,
             version0_gaps: 0,
+            partial_rows: 0,
             frames: 0,
             idle_frames: 0,
         }
@@ -239,6 +242,7 @@ impl Counters {
             ("nacks".into(), self.nacks),
             ("nacked_sequences".into(), self.nacked_sequences),
             ("version0_gaps".into(), self.version0_gaps),
+            ("partial_rows".into(), self.partial_rows),
             ("lost".into(), self.sum(|p| p.lost_reports)),
             ("lost_operations".into(), self.sum(|p| p.lost_operations)),
         ];

@@ -135,6 +135,7 @@ impl PostcardState {
         layout::encode(bytes, &row.key, &row.path);
         let slots = hash::slots(&row.key, self.copies, self.slots);
         core.counters.of(Primitive::Postcarding).held -= u64::from(row.reports);
+        core.counters.partial_rows += u64::from(row.path.length != 0 && !row.path.is_complete());
         let names = self.names.get(at * MAX_HOPS..(at + 1) * MAX_HOPS).unwrap_or(&[]);
         let present = names.iter().enumerate().filter(|(hop, _)| row.path.bitmap >> hop & 1 == 1);
         core.write(
