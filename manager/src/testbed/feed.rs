@@ -10,6 +10,7 @@ use super::journal::Journal;
 use super::statistics::Statistics;
 use super::switches::Switches;
 use super::workload::{Report, Workload};
+use crate::topology::Primitive;
 
 /// Kernel memory that one small datagram takes in a receive queue, at most: buffer, bookkeeping and room to spare.
 const PER_DATAGRAM: u64 = 1024;
@@ -59,16 +60,31 @@ pub async fn send(
     window: &mut Window,
 ) -> anyhow::Result<()> {
     for report in reports.drain(..) {
+        // The hops of a packet report within a moment: a pause between them would look like a lost postcard to the translator.
+        let may_wait = report.body.primitive() == Primitive::SketchMerge;
         switches.send(report, workload.flows(), journal)?;
         window.since = window.since.map(|n| n + 1);
-        if window.since[0] >= window.burst {
-            wait_for_room(switches, journal, daemons, window).await?;
-            window.since[0] = 0;
+        if may_wait {
+            keep_to(window, switches, journal, daemons).await?;
         }
-        if window.since[1] >= INSIDE {
-            wait_inside(switches, journal, daemons).await?;
-            window.since[1] = 0;
-        }
+    }
+    keep_to(window, switches, journal, daemons).await
+}
+
+/// Waits if the window is used up.
+async fn keep_to(
+    window: &mut Window,
+    switches: &mut Switches,
+    journal: &mut Journal,
+    daemons: &mut Daemons,
+) -> anyhow::Result<()> {
+    if window.since[0] >= window.burst {
+        wait_for_room(switches, journal, daemons, window).await?;
+        window.since[0] = 0;
+    }
+    if window.since[1] >= INSIDE {
+        wait_inside(switches, journal, daemons).await?;
+        window.since[1] = 0;
     }
     Ok(())
 }

@@ -275,7 +275,7 @@ async fn compare(
             }
             Primitive::Postcarding => {
                 let answers = collect::paths(client, store, flows).await?;
-                let evicted = statistics.node("translator/").get("postcarding.partial_rows");
+                let evicted = statistics.node("translator/").get("partial_rows");
                 check::postcarding(kind, flows, journal, &answers, evicted, &mut pools)
             }
             Primitive::Append => {

@@ -98,12 +98,16 @@ impl World {
     }
 
     fn postcarding(&self, answers: &[Option<PathAnswer>]) -> (Tally, Ends) {
+        self.postcarding_after(0, answers)
+    }
+
+    fn postcarding_after(&self, evicted: u64, answers: &[Option<PathAnswer>]) -> (Tally, Ends) {
         postcarding(
             &self.kind(Primitive::Postcarding),
             self.flows(),
             &self.journal,
             answers,
-            0,
+            evicted,
             &mut Pools::default(),
         )
     }
@@ -278,6 +282,14 @@ fn postcarding_a_foreign_hop_is_wrong_and_a_missing_one_needs_its_reason() {
     answers[flow].as_mut().unwrap().hops[2] = None;
     let (tally, ends) = w.postcarding(&answers);
     assert_eq!((tally.wrong, tally.partial, ends.missing), (1, 0, 1));
+
+    // One row that the translator says it sent early excuses one path, not two.
+    let (tally, _) = w.postcarding_after(1, &answers);
+    assert_eq!((tally.wrong, tally.partial), (0, 1));
+    let mut two = answers.clone();
+    two[if flow == 0 { 1 } else { 0 }].as_mut().unwrap().hops[0] = None;
+    let (tally, _) = w.postcarding_after(1, &two);
+    assert_eq!((tally.wrong, tally.partial), (1, 1));
 
     let lost = w.nth_last(0, |b| matches!(b, Body::Postcard { flow: f, hop: 2 } if *f as usize == flow));
     w.lose(lost);
