@@ -10,8 +10,9 @@ use dta_proto::store::StoreKind;
 use super::SessionError;
 use super::lease::{Lease, RequesterQueuePair, purpose_of};
 
-/// Receives kept posted on a queue pair whose writes may come with immediate.
-const RECEIVES: u32 = 1024;
+/// Receives kept posted on a queue pair whose writes may come with immediate: some milliseconds of a busy list. A write that finds none
+/// is dropped.
+const RECEIVES: u32 = 4096;
 
 /// Queue pairs and keys of one session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,8 +1,9 @@
 //! Key-write: the last value of a key, from its copies.
 
-use dta_proto::key::Key;
+use dta_proto::crc;
+use dta_proto::key::{KEY_LEN, Key};
 use dta_proto::layout::hash;
-use dta_proto::layout::key_write::{Outcome, Policy, choose, matches, offset};
+use dta_proto::layout::key_write::{CHECKSUM_LEN, Outcome, Policy, choose, offset};
 use dta_proto::store::{MAX_REDUNDANCY, StoreKind};
 
 use super::Store;
@@ -11,6 +12,10 @@ use crate::region::Region;
 /// Keys whose slots are on their way from memory while an earlier key's are looked at. More than a core's outstanding cache misses
 /// (10 to 50) with N copies each; measured, 16 to 64 differ little.
 const AHEAD: usize = 32;
+
+/// Keys whose slots have been copied and not yet judged. The checksum reads 16 bytes at a time where the copy wrote 8, which has to wait
+/// until the stores are through; measured, it halves the rate not to do something else meanwhile.
+const COPIED: usize = 8;
 
 /// The most bytes of a slot.
 const MAX_SLOT: usize = 64;
@@ -56,7 +61,8 @@ impl<'a> Reader<'a> {
         self.redundancy
     }
 
-    /// Asks for many keys: answer `i` is of key `i`, and its value, if it is found, is in `values` at `i * value_len`.
+    /// Asks for many keys: answer `i` is of key `i`, and its value, if it is found, is in `values` at `i * value_len`,
+    /// where there are zeros if it is not.
     ///
     /// # Panics
     /// If `answers` has not one entry per key, or `values` not [`Reader::value_len`] bytes per key.
@@ -72,6 +78,8 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Each key goes through three stations, one behind the other: its slots are asked for, copied, and judged. Other keys are in
+    /// between, so that no station waits for memory, nor for the stores of the one before to reach the cache.
     fn query_slots<const LEN: usize>(
         &self,
         keys: &[Key],
@@ -80,33 +88,88 @@ impl<'a> Reader<'a> {
         values: &mut [u8],
     ) {
         let mut offsets = [[0u64; MAX_REDUNDANCY as usize]; AHEAD];
-        for i in 0..keys.len() + AHEAD {
-            if let Some(done) = i.checked_sub(AHEAD) {
-                let offsets = &offsets[done % AHEAD][..usize::from(self.redundancy)];
-                let value = &mut values[done * (LEN - 4)..][..LEN - 4];
-                answers[done] = self.look::<LEN>(&keys[done], offsets, policy, value);
+        let mut copied = [Copied::EMPTY; COPIED];
+        let redundancy = usize::from(self.redundancy);
+        for i in 0..keys.len() + AHEAD + COPIED {
+            if let Some(done) = i.checked_sub(AHEAD + COPIED) {
+                let value = &mut values[done * (LEN - CHECKSUM_LEN)..][..LEN - CHECKSUM_LEN];
+                answers[done] = copied[done % COPIED].judge::<LEN>(redundancy, policy, value);
+            }
+            if let Some(here) = i.checked_sub(AHEAD)
+                && let Some(key) = keys.get(here)
+            {
+                copied[here % COPIED].copy::<LEN>(self.region, key, &offsets[here % AHEAD][..redundancy]);
             }
             if let Some(key) = keys.get(i) {
-                for (at, slot) in
-                    offsets[i % AHEAD].iter_mut().zip(hash::slots(key, self.redundancy, self.slots).iter())
-                {
+                let slots = hash::slots(key, self.redundancy, self.slots);
+                for (at, slot) in offsets[i % AHEAD].iter_mut().zip(slots.iter()) {
                     *at = offset(*slot, self.value_len);
                     self.region.prefetch(*at);
                 }
             }
         }
     }
+}
 
-    #[inline]
-    fn look<const LEN: usize>(&self, key: &Key, offsets: &[u64], policy: Policy, value: &mut [u8]) -> Answer {
-        let mut copies = [[0u8; LEN]; MAX_REDUNDANCY as usize];
-        let mut found: [Option<&[u8]>; MAX_REDUNDANCY as usize] = [None; MAX_REDUNDANCY as usize];
-        for ((copy, found), at) in copies.iter_mut().zip(&mut found).zip(offsets) {
-            if self.region.read(*at, copy).is_ok() {
-                *found = matches(copy, key);
-            }
+/// The slots of one key, out of memory that changes.
+#[derive(Clone, Copy)]
+struct Copied([Message; MAX_REDUNDANCY as usize]);
+
+/// One slot as its checksum wants it: key and value in one piece, which takes half the time of two.
+#[derive(Clone, Copy)]
+#[repr(align(16))]
+struct Message {
+    key_and_value: [u8; KEY_LEN + MAX_SLOT],
+    checksum: [u8; CHECKSUM_LEN],
+}
+
+impl Copied {
+    const EMPTY: Copied = Copied(
+        [Message { key_and_value: [0; KEY_LEN + MAX_SLOT], checksum: [0; CHECKSUM_LEN] };
+            MAX_REDUNDANCY as usize],
+    );
+
+    #[inline(always)]
+    fn copy<const LEN: usize>(&mut self, region: &Region, key: &Key, offsets: &[u64]) {
+        for (message, at) in self.0.iter_mut().zip(offsets) {
+            // The slot goes to where its value follows the key; its checksum lies under the key's end until it is saved.
+            let slot = &mut message.key_and_value[KEY_LEN - CHECKSUM_LEN..][..LEN];
+            // Slots are inside the region: the spec that gave their number gave the region its length.
+            let _ = region.read(*at, slot);
+            message.checksum.copy_from_slice(&slot[..CHECKSUM_LEN]);
+            message.key_and_value[..KEY_LEN].copy_from_slice(&key.0);
         }
-        match choose(policy, &found[..offsets.len()]) {
+    }
+
+    /// Counts without branches: whether a random key's copy matches is nothing that a processor can foresee.
+    #[inline(always)]
+    fn judge<const LEN: usize>(&self, redundancy: usize, policy: Policy, value: &mut [u8]) -> Answer {
+        let copies = &self.0[..redundancy];
+        let matching = bits(copies, |copy| copy.is_of_key::<LEN>());
+        // Of no copy at all, the first: it is blanked out below.
+        let first =
+            copies[matching.trailing_zeros() as usize % MAX_REDUNDANCY as usize % redundancy].value::<LEN>();
+        let agreeing = (matching & bits(copies, |copy| copy.value::<LEN>() == first)).count_ones() as u8;
+        let differing = matching.count_ones() as u8 - agreeing;
+        if policy != Policy::First && differing != 0 {
+            return self.weigh::<LEN>(redundancy, policy, value);
+        }
+        let enough = !matches!(policy, Policy::AtLeast(least) if agreeing < least);
+        let found = matching != 0 && enough;
+        let blank = if found { 0xff } else { 0 };
+        value.iter_mut().zip(first).for_each(|(to, from)| *to = from & blank);
+        Answer { found, agreeing, differing }
+    }
+
+    /// Copies that match and differ, under a policy that has to weigh them.
+    #[cold]
+    fn weigh<const LEN: usize>(&self, redundancy: usize, policy: Policy, value: &mut [u8]) -> Answer {
+        let mut found: [Option<&[u8]>; MAX_REDUNDANCY as usize] = [None; MAX_REDUNDANCY as usize];
+        for (message, found) in self.0[..redundancy].iter().zip(&mut found) {
+            *found = message.is_of_key::<LEN>().then(|| message.value::<LEN>());
+        }
+        value.fill(0);
+        match choose(policy, &found[..redundancy]) {
             Outcome::Absent => Answer::default(),
             Outcome::Undecided { agreeing, differing } => Answer { found: false, agreeing, differing },
             Outcome::Found { value: found, agreeing, differing } => {
@@ -115,4 +178,24 @@ impl<'a> Reader<'a> {
             }
         }
     }
+}
+
+impl Message {
+    /// Whether the checksum is that of key and value: what [`dta_proto::layout::key_write::matches`] says.
+    #[inline(always)]
+    fn is_of_key<const LEN: usize>(&self) -> bool {
+        let sum = crc::crc32(&self.key_and_value[..KEY_LEN + LEN - CHECKSUM_LEN]);
+        u32::from_be_bytes(self.checksum) == sum
+    }
+
+    #[inline(always)]
+    fn value<const LEN: usize>(&self) -> &[u8] {
+        &self.key_and_value[KEY_LEN..KEY_LEN + LEN - CHECKSUM_LEN]
+    }
+}
+
+/// Bit n: whether `is` holds of copy n.
+#[inline(always)]
+fn bits(copies: &[Message], is: impl Fn(&Message) -> bool) -> u32 {
+    copies.iter().enumerate().fold(0, |bits, (n, copy)| bits | u32::from(is(copy)) << n)
 }

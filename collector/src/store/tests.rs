@@ -52,7 +52,7 @@ fn key_write_answers_in_every_size_and_batch() {
                     assert_eq!(told, value(i as u32));
                 } else {
                     assert_eq!(*answer, Answer::default(), "{i}");
-                    assert!(told.iter().all(|b| *b == 0xee));
+                    assert!(told.iter().all(|b| *b == 0), "another key's bytes are not handed out");
                 }
             }
         }
@@ -300,4 +300,46 @@ fn stores_are_found_by_name_and_kind() {
     assert!(told.contains("key-write") && told.contains("events"), "{told}");
     assert!(stores.of_primitive("x", "append").unwrap_err().to_string().contains("paths (postcarding)"));
     assert!(Stores::default().of_primitive("", "append").unwrap_err().to_string().contains("none"));
+}
+
+proptest::proptest! {
+    /// Sixteen slots for a dozen keys: copies are overwritten, doubled and torn all the time.
+    #[test]
+    fn the_fast_query_is_the_plain_one(
+        writes in proptest::collection::vec((0u32..12, 0u8..3, 0usize..5, proptest::option::of((0u64..256, 0u8..))), 0..40),
+        redundancy in 1u8..=4, least in 1u8..=4,
+    ) {
+        use layout::key_write::{Outcome, Policy, choose, matches, offset};
+        let store = store(StoreKind::KeyWrite { slots: 16, value_len: 12, redundancy });
+        for (k, value, which, damage) in writes {
+            write(&store, &key(k), &[value; 12], |n| n == which || which == 4);
+            if let Some((at, byte)) = damage {
+                store.region.write(at, &[byte]).unwrap();
+            }
+        }
+        let keys: Vec<Key> = (0..14).map(key).collect();
+        for policy in [Policy::First, Policy::Plurality, Policy::AtLeast(least)] {
+            let mut answers = vec![key_write::Answer::default(); keys.len()];
+            let mut values = vec![0; 12 * keys.len()];
+            key_write::Reader::new(&store).unwrap().query(&keys, policy, &mut answers, &mut values);
+            for ((key, answer), value) in keys.iter().zip(answers).zip(values.chunks(12)) {
+                let copies: Vec<[u8; 16]> = hash::slots(key, redundancy, 16)
+                    .iter()
+                    .map(|slot| {
+                        let mut copy = [0; 16];
+                        store.region.read(offset(*slot, 12), &mut copy).unwrap();
+                        copy
+                    })
+                    .collect();
+                let found: Vec<Option<&[u8]>> = copies.iter().map(|copy| matches(copy, key)).collect();
+                let plain = choose(policy, &found);
+                let fast = match (answer.found, answer.agreeing) {
+                    (true, _) => Outcome::Found { value, agreeing: answer.agreeing, differing: answer.differing },
+                    (false, 0) => Outcome::Absent,
+                    (false, _) => Outcome::Undecided { agreeing: answer.agreeing, differing: answer.differing },
+                };
+                proptest::prop_assert_eq!(fast, plain);
+            }
+        }
+    }
 }
