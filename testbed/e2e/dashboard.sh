@@ -46,7 +46,13 @@ eventually "$DTA_BIN/dta-collector" stores --collector "$collector"
 "$DTA_BIN/dta-translator" run --collector "http://$collector" --listen 127.0.0.1:41152 >"$folder/translator.log" 2>&1 &
 eventually sh -c "'$DTA_BIN/dta-collector' sessions list --collector $collector | grep -q UC"
 key='10.0.0.1:5000->10.0.0.2:5000/udp'
-"$DTA_BIN/dta-reporter" send key-write --to 127.0.0.1:41152 --store 1 --key "$key" --value 68656c6c6f20776f726c6421
+# The session opens a moment before the translator is programmed, so the first report may come too early.
+lands() {
+    "$DTA_BIN/dta-reporter" send key-write --to 127.0.0.1:41152 --store 1 --key "$key" --value 0x68656c6c6f20776f726c6421
+    sleep 0.2
+    "$DTA_BIN/dta-collector" query key-write "$key" --collector "$collector" | grep -q 68656c6c6f20776f726c6421
+}
+eventually lands
 
 tmux new-session -d -s t -x 80 -y 24 "env TERM=screen $DTA_BIN/dta-collector dashboard --collector $collector; echo left with \$?; exec cat"
 shows "1 Stores"
@@ -71,6 +77,8 @@ shows "left with 0"
 
 kill -9 "$collector_pid"
 tmux kill-server
+# A server of its own: the old one may still be ending.
+socket="$folder/tmux-memory"
 tmux new-session -d -s t -x 80 -y 24 "env TERM=screen $DTA_BIN/dta-collector dashboard --memory $folder/memory; echo left with \$?; exec cat"
 shows "1 Stores"
 tmux send-keys -t t 5
