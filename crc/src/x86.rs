@@ -90,6 +90,23 @@ pub(crate) fn crc32_masked(crc: u32, bytes: &[u8], mask: &Mask) -> Option<u32> {
     Some(unsafe { all::<true>(crc, bytes, mask) })
 }
 
+/// The CRC-32 of each message, if the processor can.
+#[inline]
+pub(crate) fn crc32_each<const LEN: usize>(messages: &[[u8; LEN]], sums: &mut [u32]) -> bool {
+    #[target_feature(enable = "pclmulqdq,sse4.1")]
+    fn each<const LEN: usize>(messages: &[[u8; LEN]], sums: &mut [u32]) {
+        for (message, sum) in messages.iter().zip(sums) {
+            *sum = all::<false>(0, message, &Mask::NONE);
+        }
+    }
+    if LEN < 16 || !has_clmul() {
+        return false;
+    }
+    // SAFETY: as in `crc32`.
+    unsafe { each(messages, sums) };
+    true
+}
+
 #[inline]
 #[target_feature(enable = "sse2")]
 fn load(block: &[u8; 16]) -> __m128i {
@@ -105,6 +122,7 @@ fn times(block: __m128i, [low, high]: [i64; 2]) -> __m128i {
 }
 
 /// Any length from 16 on: in pieces of 8 blocks, the last of 16 to 143 bytes.
+#[inline]
 #[target_feature(enable = "pclmulqdq,sse4.1")]
 fn all<const MASKED: bool>(crc: u32, bytes: &[u8], mask: &Mask) -> u32 {
     const PIECE: usize = 16 * MOST_BLOCKS;

@@ -4,21 +4,14 @@ use dta_proto::crc;
 use dta_proto::key::{KEY_LEN, Key};
 use dta_proto::layout::hash;
 use dta_proto::layout::key_write::{CHECKSUM_LEN, Outcome, Policy, choose, offset};
-use dta_proto::store::{MAX_REDUNDANCY, StoreKind};
+use dta_proto::store::StoreKind;
 
 use super::Store;
 use crate::region::Region;
 
-/// Keys whose slots are on their way from memory while an earlier key's are looked at. More than a core's outstanding cache misses
-/// (10 to 50) with N copies each; measured, 16 to 64 differ little.
-const AHEAD: usize = 32;
-
-/// Keys whose slots have been copied and not yet judged. The checksum reads 16 bytes at a time where the copy wrote 8, which has to wait
-/// until the stores are through; measured, it halves the rate not to do something else meanwhile.
-const COPIED: usize = 8;
-
-/// The most bytes of a slot.
-const MAX_SLOT: usize = 64;
+/// Keys that pass a station together (see [`Reader::query`]). With N copies each, more slots than a core has outstanding cache
+/// misses (10 to 50); measured, 16 to 64 differ little.
+const GROUP: usize = 32;
 
 /// What the copies say of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,133 +62,153 @@ impl<'a> Reader<'a> {
     pub fn query(&self, keys: &[Key], policy: Policy, answers: &mut [Answer], values: &mut [u8]) {
         assert_eq!(keys.len(), answers.len(), "one answer per key");
         assert_eq!(keys.len() * self.value_len(), values.len(), "one value per key");
-        // The length as a constant makes the copy out of memory, the checksum and the comparison straight code.
+        // Lengths as constants make the copy out of memory, the checksums and the comparisons straight code.
         match self.value_len {
-            4 => self.query_slots::<8>(keys, policy, answers, values),
-            12 => self.query_slots::<16>(keys, policy, answers, values),
-            28 => self.query_slots::<32>(keys, policy, answers, values),
-            _ => self.query_slots::<MAX_SLOT>(keys, policy, answers, values),
+            4 => self.query_values::<4, 20>(keys, policy, answers, values),
+            12 => self.query_values::<12, 28>(keys, policy, answers, values),
+            28 => self.query_values::<28, 44>(keys, policy, answers, values),
+            _ => self.query_values::<60, 76>(keys, policy, answers, values),
         }
     }
 
-    /// Each key goes through three stations, one behind the other: its slots are asked for, copied, and judged. Other keys are in
-    /// between, so that no station waits for memory, nor for the stores of the one before to reach the cache.
-    fn query_slots<const LEN: usize>(
+    fn query_values<const VALUE: usize, const MESSAGE: usize>(
         &self,
         keys: &[Key],
         policy: Policy,
         answers: &mut [Answer],
         values: &mut [u8],
     ) {
-        let mut offsets = [[0u64; MAX_REDUNDANCY as usize]; AHEAD];
-        let mut copied = [Copied::EMPTY; COPIED];
-        let redundancy = usize::from(self.redundancy);
-        for i in 0..keys.len() + AHEAD + COPIED {
-            if let Some(done) = i.checked_sub(AHEAD + COPIED) {
-                let value = &mut values[done * (LEN - CHECKSUM_LEN)..][..LEN - CHECKSUM_LEN];
-                answers[done] = copied[done % COPIED].judge::<LEN>(redundancy, policy, value);
-            }
-            if let Some(here) = i.checked_sub(AHEAD)
-                && let Some(key) = keys.get(here)
-            {
-                copied[here % COPIED].copy::<LEN>(self.region, key, &offsets[here % AHEAD][..redundancy]);
-            }
-            if let Some(key) = keys.get(i) {
-                let slots = hash::slots(key, self.redundancy, self.slots);
-                for (at, slot) in offsets[i % AHEAD].iter_mut().zip(slots.iter()) {
-                    *at = offset(*slot, self.value_len);
-                    self.region.prefetch(*at);
-                }
-            }
+        let (values, _) = values.as_chunks_mut();
+        match self.redundancy {
+            1 => self.query_slots::<VALUE, MESSAGE, 1>(keys, policy, answers, values),
+            2 => self.query_slots::<VALUE, MESSAGE, 2>(keys, policy, answers, values),
+            3 => self.query_slots::<VALUE, MESSAGE, 3>(keys, policy, answers, values),
+            _ => self.query_slots::<VALUE, MESSAGE, 4>(keys, policy, answers, values),
         }
     }
-}
 
-/// The slots of one key, out of memory that changes.
-#[derive(Clone, Copy)]
-struct Copied([Message; MAX_REDUNDANCY as usize]);
-
-/// One slot as its checksum wants it: key and value in one piece, which takes half the time of two.
-#[derive(Clone, Copy)]
-#[repr(align(16))]
-struct Message {
-    key_and_value: [u8; KEY_LEN + MAX_SLOT],
-    checksum: [u8; CHECKSUM_LEN],
-}
-
-impl Copied {
-    const EMPTY: Copied = Copied(
-        [Message { key_and_value: [0; KEY_LEN + MAX_SLOT], checksum: [0; CHECKSUM_LEN] };
-            MAX_REDUNDANCY as usize],
-    );
+    /// A group of keys goes through three stations: their slots are asked for, copied, and judged. While a group's slots are on their way
+    /// from memory, the group before is copied and judged.
+    fn query_slots<const VALUE: usize, const MESSAGE: usize, const N: usize>(
+        &self,
+        keys: &[Key],
+        policy: Policy,
+        answers: &mut [Answer],
+        values: &mut [[u8; VALUE]],
+    ) {
+        let mut offsets = [[[0; N]; GROUP]; 2];
+        let [here, ahead] = &mut offsets;
+        let (mut here, mut ahead) = (here, ahead);
+        let mut copied = Copied::<VALUE, MESSAGE, N>::EMPTY;
+        let mut groups = keys.chunks(GROUP);
+        let mut asked = groups.next();
+        if let Some(first) = asked {
+            self.ask(first, here);
+        }
+        for (answers, values) in answers.chunks_mut(GROUP).zip(values.chunks_mut(GROUP)) {
+            let Some(keys) = asked else { break };
+            asked = groups.next();
+            if let Some(next) = asked {
+                self.ask(next, ahead);
+            }
+            copied.copy(self.region, keys, here);
+            copied.judge(policy, answers, values);
+            std::mem::swap(&mut here, &mut ahead);
+        }
+    }
 
     #[inline(always)]
-    fn copy<const LEN: usize>(&mut self, region: &Region, key: &Key, offsets: &[u64]) {
-        for (message, at) in self.0.iter_mut().zip(offsets) {
-            // The slot goes to where its value follows the key; its checksum lies under the key's end until it is saved.
-            let slot = &mut message.key_and_value[KEY_LEN - CHECKSUM_LEN..][..LEN];
-            // Slots are inside the region: the spec that gave their number gave the region its length.
-            let _ = region.read(*at, slot);
-            message.checksum.copy_from_slice(&slot[..CHECKSUM_LEN]);
-            message.key_and_value[..KEY_LEN].copy_from_slice(&key.0);
-        }
-    }
-
-    /// Counts without branches: whether a random key's copy matches is nothing that a processor can foresee.
-    #[inline(always)]
-    fn judge<const LEN: usize>(&self, redundancy: usize, policy: Policy, value: &mut [u8]) -> Answer {
-        let copies = &self.0[..redundancy];
-        let matching = bits(copies, |copy| copy.is_of_key::<LEN>());
-        // Of no copy at all, the first: it is blanked out below.
-        let first =
-            copies[matching.trailing_zeros() as usize % MAX_REDUNDANCY as usize % redundancy].value::<LEN>();
-        let agreeing = (matching & bits(copies, |copy| copy.value::<LEN>() == first)).count_ones() as u8;
-        let differing = matching.count_ones() as u8 - agreeing;
-        if policy != Policy::First && differing != 0 {
-            return self.weigh::<LEN>(redundancy, policy, value);
-        }
-        let enough = !matches!(policy, Policy::AtLeast(least) if agreeing < least);
-        let found = matching != 0 && enough;
-        let blank = if found { 0xff } else { 0 };
-        value.iter_mut().zip(first).for_each(|(to, from)| *to = from & blank);
-        Answer { found, agreeing, differing }
-    }
-
-    /// Copies that match and differ, under a policy that has to weigh them.
-    #[cold]
-    fn weigh<const LEN: usize>(&self, redundancy: usize, policy: Policy, value: &mut [u8]) -> Answer {
-        let mut found: [Option<&[u8]>; MAX_REDUNDANCY as usize] = [None; MAX_REDUNDANCY as usize];
-        for (message, found) in self.0[..redundancy].iter().zip(&mut found) {
-            *found = message.is_of_key::<LEN>().then(|| message.value::<LEN>());
-        }
-        value.fill(0);
-        match choose(policy, &found[..redundancy]) {
-            Outcome::Absent => Answer::default(),
-            Outcome::Undecided { agreeing, differing } => Answer { found: false, agreeing, differing },
-            Outcome::Found { value: found, agreeing, differing } => {
-                value.copy_from_slice(found);
-                Answer { found: true, agreeing, differing }
+    fn ask<const N: usize>(&self, keys: &[Key], offsets: &mut [[u64; N]; GROUP]) {
+        for (key, offsets) in keys.iter().zip(offsets) {
+            let h = hash::key_hash(key);
+            for (n, at) in offsets.iter_mut().enumerate() {
+                *at = offset(hash::slot(h, n, self.slots), self.value_len);
+                self.region.prefetch(*at);
             }
         }
     }
 }
 
-impl Message {
-    /// Whether the checksum is that of key and value: what [`dta_proto::layout::key_write::matches`] says.
+/// The slots of a group, out of memory that changes: `N` of each key.
+struct Copied<const VALUE: usize, const MESSAGE: usize, const N: usize> {
+    /// What a checksum is of: key and value in one piece.
+    messages: [[[u8; MESSAGE]; N]; GROUP],
+    /// The checksums that were in the slots.
+    stored: [[u32; N]; GROUP],
+}
+
+impl<const VALUE: usize, const MESSAGE: usize, const N: usize> Copied<VALUE, MESSAGE, N> {
+    const EMPTY: Self = Self { messages: [[[0; MESSAGE]; N]; GROUP], stored: [[0; N]; GROUP] };
+
     #[inline(always)]
-    fn is_of_key<const LEN: usize>(&self) -> bool {
-        let sum = crc::crc32(&self.key_and_value[..KEY_LEN + LEN - CHECKSUM_LEN]);
-        u32::from_be_bytes(self.checksum) == sum
+    fn copy(&mut self, region: &Region, keys: &[Key], offsets: &[[u64; N]; GROUP]) {
+        let to = self.messages.iter_mut().zip(&mut self.stored);
+        for ((key, offsets), (messages, stored)) in keys.iter().zip(offsets).zip(to) {
+            for ((at, message), stored) in offsets.iter().zip(messages).zip(stored) {
+                // The slot goes to where its value follows the key; its checksum lies under the key's end until it is saved.
+                let slot = &mut message[KEY_LEN - CHECKSUM_LEN..];
+                // Slots are inside the region: the spec that gave their number gave the region its length.
+                let _ = region.read(*at, slot);
+                *stored = slot.first_chunk().map_or(0, |sum| u32::from_be_bytes(*sum));
+                message[..KEY_LEN].copy_from_slice(&key.0);
+            }
+        }
     }
 
     #[inline(always)]
-    fn value<const LEN: usize>(&self) -> &[u8] {
-        &self.key_and_value[KEY_LEN..KEY_LEN + LEN - CHECKSUM_LEN]
+    fn judge(&self, policy: Policy, answers: &mut [Answer], values: &mut [[u8; VALUE]]) {
+        let mut sums = [[0; N]; GROUP];
+        let messages = &self.messages[..answers.len()];
+        crc::crc32_each(messages.as_flattened(), sums.as_flattened_mut());
+        let sums = self.stored.iter().zip(&sums);
+        for (((messages, (stored, sums)), answer), to) in messages.iter().zip(sums).zip(answers).zip(values) {
+            // Without branches: whether a random key's copy matches is nothing that a processor can foresee.
+            let matching: [bool; N] = std::array::from_fn(|n| stored[n] == sums[n]);
+            // Of no copy at all, the last: it is blanked out below.
+            let first = (0..N).rev().fold(N - 1, |first, n| if matching[n] { n } else { first });
+            let first = value::<VALUE, MESSAGE>(&messages[first]);
+            let (mut agreeing, mut differing) = (0, 0);
+            for (matching, message) in matching.iter().zip(messages) {
+                let equal = value::<VALUE, MESSAGE>(message) == first;
+                agreeing += u8::from(*matching & equal);
+                differing += u8::from(*matching & !equal);
+            }
+            if policy != Policy::First && differing != 0 {
+                *answer = weigh(messages, matching, policy, to);
+                continue;
+            }
+            let found = agreeing != 0 && !matches!(policy, Policy::AtLeast(least) if agreeing < least);
+            let blank = if found { u32::MAX } else { 0 };
+            for (to, from) in to.as_chunks_mut().0.iter_mut().zip(first.as_chunks().0) {
+                *to = (u32::from_ne_bytes(*from) & blank).to_ne_bytes();
+            }
+            *answer = Answer { found, agreeing, differing };
+        }
     }
 }
 
-/// Bit n: whether `is` holds of copy n.
+/// The value behind the key.
 #[inline(always)]
-fn bits(copies: &[Message], is: impl Fn(&Message) -> bool) -> u32 {
-    copies.iter().enumerate().fold(0, |bits, (n, copy)| bits | u32::from(is(copy)) << n)
+fn value<const VALUE: usize, const MESSAGE: usize>(message: &[u8; MESSAGE]) -> &[u8; VALUE] {
+    message.last_chunk().unwrap_or(&[0; VALUE])
+}
+
+/// Copies that match and differ, under a policy that has to weigh them.
+#[cold]
+fn weigh<const VALUE: usize, const MESSAGE: usize, const N: usize>(
+    messages: &[[u8; MESSAGE]; N],
+    matching: [bool; N],
+    policy: Policy,
+    to: &mut [u8; VALUE],
+) -> Answer {
+    let found: [_; N] = std::array::from_fn(|n| matching[n].then(|| value::<VALUE, MESSAGE>(&messages[n])));
+    let (value, answer) = match choose(policy, &found) {
+        Outcome::Absent => (&[0; VALUE], Answer::default()),
+        Outcome::Undecided { agreeing, differing } => {
+            (&[0; VALUE], Answer { found: false, agreeing, differing })
+        }
+        Outcome::Found { value, agreeing, differing } => (value, Answer { found: true, agreeing, differing }),
+    };
+    *to = *value;
+    answer
 }
