@@ -234,7 +234,7 @@ impl VerbsNic {
 }
 
 /// Port and GID to use.
-fn choose<'a>(
+pub(super) fn choose<'a>(
     about: &'a DeviceInfo,
     options: &VerbsOptions,
 ) -> Result<(&'a PortInfo, &'a GidEntry), VerbsError> {

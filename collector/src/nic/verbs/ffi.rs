@@ -9,6 +9,8 @@
 //! there is nothing to do but say so.
 #![allow(unsafe_code)]
 
+mod requester;
+
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -18,6 +20,8 @@ use std::time::{Duration, Instant};
 
 use ibverbs_sys as ibv;
 use rustix::event::{PollFd, PollFlags, Timespec};
+
+pub(super) use requester::Sending;
 
 use crate::nic::{Access, Transport};
 use crate::region::Region;
@@ -217,8 +221,16 @@ impl MemoryRegion {
         region: Arc<Region>,
         access: Access,
     ) -> io::Result<MemoryRegion> {
+        MemoryRegion::register(domain, region, flags(access))
+    }
+
+    fn register(
+        domain: Arc<ProtectionDomain>,
+        region: Arc<Region>,
+        flags: ibv::ibv_access_flags,
+    ) -> io::Result<MemoryRegion> {
         let len = usize::try_from(region.len()).map_err(io::Error::other)?;
-        let flags = i32::try_from(flags(access).0).map_err(io::Error::other)?;
+        let flags = i32::try_from(flags.0).map_err(io::Error::other)?;
         // SAFETY: the domain is alive. `region` owns `len` mapped bytes from `as_ptr` on, keeps them at their place while
         // it lives, and is held by the value made here until after the registration ended: so whatever the device writes
         // lands in memory that is mapped. Nobody holds a reference into it: all of `Region`'s accesses are atomic.
@@ -340,8 +352,19 @@ impl Completions {
         Ok(())
     }
 
-    /// Reads what is there, a batch at a time.
+    /// Reads the receives that are there.
     fn poll(&self, out: &mut Vec<Completion>) -> io::Result<()> {
+        self.poll_each(|wc| {
+            out.push(Completion {
+                qpn: wc.qp_num,
+                len: u32::try_from(wc.len()).unwrap_or(u32::MAX),
+                immediate: wc.imm_data().map(u32::from_be),
+            });
+        })
+    }
+
+    /// Reads what is there, a batch at a time.
+    fn poll_each(&self, mut each: impl FnMut(&ibv::ibv_wc)) -> io::Result<()> {
         let mut batch = [ibv::ibv_wc::default(); BATCH];
         loop {
             // SAFETY: the context's table of functions is filled by ibv_open_device and constant after; poll_cq, which
@@ -351,11 +374,7 @@ impl Completions {
                 poll(self.cq.as_ptr(), BATCH as i32, batch.as_mut_ptr())
             };
             let count = usize::try_from(count).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
-            out.extend(batch[..count].iter().map(|wc| Completion {
-                qpn: wc.qp_num,
-                len: u32::try_from(wc.len()).unwrap_or(u32::MAX),
-                immediate: wc.imm_data().map(u32::from_be),
-            }));
+            batch[..count].iter().for_each(&mut each);
             if count < BATCH {
                 return Ok(());
             }
@@ -426,19 +445,29 @@ unsafe impl Send for QueuePair {}
 unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
-    /// Makes one in state RESET, with room for `receives`.
+    /// Makes one in state RESET, with room for `receives`, that never sends.
     pub(super) fn new(
         domain: Arc<ProtectionDomain>,
         completions: Arc<Completions>,
         transport: Transport,
         receives: u32,
     ) -> io::Result<QueuePair> {
+        QueuePair::with_queues(domain, completions, transport, 0, receives)
+    }
+
+    fn with_queues(
+        domain: Arc<ProtectionDomain>,
+        completions: Arc<Completions>,
+        transport: Transport,
+        sends: u32,
+        receives: u32,
+    ) -> io::Result<QueuePair> {
         let mut wanted = ibv::ibv_qp_init_attr {
             send_cq: completions.cq.as_ptr(),
             recv_cq: completions.cq.as_ptr(),
             cap: ibv::ibv_qp_cap {
-                // It never sends; but queues of no length are refused by some devices.
-                max_send_wr: 1,
+                // Queues of no length are refused by some devices.
+                max_send_wr: sends.max(1),
                 max_recv_wr: receives.max(1),
                 max_send_sge: 1,
                 max_recv_sge: 1,

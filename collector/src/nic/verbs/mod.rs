@@ -7,6 +7,7 @@
 //! - `ffi`: the library's objects as safe types; all that is unsafe here.
 //! - `query`: what devices there are and what they can do.
 //! - `back_end`: the [`Nic`](super::Nic).
+//! - `requester`: the other side, by which the software NIC is held against a real device.
 
 mod devices;
 mod error;
@@ -20,6 +21,8 @@ mod counters;
 mod ffi;
 #[cfg(feature = "verbs")]
 mod query;
+#[cfg(feature = "verbs")]
+pub mod requester;
 
 use std::path::PathBuf;
 use std::sync::Arc;

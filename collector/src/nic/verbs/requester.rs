@@ -1,0 +1,216 @@
+//! A verbs requester: one queue pair of an RDMA device that writes, reads and adds in a peer's memory.
+//!
+//! A collector never is one; its peers are. This is the peer that the software NIC is held against: a real device's idea of
+//! ACKs, NAKs, READ responses and retransmission, instead of our own. `collector/tests/requester_rxe.rs` uses it.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use super::back_end::choose;
+use super::ffi::{Completions, MemoryRegion, Path, ProtectionDomain, QueuePair, Sending};
+use super::{VerbsError, VerbsOptions, query};
+use crate::nic::{Access, Endpoint, NicError, Transport};
+use crate::region::Region;
+
+/// Pause between two looks for completions.
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// An operation of the RDMA kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Bytes of this side to the peer's, with an immediate (host order) for whom the peer wakes, if there is one.
+    Write {
+        /// The immediate.
+        immediate: Option<u32>,
+    },
+    /// Bytes of the peer to this side's.
+    Read,
+    /// Adds to 8 bytes of the peer, a number in its host's byte order; their value before comes to this side.
+    FetchAdd {
+        /// What is added.
+        add: u64,
+    },
+    /// Replaces 8 bytes of the peer by `swap` if they are `compare`; their value before comes to this side.
+    CompareSwap {
+        /// What they have to be.
+        compare: u64,
+        /// What they become.
+        swap: u64,
+    },
+}
+
+/// One operation to be posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// The caller's number for it; its completion has the same.
+    pub id: u64,
+    /// What is to be done.
+    pub operation: Operation,
+    /// Offset in this side's memory of what is sent, or where what comes back is put.
+    pub local: u64,
+    /// Bytes; 8 for atomics.
+    pub len: u32,
+    /// The peer's address.
+    pub remote: u64,
+    /// The peer's key.
+    pub rkey: u32,
+}
+
+/// What became of an operation (the `IBV_WC_` codes of ibv_poll_cq(3)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Done; on UC, sent.
+    Success,
+    /// `REM_ACCESS_ERR`: the peer does not grant it there.
+    RemoteAccessError,
+    /// `REM_INV_REQ_ERR`: the peer's queue pair does not take it.
+    RemoteInvalidRequest,
+    /// `REM_OP_ERR`: the peer could not do it.
+    RemoteOperationError,
+    /// `RETRY_EXC_ERR`: no answer, however often it was sent.
+    RetriesExceeded,
+    /// `RNR_RETRY_EXC_ERR`: the peer was never ready to receive it.
+    ReceiverNotReady,
+    /// `WR_FLUSH_ERR`: an earlier one failed, and the queue pair with it.
+    Flushed,
+    /// Another code.
+    Other(u32),
+}
+
+/// A completed operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The number of its [`Work`].
+    pub id: u64,
+    /// What became of it.
+    pub status: Status,
+}
+
+/// One queue pair of a device, with memory to send from and to receive into.
+pub struct Requester {
+    queue_pair: QueuePair,
+    memory: MemoryRegion,
+    completions: Arc<Completions>,
+    device: String,
+    interface: String,
+    endpoint: Endpoint,
+    port: u8,
+    gid_index: u8,
+    mtu: u32,
+    rd_atomic: u8,
+}
+
+impl Requester {
+    /// Opens a device and makes a queue pair in state INIT, with room for `sends` operations that are not completed.
+    /// `memory` is what it sends from and receives into.
+    pub fn open(
+        options: &VerbsOptions,
+        transport: Transport,
+        sends: u32,
+        memory: Arc<Region>,
+    ) -> Result<Requester, NicError> {
+        let device = options.device.clone();
+        let context = Arc::new(query::open(&device)?);
+        let cannot_open = |source| VerbsError::Open { device: device.clone(), source };
+        let about = query::describe(&device, &context).map_err(cannot_open)?;
+        let (port, entry) = choose(&about, options)?;
+        let system = |action: &'static str| {
+            let device = &device;
+            move |source| NicError::System { action: format!("{action} on `{device}`"), source }
+        };
+        let completions = Completions::new(Arc::clone(&context), sends).map_err(cannot_open)?;
+        let completions = Arc::new(completions);
+        let domain = Arc::new(ProtectionDomain::new(context).map_err(cannot_open)?);
+        let memory = MemoryRegion::local(Arc::clone(&domain), memory)
+            .map_err(system("register the requester's memory"))?;
+        let queue_pair = QueuePair::for_requests(domain, Arc::clone(&completions), transport, sends)
+            .map_err(system("make a queue pair"))?;
+        queue_pair.initialise(port.number, Access::default()).map_err(system("move a queue pair to INIT"))?;
+        Ok(Requester {
+            queue_pair,
+            memory,
+            completions,
+            interface: entry.interface.clone().unwrap_or_default(),
+            endpoint: Endpoint { gid: entry.gid, ..Endpoint::new(entry.address()) },
+            port: port.number,
+            gid_index: u8::try_from(entry.index).map_err(|e| cannot_open(io::Error::other(e)))?,
+            mtu: port.active_mtu,
+            rd_atomic: about.limits.rd_atomic.min(255) as u8,
+            device,
+        })
+    }
+
+    /// Its queue pair's number: where the peer's answers go.
+    pub fn qpn(&self) -> u32 {
+        self.queue_pair.number()
+    }
+
+    /// Its address.
+    pub fn endpoint(&self) -> Endpoint {
+        self.endpoint
+    }
+
+    /// INIT to RTS: from now on it sends to the queue pair `qpn` of `peer`, which expects `start_psn` first and answers
+    /// `rd_atomic` atomics and READs in flight. Packets without an answer are sent again after 4.096 µs · 2^`timeout`, up
+    /// to 7 times. The kernel finds out the peer's Ethernet address before this returns.
+    pub fn connect(
+        &self,
+        peer: &Endpoint,
+        qpn: u32,
+        start_psn: u32,
+        rd_atomic: u8,
+        timeout: u8,
+    ) -> Result<(), NicError> {
+        let system = |action: &str, source| NicError::System {
+            action: format!("{action} on `{}`", self.device),
+            source,
+        };
+        let path = Path {
+            port: self.port,
+            gid_index: self.gid_index,
+            peer_gid: peer.gid,
+            peer_qpn: qpn,
+            start_psn: 0,
+            mtu: query::mtu_code(self.mtu),
+            rd_atomic: 0,
+        };
+        self.queue_pair.receive_from(&path).map_err(|source| match Errno::from_io_error(&source) {
+            Some(Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH) => {
+                let peer: IpAddr = peer.ip;
+                VerbsError::NoNeighbour { peer, interface: self.interface.clone() }.into()
+            }
+            _ => system("move a queue pair to RTR", source),
+        })?;
+        let rd_atomic = rd_atomic.min(self.rd_atomic);
+        self.queue_pair
+            .send_as(&Sending { start_psn, rd_atomic, timeout })
+            .map_err(|source| system("move a queue pair to RTS", source))
+    }
+
+    /// Posts an operation; more than there is room for are refused.
+    pub fn post(&self, work: &Work) -> Result<(), NicError> {
+        self.queue_pair.post_send(&self.memory, work).map_err(|source| NicError::System {
+            action: format!("post a send on `{}`", self.device),
+            source,
+        })
+    }
+
+    /// Adds what completed to `out`, oldest first; waits up to `timeout` if there is nothing.
+    pub fn completed(&self, out: &mut Vec<Completion>, timeout: Duration) -> Result<(), NicError> {
+        let (before, end) = (out.len(), Instant::now() + timeout);
+        loop {
+            self.completions.take_sent(out).map_err(|source| NicError::System {
+                action: format!("read completions on `{}`", self.device),
+                source,
+            })?;
+            if out.len() > before || Instant::now() >= end {
+                return Ok(());
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
