@@ -10,6 +10,13 @@ fn synthetic_traffic_without_faults_is_exact() {
 }
 
 #[test]
+fn the_demonstration_as_it_comes_is_exact() {
+    let result = testbed(&[]);
+    assert_exact("the default run", &result);
+    assert!(number(&result.1["sent"]) > 250_000, "{:#}", result.1);
+}
+
+#[test]
 fn real_traffic_without_faults_is_exact_over_both_transports() {
     let Some(folder) = captures("real_traffic_without_faults_is_exact_over_both_transports") else { return };
     for (name, packets) in [("real-1kxun", 1723), ("real-wechat", 1672)] {
