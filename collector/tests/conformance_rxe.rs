@@ -6,25 +6,25 @@
 
 mod conformance;
 
-use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Duration;
 
-use conformance::list::{ImmediateSeen, QpState, REGIONS, Right, Transport};
-use conformance::{Answer, Backend, Case, Handles, RegionHandle, State, cases, run};
+use conformance::list::{ImmediateSeen, QpState};
+use conformance::setup::{Device, Memory, REQUESTER, RESPONDER, set_up};
+use conformance::{Answer, Backend, Case, Handles, State, cases, run};
 use dta_collector::nic::verbs::{VerbsNic, VerbsOptions};
-use dta_collector::nic::{self, Access, Endpoint, Nic, Purpose, QueuePairRequest, QueuePairState};
-use dta_collector::region::{Region, RegionOptions};
+use dta_collector::nic::{
+    self, Access, Endpoint, Nic, NicError, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState,
+    Registration,
+};
+use dta_collector::region::Region;
 use dta_link::{Batch, Link, PacketConfig, PacketLink};
 use dta_proto::wire::frame::{Received, Route};
 use dta_proto::wire::roce::{self, Place, Psn, Repr};
 
-const RESPONDER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
-const REQUESTER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 /// From the switch's side to the collector's, IPv4.
 const ETHERNET: [u8; 14] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
 
-const PEER_QPN: u32 = 0x123;
 /// Peer of the queue pair that tells when the device has done with what was sent before.
 const FENCE_PEER: u32 = 0x777;
 /// For the answer of the fence: it comes in microseconds, unless the machine is very busy.
@@ -36,7 +36,7 @@ const QUIET: Duration = Duration::from_millis(4);
 struct Rxe {
     nic: VerbsNic,
     link: PacketLink,
-    regions: Vec<(String, Arc<Region>)>,
+    memory: Memory,
     qpn: u32,
     fence: Fence,
 }
@@ -48,11 +48,17 @@ struct Fence {
     psn: Psn,
 }
 
-fn access(rights: &[Right]) -> Access {
-    Access {
-        remote_write: rights.contains(&Right::Write),
-        remote_read: rights.contains(&Right::Read),
-        remote_atomic: rights.contains(&Right::Atomic),
+impl Device for VerbsNic {
+    fn register(&mut self, region: Arc<Region>, access: Access) -> Result<Registration, NicError> {
+        Nic::register(self, region, access)
+    }
+
+    fn deregister(&mut self, rkey: u32) -> Result<(), NicError> {
+        Nic::deregister(self, rkey)
+    }
+
+    fn create_queue_pair(&mut self, request: &QueuePairRequest) -> Result<QueuePairInfo, NicError> {
+        Nic::create_queue_pair(self, request)
     }
 }
 
@@ -81,7 +87,7 @@ impl Rxe {
     fn new() -> Rxe {
         let link = PacketLink::open(&PacketConfig::new("vtx", [roce::PORT])).expect("raw frames on vtx");
         let (nic, fence) = open(16);
-        Rxe { nic, link, regions: Vec::new(), qpn: 0, fence }
+        Rxe { nic, link, memory: Memory::default(), qpn: 0, fence }
     }
 
     fn push(batch: &mut Batch, packet: &[u8]) {
@@ -94,44 +100,9 @@ impl Backend for Rxe {
     fn set_up(&mut self, case: &Case) -> Handles {
         // Everything anew: what the last case did to the device's objects ends with them.
         (self.nic, self.fence) = open(case.resources);
-        self.regions.clear();
-        let mut handles = Vec::new();
-        for (n, (name, len, rights)) in REGIONS.into_iter().enumerate() {
-            let iova = (n as u64 + 1) << 32;
-            let region = Arc::new(Region::anonymous(len, iova, RegionOptions { huge_pages: false }).unwrap());
-            let registration = self.nic.register(Arc::clone(&region), access(rights)).unwrap();
-            handles.push(RegionHandle { name: name.into(), iova, rkey: registration.rkey });
-            self.regions.push((name.into(), region));
-        }
-        for patch in &case.initial {
-            let (_, region) = self.regions.iter().find(|(name, _)| *name == patch.region).unwrap();
-            region.write(patch.at as u64, &patch.bytes.0).unwrap();
-        }
-        let stale = self.nic.register(Arc::clone(&self.regions[0].1), Access::WRITE).unwrap();
-        self.nic.deregister(stale.rkey).unwrap();
-        let request = QueuePairRequest {
-            purpose: Purpose::Write,
-            transport: match case.transport {
-                Transport::Rc => nic::Transport::Rc,
-                Transport::Uc => nic::Transport::Uc,
-            },
-            peer: Endpoint::new(REQUESTER.into()),
-            peer_qpn: PEER_QPN,
-            start_psn: case.start_psn,
-            access: access(&case.access),
-            receives: case.receives,
-        };
-        self.qpn = self.nic.create_queue_pair(&request).unwrap().qpn;
-        Handles {
-            responder: SocketAddrV4::new(RESPONDER, roce::PORT),
-            requester: REQUESTER,
-            answers_to: SocketAddrV4::new(REQUESTER, roce::PORT),
-            stranger: Ipv4Addr::new(10, 9, 0, 77),
-            qpn: self.qpn,
-            peer_qpn: PEER_QPN,
-            regions: handles,
-            stale_rkey: stale.rkey,
-        }
+        let (memory, handles) = set_up(&mut self.nic, case);
+        (self.memory, self.qpn) = (memory, handles.qpn);
+        handles
     }
 
     fn send(&mut self, packets: &[Vec<u8>]) -> Vec<Answer> {
@@ -168,10 +139,7 @@ impl Backend for Rxe {
     }
 
     fn memory(&mut self, region: &str) -> Vec<u8> {
-        let (_, region) = self.regions.iter().find(|(name, _)| name == region).unwrap();
-        let mut bytes = vec![0; region.len() as usize];
-        region.read(0, &mut bytes).unwrap();
-        bytes
+        self.memory.bytes(region)
     }
 
     fn state(&mut self) -> State {

@@ -3,24 +3,20 @@
 mod conformance;
 
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 
-use conformance::list::{ImmediateSeen, QpState, REGIONS, Right, Transport};
-use conformance::{Answer, Backend, Case, Handles, RegionHandle, State, cases, run};
+use conformance::list::{ImmediateSeen, QpState};
+use conformance::setup::{Device, Memory, PORT, RESPONDER, set_up};
+use conformance::{Answer, Backend, Case, Handles, State, cases, run};
 use dta_collector::nic::soft::{Counter, Counts, Responder, ResponderConfig};
-use dta_collector::nic::{self, Access, Endpoint, Purpose, QueuePairRequest, QueuePairState};
-use dta_collector::region::{Region, RegionOptions};
+use dta_collector::nic::{Access, NicError, QueuePairInfo, QueuePairRequest, QueuePairState, Registration};
+use dta_collector::region::Region;
 use dta_link::Batch;
-
-const RESPONDER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
-const REQUESTER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
-const PORT: u16 = 4791;
 
 /// The responder without its threads and links.
 struct Soft {
     responder: Responder,
-    regions: Vec<(String, Arc<Region>)>,
+    memory: Memory,
     before: Counts,
 }
 
@@ -34,11 +30,17 @@ fn new_responder(resources: u8) -> Responder {
     })
 }
 
-fn access(rights: &[Right]) -> Access {
-    Access {
-        remote_write: rights.contains(&Right::Write),
-        remote_read: rights.contains(&Right::Read),
-        remote_atomic: rights.contains(&Right::Atomic),
+impl Device for Responder {
+    fn register(&mut self, region: Arc<Region>, access: Access) -> Result<Registration, NicError> {
+        Responder::register(self, region, access)
+    }
+
+    fn deregister(&mut self, rkey: u32) -> Result<(), NicError> {
+        Responder::deregister(self, rkey)
+    }
+
+    fn create_queue_pair(&mut self, request: &QueuePairRequest) -> Result<QueuePairInfo, NicError> {
+        Responder::create_queue_pair(self, request)
     }
 }
 
@@ -46,44 +48,9 @@ impl Backend for Soft {
     fn set_up(&mut self, case: &Case) -> Handles {
         self.responder = new_responder(case.resources);
         self.before = Counts::default();
-        self.regions.clear();
-        let mut handles = Vec::new();
-        for (n, (name, len, rights)) in REGIONS.into_iter().enumerate() {
-            let iova = (n as u64 + 1) << 32;
-            let region = Arc::new(Region::anonymous(len, iova, RegionOptions { huge_pages: false }).unwrap());
-            let registration = self.responder.register(Arc::clone(&region), access(rights)).unwrap();
-            handles.push(RegionHandle { name: name.into(), iova, rkey: registration.rkey });
-            self.regions.push((name.into(), region));
-        }
-        for patch in &case.initial {
-            let (_, region) = self.regions.iter().find(|(name, _)| *name == patch.region).unwrap();
-            region.write(patch.at as u64, &patch.bytes.0).unwrap();
-        }
-        let stale = self.responder.register(Arc::clone(&self.regions[0].1), Access::WRITE).unwrap();
-        self.responder.deregister(stale.rkey).unwrap();
-        let request = QueuePairRequest {
-            purpose: Purpose::Write,
-            transport: match case.transport {
-                Transport::Rc => nic::Transport::Rc,
-                Transport::Uc => nic::Transport::Uc,
-            },
-            peer: Endpoint::new(REQUESTER.into()),
-            peer_qpn: 0x123,
-            start_psn: case.start_psn,
-            access: access(&case.access),
-            receives: case.receives,
-        };
-        let qp = self.responder.create_queue_pair(&request).unwrap();
-        Handles {
-            responder: SocketAddrV4::new(RESPONDER, PORT),
-            requester: REQUESTER,
-            answers_to: SocketAddrV4::new(REQUESTER, PORT),
-            stranger: Ipv4Addr::new(10, 9, 0, 77),
-            qpn: qp.qpn,
-            peer_qpn: request.peer_qpn,
-            regions: handles,
-            stale_rkey: stale.rkey,
-        }
+        let (memory, handles) = set_up(&mut self.responder, case);
+        self.memory = memory;
+        handles
     }
 
     fn send(&mut self, packets: &[Vec<u8>]) -> Vec<Answer> {
@@ -102,10 +69,7 @@ impl Backend for Soft {
     }
 
     fn memory(&mut self, region: &str) -> Vec<u8> {
-        let (_, region) = self.regions.iter().find(|(name, _)| name == region).unwrap();
-        let mut bytes = vec![0; region.len() as usize];
-        region.read(0, &mut bytes).unwrap();
-        bytes
+        self.memory.bytes(region)
     }
 
     fn state(&mut self) -> State {
@@ -136,7 +100,7 @@ impl Backend for Soft {
 
 #[test]
 fn every_case_of_the_list() {
-    let mut soft = Soft { responder: new_responder(1), regions: Vec::new(), before: Counts::default() };
+    let mut soft = Soft { responder: new_responder(1), memory: Memory::default(), before: Counts::default() };
     let mut failed = Vec::new();
     let cases = cases();
     for case in &cases {
@@ -179,7 +143,7 @@ type Falsify = fn(&mut Case) -> bool;
 /// The runner has to see every kind of difference, or the test above shows nothing.
 #[test]
 fn a_falsified_list_is_noticed() {
-    let mut soft = Soft { responder: new_responder(1), regions: Vec::new(), before: Counts::default() };
+    let mut soft = Soft { responder: new_responder(1), memory: Memory::default(), before: Counts::default() };
     let falsify: [(&str, Falsify); 7] = [
         ("an answer left out", |case| case.step.iter_mut().any(|s| s.replies.pop().is_some())),
         ("another PSN", |case| {

@@ -13,7 +13,7 @@ use tonic::transport::Channel;
 
 use super::app::{Entries, ListId, Question, Snapshot, Window};
 use crate::region::Region;
-use crate::store::{Store, Stores, append, key_increment, key_write, load, postcarding, sketch_merge};
+use crate::store::{self, Store, Stores, append, key_increment, key_write, postcarding, sketch_merge};
 
 /// How long any one answer may take before the dashboard says that the collector does not answer.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -120,7 +120,7 @@ impl Source {
                 Ok(Snapshot { stores, sessions, nodes, taken, live: true })
             }
             Kind::Memory { stores, .. } => {
-                let stores = stores.iter().map(describe).collect();
+                let stores = stores.iter().map(store::info).collect();
                 Ok(Snapshot { stores, sessions: Vec::new(), nodes: Vec::new(), taken, live: false })
             }
         }
@@ -288,22 +288,6 @@ fn keep(seen: &mut Entries, news: Vec<Vec<u8>>) {
     seen.newest.extend(news.into_iter().skip(skip));
     while seen.newest.len() > KEPT_ENTRIES {
         VecDeque::pop_front(&mut seen.newest);
-    }
-}
-
-fn describe(store: &Store) -> control::StoreInfo {
-    let load = load::measure(store);
-    control::StoreInfo {
-        store: Some((&store.spec).into()),
-        generation: store.generation,
-        length: store.region.len(),
-        memory: store.region.pages().to_string(),
-        file: store.region.path().map(|p| p.display().to_string()).unwrap_or_default(),
-        used: load.used,
-        capacity: load.capacity,
-        load: load.load,
-        survival: load.survival,
-        advised_redundancy: load.advised_redundancy.map(u32::from),
     }
 }
 

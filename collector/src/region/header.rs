@@ -19,8 +19,8 @@ use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bincode::{Decode, Encode};
-use dta_proto::control;
 use dta_proto::store::StoreSpec;
+use dta_proto::{control, crc};
 use prost::Message;
 
 use super::iova_for;
@@ -142,7 +142,7 @@ pub(super) fn encode(header: &RegionHeader, data_offset: u64) -> (Vec<u8>, [u8; 
     bytes.extend(data_offset.to_le_bytes());
     bytes.extend(header.spec.region_len().to_le_bytes());
     bytes.extend((body.len() as u32).to_le_bytes());
-    bytes.extend(crc32fast::hash(&body).to_le_bytes());
+    bytes.extend(crc::crc32(&body).to_le_bytes());
     bytes.extend(&body);
     (bytes, MAGIC)
 }
@@ -175,7 +175,7 @@ pub(super) fn decode(bytes: &[u8; HEADER_LEN]) -> Result<Option<Found>, Mismatch
     let (data_offset, data_len) = (u64_at(16), u64_at(24));
     let body_len = u32_at(32) as usize;
     let body = bytes[BODY..].get(..body_len).ok_or(Mismatch::Damaged("length of its body"))?;
-    if crc32fast::hash(body) != u32_at(36) {
+    if crc::crc32(body) != u32_at(36) {
         return Err(Mismatch::Damaged("checksum"));
     }
     let (body, used): (Body, usize) = bincode::decode_from_slice(body, bincode::config::standard())

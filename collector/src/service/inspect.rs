@@ -1,16 +1,16 @@
 //! What operators look at: stores, statistics, raw memory.
 
 use dta_proto::control::{
-    ListStoresResponse, NodeStatistics, ReadMemoryRequest, ReadMemoryResponse, StatisticsResponse, StoreInfo,
+    ListStoresResponse, NodeStatistics, ReadMemoryRequest, ReadMemoryResponse, StatisticsResponse,
 };
 use tonic::Status;
 
 use super::{Service, convert, status};
-use crate::store::{Store, load};
+use crate::store;
 
 impl Service {
     pub(super) fn list_stores(&self) -> ListStoresResponse {
-        ListStoresResponse { stores: self.stores.iter().map(store_info).collect() }
+        ListStoresResponse { stores: self.stores.iter().map(store::info).collect() }
     }
 
     pub(super) fn statistics(&self) -> StatisticsResponse {
@@ -64,21 +64,5 @@ impl Service {
             Status::out_of_range(format!("store {:?} has {} bytes: {e}", store.spec.name, store.region.len()))
         })?;
         Ok(ReadMemoryResponse { data, generation: store.generation })
-    }
-}
-
-fn store_info(store: &Store) -> StoreInfo {
-    let load = load::measure(store);
-    StoreInfo {
-        store: Some((&store.spec).into()),
-        generation: store.generation,
-        length: store.region.len(),
-        memory: store.region.pages().to_string(),
-        file: store.region.path().map(|p| p.display().to_string()).unwrap_or_default(),
-        used: load.used,
-        capacity: load.capacity,
-        load: load.load,
-        survival: load.survival,
-        advised_redundancy: load.advised_redundancy.map(u32::from),
     }
 }

@@ -12,6 +12,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use bincode::{Decode, Encode};
+use dta_proto::crc;
 
 const MAGIC: [u8; 8] = *b"DTASTAT\0";
 const VERSION: u32 = 1;
@@ -48,7 +49,7 @@ pub(crate) fn save(path: &Path, value: &impl Encode) -> Result<(), StateError> {
     let mut bytes = Vec::with_capacity(HEADER_LEN + body.len());
     bytes.extend(MAGIC);
     bytes.extend(VERSION.to_le_bytes());
-    bytes.extend(crc32fast::hash(&body).to_le_bytes());
+    bytes.extend(crc::crc32(&body).to_le_bytes());
     bytes.extend(body);
     let fail = |action| move |source| StateError::File { path: path.to_owned(), action, source };
     let new = path.with_extension("new");
@@ -79,7 +80,7 @@ pub(crate) fn load<T: Decode<()>>(path: &Path) -> Result<Option<T>, StateError> 
         }
     }
     let body = bytes.get(HEADER_LEN..).unwrap_or_default();
-    if word(12) != Some(crc32fast::hash(body)) {
+    if word(12) != Some(crc::crc32(body)) {
         return Err(damaged("is damaged (checksum)".into()));
     }
     let (value, used) = bincode::decode_from_slice(body, bincode::config::standard())

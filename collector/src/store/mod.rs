@@ -5,11 +5,14 @@
 //! [`key_write`], [`postcarding`], [`append`], [`key_increment`], [`sketch_merge`]; [`load`] tells how full a store is.
 
 pub mod append;
+mod info;
 pub mod key_increment;
 pub mod key_write;
 pub mod load;
 pub mod postcarding;
 pub mod sketch_merge;
+
+pub use info::info;
 #[cfg(test)]
 mod tests;
 

@@ -8,6 +8,7 @@ pub mod bytes;
 pub mod list;
 pub mod packet;
 pub mod run;
+pub mod setup;
 
 pub use list::{Case, cases};
-pub use run::{Answer, Backend, Handles, RegionHandle, State, run};
+pub use run::{Answer, Backend, Handles, State, run};

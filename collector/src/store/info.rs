@@ -1,0 +1,22 @@
+//! What a store tells of itself over the control plane.
+
+use dta_proto::control::StoreInfo;
+
+use super::{Store, load};
+
+/// A store with its memory and load, as `dta.v1` describes it. Measures the load, which reads a sample of the memory.
+pub fn info(store: &Store) -> StoreInfo {
+    let load = load::measure(store);
+    StoreInfo {
+        store: Some((&store.spec).into()),
+        generation: store.generation,
+        length: store.region.len(),
+        memory: store.region.pages().to_string(),
+        file: store.region.path().map(|p| p.display().to_string()).unwrap_or_default(),
+        used: load.used,
+        capacity: load.capacity,
+        load: load.load,
+        survival: load.survival,
+        advised_redundancy: load.advised_redundancy.map(u32::from),
+    }
+}
