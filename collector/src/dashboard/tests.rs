@@ -47,16 +47,19 @@ fn snapshot(taken: Instant, received: u64) -> Snapshot {
         })
         .collect();
     let counter = |name: &str, value| Counter { name: name.into(), value };
-    let nodes = vec![NodeStatistics {
+    let mut nodes = vec![NodeStatistics {
         node: "nic/soft".into(),
-        counters: vec![
-            counter("received", received),
-            counter("dropped.icrc", 7),
-            counter("store.flows.operations", received),
-            counter("dropped.pkey", 0),
-        ],
+        counters: vec![counter("received", received), counter("dropped.icrc", 7), counter("dropped.pkey", 0)],
         ..Default::default()
     }];
+    // Two translators write to one store.
+    nodes.extend([("translator/a", received / 5), ("translator/b", received - received / 5)].map(
+        |(node, frames)| NodeStatistics {
+            node: node.into(),
+            counters: vec![counter("store.flows.frames", frames)],
+            ..Default::default()
+        },
+    ));
     let sessions = vec![control::SessionInfo {
         name: "tofino1".into(),
         generation: 3,

@@ -91,8 +91,8 @@ fn draw_stores(frame: &mut Frame, area: Rect, app: &App, now: &Snapshot) {
     if let Some(spec) = app.spec() {
         lines.push(Line::from(describe(&spec)));
         match written(now, app.earlier.as_ref(), &spec.name) {
-            Some(rate) => lines.push(Line::from(format!("written: {} operations/s", count(rate)))),
-            None => lines.push(Line::from("written: not measured for this store").style(DIM)),
+            Some(rate) => lines.push(Line::from(format!("written: {} frames/s", count(rate)))),
+            None => lines.push(Line::from("written: no translator has said").style(DIM)),
         }
     }
     frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" selected store ")), detail);
@@ -125,14 +125,14 @@ fn describe(spec: &StoreSpec) -> String {
     }
 }
 
-/// Operations per second that landed in a store, where the NIC counts them by store.
+/// Writes per second that all translators sent to a store; `None` before any has said so twice.
 fn written(now: &Snapshot, earlier: Option<&Snapshot>, store: &str) -> Option<f64> {
-    let name = format!("store.{store}.operations");
-    let find = |snapshot: &Snapshot| {
-        let counters = snapshot.nodes.iter().flat_map(|n| &n.counters);
-        counters.into_iter().find(|c| c.name == name).map(|c| (c.value, snapshot.taken))
+    let name = format!("store.{store}.frames");
+    let sum = |snapshot: &Snapshot| {
+        let counters = snapshot.nodes.iter().flat_map(|n| &n.counters).filter(|c| c.name == name);
+        counters.map(|c| c.value).reduce(|a, b| a + b).map(|frames| (frames, snapshot.taken))
     };
-    rate(find(now)?, earlier.and_then(find))
+    rate(sum(now)?, earlier.and_then(sum))
 }
 
 fn draw_traffic(frame: &mut Frame, area: Rect, app: &App, now: &Snapshot) {

@@ -1,7 +1,8 @@
 //! What the data plane counts. Names are documented in `docs/counters.md`.
 //!
 //! The unit is the report unless a name says otherwise. At any time, per primitive and in sum:
-//! `received = accepted + sum(dropped.*)` and `accepted = emitted + held + superseded + sum(discarded.*)`.
+//! `received = accepted + sum(dropped.*)` and `accepted = emitted + held + superseded + sum(discarded.*)`; and
+//! `frames = idle_frames + sum(store.*.frames)`.
 
 use crate::program::Primitive;
 
@@ -146,6 +147,9 @@ pub struct Counters {
     pub frames: u64,
     /// Of them, zero-length WRITEs that probe or fill.
     pub idle_frames: u64,
+    /// Frames given to the link by the store whose memory they are for: name of the store, frames. A store that goes away stays in the
+    /// list.
+    pub stores: Vec<(String, u64)>,
 }
 
 impl Default for Counters {
@@ -162,6 +166,7 @@ impl Default for Counters {
             partial_rows: 0,
             frames: 0,
             idle_frames: 0,
+            stores: Vec::new(),
         }
     }
 }
@@ -199,6 +204,15 @@ impl Counters {
         self.discarded[reason as usize] += reports;
     }
 
+    /// Where the frames of a store are counted in [`Counters::stores`].
+    pub(crate) fn place_of_store(&mut self, name: &str) -> usize {
+        if let Some(place) = self.stores.iter().position(|(known, _)| known == name) {
+            return place;
+        }
+        self.stores.push((name.to_owned(), 0));
+        self.stores.len() - 1
+    }
+
     pub(crate) fn of(&mut self, primitive: Primitive) -> &mut PrimitiveCounters {
         &mut self.primitives[primitive.index()]
     }
@@ -216,6 +230,13 @@ impl Counters {
             return Some(format!(
                 "received {} is not accepted {accepted} + dropped {dropped}",
                 self.received
+            ));
+        }
+        let to_stores: u64 = self.stores.iter().map(|(_, frames)| frames).sum();
+        if self.frames != self.idle_frames + to_stores {
+            return Some(format!(
+                "frames {} is not idle {} + frames of stores {to_stores}",
+                self.frames, self.idle_frames
             ));
         }
         let (emitted, held, superseded) =
@@ -271,6 +292,7 @@ impl Counters {
             ];
             list.extend(named.map(|(name, value)| (format!("{primitive}.{name}"), value)));
         }
+        list.extend(self.stores.iter().map(|(store, frames)| (format!("store.{store}.frames"), *frames)));
         list
     }
 }

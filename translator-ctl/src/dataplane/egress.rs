@@ -56,6 +56,9 @@ impl Depart for Sink<'_> {
                 return;
             };
             frames.write(&departure, &mut self.out.frames);
+            if let Some((_, count)) = self.counters.stores.get_mut(frames.counter) {
+                *count += 1;
+            }
         }
         self.out.meta.push(*departure.meta);
         self.counters.frames += 1;
@@ -266,7 +269,7 @@ impl Egress {
             .map(|store| {
                 let store = (*store)?;
                 let pair = &self.pairs[store.queue_pair as usize].as_ref()?.entry;
-                StoreFrames::new(pair, store)
+                StoreFrames::new(pair, store, self.counters.place_of_store(&store.spec.name))
             })
             .collect();
     }

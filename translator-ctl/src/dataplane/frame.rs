@@ -92,6 +92,8 @@ impl Output {
 pub(crate) struct StoreFrames {
     /// Queue pair that they travel on.
     pub(crate) purpose: Purpose,
+    /// Where the frames are counted.
+    pub(crate) counter: usize,
     base: u64,
     rkey: u32,
     write: WriteTemplate,
@@ -130,11 +132,12 @@ impl IdleFrames {
 }
 
 impl StoreFrames {
-    pub(crate) fn new(pair: &QueuePair, store: &Store) -> Option<StoreFrames> {
+    pub(crate) fn new(pair: &QueuePair, store: &Store, counter: usize) -> Option<StoreFrames> {
         let route = route(pair)?;
         let (transport, qpn, len) = (transport(pair), pair.remote_qpn, store.spec.element_len() as usize);
         Some(StoreFrames {
             purpose: store.queue_pair,
+            counter,
             base: store.address,
             rkey: store.rkey.0,
             write: WriteTemplate::new(&route, transport, qpn, len).ok()?,
