@@ -8,13 +8,17 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dta_collector::config::{self, Memory};
 use dta_collector::nic::verbs::{self, GidType, GidWish, VerbsError, VerbsNic, VerbsOptions};
 use dta_collector::nic::{
     Access, Endpoint, Immediate, Nic, NicError, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState,
     Registration, Transport,
 };
 use dta_collector::region::{Region, RegionOptions};
+use dta_collector::session::{OpenRequest, RequesterQueuePair, Sessions};
+use dta_collector::store::Stores;
 use dta_link::{Batch, Link, PacketConfig, PacketLink};
+use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::wire::ethernet::Mac;
 use dta_proto::wire::frame::{Received, Route};
 use dta_proto::wire::roce::{self, Aeth, NakCode, Place, Psn, Repr, Syndrome};
@@ -361,6 +365,23 @@ fn immediates_wake_a_reader() {
         assert_eq!(heard.iter().map(|i| i.value).collect::<Vec<_>>(), [0, 1, 2]);
     });
     assert_eq!(counter(&nic, "immediates"), 43);
+
+    // Who does not want to wait is not held up by one who does, and who waits does so as long as it said.
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let mut heard = Vec::new();
+            nic.take_immediates(&mut heard, PATIENCE).map(|()| heard)
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        for time in [Duration::ZERO, Duration::from_millis(20)] {
+            let (start, mut heard) = (Instant::now(), Vec::new());
+            nic.take_immediates(&mut heard, time).expect("rxe0 answers");
+            assert!(heard.is_empty() && (time..PATIENCE / 2).contains(&start.elapsed()), "{heard:?}");
+        }
+        switch.send(&write(Transport::Rc, &qp, 143, (&to, 64), b"wake", Some(143)));
+        let heard = waiter.join().expect("the waiter ends").expect("rxe0 answers");
+        assert_eq!(heard.iter().map(|i| i.value).collect::<Vec<_>>(), [143]);
+    });
 }
 
 #[test]
@@ -384,4 +405,107 @@ fn too_much_locked_memory_names_the_limit() {
         "{error}"
     );
     nic.register(region(), Access::WRITE).expect("with the right to lock, it works");
+}
+
+/// Asks until there is an answer.
+fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < end, "{what} within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+#[ignore = "needs rxe0: run by testbed/rxe-guest/run-tests"]
+fn a_device_that_is_removed_is_let_go_and_used_again_when_it_is_back() {
+    let (nic, mut switch, region) = (open(), Switch::new(), region());
+    let to = nic.register(region.clone(), Access::WRITE).expect("registered");
+    let qp = nic.create_queue_pair(&request(Transport::Uc, Access::WRITE, 4)).expect("a queue pair");
+    for psn in 100..110 {
+        switch.send(&write(Transport::Uc, &qp, psn, (&to, 0), b"first life", None));
+    }
+    lands(&region, 0, b"first life");
+    let received = 10;
+
+    // It is taken away under a reader that waits. The kernel waits until everything made of it is given up.
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| nic.take_immediates(&mut Vec::new(), PATIENCE / 10));
+        let mut removal =
+            std::process::Command::new("rdma").args(["link", "delete", "rxe0"]).spawn().expect("rdma runs");
+        let gone = until("the loss is seen", || nic.queue_pairs().err());
+        assert!(matches!(&gone, NicError::Verbs(error) if error.may_pass()), "{gone}");
+        let status = until("the removal ends", || removal.try_wait().expect("it can be asked"));
+        assert!(status.success(), "{status}");
+        waiter.join().expect("the waiter ends").expect("a loss is not its error");
+    });
+    assert_eq!((nic.epoch(), counter(&nic, "device_lost")), (1, 1));
+    assert_eq!(bytes(&region, 0, 10), b"first life");
+    assert_eq!(counter(&nic, "received"), received, "counted to the end: {:?}", nic.counters());
+    switch.send(&write(Transport::Uc, &qp, 110, (&to, 0), b"to nobody.", None));
+    assert!(nic.create_queue_pair(&request(Transport::Uc, Access::WRITE, 0)).is_err());
+
+    let added = std::process::Command::new("rdma")
+        .args(["link", "add", "rxe0", "type", "rxe", "netdev", "vrx"])
+        .status()
+        .expect("rdma runs");
+    assert!(added.success());
+    assert!(until("the device is found", || nic.queue_pairs().ok()).is_empty());
+    assert_eq!(nic.epoch(), 1);
+    assert_eq!(nic.device().endpoint.ip, IpAddr::V4(COLLECTOR));
+    assert_eq!(bytes(&region, 0, 10), b"first life");
+    let again = nic.register(region.clone(), Access::WRITE).expect("registered");
+    assert_eq!((again.iova, again.len), (to.iova, to.len));
+    let qp = nic.create_queue_pair(&request(Transport::Uc, Access::WRITE, 0)).expect("a queue pair");
+    switch.send(&write(Transport::Uc, &qp, 100, (&again, 0), b"other life", None));
+    lands(&region, 0, b"other life");
+    until("both lives are counted", || (counter(&nic, "received") == received + 1).then_some(()));
+}
+
+#[test]
+#[ignore = "needs rxe0: run by testbed/rxe-guest/run-tests"]
+fn a_broken_queue_pair_is_rebuilt_where_it_stood_and_its_translator_told() {
+    let (nic, mut switch) = (Arc::new(open()), Switch::new());
+    let kind = StoreKind::KeyIncrement { slots: 64, redundancy: 1 };
+    let specs = [StoreSpec { id: 4, name: "bytes".into(), kind }];
+    let stores =
+        Arc::new(Stores::open(&specs, &Memory::Anonymous, RegionOptions::default()).expect("one store"));
+    let region = stores.get("bytes").expect("it is there").region.clone();
+    let now = Instant::now();
+    let sessions =
+        Sessions::open_state(nic.clone(), stores, config::Transport::Uc, None, now).expect("no state");
+    let pair = |purpose, qpn| RequesterQueuePair { purpose, qpn, start_psn: 100 };
+    let wanted = OpenRequest {
+        name: "switch".into(),
+        translator: request(Transport::Rc, Access::ATOMIC, 0).peer,
+        queue_pairs: vec![pair(Purpose::Write, SWITCH_QPN + 1), pair(Purpose::Atomic, SWITCH_QPN)],
+        lease: Some(Duration::from_secs(60)),
+        stores: Vec::new(),
+        lists: Vec::new(),
+    };
+    let first = sessions.open(&wanted, now).expect("a session");
+    let (qp, to) = (first.grant.queue_pairs[1].info, first.grant.regions[0].1);
+    switch.send(&Repr::fetch_add(place(&qp, 100), to.iova, to.rkey, 1));
+    assert_eq!(ack(switch.hear(PATIENCE)), (100, Some(0)));
+    switch.send(&Repr::fetch_add(place(&qp, 101), to.iova, to.rkey ^ 0x5a, 1));
+    assert_eq!(nak(switch.hear(PATIENCE)), NakCode::RemoteAccessError);
+
+    // The collector looks once a second: seen and counted before anybody asks.
+    assert_eq!(counter(&nic, "queue_pairs.errors"), 0);
+    sessions.tick(now).expect("nothing to write");
+    assert_eq!(counter(&nic, "queue_pairs.errors"), 1);
+    let renewed = sessions.renew("switch", first.lease.generation, &[], now).expect("renewed");
+    assert!(renewed.lease.generation > first.lease.generation);
+    assert_eq!(renewed.grant.regions, first.grant.regions, "keys stay");
+    assert_eq!(renewed.grant.queue_pairs[0], first.grant.queue_pairs[0], "the whole one stays");
+    assert_eq!(sessions.counters().queue_pairs_rebuilt, 1);
+    let qp = renewed.grant.queue_pairs[1].info;
+    assert_eq!(qp.expected_psn, 101, "what was refused was not executed");
+    switch.send(&Repr::fetch_add(place(&qp, 101), to.iova, to.rkey, 1));
+    assert_eq!(ack(switch.hear(PATIENCE)), (101, Some(1)));
+    assert_eq!(region.load_u64(0).expect("inside"), 2);
+    assert_eq!(nic.queue_pairs().expect("rxe0 answers").len(), 2, "the broken one is gone");
 }

@@ -26,6 +26,12 @@ pub trait Nic: Send + Sync {
     /// What this NIC is and can do.
     fn device(&self) -> Device;
 
+    /// Rises each time the device was lost and opened anew: registrations and queue pairs of before are void then, and their keys and
+    /// numbers may be given out again. A call that needs the device notices it, [`Nic::queue_pairs`] for one.
+    fn epoch(&self) -> u64 {
+        0
+    }
+
     /// Lets remote peers access `region` with the rights `access`, at its own [`Region::iova`].
     fn register(&self, region: Arc<Region>, access: Access) -> Result<Registration, NicError>;
 

@@ -38,6 +38,8 @@ pub(super) fn nic(error: NicError) -> Status {
         }
         NicError::Request { .. } => Status::invalid_argument(message),
         NicError::Stopped { .. } => Status::unavailable(message),
+        NicError::Verbs(error) if error.may_pass() => Status::unavailable(message),
+        NicError::Verbs(_) => Status::failed_precondition(message),
         _ => Status::internal(message),
     }
 }

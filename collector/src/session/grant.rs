@@ -2,7 +2,8 @@
 
 use crate::config::Transport as Writes;
 use crate::nic::{
-    Access, Nic, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState, Registration, Transport,
+    Access, Nic, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState, QueuePairStatus, Registration,
+    Transport,
 };
 use crate::store::Stores;
 use dta_proto::store::StoreKind;
@@ -21,6 +22,8 @@ pub struct Grant {
     pub queue_pairs: Vec<GrantedQueuePair>,
     /// By store name, in the order of the stores.
     pub regions: Vec<(String, Registration)>,
+    /// The NIC's epoch in which all this was made.
+    pub epoch: u64,
 }
 
 /// One queue pair of a session.
@@ -35,8 +38,11 @@ pub struct GrantedQueuePair {
 }
 
 impl Grant {
-    /// How many queue pairs both have.
+    /// How many queue pairs both have. Numbers of another epoch mean nothing.
     pub(super) fn queue_pairs_in_common(&self, other: &Grant) -> usize {
+        if self.epoch != other.epoch {
+            return 0;
+        }
         self.queue_pairs.iter().filter(|a| other.queue_pairs.iter().any(|b| a.info.qpn == b.info.qpn)).count()
     }
 }
@@ -50,8 +56,11 @@ pub(super) fn make(
     lease: &Lease,
     keep: Option<&Grant>,
 ) -> Result<(Grant, bool), SessionError> {
-    let mut grant = Grant::default();
-    match fill(nic, stores, writes, lease, keep, &mut grant) {
+    // Asked first: it notices a device that was lost, and what was made of that is not worth keeping.
+    let status = nic.queue_pairs()?;
+    let mut grant = Grant { epoch: nic.epoch(), ..Grant::default() };
+    let keep = keep.filter(|keep| keep.epoch == grant.epoch);
+    match fill(nic, stores, writes, lease, (keep, &status), &mut grant) {
         Ok(()) => {
             let same = |old: &Grant| {
                 old.regions == grant.regions
@@ -73,7 +82,7 @@ fn fill(
     stores: &Stores,
     writes: Writes,
     lease: &Lease,
-    keep: Option<&Grant>,
+    (keep, status): (Option<&Grant>, &[QueuePairStatus]),
     grant: &mut Grant,
 ) -> Result<(), SessionError> {
     let device = nic.device();
@@ -91,7 +100,6 @@ fn fill(
         };
         grant.regions.push((name.clone(), registration));
     }
-    let status = nic.queue_pairs()?;
     for pair in &lease.queue_pairs {
         let request = request(lease, pair, writes, &wanted);
         let kept = keep
@@ -160,6 +168,10 @@ fn request(
 
 /// Gives back what `grant` holds and `but` does not.
 pub(super) fn release(nic: &dyn Nic, grant: &Grant, but: Option<&Grant>) {
+    if grant.epoch != nic.epoch() {
+        // It went with the device; its numbers may be somebody else's by now.
+        return;
+    }
     for pair in &grant.queue_pairs {
         let kept = but.is_some_and(|b| b.queue_pairs.iter().any(|q| q.info.qpn == pair.info.qpn));
         if !kept && let Err(error) = nic.destroy_queue_pair(pair.info.qpn) {

@@ -284,8 +284,13 @@ impl Sessions {
         Ok(())
     }
 
-    /// Ends sessions that have run out, and writes statistics that came in since the last call. To be called about once a second.
+    /// Ends sessions that have run out, looks after the NIC, and writes statistics that came in since the last call. To be called about
+    /// once a second.
     pub fn tick(&self, now: Instant) -> Result<(), StateError> {
+        // Nobody tells of a queue pair that broke, or of a device that is gone: both are seen by asking, and logged and counted there.
+        if let Err(error) = self.nic.queue_pairs() {
+            tracing::debug!(%error, "the NIC does not answer");
+        }
         let mut inner = self.lock();
         self.expire(&mut inner, now);
         self.save_statistics(&mut inner)

@@ -1,5 +1,5 @@
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use dta_proto::layout::append;
@@ -18,6 +18,8 @@ use crate::store::region_path;
 #[derive(Default)]
 struct Books {
     next: AtomicU32,
+    epoch: AtomicU64,
+    away: AtomicBool,
     atomics: bool,
     most_pairs: usize,
     pairs: Mutex<Vec<QueuePairStatus>>,
@@ -34,6 +36,20 @@ impl Books {
         let pair = pairs.iter_mut().find(|p| p.qpn == qpn).unwrap();
         pair.state = QueuePairState::Error;
         pair.expected_psn = psn;
+    }
+
+    /// The device is gone, and all that was made of it.
+    fn lose(&self) {
+        self.pairs.lock().unwrap().clear();
+        self.keys.lock().unwrap().clear();
+        self.epoch.fetch_add(1, Ordering::Relaxed);
+        self.away.store(true, Ordering::Relaxed);
+    }
+
+    /// It is back, and begins to number anew.
+    fn come_back(&self) {
+        self.next.store(100, Ordering::Relaxed);
+        self.away.store(false, Ordering::Relaxed);
     }
 
     fn live(&self) -> (usize, usize) {
@@ -85,7 +101,14 @@ impl Nic for Books {
         Ok(())
     }
 
+    fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
     fn queue_pairs(&self) -> Result<Vec<QueuePairStatus>, NicError> {
+        if self.away.load(Ordering::Relaxed) {
+            return Err(NicError::Stopped { reason: "away".into() });
+        }
         Ok(self.pairs.lock().unwrap().clone())
     }
 
@@ -348,6 +371,29 @@ fn a_broken_queue_pair_is_made_anew_where_it_stood() {
     // The answer may be lost: a translator that still knows the generation before is not taken for another one.
     let late = b.sessions.renew("t", first.lease.generation, &[], b.t0).unwrap();
     assert_eq!(late.lease.generation, renewed.lease.generation);
+}
+
+#[test]
+fn a_device_that_was_lost_gives_everything_anew_and_nothing_of_before_is_ended_in_its_stead() {
+    let b = bench();
+    let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
+    b.nic.lose();
+    // The lease goes on, and counters are taken, while the device is away.
+    let told = NodeCounters { node: "translator/t".into(), life: 1, counters: vec![("received".into(), 5)] };
+    let s = |n| b.t0 + Duration::from_secs(n);
+    assert!(refusal(b.sessions.renew("t", first.lease.generation, &[told], s(9))).contains("away"));
+    assert_eq!(b.sessions.statistics()[0].counters, [("received".to_owned(), 5)]);
+    b.sessions.tick(s(18)).unwrap();
+
+    b.nic.come_back();
+    let renewed = b.sessions.renew("t", first.lease.generation, &[], s(18)).unwrap();
+    assert!(renewed.lease.generation > first.lease.generation);
+    // The same numbers as before: ending the old ones by number would end the new ones.
+    assert_eq!(renewed.grant.queue_pairs, first.grant.queue_pairs);
+    assert_eq!(b.nic.live(), (2, 5));
+    assert_eq!(b.sessions.counters().queue_pairs_rebuilt, 2);
+    b.sessions.end("t", None, s(18)).unwrap();
+    assert_eq!(b.nic.live(), (0, 0));
 }
 
 #[test]

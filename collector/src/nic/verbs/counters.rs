@@ -2,89 +2,133 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 
+/// For so long, and some margin, the kernel may answer with values that it read before (`RDMA_HW_STATS_DEFAULT_LIFESPAN`, 10 ms, in jiffies).
+pub(super) const CACHED: Duration = Duration::from_millis(25);
+
 /// The counters of one port, counted from when this collector's memory was made: the kernel's go on from when the device was.
 pub(super) struct PortCounters {
     directories: [PathBuf; 2],
-    start: BTreeMap<String, u64>,
+    file: Option<PathBuf>,
+    baseline: Baseline,
+    /// The kernel's values when they were last read.
+    last: BTreeMap<String, u64>,
 }
 
-/// Where counting began, kept so that a collector that was killed goes on with its counts.
-#[derive(Serialize, Deserialize)]
+/// Where counting began, kept in a file so that a collector that was killed goes on with its counts.
+#[derive(Default, Serialize, Deserialize)]
 struct Baseline {
     device: String,
     port: u8,
+    /// The kernel's values that count as 0.
     start: BTreeMap<String, u64>,
+    /// What was counted on devices of this name that are gone.
+    earlier: BTreeMap<String, u64>,
 }
 
 impl PortCounters {
     /// Begins to count, or goes on from where `file` says that counting began.
     pub(super) fn new(device: &str, port: u8, file: Option<&Path>) -> io::Result<PortCounters> {
-        let directory = PathBuf::from(format!("/sys/class/infiniband/{device}/ports/{port}"));
-        let directories = [directory.join("hw_counters"), directory.join("counters")];
-        let mut counters = PortCounters { directories, start: BTreeMap::new() };
-        let now = counters.now();
+        let directories = directories(device, port);
+        let last = read_all(&directories);
         let kept = file
             .and_then(|file| fs::read_to_string(file).ok())
             .and_then(|text| serde_json::from_str::<Baseline>(&text).ok())
+            .filter(|kept| (kept.device.as_str(), kept.port) == (device, port));
+        let fresh =
+            || Baseline { device: device.to_owned(), port, start: last.clone(), ..Baseline::default() };
+        let mut baseline = kept.unwrap_or_else(fresh);
+        if !not_below(&last, &baseline.start) {
             // Lower values than at the start are those of a device that was made anew.
-            .filter(|kept| {
-                (kept.device.as_str(), kept.port) == (device, port) && not_below(&now, &kept.start)
-            });
-        if let Some(kept) = kept {
-            counters.start = kept.start;
-            return Ok(counters);
+            baseline.start = BTreeMap::new();
         }
-        counters.start = now;
-        if let Some(file) = file {
-            let baseline = Baseline { device: device.to_owned(), port, start: counters.start.clone() };
-            fs::write(file, serde_json::to_vec(&baseline)?)?;
-        }
+        let counters = PortCounters { directories, file: file.map(Path::to_owned), baseline, last };
+        counters.save()?;
         Ok(counters)
     }
 
-    /// What was counted since, as `device.NAME` under the kernel's own names; a counter that cannot be read is left out. What
-    /// is lower than at the start was made anew since, and counts in full. Where the device counts packets, as rxe does, they
-    /// come under the names that other back ends give them as well.
-    pub(super) fn read(&self) -> Vec<(String, u64)> {
-        let now = self.now();
-        let since = |name: &str, value: u64| {
-            value.checked_sub(self.start.get(name).copied().unwrap_or(0)).unwrap_or(value)
-        };
+    /// The device was away and is back, perhaps as another: what was counted stays.
+    pub(super) fn follow(&mut self, device: &str, port: u8) {
+        let earlier = self.sums();
+        self.directories = directories(device, port);
+        let now = read_all(&self.directories);
+        if !not_below(&now, &self.last) {
+            self.baseline = Baseline { device: device.to_owned(), port, start: BTreeMap::new(), earlier };
+        }
+        self.last = now;
+        if let Err(error) = self.save() {
+            tracing::warn!(%error, "the counters' file could not be written");
+        }
+    }
+
+    /// What was counted since, as `device.NAME` under the kernel's own names; a counter that cannot be read is left out. Where the
+    /// device counts packets, as rxe does, they come under the names that other back ends give them as well. While the device is
+    /// away, the values are the last ones.
+    pub(super) fn read(&mut self) -> Vec<(String, u64)> {
+        let now = read_all(&self.directories);
+        if not_below(&now, &self.last) {
+            self.last = now;
+        }
+        let sums = self.sums();
         let mut all = Vec::new();
         let also: [(&str, &[&str]); 2] =
             [("rcvd_pkts", &["received", "link.received"]), ("sent_pkts", &["sent.packets", "link.sent"])];
         for (theirs, ours) in also {
-            if let Some(&value) = now.get(theirs) {
-                all.extend(ours.iter().map(|name| ((*name).to_owned(), since(theirs, value))));
+            if let Some(&value) = sums.get(theirs) {
+                all.extend(ours.iter().map(|name| ((*name).to_owned(), value)));
             }
         }
-        all.extend(now.iter().map(|(name, &value)| (format!("device.{name}"), since(name, value))));
+        all.extend(sums.into_iter().map(|(name, value)| (format!("device.{name}"), value)));
         all
     }
 
-    fn now(&self) -> BTreeMap<String, u64> {
-        self.directories
+    fn sums(&self) -> BTreeMap<String, u64> {
+        let of = |map: &BTreeMap<String, u64>, name: &str| map.get(name).copied().unwrap_or(0);
+        self.last
             .iter()
-            .filter_map(|directory| fs::read_dir(directory).ok())
-            .flatten()
-            .filter_map(|entry| {
-                let entry = entry.ok()?;
-                let name = entry.file_name().into_string().ok()?;
-                // How long the kernel caches the values: a setting, not a counter.
-                if name == "lifespan" {
-                    return None;
-                }
-                let value = fs::read_to_string(entry.path()).ok()?.trim().parse().ok()?;
-                Some((name, value))
+            .map(|(name, value)| {
+                let since = value.saturating_sub(of(&self.baseline.start, name));
+                (name.clone(), since + of(&self.baseline.earlier, name))
             })
             .collect()
     }
+
+    fn save(&self) -> io::Result<()> {
+        match &self.file {
+            Some(file) => fs::write(file, serde_json::to_vec(&self.baseline)?),
+            None => Ok(()),
+        }
+    }
 }
 
-fn not_below(now: &BTreeMap<String, u64>, start: &BTreeMap<String, u64>) -> bool {
-    start.iter().all(|(name, value)| now.get(name).is_some_and(|now| now >= value))
+fn directories(device: &str, port: u8) -> [PathBuf; 2] {
+    let directory = PathBuf::from(format!("/sys/class/infiniband/{device}/ports/{port}"));
+    [directory.join("hw_counters"), directory.join("counters")]
+}
+
+fn read_all(directories: &[PathBuf; 2]) -> BTreeMap<String, u64> {
+    directories
+        .iter()
+        .filter_map(|directory| fs::read_dir(directory).ok())
+        .flatten()
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            let name = entry.file_name().into_string().ok()?;
+            // How long the kernel caches the values: a setting, not a counter.
+            if name == "lifespan" {
+                return None;
+            }
+            let value = fs::read_to_string(entry.path()).ok()?.trim().parse().ok()?;
+            Some((name, value))
+        })
+        .collect()
+}
+
+/// Whether values can be later ones of the same device.
+fn not_below(now: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>) -> bool {
+    before.iter().all(|(name, value)| now.get(name).is_some_and(|now| now >= value))
 }

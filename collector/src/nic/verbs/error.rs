@@ -121,3 +121,18 @@ pub enum VerbsError {
         source: std::io::Error,
     },
 }
+
+impl VerbsError {
+    /// Whether waiting may help: the device, its port or the peer may come back.
+    pub fn may_pass(&self) -> bool {
+        matches!(
+            self,
+            VerbsError::NoDevice { .. }
+                | VerbsError::Open { .. }
+                | VerbsError::PortState { .. }
+                | VerbsError::Gid { .. }
+                | VerbsError::NoNeighbour { .. }
+                | VerbsError::Gone { .. }
+        )
+    }
+}

@@ -15,7 +15,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::{NonNull, null_mut};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ibverbs_sys as ibv;
@@ -104,6 +104,14 @@ impl Context {
         let raw = unsafe { ibv::ibv_open_device(device.as_ptr()) };
         let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
         Ok(Some(Context { raw }))
+    }
+
+    /// Name of the kernel's node for the device, such as `uverbs0`.
+    pub(super) fn node(&self) -> String {
+        // SAFETY: an open context holds its device's structure, which the library fills before it gives the device out and leaves
+        // alone; the name in it is a terminated string, copied here.
+        let name = unsafe { CStr::from_ptr((*(*self.raw.as_ptr()).device).dev_name.as_ptr()) };
+        name.to_string_lossy().into_owned()
     }
 
     /// Attributes of the device.
@@ -281,14 +289,26 @@ pub(super) struct Completions {
     cq: NonNull<ibv::ibv_cq>,
     channel: NonNull<ibv::ibv_comp_channel>,
     context: Arc<Context>,
-    /// One waiter at a time: an event that one has taken would not wake another.
-    waiting: Mutex<()>,
+    /// Whether somebody waits for an event. One at a time: an event that one has taken would not wake another.
+    waiting: Mutex<bool>,
+    /// Told when nobody does any more.
+    free: Condvar,
 }
 
 // SAFETY: verbs are thread-safe.
 unsafe impl Send for Completions {}
 // SAFETY: as for Send.
 unsafe impl Sync for Completions {}
+
+/// The right to wait for events of a channel, given back when dropped.
+struct Turn<'a>(&'a Completions);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        self.0.free.notify_one();
+    }
+}
 
 /// Completions that are read in one call.
 const BATCH: usize = 64;
@@ -309,7 +329,8 @@ impl Completions {
             log_failed("a channel", check(unsafe { ibv::ibv_destroy_comp_channel(channel.as_ptr()) }));
             return Err(error);
         };
-        let completions = Completions { cq, channel, context, waiting: Mutex::new(()) };
+        let completions =
+            Completions { cq, channel, context, waiting: Mutex::new(false), free: Condvar::new() };
         rustix::io::ioctl_fionbio(completions.descriptor(), true)?;
         Ok(completions)
     }
@@ -323,9 +344,13 @@ impl Completions {
 
     /// Appends completed receives to `out`, oldest first; waits up to `timeout` if there are none.
     pub(super) fn take(&self, out: &mut Vec<Completion>, timeout: Duration) -> io::Result<()> {
-        let _waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let before = out.len();
         let end = Instant::now() + timeout;
+        self.poll(out)?;
+        if out.len() > before || timeout.is_zero() {
+            return Ok(());
+        }
+        let Some(_turn) = self.turn(end) else { return Ok(()) };
         self.poll(out)?;
         while out.len() == before {
             let left = end.saturating_duration_since(Instant::now());
@@ -350,6 +375,21 @@ impl Completions {
             self.poll(out)?;
         }
         Ok(())
+    }
+
+    /// The right to wait for events, as soon as nobody else has it; `None` if somebody does until `end`.
+    fn turn(&self, end: Instant) -> Option<Turn<'_>> {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = end.saturating_duration_since(Instant::now());
+        let (mut waiting, _) = self
+            .free
+            .wait_timeout_while(waiting, left, |waiting| *waiting)
+            .unwrap_or_else(PoisonError::into_inner);
+        if *waiting {
+            return None;
+        }
+        *waiting = true;
+        Some(Turn(self))
     }
 
     /// Reads the receives that are there.

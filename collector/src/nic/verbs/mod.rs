@@ -6,7 +6,8 @@
 //! - [`gid`]: which entry of the GID table stands for the collector.
 //! - `ffi`: the library's objects as safe types; all that is unsafe here.
 //! - `query`: what devices there are and what they can do.
-//! - `back_end`: the [`Nic`](super::Nic).
+//! - `open_device`: regions and queue pairs of a device while it is there.
+//! - `back_end`: the [`Nic`](super::Nic), which lasts when the device goes and comes back.
 //! - `requester`: the other side, by which the software NIC is held against a real device.
 
 mod devices;
@@ -19,6 +20,8 @@ mod back_end;
 mod counters;
 #[cfg(feature = "verbs")]
 mod ffi;
+#[cfg(feature = "verbs")]
+mod open_device;
 #[cfg(feature = "verbs")]
 mod query;
 #[cfg(feature = "verbs")]

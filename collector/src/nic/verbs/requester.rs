@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use super::back_end::choose;
 use super::ffi::{Completions, MemoryRegion, Path, ProtectionDomain, QueuePair, Sending};
+use super::open_device::choose;
 use super::{VerbsError, VerbsOptions, query};
 use crate::nic::{Access, Endpoint, NicError, Transport};
 use crate::region::Region;

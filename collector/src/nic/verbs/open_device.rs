@@ -1,0 +1,466 @@
+//! A device that is open: its regions and passive queue pairs. It is one for as long as the device is there.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ibverbs_sys::ibv_qp_state;
+use rustix::io::Errno;
+use tracing::{info, warn};
+
+use super::devices::{DeviceInfo, Limits, PortInfo};
+use super::error::VerbsError;
+use super::ffi::{Completion, Completions, MemoryRegion, Path, ProtectionDomain, QueuePair};
+use super::gid::{self, GidEntry};
+use super::{VerbsOptions, query};
+use crate::nic::{
+    Access, Device, Endpoint, Immediate, NicError, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState,
+    QueuePairStatus, ROCE_PORT, Registration, Transport,
+};
+use crate::region::Region;
+
+/// Receives that may be posted in all, over all queue pairs: the size of the one completion queue.
+const COMPLETIONS: u32 = 16384;
+/// The most atomics in flight that are asked of a device. Each costs it memory, and no translator uses more.
+const RD_ATOMIC: u32 = 128;
+
+/// What is counted beyond the life of one open device.
+#[derive(Debug, Default)]
+pub(super) struct Tallies {
+    errors: AtomicU64,
+    immediates: AtomicU64,
+}
+
+impl Tallies {
+    /// By dotted name.
+    pub(super) fn named(&self) -> [(String, u64); 2] {
+        [
+            ("queue_pairs.errors".to_owned(), self.errors.load(Ordering::Relaxed)),
+            ("immediates".to_owned(), self.immediates.load(Ordering::Relaxed)),
+        ]
+    }
+}
+
+/// An open RDMA device: regions, and passive queue pairs that are ready to receive.
+pub(super) struct OpenDevice {
+    device: Device,
+    limits: Limits,
+    atomics: &'static str,
+    port: u8,
+    gid_index: u8,
+    interface: String,
+    mtu: u32,
+    node: Node,
+    tallies: Arc<Tallies>,
+    state: Mutex<State>,
+    completions: Arc<Completions>,
+    domain: Arc<ProtectionDomain>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By rkey.
+    regions: BTreeMap<u32, MemoryRegion>,
+    /// By number.
+    queue_pairs: BTreeMap<u32, Passive>,
+}
+
+struct Passive {
+    queue_pair: QueuePair,
+    request: QueuePairRequest,
+    state: QueuePairState,
+    immediates: u64,
+}
+
+/// Where the kernel shows a device to programs. It goes at once when the device is removed, even where the kernel then waits with the
+/// rest until programs have closed it, as it does for drivers that cannot take a device from them (`ib_uverbs_remove_one`; rxe).
+struct Node {
+    path: PathBuf,
+    /// A device that comes later may have the same name.
+    inode: u64,
+}
+
+impl Node {
+    fn new(name: &str) -> io::Result<Node> {
+        let path = PathBuf::from("/sys/class/infiniband_verbs").join(name);
+        let inode = std::fs::metadata(&path)?.ino();
+        Ok(Node { path, inode })
+    }
+
+    fn is_there(&self) -> bool {
+        std::fs::metadata(&self.path).is_ok_and(|now| now.ino() == self.inode)
+    }
+}
+
+impl OpenDevice {
+    /// Opens a device, chooses port and GID, and says in the log which.
+    pub(super) fn open(options: &VerbsOptions, tallies: Arc<Tallies>) -> Result<OpenDevice, VerbsError> {
+        let name = options.device.as_str();
+        let context = Arc::new(query::open(name)?);
+        let cannot_open = |source| VerbsError::Open { device: name.to_owned(), source };
+        let node = Node::new(&context.node()).map_err(cannot_open)?;
+        let about = query::describe(name, &context).map_err(cannot_open)?;
+        let (port, entry) = choose(&about, options)?;
+        info!(
+            device = name,
+            port = port.number,
+            gid_index = entry.index,
+            gid_type = %entry.kind,
+            address = %entry.address(),
+            interface = entry.interface.as_deref().unwrap_or("unknown"),
+            mtu = port.active_mtu,
+            atomics = about.atomics,
+            "RDMA device"
+        );
+        if let Some(wish) = options.gid.address
+            && wish != entry.address()
+        {
+            warn!(%wish, chosen = %entry.address(), "no RoCE v2 GID has the configured address; using another");
+        }
+
+        let domain = Arc::new(ProtectionDomain::new(context.clone()).map_err(cannot_open)?);
+        let entries = COMPLETIONS.min(about.limits.completions);
+        let completions = Arc::new(Completions::new(context, entries).map_err(cannot_open)?);
+        let interface = entry.interface.clone().unwrap_or_default();
+        let device = Device {
+            name: name.to_owned(),
+            endpoint: Endpoint { ip: entry.address(), mac: mac(&interface), gid: entry.gid, port: ROCE_PORT },
+            mtu: port.active_mtu,
+            max_dest_rd_atomic: options
+                .max_dest_rd_atomic
+                .map_or(RD_ATOMIC, u32::from)
+                .min(about.limits.rd_atomic)
+                .min(255) as u8,
+            atomics: about.atomics != "none",
+        };
+        Ok(OpenDevice {
+            limits: about.limits,
+            atomics: about.atomics,
+            port: port.number,
+            gid_index: u8::try_from(entry.index).map_err(|e| cannot_open(io::Error::other(e)))?,
+            interface,
+            mtu: port.active_mtu,
+            node,
+            tallies,
+            state: Mutex::new(State::default()),
+            completions,
+            domain,
+            device,
+        })
+    }
+
+    /// Whether the device is still there. The kernel takes it from programs at once when it is removed, but may wait with the rest
+    /// until they have closed it.
+    pub(super) fn is_there(&self) -> bool {
+        self.node.is_there()
+    }
+
+    /// Ends all queue pairs: from here on no packet is executed, and counters of received packets stand still.
+    pub(super) fn end_queue_pairs(&self) {
+        let ended = std::mem::take(&mut self.state().queue_pairs);
+        // Not under the lock: the kernel may wait for packets in hand.
+        drop(ended);
+    }
+
+    /// The port in use, from 1.
+    pub(super) fn port(&self) -> u8 {
+        self.port
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn system(&self, action: &str, source: io::Error) -> NicError {
+        if matches!(Errno::from_io_error(&source), Some(Errno::NODEV | Errno::IO)) {
+            return VerbsError::Gone { device: self.device.name.clone(), source }.into();
+        }
+        NicError::System { action: format!("{action} on `{}`", self.device.name), source }
+    }
+
+    /// Reads the immediates of completed receives as [`Nic::take_immediates`] does, and posts no receives in their stead.
+    pub(super) fn read_immediates(
+        &self,
+        out: &mut Vec<Immediate>,
+        timeout: Duration,
+    ) -> Result<(), NicError> {
+        let mut completed: Vec<Completion> = Vec::new();
+        self.completions
+            .take(&mut completed, timeout)
+            .map_err(|source| self.system("read completions", source))?;
+        if completed.is_empty() {
+            return Ok(());
+        }
+        let mut state = self.state();
+        for Completion { qpn, len, immediate } in completed {
+            // Receives of a queue pair in ERROR end without an immediate; posting them again would only end them again.
+            let Some(value) = immediate else { continue };
+            out.push(Immediate { qpn, value, len });
+            self.tallies.immediates.fetch_add(1, Ordering::Relaxed);
+            if let Some(passive) = state.queue_pairs.get_mut(&qpn) {
+                passive.immediates += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Posts `count` more receives to a queue pair; to one that has ended, none.
+    pub(super) fn post_receives(&self, qpn: u32, count: u32) -> Result<(), NicError> {
+        match self.state().queue_pairs.get(&qpn) {
+            Some(passive) => {
+                passive.queue_pair.post_receives(count).map_err(|source| self.system("post receives", source))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn check_request(&self, request: &QueuePairRequest, posted: u32) -> Result<(), NicError> {
+        let wrong = |field, value: String, must| Err(NicError::Request { field, value, must });
+        if request.peer_qpn > 0xff_ffff {
+            return wrong("peer_qpn", request.peer_qpn.to_string(), "a 24-bit number");
+        }
+        if request.start_psn > 0xff_ffff {
+            return wrong("start_psn", request.start_psn.to_string(), "a 24-bit number");
+        }
+        if !request.peer.ip.is_ipv4() {
+            return wrong("peer.ip", request.peer.ip.to_string(), "an IPv4 address");
+        }
+        if request.peer.port != ROCE_PORT {
+            return wrong(
+                "peer.port",
+                request.peer.port.to_string(),
+                "4791: an RDMA device sends to no other port",
+            );
+        }
+        let room = COMPLETIONS.min(self.limits.completions).saturating_sub(posted);
+        if request.receives > room.min(self.limits.receives) {
+            return wrong(
+                "receives",
+                request.receives.to_string(),
+                "within what the device holds beside the others",
+            );
+        }
+        if request.transport == Transport::Uc && request.purpose == Purpose::Atomic {
+            return wrong("transport", "UC".to_owned(), "RC for atomics");
+        }
+        Ok(())
+    }
+
+    /// Makes a queue pair that receives, or says which step failed.
+    fn make(&self, request: &QueuePairRequest) -> Result<QueuePair, NicError> {
+        let queue_pair = QueuePair::new(
+            self.domain.clone(),
+            self.completions.clone(),
+            request.transport,
+            request.receives,
+        )
+        .map_err(|source| match Errno::from_io_error(&source) {
+            Some(Errno::NOMEM) => NicError::TooManyQueuePairs {
+                device: self.device.name.clone(),
+                limit: self.limits.queue_pairs as usize,
+            },
+            _ => self.system("make a queue pair", source),
+        })?;
+        queue_pair
+            .initialise(self.port, request.access)
+            .map_err(|source| self.system("move a queue pair to INIT", source))?;
+        // Before the first packet can come.
+        queue_pair.post_receives(request.receives).map_err(|source| self.system("post receives", source))?;
+        queue_pair
+            .receive_from(&Path {
+                port: self.port,
+                gid_index: self.gid_index,
+                peer_gid: request.peer.gid,
+                peer_qpn: request.peer_qpn,
+                start_psn: request.start_psn,
+                mtu: query::mtu_code(self.mtu),
+                rd_atomic: self.device.max_dest_rd_atomic,
+            })
+            .map_err(|source| match Errno::from_io_error(&source) {
+                Some(Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH) => {
+                    VerbsError::NoNeighbour { peer: request.peer.ip, interface: self.interface.clone() }
+                        .into()
+                }
+                _ => self.system("move a queue pair to RTR", source),
+            })?;
+        Ok(queue_pair)
+    }
+}
+
+/// Port and GID to use.
+pub(super) fn choose<'a>(
+    about: &'a DeviceInfo,
+    options: &VerbsOptions,
+) -> Result<(&'a PortInfo, &'a GidEntry), VerbsError> {
+    let usable = |port: &PortInfo| -> Result<(), VerbsError> {
+        let refuse = |state: String, cure| {
+            Err(VerbsError::PortState { device: about.name.clone(), port: port.number, state, cure })
+        };
+        if port.link != "ethernet" {
+            return refuse(
+                format!("of link layer {}", port.link),
+                "RoCEv2 needs Ethernet: set the port's link type with mlxconfig, or use another",
+            );
+        }
+        if port.state != "active" {
+            return refuse(
+                port.state.to_owned(),
+                "bring its network interface up (`ip link set IFACE up`) and see that the cable has a link",
+            );
+        }
+        Ok(())
+    };
+    let gid = |port: &'a PortInfo| {
+        gid::choose(&port.gids, options.gid)
+            .map_err(|source| VerbsError::Gid { device: about.name.clone(), source })
+    };
+    if let Some(number) = options.port {
+        let port = about.ports.iter().find(|p| p.number == number).ok_or_else(|| VerbsError::NoPort {
+            device: about.name.clone(),
+            port: number,
+            ports: about.ports.len() as u8,
+        })?;
+        usable(port)?;
+        return Ok((port, gid(port)?));
+    }
+    let mut found = Vec::new();
+    let mut first_error = None;
+    for port in &about.ports {
+        match usable(port).and_then(|()| gid(port)) {
+            Ok(entry) => found.push((port, entry)),
+            Err(error) => first_error = first_error.or(Some(error)),
+        }
+    }
+    // A port that has the address wished for comes before a lower one that has not.
+    let wished = |entry: &GidEntry| options.gid.address == Some(entry.address());
+    found.sort_by_key(|(port, entry)| (!wished(entry), port.number));
+    found.first().copied().ok_or_else(|| {
+        first_error.unwrap_or(VerbsError::NoPort { device: about.name.clone(), port: 1, ports: 0 })
+    })
+}
+
+/// Ethernet address of an interface.
+fn mac(interface: &str) -> Option<[u8; 6]> {
+    let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/address")).ok()?;
+    let mut bytes = text.trim().split(':').map(|part| u8::from_str_radix(part, 16).ok());
+    let mut mac = [0; 6];
+    for byte in &mut mac {
+        *byte = bytes.next()??;
+    }
+    bytes.next().is_none().then_some(mac)
+}
+
+fn state_of(state: ibv_qp_state::Type) -> QueuePairState {
+    match state {
+        ibv_qp_state::IBV_QPS_RTR | ibv_qp_state::IBV_QPS_RTS => QueuePairState::ReadyToReceive,
+        _ => QueuePairState::Error,
+    }
+}
+
+impl OpenDevice {
+    /// What the device is and can do.
+    pub(super) fn device(&self) -> Device {
+        self.device.clone()
+    }
+
+    /// As [`crate::nic::Nic::register`].
+    pub(super) fn register(&self, region: Arc<Region>, access: Access) -> Result<Registration, NicError> {
+        let (iova, len) = (region.iova(), region.len());
+        let device = || self.device.name.clone();
+        if len > self.limits.region_len {
+            return Err(
+                VerbsError::RegionTooLarge { device: device(), len, limit: self.limits.region_len }.into()
+            );
+        }
+        if access.remote_atomic && !self.device.atomics {
+            return Err(
+                VerbsError::NoAtomics { device: device(), capability: self.atomics.to_owned() }.into()
+            );
+        }
+        if !region.writable() {
+            return Err(NicError::Region { iova, len, reason: "it is open for reading only" });
+        }
+        let mut state = self.state();
+        let pinned: u64 = state.regions.values().map(MemoryRegion::len).sum();
+        let region = MemoryRegion::new(self.domain.clone(), region, access).map_err(|source| {
+            // The kernel says ENOMEM for too much locked memory, and for too many regions.
+            let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+            match (Errno::from_io_error(&source), limit) {
+                (Some(Errno::NOMEM | Errno::AGAIN | Errno::PERM), Some(limit)) if pinned + len > limit => {
+                    VerbsError::Memlock { device: device(), len, pinned, limit }.into()
+                }
+                (Some(Errno::NOMEM), _) if state.regions.len() >= self.limits.regions as usize => {
+                    NicError::TooManyRegistrations { device: device(), limit: self.limits.regions as usize }
+                }
+                _ => self.system("register a region", source),
+            }
+        })?;
+        let rkey = region.rkey();
+        state.regions.insert(rkey, region);
+        Ok(Registration { iova, len, rkey })
+    }
+
+    /// As [`crate::nic::Nic::deregister`].
+    pub(super) fn deregister(&self, rkey: u32) -> Result<(), NicError> {
+        self.state().regions.remove(&rkey).map(drop).ok_or(NicError::NoRegistration)
+    }
+
+    /// As [`crate::nic::Nic::create_queue_pair`].
+    pub(super) fn create_queue_pair(&self, request: &QueuePairRequest) -> Result<QueuePairInfo, NicError> {
+        let posted = self.state().queue_pairs.values().map(|q| q.request.receives).sum();
+        self.check_request(request, posted)?;
+        // Resolving the peer's Ethernet address can take seconds: not under the lock.
+        let queue_pair = self.make(request)?;
+        let qpn = queue_pair.number();
+        self.state().queue_pairs.insert(
+            qpn,
+            Passive {
+                queue_pair,
+                request: request.clone(),
+                state: QueuePairState::ReadyToReceive,
+                immediates: 0,
+            },
+        );
+        Ok(QueuePairInfo {
+            qpn,
+            expected_psn: request.start_psn,
+            max_dest_rd_atomic: match request.transport {
+                Transport::Rc => self.device.max_dest_rd_atomic,
+                Transport::Uc => 0,
+            },
+        })
+    }
+
+    /// As [`crate::nic::Nic::destroy_queue_pair`].
+    pub(super) fn destroy_queue_pair(&self, qpn: u32) -> Result<(), NicError> {
+        self.state().queue_pairs.remove(&qpn).map(drop).ok_or(NicError::NoQueuePair { qpn })
+    }
+
+    /// As [`crate::nic::Nic::queue_pairs`].
+    pub(super) fn queue_pairs(&self) -> Result<Vec<QueuePairStatus>, NicError> {
+        let mut state = self.state();
+        let mut all = Vec::with_capacity(state.queue_pairs.len());
+        for (&qpn, passive) in &mut state.queue_pairs {
+            let (now, expected_psn) =
+                passive.queue_pair.query().map_err(|source| self.system("query a queue pair", source))?;
+            let now = state_of(now);
+            if now == QueuePairState::Error && passive.state != now {
+                self.tallies.errors.fetch_add(1, Ordering::Relaxed);
+                warn!(qpn = format_args!("{qpn:#08x}"), expected_psn, "queue pair fell into ERROR");
+            }
+            passive.state = now;
+            all.push(QueuePairStatus {
+                qpn,
+                request: passive.request.clone(),
+                state: now,
+                expected_psn,
+                counters: vec![("immediates".to_owned(), passive.immediates)],
+            });
+        }
+        Ok(all)
+    }
+}
