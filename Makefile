@@ -16,7 +16,7 @@ export RDMA_CORE_LIB_DIR ?= /usr/lib/$(shell gcc -print-multiarch 2>/dev/null)
 export IBVERBS_HEADER_DIR ?= /usr/include/infiniband
 
 .DEFAULT_GOAL := build
-.PHONY: build demo test lint unit privileged e2e rxe rxe-testbeds bench install-test-deps install-build-deps help
+.PHONY: build demo test lint unit privileged e2e rxe bench install-test-deps install-build-deps help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -47,9 +47,8 @@ rxe: ## the RDMA tests, in a guest with Linux soft-RoCE
 	testbed/rxe-guest/install
 	testbed/rxe-guest/test.sh
 	testbed/rxe-guest/run-tests
-
-rxe-testbeds: ## whole-system runs over soft-RoCE in the guest; not part of make test yet
 	testbed/rxe-guest/run-testbeds
+	testbed/rxe-guest/run-recovery
 
 bench: ## every speed beside its floor
 	$(CARGO) run --release -p dta-manager -- bench

@@ -1,4 +1,4 @@
-//! The collector killed with -9 in the middle of a run, and started again. Needs no privilege.
+//! A daemon killed with -9 in the middle of a run, and started again. Needs no privilege.
 
 mod common;
 
@@ -17,5 +17,23 @@ fn a_killed_collector_comes_back_with_its_answers_and_the_gap_is_accounted_for()
         assert!(number(&chaos["frames_lost"]) > 0, "{chaos}");
         assert!(number(&result.1["losses"]["lost.translator-nic"]) > 0, "{:#}", result.1["losses"]);
         assert!(number(&result.1["links"][2]["killed"]) + number(&result.1["links"][2]["kernel"]) > 0);
+    }
+}
+
+#[test]
+fn a_killed_translator_comes_back_and_what_it_missed_is_accounted_for() {
+    for transport in ["uc", "rc"] {
+        let result = testbed(&["--reports", "30000", "--chaos", "kill-translator", "--transport", transport]);
+        assert_good(&format!("killed translator over {transport}"), &result);
+        let chaos = &result.1["run"]["chaos"];
+        assert!(number(&chaos["answers_before"]) > 100, "{chaos}");
+        assert_eq!(chaos["answers_after"], chaos["answers_before"], "{chaos}");
+        assert_eq!(chaos["session_resumed"], true, "{chaos}");
+        // Every report of the gap is lost, in its socket or at its closed port, and by name.
+        let lost = number(&chaos["frames_lost"]);
+        assert!(lost >= 300, "{chaos}");
+        let link = &result.1["links"][0];
+        assert!(number(&link["killed"]) >= 150 && number(&link["kernel"]) >= 150, "{link:#}");
+        assert_eq!(number(&result.1["losses"]["lost.reporter-translator"]), lost, "{:#}", result.1["losses"]);
     }
 }

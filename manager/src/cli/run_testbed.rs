@@ -32,6 +32,8 @@ Examples:
   dta-manager run-testbed --nic rxe --transport rc   over real RDMA verbs (root, and a kernel with rdma_rxe)
   dta-manager run-testbed --topology testbed/topologies/crowded.toml
   dta-manager run-testbed --chaos kill-collector  the collector is killed (-9) and started again
+  dta-manager run-testbed --chaos kill-translator  the same with the translator
+  dta-manager run-testbed --nic rxe --chaos remove-device  the RDMA device is removed and put back
   dta-manager run-testbed --keep                  then look at it with the dashboard")]
 pub(super) struct RunTestbed {
     /// Topology file: network, traffic, stores; the embedded one where not given

@@ -92,6 +92,12 @@ pub struct Gaps {
     pub nic_socket: u64,
     /// See [`device_dropped`].
     pub device_dropped: u64,
+    /// Of these, the ones that came while a killed collector had no queue pairs.
+    pub no_queue_pair: u64,
+    /// Reports in the translator's socket when its process was killed.
+    pub reports_socket: u64,
+    /// Reports that the kernel dropped while the translator was stopped (queue full) or dead (`NoPorts`).
+    pub reports_dropped: u64,
 }
 
 /// Frames that reached an RDMA device's UDP port and that it did not take: all datagrams that the kernel delivered in the meantime, less
@@ -125,7 +131,9 @@ pub fn links(statistics: &Statistics, reporters: &ReporterSide, gaps: &Gaps) -> 
         corrupted_stopped: stopped(reporters.faults.corrupted),
         unsent: reporters.unsent,
         kernel: queue_full(translator.get("link.reports.dropped.receive-queue"), reporters.faults.corrupted)
-            + translator.get("link.reports.dropped.too-long"),
+            + translator.get("link.reports.dropped.too-long")
+            + gaps.reports_dropped,
+        killed: gaps.reports_socket,
         received: translator.get("link.reports.received"),
         ..LinkAccount::default()
     }
@@ -181,9 +189,16 @@ pub fn links(statistics: &Statistics, reporters: &ReporterSide, gaps: &Gaps) -> 
 
 /// Reports that did not come to `translator` though no record says so, and those that it dropped, as pools for the checks.
 ///
-/// `expected` is how many reports arrived by the records, `most` how many one frame carries at most. The second value is how
+/// `expected` is how many reports arrived by the records, `most` how many one frame carries at most. Reports that were lost with a
+/// killed translator are in the records. The second value is how
 /// many reports are missing without any count.
-pub fn pools(statistics: &Statistics, links: &[LinkAccount; 4], expected: u64, most: u64) -> (Pools, u64) {
+pub fn pools(
+    statistics: &Statistics,
+    links: &[LinkAccount; 4],
+    gaps: &Gaps,
+    expected: u64,
+    most: u64,
+) -> (Pools, u64) {
     let translator = statistics.node("translator/");
     let mut pools = Pools::default();
     let mut dropped = 0;
@@ -200,9 +215,11 @@ pub fn pools(statistics: &Statistics, links: &[LinkAccount; 4], expected: u64, m
     pools.add(HELD, translator.get("held"));
     let here = translator.get("accepted") + dropped;
     let missing = expected.saturating_sub(here);
-    let known = missing.min(links[0].kernel + links[0].unsent);
+    let known = missing.min(links[0].kernel - gaps.reports_dropped + links[0].unsent);
     pools.add(LOST_TO_TRANSLATOR, known);
-    pools.add_frames(LOST_TO_NIC, links[2].kernel + links[2].unsent + links[2].killed, most);
+    // What a device drops otherwise was damaged by the injector, and is in its ledger.
+    let gone = links[2].kernel + links[2].unsent + links[2].killed + gaps.no_queue_pair;
+    pools.add_frames(LOST_TO_NIC, gone, most);
     for (reason, frames) in statistics.node("nic/").with_prefix("dropped.") {
         // Damage is the injector's doing, and in its ledger; what RC skips is in the ledger as given up.
         let recorded =
@@ -384,7 +401,7 @@ mod tests {
         let all = statistics(&[("accepted", 900), ("dropped.duplicate", 7), ("dropped.column", 2)], &[]);
         let mut accounts: [LinkAccount; 4] = Default::default();
         accounts[0].kernel = 30;
-        let (mut pools, uncounted) = pools(&all, &accounts, 1000, 14);
+        let (mut pools, uncounted) = pools(&all, &accounts, &Gaps::default(), 1000, 14);
         assert_eq!(uncounted, 1000 - 902 - 30);
         let mut taken = BTreeMap::<String, u64>::new();
         while let Some(name) = pools.take() {

@@ -1,16 +1,21 @@
-//! Killing the collector in the middle of a run, so that what it costs is known and not guessed.
+//! Killing a daemon, or taking the RDMA device away, in the middle of a run, so that what it costs is known and not guessed.
 //!
-//! The frames that a dead process had in its socket are counted by nobody. So the collector is stopped first (SIGSTOP) and
-//! reports go on; when the translator has sent its frames, all that were sent and not received lie in that one socket. Then it
-//! is killed with -9. More reports follow, into a port that nobody has open, which the kernel counts. Then it is started again.
+//! What a dead process had in its socket is counted by nobody. So the daemon is stopped first (SIGSTOP) and reports go on: all that was
+//! sent to it and not received lies in that one socket. Then it is killed with -9. More reports follow, into a port that nobody has open,
+//! which the kernel counts. Then it is started again.
+//!
+//! With an RDMA device, what comes while the collector is stopped lands all the same, for the device goes on without it; its queue pairs end
+//! when it is killed, and from then on the device takes nothing until there are new ones. A device that is removed is removed under load:
+//! reports go on while the collector lets go of it, and while it is away.
 
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use dta_link::netstat::UdpStats;
+use dta_link::netstat::{self, UdpStats};
 
-use super::accounting::Gaps;
+use super::accounting::{Gaps, ReporterSide};
 use super::daemons::{Daemons, Plan};
+use super::ground::RxeGround;
 use super::journal::Journal;
 use super::outcome::ChaosOutcome;
 use super::statistics::Statistics;
@@ -24,9 +29,24 @@ use crate::topology::{Primitive, Topology};
 pub enum Chaos {
     /// Kill the collector with -9 and start it again.
     KillCollector,
+    /// Kill the translator with -9 and start it again.
+    KillTranslator,
+    /// Remove the RDMA device and put it back; with `--nic rxe`.
+    RemoveDevice,
 }
 
-/// Reports made while the collector is stopped, and again while it is dead.
+impl Chaos {
+    /// What was done to what, in words.
+    fn done(self) -> &'static str {
+        match self {
+            Self::KillCollector => "collector was killed (-9)",
+            Self::KillTranslator => "translator was killed (-9)",
+            Self::RemoveDevice => "RDMA device was removed",
+        }
+    }
+}
+
+/// Reports made while the daemon is stopped, and again while it is dead.
 pub const REPORTS: u64 = 150;
 /// Longest time for the translator to come to rest, and to have its session again.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -45,19 +65,59 @@ pub struct Scene<'a, 'b> {
     pub daemons: &'a mut Daemons,
 }
 
-/// Kills the collector and starts it again. `make` makes and sends about as many reports as it is told.
-pub async fn kill_collector(
+/// Makes and sends about as many reports as it is told, without waiting for anything.
+pub type Make<'a> = dyn FnMut(u64, &mut Workload, &mut Switches, &mut Journal) -> anyhow::Result<()> + 'a;
+
+/// Does what `chaos` says; what it cost is added to `gaps`.
+pub async fn kill(
+    chaos: Chaos,
     scene: &mut Scene<'_, '_>,
     workload: &mut Workload,
     gaps: &mut Gaps,
-    mut make: impl FnMut(u64, &mut Workload, &mut Switches, &mut Journal) -> anyhow::Result<()>,
+    make: &mut Make<'_>,
 ) -> anyhow::Result<ChaosOutcome> {
     feed::settle(scene.switches, scene.journal, scene.daemons).await?;
     let store = scene.topology.store(Primitive::KeyWrite);
     let flows = workload.flows().to_vec();
     let before = collect::key_write(&mut scene.daemons.client, store, &flows).await?;
+    let cost = match (chaos, scene.plan.rxe) {
+        (Chaos::KillCollector, None) => kill_collector(scene, workload, gaps, make).await?,
+        (Chaos::KillCollector, Some(_)) => kill_collector_of_device(scene, workload, gaps, make).await?,
+        (Chaos::KillTranslator, _) => kill_translator(scene, workload, gaps, make).await?,
+        (Chaos::RemoveDevice, Some(rxe)) => remove_device(rxe, scene, workload, gaps, make).await?,
+        (Chaos::RemoveDevice, None) => bail!("the software NIC cannot be removed; use --nic rxe"),
+    };
+    let after = collect::key_write(&mut scene.daemons.client, store, &flows).await?;
 
-    scene.daemons.freeze_collector();
+    let answers = |all: &[Option<Vec<u8>>]| all.iter().flatten().count() as u64;
+    let kept =
+        before.iter().zip(&after).filter(|(before, after)| before.is_some() && after.is_some()).count();
+    Ok(ChaosOutcome {
+        done: chaos.done().into(),
+        answers_before: answers(&before),
+        answers_after: kept as u64,
+        seconds_down: cost.seconds_down,
+        session_resumed: cost.session_resumed,
+        frames_lost: cost.frames,
+    })
+}
+
+/// What a kill cost.
+struct Cost {
+    seconds_down: f64,
+    session_resumed: bool,
+    /// Frames, or for the translator datagrams, that nobody took.
+    frames: u64,
+}
+
+/// Kills a collector whose NIC is the software one: it dies with it.
+async fn kill_collector(
+    scene: &mut Scene<'_, '_>,
+    workload: &mut Workload,
+    gaps: &mut Gaps,
+    make: &mut Make<'_>,
+) -> anyhow::Result<Cost> {
+    scene.daemons.freeze_collector()?;
     make(REPORTS, workload, scene.switches, scene.journal)?;
     rest(scene).await?;
     let ports = UdpStats::read()?;
@@ -76,20 +136,141 @@ pub async fn kill_collector(
     gaps.nic_socket +=
         sent_by_then.saturating_sub(closed_by_then + received + nic.get("link.lost.receive_queue"));
     gaps.nic_port_closed += closed;
-    let after = collect::key_write(&mut scene.daemons.client, store, &flows).await?;
     let session_resumed = resumed(scene.daemons).await?;
+    Ok(Cost { seconds_down, session_resumed, frames: gaps.nic_socket + gaps.nic_port_closed })
+}
 
-    let answers = |all: &[Option<Vec<u8>>]| all.iter().flatten().count() as u64;
-    let kept =
-        before.iter().zip(&after).filter(|(before, after)| before.is_some() && after.is_some()).count();
-    Ok(ChaosOutcome {
-        killed: "collector".into(),
-        answers_before: answers(&before),
-        answers_after: kept as u64,
-        seconds_down,
-        session_resumed,
-        frames_lost: gaps.nic_socket + gaps.nic_port_closed,
-    })
+/// Kills a collector behind an RDMA device: the device stays, without queue pairs until the translator's session is resumed.
+async fn kill_collector_of_device(
+    scene: &mut Scene<'_, '_>,
+    workload: &mut Workload,
+    gaps: &mut Gaps,
+    make: &mut Make<'_>,
+) -> anyhow::Result<Cost> {
+    let before = not_taken(&scene.daemons.statistics().await?);
+    scene.daemons.freeze_collector()?;
+    make(REPORTS, workload, scene.switches, scene.journal)?;
+    rest(scene).await?;
+    scene.daemons.kill_collector();
+    let killed = Instant::now();
+    make(REPORTS, workload, scene.switches, scene.journal)?;
+    rest(scene).await?;
+    scene.daemons.restart_collector(scene.plan)?;
+    let seconds_down = killed.elapsed().as_secs_f64();
+    let session_resumed = resumed(scene.daemons).await?;
+    // The device's counters are some milliseconds old: nothing may move meanwhile.
+    let frames = not_taken(&feed::settle(scene.switches, scene.journal, scene.daemons).await?) - before;
+    gaps.no_queue_pair += frames;
+    Ok(Cost { seconds_down, session_resumed, frames })
+}
+
+/// Frames that left the translator and that no queue pair of the device took.
+fn not_taken(statistics: &Statistics) -> u64 {
+    let sent = statistics.node("translator/").get("link.roce.sent");
+    sent.saturating_sub(statistics.node("nic/").get("received"))
+}
+
+/// Removes the device while reports go on, and puts it back.
+async fn remove_device(
+    rxe: &RxeGround,
+    scene: &mut Scene<'_, '_>,
+    workload: &mut Workload,
+    gaps: &mut Gaps,
+    make: &mut Make<'_>,
+) -> anyhow::Result<Cost> {
+    let statistics = scene.daemons.statistics().await?;
+    let rebuilt = |statistics: &Statistics| statistics.node("collector").get("session.queue_pairs_rebuilt");
+    let (before, rebuilt_before) = (not_taken(&statistics), rebuilt(&statistics));
+    let ports = UdpStats::read()?;
+    let start = Instant::now();
+    let mut removal = rxe.remove()?;
+    // The kernel holds it up until the collector has closed the device.
+    loop {
+        make(REPORTS / 10, workload, scene.switches, scene.journal)?;
+        scene.switches.poll(scene.journal)?;
+        match removal.try_wait()? {
+            Some(status) if status.success() => break,
+            Some(status) => bail!("the RDMA device cannot be removed ({status})"),
+            None if start.elapsed() > PATIENCE => {
+                bail!("the RDMA device is not gone after {PATIENCE:?}: somebody does not let go of it")
+            }
+            None => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    }
+    make(REPORTS, workload, scene.switches, scene.journal)?;
+    rest(scene).await?;
+    rxe.put_back()?;
+    let seconds_down = start.elapsed().as_secs_f64();
+    let back = Instant::now();
+    let mut session_resumed = false;
+    while !session_resumed && back.elapsed() < PATIENCE {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        session_resumed = rebuilt(&scene.daemons.statistics().await?) > rebuilt_before;
+    }
+    // Kernels that have a port 4791 for each device refuse what comes while there is none.
+    let closed = UdpStats::read()?.since(&ports).no_ports;
+    let settled = feed::settle(scene.switches, scene.journal, scene.daemons).await?;
+    let frames = not_taken(&settled) - before;
+    gaps.nic_port_closed += closed;
+    gaps.no_queue_pair += frames.saturating_sub(closed);
+    Ok(Cost { seconds_down, session_resumed, frames })
+}
+
+/// Kills the translator. Everything that it took has left it before; what is reported from then on until it is back is lost.
+async fn kill_translator(
+    scene: &mut Scene<'_, '_>,
+    workload: &mut Workload,
+    gaps: &mut Gaps,
+    make: &mut Make<'_>,
+) -> anyhow::Result<Cost> {
+    let statistics = scene.daemons.statistics().await?;
+    let resumed = |statistics: &Statistics| statistics.node("collector").get("session.resumed");
+    let resumed_before = resumed(&statistics);
+    scene.daemons.freeze_translator()?;
+    let first = scene.journal.entries().len();
+    let start = (scene.switches.side(), kernel_drops(scene.daemons)?);
+    make(REPORTS, workload, scene.switches, scene.journal)?;
+    all_sent(scene).await?;
+    let frozen = (scene.switches.side(), kernel_drops(scene.daemons)?);
+    // A datagram that was damaged on the way counts as that, and the kernel would not have handed it out.
+    let damaged = |side: &ReporterSide| if side.checksum { side.faults.corrupted } else { 0 };
+    let sent = (frozen.0.sent - start.0.sent) - (damaged(&frozen.0) - damaged(&start.0));
+    let dropped = frozen.1 - start.1;
+    gaps.reports_dropped += dropped;
+    gaps.reports_socket += sent.saturating_sub(dropped);
+
+    let ports = UdpStats::read()?;
+    scene.daemons.kill_translator(statistics);
+    let killed = Instant::now();
+    make(REPORTS, workload, scene.switches, scene.journal)?;
+    all_sent(scene).await?;
+    let closed = UdpStats::read()?.since(&ports).no_ports;
+    gaps.reports_dropped += closed;
+    scene.journal.lost_since(first);
+    scene.daemons.restart_translator(scene.plan)?;
+    let seconds_down = killed.elapsed().as_secs_f64();
+    let session_resumed = resumed(&scene.daemons.statistics().await?) > resumed_before;
+    Ok(Cost { seconds_down, session_resumed, frames: gaps.reports_socket + gaps.reports_dropped })
+}
+
+/// Datagrams that the kernel dropped at the translator's socket of reports.
+fn kernel_drops(daemons: &Daemons) -> anyhow::Result<u64> {
+    Ok(netstat::socket_drops(daemons.reports)?.unwrap_or(0))
+}
+
+/// Waits until the faults hold back no report.
+async fn all_sent(scene: &mut Scene<'_, '_>) -> anyhow::Result<()> {
+    let start = Instant::now();
+    loop {
+        scene.switches.poll(scene.journal)?;
+        if scene.switches.side().faults.held == 0 {
+            return Ok(());
+        }
+        if start.elapsed() > PATIENCE {
+            bail!("the fault injector of a reporter holds reports back for ever");
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
 }
 
 /// Waits until the translator has sent everything that it will send now; gives the frames that have left it.

@@ -51,9 +51,11 @@ pub struct Daemons {
     pub reports: SocketAddrV4,
     /// The translator's gRPC.
     pub control_address: String,
-    /// Where the translator writes what it knows to be lost.
-    pub ledger: PathBuf,
     folder: PathBuf,
+    /// What translators that were killed had counted.
+    earlier: Option<Statistics>,
+    /// How many were.
+    killed: u32,
 }
 
 /// The collector's configuration file, as far as a testbed needs it.
@@ -94,8 +96,7 @@ impl Daemons {
         let collector_address = said(&collector, "listen")?.to_owned();
         let roce: SocketAddrV4 =
             said(&collector, "roce")?.parse().context("the collector's RoCEv2 address")?;
-        let ledger = folder.join("ledger");
-        let translator = start_translator(plan, &collector_address, &ledger)?;
+        let translator = start_translator(plan, &collector_address, ["127.0.0.1:0"; 2], &ledger(&folder, 0))?;
         let reports = said(&translator, "listen")?.parse().context("the translator's address of reports")?;
         let control_address = said(&translator, "control")?.to_owned();
         let client = Client::connect_lazy(&ClientOptions::plain(&collector_address))?;
@@ -109,8 +110,9 @@ impl Daemons {
             roce,
             reports,
             control_address,
-            ledger,
             folder,
+            earlier: None,
+            killed: 0,
         })
     }
 
@@ -119,21 +121,30 @@ impl Daemons {
         let mut all = Statistics::default();
         all.add(self.client.statistics().await.map_err(|error| self.explain(error.into()))?);
         // What the translator says itself is newer than what it told the collector.
-        let answer = self.control.statistics(TranslatorStatisticsRequest {}).await;
-        all.add(
-            answer.map_err(|error| self.explain(anyhow!(error.message().to_owned())))?.into_inner().nodes,
-        );
+        self.ask_translator(&mut all).await?;
         Ok(all)
     }
 
     /// Counters of the translator and the reporters that it hears, without asking the collector.
     pub async fn translator_statistics(&mut self) -> anyhow::Result<Statistics> {
         let mut all = Statistics::default();
+        self.ask_translator(&mut all).await?;
+        Ok(all)
+    }
+
+    /// Puts what the translator and its reporters count over what `all` has of them, earlier lives included.
+    async fn ask_translator(&mut self, all: &mut Statistics) -> anyhow::Result<()> {
         let answer = self.control.statistics(TranslatorStatisticsRequest {}).await;
-        all.add(
+        let mut now = Statistics::default();
+        now.add(
             answer.map_err(|error| self.explain(anyhow!(error.message().to_owned())))?.into_inner().nodes,
         );
-        Ok(all)
+        if let Some(earlier) = &self.earlier {
+            now.add_earlier("translator/", earlier);
+            now.add_earlier("reporter/", earlier);
+        }
+        all.replace(now);
+        Ok(())
     }
 
     /// Makes the translator send everything that it holds.
@@ -158,9 +169,10 @@ impl Daemons {
     }
 
     /// Stops the collector without ending it, as a debugger does: what is sent to it waits in its socket.
-    pub fn freeze_collector(&self) {
-        if let Some(collector) = &self.collector {
-            collector.freeze();
+    pub fn freeze_collector(&self) -> anyhow::Result<()> {
+        match &self.collector {
+            Some(collector) => collector.freeze().context("cannot stop the collector"),
+            None => Ok(()),
         }
     }
 
@@ -176,6 +188,37 @@ impl Daemons {
         let collector = start_collector(plan, &self.collector_address, self.roce.port())?;
         self.collector = Some(collector);
         Ok(())
+    }
+
+    /// Stops the translator without ending it.
+    pub fn freeze_translator(&self) -> anyhow::Result<()> {
+        match &self.translator {
+            Some(translator) => translator.freeze().context("cannot stop the translator"),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the translator with SIGKILL. `last` is what it had counted.
+    pub fn kill_translator(&mut self, last: Statistics) {
+        if let Some(translator) = self.translator.take() {
+            translator.kill();
+            // It holds the sums of its own earlier lives.
+            self.earlier = Some(last);
+            self.killed += 1;
+        }
+    }
+
+    /// Starts the translator again, at its old addresses.
+    pub fn restart_translator(&mut self, plan: &Plan<'_>) -> anyhow::Result<()> {
+        let addresses = [&*self.reports.to_string(), &*self.control_address];
+        let ledger = ledger(&self.folder, self.killed);
+        self.translator = Some(start_translator(plan, &self.collector_address, addresses, &ledger)?);
+        Ok(())
+    }
+
+    /// Where the translators wrote what they know to be lost, each its own.
+    pub fn ledgers(&self) -> impl Iterator<Item = PathBuf> + '_ {
+        (0..=self.killed).map(|life| ledger(&self.folder, life))
     }
 
     /// The folder of memory, logs and configuration.
@@ -212,14 +255,25 @@ fn start_collector(plan: &Plan<'_>, listen: &str, port: u16) -> anyhow::Result<D
     Ok(Daemon::start("collector", "__collector", &arguments, &plan.folder.join("collector.log"))?)
 }
 
-fn start_translator(plan: &Plan<'_>, collector: &str, ledger: &Path) -> anyhow::Result<Daemon> {
+/// The ledger of the translator after so many were killed.
+fn ledger(folder: &Path, killed: u32) -> PathBuf {
+    folder.join(format!("ledger{killed}"))
+}
+
+/// `[listen, control]` are where it takes reports and serves gRPC.
+fn start_translator(
+    plan: &Plan<'_>,
+    collector: &str,
+    [listen, control]: [&str; 2],
+    ledger: &Path,
+) -> anyhow::Result<Daemon> {
     let flush = plan.topology.translator.flush_ms;
     // An address of its own in 127/8, so that testbeds can run side by side: RoCEv2 source ports are not free to choose.
     let [_, a, b, c] = std::process::id().to_be_bytes();
     let loopback = Ipv4Addr::new(127, 64 + (a & 63), b, c.clamp(1, 254));
     let (source, source_port) = plan.rxe.map_or((loopback, 0), |rxe| (rxe.translator, ROCE_PORT));
     let text = format!(
-        "[translator]\nname = \"testbed\"\nlisten = \"127.0.0.1:0\"\ncontrol = \"127.0.0.1:0\"\n\
+        "[translator]\nname = \"testbed\"\nlisten = \"{listen}\"\ncontrol = \"{control}\"\n\
          collector = \"http://{collector}\"\nsource = \"{source}\"\nsource_port = {source_port}\nlease_seconds = {}\n\n\
          [translator.flush]\nappend_ms = {flush}\npostcarding_ms = {flush}\nsketch_merge_ms = {flush}\n",
         plan.topology.translator.lease_seconds,

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command};
 
 use anyhow::{Context, bail};
 
@@ -31,6 +31,8 @@ impl NicKind {
 pub struct RxeGround {
     /// The RDMA device.
     pub device: &'static str,
+    /// The collector's end of the pair, with the device on it.
+    near: &'static str,
     /// The switch's end of the pair.
     pub link: &'static str,
     /// The collector's address, which the device's end has.
@@ -43,6 +45,7 @@ pub struct RxeGround {
 /// What the rxe guest has ready.
 const READY: RxeGround = RxeGround {
     device: "rxe0",
+    near: "vrx",
     link: "vtx",
     collector: Ipv4Addr::new(10, 9, 0, 1),
     translator: Ipv4Addr::new(10, 9, 0, 2),
@@ -52,6 +55,7 @@ const READY: RxeGround = RxeGround {
 /// What is made where there is none. The addresses are of those for testing devices (RFC 2544): no host has them.
 const OWN: RxeGround = RxeGround {
     device: "dta-rxe",
+    near: OWN_NEAR,
     link: "dta-vtx",
     collector: Ipv4Addr::new(198, 18, 9, 1),
     translator: Ipv4Addr::new(198, 18, 9, 2),
@@ -81,11 +85,25 @@ impl RxeGround {
             ("ip", &*address),
             ("ip", &*format!("link set {OWN_NEAR} up")),
             ("ip", &*format!("link set {} up", ground.link)),
-            ("rdma", &*format!("link add {} type rxe netdev {OWN_NEAR}", ground.device)),
         ] {
-            step(program, arguments).context("cannot make a soft-RoCE device, which needs root")?;
+            step(program, arguments).context("cannot make a veth pair, which needs root")?;
         }
+        ground.put_back()?;
         Ok(ground)
+    }
+
+    /// Begins to remove the device. The process ends when it is gone, which waits for programs that have it open.
+    pub fn remove(&self) -> anyhow::Result<Child> {
+        Command::new("rdma")
+            .args(["link", "delete", self.device])
+            .spawn()
+            .context("cannot run rdma: is it installed?")
+    }
+
+    /// Makes the device again.
+    pub fn put_back(&self) -> anyhow::Result<()> {
+        step("rdma", &format!("link add {} type rxe netdev {}", self.device, self.near))
+            .context("cannot make a soft-RoCE device, which needs root")
     }
 }
 

@@ -114,6 +114,13 @@ impl Journal {
         Some(&mut self.entries[index as usize].fate)
     }
 
+    /// Notes that none of the reports from place `first` on reached the translator.
+    pub fn lost_since(&mut self, first: usize) {
+        for entry in &mut self.entries[first..] {
+            entry.fate.lost = entry.fate.sent;
+        }
+    }
+
     /// Report `number` of `switch`.
     pub fn report(&self, switch: u16, number: u32) -> Option<&Report> {
         let index = *self.by_switch.get(usize::from(switch))?.get(number as usize)?;

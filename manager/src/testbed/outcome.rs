@@ -28,7 +28,7 @@ pub struct Outcome {
     pub primitives: Vec<PrimitiveOutcome>,
     /// Frames of each link in each direction.
     pub links: Vec<LinkOutcome>,
-    /// What does not add up inside a node, in words; empty when all does.
+    /// What does not add up inside a node, and what did not come back as it has to, in words; empty when all is well.
     pub contradictions: Vec<String>,
     /// What was run.
     pub run: RunFacts,
@@ -93,20 +93,20 @@ pub struct RunFacts {
     pub chaos: Option<ChaosOutcome>,
 }
 
-/// A daemon was killed.
+/// A daemon was killed, or the device removed.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ChaosOutcome {
-    /// Which one.
-    pub killed: String,
+    /// What was done to what, in words.
+    pub done: String,
     /// Keys that had an answer just before.
     pub answers_before: u64,
-    /// Of these, the ones that had an answer as soon as the daemon was back.
+    /// Of these, the ones that had an answer as soon as it was back.
     pub answers_after: u64,
-    /// Seconds from the kill until the daemon was ready again.
+    /// Seconds until it was there again.
     pub seconds_down: f64,
-    /// Whether the collector resumed the translator's session.
+    /// Whether the translator's session went on, with queue pairs that work.
     pub session_resumed: bool,
-    /// Frames that the gap cost.
+    /// Frames that the gap cost: on the way to the NIC, or of a translator on the way to it.
     pub frames_lost: u64,
 }
 
@@ -119,5 +119,22 @@ impl Outcome {
     /// Wrong answers of all primitives.
     pub fn wrong(&self) -> u64 {
         self.primitives.iter().map(|p| p.answers.wrong).sum()
+    }
+}
+
+impl ChaosOutcome {
+    /// What did not come back as it has to.
+    pub fn failures(&self) -> Vec<String> {
+        let mut told = Vec::new();
+        if !self.session_resumed {
+            told.push(format!("the {}, and the session did not go on", self.done));
+        }
+        if self.answers_after != self.answers_before {
+            told.push(format!(
+                "the {}, and of {} answers from before {} are there",
+                self.done, self.answers_before, self.answers_after
+            ));
+        }
+        told
     }
 }

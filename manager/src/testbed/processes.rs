@@ -101,11 +101,30 @@ impl Daemon {
         }
     }
 
-    /// Stops it where it stands (SIGSTOP); only a kill ends that here.
-    pub fn freeze(&self) {
+    /// Stops it where it stands (SIGSTOP); only a kill ends that here. When this returns, none of its threads runs.
+    pub fn freeze(&self) -> std::io::Result<()> {
         if let Some(pid) = rustix::process::Pid::from_raw(self.child.id() as i32) {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::STOP);
+            rustix::process::kill_process(pid, rustix::process::Signal::STOP)?;
         }
+        let start = Instant::now();
+        while start.elapsed() < END {
+            if self.is_stopped()? {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Err(std::io::ErrorKind::TimedOut.into())
+    }
+
+    fn is_stopped(&self) -> std::io::Result<bool> {
+        for thread in std::fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            let about = std::fs::read_to_string(thread?.path().join("stat"))?;
+            // The state follows the name, which is in parentheses and may hold anything (proc_pid_stat(5)).
+            if !about.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Ends it at once, as a crash would (SIGKILL).

@@ -113,7 +113,10 @@ pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyho
         if wanted.is_some_and(|wanted| made >= wanted) {
             break;
         }
-        if options.chaos.is_some() && chaos.is_none() && made >= total / 2 {
+        if let Some(what) = options.chaos
+            && chaos.is_none()
+            && made >= total / 2
+        {
             let mut scene = Scene {
                 topology,
                 plan: &plan,
@@ -121,10 +124,11 @@ pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyho
                 journal: &mut journal,
                 daemons: &mut daemons,
             };
-            let make = |reports, workload: &mut Workload, switches: &mut Switches, journal: &mut Journal| {
-                burst(reports, &mut packets, workload, switches, journal)
-            };
-            chaos = Some(chaos::kill_collector(&mut scene, &mut workload, &mut gaps, make).await?);
+            let mut make =
+                |reports, workload: &mut Workload, switches: &mut Switches, journal: &mut Journal| {
+                    burst(reports, &mut packets, workload, switches, journal)
+                };
+            chaos = Some(chaos::kill(what, &mut scene, &mut workload, &mut gaps, &mut make).await?);
         }
     }
     workload.end_epoch(&mut reports);
@@ -140,9 +144,11 @@ pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyho
 
     let made = journal.entries().len() as u64;
     progress(made, made);
-    ledger::read(&daemons.ledger, &mut journal)?;
+    for ledger in daemons.ledgers() {
+        ledger::read(&ledger, &mut journal)?;
+    }
     let links = accounting::links(&statistics, &side, &gaps);
-    let found = compare(&mut daemons, topology, &workload, &journal, &statistics, &links).await?;
+    let found = compare(&mut daemons, topology, &workload, &journal, &statistics, (&links, &gaps)).await?;
     let run = RunFacts {
         topology: topology.name.clone(),
         capture: options.capture.as_ref().map(|path| path.display().to_string()),
@@ -259,10 +265,10 @@ async fn compare(
     workload: &Workload,
     journal: &Journal,
     statistics: &Statistics,
-    links: &[LinkAccount; 4],
+    (links, gaps): (&[LinkAccount; 4], &Gaps),
 ) -> anyhow::Result<Found> {
     let expected = journal.entries().len() as u64 - journal.not_arrived();
-    let (mut pools, uncounted) = accounting::pools(statistics, links, expected, most_reports(topology));
+    let (mut pools, uncounted) = accounting::pools(statistics, links, gaps, expected, most_reports(topology));
     let mut found = Vec::new();
     let flows = workload.flows();
     for primitive in Primitive::ALL {
@@ -315,6 +321,9 @@ fn conclude(
     let sent = journal.entries().len() as u64;
     let all = Waterfall::new(sent, &found.ends, &found.left.left(), found.uncounted);
     let mut contradictions = accounting::inside(statistics);
+    if let Some(chaos) = &run.chaos {
+        contradictions.extend(chaos.failures());
+    }
     if all.total() != sent {
         contradictions.push(format!("{sent} reports were made, and {} ended", all.total()));
     }

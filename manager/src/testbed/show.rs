@@ -40,8 +40,8 @@ pub fn report(outcome: &Outcome) -> String {
     if let Some(chaos) = &run.chaos {
         let _ = writeln!(
             text,
-            "the {} was killed (-9) in the middle and was back after {:.2} s:\n{} of {} answers from before were there, its session was\n{}, the gap cost {} frames",
-            chaos.killed,
+            "the {} in the middle and was back after {:.2} s:\n{} of {} answers from before were there, the session was {},\nthe gap cost {} frames",
+            chaos.done,
             chaos.seconds_down,
             grouped(chaos.answers_after),
             grouped(chaos.answers_before),
@@ -129,7 +129,7 @@ fn waterfall(outcome: &Outcome) -> String {
 /// Frames of each link.
 fn links(outcome: &Outcome) -> String {
     let mut table =
-        plain(["frames", "sent", "drop", "dup", "reorder", "corrupt", "kernel", "received", "unexpl."]);
+        plain(["frames", "sent", "drop", "dup", "reorder", "corrupt", "lost", "received", "unexpl."]);
     for link in &outcome.links {
         let a = &link.account;
         table.add_row([
@@ -139,7 +139,7 @@ fn links(outcome: &Outcome) -> String {
             compact(a.duplicated),
             compact(a.reordered),
             compact(a.corrupted),
-            compact(a.kernel + a.unsent + a.killed),
+            compact(a.kernel + a.unsent + a.killed + a.device),
             number(a.received),
             Cell::new(link.unexplained).set_alignment(CellAlignment::Right),
         ]);
@@ -264,7 +264,11 @@ mod tests {
                 faults: "drop=0.01,dup=0.01,reorder=0.01,corrupt=0.01".into(),
                 seconds: 3.0,
                 transport: "uc".into(),
-                chaos: Some(ChaosOutcome { killed: "collector".into(), ..ChaosOutcome::default() }),
+                chaos: Some(ChaosOutcome {
+                    done: "collector was killed (-9)".into(),
+                    session_resumed: true,
+                    ..ChaosOutcome::default()
+                }),
                 ..RunFacts::default()
             },
         }

@@ -16,6 +16,21 @@ impl Statistics {
         }
     }
 
+    /// Takes over all that `newer` has; a node that is there already is replaced.
+    pub fn replace(&mut self, newer: Statistics) {
+        self.0.extend(newer.0);
+    }
+
+    /// Adds to the nodes whose name begins with `kind` what they counted in an earlier life.
+    pub fn add_earlier(&mut self, kind: &str, earlier: &Statistics) {
+        for (node, counters) in earlier.0.iter().filter(|(node, _)| node.starts_with(kind)) {
+            let now = self.0.entry(node.clone()).or_default();
+            for (name, value) in counters {
+                *now.entry(name.clone()).or_default() += value;
+            }
+        }
+    }
+
     /// The node whose name begins with `kind`, such as `nic/` or `translator/`; empty if there is none.
     pub fn node(&self, kind: &str) -> Node<'_> {
         Node(self.0.iter().find(|(name, _)| name.starts_with(kind)).map(|(_, counters)| counters))
