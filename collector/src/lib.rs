@@ -11,6 +11,7 @@ pub mod cli;
 pub mod client;
 pub mod config;
 pub mod dashboard;
+mod lock;
 pub mod nic;
 pub mod region;
 pub mod server;

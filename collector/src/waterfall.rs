@@ -47,8 +47,8 @@ pub struct Node {
 pub struct LinkLoss {
     /// `lost.reporter-translator`, `lost.translator-nic`
     pub name: &'static str,
-    /// How many. Negative where more arrived than was sent (numbers of different age: the sender's are as old as its last renewal).
-    pub lost: i64,
+    /// How many; 0 where more arrived than the sender has told of, whose numbers are as old as its last renewal.
+    pub lost: u64,
     /// How it is known, in words.
     pub how: String,
 }
@@ -113,7 +113,7 @@ pub fn link_losses(nodes: &[Node]) -> Vec<LinkLoss> {
     if let (Some(gaps), Some(filled)) = (sum(Stage::Reporter, "gaps"), sum(Stage::Reporter, "gaps_filled")) {
         losses.push(LinkLoss {
             name: REPORTER_TRANSLATOR,
-            lost: gaps as i64 - filled as i64,
+            lost: gaps.saturating_sub(filled),
             how: format!("{gaps} sequences skipped, {filled} came later"),
         });
     }
@@ -122,8 +122,12 @@ pub fn link_losses(nodes: &[Node]) -> Vec<LinkLoss> {
     if let (Some(sent), Some(received)) = (sent, sum(Stage::Nic, "received")) {
         losses.push(LinkLoss {
             name: TRANSLATOR_NIC,
-            lost: sent as i64 - received as i64,
-            how: format!("{sent} frames sent, {received} received"),
+            lost: sent.saturating_sub(received),
+            how: if received > sent {
+                format!("{sent} frames sent when it was last told, {received} received by now")
+            } else {
+                format!("{sent} frames sent, {received} received")
+            },
         });
     }
     losses
@@ -326,6 +330,18 @@ mod tests {
             _ => None,
         });
         assert_eq!(received, Some(("9 reporters".to_owned(), 90)));
+    }
+
+    #[test]
+    fn a_loss_is_never_below_nothing() {
+        // The translator's numbers are of its last renewal, the NIC's of now.
+        let losses = link_losses(&nodes(vec![
+            node("nic/soft", "", &[("received", 105)]),
+            node("translator/t", "t", &[("link.roce.sent", 100)]),
+        ]));
+        assert_eq!((losses[0].name, losses[0].lost), (TRANSLATOR_NIC, 0));
+        assert_eq!(losses[0].how, "100 frames sent when it was last told, 105 received by now");
+        assert_eq!(serde_json::to_value(&losses).unwrap()[0]["lost"], 0);
     }
 
     #[test]

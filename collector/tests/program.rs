@@ -291,3 +291,23 @@ fn the_example_configuration_is_good_and_completions_are_there() {
     let bash = program().args(["completions", "bash"]).output().unwrap();
     assert!(String::from_utf8(bash.stdout).unwrap().contains("dta-collector"));
 }
+
+#[test]
+fn devices_are_listed_or_it_says_how_to_get_them() {
+    let output = program().arg("devices").output().unwrap();
+    let error = told(&output);
+    let text = format!("{}{error}", String::from_utf8_lossy(&output.stdout));
+    if !cfg!(feature = "verbs") {
+        assert_eq!(output.status.code(), Some(1));
+        assert!(
+            error.contains("--features dta-collector/verbs") && error.contains("--device soft"),
+            "{error}"
+        );
+        assert!(error.lines().count() == 1, "{error}");
+    } else if Path::new("/sys/class/infiniband_verbs").exists() {
+        assert!(output.status.success(), "{text}");
+    } else {
+        // Some versions of libibverbs call a kernel without RDMA an error, others one without devices.
+        assert!(text.contains("modprobe ib_uverbs") || text.contains("rdma link add"), "{text}");
+    }
+}

@@ -176,6 +176,27 @@ fn the_device_is_described() {
 
 #[test]
 #[ignore = "needs rxe0: run by testbed/rxe-guest/run-tests"]
+fn the_program_lists_the_device() {
+    let list = |more: &[&str]| {
+        let program = env!("CARGO_BIN_EXE_dta-collector");
+        let ran = std::process::Command::new(program).arg("devices").args(more).output().expect("it runs");
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        String::from_utf8(ran.stdout).expect("text")
+    };
+    let text = list(&[]);
+    assert!(text.starts_with("rxe0: atomics ") || text.starts_with("rxe0 (firmware "), "{text}");
+    assert!(text.contains("  port 1: active, ethernet, MTU 1024"), "{text}");
+    assert!(text.contains(": 10.9.0.1 (RoCE v2)"), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&list(&["-o", "json"])).expect("JSON");
+    assert_eq!((&json[0]["name"], &json[0]["ports"][0]["state"]), (&"rxe0".into(), &"active".into()));
+    assert!(
+        json[0]["queue_pairs"].as_u64() > Some(1) && json[0]["atomics_in_flight"].as_u64() >= Some(1),
+        "{json}"
+    );
+}
+
+#[test]
+#[ignore = "needs rxe0: run by testbed/rxe-guest/run-tests"]
 fn what_is_not_there_is_named() {
     let open = |options: VerbsOptions| VerbsNic::open(&options).err().expect("refused");
     let device = || "rxe0".to_owned();

@@ -13,6 +13,16 @@ pub(super) struct ClientFlags {
     /// The collector's gRPC address
     #[arg(long, env = "DTA_COLLECTOR", default_value = "127.0.0.1:40050", value_name = "HOST:PORT")]
     collector: String,
+    #[command(flatten)]
+    tls: TlsFlags,
+    /// How to print
+    #[arg(long, short, value_enum, default_value_t, env = "DTA_OUTPUT")]
+    pub(super) output: Output,
+}
+
+/// The files of TLS, as every program that asks a collector takes them.
+#[derive(Args, Clone, Debug, Default)]
+pub struct TlsFlags {
     /// Authority of the collector's certificate (PEM); turns TLS on
     #[arg(long, env = "DTA_TLS_CA", value_name = "FILE", requires_all = ["client_cert", "client_key"])]
     ca: Option<PathBuf>,
@@ -25,14 +35,12 @@ pub(super) struct ClientFlags {
     /// Name in the collector's certificate, if it is not the host of its address
     #[arg(long, env = "DTA_TLS_DOMAIN", value_name = "NAME", requires = "ca")]
     tls_domain: Option<String>,
-    /// How to print
-    #[arg(long, short, value_enum, default_value_t, env = "DTA_OUTPUT")]
-    pub(super) output: Output,
 }
 
-impl ClientFlags {
-    pub(super) fn options(&self) -> ClientOptions {
-        let tls = match (&self.ca, &self.client_cert, &self.client_key) {
+impl TlsFlags {
+    /// The files, if they were given.
+    pub fn tls(&self) -> Option<ClientTls> {
+        match (&self.ca, &self.client_cert, &self.client_key) {
             (Some(ca), Some(cert), Some(key)) => Some(ClientTls {
                 ca: ca.clone(),
                 cert: cert.clone(),
@@ -40,8 +48,13 @@ impl ClientFlags {
                 domain: self.tls_domain.clone(),
             }),
             _ => None,
-        };
-        ClientOptions { address: self.collector.clone(), tls }
+        }
+    }
+}
+
+impl ClientFlags {
+    pub(super) fn options(&self) -> ClientOptions {
+        ClientOptions { address: self.collector.clone(), tls: self.tls.tls() }
     }
 
     pub(super) async fn connect(&self) -> Result<Client, ClientError> {

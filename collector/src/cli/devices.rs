@@ -42,14 +42,24 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         output::json(&devices)?;
         return Ok(ExitCode::SUCCESS);
     }
-    if devices.is_empty() {
-        output::line(
-            "no RDMA device; soft-RoCE on a network interface: `rdma link add rxe0 type rxe netdev eth0`, \
-             or use the software NIC (--device soft)",
-        )?;
+    for line in lines(&devices) {
+        output::line(line)?;
     }
-    for d in &devices {
-        output::line(format!(
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Devices for people.
+fn lines(devices: &[Device<'_>]) -> Vec<String> {
+    if devices.is_empty() {
+        return vec![
+            "no RDMA device; soft-RoCE on a network interface: `rdma link add rxe0 type rxe netdev eth0`, \
+             or use the software NIC (--device soft)"
+                .to_owned(),
+        ];
+    }
+    let mut lines = Vec::new();
+    for d in devices {
+        lines.push(format!(
             "{}{}: atomics {}, {} in flight, regions up to {}, {} queue pairs",
             d.name,
             if d.firmware.is_empty() { String::new() } else { format!(" (firmware {})", d.firmware) },
@@ -57,15 +67,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             d.atomics_in_flight,
             output::bytes(d.largest_region),
             output::count(d.queue_pairs.into())
-        ))?;
+        ));
         for p in &d.ports {
-            output::line(format!("  port {}: {}, {}, MTU {}", p.number, p.state, p.link, p.mtu))?;
-            for gid in &p.gids {
-                output::line(format!("    {gid}"))?;
-            }
+            lines.push(format!("  port {}: {}, {}, MTU {}", p.number, p.state, p.link, p.mtu));
+            lines.extend(p.gids.iter().map(|gid| format!("    {gid}")));
         }
     }
-    Ok(ExitCode::SUCCESS)
+    lines
 }
 
 fn device(info: &DeviceInfo) -> Device<'_> {
@@ -88,5 +96,50 @@ fn port(info: &PortInfo) -> Port<'_> {
         link: info.link,
         mtu: info.active_mtu,
         gids: info.gids.iter().map(ToString::to_string).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nic::verbs::{GidEntry, GidType, Limits};
+
+    #[test]
+    fn a_device_is_shown_with_its_ports_and_gids() {
+        let gid = std::net::Ipv4Addr::new(10, 9, 0, 1).to_ipv6_mapped().octets();
+        let info = DeviceInfo {
+            name: "mlx5_0".into(),
+            firmware: "20.31.1014".into(),
+            atomics: "device",
+            limits: Limits {
+                region_len: 1 << 40,
+                regions: 1 << 24,
+                queue_pairs: 262_144,
+                rd_atomic: 16,
+                receives: 32_768,
+                completions: 4_194_303,
+            },
+            ports: vec![PortInfo {
+                number: 1,
+                state: "active",
+                link: "ethernet",
+                active_mtu: 1024,
+                gids: vec![GidEntry { port: 1, index: 3, gid, kind: GidType::RoceV2, interface: None }],
+            }],
+        };
+        let shown = [device(&info)];
+        let expected = [
+            "mlx5_0 (firmware 20.31.1014): atomics device, 16 in flight, regions up to 1 TiB, 262,144 queue pairs",
+            "  port 1: active, ethernet, MTU 1024",
+            "    port 1 index 3: 10.9.0.1 (RoCE v2)",
+        ];
+        assert_eq!(lines(&shown), expected);
+        let json = serde_json::to_value(&shown).unwrap();
+        assert_eq!(json[0]["ports"][0]["gids"][0], "port 1 index 3: 10.9.0.1 (RoCE v2)");
+        assert_eq!(
+            (&json[0]["largest_region"], &json[0]["atomics_in_flight"]),
+            (&(1u64 << 40).into(), &16.into())
+        );
+        assert!(lines(&[])[0].contains("rdma link add rxe0"));
     }
 }

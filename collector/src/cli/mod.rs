@@ -20,6 +20,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+pub use client_flags::TlsFlags;
+
 /// Collector of Direct Telemetry Access: memory that translators write by RDMA, and answers from it.
 #[derive(Parser)]
 #[command(name = "dta-collector", version, after_help = EXAMPLES, propagate_version = true, max_term_width = 100)]

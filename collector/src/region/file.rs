@@ -5,12 +5,12 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 use super::header::{self, Found, HEADER_LEN, Mismatch, RegionHeader};
 use super::mapping::{HUGE, Mapping};
 use super::{Backing, Region, RegionError, RegionOptions};
+use crate::lock::Lock;
 
 /// `statfs` type of hugetlbfs.
 const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
@@ -21,9 +21,10 @@ pub(super) fn open_or_create(
     options: RegionOptions,
 ) -> Result<Region, RegionError> {
     let fail = |action| move |source| RegionError::File { path: path.to_owned(), action, source };
-    let file = open_locked(path)?;
-    let huge_file = on_hugetlbfs(&file);
-    let found = match read_header(&file, path)? {
+    let lock = open_locked(path)?;
+    let file = lock.file();
+    let huge_file = on_hugetlbfs(file);
+    let found = match read_header(file, path)? {
         Some(found) if found.header.spec == wanted.spec => Some(found),
         Some(found) => {
             let mismatch =
@@ -47,7 +48,7 @@ pub(super) fn open_or_create(
     }
     if !was_there {
         // Ask before filling it: a tmpfs shares the machine's memory, and pages are made below until one fails.
-        let free = rustix::fs::fstatvfs(&file).map_or(u64::MAX, |fs| fs.f_bavail.saturating_mul(fs.f_frsize));
+        let free = rustix::fs::fstatvfs(file).map_or(u64::MAX, |fs| fs.f_bavail.saturating_mul(fs.f_frsize));
         if free < total as u64 {
             let _ = std::fs::remove_file(path);
             let source = Errno::NOSPC.into();
@@ -56,7 +57,7 @@ pub(super) fn open_or_create(
         // Cut to nothing first: what an interrupted creation left must not show through.
         file.set_len(0).and_then(|()| file.set_len(total as u64)).map_err(fail("set its size"))?;
     }
-    let mapping = Mapping::file(&file, total, true, options.huge_pages, huge_file).map_err(|e| match e {
+    let mapping = Mapping::file(file, total, true, options.huge_pages, huge_file).map_err(|e| match e {
         Errno::NOSPC | Errno::NOMEM => {
             if !was_there {
                 // Leave no half-made file behind; it holds nothing.
@@ -77,7 +78,7 @@ pub(super) fn open_or_create(
     region.data = data;
     region.len = data_len;
     region.backing =
-        Some(Backing { path: path.to_owned(), header: Some(header), found: was_there, _file: file });
+        Some(Backing { path: path.to_owned(), header: Some(header), found: was_there, _lock: Some(lock) });
     Ok(region)
 }
 
@@ -97,29 +98,30 @@ pub(super) fn open_read_only(path: &Path) -> Result<Region, RegionError> {
     let mapping =
         Mapping::file(&file, total, false, false, huge_file).map_err(|e| fail("map it")(e.into()))?;
     let iova = header.iova;
-    let backing = Some(Backing { path: path.to_owned(), header: Some(header), found: true, _file: file });
+    let backing = Some(Backing { path: path.to_owned(), header: Some(header), found: true, _lock: None });
     Ok(Region { mapping, data, len: data_len, writable: false, iova, backing })
 }
 
 pub(super) fn open_plain(path: &Path, len: usize) -> Result<Region, RegionError> {
     let fail = |action| move |source| RegionError::File { path: path.to_owned(), action, source };
-    let file = open_locked(path)?;
+    let lock = open_locked(path)?;
+    let file = lock.file();
     let has = file.metadata().map_err(fail("read its size"))?.len();
     if has < len as u64 {
         file.set_len(len as u64).map_err(fail("set its size"))?;
     }
-    let mapping = Mapping::file(&file, len, true, false, false).map_err(|e| match e {
+    let mapping = Mapping::file(file, len, true, false, false).map_err(|e| match e {
         Errno::NOSPC | Errno::NOMEM => {
             RegionError::Space { path: path.to_owned(), len: len as u64, source: e.into() }
         }
         e => fail("map it")(e.into()),
     })?;
-    let backing = Some(Backing { path: path.to_owned(), header: None, found: has > 0, _file: file });
+    let backing = Some(Backing { path: path.to_owned(), header: None, found: has > 0, _lock: Some(lock) });
     Ok(Region { mapping, data: 0, len, writable: true, iova: 0, backing })
 }
 
 /// Opens or creates a file, and locks it.
-fn open_locked(path: &Path) -> Result<File, RegionError> {
+fn open_locked(path: &Path) -> Result<Lock, RegionError> {
     let fail = |action| move |source| RegionError::File { path: path.to_owned(), action, source };
     // Only its owner reads what a network reported.
     let file = OpenOptions::new()
@@ -130,11 +132,9 @@ fn open_locked(path: &Path) -> Result<File, RegionError> {
         .mode(0o600)
         .open(path)
         .map_err(fail("open or create it"))?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(Errno::WOULDBLOCK) => Err(RegionError::Locked { path: path.to_owned() }),
-        Err(e) => Err(fail("lock it")(e.into())),
-    }
+    Lock::take(file)
+        .map_err(|e| fail("lock it")(e.into()))?
+        .ok_or_else(|| RegionError::Locked { path: path.to_owned() })
 }
 
 /// The header of an existing file whose length fits it; `None` for a new one.

@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 pub use access::AccessError;
 pub use header::RegionHeader;
 
+use crate::lock::Lock;
 use mapping::Mapping;
 
 /// The memory of one store (or any other registered memory). `Send + Sync`: it is meant to be held in an `Arc` by the
@@ -44,8 +45,8 @@ struct Backing {
     /// A store's; other files have formats of their own.
     header: Option<RegionHeader>,
     found: bool,
-    /// Holds the lock (`flock`) for as long as the region lives.
-    _file: std::fs::File,
+    /// Held for as long as the region lives; a reader has none.
+    _lock: Option<Lock>,
 }
 
 /// What kind of pages a region lies in.

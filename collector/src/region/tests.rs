@@ -151,6 +151,25 @@ fn a_second_collector_is_refused() {
 }
 
 #[test]
+fn a_region_is_free_at_once_though_programs_are_started_meanwhile() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("flows");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                std::process::Command::new("true").status().unwrap();
+            }
+        });
+        // Each child shares our open files until it executes its program.
+        let result = (0..2000).find_map(|_| open(&path, 256).err());
+        done.store(true, Ordering::Relaxed);
+        assert!(result.is_none(), "{result:?}");
+    });
+}
+
+#[test]
 fn another_store_version_byte_order_or_length_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("flows");

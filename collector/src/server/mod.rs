@@ -11,7 +11,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -20,6 +19,7 @@ use tokio_stream::wrappers::TcpListenerStream;
 pub use error::ServerError;
 
 use crate::config::{Config, Memory};
+use crate::lock::Lock;
 use crate::nic::{self, Device, Nic};
 use crate::region::RegionOptions;
 use crate::service::Service;
@@ -44,7 +44,7 @@ pub struct Server {
     tasks: Vec<JoinHandle<()>>,
     grpc: JoinHandle<Result<(), tonic::transport::Error>>,
     /// Holds the lock of the memory directory.
-    _lock: Option<std::fs::File>,
+    _lock: Option<Lock>,
 }
 
 impl Server {
@@ -179,15 +179,13 @@ async fn tick(sessions: Arc<Sessions>, stopped: watch::Receiver<bool>) {
 }
 
 /// Makes the memory directory and locks it: two collectors in one would take each other's state for their own.
-fn lock_directory(dir: &Path) -> Result<std::fs::File, ServerError> {
+fn lock_directory(dir: &Path) -> Result<Lock, ServerError> {
     let fail = |action| move |source| ServerError::Directory { path: dir.to_owned(), action, source };
     // What is reported to this collector is nobody else's to read or change.
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true).mode(0o700).create(dir).map_err(fail("make"))?;
-    let lock = std::fs::File::create(dir.join("lock")).map_err(fail("make the lock file in"))?;
-    flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|e| match e {
-        rustix::io::Errno::WOULDBLOCK => ServerError::Locked { path: dir.to_owned() },
-        e => ServerError::Directory { path: dir.to_owned(), action: "lock", source: e.into() },
-    })?;
-    Ok(lock)
+    let file = std::fs::File::create(dir.join("lock")).map_err(fail("make the lock file in"))?;
+    Lock::take(file)
+        .map_err(|e| fail("lock")(e.into()))?
+        .ok_or_else(|| ServerError::Locked { path: dir.to_owned() })
 }

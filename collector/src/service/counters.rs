@@ -9,6 +9,7 @@ pub(super) struct Counters {
     pub(super) counter: Query,
     pub(super) sketch: Query,
     pub(super) tail_entries: Count,
+    pub(super) tail_woken: Count,
     pub(super) tail_overwritten: Count,
     pub(super) tail_missing: Count,
     pub(super) tail_damaged: Count,
@@ -50,6 +51,7 @@ impl Counters {
         }
         for (name, count) in [
             ("tail.entries", &self.tail_entries),
+            ("tail.woken", &self.tail_woken),
             ("tail.overwritten", &self.tail_overwritten),
             ("tail.missing", &self.tail_missing),
             ("tail.damaged", &self.tail_damaged),

@@ -19,11 +19,13 @@ impl Service {
             counters: convert::counters(counters),
             ..NodeStatistics::default()
         };
+        // Before the NIC's: what a translator has sent by then has arrived or is lost, and frames on the way are not taken for lost.
+        let handed_in = self.sessions.statistics();
         let mut nodes = vec![
-            own("collector".into(), self.own_counters()),
             own(format!("nic/{}", self.nic.device().name), self.nic.counters()),
+            own("collector".into(), self.own_counters()),
         ];
-        nodes.extend(self.sessions.statistics().into_iter().map(|n| NodeStatistics {
+        nodes.extend(handed_in.into_iter().map(|n| NodeStatistics {
             node: n.node,
             counters: convert::counters(n.counters),
             age_seconds: n.age.as_secs_f64(),

@@ -65,7 +65,12 @@ impl Service {
             expires_in_seconds: expires_in(&session.lease, now),
             stores: session.lease.stores,
         };
-        Ok(control::ListSessionsResponse { sessions: sessions.into_iter().map(info).collect() })
+        let device = self.nic.device();
+        Ok(control::ListSessionsResponse {
+            sessions: sessions.into_iter().map(info).collect(),
+            device: device.name,
+            collector: Some(convert::endpoint_message(&device.endpoint)),
+        })
     }
 
     /// The session with its keys: goes to its translator alone.

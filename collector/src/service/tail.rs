@@ -88,7 +88,7 @@ async fn follow(service: Service, request: TailRequest, sender: mpsc::Sender<Res
         }
         tokio::select! {
             () = tokio::time::sleep(sleep) => sleep = (2 * sleep).min(LONGEST),
-            () = woken => {}
+            () = woken => service.counters.tail_woken.add(1),
             () = sender.closed() => return,
             () = stopped(&mut stop) => {
                 let _ = sender.send(Err(Status::unavailable("the collector is shutting down; tail again later"))).await;

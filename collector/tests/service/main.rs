@@ -2,4 +2,5 @@
 
 mod calls;
 mod common;
+mod notify;
 mod tls;

@@ -2,22 +2,43 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
+use dta_collector::cli::TlsFlags;
+use dta_collector::client::ClientOptions;
 
+use crate::doctor::session::{self, LookOptions};
 use crate::doctor::{self, Level};
 
 use super::Output;
 
 #[derive(Args)]
 #[command(after_help = "\
-Looks at CPU, hugepages, shared memory, receive buffers, ports, privileges, memory locking, RDMA devices and the
-soft-RoCE module. Exit status 1 if the embedded testbed cannot run here.
+Looks at CPU, hugepages, shared memory, receive buffers, ports, privileges, memory locking, RDMA devices with their GIDs and
+counters, and the soft-RoCE module. Exit status 1 if the embedded testbed cannot run here.
+
+With --collector it asks a running collector why nothing lands though a session is up: it takes two readings of all counters,
+counts the frames that reach the RoCEv2 port between them (as root), looks at GIDs and neighbours, and names likely causes, the
+likeliest first. Run it on the collector's host. Exit status 1 if it found one.
 
 Examples:
   dta-manager doctor
-  dta-manager doctor --output json | jq '.[] | select(.level != \"ok\")'")]
+  dta-manager doctor --output json | jq '.[] | select(.level != \"ok\")'
+  dta-manager doctor --collector 127.0.0.1:40050
+  dta-manager doctor --collector 10.0.0.5:40050 --session tor1 --seconds 10")]
 pub(super) struct Doctor {
+    /// Ask this collector why nothing lands
+    #[arg(long, value_name = "HOST:PORT")]
+    collector: Option<String>,
+    /// Look at this session alone
+    #[arg(long, value_name = "NAME", requires = "collector")]
+    session: Option<String>,
+    /// How long to look
+    #[arg(long, value_name = "SECONDS", requires = "collector", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    #[command(flatten)]
+    tls: TlsFlags,
     /// A table for people or JSON for programs
     #[arg(long, value_enum, default_value = "table")]
     output: Output,
@@ -25,9 +46,27 @@ pub(super) struct Doctor {
 
 impl Doctor {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let findings = doctor::examine(Path::new("/"));
+        let root = Path::new("/");
+        let (findings, verdict) = match &self.collector {
+            None => {
+                let findings = doctor::examine(root);
+                let verdict = doctor::machine_verdict(&findings);
+                (findings, verdict)
+            }
+            Some(address) => {
+                let options = LookOptions {
+                    collector: ClientOptions { address: address.clone(), tls: self.tls.tls() },
+                    session: self.session.clone(),
+                    time: Duration::from_secs(self.seconds),
+                };
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+                let findings = session::causes(&runtime.block_on(session::look(root, &options))?);
+                let verdict = doctor::session_verdict(&findings);
+                (findings, verdict)
+            }
+        };
         match self.output {
-            Output::Table => println!("{}", doctor::table(&findings, super::width())),
+            Output::Table => println!("{}", doctor::table(&findings, &verdict, super::width())),
             Output::Json => println!("{}", doctor::json(&findings)),
         }
         let failed = findings.iter().any(|finding| finding.level == Level::Problem);

@@ -1,22 +1,17 @@
 //! The checks, each a plain function of a file tree that looks like `/`, so that tests can give their own.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::Finding;
+use super::{Finding, rdma, text};
 
 /// Looks at everything. `root` is `/` but in tests.
 pub fn examine(root: &Path) -> Vec<Finding> {
     let mut findings =
         vec![loopback(), cpu(root), cores(), hugepages(root), transparent(root), shared_memory(root)];
     findings.extend([receive_buffers(root), ports(root), privileges(root), memlock(root)]);
-    findings.extend(rdma_devices(root));
-    findings.push(rxe_module(root));
+    findings.extend(rdma::examine(root));
     findings
-}
-
-fn text(path: PathBuf) -> Option<String> {
-    fs::read_to_string(path).ok().map(|s| s.trim().to_owned())
 }
 
 fn cpu(root: &Path) -> Finding {
@@ -258,92 +253,15 @@ fn memlock(root: &Path) -> Finding {
     }
 }
 
-fn rdma_devices(root: &Path) -> Vec<Finding> {
-    let mut names: Vec<_> = fs::read_dir(root.join("sys/class/infiniband"))
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-        .collect();
-    names.sort();
-    if names.is_empty() {
-        return vec![Finding::note(
-            "RDMA devices",
-            "none",
-            "the software NIC needs none; for soft-RoCE: rdma link add rxe0 type rxe netdev eth0",
-        )];
-    }
-    names.iter().map(|device| rdma_device(device)).collect()
-}
-
-fn rdma_device(device: &Path) -> Finding {
-    let name = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let mut ports: Vec<_> =
-        fs::read_dir(device.join("ports")).into_iter().flatten().flatten().map(|e| e.path()).collect();
-    ports.sort();
-    let mut told = Vec::new();
-    let mut active = false;
-    for port in &ports {
-        let number = port.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let state = text(port.join("state")).unwrap_or_else(|| "unknown".into());
-        active |= state.contains("ACTIVE");
-        let types = fs::read_dir(port.join("gid_attrs/types")).into_iter().flatten().flatten();
-        let v2 = types.filter_map(|t| text(t.path())).filter(|kind| kind == "RoCE v2").count();
-        told.push(format!("port {number} {state}, {v2} RoCE v2 GIDs"));
-    }
-    let found = format!("{name}: {}", told.join("; "));
-    if active {
-        Finding::ok("RDMA devices", found)
-    } else {
-        Finding::note("RDMA devices", found, "bring its network interface up: ip link set dev NETDEV up")
-    }
-}
-
-fn rxe_module(root: &Path) -> Finding {
-    let release = text(root.join("proc/sys/kernel/osrelease")).unwrap_or_default();
-    let modules = root.join("lib/modules").join(&release);
-    let listed = |file| text(modules.join(file)).is_some_and(|s| s.contains("/rdma_rxe.ko"));
-    let loaded =
-        text(root.join("proc/modules")).is_some_and(|s| s.lines().any(|l| l.starts_with("rdma_rxe ")));
-    if loaded || listed("modules.builtin") {
-        Finding::ok("soft-RoCE", "rdma_rxe is in the kernel")
-    } else if listed("modules.dep") {
-        Finding::note("soft-RoCE", "rdma_rxe is there, but not loaded", "modprobe rdma_rxe")
-    } else {
-        Finding::note(
-            "soft-RoCE",
-            format!("kernel {release} has no rdma_rxe"),
-            "the software NIC needs none; to test with real verbs, testbed/rxe-guest boots a kernel that has it",
-        )
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::Level;
+    use super::super::tree::Tree;
     use super::*;
-
-    struct Tree(tempfile::TempDir);
-
-    impl Tree {
-        fn new(files: &[(&str, &str)]) -> Self {
-            let dir = tempfile::tempdir().unwrap();
-            for (path, contents) in files {
-                let path = dir.path().join(path);
-                fs::create_dir_all(path.parent().unwrap()).unwrap();
-                fs::write(path, contents).unwrap();
-            }
-            Self(dir)
-        }
-
-        fn find(&self, check: &str) -> Finding {
-            examine(self.0.path()).into_iter().find(|f| f.check == check).unwrap()
-        }
-    }
 
     #[test]
     fn an_empty_machine_gives_advice_on_everything() {
-        for finding in examine(Tree::new(&[]).0.path()) {
+        for finding in examine(Tree::new(&[]).root()) {
             if !["cores", "ports", "loopback"].contains(&finding.check) {
                 assert_ne!(finding.level, Level::Ok, "{finding:?}");
                 assert!(finding.advice.is_some(), "{finding:?}");
@@ -387,18 +305,5 @@ mod tests {
         assert_eq!(privileges.found, "CAP_NET_RAW; not CAP_NET_ADMIN, CAP_IPC_LOCK");
         assert_eq!(tree.find("locked memory").found, "8192 KiB");
         assert!(tree.find("receive buffers").advice.unwrap().contains("rmem_max"));
-    }
-
-    #[test]
-    fn rdma_devices_and_modules_are_found() {
-        let tree = Tree::new(&[
-            ("sys/class/infiniband/rxe0/ports/1/state", "4: ACTIVE\n"),
-            ("sys/class/infiniband/rxe0/ports/1/gid_attrs/types/0", "IB/RoCE v1\n"),
-            ("sys/class/infiniband/rxe0/ports/1/gid_attrs/types/1", "RoCE v2\n"),
-            ("proc/sys/kernel/osrelease", "6.1.0-x\n"),
-            ("lib/modules/6.1.0-x/modules.dep", "kernel/drivers/infiniband/sw/rxe/rdma_rxe.ko: a.ko\n"),
-        ]);
-        assert_eq!(tree.find("RDMA devices").found, "rxe0: port 1 4: ACTIVE, 1 RoCE v2 GIDs");
-        assert_eq!(tree.find("soft-RoCE").advice.as_deref(), Some("modprobe rdma_rxe"));
     }
 }

@@ -1,10 +1,20 @@
-//! `doctor`: what this machine offers, and what to do about what it lacks.
+//! `doctor`: what this machine offers, and what to do about what it lacks; and why nothing lands though a session is up.
+//!
+//! - `checks`: the machine, as far as any testbed needs it.
+//! - `rdma`: RDMA devices, as the kernel's file tree shows them.
+//! - [`session`]: a running collector's sessions, and what becomes of the frames that are sent to it.
 
 mod checks;
+mod rdma;
+pub mod session;
 mod show;
+#[cfg(test)]
+mod tree;
 
 pub use checks::examine;
-pub use show::{json, table};
+pub use show::{json, machine_verdict, session_verdict, table};
+
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -16,7 +26,7 @@ pub enum Level {
     Ok,
     /// Works, but something is slower or cannot be used.
     Note,
-    /// The embedded testbed does not work like this.
+    /// The embedded testbed does not work like this; of a session: a likely cause that nothing lands.
     Problem,
 }
 
@@ -45,4 +55,21 @@ impl Finding {
     fn problem(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { check, level: Level::Problem, found: found.into(), advice: Some(advice.into()) }
     }
+}
+
+/// The text of a file without white space around it; `None` where it cannot be read.
+fn text(path: impl AsRef<Path>) -> Option<String> {
+    std::fs::read_to_string(path).ok().map(|s| s.trim().to_owned())
+}
+
+/// Names in a directory, sorted as numbers where they are numbers; none where it cannot be read.
+fn names(path: impl AsRef<Path>) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(path)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.sort_by_key(|name| (name.parse::<u64>().unwrap_or(u64::MAX), name.clone()));
+    names
 }

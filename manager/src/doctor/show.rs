@@ -4,8 +4,8 @@ use comfy_table::{Cell, Color, ContentArrangement, Table, presets};
 
 use super::{Finding, Level};
 
-/// A table of at most `width` columns; advice stands under what it is about.
-pub fn table(findings: &[Finding], width: u16) -> String {
+/// A table of at most `width` columns; advice stands under what it is about, and what follows from all under the table.
+pub fn table(findings: &[Finding], verdict: &str, width: u16) -> String {
     let mut table = Table::new();
     table
         .load_preset(presets::UTF8_HORIZONTAL_ONLY)
@@ -24,12 +24,28 @@ pub fn table(findings: &[Finding], width: u16) -> String {
         };
         table.add_row([Cell::new(mark).fg(color), Cell::new(finding.check), Cell::new(told)]);
     }
-    let problems = findings.iter().filter(|f| f.level == Level::Problem).count();
-    let verdict = match problems {
+    format!("{table}\n{verdict}")
+}
+
+/// What follows from a look at this machine.
+pub fn machine_verdict(findings: &[Finding]) -> String {
+    match problems(findings) {
         0 => "The embedded testbed runs here: dta-manager run-testbed".to_owned(),
         n => format!("{n} of the above keep the testbed from running."),
-    };
-    format!("{table}\n{verdict}")
+    }
+}
+
+/// What follows from a look at a collector's sessions.
+pub fn session_verdict(findings: &[Finding]) -> String {
+    match problems(findings) {
+        0 => "Nothing was found that keeps reports from landing; `dta-collector stats` shows how far they come.".to_owned(),
+        1 => "The first line is the likely cause.".to_owned(),
+        n => format!("{n} likely causes. Begin with the first: it may explain those below it."),
+    }
+}
+
+fn problems(findings: &[Finding]) -> usize {
+    findings.iter().filter(|f| f.level == Level::Problem).count()
 }
 
 /// A JSON list of `{check, level, found, advice}`.
@@ -48,9 +64,11 @@ mod tests {
             Finding::note("hugepages", "none reserved", "x".repeat(120)),
             Finding::problem("loopback", "down", "ip link set lo up"),
         ];
-        let text = table(&findings, 80);
+        let text = table(&findings, &machine_verdict(&findings), 80);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(text.contains("1 of the above"));
+        assert_eq!(session_verdict(&findings), "The first line is the likely cause.");
+        assert!(session_verdict(&findings[..2]).contains("dta-collector stats"));
         let json: serde_json::Value = serde_json::from_str(&json(&findings)).unwrap();
         assert_eq!(json[1]["level"], "note");
         assert_eq!(json[0]["advice"], serde_json::Value::Null);

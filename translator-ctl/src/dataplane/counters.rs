@@ -61,6 +61,8 @@ reasons! {
         Column = "column",
         /// The epoch has left the store's ring.
         EpochOld = "epoch_old",
+        /// The epoch is far ahead of all others, and no other report agrees.
+        EpochAhead = "epoch_ahead",
         /// The reporter's column of this epoch was merged before.
         DuplicateColumn = "duplicate_column",
         /// More reporters on one sketch than its bitmap has bits.

@@ -9,6 +9,7 @@ pub mod bench;
 pub mod counters;
 mod egress;
 mod engine;
+mod epochs;
 mod frame;
 mod increment;
 pub mod losses;

@@ -9,6 +9,7 @@ use dta_proto::store::Merge;
 use super::age::AgeList;
 use super::counters::{Discard, Reason};
 use super::egress::Egress;
+use super::epochs::EpochWindow;
 use super::frame::Output;
 use super::losses::Origin;
 use super::requester::{Action, MAX_PAYLOAD};
@@ -24,8 +25,7 @@ pub(crate) struct SketchState {
     epochs: u32,
     merge: Merge,
     expected: u8,
-    /// Newest epoch seen.
-    newest: Option<u32>,
+    window: EpochWindow,
     /// Per ring place and column: epoch, reporters merged (0 = none yet), reports not sent yet, and the cells.
     epoch: Vec<u32>,
     merged: Vec<u32>,
@@ -56,7 +56,7 @@ impl SketchState {
             epochs,
             merge,
             expected,
-            newest: None,
+            window: EpochWindow::new(epochs),
             epoch: vec![0; all],
             merged: vec![0; all],
             unsent: vec![0; all],
@@ -79,13 +79,10 @@ impl SketchState {
         }
     }
 
-    fn bit_of(&mut self, reporter: u16) -> Option<usize> {
-        if let Some(bit) = self.bits.iter().position(|b| *b == Some(reporter)) {
-            return Some(bit);
-        }
-        let free = (0..REPORTERS).find(|b| self.bits[*b].is_none() && self.reserved[*b].is_none())?;
-        self.bits[free] = Some(reporter);
-        Some(free)
+    /// The bit of a reporter, or the one that it would get.
+    fn bit_of(&self, reporter: u16) -> Option<usize> {
+        let free = || (0..REPORTERS).find(|b| self.bits[*b].is_none() && self.reserved[*b].is_none());
+        self.bits.iter().position(|b| *b == Some(reporter)).or_else(free)
     }
 
     #[allow(clippy::too_many_arguments)] // the report's fields, and where it goes
@@ -107,12 +104,9 @@ impl SketchState {
         if cells.len() != 4 * usize::from(self.rows) {
             return Err(Reason::ValueLength);
         }
-        let newest = self.newest.map_or(epoch, |n| n.max(epoch));
-        if newest - epoch >= self.epochs {
-            return Err(Reason::EpochOld);
-        }
         let bit = self.bit_of(origin.reporter).ok_or(Reason::SketchReporters)?;
-        self.newest = Some(newest);
+        self.window.admit(epoch, origin.reporter)?;
+        self.bits[bit] = Some(origin.reporter);
 
         let at = (epoch & (self.epochs - 1)) as usize * self.columns as usize + column as usize;
         let rows = usize::from(self.rows);

@@ -430,6 +430,23 @@ fn columns_of_all_reporters_become_one() {
 }
 
 #[test]
+fn one_absurd_epoch_makes_no_real_one_old() {
+    let cells = [1u32.to_be_bytes(), 2u32.to_be_bytes()].concat();
+    let body = |epoch, column| Body::SketchMerge { epoch, column, cells: &cells };
+    let mut bench = Bench::plain();
+    // Both reporters of the store: the column is complete and leaves.
+    let real = [bench.v1(7, SM, body(5, 3)), bench.v1(8, SM, body(5, 3))];
+    assert_eq!(bench.ingest(0, &real).len(), 1);
+    bench.refuse(SM, body(u32::MAX, 3), Reason::EpochAhead);
+    let real = [bench.v1(7, SM, body(6, 3)), bench.v1(8, SM, body(6, 3))];
+    assert_eq!(bench.ingest(0, &real).len(), 1);
+    // Reporters that were away for long lose one report.
+    bench.refuse(SM, body(1000, 3), Reason::EpochAhead);
+    let real = [bench.v1(8, SM, body(1000, 3)), bench.v1(7, SM, body(1000, 3))];
+    assert_eq!(bench.ingest(0, &real).len(), 1);
+}
+
+#[test]
 fn version_0_reports_go_to_the_stores_that_configuration_names() {
     let mut bench = Bench::plain();
     let report = |sequence, retransmittable, body| {

@@ -1,0 +1,56 @@
+//! A file that one process has for itself.
+
+use std::fs::File;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+/// A locked file (`flock`, exclusive). The lock ends when this is dropped, and with the process however it ends.
+///
+/// It is ended explicitly: it belongs to the open file description, which a child process shares from its making until it executes
+/// another program. Closing our descriptor alone would leave the file locked for that long.
+#[derive(Debug)]
+pub(crate) struct Lock(File);
+
+impl Lock {
+    /// Locks a file; gives `None` if somebody else has it locked.
+    pub(crate) fn take(file: File) -> Result<Option<Lock>, Errno> {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Lock(file))),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The file.
+    pub(crate) fn file(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // It cannot fail on a descriptor that is open; if it did, closing it is next.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_ends_though_a_child_still_shares_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let open =
+            || File::options().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
+        let lock = Lock::take(open()).unwrap().expect("free");
+        assert!(Lock::take(open()).unwrap().is_none());
+        // What a child has between fork and exec: another descriptor of the same open file description.
+        let childs = lock.file().try_clone().unwrap();
+        drop(lock);
+        assert!(Lock::take(open()).unwrap().is_some());
+        drop(childs);
+    }
+}

@@ -1,0 +1,109 @@
+//! Lists marked `notify`: a WRITE with immediate wakes whoever follows the list.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use crate::common::{config, open_request, start};
+use dta_collector::client::Client;
+use dta_collector::config::Config;
+use dta_link::{Batch, Link, UdpConfig, UdpLink};
+use dta_proto::control::{self, Purpose, TailRequest};
+use dta_proto::layout::append;
+use dta_proto::store::StoreKind;
+use dta_proto::wire::frame::Route;
+use dta_proto::wire::roce::{Place, Psn, Repr, Transport};
+
+const LIST: u32 = 3;
+const BATCHES: u32 = 20;
+
+/// A translator of one list, as far as this test needs one.
+struct Writer {
+    link: UdpLink,
+    route: Route,
+    qpn: u32,
+    events: control::Region,
+}
+
+impl Writer {
+    async fn open(client: &mut Client) -> Writer {
+        let link = UdpLink::open(&UdpConfig::roce((Ipv4Addr::new(127, 0, 0, 2), 0).into())).unwrap();
+        let mut request = open_request("t", 50);
+        request.translator.as_mut().unwrap().port = link.local_addr().port().into();
+        let session = client.raw().open_session(request).await.unwrap().into_inner();
+        let pair = session.queue_pairs.iter().find(|pair| pair.purpose() == Purpose::Write).unwrap();
+        let to = session.collector.clone().unwrap();
+        let route = Route {
+            src_port: link.local_addr().port(),
+            dst_port: to.port as u16,
+            ..Route::new(*link.local_addr().ip(), to.ip.parse().unwrap(), pair.qpn)
+        };
+        let named = |region: &&control::Region| region.store.as_ref().unwrap().name == "events";
+        let events = session.regions.iter().find(named).unwrap().clone();
+        Writer { link, route, qpn: pair.qpn, events }
+    }
+
+    /// Writes a batch of one entry, with immediate or without.
+    fn write(&mut self, sequence: u32, immediate: Option<u32>) {
+        let mut bytes = [0; 64];
+        append::encode(&mut bytes, LIST, sequence, 1, &[sequence as u8; 16]);
+        let place = Place { dest_qp: self.qpn, psn: Psn::new(0xff_fff0 + sequence), ack_req: false };
+        let va = self.events.address + append::offset(LIST, sequence, 1 << 12, 64);
+        let packet = Repr::write(Transport::Uc, place, va, self.events.rkey, &bytes, immediate);
+        let mut frame = [0; 300];
+        let len = self.route.emit(&packet, &mut frame).unwrap();
+        let mut batch = Batch::new(1);
+        batch.push(&frame[..len], 0).unwrap();
+        assert_eq!(self.link.send(&mut batch).unwrap(), 1);
+    }
+}
+
+fn with_notify(notify: bool) -> Config {
+    let mut config = config();
+    let events = config.stores.iter_mut().find(|store| store.name == "events").unwrap();
+    let StoreKind::Append { notify: wanted, .. } = &mut events.kind else { panic!("an append store") };
+    *wanted = notify;
+    config
+}
+
+/// Follows the list while batches are written one by one, each after the reader has gone to sleep. Gives how often it was woken.
+async fn woken(config: &Config, immediate: Option<u32>) -> u64 {
+    let (server, mut client) = start(config).await;
+    let mut writer = Writer::open(&mut client).await;
+    let request =
+        TailRequest { store: "events".into(), list: LIST, from_sequence: 1, ..TailRequest::default() };
+    let mut tail = client.tail(request).await.unwrap();
+    for sequence in 1..=BATCHES {
+        // Long enough for its sleep to have become the longest.
+        tokio::time::sleep(Duration::from_millis(120)).await;
+        writer.write(sequence, immediate);
+        let message = tokio::time::timeout(Duration::from_secs(20), tail.message()).await;
+        let message = message.expect("the batch is read").unwrap().unwrap();
+        assert_eq!(
+            (message.sequence, &message.entries[..]),
+            (sequence.into(), &[vec![sequence as u8; 16]][..])
+        );
+    }
+    let nodes = client.statistics().await.unwrap();
+    let count = |node: &str, name: &str| {
+        let node = nodes.iter().find(|n| n.node == node).unwrap();
+        node.counters.iter().find(|c| c.name == name).map_or(0, |c| c.value)
+    };
+    let expected = if immediate.is_some() { u64::from(BATCHES) } else { 0 };
+    assert_eq!(count("nic/soft", "immediates"), expected);
+    let woken = count("collector", "tail.woken");
+    server.stop().await.unwrap();
+    woken
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_with_immediate_wakes_the_tail_of_a_list_marked_notify() {
+    let woken = woken(&with_notify(true), Some(LIST)).await;
+    // It looks by itself 20 times a second too, and a batch may come just then.
+    assert!(woken > u64::from(BATCHES) / 2, "woken {woken} times");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_immediate_the_tail_looks_by_itself() {
+    assert_eq!(woken(&with_notify(true), None).await, 0);
+    assert_eq!(woken(&with_notify(false), None).await, 0);
+}

@@ -1,0 +1,150 @@
+//! Frames to the RoCEv2 port, counted by where they go and whether they are whole.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use dta_proto::wire::{ipv4, roce, udp};
+
+/// Flows that are told apart; what comes of others is counted together.
+const FLOWS: usize = 256;
+
+/// What frames have in common that are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Flow {
+    /// Sender's address.
+    pub source: Ipv4Addr,
+    /// Address that it goes to.
+    pub destination: Ipv4Addr,
+    /// Queue pair that it goes to.
+    pub queue_pair: u32,
+    /// Whether its Ethernet destination is the interface's.
+    pub to_us: bool,
+}
+
+/// How many they were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Frames.
+    pub frames: u64,
+    /// Of them, those whose iCRC is wrong.
+    pub wrong_icrc: u64,
+}
+
+/// All frames of a while.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Frames {
+    flows: BTreeMap<Flow, Tally>,
+    /// Frames of further flows.
+    pub others: u64,
+    /// Frames too short for RoCEv2's headers, or with broken IPv4 or UDP headers.
+    pub malformed: u64,
+    /// Frames that came faster than they could be counted.
+    pub missed: u64,
+}
+
+impl Frames {
+    /// Counts a packet, from its IPv4 header on, that came to the port. `to_us`: its Ethernet destination is the interface's.
+    pub fn count(&mut self, packet: &[u8], to_us: bool) {
+        let Some((source, destination, queue_pair, whole)) = read(packet) else {
+            self.malformed += 1;
+            return;
+        };
+        let flow = Flow { source, destination, queue_pair, to_us };
+        if !self.flows.contains_key(&flow) && self.flows.len() >= FLOWS {
+            self.others += 1;
+            return;
+        }
+        let tally = self.flows.entry(flow).or_default();
+        tally.frames += 1;
+        tally.wrong_icrc += u64::from(!whole);
+    }
+
+    /// Flows and their frames.
+    pub fn flows(&self) -> impl Iterator<Item = (&Flow, &Tally)> {
+        self.flows.iter()
+    }
+
+    /// All frames that were counted.
+    pub fn total(&self) -> u64 {
+        self.others + self.malformed + self.flows.values().map(|tally| tally.frames).sum::<u64>()
+    }
+
+    /// Frames of the flows that are meant, and of them those with a wrong iCRC.
+    pub fn sum(&self, meant: impl Fn(&Flow) -> bool) -> Tally {
+        let mut sum = Tally::default();
+        for (_, tally) in self.flows.iter().filter(|(flow, _)| meant(flow)) {
+            sum.frames += tally.frames;
+            sum.wrong_icrc += tally.wrong_icrc;
+        }
+        sum
+    }
+}
+
+/// Source, destination, queue pair, and whether the iCRC is right.
+fn read(packet: &[u8]) -> Option<(Ipv4Addr, Ipv4Addr, u32, bool)> {
+    let ip = ipv4::Packet::new_checked(packet).ok()?;
+    let datagram = udp::Packet::new_checked(ip.payload()).ok()?;
+    let payload = datagram.payload();
+    if payload.len() < roce::BTH_LEN + roce::ICRC_LEN {
+        return None;
+    }
+    let qpn = u32::from_be_bytes([0, payload[5], payload[6], payload[7]]);
+    let whole = packet.get(..ipv4::HEADER_LEN + udp::HEADER_LEN + payload.len()).is_some_and(roce::icrc_ok);
+    Some((ip.src(), ip.dst(), qpn, whole))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dta_proto::wire::frame::Route;
+    use dta_proto::wire::roce::{Place, Psn, Repr, Transport};
+    use proptest::prelude::*;
+
+    fn packet(to: [u8; 4], qpn: u32) -> Vec<u8> {
+        let place = Place { dest_qp: qpn, psn: Psn::new(1), ack_req: false };
+        let write = Repr::write(Transport::Uc, place, 64, 5, &[7; 16], None);
+        let route = Route::new(Ipv4Addr::new(10, 9, 0, 2), to.into(), qpn);
+        let mut bytes = vec![0; 200];
+        let len = route.emit(&write, &mut bytes).unwrap();
+        bytes.truncate(len);
+        bytes
+    }
+
+    #[test]
+    fn frames_are_told_apart_by_where_they_go_and_whether_they_are_whole() {
+        let mut frames = Frames::default();
+        let mut damaged = packet([10, 9, 0, 1], 0x11);
+        frames.count(&damaged, true);
+        // Ethernet's padding behind it does no harm.
+        let mut padded = damaged.clone();
+        padded.extend([0; 6]);
+        frames.count(&padded, true);
+        *damaged.last_mut().unwrap() ^= 1;
+        frames.count(&damaged, true);
+        frames.count(&packet([10, 9, 0, 7], 0x11), true);
+        frames.count(&packet([10, 9, 0, 1], 0x11), false);
+        frames.count(&damaged[..30], true);
+        assert_eq!((frames.total(), frames.malformed), (6, 1));
+        let to = |last| move |flow: &Flow| flow.destination.octets()[3] == last && flow.to_us;
+        assert_eq!(frames.sum(to(1)), Tally { frames: 3, wrong_icrc: 1 });
+        assert_eq!(frames.sum(to(7)), Tally { frames: 1, wrong_icrc: 0 });
+        assert_eq!(frames.sum(|flow| !flow.to_us).frames, 1);
+        assert!(frames.flows().all(|(flow, _)| flow.queue_pair == 0x11));
+    }
+
+    #[test]
+    fn a_flood_of_flows_takes_no_more_memory() {
+        let mut frames = Frames::default();
+        (0..1000).for_each(|qpn| frames.count(&packet([10, 9, 0, 1], qpn), true));
+        assert_eq!((frames.flows().count(), frames.others, frames.total()), (FLOWS, 744, 1000));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_counted_once(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            let mut frames = Frames::default();
+            frames.count(&bytes, true);
+            prop_assert_eq!(frames.total(), 1);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Is the address that frames go to the collector's, and does the device still have its GID?
+
+use std::net::IpAddr;
+
+use dta_collector::nic::verbs::GidType;
+
+use super::Evidence;
+use super::evidence::translator_ip;
+use crate::doctor::Finding;
+
+const CHECK: &str = "wrong GID";
+
+pub(super) fn check(e: &Evidence) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    findings.extend(table(e));
+    findings.extend(elsewhere(e));
+    findings.extend(e.sessions.iter().filter_map(|session| {
+        let told = session.translator.as_ref()?;
+        let gid: [u8; 16] = told.gid.as_slice().try_into().ok()?;
+        let (gid, ip) = (IpAddr::from(gid).to_canonical(), translator_ip(session)?);
+        (gid != ip).then(|| {
+            Finding::problem(
+                CHECK,
+                format!(
+                    "{}: the translator says that its address is {ip}, but its GID is that of {gid}",
+                    session.name
+                ),
+                "answers go to the GID's address, and frames from any other are dropped: both must be one",
+            )
+        })
+    }));
+    if findings.is_empty() {
+        let whose = if e.is_soft() { "the software NIC" } else { e.device.as_str() };
+        findings.push(Finding::ok("GID", format!("{} is {whose}'s", e.collector)));
+    }
+    findings
+}
+
+/// The device's own table.
+fn table(e: &Evidence) -> Option<Finding> {
+    let host = e.host.as_ref().filter(|_| !e.is_soft())?;
+    let device = &e.device;
+    let Some(seen) = &host.device_after else {
+        return Some(Finding::problem(
+            CHECK,
+            format!("the RDMA device {device} is gone"),
+            format!(
+                "put it back (soft-RoCE: rdma link add {device} type rxe netdev IFACE), then start the collector again if it does not find it by itself"
+            ),
+        ));
+    };
+    let gids = seen.gids();
+    let there =
+        gids.iter().any(|gid| gid.kind == GidType::RoceV2 && gid.address() == IpAddr::V4(e.collector));
+    (!there).then(|| {
+        let has: Vec<String> = gids.iter().map(ToString::to_string).collect();
+        let has = if has.is_empty() { "no GID at all".to_owned() } else { has.join(", ") };
+        let interface = host.interface.as_deref().unwrap_or("IFACE");
+        Finding::problem(
+            CHECK,
+            format!("sessions were given the address {}, but {device} has no such GID any more; it has {has}", e.collector),
+            format!(
+                "give the address back (ip address add {}/LENGTH dev {interface}), or start the collector again: it takes a GID that is there, and \
+                 translators follow when they renew",
+                e.collector
+            ),
+        )
+    })
+}
+
+/// Frames of our translators, or to our queue pairs, that go to another address.
+fn elsewhere(e: &Evidence) -> Option<Finding> {
+    let advice = format!(
+        "whoever makes the frames holds another address than the session gave out ({}): for a switch dta-translator setup; if the collector should be \
+         at the other address, start it with --roce-address",
+        e.collector
+    );
+    if e.is_soft() {
+        let dropped = e.nic_rise("dropped.destination").filter(|n| *n > 0)?;
+        let found =
+            format!("{dropped} frames {} were sent to another address than the collector's", e.in_window());
+        return Some(Finding::problem(CHECK, found, advice));
+    }
+    let ours = |source: IpAddr, qpn: u32| {
+        e.sessions.iter().any(|session| translator_ip(session) == Some(source))
+            || e.queue_pairs.iter().any(|pair| pair.qpn == qpn)
+    };
+    let gids = e.host.as_ref()?.device_after.as_ref().map(|device| device.gids()).unwrap_or_default();
+    let mut told = Vec::new();
+    for (flow, tally) in e.frames()?.flows() {
+        if flow.destination != e.collector && ours(flow.source.into(), flow.queue_pair) {
+            let entry = gids.iter().find(|gid| gid.address() == IpAddr::V4(flow.destination));
+            told.push(format!(
+                "{} frames {} from {} went to {}, {}",
+                tally.frames,
+                e.in_window(),
+                flow.source,
+                flow.destination,
+                match entry {
+                    Some(entry) => format!("which is the GID at index {}, not the collector's", entry.index),
+                    None => format!("which is no GID of {}", e.device),
+                }
+            ));
+        }
+    }
+    (!told.is_empty()).then(|| Finding::problem(CHECK, told.join("; "), advice))
+}

@@ -1,0 +1,101 @@
+//! Do frames reach this host?
+
+use super::Evidence;
+use crate::doctor::Finding;
+
+const CHECK: &str = "frames";
+
+pub(super) fn check(e: &Evidence) -> Vec<Finding> {
+    let Some(host) = &e.host else {
+        return vec![Finding::note(
+            CHECK,
+            format!(
+                "the collector ({}) is on another host: its frames, neighbours and GIDs were not looked at",
+                e.collector
+            ),
+            "run this command there",
+        )];
+    };
+    let frames = match &host.frames {
+        Ok(frames) => frames,
+        Err(why) => {
+            return vec![Finding::note(
+                CHECK,
+                format!("frames to port {} were not counted: {why}", e.port),
+                "run this command as root",
+            )];
+        }
+    };
+    let interface = host.interface.as_deref().unwrap_or("the interface");
+    let mut findings = Vec::new();
+    if frames.total() == 0 {
+        findings.push(none(e, interface));
+    } else {
+        let missed = if frames.missed == 0 {
+            String::new()
+        } else {
+            format!(", {} more were not looked at", frames.missed)
+        };
+        findings.push(Finding::ok(
+            CHECK,
+            format!(
+                "{} frames {} to UDP port {} on {interface}{missed}",
+                frames.total(),
+                e.in_window(),
+                e.port
+            ),
+        ));
+    }
+    let astray = frames.sum(|flow| flow.destination == e.collector && !flow.to_us).frames;
+    if astray > 0 {
+        findings.push(Finding::problem(
+            "wrong MAC",
+            format!("{astray} frames {} to {} have another Ethernet address than {interface}'s", e.in_window(), e.collector),
+            "the sender's neighbour entry is old or made by hand: let it ask again, or tell the switch the collector's MAC (dta-translator setup)",
+        ));
+    }
+    if frames.malformed > 0 {
+        findings.push(Finding::note(
+            CHECK,
+            format!(
+                "{} frames {} have broken IPv4 or UDP headers, or are too short for RoCEv2",
+                frames.malformed,
+                e.in_window()
+            ),
+            "something else sends to this port, or something on the way damages frames",
+        ));
+    }
+    findings
+}
+
+/// Nothing came. Whether that is the wire's fault depends on whether anything was sent.
+fn none(e: &Evidence, interface: &str) -> Finding {
+    let sent = |nodes: &super::Nodes| -> u64 {
+        let count = |session: &str| {
+            nodes.translator(session).map_or(0, |(_, c)| c.get("frames").copied().unwrap_or(0))
+        };
+        e.sessions.iter().map(|session| count(&session.name)).sum()
+    };
+    let (before, after) = (sent(&e.before), sent(&e.after));
+    let advice = format!(
+        "look along the way: is the cable in the right port, does the switch keep the VLAN, does a firewall drop UDP {}, does the sender have the \
+         collector's MAC? tcpdump -eni {interface} udp port {}",
+        e.port, e.port
+    );
+    let found = format!("no frame reached UDP port {} on {interface} {}", e.port, e.in_window());
+    if after > before {
+        Finding::problem(CHECK, format!("{found}, though translators sent {}", after - before), advice)
+    } else if after > 0 && e.after.own(&e.nic(), "received") == Some(0) {
+        Finding::problem(
+            CHECK,
+            format!("{found}, and none ever did, though translators sent {after}"),
+            advice,
+        )
+    } else {
+        Finding::note(
+            CHECK,
+            found,
+            "either nothing was sent meanwhile (see translator), or it was lost on the way; look longer with --seconds",
+        )
+    }
+}
