@@ -345,3 +345,103 @@ fn an_address_of_ones_own_speaks_arp_with_the_kernel() {
         assert_eq!((counters.received_bytes, counters.sent_bytes), (36, 36));
     });
 }
+
+fn tc(arguments: &str) {
+    let ran = Command::new("tc").args(arguments.split(' ')).output().expect("iproute2 is installed");
+    assert!(ran.status.success(), "tc {arguments}: {}", String::from_utf8_lossy(&ran.stderr));
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace with a veth pair"]
+fn frames_with_a_vlan_tag_are_not_received() {
+    in_namespace(|| {
+        let mut near = PacketLink::open(&PacketConfig::new("near", [4791])).unwrap();
+        let mut far = PacketLink::open(&PacketConfig::new("far", [])).unwrap();
+        let packet = |mark: u8| {
+            let (from, to) = (at([10, 9, 0, 2], 9), at([10, 9, 0, 1], 4791));
+            [&header::of(from, to, 32)[..], &[mark; 32]].concat()
+        };
+        let macs = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+        let untagged = |mark| [&macs[..], &[8, 0], &packet(mark)].concat();
+        let tagged =
+            |id: u16, mark| [&macs[..], &[0x81, 0], &id.to_be_bytes(), &[8, 0], &packet(mark)].concat();
+        let mut batch = Batch::new(8);
+        // A VLAN, one with a priority, a priority alone, and two tags.
+        let twice = [&tagged(5, 4)[..16], &tagged(6, 4)[12..]].concat();
+        let frames_out =
+            [untagged(0), tagged(5, 1), tagged(0xe005, 2), tagged(0xe000, 3), twice, untagged(5)];
+        frames_out.iter().for_each(|frame| batch.push_frame(frame, 0).unwrap());
+        assert_eq!(far.send(&mut batch).unwrap(), 6);
+        assert_eq!(frames(&mut near, 2), [untagged(0), untagged(5)]);
+        assert_eq!(near.recv(&mut batch, Some(Duration::from_millis(100))).unwrap(), 0);
+        assert_eq!(near.counters().received, 2);
+    });
+}
+
+/// 200 datagrams of 1,000 bytes to the other end of the wire.
+fn many(batch: &mut Batch) {
+    batch.clear();
+    for _ in 0..200 {
+        batch.push_udp(at([10, 9, 0, 1], 4791), at([10, 9, 0, 2], 4791), &[7; 972], 0).unwrap();
+    }
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace with a veth pair"]
+fn a_socket_whose_queue_is_full_is_waited_for_and_then_counted() {
+    in_namespace(|| {
+        let config = UdpConfig::roce(at([10, 9, 0, 1], 4791).into());
+        let mut batch = Batch::new(256);
+        // One kilobyte a second: what is sent fills the socket's queue (EAGAIN).
+        tc("qdisc add dev near root tbf rate 8kbit burst 1540 limit 10000000");
+        let mut link = UdpLink::open(&config).unwrap().without_waiting();
+        many(&mut batch);
+        let sent = link.send(&mut batch).unwrap() as u64;
+        let counters = link.counters();
+        assert!((1..200).contains(&sent), "{sent}");
+        assert_eq!(
+            (counters.sent, counters.unsent_queue_full, counters.unsent()),
+            (sent, 200 - sent, 200 - sent)
+        );
+        drop(link);
+        // A megabyte a second: with patience everything leaves.
+        tc("qdisc replace dev near root tbf rate 8mbit burst 1540 limit 10000000");
+        let mut link = UdpLink::open(&config).unwrap();
+        many(&mut batch);
+        assert_eq!(link.send(&mut batch).unwrap(), 200);
+        assert_eq!(link.counters().unsent(), 0);
+    });
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace with a veth pair"]
+fn a_device_whose_queue_is_full_is_waited_for_and_then_counted() {
+    in_namespace(|| {
+        let ethernet = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+        let mut batch = Batch::new(256);
+        let mut fill = |count: usize| {
+            many(&mut batch);
+            let mut some = Batch::new(count);
+            for index in 0..count {
+                some.push(batch.packet(index), 0).unwrap();
+                some.set_ethernet(index, &ethernet);
+            }
+            some
+        };
+        // The device's queue holds three frames and lets one go a second: further ones are refused (ENOBUFS).
+        tc("qdisc add dev near root tbf rate 8kbit burst 1540 limit 3200");
+        let mut link = PacketLink::open(&PacketConfig::new("near", [])).unwrap();
+        let sent = link.send(&mut fill(20)).unwrap() as u64;
+        let counters = link.counters();
+        assert!((1..20).contains(&sent), "{sent}");
+        assert_eq!(
+            (counters.sent, counters.unsent_no_buffers, counters.unsent()),
+            (sent, 20 - sent, 20 - sent)
+        );
+        // A thousand a second: with patience everything leaves.
+        tc("qdisc replace dev near root tbf rate 8mbit burst 1540 limit 3200");
+        let mut link = PacketLink::open(&PacketConfig::new("near", [])).unwrap();
+        assert_eq!(link.send(&mut fill(100)).unwrap(), 100);
+        assert_eq!(link.counters().unsent(), 0);
+    });
+}
