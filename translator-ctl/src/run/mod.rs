@@ -3,6 +3,7 @@
 mod hot;
 pub mod ledger;
 mod roce_link;
+mod service;
 mod stats;
 
 pub use hot::{Command, Hot, HotError, Snapshot};
@@ -29,9 +30,9 @@ use tracing::{info, warn};
 use crate::config::Translator;
 use crate::dataplane::Engine;
 use crate::program::{Endpoint, Program, diff};
-use crate::service::Control;
 use crate::session::{BACKOFF, Session, SessionError};
 use ledger::Ledger;
+use service::Control;
 
 /// What `run` is told beside the configuration.
 #[derive(Clone, Debug, Default)]

@@ -9,7 +9,8 @@ use dta_proto::wire::frame::Route;
 use dta_proto::wire::roce::{Bth, ICRC_LEN, Opcode, Psn, Repr, Reth, icrc, icrc_ok};
 
 use super::counter::Counter;
-use super::responder::{Responder, ResponderConfig};
+use super::responder::Responder;
+use super::responder_config::ResponderConfig;
 use crate::nic::{
     Access, Endpoint, NicError, Purpose, QueuePairInfo, QueuePairRequest, Registration, Transport,
 };

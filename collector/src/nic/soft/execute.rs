@@ -10,7 +10,7 @@ use super::counter::{Counter, Counts};
 use super::keys::{Entry, Keys};
 use super::queue_pair::{Message, QueuePair, Resource};
 use super::request::Request;
-use super::responder::ResponderConfig;
+use super::responder_config::ResponderConfig;
 use crate::nic::{Immediate, QueuePairState, Transport};
 
 /// RNR timer code of 0.64 ms (InfiniBand specification 1.4, 9.7.5.2.8), as `ibv_modify_qp` is usually given it.

@@ -17,9 +17,11 @@ mod packets;
 mod queue_pair;
 mod request;
 pub mod responder;
+mod responder_config;
 
 pub use counter::{Counter, Counts};
 pub use counter_file::CounterFile;
 pub use nic::{SoftNic, SoftNicConfig};
 pub use packets::Packets;
-pub use responder::{Responder, ResponderConfig};
+pub use responder::Responder;
+pub use responder_config::ResponderConfig;

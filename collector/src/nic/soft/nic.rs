@@ -13,7 +13,8 @@ use dta_proto::wire::ethernet::Mac;
 
 use super::counter::{Counter, Counts};
 use super::counter_file::CounterFile;
-use super::responder::{Responder, ResponderConfig};
+use super::responder::Responder;
+use super::responder_config::ResponderConfig;
 use crate::nic::{
     Access, Device, Endpoint, Immediate, Nic, NicError, QueuePairInfo, QueuePairRequest, QueuePairStatus,
     Registration,

@@ -6,7 +6,7 @@
 //! A batch goes through in two passes. The first reads each packet, checks it for damage, finds its key and asks the
 //! CPU to fetch the memory that it will change; by the time the second pass writes there, the memory is near.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use dta_link::Batch;
@@ -19,26 +19,12 @@ use super::keys::{Keys, MAX_REGISTRATIONS};
 use super::packets::Packets;
 use super::queue_pair::{MAX_QUEUE_PAIRS, QueuePair, QueuePairs};
 use super::request::{Local, Request};
+use super::responder_config::ResponderConfig;
 use crate::nic::{
     Access, Immediate, NicError, QueuePairInfo, QueuePairRequest, QueuePairState, QueuePairStatus,
     Registration, Transport,
 };
 use crate::region::Region;
-
-/// What a responder is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResponderConfig {
-    /// Name, for errors.
-    pub device: String,
-    /// Address that requests are sent to; others are dropped.
-    pub ip: Ipv4Addr,
-    /// UDP port that requests are sent to.
-    pub port: u16,
-    /// Path MTU: payload bytes of one packet, 256, 512, 1024, 2048 or 4096.
-    pub mtu: u32,
-    /// Responder resources per RC queue pair: atomics and READs that may be in flight. With 0, both are refused.
-    pub max_dest_rd_atomic: u8,
-}
 
 /// A RoCEv2 responder. See the module's documentation.
 pub struct Responder {

@@ -3,6 +3,7 @@
 //! `docs/wire-format.md` draws every byte. A datagram holds one report, of exactly its length. Reserved bits and bytes are
 //! ignored on receipt and sent as zero.
 
+mod codec;
 mod nack;
 mod report;
 mod v0;

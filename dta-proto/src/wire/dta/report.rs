@@ -1,6 +1,6 @@
 //! A report of either version, as a value.
 
-use super::{IMMEDIATE, Primitive, RESTARTED, RETRANSMITTABLE, VERSION, Version, v0, v1};
+use super::{IMMEDIATE, Primitive, RESTARTED, RETRANSMITTABLE, Version};
 use crate::key::Key;
 use crate::wire::error::len16;
 use crate::wire::{Error, Kind, Layer, Result};
@@ -89,42 +89,7 @@ impl Body<'_> {
     }
 }
 
-impl<'a> Report<'a> {
-    /// Reads the payload of one UDP datagram.
-    #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Report<'a>> {
-        let [opcode, sequence, flags, rest @ ..] = bytes else {
-            let kind = Kind::Truncated { need: 3, have: len16(bytes.len()) };
-            return Err(Error::new(Layer::Dta, "header", 0, kind));
-        };
-        match flags & VERSION {
-            0 => v0::parse(*opcode, *sequence, *flags, rest),
-            1 => v1::parse(bytes),
-            version => Err(Error::new(Layer::Dta, "version", 2, Kind::UnknownVersion(version))),
-        }
-    }
-
-    /// Bytes that [`Report::emit`] writes, if it can.
-    pub const fn buffer_len(&self) -> usize {
-        match self.version {
-            Version::V0 => v0::buffer_len(&self.body),
-            Version::V1 => v1::buffer_len(&self.body),
-        }
-    }
-
-    /// Writes the report to the start of `buffer` and returns its length.
-    ///
-    /// Fails, and then writes nothing, if the buffer is too small, a field is out of its range, or version 0 cannot say it:
-    /// a sketch-merge, a store, a reporter, a path length, a key longer than 4 bytes, a value not of 4 bytes. Of the
-    /// sequence version 0 carries the low 8 bits.
-    #[inline]
-    pub fn emit(&self, buffer: &mut [u8]) -> Result<usize> {
-        match self.version {
-            Version::V0 => v0::emit(self, buffer),
-            Version::V1 => v1::emit(self, buffer),
-        }
-    }
-
+impl Report<'_> {
     /// Byte 2.
     pub(super) const fn flags(&self) -> u8 {
         let mut flags = match self.version {

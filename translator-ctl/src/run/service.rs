@@ -10,39 +10,43 @@ use dta_proto::control::{
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
 
+use super::hot::{Command, Snapshot};
+use super::stats::nodes;
 use crate::program::Change;
-use crate::run::{Command, Snapshot, nodes};
 
 /// The control side's way to the thread that carries reports.
 #[derive(Clone)]
-pub struct Control {
+pub(super) struct Control {
     /// Name of the translator.
-    pub name: String,
+    pub(super) name: String,
     /// Number chosen when counting began.
-    pub life: u64,
+    pub(super) life: u64,
     commands: Sender<Command>,
 }
 
 /// The thread that carries reports has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the data plane has stopped")]
-pub struct Stopped;
+pub(super) struct Stopped;
 
 impl Control {
     /// A control over the thread that `commands` goes to.
-    pub fn new(name: String, life: u64, commands: Sender<Command>) -> Self {
+    pub(super) fn new(name: String, life: u64, commands: Sender<Command>) -> Self {
         Control { name, life, commands }
     }
 
     /// Sends a command and waits for its answer.
-    pub async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Stopped> {
+    pub(super) async fn ask<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<T>) -> Command,
+    ) -> Result<T, Stopped> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(command(reply)).map_err(|_| Stopped)?;
         answer.await.map_err(|_| Stopped)
     }
 
     /// Counters of now.
-    pub async fn snapshot(&self) -> Result<Box<Snapshot>, Stopped> {
+    pub(super) async fn snapshot(&self) -> Result<Box<Snapshot>, Stopped> {
         self.ask(Command::Snapshot).await
     }
 }
