@@ -240,6 +240,21 @@ fn a_wrong_start_says_what_to_do() {
     let (code, error) = serve(&["--listen", "nowhere"]);
     assert!(code == Some(2) && error.contains("--listen"), "{error}");
 
+    // A region of another version, as a newer or older collector leaves it: named, and left as it is.
+    let old = dir.path().join("old");
+    drop(Running::start(&old));
+    let region = old.join("flows.region");
+    let mut bytes = std::fs::read(&region).unwrap();
+    bytes[8] = 9;
+    std::fs::write(&region, &bytes).unwrap();
+    let (code, error) =
+        serve(&["--listen", "127.0.0.1:0", "--soft-port", "0", "--memory", old.to_str().unwrap()]);
+    assert!(
+        code == Some(1) && error.contains("flows.region") && error.contains("header version 9"),
+        "{error}"
+    );
+    assert_eq!(std::fs::read(&region).unwrap()[..4096], bytes[..4096]);
+
     let memory = dir.path().join("m");
     let running = Running::start(&memory);
     let memory = memory.to_str().unwrap();

@@ -15,7 +15,7 @@ use dta_collector::nic::{
     Registration, Transport,
 };
 use dta_collector::region::{Region, RegionOptions};
-use dta_collector::session::{OpenRequest, RequesterQueuePair, Sessions};
+use dta_collector::session::{Caller, OpenRequest, RequesterQueuePair, Sessions};
 use dta_collector::store::Stores;
 use dta_link::{Batch, Link, PacketConfig, PacketLink};
 use dta_proto::store::{StoreKind, StoreSpec};
@@ -506,6 +506,7 @@ fn a_broken_queue_pair_is_rebuilt_where_it_stood_and_its_translator_told() {
         lease: Some(Duration::from_secs(60)),
         stores: Vec::new(),
         lists: Vec::new(),
+        caller: Caller::ANYBODY,
     };
     let first = sessions.open(&wanted, now).expect("a session");
     let (qp, to) = (first.grant.queue_pairs[1].info, first.grant.regions[0].1);
@@ -518,7 +519,8 @@ fn a_broken_queue_pair_is_rebuilt_where_it_stood_and_its_translator_told() {
     assert_eq!(counter(&nic, "queue_pairs.errors"), 0);
     sessions.tick(now).expect("nothing to write");
     assert_eq!(counter(&nic, "queue_pairs.errors"), 1);
-    let renewed = sessions.renew("switch", first.lease.generation, &[], now).expect("renewed");
+    let renewed =
+        sessions.renew("switch", &Caller::ANYBODY, first.lease.generation, &[], now).expect("renewed");
     assert!(renewed.lease.generation > first.lease.generation);
     assert_eq!(renewed.grant.regions, first.grant.regions, "keys stay");
     assert_eq!(renewed.grant.queue_pairs[0], first.grant.queue_pairs[0], "the whole one stays");

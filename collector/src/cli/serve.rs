@@ -188,7 +188,9 @@ fn configuration(args: &Args) -> Result<Config, ConfigError> {
     config.verbs.address = args.roce_address.or(config.verbs.address);
     config.verbs.gid_index = args.gid_index.or(config.verbs.gid_index);
     if let (Some(cert), Some(key), Some(client_ca)) = (&args.tls_cert, &args.tls_key, &args.tls_client_ca) {
-        config.tls = Some(Tls { cert: cert.clone(), key: key.clone(), client_ca: client_ca.clone() });
+        let operators = config.tls.take().map(|tls| tls.operators).unwrap_or_default();
+        config.tls =
+            Some(Tls { cert: cert.clone(), key: key.clone(), client_ca: client_ca.clone(), operators });
     }
     config.insecure |= args.insecure;
     config.check()?;

@@ -48,6 +48,8 @@ struct Shown {
     /// Seconds; `null` = never.
     expires_in: Option<f64>,
     stores: Vec<String>,
+    /// Names of the certificate that opened it; absent without TLS.
+    owner: Option<String>,
     queue_pairs: Vec<Pair>,
 }
 
@@ -129,6 +131,7 @@ fn shown(session: SessionInfo) -> Shown {
         translator: format!("{}:{}", translator.ip, translator.port),
         expires_in: (session.expires_in_seconds >= 0.0).then_some(session.expires_in_seconds),
         stores: session.stores,
+        owner: (!session.owner.is_empty()).then_some(session.owner),
         queue_pairs: session
             .queue_pairs
             .into_iter()

@@ -208,7 +208,8 @@ mod tests {
         config.insecure = true;
         config.check().unwrap();
         config.insecure = false;
-        config.tls = Some(Tls { cert: "a".into(), key: "b".into(), client_ca: "c".into() });
+        config.tls =
+            Some(Tls { cert: "a".into(), key: "b".into(), client_ca: "c".into(), operators: Vec::new() });
         config.check().unwrap();
     }
 }

@@ -151,6 +151,9 @@ pub struct Tls {
     pub key: PathBuf,
     /// Authorities whose client certificates are accepted: whoever opens a session gets keys to memory.
     pub client_ca: PathBuf,
+    /// Names (DNS or URI) of client certificates that may end sessions which another certificate opened.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub operators: Vec<String>,
 }
 
 impl Default for Config {

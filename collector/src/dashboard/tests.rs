@@ -75,6 +75,7 @@ fn snapshot(taken: Instant, received: u64) -> Snapshot {
         }],
         stores: vec!["flows".into()],
         expires_in_seconds: 28.4,
+        owner: String::new(),
     }];
     Snapshot { stores, sessions, nodes, taken, live: true }
 }

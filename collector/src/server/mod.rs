@@ -94,7 +94,9 @@ impl Server {
         )?);
 
         let (stop, stopped) = watch::channel(false);
-        let service = Service::new(stores.clone(), sessions.clone(), nic.clone(), stopped.clone());
+        let operators = config.tls.as_ref().map_or(&[][..], |tls| &tls.operators);
+        let service = Service::new(stores.clone(), sessions.clone(), nic.clone(), stopped.clone())
+            .with_operators(operators);
         let mut tasks = vec![tokio::spawn(tick(sessions.clone(), stopped.clone()))];
         if notify::is_wanted(&stores) {
             tasks.push(notify::spawn(nic, service.wake(), stopped.clone()));

@@ -8,12 +8,15 @@ use dta_proto::key::Key;
 use tonic::Status;
 
 use crate::nic::{Endpoint, Purpose, Transport};
-use crate::session::{NamedLists, NodeCounters, OpenRequest, RequesterQueuePair};
+use crate::session::{Caller, NamedLists, NodeCounters, OpenRequest, RequesterQueuePair};
 
 /// A 24-bit number: queue pair numbers and PSNs.
 const LAST_24: u32 = 0x00ff_ffff;
 
-pub(super) fn open_request(request: control::OpenSessionRequest) -> Result<OpenRequest, Status> {
+pub(super) fn open_request(
+    request: control::OpenSessionRequest,
+    caller: Caller,
+) -> Result<OpenRequest, Status> {
     let translator = request.translator.as_ref().ok_or_else(|| {
         Status::invalid_argument("`translator` is missing: where do this session's frames come from?")
     })?;
@@ -28,6 +31,7 @@ pub(super) fn open_request(request: control::OpenSessionRequest) -> Result<OpenR
             .into_iter()
             .map(|l| NamedLists { store: l.store, first: l.first, count: l.count })
             .collect(),
+        caller,
     })
 }
 

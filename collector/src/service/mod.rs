@@ -3,6 +3,7 @@
 //! Each call is checked ([`convert`]), done by the module it belongs to, and its error becomes a status whose message says what to do.
 //! What reads much memory runs on threads of its own, so that neither other calls nor the software NIC wait for it.
 
+mod caller;
 mod convert;
 mod counters;
 mod inspect;
@@ -48,6 +49,7 @@ pub struct Service {
     tails: Arc<Semaphore>,
     wake: Arc<Notify>,
     stop: watch::Receiver<bool>,
+    operators: Arc<[String]>,
 }
 
 impl Service {
@@ -66,7 +68,13 @@ impl Service {
             tails: Arc::new(Semaphore::new(MAX_TAILS)),
             wake: Arc::default(),
             stop,
+            operators: Arc::default(),
         }
+    }
+
+    /// Lets callers whose certificate has one of these names end anybody's session.
+    pub fn with_operators(self, operators: &[String]) -> Self {
+        Self { operators: operators.into(), ..self }
     }
 
     /// Wakes tails that wait for new batches.
@@ -95,21 +103,24 @@ impl Collector for Service {
     type TailStream = tail::Stream;
 
     async fn open_session(&self, request: Request<OpenSessionRequest>) -> Result<Response<Session>, Status> {
-        self.blocking(move |s| s.open(request.into_inner())).await
+        let caller = caller::of(&request, &self.operators);
+        self.blocking(move |s| s.open(caller, request.into_inner())).await
     }
 
     async fn renew_session(
         &self,
         request: Request<RenewSessionRequest>,
     ) -> Result<Response<Session>, Status> {
-        self.blocking(move |s| s.renew(request.into_inner())).await
+        let caller = caller::of(&request, &self.operators);
+        self.blocking(move |s| s.renew(&caller, request.into_inner())).await
     }
 
     async fn end_session(
         &self,
         request: Request<EndSessionRequest>,
     ) -> Result<Response<EndSessionResponse>, Status> {
-        self.blocking(move |s| s.end(request.into_inner())).await
+        let caller = caller::of(&request, &self.operators);
+        self.blocking(move |s| s.end(&caller, request.into_inner())).await
     }
 
     async fn list_sessions(

@@ -6,11 +6,15 @@ use dta_proto::control;
 use tonic::Status;
 
 use super::{Service, convert, status};
-use crate::session::{Lease, Session};
+use crate::session::{Caller, Lease, Session};
 
 impl Service {
-    pub(super) fn open(&self, request: control::OpenSessionRequest) -> Result<control::Session, Status> {
-        let request = convert::open_request(request)?;
+    pub(super) fn open(
+        &self,
+        caller: Caller,
+        request: control::OpenSessionRequest,
+    ) -> Result<control::Session, Status> {
+        let request = convert::open_request(request, caller)?;
         let session = self.sessions.open(&request, Instant::now()).map_err(status::session)?;
         tracing::info!(
             session = %session.lease.name,
@@ -22,22 +26,27 @@ impl Service {
         self.session_message(session)
     }
 
-    pub(super) fn renew(&self, request: control::RenewSessionRequest) -> Result<control::Session, Status> {
+    pub(super) fn renew(
+        &self,
+        caller: &Caller,
+        request: control::RenewSessionRequest,
+    ) -> Result<control::Session, Status> {
         let statistics = convert::node_counters(request.statistics);
         let session = self
             .sessions
-            .renew(&request.name, request.generation, &statistics, Instant::now())
+            .renew(&request.name, caller, request.generation, &statistics, Instant::now())
             .map_err(status::session)?;
         self.session_message(session)
     }
 
     pub(super) fn end(
         &self,
+        caller: &Caller,
         request: control::EndSessionRequest,
     ) -> Result<control::EndSessionResponse, Status> {
         let statistics = convert::node_counters(request.statistics);
         let last = (request.generation != 0).then_some((request.generation, statistics.as_slice()));
-        self.sessions.end(&request.name, last, Instant::now()).map_err(status::session)?;
+        self.sessions.end(&request.name, caller, last, Instant::now()).map_err(status::session)?;
         tracing::info!(session = %request.name, "session ended");
         Ok(control::EndSessionResponse {})
     }
@@ -63,6 +72,7 @@ impl Service {
                 })
                 .collect(),
             expires_in_seconds: expires_in(&session.lease, now),
+            owner: session.lease.owner.unwrap_or_default(),
             stores: session.lease.stores,
         };
         let device = self.nic.device();

@@ -15,6 +15,7 @@ pub(super) fn session(error: SessionError) -> Status {
             LeaseError::Unknown(_) | LeaseError::UnknownStore { .. } => Status::not_found(message),
             LeaseError::Superseded { .. } => Status::aborted(message),
             LeaseError::Owned { .. } => Status::failed_precondition(message),
+            LeaseError::Foreign { .. } => Status::permission_denied(message),
             LeaseError::TooMany(_) => Status::resource_exhausted(message),
             LeaseError::Name(_)
             | LeaseError::NotAppend { .. }

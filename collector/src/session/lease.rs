@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bincode::{Decode, Encode};
 use dta_proto::store::{StoreKind, StoreSpec};
 
+use super::caller::{Caller, Deed};
 use crate::nic::{Endpoint, Purpose};
 
 /// What a translator asks for when it opens a session.
@@ -23,6 +24,8 @@ pub struct OpenRequest {
     pub stores: Vec<String>,
     /// Append lists wanted; a store without a range here means all its lists.
     pub lists: Vec<NamedLists>,
+    /// Who asks.
+    pub caller: Caller,
 }
 
 /// The translator's side of a queue pair.
@@ -78,6 +81,8 @@ pub struct Lease {
     pub stores: Vec<String>,
     /// The append lists it owns.
     pub lists: Vec<NamedLists>,
+    /// The identity that opened it, and alone may open it again, renew it and (operators aside) end it; `None` without TLS.
+    pub owner: Option<String>,
     /// When it ends; `None` = never.
     pub expires: Option<Instant>,
 }
@@ -129,6 +134,17 @@ pub enum LeaseError {
         /// `store "paths"` or `list 3 of store "events"`.
         what: String,
         /// Name of the session that owns it.
+        owner: String,
+    },
+    /// A session of somebody else.
+    #[error(
+        "session {name:?} belongs to {owner:?}, whose certificate opened it; use another name, or have it ended by its owner or by an \
+         operator (`operators` of the collector's [tls])"
+    )]
+    Foreign {
+        /// The session.
+        name: String,
+        /// The names of the certificate that opened it.
         owner: String,
     },
     /// A purpose twice.
@@ -216,6 +232,9 @@ impl Leases {
         if !self.by_name.contains_key(&request.name) && self.by_name.len() >= MAX_SESSIONS {
             return Err(LeaseError::TooMany(MAX_SESSIONS));
         }
+        if let Some(earlier) = self.by_name.get(&request.name) {
+            request.caller.check(Deed::Write, earlier)?;
+        }
         let wanted = wanted_stores(request, stores)?;
         let lists = wanted_lists(request, &wanted)?;
         for (i, pair) in request.queue_pairs.iter().enumerate() {
@@ -238,6 +257,7 @@ impl Leases {
             lease: request.lease,
             stores: wanted.iter().map(|s| s.name.clone()).collect(),
             lists,
+            owner: request.caller.identity.clone(),
             expires: request.lease.map(|l| now + l),
         };
         self.check_owners(&lease, &wanted)?;
@@ -277,8 +297,15 @@ impl Leases {
 
     /// Extends a lease. Generations that the collector itself gave out since the last open are taken too: the answer that told of them
     /// may have been lost.
-    pub fn renew(&mut self, name: &str, generation: u64, now: Instant) -> Result<&mut Lease, LeaseError> {
+    pub fn renew(
+        &mut self,
+        name: &str,
+        caller: &Caller,
+        generation: u64,
+        now: Instant,
+    ) -> Result<&mut Lease, LeaseError> {
         let lease = self.by_name.get_mut(name).ok_or_else(|| LeaseError::Unknown(name.to_owned()))?;
+        caller.check(Deed::Write, lease)?;
         if !(lease.opened..=lease.generation).contains(&generation) {
             return Err(LeaseError::Superseded {
                 name: name.to_owned(),

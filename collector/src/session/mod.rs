@@ -3,6 +3,7 @@
 //! A session is not a connection. It begins with [`Sessions::open`], lasts as long as it is renewed (or for ever), and ends by
 //! [`Sessions::end`] or expiry; then its queue pairs and keys end and the regions stay. Opening a name again resumes it.
 //!
+//! - `caller`: who calls, and whose sessions they may touch.
 //! - [`lease`]: who may write what, until when.
 //! - [`grant`]: what a lease holds of the NIC.
 //! - [`state`]: the files from which a restarted collector knows its sessions.
@@ -10,6 +11,7 @@
 //!
 //! Time is an argument: `now` never goes back.
 
+mod caller;
 mod grant;
 pub mod lease;
 mod persisted;
@@ -24,6 +26,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
+pub use caller::Caller;
 pub use grant::{Grant, GrantedQueuePair};
 pub use lease::{Lease, LeaseError, NamedLists, OpenRequest, RequesterQueuePair};
 pub use positions::ListPosition;
@@ -215,12 +218,13 @@ impl Sessions {
     pub fn renew(
         &self,
         name: &str,
+        caller: &Caller,
         generation: u64,
         statistics: &[NodeCounters],
         now: Instant,
     ) -> Result<Session, SessionError> {
         let mut inner = self.lock();
-        let result = self.renew_locked(&mut inner, name, generation, statistics, now);
+        let result = self.renew_locked(&mut inner, name, caller, generation, statistics, now);
         match &result {
             Ok(_) => inner.counters.renewed += 1,
             Err(_) => inner.counters.refused += 1,
@@ -232,17 +236,18 @@ impl Sessions {
         &self,
         inner: &mut Inner,
         name: &str,
+        caller: &Caller,
         generation: u64,
         statistics: &[NodeCounters],
         now: Instant,
     ) -> Result<Session, SessionError> {
         self.expire(inner, now);
-        inner.leases.renew(name, generation, now)?;
+        inner.leases.renew(name, caller, generation, now)?;
         if !statistics.is_empty() {
             inner.statistics.hand_in(name, statistics, SystemTime::now())?;
             inner.statistics_dirty = true;
         }
-        let mut lease = inner.leases.renew(name, generation, now)?.clone();
+        let mut lease = inner.leases.renew(name, caller, generation, now)?.clone();
         let old = inner.grants.get(name).cloned();
         let (grant, changed) = grant::make(&*self.nic, &self.stores, self.transport, &lease, old.as_ref())?;
         if changed {
@@ -264,16 +269,16 @@ impl Sessions {
     pub fn end(
         &self,
         name: &str,
+        caller: &Caller,
         last: Option<(u64, &[NodeCounters])>,
         now: Instant,
     ) -> Result<(), SessionError> {
         let mut inner = self.lock();
         self.expire(&mut inner, now);
-        if inner.leases.get(name).is_none() {
-            return Err(LeaseError::Unknown(name.to_owned()).into());
-        }
+        let lease = inner.leases.get(name).ok_or_else(|| LeaseError::Unknown(name.to_owned()))?;
+        caller.check(caller::Deed::End, lease)?;
         if let Some((generation, statistics)) = last {
-            inner.leases.renew(name, generation, now)?;
+            inner.leases.renew(name, caller, generation, now)?;
             inner.statistics.hand_in(name, statistics, SystemTime::now())?;
             inner.statistics_dirty = true;
         }

@@ -31,6 +31,7 @@ struct Stored {
     lease: Option<Duration>,
     stores: Vec<String>,
     lists: Vec<NamedLists>,
+    owner: Option<String>,
 }
 
 fn leases_path(dir: &Path) -> PathBuf {
@@ -58,6 +59,7 @@ pub(super) fn save_leases(dir: &Path, leases: &Leases) -> Result<(), StateError>
         lease: lease.lease,
         stores: lease.stores.clone(),
         lists: lease.lists.clone(),
+        owner: lease.owner.clone(),
     };
     let book = Book { generation: leases.generation(), leases: leases.iter().map(stored).collect() };
     state::save(&leases_path(dir), &book)
@@ -84,6 +86,7 @@ pub(super) fn load_leases(dir: &Path, now: Instant) -> Result<Leases, StateError
         lease: stored.lease,
         stores: stored.stores,
         lists: stored.lists,
+        owner: stored.owner,
         expires: None,
     };
     Ok(Leases::restore(book.leases.into_iter().map(lease).collect(), book.generation, now))

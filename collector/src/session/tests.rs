@@ -168,6 +168,7 @@ fn request(name: &str, qpn: u32) -> OpenRequest {
         lease: Some(Duration::from_secs(10)),
         stores: Vec::new(),
         lists: Vec::new(),
+        caller: Caller::ANYBODY,
     }
 }
 
@@ -233,9 +234,9 @@ fn another_life_of_the_translator_gets_new_queue_pairs_and_keys_and_the_old_one_
             .all(|(_, old)| old.rkey != r.rkey))
     );
     assert_eq!(b.nic.live(), (2, 5), "what the first had is gone");
-    let told = refusal(b.sessions.renew("t", first.lease.generation, &[], b.t0));
+    let told = refusal(b.sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], b.t0));
     assert!(told.contains("another translator writes under this name"), "{told}");
-    b.sessions.renew("t", second.lease.generation, &[], b.t0).unwrap();
+    b.sessions.renew("t", &Caller::ANYBODY, second.lease.generation, &[], b.t0).unwrap();
 }
 
 #[test]
@@ -243,12 +244,12 @@ fn a_lease_ends_unless_it_is_renewed() {
     let b = bench();
     let s = |n| b.t0 + Duration::from_secs(n);
     let g = b.sessions.open(&request("t", 50), s(0)).unwrap().lease.generation;
-    b.sessions.renew("t", g, &[], s(9)).unwrap();
+    b.sessions.renew("t", &Caller::ANYBODY, g, &[], s(9)).unwrap();
     b.sessions.tick(s(18)).unwrap();
     assert_eq!(b.nic.live(), (2, 5));
     b.sessions.tick(s(19)).unwrap();
     assert_eq!(b.nic.live(), (0, 0));
-    let told = refusal(b.sessions.renew("t", g, &[], s(19)));
+    let told = refusal(b.sessions.renew("t", &Caller::ANYBODY, g, &[], s(19)));
     assert!(told.contains("\"t\"") && told.contains("open it again"), "{told}");
     assert_eq!(b.sessions.counters().expired, 1);
     assert!(b.sessions.open(&request("t", 50), s(20)).unwrap().lease.generation > g);
@@ -266,9 +267,9 @@ fn a_lease_without_expiry_stays() {
 fn ending_gives_everything_back() {
     let b = bench();
     b.sessions.open(&request("t", 50), b.t0).unwrap();
-    b.sessions.end("t", None, b.t0).unwrap();
+    b.sessions.end("t", &Caller::ANYBODY, None, b.t0).unwrap();
     assert_eq!(b.nic.live(), (0, 0));
-    assert!(refusal(b.sessions.end("t", None, b.t0)).contains("\"t\""));
+    assert!(refusal(b.sessions.end("t", &Caller::ANYBODY, None, b.t0)).contains("\"t\""));
 }
 
 #[test]
@@ -276,9 +277,11 @@ fn a_translator_ends_its_own_session_and_not_its_successors() {
     let b = bench();
     let old = b.sessions.open(&request("t", 50), b.t0).unwrap().lease.generation;
     let new = b.sessions.open(&request("t", 60), b.t0).unwrap().lease.generation;
-    assert!(refusal(b.sessions.end("t", Some((old, &[])), b.t0)).contains("another translator"));
+    assert!(
+        refusal(b.sessions.end("t", &Caller::ANYBODY, Some((old, &[])), b.t0)).contains("another translator")
+    );
     let told = NodeCounters { node: "translator/t".into(), life: 1, counters: vec![("received".into(), 5)] };
-    b.sessions.end("t", Some((new, &[told])), b.t0).unwrap();
+    b.sessions.end("t", &Caller::ANYBODY, Some((new, &[told])), b.t0).unwrap();
     assert_eq!(b.sessions.statistics()[0].counters, [("received".to_owned(), 5)]);
 }
 
@@ -295,7 +298,7 @@ fn single_writer_stores_are_refused_by_name_and_others_are_shared() {
         assert!(told.contains(what) && told.contains("\"first\""), "{told}");
     }
     b.sessions.open(&wanting("second", &["flows", "bytes"]), b.t0).unwrap();
-    b.sessions.end("first", None, b.t0).unwrap();
+    b.sessions.end("first", &Caller::ANYBODY, None, b.t0).unwrap();
     b.sessions.open(&wanting("third", &["paths", "packets", "events"]), b.t0).unwrap();
 }
 
@@ -360,7 +363,7 @@ fn a_broken_queue_pair_is_made_anew_where_it_stood() {
     let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
     let atomic = first.grant.queue_pairs[1].info.qpn;
     b.nic.break_pair(atomic, 1234);
-    let renewed = b.sessions.renew("t", first.lease.generation, &[], b.t0).unwrap();
+    let renewed = b.sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], b.t0).unwrap();
     assert!(renewed.lease.generation > first.lease.generation);
     assert_eq!(renewed.grant.queue_pairs[0].info.qpn, first.grant.queue_pairs[0].info.qpn);
     assert_ne!(renewed.grant.queue_pairs[1].info.qpn, atomic);
@@ -369,7 +372,7 @@ fn a_broken_queue_pair_is_made_anew_where_it_stood() {
     assert_eq!(b.sessions.counters().queue_pairs_rebuilt, 1);
     assert_eq!(b.nic.live(), (2, 5));
     // The answer may be lost: a translator that still knows the generation before is not taken for another one.
-    let late = b.sessions.renew("t", first.lease.generation, &[], b.t0).unwrap();
+    let late = b.sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], b.t0).unwrap();
     assert_eq!(late.lease.generation, renewed.lease.generation);
 }
 
@@ -381,18 +384,21 @@ fn a_device_that_was_lost_gives_everything_anew_and_nothing_of_before_is_ended_i
     // The lease goes on, and counters are taken, while the device is away.
     let told = NodeCounters { node: "translator/t".into(), life: 1, counters: vec![("received".into(), 5)] };
     let s = |n| b.t0 + Duration::from_secs(n);
-    assert!(refusal(b.sessions.renew("t", first.lease.generation, &[told], s(9))).contains("away"));
+    assert!(
+        refusal(b.sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[told], s(9)))
+            .contains("away")
+    );
     assert_eq!(b.sessions.statistics()[0].counters, [("received".to_owned(), 5)]);
     b.sessions.tick(s(18)).unwrap();
 
     b.nic.come_back();
-    let renewed = b.sessions.renew("t", first.lease.generation, &[], s(18)).unwrap();
+    let renewed = b.sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], s(18)).unwrap();
     assert!(renewed.lease.generation > first.lease.generation);
     // The same numbers as before: ending the old ones by number would end the new ones.
     assert_eq!(renewed.grant.queue_pairs, first.grant.queue_pairs);
     assert_eq!(b.nic.live(), (2, 5));
     assert_eq!(b.sessions.counters().queue_pairs_rebuilt, 2);
-    b.sessions.end("t", None, s(18)).unwrap();
+    b.sessions.end("t", &Caller::ANYBODY, None, s(18)).unwrap();
     assert_eq!(b.nic.live(), (0, 0));
 }
 
@@ -440,7 +446,7 @@ fn a_restarted_collector_knows_its_sessions() {
     let t0 = Instant::now();
     let first = sessions.open(&request("t", 50), t0).unwrap();
     let told = NodeCounters { node: "translator/t".into(), life: 1, counters: vec![("received".into(), 5)] };
-    sessions.renew("t", first.lease.generation, &[told], t0).unwrap();
+    sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[told], t0).unwrap();
     sessions.tick(t0).unwrap();
     // Nothing is closed in order: a kill does not either.
     drop(sessions);
@@ -452,7 +458,7 @@ fn a_restarted_collector_knows_its_sessions() {
     assert_eq!(sessions.list(t1).unwrap()[0].lease.name, "t");
     assert_eq!(sessions.statistics()[0].counters, [("received".to_owned(), 5)]);
     assert!(refusal(sessions.open(&wanting("other", &["paths"]), t1)).contains("\"t\""));
-    let resumed = sessions.renew("t", first.lease.generation, &[], t1).unwrap();
+    let resumed = sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], t1).unwrap();
     assert!(resumed.lease.generation > first.lease.generation);
     assert_eq!(nic.live(), (2, 5));
     assert_eq!(sessions.counters().queue_pairs_rebuilt, 2);
@@ -463,4 +469,45 @@ fn a_restarted_collector_knows_its_sessions() {
 
     let (_, sessions) = open();
     assert!(sessions.list(Instant::now()).unwrap().is_empty(), "an expired session stays away");
+}
+
+#[test]
+fn a_session_is_its_openers_alone() {
+    let b = bench();
+    let caller = |name: &str, operator| Caller { identity: Some(name.into()), operator };
+    let (tor1, tor2, ops) =
+        (caller("tor1.example", false), caller("tor2.example", false), caller("ops.example", true));
+    let opened =
+        |caller: &Caller| b.sessions.open(&OpenRequest { caller: caller.clone(), ..request("t", 50) }, b.t0);
+    let g = opened(&tor1).unwrap().lease.generation;
+    // Neither taken over, nor renewed, nor ended by another, whatever it knows.
+    for other in [&tor2, &ops] {
+        assert!(refusal(opened(other)).contains("belongs to \"tor1.example\""));
+        assert!(refusal(b.sessions.renew("t", other, g, &[], b.t0)).contains("tor1.example"));
+        assert!(refusal(b.sessions.end("t", other, Some((g, &[])), b.t0)).contains("tor1.example"));
+    }
+    assert!(refusal(b.sessions.end("t", &tor2, None, b.t0)).contains("operators"));
+    assert_eq!(b.sessions.renew("t", &tor1, g, &[], b.t0).unwrap().lease.generation, g);
+    // An operator may end it; then the name is free.
+    b.sessions.end("t", &ops, None, b.t0).unwrap();
+    let g = opened(&tor2).unwrap().lease.generation;
+    b.sessions.end("t", &tor2, Some((g, &[])), b.t0).unwrap();
+    // Where there is no TLS, everybody is anybody.
+    opened(&tor1).unwrap();
+    b.sessions.end("t", &Caller::ANYBODY, None, b.t0).unwrap();
+}
+
+#[test]
+fn owners_outlive_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |t0| {
+        let directory = Some(dir.path().to_owned());
+        Sessions::open_state(Books::new(), stores(&Memory::Anonymous), Transport::Uc, directory, t0).unwrap()
+    };
+    let (t0, tor1) = (Instant::now(), Caller { identity: Some("tor1.example".into()), operator: false });
+    let first = open(t0).open(&OpenRequest { caller: tor1.clone(), ..request("t", 50) }, t0).unwrap();
+    let again = open(t0);
+    let tor2 = Caller { identity: Some("tor2.example".into()), operator: false };
+    assert!(refusal(again.end("t", &tor2, None, t0)).contains("tor1.example"));
+    assert!(again.renew("t", &tor1, first.lease.generation, &[], t0).is_ok());
 }

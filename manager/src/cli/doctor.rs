@@ -1,5 +1,6 @@
 //! `dta-manager doctor`.
 
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -65,9 +66,14 @@ impl Doctor {
                 (findings, verdict)
             }
         };
-        match self.output {
-            Output::Table => println!("{}", doctor::table(&findings, &verdict, super::width())),
-            Output::Json => println!("{}", doctor::json(&findings)),
+        let text = match self.output {
+            Output::Table => doctor::table(&findings, &verdict, super::width()),
+            Output::Json => doctor::json(&findings),
+        };
+        match writeln!(std::io::stdout().lock(), "{text}") {
+            // Whoever read it has seen enough.
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+            other => other?,
         }
         let failed = findings.iter().any(|finding| finding.level == Level::Problem);
         Ok(ExitCode::from(u8::from(failed)))

@@ -5,6 +5,8 @@
 
 mod age;
 mod append;
+#[cfg(test)]
+mod bad_input_tests;
 pub mod bench;
 pub mod counters;
 mod egress;

@@ -14,11 +14,11 @@ use super::counters::{LossCause, Reason};
 use super::*;
 use crate::program::*;
 
-const KW: u16 = 1;
-const AP: u16 = 2;
-const KI: u16 = 3;
-const PC: u16 = 4;
-const SM: u16 = 5;
+pub(super) const KW: u16 = 1;
+pub(super) const AP: u16 = 2;
+pub(super) const KI: u16 = 3;
+pub(super) const PC: u16 = 4;
+pub(super) const SM: u16 = 5;
 const NOTIFY: u16 = 6;
 const SRC: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 9), 5555);
 const DST: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 40040);
@@ -103,7 +103,7 @@ pub(super) fn program(writes: Transport, reference: bool) -> Program {
 pub(super) struct Bench {
     pub(super) engine: Engine,
     pub(super) out: Output,
-    sequence: u32,
+    pub(super) sequence: u32,
 }
 
 impl Bench {
@@ -119,7 +119,7 @@ impl Bench {
         Bench::new(&program(Transport::Uc, false), Limits::default())
     }
 
-    fn v1(&mut self, reporter: u16, store: u16, body: Body<'_>) -> Vec<u8> {
+    pub(super) fn v1(&mut self, reporter: u16, store: u16, body: Body<'_>) -> Vec<u8> {
         let report = Report {
             version: Version::V1,
             immediate: false,
@@ -134,7 +134,7 @@ impl Bench {
         packet(&report)
     }
 
-    fn ingest(&mut self, now: u64, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    pub(super) fn ingest(&mut self, now: u64, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
         self.out.clear();
         self.engine.ingest(now, packets.iter().map(Vec::as_slice), &mut self.out);
         self.frames()
@@ -158,7 +158,7 @@ impl Bench {
         (flushed, self.frames())
     }
 
-    fn drops(&self, reason: Reason) -> u64 {
+    pub(super) fn drops(&self, reason: Reason) -> u64 {
         self.engine.counters().dropped(reason)
     }
 
@@ -177,13 +177,13 @@ fn packet(report: &Report<'_>) -> Vec<u8> {
     datagram(&payload[..len])
 }
 
-fn datagram(payload: &[u8]) -> Vec<u8> {
+pub(super) fn datagram(payload: &[u8]) -> Vec<u8> {
     let mut packet = dta_link::header::of(SRC, DST, payload.len()).to_vec();
     packet.extend_from_slice(payload);
     packet
 }
 
-fn key(n: u8) -> Key {
+pub(super) fn key(n: u8) -> Key {
     Key([n, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 17, 0, 0, 0])
 }
 

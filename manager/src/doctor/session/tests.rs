@@ -56,6 +56,7 @@ fn session() -> SessionInfo {
         ],
         stores: vec!["flows".into()],
         expires_in_seconds: 20.0,
+        owner: String::new(),
     }
 }
 
