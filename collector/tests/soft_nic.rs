@@ -4,11 +4,13 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dta_collector::config::{Config, Memory};
 use dta_collector::nic::soft::{CounterFile, SoftNic, SoftNicConfig};
 use dta_collector::nic::{
     Access, Endpoint, Nic, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState, Registration, Transport,
 };
 use dta_collector::region::{Region, RegionOptions};
+use dta_collector::server::Server;
 use dta_link::{Batch, EthernetLink, Link, PacketConfig, UdpConfig, UdpLink, ring};
 use dta_proto::wire::frame::Route;
 use dta_proto::wire::roce::{AtomicEth, Bth, ImmDt, Opcode, Packet, Psn, Repr, Reth, Syndrome, icrc_ok};
@@ -265,6 +267,29 @@ fn enter_namespace() {
     // SAFETY: a new network namespace does not touch file descriptors or memory that others rely on.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }
         .expect("root may make namespaces");
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace with a veth pair"]
+fn a_nic_whose_interface_is_gone_says_so_and_ends_the_collector() {
+    in_namespace(|| {
+        let mut config = Config::default();
+        (config.listen, config.memory) = ("127.0.0.1:0".parse().unwrap(), Memory::Anonymous);
+        let ip = |step: &str| std::process::Command::new("ip").args(step.split(' ')).status().unwrap();
+        assert!(ip("link set lo up").success());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let ended = runtime.block_on(async {
+            let open = || {
+                let nic = SoftNic::raw(SoftNicConfig::new("10.9.0.2:4791".parse().unwrap()), "far")?;
+                Ok(Arc::new(nic) as Arc<dyn Nic>)
+            };
+            let server = Server::start_with(&config, open).await.unwrap();
+            assert!(ip("link delete far").success());
+            tokio::time::timeout(Duration::from_secs(10), server.run_until(std::future::pending())).await
+        });
+        let error = ended.expect("the collector ends").unwrap_err().to_string();
+        assert!(error.contains("the NIC has stopped") && error.contains("no interface far"), "{error}");
+    });
 }
 
 #[test]

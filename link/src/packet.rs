@@ -6,7 +6,7 @@
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use libc::sock_filter;
 
@@ -19,6 +19,8 @@ use crate::{Batch, Counters, Link, LinkError, Result, Scope};
 pub const PORTS_MAX: usize = 64;
 
 const CALL_MAX: usize = 256;
+/// How often a link on an interface that went down, and that hears nothing, looks whether the interface is still there.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_ARP: u16 = 0x0806;
 
@@ -80,6 +82,8 @@ pub struct PacketLink {
     receive_buffer: usize,
     messages: Messages,
     queue: Vec<u16>,
+    /// Since the interface went down, and was last looked for; none when frames come.
+    silent_since: Option<Instant>,
     counters: Counters,
 }
 
@@ -114,6 +118,7 @@ impl PacketLink {
             receive_buffer,
             messages: Messages::new(CALL_MAX),
             queue: Vec::new(),
+            silent_since: None,
             counters: Counters::default(),
         })
     }
@@ -128,6 +133,14 @@ impl PacketLink {
         self.receive_buffer
     }
 
+    /// An interface that is gone is another one when it comes back: this link will hear nothing more.
+    fn is_still_there(&self) -> Result<()> {
+        match Interface::lookup(&self.interface.name)?.index {
+            index if index == self.interface.index => Ok(()),
+            _ => Err(LinkError::NoInterface(self.interface.name.clone())),
+        }
+    }
+
     fn recv_now(&mut self, batch: &mut Batch) -> Result<usize> {
         const FRAME: usize = HEADROOM - ETHERNET_LEN;
         batch.clear();
@@ -135,6 +148,12 @@ impl PacketLink {
             Ok(count) => count,
             Err(error) => match error.raw_os_error() {
                 Some(libc::EAGAIN | libc::EINTR) => 0,
+                // Told once when the interface goes down. It may come up again, and then frames come again.
+                Some(libc::ENETDOWN) => {
+                    self.silent_since = Some(Instant::now());
+                    self.is_still_there()?;
+                    0
+                }
                 _ => {
                     return Err(LinkError::io(format!("cannot receive frames on {}", self.interface.name))(
                         error,
@@ -142,6 +161,14 @@ impl PacketLink {
                 }
             },
         };
+        if let Some(since) = self.silent_since {
+            if count > 0 {
+                self.silent_since = None;
+            } else if since.elapsed() >= LOOK_AGAIN {
+                self.silent_since = Some(Instant::now());
+                self.is_still_there()?;
+            }
+        }
         for index in 0..count {
             let incoming = self.messages.incoming(index);
             if incoming.truncated {

@@ -10,7 +10,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dta_proto::wire::ipv4;
 
@@ -89,6 +89,7 @@ impl UdpLink {
                 any: any.then_some(local.port()),
                 by_source: if any { HashMap::new() } else { HashMap::from([(local, 0)]) },
                 sockets: vec![socket],
+                unbound: HashMap::new(),
                 raw,
                 messages: Messages::new(CALL_MAX),
                 routes: Vec::new(),
@@ -213,6 +214,13 @@ impl AsFd for UdpReceiver {
     }
 }
 
+/// Sockets that a link keeps open to send from. Sources come and go with queue pairs; with more, all are closed, and those still used are
+/// opened again.
+const SOURCES_MAX: usize = 64;
+
+/// How long a source that could not be bound is left alone.
+const REBIND: Duration = Duration::from_secs(1);
+
 /// The sending half of a UDP link: one unconnected socket per source address and port, opened when first used.
 pub struct UdpSender {
     checksum: bool,
@@ -223,6 +231,8 @@ pub struct UdpSender {
     /// The receiving socket first.
     sockets: Vec<Arc<OwnedFd>>,
     by_source: HashMap<SocketAddrV4, u16>,
+    /// Sources that could not be bound, and when that was tried.
+    unbound: HashMap<SocketAddrV4, Instant>,
     raw: Option<OwnedFd>,
     messages: Messages,
     routes: Vec<Option<Route>>,
@@ -258,23 +268,25 @@ impl UdpSender {
     /// As [`Link::send`]. Datagrams from one source keep their order; those of different sources may overtake
     /// each other, as on different sockets they may anyway.
     ///
+    /// A source that cannot be bound (another program has its port) is tried again after a second; until then its datagrams are counted as
+    /// `unsent_no_source`.
+    ///
     /// # Errors
-    /// A source cannot be bound, or a corrupted datagram is sent on a link opened without `corrupt`. The other
-    /// datagrams have left.
+    /// A corrupted datagram is sent on a link opened without `corrupt`. The other datagrams have left.
     pub fn send(&mut self, batch: &mut Batch) -> Result<usize> {
         let before = self.counters.sent;
+        if self.sockets.len() > SOURCES_MAX {
+            self.sockets.truncate(1);
+            self.by_source.retain(|_, index| *index == 0);
+        }
         let mut result = Ok(());
         self.routes.clear();
         self.used.clear();
         for index in 0..batch.len() {
             let route = match self.route(batch, index) {
                 Ok(Some(route)) => Some(route),
-                Ok(None) => {
-                    self.counters.unsent_malformed += 1;
-                    None
-                }
+                Ok(None) => None,
                 Err(error) => {
-                    self.counters.unsent_no_source += 1;
                     result = Err(error);
                     None
                 }
@@ -303,7 +315,7 @@ impl UdpSender {
         if self.checksum { Scope::Datagram } else { Scope::Payload }
     }
 
-    /// How packet `index` leaves; `None` when it is no UDP datagram.
+    /// How packet `index` leaves; `None` when it does not, which is counted.
     fn route(&mut self, batch: &Batch, index: usize) -> Result<Option<Route>> {
         let packet = batch.packet(index);
         if batch.is_verbatim(index) {
@@ -311,23 +323,52 @@ impl UdpSender {
                 return Err(LinkError::NeedsNetRaw(CORRUPT));
             }
             // The raw socket takes the packet as it is, and wants to be told the destination beside.
-            return Ok(ipv4::Packet::new_checked(packet).ok().map(|ip| Route {
-                way: Way::Raw,
-                to: SocketAddrV4::new(ip.dst(), 0),
-                from: None,
-                skip: 0,
-                end: packet.len(),
-            }));
+            let Ok(ip) = ipv4::Packet::new_checked(packet) else {
+                self.counters.unsent_malformed += 1;
+                return Ok(None);
+            };
+            let to = SocketAddrV4::new(ip.dst(), 0);
+            return Ok(Some(Route { way: Way::Raw, to, from: None, skip: 0, end: packet.len() }));
         }
         let Some(header::Datagram { source, destination: to, payload }) = header::read(packet) else {
+            self.counters.unsent_malformed += 1;
             return Ok(None);
         };
         let end = header::LEN + payload.len();
         let (socket, from) = match self.any == Some(source.port()) {
             true => (0, Some(*source.ip())),
-            false => (self.socket_of(source)?, None),
+            false => match self.socket_to_send(source) {
+                Some(socket) => (socket, None),
+                None => {
+                    self.counters.unsent_no_source += 1;
+                    return Ok(None);
+                }
+            },
         };
         Ok(Some(Route { way: Way::Socket(socket), to, from, skip: header::LEN, end }))
+    }
+
+    /// As [`Self::socket_of`], but a source that cannot be bound is not tried each time.
+    fn socket_to_send(&mut self, source: SocketAddrV4) -> Option<u16> {
+        if !self.unbound.is_empty() && self.unbound.get(&source).is_some_and(|tried| tried.elapsed() < REBIND)
+        {
+            return None;
+        }
+        match self.socket_of(source) {
+            Ok(index) => {
+                if !self.unbound.is_empty() {
+                    self.unbound.remove(&source);
+                }
+                Some(index)
+            }
+            Err(_) => {
+                if self.unbound.len() >= SOURCES_MAX {
+                    self.unbound.clear();
+                }
+                self.unbound.insert(source, Instant::now());
+                None
+            }
+        }
     }
 
     fn socket_of(&mut self, source: SocketAddrV4) -> Result<u16> {

@@ -150,6 +150,41 @@ fn raw_frames_come_through_a_veth_pair_filtered_by_port() {
 
 #[test]
 #[ignore = "needs root: makes a network namespace with a veth pair"]
+fn an_interface_may_go_down_and_come_up_but_not_away() {
+    in_namespace(|| {
+        let mut near = PacketLink::open(&PacketConfig::new("near", [4791])).unwrap();
+        let mut far = PacketLink::open(&PacketConfig::new("far", [4791])).unwrap();
+        let mut batch = Batch::default();
+        let mut send = |batch: &mut Batch| {
+            batch.push_udp(at([10, 9, 0, 1], 9), at([10, 9, 0, 2], 4791), &[7; 20], 0).unwrap();
+            batch.set_ethernet(0, &[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
+            near.send(batch).unwrap()
+        };
+        ip("link set far down");
+        assert_eq!(far.recv(&mut batch, Some(Duration::from_millis(50))).unwrap(), 0);
+        ip("link set far up");
+        assert_eq!(send(&mut batch), 1);
+        assert_eq!(frames(&mut far, 1).len(), 1);
+        ip("link delete far");
+        let until = Instant::now() + Duration::from_secs(5);
+        let error = loop {
+            match far.recv(&mut batch, Some(Duration::from_millis(50))) {
+                Ok(received) => assert_eq!(received, 0),
+                Err(error) => break error,
+            }
+            assert!(Instant::now() < until, "the link does not notice that its interface is gone");
+        };
+        assert!(matches!(&error, LinkError::NoInterface(name) if name == "far"), "{error}");
+    });
+}
+
+fn ip(arguments: &str) {
+    let status = Command::new("ip").args(arguments.split(' ')).status().expect("iproute2 is installed");
+    assert!(status.success(), "ip {arguments}");
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace with a veth pair"]
 fn padding_after_a_short_packet_is_cut_off() {
     in_namespace(|| {
         let mut near = PacketLink::open(&PacketConfig::new("near", [])).unwrap();

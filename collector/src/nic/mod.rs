@@ -50,6 +50,9 @@ pub trait Nic: Send + Sync {
     /// The device's counters, by dotted name (`received`, `executed.write`, `dropped.icrc`, …).
     fn counters(&self) -> Vec<(String, u64)>;
 
+    /// Why the device has stopped for good, if it has: nothing lands any more, and only opening it anew helps.
+    fn failure(&self) -> Option<String>;
+
     /// Adds the immediates received since the last call, oldest first, to `out`; waits up to `timeout` if there are
     /// none. Each one taken posts its receive again: a queue pair holds as many as its request says, and a WRITE with
     /// immediate that finds none left is refused (`dropped.no_receive`).

@@ -20,7 +20,7 @@ pub use error::ServerError;
 
 use crate::config::{Config, Memory};
 use crate::lock::Lock;
-use crate::nic::{self, Device, Nic};
+use crate::nic::{self, Device, Nic, NicError};
 use crate::region::RegionOptions;
 use crate::service::Service;
 use crate::session::Sessions;
@@ -40,6 +40,7 @@ pub struct Server {
     pub device: Device,
     stores: Arc<Stores>,
     sessions: Arc<Sessions>,
+    nic: Arc<dyn Nic>,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
     grpc: JoinHandle<Result<(), tonic::transport::Error>>,
@@ -99,7 +100,7 @@ impl Server {
             .with_operators(operators);
         let mut tasks = vec![tokio::spawn(tick(sessions.clone(), stopped.clone()))];
         if notify::is_wanted(&stores) {
-            tasks.push(notify::spawn(nic, service.wake(), stopped.clone()));
+            tasks.push(notify::spawn(nic.clone(), service.wake(), stopped.clone()));
         }
         let mut builder = tonic::transport::Server::builder()
             .http2_keepalive_interval(Some(Duration::from_secs(30)))
@@ -111,7 +112,7 @@ impl Server {
             .add_service(service.into_server())
             .serve_with_incoming_shutdown(TcpListenerStream::new(listener), until(stopped));
         let grpc = tokio::spawn(serve);
-        Ok(Self { listen, device, stores, sessions, stop, tasks, grpc, _lock: lock })
+        Ok(Self { listen, device, stores, sessions, nic, stop, tasks, grpc, _lock: lock })
     }
 
     /// The stores.
@@ -125,9 +126,17 @@ impl Server {
     }
 
     /// Serves until `shutdown` is ready, then stops.
+    ///
+    /// # Errors
+    /// The NIC or the gRPC server ended by itself: whoever looks after this process is to start it again.
     pub async fn run_until(mut self, shutdown: impl Future<Output = ()>) -> Result<(), ServerError> {
+        let nic = self.nic.clone();
         tokio::select! {
             () = shutdown => self.stop().await,
+            reason = failure(nic) => {
+                self.stop().await?;
+                Err(NicError::Stopped { reason }.into())
+            }
             ended = &mut self.grpc => Err(ServerError::Ended(match ended {
                 Ok(Ok(())) => "its listener closed".into(),
                 Ok(Err(e)) => e.to_string(),
@@ -161,6 +170,16 @@ impl Server {
 async fn until(mut stopped: watch::Receiver<bool>) {
     // An error says that the sender is gone, which it only is with the collector.
     let _ = stopped.wait_for(|stop| *stop).await;
+}
+
+/// Why the NIC stopped, when it does.
+async fn failure(nic: Arc<dyn Nic>) -> String {
+    loop {
+        if let Some(reason) = nic.failure() {
+            return reason;
+        }
+        tokio::time::sleep(TICK).await;
+    }
 }
 
 async fn tick(sessions: Arc<Sessions>, stopped: watch::Receiver<bool>) {

@@ -116,6 +116,10 @@ impl Nic for Books {
         Vec::new()
     }
 
+    fn failure(&self) -> Option<String> {
+        None
+    }
+
     fn take_immediates(&self, _: &mut Vec<Immediate>, _: Duration) -> Result<(), NicError> {
         Ok(())
     }

@@ -209,9 +209,19 @@ async fn renew(
     let every = Duration::from_millis(u64::from(config.lease_seconds) * 1000 / 3).min(Duration::from_secs(1));
     let mut away = false;
     let mut failed_renewals = 0;
+    let mut without_source = 0;
     loop {
         tokio::time::sleep(every).await;
         let snapshot = control.snapshot().await?;
+        let unsent = snapshot.roce_link.unsent_no_source;
+        if unsent > without_source {
+            warn!(
+                frames = unsent - without_source,
+                "frames did not leave: another program has the UDP port of a queue pair (0xc000 + the low 14 bits of its number; \
+                 `ss -uanp` names it); it is tried again every second"
+            );
+            without_source = unsent;
+        }
         let down = snapshot.queue_pairs.iter().any(|q| q.down);
         let statistics = handed_in(control, &snapshot);
         match session.renew(statistics).await {

@@ -201,6 +201,10 @@ impl Nic for SoftNic {
         self.shared.counters.named()
     }
 
+    fn failure(&self) -> Option<String> {
+        lock(&self.shared.failure).clone()
+    }
+
     fn take_immediates(&self, out: &mut Vec<Immediate>, timeout: Duration) -> Result<(), NicError> {
         let waiting = lock(&self.shared.immediates);
         let (mut came, _) = self

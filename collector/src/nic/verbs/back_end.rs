@@ -125,6 +125,10 @@ impl Nic for VerbsNic {
         all
     }
 
+    fn failure(&self) -> Option<String> {
+        None
+    }
+
     fn take_immediates(&self, out: &mut Vec<Immediate>, timeout: Duration) -> Result<(), NicError> {
         let open = match self.current() {
             Ok(open) => open,
