@@ -233,3 +233,49 @@ async fn increments_add_up() {
         assert_eq!(answer.value, truth[key], "{key}");
     }
 }
+
+/// A capture of UDP datagrams to port 40040, in Ethernet, in the classic format (libpcap's `pcap-savefile(5)`).
+fn capture(payloads: &[&[u8]]) -> Vec<u8> {
+    let mut file = Vec::new();
+    for word in [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65_535, 1] {
+        file.extend(word.to_le_bytes());
+    }
+    let to = |last, port| std::net::SocketAddrV4::new([10, 0, 0, last].into(), port);
+    for payload in payloads {
+        let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+        frame.extend(dta_link::header::of(to(2, 9), to(1, 40_040), payload.len()));
+        frame.extend(*payload);
+        for word in [0, 0, frame.len() as u32, frame.len() as u32] {
+            file.extend(word.to_le_bytes());
+        }
+        file.extend(frame);
+    }
+    file
+}
+
+#[test]
+fn a_capture_cut_in_the_middle_is_replayed_up_to_the_cut_with_a_warning() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("cut.pcap");
+    let whole = capture(&[b"first", b"second", b"third"]);
+    std::fs::write(&path, &whole[..whole.len() - 3]).unwrap();
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+    let to = socket.local_addr().unwrap().to_string();
+    let ran = Command::new(MANAGER).args(["replay", path.to_str().unwrap(), "--to", &to]).output().unwrap();
+    let warned = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert_eq!(ran.status.code(), Some(0), "{warned}");
+    assert!(warned.contains("cut.pcap") && warned.contains("what came before is sent"), "{warned}");
+    let mut bytes = [0; 100];
+    for expected in [&b"first"[..], b"second"] {
+        let len = socket.recv(&mut bytes).unwrap();
+        assert_eq!(&bytes[..len], expected);
+    }
+    // Cut inside the file's own header, it is no capture at all.
+    std::fs::write(&path, &whole[..20]).unwrap();
+    let ran = Command::new(MANAGER).args(["replay", path.to_str().unwrap(), "--to", &to]).output().unwrap();
+    assert_eq!(ran.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&ran.stderr).contains("cut.pcap"));
+    socket.set_nonblocking(true).unwrap();
+    assert!(socket.recv(&mut bytes).is_err(), "nothing more was sent");
+}

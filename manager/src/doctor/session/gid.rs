@@ -81,15 +81,15 @@ fn elsewhere(e: &Evidence) -> Option<Finding> {
             format!("{dropped} frames {} were sent to another address than the collector's", e.in_window());
         return Some(Finding::problem(CHECK, found, advice));
     }
-    let ours = |source: IpAddr, qpn: u32| {
-        e.sessions.iter().any(|session| translator_ip(session) == Some(source))
-            || e.queue_pairs.iter().any(|pair| pair.qpn == qpn)
-    };
     let gids = e.host.as_ref()?.device_after.as_ref().map(|device| device.gids()).unwrap_or_default();
     let mut told = Vec::new();
     for (flow, tally) in e.frames()?.flows() {
-        if flow.destination != e.collector && ours(flow.source.into(), flow.queue_pair) {
-            let entry = gids.iter().find(|gid| gid.address() == IpAddr::V4(flow.destination));
+        let entry = gids.iter().find(|gid| gid.address() == IpAddr::V4(flow.destination));
+        let to_ours = e.queue_pairs.iter().any(|pair| pair.qpn == flow.queue_pair);
+        // What our translators' hosts send to other addresses that this device has may be another program's.
+        let from_ours = entry.is_none()
+            && e.sessions.iter().any(|session| translator_ip(session) == Some(flow.source.into()));
+        if flow.destination != e.collector && (to_ours || from_ours) {
             told.push(format!(
                 "{} frames {} from {} went to {}, {}",
                 tally.frames,

@@ -78,17 +78,27 @@ fn unknown(e: &Evidence) -> Option<Finding> {
         let found = format!("{dropped} frames {} went to queue pairs that there are not", e.in_window());
         return Some(Finding::problem("unknown queue pair", found, EARLIER));
     }
-    let mut told = Vec::new();
-    for (flow, tally) in e.frames()?.flows() {
-        let ours = e.sessions.iter().any(|session| translator_ip(session) == Some(flow.source.into()));
-        let known = e.queue_pairs.iter().any(|pair| pair.qpn == flow.queue_pair);
-        if ours && !known && flow.destination == e.collector {
-            told.push(format!("{} to {:#08x}", tally.frames, flow.queue_pair));
-        }
+    let ours = |flow: &Flow| {
+        flow.destination == e.collector
+            && e.sessions.iter().any(|session| translator_ip(session) == Some(flow.source.into()))
+    };
+    let known = |flow: &Flow| e.queue_pairs.iter().any(|pair| pair.qpn == flow.queue_pair);
+    let frames = e.frames()?;
+    let told: Vec<String> = frames
+        .flows()
+        .filter(|(flow, _)| ours(flow) && !known(flow))
+        .map(|(flow, tally)| format!("{} to {:#08x}", tally.frames, flow.queue_pair))
+        .collect();
+    if told.is_empty() {
+        return None;
     }
-    let found =
-        || format!("frames {} to queue pairs that no session has: {}", e.in_window(), told.join(", "));
-    (!told.is_empty()).then(|| Finding::problem("unknown queue pair", found(), EARLIER))
+    let found = format!("frames {} to queue pairs that no session has: {}", e.in_window(), told.join(", "));
+    Some(if frames.sum(|flow| ours(flow) && known(flow)).frames == 0 {
+        Finding::problem("unknown queue pair", found, EARLIER)
+    } else {
+        // Beside frames that are right, these may be another program's.
+        Finding::note("unknown queue pair", found, EARLIER)
+    })
 }
 
 /// Frames to a session's queue pairs that another address than its translator's sent: they are dropped.
@@ -107,7 +117,7 @@ fn strangers(e: &Evidence) -> Option<Finding> {
         e.sessions.iter().any(|session| {
             session.queue_pairs.iter().any(|pair| pair.qpn == flow.queue_pair)
                 && translator_ip(session).is_some_and(|ip| ip != flow.source)
-        })
+        }) && flow.destination == e.collector
     };
     let mut told = Vec::new();
     for (flow, tally) in e.frames()?.flows().filter(|(flow, _)| of_other(flow)) {

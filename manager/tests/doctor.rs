@@ -1,0 +1,125 @@
+//! `dta-manager doctor --collector` on the software NIC: what keeps reports from landing is named; no privileges are needed.
+
+use std::net::Ipv4Addr;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dta_collector::client::{Client, ClientOptions};
+use dta_collector::config::{Config, Memory};
+use dta_collector::server::Server;
+use dta_link::{Batch, Link, UdpConfig, UdpLink};
+use dta_proto::control::{self, Purpose};
+use dta_proto::wire::frame::Route;
+use dta_proto::wire::roce::{Place, Psn, Repr, Transport};
+use serde_json::Value;
+
+async fn collector() -> (Server, Client) {
+    let mut config =
+        Config { listen: "127.0.0.1:0".parse().unwrap(), memory: Memory::Anonymous, ..Config::default() };
+    config.soft.port = 0;
+    let server = Server::start(&config).await.unwrap();
+    let client = Client::connect(&ClientOptions::plain(server.listen)).await.unwrap();
+    (server, client)
+}
+
+/// A session of this test's, and where its frames leave.
+async fn session(client: &mut Client, link: &UdpLink) -> control::Session {
+    let pair =
+        |purpose: Purpose, qpn| control::RequesterQueuePair { purpose: purpose.into(), qpn, start_psn: 0 };
+    let request = control::OpenSessionRequest {
+        name: "switch".into(),
+        translator: Some(control::Endpoint {
+            ip: link.local_addr().ip().to_string(),
+            port: link.local_addr().port().into(),
+            ..Default::default()
+        }),
+        queue_pairs: vec![pair(Purpose::Write, 50), pair(Purpose::Atomic, 51)],
+        ..Default::default()
+    };
+    client.raw().open_session(request).await.unwrap().into_inner()
+}
+
+/// A WRITE into the first store, with the session's key or another.
+fn write(session: &control::Session, link: &UdpLink, rkey: impl Fn(u32) -> u32) -> Vec<u8> {
+    let (to, flows) = (session.collector.as_ref().unwrap(), &session.regions[0]);
+    let qpn = session.queue_pairs.iter().find(|pair| pair.purpose() == Purpose::Write).unwrap().qpn;
+    let route = Route {
+        src_port: link.local_addr().port(),
+        dst_port: to.port as u16,
+        ..Route::new(*link.local_addr().ip(), to.ip.parse().unwrap(), qpn)
+    };
+    let place = Place { dest_qp: qpn, psn: Psn::new(0), ack_req: false };
+    let packet = Repr::write(Transport::Uc, place, flows.address, rkey(flows.rkey), &[7; 16], None);
+    let mut bytes = vec![0; route.buffer_len(&packet)];
+    route.emit(&packet, &mut bytes).unwrap();
+    bytes
+}
+
+/// Runs doctor, while the packet is sent again and again. Gives its exit status and findings.
+fn doctor(address: &str, more: &[&str], sent: Option<(&mut UdpLink, &[u8])>) -> (Option<i32>, Vec<Value>) {
+    let done = AtomicBool::new(false);
+    let ran = std::thread::scope(|scope| {
+        if let Some((link, packet)) = sent {
+            let done = &done;
+            scope.spawn(move || {
+                let mut batch = Batch::new(1);
+                while !done.load(Ordering::Acquire) {
+                    batch.push(packet, 0).unwrap();
+                    link.send(&mut batch).unwrap();
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            });
+        }
+        let ran = Command::new(env!("CARGO_BIN_EXE_dta-manager"))
+            .args(["doctor", "--collector", address, "--seconds", "1", "--output", "json"])
+            .args(more)
+            .output();
+        done.store(true, Ordering::Release);
+        ran.unwrap()
+    });
+    let error = String::from_utf8_lossy(&ran.stderr).into_owned();
+    (ran.status.code(), serde_json::from_slice(&ran.stdout).unwrap_or_else(|e| panic!("{e}: {error}")))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn causes_are_named_on_the_software_nic() {
+    let (server, mut client) = collector().await;
+    let address = server.listen.to_string();
+    let (status, findings) = doctor(&address, &[], None);
+    assert_eq!((status, &findings[0]["check"]), (Some(1), &"session".into()));
+
+    let mut link = UdpLink::open(&UdpConfig::roce((Ipv4Addr::new(127, 0, 0, 2), 0).into())).unwrap();
+    let session = session(&mut client, &link).await;
+    let good = write(&session, &link, |rkey| rkey);
+    let (status, findings) = doctor(&address, &["--session", "switch"], Some((&mut link, &good)));
+    assert_eq!(status, Some(0), "{findings:#?}");
+    let nic = findings.iter().find(|finding| finding["check"] == "NIC").unwrap();
+    assert!(nic["found"].as_str().unwrap().starts_with("soft took "), "{nic}");
+
+    let mut damaged = good.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    let (status, findings) = doctor(&address, &[], Some((&mut link, &damaged)));
+    assert_eq!((status, &findings[0]["check"]), (Some(1), &"iCRC drops".into()), "{findings:#?}");
+
+    let wrong_key = write(&session, &link, |rkey| rkey ^ 0x10_0000);
+    let (status, findings) = doctor(&address, &[], Some((&mut link, &wrong_key)));
+    assert_eq!(status, Some(1));
+    assert!(findings[0]["found"].as_str().unwrap().ends_with("`dropped.rkey`"), "{findings:#?}");
+
+    let (status, findings) = doctor(&address, &["--session", "other"], None);
+    assert_eq!(status, Some(1));
+    assert!(findings[0]["found"].as_str().unwrap().contains("there are switch"), "{findings:#?}");
+    server.stop().await.unwrap();
+}
+
+#[test]
+fn a_collector_that_is_not_there_is_told() {
+    let ran = Command::new(env!("CARGO_BIN_EXE_dta-manager"))
+        .args(["doctor", "--collector", "127.0.0.1:1"])
+        .output()
+        .unwrap();
+    assert_eq!(ran.status.code(), Some(2));
+    let error = String::from_utf8_lossy(&ran.stderr);
+    assert!(error.contains("127.0.0.1:1") && error.contains("dta-collector serve"), "{error}");
+}
