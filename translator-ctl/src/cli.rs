@@ -14,7 +14,7 @@ use dta_proto::control::{FlushRequest, NodeStatistics, TranslatorStatisticsReque
 use serde_json::json;
 use tracing_subscriber::EnvFilter;
 
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
 use crate::program::{changes_json, changes_table, diff, program_json, program_table};
 use crate::run::{self, Options};
 use crate::session::Session;
@@ -50,7 +50,7 @@ struct Common {
     #[arg(long, global = true, env = "DTA_TRANSLATOR_NAME")]
     name: Option<String>,
     /// The collector's gRPC address [default: http://127.0.0.1:40050]
-    #[arg(long, global = true, env = "DTA_COLLECTOR")]
+    #[arg(long, global = true, env = "DTA_COLLECTOR", value_name = "HOST:PORT")]
     collector: Option<String>,
     /// What to log, for instance `info` or `dta_translator=debug`
     #[arg(long, global = true, env = "DTA_LOG", default_value = "info")]
@@ -121,7 +121,7 @@ struct RunArgs {
     #[arg(long, env = "DTA_TRANSLATOR_NACK_FAULTS")]
     nack_faults: Option<Faults>,
     /// Faults on the NIC's answers as they come in, for a NIC that injects none itself
-    #[arg(long, env = "DTA_ANSWER_FAULTS", default_value = "none")]
+    #[arg(long, env = "DTA_TRANSLATOR_ANSWER_FAULTS", default_value = "none")]
     answer_faults: Faults,
     /// Seed of the faults
     #[arg(long, env = "DTA_TRANSLATOR_SEED", default_value_t = 1)]
@@ -189,7 +189,7 @@ pub fn main() -> ExitCode {
     main_from(std::env::args_os())
 }
 
-/// Runs the program with these arguments, the first being its name. 0 = done, 1 = failed, 2 = wrong use.
+/// Runs the program with these arguments, the first being its name. 0 = done, 1 = failed, 2 = the command line or the configuration is wrong.
 pub fn main_from(args: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
@@ -211,7 +211,8 @@ pub fn main_from(args: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("dta-translator: {error:#}");
-            ExitCode::FAILURE
+            // A wrong configuration is wrong use, wherever it is noticed.
+            if error.is::<ConfigError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Connections to collectors and translators.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,7 +17,9 @@ const CALL: Duration = Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The address is none.
-    #[error("{address:?} is no address to connect to: write http://HOST:PORT or https://HOST:PORT")]
+    #[error(
+        "{address:?} is no address to connect to: write HOST:PORT, http://HOST:PORT or https://HOST:PORT"
+    )]
     Address {
         /// As given.
         address: String,
@@ -50,6 +53,7 @@ pub fn translator(address: &str) -> Result<TranslatorClient<Channel>, ClientErro
 }
 
 fn channel(address: &str, tls: Option<&Tls>) -> Result<Channel, ClientError> {
+    let address = &*with_scheme(address, tls.is_some());
     let endpoint = Endpoint::from_shared(address.to_string())
         .ok()
         .filter(|e| e.uri().scheme().is_some() && e.uri().host().is_some())
@@ -68,6 +72,15 @@ fn channel(address: &str, tls: Option<&Tls>) -> Result<Channel, ClientError> {
         _ => endpoint,
     };
     Ok(endpoint.connect_lazy())
+}
+
+/// HOST:PORT stands for `http://HOST:PORT`, or with certificates for `https://HOST:PORT`, as `dta-collector` has it.
+fn with_scheme(address: &str, tls: bool) -> Cow<'_, str> {
+    match (address.contains("://"), tls) {
+        (true, _) => address.into(),
+        (false, true) => format!("https://{address}").into(),
+        (false, false) => format!("http://{address}").into(),
+    }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ClientError> {

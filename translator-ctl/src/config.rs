@@ -29,7 +29,7 @@ pub struct Translator {
     pub name: String,
     /// UDP address and port on which reports are taken.
     pub listen: SocketAddr,
-    /// The collector's gRPC address, `http://HOST:PORT` or `https://HOST:PORT`.
+    /// The collector's gRPC address: `HOST:PORT`, or with `http://` or `https://` in front.
     pub collector: String,
     /// TCP address of this translator's own gRPC service (statistics, flush, program). Loopback only.
     pub control: SocketAddr,
@@ -239,6 +239,35 @@ pub enum ConfigError {
         /// What it may hold.
         must: &'static str,
     },
+    /// Two reporters with one bit: the second would count as a repeat of the first.
+    #[error(
+        "translator.sketch_reporters gives bit {bit} of store {store:?} to reporters {} and {}; each needs a bit of its own",
+        reporters[0], reporters[1]
+    )]
+    BitTwice {
+        /// The store.
+        store: String,
+        /// The bit.
+        bit: u8,
+        /// Both.
+        reporters: [u16; 2],
+    },
+    /// One reporter with two bits.
+    #[error("translator.sketch_reporters names reporter {reporter} of store {store:?} twice; it has one bit")]
+    ReporterTwice {
+        /// The store.
+        store: String,
+        /// The reporter.
+        reporter: u16,
+    },
+    /// Ranges that overlap.
+    #[error("translator.lists asks twice for list {list} of store {store:?}; let the ranges not overlap")]
+    ListTwice {
+        /// The store.
+        store: String,
+        /// The first list in both.
+        list: u32,
+    },
     /// No such switch.
     #[error("there is no [switch.{name}] in the configuration; it has {have}")]
     NoSwitch {
@@ -343,11 +372,12 @@ impl Translator {
                 "a loopback address: whoever reaches it can read the keys to the collector's memory",
             );
         }
-        if !(self.collector.starts_with("http://") || self.collector.starts_with("https://")) {
+        let scheme = self.collector.split_once("://").map(|(scheme, _)| scheme);
+        if self.collector.is_empty() || !matches!(scheme, None | Some("http" | "https")) {
             return fail(
                 "translator.collector",
                 format!("{:?}", self.collector),
-                "http://HOST:PORT or https://HOST:PORT",
+                "HOST:PORT, http://HOST:PORT or https://HOST:PORT",
             );
         }
         if self.collector.starts_with("https://") && self.tls.is_none() {
@@ -401,6 +431,36 @@ impl Translator {
         }
         if let Some(r) = self.sketch_reporters.iter().find(|r| r.bit > 31) {
             return fail("translator.sketch_reporters.bit", r.bit.to_string(), "0 to 31");
+        }
+        for (i, b) in self.sketch_reporters.iter().enumerate() {
+            for a in self.sketch_reporters[..i].iter().filter(|a| a.store == b.store) {
+                if a.reporter == b.reporter {
+                    return Err(ConfigError::ReporterTwice { store: b.store.clone(), reporter: b.reporter });
+                }
+                if a.bit == b.bit {
+                    return Err(ConfigError::BitTwice {
+                        store: b.store.clone(),
+                        bit: b.bit,
+                        reporters: [a.reporter, b.reporter],
+                    });
+                }
+            }
+        }
+        for (i, b) in self.lists.iter().enumerate() {
+            if b.count == 0 {
+                return fail(
+                    "translator.lists.count",
+                    "0".into(),
+                    "at least 1; leave the range out to get all lists",
+                );
+            }
+            let end = |range: &ListRange| u64::from(range.first) + u64::from(range.count);
+            let both = |a: &&ListRange| {
+                a.store == b.store && u64::from(a.first) < end(b) && u64::from(b.first) < end(a)
+            };
+            if let Some(a) = self.lists[..i].iter().find(both) {
+                return Err(ConfigError::ListTwice { store: b.store.clone(), list: a.first.max(b.first) });
+            }
         }
         if self.version0.contains_key(&Primitive::SketchMerge) {
             return fail(
@@ -500,7 +560,8 @@ mod tests {
             ("listen = '[::1]:40040'", "translator.listen"),
             ("source = '::1'", "translator.source"),
             ("control = '0.0.0.0:40051'", "translator.control"),
-            ("collector = '127.0.0.1:40050'", "translator.collector"),
+            ("collector = 'ftp://127.0.0.1:40050'", "translator.collector"),
+            ("collector = ''", "translator.collector"),
             ("collector = 'https://c:1'", "translator.tls"),
             ("mac = '02:00'", "translator.mac"),
             ("queue_pairs = [5, 5]", "translator.queue_pairs"),
@@ -510,6 +571,35 @@ mod tests {
             let error = parse(&format!("[translator]\n{text}")).unwrap_err().to_string();
             assert!(error.starts_with(key), "{error}");
         }
+    }
+
+    #[test]
+    fn one_bit_or_list_given_twice_is_refused_by_name() {
+        let reporters = |a: &str, b: &str| {
+            let entry = |e: &str| format!("[[translator.sketch_reporters]]\nstore = 's'\n{e}\n");
+            parse(&(entry(a) + &entry(b)))
+        };
+        assert!(reporters("reporter = 3\nbit = 0", "reporter = 4\nbit = 1").is_ok());
+        let error = reporters("reporter = 3\nbit = 5", "reporter = 4\nbit = 5").unwrap_err().to_string();
+        assert!(error.contains("bit 5 of store \"s\" to reporters 3 and 4"), "{error}");
+        let error = reporters("reporter = 3\nbit = 5", "reporter = 3\nbit = 6").unwrap_err().to_string();
+        assert!(error.contains("reporter 3 of store \"s\" twice"), "{error}");
+
+        let lists = |a: (u32, u32), b: (&str, u32, u32)| {
+            let entry = |store: &str, first: u32, count: u32| {
+                format!("[[translator.lists]]\nstore = '{store}'\nfirst = {first}\ncount = {count}\n")
+            };
+            parse(&(entry("events", a.0, a.1) + &entry(b.0, b.1, b.2)))
+        };
+        assert!(lists((0, 4), ("events", 4, 4)).is_ok());
+        assert!(lists((0, 4), ("alarms", 0, 4)).is_ok());
+        for (a, b) in [((0, 4), (3, 2)), ((3, 2), (0, 4)), ((0, 8), (3, 1)), ((3, u32::MAX), (3, 1))] {
+            let error = lists(a, ("events", b.0, b.1)).unwrap_err().to_string();
+            assert!(error.contains("asks twice for list 3 of store \"events\""), "{error}");
+        }
+        assert!(
+            lists((0, 0), ("events", 4, 4)).unwrap_err().to_string().starts_with("translator.lists.count")
+        );
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub enum SessionError {
         /// Its words.
         message: String,
     },
-    /// The lease has ended, or a newer translator of this name has taken it.
+    /// The lease has ended, and its queue pairs and keys with it.
     #[error("the collector at {address} knows no such session any more: {message}")]
     Gone {
         /// Its address.
@@ -48,6 +48,17 @@ pub enum SessionError {
         /// Its words.
         message: String,
     },
+    /// Another translator has opened the session of this name; the queue pairs and keys of this one are worth nothing since.
+    #[error("the collector at {address} has given this translator's session to another one: {message}")]
+    Superseded {
+        /// Its address.
+        address: String,
+        /// Its words, with the other's address.
+        message: String,
+    },
+    /// A queue pair is silent although the collector thinks well of it.
+    #[error("a queue pair does not answer")]
+    Silent,
     /// What the collector gave makes no program.
     #[error(transparent)]
     Build(#[from] BuildError),
@@ -79,9 +90,10 @@ impl Session {
         let (address, message) = (self.config.collector.clone(), status.message().to_string());
         match status.code() {
             // What tonic itself says when there is no connection, or it broke.
-            Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown | Code::Aborted => {
+            Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown => {
                 SessionError::Away { address, message }
             }
+            Code::Aborted => SessionError::Superseded { address, message },
             Code::NotFound => SessionError::Gone { address, message },
             _ => SessionError::Refused { address, message },
         }

@@ -251,7 +251,7 @@ fn setup_programs_a_blank_switch_once() {
     // A switch of a type that this build lacks is refused before anything is asked.
     std::fs::write(&path, &text_of_config).unwrap();
     let out = on(&["setup", "--switch", "p"]);
-    assert_eq!(out.status.code(), Some(1));
+    assert_eq!(out.status.code(), Some(2));
     assert!(
         text(&out.stderr).contains("\"tofino\", but this build programs: software"),
         "{}",
@@ -312,10 +312,10 @@ fn wrong_use_and_wrong_configuration_say_what_to_do() {
     for (args, code, words) in [
         (&["walk"][..], 2, "unrecognized subcommand"),
         (&["run", "--faults", "drop=2"], 2, "drop"),
-        (&["run", "--listen", "[::1]:1", "--check-config"], 1, "translator.listen"),
-        (&["check-config", "--config", "/nonexistent.toml"], 1, "/nonexistent.toml"),
+        (&["run", "--listen", "[::1]:1", "--check-config"], 2, "translator.listen"),
+        (&["check-config", "--config", "/nonexistent.toml"], 2, "/nonexistent.toml"),
         (&["stats", "--translator", "http://127.0.0.1:1"], 1, "no translator answers"),
-        (&["setup", "--switch", "x"], 1, "no [switch.x]"),
+        (&["setup", "--switch", "x"], 2, "no [switch.x]"),
     ] {
         let out = run(args);
         assert_eq!(out.status.code(), Some(code), "{args:?}");

@@ -21,6 +21,7 @@ pub(super) fn session(error: SessionError) -> Status {
             | LeaseError::NotAppend { .. }
             | LeaseError::ListRange { .. }
             | LeaseError::NoLists { .. }
+            | LeaseError::ListTwice { .. }
             | LeaseError::DoubleQueuePair
             | LeaseError::MissingQueuePair { .. } => Status::invalid_argument(message),
         },

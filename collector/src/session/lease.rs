@@ -1,6 +1,7 @@
 //! One lease, and the book of them: who may write what, until when. No NIC, no clock, no file.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bincode::{Decode, Encode};
@@ -125,10 +126,19 @@ pub enum LeaseError {
         /// The store.
         store: String,
     },
+    /// Ranges of one request that overlap: one list has one state.
+    #[error("list {list} of store {store:?} is asked for twice; let the ranges not overlap")]
+    ListTwice {
+        /// The store.
+        store: String,
+        /// The first list in both.
+        list: u32,
+    },
     /// Another session owns what is asked for.
     #[error(
         "{what} is owned by session {owner:?}, and has one writer at a time; \
-         ask for other stores, or end that session (`dta-collector sessions end {owner}`)"
+         ask for other stores or lists, or stop that session's translator and end the session \
+         (`dta-collector sessions end {owner}`): a translator that runs opens its session again"
     )]
     Owned {
         /// `store "paths"` or `list 3 of store "events"`.
@@ -165,8 +175,8 @@ pub enum LeaseError {
     Unknown(String),
     /// Another translator opened the name since.
     #[error(
-        "session {name:?} was opened again (generation {current}) since generation {given}: \
-         another translator writes under this name; use another name, or stop the other one"
+        "another translator has opened session {name:?}, from {by} (generation {current}, this one knows {given}); \
+         each translator needs a name of its own: give one of them another (--name), or stop one"
     )]
     Superseded {
         /// The session.
@@ -175,6 +185,8 @@ pub enum LeaseError {
         given: u64,
         /// Generation now.
         current: u64,
+        /// Where the frames of the other one come from.
+        by: SocketAddr,
     },
     /// Too many sessions.
     #[error("this collector holds {0} sessions, its most; end one first (`dta-collector sessions`)")]
@@ -311,6 +323,7 @@ impl Leases {
                 name: name.to_owned(),
                 given: generation,
                 current: lease.generation,
+                by: SocketAddr::new(lease.translator.ip, lease.translator.port),
             });
         }
         lease.expires = lease.lease.map(|l| now + l);
@@ -383,6 +396,12 @@ fn wanted_lists(request: &OpenRequest, wanted: &[&StoreSpec]) -> Result<Vec<Name
                 count: range.count,
                 have,
             });
+        }
+    }
+    for (i, mine) in request.lists.iter().enumerate() {
+        if let Some(other) = request.lists[..i].iter().find(|l| l.overlaps(mine)) {
+            let list = mine.first.max(other.first);
+            return Err(LeaseError::ListTwice { store: mine.store.clone(), list });
         }
     }
     let mut lists = request.lists.clone();

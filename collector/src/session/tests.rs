@@ -239,7 +239,7 @@ fn another_life_of_the_translator_gets_new_queue_pairs_and_keys_and_the_old_one_
     );
     assert_eq!(b.nic.live(), (2, 5), "what the first had is gone");
     let told = refusal(b.sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], b.t0));
-    assert!(told.contains("another translator writes under this name"), "{told}");
+    assert!(told.contains("another translator has opened session"), "{told}");
     b.sessions.renew("t", &Caller::ANYBODY, second.lease.generation, &[], b.t0).unwrap();
 }
 
@@ -473,6 +473,30 @@ fn a_restarted_collector_knows_its_sessions() {
 
     let (_, sessions) = open();
     assert!(sessions.list(Instant::now()).unwrap().is_empty(), "an expired session stays away");
+}
+
+#[test]
+fn a_list_asked_for_twice_is_refused_by_name() {
+    let b = bench();
+    let twice = |first, count| {
+        let request = lists(wanting("t", &["events"]), "events", 2, 3);
+        b.sessions.open(&lists(request, "events", first, count), b.t0)
+    };
+    for (first, count, list) in [(2, 3, 2), (0, 3, 2), (4, 1, 4), (0, 8, 2)] {
+        assert!(refusal(twice(first, count)).contains(&format!("list {list} of store \"events\"")));
+    }
+    assert_eq!(b.nic.live(), (0, 0));
+    assert_eq!(twice(5, 3).unwrap().lease.lists.len(), 2);
+}
+
+#[test]
+fn a_translator_that_was_replaced_is_told_by_whom() {
+    let b = bench();
+    let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
+    let elsewhere = Endpoint::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3)));
+    b.sessions.open(&OpenRequest { translator: elsewhere, ..request("t", 50) }, b.t0).unwrap();
+    let told = refusal(b.sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], b.t0));
+    assert!(told.contains("another translator has opened session \"t\", from 127.0.0.3:4791"), "{told}");
 }
 
 #[test]

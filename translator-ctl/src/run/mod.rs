@@ -29,7 +29,7 @@ use tracing::{info, warn};
 
 use crate::config::Translator;
 use crate::dataplane::Engine;
-use crate::program::{Endpoint, Program, diff};
+use crate::program::{Endpoint, EntryKey, Program, Purpose, diff};
 use crate::session::{BACKOFF, Session, SessionError};
 use ledger::Ledger;
 use service::Control;
@@ -166,7 +166,7 @@ fn handed_in(control: &Control, snapshot: &Snapshot) -> Vec<dta_proto::control::
 }
 
 /// Opens the session, programs the data plane, and keeps both in step with the collector. Returns only with an error that
-/// waiting does not cure.
+/// waiting does not cure: a refusal at the start, or another translator that has opened the session of this name.
 async fn lease(
     config: &Translator,
     session: &mut Session,
@@ -175,6 +175,8 @@ async fn lease(
 ) -> anyhow::Result<()> {
     let mut backoff = BACKOFF.0;
     let mut was_ready = false;
+    // Whether the collector has ended the session or will not have it go on, so that the queue pairs lead nowhere.
+    let mut ended = false;
     loop {
         match session.open(config.lease_seconds).await {
             Ok((program, resumed)) => {
@@ -186,13 +188,22 @@ async fn lease(
                 }
                 backoff = BACKOFF.0;
                 let error = renew(config, session, control).await?;
+                if let SessionError::Superseded { .. } = error {
+                    stand_down(control).await?;
+                    bail!(error);
+                }
                 warn!(%error, "opening the session again");
-            }
-            Err(error) if error.may_pass() => {
-                warn!(%error, "trying again");
+                ended = !matches!(error, SessionError::Silent);
+                // A renewal takes its time, so this is no busy loop; and nothing arrives until the session is back.
+                continue;
             }
             // A collector that took this session before may be starting with another configuration.
-            Err(error) if was_ready => warn!(%error, "trying again"),
+            Err(error) if was_ready || error.may_pass() => {
+                warn!(%error, "trying again");
+                if std::mem::take(&mut ended) {
+                    stand_down(control).await?;
+                }
+            }
             Err(error) => bail!(error),
         }
         tokio::time::sleep(backoff).await;
@@ -235,10 +246,7 @@ async fn renew(
                 let still_down = down && control.snapshot().await?.queue_pairs.iter().any(|q| q.down);
                 failed_renewals = if still_down { failed_renewals + 1 } else { 0 };
                 if failed_renewals >= 2 {
-                    return Ok(SessionError::Gone {
-                        address: config.collector.clone(),
-                        message: "a queue pair does not answer".into(),
-                    });
+                    return Ok(SessionError::Silent);
                 }
             }
             Err(error @ SessionError::Away { .. }) => {
@@ -250,6 +258,16 @@ async fn renew(
             Err(error) => return Ok(error),
         }
     }
+}
+
+/// Takes the queue pairs of a session that has ended out of the data plane: reports are then dropped under that name (`no_queue_pair`),
+/// rather than sent to a collector that throws them away.
+async fn stand_down(control: &Control) -> anyhow::Result<()> {
+    let mut want = control.ask(Command::Program).await?;
+    for purpose in [Purpose::Write, Purpose::Atomic] {
+        want.remove(&EntryKey::QueuePair(purpose));
+    }
+    apply(control, &want).await
 }
 
 /// Brings the data plane to `want`.
