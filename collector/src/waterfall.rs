@@ -5,6 +5,8 @@
 use dta_proto::control::NodeStatistics;
 use serde::Serialize;
 
+use crate::session::statistics::NEWEST;
+
 const REPORTER_TRANSLATOR: &str = "lost.reporter-translator";
 const TRANSLATOR_NIC: &str = "lost.translator-nic";
 
@@ -185,7 +187,8 @@ fn few_reporters(nodes: &[Node]) -> Vec<Node> {
     };
     for reporter in reporters {
         sums.age = sums.age.max(reporter.age);
-        for (name, value) in reporter.counters {
+        // Their newest sequences have no sum.
+        for (name, value) in reporter.counters.into_iter().filter(|(name, _)| name != NEWEST) {
             match sums.counters.iter_mut().find(|(n, _)| *n == name) {
                 Some((_, sum)) => *sum += value,
                 None => sums.counters.push((name, value)),
@@ -254,7 +257,7 @@ fn is_report_share(name: &str) -> bool {
     )
 }
 
-/// Whether a counter only says more of another: of one primitive, queue pair or socket.
+/// Whether a counter only says more of another: of one primitive, queue pair or socket. Or nothing of how many.
 fn is_detail(name: &str) -> bool {
     const DETAILS: [&str; 7] = [
         "key-write.",
@@ -266,7 +269,7 @@ fn is_detail(name: &str) -> bool {
         "queue_pair.",
     ];
     let socket = name.starts_with("link.") && !name.contains(".dropped");
-    socket || DETAILS.iter().any(|prefix| name.starts_with(prefix))
+    socket || name == NEWEST || DETAILS.iter().any(|prefix| name.starts_with(prefix))
 }
 
 #[cfg(test)]

@@ -71,6 +71,16 @@ impl SessionError {
     }
 }
 
+/// A session that was opened.
+pub struct Opened {
+    /// What the target should hold.
+    pub program: Program,
+    /// Whether the session was there before.
+    pub resumed: bool,
+    /// How far the translators that held it before had heard their reporters: id and newest sequence.
+    pub reporters: Vec<(u16, u32)>,
+}
+
 /// One lease of one collector.
 pub struct Session {
     config: Translator,
@@ -104,8 +114,8 @@ impl Session {
         self.generation != 0
     }
 
-    /// Opens or resumes the session for `lease_seconds` (0 = without expiry). Gives the program, and whether the session was there before.
-    pub async fn open(&mut self, lease_seconds: u32) -> Result<(Program, bool), SessionError> {
+    /// Opens or resumes the session for `lease_seconds` (0 = without expiry).
+    pub async fn open(&mut self, lease_seconds: u32) -> Result<Opened, SessionError> {
         let c = &self.config;
         let mapped = |ip: std::net::IpAddr| match ip {
             std::net::IpAddr::V4(ip) => ip.to_ipv6_mapped(),
@@ -138,7 +148,13 @@ impl Session {
         };
         let session = self.client.open_session(request).await.map_err(|s| self.error(&s))?.into_inner();
         self.generation = session.generation;
-        Ok((self.program(&session)?, session.resumed))
+        let reporters =
+            session.reporters.iter().filter_map(|p| Some((u16::try_from(p.reporter).ok()?, p.sequence)));
+        Ok(Opened {
+            program: self.program(&session)?,
+            resumed: session.resumed,
+            reporters: reporters.collect(),
+        })
     }
 
     /// Renews the lease and hands in counters. Gives the program as the collector has it now.

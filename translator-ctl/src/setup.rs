@@ -6,13 +6,13 @@ use dta_proto::control::{ApplyProgramRequest, ReadProgramRequest};
 use crate::client;
 use crate::config::{Config, Translator};
 use crate::program::{Change, Program, diff};
-use crate::session::Session;
+use crate::session::{Opened, Session};
 
 /// The program of the session that the configuration describes, for looking at it: a session that is there is resumed as it is,
 /// one that is not is ended again.
 pub async fn planned(config: &Translator) -> anyhow::Result<Program> {
     let mut session = Session::new(config, config.endpoint())?;
-    let (program, resumed) = session.open(config.lease_seconds).await?;
+    let Opened { program, resumed, .. } = session.open(config.lease_seconds).await?;
     if !resumed {
         session.end(Vec::new()).await?;
     }
@@ -33,7 +33,7 @@ pub async fn setup(config: &Config, switch: &str) -> anyhow::Result<Vec<Change>>
     let target = config.switch(switch)?;
     let have = held(&target.control).await?;
     // Without expiry: a switch goes on writing while nobody renews.
-    let (want, _) = Session::new(&config.translator, config.translator.endpoint())?.open(0).await?;
+    let want = Session::new(&config.translator, config.translator.endpoint())?.open(0).await?.program;
     let changes = diff(&have, &want);
     if !changes.is_empty() {
         let text = serde_json::to_string(&changes)?;

@@ -126,6 +126,11 @@ impl Service {
                 .into_iter()
                 .map(|p| control::ListPosition { store: p.store, list: p.list, sequence: p.sequence })
                 .collect(),
+            reporters: session
+                .reporters
+                .into_iter()
+                .map(|p| control::ReporterPosition { reporter: p.reporter.into(), sequence: p.sequence })
+                .collect(),
             lease_seconds: session.lease.lease.map_or(0, |l| l.as_secs() as u32),
             mtu: device.mtu,
         })

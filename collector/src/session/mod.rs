@@ -31,7 +31,7 @@ pub use grant::{Grant, GrantedQueuePair};
 pub use lease::{Lease, LeaseError, NamedLists, OpenRequest, RequesterQueuePair};
 pub use positions::ListPosition;
 pub use state::StateError;
-pub use statistics::{NodeCounters, NodeSums, StatisticsError};
+pub use statistics::{NodeCounters, NodeSums, ReporterPosition, StatisticsError};
 
 use crate::config::Transport;
 use crate::nic::{Nic, NicError, QueuePairStatus};
@@ -75,6 +75,8 @@ pub struct Session {
     pub grant: Grant,
     /// Where the lists of this session stand; only told at open, and only of lists that hold something.
     pub positions: Vec<ListPosition>,
+    /// How far the translators that held this session before had heard their reporters; only told at open.
+    pub reporters: Vec<ReporterPosition>,
 }
 
 /// A session as an operator sees it.
@@ -210,7 +212,8 @@ impl Sessions {
             grant::release(&*self.nic, old, Some(&grant));
         }
         inner.grants.insert(lease.name.clone(), grant.clone());
-        Ok(Session { lease, resumed, grant, positions: Vec::new() })
+        let reporters = inner.statistics.reporters(&lease.name);
+        Ok(Session { lease, resumed, grant, positions: Vec::new(), reporters })
     }
 
     /// Extends a lease and takes its translator's statistics. If queue pairs fell into ERROR, or were lost with an earlier collector,
@@ -261,7 +264,7 @@ impl Sessions {
             inner.grants.insert(name.to_owned(), grant.clone());
             self.save_leases(inner)?;
         }
-        Ok(Session { lease, resumed: true, grant, positions: Vec::new() })
+        Ok(Session { lease, resumed: true, grant, positions: Vec::new(), reporters: Vec::new() })
     }
 
     /// Ends a session: its queue pairs and keys are worth nothing from here on. `last` is what a translator gives that ends its own

@@ -21,6 +21,18 @@ pub const HELD: &str = "held";
 /// What was [`HELD`] at the end of an earlier life: accepted, and never sent.
 pub const HELD_AT_RESTART: &str = "discarded.held_at_restart";
 
+/// Of a node `reporter/ID`: the newest sequence that its translator heard. No sum over lives makes sense of it.
+pub const NEWEST: &str = "newest";
+
+/// How far a session's translators have heard a reporter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReporterPosition {
+    /// Its id.
+    pub reporter: u16,
+    /// The newest of its sequences that was heard.
+    pub sequence: u32,
+}
+
 /// What one node tells of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeCounters {
@@ -116,6 +128,9 @@ impl Statistics {
             let current: BTreeMap<String, u64> = node.counters.iter().cloned().collect();
             if kept.life != node.life {
                 for (name, value) in std::mem::take(&mut kept.current) {
+                    if name == NEWEST {
+                        continue;
+                    }
                     // What a life still held when it ended was never sent, and nobody holds it any more.
                     let name = match name.strip_suffix(HELD) {
                         Some("") => HELD_AT_RESTART.to_owned(),
@@ -131,6 +146,21 @@ impl Statistics {
             kept.at = millis(now);
         }
         Ok(())
+    }
+
+    /// How far the translators of a session had heard their reporters when they handed in last.
+    pub fn reporters(&self, session: &str) -> Vec<ReporterPosition> {
+        let from = (session.to_owned(), "reporter/".to_owned());
+        self.nodes
+            .range(from..)
+            .take_while(|((of, _), _)| of == session)
+            .filter_map(|((_, node), kept)| {
+                Some(ReporterPosition {
+                    reporter: node.strip_prefix("reporter/")?.parse().ok()?,
+                    sequence: u32::try_from(*kept.current.get(NEWEST)?).ok()?,
+                })
+            })
+            .collect()
     }
 
     /// The sums of all nodes, by session and node.
@@ -199,6 +229,25 @@ mod tests {
         s.hand_in("t", &[holding(1, 3)], UNIX_EPOCH).unwrap();
         s.hand_in("t", &[holding(2, 1)], UNIX_EPOCH).unwrap();
         assert_eq!(s.sums(UNIX_EPOCH)[0].counters, [(HELD_AT_RESTART.to_owned(), 3), (HELD.to_owned(), 1)]);
+    }
+
+    #[test]
+    fn how_far_reporters_were_heard_is_kept_and_not_added_up() {
+        let mut s = Statistics::default();
+        let heard = |reporter: u16, life, newest| NodeCounters {
+            node: format!("reporter/{reporter}"),
+            life,
+            counters: vec![(NEWEST.into(), newest)],
+        };
+        s.hand_in("t", &[heard(7, 1, 100), heard(300, 1, 5), node(1, 10)], UNIX_EPOCH).unwrap();
+        s.hand_in("u", &[heard(7, 1, 900)], UNIX_EPOCH).unwrap();
+        s.hand_in("t", &[heard(7, 2, 150)], UNIX_EPOCH).unwrap();
+        let position = |reporter, sequence| ReporterPosition { reporter, sequence };
+        assert_eq!(s.reporters("t"), [position(300, 5), position(7, 150)]);
+        assert_eq!(s.reporters("u"), [position(7, 900)]);
+        assert_eq!(s.reporters("v"), []);
+        let told = s.sums(UNIX_EPOCH).into_iter().find(|n| n.session == "t" && n.node == "reporter/7");
+        assert_eq!(told.unwrap().counters, [(NEWEST.to_owned(), 150)]);
     }
 
     #[test]

@@ -99,7 +99,13 @@ pub async fn kill(
         seconds_down: cost.seconds_down,
         session_resumed: cost.session_resumed,
         frames_lost: cost.frames,
+        missing_sequences: None,
     })
+}
+
+/// Sequences of all reporters that their translators know not to have heard.
+pub fn missing_sequences(statistics: &Statistics) -> u64 {
+    statistics.nodes("reporter/").map(|(_, node)| node.get("gaps") - node.get("gaps_filled")).sum()
 }
 
 /// What a kill cost.
@@ -223,8 +229,8 @@ async fn kill_translator(
     gaps: &mut Gaps,
     make: &mut Make<'_>,
 ) -> anyhow::Result<Cost> {
-    let statistics = scene.daemons.statistics().await?;
     let resumed = |statistics: &Statistics| statistics.node("collector").get("session.resumed");
+    let statistics = last_word(scene).await?;
     let resumed_before = resumed(&statistics);
     scene.daemons.freeze_translator()?;
     let first = scene.journal.entries().len();
@@ -251,6 +257,23 @@ async fn kill_translator(
     let seconds_down = killed.elapsed().as_secs_f64();
     let session_resumed = resumed(&scene.daemons.statistics().await?) > resumed_before;
     Ok(Cost { seconds_down, session_resumed, frames: gaps.reports_socket + gaps.reports_dropped })
+}
+
+/// Waits until the translator has told the collector all that it counts; gives that.
+async fn last_word(scene: &mut Scene<'_, '_>) -> anyhow::Result<Statistics> {
+    let renewed = |statistics: &Statistics| statistics.node("collector").get("session.renewed");
+    let before = renewed(&scene.daemons.statistics().await?);
+    let start = Instant::now();
+    loop {
+        let statistics = scene.daemons.statistics().await?;
+        if renewed(&statistics) > before {
+            return Ok(statistics);
+        }
+        if start.elapsed() > PATIENCE {
+            bail!("the translator does not renew its session");
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// Datagrams that the kernel dropped at the translator's socket of reports.

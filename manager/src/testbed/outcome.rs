@@ -108,6 +108,8 @@ pub struct ChaosOutcome {
     pub session_resumed: bool,
     /// Frames that the gap cost: on the way to the NIC, or of a translator on the way to it.
     pub frames_lost: u64,
+    /// Of a killed translator, without faults: sequences that it knows not to have heard when its reporters go on.
+    pub missing_sequences: Option<u64>,
 }
 
 impl Outcome {
@@ -128,6 +130,14 @@ impl ChaosOutcome {
         let mut told = Vec::new();
         if !self.session_resumed {
             told.push(format!("the {}, and the session did not go on", self.done));
+        }
+        if let Some(missing) = self.missing_sequences
+            && missing != self.frames_lost
+        {
+            told.push(format!(
+                "the {}, which cost {} reports, and by its reporters' sequences {missing} are missing",
+                self.done, self.frames_lost
+            ));
         }
         if self.answers_after != self.answers_before {
             told.push(format!(

@@ -135,6 +135,12 @@ pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyho
     feed::send(&mut reports, &workload, &mut switches, &mut journal, &mut daemons, &mut window).await?;
     let fed = start.elapsed();
     let statistics = feed::settle(&mut switches, &mut journal, &mut daemons).await?;
+    if let Some(outcome) = &mut chaos
+        && options.chaos == Some(Chaos::KillTranslator)
+        && options.faults.is_none()
+    {
+        outcome.missing_sequences = Some(chaos::missing_sequences(&statistics));
+    }
     let kernel = UdpStats::read()?.since(&kernel);
     let side = switches.side();
     gaps.receive_buffer_errors = kernel.rcvbuf_errors;

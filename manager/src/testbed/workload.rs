@@ -251,6 +251,15 @@ impl Workload {
 mod tests {
     use super::*;
     use crate::traffic::{Shape, Synthetic};
+    use dta_proto::store::StoreKind;
+
+    /// Columns of the sketch.
+    fn columns() -> u32 {
+        match Topology::load(None).unwrap().store(Primitive::SketchMerge).kind {
+            StoreKind::SketchMerge { columns, .. } => columns,
+            ref other => panic!("{other:?}"),
+        }
+    }
 
     fn run(packets: usize) -> (Workload, Vec<Report>) {
         let mut topology = Topology::load(None).unwrap();
@@ -272,7 +281,7 @@ mod tests {
         assert_eq!(count(Primitive::KeyIncrement), 1000);
         assert_eq!(count(Primitive::Postcarding), 5000);
         assert_eq!(count(Primitive::Append), workload.flows().len());
-        assert_eq!(count(Primitive::SketchMerge), 3 * 2 * 4096);
+        assert_eq!(count(Primitive::SketchMerge), 3 * 2 * columns() as usize);
         assert_eq!(workload.epochs().iter().flat_map(|e| &e.packets).map(|(_, n)| n).sum::<u64>(), 1000);
     }
 
@@ -296,7 +305,7 @@ mod tests {
     fn the_sum_of_the_switches_sketches_never_counts_a_flow_too_low() {
         let (workload, reports) = run(1000);
         for epoch in workload.epochs() {
-            let mut table = vec![[0u32; 4]; 4096];
+            let mut table = vec![[0u32; 4]; columns() as usize];
             for report in &reports {
                 if let Body::SketchMerge { epoch: e, column, cells } = report.body
                     && e == epoch.epoch
@@ -306,7 +315,7 @@ mod tests {
                 }
             }
             for &(flow, packets) in &epoch.packets {
-                let columns = sketch_merge::columns_of(&workload.flows()[flow as usize].key, 4, 4096);
+                let columns = sketch_merge::columns_of(&workload.flows()[flow as usize].key, 4, columns());
                 let cells = columns.iter().enumerate().map(|(row, c)| table[*c as usize][row]);
                 assert!(u64::from(cells.min().unwrap()) >= packets);
             }

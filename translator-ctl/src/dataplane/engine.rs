@@ -166,6 +166,14 @@ impl Engine {
         &self.reporters
     }
 
+    /// Tells how far an earlier life of this translator had heard its reporters (id and newest sequence): what neither heard is
+    /// counted as missing when this one hears them.
+    pub fn heard_earlier(&mut self, reporters: &[(u16, u32)]) {
+        for &(id, newest) in reporters {
+            self.reporters.heard_earlier(id, newest);
+        }
+    }
+
     /// RoCEv2 packets received that were no answer to a queue pair of ours, or damaged.
     pub fn answers_ignored(&self) -> u64 {
         self.answers_ignored

@@ -1,5 +1,6 @@
 //! Reporters heard: their sequence windows, where to send NACKs, and what they are counted for.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::window::{Verdict, WINDOW, Window};
@@ -32,7 +33,7 @@ impl Source {
 pub struct ReporterCounters {
     /// Reports heard, not decodable ones aside.
     pub received: u64,
-    /// Sequences skipped when a later one came.
+    /// Sequences skipped when a later one came, and those between an earlier life of this translator and this one.
     pub gaps: u64,
     /// Of them, those that came after all: reordered, or sent again after a NACK.
     pub gaps_filled: u64,
@@ -57,6 +58,8 @@ pub struct Reporter {
     source: Source,
     window: Window,
     strangers: u32,
+    /// Whether it is known to have begun anew since it was first heard, or with that.
+    began_anew: bool,
     /// Where its datagrams came from before: late ones may still come from there.
     previous: Option<Source>,
 }
@@ -87,12 +90,23 @@ pub struct Reporters {
     index: Vec<u16>,
     list: Vec<Reporter>,
     limit: usize,
+    /// How far an earlier life of this translator had heard those that this one has not heard yet.
+    earlier: BTreeMap<u16, u32>,
 }
 
 impl Reporters {
     pub(crate) fn new(limit: usize) -> Self {
         let limit = limit.clamp(1, usize::from(u16::MAX));
-        Reporters { index: vec![0; 1 << 16], list: Vec::new(), limit }
+        Reporters { index: vec![0; 1 << 16], list: Vec::new(), limit, earlier: BTreeMap::new() }
+    }
+
+    /// Tells how far an earlier life of this translator had heard a reporter: what lies between that and the first sequence that this
+    /// one hears is missing. It is not asked for, as the earlier life may have taken some of it without being able to say so.
+    pub(crate) fn heard_earlier(&mut self, id: u16, newest: u32) {
+        match self.index[usize::from(id)] {
+            0 => drop(self.earlier.insert(id, newest)),
+            place => self.list[usize::from(place) - 1].missing_since(newest),
+        }
     }
 
     /// Every reporter heard, in the order of appearance.
@@ -115,14 +129,19 @@ impl Reporters {
                 if self.list.len() >= self.limit {
                     return Admission::TooMany;
                 }
-                self.list.push(Reporter {
+                let mut reporter = Reporter {
                     id,
                     source,
                     counters: ReporterCounters { received: 1, ..Default::default() },
                     window: Window::new(sequence),
                     strangers: 0,
+                    began_anew: restarted,
                     previous: None,
-                });
+                };
+                if let Some(newest) = self.earlier.remove(&id) {
+                    reporter.missing_since(newest);
+                }
+                self.list.push(reporter);
                 self.index[usize::from(id)] = self.list.len() as u16;
                 return Admission::Apply(None);
             }
@@ -179,6 +198,17 @@ impl Reporters {
 }
 
 impl Reporter {
+    /// The newest of its sequences heard.
+    pub fn newest(&self) -> u32 {
+        self.window.newest()
+    }
+
+    fn missing_since(&mut self, newest: u32) {
+        if !self.began_anew {
+            self.counters.gaps += u64::from(self.window.missing_since(newest));
+        }
+    }
+
     /// Whether a report that says "restarted" is the first of a new run, rather than a repeat or a neighbour of one that said so
     /// before: it comes from another socket, or lies outside the window.
     fn is_restart(&self, sequence: u32, source: Source) -> bool {
@@ -202,6 +232,7 @@ impl Reporter {
         self.window = Window::new(sequence);
         self.heard_from(source);
         self.strangers = 0;
+        self.began_anew = true;
         self.counters.restarts += 1;
     }
 }
@@ -276,6 +307,35 @@ mod tests {
             }
         }
         assert_eq!(dropped, STRANGERS - 1);
+    }
+
+    #[test]
+    fn what_no_life_of_the_translator_heard_is_missing_and_not_asked_for() {
+        let mut r = Reporters::new(8);
+        let counted = |r: &Reporters, id| {
+            let c = r.iter().find(|reporter| reporter.id == id).unwrap().counters;
+            (c.gaps, c.gaps_filled, c.nacks)
+        };
+        for id in 1..6 {
+            r.heard_earlier(id, 99);
+        }
+        assert_eq!(r.admit(1, 130, false, true, at(1)), Admission::Apply(None));
+        assert_eq!(counted(&r, 1), (30, 0, 0));
+        // One of them was only late.
+        assert_eq!(r.admit(1, 120, false, true, at(1)), Admission::Apply(None));
+        assert_eq!(counted(&r, 1), (30, 1, 0));
+        // It goes on where it was; it begins anew, and says so or not.
+        r.admit(2, 100, false, true, at(2));
+        r.admit(3, 130, true, true, at(3));
+        r.admit(4, 5, false, true, at(4));
+        r.admit(5, 0x8000_0000, false, true, at(5));
+        assert_eq!([2, 3, 4, 5].map(|id| counted(&r, id)), [(0, 0, 0); 4]);
+        // Heard before the session that tells of the earlier life is open.
+        r.admit(6, 110, false, true, at(6));
+        r.admit(6, 111, false, true, at(6));
+        r.heard_earlier(6, 99);
+        assert_eq!(counted(&r, 6), (10, 0, 0));
+        assert_eq!(r.list[0].newest(), 130);
     }
 
     #[test]

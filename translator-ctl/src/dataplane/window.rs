@@ -44,6 +44,17 @@ impl Window {
         window
     }
 
+    /// Counts as missing what came after `earlier` and before the first sequence seen; how many that is. 0 if it lies not before
+    /// it, or further than a gap may be.
+    pub fn missing_since(&mut self, earlier: u32) -> u32 {
+        let ahead = self.first.wrapping_sub(earlier);
+        if ahead == 0 || ahead > MAX_JUMP {
+            return 0;
+        }
+        self.first = earlier;
+        ahead - 1
+    }
+
     /// The newest sequence seen.
     pub fn newest(&self) -> u32 {
         self.newest

@@ -34,6 +34,8 @@ const RECEIVED: usize = 2032;
 pub enum Command {
     /// Apply changes to the engine's program.
     Apply(Vec<Change>, oneshot::Sender<Result<(), SetupError>>),
+    /// How far an earlier life of this translator had heard its reporters: id and newest sequence.
+    Reporters(Vec<(u16, u32)>, oneshot::Sender<()>),
     /// Send everything held.
     Flush(oneshot::Sender<u64>),
     /// Tell the program.
@@ -198,6 +200,10 @@ impl Hot {
             Command::Apply(changes, reply) => {
                 self.roce.follow(&changes);
                 let _ = reply.send(self.engine.apply(now, &changes, out));
+            }
+            Command::Reporters(heard, reply) => {
+                self.engine.heard_earlier(&heard);
+                let _ = reply.send(());
             }
             Command::Flush(reply) => {
                 let _ = reply.send(self.engine.flush(now, out));

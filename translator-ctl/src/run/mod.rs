@@ -30,7 +30,7 @@ use tracing::{info, warn};
 use crate::config::Translator;
 use crate::dataplane::Engine;
 use crate::program::{Endpoint, EntryKey, Program, Purpose, diff};
-use crate::session::{BACKOFF, Session, SessionError};
+use crate::session::{BACKOFF, Opened, Session, SessionError};
 use ledger::Ledger;
 use service::Control;
 
@@ -179,8 +179,11 @@ async fn lease(
     let mut ended = false;
     loop {
         match session.open(config.lease_seconds).await {
-            Ok((program, resumed)) => {
+            Ok(Opened { program, resumed, reporters }) => {
                 info!(name = config.name, resumed, "session is open");
+                if !was_ready {
+                    control.ask(|reply| Command::Reporters(reporters, reply)).await?;
+                }
                 apply(control, &program).await?;
                 if !was_ready {
                     ready()?;

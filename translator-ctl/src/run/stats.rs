@@ -48,6 +48,8 @@ pub fn nodes(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeStatistics> 
             ("out_of_window", c.out_of_window),
             ("restarts", c.restarts),
             ("nacks", c.nacks),
+            // Not a count: from here the next life of this translator knows what it missed.
+            ("newest", reporter.newest().into()),
         ];
         let counters = named.map(|(name, value)| (name.to_string(), value)).into();
         nodes.push(node(format!("reporter/{}", reporter.id), life, counters));

@@ -117,6 +117,7 @@ impl Fake {
             positions: vec![ListPosition { store: "events".into(), list: 1, sequence: 5 }],
             lease_seconds: 30,
             mtu: 1024,
+            reporters: Vec::new(),
         }
     }
 }

@@ -44,6 +44,14 @@ impl World {
         self.topology.store(primitive).kind.clone()
     }
 
+    /// Columns of the sketch.
+    fn columns(&self) -> u32 {
+        match self.kind(Primitive::SketchMerge) {
+            StoreKind::SketchMerge { columns, .. } => columns,
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// Number of the nth report from the end that `wanted` takes, as (switch, number).
     fn nth_last(&self, n: usize, wanted: impl Fn(&Body) -> bool) -> (u16, u32) {
         let mut counts = std::collections::HashMap::<u16, u32>::new();
@@ -144,7 +152,13 @@ impl World {
 
     fn sketches(&self) -> SketchAnswers {
         let mut answers = SketchAnswers {
-            memory: vec![vec![Column { epoch: 0, merged: 0, expected: 0, cells: [0; 4] }; 4096]; 8],
+            memory: vec![
+                vec![
+                    Column { epoch: 0, merged: 0, expected: 0, cells: [0; 4] };
+                    self.columns() as usize
+                ];
+                8
+            ],
             estimates: Vec::new(),
         };
         for (_, entry) in self.journal.of(Primitive::SketchMerge) {
@@ -160,7 +174,7 @@ impl World {
         }
         for truth in self.workload.epochs() {
             let estimate = |flow: u32| {
-                let columns = columns_of(&self.flows()[flow as usize].key, 4, 4096);
+                let columns = columns_of(&self.flows()[flow as usize].key, 4, self.columns());
                 let held = |(row, c): (usize, &u64)| {
                     let held = answers.memory[truth.epoch as usize % 8][*c as usize];
                     (held.epoch == truth.epoch && held.merged > 0).then(|| u64::from(held.cells[row]))
@@ -423,6 +437,6 @@ fn sketch_epochs_that_left_the_ring_are_overwritten() {
         ..w.sketches()
     });
     assert_eq!((tally.wrong, ends.missing), (0, 0), "{tally:?}");
-    assert_eq!(ends.overwritten, 2 * 4096);
-    assert_eq!(ends.queryable, 2 * 2 * 4096);
+    assert_eq!(ends.overwritten, 2 * u64::from(w.columns()));
+    assert_eq!(ends.queryable, 2 * 2 * u64::from(w.columns()));
 }
