@@ -240,6 +240,31 @@ fn a_wrong_start_says_what_to_do() {
     let (code, error) = serve(&["--listen", "nowhere"]);
     assert!(code == Some(2) && error.contains("--listen"), "{error}");
 
+    // What only a start would show is looked at too.
+    std::fs::write(
+        &file,
+        "[collector]\nmemory = \"anonymous\"\n[[store]]\nid = 1\nname = \"big\"\nkind = \"key-increment\"\nslots = 4294967296\nredundancy = 2\n",
+    )
+    .unwrap();
+    // 32 GiB may be there; 128 of them are not.
+    let big = std::fs::read_to_string(&file).unwrap();
+    let table = big.split_once("[[store]]").unwrap().1;
+    let many: String = (2..130)
+        .map(|id| {
+            format!(
+                "[[store]]{}",
+                table.replace("id = 1", &format!("id = {id}")).replace("big", &format!("big{id}"))
+            )
+        })
+        .collect();
+    std::fs::write(&file, big + &many).unwrap();
+    let (code, error) = serve(&["--check-config", "--config", file.to_str().unwrap()]);
+    assert!(code == Some(1) && error.contains("this machine's memory"), "{error}");
+    let missing =
+        ["--tls-cert", "/no/c", "--tls-key", "/no/k", "--tls-client-ca", "/no/ca", "--check-config"];
+    let (code, error) = serve(&missing);
+    assert!(code == Some(1) && error.contains("/no/c"), "{error}");
+
     // A region of another version, as a newer or older collector leaves it: named, and left as it is.
     let old = dir.path().join("old");
     drop(Running::start(&old));
@@ -262,6 +287,7 @@ fn a_wrong_start_says_what_to_do() {
     assert!(code == Some(1) && error.contains("another collector") && error.contains(memory), "{error}");
     let (code, error) = serve(&["--listen", &running.address, "--soft-port", "0", "--memory", "anonymous"]);
     assert!(code == Some(1) && error.contains(&running.address) && error.contains("--listen"), "{error}");
+    assert_eq!(error.matches("in use").count(), 1, "told once: {error}");
     let (code, error) = serve(&["--listen", "127.0.0.1:0", "--device", "mlx5_9", "--memory", "anonymous"]);
     // Built with verbs it knows that there is no such device, without it says how to get it.
     assert!(code == Some(1) && (error.contains("verbs") || error.contains("mlx5_9")), "{error}");
@@ -289,6 +315,14 @@ fn flags_and_variables_go_over_the_file() {
         shown.contains("127.0.0.1:1\n") && shown.contains("mlx5_0") && shown.contains("/dev/shm/dta-a"),
         "{shown}"
     );
+    // A switch can be said in any of the usual words, and taken back.
+    for (word, open) in [("1", true), ("yes", true), ("0", false), ("no", false)] {
+        let mut command = program();
+        command.args(["serve", "--check-config", "--listen", "0.0.0.0:1", "--memory", "anonymous"]);
+        let output = command.env("DTA_INSECURE", word).output().unwrap();
+        assert_eq!(output.status.success(), open, "{word}: {}", told(&output));
+        assert_eq!(String::from_utf8(output.stdout).unwrap().contains("WITHOUT TLS"), open, "{word}");
+    }
     let shown = check(&[], &[("DTA_LISTEN", "127.0.0.1:2"), ("DTA_NAME", "b")]);
     assert!(shown.contains("127.0.0.1:2\n") && shown.contains("/dev/shm/dta-b"), "{shown}");
     let shown = check(&["--listen", "127.0.0.1:3", "--device", "soft"], &[("DTA_LISTEN", "127.0.0.1:2")]);

@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::{assert_exact, assert_good, captures, manager, number, testbed};
+use std::process::{Command, Stdio};
+
+use common::{MANAGER, assert_exact, assert_good, captures, manager, number, testbed};
 
 #[test]
 fn synthetic_traffic_without_faults_is_exact() {
@@ -152,4 +154,25 @@ fn every_command_explains_itself() {
     let json = manager(&["doctor", "--output", "json"]);
     let findings: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert!(findings.as_array().is_some_and(|f| f.len() >= 10));
+}
+
+#[test]
+fn a_reader_that_has_gone_and_a_full_disk_are_no_panic() {
+    for arguments in [&["doctor"][..], &["completions", "bash"], &["--help"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let run = |stdout: Stdio| {
+            let output =
+                Command::new(MANAGER).args(arguments).stdout(stdout).stderr(Stdio::piped()).output().unwrap();
+            (output.status.code(), String::from_utf8(output.stderr).unwrap())
+        };
+        let (code, told) = run(writer.into());
+        assert!(code.is_some_and(|code| code < 2) && told.is_empty(), "{arguments:?}: {code:?} {told}");
+        let full = std::fs::File::create("/dev/full").unwrap();
+        let (code, told) = run(full.into());
+        assert!(
+            code.is_some_and(|code| code <= 2) && !told.contains("panicked"),
+            "{arguments:?}: {code:?} {told}"
+        );
+    }
 }

@@ -1,6 +1,5 @@
 //! The program's command line.
 
-use std::io::{IsTerminal as _, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,7 +11,6 @@ use comfy_table::{Table, presets::UTF8_HORIZONTAL_ONLY};
 use dta_link::fault::Faults;
 use dta_proto::control::{FlushRequest, NodeStatistics, TranslatorStatisticsRequest};
 use serde_json::json;
-use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, ConfigError};
 use crate::program::{changes_json, changes_table, diff, program_json, program_table};
@@ -200,27 +198,16 @@ pub fn main_from(args: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode
             return ExitCode::from(code);
         }
     };
-    let filter = EnvFilter::try_new(&cli.common.log).unwrap_or_else(|_| EnvFilter::new("info"));
-    // The manager may have set one up already.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .try_init();
-    match dispatch(cli) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("dta-translator: {error:#}");
-            // A wrong configuration is wrong use, wherever it is noticed.
-            if error.is::<ConfigError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
-        }
-    }
+    dta_cli::log(&cli.common.log);
+    let done = dispatch(cli).map(|()| ExitCode::SUCCESS);
+    // A wrong configuration is wrong use, wherever it is noticed.
+    let failure = if done.as_ref().is_err_and(|error| error.is::<ConfigError>()) { 2 } else { 1 };
+    dta_cli::exit("dta-translator", done, failure)
 }
 
 fn dispatch(cli: Cli) -> anyhow::Result<()> {
     if let Command::Completions { shell } = cli.command {
-        clap_complete::generate(shell, &mut Cli::command(), "dta-translator", &mut std::io::stdout());
-        return Ok(());
+        return Ok(dta_cli::completions(Cli::command(), shell)?);
     }
     let config = configuration(&cli)?;
     match cli.command {
@@ -298,12 +285,8 @@ fn block_on(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<
         .block_on(future)
 }
 
-/// Prints to stdout; a reader that has gone is no error worth a message.
 fn print(text: &str) -> anyhow::Result<()> {
-    match writeln!(std::io::stdout().lock(), "{text}") {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("cannot write to stdout"),
-    }
+    Ok(dta_cli::print(text)?)
 }
 
 async fn plan(config: &Config, args: &PlanArgs) -> anyhow::Result<()> {

@@ -15,6 +15,6 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    clap_complete::generate(args.shell, &mut Cli::command(), "dta-collector", &mut std::io::stdout());
+    dta_cli::completions(Cli::command(), args.shell)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -91,13 +91,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Dashboard(args) => dashboard::run(args),
         Command::Completions(args) => completions::run(&args),
     };
-    match done {
-        Ok(code) => code,
-        Err(e) => {
-            eprintln!("dta-collector: {e:#}");
-            ExitCode::FAILURE
-        }
-    }
+    dta_cli::exit("dta-collector", done, 1)
 }
 
 /// Runs a client command: a few messages to and fro need no more than this thread.

@@ -1,7 +1,5 @@
 //! Printing: tables for people, JSON for programs.
 
-use std::io::Write;
-
 use clap::ValueEnum;
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableComponent, presets};
 use serde::Serialize;
@@ -31,10 +29,7 @@ pub(super) fn table(header: &[&str], right: &[usize]) -> Table {
     table
 }
 
-/// Prints a line to stdout. A reader that has gone away (`| head`) is told by the error.
-pub(super) fn line(text: impl std::fmt::Display) -> std::io::Result<()> {
-    writeln!(std::io::stdout().lock(), "{text}")
-}
+pub(super) use dta_cli::print as line;
 
 /// Prints a JSON document.
 pub(super) fn json(value: &impl Serialize) -> anyhow::Result<()> {

@@ -1,6 +1,6 @@
 //! `dta-collector serve`
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::output;
 use crate::config::{Config, ConfigError, Memory, SoftLink, Tls, Transport};
-use crate::server::Server;
+use crate::server::{self, Server};
 
 /// Threads that take calls; the software NIC has its own.
 const WORKERS: usize = 2;
@@ -83,8 +83,11 @@ pub(super) struct Args {
     #[arg(long, env = "DTA_TLS_CLIENT_CA", value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
     /// Serve an address that is not loopback without TLS: whoever reaches it gets keys to memory
-    #[arg(long, env = "DTA_INSECURE")]
-    insecure: bool,
+    #[arg(
+        long, env = "DTA_INSECURE", num_args = 0..=1, default_missing_value = "true",
+        value_name = "YES|NO", value_parser = clap::builder::BoolishValueParser::new()
+    )]
+    insecure: Option<bool>,
     /// File descriptor that the ready line is written to, instead of stdout
     #[arg(long, value_name = "FD")]
     ready_fd: Option<u32>,
@@ -125,13 +128,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::FAILURE);
         }
     }
-    let filter = tracing_subscriber::EnvFilter::try_from_env("DTA_LOG").unwrap_or_else(|_| "info".into());
-    // An embedding program may have its own.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .try_init();
+    dta_cli::log(&std::env::var("DTA_LOG").unwrap_or_default());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .max_blocking_threads(BLOCKING)
@@ -192,17 +189,19 @@ fn configuration(args: &Args) -> Result<Config, ConfigError> {
         config.tls =
             Some(Tls { cert: cert.clone(), key: key.clone(), client_ca: client_ca.clone(), operators });
     }
-    config.insecure |= args.insecure;
+    over(&mut config.insecure, &args.insecure);
     config.check()?;
     Ok(config)
 }
 
 fn check(config: &Config) -> anyhow::Result<ExitCode> {
-    output::line(format!(
-        "gRPC on {}{}",
-        config.listen,
-        if config.tls.is_some() { " with TLS" } else { "" }
-    ))?;
+    server::check(config)?;
+    let safety = match (&config.tls, config.listen.ip().is_loopback()) {
+        (Some(_), _) => " with TLS",
+        (None, true) => "",
+        (None, false) => " WITHOUT TLS: whoever reaches it gets keys to memory",
+    };
+    output::line(format!("gRPC on {}{safety}", config.listen))?;
     output::line(format!("device {}", config.device))?;
     output::line(match &config.memory {
         Memory::Anonymous => "memory is gone with the process".to_owned(),

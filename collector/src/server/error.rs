@@ -45,6 +45,18 @@ pub enum ServerError {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// Stores larger than what they are to lie in.
+    #[error(
+        "the stores need {need} bytes, but {place} has {have} in all; make them smaller or choose another place with --memory"
+    )]
+    TooLarge {
+        /// Bytes of all regions.
+        need: u64,
+        /// Bytes that there are, used or not.
+        have: u64,
+        /// This machine's memory, or the directory's file system.
+        place: String,
+    },
     /// Another collector has the directory.
     #[error(
         "another collector uses the memory directory {}; stop it, or give this one another name or directory \

@@ -1,13 +1,13 @@
 //! A whole collector: regions, NIC, sessions and the gRPC service, put together and taken apart again.
 
+mod check;
+mod directory;
 mod error;
 mod notify;
 mod tls;
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::TcpListenerStream;
 
+pub use check::check;
 pub use error::ServerError;
 
 use crate::config::{Config, Memory};
@@ -59,8 +60,8 @@ impl Server {
         config: &Config,
         open_nic: impl FnOnce() -> Result<Arc<dyn Nic>, ServerError>,
     ) -> Result<Self, ServerError> {
-        config.check()?;
         // The cheap things that can be wrong come first.
+        check(config)?;
         let tls = config.tls.as_ref().map(tls::load).transpose()?;
         let listener = TcpListener::bind(config.listen)
             .await
@@ -68,11 +69,11 @@ impl Server {
         let listen =
             listener.local_addr().map_err(|source| ServerError::Listen { address: config.listen, source })?;
 
-        let directory = match &config.memory {
+        let folder = match &config.memory {
             Memory::Anonymous => None,
             Memory::Directory(dir) => Some(dir.clone()),
         };
-        let lock = directory.as_deref().map(lock_directory).transpose()?;
+        let lock = folder.as_deref().map(directory::lock).transpose()?;
         let stores = Arc::new(Stores::open(&config.stores, &config.memory, RegionOptions::default())?);
         for store in stores.iter() {
             tracing::info!(
@@ -90,7 +91,7 @@ impl Server {
             nic.clone(),
             stores.clone(),
             config.transport,
-            directory,
+            folder,
             Instant::now(),
         )?);
 
@@ -197,16 +198,4 @@ async fn tick(sessions: Arc<Sessions>, stopped: watch::Receiver<bool>) {
             Err(error) => tracing::warn!(%error, "sessions could not be looked after"),
         }
     }
-}
-
-/// Makes the memory directory and locks it: two collectors in one would take each other's state for their own.
-fn lock_directory(dir: &Path) -> Result<Lock, ServerError> {
-    let fail = |action| move |source| ServerError::Directory { path: dir.to_owned(), action, source };
-    // What is reported to this collector is nobody else's to read or change.
-    let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true).mode(0o700).create(dir).map_err(fail("make"))?;
-    let file = std::fs::File::create(dir.join("lock")).map_err(fail("make the lock file in"))?;
-    Lock::take(file)
-        .map_err(|e| fail("lock")(e.into()))?
-        .ok_or_else(|| ServerError::Locked { path: dir.to_owned() })
 }

@@ -66,7 +66,7 @@ impl Bench {
             let run = std::thread::scope(|scope| scope.spawn(|| case.run(&scale)).join());
             figures.push(run.map_err(|_| anyhow::anyhow!("benchmark {} panicked", case.name))??);
         }
-        println!("{}", bench::table(&figures));
+        dta_cli::print(bench::table(&figures))?;
         if let Some(path) = &self.json {
             std::fs::write(path, bench::json(&figures) + "\n")
                 .with_context(|| format!("cannot write the figures to {}", path.display()))?;
@@ -80,21 +80,21 @@ impl Bench {
         bar.set_message("reports");
         let figure = bench::memory(self.reports, |made| bar.set_position(made))?;
         bar.finish_and_clear();
-        println!(
+        dta_cli::print(format_args!(
             "{} reports in {:.0} s, {} accepted, {} operations executed\nresident memory beside the stores, KiB: after a tenth of the run, and at most later",
             grouped(figure.reports),
             figure.seconds,
             grouped(figure.accepted),
             grouped(figure.executed)
-        );
+        ))?;
         for (name, [early, most]) in [
             ("collector", figure.collector),
             ("translator", figure.translator),
             ("reporter", figure.reporter),
         ] {
-            println!("  {name:<12}{:>10}{:>10}", grouped(early), grouped(most));
+            dta_cli::print(format_args!("  {name:<12}{:>10}{:>10}", grouped(early), grouped(most)))?;
         }
-        println!("{}", if figure.is_flat() { "FLAT" } else { "IT GROWS" });
+        dta_cli::print(if figure.is_flat() { "FLAT" } else { "IT GROWS" })?;
         if let Some(path) = &self.json {
             std::fs::write(path, serde_json::to_string_pretty(&figure)? + "\n")
                 .with_context(|| format!("cannot write the figure to {}", path.display()))?;

@@ -1,6 +1,5 @@
 //! `dta-manager doctor`.
 
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -70,11 +69,7 @@ impl Doctor {
             Output::Table => doctor::table(&findings, &verdict, super::width()),
             Output::Json => doctor::json(&findings),
         };
-        match writeln!(std::io::stdout().lock(), "{text}") {
-            // Whoever read it has seen enough.
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
-            other => other?,
-        }
+        dta_cli::print(text)?;
         let failed = findings.iter().any(|finding| finding.level == Level::Problem);
         Ok(ExitCode::from(u8::from(failed)))
     }

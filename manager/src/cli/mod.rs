@@ -87,14 +87,10 @@ pub fn main() -> ExitCode {
         Command::Bench(command) => command.run(),
         Command::Doctor(command) => command.run(),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Arguments::command(), "dta-manager", &mut std::io::stdout());
-            Ok(ExitCode::SUCCESS)
+            dta_cli::completions(Arguments::command(), shell).map(|()| ExitCode::SUCCESS).map_err(Into::into)
         }
     };
-    result.unwrap_or_else(|error| {
-        eprintln!("dta-manager: {error:#}");
-        ExitCode::from(2)
-    })
+    dta_cli::exit("dta-manager", result, 2)
 }
 
 /// Columns of the terminal, 80 where there is none.

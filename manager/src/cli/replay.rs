@@ -68,7 +68,7 @@ impl Replay {
         };
         bar.finish_and_clear();
         let seconds = sent.seconds.max(1e-9);
-        println!(
+        dta_cli::print(format_args!(
             "{} of {} datagrams sent in {:.3} s ({:.0}/s); {} packets of the capture were not for {}",
             sent.sent,
             load.packets.len() as u64 * self.times,
@@ -76,9 +76,9 @@ impl Replay {
             sent.sent as f64 / seconds,
             load.skipped,
             if self.raw.is_some() { "sending" } else { "these ports" },
-        );
+        ))?;
         for (reason, count) in &sent.losses {
-            println!("  not sent, {reason}: {count}");
+            dta_cli::print(format_args!("  not sent, {reason}: {count}"))?;
         }
         Ok(ExitCode::from(u8::from(!sent.losses.is_empty())))
     }

@@ -107,16 +107,16 @@ impl RunTestbed {
         let json = serde_json::to_string_pretty(&testbed.outcome)?;
         match self.json.as_deref() {
             Some(path) if path.as_os_str() == "-" => {
-                println!("{json}");
+                dta_cli::print(json)?;
                 return Ok(());
             }
             Some(path) => std::fs::write(path, json + "\n")
                 .with_context(|| format!("cannot write the outcome to {}", path.display()))?,
             None => {}
         }
-        println!("{}", show::report(&testbed.outcome));
+        dta_cli::print(show::report(&testbed.outcome))?;
         if !self.keep {
-            println!("\n{}", self.next());
+            dta_cli::print(format_args!("\n{}", self.next()))?;
         }
         Ok(())
     }
@@ -140,7 +140,7 @@ impl RunTestbed {
 
 async fn keep(testbed: &Testbed) -> anyhow::Result<()> {
     let daemons = &testbed.daemons;
-    println!(
+    dta_cli::print(format_args!(
         "\nStill running, until Ctrl-C. Look at it from another terminal:\n  \
          dta-collector dashboard --collector {0}\n  dta-collector stats --collector {0}\n  \
          dta-translator stats --translator http://{1}\n  \
@@ -150,7 +150,7 @@ async fn keep(testbed: &Testbed) -> anyhow::Result<()> {
         daemons.control_address,
         daemons.reports,
         testbed.folder.path().display()
-    );
+    ))?;
     tokio::signal::ctrl_c().await.context("cannot wait for Ctrl-C")?;
     Ok(())
 }

@@ -26,18 +26,10 @@ fn run(cli: Cli) -> ExitCode {
     let result = match cli.command {
         Command::Send(send) => send::run(&send),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "dta-reporter", &mut std::io::stdout());
-            Ok(true)
+            dta_cli::completions(Cli::command(), shell).map(|()| true).map_err(Into::into)
         }
     };
-    match result {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("dta-reporter: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    dta_cli::exit("dta-reporter", result.map(|all| ExitCode::from(u8::from(!all))), 1)
 }
 
 #[cfg(test)]

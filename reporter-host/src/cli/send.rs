@@ -235,18 +235,18 @@ fn print(output: Output, counters: &Counters, took: Duration) -> Result<()> {
         Output::Table => {
             for (name, count) in counters.named() {
                 if count > 0 || matches!(name, "reports" | "sent") {
-                    println!("{name:<40} {count:>12}");
+                    dta_cli::print(format_args!("{name:<40} {count:>12}"))?;
                 }
             }
             if counters.reports > 1 {
-                println!("{:<40} {rate:>12.0}", "reports per second");
+                dta_cli::print(format_args!("{:<40} {rate:>12.0}", "reports per second"))?;
             }
         }
         Output::Json => {
             let mut all: serde_json::Map<String, serde_json::Value> =
                 counters.named().into_iter().map(|(name, count)| (name.into(), count.into())).collect();
             all.insert("seconds".into(), took.as_secs_f64().into());
-            println!("{}", serde_json::Value::from(all));
+            dta_cli::print(serde_json::Value::from(all))?;
         }
     }
     Ok(())

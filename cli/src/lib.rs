@@ -1,0 +1,95 @@
+//! What the command lines of all programs share: printing, errors, completions, logs.
+
+use std::fmt::Display;
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::Command;
+use clap_complete::Shell;
+use tracing_subscriber::EnvFilter;
+
+/// Prints text and a line end to standard output.
+///
+/// # Errors
+/// Whatever the system says, where `println!` would panic: the disk is full, or the reader has gone ([`ErrorKind::BrokenPipe`]), which
+/// [`exit`] takes for a good end.
+pub fn print(text: impl Display) -> io::Result<()> {
+    writeln!(io::stdout().lock(), "{text}")
+}
+
+/// Prints the completion script of a program for a shell.
+///
+/// # Errors
+/// As [`print`].
+pub fn completions(mut command: Command, shell: Shell) -> io::Result<()> {
+    let name = command.get_name().to_owned();
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command, name, &mut script);
+    io::stdout().lock().write_all(&script)
+}
+
+/// The exit status of a program; an error is told on standard error first, and gives `failure`. A reader that has gone (`| head`) has seen
+/// what it wanted, and is no error.
+pub fn exit(program: &str, result: anyhow::Result<ExitCode>, failure: u8) -> ExitCode {
+    match result {
+        Ok(code) => code,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            // With standard error closed there is nobody left to tell.
+            let _ = writeln!(io::stderr().lock(), "{program}: {}", told(&error));
+            ExitCode::from(failure)
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
+}
+
+/// An error with its causes in one line. A cause that the text before has told already is left out: many errors put what the system said
+/// into their own sentence.
+pub fn told(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1) {
+        let cause = cause.to_string();
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+/// Writes logs to standard error, in colour on a terminal. `filter` as `RUST_LOG` has it (`info`, `dta_collector=debug`); one that cannot be
+/// read counts as `info`. A program that has set up its own log keeps it.
+pub fn log(filter: &str) {
+    let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(io::stderr)
+        .try_init();
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let in_use = || io::Error::other("address in use");
+        let error = anyhow::Error::new(in_use()).context("cannot listen: address in use");
+        assert_eq!(told(&error), "cannot listen: address in use");
+        let error = Err::<(), _>(in_use()).context("cannot listen").context("no collector").unwrap_err();
+        assert_eq!(told(&error), "no collector: cannot listen: address in use");
+    }
+
+    #[test]
+    fn a_reader_that_has_gone_is_no_error() {
+        let gone = || Err(io::Error::from(ErrorKind::BrokenPipe).into());
+        assert_eq!(exit("x", gone(), 2), ExitCode::SUCCESS);
+        assert_eq!(exit("x", gone().context("cannot print"), 2), ExitCode::SUCCESS);
+        assert_eq!(exit("x", Err(anyhow::anyhow!("else")), 2), ExitCode::from(2));
+    }
+}

@@ -1,0 +1,106 @@
+//! The memory directory: this collector's alone.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{Error, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+
+use super::ServerError;
+use crate::lock::Lock;
+
+/// Makes the memory directory, readable to its owner alone, and locks it: two collectors in one would take each other's state for their
+/// own. One that is there has to be as this makes it: its default place is one where anybody may make a directory first.
+pub(super) fn lock(dir: &Path) -> Result<Lock, ServerError> {
+    let fail = |action| move |source| ServerError::Directory { path: dir.to_owned(), action, source };
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(fail("make"))?;
+    check(dir).map_err(fail("use"))?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(dir.join("lock"))
+        .map_err(fail("make the lock file in"))?;
+    Lock::take(file)
+        .map_err(|e| fail("lock")(e.into()))?
+        .ok_or_else(|| ServerError::Locked { path: dir.to_owned() })
+}
+
+fn check(dir: &Path) -> Result<(), Error> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(dir, flags, Mode::empty()).map_err(|errno| match errno {
+        rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR => {
+            Error::new(ErrorKind::NotADirectory, "it is no directory, or a symbolic link")
+        }
+        other => other.into(),
+    })?;
+    let found = File::from(opened).metadata()?;
+    let me = rustix::process::geteuid().as_raw();
+    let refuse = |why: String| Err(Error::new(ErrorKind::PermissionDenied, why));
+    if found.uid() != me {
+        return refuse(format!(
+            "it belongs to user {}, and this is user {me}: its owner could change what is reported",
+            found.uid()
+        ));
+    }
+    if found.mode() & 0o022 != 0 {
+        return refuse(format!("others may write to it (mode {:o}): `chmod go-w` it", found.mode() & 0o7777));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn refusal(dir: &Path) -> String {
+        lock(dir).expect_err("not to be used").to_string()
+    }
+
+    #[test]
+    fn a_directory_is_made_for_its_owner_alone_and_locked() {
+        let base = tempfile::tempdir().unwrap();
+        let dir = base.path().join("new/memory");
+        let held = lock(&dir).unwrap();
+        assert_eq!(dir.metadata().unwrap().mode() & 0o7777, 0o700);
+        assert!(refusal(&dir).contains("another collector uses"));
+        drop(held);
+        lock(&dir).unwrap();
+    }
+
+    #[test]
+    fn what_others_could_change_is_refused_and_left_as_it_is() {
+        let base = tempfile::tempdir().unwrap();
+        let open = base.path().join("open");
+        std::fs::create_dir(&open).unwrap();
+        std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(refusal(&open).contains("others may write to it (mode 777)"), "{}", refusal(&open));
+        assert_eq!(open.read_dir().unwrap().count(), 0);
+
+        let own = base.path().join("own");
+        std::fs::create_dir(&own).unwrap();
+        let link = base.path().join("link");
+        symlink(&own, &link).unwrap();
+        assert!(refusal(&link).contains("symbolic link"), "{}", refusal(&link));
+        assert_eq!(own.read_dir().unwrap().count(), 0);
+
+        if rustix::process::geteuid().is_root() {
+            let other = base.path().join("other");
+            std::fs::create_dir(&other).unwrap();
+            std::os::unix::fs::chown(&other, Some(65534), None).unwrap();
+            assert!(refusal(&other).contains("belongs to user 65534"), "{}", refusal(&other));
+        }
+    }
+
+    #[test]
+    fn the_lock_file_is_not_emptied() {
+        let base = tempfile::tempdir().unwrap();
+        std::fs::write(base.path().join("lock"), "here").unwrap();
+        lock(base.path()).unwrap();
+        assert_eq!(std::fs::read(base.path().join("lock")).unwrap(), b"here");
+    }
+}
