@@ -114,7 +114,7 @@ impl Client {
     }
 
     fn over(channel: Channel) -> Self {
-        Self { inner: CollectorClient::new(channel).max_decoding_message_size(16 << 20) }
+        Self { inner: CollectorClient::new(channel).max_decoding_message_size(64 << 20) }
     }
 
     /// The generated client: every call of `dta.v1.Collector`.

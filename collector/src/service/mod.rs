@@ -84,7 +84,8 @@ impl Service {
 
     /// The tower service to serve.
     pub fn into_server(self) -> CollectorServer<Self> {
-        CollectorServer::new(self)
+        // A renewal carries counters of every reporter that its translator hears: 65,535 of them take some 12 MB.
+        CollectorServer::new(self).max_decoding_message_size(64 << 20)
     }
 
     /// Runs `work` on a thread that may wait for memory or files.

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use dta_proto::layout::append::{Cursor, Found, Step, decode, forward, is_after, place, place_offset};
+use dta_proto::layout::append::{
+    Cursor, Found, Step, TRAILER_LEN, decode, forward, is_after, place, place_offset,
+};
 use dta_proto::store::StoreKind;
 
 use super::Store;
@@ -97,14 +99,26 @@ impl<'a> Lists<'a> {
         usize::from(self.entry_len)
     }
 
-    /// Sequence of the newest batch in a list's ring; 0 if it holds none. Reads the whole ring.
+    /// Sequence of the newest batch in a list's ring; 0 if it holds none. Reads the trailers of the whole ring, and checks only batches
+    /// that claim to be newer than what was found so far.
     pub fn newest(&self, list: u32) -> u32 {
+        let mut batch = [0u8; MAX_BATCH];
+        let batch = &mut batch[..usize::from(self.batch_len)];
+        let trailer = u64::from(self.batch_len) - TRAILER_LEN as u64;
         let mut newest = 0;
-        self.scan(list, |sequence| {
-            if newest == 0 || is_after(sequence, newest) {
+        for at in 0..self.ring {
+            let offset = place_offset(list, at, self.ring, self.batch_len) + trailer;
+            // Big-endian, the sequence first.
+            let claims = (u64::from_be(self.region.load_u64(offset).unwrap_or(0)) >> 32) as u32;
+            if claims != 0
+                && (newest == 0 || is_after(claims, newest))
+                && let Found::Valid(sequence) = self.look(list, at, batch)
+                && place(sequence, self.ring) == at
+                && (newest == 0 || is_after(sequence, newest))
+            {
                 newest = sequence;
             }
-        });
+        }
         newest
     }
 

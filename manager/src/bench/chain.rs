@@ -1,48 +1,54 @@
 //! Translator and NIC in one thread: from report to memory. The floor is the sum of their floors.
 
-use dta_collector::nic::soft::Counter;
+use std::cell::RefCell;
+use std::time::Instant;
+
+use dta_collector::nic::soft::bench::{ELEMENT, WriteBench};
 use dta_link::Batch;
 use dta_translator::dataplane::bench::KeyWriteBench;
 
-use super::harness::{Rates, Scale, measure, pin};
-use super::nic;
+use super::harness::{Rates, Scale, measure_shares, pin};
 use super::translator::BATCH;
 
-const BATCHES: usize = 32;
+/// Batches of a call.
+const BATCHES: usize = 512;
 
 pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
     pin();
-    let mut ready = nic::nic(scale.memory)?;
-    let frames = nic::frames(scale.memory, ready.rkey, ready.qpn, 256);
-    let slots = ready.region.len() / 16;
-    let bench = std::cell::RefCell::new(KeyWriteBench::new(BATCH, slots, (nic::IOVA, ready.rkey), ready.qpn));
-    let region = std::sync::Arc::clone(&ready.region);
-    let mut answers = ready.responder.answer_batch(BATCH);
+    let nic = RefCell::new(WriteBench::new(scale.memory, BATCH)?);
+    let (store, slots, qpn) = {
+        let target = &nic.borrow().target;
+        let region = &target.registration;
+        ((region.iova, region.rkey), region.len / ELEMENT as u64, target.queue_pair.qpn)
+    };
+    let translator = RefCell::new(KeyWriteBench::new(BATCH, slots, store, qpn));
+    let mut answers = nic.borrow().target.responder.answer_batch(BATCH);
     let mut between = Batch::with_packet_capacity(BATCH, 128);
-    let (mut sent, mut turn) = (0, 0);
-    let rates = measure(
+    let mut sent = 0;
+    let rates = measure_shares(
         scale,
         || {
-            let reports = bench.borrow_mut().run(BATCHES, |frames| {
+            let target = &mut nic.borrow_mut().target;
+            let start = Instant::now();
+            let reports = translator.borrow_mut().run(BATCHES, |frames| {
                 between.clear();
                 for frame in frames.iter() {
                     let _ = between.push(frame, 0);
                 }
-                ready.responder.process(&between, &mut answers, &mut |full| full.clear());
+                target.responder.process(&between, &mut answers, &mut |full| full.clear());
             });
             sent += reports;
-            reports
+            (reports, start.elapsed())
         },
         || {
-            std::hint::black_box(bench.borrow_mut().floor(BATCHES));
-            for _ in 0..BATCHES {
-                nic::floor(&frames[turn % frames.len()], &region);
-                turn += 1;
-            }
-            (BATCH * BATCHES) as u64
+            let start = Instant::now();
+            std::hint::black_box(translator.borrow_mut().floor(BATCHES));
+            let translated = start.elapsed();
+            let (_, written) = nic.borrow_mut().floor((BATCH * BATCHES) as u64);
+            ((BATCH * BATCHES) as u64, translated + written)
         },
     );
-    let executed = ready.responder.counts().get(Counter::ExecutedWrite);
+    let executed = nic.borrow().executed();
     anyhow::ensure!(executed == sent, "{sent} reports were translated, and {executed} came to memory");
     Ok(rates)
 }

@@ -50,9 +50,25 @@ pub(super) struct Rates {
     pub(super) floor: f64,
 }
 
+/// Operations of one call, and the time that they took.
+pub(super) type Share = (u64, Duration);
+
 /// Measures `work` and `floor` in turns. Each call does a share of a turn, some milliseconds at most, and says how many
 /// operations it was.
 pub(super) fn measure(scale: &Scale, mut work: impl FnMut() -> u64, mut floor: impl FnMut() -> u64) -> Rates {
+    let timed = |operations: &mut dyn FnMut() -> u64| {
+        let start = Instant::now();
+        (operations(), start.elapsed())
+    };
+    measure_shares(scale, || timed(&mut work), || timed(&mut floor))
+}
+
+/// As [`measure`], for calls that make ready what they work on, and know how long the work alone took.
+pub(super) fn measure_shares(
+    scale: &Scale,
+    mut work: impl FnMut() -> Share,
+    mut floor: impl FnMut() -> Share,
+) -> Rates {
     // The first calls bring code and data into the caches.
     work();
     floor();
@@ -65,15 +81,18 @@ pub(super) fn measure(scale: &Scale, mut work: impl FnMut() -> u64, mut floor: i
 }
 
 /// The best rate of a turn's calls, taken over stretches of a tenth of the turn: an interruption spoils one of them.
-fn turn(length: Duration, call: &mut impl FnMut() -> u64) -> f64 {
-    let start = Instant::now();
-    let mut best: f64 = 0.0;
-    while start.elapsed() < length {
-        let (stretch, mut operations) = (Instant::now(), 0);
-        while stretch.elapsed() < length / 10 {
-            operations += call();
+fn turn(length: Duration, call: &mut impl FnMut() -> Share) -> f64 {
+    let (mut all, mut best) = (Duration::ZERO, 0.0f64);
+    while all < length {
+        let (mut stretch, mut operations) = (Duration::ZERO, 0);
+        while stretch < length / 10 {
+            let (done, took) = call();
+            operations += done;
+            // A clock that stands still would never end this.
+            stretch += took.max(Duration::from_nanos(1));
         }
-        best = best.max(operations as f64 / stretch.elapsed().as_secs_f64());
+        best = best.max(operations as f64 / stretch.as_secs_f64());
+        all += stretch;
     }
     best
 }

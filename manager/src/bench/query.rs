@@ -14,8 +14,6 @@ use super::harness::{Rates, Scale, measure, pin};
 use crate::traffic::SplitMix;
 
 const BATCH: usize = 64;
-/// Batches of keys.
-const BATCHES: usize = 4096;
 
 pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
     pin();
@@ -35,7 +33,7 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
         }
     }
     let mut random = SplitMix(7);
-    let keys: Vec<Key> = (0..BATCHES * BATCH).map(|_| key(random.next() % present)).collect();
+    let keys: Vec<Key> = (0..slots / 16).map(|_| key(random.next() % present)).collect();
     let reader = key_write::Reader::new(&store).context("a key-write store")?;
     let mut answers = [key_write::Answer::default(); BATCH];
     let mut values = [0; BATCH * 12];

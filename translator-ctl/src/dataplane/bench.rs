@@ -73,10 +73,11 @@ impl KeyWriteBench {
         for turn in 0..batches {
             let at = turn % turns * self.batch;
             let batch = &mut self.datagrams[at..at + self.batch];
-            // A reporter never sends a sequence twice.
+            // A reporter never sends a sequence twice; and with a key of its own, each report goes to a slot of its own.
             for datagram in batch.iter_mut() {
                 datagram[28 + 1] = self.sequence as u8;
                 datagram[28 + 8..28 + 12].copy_from_slice(&self.sequence.to_be_bytes());
+                datagram[BEFORE_KEY..BEFORE_KEY + 4].copy_from_slice(&self.sequence.to_be_bytes());
                 self.sequence = self.sequence.wrapping_add(1);
             }
             self.engine.ingest(0, batch.iter().map(Vec::as_slice), &mut self.out);

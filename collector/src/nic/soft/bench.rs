@@ -14,7 +14,7 @@ use super::responder_config::ResponderConfig;
 use crate::nic::{
     Access, Endpoint, NicError, Purpose, QueuePairInfo, QueuePairRequest, Registration, Transport,
 };
-use crate::region::{Pages, Region, RegionError, RegionOptions};
+use crate::region::{Region, RegionError, RegionOptions};
 
 /// Bytes of a key-write element with a 12-byte value: what one WRITE of [`WriteBench`] carries.
 pub const ELEMENT: usize = 16;
@@ -85,7 +85,8 @@ impl Target {
 
 /// UC WRITE ONLY packets of [`ELEMENT`] bytes to random elements of a region, in batches.
 pub struct WriteBench {
-    target: Target,
+    /// What the packets go to.
+    pub target: Target,
     output: Batch,
     batches: Vec<Batch>,
     random: u64,
@@ -102,11 +103,6 @@ impl WriteBench {
         let output = target.responder.answer_batch(8);
         let batches = vec![Batch::with_packet_capacity(batch, 112); READY];
         Ok(WriteBench { target, output, batches, random: 1, psn: 0 })
-    }
-
-    /// The kind of pages that the region lies in.
-    pub fn pages(&self) -> Pages {
-        self.target.region.pages()
     }
 
     /// WRITEs executed so far; those of the floor are none.
