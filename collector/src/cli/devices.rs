@@ -1,11 +1,13 @@
 //! `dta-collector devices`
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use serde::Serialize;
 
 use super::output::{self, Output};
-use crate::nic::verbs::{self, DeviceInfo, PortInfo};
+use crate::nic::NicError;
+use crate::nic::verbs::{self, DeviceInfo, PortInfo, VerbsError};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -36,7 +38,14 @@ struct Port<'a> {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let devices = verbs::devices()?;
+    let devices = verbs::devices().map_err(|error| match error {
+        // What is there can be told without the library, how it may be used cannot.
+        NicError::Verbs(VerbsError::NotBuilt) => {
+            let kernel = in_kernel(Path::new("/sys/class/infiniband"));
+            anyhow::anyhow!("{error}. The kernel shows {kernel}; `dta-manager doctor` tells more of it")
+        }
+        error => error.into(),
+    })?;
     let devices: Vec<Device<'_>> = devices.iter().map(device).collect();
     if args.output == Output::Json {
         output::json(&devices)?;
@@ -46,6 +55,14 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         output::line(line)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The names of the devices that the kernel has, in words.
+fn in_kernel(class: &Path) -> String {
+    let entries = std::fs::read_dir(class).into_iter().flatten().flatten();
+    let mut names: Vec<_> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    if names.is_empty() { "no RDMA device".to_owned() } else { names.join(", ") }
 }
 
 /// Devices for people.
@@ -141,5 +158,16 @@ mod tests {
             (&(1u64 << 40).into(), &16.into())
         );
         assert!(lines(&[])[0].contains("rdma link add rxe0"));
+    }
+
+    #[test]
+    fn what_the_kernel_has_is_told_without_the_library() {
+        let class = tempfile::tempdir().unwrap();
+        assert_eq!(in_kernel(class.path()), "no RDMA device");
+        for name in ["mlx5_1", "mlx5_0"] {
+            std::fs::create_dir(class.path().join(name)).unwrap();
+        }
+        assert_eq!(in_kernel(class.path()), "mlx5_0, mlx5_1");
+        assert_eq!(in_kernel(&class.path().join("none")), "no RDMA device");
     }
 }

@@ -202,20 +202,28 @@ fn ports(root: &Path) -> Finding {
     }
 }
 
+/// Bit of CAP_IPC_LOCK (`linux/capability.h`).
+const IPC_LOCK: u32 = 14;
+
 /// Capabilities that something here can use: bit, name, what for.
 const CAPABILITIES: [(u32, &str, &str); 3] = [
     (12, "CAP_NET_ADMIN", "large receive buffers, namespaces"),
     (13, "CAP_NET_RAW", "raw frames (packet links, replay --raw)"),
-    (14, "CAP_IPC_LOCK", "locking memory beyond the limit"),
+    (IPC_LOCK, "CAP_IPC_LOCK", "locking memory beyond the limit"),
 ];
 
-fn privileges(root: &Path) -> Finding {
-    let effective = text(root.join("proc/self/status"))
+/// The effective capabilities of this process, one bit each.
+fn capabilities(root: &Path) -> u64 {
+    text(root.join("proc/self/status"))
         .and_then(|s| {
             let line = s.lines().find(|line| line.starts_with("CapEff:"))?;
             u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok()
         })
-        .unwrap_or(0);
+        .unwrap_or(0)
+}
+
+fn privileges(root: &Path) -> Finding {
+    let effective = capabilities(root);
     let (have, lack): (Vec<_>, Vec<_>) = CAPABILITIES.iter().partition(|(bit, ..)| effective >> bit & 1 == 1);
     let names =
         |list: &[&(u32, &str, &str)]| list.iter().map(|(_, name, _)| *name).collect::<Vec<_>>().join(", ");
@@ -240,6 +248,10 @@ fn memlock(root: &Path) -> Finding {
         .and_then(|rest| rest.split_whitespace().next().map(str::to_owned));
     match soft.as_deref() {
         Some("unlimited") => Finding::ok("locked memory", "unlimited"),
+        // The kernel asks for the limit only of those who lack the capability (`ib_umem_get`).
+        Some(bytes) if capabilities(root) >> IPC_LOCK & 1 == 1 => {
+            Finding::ok("locked memory", format!("CAP_IPC_LOCK goes over the limit of {bytes} bytes"))
+        }
         Some(bytes) => match bytes.parse::<u64>() {
             Ok(n) if n >= 1 << 30 => Finding::ok("locked memory", format!("{} MiB", n >> 20)),
             Ok(n) => Finding::note(
@@ -304,6 +316,9 @@ mod tests {
         let privileges = tree.find("privileges");
         assert_eq!(privileges.found, "CAP_NET_RAW; not CAP_NET_ADMIN, CAP_IPC_LOCK");
         assert_eq!(tree.find("locked memory").found, "8192 KiB");
+        tree.add(&[("proc/self/status", "CapEff:\t0000000000004000\n")]);
+        let over = tree.find("locked memory");
+        assert!(over.level == Level::Ok && over.found.contains("CAP_IPC_LOCK"), "{over:?}");
         assert!(tree.find("receive buffers").advice.unwrap().contains("rmem_max"));
     }
 }
