@@ -13,7 +13,7 @@ use dta_proto::control::{FlushRequest, NodeStatistics, TranslatorStatisticsReque
 use serde_json::json;
 
 use crate::config::{Config, ConfigError};
-use crate::program::{changes_json, changes_table, diff, program_json, program_table};
+use crate::program::{changes_json, changes_table, program_json, program_table, take_up};
 use crate::run::{self, Options};
 use crate::session::Session;
 use crate::setup;
@@ -296,7 +296,7 @@ async fn plan(config: &Config, args: &PlanArgs) -> anyhow::Result<()> {
         (None, Format::Json) => program_json(&want, secrets).to_string(),
         (None, Format::Table) => program_table(&want, secrets),
         (Some(control), format) => {
-            let changes = diff(&setup::held(control).await?, &want);
+            let changes = take_up(&setup::held(control).await?, &want);
             match format {
                 Format::Json => changes_json(&changes, secrets).to_string(),
                 Format::Table => changes_table(&changes, secrets),

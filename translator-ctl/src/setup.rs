@@ -5,7 +5,7 @@ use dta_proto::control::{ApplyProgramRequest, ReadProgramRequest};
 
 use crate::client;
 use crate::config::{Config, Translator};
-use crate::program::{Change, Program, diff};
+use crate::program::{Change, Program, take_up};
 use crate::session::{Opened, Session};
 
 /// The program of the session that the configuration describes, for looking at it: a session that is there is resumed as it is,
@@ -34,7 +34,7 @@ pub async fn setup(config: &Config, switch: &str) -> anyhow::Result<Vec<Change>>
     let have = held(&target.control).await?;
     // Without expiry: a switch goes on writing while nobody renews.
     let want = Session::new(&config.translator, config.translator.endpoint())?.open(0).await?.program;
-    let changes = diff(&have, &want);
+    let changes = take_up(&have, &want);
     if !changes.is_empty() {
         let text = serde_json::to_string(&changes)?;
         let mut client = client::translator(&target.control)?;

@@ -40,11 +40,34 @@ impl AppendState {
         AppendState { lists, ring, batch_len, entry_len, entries, notify, ranges: Vec::new() }
     }
 
-    /// Takes lists into ownership; each goes on after its newest batch in the ring.
-    pub(crate) fn own(&mut self, lists: &Lists, keep_names: bool) {
+    /// Takes lists into ownership; each goes on after its newest batch in the ring. One that is owned already keeps what it holds, and
+    /// goes on after its own newest batch, unless the ring's is the later one: then another writer has been there since.
+    pub(crate) fn own(&mut self, lists: &Lists, keep_names: bool, core: &mut Egress) {
         let count = lists.count.min(self.lists) as usize;
-        let mut range = Range {
-            first: lists.first,
+        let owned = self.ranges.iter().find(|r| r.first == lists.first);
+        let before = owned.map_or(Vec::new(), |r| r.sequence.clone());
+        if before.len() != count {
+            self.disown(lists.first, core);
+            self.ranges.push(self.range(lists.first, count, keep_names));
+        }
+        let Some(range) = self.ranges.iter_mut().find(|r| r.first == lists.first) else { return };
+        for (mine, before) in range.sequence.iter_mut().zip(&before) {
+            *mine = *before;
+        }
+        for (list, newest) in &lists.positions {
+            let at = list.wrapping_sub(lists.first) as usize;
+            if let Some(mine) = range.sequence.get_mut(at) {
+                let given = layout::next(*newest);
+                if at >= before.len() || layout::is_after(given, *mine) {
+                    *mine = given;
+                }
+            }
+        }
+    }
+
+    fn range(&self, first: u32, count: usize, keep_names: bool) -> Range {
+        Range {
+            first,
             sequence: vec![1; count],
             count: vec![0; count],
             bytes: vec![0; count * usize::from(self.batch_len)],
@@ -54,13 +77,7 @@ impl AppendState {
                 Vec::new()
             },
             ages: AgeList::new(count),
-        };
-        for (list, newest) in &lists.positions {
-            if let Some(sequence) = range.sequence.get_mut(list.wrapping_sub(lists.first) as usize) {
-                *sequence = layout::next(*newest);
-            }
         }
-        self.ranges.push(range);
     }
 
     /// Gives lists up; what they hold is discarded.

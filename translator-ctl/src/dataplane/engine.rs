@@ -249,10 +249,7 @@ impl Engine {
             Entry::Lists(lists) => {
                 let keep = self.limits.name_reports;
                 match self.state_of(lists.store) {
-                    Some((State::Append(state), core)) => {
-                        state.disown(lists.first, core);
-                        state.own(lists, keep);
-                    }
+                    Some((State::Append(state), core)) => state.own(lists, keep, core),
                     _ => return Err(SetupError::NoStore(lists.store)),
                 }
             }

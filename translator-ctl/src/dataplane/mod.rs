@@ -23,6 +23,9 @@ pub mod requester;
 mod sketch;
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+pub(crate) use tests::program as sample_program;
 mod version0;
 pub mod window;
 

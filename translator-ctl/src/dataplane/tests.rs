@@ -52,7 +52,7 @@ fn rkey(id: u16) -> u32 {
     0x1000 + u32::from(id)
 }
 
-pub(super) fn program(writes: Transport, reference: bool) -> Program {
+pub(crate) fn program(writes: Transport, reference: bool) -> Program {
     let endpoint = |last| Endpoint { mac: [0; 6], ip: Ipv4Addr::new(10, 9, 0, last).into(), port: 4791 };
     let pair = |purpose, transport, qpn| QueuePair {
         purpose,
@@ -279,6 +279,78 @@ fn appended_entries_leave_in_batches_that_go_on_where_the_ring_stands() {
     bench.refuse(AP, Body::Append { list: 2, value: &[0; 8] }, Reason::ListNotOwned);
     bench.refuse(AP, Body::Append { list: 6, value: &[0; 8] }, Reason::ListNotOwned);
     bench.refuse(AP, Body::Append { list: 4, value: &[0; 4] }, Reason::ValueLength);
+}
+
+#[test]
+fn a_list_that_another_has_written_goes_on_after_it_and_keeps_what_it_holds() {
+    let mut bench = Bench::plain();
+    let lists = |positions: Vec<(u32, u32)>| Entry::Lists(Lists { store: AP, first: 0, count: 2, positions });
+    let take = |bench: &mut Bench, positions| {
+        let key = EntryKey::Lists(AP, 0);
+        let from = bench.engine.program().get(&key).unwrap().clone();
+        let change = Change::Modify { from, to: lists(positions) };
+        bench.engine.apply(0, &[change], &mut bench.out).unwrap();
+        assert!(bench.frames().is_empty());
+    };
+    let batch = |list, sequence, count, byte: u8| {
+        let mut batch = [0; 32];
+        append::encode(&mut batch, list, sequence, count, &vec![byte; 8 * usize::from(count)]);
+        (append::offset(list, sequence, 4, 32), batch)
+    };
+    // List 0 has written batch 1 and holds an entry; list 1 stood at 5 and holds none.
+    for byte in [1, 1, 1, 2] {
+        let report = bench.v1(1, AP, Body::Append { list: 0, value: &[byte; 8] });
+        bench.ingest(0, &[report]);
+    }
+    // Another writer got as far as batch 30 of list 0. What memory says of list 1 is older than what is on its way from here.
+    take(&mut bench, vec![(0, 30), (1, 3)]);
+    let report = bench.v1(1, AP, Body::Append { list: 1, value: &[3; 8] });
+    bench.ingest(0, &[report]);
+    let (flushed, frames) = bench.flush(1);
+    assert_eq!(flushed, 2);
+    let expect = |psn, (offset, batch): (u64, [u8; 32])| write(psn, AP, offset, &batch, None);
+    assert_eq!(frames, [expect(0xff_ffff, batch(0, 31, 1, 2)), expect(0, batch(1, 6, 1, 3))]);
+    // Sequences are serial numbers: 2 comes after 2^32 - 2, and nothing goes back.
+    take(&mut bench, vec![(0, u32::MAX / 3), (1, 100)]);
+    take(&mut bench, vec![(0, u32::MAX / 3 * 2)]);
+    take(&mut bench, vec![(0, u32::MAX - 1), (1, 50)]);
+    take(&mut bench, vec![(0, 2)]);
+    take(&mut bench, vec![(0, u32::MAX - 1)]);
+    for list in [0, 1] {
+        let report = bench.v1(1, AP, Body::Append { list, value: &[4; 8] });
+        bench.ingest(1, &[report]);
+    }
+    let frames = bench.flush(2).1;
+    assert_eq!(frames, [expect(1, batch(0, 3, 1, 4)), expect(2, batch(1, 101, 1, 4))]);
+    assert_eq!(bench.engine.counters().discarded(super::counters::Discard::StoreRemoved), 0);
+}
+
+#[test]
+fn paths_and_columns_in_hand_are_discarded_when_another_may_have_written() {
+    let mut bench = Bench::plain();
+    let reports = [
+        bench.v1(1, PC, Body::Postcard { key: key(1), hop: 0, path_length: 3, value: 7 }),
+        bench.v1(1, SM, Body::SketchMerge { epoch: 1, column: 2, cells: &[1; 8] }),
+        bench.v1(1, AP, Body::Append { list: 0, value: &[1; 8] }),
+    ];
+    assert!(bench.ingest(0, &reports).is_empty());
+    let mut want = program(Transport::Uc, false);
+    for purpose in [Purpose::Write, Purpose::Atomic] {
+        let Some(Entry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(purpose)) else { panic!() };
+        want.set(Entry::QueuePair(QueuePair { generation: 3, start_psn: 0, ..pair }));
+    }
+    let changes = take_up(bench.engine.program(), &want);
+    bench.engine.apply(1, &changes, &mut bench.out).unwrap();
+    assert!(bench.frames().is_empty());
+    assert_eq!(diff(bench.engine.program(), &want), vec![]);
+    assert_eq!(bench.engine.counters().discarded(super::counters::Discard::StoreRemoved), 2);
+    // The entry is nobody else's, and leaves.
+    assert_eq!(bench.flush(2).0, 1);
+    // What comes now is taken as ever, and the reporter's column is no repeat.
+    let report = bench.v1(1, SM, Body::SketchMerge { epoch: 1, column: 2, cells: &[1; 8] });
+    bench.ingest(3, &[report]);
+    assert_eq!(bench.flush(4).0, 1);
+    assert_eq!(bench.drops(Reason::DuplicateColumn), 0);
 }
 
 #[test]

@@ -11,7 +11,7 @@ mod show;
 pub use dta_proto::wire::dta::Primitive;
 
 pub use build::{BuildError, FrameSource, Wanted, build};
-pub use diff::{Change, diff};
+pub use diff::{Change, diff, take_up};
 pub use show::{changes_json, changes_table, program_json, program_table};
 
 use std::collections::BTreeMap;
@@ -275,6 +275,31 @@ impl Program {
     /// All entries: service and mode first, then queue pairs, stores and what refers to them.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values()
+    }
+
+    /// The generation of the session that the queue pairs are of; `None` where there are none.
+    pub fn generation(&self) -> Option<u64> {
+        let of = |entry: &Entry| match entry {
+            Entry::QueuePair(pair) => Some(pair.generation),
+            _ => None,
+        };
+        self.entries().filter_map(of).max()
+    }
+
+    /// The program without these stores and what refers to them.
+    fn without_stores(&self, is_one: impl Fn(&Store) -> bool) -> Program {
+        let goes = |entry: &&Entry| {
+            let store = match entry {
+                Entry::Store(store) => return is_one(store),
+                Entry::Lists(lists) => lists.store,
+                Entry::Version0(v0) => v0.store,
+                Entry::SketchReporter(reporter) => reporter.store,
+                Entry::Service(_) | Entry::Mode(_) | Entry::Flush(_) | Entry::QueuePair(_) => return false,
+            };
+            matches!(self.get(&EntryKey::Store(store)), Some(Entry::Store(store)) if is_one(store))
+        };
+        let stays = self.entries().filter(|entry| !goes(entry));
+        Program { entries: stays.map(|entry| (entry.key(), entry.clone())).collect() }
     }
 
     /// Whether the program holds nothing.

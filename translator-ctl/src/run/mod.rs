@@ -29,7 +29,7 @@ use tracing::{info, warn};
 
 use crate::config::Translator;
 use crate::dataplane::Engine;
-use crate::program::{Endpoint, EntryKey, Program, Purpose, diff};
+use crate::program::{Change, Endpoint, EntryKey, Program, Purpose, diff, take_up};
 use crate::session::{BACKOFF, Opened, Session, SessionError};
 use ledger::Ledger;
 use service::Control;
@@ -184,7 +184,7 @@ async fn lease(
                 if !was_ready {
                     control.ask(|reply| Command::Reporters(reporters, reply)).await?;
                 }
-                apply(control, &program).await?;
+                apply(control, |have| take_up(have, &program)).await?;
                 if !was_ready {
                     ready()?;
                     was_ready = true;
@@ -243,7 +243,7 @@ async fn renew(
                 if std::mem::take(&mut away) {
                     info!("the collector answers again");
                 }
-                apply(control, &program).await?;
+                apply(control, |have| diff(have, &program)).await?;
                 // The collector rebuilds a queue pair that it finds in error; one that it thinks well of, but that does not answer
                 // us, is asked for anew.
                 let still_down = down && control.snapshot().await?.queue_pairs.iter().any(|q| q.down);
@@ -266,17 +266,20 @@ async fn renew(
 /// Takes the queue pairs of a session that has ended out of the data plane: reports are then dropped under that name (`no_queue_pair`),
 /// rather than sent to a collector that throws them away.
 async fn stand_down(control: &Control) -> anyhow::Result<()> {
-    let mut want = control.ask(Command::Program).await?;
-    for purpose in [Purpose::Write, Purpose::Atomic] {
-        want.remove(&EntryKey::QueuePair(purpose));
-    }
-    apply(control, &want).await
+    let without = |have: &Program| {
+        let mut want = have.clone();
+        for purpose in [Purpose::Write, Purpose::Atomic] {
+            want.remove(&EntryKey::QueuePair(purpose));
+        }
+        diff(have, &want)
+    };
+    apply(control, without).await
 }
 
-/// Brings the data plane to `want`.
-async fn apply(control: &Control, want: &Program) -> anyhow::Result<()> {
+/// Applies to the data plane the changes that what it holds needs.
+async fn apply(control: &Control, needed: impl FnOnce(&Program) -> Vec<Change>) -> anyhow::Result<()> {
     let have = control.ask(Command::Program).await?;
-    let changes = diff(&have, want);
+    let changes = needed(&have);
     if !changes.is_empty() {
         info!(changes = changes.len(), "programming the data plane");
         control.ask(|reply| Command::Apply(changes, reply)).await??;
