@@ -72,7 +72,8 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         dta-translator plan                                      what the session gives\n  \
         dta-translator plan --against http://127.0.0.1:40051     the difference to a running translator\n  \
-        dta-translator plan --output json | jq '.[] | select(.table == \"store\")'")]
+        dta-translator plan --output json | jq '.[] | select(.table == \"store\")'\n\n\
+        Changes nothing: neither in the collector nor in a switch. Of a session that is not open yet, queue pair numbers and keys are 0.")]
     Plan(PlanArgs),
     /// Print what a running translator counts
     Stats(ControlArgs),

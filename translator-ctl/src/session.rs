@@ -81,6 +81,17 @@ pub struct Opened {
     pub reporters: Vec<(u16, u32)>,
 }
 
+/// A session as it would be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preview {
+    /// The program. Numbers and keys that are not given out yet are 0.
+    pub program: Program,
+    /// Whether a session of that name is open.
+    pub is_open: bool,
+    /// Where the frames of that session come from, where that is not where ours would: opening it would replace that translator.
+    pub elsewhere: Option<String>,
+}
+
 /// One lease of one collector.
 pub struct Session {
     config: Translator,
@@ -116,6 +127,43 @@ impl Session {
 
     /// Opens or resumes the session for `lease_seconds` (0 = without expiry).
     pub async fn open(&mut self, lease_seconds: u32) -> Result<Opened, SessionError> {
+        let request = self.request(lease_seconds);
+        let session = self.client.open_session(request).await.map_err(|s| self.error(&s))?.into_inner();
+        self.generation = session.generation;
+        let reporters =
+            session.reporters.iter().filter_map(|p| Some((u16::try_from(p.reporter).ok()?, p.sequence)));
+        Ok(Opened {
+            program: self.program(&session)?,
+            resumed: session.resumed,
+            reporters: reporters.collect(),
+        })
+    }
+
+    /// What opening the session would give; nothing changes in the collector.
+    pub async fn preview(&mut self) -> Result<Preview, SessionError> {
+        let request = self.request(self.config.lease_seconds);
+        let session = self.client.preview_session(request).await.map_err(|s| self.error(&s))?.into_inner();
+        let held = session.translator.clone().filter(|_| session.resumed);
+        let mut elsewhere = None;
+        if let Some(held) = &held {
+            // A port that the kernel chose, and an interface's own address, are the running translator's to know.
+            if self.config.source_port == 0 {
+                self.endpoint.port = held.port as u16;
+            }
+            if let Ok(mac) = <[u8; 6]>::try_from(&*held.mac)
+                && self.config.mac.is_none()
+            {
+                self.endpoint.mac = mac;
+            }
+            let own = (self.endpoint.ip.to_string(), u32::from(self.endpoint.port));
+            if own != (held.ip.clone(), held.port) {
+                elsewhere = Some(format!("{}:{}", held.ip, held.port));
+            }
+        }
+        Ok(Preview { program: self.program(&session)?, is_open: held.is_some(), elsewhere })
+    }
+
+    fn request(&self, lease_seconds: u32) -> OpenSessionRequest {
         let c = &self.config;
         let mapped = |ip: std::net::IpAddr| match ip {
             std::net::IpAddr::V4(ip) => ip.to_ipv6_mapped(),
@@ -126,7 +174,7 @@ impl Session {
             qpn,
             start_psn: start_psn(),
         };
-        let request = OpenSessionRequest {
+        OpenSessionRequest {
             name: c.name.clone(),
             translator: Some(control::Endpoint {
                 mac: if self.endpoint.mac == [0; 6] { Vec::new() } else { self.endpoint.mac.to_vec() },
@@ -145,16 +193,7 @@ impl Session {
                 .iter()
                 .map(|l| control::ListRange { store: l.store.clone(), first: l.first, count: l.count })
                 .collect(),
-        };
-        let session = self.client.open_session(request).await.map_err(|s| self.error(&s))?.into_inner();
-        self.generation = session.generation;
-        let reporters =
-            session.reporters.iter().filter_map(|p| Some((u16::try_from(p.reporter).ok()?, p.sequence)));
-        Ok(Opened {
-            program: self.program(&session)?,
-            resumed: session.resumed,
-            reporters: reporters.collect(),
-        })
+        }
     }
 
     /// Renews the lease and hands in counters. Gives the program as the collector has it now.

@@ -2,21 +2,27 @@
 
 use anyhow::Context as _;
 use dta_proto::control::{ApplyProgramRequest, ReadProgramRequest};
+use tracing::warn;
 
 use crate::client;
 use crate::config::{Config, Translator};
 use crate::program::{Change, Program, take_up};
-use crate::session::{Opened, Session};
+use crate::session::Session;
 
-/// The program of the session that the configuration describes, for looking at it: a session that is there is resumed as it is,
-/// one that is not is ended again.
+/// The program of the session that the configuration describes, for looking at it. Nothing changes: neither in the collector nor in a
+/// running translator.
 pub async fn planned(config: &Translator) -> anyhow::Result<Program> {
-    let mut session = Session::new(config, config.endpoint())?;
-    let Opened { program, resumed, .. } = session.open(config.lease_seconds).await?;
-    if !resumed {
-        session.end(Vec::new()).await?;
+    let preview = Session::new(config, config.endpoint())?.preview().await?;
+    if !preview.is_open {
+        warn!(
+            session = config.name,
+            "not open: its queue pair numbers and keys are not given out yet, and shown as 0"
+        );
     }
-    Ok(program)
+    if let Some(translator) = &preview.elsewhere {
+        warn!(session = config.name, %translator, "open for another address: to open it from here replaces that translator");
+    }
+    Ok(preview.program)
 }
 
 /// What a running software translator holds.

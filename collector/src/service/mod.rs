@@ -108,6 +108,14 @@ impl Collector for Service {
         self.blocking(move |s| s.open(caller, request.into_inner())).await
     }
 
+    async fn preview_session(
+        &self,
+        request: Request<OpenSessionRequest>,
+    ) -> Result<Response<Session>, Status> {
+        let caller = caller::of(&request, &self.operators);
+        self.blocking(move |s| s.preview(caller, request.into_inner())).await
+    }
+
     async fn renew_session(
         &self,
         request: Request<RenewSessionRequest>,

@@ -26,6 +26,16 @@ impl Service {
         self.session_message(session)
     }
 
+    pub(super) fn preview(
+        &self,
+        caller: Caller,
+        request: control::OpenSessionRequest,
+    ) -> Result<control::Session, Status> {
+        let request = convert::open_request(request, caller)?;
+        let session = self.sessions.preview(&request, Instant::now()).map_err(status::session)?;
+        self.session_message(session)
+    }
+
     pub(super) fn renew(
         &self,
         caller: &Caller,
@@ -133,6 +143,7 @@ impl Service {
                 .collect(),
             lease_seconds: session.lease.lease.map_or(0, |l| l.as_secs() as u32),
             mtu: device.mtu,
+            translator: Some(convert::endpoint_message(&session.lease.translator)),
         })
     }
 }

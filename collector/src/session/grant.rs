@@ -2,10 +2,10 @@
 
 use crate::config::Transport as Writes;
 use crate::nic::{
-    Access, Nic, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState, QueuePairStatus, Registration,
-    Transport,
+    Access, Device, Nic, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState, QueuePairStatus,
+    Registration, Transport,
 };
-use crate::store::Stores;
+use crate::store::{Store, Stores};
 use dta_proto::store::StoreKind;
 
 use super::SessionError;
@@ -89,10 +89,7 @@ fn fill(
     let wanted: Vec<_> = stores.iter().filter(|s| lease.stores.contains(&s.spec.name)).collect();
     for store in &wanted {
         let name = &store.spec.name;
-        let access = Access::for_store(&store.spec.kind);
-        if access.remote_atomic && !device.atomics {
-            return Err(SessionError::NoAtomics { store: name.clone(), device: device.name });
-        }
+        let access = access_of(store, &device)?;
         let kept = keep.and_then(|k| k.regions.iter().find(|(n, _)| n == name)).map(|(_, r)| *r);
         let registration = match kept {
             Some(registration) => registration,
@@ -128,6 +125,54 @@ fn fill(
         });
     }
     Ok(())
+}
+
+/// The rights that a store's memory needs, where the device can give them.
+fn access_of(store: &Store, device: &Device) -> Result<Access, SessionError> {
+    let access = Access::for_store(&store.spec.kind);
+    if access.remote_atomic && !device.atomics {
+        return Err(SessionError::NoAtomics { store: store.spec.name.clone(), device: device.name.clone() });
+    }
+    Ok(access)
+}
+
+/// The grant that a lease has, or would get; numbers and keys that are not given out yet are 0. Changes nothing.
+pub(super) fn preview(
+    nic: &dyn Nic,
+    stores: &Stores,
+    writes: Writes,
+    lease: &Lease,
+    held: Option<&Grant>,
+) -> Result<Grant, SessionError> {
+    let (status, device) = (nic.queue_pairs()?, nic.device());
+    let mut grant = Grant { epoch: nic.epoch(), ..Grant::default() };
+    let held = held.filter(|held| held.epoch == grant.epoch);
+    let wanted: Vec<_> = stores.iter().filter(|s| lease.stores.contains(&s.spec.name)).collect();
+    for store in &wanted {
+        access_of(store, &device)?;
+        let name = &store.spec.name;
+        let has = held.and_then(|h| h.regions.iter().find(|(n, _)| n == name)).map(|(_, r)| *r);
+        let region = &store.region;
+        let to_come = Registration { iova: region.iova(), len: region.len(), rkey: 0 };
+        grant.regions.push((name.clone(), has.unwrap_or(to_come)));
+    }
+    for pair in &lease.queue_pairs {
+        let transport = request(lease, pair, writes, &wanted).transport;
+        let has = held.and_then(|h| h.queue_pairs.iter().find(|q| q.purpose == pair.purpose));
+        let info = match has {
+            Some(GrantedQueuePair { info, .. }) => {
+                let now = status.iter().find(|s| s.qpn == info.qpn);
+                QueuePairInfo { expected_psn: now.map_or(info.expected_psn, |s| s.expected_psn), ..*info }
+            }
+            None => QueuePairInfo {
+                qpn: 0,
+                expected_psn: pair.start_psn,
+                max_dest_rd_atomic: if transport == Transport::Rc { device.max_dest_rd_atomic } else { 0 },
+            },
+        };
+        grant.queue_pairs.push(GrantedQueuePair { purpose: pair.purpose, transport, info });
+    }
+    Ok(grant)
 }
 
 /// What a queue pair is made with: the rights that its stores need, and no more.

@@ -167,6 +167,24 @@ impl Sessions {
         })
     }
 
+    /// What [`Sessions::open`] would give, without opening, granting or extending anything: of a session of that name what it holds,
+    /// and 0 for numbers and keys that are not given out yet. Refuses what `open` refuses.
+    pub fn preview(&self, request: &OpenRequest, now: Instant) -> Result<Session, SessionError> {
+        let mut inner = self.lock();
+        self.expire(&mut inner, now);
+        let specs: Vec<_> = self.stores.iter().map(|s| &s.spec).collect();
+        let wanted = inner.leases.prepare(request, &specs, now)?;
+        let (lease, resumed) = match inner.leases.get(&request.name) {
+            Some(held) => (Lease { stores: wanted.stores, lists: wanted.lists, ..held.clone() }, true),
+            None => (wanted, false),
+        };
+        let held = inner.grants.get(&request.name);
+        let grant = grant::preview(&*self.nic, &self.stores, self.transport, &lease, held)?;
+        drop(inner);
+        let positions = positions::of(&self.stores, &lease.lists);
+        Ok(Session { lease, resumed, grant, positions, reporters: Vec::new() })
+    }
+
     fn open_locked(
         &self,
         inner: &mut Inner,

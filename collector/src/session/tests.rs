@@ -476,6 +476,35 @@ fn a_restarted_collector_knows_its_sessions() {
 }
 
 #[test]
+fn a_preview_gives_and_changes_nothing() {
+    let b = bench();
+    let s = |n| b.t0 + Duration::from_secs(n);
+    let seen = b.sessions.preview(&request("t", 50), b.t0).unwrap();
+    assert!(!seen.resumed);
+    assert!(
+        seen.grant.regions.len() == 5 && seen.grant.regions.iter().all(|(_, r)| r.rkey == 0 && r.len != 0)
+    );
+    assert!(seen.grant.queue_pairs.iter().all(|q| q.info.qpn == 0));
+    assert_eq!(b.nic.live(), (0, 0));
+    assert!(b.sessions.list(b.t0).unwrap().is_empty());
+
+    // Of a session that is there: what it holds, whoever asks, for however long.
+    let opened = b.sessions.open(&OpenRequest { lease: None, ..request("t", 50) }, b.t0).unwrap();
+    let elsewhere = Endpoint::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3)));
+    let seen = b.sessions.preview(&OpenRequest { translator: elsewhere, ..request("t", 70) }, s(1)).unwrap();
+    assert!(seen.resumed);
+    assert_eq!(seen.grant, opened.grant);
+    assert_eq!(seen.lease, opened.lease);
+    assert_eq!(b.sessions.list(s(1_000_000)).unwrap()[0].lease, opened.lease);
+    assert_eq!(b.nic.live(), (2, 5));
+
+    // What another session owns is refused, as it would be.
+    let told = refusal(b.sessions.preview(&wanting("u", &["paths"]), s(1)));
+    assert!(told.contains("owned by session \"t\""), "{told}");
+    assert_eq!(b.sessions.counters().opened, 1);
+}
+
+#[test]
 fn a_list_asked_for_twice_is_refused_by_name() {
     let b = bench();
     let twice = |first, count| {

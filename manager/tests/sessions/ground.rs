@@ -190,13 +190,6 @@ impl Ground {
         self.sessions().into_iter().find(|s| s["name"] == name)
     }
 
-    /// A counter of a node.
-    pub(crate) fn counter(&self, node: &str, name: &str) -> u64 {
-        let stats = self.collector(&["stats"]);
-        let node = stats["nodes"].as_array().unwrap().iter().find(|n| n["node"] == node);
-        node.map_or(0, |n| n["counters"][name].as_u64().unwrap_or(0))
-    }
-
     /// Lines of `tail --from-start --once` of a list: entries as hex, and what is missing.
     pub(crate) fn tail(&self, list: &str) -> Vec<Value> {
         let arguments = ["tail", "--store", "events", "--list", list, "--from-start", "--once"];

@@ -118,6 +118,7 @@ impl Fake {
             lease_seconds: 30,
             mtu: 1024,
             reporters: Vec::new(),
+            translator: state.opened.last().and_then(|o| o.translator.clone()),
         }
     }
 }
@@ -134,6 +135,11 @@ impl Collector for Fake {
         state.opened.push(request.into_inner());
         let resumed = std::mem::replace(&mut state.open, true);
         Ok(Response::new(self.session(&state, resumed)))
+    }
+
+    async fn preview_session(&self, _: Request<OpenSessionRequest>) -> Answer<Session> {
+        let state = self.state.lock().unwrap();
+        Ok(Response::new(self.session(&state, state.open)))
     }
 
     async fn renew_session(&self, request: Request<RenewSessionRequest>) -> Answer<Session> {

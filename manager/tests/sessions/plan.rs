@@ -1,0 +1,85 @@
+//! `dta-translator plan` looks, and changes nothing.
+
+use dta_proto::key::Key;
+use dta_proto::wire::dta::Body;
+use serde_json::Value;
+
+use crate::ground::{Ground, wait_until};
+
+const KEY: Key = Key([5; 16]);
+
+fn session(ground: &Ground, name: &str) -> Value {
+    let mut session = ground.session(name).expect("the session is open");
+    // Time passes, and frames arrive.
+    session["expires_in"] = session["expires_in"].is_null().into();
+    for pair in session["queue_pairs"].as_array_mut().unwrap() {
+        pair["counters"] = Value::Null;
+        pair["expected_psn"] = Value::Null;
+    }
+    session
+}
+
+fn entries<'a>(plan: &'a Value, table: &str) -> Vec<&'a Value> {
+    plan.as_array().unwrap().iter().filter(|e| e["table"] == table).collect()
+}
+
+#[test]
+fn a_plan_without_a_session_opens_none() {
+    let ground = Ground::start();
+    let config = "[translator]\nname = 'leaf'\nsource = '127.71.3.1'\n";
+    let plan = ground.translator_json(config, &["plan", "--show-secrets"]);
+    assert!(ground.sessions().is_empty());
+    let stores = entries(&plan, "store");
+    assert_eq!(stores.len(), 4);
+    assert!(stores.iter().all(|s| s["rkey"] == 0 && s["address"] != 0), "{plan:#}");
+    let pairs = entries(&plan, "queue-pair");
+    assert!(pairs.len() == 2 && pairs.iter().all(|p| p["remote_qpn"] == 0), "{plan:#}");
+    let told = ground.translator(config, &["plan"]);
+    assert!(String::from_utf8_lossy(&told.stderr).contains("not open"), "{told:?}");
+}
+
+#[test]
+fn a_plan_leaves_the_session_of_a_switch_without_expiry() {
+    let ground = Ground::start();
+    let switch = ground.run_translator("[translator]\nname = 'x'\nsource = '127.71.4.1'\n", &["--blank"]);
+    let config = format!(
+        "[translator]\nname = 'leaf'\nsource = '127.71.4.1'\nlease_seconds = 3\n\
+         [switch.s]\ntype = 'software'\ncontrol = '{}'\n",
+        switch.control()
+    );
+    assert!(ground.translator(&config, &["setup", "--switch", "s"]).status.success());
+    let before = session(&ground, "leaf");
+    assert_eq!(before["expires_in"], true, "it does not expire: {before}");
+
+    let plan = ground.translator_json(&config, &["plan", "--show-secrets"]);
+    assert!(entries(&plan, "store").iter().all(|s| s["rkey"] != 0), "{plan:#}");
+    let lacks = ground.translator_json(&config, &["plan", "--against", &switch.control()]);
+    assert_eq!(lacks, serde_json::json!([]));
+    // Nor with another address, of which it warns.
+    let elsewhere = config.replace("127.71.4.1", "127.71.4.9");
+    let told = ground.translator(&elsewhere, &["plan"]);
+    assert!(told.status.success());
+    assert!(String::from_utf8_lossy(&told.stderr).contains("replaces that translator"), "{told:?}");
+    assert_eq!(session(&ground, "leaf"), before);
+}
+
+#[test]
+fn a_plan_does_not_disturb_the_translator_that_runs() {
+    let ground = Ground::start();
+    // The kernel chooses its port, which no configuration tells.
+    let config =
+        "[translator]\nname = 'leaf'\nsource = '127.71.5.1'\nsource_port = 0\nlisten = '127.0.0.1:0'\n";
+    let mut leaf = ground.run_translator(config, &[]);
+    let before = session(&ground, "leaf");
+    let lacks = ground.translator_json(config, &["plan", "--against", &leaf.control()]);
+    assert_eq!(lacks, serde_json::json!([]));
+    assert!(ground.translator(config, &["plan"]).status.success());
+    assert_eq!(session(&ground, "leaf"), before);
+
+    leaf.report(1, Body::KeyWrite { redundancy: 0, key: KEY, value: &[9; 12] });
+    wait_until("the value is there", || {
+        let answer = ground.collector(&["query", "key-write", &KEY.to_string()]);
+        answer.to_string().contains("090909090909090909090909")
+    });
+    assert!(leaf.daemon.runs());
+}
