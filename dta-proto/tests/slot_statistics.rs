@@ -131,7 +131,8 @@ fn survival_is_as_predicted() {
         println!("{name}: {of_mean:.4} at {at}; single run {of_run:.4}");
         assert!(of_mean < 0.01, "{name}, {at}");
         // One run of neighbouring keys keeps some of its order: docs/decisions/slot-family.md.
-        assert!(of_run < 0.02, "{name}: {of_run} in a single run");
+        let most = if name == "random" { 0.01 } else { 0.02 };
+        assert!(of_run < most, "{name}: {of_run} in a single run");
     }
 }
 

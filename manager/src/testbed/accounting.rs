@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use dta_link::fault::FaultCounts;
 use serde::Serialize;
 
-use super::check::{Ends, LOST_TO_NIC, LOST_TO_TRANSLATOR, Pools};
+use super::check::{DROPPED_BY_TRANSLATOR, Ends, HELD, LOST_TO_NIC, LOST_TO_TRANSLATOR, Limits, Pools};
 use super::statistics::Statistics;
+use crate::topology::Primitive;
 
 /// The frames of one link in one direction: sent there, received here, and all that is known of the difference.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -205,12 +206,12 @@ pub fn pools(
     for (reason, count) in translator.with_prefix("dropped.") {
         // A repeat of a report that was taken is no lost report, and a damaged one is counted by the injector.
         if !matches!(reason, "duplicate" | "checksum") {
-            pools.add(&format!("dropped.translator.{reason}"), count);
+            pools.add(&format!("{DROPPED_BY_TRANSLATOR}{reason}"), count);
             dropped += count;
         }
     }
     for (reason, count) in translator.with_prefix("discarded.") {
-        pools.add(&format!("dropped.translator.{reason}"), count);
+        pools.add(&format!("{DROPPED_BY_TRANSLATOR}{reason}"), count);
     }
     pools.add(HELD, translator.get("held"));
     let here = translator.get("accepted") + dropped;
@@ -231,8 +232,14 @@ pub fn pools(
     (pools, missing - known)
 }
 
-/// The name of held reports among [`Pools`].
-pub const HELD: &str = "held";
+/// What of one primitive can be missing because the translator dropped or holds it.
+pub fn limits(statistics: &Statistics, primitive: Primitive) -> Limits {
+    let translator = statistics.node("translator/");
+    let get = |name: &str| translator.get(&format!("{}.{name}", primitive.name()));
+    // Discards are not counted by primitive.
+    let dropped = get("received").saturating_sub(get("accepted")) + translator.sum("discarded.");
+    Limits { dropped, held: get("held") }
+}
 
 /// Where all reports ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

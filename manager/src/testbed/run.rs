@@ -279,6 +279,7 @@ async fn compare(
     let flows = workload.flows();
     for primitive in Primitive::ALL {
         let store = topology.store(primitive);
+        pools.of_primitive(accounting::limits(statistics, primitive));
         let (kind, client) = (&store.kind, &mut daemons.client);
         let result = match primitive {
             Primitive::KeyWrite => {

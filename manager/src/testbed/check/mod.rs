@@ -17,7 +17,7 @@ mod tests;
 pub use append::{TailAnswer, check as append};
 pub use key_increment::check as key_increment;
 pub use key_write::check as key_write;
-pub use pools::Pools;
+pub use pools::{DROPPED_BY_TRANSLATOR, HELD, Limits, Pools};
 pub use postcarding::{PathAnswer, check as postcarding};
 pub use sketch_merge::{SketchAnswers, check as sketch_merge};
 

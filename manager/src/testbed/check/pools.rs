@@ -11,7 +11,25 @@ pub struct Pools {
     reports: BTreeMap<String, u64>,
     /// The most reports that frames known to be gone can have carried. How many they did carry is not known.
     of_frames: BTreeMap<String, u64>,
+    /// What the primitive that is being checked can have lost in the translator; none if that is not known.
+    limits: Option<Limits>,
 }
+
+/// The most reports of one primitive that a translator dropped, and that it holds.
+///
+/// Reasons are counted over all primitives. Without these limits a column that came too late would excuse a value that is missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Dropped, for whatever reason.
+    pub dropped: u64,
+    /// Held.
+    pub held: u64,
+}
+
+/// What the names of reports that a translator dropped begin with.
+pub const DROPPED_BY_TRANSLATOR: &str = "dropped.translator.";
+/// The name of reports that a translator holds.
+pub const HELD: &str = "held";
 
 impl Pools {
     /// Adds `count` reports under `name`.
@@ -28,10 +46,25 @@ impl Pools {
         }
     }
 
-    /// One report of the first pool that has any.
+    /// From here on, reports of one primitive are taken.
+    pub fn of_primitive(&mut self, limits: Limits) {
+        self.limits = Some(limits);
+    }
+
+    /// One report of the first pool that has any for this primitive.
     pub fn take(&mut self) -> Option<String> {
+        let limits = &mut self.limits;
         let mut all = self.reports.iter_mut().chain(&mut self.of_frames);
-        let (name, count) = all.find(|(_, count)| **count > 0)?;
+        let (name, count) = all.find(|(name, count)| {
+            let limit = match limits {
+                Some(limits) if name.starts_with(DROPPED_BY_TRANSLATOR) => &mut limits.dropped,
+                Some(limits) if *name == HELD => &mut limits.held,
+                _ => return **count > 0,
+            };
+            let has = **count > 0 && *limit > 0;
+            *limit -= u64::from(has);
+            has
+        })?;
         *count -= 1;
         Some(name.clone())
     }
@@ -44,5 +77,25 @@ impl Pools {
     /// The reports that are left, by name. Frames may have carried copies of reports that are there all the same.
     pub fn left(self) -> BTreeMap<String, u64> {
         self.reports.into_iter().filter(|(_, count)| *count > 0).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_primitive_is_excused_by_no_more_than_was_dropped_or_is_held_of_it() {
+        let mut pools = Pools::default();
+        pools.add("dropped.translator.epoch_old", 5);
+        pools.add(HELD, 5);
+        let taken = |pools: &mut Pools| std::iter::from_fn(|| pools.take()).collect::<Vec<_>>();
+        pools.of_primitive(Limits::default());
+        assert!(taken(&mut pools).is_empty());
+        pools.of_primitive(Limits { dropped: 2, held: 1 });
+        assert_eq!(taken(&mut pools), ["dropped.translator.epoch_old", "dropped.translator.epoch_old", HELD]);
+        pools.add("lost.reporter-translator", 1);
+        assert_eq!(taken(&mut pools), ["lost.reporter-translator"]);
+        assert_eq!(pools.left().values().sum::<u64>(), 3 + 4);
     }
 }
