@@ -254,12 +254,6 @@ impl Batch {
         self.meta[index].checksum_pending = true;
     }
 
-    /// Marks the 14 bytes in front of packet `index` as its Ethernet header.
-    pub(crate) fn set_has_ethernet(&mut self, index: usize) {
-        self.live(index);
-        self.meta[index].ethernet = true;
-    }
-
     /// All slots, free ones too, from byte `offset` on ([`HEADROOM`] is where packets begin): where the kernel
     /// receives to.
     pub(crate) fn buffers(&mut self, offset: usize) -> impl Iterator<Item = &mut [u8]> {

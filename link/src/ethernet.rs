@@ -20,6 +20,7 @@ const ARP_BATCH: usize = 8;
 /// Sends and receives IPv4 packets under an address of its own.
 pub struct EthernetLink {
     link: PacketLink,
+    mac: [u8; 6],
     neighbours: Neighbours,
     arp: Batch,
     /// ARP messages that the link below counted.
@@ -35,14 +36,20 @@ impl EthernetLink {
     /// As [`PacketLink::open`].
     pub fn open(config: &PacketConfig, ip: Ipv4Addr) -> Result<Self> {
         let link = PacketLink::open(config)?;
-        let neighbours = Neighbours::new(Mac(link.interface().mac), ip);
+        let mac = config.mac.unwrap_or(link.interface().mac);
+        let neighbours = Neighbours::new(Mac(mac), ip);
         let arp = Batch::with_packet_capacity(ARP_BATCH, ARP_FRAME);
-        Ok(Self { link, neighbours, arp, heard: (0, 0), said: (0, 0), unreachable: 0 })
+        Ok(Self { link, mac, neighbours, arp, heard: (0, 0), said: (0, 0), unreachable: 0 })
     }
 
     /// The interface, as it was when the link was opened.
     pub fn interface(&self) -> &Interface {
         self.link.interface()
+    }
+
+    /// The link's Ethernet address: the interface's, unless it was given one of its own.
+    pub fn mac(&self) -> [u8; 6] {
+        self.mac
     }
 
     /// Says that packets will go to `ip`, which then is asked for unless its Ethernet address is given. One that

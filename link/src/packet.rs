@@ -3,6 +3,7 @@
 //! The kernel's own IP stack sees the same frames: unless a socket of its own is bound there, it answers UDP for
 //! an address of the interface with ICMP port unreachable. Give the interface no address that frames go to.
 
+use std::cell::Cell;
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use libc::sock_filter;
 
-use crate::batch::{ETHERNET_LEN, HEADROOM};
-use crate::sys::{self, Messages, Outgoing};
-use crate::udp::{SEND_RETRIES, send_all, set_receive_buffer};
+use crate::batch::ETHERNET_LEN;
+use crate::sys::{self, Frame, FrameRing, Messages, Outgoing};
+use crate::udp::{SEND_RETRIES, send_all};
 use crate::{Batch, Counters, Link, LinkError, Result, Scope};
 
 /// UDP ports that one link listens to at most.
@@ -60,18 +61,24 @@ pub struct PacketConfig {
     pub interface: String,
     /// UDP destination ports to receive, 64 at most; ARP comes too. With none, nothing is received at all.
     pub ports: Vec<u16>,
-    /// Bytes of receive queue to ask the kernel for.
+    /// Bytes of the ring that the kernel receives into: a frame takes 2,048, or more where the interface carries longer ones.
     pub receive_buffer: usize,
+    /// An Ethernet address to receive under beside the interface's own. The kernel's IP stack drops frames to it at once,
+    /// where it would look for a route for those to the interface's. Not every network lets a host have two.
+    pub mac: Option<[u8; 6]>,
 }
 
 impl PacketConfig {
     /// Listens to `ports` on `interface`.
     pub fn new(interface: impl Into<String>, ports: impl Into<Vec<u16>>) -> Self {
-        Self { interface: interface.into(), ports: ports.into(), receive_buffer: 8 << 20 }
+        Self { interface: interface.into(), ports: ports.into(), receive_buffer: 8 << 20, mac: None }
     }
 }
 
 /// Sends and receives whole Ethernet frames on one interface.
+///
+/// The kernel writes received frames into a ring of memory that it shares with this process, so that receiving takes no system
+/// call; what finds the ring full is counted as dropped by the kernel.
 ///
 /// Received packets have their Ethernet header in front ([`Batch::frame`]); padding after an IPv4 packet is cut
 /// off. Frames with a VLAN tag, IP fragments, and frames that this host sends are not received. Packets without
@@ -79,12 +86,15 @@ impl PacketConfig {
 pub struct PacketLink {
     socket: OwnedFd,
     interface: Interface,
-    receive_buffer: usize,
+    /// `None` with no ports to receive.
+    ring: Option<FrameRing>,
     messages: Messages,
     queue: Vec<u16>,
     /// Since the interface went down, and was last looked for; none when frames come.
     silent_since: Option<Instant>,
     counters: Counters,
+    /// What the kernel dropped at the ring, as far as it was asked: its own count starts anew each time.
+    dropped: Cell<u64>,
 }
 
 impl PacketLink {
@@ -107,19 +117,30 @@ impl PacketLink {
             .map_err(LinkError::io("cannot attach a packet filter"))?;
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)
             .map_err(LinkError::io("cannot set PACKET_IGNORE_OUTGOING (Linux 4.20 or newer has it)"))?;
-        sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_AUXDATA, 1)
-            .map_err(LinkError::io("cannot set PACKET_AUXDATA"))?;
-        let receive_buffer = set_receive_buffer(fd, config.receive_buffer)?;
+        let ring = match config.ports.is_empty() {
+            true => None,
+            false => Some(
+                FrameRing::new(fd, interface.mtu as usize, config.receive_buffer)
+                    .map_err(LinkError::io("cannot have a ring for received frames (PACKET_RX_RING)"))?,
+            ),
+        };
+        if let Some(mac) = config.mac {
+            sys::receive_unicast(fd, interface.index, mac).map_err(LinkError::io(format!(
+                "cannot receive under another address on {}",
+                interface.name
+            )))?;
+        }
         sys::bind_packet(fd, interface.index)
             .map_err(LinkError::io(format!("cannot bind to interface {}", config.interface)))?;
         Ok(Self {
             socket,
             interface,
-            receive_buffer,
+            ring,
             messages: Messages::new(CALL_MAX),
             queue: Vec::new(),
             silent_since: None,
             counters: Counters::default(),
+            dropped: Cell::new(0),
         })
     }
 
@@ -128,9 +149,9 @@ impl PacketLink {
         &self.interface
     }
 
-    /// Bytes of receive queue that the kernel granted.
+    /// Bytes of the ring that frames are received into.
     pub fn receive_buffer(&self) -> usize {
-        self.receive_buffer
+        self.ring.as_ref().map_or(0, FrameRing::len)
     }
 
     /// An interface that is gone is another one when it comes back: this link will hear nothing more.
@@ -142,50 +163,48 @@ impl PacketLink {
     }
 
     fn recv_now(&mut self, batch: &mut Batch) -> Result<usize> {
-        const FRAME: usize = HEADROOM - ETHERNET_LEN;
         batch.clear();
-        let count = match self.messages.recv(self.socket.as_fd(), batch.buffers(FRAME)) {
-            Ok(count) => count,
-            Err(error) => match error.raw_os_error() {
-                Some(libc::EAGAIN | libc::EINTR) => 0,
-                // Told once when the interface goes down. It may come up again, and then frames come again.
-                Some(libc::ENETDOWN) => {
-                    self.silent_since = Some(Instant::now());
-                    self.is_still_there()?;
-                    0
-                }
-                _ => {
-                    return Err(LinkError::io(format!("cannot receive frames on {}", self.interface.name))(
-                        error,
-                    ));
-                }
-            },
-        };
-        if let Some(since) = self.silent_since {
-            if count > 0 {
-                self.silent_since = None;
-            } else if since.elapsed() >= LOOK_AGAIN {
+        if let Self { ring: Some(ring), counters, .. } = self {
+            while !batch.is_full() && ring.take(|frame| receive(frame, batch, counters)).is_some() {}
+        }
+        if !batch.is_empty() {
+            self.silent_since = None;
+            return Ok(batch.len());
+        }
+        // The ring says nothing of an interface that went down; the socket does, once. It may come up again, and then frames
+        // come again.
+        match sys::pending_error(self.socket.as_fd()) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(libc::ENETDOWN) => {
                 self.silent_since = Some(Instant::now());
                 self.is_still_there()?;
             }
-        }
-        for index in 0..count {
-            let incoming = self.messages.incoming(index);
-            if incoming.truncated {
-                self.counters.dropped_too_long += 1;
-                continue;
+            Err(error) => {
+                return Err(LinkError::io(format!("cannot receive frames on {}", self.interface.name))(
+                    error,
+                ));
             }
-            let len = packet_len(&batch.slot(index, FRAME)[..incoming.len]);
-            batch.adopt(index, len);
-            let index = batch.len() - 1;
-            batch.set_has_ethernet(index);
-            if incoming.checksum_pending {
-                batch.set_checksum_pending(index);
-            }
-            self.counters.count_received(len);
         }
-        Ok(batch.len())
+        if self.silent_since.is_some_and(|since| since.elapsed() >= LOOK_AGAIN) {
+            self.silent_since = Some(Instant::now());
+            self.is_still_there()?;
+        }
+        Ok(0)
     }
+}
+
+/// Adds a frame to a batch that is not full, or counts why not.
+fn receive(frame: Frame<'_>, batch: &mut Batch, counters: &mut Counters) {
+    let len = packet_len(frame.bytes);
+    let end = (ETHERNET_LEN + len).min(frame.bytes.len());
+    if frame.truncated || batch.push_frame(&frame.bytes[..end], 0).is_err() {
+        counters.dropped_too_long += 1;
+        return;
+    }
+    if frame.checksum_pending {
+        batch.set_checksum_pending(batch.len() - 1);
+    }
+    counters.count_received(len);
 }
 
 impl AsFd for PacketLink {
@@ -221,7 +240,8 @@ impl Link for PacketLink {
     }
 
     fn counters(&self) -> Counters {
-        Counters { dropped_by_kernel: sys::drops(self.as_fd()), ..self.counters }
+        self.dropped.set(self.dropped.get() + sys::ring_drops(self.as_fd()));
+        Counters { dropped_by_kernel: self.dropped.get(), ..self.counters }
     }
 
     fn scope(&self) -> Scope {

@@ -1,6 +1,8 @@
 //! The system calls that the standard library has not: the only unsafe code of this crate.
 #![allow(unsafe_code)]
 
+mod frame_ring;
+
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -9,6 +11,8 @@ use std::ptr::{null, null_mut};
 use std::time::Duration;
 
 use libc::{c_int, c_void, cmsghdr, iovec, mmsghdr, msghdr, sockaddr_in, socklen_t};
+
+pub(crate) use frame_ring::{Frame, FrameRing};
 
 /// Wait until a datagram can be read.
 pub(crate) const READABLE: i16 = libc::POLLIN;
@@ -32,14 +36,19 @@ pub(crate) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> io::Result<
 
 /// Sets a socket option whose value is an integer.
 pub(crate) fn set_option(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
+    set_option_bytes(fd, level, name, &value)
+}
+
+/// Sets a socket option whose value is a plain C structure.
+fn set_option_bytes<T: Copy>(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: &T) -> io::Result<()> {
     // SAFETY: value lives over the call and its size is what is said.
     check(unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
             level,
             name,
-            (&raw const value).cast::<c_void>(),
-            size_of::<c_int>() as socklen_t,
+            std::ptr::from_ref(value).cast::<c_void>(),
+            size_of::<T>() as socklen_t,
         )
     })?;
     Ok(())
@@ -70,6 +79,36 @@ pub(crate) fn drops(fd: BorrowedFd<'_>) -> u64 {
         Ok(9) => values[8].into(),
         _ => 0,
     }
+}
+
+/// The error that is pending on a socket, if any; reading takes it off.
+pub(crate) fn pending_error(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let mut errno = [0];
+    get_option(fd, libc::SOL_SOCKET, libc::SO_ERROR, &mut errno)?;
+    match errno[0] {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno as i32)),
+    }
+}
+
+/// Frames that the kernel dropped since this was asked last, because the ring of packet socket `fd` was full.
+pub(crate) fn ring_drops(fd: BorrowedFd<'_>) -> u64 {
+    // linux/if_packet.h: PACKET_STATISTICS gives struct tpacket_stats, packets and drops. SO_MEMINFO does not know of a ring's drops.
+    const PACKET_STATISTICS: c_int = 6;
+    let mut values = [0; 2];
+    match get_option(fd, libc::SOL_PACKET, PACKET_STATISTICS, &mut values) {
+        Ok(2) => values[1].into(),
+        _ => 0,
+    }
+}
+
+/// Schedules this thread as one that works in batches (SCHED_BATCH, sched(7)).
+pub(crate) fn schedule_batch() -> io::Result<()> {
+    // SAFETY: all zeros is a valid sched_param; its priority has to be 0 here.
+    let parameters = unsafe { zeroed::<libc::sched_param>() };
+    // SAFETY: thread 0 is the caller; the structure lives over the call.
+    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) })?;
+    Ok(())
 }
 
 /// Waits for `events` on one of `fds` (the first 16); `false` when the time is over or a signal came.
@@ -113,11 +152,9 @@ pub(crate) struct Incoming {
     pub(crate) from: SocketAddrV4,
     /// The address it was sent to, on sockets with IP_PKTINFO.
     pub(crate) to: Option<Ipv4Addr>,
-    /// Whether the UDP checksum was left for a device to fill in, on packet sockets with PACKET_AUXDATA.
-    pub(crate) checksum_pending: bool,
 }
 
-/// Room for control messages: IP_PKTINFO takes 32 bytes, PACKET_AUXDATA 40.
+/// Room for control messages: IP_PKTINFO takes 32 bytes.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct Control([u8; 64]);
@@ -189,9 +226,6 @@ impl Messages {
             to: self
                 .control::<libc::in_pktinfo>(index, libc::IPPROTO_IP, libc::IP_PKTINFO)
                 .map(|info| Ipv4Addr::from(u32::from_be(info.ipi_addr.s_addr))),
-            checksum_pending: self
-                .control::<libc::tpacket_auxdata>(index, libc::SOL_PACKET, libc::PACKET_AUXDATA)
-                .is_some_and(|data| data.tp_status & libc::TP_STATUS_CSUMNOTREADY != 0),
         }
     }
 
@@ -349,6 +383,21 @@ pub(crate) fn bind_packet(fd: BorrowedFd<'_>, interface: u32) -> io::Result<()> 
         libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size_of::<libc::sockaddr_ll>() as socklen_t)
     })?;
     Ok(())
+}
+
+/// Has an interface receive frames to the Ethernet address `mac` too, for as long as the packet socket `fd` is open.
+pub(crate) fn receive_unicast(fd: BorrowedFd<'_>, interface: u32, mac: [u8; 6]) -> io::Result<()> {
+    // linux/if_packet.h.
+    const PACKET_MR_UNICAST: libc::c_ushort = 3;
+    let mut address = [0; 8];
+    address[..6].copy_from_slice(&mac);
+    let request = libc::packet_mreq {
+        mr_ifindex: interface as c_int,
+        mr_type: PACKET_MR_UNICAST,
+        mr_alen: 6,
+        mr_address: address,
+    };
+    set_option_bytes(fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request)
 }
 
 /// Lets a socket receive only what a classic BPF program accepts.

@@ -250,6 +250,51 @@ fn what_the_kernel_drops_before_a_raw_link_is_counted_exactly() {
 }
 
 #[test]
+#[ignore = "needs root: makes a network namespace with a veth pair"]
+fn a_raw_link_goes_round_its_ring_in_order() {
+    in_namespace(|| {
+        let mut near = PacketLink::open(&PacketConfig::new("near", [])).unwrap();
+        // 32 slots of 2,048 bytes: the least there is.
+        let config = PacketConfig { receive_buffer: 1, ..PacketConfig::new("far", [4791]) };
+        let mut far = PacketLink::open(&config).unwrap();
+        assert_eq!(far.receive_buffer(), 65_536);
+        let (mut sent, mut batch) = (0u32, Batch::new(64));
+        // Bursts of all sizes that the ring holds, each longer than the batches that they are taken by.
+        for burst in (1..=32).chain([32, 1, 31]) {
+            let mut wanted = Vec::new();
+            for _ in 0..burst {
+                let payload = sent.to_be_bytes().repeat(1 + sent as usize % 367);
+                batch.push_udp(at([10, 9, 0, 1], 9), at([10, 9, 0, 2], 4791), &payload, 0).unwrap();
+                let index = batch.len() - 1;
+                batch.set_ethernet(index, &[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
+                wanted.push(batch.frame(index).unwrap().to_vec());
+                sent += 1;
+            }
+            assert_eq!(near.send(&mut batch).unwrap(), burst);
+            let mut few = Batch::new(5);
+            for wanted in wanted.chunks(5) {
+                assert_eq!(far.recv(&mut few, SOON).unwrap(), wanted.len());
+                let got: Vec<_> = (0..few.len()).map(|index| few.frame(index).unwrap().to_vec()).collect();
+                assert_eq!(got, wanted);
+            }
+            assert_eq!(far.recv(&mut few, Some(Duration::ZERO)).unwrap(), 0);
+        }
+        let counters = far.counters();
+        assert_eq!((counters.received, counters.dropped_by_kernel), (u64::from(sent), 0));
+
+        // One that is longer than a slot of the batch is counted, and the next one comes.
+        for payload in [1400, 8] {
+            batch.push_udp(at([10, 9, 0, 1], 9), at([10, 9, 0, 2], 4791), &vec![7; payload], 0).unwrap();
+            batch.set_ethernet(batch.len() - 1, &[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
+        }
+        assert_eq!(near.send(&mut batch).unwrap(), 2);
+        let mut short = Batch::with_packet_capacity(4, 100);
+        assert_eq!(far.recv(&mut short, SOON).unwrap(), 1);
+        assert_eq!((short.packet(0).len(), far.counters().dropped_too_long), (36, 1));
+    });
+}
+
+#[test]
 #[ignore = "needs root: sends through a raw socket in a network namespace of its own"]
 fn a_corrupted_report_is_dropped_and_counted_by_the_receiving_kernel() {
     in_namespace(|| {
@@ -352,8 +397,11 @@ fn an_address_of_ones_own_speaks_arp_with_the_kernel() {
         assert!(!far.settle().unwrap());
         assert_eq!(far.silent().collect::<Vec<_>>(), [Ipv4Addr::new(10, 9, 0, 99)]);
 
-        let mut far =
-            EthernetLink::open(&PacketConfig::new("far", [4791]), Ipv4Addr::new(10, 9, 0, 2)).unwrap();
+        // Under an Ethernet address of its own, too.
+        let own = [2, 0, 0, 0, 0, 0x42];
+        let config = PacketConfig { mac: Some(own), ..PacketConfig::new("far", [4791]) };
+        let mut far = EthernetLink::open(&config, Ipv4Addr::new(10, 9, 0, 2)).unwrap();
+        assert_eq!((far.mac(), far.interface().mac), (own, [2, 0, 0, 0, 0, 2]));
         far.want(*kernel.ip(), None);
         let end = Instant::now() + Duration::from_secs(2);
         while !far.settle().unwrap() {
@@ -375,6 +423,7 @@ fn an_address_of_ones_own_speaks_arp_with_the_kernel() {
             assert!(Instant::now() < end, "the kernel's question is answered");
         }
         assert_eq!(batch.udp(0).unwrap().payload, [3; 8]);
+        assert_eq!(batch.frame(0).unwrap()[..12], [2, 0, 0, 0, 0, 0x42, 2, 0, 0, 0, 0, 1]);
         let counters = far.counters();
         assert_eq!((counters.received, counters.sent, counters.unsent()), (1, 1, 0), "ARP is not counted");
         assert_eq!((counters.received_bytes, counters.sent_bytes), (36, 36));

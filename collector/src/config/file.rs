@@ -38,6 +38,7 @@ struct SoftTable {
     address: Option<Spanned<String>>,
     port: Option<u16>,
     link: Option<Spanned<String>>,
+    mac: Option<Spanned<String>>,
     faults: Option<Faults>,
     fault_seed: u64,
 }
@@ -117,6 +118,10 @@ fn soft(
     if let Some(link) = table.link {
         soft.link = parsed("soft.link", &link, "\"udp\" or \"packet:INTERFACE\"", at)?;
     }
+    if let Some(mac) = table.mac {
+        let mac = parsed("soft.mac", &mac, "an Ethernet address such as 02:00:00:00:00:01", at)?;
+        soft.mac = Some(mac);
+    }
     Ok(soft)
 }
 
@@ -183,6 +188,7 @@ mod tests {
             ("listen", "[collector]\nlisten = \"localhost\"\n".into()),
             ("link", "[soft]\nlink = \"tcp\"\n".into()),
             ("address", "[soft]\naddress = \"::1\"\n".into()),
+            ("mac", "[soft]\nmac = \"02:00:00\"\n".into()),
             ("fault", "[soft]\nfaults = \"drop=2\"\n".into()),
             ("transport", "[collector]\ntransport = \"tcp\"\n".into()),
             ("name", "[collector]\nname = \"../x\"\n".into()),

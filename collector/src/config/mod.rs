@@ -13,6 +13,7 @@ use std::str::FromStr;
 
 use dta_link::fault::Faults;
 use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::wire::ethernet::Mac;
 use serde::{Deserialize, Serialize};
 
 pub use error::ConfigError;
@@ -89,6 +90,8 @@ pub struct Soft {
     pub port: u16,
     /// How frames come in.
     pub link: SoftLink,
+    /// Ethernet address on raw frames; unset, the interface's.
+    pub mac: Option<Mac>,
     /// Faults on the frames that the NIC sends (ACK and NAK), for testbeds.
     pub faults: Faults,
     /// Seed of the choice of frames.
@@ -98,7 +101,7 @@ pub struct Soft {
 impl Default for Soft {
     fn default() -> Self {
         let (address, port) = (Ipv4Addr::LOCALHOST, ROCE_PORT);
-        Self { address, port, link: SoftLink::Udp, faults: Faults::NONE, fault_seed: 0 }
+        Self { address, port, link: SoftLink::Udp, mac: None, faults: Faults::NONE, fault_seed: 0 }
     }
 }
 

@@ -31,6 +31,7 @@ pub fn open(config: &Config) -> Result<Arc<dyn Nic>, NicError> {
         Memory::Anonymous => None,
         Memory::Directory(dir) => Some(dir.join("nic.counters")),
     };
+    nic.mac = soft.mac;
     nic.faults = soft.faults;
     nic.seed = soft.fault_seed;
     let nic = match &soft.link {

@@ -14,6 +14,7 @@ mod roles;
 mod show;
 mod tail;
 mod translator;
+pub mod veth;
 
 pub use harness::{Figure, Scale};
 pub use memory::{MemoryFigure, run as memory};

@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 
+use crate::bench::veth::{self, Length, Row};
 use crate::bench::{self, CASES, Scale};
+use crate::testbed::ground::NicKind;
 use crate::testbed::show::grouped;
 
 #[derive(Args)]
@@ -17,12 +19,18 @@ both the fastest turn counts. The ratio decides: other machines have other floor
 Benchmarks: translator, nic, chain, query, tail, loopback. `memory` runs only when it is named: a long run that watches
 the memory of the processes.
 
-Exit status 1 if a ratio is below the least one, or memory grows.
+With --nic rxe, others instead: the software NIC beside the kernel's soft-RoCE, on the same frames off the same veth pair
+(uc-write-8, uc-write-64, rc-write-8, rc-write-64, rc-fetch-add). CPU time is the whole machine's, less that of sending the
+same frames to nobody; let nothing else run. With --nic soft, the software NIC alone in the same way. Both need root, and the
+first a kernel with rdma_rxe and a build with libibverbs.
+
+Exit status 1 if a ratio is below the least one, or memory grows, or a write takes the software NIC more CPU time than soft-RoCE.
 
 Examples:
   dta-manager bench
   dta-manager bench nic chain --json figures.json
   dta-manager bench --quick
+  testbed/rxe-guest/run --timeout 300 -- target/release/dta-manager bench --nic rxe
   dta-manager bench memory --reports 100000000")]
 pub(super) struct Bench {
     /// Only benchmarks whose name contains one of these
@@ -33,6 +41,9 @@ pub(super) struct Bench {
     /// Short turns and small memory: to see that it works
     #[arg(long)]
     quick: bool,
+    /// Measure on a veth pair: the software NIC beside the kernel's soft-RoCE (rxe), or alone (soft)
+    #[arg(long, value_enum)]
+    nic: Option<NicKind>,
     /// Reports of the memory run
     #[arg(long, value_name = "N", default_value = "10000000", value_parser = clap::value_parser!(u64).range(1000..))]
     reports: u64,
@@ -43,11 +54,11 @@ impl Bench {
         if self.filter.iter().any(|name| name == "memory") {
             return self.memory();
         }
+        if let Some(nic) = self.nic {
+            return self.veth(nic);
+        }
         let scale = if self.quick { Scale::QUICK } else { Scale::FULL };
-        let wanted = |name: &str| {
-            self.filter.is_empty() || self.filter.iter().any(|part| name.contains(part.as_str()))
-        };
-        let cases: Vec<_> = CASES.iter().filter(|case| wanted(case.name)).collect();
+        let cases: Vec<_> = CASES.iter().filter(|case| self.wants(case.name)).collect();
         if cases.is_empty() {
             let names: Vec<_> = CASES.iter().map(|case| case.name).collect();
             anyhow::bail!(
@@ -56,9 +67,7 @@ impl Bench {
                 names.join(", ")
             );
         }
-        if cfg!(debug_assertions) {
-            eprintln!("dta-manager: warning: a debug build; its figures mean nothing");
-        }
+        warn_of_debug();
         let mut figures = Vec::new();
         for case in cases {
             eprintln!("{} …", case.what());
@@ -73,6 +82,30 @@ impl Bench {
         }
         let below = figures.iter().any(|figure| figure.ratio < figure.least_ratio);
         Ok(ExitCode::from(u8::from(below)))
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.filter.is_empty() || self.filter.iter().any(|part| name.contains(part.as_str()))
+    }
+
+    fn veth(&self, nic: NicKind) -> anyhow::Result<ExitCode> {
+        let names = veth::CASES.map(|case| case.name);
+        if !names.iter().any(|name| self.wants(name)) {
+            anyhow::bail!(
+                "there is no benchmark {} with --nic; there are {}",
+                self.filter.join(" or "),
+                names.join(", ")
+            );
+        }
+        warn_of_debug();
+        let length = if self.quick { Length::QUICK } else { Length::FULL };
+        let rows = veth::run(nic, &length, |name| self.wants(name), |case| eprintln!("{} …", case.what))?;
+        println!("{}", veth::table(&rows));
+        if let Some(path) = &self.json {
+            std::fs::write(path, veth::json(&rows) + "\n")
+                .with_context(|| format!("cannot write the figures to {}", path.display()))?;
+        }
+        Ok(ExitCode::from(u8::from(rows.iter().any(Row::is_soft_slower))))
     }
 
     fn memory(&self) -> anyhow::Result<ExitCode> {
@@ -100,5 +133,11 @@ impl Bench {
                 .with_context(|| format!("cannot write the figure to {}", path.display()))?;
         }
         Ok(ExitCode::from(u8::from(!figure.is_flat())))
+    }
+}
+
+fn warn_of_debug() {
+    if cfg!(debug_assertions) {
+        eprintln!("dta-manager: warning: a debug build; its figures mean nothing");
     }
 }

@@ -71,12 +71,7 @@ impl RxeGround {
         }
         // What an earlier testbed that was killed may have left.
         take_down();
-        if !Path::new("/sys/module/rdma_rxe").exists() {
-            step("modprobe", "rdma_rxe").context(
-                "this machine's kernel has no soft-RoCE that may be used; run the command in a guest that has: \
-                 testbed/rxe-guest/run -- dta-manager run-testbed --nic rxe",
-            )?;
-        }
+        load_rxe()?;
         let ground = RxeGround { ..OWN };
         let address = format!("address add {}/24 dev {OWN_NEAR}", ground.collector);
         for (program, arguments) in [
@@ -115,13 +110,25 @@ impl Drop for RxeGround {
     }
 }
 
+/// Has the kernel load soft-RoCE if it has not yet, or says where there is a kernel that can.
+pub(crate) fn load_rxe() -> anyhow::Result<()> {
+    if !Path::new("/sys/module/rdma_rxe").exists() {
+        step("modprobe", "rdma_rxe").context(
+            "this machine's kernel has no soft-RoCE that may be used; run the command in a guest that has: \
+             testbed/rxe-guest/run -- dta-manager …",
+        )?;
+    }
+    Ok(())
+}
+
 /// Removes what [`RxeGround::set_up`] makes; what is not there is no error.
 fn take_down() {
     let _ = step("rdma", &format!("link delete {}", OWN.device));
     let _ = step("ip", &format!("link delete {OWN_NEAR}"));
 }
 
-fn step(program: &str, arguments: &str) -> anyhow::Result<()> {
+/// Runs a program with arguments between which there are blanks; what it says is the error.
+pub(crate) fn step(program: &str, arguments: &str) -> anyhow::Result<()> {
     let ran = Command::new(program)
         .args(arguments.split(' '))
         .output()

@@ -40,7 +40,8 @@ pub struct SoftNicConfig {
     pub responder: ResponderConfig,
     /// File of the counters; `None` keeps them in memory.
     pub counter_file: Option<PathBuf>,
-    /// Ethernet address, if the link has one; [`SoftNic::raw`] fills it in.
+    /// On raw frames, its Ethernet address; without one, [`SoftNic::raw`] takes the interface's. With one of its own, the
+    /// kernel's IP stack drops frames to it at once instead of looking for a route for them.
     pub mac: Option<Mac>,
     /// Faults on the answers that leave.
     pub faults: Faults,
@@ -106,11 +107,12 @@ impl SoftNic {
     /// # Errors
     /// There is no such interface or no privilege, or the counter file cannot be used.
     pub fn raw(mut config: SoftNicConfig, interface: &str) -> Result<SoftNic, NicError> {
-        let ports = PacketConfig::new(interface, [config.responder.port]);
+        let mut ports = PacketConfig::new(interface, [config.responder.port]);
+        ports.mac = config.mac.map(|mac| mac.0);
         let link = EthernetLink::open(&ports, config.responder.ip)
             .map_err(|error| link_error("open a link", &error))?;
-        config.mac = Some(Mac(link.interface().mac));
-        SoftNic::start(config, link)
+        config.mac = Some(Mac(link.mac()));
+        SoftNic::start_thread(config, link, true)
     }
 
     /// A NIC on any link.
@@ -118,6 +120,15 @@ impl SoftNic {
     /// # Errors
     /// The counter file cannot be used, or the system refuses a thread.
     pub fn start(config: SoftNicConfig, link: impl Link + 'static) -> Result<SoftNic, NicError> {
+        SoftNic::start_thread(config, link, false)
+    }
+
+    /// `batches`: whether the thread lets senders on its processor finish their batches, which takes a link with a long queue.
+    fn start_thread(
+        config: SoftNicConfig,
+        link: impl Link + 'static,
+        batches: bool,
+    ) -> Result<SoftNic, NicError> {
         let names = counter_names(&link);
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let counters = CounterFile::open(config.counter_file.as_deref(), &config.responder.device, &names)
@@ -145,7 +156,12 @@ impl SoftNic {
         let data = DataThread::new(Arc::clone(&shared), Box::new(link));
         let thread = std::thread::Builder::new()
             .name("soft-nic".into())
-            .spawn(move || data.run())
+            .spawn(move || {
+                if batches && let Err(error) = dta_link::work_in_batches() {
+                    tracing::debug!(%error, "the software NIC's thread is scheduled as any other");
+                }
+                data.run();
+            })
             .map_err(|source| NicError::System { action: "start the NIC's thread".into(), source })?;
         Ok(SoftNic { shared, thread: Some(thread) })
     }
