@@ -382,8 +382,11 @@ impl Requester {
         }
     }
 
-    /// Counts everything that is out as lost.
+    /// Counts everything that is out as lost; nothing on UC, where nobody knows.
     fn lose_all(&mut self, cause: LossCause, to: &mut impl Depart) {
+        if self.transport == Transport::Uc {
+            return;
+        }
         while self.oldest != self.next {
             let (meta, _) = self.out[self.slot(self.oldest)];
             if meta.primitive.is_some() {
@@ -626,9 +629,7 @@ impl Requester {
         max_dest_rd_atomic: u32,
         to: &mut impl Depart,
     ) {
-        if self.transport == Transport::Rc {
-            self.lose_all(LossCause::QueuePairDown, to);
-        }
+        self.lose_all(LossCause::QueuePairDown, to);
         let waiting = std::mem::take(&mut self.waiting);
         let counters = self.counters;
         *self = Requester::new(transport, start_psn, max_dest_rd_atomic, self.timing);
