@@ -148,7 +148,7 @@ impl Session {
         if let Some(held) = &held {
             // A port that the kernel chose, and an interface's own address, are the running translator's to know.
             if self.config.source_port == 0 {
-                self.endpoint.port = held.port as u16;
+                self.endpoint.port = u16::try_from(held.port).unwrap_or(0);
             }
             if let Ok(mac) = <[u8; 6]>::try_from(&*held.mac)
                 && self.config.mac.is_none()

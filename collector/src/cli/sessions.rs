@@ -15,7 +15,9 @@ use super::output::{self, Output};
     after_help = "\
 Examples:
   dta-collector sessions
-  dta-collector sessions end leaf1      its queue pairs and keys end at once; what it wrote stays"
+  dta-collector sessions end leaf1      its queue pairs and keys end at once; what it wrote stays
+
+A translator that runs opens its session again: stop it first, if another one is to have its lists."
 )]
 pub(super) struct Args {
     #[command(subcommand)]

@@ -19,7 +19,9 @@ use super::reporters::{Admission, Reporters, Source};
 use super::requester::{Action, Answer, MAX_PAYLOAD, RequesterCounters, Timing};
 use super::sketch::SketchState;
 use super::version0::{Admission0, Version0Reporters};
-use crate::program::{Change, Entry, Primitive, Program, Purpose, Store, Transport};
+use crate::program::{
+    Change, CheckError, Entry, EntryKey, Primitive, Program, Purpose, Store, Transport, checked,
+};
 use dta_proto::layout::{hash, key_write};
 
 /// What the engine may use at most. Memory is taken when the program is applied, not per report.
@@ -52,6 +54,9 @@ impl Default for Limits {
 /// Why an entry cannot be held.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SetupError {
+    /// What no target can hold.
+    #[error(transparent)]
+    Check(#[from] CheckError),
     /// The sketch is too large.
     #[error(
         "store `{store}` has {columns} columns over all epochs, but this translator keeps at most {limit}; raise `sketch_columns` \
@@ -65,12 +70,6 @@ pub enum SetupError {
         /// What is kept at most.
         limit: u64,
     },
-    /// Lists or bits of a store that is not there.
-    #[error("the program names store {0} before it defines it")]
-    NoStore(u16),
-    /// RoCEv2 over IPv4 alone is spoken.
-    #[error("queue pair to {0}: RoCEv2 over IPv6 is not supported")]
-    Ipv6(IpAddr),
 }
 
 /// The state of one queue pair, for statistics.
@@ -205,62 +204,73 @@ impl Engine {
         self.core.pairs.iter().flatten().any(|p| p.requester.is_down())
     }
 
-    /// Applies changes, in order. Operations that this sets free go to `out`. Changes before one that fails are applied.
+    /// Applies changes, in order. Operations that this sets free go to `out`.
     ///
     /// # Errors
-    /// A [`SetupError`] that names the entry which cannot be held.
+    /// A [`SetupError`] that names the entry which cannot be held; then nothing has changed.
     pub fn apply(&mut self, now: u64, changes: &[Change], out: &mut Output) -> Result<(), SetupError> {
         self.clock = self.clock.max(now);
+        checked(&self.program, changes)?;
+        for change in changes {
+            if let Change::Insert { entry: Entry::Store(store) }
+            | Change::Modify { to: Entry::Store(store), .. } = change
+            {
+                self.check_room(store)?;
+            }
+        }
         for change in changes {
             match change {
-                Change::Insert { entry } => self.set(entry, out)?,
-                Change::Modify { to, .. } => self.set(to, out)?,
-                Change::Delete { entry } => self.delete(entry, out),
+                Change::Insert { entry } => self.set(entry, out),
+                Change::Modify { to, .. } => self.set(to, out),
+                Change::Delete { entry } => self.delete(&entry.key(), out),
             }
         }
         Ok(())
     }
 
-    fn set(&mut self, entry: &Entry, out: &mut Output) -> Result<(), SetupError> {
+    /// Whether there is memory for what is kept of a store.
+    fn check_room(&self, store: &Store) -> Result<(), SetupError> {
+        let StoreKind::SketchMerge { columns, epochs, .. } = store.spec.kind else { return Ok(()) };
+        let (all, limit) = (u64::from(columns) * u64::from(epochs), self.limits.sketch_columns);
+        if all > limit {
+            return Err(SetupError::SketchTooLarge { store: store.spec.name.clone(), columns: all, limit });
+        }
+        Ok(())
+    }
+
+    /// Holds an entry that was checked.
+    fn set(&mut self, entry: &Entry, out: &mut Output) {
         let now = self.clock;
         match entry {
             Entry::Service(service) => {
-                let ip = match service.address {
-                    IpAddr::V4(ip) => ip,
-                    ip => return Err(SetupError::Ipv6(ip)),
-                };
-                self.service = (ip, service.port);
+                if let IpAddr::V4(ip) = service.address {
+                    self.service = (ip, service.port);
+                }
             }
             Entry::Mode(mode) => self.increments.set_coalescing(!mode.reference),
             Entry::Flush(flush) => {
                 self.flush_ns[flush.primitive.index()] = u64::from(flush.after_ms) * 1_000_000;
             }
             Entry::QueuePair(pair) => {
-                for ip in [pair.source.ip, pair.destination.ip] {
-                    if ip.is_ipv6() {
-                        return Err(SetupError::Ipv6(ip));
-                    }
-                }
                 let stores: Vec<Option<&Store>> =
                     self.stores.iter().map(|s| s.as_ref().map(|h| &h.entry)).collect();
                 self.core.set_pair(now, pair.purpose, Some(pair.clone()), &stores, out);
             }
-            Entry::Store(store) => self.set_store(store)?,
+            Entry::Store(store) => self.set_store(store),
             Entry::Lists(lists) => {
                 let keep = self.limits.name_reports;
-                match self.state_of(lists.store) {
-                    Some((State::Append(state), core)) => state.own(lists, keep, core),
-                    _ => return Err(SetupError::NoStore(lists.store)),
+                if let Some((State::Append(state), core)) = self.state_of(lists.store) {
+                    state.own(lists, keep, core);
                 }
             }
             Entry::Version0(v0) => self.version0[v0.primitive.index()] = Some(v0.store),
-            Entry::SketchReporter(e) => match self.state_of(e.store) {
-                Some((State::SketchMerge(state), _)) => state.reserve(e.bit, Some(e.reporter)),
-                _ => return Err(SetupError::NoStore(e.store)),
-            },
+            Entry::SketchReporter(e) => {
+                if let Some((State::SketchMerge(state), _)) = self.state_of(e.store) {
+                    state.reserve(e.bit, Some(e.reporter));
+                }
+            }
         }
         self.program.set(entry.clone());
-        Ok(())
     }
 
     fn state_of(&mut self, store: u16) -> Option<(&mut State, &mut Egress)> {
@@ -269,7 +279,7 @@ impl Engine {
         Some((&mut held.state, &mut self.core))
     }
 
-    fn set_store(&mut self, store: &Store) -> Result<(), SetupError> {
+    fn set_store(&mut self, store: &Store) {
         let place = usize::from(self.index[usize::from(store.spec.id)]);
         let known = place.checked_sub(1).and_then(|at| self.stores[at].as_mut());
         match known {
@@ -279,7 +289,7 @@ impl Engine {
                 if place != 0 {
                     self.remove_store(store.spec.id);
                 }
-                let state = self.new_state(store)?;
+                let state = self.new_state(store);
                 let held = Some(Held { entry: store.clone(), state });
                 let at = match self.stores.iter().position(Option::is_none) {
                     Some(at) => {
@@ -295,7 +305,6 @@ impl Engine {
             }
         }
         self.make_templates();
-        Ok(())
     }
 
     fn make_templates(&mut self) {
@@ -303,9 +312,9 @@ impl Engine {
         self.core.set_templates(&stores);
     }
 
-    fn new_state(&self, store: &Store) -> Result<State, SetupError> {
+    fn new_state(&self, store: &Store) -> State {
         let names = self.limits.name_reports;
-        Ok(match store.spec.kind {
+        match store.spec.kind {
             StoreKind::KeyWrite { slots, value_len, redundancy } => {
                 State::KeyWrite { slots, value_len, copies: redundancy }
             }
@@ -323,22 +332,16 @@ impl Engine {
                 names,
             )),
             StoreKind::SketchMerge { columns, rows, epochs, merge, expected } => {
-                let all = u64::from(columns) * u64::from(epochs);
-                if all > self.limits.sketch_columns {
-                    return Err(SetupError::SketchTooLarge {
-                        store: store.spec.name.clone(),
-                        columns: all,
-                        limit: self.limits.sketch_columns,
-                    });
-                }
                 State::SketchMerge(Box::new(SketchState::new(columns, rows, epochs, merge, expected, names)))
             }
-        })
+        }
     }
 
-    fn delete(&mut self, entry: &Entry, out: &mut Output) {
+    /// Lets go of an entry that is there.
+    fn delete(&mut self, key: &EntryKey, out: &mut Output) {
         let now = self.clock;
-        match entry {
+        let Some(entry) = self.program.remove(key) else { return };
+        match &entry {
             Entry::Service(_) => self.service = (Ipv4Addr::UNSPECIFIED, dta::PORT),
             Entry::Mode(_) => self.increments.set_coalescing(true),
             Entry::Flush(flush) => self.flush_ns[flush.primitive.index()] = 0,
@@ -363,7 +366,6 @@ impl Engine {
                 }
             }
         }
-        self.program.remove(&entry.key());
     }
 
     fn remove_store(&mut self, id: u16) {

@@ -6,6 +6,8 @@
 mod age;
 mod append;
 #[cfg(test)]
+mod apply_tests;
+#[cfg(test)]
 mod bad_input_tests;
 pub mod bench;
 pub mod counters;

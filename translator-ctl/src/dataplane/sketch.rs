@@ -72,6 +72,10 @@ impl SketchState {
     pub(crate) fn reserve(&mut self, bit: u8, reporter: Option<u16>) {
         let bit = usize::from(bit);
         if bit < REPORTERS {
+            if reporter.is_some() {
+                // It may have had another.
+                self.reserved.iter_mut().filter(|r| **r == reporter).for_each(|r| *r = None);
+            }
             self.reserved[bit] = reporter;
             if self.bits[bit].is_none() {
                 self.bits[bit] = reporter;

@@ -326,6 +326,31 @@ fn a_list_that_another_has_written_goes_on_after_it_and_keeps_what_it_holds() {
 }
 
 #[test]
+fn without_its_queue_pairs_it_drops_by_name_until_they_are_back() {
+    for transport in [Transport::Uc, Transport::Rc] {
+        let mut bench = Bench::new(&program(transport, false), Limits::default());
+        let write = Body::KeyWrite { redundancy: 2, key: key(1), value: &[1; 12] };
+        let reports = [bench.v1(1, KW, write), bench.v1(1, AP, Body::Append { list: 0, value: &[1; 8] })];
+        assert_eq!(bench.ingest(0, &reports).len(), 2);
+        let mut without = bench.engine.program().clone();
+        for purpose in [Purpose::Write, Purpose::Atomic] {
+            without.remove(&EntryKey::QueuePair(purpose));
+        }
+        bench.engine.apply(1, &diff(&program(transport, false), &without), &mut bench.out).unwrap();
+        assert!(bench.frames().is_empty());
+        bench.refuse(KW, write, Reason::NoQueuePair);
+        assert!(bench.tick(60 * MS).is_empty());
+        let lost = bench.engine.counters().lost(LossCause::QueuePairDown).0;
+        // The entry that was held; and on RC what was not acknowledged.
+        assert_eq!(lost, if transport == Transport::Uc { 1 } else { 2 });
+        let back = diff(&without, &program(transport, false));
+        bench.engine.apply(61 * MS, &back, &mut bench.out).unwrap();
+        let report = bench.v1(1, KW, write);
+        assert_eq!(bench.ingest(62 * MS, &[report]).len(), 2);
+    }
+}
+
+#[test]
 fn paths_and_columns_in_hand_are_discarded_when_another_may_have_written() {
     let mut bench = Bench::plain();
     let reports = [
@@ -683,7 +708,7 @@ fn injected_losses_are_counted_in_reports_on_uc_alone() {
     assert_eq!(lost(&bench), (1, 2));
 }
 
-fn any_body() -> impl Strategy<Value = (u16, Vec<u8>)> {
+pub(super) fn any_body() -> impl Strategy<Value = (u16, Vec<u8>)> {
     // Opcode and what follows the header, mostly well formed.
     let value = prop::collection::vec(any::<u8>(), 0..64);
     (0u16..8, 0u8..4, prop::collection::vec(any::<u8>(), 0..3), value).prop_map(|(store, k, extra, value)| {

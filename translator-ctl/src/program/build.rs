@@ -6,7 +6,7 @@ use dta_proto::control;
 use dta_proto::store::{SpecError, StoreKind, StoreSpec};
 
 use super::{
-    Endpoint, Entry, Flush, Lists, Mode, Primitive, Program, Purpose, QueuePair, Rkey, Service,
+    CheckError, Endpoint, Entry, Flush, Lists, Mode, Primitive, Program, Purpose, QueuePair, Rkey, Service,
     SketchReporter, Store, Transport, Version0,
 };
 
@@ -73,21 +73,9 @@ pub enum BuildError {
     /// A store that cannot be.
     #[error(transparent)]
     Store(#[from] SpecError),
-    /// A region that does not hold its store, or is not aligned.
-    #[error("the region of store `{store}` is at {address:#x} with {length} bytes: {must}")]
-    Region {
-        /// Name of the store.
-        store: String,
-        /// Address on the wire.
-        address: u64,
-        /// Bytes.
-        length: u64,
-        /// What must hold.
-        must: &'static str,
-    },
-    /// Atomics need a reliable connection.
-    #[error("the session has a UC queue pair for atomics, but FETCH_ADD needs RC")]
-    AtomicOverUc,
+    /// An entry that cannot be held.
+    #[error("the collector's session cannot be used: {0}")]
+    Entry(#[from] CheckError),
     /// Configuration names a store that the session lacks.
     #[error("configuration names store `{name}` for {what}, but the session has {have}")]
     UnknownStore {
@@ -159,6 +147,7 @@ pub fn build(session: &control::Session, wanted: &Wanted) -> Result<Program, Bui
         })?;
         program.set(Entry::SketchReporter(SketchReporter { store: spec.id, reporter: *reporter, bit: *bit }));
     }
+    program.entries().try_for_each(Entry::check)?;
     Ok(program)
 }
 
@@ -219,9 +208,6 @@ fn queue_pair(
             });
         }
     };
-    if (purpose, transport) == (Purpose::Atomic, Transport::Uc) {
-        return Err(BuildError::AtomicOverUc);
-    }
     Ok(QueuePair {
         purpose,
         transport,
@@ -242,13 +228,6 @@ fn queue_pair(
 fn store(region: &control::Region) -> Result<Store, BuildError> {
     let spec = StoreSpec::try_from(region.store.as_ref().ok_or(BuildError::Missing("regions.store"))?)?;
     let (address, length) = (region.address, region.length);
-    let fail = |must| Err(BuildError::Region { store: spec.name.clone(), address, length, must });
-    if !length.is_power_of_two() || length < spec.region_len() {
-        return fail("a region is a power of two and holds its whole store");
-    }
-    if address & (length - 1) != 0 {
-        return fail("the address must be aligned to the length, so that address = base | offset");
-    }
     let queue_pair =
         if spec.kind.primitive() == Primitive::KeyIncrement { Purpose::Atomic } else { Purpose::Write };
     Ok(Store { spec, address, length, rkey: Rkey(region.rkey), generation: region.generation, queue_pair })

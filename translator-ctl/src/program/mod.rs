@@ -5,12 +5,14 @@
 //! too, so that [`diff`] gives the entries to insert, modify or delete, and a second application changes nothing.
 
 mod build;
+mod check;
 mod diff;
 mod show;
 
 pub use dta_proto::wire::dta::Primitive;
 
 pub use build::{BuildError, FrameSource, Wanted, build};
+pub use check::{CheckError, MAX_STORES, checked};
 pub use diff::{Change, diff, take_up};
 pub use show::{changes_json, changes_table, program_json, program_table};
 

@@ -90,7 +90,7 @@ impl Translator for Control {
             .map_err(|e| Status::invalid_argument(format!("changes: {e}")))?;
         self.ask(|reply| Command::Apply(changes, reply))
             .await?
-            .map_err(|e| Status::failed_precondition(e.to_string()))?;
+            .map_err(|e| Status::invalid_argument(format!("nothing has changed: {e}")))?;
         Ok(Response::new(ApplyProgramResponse {}))
     }
 }

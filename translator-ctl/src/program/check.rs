@@ -1,0 +1,298 @@
+//! Whether changes make a program that a target can hold. Asked before the first of them is applied, so that they are applied all or not
+//! at all: a collector's session, a command and whoever reaches a translator's service may be wrong.
+
+use std::net::IpAddr;
+
+use dta_proto::store::{SpecError, StoreKind};
+
+use super::{
+    Change, Entry, EntryKey, Lists, Primitive, Program, Purpose, QueuePair, SketchReporter, Store, Transport,
+};
+
+/// The most stores of one program.
+pub const MAX_STORES: usize = 256;
+
+/// Why an entry, or a program with it, cannot be held.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CheckError {
+    /// A store that cannot be.
+    #[error(transparent)]
+    Store(#[from] SpecError),
+    /// A region that does not hold its store, or is not aligned.
+    #[error("the region of store `{store}` is at {address:#x} with {length} bytes: {must}")]
+    Region {
+        /// Name of the store.
+        store: String,
+        /// Address on the wire.
+        address: u64,
+        /// Bytes.
+        length: u64,
+        /// What must hold.
+        must: &'static str,
+    },
+    /// A store on the wrong queue pair.
+    #[error("store `{store}` must travel on the queue pair for {must}")]
+    Purpose {
+        /// Name of the store.
+        store: String,
+        /// `writes` or `atomics`.
+        must: &'static str,
+    },
+    /// A number outside its range.
+    #[error("{field} is {value}, but must be {must}")]
+    Value {
+        /// Table and field.
+        field: &'static str,
+        /// What it holds.
+        value: u64,
+        /// What it may hold.
+        must: &'static str,
+    },
+    /// Atomics need a reliable connection.
+    #[error("the queue pair for atomics is UC, but FETCH_ADD needs RC")]
+    AtomicOverUc,
+    /// RoCEv2 and reports over IPv4 alone are spoken.
+    #[error("{field} is {address}: IPv6 is not supported")]
+    Ipv6 {
+        /// Table and field.
+        field: &'static str,
+        /// The address.
+        address: IpAddr,
+    },
+    /// Something of a store that is not there, or of another kind.
+    #[error("{table} refers to store {store}, but the program has no {kind} store of that id (any more)")]
+    NoStore {
+        /// The table.
+        table: &'static str,
+        /// Id of the store.
+        store: u16,
+        /// Kind that it would have to be.
+        kind: Primitive,
+    },
+    /// Lists that the store does not have.
+    #[error("lists {first} to {} are named, but store `{store}` has lists 0 to {}", u64::from(*first) + u64::from(*count) - 1, have - 1)]
+    Lists {
+        /// Name of the store.
+        store: String,
+        /// First list.
+        first: u32,
+        /// How many.
+        count: u32,
+        /// How many there are.
+        have: u32,
+    },
+    /// Ranges that overlap.
+    #[error("list {list} of store {store} is named twice")]
+    ListTwice {
+        /// Id of the store.
+        store: u16,
+        /// The first list in both.
+        list: u32,
+    },
+    /// Two reporters with one bit.
+    #[error("bit {bit} of store {store} is given to reporters {} and {}", reporters[0], reporters[1])]
+    BitTwice {
+        /// Id of the store.
+        store: u16,
+        /// The bit.
+        bit: u8,
+        /// Both.
+        reporters: [u16; 2],
+    },
+    /// Too many stores.
+    #[error("a program of more than {MAX_STORES} stores")]
+    TooManyStores,
+    /// A modification from one entry to another.
+    #[error("a modification turns {from:?} into {to:?}; delete the one and insert the other")]
+    KeyChanged {
+        /// Key of what was.
+        from: EntryKey,
+        /// Key of what is to be.
+        to: EntryKey,
+    },
+    /// A deletion of nothing.
+    #[error("{0:?} is to be deleted, but the program does not have it")]
+    NotThere(EntryKey),
+}
+
+impl Entry {
+    /// Checks what can be told from the entry alone.
+    pub fn check(&self) -> Result<(), CheckError> {
+        match self {
+            Entry::Service(service) => ipv4("service.address", service.address),
+            Entry::Mode(_) | Entry::Flush(_) => Ok(()),
+            Entry::QueuePair(pair) => check_pair(pair),
+            Entry::Store(store) => check_store(store),
+            Entry::Lists(lists) if lists.count == 0 => {
+                Err(CheckError::Value { field: "lists.count", value: 0, must: "at least 1" })
+            }
+            Entry::Lists(_) => Ok(()),
+            Entry::Version0(v0) if v0.primitive == Primitive::SketchMerge => Err(CheckError::Value {
+                field: "version0.primitive",
+                value: v0.primitive.index() as u64,
+                must: "another primitive: version 0 has no sketch-merge",
+            }),
+            Entry::Version0(_) => Ok(()),
+            Entry::SketchReporter(reporter) if reporter.bit > 31 => Err(CheckError::Value {
+                field: "sketch-reporter.bit",
+                value: reporter.bit.into(),
+                must: "0 to 31",
+            }),
+            Entry::SketchReporter(_) => Ok(()),
+        }
+    }
+}
+
+fn ipv4(field: &'static str, address: IpAddr) -> Result<(), CheckError> {
+    if address.is_ipv4() { Ok(()) } else { Err(CheckError::Ipv6 { field, address }) }
+}
+
+fn check_pair(pair: &QueuePair) -> Result<(), CheckError> {
+    for (field, value) in [
+        ("queue-pair.remote_qpn", pair.remote_qpn),
+        ("queue-pair.local_qpn", pair.local_qpn),
+        ("queue-pair.start_psn", pair.start_psn),
+    ] {
+        if value >> 24 != 0 {
+            return Err(CheckError::Value { field, value: value.into(), must: "a number of 24 bits" });
+        }
+    }
+    ipv4("queue-pair.source", pair.source.ip)?;
+    ipv4("queue-pair.destination", pair.destination.ip)?;
+    if pair.destination.port == 0 {
+        return Err(CheckError::Value { field: "queue-pair.destination.port", value: 0, must: "a port" });
+    }
+    if (pair.purpose, pair.transport) == (Purpose::Atomic, Transport::Uc) {
+        return Err(CheckError::AtomicOverUc);
+    }
+    Ok(())
+}
+
+fn check_store(store: &Store) -> Result<(), CheckError> {
+    store.spec.validate()?;
+    let (address, length) = (store.address, store.length);
+    let name = || store.spec.name.clone();
+    let fail = |must| Err(CheckError::Region { store: name(), address, length, must });
+    if !length.is_power_of_two() || length < store.spec.region_len() {
+        return fail("a region is a power of two and holds its whole store");
+    }
+    if address & (length - 1) != 0 {
+        return fail("the address must be aligned to the length, so that address = base | offset");
+    }
+    match (store.spec.kind.primitive() == Primitive::KeyIncrement, store.queue_pair) {
+        (true, Purpose::Write) => Err(CheckError::Purpose { store: name(), must: "atomics" }),
+        (false, Purpose::Atomic) => Err(CheckError::Purpose { store: name(), must: "writes" }),
+        _ => Ok(()),
+    }
+}
+
+/// The program that `have` becomes by `changes`, each of which has to find there what it refers to.
+///
+/// # Errors
+/// A [`CheckError`] that names the entry at fault.
+pub fn checked(have: &Program, changes: &[Change]) -> Result<Program, CheckError> {
+    let mut program = have.clone();
+    for change in changes {
+        match change {
+            Change::Insert { entry } => set(&mut program, entry)?,
+            Change::Modify { from, to } if from.key() != to.key() => {
+                return Err(CheckError::KeyChanged { from: from.key(), to: to.key() });
+            }
+            Change::Modify { to, .. } => set(&mut program, to)?,
+            Change::Delete { entry } => {
+                program.remove(&entry.key()).ok_or(CheckError::NotThere(entry.key()))?;
+                if let Entry::Store(store) = entry {
+                    nothing_refers_to(&program, store.spec.id)?;
+                }
+            }
+        }
+    }
+    check_whole(&program)?;
+    Ok(program)
+}
+
+fn set(program: &mut Program, entry: &Entry) -> Result<(), CheckError> {
+    entry.check()?;
+    refers_well(program, entry)?;
+    let key = entry.key();
+    if let (Entry::Store(new), Some(Entry::Store(old))) = (entry, program.get(&key))
+        && new.spec.kind != old.spec.kind
+    {
+        // What a target keeps for them would not fit any more.
+        program.remove(&key);
+        nothing_refers_to(program, new.spec.id)?;
+    }
+    program.set(entry.clone());
+    Ok(())
+}
+
+/// Whether the store that an entry refers to is there.
+fn refers_well(program: &Program, entry: &Entry) -> Result<(), CheckError> {
+    let (id, kind) = match entry {
+        Entry::Lists(lists) => (lists.store, Primitive::Append),
+        Entry::Version0(v0) => (v0.store, v0.primitive),
+        Entry::SketchReporter(reporter) => (reporter.store, Primitive::SketchMerge),
+        Entry::Service(_) | Entry::Mode(_) | Entry::Flush(_) | Entry::QueuePair(_) | Entry::Store(_) => {
+            return Ok(());
+        }
+    };
+    let spec = match program.get(&EntryKey::Store(id)) {
+        Some(Entry::Store(store)) if store.spec.kind.primitive() == kind => &store.spec,
+        _ => return Err(CheckError::NoStore { table: entry.table(), store: id, kind }),
+    };
+    if let (Entry::Lists(lists), StoreKind::Append { lists: have, .. }) = (entry, &spec.kind)
+        && u64::from(lists.first) + u64::from(lists.count) > u64::from(*have)
+    {
+        let (first, count, have) = (lists.first, lists.count, *have);
+        return Err(CheckError::Lists { store: spec.name.clone(), first, count, have });
+    }
+    Ok(())
+}
+
+/// Refuses to let go of a store that a target keeps something for.
+fn nothing_refers_to(without: &Program, store: u16) -> Result<(), CheckError> {
+    let of = |entry: &&Entry| match entry {
+        Entry::Lists(lists) => lists.store == store,
+        Entry::SketchReporter(reporter) => reporter.store == store,
+        // Only a number, which may be another one when all changes are done.
+        Entry::Version0(_) => false,
+        Entry::Service(_) | Entry::Mode(_) | Entry::Flush(_) | Entry::QueuePair(_) | Entry::Store(_) => false,
+    };
+    without.entries().find(of).map_or(Ok(()), |entry| refers_well(without, entry))
+}
+
+/// What holds of all entries together.
+fn check_whole(program: &Program) -> Result<(), CheckError> {
+    if program.entries().filter(|e| matches!(e, Entry::Store(_))).count() > MAX_STORES {
+        return Err(CheckError::TooManyStores);
+    }
+    let mut lists: Option<&Lists> = None;
+    let mut bits: Vec<&SketchReporter> = Vec::new();
+    // By key: ranges of a store one after another, and reporters of a store together.
+    for entry in program.entries() {
+        match entry {
+            Entry::Lists(next) => {
+                if let Some(before) = lists.replace(next)
+                    && before.store == next.store
+                    && u64::from(before.first) + u64::from(before.count) > u64::from(next.first)
+                {
+                    return Err(CheckError::ListTwice { store: next.store, list: next.first });
+                }
+            }
+            Entry::SketchReporter(next) => {
+                bits.retain(|other| other.store == next.store);
+                if let Some(other) = bits.iter().find(|other| other.bit == next.bit) {
+                    return Err(CheckError::BitTwice {
+                        store: next.store,
+                        bit: next.bit,
+                        reporters: [other.reporter, next.reporter],
+                    });
+                }
+                bits.push(next);
+            }
+            Entry::Version0(_) => refers_well(program, entry)?,
+            Entry::Service(_) | Entry::Mode(_) | Entry::Flush(_) | Entry::QueuePair(_) | Entry::Store(_) => {}
+        }
+    }
+    Ok(())
+}
