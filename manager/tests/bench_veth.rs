@@ -2,7 +2,6 @@
 
 mod common;
 
-use std::path::Path;
 use std::process::Command;
 
 use common::MANAGER;
@@ -73,6 +72,6 @@ fn the_software_nic_executes_every_frame() {
 fn both_nics_execute_every_frame() {
     complete(&bench(&[MANAGER], "rxe"), &["soft", "rxe", "soft/rxe"]);
     for left in ["net/dta-bench-near", "infiniband/dta-bench"] {
-        assert!(!Path::new("/sys/class").join(left).exists(), "{left} is taken down");
+        assert!(!std::path::Path::new("/sys/class").join(left).exists(), "{left} is taken down");
     }
 }
