@@ -118,6 +118,18 @@ impl Evidence {
         Some(after.saturating_sub(before))
     }
 
+    /// How many frames a session's translator could not send for a reason of its link (`unreachable`, `forbidden`, …), and whether
+    /// that is why nothing lands: it goes on, or it was at least half of all. `None` if it was none.
+    pub(crate) fn unsent(&self, session: &str, reason: &str) -> Option<(u64, bool)> {
+        let count = |nodes: &Nodes, name: &str| {
+            nodes.translator(session).map_or(0, |(_, counters)| counters.get(name).copied().unwrap_or(0))
+        };
+        let name = format!("link.roce.dropped.unsent-{reason}");
+        let (unsent, before) = (count(&self.after, &name), count(&self.before, &name));
+        let sent = count(&self.after, "link.roce.sent");
+        (unsent > 0).then_some((unsent, unsent > before || unsent >= sent))
+    }
+
     /// The frames that were counted, if they could be.
     pub fn frames(&self) -> Option<&Frames> {
         self.host.as_ref()?.frames.as_ref().ok()

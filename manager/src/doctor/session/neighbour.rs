@@ -20,16 +20,19 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
 
 /// The translator's: it counts what it could not send.
 fn translators(e: &Evidence, session: &SessionInfo) -> Option<Finding> {
-    let (_, counters) = e.after.translator(&session.name)?;
-    let unsent = counters.get("link.roce.dropped.unsent-unreachable").copied().filter(|n| *n > 0)?;
-    Some(Finding::problem(
-        CHECK,
-        format!(
-            "{}: {unsent} frames did not leave the translator: nobody answered for {}'s Ethernet address, or there is no route",
-            session.name, e.collector
-        ),
-        "is the collector's interface up and on the same Ethernet as the translator's --link? A router between them needs a UDP link (no --link)",
-    ))
+    let (unsent, matters) = e.unsent(&session.name, "unreachable")?;
+    let found = format!(
+        "{}: {unsent} frames did not leave the translator: nobody answered for {}'s Ethernet address, or there is no route",
+        session.name, e.collector
+    );
+    let advice = "is the collector's interface up and on the same Ethernet as the translator's --link? A router between them needs a UDP \
+                  link (no --link)";
+    // A few, long ago: it had not asked yet, or the other end was away for a while.
+    Some(if matters {
+        Finding::problem(CHECK, found, advice)
+    } else {
+        Finding::note("neighbour", found, advice)
+    })
 }
 
 /// The kernel's on the collector's host, which sends the answers of an RDMA device.

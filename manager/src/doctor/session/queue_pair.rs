@@ -62,10 +62,7 @@ fn again_and_again(e: &Evidence) -> Option<Finding> {
             format!("start the translator again, or dta-translator setup. {WHY}"),
         ));
     }
-    let found = format!(
-        "{total} queue pairs fell into ERROR since the collector started, none of them {}",
-        e.in_window()
-    );
+    let found = format!("{total} queue pairs fell into ERROR in all, none of them {}", e.in_window());
     Some(Finding::note(CHECK, found, format!("nothing, if it does not go on. {WHY}")))
 }
 

@@ -338,6 +338,11 @@ fn nobody_answers_for_the_translator() {
     let cause = scene.cause();
     assert_eq!(cause.check, "no neighbour entry");
     assert!(cause.found.contains("70 frames did not leave the translator: nobody answered for 10.9.0.1"));
+    told.push(("link.roce.sent", 9000));
+    let mut scene = Scene::rxe();
+    scene.evidence.before = nodes("rxe0", 100, &[], &told);
+    scene.evidence.after = nodes("rxe0", 120, &[], &told);
+    assert_eq!(scene.findings()[0].level, Level::Note, "some, long ago");
 }
 
 #[test]
@@ -407,6 +412,11 @@ fn the_translator_is_at_fault() {
     let mut forbidden = TRANSLATED.to_vec();
     forbidden.push(("link.roce.dropped.unsent-forbidden", 3));
     assert!(told(&forbidden).cause().advice.unwrap().contains("nft"));
+    // A few of many, and no more of them meanwhile, are not why nothing lands.
+    forbidden.push(("link.roce.sent", 97));
+    let mut scene = told(&forbidden);
+    scene.evidence.before = nodes("rxe0", 100, &[], &forbidden);
+    assert_eq!(scene.findings()[0].level, Level::Note);
     let held = told(&[("received", 9), ("accepted", 9), ("held", 9)]).findings();
     assert!(held[0].level == Level::Note && held[0].found.contains("9 reports wait"), "{:?}", held[0]);
 }

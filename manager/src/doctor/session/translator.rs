@@ -47,26 +47,29 @@ fn one(e: &Evidence, session: &str) -> Finding {
             Finding::note(CHECK, found, advice)
         };
     }
-    if let Some((reason, unsent)) = largest(counters, "link.roce.dropped.unsent-")
+    if let Some((reason, _)) = largest(counters, "link.roce.dropped.unsent-")
         && reason != "unreachable"
+        && let Some((unsent, matters)) = e.unsent(session, reason)
     {
-        return Finding::problem(
-            CHECK,
-            format!(
-                "{session}: {unsent} frames could not leave the translator: {}",
-                reason.replace('-', " ")
-            ),
-            match reason {
-                "forbidden" => "a firewall rule on output refuses them: nft list ruleset",
-                "too-long" => {
-                    "the MTU of the translator's interface is too small: ip link set dev IFACE mtu 1500"
-                }
-                "no-source" => "the translator's --source is no address of its host",
-                _ => {
-                    "the translator's interface takes frames slower than they come: is it up, and fast enough?"
-                }
-            },
+        let found = format!(
+            "{session}: {unsent} frames could not leave the translator: {}",
+            reason.replace('-', " ")
         );
+        let advice = match reason {
+            "forbidden" => "a firewall rule on output refuses them: nft list ruleset",
+            "too-long" => {
+                "the MTU of the translator's interface is too small: ip link set dev IFACE mtu 1500"
+            }
+            "no-source" => {
+                "the translator's --source is no address of its host, or another program has the port"
+            }
+            _ => "the translator's interface takes frames slower than they come: is it up, and fast enough?",
+        };
+        return if matters {
+            Finding::problem(CHECK, found, advice)
+        } else {
+            Finding::note(CHECK, found, advice)
+        };
     }
     if count("emitted") == 0 && count("held") > 0 {
         return Finding::note(
