@@ -1,0 +1,24 @@
+//! `dta-manager bench` as it is run by hand, short. How large a figure is says nothing in a debug build.
+
+mod common;
+
+use common::manager;
+
+#[test]
+fn every_benchmark_runs_and_gives_its_row() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("figures.json");
+    let output = manager(&["bench", "--quick", "--json", path.to_str().unwrap()]);
+    // 1 says that a ratio is below the least one; 2, that something could not run.
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code().is_some_and(|code| code < 2), "{told}");
+    let rows: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let rows = rows.as_array().unwrap();
+    let names: Vec<_> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["translator", "nic", "chain", "query", "tail", "loopback"]);
+    for row in rows {
+        let [value, floor, ratio] = ["value", "floor", "ratio"].map(|name| row[name].as_f64().unwrap());
+        assert!(value > 0.0 && floor > 0.0 && (ratio - value / floor).abs() < 0.01, "{row}");
+        assert_eq!(row["unit"], "ops/s");
+    }
+}
