@@ -2,10 +2,16 @@
 
 mod common;
 
+use std::sync::{Mutex, PoisonError};
+
 use common::{assert_good, number, testbed};
+
+/// What comes to a port that nobody has open is counted by the kernel for all processes together, so the tests take turns.
+static TURN: Mutex<()> = Mutex::new(());
 
 #[test]
 fn a_killed_collector_comes_back_with_its_answers_and_the_gap_is_accounted_for() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     for transport in ["uc", "rc"] {
         let result = testbed(&["--reports", "30000", "--chaos", "kill-collector", "--transport", transport]);
         assert_good(&format!("killed collector over {transport}"), &result);
@@ -22,6 +28,7 @@ fn a_killed_collector_comes_back_with_its_answers_and_the_gap_is_accounted_for()
 
 #[test]
 fn a_killed_translator_comes_back_and_what_it_missed_is_accounted_for() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     for transport in ["uc", "rc"] {
         let result = testbed(&["--reports", "30000", "--chaos", "kill-translator", "--transport", transport]);
         assert_good(&format!("killed translator over {transport}"), &result);
