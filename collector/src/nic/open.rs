@@ -31,12 +31,14 @@ pub fn open(config: &Config) -> Result<Arc<dyn Nic>, NicError> {
         Memory::Anonymous => None,
         Memory::Directory(dir) => Some(dir.join("nic.counters")),
     };
-    nic.mac = soft.mac;
     nic.faults = soft.faults;
     nic.seed = soft.fault_seed;
     let nic = match &soft.link {
         SoftLink::Udp => SoftNic::udp(nic),
-        SoftLink::Packet { interface } => SoftNic::raw(nic, interface),
+        SoftLink::Packet { interface } => {
+            nic.mac = soft.mac;
+            SoftNic::raw(nic, interface)
+        }
     };
     Ok(Arc::new(nic?))
 }

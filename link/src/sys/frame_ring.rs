@@ -88,7 +88,8 @@ impl FrameRing {
     pub(crate) fn take<T>(&mut self, take: impl FnOnce(Frame<'_>) -> T) -> Option<T> {
         // SAFETY: `next` is below the number of slots, and slots fill the mapping: the pointer is inside it.
         let slot = unsafe { self.memory.add(self.next * self.slot) };
-        // SAFETY: a slot begins with its status, a word aligned as slots are, which kernel and we access atomically alone.
+        // SAFETY: a slot begins with its status, a word aligned as slots are. While the slot may change hands, kernel and we
+        // access it atomically alone; the plain read below is of a slot that is ours.
         let status = unsafe { AtomicU32::from_ptr(slot.cast().as_ptr()) };
         // Acquire: the kernel wrote the frame before the status.
         let now = status.load(Ordering::Acquire);

@@ -100,7 +100,7 @@ impl Bench {
         warn_of_debug();
         let length = if self.quick { Length::QUICK } else { Length::FULL };
         let rows = veth::run(nic, &length, |name| self.wants(name), |case| eprintln!("{} …", case.what))?;
-        println!("{}", veth::table(&rows));
+        dta_cli::print(veth::table(&rows))?;
         if let Some(path) = &self.json {
             std::fs::write(path, veth::json(&rows) + "\n")
                 .with_context(|| format!("cannot write the figures to {}", path.display()))?;

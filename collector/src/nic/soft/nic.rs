@@ -111,6 +111,14 @@ impl SoftNic {
         ports.mac = config.mac.map(|mac| mac.0);
         let link = EthernetLink::open(&ports, config.responder.ip)
             .map_err(|error| link_error("open a link", &error))?;
+        if config.mac.is_some() && link.interface().ipv4 == Some(config.responder.ip) {
+            tracing::warn!(
+                interface,
+                address = %config.responder.ip,
+                "the kernel has this address too, and answers ARP for it with the interface's Ethernet address: whichever answer \
+                 comes last is believed; take the address off the interface"
+            );
+        }
         config.mac = Some(Mac(link.mac()));
         SoftNic::start_thread(config, link, true)
     }
