@@ -29,7 +29,7 @@ pub fn completions(mut command: Command, shell: Shell) -> io::Result<()> {
 }
 
 /// The exit status of a program; an error is told on standard error first, and gives `failure`. A reader that has gone (`| head`) has seen
-/// what it wanted, and is no error.
+/// what it wanted, and is no error: where nobody reading is one, as with a daemon's ready line, it has to come in other words than the system's.
 pub fn exit(program: &str, result: anyhow::Result<ExitCode>, failure: u8) -> ExitCode {
     match result {
         Ok(code) => code,
@@ -60,8 +60,10 @@ pub fn told(error: &anyhow::Error) -> String {
 }
 
 /// Writes logs to standard error, in colour on a terminal. `filter` as `RUST_LOG` has it (`info`, `dta_collector=debug`); one that cannot be
-/// read counts as `info`. A program that has set up its own log keeps it.
+/// read, or that is empty, counts as `info`. A program that has set up its own log keeps it.
 pub fn log(filter: &str) {
+    // An empty one would be taken, and let errors through alone.
+    let filter = if filter.trim().is_empty() { "info" } else { filter };
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -294,6 +294,42 @@ fn a_wrong_start_says_what_to_do() {
 }
 
 #[test]
+fn a_collector_tells_what_it_does_unless_asked_not_to() {
+    let log = |level: Option<&str>| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = program();
+        command
+            .args(["serve", "--listen", "127.0.0.1:0", "--soft-port", "0", "--memory"])
+            .arg(dir.path().join("m"));
+        match level {
+            Some(level) => command.env("DTA_LOG", level),
+            None => command.env_remove("DTA_LOG"),
+        };
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        child.kill().unwrap();
+        told(&child.wait_with_output().unwrap())
+    };
+    assert!(log(None).contains("INFO"), "{}", log(None));
+    assert!(log(Some("")).contains("INFO"));
+    assert!(!log(Some("error")).contains("INFO"));
+}
+
+#[test]
+fn a_ready_line_that_nobody_reads_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = program();
+    command
+        .args(["serve", "--listen", "127.0.0.1:0", "--soft-port", "0", "--memory"])
+        .arg(dir.path().join("m"));
+    let output = command.stdout(writer).stderr(Stdio::piped()).output().unwrap();
+    assert!(output.status.code() == Some(1) && told(&output).contains("ready line"), "{}", told(&output));
+}
+
+#[test]
 fn flags_and_variables_go_over_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("c.toml");

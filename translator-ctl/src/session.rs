@@ -24,7 +24,8 @@ pub enum SessionError {
     Client(#[from] ClientError),
     /// The collector does not answer; it may later.
     #[error(
-        "the collector at {address} does not answer: {message}; start it (`dta-collector serve`) or give its address with --collector"
+        "the collector at {address} cannot serve this now: {message}; if it does not run, start it (`dta-collector serve`) or give its \
+         address with --collector"
     )]
     Away {
         /// Its address.

@@ -215,6 +215,11 @@ fn check(config: &Config) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Whoever started this waits for the line: if nobody reads it, something is wrong.
+fn unheard(error: std::io::Error) -> anyhow::Error {
+    anyhow::anyhow!("cannot write the ready line: {error}")
+}
+
 fn announce(server: &Server, fd: Option<u32>) -> anyhow::Result<()> {
     let endpoint = &server.device.endpoint;
     let ready = Ready {
@@ -232,9 +237,9 @@ fn announce(server: &Server, fd: Option<u32>) -> anyhow::Result<()> {
                 .write(true)
                 .open(&path)
                 .with_context(|| format!("cannot write the ready line to file descriptor {fd}"))?;
-            writeln!(file, "{line}")?;
+            writeln!(file, "{line}").map_err(unheard)?;
         }
-        None => output::line(line)?,
+        None => output::line(line).map_err(unheard)?,
     }
     tracing::info!(listen = %server.listen, device = %server.device.name, roce = %ready.roce, "ready");
     Ok(())

@@ -161,6 +161,8 @@ mod tests {
         let text: String =
             EXAMPLE.lines().map(|l| l.strip_prefix("#! ").unwrap_or(l).to_owned() + "\n").collect();
         assert_ne!(text, EXAMPLE);
+        // An Ethernet address goes with whole frames alone.
+        let text = text.replace("link = \"udp\"", "link = \"packet:eth0\"");
         let config = Config::parse(&text, Path::new("x")).unwrap();
         assert!(config.tls.is_some());
     }
@@ -189,6 +191,7 @@ mod tests {
             ("link", "[soft]\nlink = \"tcp\"\n".into()),
             ("address", "[soft]\naddress = \"::1\"\n".into()),
             ("mac", "[soft]\nmac = \"02:00:00\"\n".into()),
+            ("mac with udp", "[soft]\nmac = \"02:00:00:00:00:01\"\n".into()),
             ("fault", "[soft]\nfaults = \"drop=2\"\n".into()),
             ("transport", "[collector]\ntransport = \"tcp\"\n".into()),
             ("name", "[collector]\nname = \"../x\"\n".into()),

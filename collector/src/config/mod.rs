@@ -231,6 +231,10 @@ impl Config {
         if self.device.is_empty() {
             return Err(ConfigError::value("collector.device", "", "\"soft\" or the name of an RDMA device"));
         }
+        if let (Some(mac), SoftLink::Udp) = (self.soft.mac, &self.soft.link) {
+            let must = "left out with link = \"udp\": there the kernel has an address of its own";
+            return Err(ConfigError::value("soft.mac", mac, must));
+        }
         if !self.listen.ip().is_loopback() && self.tls.is_none() && !self.insecure {
             return Err(ConfigError::Exposed { listen: self.listen });
         }

@@ -12,12 +12,13 @@ pub(super) fn session(error: SessionError) -> Status {
     let message = error.to_string();
     match error {
         SessionError::Lease(error) => match error {
-            LeaseError::Unknown(_) | LeaseError::UnknownStore { .. } => Status::not_found(message),
+            LeaseError::Unknown(_) => Status::not_found(message),
             LeaseError::Superseded { .. } => Status::aborted(message),
             LeaseError::Owned { .. } => Status::failed_precondition(message),
             LeaseError::Foreign { .. } => Status::permission_denied(message),
             LeaseError::TooMany(_) => Status::resource_exhausted(message),
             LeaseError::Name(_)
+            | LeaseError::UnknownStore { .. }
             | LeaseError::NotAppend { .. }
             | LeaseError::ListRange { .. }
             | LeaseError::NoLists { .. }

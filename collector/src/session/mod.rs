@@ -39,7 +39,7 @@ use crate::store::Stores;
 use lease::Leases;
 use statistics::Statistics;
 
-/// Why a session call was refused. Nothing has changed.
+/// Why a session call was refused. Nothing has changed, but that a renewal may have extended the lease before something else was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// The lease.

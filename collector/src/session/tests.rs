@@ -488,7 +488,7 @@ fn a_preview_gives_and_changes_nothing() {
     assert_eq!(b.nic.live(), (0, 0));
     assert!(b.sessions.list(b.t0).unwrap().is_empty());
 
-    // Of a session that is there: what it holds, whoever asks, for however long.
+    // Of a session that is there: what it holds, whichever address asks, for however long.
     let opened = b.sessions.open(&OpenRequest { lease: None, ..request("t", 50) }, b.t0).unwrap();
     let elsewhere = Endpoint::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3)));
     let seen = b.sessions.preview(&OpenRequest { translator: elsewhere, ..request("t", 70) }, s(1)).unwrap();

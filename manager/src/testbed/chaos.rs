@@ -165,7 +165,8 @@ async fn kill_collector_of_device(
     let seconds_down = killed.elapsed().as_secs_f64();
     let session_resumed = resumed(scene.daemons).await?;
     // The device's counters are some milliseconds old: nothing may move meanwhile.
-    let frames = not_taken(&feed::settle(scene.switches, scene.journal, scene.daemons).await?) - before;
+    let settled = feed::settle(scene.switches, scene.journal, scene.daemons).await?;
+    let frames = not_taken(&settled).saturating_sub(before);
     gaps.no_queue_pair += frames;
     Ok(Cost { seconds_down, session_resumed, frames })
 }
@@ -216,7 +217,7 @@ async fn remove_device(
     // Kernels that have a port 4791 for each device refuse what comes while there is none.
     let closed = UdpStats::read()?.since(&ports).no_ports;
     let settled = feed::settle(scene.switches, scene.journal, scene.daemons).await?;
-    let frames = not_taken(&settled) - before;
+    let frames = not_taken(&settled).saturating_sub(before);
     gaps.nic_port_closed += closed;
     gaps.no_queue_pair += frames.saturating_sub(closed);
     Ok(Cost { seconds_down, session_resumed, frames })

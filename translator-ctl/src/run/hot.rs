@@ -198,8 +198,12 @@ impl Hot {
         // Who asked may have gone; then nobody misses the answer.
         match command {
             Command::Apply(changes, reply) => {
-                self.roce.follow(&changes);
-                let _ = reply.send(self.engine.apply(now, &changes, out));
+                let applied = self.engine.apply(now, &changes, out);
+                // A refused program changes nothing, not even where frames would go.
+                if applied.is_ok() {
+                    self.roce.follow(&changes);
+                }
+                let _ = reply.send(applied);
             }
             Command::Reporters(heard, reply) => {
                 self.engine.heard_earlier(&heard);

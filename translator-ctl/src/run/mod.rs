@@ -309,7 +309,9 @@ fn ready_line(
         "pid": std::process::id(),
     });
     let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{line}").and_then(|()| stdout.flush()).context("cannot write the ready line")
+    writeln!(stdout, "{line}")
+        .and_then(|()| stdout.flush())
+        .map_err(|error| anyhow!("cannot write the ready line: {error}"))
 }
 
 /// A number that tells this start from earlier ones.

@@ -69,9 +69,10 @@ impl PortCounters {
     /// device counts packets, as rxe does, they come under the names that other back ends give them as well. While the device is
     /// away, the values are the last ones.
     pub(super) fn read(&mut self) -> Vec<(String, u64)> {
-        let now = read_all(&self.directories);
-        if not_below(&now, &self.last) {
-            self.last = now;
+        // One by one: a counter that was set back, or is no longer there, stands still, and the others go on.
+        for (name, value) in read_all(&self.directories) {
+            let last = self.last.entry(name).or_default();
+            *last = value.max(*last);
         }
         let sums = self.sums();
         let mut all = Vec::new();

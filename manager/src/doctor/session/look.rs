@@ -64,7 +64,7 @@ pub async fn look(root: &Path, options: &LookOptions) -> Result<Evidence, LookEr
     let (device_before, datagrams_before) = (device(root, &first.device), datagrams());
     let before = Nodes::new(client.statistics().await?);
     let start = Instant::now();
-    let counting = local.then(|| Counting::start(interface.as_deref(), port));
+    let counting = local.then(|| Counting::start(interface.as_deref(), port, &endpoint.mac));
     tokio::time::sleep(options.time).await;
     let frames = counting.map(Counting::end);
     let window = start.elapsed();
@@ -149,7 +149,8 @@ struct Counting {
 }
 
 impl Counting {
-    fn start(interface: Option<&str>, port: u16) -> Self {
+    /// `mac` is the NIC's, if it has one beside the interface's.
+    fn start(interface: Option<&str>, port: u16, mac: &[u8]) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let Some(interface) = interface else {
             let refused = Some("no interface has the collector's address".to_owned());
@@ -158,7 +159,8 @@ impl Counting {
         match PacketLink::open(&PacketConfig::new(interface, [port])) {
             Ok(link) => {
                 let stopped = stop.clone();
-                let thread = Some(thread::spawn(move || count(link, port, &stopped)));
+                let mac = mac.try_into().unwrap_or(link.interface().mac);
+                let thread = Some(thread::spawn(move || count(link, port, mac, &stopped)));
                 Self { stop, thread, refused: None }
             }
             Err(error) => Self { stop, thread: None, refused: Some(error.to_string()) },
@@ -176,8 +178,7 @@ impl Counting {
     }
 }
 
-fn count(mut link: PacketLink, port: u16, stop: &AtomicBool) -> Result<Frames, String> {
-    let ours = link.interface().mac;
+fn count(mut link: PacketLink, port: u16, ours: [u8; 6], stop: &AtomicBool) -> Result<Frames, String> {
     // A jumbo frame is as good as another.
     let mut batch = Batch::with_packet_capacity(64, 9216);
     let mut frames = Frames::default();
