@@ -199,11 +199,6 @@ impl Engine {
         self.core.pairs.iter().flatten().map(status).collect()
     }
 
-    /// Whether a queue pair is down, so that the session should be opened again.
-    pub fn needs_queue_pair(&self) -> bool {
-        self.core.pairs.iter().flatten().any(|p| p.requester.is_down())
-    }
-
     /// Applies changes, in order. Operations that this sets free go to `out`.
     ///
     /// # Errors

@@ -198,7 +198,10 @@ pub fn checked(have: &Program, changes: &[Change]) -> Result<Program, CheckError
             Change::Modify { from, to } if from.key() != to.key() => {
                 return Err(CheckError::KeyChanged { from: from.key(), to: to.key() });
             }
-            Change::Modify { to, .. } => set(&mut program, to)?,
+            Change::Modify { from, to } => {
+                program.get(&from.key()).ok_or(CheckError::NotThere(from.key()))?;
+                set(&mut program, to)?;
+            }
             Change::Delete { entry } => {
                 program.remove(&entry.key()).ok_or(CheckError::NotThere(entry.key()))?;
                 if let Entry::Store(store) = entry {

@@ -82,11 +82,6 @@ impl VerbsNic {
     pub fn read_immediates(&self, out: &mut Vec<Immediate>, timeout: Duration) -> Result<(), NicError> {
         self.current()?.read_immediates(out, timeout)
     }
-
-    /// Posts `count` more receives to a queue pair; to one that has ended, none.
-    pub fn post_receives(&self, qpn: u32, count: u32) -> Result<(), NicError> {
-        self.current()?.post_receives(qpn, count)
-    }
 }
 
 impl Nic for VerbsNic {
