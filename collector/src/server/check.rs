@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use tonic::transport::ServerTlsConfig;
+
 use super::{ServerError, tls};
 use crate::config::{Config, Memory};
 
@@ -10,10 +12,15 @@ use crate::config::{Config, Memory};
 /// # Errors
 /// What would keep it from starting.
 pub fn check(config: &Config) -> Result<(), ServerError> {
+    checked(config).map(drop)
+}
+
+/// As [`check`]; gives the TLS that was found good.
+pub(super) fn checked(config: &Config) -> Result<Option<ServerTlsConfig>, ServerError> {
     config.check()?;
-    if let Some(tls) = &config.tls {
-        let tls = tls::load(tls)?;
-        tonic::transport::Server::builder().tls_config(tls).map_err(ServerError::Tls)?;
+    let tls = config.tls.as_ref().map(tls::load).transpose()?;
+    if let Some(tls) = &tls {
+        tonic::transport::Server::builder().tls_config(tls.clone()).map_err(ServerError::Tls)?;
     }
     let need = config.stores.iter().map(|store| store.region_len()).fold(0, u64::saturating_add);
     let (have, place) = match &config.memory {
@@ -34,5 +41,5 @@ pub fn check(config: &Config) -> Result<(), ServerError> {
     if need > have {
         return Err(ServerError::TooLarge { need, have, place });
     }
-    Ok(())
+    Ok(tls)
 }

@@ -61,8 +61,7 @@ impl Server {
         open_nic: impl FnOnce() -> Result<Arc<dyn Nic>, ServerError>,
     ) -> Result<Self, ServerError> {
         // The cheap things that can be wrong come first.
-        check(config)?;
-        let tls = config.tls.as_ref().map(tls::load).transpose()?;
+        let tls = check::checked(config)?;
         let listener = TcpListener::bind(config.listen)
             .await
             .map_err(|source| ServerError::Listen { address: config.listen, source })?;

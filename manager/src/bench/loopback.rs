@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use dta_collector::nic::soft::CounterFile;
-use dta_link::fault::Faults;
 use dta_link::{Batch, Link, UdpConfig, UdpLink};
 use dta_proto::key::Key;
 use dta_proto::store::StoreKind;
@@ -20,7 +19,7 @@ use dta_reporter::{Config, Reporter};
 use super::harness::{Rates, Scale};
 use crate::testbed::daemons::{Daemons, Plan};
 use crate::testbed::processes::{self, Daemon};
-use crate::topology::{Topology, Transport};
+use crate::topology::Topology;
 use crate::traffic::SplitMix;
 
 /// Datagrams per batch.
@@ -40,15 +39,7 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
             (*slots, *redundancy) = (scale.memory / 64, 1);
         }
     }
-    let plan = Plan {
-        rxe: None,
-        topology: &topology,
-        transport: Transport::Uc,
-        faults: Faults::NONE,
-        report_faults: Faults::NONE,
-        seed: 1,
-        folder: folder.path(),
-    };
+    let plan = Plan::plain(&topology, folder.path());
     let daemons = runtime.block_on(Daemons::start(&plan))?;
     let mut work = Work::new(daemons.reports, counter_file(&daemons)?)?;
     let mut floor = Floor::start(folder.path())?;

@@ -4,7 +4,6 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Instant;
 
 use anyhow::Context;
-use dta_link::fault::Faults;
 use dta_proto::key::Key;
 use dta_proto::store::StoreKind;
 use dta_proto::wire::dta::Body;
@@ -14,7 +13,7 @@ use serde::Serialize;
 use super::loopback::counter_file;
 use crate::testbed::daemons::{Daemons, Plan};
 use crate::testbed::processes;
-use crate::topology::{Primitive, Topology, Transport};
+use crate::topology::{Primitive, Topology};
 use crate::traffic::SplitMix;
 
 /// Reports between two looks at the counters: what the translator's socket holds.
@@ -55,15 +54,7 @@ pub fn run(reports: u64, mut progress: impl FnMut(u64)) -> anyhow::Result<Memory
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let folder = processes::scratch()?;
     let topology = Topology::load(None)?;
-    let plan = Plan {
-        rxe: None,
-        topology: &topology,
-        transport: Transport::Uc,
-        faults: Faults::NONE,
-        report_faults: Faults::NONE,
-        seed: 1,
-        folder: folder.path(),
-    };
+    let plan = Plan::plain(&topology, folder.path());
     let mut daemons = runtime.block_on(Daemons::start(&plan))?;
     let arrived = super::loopback::Arrived::new(counter_file(&daemons)?);
     let config = Config::new(daemons.reports).bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));

@@ -35,6 +35,14 @@ pub struct Plan<'a> {
     pub folder: &'a Path,
 }
 
+impl<'a> Plan<'a> {
+    /// The software NIC on loopback, writes over UC, no faults.
+    pub fn plain(topology: &'a Topology, folder: &'a Path) -> Self {
+        let faults = Faults::NONE;
+        Self { topology, rxe: None, transport: Transport::Uc, faults, report_faults: faults, seed: 1, folder }
+    }
+}
+
 /// A running collector and translator.
 pub struct Daemons {
     collector: Option<Daemon>,
