@@ -7,6 +7,7 @@
 //! - [`store`]: how a store is described, in configuration, sessions and region headers alike.
 //! - [`crc`]: the CRCs that the two above share.
 //! - [`key`]: the 16-byte key and the flow that it can hold.
+//! - [`program`]: what a switch should hold, as table entries, and the changes from one program to another.
 //! - [`control`]: the control plane `dta.v1` (gRPC).
 
 #![forbid(unsafe_code)]
@@ -15,5 +16,6 @@ pub mod control;
 pub mod crc;
 pub mod key;
 pub mod layout;
+pub mod program;
 pub mod store;
 pub mod wire;

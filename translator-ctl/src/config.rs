@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::dataplane::Limits;
-use crate::dataplane::requester::Timing;
-use crate::program::{Endpoint, FrameSource, Primitive, Service, Wanted, mac_from_text};
+use crate::program::{FrameSource, Wanted};
+use dta_dataplane::Limits;
+use dta_dataplane::requester::Timing;
+use dta_proto::program::{Endpoint, Primitive, Service, mac_from_text};
 
 /// The whole file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -11,7 +11,8 @@ use tonic::{Code, Status};
 
 use crate::client::{self, ClientError};
 use crate::config::Translator;
-use crate::program::{BuildError, Endpoint, Program, build};
+use crate::program::{BuildError, build};
+use dta_proto::program::{Endpoint, Program};
 
 /// First and longest wait between attempts to reach the collector.
 pub const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -222,7 +223,7 @@ impl Session {
 }
 
 /// A first PSN that an earlier life of this translator is unlikely to have just used (InfiniBand wants it random), not close below
-/// 0xffffff, which has a meaning of its own in soft-RoCE's answers (`dataplane::requester`).
+/// 0xffffff, which has a meaning of its own in soft-RoCE's answers (`dta_dataplane::requester`).
 fn start_psn() -> u32 {
     let nanos =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use dta_proto::control;
 use dta_proto::store::{SpecError, StoreKind, StoreSpec};
 
-use super::{
+use dta_proto::program::{
     CheckError, Endpoint, Entry, Flush, Lists, Mode, Primitive, Program, Purpose, QueuePair, Rkey, Service,
     SketchReporter, Store, Transport, Version0,
 };

@@ -3,8 +3,7 @@
 use comfy_table::{Table, presets::UTF8_HORIZONTAL_ONLY};
 use serde_json::{Value, json};
 
-use super::{Change, Entry, Program};
-use crate::program::mac_to_text;
+use dta_proto::program::{Change, Entry, Program, mac_to_text};
 
 const REDACTED: &str = "redacted";
 

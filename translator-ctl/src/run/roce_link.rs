@@ -9,7 +9,7 @@ use dta_link::{
 };
 
 use crate::config::Translator;
-use crate::program::{Change, Endpoint, Entry};
+use dta_proto::program::{Change, Endpoint, Entry};
 
 /// A UDP socket, or raw frames under an address of our own.
 pub enum RoceLink {

@@ -4,7 +4,7 @@ use dta_link::fault::FaultCounts;
 use dta_proto::control::{Counter, NodeStatistics};
 
 use super::hot::Snapshot;
-use crate::program::Purpose;
+use dta_proto::program::Purpose;
 
 /// The translator's own node and one node per reporter that it hears. `life` is a number chosen when counting began.
 pub fn nodes(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeStatistics> {

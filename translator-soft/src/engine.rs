@@ -19,10 +19,10 @@ use super::reporters::{Admission, Reporters, Source};
 use super::requester::{Action, Answer, MAX_PAYLOAD, RequesterCounters, Timing};
 use super::sketch::SketchState;
 use super::version0::{Admission0, Version0Reporters};
-use crate::program::{
+use dta_proto::layout::{hash, key_write};
+use dta_proto::program::{
     Change, CheckError, Entry, EntryKey, Primitive, Program, Purpose, Store, Transport, checked,
 };
-use dta_proto::layout::{hash, key_write};
 
 /// What the engine may use at most. Memory is taken when the program is applied, not per report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::wire::dta::{Body, Report, Version};
 
 use super::{Engine, Limits, Output};
-use crate::program::{Endpoint, Entry, Program, Purpose, QueuePair, Rkey, Store, Transport, diff};
+use dta_proto::program::{Endpoint, Entry, Program, Purpose, QueuePair, Rkey, Store, Transport, diff};
 
 /// Bytes of value per report.
 pub const VALUE: usize = 12;

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use dta_proto::store::{SpecError, StoreKind};
+use crate::store::{SpecError, StoreKind};
 
 use super::{
     Change, Entry, EntryKey, Lists, Primitive, Program, Purpose, QueuePair, SketchReporter, Store, Transport,
