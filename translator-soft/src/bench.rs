@@ -144,7 +144,11 @@ fn datagram(n: u64) -> Vec<u8> {
     let source = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 50_000);
     let destination = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 40_040);
     let mut packet = vec![0; 28 + report.buffer_len()];
-    packet[..28].copy_from_slice(&dta_link::header::of(source, destination, report.buffer_len()));
+    packet[..28].copy_from_slice(&dta_proto::wire::datagram::header(
+        source,
+        destination,
+        report.buffer_len(),
+    ));
     let emitted = report.emit(&mut packet[28..]);
     assert!(emitted.is_ok(), "a report of this module's own");
     packet

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use dta_proto::key::Key;
 use dta_proto::layout::{append, hash, key_increment, key_write, postcarding, sketch_merge};
+use dta_proto::wire::datagram::{self, Datagram};
 use dta_proto::wire::dta::{Body, Nack, Report, Version};
 use dta_proto::wire::frame::{Received, Route};
 use dta_proto::wire::roce::{self, Opcode, Place, Psn, Repr};
@@ -129,7 +130,7 @@ fn packet(report: &Report<'_>) -> Vec<u8> {
 }
 
 pub(super) fn datagram(payload: &[u8]) -> Vec<u8> {
-    let mut packet = dta_link::header::of(SRC, DST, payload.len()).to_vec();
+    let mut packet = datagram::header(SRC, DST, payload.len()).to_vec();
     packet.extend_from_slice(payload);
     packet
 }
@@ -561,9 +562,9 @@ fn a_gap_is_answered_with_a_nack_to_where_the_report_came_from() {
     let reports = [report(10), report(14), report(12), report(12)];
     bench.engine.ingest(0, reports.iter().map(Vec::as_slice), &mut bench.out);
     assert_eq!(bench.out.nacks.len(), 1);
-    let nack = dta_link::header::read(bench.out.nacks.get(0)).unwrap();
-    assert_eq!((nack.source, nack.destination), (DST, SRC));
-    assert_eq!(Nack::parse(nack.payload), Ok(Nack::V1 { reporter: 7, first: 11, count: 3 }));
+    let nack = Datagram::parse(bench.out.nacks.get(0)).unwrap();
+    assert_eq!((nack.source(), nack.destination()), (DST, SRC));
+    assert_eq!(Nack::parse(nack.payload()), Ok(Nack::V1 { reporter: 7, first: 11, count: 3 }));
     assert_eq!(bench.drops(Reason::Duplicate), 1);
     assert_eq!(bench.frames().len(), 3);
 }
@@ -573,7 +574,7 @@ fn damaged_datagrams_are_dropped_by_reason() {
     let mut bench = Bench::plain();
     let good = bench.v1(7, KW, Body::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] });
     let mut summed = good.clone();
-    dta_link::header::fill_udp_checksum(&mut summed);
+    datagram::fill_udp_checksum(&mut summed);
     let mut flipped = summed.clone();
     flipped[50] ^= 4;
     let cases: [(Vec<u8>, Reason); 8] = [
