@@ -12,7 +12,7 @@ use tonic::{Code, Status};
 use crate::client::{self, ClientError};
 use crate::config::Translator;
 use crate::program::{BuildError, build};
-use dta_proto::program::{Endpoint, Program};
+use dta_proto::program::{Endpoint, Mac, Program};
 
 /// First and longest wait between attempts to reach the collector.
 pub const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -155,7 +155,7 @@ impl Session {
             if let Ok(mac) = <[u8; 6]>::try_from(&*held.mac)
                 && self.config.mac.is_none()
             {
-                self.endpoint.mac = mac;
+                self.endpoint.mac = Mac(mac);
             }
             let own = (self.endpoint.ip.to_string(), u32::from(self.endpoint.port));
             if own != (held.ip.clone(), held.port) {
@@ -179,7 +179,11 @@ impl Session {
         OpenSessionRequest {
             name: c.name.clone(),
             translator: Some(control::Endpoint {
-                mac: if self.endpoint.mac == [0; 6] { Vec::new() } else { self.endpoint.mac.to_vec() },
+                mac: if self.endpoint.mac == Mac::default() {
+                    Vec::new()
+                } else {
+                    self.endpoint.mac.0.to_vec()
+                },
                 ip: self.endpoint.ip.to_string(),
                 gid: mapped(self.endpoint.ip).octets().to_vec(),
                 port: self.endpoint.port.into(),

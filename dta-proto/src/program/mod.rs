@@ -7,7 +7,9 @@
 mod check;
 mod diff;
 
+pub use crate::queue_pair::{Purpose, Transport};
 pub use crate::wire::dta::Primitive;
+pub use crate::wire::ethernet::Mac;
 
 pub use check::{CheckError, MAX_STORES, checked};
 pub use diff::{Change, diff, take_up};
@@ -69,26 +71,6 @@ pub enum EntryKey {
     SketchReporter(u16, u16),
 }
 
-/// What a queue pair is for; one per purpose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Purpose {
-    /// WRITE: key-write, append, postcarding, sketch-merge.
-    Write,
-    /// FETCH_ADD: key-increment.
-    Atomic,
-}
-
-/// Transport of a queue pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Transport {
-    /// Unreliable connection: never answered.
-    Uc,
-    /// Reliable connection: acknowledged.
-    Rc,
-}
-
 /// Where reports are taken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Service {
@@ -118,8 +100,7 @@ pub struct Flush {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
     /// Ethernet address; all zero where the link needs none (UDP sockets).
-    #[serde(with = "mac_text")]
-    pub mac: [u8; 6],
+    pub mac: Mac,
     /// IP address.
     pub ip: IpAddr,
     /// UDP port that frames for this endpoint are sent to, normally 4791.
@@ -316,38 +297,4 @@ impl From<Program> for Vec<Entry> {
     fn from(program: Program) -> Self {
         program.entries.into_values().collect()
     }
-}
-
-mod mac_text {
-    //! An Ethernet address as people write it.
-    use serde::{Deserialize, Deserializer, Serializer, de};
-
-    pub(super) fn serialize<S: Serializer>(mac: &[u8; 6], s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str(&super::mac_to_text(mac))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<[u8; 6], D::Error> {
-        let text = String::deserialize(d)?;
-        super::mac_from_text(&text)
-            .ok_or_else(|| de::Error::custom(format!("{text:?} is not an Ethernet address")))
-    }
-}
-
-/// `02:00:00:00:00:01`.
-pub fn mac_to_text(mac: &[u8; 6]) -> String {
-    mac.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(":")
-}
-
-/// Reads what [`mac_to_text`] writes.
-pub fn mac_from_text(text: &str) -> Option<[u8; 6]> {
-    let mut mac = [0; 6];
-    let mut parts = text.split(':');
-    for byte in &mut mac {
-        let part = parts.next()?;
-        if part.len() != 2 {
-            return None;
-        }
-        *byte = u8::from_str_radix(part, 16).ok()?;
-    }
-    parts.next().is_none().then_some(mac)
 }
