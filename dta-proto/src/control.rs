@@ -8,5 +8,6 @@
 tonic::include_proto!("dta.v1");
 
 mod convert;
+mod store_message;
 
 pub use convert::{UnknownNumber, purpose, transport};
