@@ -159,8 +159,9 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
 fn handed_in(control: &Control, snapshot: &Snapshot) -> Vec<dta_proto::control::NodeStatistics> {
     let mut nodes = nodes(&control.name, control.life, snapshot);
     for node in &mut nodes {
-        // `held` is the one number that may fall; those per primitive are for this translator's own statistics.
-        node.counters.retain(|c| !c.name.ends_with(".held"));
+        // Of the numbers that may fall the collector takes `held` alone; the others are for this translator's own statistics.
+        let falls = [".held", ".outstanding", ".waiting"];
+        node.counters.retain(|c| !falls.iter().any(|end| c.name.ends_with(end)));
     }
     nodes
 }
