@@ -278,7 +278,10 @@ impl Egress {
                             max_dest_rd_atomic: entry.max_dest_rd_atomic,
                             same: (old.transport, old.remote_qpn, old.local_qpn)
                                 == (entry.transport, entry.remote_qpn, entry.local_qpn),
-                            before: None,
+                            before: entry
+                                .replaced
+                                .filter(|ended| ended.qpn == old.remote_qpn)
+                                .map(|ended| Psn::new(ended.expected_psn)),
                         };
                         pair.idle = idle;
                         pair.entry = entry.clone();

@@ -65,6 +65,7 @@ pub(crate) fn program(writes: Transport, reference: bool) -> Program {
         max_dest_rd_atomic: 16,
         generation: 1,
         start_psn: 0xff_fffe,
+        replaced: None,
     };
     let mut program = Program::default();
     program.set(Entry::Service(Service { address: Ipv4Addr::LOCALHOST.into(), port: 40040 }));

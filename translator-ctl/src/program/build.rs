@@ -6,8 +6,8 @@ use dta_proto::control;
 use dta_proto::store::{SpecError, StoreKind, StoreSpec};
 
 use super::{
-    CheckError, Endpoint, Entry, Flush, Lists, Mode, Primitive, Program, Purpose, QueuePair, Rkey, Service,
-    SketchReporter, Store, Transport, Version0,
+    CheckError, EndedQueuePair, Endpoint, Entry, Flush, Lists, Mode, Primitive, Program, Purpose, QueuePair,
+    Rkey, Service, SketchReporter, Store, Transport, Version0,
 };
 
 /// UDP destination port of RoCEv2.
@@ -222,6 +222,14 @@ fn queue_pair(
         max_dest_rd_atomic: pair.max_dest_rd_atomic,
         generation: session.generation,
         start_psn: bits24("queue_pairs.expected_psn", pair.expected_psn)?,
+        replaced: pair.replaced.map(ended).transpose()?,
+    })
+}
+
+fn ended(pair: control::EndedQueuePair) -> Result<EndedQueuePair, BuildError> {
+    Ok(EndedQueuePair {
+        qpn: bits24("queue_pairs.replaced.qpn", pair.qpn)?,
+        expected_psn: bits24("queue_pairs.replaced.expected_psn", pair.expected_psn)?,
     })
 }
 

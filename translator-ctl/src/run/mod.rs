@@ -178,8 +178,10 @@ async fn lease(
     let mut was_ready = false;
     // Whether the collector has ended the session or will not have it go on, so that the queue pairs lead nowhere.
     let mut ended = false;
+    // Whether a queue pair is silent that the collector thinks well of; or, at the start, what an earlier life sent is on its way.
+    let mut fresh = true;
     loop {
-        match session.open(config.lease_seconds).await {
+        match session.open(config.lease_seconds, fresh).await {
             Ok(Opened { program, resumed, reporters }) => {
                 info!(name = config.name, resumed, "session is open");
                 if !was_ready {
@@ -198,6 +200,7 @@ async fn lease(
                 }
                 warn!(%error, "opening the session again");
                 ended = !matches!(error, SessionError::Silent);
+                fresh = !ended;
                 // A renewal takes its time, so this is no busy loop; and nothing arrives until the session is back.
                 continue;
             }
