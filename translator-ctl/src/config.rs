@@ -126,14 +126,14 @@ pub struct LimitsTable {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rc {
-    /// Frames that may be unacknowledged, 64 to 4096, a power of two. What is under way when a frame is lost is lost with it.
+    /// Frames that may be unacknowledged, 64 to 4096, a power of two.
     pub window: u32,
-    /// Operations that may wait for room in the window.
+    /// Operations that are kept until they are acknowledged, waiting ones included; what comes beyond is dropped. At least a window.
     pub queue: usize,
-    /// Milliseconds of silence, with frames out, before a probe.
+    /// Milliseconds without an answer until frames are sent again, as long as it is not measured how long answers take.
     pub silence_ms: u64,
-    /// Unanswered probes until the queue pair is given up.
-    pub probes: u32,
+    /// Times that frames are sent again without any progress until the queue pair is given up.
+    pub tries: u32,
 }
 
 /// Table `[translator.tls]`.
@@ -209,7 +209,7 @@ impl Default for LimitsTable {
 impl Default for Rc {
     fn default() -> Self {
         let t = Timing::default();
-        Rc { window: t.window, queue: t.queue, silence_ms: t.silence / 1_000_000, probes: t.probes }
+        Rc { window: t.window, queue: t.queue, silence_ms: t.silence / 1_000_000, tries: t.tries }
     }
 }
 
@@ -423,8 +423,8 @@ impl Translator {
         if !(1..=10_000).contains(&self.rc.silence_ms) {
             return fail("translator.rc.silence_ms", self.rc.silence_ms.to_string(), "1 to 10000");
         }
-        if !(1..=64).contains(&self.rc.probes) {
-            return fail("translator.rc.probes", self.rc.probes.to_string(), "1 to 64");
+        if !(1..=64).contains(&self.rc.tries) {
+            return fail("translator.rc.tries", self.rc.tries.to_string(), "1 to 64");
         }
         if let Some(r) = self.sketch_reporters.iter().find(|r| r.bit > 31) {
             return fail("translator.sketch_reporters.bit", r.bit.to_string(), "0 to 31");
@@ -513,7 +513,7 @@ impl Translator {
                 window: self.rc.window,
                 queue: self.rc.queue,
                 silence: self.rc.silence_ms * 1_000_000,
-                probes: self.rc.probes,
+                tries: self.rc.tries,
             },
             name_reports,
         }

@@ -127,9 +127,10 @@ impl Session {
         self.generation != 0
     }
 
-    /// Opens or resumes the session for `lease_seconds` (0 = without expiry).
-    pub async fn open(&mut self, lease_seconds: u32) -> Result<Opened, SessionError> {
-        let request = self.request(lease_seconds);
+    /// Opens or resumes the session for `lease_seconds` (0 = without expiry). With `fresh` its RC queue pairs are new ones: for a data plane
+    /// that does not know what is on its way to those that there are, or that had no answer from one.
+    pub async fn open(&mut self, lease_seconds: u32, fresh: bool) -> Result<Opened, SessionError> {
+        let request = OpenSessionRequest { fresh, ..self.request(lease_seconds) };
         let session = self.client.open_session(request).await.map_err(|s| self.error(&s))?.into_inner();
         self.generation = session.generation;
         let reporters =
@@ -199,6 +200,7 @@ impl Session {
                 .iter()
                 .map(|l| control::ListRange { store: l.store.clone(), first: l.first, count: l.count })
                 .collect(),
+            fresh: false,
         }
     }
 
@@ -226,10 +228,9 @@ impl Session {
     }
 }
 
-/// A first PSN that an earlier life of this translator is unlikely to have just used (InfiniBand wants it random), not close below
-/// 0xffffff, which has a meaning of its own in soft-RoCE's answers (`dta_dataplane::requester`).
+/// A first PSN that an earlier life of this translator is unlikely to have just used (InfiniBand wants it random).
 fn start_psn() -> u32 {
     let nanos =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
-    (nanos.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32 % 0xff_0000
+    (nanos.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32
 }

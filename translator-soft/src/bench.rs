@@ -53,6 +53,7 @@ impl KeyWriteBench {
             max_dest_rd_atomic: 0,
             generation: 1,
             start_psn: 0,
+            replaced: None,
         }));
         program.set(Entry::Store(Store {
             address,

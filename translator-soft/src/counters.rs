@@ -89,17 +89,18 @@ reasons! {
 reasons! {
     /// How a queue pair lost operations that were already emitted: `lost.<cause>`.
     LossCause {
-        /// The responder skipped them: a NAK or the answer to a probe said so.
-        Sequence = "sequence",
-        /// The responder had no receive posted for a write with immediate (RNR NAK), or they followed one.
-        ReceiverNotReady = "receiver_not_ready",
-        /// The responder refused one with an error NAK, or they followed it.
+        /// The responder refused them with an error NAK, on a new queue pair again.
         QueuePairError = "queue_pair_error",
-        /// They were to leave on a queue pair that is in error, silent or replaced.
+        /// Their queue pair ended before they were acknowledged, and there is none that they could leave on.
         QueuePairDown = "queue_pair_down",
-        /// The ring of operations waiting for the queue pair was full.
+        /// Their store was taken away before they were acknowledged.
+        StoreRemoved = "store_removed",
+        /// FETCH_ADDs that were not acknowledged when their queue pair ended. Nobody knows whether they were executed, so they are
+        /// not sent again.
+        Unknown = "unknown",
+        /// The ring of operations that the queue pair keeps was full.
         QueueFull = "queue_full",
-        /// A fault injector on this translator's link dropped or corrupted their frames (UC; RC finds out by itself).
+        /// A fault injector on this translator's link dropped or corrupted their frames (UC; RC sends them again).
         Injected = "injected",
     }
 }
@@ -145,9 +146,9 @@ pub struct Counters {
     pub version0_gaps: u64,
     /// Postcard rows sent with hops missing: they waited too long, or another key needed their place.
     pub partial_rows: u64,
-    /// Frames given to the link, probes and fillers of RC recovery included.
+    /// Frames given to the link, repeats on RC included.
     pub frames: u64,
-    /// Of them, zero-length WRITEs that probe or fill.
+    /// Of them, zero-length WRITEs in the place of operations whose store is gone.
     pub idle_frames: u64,
     /// Frames given to the link by the store whose memory they are for: name of the store, frames. A store that goes away stays in the
     /// list.

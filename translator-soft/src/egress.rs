@@ -5,7 +5,7 @@ use dta_proto::wire::roce::Psn;
 use super::counters::{Counters, LossCause};
 use super::frame::{IdleFrames, Output, StoreFrames};
 use super::losses::{FrameMeta, LossTracker, Origin, Origins};
-use super::requester::{Action, Answer, Depart, Departure, Requester, Timing};
+use super::requester::{Action, Answer, Depart, Departure, Requester, Successor, Timing};
 use dta_proto::program::{Primitive, Purpose, QueuePair, Store, Transport};
 
 /// Where an operation goes: index of its store in the engine, and byte offset in the store's region.
@@ -29,6 +29,7 @@ pub(crate) struct Egress {
     pub(crate) name_reports: bool,
     next_group: u32,
     timing: Timing,
+    reference: bool,
 }
 
 /// What a requester needs to make frames and count losses.
@@ -45,19 +46,23 @@ struct Sink<'a> {
 impl Depart for Sink<'_> {
     #[inline]
     fn depart(&mut self, departure: Departure<'_>) {
-        if departure.action == Action::IDLE {
-            let Some(idle) = self.idle else { return };
-            idle.write(&departure, &mut self.out.frames);
-            self.counters.idle_frames += 1;
-        } else {
-            let Some(Some(frames)) = self.stores.get(departure.store) else {
-                // The store went away while the operation waited for its queue pair.
-                self.lost(departure.meta, LossCause::QueuePairDown);
-                return;
-            };
-            frames.write(&departure, &mut self.out.frames);
-            if let Some((_, count)) = self.counters.stores.get_mut(frames.counter) {
-                *count += 1;
+        let frames = match departure.action {
+            Action::IDLE => None,
+            _ => self.stores.get(departure.store).and_then(Option::as_ref),
+        };
+        match frames {
+            Some(frames) => {
+                frames.write(&departure, &mut self.out.frames);
+                if let Some((_, count)) = self.counters.stores.get_mut(frames.counter) {
+                    *count += 1;
+                }
+            }
+            None => {
+                // Stores take their operations with them when they go, so nothing else is without a template.
+                debug_assert!(departure.action == Action::IDLE);
+                let Some(idle) = self.idle else { return };
+                idle.write(&departure, &mut self.out.frames);
+                self.counters.idle_frames += 1;
             }
         }
         self.out.meta.push(*departure.meta);
@@ -85,6 +90,7 @@ impl Egress {
             name_reports,
             next_group: 0,
             timing,
+            reference: false,
         }
     }
 
@@ -182,20 +188,54 @@ impl Egress {
         }
     }
 
-    /// Counts a frame of a UC queue pair as lost by a fault injector.
-    pub(crate) fn injected_loss(&mut self, meta: &FrameMeta) {
-        let Some(primitive) = meta.primitive else { return };
+    /// Whether what becomes of a frame on its way says what becomes of its reports: not on RC, where it is sent again.
+    pub(crate) fn leaves_once(&self, meta: &FrameMeta) -> bool {
+        let Some(primitive) = meta.primitive else { return false };
         let purpose = if primitive == Primitive::KeyIncrement { Purpose::Atomic } else { Purpose::Write };
         let uc = |pair: &Pair| pair.entry.transport == Transport::Uc;
-        if self.pairs[purpose as usize].as_ref().is_some_and(uc) {
-            let reports = self.losses.lose(meta, &self.origins);
-            self.counters.lose(LossCause::Injected, primitive, reports);
-        }
+        self.pairs[purpose as usize].as_ref().is_some_and(uc)
+    }
+
+    /// Counts a frame as lost by a fault injector, if it leaves once.
+    pub(crate) fn injected_loss(&mut self, meta: &FrameMeta) {
+        let Some(primitive) = meta.primitive.filter(|_| self.leaves_once(meta)) else { return };
+        let reports = self.losses.lose(meta, &self.origins);
+        self.counters.lose(LossCause::Injected, primitive, reports);
     }
 
     /// Takes an answer for the queue pair of this purpose.
     pub(crate) fn answer(&mut self, now: u64, purpose: Purpose, psn: Psn, answer: Answer, out: &mut Output) {
         self.with(purpose, out, |requester, sink| requester.answer(now, psn, answer, sink));
+    }
+
+    /// Sends what waits on all queue pairs, as far as there is room.
+    #[inline]
+    pub(crate) fn transmit(&mut self, now: u64, out: &mut Output) {
+        for purpose in [Purpose::Write, Purpose::Atomic] {
+            self.with(purpose, out, |requester, sink| requester.transmit(now, sink));
+        }
+    }
+
+    /// Sets whether the frame profile binds all frames.
+    pub(crate) fn set_reference(&mut self, reference: bool) {
+        self.reference = reference;
+        for pair in self.pairs.iter_mut().flatten() {
+            pair.requester.set_reference(reference);
+        }
+    }
+
+    /// A store is gone, and its operations with it.
+    pub(crate) fn forget_store(&mut self, store: usize, out: &mut Output) {
+        for purpose in [Purpose::Write, Purpose::Atomic] {
+            self.with(purpose, out, |requester, sink| requester.forget_store(store, sink));
+        }
+    }
+
+    /// Ends all queue pairs: what is not acknowledged is lost.
+    pub(crate) fn end(&mut self, out: &mut Output) {
+        for purpose in [Purpose::Write, Purpose::Atomic] {
+            self.with(purpose, out, |requester, sink| requester.end(sink));
+        }
     }
 
     /// Lets time pass for all queue pairs.
@@ -230,30 +270,34 @@ impl Egress {
                 match &mut self.pairs[purpose as usize] {
                     Some(pair) => {
                         let old = &pair.entry;
-                        let same = (old.transport, old.remote_qpn, old.local_qpn, old.generation)
-                            == (entry.transport, entry.remote_qpn, entry.local_qpn, entry.generation);
+                        let identity = |e: &QueuePair| (e.transport, e.remote_qpn, e.local_qpn, e.generation);
+                        let unchanged = identity(old) == identity(&entry);
+                        let by = Successor {
+                            transport: entry.transport,
+                            expected: Psn::new(entry.start_psn),
+                            max_dest_rd_atomic: entry.max_dest_rd_atomic,
+                            same: (old.transport, old.remote_qpn, old.local_qpn)
+                                == (entry.transport, entry.remote_qpn, entry.local_qpn),
+                            before: entry
+                                .replaced
+                                .filter(|ended| ended.qpn == old.remote_qpn)
+                                .map(|ended| Psn::new(ended.expected_psn)),
+                        };
                         pair.idle = idle;
                         pair.entry = entry.clone();
                         self.set_templates(stores);
-                        if !same {
-                            self.with(purpose, out, |requester, sink| {
-                                requester.replace(
-                                    now,
-                                    entry.transport,
-                                    Psn::new(entry.start_psn),
-                                    entry.max_dest_rd_atomic,
-                                    sink,
-                                );
-                            });
+                        if !unchanged {
+                            self.with(purpose, out, |requester, sink| requester.replace(now, &by, sink));
                         }
                     }
                     none => {
-                        let requester = Requester::new(
+                        let mut requester = Requester::new(
                             entry.transport,
                             Psn::new(entry.start_psn),
                             entry.max_dest_rd_atomic,
                             self.timing,
                         );
+                        requester.set_reference(self.reference);
                         *none = Some(Pair { entry, requester, idle });
                     }
                 }

@@ -243,7 +243,7 @@ impl Engine {
                     self.service = (ip, service.port);
                 }
             }
-            Entry::Mode(mode) => self.increments.set_coalescing(!mode.reference),
+            Entry::Mode(mode) => self.set_reference(mode.reference),
             Entry::Flush(flush) => {
                 self.flush_ns[flush.primitive.index()] = u64::from(flush.after_ms) * 1_000_000;
             }
@@ -252,7 +252,7 @@ impl Engine {
                     self.stores.iter().map(|s| s.as_ref().map(|h| &h.entry)).collect();
                 self.core.set_pair(now, pair.purpose, Some(pair.clone()), &stores, out);
             }
-            Entry::Store(store) => self.set_store(store),
+            Entry::Store(store) => self.set_store(store, out),
             Entry::Lists(lists) => {
                 let keep = self.limits.name_reports;
                 if let Some((State::Append(state), core)) = self.state_of(lists.store) {
@@ -269,13 +269,18 @@ impl Engine {
         self.program.set(entry.clone());
     }
 
+    fn set_reference(&mut self, reference: bool) {
+        self.increments.set_coalescing(!reference);
+        self.core.set_reference(reference);
+    }
+
     fn state_of(&mut self, store: u16) -> Option<(&mut State, &mut Egress)> {
         let at = usize::from(*self.index.get(usize::from(store))?).checked_sub(1)?;
         let held = self.stores.get_mut(at)?.as_mut()?;
         Some((&mut held.state, &mut self.core))
     }
 
-    fn set_store(&mut self, store: &Store) {
+    fn set_store(&mut self, store: &Store, out: &mut Output) {
         let place = usize::from(self.index[usize::from(store.spec.id)]);
         let known = place.checked_sub(1).and_then(|at| self.stores[at].as_mut());
         match known {
@@ -283,7 +288,7 @@ impl Engine {
             Some(held) if held.entry.spec.kind == store.spec.kind => held.entry = store.clone(),
             _ => {
                 if place != 0 {
-                    self.remove_store(store.spec.id);
+                    self.remove_store(store.spec.id, out);
                 }
                 let state = self.new_state(store);
                 let held = Some(Held { entry: store.clone(), state });
@@ -339,7 +344,7 @@ impl Engine {
         let Some(entry) = self.program.remove(key) else { return };
         match &entry {
             Entry::Service(_) => self.service = (Ipv4Addr::UNSPECIFIED, dta::PORT),
-            Entry::Mode(_) => self.increments.set_coalescing(true),
+            Entry::Mode(_) => self.set_reference(false),
             Entry::Flush(flush) => self.flush_ns[flush.primitive.index()] = 0,
             Entry::QueuePair(pair) => {
                 let stores: Vec<Option<&Store>> =
@@ -347,7 +352,7 @@ impl Engine {
                 self.core.set_pair(now, pair.purpose, None, &stores, out);
             }
             Entry::Store(store) => {
-                self.remove_store(store.spec.id);
+                self.remove_store(store.spec.id, out);
                 self.make_templates();
             }
             Entry::Lists(lists) => {
@@ -364,7 +369,7 @@ impl Engine {
         }
     }
 
-    fn remove_store(&mut self, id: u16) {
+    fn remove_store(&mut self, id: u16, out: &mut Output) {
         if let Some((state, core)) = self.state_of(id) {
             match state {
                 State::Append(state) => state.firsts().into_iter().for_each(|f| state.disown(f, core)),
@@ -374,8 +379,9 @@ impl Engine {
             }
         }
         let place = std::mem::take(&mut self.index[usize::from(id)]);
-        if place != 0 {
-            self.stores[usize::from(place) - 1] = None;
+        if let Some(at) = usize::from(place).checked_sub(1) {
+            self.stores[at] = None;
+            self.core.forget_store(at, out);
         }
     }
 
@@ -389,6 +395,7 @@ impl Engine {
             }
         }
         self.increments.send(self.clock, &mut self.core, out);
+        self.core.transmit(self.clock, out);
     }
 
     #[inline]
@@ -538,6 +545,7 @@ impl Engine {
                 None => self.answers_ignored += 1,
             }
         }
+        self.core.transmit(self.clock, out);
     }
 
     fn answer_of(&self, packet: &[u8]) -> Option<(Purpose, Psn, Answer)> {
@@ -583,6 +591,7 @@ impl Engine {
                 flush_store(store, self.clock, at, u64::MAX, &mut self.core, out);
             }
         }
+        self.core.transmit(self.clock, out);
         before - held(&self.core)
     }
 
@@ -601,7 +610,17 @@ impl Engine {
         stores.chain(self.core.deadline()).min()
     }
 
-    /// Counts a frame that a fault injector kept from arriving. On RC the queue pair finds out by itself, so nothing is counted.
+    /// Ends all queue pairs: what was not acknowledged is counted lost.
+    pub fn end(&mut self, out: &mut Output) {
+        self.core.end(out);
+    }
+
+    /// Whether what becomes of a frame on its way says what becomes of its reports: not on RC, where it is sent again.
+    pub fn leaves_once(&self, meta: &FrameMeta) -> bool {
+        self.core.leaves_once(meta)
+    }
+
+    /// Counts a frame that a fault injector kept from arriving, if it [leaves once](Engine::leaves_once).
     pub fn injected_loss(&mut self, meta: &FrameMeta) {
         self.core.injected_loss(meta);
     }

@@ -22,7 +22,7 @@ pub struct Origin {
 /// What a frame carries, for the time until its fate is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameMeta {
-    /// Primitive of the reports; `None` for a probe or filler, which carries none.
+    /// Primitive of the reports; `None` for an idle frame, which carries none.
     pub primitive: Option<Primitive>,
     /// Which copy it is, from 0.
     pub copy: u8,

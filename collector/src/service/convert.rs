@@ -29,6 +29,7 @@ pub(super) fn open_request(
             .into_iter()
             .map(|l| NamedLists { store: l.store, first: l.first, count: l.count })
             .collect(),
+        fresh: request.fresh,
         caller,
     })
 }

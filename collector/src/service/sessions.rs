@@ -122,6 +122,9 @@ impl Service {
                     qpn: pair.info.qpn,
                     expected_psn: pair.info.expected_psn,
                     max_dest_rd_atomic: pair.info.max_dest_rd_atomic.into(),
+                    replaced: pair
+                        .replaced
+                        .map(|old| control::EndedQueuePair { qpn: old.qpn, expected_psn: old.expected_psn }),
                 })
                 .collect(),
             regions,

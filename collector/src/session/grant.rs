@@ -1,11 +1,12 @@
 //! What a lease holds of the NIC: one queue pair per purpose, and a key per store.
 
 use crate::nic::{
-    Access, Device, Nic, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState, QueuePairStatus,
+    Access, Device, Nic, NicError, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState, QueuePairStatus,
     Registration, Transport,
 };
 use crate::store::{Store, Stores};
 use dta_proto::store::StoreKind;
+use dta_proto::wire::roce::Psn;
 
 use super::SessionError;
 use super::lease::{Lease, RequesterQueuePair};
@@ -34,6 +35,17 @@ pub struct GrantedQueuePair {
     pub transport: Transport,
     /// Its number and where it stands.
     pub info: QueuePairInfo,
+    /// The one that it took the place of, where it is known how that one ended.
+    pub replaced: Option<Ended>,
+}
+
+/// A queue pair that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Its number.
+    pub qpn: u32,
+    /// The PSN that it expected: everything before was executed, and nothing from it on.
+    pub expected_psn: u32,
 }
 
 impl Grant {
@@ -46,20 +58,25 @@ impl Grant {
     }
 }
 
-/// The grant of a lease: what lives of `keep`, and new queue pairs and keys for the rest. `true` if something is new or gone.
-/// What `keep` has beyond the result still has to be released.
+/// How far the first PSN of a queue pair is beyond the last one of the queue pair that it takes the place of: late answers of that
+/// one are no answers to this one.
+const PSN_STRIDE: u32 = 1 << 16;
+
+/// The grant of a lease: what lives of `keep`, and new queue pairs and keys for the rest; with `fresh`, all RC queue pairs are
+/// new. `true` if something is new or gone. What `keep` has beyond the result still has to be released.
 pub(super) fn make(
     nic: &dyn Nic,
     stores: &Stores,
     writes: Transport,
     lease: &Lease,
     keep: Option<&Grant>,
+    fresh: bool,
 ) -> Result<(Grant, bool), SessionError> {
     // Asked first: it notices a device that was lost, and what was made of that is not worth keeping.
     let status = nic.queue_pairs()?;
     let mut grant = Grant { epoch: nic.epoch(), ..Grant::default() };
     let keep = keep.filter(|keep| keep.epoch == grant.epoch);
-    match fill(nic, stores, writes, lease, (keep, &status), &mut grant) {
+    match fill(nic, stores, writes, lease, (keep, &status, fresh), &mut grant) {
         Ok(()) => {
             let same = |old: &Grant| {
                 old.regions == grant.regions
@@ -81,7 +98,7 @@ fn fill(
     stores: &Stores,
     writes: Transport,
     lease: &Lease,
-    (keep, status): (Option<&Grant>, &[QueuePairStatus]),
+    (keep, status, fresh): (Option<&Grant>, &[QueuePairStatus], bool),
     grant: &mut Grant,
 ) -> Result<(), SessionError> {
     let device = nic.device();
@@ -98,29 +115,31 @@ fn fill(
     }
     for pair in &lease.queue_pairs {
         let request = request(lease, pair, writes, &wanted);
-        let kept = keep
-            .and_then(|k| k.queue_pairs.iter().find(|q| q.purpose == pair.purpose))
-            .and_then(|q| status.iter().find(|s| s.qpn == q.info.qpn));
-        let info = match kept {
-            Some(live)
-                if live.state == QueuePairState::ReadyToReceive && live.request.access == request.access =>
+        let granted = keep.and_then(|k| k.queue_pairs.iter().find(|q| q.purpose == pair.purpose));
+        let held = granted.and_then(|q| Some((q, status.iter().find(|s| s.qpn == q.info.qpn)?)));
+        let anew = fresh && request.transport == Transport::Rc;
+        let (info, replaced) = match held {
+            Some((granted, live))
+                if !anew
+                    && live.state == QueuePairState::ReadyToReceive
+                    && live.request.access == request.access =>
             {
-                let max = keep.iter().flat_map(|k| &k.queue_pairs).find(|q| q.info.qpn == live.qpn);
-                QueuePairInfo {
-                    qpn: live.qpn,
-                    expected_psn: live.expected_psn,
-                    max_dest_rd_atomic: max.map_or(0, |q| q.info.max_dest_rd_atomic),
-                }
+                (QueuePairInfo { expected_psn: live.expected_psn, ..granted.info }, granted.replaced)
             }
-            // A queue pair that broke is made anew where it stood.
-            Some(broken) => nic
-                .create_queue_pair(&QueuePairRequest { start_psn: broken.expected_psn, ..request.clone() })?,
-            None => nic.create_queue_pair(&request)?,
+            Some((_, old)) => {
+                let start_psn = (old.expected_psn + PSN_STRIDE) & Psn::MASK;
+                let info = nic.create_queue_pair(&QueuePairRequest { start_psn, ..request.clone() })?;
+                // Asked as it ends: one that lives goes on executing until then.
+                let expected = nic.destroy_queue_pair(old.qpn)?;
+                (info, expected.map(|expected_psn| Ended { qpn: old.qpn, expected_psn }))
+            }
+            None => (nic.create_queue_pair(&request)?, None),
         };
         grant.queue_pairs.push(GrantedQueuePair {
             purpose: pair.purpose,
             transport: request.transport,
             info,
+            replaced,
         });
     }
     Ok(())
@@ -169,7 +188,7 @@ pub(super) fn preview(
                 max_dest_rd_atomic: if transport == Transport::Rc { device.max_dest_rd_atomic } else { 0 },
             },
         };
-        grant.queue_pairs.push(GrantedQueuePair { purpose: pair.purpose, transport, info });
+        grant.queue_pairs.push(GrantedQueuePair { purpose: pair.purpose, transport, info, replaced: None });
     }
     Ok(grant)
 }
@@ -217,9 +236,13 @@ pub(super) fn release(nic: &dyn Nic, grant: &Grant, but: Option<&Grant>) {
         return;
     }
     for pair in &grant.queue_pairs {
-        let kept = but.is_some_and(|b| b.queue_pairs.iter().any(|q| q.info.qpn == pair.info.qpn));
-        if !kept && let Err(error) = nic.destroy_queue_pair(pair.info.qpn) {
-            tracing::warn!(%error, "a queue pair could not be ended");
+        if but.is_some_and(|b| b.queue_pairs.iter().any(|q| q.info.qpn == pair.info.qpn)) {
+            continue;
+        }
+        match nic.destroy_queue_pair(pair.info.qpn) {
+            // It ended when another one took its place.
+            Ok(_) | Err(NicError::NoQueuePair { .. }) => {}
+            Err(error) => tracing::warn!(%error, "a queue pair could not be ended"),
         }
     }
     for (store, registration) in &grant.regions {

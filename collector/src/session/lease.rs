@@ -25,6 +25,8 @@ pub struct OpenRequest {
     pub stores: Vec<String>,
     /// Append lists wanted; a store without a range here means all its lists.
     pub lists: Vec<NamedLists>,
+    /// Whether RC queue pairs are to be made anew even where those of the session live.
+    pub fresh: bool,
     /// Who asks.
     pub caller: Caller,
 }

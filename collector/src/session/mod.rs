@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
 pub use caller::Caller;
-pub use grant::{Grant, GrantedQueuePair};
+pub use grant::{Ended, Grant, GrantedQueuePair};
 pub use lease::{Lease, LeaseError, NamedLists, OpenRequest, RequesterQueuePair};
 pub use positions::ListPosition;
 pub use state::StateError;
@@ -206,7 +206,8 @@ impl Sessions {
         let resumed = earlier.is_some();
         let before = (earlier.map(|e| (e.generation, e.opened)), inner.grants.get(&request.name).cloned());
         let keep = if same { before.1.as_ref() } else { None };
-        let (grant, changed) = grant::make(&*self.nic, &self.stores, self.transport, &lease, keep)?;
+        let (grant, changed) =
+            grant::make(&*self.nic, &self.stores, self.transport, &lease, keep, request.fresh)?;
         match before.0 {
             Some((generation, opened)) if same && !changed => {
                 (lease.generation, lease.opened) = (generation, opened)
@@ -270,7 +271,8 @@ impl Sessions {
         }
         let mut lease = inner.leases.renew(name, caller, generation, now)?.clone();
         let old = inner.grants.get(name).cloned();
-        let (grant, changed) = grant::make(&*self.nic, &self.stores, self.transport, &lease, old.as_ref())?;
+        let (grant, changed) =
+            grant::make(&*self.nic, &self.stores, self.transport, &lease, old.as_ref(), false)?;
         if changed {
             inner.counters.queue_pairs_rebuilt += grant.queue_pairs.len() as u64
                 - old.as_ref().map_or(0, |old| grant.queue_pairs_in_common(old) as u64);

@@ -94,11 +94,10 @@ impl Nic for Books {
         Ok(QueuePairInfo { qpn, expected_psn: request.start_psn, max_dest_rd_atomic: 16 })
     }
 
-    fn destroy_queue_pair(&self, qpn: u32) -> Result<(), NicError> {
+    fn destroy_queue_pair(&self, qpn: u32) -> Result<Option<u32>, NicError> {
         let mut pairs = self.pairs.lock().unwrap();
         let at = pairs.iter().position(|p| p.qpn == qpn).ok_or(NicError::NoQueuePair { qpn })?;
-        pairs.remove(at);
-        Ok(())
+        Ok(Some(pairs.remove(at).expected_psn))
     }
 
     fn epoch(&self) -> u64 {
@@ -172,6 +171,7 @@ fn request(name: &str, qpn: u32) -> OpenRequest {
         lease: Some(Duration::from_secs(10)),
         stores: Vec::new(),
         lists: Vec::new(),
+        fresh: false,
         caller: Caller::ANYBODY,
     }
 }
@@ -362,7 +362,7 @@ fn a_device_without_atomics_is_told() {
 }
 
 #[test]
-fn a_broken_queue_pair_is_made_anew_where_it_stood() {
+fn a_broken_queue_pair_is_made_anew_and_told_how_it_ended() {
     let b = bench();
     let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
     let atomic = first.grant.queue_pairs[1].info.qpn;
@@ -371,13 +371,33 @@ fn a_broken_queue_pair_is_made_anew_where_it_stood() {
     assert!(renewed.lease.generation > first.lease.generation);
     assert_eq!(renewed.grant.queue_pairs[0].info.qpn, first.grant.queue_pairs[0].info.qpn);
     assert_ne!(renewed.grant.queue_pairs[1].info.qpn, atomic);
-    assert_eq!(renewed.grant.queue_pairs[1].info.expected_psn, 1234);
+    assert_eq!(renewed.grant.queue_pairs[1].replaced, Some(Ended { qpn: atomic, expected_psn: 1234 }));
+    // Not where it stood: its last answers may still be on their way.
+    assert_eq!(renewed.grant.queue_pairs[1].info.expected_psn, 1234 + 65_536);
     assert_eq!(renewed.grant.regions, first.grant.regions);
     assert_eq!(b.sessions.counters().queue_pairs_rebuilt, 1);
     assert_eq!(b.nic.live(), (2, 5));
     // The answer may be lost: a translator that still knows the generation before is not taken for another one.
     let late = b.sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], b.t0).unwrap();
     assert_eq!(late.lease.generation, renewed.lease.generation);
+    assert_eq!(late.grant.queue_pairs[1].replaced, renewed.grant.queue_pairs[1].replaced);
+}
+
+#[test]
+fn a_translator_that_begins_anew_gets_new_rc_queue_pairs() {
+    let b = bench();
+    let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
+    let numbers = |s: &Session| s.grant.queue_pairs.iter().map(|q| q.info.qpn).collect::<Vec<_>>();
+    let again = b.sessions.open(&request("t", 50), b.t0).unwrap();
+    assert_eq!(numbers(&again), numbers(&first));
+    let fresh = b.sessions.open(&OpenRequest { fresh: true, ..request("t", 50) }, b.t0).unwrap();
+    // UC has nothing to mix up.
+    assert_eq!(numbers(&fresh)[0], numbers(&first)[0]);
+    assert_ne!(numbers(&fresh)[1], numbers(&first)[1]);
+    assert_eq!(fresh.grant.queue_pairs[1].replaced, Some(Ended { qpn: numbers(&first)[1], expected_psn: 9 }));
+    assert!(fresh.lease.generation > first.lease.generation);
+    assert_eq!(fresh.grant.regions, first.grant.regions);
+    assert_eq!(b.nic.live(), (2, 5));
 }
 
 #[test]

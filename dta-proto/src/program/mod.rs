@@ -130,6 +130,18 @@ pub struct QueuePair {
     pub generation: u64,
     /// PSN to begin with when the entry is inserted or its queue pair replaced. Not compared: it moves with every frame.
     pub start_psn: u32,
+    /// How the queue pair ended that this one took the place of, where the collector knows. Not compared.
+    #[serde(default)]
+    pub replaced: Option<EndedQueuePair>,
+}
+
+/// A queue pair at the collector that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedQueuePair {
+    /// Its number; 24 bits.
+    pub qpn: u32,
+    /// The PSN that it expected when it ended: everything before was executed, and nothing from it on.
+    pub expected_psn: u32,
 }
 
 /// A store and its region.
@@ -223,11 +235,11 @@ impl Entry {
         }
     }
 
-    /// Whether two entries program the same thing: equal but for what moves while running (PSN and list positions).
+    /// Whether two entries program the same thing: equal but for what moves while running (PSNs and list positions).
     pub fn same(&self, other: &Entry) -> bool {
         match (self, other) {
             (Entry::QueuePair(a), Entry::QueuePair(b)) => {
-                QueuePair { start_psn: b.start_psn, ..a.clone() } == *b
+                QueuePair { start_psn: b.start_psn, replaced: b.replaced, ..a.clone() } == *b
             }
             (Entry::Lists(a), Entry::Lists(b)) => (a.store, a.first, a.count) == (b.store, b.first, b.count),
             _ => self == other,

@@ -51,6 +51,9 @@ pub(super) struct RunTestbed {
     /// Faults on every link and direction, as shares of frames: drop=P,dup=P,reorder=P,corrupt=P
     #[arg(long, value_name = "FAULTS", default_value = "none")]
     faults: Faults,
+    /// Faults on reports and NACKs, where they are to be others than those on RoCEv2 frames and answers
+    #[arg(long, value_name = "FAULTS")]
+    report_faults: Option<Faults>,
     /// Transport of writes; atomics are always on RC
     #[arg(long, value_parser = dta_cli::one_of::<Transport>(&Transport::NAMES))]
     transport: Option<Transport>,
@@ -80,6 +83,7 @@ impl RunTestbed {
             reports: self.reports,
             seed: self.seed,
             faults: self.faults,
+            report_faults: self.report_faults,
             transport: self.transport,
             chaos: self.chaos,
             nic: self.nic,

@@ -133,13 +133,17 @@ async fn wait_inside(
     }
 }
 
-/// Operations made, and neither sent nor given up.
+/// Operations that wait for room on an RC queue pair.
 fn waiting_inside(statistics: &Statistics) -> u64 {
     let translator = statistics.node("translator/");
-    let made = translator.get("operations") + translator.get("idle_frames");
-    let gone =
-        translator.get("lost_operations.queue_full") + translator.get("lost_operations.queue_pair_down");
-    made.saturating_sub(translator.get("frames") + gone)
+    ["write", "atomic"].map(|pair| translator.get(&format!("queue_pair.{pair}.waiting"))).iter().sum()
+}
+
+/// Operations on an RC queue pair that are not acknowledged: they may leave again.
+fn unacknowledged(statistics: &Statistics) -> u64 {
+    let translator = statistics.node("translator/");
+    let out = ["write", "atomic"].map(|pair| translator.get(&format!("queue_pair.{pair}.outstanding")));
+    waiting_inside(statistics) + out.iter().sum::<u64>()
 }
 
 /// Waits until nothing moves any more, answering NACKs meanwhile; then nothing is held in the translator either.
@@ -160,7 +164,7 @@ pub async fn settle(
             moved = Instant::now();
         }
         (last, own) = (now, (side.sent, side.received));
-        if moved.elapsed() > QUIET {
+        if moved.elapsed() > QUIET && unacknowledged(&last) == 0 {
             if daemons.flush().await? == 0 {
                 return daemons.statistics().await;
             }

@@ -40,6 +40,8 @@ pub struct Options {
     pub seed: u64,
     /// On every link, in every direction.
     pub faults: Faults,
+    /// On reports and NACKs, where they are others than on frames.
+    pub report_faults: Option<Faults>,
     /// Of writes; the topology's for `None`.
     pub transport: Option<Transport>,
     /// What to do to the daemons in the middle.
@@ -77,7 +79,7 @@ pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyho
     let topology = &options.topology;
     let source = source(options)?;
     let folder = processes::scratch().context("cannot make a folder for the testbed")?;
-    let report_faults = report_faults(options.faults);
+    let report_faults = report_faults(options.report_faults.unwrap_or(options.faults));
     let rxe = match options.nic {
         NicKind::Soft => None,
         NicKind::Rxe => Some(RxeGround::set_up()?),

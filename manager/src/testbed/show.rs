@@ -33,8 +33,12 @@ pub fn report(outcome: &Outcome) -> String {
     }
     if run.faults != "none" {
         let _ = writeln!(text, "faults on every link: {}", run.faults);
-        if run.report_faults != run.faults {
+        let undamaged: Vec<_> =
+            run.faults.split(',').filter(|fault| !fault.starts_with("corrupt=")).collect();
+        if run.report_faults != run.faults && run.report_faults == undamaged.join(",") {
             let _ = writeln!(text, "of these no corruption of reports and NACKs: that needs CAP_NET_RAW");
+        } else if run.report_faults != run.faults {
+            let _ = writeln!(text, "but on reports and NACKs: {}", run.report_faults);
         }
     }
     if let Some(chaos) = &run.chaos {

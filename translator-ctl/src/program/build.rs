@@ -8,8 +8,8 @@ use dta_proto::store::{SpecError, StoreKind, StoreSpec};
 use dta_proto::wire::roce;
 
 use dta_proto::program::{
-    CheckError, Endpoint, Entry, Flush, Lists, Mac, Mode, Primitive, Program, Purpose, QueuePair, Rkey,
-    Service, SketchReporter, Store, Version0,
+    CheckError, EndedQueuePair, Endpoint, Entry, Flush, Lists, Mac, Mode, Primitive, Program, Purpose,
+    QueuePair, Rkey, Service, SketchReporter, Store, Version0,
 };
 
 /// The translator's side of its frames.
@@ -209,6 +209,14 @@ fn queue_pair(
         max_dest_rd_atomic: pair.max_dest_rd_atomic,
         generation: session.generation,
         start_psn: bits24("queue_pairs.expected_psn", pair.expected_psn)?,
+        replaced: pair.replaced.map(ended).transpose()?,
+    })
+}
+
+fn ended(pair: control::EndedQueuePair) -> Result<EndedQueuePair, BuildError> {
+    Ok(EndedQueuePair {
+        qpn: bits24("queue_pairs.replaced.qpn", pair.qpn)?,
+        expected_psn: bits24("queue_pairs.replaced.expected_psn", pair.expected_psn)?,
     })
 }
 

@@ -19,8 +19,10 @@ use dta_proto::program::{Change, Program};
 
 /// Longest time that a command waits for the thread.
 const IDLE: Duration = Duration::from_millis(5);
-/// How long a stop waits for RC queue pairs to be acknowledged.
+/// How long a stop takes in reports that were sent before it, and waits for an RC queue pair that makes no progress.
 const DRAIN: Duration = Duration::from_secs(1);
+/// How long a stop waits for RC queue pairs at most.
+const LONGEST_DRAIN: Duration = Duration::from_secs(20);
 /// Frames whose contents are remembered until the injector tells their fate: it holds one for 20 ms at most.
 const REMEMBERED: usize = 1 << 17;
 /// Datagrams of one batch.
@@ -251,16 +253,9 @@ impl Hot {
         }
         self.engine.flush(now(), out);
         self.depart(out, departures)?;
-        let until = now() + DRAIN.as_nanos() as u64;
-        let busy = |engine: &Engine| {
-            engine.queue_pairs().iter().any(|q| !q.down && q.outstanding as usize + q.waiting != 0)
-        };
-        while busy(&self.engine) && now() < until {
-            self.take_answers(now(), input, out)?;
-            self.engine.tick(now(), out);
-            self.depart(out, departures)?;
-            wait_readable(&[self.roce.as_fd()], Some(Duration::from_millis(1)))?;
-        }
+        self.drain(now, input, out, departures)?;
+        self.engine.end(out);
+        self.depart(out, departures)?;
         let Hot { roce_faults, roce, engine, ledger, nack_faults, reports, .. } = self;
         let mut told = Ok(());
         let leaving = roce_faults.flush(|fate, cookie, _| {
@@ -273,6 +268,36 @@ impl Hot {
             ledger.flush()?;
         }
         Ok(())
+    }
+
+    /// Waits until everything on RC queue pairs is acknowledged, as long as there is progress.
+    fn drain(
+        &mut self,
+        now: &impl Fn() -> u64,
+        input: &mut Batch,
+        out: &mut Output,
+        departures: &mut Departures,
+    ) -> Result<(), HotError> {
+        let start = now();
+        let (mut left, mut progress) = (usize::MAX, start);
+        loop {
+            let working = |q: &&QueuePairStatus| !q.down;
+            let pairs = self.engine.queue_pairs();
+            let still = pairs.iter().filter(working).map(|q| q.outstanding as usize + q.waiting).sum();
+            if still < left {
+                (left, progress) = (still, now());
+            }
+            let waited = |since: u64, most: Duration| now() - since > most.as_nanos() as u64;
+            if left == 0 || waited(progress, DRAIN) || waited(start, LONGEST_DRAIN) {
+                return Ok(());
+            }
+            self.take_answers(now(), input, out)?;
+            self.engine.tick(now(), out);
+            self.depart(out, departures)?;
+            let due = self.engine.deadline().map_or(0, |at| at.saturating_sub(now()));
+            let wait = Duration::from_nanos(due).clamp(Duration::from_micros(50), Duration::from_millis(1));
+            wait_readable(&[self.roce.as_fd()], Some(wait))?;
+        }
     }
 
     /// Sends what the engine made, through the fault injectors.
@@ -355,6 +380,9 @@ fn told_fate(
         fault::Fate::Corrupted { .. } => ledger::Fate::Corrupted,
     };
     let meta = carried[cookie as usize & (REMEMBERED - 1)];
+    if !engine.leaves_once(&meta) {
+        return;
+    }
     if matches!(fate, ledger::Fate::Dropped | ledger::Fate::Corrupted) {
         engine.injected_loss(&meta);
     }

@@ -159,8 +159,9 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
 fn handed_in(control: &Control, snapshot: &Snapshot) -> Vec<dta_proto::control::NodeStatistics> {
     let mut nodes = nodes(&control.name, control.life, snapshot);
     for node in &mut nodes {
-        // `held` is the one number that may fall; those per primitive are for this translator's own statistics.
-        node.counters.retain(|c| !c.name.ends_with(".held"));
+        // Of the numbers that may fall the collector takes `held` alone; the others are for this translator's own statistics.
+        let falls = [".held", ".outstanding", ".waiting"];
+        node.counters.retain(|c| !falls.iter().any(|end| c.name.ends_with(end)));
     }
     nodes
 }
@@ -177,8 +178,10 @@ async fn lease(
     let mut was_ready = false;
     // Whether the collector has ended the session or will not have it go on, so that the queue pairs lead nowhere.
     let mut ended = false;
+    // Whether a queue pair is silent that the collector thinks well of; or, at the start, what an earlier life sent is on its way.
+    let mut fresh = true;
     loop {
-        match session.open(config.lease_seconds).await {
+        match session.open(config.lease_seconds, fresh).await {
             Ok(Opened { program, resumed, reporters }) => {
                 info!(name = config.name, resumed, "session is open");
                 if !was_ready {
@@ -197,6 +200,7 @@ async fn lease(
                 }
                 warn!(%error, "opening the session again");
                 ended = !matches!(error, SessionError::Silent);
+                fresh = !ended;
                 // A renewal takes its time, so this is no busy loop; and nothing arrives until the session is back.
                 continue;
             }

@@ -13,16 +13,19 @@ pub fn nodes(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeStatistics> 
         let c = &pair.counters;
         let named = [
             ("sent", c.sent),
+            ("retransmitted", c.retransmitted),
             ("acknowledged", c.acknowledged),
+            // Not counts: how many there are now.
+            ("outstanding", pair.outstanding.into()),
+            ("waiting", pair.waiting as u64),
             ("answers", c.answers),
             ("stale_answers", c.stale_answers),
             ("nak_sequence", c.nak_sequence),
             ("receiver_not_ready", c.receiver_not_ready),
             ("nak_error", c.nak_error),
-            ("recoveries", c.recoveries),
-            ("recoveries_by_probe", c.recoveries_by_probe),
-            ("probes", c.probes),
-            ("fillers", c.fillers),
+            ("go_backs", c.go_backs),
+            ("timeouts", c.timeouts),
+            ("replaced", c.replaced),
         ];
         counters.extend(named.map(|(name, value)| (format!("queue_pair.{purpose}.{name}"), value)));
     }

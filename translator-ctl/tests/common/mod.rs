@@ -97,6 +97,7 @@ impl Fake {
             qpn: qpn + state.generation as u32 * 16,
             expected_psn: 100,
             max_dest_rd_atomic: 16,
+            replaced: None,
         };
         Session {
             name: "t".into(),

@@ -213,8 +213,8 @@ impl Nic for SoftNic {
         self.control(|responder| responder.create_queue_pair(request))
     }
 
-    fn destroy_queue_pair(&self, qpn: u32) -> Result<(), NicError> {
-        self.control(|responder| responder.destroy_queue_pair(qpn))
+    fn destroy_queue_pair(&self, qpn: u32) -> Result<Option<u32>, NicError> {
+        self.control(|responder| responder.destroy_queue_pair(qpn).map(Some))
     }
 
     fn queue_pairs(&self) -> Result<Vec<QueuePairStatus>, NicError> {

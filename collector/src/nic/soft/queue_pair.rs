@@ -150,13 +150,10 @@ impl QueuePairs {
         Some(self.slots[index].insert(Box::new(make(qpn))))
     }
 
-    /// Ends a queue pair; says whether there was one.
-    pub(super) fn remove(&mut self, qpn: u32) -> bool {
-        let index = self.index(qpn);
-        if let Some(index) = index {
-            self.slots[index] = None;
-        }
-        index.is_some()
+    /// Ends a queue pair and gives it back, if there was one.
+    pub(super) fn remove(&mut self, qpn: u32) -> Option<Box<QueuePair>> {
+        let index = self.index(qpn)?;
+        self.slots[index].take()
     }
 
     /// The place of a queue pair in the table.

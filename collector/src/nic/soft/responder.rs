@@ -158,12 +158,13 @@ impl Responder {
         Ok(QueuePairInfo { qpn: qp.qpn, expected_psn: psn.get(), max_dest_rd_atomic: resources })
     }
 
-    /// Ends a queue pair.
+    /// Ends a queue pair. Gives the PSN that it expected.
     ///
     /// # Errors
     /// There is none of that number.
-    pub fn destroy_queue_pair(&mut self, qpn: u32) -> Result<(), NicError> {
-        if self.queue_pairs.remove(qpn) { Ok(()) } else { Err(NicError::NoQueuePair { qpn }) }
+    pub fn destroy_queue_pair(&mut self, qpn: u32) -> Result<u32, NicError> {
+        let ended = self.queue_pairs.remove(qpn).ok_or(NicError::NoQueuePair { qpn })?;
+        Ok(ended.psn.get())
     }
 
     /// Every queue pair as it stands.

@@ -105,7 +105,7 @@ impl Nic for VerbsNic {
         self.current()?.create_queue_pair(request)
     }
 
-    fn destroy_queue_pair(&self, qpn: u32) -> Result<(), NicError> {
+    fn destroy_queue_pair(&self, qpn: u32) -> Result<Option<u32>, NicError> {
         self.current()?.destroy_queue_pair(qpn)
     }
 

@@ -599,6 +599,16 @@ impl QueuePair {
         Ok((attributes.qp_state, attributes.rq_psn & 0xff_ffff))
     }
 
+    /// To ERROR: it takes nothing more. Gives the PSN that it expected then.
+    pub(super) fn end(&self) -> io::Result<u32> {
+        use ibv::ibv_qp_attr_mask as mask;
+        let attributes = ibv::ibv_qp_attr { qp_state: ibv::ibv_qp_state::IBV_QPS_ERR, ..Default::default() };
+        self.modify(attributes, mask::IBV_QP_STATE)?;
+        // The kernel's soft-RoCE may have had a packet in hand.
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        self.query().map(|(_, expected_psn)| expected_psn)
+    }
+
     /// Posts `count` receives, which take immediates and no data.
     pub(super) fn post_receives(&self, count: u32) -> io::Result<()> {
         for _ in 0..count {

@@ -436,8 +436,13 @@ impl OpenDevice {
     }
 
     /// As [`crate::nic::Nic::destroy_queue_pair`].
-    pub(super) fn destroy_queue_pair(&self, qpn: u32) -> Result<(), NicError> {
-        self.state().queue_pairs.remove(&qpn).map(drop).ok_or(NicError::NoQueuePair { qpn })
+    pub(super) fn destroy_queue_pair(&self, qpn: u32) -> Result<Option<u32>, NicError> {
+        let ended = self.state().queue_pairs.remove(&qpn).ok_or(NicError::NoQueuePair { qpn })?;
+        Ok(ended
+            .queue_pair
+            .end()
+            .inspect_err(|error| warn!(%error, "where a queue pair ended is not known"))
+            .ok())
     }
 
     /// As [`crate::nic::Nic::queue_pairs`].

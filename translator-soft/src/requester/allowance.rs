@@ -1,0 +1,93 @@
+//! How many frames may be unacknowledged: fewer after losses, more again as frames are acknowledged.
+//!
+//! A responder takes frames in order alone, so everything behind a lost frame is sent in vain. The rules are those of TCP
+//! (RFC 5681): half as many after a gap, the least after a silence; then doubling up to the half, and from there by a step with
+//! each window that is acknowledged.
+
+/// The least that may be out, and the step by which it grows.
+const STEP: u32 = 8;
+
+pub(super) struct Allowance {
+    now: u32,
+    least: u32,
+    most: u32,
+    /// From here on it grows by steps.
+    threshold: u32,
+    /// Frames acknowledged since the last step.
+    credit: u32,
+}
+
+impl Allowance {
+    /// Begins with the whole window.
+    pub(super) fn new(window: u32) -> Allowance {
+        Allowance { now: window, least: STEP, most: window, threshold: window, credit: 0 }
+    }
+
+    /// Frames that may be out.
+    pub(super) fn frames(&self) -> u32 {
+        self.now
+    }
+
+    /// Never fewer than `least`.
+    pub(super) fn set_least(&mut self, least: Option<u32>) {
+        self.least = least.unwrap_or(STEP);
+        self.now = self.now.max(self.least);
+    }
+
+    /// `frames` were acknowledged.
+    pub(super) fn grow(&mut self, frames: u32) {
+        if self.now < self.threshold {
+            self.now = (self.now + frames).min(self.threshold);
+            return;
+        }
+        self.credit += frames;
+        if self.credit >= self.now {
+            self.credit = 0;
+            self.now = (self.now + STEP).min(self.most);
+        }
+    }
+
+    /// The responder told of a gap.
+    pub(super) fn gap(&mut self) {
+        self.threshold = (self.now / 2).max(self.least);
+        self.now = self.threshold;
+        self.credit = 0;
+    }
+
+    /// Nobody answered.
+    pub(super) fn silence(&mut self) {
+        self.gap();
+        self.now = self.least;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_shrinks_with_losses_and_grows_back_to_the_window() {
+        let mut allowance = Allowance::new(256);
+        allowance.gap();
+        assert_eq!(allowance.frames(), 128);
+        allowance.silence();
+        assert_eq!(allowance.frames(), 8);
+        // Doubling up to half of what it was, then a step with each window.
+        for doubled in [16, 32, 64] {
+            allowance.grow(allowance.frames());
+            assert_eq!(allowance.frames(), doubled);
+        }
+        allowance.grow(63);
+        assert_eq!(allowance.frames(), 64);
+        allowance.grow(1);
+        assert_eq!(allowance.frames(), 72);
+        for _ in 0..100 {
+            allowance.grow(allowance.frames());
+        }
+        assert_eq!(allowance.frames(), 256);
+        for _ in 0..100 {
+            allowance.gap();
+        }
+        assert_eq!(allowance.frames(), 8);
+    }
+}

@@ -1,0 +1,625 @@
+//! The requester's side of a queue pair: PSNs, what is unacknowledged, and sending again.
+//!
+//! On UC there is only a PSN to count. On RC the requester does what that of an RDMA NIC does (InfiniBand specification 1.4, 9.7).
+//! Each operation is kept until it is acknowledged. The responder takes frames in PSN order alone, sends one NAK at a gap and is then
+//! silent until the expected PSN comes. So after a NAK the requester goes back to the PSN that it names, and after a time
+//! without an answer to the oldest unacknowledged, and sends from there again, each operation under the PSN that it had. The responder
+//! does not execute a PSN twice: it acknowledges a repeated WRITE, and answers a repeated FETCH_ADD from its resources, of which it
+//! has `max_dest_rd_atomic`; no more atomics are out. A frame that comes late does no harm either: its PSN always means
+//! the same operation.
+//!
+//! An acknowledgement of a PSN, of whatever kind, says that everything up to it was executed, atomics included. Nobody wants the
+//! values that atomics return, so that is enough.
+//!
+//! When the responder is silent for too long, or has refused a frame, the queue pair [is down](Requester::is_down) until
+//! [`Requester::replace`] puts another one in its place. See `docs/decisions/rc-recovery.md`.
+
+mod allowance;
+mod patience;
+mod ring;
+
+use dta_proto::wire::roce::Psn;
+
+use self::allowance::Allowance;
+use self::patience::Patience;
+use self::ring::Ring;
+use super::counters::LossCause;
+use super::losses::FrameMeta;
+use dta_proto::program::Transport;
+
+/// Largest payload of an operation: a 128-byte append batch.
+pub const MAX_PAYLOAD: usize = 128;
+
+/// The kinds of operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// WRITE ONLY of the payload.
+    Write,
+    /// WRITE ONLY of the payload, with immediate.
+    WriteImmediate,
+    /// FETCH_ADD.
+    FetchAdd,
+    /// Zero-length WRITE ONLY: in the place of an operation whose store is gone.
+    Idle,
+}
+
+/// What an operation does to memory. Two words, which travel in registers: an enumeration with the numbers inside would go by memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Action {
+    /// The kind of operation.
+    pub verb: Verb,
+    /// The immediate of a write, the addend of a FETCH_ADD; else 0.
+    pub number: u64,
+}
+
+impl Action {
+    /// WRITE ONLY.
+    pub const WRITE: Action = Action { verb: Verb::Write, number: 0 };
+    /// Zero-length WRITE ONLY.
+    pub const IDLE: Action = Action { verb: Verb::Idle, number: 0 };
+
+    /// WRITE ONLY with immediate.
+    pub fn write_immediate(immediate: u32) -> Action {
+        Action { verb: Verb::WriteImmediate, number: immediate.into() }
+    }
+
+    /// FETCH_ADD.
+    pub fn fetch_add(addend: u64) -> Action {
+        Action { verb: Verb::FetchAdd, number: addend }
+    }
+}
+
+/// An operation with a PSN, ready to be made into a frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Departure<'a> {
+    /// Packet sequence number.
+    pub psn: Psn,
+    /// Whether the frame asks for an acknowledgement.
+    pub ack_request: bool,
+    /// What it does.
+    pub action: Action,
+    /// Index of its store in the engine; none for [`Action::IDLE`].
+    pub store: usize,
+    /// Byte offset in the store's region.
+    pub offset: u64,
+    /// Payload of a write.
+    pub payload: &'a [u8],
+    /// What it carries.
+    pub meta: &'a FrameMeta,
+}
+
+/// Times and limits of RC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// Operations that may be unacknowledged, 64 to 4096, a power of two.
+    pub window: u32,
+    /// Operations that are kept, unacknowledged ones and those that wait for room in the window; at least a window.
+    pub queue: usize,
+    /// Nanoseconds without an answer, with operations out, until the requester sends again; as long as it has not measured how
+    /// long answers take.
+    pub silence: u64,
+    /// Times that it sends again without any progress until the queue pair is given up.
+    pub tries: u32,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Timing { window: 256, queue: 16_384, silence: 30_000_000, tries: 16 }
+    }
+}
+
+/// By the frame profile a request for an acknowledgement is among any 64 frames, so no fewer may be out in reference mode.
+const REFERENCE_LEAST: u32 = 64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Operations leave as the window allows.
+    Ready,
+    /// Receiver not ready: nothing leaves before this time.
+    Paused(u64),
+    /// Given up: nobody has answered for too long. The oldest is sent again now and then; an answer makes it ready.
+    Silent,
+    /// The responder has refused a frame, so its queue pair is in ERROR and will not answer any more.
+    Refused,
+}
+
+/// An acknowledgement, as far as the requester needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Everything up to this PSN was executed.
+    Ack,
+    /// NAK sequence error: the PSN is the one expected.
+    NakSequence,
+    /// Receiver not ready: the PSN is the one to come again, after this many nanoseconds.
+    ReceiverNotReady(u64),
+    /// Any other NAK: the frame of this PSN was refused, and the queue pair is in error.
+    NakError,
+}
+
+/// What the requester counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequesterCounters {
+    /// Operations sent, each once.
+    pub sent: u64,
+    /// Frames that repeat an operation sent before. RC only.
+    pub retransmitted: u64,
+    /// Operations known to be executed. RC only.
+    pub acknowledged: u64,
+    /// Answers heard.
+    pub answers: u64,
+    /// Answers that told nothing new: repeats, or late ones.
+    pub stale_answers: u64,
+    /// NAKs for a sequence error heard.
+    pub nak_sequence: u64,
+    /// Receiver-not-ready NAKs heard.
+    pub receiver_not_ready: u64,
+    /// Error NAKs heard.
+    pub nak_error: u64,
+    /// Times that it went back and sent again.
+    pub go_backs: u64,
+    /// Of them, since no answer came in time.
+    pub timeouts: u64,
+    /// Times that another queue pair took the place of one.
+    pub replaced: u64,
+}
+
+/// Receives departures; the engine makes frames of them.
+pub trait Depart {
+    /// Makes a frame of `departure`.
+    fn depart(&mut self, departure: Departure<'_>);
+    /// Learns that the operation with this meta is lost.
+    fn lost(&mut self, meta: &FrameMeta, cause: LossCause);
+}
+
+/// The queue pair that takes the place of one.
+#[derive(Clone, Copy, Debug)]
+pub struct Successor {
+    /// Its transport.
+    pub transport: Transport,
+    /// The PSN that it expects.
+    pub expected: Psn,
+    /// Atomics that may be in flight.
+    pub max_dest_rd_atomic: u32,
+    /// Whether it is the same queue pair under another name.
+    pub same: bool,
+    /// The PSN that the one before expected when it ended, if anybody knows.
+    pub before: Option<Psn>,
+}
+
+/// The state of one queue pair.
+///
+/// Operations have numbers, from 0, in the order in which they were made; the PSN of number n is that of 0 plus n. They are kept from
+/// `oldest` to `tail`; those before `sent` have left at least once.
+pub struct Requester {
+    transport: Transport,
+    /// PSN of the operation number 0.
+    first_psn: Psn,
+    /// Oldest one not known to be executed.
+    oldest: u64,
+    /// The one that leaves next: before `sent` while it sends again.
+    cursor: u64,
+    /// The first that has never left.
+    sent: u64,
+    /// The number that the next one gets.
+    tail: u64,
+    ring: Ring,
+    /// Atomics from `oldest` to `sent`.
+    atomics_out: u32,
+    atomic_limit: u32,
+    timing: Timing,
+    /// AckReq by the frame profile alone.
+    reference: bool,
+    allowance: Allowance,
+    patience: Patience,
+    state: State,
+    /// When it sends again without an answer; means something while operations are out.
+    due: u64,
+    /// Times that it has sent again without any progress since.
+    tries: u32,
+    /// The operation that it went back to last: another NAK for it tells nothing.
+    went_back_to: Option<u64>,
+    /// Frames that the oldest operation is to be repeated by beside the one.
+    extra: u32,
+    /// Frames since the last one that asked for an acknowledgement.
+    unasked: u32,
+    /// A frame that asked for an acknowledgement, sent once, and when.
+    timed: Option<(u64, u64)>,
+    /// What it counts.
+    pub counters: RequesterCounters,
+}
+
+impl Requester {
+    /// A requester that begins at `start_psn`.
+    pub fn new(transport: Transport, start_psn: Psn, max_dest_rd_atomic: u32, timing: Timing) -> Self {
+        let window = timing.window.clamp(64, 4096).next_power_of_two();
+        let timing = Timing { window, queue: timing.queue.max(window as usize), ..timing };
+        Requester {
+            transport,
+            first_psn: start_psn,
+            oldest: 0,
+            cursor: 0,
+            sent: 0,
+            tail: 0,
+            ring: ring_of(transport, &timing),
+            atomics_out: 0,
+            atomic_limit: max_dest_rd_atomic.max(1),
+            timing,
+            reference: false,
+            allowance: Allowance::new(window),
+            patience: Patience::new(timing.silence),
+            state: State::Ready,
+            due: 0,
+            tries: 0,
+            went_back_to: None,
+            extra: 0,
+            unasked: 0,
+            timed: None,
+            counters: RequesterCounters::default(),
+        }
+    }
+
+    /// In reference mode the frame profile binds: AckReq where PSN mod 64 = 63, and nowhere else but on repeated frames.
+    pub fn set_reference(&mut self, reference: bool) {
+        self.reference = reference;
+        self.allowance.set_least(reference.then_some(REFERENCE_LEAST));
+    }
+
+    fn psn(&self, number: u64) -> Psn {
+        self.first_psn.plus((number & u64::from(Psn::MASK)) as u32)
+    }
+
+    /// The PSN that the next operation gets.
+    pub fn next_psn(&self) -> Psn {
+        self.psn(self.sent)
+    }
+
+    /// Its transport.
+    pub fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    /// Whether the queue pair is in error or silent, so that a new one is needed.
+    pub fn is_down(&self) -> bool {
+        matches!(self.state, State::Silent | State::Refused)
+    }
+
+    /// Operations that are out: sent and not known to be executed. 0 on UC, where nobody knows.
+    pub fn outstanding(&self) -> u32 {
+        (self.sent - self.oldest) as u32
+    }
+
+    /// Operations waiting for room.
+    pub fn waiting(&self) -> usize {
+        (self.tail - self.sent) as usize
+    }
+
+    /// Takes an operation. On UC and in reference mode it leaves now; else with the next [`Requester::transmit`], or later.
+    #[inline]
+    pub fn post(
+        &mut self,
+        now: u64,
+        action: Action,
+        (store, offset): (usize, u64),
+        payload: &[u8],
+        meta: &FrameMeta,
+        to: &mut impl Depart,
+    ) {
+        if self.transport == Transport::Uc {
+            let psn = self.psn(self.tail);
+            self.skip(1);
+            self.counters.sent += 1;
+            to.depart(Departure { psn, ack_request: false, action, store, offset, payload, meta });
+            return;
+        }
+        if self.tail - self.oldest >= self.timing.queue as u64 {
+            to.lost(meta, LossCause::QueueFull);
+            return;
+        }
+        self.ring.keep(self.tail, action, (store, offset), payload, meta);
+        self.tail += 1;
+        if self.reference {
+            // Frames of all queue pairs leave in the order of their reports, as a switch's do.
+            self.transmit(now, to);
+        }
+    }
+
+    /// Counts `n` operations as sent and done with.
+    fn skip(&mut self, n: u64) {
+        self.tail += n;
+        (self.oldest, self.cursor, self.sent) = (self.tail, self.tail, self.tail);
+    }
+
+    /// Sends what has not left yet, or has to leave again, as far as there is room.
+    pub fn transmit(&mut self, now: u64, to: &mut impl Depart) {
+        if matches!(self.state, State::Paused(_) | State::Refused) {
+            return;
+        }
+        while self.may_leave(self.cursor) {
+            let number = self.cursor;
+            self.cursor += 1;
+            let again = number < self.sent;
+            let atomic = self.ring.at(number).atomic;
+            if !again {
+                if self.outstanding() == 0 {
+                    self.due = now + self.patience.after(self.tries);
+                }
+                self.sent += 1;
+                self.atomics_out += u32::from(atomic);
+                self.counters.sent += 1;
+            }
+            let ack_request = self.wants_ack(number, again, atomic);
+            if ack_request || atomic {
+                self.unasked = 0;
+                if !again && self.timed.is_none() {
+                    self.timed = Some((number, now));
+                }
+            } else {
+                self.unasked += 1;
+            }
+            let frames = if again && number == self.oldest { 1 + std::mem::take(&mut self.extra) } else { 1 };
+            self.counters.retransmitted += u64::from(frames) - u64::from(!again);
+            let departure = self.ring.at(number).departure(self.psn(number), ack_request);
+            for _ in 0..frames {
+                to.depart(departure);
+            }
+        }
+    }
+
+    /// Whether there is an operation of this number, and room for it.
+    fn may_leave(&self, number: u64) -> bool {
+        number < self.tail
+            && number - self.oldest < u64::from(self.allowance.frames())
+            && (number < self.sent || self.atomics_out < self.atomic_limit || !self.ring.at(number).atomic)
+    }
+
+    /// Whether a frame asks for an acknowledgement. Atomics are answered anyway.
+    fn wants_ack(&self, number: u64, again: bool, atomic: bool) -> bool {
+        let profile = self.psn(number).get() & 63 == 63;
+        // The last one that may leave for now, and one in half a window; of repeats the first one too.
+        let asks = || {
+            !self.may_leave(number + 1)
+                || (self.unasked + 1) * 2 >= self.allowance.frames()
+                || (again && number == self.oldest)
+        };
+        profile || (!atomic && (again || !self.reference) && asks())
+    }
+
+    /// Takes an answer of the responder; `psn` is the one in its BTH. [`Requester::transmit`] sends what it sets free.
+    pub fn answer(&mut self, now: u64, psn: Psn, answer: Answer, to: &mut impl Depart) {
+        if self.transport == Transport::Uc || self.state == State::Refused {
+            self.counters.stale_answers += 1;
+            return;
+        }
+        self.counters.answers += 1;
+        match answer {
+            Answer::Ack => {}
+            Answer::NakSequence => self.counters.nak_sequence += 1,
+            Answer::ReceiverNotReady(_) => self.counters.receiver_not_ready += 1,
+            Answer::NakError => self.counters.nak_error += 1,
+        }
+        // How many of those that are out it says were executed. A NAK speaks of the one behind them, which has to be out as well.
+        let (executed, known) = match answer {
+            Answer::Ack => (psn.since(self.psn(self.oldest)) + 1, self.outstanding()),
+            _ => (psn.since(self.psn(self.oldest)), self.outstanding().saturating_sub(1)),
+        };
+        let nothing_out = self.outstanding() == 0;
+        if nothing_out || !(0..=known as i32).contains(&executed) || (answer == Answer::Ack && executed == 0)
+        {
+            // A repeat, or late; or of a requester that had this number before.
+            self.counters.stale_answers += 1;
+            return;
+        }
+        if executed > 0 {
+            self.progress(now, self.oldest + executed as u64);
+        }
+        match answer {
+            Answer::Ack => {}
+            Answer::NakSequence if self.went_back_to == Some(self.oldest) => self.counters.stale_answers += 1,
+            Answer::NakSequence => {
+                self.allowance.gap();
+                self.go_back(now, 1);
+            }
+            Answer::ReceiverNotReady(wait) => {
+                self.tries = 0;
+                self.state = State::Paused(now + wait);
+            }
+            Answer::NakError => self.refused(to),
+        }
+    }
+
+    /// Everything before the operation `upto` was executed.
+    fn progress(&mut self, now: u64, upto: u64) {
+        if let Some((number, at)) = self.timed
+            && number < upto
+        {
+            self.patience.measure(now.saturating_sub(at));
+            self.timed = None;
+        }
+        self.allowance.grow((upto - self.oldest) as u32);
+        self.acknowledge(upto);
+        self.tries = 0;
+        self.extra = 0;
+        self.due = now + self.patience.after(0);
+        if self.state == State::Silent {
+            self.state = State::Ready;
+        }
+    }
+
+    fn acknowledge(&mut self, upto: u64) {
+        while self.oldest < upto {
+            let kept = self.ring.at(self.oldest);
+            self.atomics_out -= u32::from(kept.atomic);
+            self.counters.acknowledged += u64::from(kept.meta.primitive.is_some());
+            self.oldest += 1;
+        }
+        self.cursor = self.cursor.max(upto);
+    }
+
+    /// Sends again from the oldest on, that one in `extra` more frames: until it arrives, the responder says nothing to any other.
+    fn go_back(&mut self, now: u64, extra: u32) {
+        self.counters.go_backs += 1;
+        self.cursor = self.oldest;
+        self.went_back_to = Some(self.oldest);
+        self.extra = extra;
+        self.timed = None;
+        self.due = now + self.patience.after(self.tries);
+    }
+
+    /// The responder has refused the oldest: its queue pair is in ERROR, and what is out behind that one was not executed. It may
+    /// be the fault of a key that has ended, so it is sent again on the next queue pair, once.
+    fn refused(&mut self, to: &mut impl Depart) {
+        self.state = State::Refused;
+        let kept = self.ring.at_mut(self.oldest);
+        if !kept.refused {
+            kept.refused = true;
+            return;
+        }
+        if kept.meta.primitive.is_some() {
+            to.lost(&kept.meta, LossCause::QueuePairError);
+        }
+        kept.make_idle();
+    }
+
+    /// Lets time pass: sends again when nobody answers, ends pauses, and gives up at last.
+    pub fn tick(&mut self, now: u64, to: &mut impl Depart) {
+        match self.state {
+            State::Refused => return,
+            State::Paused(until) if now < until => return,
+            State::Paused(_) => {
+                self.state = State::Ready;
+                if self.outstanding() != 0 {
+                    self.go_back(now, 0);
+                }
+            }
+            State::Ready | State::Silent if self.outstanding() != 0 && now >= self.due => {
+                self.tries += 1;
+                if self.tries > self.timing.tries {
+                    self.state = State::Silent;
+                }
+                self.counters.timeouts += 1;
+                self.allowance.silence();
+                self.go_back(now, self.tries.min(3));
+            }
+            State::Ready | State::Silent => {}
+        }
+        self.transmit(now, to);
+    }
+
+    /// When [`Requester::tick`] has something to do next; `None` while nothing is out.
+    pub fn deadline(&self) -> Option<u64> {
+        match self.state {
+            State::Paused(until) => Some(until),
+            State::Refused => None,
+            _ if self.outstanding() == 0 => None,
+            _ => Some(self.due),
+        }
+    }
+
+    /// Puts another queue pair in the place of this one. What was not acknowledged leaves again on that one, but for FETCH_ADDs
+    /// that may have been executed on this one: they count as lost, cause [`LossCause::Unknown`].
+    pub fn replace(&mut self, now: u64, by: &Successor, to: &mut impl Depart) {
+        self.counters.replaced += 1;
+        let executed = |psn: Psn| psn.since(self.psn(self.oldest));
+        let known = |psn: Psn| (0..=self.outstanding() as i32).contains(&executed(psn));
+        if by.same && by.transport == Transport::Rc {
+            // Its PSNs go on: frames may be on their way.
+            let upto =
+                if known(by.expected) { self.oldest + executed(by.expected) as u64 } else { self.oldest };
+            self.acknowledge(upto);
+        } else {
+            match by.before.filter(|psn| known(*psn)) {
+                Some(psn) => self.acknowledge(self.oldest + executed(psn) as u64),
+                // It was refused, so nothing from it on was executed, and all before it was.
+                None if self.state == State::Refused => {}
+                None => self.forget_atomics(to),
+            }
+            let offset = (self.oldest & u64::from(Psn::MASK)) as u32;
+            self.first_psn = by.expected.minus(offset);
+            self.sent = self.oldest;
+            self.atomics_out = 0;
+            self.atomic_limit = by.max_dest_rd_atomic.max(1);
+            self.allowance = Allowance::new(self.timing.window);
+            self.set_reference(self.reference);
+            self.patience = Patience::new(self.timing.silence);
+        }
+        self.state = State::Ready;
+        self.cursor = self.oldest;
+        self.tries = 0;
+        self.extra = 0;
+        self.unasked = 0;
+        self.timed = None;
+        self.went_back_to = None;
+        self.due = now + self.patience.after(0);
+        self.change_transport(by.transport, to);
+        self.transmit(now, to);
+    }
+
+    fn change_transport(&mut self, transport: Transport, to: &mut impl Depart) {
+        if transport == self.transport {
+            return;
+        }
+        if transport == Transport::Uc {
+            while self.oldest != self.tail {
+                to.depart(self.ring.at(self.oldest).departure(self.psn(self.oldest), false));
+                self.counters.sent += 1;
+                self.oldest += 1;
+            }
+            self.skip(0);
+        }
+        self.transport = transport;
+        self.ring = ring_of(transport, &self.timing);
+    }
+
+    /// Takes the atomics that are out off the ring. The others keep their order.
+    fn forget_atomics(&mut self, to: &mut impl Depart) {
+        let mut kept = self.sent;
+        for number in (self.oldest..self.sent).rev() {
+            let operation = self.ring.at(number);
+            if operation.atomic {
+                if operation.meta.primitive.is_some() {
+                    to.lost(&operation.meta, LossCause::Unknown);
+                }
+            } else {
+                kept -= 1;
+                self.ring.swap(kept, number);
+            }
+        }
+        self.oldest = kept;
+    }
+
+    /// A store is gone: its operations do nothing from here on, and count as lost. Their PSNs are used up by zero-length WRITEs.
+    pub fn forget_store(&mut self, store: usize, to: &mut impl Depart) {
+        for number in self.oldest..self.tail {
+            let kept = self.ring.at_mut(number);
+            if kept.store as usize == store && kept.meta.primitive.is_some() {
+                to.lost(&kept.meta, LossCause::StoreRemoved);
+                kept.atomic &= number < self.sent;
+                kept.make_idle();
+            }
+        }
+    }
+
+    /// Ends the queue pair: what is not acknowledged is lost.
+    pub fn end(&mut self, to: &mut impl Depart) {
+        for number in self.oldest..self.tail {
+            let kept = self.ring.at(number);
+            let cause = match kept.atomic && number < self.sent {
+                true => LossCause::Unknown,
+                false => LossCause::QueuePairDown,
+            };
+            if kept.meta.primitive.is_some() {
+                to.lost(&kept.meta, cause);
+            }
+        }
+        self.skip(0);
+        self.atomics_out = 0;
+        self.state = State::Refused;
+    }
+}
+
+fn ring_of(transport: Transport, timing: &Timing) -> Ring {
+    match transport {
+        Transport::Rc => Ring::new(timing.queue),
+        Transport::Uc => Ring::none(),
+    }
+}

@@ -1,0 +1,66 @@
+//! How long an answer may take before it is taken for lost: RFC 6298, with times in nanoseconds.
+
+/// The least time: below, a busy processor would look like a loss.
+const LEAST: u64 = 300_000;
+/// The longest time between two tries.
+const MOST: u64 = 1_000_000_000;
+/// Tries at the same distance; from then on each takes twice the time of the one before.
+const EVEN_TRIES: u32 = 4;
+
+pub(super) struct Patience {
+    /// The time until something is known of the link.
+    first: u64,
+    /// Smoothed time from frame to answer, and its mean deviation.
+    measured: Option<(u64, u64)>,
+}
+
+impl Patience {
+    pub(super) fn new(first: u64) -> Patience {
+        Patience { first, measured: None }
+    }
+
+    /// An answer took this long. Only of frames that were sent once: else it is not known which one was answered.
+    pub(super) fn measure(&mut self, time: u64) {
+        self.measured = Some(match self.measured {
+            None => (time, time / 2),
+            Some((mean, deviation)) => ((7 * mean + time) / 8, (3 * deviation + mean.abs_diff(time)) / 4),
+        });
+    }
+
+    /// How long to wait, after `tries` times in vain.
+    pub(super) fn after(&self, tries: u32) -> u64 {
+        let once = match self.measured {
+            Some((mean, deviation)) => (mean + 4 * deviation).clamp(LEAST, MOST),
+            None => self.first,
+        };
+        let doublings = tries.saturating_sub(EVEN_TRIES - 1).min(20);
+        once.saturating_mul(1 << doublings).min(MOST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn it_follows_the_link_and_backs_off() {
+        let mut patience = Patience::new(30 * MS);
+        assert_eq!(patience.after(0), 30 * MS);
+        for _ in 0..50 {
+            patience.measure(MS);
+        }
+        assert!((MS..2 * MS).contains(&patience.after(0)), "{}", patience.after(0));
+        assert_eq!(patience.after(3), patience.after(0));
+        assert_eq!(patience.after(4), 2 * patience.after(0));
+        assert_eq!(patience.after(40), MOST);
+        // A link that became slow.
+        patience.measure(100 * MS);
+        assert!(patience.after(0) > 100 * MS);
+        for _ in 0..100 {
+            patience.measure(1000);
+        }
+        assert_eq!(patience.after(0), LEAST);
+    }
+}

@@ -1,0 +1,106 @@
+//! Operations of an RC queue pair from the moment they are made until they are acknowledged, in memory taken once.
+
+use super::{Action, Departure, MAX_PAYLOAD, Verb};
+use crate::losses::FrameMeta;
+use dta_proto::wire::roce::Psn;
+
+/// An operation that is kept: it waits for its turn, or for its acknowledgement.
+#[derive(Clone)]
+pub(super) struct Kept {
+    pub(super) action: Action,
+    pub(super) store: u32,
+    pub(super) offset: u64,
+    pub(super) meta: FrameMeta,
+    /// The responder refused it once, with an error NAK.
+    pub(super) refused: bool,
+    /// It takes one of the responder's resources, or may have done so.
+    pub(super) atomic: bool,
+    len: u8,
+    payload: [u8; MAX_PAYLOAD],
+}
+
+impl Kept {
+    const EMPTY: Kept = Kept {
+        action: Action::IDLE,
+        store: 0,
+        offset: 0,
+        meta: FrameMeta::IDLE,
+        refused: false,
+        atomic: false,
+        len: 0,
+        payload: [0; MAX_PAYLOAD],
+    };
+
+    /// It does nothing any more, under the PSN that it has.
+    pub(super) fn make_idle(&mut self) {
+        *self = Kept { atomic: self.atomic, ..Kept::EMPTY };
+    }
+
+    pub(super) fn departure(&self, psn: Psn, ack_request: bool) -> Departure<'_> {
+        Departure {
+            psn,
+            ack_request,
+            action: self.action,
+            store: self.store as usize,
+            offset: self.offset,
+            payload: &self.payload[..usize::from(self.len)],
+            meta: &self.meta,
+        }
+    }
+}
+
+/// The operations, by their number; a number's place is given again when its operation is acknowledged.
+pub(super) struct Ring {
+    slots: Vec<Kept>,
+}
+
+impl Ring {
+    /// Room for at least `operations`.
+    pub(super) fn new(operations: usize) -> Ring {
+        Ring { slots: vec![Kept::EMPTY; operations.next_power_of_two()] }
+    }
+
+    /// No room: UC keeps nothing.
+    pub(super) fn none() -> Ring {
+        Ring { slots: Vec::new() }
+    }
+
+    fn place(&self, number: u64) -> usize {
+        number as usize & (self.slots.len() - 1)
+    }
+
+    pub(super) fn at(&self, number: u64) -> &Kept {
+        &self.slots[self.place(number)]
+    }
+
+    pub(super) fn at_mut(&mut self, number: u64) -> &mut Kept {
+        let place = self.place(number);
+        &mut self.slots[place]
+    }
+
+    /// Keeps an operation under a number.
+    pub(super) fn keep(
+        &mut self,
+        number: u64,
+        action: Action,
+        (store, offset): (usize, u64),
+        payload: &[u8],
+        meta: &FrameMeta,
+    ) {
+        let slot = self.at_mut(number);
+        slot.action = action;
+        slot.store = store as u32;
+        slot.offset = offset;
+        slot.meta = *meta;
+        slot.refused = false;
+        slot.atomic = action.verb == Verb::FetchAdd;
+        slot.len = payload.len() as u8;
+        slot.payload[..payload.len()].copy_from_slice(payload);
+    }
+
+    /// Exchanges two operations.
+    pub(super) fn swap(&mut self, a: u64, b: u64) {
+        let (a, b) = (self.place(a), self.place(b));
+        self.slots.swap(a, b);
+    }
+}
