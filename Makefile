@@ -15,8 +15,14 @@ export RDMA_CORE_INCLUDE_DIR ?= /usr/include
 export RDMA_CORE_LIB_DIR ?= /usr/lib/$(shell gcc -print-multiarch 2>/dev/null)
 export IBVERBS_HEADER_DIR ?= /usr/include/infiniband
 
+# Everything in bash or sh.
+SCRIPTS = .ci/run $(filter-out %.md,$(wildcard scripts/* testbed/e2e/* testbed/rxe-guest/* testbed/rxe-guest/guest/*))
+SCRIPTS := $(filter-out testbed/rxe-guest/guest,$(SCRIPTS))
+# What depends on the pool of huge pages: the most that these take at a time is 44 pages.
+POOL_TESTS = --lib --test region_memory --test service --test program
+
 .DEFAULT_GOAL := build
-.PHONY: build demo test lint unit privileged e2e rxe bench install-test-deps install-build-deps help
+.PHONY: build demo test lint unit pools privileged e2e rxe fuzz bench install-test-deps install-build-deps help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -27,15 +33,24 @@ build: install-build-deps ## release programs, with the verbs back end
 demo: ## one command from report to answer; no root needed
 	$(CARGO) run --release -p dta-manager -- run-testbed
 
-test: install-test-deps lint unit privileged e2e rxe ## everything, as CI runs it
+test: install-test-deps lint unit pools privileged e2e rxe ## everything, as CI runs it
 
 lint: ## formatting, clippy, licences and advisories of the dependencies
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	shellcheck -x $(SCRIPTS)
 	scripts/check-dependencies
 
 unit: ## tests that need no root
 	$(CARGO) test --workspace
+
+pools: ## the tests of memory with no huge pages, with too few and with enough; sets the pool and puts it back, as root
+	$(CARGO) test -p dta-collector $(POOL_TESTS) --no-run
+	for pages in 0 2 128; do \
+	    echo "=== with $$pages huge pages"; \
+	    scripts/with-huge-pages $$pages $(CARGO) test -p dta-collector $(POOL_TESTS); \
+	    scripts/with-huge-pages $$pages $(CARGO) test -p dta-collector --test region_memory -- --ignored; \
+	done
 
 privileged: ## tests marked ignored because they need root, namespaces or tshark
 	$(CARGO) test --workspace -- --ignored

@@ -1,13 +1,25 @@
-//! What regions do to the rest of the process while they are made, whatever the pool of huge pages holds.
+//! What regions do to the rest of the process while they are made, and which pages they get. What is right depends on
+//! the pool of huge pages, so `scripts/with-huge-pages` runs this with a pool of none, of too few and of enough.
 #![allow(unsafe_code)]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use dta_collector::region::{Region, RegionHeader, RegionOptions};
+use dta_collector::region::{Pages, Region, RegionError, RegionHeader, RegionOptions};
 use dta_proto::store::{StoreKind, StoreSpec};
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap_anonymous, msync, munmap};
+
+/// Bytes of a reserved huge page.
+const HUGE: usize = 2 << 20;
+
+/// These tests take turns, because they share the machine's one pool of huge pages.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Memory of a neighbour: another thread of the program that knows nothing of regions.
 struct Neighbour {
@@ -115,8 +127,9 @@ fn open(path: &Path, slots: u64) -> Region {
 
 #[test]
 fn anonymous_regions_leave_the_memory_of_others_alone() {
+    let _turn = turn();
     beside_neighbours(|n| {
-        let len = [2 << 20, 4 << 20, 64 << 10][n as usize % 3];
+        let len = [2 << 20, 6 << 20, 64 << 10][n as usize % 3];
         let options = RegionOptions { huge_pages: n % 4 != 3 };
         use_region(&Region::anonymous(len, 0, options).unwrap(), n);
     });
@@ -124,6 +137,7 @@ fn anonymous_regions_leave_the_memory_of_others_alone() {
 
 #[test]
 fn region_files_leave_the_memory_of_others_alone() {
+    let _turn = turn();
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("flows");
     beside_neighbours(|n| {
@@ -132,5 +146,155 @@ fn region_files_leave_the_memory_of_others_alone() {
         use_region(&region, n);
         drop(region);
         std::fs::remove_file(&path).unwrap();
+    });
+}
+
+/// Huge pages of 2 MiB in the pool that nobody has or was promised.
+fn pool() -> usize {
+    let number = |name: &str| {
+        let path = format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{name}");
+        // A kernel without huge pages has none in its pool.
+        std::fs::read_to_string(path).map_or(0, |text| text.trim().parse::<usize>().unwrap())
+    };
+    number("free_hugepages") - number("resv_hugepages")
+}
+
+/// Calls `make`, which gives back all pages that it takes, with what the pool has; again if the pool changed meanwhile,
+/// because another program took pages.
+fn with_the_pool(make: impl Fn(usize) -> Result<(), String>) {
+    let mut result = Err("never called".to_owned());
+    for _ in 0..20 {
+        let before = pool();
+        result = make(before);
+        if pool() == before {
+            break;
+        }
+    }
+    assert_eq!(result, Ok(()));
+}
+
+/// What the kernel says that the memory at `address` lies in: a second reading beside the region's own.
+fn kernels_word(address: usize, len: usize) -> Pages {
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let range = |line: &str| {
+        let (from, to) = line.split(' ').next()?.split_once('-')?;
+        Some(usize::from_str_radix(from, 16).ok()?..usize::from_str_radix(to, 16).ok()?)
+    };
+    let mapping = smaps.lines().skip_while(|line| range(line).is_none_or(|range| !range.contains(&address)));
+    let kib = |name: &str| {
+        let line =
+            mapping.clone().find_map(|line| line.strip_prefix(name)).expect("a mapping with this line");
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap()
+    };
+    match (kib("KernelPageSize:"), kib("AnonHugePages:")) {
+        (2048, _) => Pages::Hugetlb(HUGE),
+        (_, huge) if huge * 1024 >= len / 10 * 9 => Pages::Transparent,
+        _ => Pages::Base4K,
+    }
+}
+
+#[test]
+fn anonymous_regions_lie_in_the_pages_that_there_are() {
+    let _turn = turn();
+    let thp = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    for (huge_pages, pages_wanted) in [(true, 1), (true, 2), (true, 8), (false, 2)] {
+        with_the_pool(|pool| {
+            let len = pages_wanted * HUGE;
+            let region = Region::anonymous(len as u64, 0, RegionOptions { huge_pages }).unwrap();
+            use_region(&region, 1);
+            let (said, kernel) = (region.pages(), kernels_word(region.as_ptr().addr(), len));
+            let right = match said {
+                Pages::Hugetlb(HUGE) => huge_pages && pool >= pages_wanted,
+                Pages::Hugetlb(_) => false,
+
+                Pages::Transparent => huge_pages && pool < pages_wanted && !thp.contains("[never]"),
+                // Transparent ones are the kernel's to give or not, whatever the setting.
+                Pages::Base4K => !huge_pages || pool < pages_wanted,
+            };
+            let case = format!("{said} for {len} bytes (huge {huge_pages}, {pool} in the pool)");
+            if !right || said != kernel { Err(format!("{case}; the kernel says {kernel}")) } else { Ok(()) }
+        });
+    }
+}
+
+/// A hugetlbfs of its own.
+struct Mount(tempfile::TempDir);
+
+impl Mount {
+    fn new(options: &str) -> Mount {
+        let dir = tempfile::tempdir().unwrap();
+        let mount =
+            Command::new("mount").args(["-t", "hugetlbfs", "-o", options, "none"]).arg(dir.path()).status();
+        assert!(mount.unwrap().success(), "mount -t hugetlbfs -o {options}");
+        Mount(dir)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.path().join("flows")
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg("-l").arg(self.0.path()).status();
+        if !std::thread::panicking() {
+            assert!(unmounted.unwrap().success(), "umount");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root: mounts hugetlbfs"]
+fn region_files_on_hugetlbfs_lie_in_reserved_huge_pages_or_are_refused() {
+    let _turn = turn();
+    // 4 MiB of data after 2 MiB of header.
+    let (slots, pages) = (1 << 18, 3);
+    with_the_pool(|pool| {
+        let mount = Mount::new("pagesize=2M");
+        let made = Region::open_or_create(mount.file(), &header(slots), RegionOptions::default());
+        match made {
+            Ok(region) => {
+                assert_eq!((region.pages(), region.found()), (Pages::Hugetlb(HUGE), false));
+                use_region(&region, 5);
+                drop(region);
+                let again = open(&mount.file(), slots);
+                assert!(again.found());
+                let last = again.len() - 8;
+                assert_eq!(again.load_u64(last).unwrap(), 5);
+                assert_eq!(Region::open_read_only(mount.file()).unwrap().load_u64(last).unwrap(), 5);
+                drop(again);
+                let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+                assert!(!maps.contains(mount.file().to_str().unwrap()), "a mapping stayed: {maps}");
+                if pool < pages { Err(format!("made of {pool} pages")) } else { Ok(()) }
+            }
+            Err(RegionError::Space { path, .. }) => {
+                assert!(!path.exists(), "a half-made file was left");
+                if pool < pages { Ok(()) } else { Err(format!("refused with {pool} pages")) }
+            }
+            Err(error) => panic!("{error}"),
+        }
+    });
+    // The mount's own limit is another reason.
+    let mount = Mount::new("pagesize=2M,size=4M");
+    let error = Region::open_or_create(mount.file(), &header(slots), RegionOptions::default()).unwrap_err();
+    assert!(matches!(error, RegionError::Space { .. }), "{error}");
+    assert!(!mount.file().exists());
+}
+
+#[test]
+#[ignore = "needs root: mounts hugetlbfs"]
+fn refused_region_files_leave_the_memory_of_others_alone() {
+    let _turn = turn();
+    let mount = Mount::new("pagesize=2M");
+    beside_neighbours(|n| {
+        match Region::open_or_create(mount.file(), &header(1 << 17), RegionOptions::default()) {
+            Ok(region) => {
+                use_region(&region, n);
+                drop(region);
+                std::fs::remove_file(mount.file()).unwrap();
+            }
+            Err(RegionError::Space { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
     });
 }

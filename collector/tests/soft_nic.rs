@@ -338,37 +338,3 @@ fn raw_frames_carry_requests_arp_and_answers() {
         eventually("the counts", || counter(&nic, "dropped.icrc") == 1 && counter(&nic, "received") == 3);
     });
 }
-
-#[test]
-#[ignore = "needs root: mounts hugetlbfs"]
-fn region_files_on_hugetlbfs_lie_in_reserved_huge_pages() {
-    use dta_collector::region::{Pages, RegionError, RegionHeader};
-    use dta_proto::store::{StoreKind, StoreSpec};
-    let dir = tempfile::tempdir().unwrap();
-    let status =
-        std::process::Command::new("mount").args(["-t", "hugetlbfs", "none"]).arg(dir.path()).status();
-    assert!(status.unwrap().success(), "mount -t hugetlbfs");
-    let path = dir.path().join("flows");
-    let kind = StoreKind::KeyWrite { slots: 1 << 18, value_len: 12, redundancy: 2 };
-    let header = RegionHeader::new(StoreSpec { id: 1, name: "flows".into(), kind });
-    let done = match Region::open_or_create(&path, &header, RegionOptions::default()) {
-        Ok(region) => {
-            assert_eq!((region.pages(), region.found()), (Pages::Hugetlb2M, false));
-            region.store_u64(region.len() - 8, 5).unwrap();
-            drop(region);
-            let again = Region::open_or_create(&path, &header, RegionOptions::default()).unwrap();
-            assert!(again.found());
-            assert_eq!(again.load_u64(again.len() - 8).unwrap(), 5);
-            assert_eq!(Region::open_read_only(&path).unwrap().load_u64(again.len() - 8).unwrap(), 5);
-            None
-        }
-        Err(error) => Some(error),
-    };
-    let status = std::process::Command::new("umount").arg("-l").arg(dir.path()).status();
-    assert!(status.unwrap().success(), "umount");
-    match done {
-        None => {}
-        Some(RegionError::Space { .. }) => println!("skipped: no free reserved huge pages (vm.nr_hugepages)"),
-        Some(error) => panic!("{error}"),
-    }
-}

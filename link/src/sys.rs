@@ -223,15 +223,12 @@ impl Messages {
                 Ipv4Addr::from(u32::from_be(name.sin_addr.s_addr)),
                 u16::from_be(name.sin_port),
             ),
-            to: self
-                .control::<libc::in_pktinfo>(index, libc::IPPROTO_IP, libc::IP_PKTINFO)
-                .map(|info| Ipv4Addr::from(u32::from_be(info.ipi_addr.s_addr))),
+            to: self.packet_info(index).map(|info| Ipv4Addr::from(u32::from_be(info.ipi_addr.s_addr))),
         }
     }
 
-    /// The control message of this level and type that came with datagram `index`. `T` has to be the plain C
-    /// structure that the kernel sends under that type.
-    fn control<T: Copy>(&self, index: usize, level: c_int, kind: c_int) -> Option<T> {
+    /// The IP_PKTINFO control message that came with datagram `index`.
+    fn packet_info(&self, index: usize) -> Option<libc::in_pktinfo> {
         let held = &self.controls[index].0[..self.headers[index].msg_hdr.msg_controllen.min(64)];
         let mut at = 0;
         while let Some(rest) = held.get(at..).filter(|rest| rest.len() >= size_of::<cmsghdr>()) {
@@ -239,9 +236,11 @@ impl Messages {
             let header = unsafe { rest.as_ptr().cast::<cmsghdr>().read_unaligned() };
             let len = header.cmsg_len;
             let data = rest.get(size_of::<cmsghdr>()..len)?;
-            if header.cmsg_level == level && header.cmsg_type == kind && data.len() >= size_of::<T>() {
-                // SAFETY: data holds a whole T as the kernel wrote it, plain integers; alignment is not asked for.
-                return Some(unsafe { data.as_ptr().cast::<T>().read_unaligned() });
+            if (header.cmsg_level, header.cmsg_type) == (libc::IPPROTO_IP, libc::IP_PKTINFO)
+                && data.len() >= size_of::<libc::in_pktinfo>()
+            {
+                // SAFETY: data holds a whole in_pktinfo, which is plain integers; alignment is not asked for.
+                return Some(unsafe { data.as_ptr().cast::<libc::in_pktinfo>().read_unaligned() });
             }
             at += len.next_multiple_of(size_of::<usize>());
         }

@@ -3,9 +3,12 @@
 //! Every access is an atomic load (acquire) or store (release) of 1, 2, 4 or 8 aligned bytes, so a race gives old or
 //! new units and never undefined behaviour, and the units of one call are read and written in ascending order. On
 //! x86-64 these are plain moves.
+//!
+//! A load is a relaxed one and a fence: a region that was opened for reading is mapped without the right to write, and
+//! of such memory Rust promises relaxed loads alone (`std::sync::atomic`, "Atomic accesses to read-only memory").
 #![allow(unsafe_code)]
 
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 use super::Region;
 
@@ -91,7 +94,7 @@ impl Region {
     pub fn load_u64(&self, offset: u64) -> Result<u64, AccessError> {
         let at = self.word(offset, 8)?;
         // SAFETY: `word` vouches for 8 mapped, aligned bytes at `at`; in this program they are only accessed atomically.
-        Ok(unsafe { AtomicU64::from_ptr(at.cast()) }.load(Ordering::Acquire))
+        Ok(acquire(|| unsafe { AtomicU64::from_ptr(at.cast()) }.load(Ordering::Relaxed)))
     }
 
     /// Stores a `u64` in the host's byte order; `offset` a multiple of 8.
@@ -137,6 +140,14 @@ impl Region {
     }
 }
 
+/// A relaxed load with acquire order: what follows comes after it.
+#[inline(always)]
+fn acquire<T>(load: impl FnOnce() -> T) -> T {
+    let value = load();
+    fence(Ordering::Acquire);
+    value
+}
+
 /// Copies `out.len()` bytes from shared memory.
 ///
 /// # Safety
@@ -148,7 +159,8 @@ unsafe fn copy_out(mut from: *mut u8, mut out: &mut [u8]) {
         let (units, rest) = out.as_chunks_mut::<8>();
         for unit in units {
             // SAFETY: `from` is aligned and 8 of the caller's bytes remain.
-            *unit = unsafe { AtomicU64::from_ptr(from.cast()) }.load(Ordering::Acquire).to_ne_bytes();
+            *unit =
+                acquire(|| unsafe { AtomicU64::from_ptr(from.cast()) }.load(Ordering::Relaxed)).to_ne_bytes();
             from = from.wrapping_add(8);
         }
         out = rest;
@@ -158,17 +170,17 @@ unsafe fn copy_out(mut from: *mut u8, mut out: &mut [u8]) {
         let (unit, rest) = out.split_at_mut(width);
         // SAFETY: `unit_width` gives a width to which `from` is aligned, no more than what remains of the caller's
         // bytes.
-        unsafe {
+        acquire(|| unsafe {
             match width {
                 8 => unit
-                    .copy_from_slice(&AtomicU64::from_ptr(from.cast()).load(Ordering::Acquire).to_ne_bytes()),
+                    .copy_from_slice(&AtomicU64::from_ptr(from.cast()).load(Ordering::Relaxed).to_ne_bytes()),
                 4 => unit
-                    .copy_from_slice(&AtomicU32::from_ptr(from.cast()).load(Ordering::Acquire).to_ne_bytes()),
+                    .copy_from_slice(&AtomicU32::from_ptr(from.cast()).load(Ordering::Relaxed).to_ne_bytes()),
                 2 => unit
-                    .copy_from_slice(&AtomicU16::from_ptr(from.cast()).load(Ordering::Acquire).to_ne_bytes()),
-                _ => unit[0] = AtomicU8::from_ptr(from).load(Ordering::Acquire),
+                    .copy_from_slice(&AtomicU16::from_ptr(from.cast()).load(Ordering::Relaxed).to_ne_bytes()),
+                _ => unit[0] = AtomicU8::from_ptr(from).load(Ordering::Relaxed),
             }
-        }
+        });
         out = rest;
         from = from.wrapping_add(width);
     }

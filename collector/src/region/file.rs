@@ -23,7 +23,7 @@ pub(super) fn open_or_create(
     let fail = |action| move |source| RegionError::File { path: path.to_owned(), action, source };
     let lock = open_locked(path)?;
     let file = lock.file();
-    let huge_file = on_hugetlbfs(file);
+    let huge_file = huge_page(file);
     let found = match read_header(file, path)? {
         Some(found) if found.header.spec == wanted.spec => Some(found),
         Some(found) => {
@@ -37,19 +37,20 @@ pub(super) fn open_or_create(
         Some(found) => (found.header, found.data_offset, found.data_len, true),
         None => {
             let len = wanted.spec.region_len();
-            (wanted.clone(), data_offset_for(len, huge_file), len, false)
+            (wanted.clone(), data_offset_for(len, huge_file.is_some()), len, false)
         }
     };
     let len = |bytes| usize::try_from(bytes).map_err(|_| RegionError::Length { len: data_len });
     let (data, data_len) = (len(data_offset)?, len(data_len)?);
-    let mut total = data.checked_add(data_len).ok_or(RegionError::Length { len: data_len as u64 })?;
-    if huge_file {
-        total = total.next_multiple_of(HUGE);
-    }
+    let total = data
+        .checked_add(data_len)
+        .and_then(|total| whole_pages(total, huge_file))
+        .ok_or(RegionError::Length { len: data_len as u64 })?;
     if !was_there {
         // Ask before filling it: a tmpfs shares the machine's memory, and pages are made below until one fails.
-        let free = rustix::fs::fstatvfs(file).map_or(u64::MAX, |fs| fs.f_bavail.saturating_mul(fs.f_frsize));
-        if free < total as u64 {
+        // A file system without a limit of its own says that it has 0 blocks.
+        let free = rustix::fs::fstatvfs(file).ok().filter(|fs| fs.f_blocks > 0);
+        if free.is_some_and(|fs| fs.f_bavail.saturating_mul(fs.f_frsize) < total as u64) {
             let _ = std::fs::remove_file(path);
             let source = Errno::NOSPC.into();
             return Err(RegionError::Space { path: path.to_owned(), len: total as u64, source });
@@ -85,16 +86,16 @@ pub(super) fn open_or_create(
 pub(super) fn open_read_only(path: &Path) -> Result<Region, RegionError> {
     let fail = |action| move |source| RegionError::File { path: path.to_owned(), action, source };
     let file = File::open(path).map_err(fail("open it"))?;
-    let huge_file = on_hugetlbfs(&file);
+    let huge_file = huge_page(&file);
     let Some(Found { header, data_offset, data_len }) = read_header(&file, path)? else {
         return Err(RegionError::Mismatch { path: path.to_owned(), mismatch: Mismatch::NotARegion });
     };
     let len = |bytes| usize::try_from(bytes).map_err(|_| RegionError::Length { len: data_len });
     let (data, data_len) = (len(data_offset)?, len(data_len)?);
-    let mut total = data.checked_add(data_len).ok_or(RegionError::Length { len: data_len as u64 })?;
-    if huge_file {
-        total = total.next_multiple_of(HUGE);
-    }
+    let total = data
+        .checked_add(data_len)
+        .and_then(|total| whole_pages(total, huge_file))
+        .ok_or(RegionError::Length { len: data_len as u64 })?;
     let mapping =
         Mapping::file(&file, total, false, false, huge_file).map_err(|e| fail("map it")(e.into()))?;
     let iova = header.iova;
@@ -106,11 +107,13 @@ pub(super) fn open_plain(path: &Path, len: usize) -> Result<Region, RegionError>
     let fail = |action| move |source| RegionError::File { path: path.to_owned(), action, source };
     let lock = open_locked(path)?;
     let file = lock.file();
+    let huge_file = huge_page(file);
+    let total = whole_pages(len, huge_file).ok_or(RegionError::Length { len: len as u64 })?;
     let has = file.metadata().map_err(fail("read its size"))?.len();
-    if has < len as u64 {
-        file.set_len(len as u64).map_err(fail("set its size"))?;
+    if has < total as u64 {
+        file.set_len(total as u64).map_err(fail("set its size"))?;
     }
-    let mapping = Mapping::file(file, len, true, false, false).map_err(|e| match e {
+    let mapping = Mapping::file(file, total, true, false, huge_file).map_err(|e| match e {
         Errno::NOSPC | Errno::NOMEM => {
             RegionError::Space { path: path.to_owned(), len: len as u64, source: e.into() }
         }
@@ -171,6 +174,13 @@ fn data_offset_for(len: u64, huge_file: bool) -> u64 {
     if huge_file || len >= HUGE as u64 { HUGE as u64 } else { HEADER_LEN as u64 }
 }
 
-fn on_hugetlbfs(file: &File) -> bool {
-    rustix::fs::fstatfs(file).is_ok_and(|fs| fs.f_type == HUGETLBFS_MAGIC)
+/// Bytes of a page of the file, where it lies in hugetlbfs.
+fn huge_page(file: &File) -> Option<usize> {
+    let fs = rustix::fs::fstatfs(file).ok().filter(|fs| fs.f_type == HUGETLBFS_MAGIC)?;
+    usize::try_from(fs.f_bsize).ok().filter(|page| page.is_power_of_two())
+}
+
+/// `len` in whole pages, for a file in hugetlbfs. The kernel maps no part of a page there, and unmaps none.
+fn whole_pages(len: usize, huge_page: Option<usize>) -> Option<usize> {
+    huge_page.map_or(Some(len), |page| len.checked_next_multiple_of(page))
 }

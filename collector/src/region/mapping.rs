@@ -56,27 +56,27 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// The first `len` bytes of `file`, shared. `huge_file` says that it lies in hugetlbfs; `len` is then a multiple of
-    /// its pages.
+    /// The first `len` bytes of `file`, shared. A file in hugetlbfs has `huge_file`, the bytes of its pages; `len` is
+    /// then a multiple of that.
     pub(super) fn file(
         file: &File,
         len: usize,
         writable: bool,
         huge: bool,
-        huge_file: bool,
+        huge_file: Option<usize>,
     ) -> Result<Mapping, Errno> {
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         let start = map_file(file, len, protection)?;
         let mut mapping = Mapping { start, whole: start, whole_len: len, pages: Pages::Base4K };
-        if huge_file {
-            mapping.pages = Pages::Hugetlb2M;
+        if let Some(page) = huge_file {
+            mapping.pages = Pages::Hugetlb(page);
         } else {
             mapping.advise_huge(len, huge && writable);
         }
         if writable {
             mapping.populate(len)?;
         }
-        if !huge_file {
+        if huge_file.is_none() {
             mapping.look_up_pages(len);
         }
         Ok(mapping)
@@ -101,7 +101,7 @@ impl Mapping {
             rustix::mm::mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags)?
         }
         .cast::<u8>();
-        let mapping = Mapping { start, whole: start, whole_len: len, pages: Pages::Hugetlb2M };
+        let mapping = Mapping { start, whole: start, whole_len: len, pages: Pages::Hugetlb(HUGE) };
         mapping.populate(len)?;
         Ok(mapping)
     }

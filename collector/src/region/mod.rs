@@ -52,8 +52,8 @@ struct Backing {
 /// What kind of pages a region lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
-    /// Reserved huge pages (hugetlbfs or `MAP_HUGETLB`).
-    Hugetlb2M,
+    /// Reserved huge pages (hugetlbfs or `MAP_HUGETLB`) of so many bytes each.
+    Hugetlb(usize),
     /// Transparent huge pages; the kernel gave at least nine tenths of the region as such.
     Transparent,
     /// Base pages.
@@ -62,11 +62,11 @@ pub enum Pages {
 
 impl fmt::Display for Pages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Pages::Hugetlb2M => "hugetlb 2 MiB",
-            Pages::Transparent => "transparent hugepages",
-            Pages::Base4K => "4 KiB pages",
-        })
+        match self {
+            Pages::Hugetlb(bytes) => write!(f, "hugetlb {} MiB", bytes >> 20),
+            Pages::Transparent => f.write_str("transparent hugepages"),
+            Pages::Base4K => f.write_str("4 KiB pages"),
+        }
     }
 }
 
@@ -104,7 +104,7 @@ pub enum RegionError {
     },
     /// The file system is full.
     #[error(
-        "{}: no space for a region of {len} bytes: {source}; make the store smaller, or the file system larger (`mount -o remount,size=…`)",
+        "{}: no space for a region of {len} bytes: {source}; make the store smaller, or the file system larger (`mount -o remount,size=…`; on hugetlbfs, reserve more pages: `sysctl vm.nr_hugepages`)",
         path.display()
     )]
     Space {

@@ -316,10 +316,10 @@ const BATCH: usize = 64;
 impl Completions {
     /// Makes one with room for `entries`.
     pub(super) fn new(context: Arc<Context>, entries: u32) -> io::Result<Completions> {
+        let entries = i32::try_from(entries).map_err(io::Error::other)?;
         // SAFETY: the context is open and kept by the value made here.
         let channel = unsafe { ibv::ibv_create_comp_channel(context.raw.as_ptr()) };
         let channel = NonNull::new(channel).ok_or_else(io::Error::last_os_error)?;
-        let entries = i32::try_from(entries).map_err(io::Error::other)?;
         // SAFETY: context and channel are alive, and outlive the queue: drop ends the queue first.
         let cq =
             unsafe { ibv::ibv_create_cq(context.raw.as_ptr(), entries, null_mut(), channel.as_ptr(), 0) };
