@@ -13,6 +13,7 @@ pub mod config;
 pub mod dashboard;
 mod lock;
 pub mod nic;
+mod own_file;
 pub mod region;
 pub mod server;
 pub mod service;

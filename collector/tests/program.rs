@@ -9,9 +9,12 @@ use dta_collector::client::{Client, ClientOptions};
 use dta_collector::config::{Memory, default_stores};
 use dta_collector::region::RegionOptions;
 use dta_collector::store::Stores;
+use dta_link::{Batch, Link, UdpConfig, UdpLink};
 use dta_proto::control;
 use dta_proto::key::Key;
 use dta_proto::layout::{self, hash};
+use dta_proto::wire::frame::Route;
+use dta_proto::wire::roce::{Bth, Opcode, Psn, Repr, Reth};
 use serde_json::Value;
 
 const FLOW: &str = "10.0.0.1:5000->10.0.0.2:5000/udp";
@@ -167,6 +170,132 @@ fn a_signal_ends_it_in_order() {
         assert!(began.elapsed() < Duration::from_secs(3));
         assert_eq!(tail.wait().unwrap().code(), Some(1));
     }
+}
+
+#[test]
+fn a_signal_ends_a_start_that_is_under_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("many.toml");
+    let mut text = String::from("[collector]\nmemory = \"anonymous\"\n");
+    for id in 1..=3000 {
+        text += &format!(
+            "[[store]]\nid = {id}\nname = \"s{id}\"\nkind = \"key-write\"\nslots = 256\nvalue_len = 12\nredundancy = 2\n"
+        );
+    }
+    std::fs::write(&file, text).unwrap();
+    let listen = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut child = program()
+        .args(["serve", "--soft-port", "0", "--listen", &listen.to_string(), "--config"])
+        .arg(&file)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // It listens first, and makes memory then.
+    let began = Instant::now();
+    while std::net::TcpStream::connect(listen).is_err() {
+        assert!(began.elapsed() < Duration::from_secs(60), "it does not start");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let told = Instant::now();
+    let ended = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if told.elapsed() > Duration::from_secs(15) {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("it goes on starting");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert_eq!(ended.code(), Some(0), "{ended}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_guesses_is_named_in_the_log_once_and_no_key_is() {
+    let mut child = program()
+        .args(["serve", "--listen", "127.0.0.1:0", "--soft-port", "0", "--memory", "anonymous"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let ready: Value = serde_json::from_str(&line).expect("a ready line");
+    let roce: std::net::SocketAddrV4 = ready["roce"].as_str().unwrap().parse().unwrap();
+    let mut client = Client::connect(&ClientOptions::plain(ready["listen"].as_str().unwrap())).await.unwrap();
+    let open = control::OpenSessionRequest {
+        name: "leaf1".into(),
+        translator: Some(control::Endpoint { ip: "127.0.0.2".into(), ..Default::default() }),
+        queue_pairs: vec![control::RequesterQueuePair {
+            purpose: control::Purpose::Write.into(),
+            qpn: 50,
+            start_psn: 1,
+        }],
+        stores: vec!["flows".into()],
+        ..Default::default()
+    };
+    let session = client.raw().open_session(open).await.unwrap().into_inner();
+    let (qpn, region) = (session.queue_pairs[0].qpn, session.regions[0].clone());
+
+    // The translator's address, and another one.
+    let [mut peer, mut stranger] = [2, 3].map(|n| {
+        let ip = std::net::Ipv4Addr::new(127, 0, 0, n);
+        UdpLink::open(&UdpConfig::roce((ip, 0).into())).unwrap()
+    });
+    let send = |link: &mut UdpLink, qpn: u32, rkey: u32| {
+        let from = link.local_addr();
+        let mut batch = Batch::default();
+        for n in 0..50 {
+            let route = Route {
+                src_port: from.port(),
+                dst_port: roce.port(),
+                ..Route::new(*from.ip(), *roce.ip(), qpn)
+            };
+            let (va, length) = (region.address, 4);
+            let repr = Repr {
+                bth: Bth::new(Opcode::UcWriteOnly, qpn, Psn::new(n), false),
+                reth: Some(Reth { va, rkey: rkey.wrapping_add(n), length }),
+                atomic: None,
+                aeth: None,
+                atomic_ack: None,
+                imm: None,
+                payload: b"mine",
+            };
+            let mut packet = [0; 256];
+            let len = route.emit(&repr, &mut packet).unwrap();
+            batch.push(&packet[..len], 0).unwrap();
+        }
+        link.send(&mut batch).unwrap();
+    };
+    for _ in 0..4 {
+        send(&mut peer, qpn, region.rkey.wrapping_add(1));
+        send(&mut peer, qpn ^ 1, region.rkey);
+        send(&mut stranger, qpn, region.rkey);
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+    let nodes = client.statistics().await.unwrap();
+    let nic = nodes.iter().find(|n| n.node == "nic/soft").unwrap();
+    let counted = |name: &str| nic.counters.iter().find(|c| c.name == name).map_or(0, |c| c.value);
+    assert_eq!(["dropped.rkey", "dropped.unknown_queue_pair", "dropped.peer"].map(counted), [200, 200, 200]);
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let log = told(&child.wait_with_output().unwrap());
+    for (reason, sender, qpn) in [
+        ("dropped.rkey", "127.0.0.2", qpn),
+        ("dropped.unknown_queue_pair", "127.0.0.2", qpn ^ 1),
+        ("dropped.peer", "127.0.0.3", qpn),
+    ] {
+        let lines: Vec<_> = log.lines().filter(|line| line.contains(reason)).collect();
+        assert_eq!(lines.len(), 1, "{reason}: {log}");
+        let says = [format!("sender={sender}"), format!("queue_pair={qpn:#08x}"), "WARN".into()];
+        assert!(says.iter().all(|s| lines[0].contains(s)), "{}", lines[0]);
+    }
+    let key = region.rkey;
+    assert!(![key.to_string(), format!("{key:x}")].iter().any(|key| log.contains(key)), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

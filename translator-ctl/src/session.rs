@@ -1,5 +1,6 @@
 //! The lease in the collector: opening, renewing, and following what the collector changes.
 
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use dta_proto::control::collector_client::CollectorClient;
@@ -230,7 +231,7 @@ impl Session {
 
 /// A first PSN that an earlier life of this translator is unlikely to have just used (InfiniBand wants it random).
 fn start_psn() -> u32 {
-    let nanos =
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
-    (nanos.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32
+    // The standard library's hasher begins with random bits of the system, others each time.
+    let random = RandomState::new().hash_one(());
+    (random >> 40) as u32
 }

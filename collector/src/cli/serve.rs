@@ -139,19 +139,23 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         // Before anything is announced: a signal right after the ready line must be seen.
         let (mut terminate, mut interrupt) =
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        let server = Server::start(&config).await?;
+        let mut told_to_end = std::pin::pin!(async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            tracing::info!("shutting down");
+        });
+        let server = tokio::select! {
+            server = Server::start(&config) => server?,
+            () = &mut told_to_end => return Ok(()),
+        };
         announce(&server, args.ready_fd)?;
-        server
-            .run_until(async {
-                tokio::select! {
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
-                }
-                tracing::info!("shutting down");
-            })
-            .await?;
+        server.run_until(told_to_end).await?;
         anyhow::Ok(())
     })?;
+    // A start that was broken off may still be making memory, which nobody needs to wait for.
+    runtime.shutdown_background();
     Ok(ExitCode::SUCCESS)
 }
 

@@ -2,8 +2,9 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use rustix::io::Errno;
 
@@ -11,6 +12,7 @@ use super::header::{self, Found, HEADER_LEN, Mismatch, RegionHeader};
 use super::mapping::{HUGE, Mapping};
 use super::{Backing, Region, RegionError, RegionOptions};
 use crate::lock::Lock;
+use crate::own_file;
 
 /// `statfs` type of hugetlbfs.
 const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
@@ -69,7 +71,8 @@ pub(super) fn open_or_create(
         e => fail("map it")(e.into()),
     })?;
     let iova = header.iova;
-    let mut region = Region { mapping, data: 0, len: total, writable: true, iova, backing: None };
+    let mut region =
+        Region { mapping, data: 0, len: total, writable: true, iova, backing: None, pages: OnceLock::new() };
     if !was_there {
         // Through the mapping, because hugetlbfs has no write(2).
         let (bytes, magic) = header::encode(&header, data_offset);
@@ -85,7 +88,7 @@ pub(super) fn open_or_create(
 
 pub(super) fn open_read_only(path: &Path) -> Result<Region, RegionError> {
     let fail = |action| move |source| RegionError::File { path: path.to_owned(), action, source };
-    let file = File::open(path).map_err(fail("open it"))?;
+    let file = own_file::open_to_read(path).map_err(fail("open it"))?;
     let huge_file = huge_page(&file);
     let Some(Found { header, data_offset, data_len }) = read_header(&file, path)? else {
         return Err(RegionError::Mismatch { path: path.to_owned(), mismatch: Mismatch::NotARegion });
@@ -100,7 +103,7 @@ pub(super) fn open_read_only(path: &Path) -> Result<Region, RegionError> {
         Mapping::file(&file, total, false, false, huge_file).map_err(|e| fail("map it")(e.into()))?;
     let iova = header.iova;
     let backing = Some(Backing { path: path.to_owned(), header: Some(header), found: true, _lock: None });
-    Ok(Region { mapping, data, len: data_len, writable: false, iova, backing })
+    Ok(Region { mapping, data, len: data_len, writable: false, iova, backing, pages: OnceLock::new() })
 }
 
 pub(super) fn open_plain(path: &Path, len: usize) -> Result<Region, RegionError> {
@@ -110,7 +113,12 @@ pub(super) fn open_plain(path: &Path, len: usize) -> Result<Region, RegionError>
     let huge_file = huge_page(file);
     let total = whole_pages(len, huge_file).ok_or(RegionError::Length { len: len as u64 })?;
     let has = file.metadata().map_err(fail("read its size"))?.len();
-    if has < total as u64 {
+    if (1..total as u64).contains(&has) {
+        // Made at its full length in one step: what is shorter has been cut, and what is missing is not zeros.
+        let mismatch = Mismatch::Truncated { has, wants: total as u64 };
+        return Err(RegionError::Mismatch { path: path.to_owned(), mismatch });
+    }
+    if has == 0 {
         file.set_len(total as u64).map_err(fail("set its size"))?;
     }
     let mapping = Mapping::file(file, total, true, false, huge_file).map_err(|e| match e {
@@ -120,20 +128,14 @@ pub(super) fn open_plain(path: &Path, len: usize) -> Result<Region, RegionError>
         e => fail("map it")(e.into()),
     })?;
     let backing = Some(Backing { path: path.to_owned(), header: None, found: has > 0, _lock: Some(lock) });
-    Ok(Region { mapping, data: 0, len, writable: true, iova: 0, backing })
+    Ok(Region { mapping, data: 0, len, writable: true, iova: 0, backing, pages: OnceLock::new() })
 }
 
 /// Opens or creates a file, and locks it.
 fn open_locked(path: &Path) -> Result<Lock, RegionError> {
     let fail = |action| move |source| RegionError::File { path: path.to_owned(), action, source };
     // Only its owner reads what a network reported.
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path)
+    let file = own_file::open(path, OpenOptions::new().read(true).write(true).create(true).truncate(false))
         .map_err(fail("open or create it"))?;
     Lock::take(file)
         .map_err(|e| fail("lock it")(e.into()))?

@@ -3,15 +3,17 @@
 //! ```text
 //! offset  bytes
 //!  0      8     magic "DTAREGN\0"
-//!  8      4     header version, little-endian: 1
+//!  8      4     header version, little-endian: 2
 //! 12      4     0x01020304 in the writer's byte order: counters in the data are in it too
 //! 16      8     offset of the data in the file, little-endian
 //! 24      8     bytes of data, little-endian
 //! 32      4     bytes of the body, little-endian
-//! 36      4     CRC-32 (ISO-HDLC) of the body, little-endian
+//! 36      4     CRC-32 (ISO-HDLC) of bytes 8 to 35 and the body, little-endian
 //! 40      n     body: bincode 2, standard configuration, of generation u64, iova u64, created u64 (seconds since
 //!               1970), and the store as the bytes of protobuf message dta.v1.Store
 //! ```
+//!
+//! Version 1 is read too: there the checksum is that of the body alone.
 //!
 //! The magic is written last, so a file whose creation was interrupted has none and is created anew.
 
@@ -27,11 +29,12 @@ use super::iova_for;
 
 /// Bytes set aside for the header at the beginning of the file.
 pub const HEADER_LEN: usize = 4096;
-/// Version of the header that this program reads and writes.
-pub const VERSION: u32 = 1;
+/// Version of the header that this program writes; it reads those before, too.
+pub const VERSION: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"DTAREGN\0";
 const BYTE_ORDER_MARK: u32 = 0x0102_0304;
+const CHECKSUM: usize = 36;
 const BODY: usize = 40;
 
 /// What a region file says of itself.
@@ -87,14 +90,14 @@ impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Mismatch::Truncated { has, wants } => {
-                write!(f, "is cut off: {has} bytes, but its header says {wants}; remove it to begin anew")
+                write!(f, "is cut off: {has} bytes, but it should have {wants}; remove it to begin anew")
             }
             Mismatch::NotARegion => {
                 write!(f, "is not a region file (no magic \"DTAREGN\"); choose another name, or remove it")
             }
             Mismatch::Version(version) => write!(
                 f,
-                "has header version {version}, this program reads version {VERSION}; \
+                "has header version {version}, this program reads versions 1 to {VERSION}; \
                  use the program that wrote it, or remove it to begin anew"
             ),
             Mismatch::ByteOrder => {
@@ -142,9 +145,14 @@ pub(super) fn encode(header: &RegionHeader, data_offset: u64) -> (Vec<u8>, [u8; 
     bytes.extend(data_offset.to_le_bytes());
     bytes.extend(header.spec.region_len().to_le_bytes());
     bytes.extend((body.len() as u32).to_le_bytes());
-    bytes.extend(crc::crc32(&body).to_le_bytes());
+    bytes.extend(checksum(VERSION, &bytes, &body).to_le_bytes());
     bytes.extend(&body);
     (bytes, MAGIC)
+}
+
+/// The checksum of a header whose first bytes are `bytes`.
+fn checksum(version: u32, bytes: &[u8], body: &[u8]) -> u32 {
+    if version == 1 { crc::crc32(body) } else { crc::crc32(&[&bytes[8..CHECKSUM], body].concat()) }
 }
 
 /// Reads a header. `None` if there was never one (no magic, all zero): creation was interrupted.
@@ -159,7 +167,7 @@ pub(super) fn decode(bytes: &[u8; HEADER_LEN]) -> Result<Option<Found>, Mismatch
     }
     // The version comes first: what follows it belongs to the version.
     let version = u32_at(8);
-    if version != VERSION {
+    if !(1..=VERSION).contains(&version) {
         return Err(Mismatch::Version(version));
     }
     let mark: [u8; 4] = bytes[12..16].try_into().expect("4 bytes");
@@ -175,7 +183,7 @@ pub(super) fn decode(bytes: &[u8; HEADER_LEN]) -> Result<Option<Found>, Mismatch
     let (data_offset, data_len) = (u64_at(16), u64_at(24));
     let body_len = u32_at(32) as usize;
     let body = bytes[BODY..].get(..body_len).ok_or(Mismatch::Damaged("length of its body"))?;
-    if crc::crc32(body) != u32_at(36) {
+    if checksum(version, bytes, body) != u32_at(CHECKSUM) {
         return Err(Mismatch::Damaged("checksum"));
     }
     let (body, used): (Body, usize) = bincode::decode_from_slice(body, bincode::config::standard())

@@ -44,7 +44,7 @@ impl Mapping {
         {
             return Ok(mapping);
         }
-        let mut mapping = Mapping::no_access(len)?;
+        let mapping = Mapping::no_access(len)?;
         // The kernel promises the memory here, or refuses and the reservation stays as it is.
         // SAFETY: `len` bytes from `start` are our own reservation, which nobody else knows of yet.
         unsafe {
@@ -52,7 +52,6 @@ impl Mapping {
         }
         mapping.advise_huge(len, huge);
         mapping.populate(len)?;
-        mapping.look_up_pages(len);
         Ok(mapping)
     }
 
@@ -76,9 +75,6 @@ impl Mapping {
         if writable {
             mapping.populate(len)?;
         }
-        if huge_file.is_none() {
-            mapping.look_up_pages(len);
-        }
         Ok(mapping)
     }
 
@@ -88,7 +84,7 @@ impl Mapping {
         self.start
     }
 
-    /// What it lies in.
+    /// What it lies in, as far as that was asked for: whether base pages are joined to huge ones is the kernel's to say.
     pub(super) fn pages(&self) -> Pages {
         self.pages
     }
@@ -122,7 +118,7 @@ impl Mapping {
 
     fn advise_huge(&self, len: usize, huge: bool) {
         let advice = if huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
-        // The kernel may be built without them: then base pages are what there is, and `look_up_pages` says so.
+        // The kernel may be built without them: then base pages are what there is, and `Region::pages` says so.
         // SAFETY: the advice changes how our own mapping is backed, not what it holds.
         let _ = unsafe { rustix::mm::madvise(self.start.cast(), len, advice) };
     }
@@ -136,28 +132,6 @@ impl Mapping {
             // What would have been a SIGBUS.
             Err(Errno::FAULT) => Err(Errno::NOSPC),
             Err(e) => Err(e),
-        }
-    }
-
-    /// Reads from the kernel's own account what backs the mapping.
-    fn look_up_pages(&mut self, len: usize) {
-        let start = format!("{:x}-", self.start.addr());
-        let Ok(smaps) = std::fs::read_to_string("/proc/self/smaps") else { return };
-        let huge_kib: usize = smaps
-            .lines()
-            .skip_while(|line| !line.starts_with(&start))
-            .skip(1)
-            // The next mapping's first line begins with an address, not with a capital.
-            .take_while(|line| line.starts_with(|c: char| c.is_ascii_uppercase()))
-            .filter_map(|line| {
-                let (name, rest) = line.split_once(':')?;
-                ["AnonHugePages", "ShmemPmdMapped", "FilePmdMapped"]
-                    .contains(&name)
-                    .then(|| rest.trim().trim_end_matches(" kB").parse::<usize>().ok())?
-            })
-            .sum();
-        if huge_kib * 1024 / 9 >= len / 10 && huge_kib > 0 {
-            self.pages = Pages::Transparent;
         }
     }
 }

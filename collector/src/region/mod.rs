@@ -10,15 +10,18 @@
 //! - [`header`]: the header of a region file.
 //! - `mapping`: getting memory from the kernel (unsafe).
 //! - `access`: reading and writing it (unsafe).
+//! - `pages`: what kind of pages the kernel gave.
 //! - `file`: creating, opening and locking region files.
 
 mod access;
 mod file;
 pub mod header;
 mod mapping;
+mod pages;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 pub use access::AccessError;
 pub use header::RegionHeader;
@@ -37,6 +40,8 @@ pub struct Region {
     writable: bool,
     iova: u64,
     backing: Option<Backing>,
+    /// Looked up when it is asked for the first time.
+    pages: OnceLock<Pages>,
 }
 
 /// The file behind a region.
@@ -147,7 +152,15 @@ impl Region {
         let size = usize::try_from(len).ok().filter(|&n| n > 0).ok_or(RegionError::Length { len })?;
         let mapping = Mapping::anonymous(size, options.huge_pages)
             .map_err(|source| RegionError::Memory { len, source: source.into() })?;
-        Ok(Region { mapping, data: 0, len: size, writable: true, iova, backing: None })
+        Ok(Region {
+            mapping,
+            data: 0,
+            len: size,
+            writable: true,
+            iova,
+            backing: None,
+            pages: OnceLock::new(),
+        })
     }
 
     /// The region of the file `path`, which is created with `header` if there is none.
@@ -185,9 +198,29 @@ impl Region {
         self.iova
     }
 
-    /// What kind of pages it lies in.
+    /// What kind of pages it lies in. The first call may take long in a process with much memory: see
+    /// [`Region::look_up_pages`].
     pub fn pages(&self) -> Pages {
-        self.mapping.pages()
+        Region::look_up_pages([self]);
+        self.pages.get().copied().unwrap_or(Pages::Base4K)
+    }
+
+    /// Finds out what kind of pages many regions lie in, for [`Region::pages`], in the time that it takes for one.
+    pub fn look_up_pages<'r>(regions: impl IntoIterator<Item = &'r Region>) {
+        let unknown: Vec<&Region> = regions.into_iter().filter(|r| r.pages.get().is_none()).collect();
+        let (reserved, others): (Vec<&Region>, _) =
+            unknown.into_iter().partition(|r| matches!(r.mapping.pages(), Pages::Hugetlb(_)));
+        for region in reserved {
+            region.pages.get_or_init(|| region.mapping.pages());
+        }
+        if others.is_empty() {
+            return;
+        }
+        let starts: Vec<usize> = others.iter().map(|r| r.mapping.address().addr()).collect();
+        for (region, huge) in others.into_iter().zip(pages::transparent(&starts)) {
+            let enough = huge > 0 && huge / 9 >= (region.data + region.len) / 10;
+            region.pages.get_or_init(|| if enough { Pages::Transparent } else { Pages::Base4K });
+        }
     }
 
     /// The file's header, for a region that has a file.

@@ -225,9 +225,9 @@ fn another_store_version_byte_order_or_length_is_named() {
     let error = open(&path, 512).unwrap_err().to_string();
     assert!(error.contains("slots: 256") && error.contains("slots: 512"), "{error}");
 
-    make().write_all_at(&2u32.to_le_bytes(), 8).unwrap();
-    assert_eq!(mismatch(&path), Mismatch::Version(2));
-    assert!(mismatch(&path).to_string().contains("header version 2"));
+    make().write_all_at(&3u32.to_le_bytes(), 8).unwrap();
+    assert_eq!(mismatch(&path), Mismatch::Version(3));
+    assert!(mismatch(&path).to_string().contains("header version 3"));
 
     make().write_all_at(&0x0102_0304u32.swap_bytes().to_ne_bytes(), 12).unwrap();
     assert_eq!(mismatch(&path), Mismatch::ByteOrder);
@@ -282,4 +282,79 @@ fn addresses_on_the_wire_are_aligned_and_apart() {
         assert_eq!(iova_for(3, len) % len, 0);
     }
     assert!(iova_for(0, 1 << 38) + (1 << 38) <= iova_for(1, 1 << 38));
+}
+
+#[test]
+fn a_header_of_version_1_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r");
+    let region = open(&path, 256).unwrap();
+    region.write(8, b"kept").unwrap();
+    let header = region.header().unwrap().clone();
+    drop(region);
+    let mut bytes = fs::read(&path).unwrap();
+    let body = u32::from_le_bytes(bytes[32..36].try_into().unwrap()) as usize;
+    let checksum = dta_proto::crc::crc32(&bytes[40..40 + body]);
+    bytes[8..12].copy_from_slice(&1u32.to_le_bytes());
+    bytes[36..40].copy_from_slice(&checksum.to_le_bytes());
+    fs::write(&path, &bytes).unwrap();
+    let region = open(&path, 256).unwrap();
+    let mut kept = [0; 4];
+    region.read(8, &mut kept).unwrap();
+    assert_eq!((region.header(), &kept), (Some(&header), b"kept"));
+}
+
+#[test]
+fn every_byte_of_a_header_is_looked_at() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r");
+    drop(open(&path, 256).unwrap());
+    let good = fs::read(&path).unwrap();
+    let body = u32::from_le_bytes(good[32..36].try_into().unwrap()) as usize;
+    for at in 0..40 + body {
+        for bit in 0..8 {
+            let mut bad = good.clone();
+            bad[at] ^= 1 << bit;
+            fs::write(&path, &bad).unwrap();
+            assert!(open(&path, 256).is_err(), "bit {bit} of byte {at}");
+            assert!(Region::open_read_only(&path).is_err(), "bit {bit} of byte {at}, read only");
+        }
+    }
+    // Two bits at once: another offset that a region could have.
+    let mut bad = good.clone();
+    bad[16..24].copy_from_slice(&(2u64 << 20).to_le_bytes());
+    bad.resize((2 << 20) + 4096, 0);
+    fs::write(&path, &bad).unwrap();
+    assert!(matches!(mismatch(&path), Mismatch::Damaged(_)));
+}
+
+#[test]
+fn what_is_no_regular_file_is_refused_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("fifo");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &fifo,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+        0,
+    )
+    .unwrap();
+    let other = dir.path().join("other");
+    fs::write(&other, "somebody's").unwrap();
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink(&other, &link).unwrap();
+    for path in [fifo.as_path(), &link, Path::new("/dev/zero"), dir.path()] {
+        let path = path.to_owned();
+        let (told, tells) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            told.send([
+                open(&path, 256).unwrap_err().to_string(),
+                Region::open_plain(&path, 4096).unwrap_err().to_string(),
+            ])
+        });
+        let told = tells.recv_timeout(std::time::Duration::from_secs(10)).expect("an answer");
+        assert!(told.iter().all(|t| t.contains("regular file")), "{told:?}");
+    }
+    assert_eq!(fs::read(&other).unwrap(), b"somebody's");
 }

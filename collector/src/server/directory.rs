@@ -2,13 +2,14 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Error, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
 use super::ServerError;
 use crate::lock::Lock;
+use crate::own_file;
 
 /// Makes the memory directory, readable to its owner alone, and locks it: two collectors in one would take each other's state for their
 /// own. One that is there has to be as this makes it: its default place is one where anybody may make a directory first.
@@ -16,13 +17,9 @@ pub(super) fn lock(dir: &Path) -> Result<Lock, ServerError> {
     let fail = |action| move |source| ServerError::Directory { path: dir.to_owned(), action, source };
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(fail("make"))?;
     check(dir).map_err(fail("use"))?;
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(dir.join("lock"))
-        .map_err(fail("make the lock file in"))?;
+    let options = &mut OpenOptions::new();
+    let file = own_file::open(&dir.join("lock"), options.write(true).create(true).truncate(false))
+        .map_err(fail("make the file `lock` in"))?;
     Lock::take(file)
         .map_err(|e| fail("lock")(e.into()))?
         .ok_or_else(|| ServerError::Locked { path: dir.to_owned() })
@@ -102,5 +99,24 @@ mod tests {
         std::fs::write(base.path().join("lock"), "here").unwrap();
         lock(base.path()).unwrap();
         assert_eq!(std::fs::read(base.path().join("lock")).unwrap(), b"here");
+    }
+
+    #[test]
+    fn a_lock_that_is_no_regular_file_is_refused_at_once() {
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("lock");
+        let read_write = Mode::RUSR | Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, read_write, 0).unwrap();
+        let dir = base.path().to_owned();
+        let (told, tells) = std::sync::mpsc::channel();
+        std::thread::spawn(move || told.send(refusal(&dir)));
+        let told = tells.recv_timeout(std::time::Duration::from_secs(10)).expect("an answer");
+        assert!(told.contains("regular file"), "{told}");
+
+        std::fs::remove_file(&path).unwrap();
+        let other = base.path().join("other");
+        std::fs::write(&other, "somebody's").unwrap();
+        symlink(&other, &path).unwrap();
+        assert!(refusal(base.path()).contains("regular file"), "{}", refusal(base.path()));
     }
 }

@@ -73,7 +73,11 @@ impl Server {
             Memory::Directory(dir) => Some(dir.clone()),
         };
         let lock = folder.as_deref().map(directory::lock).transpose()?;
-        let stores = Arc::new(Stores::open(&config.stores, &config.memory, RegionOptions::default())?);
+        // On a thread of its own: making much memory takes long, and whoever waits here may want to end meanwhile.
+        let (specs, memory) = (config.stores.clone(), config.memory.clone());
+        let open = move || Stores::open(&specs, &memory, RegionOptions::default());
+        let opened = tokio::task::spawn_blocking(open).await;
+        let stores = Arc::new(opened.map_err(|e| ServerError::Ended(e.to_string()))??);
         for store in stores.iter() {
             tracing::info!(
                 store = %store.spec.name,

@@ -62,29 +62,39 @@ impl Grant {
 /// one are no answers to this one.
 const PSN_STRIDE: u32 = 1 << 16;
 
+/// What [`make`] made.
+pub(super) struct Made {
+    pub(super) grant: Grant,
+    /// Whether something is new or gone.
+    pub(super) changed: bool,
+    /// Queue pairs that were found in ERROR, whether or not they were made anew.
+    pub(super) broken: u32,
+}
+
 /// The grant of a lease: what lives of `keep`, and new queue pairs and keys for the rest; with `fresh`, all RC queue pairs are
-/// new. `true` if something is new or gone. What `keep` has beyond the result still has to be released.
+/// new; without `rebuild`, queue pairs in ERROR are left so. What `keep` has beyond the result still has to be released.
+///
+/// Nobody else makes anything on the NIC meanwhile: the caller holds the lock of the sessions.
 pub(super) fn make(
     nic: &dyn Nic,
     stores: &Stores,
     writes: Transport,
     lease: &Lease,
-    keep: Option<&Grant>,
-    fresh: bool,
-) -> Result<(Grant, bool), SessionError> {
+    (keep, rebuild, fresh): (Option<&Grant>, bool, bool),
+) -> Result<Made, SessionError> {
     // Asked first: it notices a device that was lost, and what was made of that is not worth keeping.
     let status = nic.queue_pairs()?;
     let mut grant = Grant { epoch: nic.epoch(), ..Grant::default() };
     let keep = keep.filter(|keep| keep.epoch == grant.epoch);
-    match fill(nic, stores, writes, lease, (keep, &status, fresh), &mut grant) {
-        Ok(()) => {
+    match fill(nic, stores, writes, lease, (keep, &status, rebuild, fresh), &mut grant) {
+        Ok(broken) => {
             let same = |old: &Grant| {
                 old.regions == grant.regions
                     && old.queue_pairs.len() == grant.queue_pairs.len()
                     && grant.queue_pairs_in_common(old) == old.queue_pairs.len()
             };
             let changed = !keep.is_some_and(same);
-            Ok((grant, changed))
+            Ok(Made { grant, changed, broken })
         }
         Err(e) => {
             release(nic, &grant, keep);
@@ -98,10 +108,11 @@ fn fill(
     stores: &Stores,
     writes: Transport,
     lease: &Lease,
-    (keep, status, fresh): (Option<&Grant>, &[QueuePairStatus], bool),
+    (keep, status, rebuild, fresh): (Option<&Grant>, &[QueuePairStatus], bool, bool),
     grant: &mut Grant,
-) -> Result<(), SessionError> {
+) -> Result<u32, SessionError> {
     let device = nic.device();
+    let mut broken = 0;
     let wanted: Vec<_> = stores.iter().filter(|s| lease.stores.contains(&s.spec.name)).collect();
     for store in &wanted {
         let name = &store.spec.name;
@@ -109,7 +120,11 @@ fn fill(
         let kept = keep.and_then(|k| k.regions.iter().find(|(n, _)| n == name)).map(|(_, r)| *r);
         let registration = match kept {
             Some(registration) => registration,
-            None => nic.register(store.region.clone(), access)?,
+            None => {
+                let registration = nic.register(store.region.clone(), access)?;
+                still(nic, grant, || nic.deregister(registration.rkey))?;
+                registration
+            }
         };
         grant.regions.push((name.clone(), registration));
     }
@@ -118,31 +133,55 @@ fn fill(
         let granted = keep.and_then(|k| k.queue_pairs.iter().find(|q| q.purpose == pair.purpose));
         let held = granted.and_then(|q| Some((q, status.iter().find(|s| s.qpn == q.info.qpn)?)));
         let anew = fresh && request.transport == Transport::Rc;
-        let (info, replaced) = match held {
-            Some((granted, live))
-                if !anew
-                    && live.state == QueuePairState::ReadyToReceive
-                    && live.request.access == request.access =>
-            {
-                (QueuePairInfo { expected_psn: live.expected_psn, ..granted.info }, granted.replaced)
-            }
-            Some((_, old)) => {
-                let start_psn = (old.expected_psn + PSN_STRIDE) & Psn::MASK;
-                let info = nic.create_queue_pair(&QueuePairRequest { start_psn, ..request.clone() })?;
-                // Asked as it ends: one that lives goes on executing until then.
-                let expected = nic.destroy_queue_pair(old.qpn)?;
-                (info, expected.map(|expected_psn| Ended { qpn: old.qpn, expected_psn }))
-            }
-            None => (nic.create_queue_pair(&request)?, None),
+        let push = |grant: &mut Grant, info, replaced| {
+            let (purpose, transport) = (pair.purpose, request.transport);
+            grant.queue_pairs.push(GrantedQueuePair { purpose, transport, info, replaced });
         };
-        grant.queue_pairs.push(GrantedQueuePair {
-            purpose: pair.purpose,
-            transport: request.transport,
-            info,
-            replaced,
-        });
+        let Some((granted, live)) = held else {
+            let info = create(nic, grant, &request)?;
+            push(grant, info, None);
+            continue;
+        };
+        let is_good = live.state == QueuePairState::ReadyToReceive && live.request.access == request.access;
+        let in_error = live.state == QueuePairState::Error;
+        broken += u32::from(in_error);
+        if (is_good && !anew) || (in_error && !rebuild) {
+            let info = QueuePairInfo { expected_psn: live.expected_psn, ..granted.info };
+            push(grant, info, granted.replaced);
+            continue;
+        }
+        let start_psn = (live.expected_psn + PSN_STRIDE) & Psn::MASK;
+        let info = create(nic, grant, &QueuePairRequest { start_psn, ..request.clone() })?;
+        push(grant, info, None);
+        // Asked as it ends: one that lives goes on executing until then.
+        let ended = nic.destroy_queue_pair(live.qpn)?;
+        if let Some(new) = grant.queue_pairs.last_mut() {
+            new.replaced = ended.map(|expected_psn| Ended { qpn: live.qpn, expected_psn });
+        }
     }
-    Ok(())
+    Ok(broken)
+}
+
+fn create(nic: &dyn Nic, grant: &Grant, request: &QueuePairRequest) -> Result<QueuePairInfo, SessionError> {
+    let info = nic.create_queue_pair(request)?;
+    still(nic, grant, || nic.destroy_queue_pair(info.qpn).map(drop))?;
+    Ok(info)
+}
+
+/// Makes sure that the device is still the one that the grant began with, after something was made on it. If it is not, all that was
+/// made before went with the earlier device, but this last thing may be the later one's: it is given back there.
+fn still(
+    nic: &dyn Nic,
+    grant: &Grant,
+    give_back: impl FnOnce() -> Result<(), NicError>,
+) -> Result<(), NicError> {
+    if nic.epoch() == grant.epoch {
+        return Ok(());
+    }
+    if let Err(error) = give_back() {
+        tracing::debug!(%error, "it went with the device");
+    }
+    Err(NicError::Lost { device: nic.device().name })
 }
 
 /// The rights that a store's memory needs, where the device can give them.

@@ -8,11 +8,12 @@
 //! 16      n     body: bincode 2, standard configuration
 //! ```
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use bincode::{Decode, Encode};
 use dta_proto::crc;
+
+use crate::own_file;
 
 const MAGIC: [u8; 8] = *b"DTASTAT\0";
 const VERSION: u32 = 2;
@@ -51,16 +52,16 @@ pub(crate) fn save(path: &Path, value: &impl Encode) -> Result<(), StateError> {
     bytes.extend(VERSION.to_le_bytes());
     bytes.extend(crc::crc32(&body).to_le_bytes());
     bytes.extend(body);
-    let fail = |action| move |source| StateError::File { path: path.to_owned(), action, source };
-    let new = path.with_extension("new");
-    let mut file = std::fs::File::create(&new).map_err(fail("create its successor"))?;
-    file.write_all(&bytes).map_err(fail("write its successor"))?;
-    std::fs::rename(&new, path).map_err(fail("replace it"))
+    own_file::replace(path, &bytes).map_err(|source| StateError::File {
+        path: path.to_owned(),
+        action: "replace it",
+        source,
+    })
 }
 
 /// Reads a file that [`save`] wrote; `None` if there is none.
 pub(crate) fn load<T: Decode<()>>(path: &Path) -> Result<Option<T>, StateError> {
-    let bytes = match std::fs::read(path) {
+    let bytes = match own_file::read(path) {
         Ok(bytes) => bytes,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(StateError::File { path: path.to_owned(), action: "read it", source }),

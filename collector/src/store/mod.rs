@@ -102,7 +102,11 @@ pub enum StoreError {
 impl Stores {
     /// Opens all stores of a configuration.
     pub fn open(specs: &[StoreSpec], memory: &Memory, options: RegionOptions) -> Result<Self, RegionError> {
-        specs.iter().map(|spec| Store::open(spec, memory, options)).collect::<Result<_, _>>().map(Self)
+        let stores: Vec<Store> =
+            specs.iter().map(|spec| Store::open(spec, memory, options)).collect::<Result<_, _>>()?;
+        // Together, or each would take the time of all before it.
+        Region::look_up_pages(stores.iter().map(|store| &*store.region));
+        Ok(Self(stores))
     }
 
     /// In the order of the configuration.

@@ -343,3 +343,34 @@ proptest::proptest! {
         }
     }
 }
+
+/// CPU time that it takes this thread to open `count` stores of 4 KiB.
+fn open_many(count: u16) -> std::time::Duration {
+    let specs: Vec<StoreSpec> = (1..=count)
+        .map(|id| StoreSpec {
+            id,
+            name: format!("s{id}"),
+            kind: StoreKind::KeyWrite { slots: 256, value_len: 12, redundancy: 2 },
+        })
+        .collect();
+    let clock = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let begin = clock();
+    let stores = Stores::open(&specs, &Memory::Anonymous, RegionOptions::default()).unwrap();
+    for store in stores.iter() {
+        // As a start does, for its log.
+        assert!(!store.region.pages().to_string().is_empty());
+    }
+    let end = clock();
+    std::time::Duration::new((end.tv_sec - begin.tv_sec) as u64, 0)
+        + std::time::Duration::from_nanos(end.tv_nsec as u64)
+        - std::time::Duration::from_nanos(begin.tv_nsec as u64)
+}
+
+#[test]
+fn many_stores_open_in_a_time_that_grows_as_their_number() {
+    open_many(50);
+    let least = |count| (0..3).map(|_| open_many(count)).min().unwrap();
+    let (few, many) = (least(100), least(1600));
+    // Sixteen times as many; it was more than a hundred times as long.
+    assert!(many < few * 48, "{few:?} for 100, {many:?} for 1600");
+}

@@ -17,6 +17,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::own_file;
 use crate::region::{Region, RegionError, RegionOptions};
 
 /// Version of the file that this program reads and writes.
@@ -145,8 +146,8 @@ impl CounterFile {
     /// # Errors
     /// The file cannot be read or is no counter file of this version and byte order.
     pub fn read(path: &Path) -> Result<(String, Vec<(String, u64)>), CounterFileError> {
-        let bytes =
-            std::fs::read(path).map_err(|source| CounterFileError::Read { path: path.to_owned(), source })?;
+        let bytes = own_file::read(path)
+            .map_err(|source| CounterFileError::Read { path: path.to_owned(), source })?;
         let counters = parse(&bytes, path)?;
         Ok((text(&bytes[DEVICE]), counters))
     }
@@ -255,5 +256,23 @@ mod tests {
         let file = CounterFile::open(None, "soft", &["a"]).unwrap();
         file.store(0, 3);
         assert_eq!(file.named(), pairs(&[("a", 3)]));
+    }
+
+    #[test]
+    fn a_file_cut_short_is_told_and_left_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("nic.counters");
+        let file = CounterFile::open(Some(&path), "soft", &["a", "b"]).unwrap();
+        file.store(1, 7);
+        drop(file);
+        let whole = std::fs::read(&path).unwrap();
+        for len in [1, 8, 63, 64, 100, 128, 191, 192, 4096, whole.len() - 1] {
+            std::fs::write(&path, &whole[..len]).unwrap();
+            let told = CounterFile::open(Some(&path), "soft", &["a", "b"]).unwrap_err().to_string();
+            assert!(told.contains("cut off") && told.contains("nic.counters"), "{len}: {told}");
+            assert_eq!(std::fs::read(&path).unwrap(), &whole[..len]);
+        }
+        std::fs::write(&path, &whole).unwrap();
+        assert_eq!(CounterFile::open(Some(&path), "soft", &["a", "b"]).unwrap().load(1), 7);
     }
 }

@@ -66,7 +66,9 @@ pub(super) fn place<'k>(
             Err(Refusal::invalid(Counter::DroppedPayloadLength))
         };
     }
-    let entry = keys.get(message.rkey).ok_or(Refusal::access(Counter::DroppedRkey))?;
+    let no_key = Refusal::access(Counter::DroppedRkey);
+    let key = keys.find(message.rkey).ok_or(no_key)?;
+    let entry = keys.at(key).ok_or(no_key)?;
     if !entry.access.remote_write {
         return Err(Refusal::access(Counter::DroppedPermission));
     }
@@ -83,7 +85,7 @@ pub(super) fn place<'k>(
     if !fits || u32::from(request.pad) != pad || message.length > MOST_LENGTH {
         return Err(Refusal::invalid(Counter::DroppedPayloadLength));
     }
-    Ok(Some(Place { entry, key: Keys::index_of(message.rkey), offset }))
+    Ok(Some(Place { entry, key, offset }))
 }
 
 /// One request on its way.

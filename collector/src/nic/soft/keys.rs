@@ -1,21 +1,19 @@
 //! Registered regions, found by remote key.
 //!
-//! A key is `tag << 12 | index`: the index finds the entry at once, the random tag makes keys hard to guess and
-//! worthless after a restart.
+//! A key is 32 random bits and nothing else. A wrong one is found out by one or two looks into a small table
+//! ([`Index`]), so a flood of guesses slows nobody down.
 
 use std::sync::Arc;
 
-use crate::nic::{Access, Registration};
+use super::index::Index;
+use crate::nic::{Access, NicError, Registration};
 use crate::region::Region;
 
 /// Registrations that there can be at once.
-pub(super) const MAX_REGISTRATIONS: usize = 1 << INDEX_BITS;
-
-const INDEX_BITS: u32 = 12;
+pub(super) const MAX_REGISTRATIONS: usize = 4096;
 
 /// A registered region.
 pub(super) struct Entry {
-    pub(super) rkey: u32,
     pub(super) iova: u64,
     pub(super) len: u64,
     pub(super) access: Access,
@@ -35,59 +33,69 @@ impl Entry {
 #[derive(Default)]
 pub(super) struct Keys {
     entries: Vec<Option<Entry>>,
+    index: Index,
 }
 
 impl Keys {
-    /// Registers a region under a new key; `None` if the table is full. `random` is where the tag comes from.
+    /// Registers a region under a new key; `None` if the table is full. `random` gives 32 random bits.
     pub(super) fn insert(
         &mut self,
         region: Arc<Region>,
         access: Access,
-        random: u32,
-    ) -> Option<Registration> {
-        let index = match self.entries.iter().position(Option::is_none) {
-            Some(free) => free,
-            None if self.entries.len() < MAX_REGISTRATIONS => {
-                self.entries.push(None);
-                self.entries.len() - 1
+        mut random: impl FnMut() -> Result<u32, NicError>,
+    ) -> Result<Option<Registration>, NicError> {
+        let Some(place) = free_place(&mut self.entries, MAX_REGISTRATIONS) else { return Ok(None) };
+        let rkey = loop {
+            let rkey = random()?;
+            // 0 stands for "no key yet" elsewhere.
+            if rkey != 0 && self.index.find(rkey).is_none() {
+                break rkey;
             }
-            None => return None,
         };
-        let rkey = random << INDEX_BITS | index as u32;
         let (iova, len) = (region.iova(), region.len());
-        self.entries[index] = Some(Entry { rkey, iova, len, access, region });
-        Some(Registration { iova, len, rkey })
+        self.entries[place] = Some(Entry { iova, len, access, region });
+        self.index.insert(rkey, place);
+        Ok(Some(Registration { iova, len, rkey }))
     }
 
     /// Ends a registration; says whether there was one.
     pub(super) fn remove(&mut self, rkey: u32) -> bool {
-        let found = self.get(rkey).is_some();
-        if found {
-            self.entries[Self::index_of(rkey)] = None;
+        let place = self.index.remove(rkey);
+        if let Some(place) = place {
+            self.entries[place] = None;
         }
-        found
+        place.is_some()
     }
 
     /// The place of a key in the table.
     #[inline(always)]
-    pub(super) fn index_of(rkey: u32) -> usize {
-        (rkey & (MAX_REGISTRATIONS as u32 - 1)) as usize
+    pub(super) fn find(&self, rkey: u32) -> Option<usize> {
+        self.index.find(rkey)
     }
 
-    /// The registration at a place, whatever its key.
+    /// The registration at a place that [`Keys::find`] gave.
     #[inline(always)]
-    pub(super) fn at(&self, index: usize) -> Option<&Entry> {
-        self.entries.get(index)?.as_ref()
+    pub(super) fn at(&self, place: usize) -> Option<&Entry> {
+        self.entries.get(place)?.as_ref()
     }
 
     /// The registration of a key.
     #[inline(always)]
     pub(super) fn get(&self, rkey: u32) -> Option<&Entry> {
-        match self.entries.get(Self::index_of(rkey)) {
-            Some(Some(entry)) if entry.rkey == rkey => Some(entry),
-            _ => None,
-        }
+        self.at(self.find(rkey)?)
     }
+}
+
+/// A place in `table` that holds nothing; `None` if it has `most` that all hold something.
+pub(super) fn free_place<T>(table: &mut Vec<Option<T>>, most: usize) -> Option<usize> {
+    let place = table.iter().position(Option::is_none).unwrap_or(table.len());
+    if place == table.len() {
+        if place == most {
+            return None;
+        }
+        table.push(None);
+    }
+    Some(place)
 }
 
 #[cfg(test)]
@@ -99,26 +107,51 @@ mod tests {
         Arc::new(Region::anonymous(4096, iova, RegionOptions { huge_pages: false }).unwrap())
     }
 
+    fn insert(keys: &mut Keys, iova: u64, random: &[u32]) -> u32 {
+        let mut random = random.iter().copied();
+        let registration = keys.insert(region(iova), Access::WRITE, || Ok(random.next().unwrap()));
+        registration.unwrap().unwrap().rkey
+    }
+
     #[test]
-    fn keys_end_and_are_not_given_again() {
+    fn a_key_is_its_random_bits_and_no_two_are_one() {
         let mut keys = Keys::default();
-        let first = keys.insert(region(1 << 20), Access::WRITE, 7).unwrap().rkey;
-        let second = keys.insert(region(1 << 21), Access::WRITE, 7).unwrap().rkey;
-        assert_ne!(first, second);
+        let first = insert(&mut keys, 1 << 20, &[0xdead_beef]);
+        assert_eq!(first, 0xdead_beef, "all 32 bits are random");
+        let second = insert(&mut keys, 1 << 21, &[0, 0xdead_beef, 7]);
+        assert_eq!(second, 7, "neither 0 nor a key that is in use");
         assert_eq!(keys.get(first).unwrap().iova, 1 << 20);
-        assert!(keys.get(first ^ 1 << 31).is_none());
+        for bit in 0..32 {
+            assert!(keys.get(first ^ 1 << bit).is_none());
+        }
         assert!(keys.remove(first) && !keys.remove(first));
-        assert!(keys.get(first).is_none());
-        // The place is used again, under another tag.
-        let third = keys.insert(region(1 << 22), Access::WRITE, 8).unwrap().rkey;
-        assert_eq!(Keys::index_of(third), Keys::index_of(first));
         assert!(keys.get(first).is_none() && keys.get(second).is_some());
+        // The place is used again, under another key.
+        let third = insert(&mut keys, 1 << 22, &[8]);
+        assert_eq!(keys.find(third), Some(0));
+        assert!(keys.get(first).is_none() && keys.get(second).is_some());
+    }
+
+    #[test]
+    fn there_are_so_many_and_no_more() {
+        let mut keys = Keys::default();
+        let (region, mut next) = (region(1 << 20), 0);
+        let mut add = || {
+            keys.insert(Arc::clone(&region), Access::WRITE, || {
+                next += 1;
+                Ok(next)
+            })
+        };
+        for _ in 0..MAX_REGISTRATIONS {
+            assert!(add().unwrap().is_some());
+        }
+        assert!(add().unwrap().is_none());
     }
 
     #[test]
     fn ranges_are_exact_and_do_not_wrap() {
         let mut keys = Keys::default();
-        let rkey = keys.insert(region(1 << 20), Access::WRITE, 1).unwrap().rkey;
+        let rkey = insert(&mut keys, 1 << 20, &[1]);
         let entry = keys.get(rkey).unwrap();
         let base = 1u64 << 20;
         assert_eq!(entry.offset(base, 4096), Some(0));

@@ -4,17 +4,20 @@
 //! - [`nic`]: the thread that moves packets between a link and the responder; the collector's [`crate::nic::Nic`].
 //! - [`counter`]: what is counted. [`counter_file`]: where it survives a kill.
 //! - [`bench`]: the responder in memory, to be timed.
-//! - `execute`: the verdicts. `request`, `answer`: the bytes of both directions. `keys`, `queue_pair`: what the responder looks things up in.
+//! - `execute`: the verdicts. `request`, `answer`: the bytes of both directions. `keys`, `queue_pair`, over `index`: what the responder looks
+//!   things up in. `refused`: whom it refused what, for the log.
 
 mod answer;
 pub mod bench;
 pub mod counter;
 pub mod counter_file;
 mod execute;
+mod index;
 mod keys;
 pub mod nic;
 mod packets;
 mod queue_pair;
+mod refused;
 mod request;
 pub mod responder;
 mod responder_config;
@@ -23,5 +26,6 @@ pub use counter::{Counter, Counts};
 pub use counter_file::CounterFile;
 pub use nic::{SoftNic, SoftNicConfig};
 pub use packets::Packets;
+pub use refused::Refusal;
 pub use responder::Responder;
 pub use responder_config::ResponderConfig;

@@ -30,6 +30,9 @@ const IDLE: Duration = Duration::from_millis(20);
 /// How often the link's own counters are read, which costs a system call.
 const LINK_COUNTERS: Duration = Duration::from_millis(100);
 
+/// How often the log says what was refused, at most: what is sent here decides nothing about how much is logged.
+const TELL_REFUSED: Duration = Duration::from_secs(10);
+
 /// How often the data thread yields to a control call that waits, at most.
 const STEP_ASIDE: usize = 1000;
 
@@ -275,12 +278,16 @@ struct DataThread {
     /// What the counter file held of the link's and the injector's counters when this link was opened.
     link_base: Vec<u64>,
     link_counters_read: Instant,
+    /// When the log last told of refusals, and what was counted then.
+    refused_told: (Option<Instant>, Counts),
 }
 
 impl DataThread {
     fn new(shared: Arc<Shared>, link: Box<dyn Link>) -> DataThread {
         let injector = FaultInjector::new(shared.config.faults, shared.config.seed, link.scope());
-        let output = lock(&shared.responder).answer_batch(BATCH);
+        let responder = lock(&shared.responder);
+        let (output, counts) = (responder.answer_batch(BATCH), responder.counts().clone());
+        drop(responder);
         let first = Counter::ALL.len();
         let link_base =
             (0..link_counters(&*link, &injector).len()).map(|i| shared.counters.load(first + i)).collect();
@@ -292,6 +299,7 @@ impl DataThread {
             injector,
             link_base,
             link_counters_read: Instant::now(),
+            refused_told: (None, counts),
         }
     }
 
@@ -329,9 +337,41 @@ impl DataThread {
             }
             if self.link_counters_read.elapsed() >= LINK_COUNTERS {
                 self.read_link_counters();
+                self.tell_refused(shared);
             }
         }
         Ok(())
+    }
+
+    /// Says in the log whom the NIC refused what, if it did and has not said so just now.
+    fn tell_refused(&mut self, shared: &Shared) {
+        let (told, before) = &mut self.refused_told;
+        if told.is_some_and(|at| at.elapsed() < TELL_REFUSED) {
+            return;
+        }
+        let mut responder = lock(&shared.responder);
+        let refused = responder.take_refused();
+        if refused.is_empty() {
+            return;
+        }
+        let now = responder.counts().clone();
+        drop(responder);
+        for refusal in refused {
+            tracing::warn!(
+                sender = %refusal.sender,
+                queue_pair = format_args!("{:#08x}", refusal.qpn),
+                reason = refusal.reason.name(),
+                frames = now.get(refusal.reason) - before.get(refusal.reason),
+                "the NIC refused RDMA requests, of which this is the first: a requester goes on with what an earlier session gave \
+                 it, or is faulty, or somebody guesses (docs/rdma.md)"
+            );
+        }
+        let broken = now.get(Counter::QueuePairErrors) - before.get(Counter::QueuePairErrors);
+        if broken > 0 {
+            tracing::warn!(queue_pairs = broken, "RC queue pairs fell into ERROR for that");
+        }
+        *told = Some(Instant::now());
+        *before = now;
     }
 
     /// Runs one batch through the responder.

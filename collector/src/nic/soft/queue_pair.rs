@@ -1,20 +1,22 @@
 //! Passive queue pairs: what the responder remembers of each, and how they are found.
 //!
-//! A queue pair number is `random << 10 | index`, so that one of an earlier session is not mistaken for a new one.
+//! A queue pair number is 24 random bits: one of an earlier session is not mistaken for a new one, and whoever is to write
+//! has to know it beside a key.
 
 use std::net::Ipv4Addr;
 
 use dta_proto::wire::roce::Psn;
 
 use super::counter::Counts;
-use crate::nic::{QueuePairRequest, QueuePairState, QueuePairStatus};
+use super::index::Index;
+use super::keys::free_place;
+use crate::nic::{NicError, QueuePairRequest, QueuePairState, QueuePairStatus};
 
 /// Queue pairs that there can be at once.
-pub(super) const MAX_QUEUE_PAIRS: usize = 1 << INDEX_BITS;
+pub(super) const MAX_QUEUE_PAIRS: usize = 1024;
 
-const INDEX_BITS: u32 = 10;
-/// Random bits of a number: 24 in all.
-const TAG_BITS: u32 = 24 - INDEX_BITS;
+/// Numbers that may be given out: 0, 1 and 0xffffff mean something else in InfiniBand.
+const NUMBERS: std::ops::Range<u32> = 2..0xff_ffff;
 
 /// One passive queue pair.
 pub(super) struct QueuePair {
@@ -127,43 +129,37 @@ impl QueuePair {
 #[derive(Default)]
 pub(super) struct QueuePairs {
     slots: Vec<Option<Box<QueuePair>>>,
+    index: Index,
 }
 
 impl QueuePairs {
-    /// Adds what `make` makes of a new number; `None` if the table is full. `random` is where the tag comes from.
+    /// Adds what `make` makes of a new number; `None` if the table is full. `random` gives 32 random bits.
     pub(super) fn insert(
         &mut self,
-        random: u32,
+        mut random: impl FnMut() -> Result<u32, NicError>,
         make: impl FnOnce(u32) -> QueuePair,
-    ) -> Option<&mut QueuePair> {
-        let index = match self.slots.iter().position(Option::is_none) {
-            Some(free) => free,
-            None if self.slots.len() < MAX_QUEUE_PAIRS => {
-                self.slots.push(None);
-                self.slots.len() - 1
+    ) -> Result<Option<&mut QueuePair>, NicError> {
+        let Some(place) = free_place(&mut self.slots, MAX_QUEUE_PAIRS) else { return Ok(None) };
+        let qpn = loop {
+            let qpn = random()? >> 8;
+            if NUMBERS.contains(&qpn) && self.index.find(qpn).is_none() {
+                break qpn;
             }
-            None => return None,
         };
-        // Tags 0 and all ones are left out: numbers 0, 1 and 0xffffff mean something else in InfiniBand.
-        let tag = 1 + random % ((1 << TAG_BITS) - 2);
-        let qpn = tag << INDEX_BITS | index as u32;
-        Some(self.slots[index].insert(Box::new(make(qpn))))
+        self.index.insert(qpn, place);
+        Ok(Some(self.slots[place].insert(Box::new(make(qpn)))))
     }
 
     /// Ends a queue pair and gives it back, if there was one.
     pub(super) fn remove(&mut self, qpn: u32) -> Option<Box<QueuePair>> {
-        let index = self.index(qpn)?;
-        self.slots[index].take()
+        let place = self.index.remove(qpn)?;
+        self.slots[place].take()
     }
 
     /// The place of a queue pair in the table.
     #[inline(always)]
     pub(super) fn index(&self, qpn: u32) -> Option<usize> {
-        let index = (qpn & (MAX_QUEUE_PAIRS as u32 - 1)) as usize;
-        match self.slots.get(index) {
-            Some(Some(qp)) if qp.qpn == qpn => Some(index),
-            _ => None,
-        }
+        self.index.find(qpn)
     }
 
     /// The queue pair at a place that [`QueuePairs::index`] gave.

@@ -18,6 +18,7 @@ use super::execute::{self, Execution, Out};
 use super::keys::{Keys, MAX_REGISTRATIONS};
 use super::packets::Packets;
 use super::queue_pair::{MAX_QUEUE_PAIRS, QueuePair, QueuePairs};
+use super::refused::{Refusal, Refused};
 use super::request::{Local, Request};
 use super::responder_config::ResponderConfig;
 use crate::nic::{
@@ -35,6 +36,7 @@ pub struct Responder {
     immediates: Vec<Immediate>,
     steps: Vec<Step>,
     requests: Vec<Prepared>,
+    refused: Refused,
 }
 
 /// What the first pass made of a packet.
@@ -65,6 +67,7 @@ impl Responder {
             immediates: Vec::new(),
             steps: Vec::new(),
             requests: Vec::new(),
+            refused: Refused::default(),
         }
     }
 
@@ -99,8 +102,7 @@ impl Responder {
         if region.iova().checked_add(region.len()).is_none() {
             return Err(refuse("its end lies beyond 2^64"));
         }
-        let random = random()?;
-        self.keys.insert(region, access, random).ok_or_else(|| NicError::TooManyRegistrations {
+        self.keys.insert(region, access, random)?.ok_or_else(|| NicError::TooManyRegistrations {
             device: self.config.device.clone(),
             limit: MAX_REGISTRATIONS,
         })
@@ -150,8 +152,7 @@ impl Responder {
             next_resource: 0,
             counts: Counts::default(),
         };
-        let random = random()?;
-        let qp = self.queue_pairs.insert(random, make).ok_or_else(|| NicError::TooManyQueuePairs {
+        let qp = self.queue_pairs.insert(random, make)?.ok_or_else(|| NicError::TooManyQueuePairs {
             device: self.config.device.clone(),
             limit: MAX_QUEUE_PAIRS,
         })?;
@@ -184,6 +185,11 @@ impl Responder {
         }
     }
 
+    /// Who was refused what since this was asked last: one example for each reason.
+    pub fn take_refused(&mut self) -> Vec<Refusal> {
+        self.refused.take()
+    }
+
     /// A batch of `slots` for answers.
     pub fn answer_batch(&self, slots: usize) -> Batch {
         Batch::with_packet_capacity(slots, self.config.mtu as usize + answer::OVERHEAD)
@@ -200,7 +206,7 @@ impl Responder {
     ) {
         self.counts.add(Counter::Received, input.count() as u64);
         self.prepare(input);
-        let Self { config, keys, queue_pairs, counts, immediates, steps, requests } = self;
+        let Self { config, keys, queue_pairs, counts, immediates, steps, requests, refused } = self;
         for (index, step) in steps.iter().enumerate() {
             let Prepared { request, queue_pair } = match *step {
                 Step::Write { queue_pair, key, offset, psn, payload } => {
@@ -238,23 +244,30 @@ impl Responder {
             let fate = execution.run(qp);
             counts.count(fate);
             qp.counts.count(fate);
+            refused.note(fate, request.source, request.qpn);
         }
     }
 
     /// The first pass.
     fn prepare<P: Packets + ?Sized>(&mut self, input: &P) {
-        let Self { config, keys, queue_pairs, steps, requests, .. } = self;
+        let Self { config, keys, queue_pairs, steps, requests, refused, .. } = self;
         let local = Local { ip: config.ip, port: config.port };
         steps.clear();
         requests.clear();
         for index in 0..input.count() {
             let request = Request::parse(input.packet(index), local, input.checksum_pending(index));
             let step = request.and_then(|request| {
-                let queue_pair = queue_pairs.index(request.qpn).ok_or(Counter::DroppedUnknownQueuePair)?;
-                let Some(qp) = queue_pairs.at(queue_pair) else {
-                    return Err(Counter::DroppedUnknownQueuePair);
+                let refuse = |refused: &mut Refused, reason| {
+                    refused.note(reason, request.source, request.qpn);
+                    Err(reason)
                 };
-                admit(qp, &request)?;
+                let found = queue_pairs.index(request.qpn);
+                let Some((queue_pair, qp)) = found.and_then(|at| Some((at, queue_pairs.at(at)?))) else {
+                    return refuse(refused, Counter::DroppedUnknownQueuePair);
+                };
+                if let Err(reason) = admit(qp, &request) {
+                    return refuse(refused, reason);
+                }
                 if let Some(entry) = keys.get(request.reth.rkey) {
                     // A prefetch of any address is harmless, so the range is checked later.
                     entry.region.prefetch(request.reth.va.wrapping_sub(entry.iova));
@@ -279,7 +292,7 @@ impl Responder {
     }
 }
 
-/// A random tag.
+/// 32 random bits.
 fn random() -> Result<u32, NicError> {
     getrandom::u32().map_err(|error| NicError::System {
         action: "get random bytes for a key".into(),

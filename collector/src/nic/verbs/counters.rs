@@ -7,6 +7,8 @@ use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 
+use crate::own_file;
+
 /// For so long, and some margin, the kernel may answer with values that it read before (`RDMA_HW_STATS_DEFAULT_LIFESPAN`, 10 ms, in jiffies).
 pub(super) const CACHED: Duration = Duration::from_millis(25);
 
@@ -32,13 +34,22 @@ struct Baseline {
 
 impl PortCounters {
     /// Begins to count, or goes on from where `file` says that counting began.
+    ///
+    /// # Errors
+    /// The file cannot be read or written, or does not hold what this program writes.
     pub(super) fn new(device: &str, port: u8, file: Option<&Path>) -> io::Result<PortCounters> {
-        let directories = directories(device, port);
+        PortCounters::of(directories(device, port), device, port, file)
+    }
+
+    fn of(
+        directories: [PathBuf; 2],
+        device: &str,
+        port: u8,
+        file: Option<&Path>,
+    ) -> io::Result<PortCounters> {
         let last = read_all(&directories);
-        let kept = file
-            .and_then(|file| fs::read_to_string(file).ok())
-            .and_then(|text| serde_json::from_str::<Baseline>(&text).ok())
-            .filter(|kept| (kept.device.as_str(), kept.port) == (device, port));
+        let kept = file.map(load).transpose()?.flatten();
+        let kept = kept.filter(|kept| (kept.device.as_str(), kept.port) == (device, port));
         let fresh =
             || Baseline { device: device.to_owned(), port, start: last.clone(), ..Baseline::default() };
         let mut baseline = kept.unwrap_or_else(fresh);
@@ -69,10 +80,19 @@ impl PortCounters {
     /// device counts packets, as rxe does, they come under the names that other back ends give them as well. While the device is
     /// away, the values are the last ones.
     pub(super) fn read(&mut self) -> Vec<(String, u64)> {
-        // One by one: a counter that was set back, or is no longer there, stands still, and the others go on.
+        let mut set_back = false;
+        // One by one: one that is no longer there stands still, and the others go on.
         for (name, value) in read_all(&self.directories) {
-            let last = self.last.entry(name).or_default();
-            *last = value.max(*last);
+            let last = self.last.insert(name.clone(), value).unwrap_or(0);
+            if value < last {
+                // It was set back, to 0 as far as anybody knows: what it had counted stays, and it goes on from there.
+                let start = self.baseline.start.remove(&name).unwrap_or(0);
+                *self.baseline.earlier.entry(name).or_default() += last.saturating_sub(start);
+                set_back = true;
+            }
+        }
+        if set_back && let Err(error) = self.save() {
+            tracing::warn!(%error, "the counters' file could not be written");
         }
         let sums = self.sums();
         let mut all = Vec::new();
@@ -100,9 +120,22 @@ impl PortCounters {
 
     fn save(&self) -> io::Result<()> {
         match &self.file {
-            Some(file) => fs::write(file, serde_json::to_vec(&self.baseline)?),
+            Some(file) => own_file::replace(file, &serde_json::to_vec(&self.baseline)?),
             None => Ok(()),
         }
+    }
+}
+
+/// Where counting began, as the file has it; `None` if there is none.
+fn load(file: &Path) -> io::Result<Option<Baseline>> {
+    let fail = |reason: String| {
+        let file = file.display();
+        io::Error::other(format!("{file}: {reason}; move it away to begin counting anew"))
+    };
+    match own_file::read(file) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|e| fail(format!("is damaged ({e})"))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(fail(error.to_string())),
     }
 }
 
@@ -132,4 +165,74 @@ fn read_all(directories: &[PathBuf; 2]) -> BTreeMap<String, u64> {
 /// Whether values can be later ones of the same device.
 fn not_below(now: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>) -> bool {
     before.iter().all(|(name, value)| now.get(name).is_some_and(|now| now >= value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Port {
+        dir: tempfile::TempDir,
+    }
+
+    impl Port {
+        fn new() -> Port {
+            let dir = tempfile::tempdir().unwrap();
+            for directory in ["hw_counters", "counters"] {
+                fs::create_dir(dir.path().join(directory)).unwrap();
+            }
+            Port { dir }
+        }
+
+        fn set(&self, name: &str, value: u64) {
+            fs::write(self.dir.path().join("hw_counters").join(name), format!("{value}\n")).unwrap();
+        }
+
+        fn file(&self) -> PathBuf {
+            self.dir.path().join("device.counters")
+        }
+
+        fn open(&self) -> io::Result<PortCounters> {
+            let directories = ["hw_counters", "counters"].map(|name| self.dir.path().join(name));
+            PortCounters::of(directories, "rxe0", 1, Some(&self.file()))
+        }
+    }
+
+    fn of(counters: &mut PortCounters, name: &str) -> u64 {
+        counters.read().into_iter().find(|(n, _)| n == name).unwrap().1
+    }
+
+    #[test]
+    fn a_counter_that_was_set_back_goes_on_at_once() {
+        let port = Port::new();
+        port.set("rcvd_pkts", 1000);
+        port.set("other", 5);
+        let mut counters = port.open().unwrap();
+        port.set("rcvd_pkts", 1100);
+        port.set("other", 6);
+        assert_eq!((of(&mut counters, "received"), of(&mut counters, "device.other")), (100, 1));
+        port.set("rcvd_pkts", 30);
+        assert_eq!(of(&mut counters, "received"), 130);
+        port.set("rcvd_pkts", 40);
+        assert_eq!((of(&mut counters, "received"), of(&mut counters, "device.other")), (140, 1));
+        // A collector that starts now goes on as well.
+        drop(counters);
+        port.set("rcvd_pkts", 45);
+        let mut counters = port.open().unwrap();
+        assert_eq!((of(&mut counters, "received"), of(&mut counters, "device.other")), (145, 1));
+    }
+
+    #[test]
+    fn a_file_cut_short_is_told_and_left_as_it_is() {
+        let port = Port::new();
+        port.set("rcvd_pkts", 7);
+        drop(port.open().unwrap());
+        let whole = fs::read(port.file()).unwrap();
+        for len in 0..whole.len() {
+            fs::write(port.file(), &whole[..len]).unwrap();
+            let told = port.open().err().expect("damaged").to_string();
+            assert!(told.contains("device.counters") && told.contains("move it away"), "{len}: {told}");
+            assert_eq!(fs::read(port.file()).unwrap(), &whole[..len]);
+        }
+    }
 }

@@ -1,0 +1,130 @@
+//! From a random number to a place in a table: how remote keys and queue pairs are found.
+//!
+//! Open addressing, one entry after the other, in a table that is at least three quarters free. The numbers are drawn at
+//! random by the responder, so their own low bits spread them, and nobody outside can choose numbers that gather in one
+//! place: a number that is not there costs one or two looks, whoever asks for it and how often.
+
+/// Marks what holds no number.
+const FREE: u32 = u32::MAX;
+
+#[derive(Clone, Copy)]
+struct Slot {
+    number: u32,
+    place: u32,
+}
+
+const FREE_SLOT: Slot = Slot { number: 0, place: FREE };
+
+/// Numbers, and the place of each.
+pub(super) struct Index {
+    /// A power of two of them, so that a number's low bits are where to look first.
+    slots: Vec<Slot>,
+    used: usize,
+}
+
+impl Default for Index {
+    fn default() -> Index {
+        Index { slots: vec![FREE_SLOT; 16], used: 0 }
+    }
+}
+
+impl Index {
+    /// The place of a number.
+    #[inline(always)]
+    pub(super) fn find(&self, number: u32) -> Option<usize> {
+        let mask = self.slots.len() - 1;
+        let mut at = number as usize & mask;
+        loop {
+            let slot = self.slots[at & mask];
+            // A free slot holds number 0, which is never given out.
+            if slot.number == number && slot.place != FREE {
+                return Some(slot.place as usize);
+            }
+            if slot.place == FREE {
+                return None;
+            }
+            at += 1;
+        }
+    }
+
+    /// Enters a number that is not there yet; `place` is below 2^32 - 1.
+    pub(super) fn insert(&mut self, number: u32, place: usize) {
+        if (self.used + 1) * 4 > self.slots.len() {
+            let larger = vec![FREE_SLOT; self.slots.len() * 2];
+            let old = std::mem::replace(&mut self.slots, larger);
+            old.into_iter().filter(|slot| slot.place != FREE).for_each(|slot| self.put(slot));
+        }
+        self.put(Slot { number, place: place as u32 });
+        self.used += 1;
+    }
+
+    /// Takes a number out; gives its place, if it was there.
+    pub(super) fn remove(&mut self, number: u32) -> Option<usize> {
+        let place = self.find(number)?;
+        // Entered anew without it: those behind it may have to move up, and nobody waits for this.
+        let free = vec![FREE_SLOT; self.slots.len()];
+        let old = std::mem::replace(&mut self.slots, free);
+        let others = old.into_iter().filter(|slot| slot.place != FREE && slot.number != number);
+        others.for_each(|slot| self.put(slot));
+        self.used -= 1;
+        Some(place)
+    }
+
+    fn put(&mut self, slot: Slot) {
+        let mask = self.slots.len() - 1;
+        let mut at = slot.number as usize & mask;
+        while self.slots[at].place != FREE {
+            at = (at + 1) & mask;
+        }
+        self.slots[at] = slot;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn it_holds_what_a_map_holds(steps in prop::collection::vec((any::<bool>(), 0u32..64, any::<bool>()), 1..300)) {
+            let (mut index, mut map) = (Index::default(), BTreeMap::new());
+            for (place, (insert, number, high)) in steps.into_iter().enumerate() {
+                // Numbers that meet in the table, whatever its size.
+                let number = if high { number << 26 | 5 } else { number };
+                if insert && !map.contains_key(&number) {
+                    index.insert(number, place);
+                    map.insert(number, place);
+                } else if !insert {
+                    prop_assert_eq!(index.remove(number), map.remove(&number));
+                }
+                for number in (0..64).chain((0..64).map(|n| n << 26 | 5)) {
+                    prop_assert_eq!(index.find(number), map.get(&number).copied(), "{:#x}", number);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_not_there_costs_few_looks() {
+        let mut index = Index::default();
+        let mut random =
+            proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha);
+        for place in 0..4096 {
+            let number = random.next_u32();
+            if index.find(number).is_none() {
+                index.insert(number, place);
+            }
+        }
+        let most = (0..index.slots.len())
+            .map(|first| {
+                let taken = |at: &usize| index.slots[at % index.slots.len()].place != FREE;
+                (first..).take_while(taken).count()
+            })
+            .max();
+        assert!(most < Some(40), "{most:?} taken slots in a row");
+    }
+}

@@ -1,0 +1,102 @@
+//! Whom the NIC refused what, for the log: one example per reason, so that a flood costs neither time nor lines.
+
+use std::net::Ipv4Addr;
+
+use super::counter::Counter;
+
+/// A request that was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Why, by the counter that counts it.
+    pub reason: Counter,
+    /// The source address that its packet gave.
+    pub sender: Ipv4Addr,
+    /// The queue pair that it was sent to.
+    pub qpn: u32,
+}
+
+/// The first refusal of each reason since they were taken last.
+pub(super) struct Refused {
+    first: [Option<Refusal>; REASONS.len()],
+}
+
+/// What somebody gets who asks for what is not theirs, in the order of [`place`]. Damage, loss and repeats are none of it.
+const REASONS: [Counter; 10] = [
+    Counter::DroppedUnknownQueuePair,
+    Counter::DroppedOpcode,
+    Counter::DroppedPeer,
+    Counter::DroppedPkey,
+    Counter::DroppedRkey,
+    Counter::DroppedRange,
+    Counter::DroppedPermission,
+    Counter::DroppedPayloadLength,
+    Counter::DroppedMisaligned,
+    Counter::DroppedNoResources,
+];
+
+/// The place of a reason; `None` if it is not one to tell of.
+#[inline]
+fn place(fate: Counter) -> Option<usize> {
+    Some(match fate {
+        Counter::DroppedUnknownQueuePair => 0,
+        Counter::DroppedOpcode => 1,
+        Counter::DroppedPeer => 2,
+        Counter::DroppedPkey => 3,
+        Counter::DroppedRkey => 4,
+        Counter::DroppedRange => 5,
+        Counter::DroppedPermission => 6,
+        Counter::DroppedPayloadLength => 7,
+        Counter::DroppedMisaligned => 8,
+        Counter::DroppedNoResources => 9,
+        _ => return None,
+    })
+}
+
+impl Default for Refused {
+    fn default() -> Refused {
+        Refused { first: [None; REASONS.len()] }
+    }
+}
+
+impl Refused {
+    /// Notes what came of a request, if it was refused for a reason that is not noted yet.
+    #[inline]
+    pub(super) fn note(&mut self, fate: Counter, sender: Ipv4Addr, qpn: u32) {
+        if let Some(place) = place(fate) {
+            self.first[place].get_or_insert(Refusal { reason: fate, sender, qpn });
+        }
+    }
+
+    /// What was noted, in the order of the reasons; nothing is noted afterwards.
+    pub(super) fn take(&mut self) -> Vec<Refusal> {
+        self.first.iter_mut().filter_map(Option::take).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_of_each_reason_is_kept_until_it_is_taken() {
+        let mut refused = Refused::default();
+        let from = |n| Ipv4Addr::new(10, 0, 0, n);
+        refused.note(Counter::ExecutedWrite, from(1), 1);
+        refused.note(Counter::DroppedIcrc, from(1), 1);
+        refused.note(Counter::DroppedRange, from(2), 2);
+        refused.note(Counter::DroppedRkey, from(3), 3);
+        refused.note(Counter::DroppedRkey, from(4), 4);
+        let told: Vec<_> = refused.take().iter().map(|r| (r.reason, r.sender, r.qpn)).collect();
+        assert_eq!(told, [(Counter::DroppedRkey, from(3), 3), (Counter::DroppedRange, from(2), 2)]);
+        assert!(refused.take().is_empty());
+    }
+
+    #[test]
+    fn each_reason_has_its_place() {
+        for (at, &reason) in REASONS.iter().enumerate() {
+            assert_eq!(place(reason), Some(at));
+        }
+        let places = Counter::ALL.iter().filter(|&&c| place(c).is_some()).count();
+        assert_eq!(places, REASONS.len());
+    }
+}

@@ -1,0 +1,89 @@
+//! Opening files of the memory directory: regular files alone, and never by way of a link.
+//!
+//! What else may stand under such a name would hold the program up (opening a fifo waits for its other end), or lead a
+//! write to somebody else's file.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+/// Opens `path` as `options` say; what is made is readable to its owner alone.
+///
+/// # Errors
+/// It is no regular file (a symbolic link is none), or the system refuses.
+pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    // Without waiting, for whatever it is; it makes no difference to a regular file.
+    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY;
+    let opened = options.mode(0o600).custom_flags(flags.bits().cast_signed()).open(path);
+    let file = opened.map_err(|error| match Errno::from_io_error(&error) {
+        // A link; a fifo that nobody reads, a socket or a device that is not there; a directory opened for writing.
+        Some(Errno::LOOP | Errno::NXIO | Errno::ISDIR) => not_regular(),
+        _ => error,
+    })?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(not_regular()) }
+}
+
+/// Opens `path` for reading, also by way of a link.
+///
+/// # Errors
+/// It is no regular file, or the system refuses.
+pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(not_regular()) }
+}
+
+/// Replaces the file `path` by one that holds `bytes`: whoever opens it sees the old or the new one whole. The new one is
+/// written beside it first, as `path` with the extension `new`.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let mut file = open(&new, OpenOptions::new().write(true).create(true).truncate(true))?;
+    io::Write::write_all(&mut file, bytes)?;
+    std::fs::rename(&new, path)
+}
+
+/// All bytes of the file `path`, which is opened as [`open`] does.
+pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    io::Read::read_to_end(&mut open(path, OpenOptions::new().read(true))?, &mut bytes)?;
+    Ok(bytes)
+}
+
+fn not_regular() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file; remove it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_regular_file_is_neither_read_nor_written_nor_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::write(at("other"), "somebody's").unwrap();
+        std::os::unix::fs::symlink(at("other"), at("link")).unwrap();
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, at("fifo"), rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+        std::fs::create_dir(at("folder")).unwrap();
+        for name in ["link", "fifo", "socket", "folder"] {
+            let told = read(&at(name)).unwrap_err().to_string();
+            assert!(told.contains("regular file"), "{name}: {told}");
+            std::fs::rename(at(name), at("state.new")).unwrap();
+            let told = replace(&at("state.bin"), b"mine").unwrap_err().to_string();
+            assert!(told.contains("regular file"), "{name}: {told}");
+            assert!(!at("state.bin").exists());
+            std::fs::rename(at("state.new"), at(name)).unwrap();
+        }
+        assert_eq!(std::fs::read(at("other")).unwrap(), b"somebody's");
+        assert_eq!(open_to_read(&at("link")).unwrap().metadata().unwrap().len(), 10);
+        assert!(open_to_read(&at("fifo")).unwrap_err().to_string().contains("regular file"));
+        replace(&at("state.bin"), b"mine").unwrap();
+        assert_eq!(read(&at("state.bin")).unwrap(), b"mine");
+    }
+}
