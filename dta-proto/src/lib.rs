@@ -7,10 +7,11 @@
 //! - [`store`]: how a store is described, in configuration, sessions and region headers alike.
 //! - [`crc`]: the CRCs that the two above share.
 //! - [`key`]: the 16-byte key and the flow that it can hold.
-//! - [`control`]: the control plane `dta.v1` (gRPC).
+//! - [`control`]: the control plane `dta.v1` (gRPC), and [`codec`], which bounds its requests.
 
 #![forbid(unsafe_code)]
 
+pub mod codec;
 pub mod control;
 pub mod crc;
 pub mod key;
