@@ -136,7 +136,10 @@ mod tests {
 
     #[test]
     fn a_flood_is_counted_no_further_than_needed() {
-        let renew = RenewSessionRequest { statistics: vec![NodeStatistics::default(); 1 << 20], ..Default::default() };
+        let renew = RenewSessionRequest {
+            statistics: vec![NodeStatistics::default(); 1 << 20],
+            ..Default::default()
+        };
         assert_eq!(parts(&renew.encode_to_vec()), MAX_PARTS + 1);
         let node = NodeStatistics { counters: vec![Counter::default(); 1 << 20], ..Default::default() };
         let renew = RenewSessionRequest { statistics: vec![node], ..Default::default() };

@@ -19,8 +19,7 @@ pub const UNIX: &str = "unix:";
 
 /// Sets an endpoint up as all clients of DTA have it, with TLS if there are files for it.
 pub fn endpoint(endpoint: Endpoint, files: Option<&ClientFiles<'_>>) -> Result<Endpoint, TlsError> {
-    let endpoint =
-        endpoint.connect_timeout(CONNECT).http2_keep_alive_interval(ASK).keep_alive_timeout(ALIVE);
+    let endpoint = endpoint.connect_timeout(CONNECT).http2_keep_alive_interval(ASK).keep_alive_timeout(ALIVE);
     let Some(files) = files else {
         return Ok(endpoint);
     };

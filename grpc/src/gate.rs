@@ -75,10 +75,12 @@ impl Gate {
         if of_origin >= self.per_address || full {
             // One's own first: nobody makes others leave while connections of the same address wait.
             let oldest = |of_all: bool| {
-                let mut waiting = inner.places.iter().filter(|(_, taken)| matches!(taken.waits, Waits::Until(_)));
+                let mut waiting =
+                    inner.places.iter().filter(|(_, taken)| matches!(taken.waits, Waits::Until(_)));
                 waiting.find(|(_, taken)| of_all || taken.origin == origin).map(|(number, _)| *number)
             };
-            let room = oldest(false).or_else(|| if of_origin < self.per_address { oldest(true) } else { None });
+            let room =
+                oldest(false).or_else(|| if of_origin < self.per_address { oldest(true) } else { None });
             let Some(number) = room else { return Entered::Full };
             if let Some(Taken { waits: Waits::Until(task), .. }) = inner.places.remove(&number) {
                 task.abort();

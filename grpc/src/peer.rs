@@ -78,7 +78,9 @@ impl FromStr for Name {
         };
         match &name {
             Self::Dns(of) | Self::Uri(of) if is_plain(of) => Ok(name),
-            _ => Err("a name as in a certificate, such as DNS:operator.example or URI:spiffe://example/operator"),
+            _ => Err(
+                "a name as in a certificate, such as DNS:operator.example or URI:spiffe://example/operator",
+            ),
         }
     }
 }
@@ -104,7 +106,9 @@ impl Identity {
         let uri = certificate.valid_uri_names().map(|name| Name::Uri(name.to_owned()));
         let mut names: Vec<Name> = dns.chain(uri).collect();
         if !names.iter().all(|(Name::Dns(name) | Name::Uri(name))| is_plain(name)) {
-            return Self::Nameless("one of its names has a comma, a blank or a character that does not print");
+            return Self::Nameless(
+                "one of its names has a comma, a blank or a character that does not print",
+            );
         }
         names.sort_unstable();
         names.dedup();
@@ -128,7 +132,7 @@ impl Identity {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rcgen::{CertificateParams, DnType, DistinguishedName, KeyPair, SanType};
+    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
 
     fn certificate(dns: &[&str], uri: &[&str], common_name: Option<&str>) -> CertificateDer<'static> {
         let dns: Vec<String> = dns.iter().map(|n| (*n).to_owned()).collect();
@@ -157,7 +161,8 @@ mod tests {
         assert_eq!(told(&[], &["tor1.example"]).unwrap(), "URI:tor1.example");
         assert_ne!(told(&[], &["tor1.example"]), told(&["tor1.example"], &[]));
         let operators = ["ops.example".parse().unwrap()];
-        let of = |dns: &[&str], uri: &[&str]| Identity::of(&certificate(dns, uri, None)).has_one_of(&operators);
+        let of =
+            |dns: &[&str], uri: &[&str]| Identity::of(&certificate(dns, uri, None)).has_one_of(&operators);
         assert!(of(&["me.example", "ops.example"], &[]));
         assert!(!of(&[], &["ops.example"]));
     }

@@ -175,7 +175,8 @@ pub fn server(files: &ServerFiles<'_>, now: SystemTime) -> Result<ServerTls, Tls
     let provider = Arc::new(ring::default_provider());
     let own = own(files.cert, files.key, &provider, now)?;
     let roots = Arc::new(authorities("client CA", files.client_ca)?);
-    let unusable = |what, path: &Path, reason: String| TlsError::Unusable { what, path: path.to_owned(), reason };
+    let unusable =
+        |what, path: &Path, reason: String| TlsError::Unusable { what, path: path.to_owned(), reason };
     let clients = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
         .build()
         .map_err(|e| unusable("client CA", files.client_ca, e.to_string()))?;
@@ -212,7 +213,8 @@ struct Own {
 
 fn own(cert: &Path, key: &Path, provider: &CryptoProvider, now: SystemTime) -> Result<Own, TlsError> {
     let chain = certificates("TLS certificate", cert)?;
-    let unusable = |what, path: &Path, reason: String| TlsError::Unusable { what, path: path.to_owned(), reason };
+    let unusable =
+        |what, path: &Path, reason: String| TlsError::Unusable { what, path: path.to_owned(), reason };
     let validity = Validity::of(&chain[0])
         .ok_or_else(|| unusable("TLS certificate", cert, "it is no certificate that can be read".into()))?;
     validity.check(cert, now)?;
@@ -243,8 +245,9 @@ fn authorities(what: &'static str, path: &Path) -> Result<RootCertStore, TlsErro
 fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let text = read(what, path)?;
     let unusable = |reason: String| TlsError::Unusable { what, path: path.to_owned(), reason };
-    let found: Vec<_> =
-        CertificateDer::pem_slice_iter(&text).collect::<Result<_, _>>().map_err(|e| unusable(e.to_string()))?;
+    let found: Vec<_> = CertificateDer::pem_slice_iter(&text)
+        .collect::<Result<_, _>>()
+        .map_err(|e| unusable(e.to_string()))?;
     if found.is_empty() {
         return Err(unusable("it holds no certificate; it must be a PEM file".into()));
     }
@@ -272,7 +275,8 @@ mod tests {
         (params.not_before, params.not_after) = (day(from), day(until));
         // A server's certificate, as authorities issue it: its use is no reason not to tell its end.
         params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
-        let (cert_path, key_path) = (dir.join(format!("{from}-{until}.crt")), dir.join(format!("{from}-{until}.key")));
+        let (cert_path, key_path) =
+            (dir.join(format!("{from}-{until}.crt")), dir.join(format!("{from}-{until}.key")));
         std::fs::write(&cert_path, params.self_signed(&key).unwrap().pem()).unwrap();
         std::fs::write(&key_path, key.serialize_pem()).unwrap();
         (cert_path, key_path)

@@ -9,7 +9,9 @@ use dta_proto::store::StoreSpec;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Config, ConfigError, Limits, Memory, Soft, Tls, Transport, Verbs, check_store, default_directory};
+use super::{
+    Config, ConfigError, Limits, Memory, Soft, Tls, Transport, Verbs, check_store, default_directory,
+};
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]

@@ -584,7 +584,8 @@ fn owners_outlive_a_restart() {
         let directory = Some(dir.path().to_owned());
         Sessions::open_state(Books::new(), stores(&Memory::Anonymous), Transport::Uc, directory, t0).unwrap()
     };
-    let (t0, tor1) = (Instant::now(), Caller { identity: Some("DNS:tor1.example".into()), operator: false, sessions: 2 });
+    let (t0, tor1) =
+        (Instant::now(), Caller { identity: Some("DNS:tor1.example".into()), operator: false, sessions: 2 });
     let first = open(t0).open(&OpenRequest { caller: tor1.clone(), ..request("t", 50) }, t0).unwrap();
     let again = open(t0);
     let tor2 = Caller { identity: Some("DNS:tor2.example".into()), operator: false, sessions: 2 };

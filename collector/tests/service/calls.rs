@@ -200,6 +200,13 @@ async fn tail_follows_what_is_written() {
         entries += message.entries.len();
     }
     assert_eq!(entries, 3 * 2009);
+    // A reader that was here before the lists were emptied waits for what comes; one that does not want to wait ends.
+    for from_sequence in [2011, 2012, 6000, 1 << 30] {
+        let request = control::TailRequest { from_sequence, until_caught_up: true, ..tail_request() };
+        let mut ahead = client.tail(request).await.unwrap();
+        let ended = tokio::time::timeout(Duration::from_secs(5), ahead.message()).await;
+        assert_eq!(ended.expect("ends in 5 s").unwrap(), None, "from {from_sequence}");
+    }
     let (code, told) = status(client.tail(control::TailRequest { list: 16, ..tail_request() }).await);
     assert!(code == Code::InvalidArgument && told.contains("lists 0 to 15"), "{told}");
     let (code, _) =
