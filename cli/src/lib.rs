@@ -3,8 +3,10 @@
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
+use std::str::FromStr;
 
 use clap::Command;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap_complete::Shell;
 use tracing_subscriber::EnvFilter;
 
@@ -26,6 +28,15 @@ pub fn completions(mut command: Command, shell: Shell) -> io::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command, name, &mut script);
     io::stdout().lock().write_all(&script)
+}
+
+/// Parses a value that is one of a few names, which `--help` and completions then list.
+pub fn one_of<T>(names: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr + Clone + Send + Sync + 'static,
+    T::Err: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    PossibleValuesParser::new(names).try_map(|name| name.parse())
 }
 
 /// The exit status of a program; an error is told on standard error first, and gives `failure`. A reader that has gone (`| head`) has seen

@@ -6,3 +6,7 @@
 #![allow(missing_docs, clippy::all, unreachable_pub)]
 
 tonic::include_proto!("dta.v1");
+
+mod convert;
+
+pub use convert::{UnknownNumber, purpose, transport};

@@ -6,7 +6,9 @@
 //! - [`layout`]: what lies in memory (slots, checksums, element layouts of the five stores).
 //! - [`store`]: how a store is described, in configuration, sessions and region headers alike.
 //! - [`crc`]: the CRCs that the two above share.
+//! - [`queue_pair`], [`name`]: what queue pairs are, and what the names of stores and sessions may be.
 //! - [`key`]: the 16-byte key and the flow that it can hold.
+//! - [`program`]: what a switch should hold, as table entries, and the changes from one program to another.
 //! - [`control`]: the control plane `dta.v1` (gRPC), and [`codec`], which bounds its requests.
 
 #![forbid(unsafe_code)]
@@ -16,5 +18,8 @@ pub mod control;
 pub mod crc;
 pub mod key;
 pub mod layout;
+pub mod name;
+pub mod program;
+pub mod queue_pair;
 pub mod store;
 pub mod wire;

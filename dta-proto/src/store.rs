@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::control;
+use crate::name;
 use crate::wire::dta::Primitive;
 
 /// The most copies (N) that a store can ask for: the slot family has four constants.
@@ -127,10 +128,8 @@ impl StoreSpec {
     pub fn validate(&self) -> Result<(), SpecError> {
         let fail =
             |field, value: String, must| Err(SpecError { store: self.name.clone(), field, value, must });
-        let name_ok = (1..=63).contains(&self.name.len())
-            && self.name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
-        if !name_ok {
-            return fail("name", format!("{:?}", self.name), "1 to 63 letters, digits, '-' or '_'");
+        if !name::is_plain(&self.name) {
+            return fail("name", format!("{:?}", self.name), name::PLAIN);
         }
         let pow2 = |field, n: u64, most: u64| {
             if n.is_power_of_two() && n <= most {

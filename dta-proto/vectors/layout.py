@@ -8,34 +8,7 @@ Bytes are hex strings in the order of memory; numbers are decimal.
 import json
 import struct
 
-
-def crc(reversed_polynomial, data):
-    """A reflected CRC-32, bit by bit, from its definition."""
-    r = 0xFFFFFFFF
-    for byte in data:
-        r ^= byte
-        for _ in range(8):
-            r = (r >> 1) ^ reversed_polynomial if r & 1 else r >> 1
-    return r ^ 0xFFFFFFFF
-
-
-def crc32(data):
-    return crc(0xEDB88320, data)
-
-
-def crc32c(data):
-    return crc(0x82F63B78, data)
-
-
-assert crc32(b"123456789") == 0xCBF43926 and crc32c(b"123456789") == 0xE3069283
-
-C = [0x9E3779B9, 0x7F4A7C15, 0x94D049BB, 0xBF58476D]
-be32 = lambda *n: struct.pack(f">{len(n)}I", *n)
-
-
-def slots(key, n, size):
-    h = crc32c(key)
-    return [crc32c(struct.pack("<I", (h + C[i]) & 0xFFFFFFFF)) % size for i in range(n)]
+from second import batch, be32, column, crc32, crc32c, key_write, row, slots
 
 
 def flow(src, dst, sport, dport, proto):
@@ -52,28 +25,6 @@ KEYS = [UDP, TCP, SHORT, ZERO, ONES, COUNT]
 
 def ramp(n, start=1):
     return bytes((start + i) & 0xFF for i in range(n))
-
-
-def key_write(key, value, value_len):
-    value += bytes(value_len - len(value))
-    return be32(crc32(key + value)) + value
-
-
-def row(key, hops, length, values):
-    bitmap = sum(1 << h for h in values)
-    body = struct.pack(">HBB", bitmap, length, 0) + be32(*(values.get(h, 0) for h in range(hops)))
-    return be32(crc32(key + body)) + body
-
-
-def batch(list_, sequence, count, entries, batch_len):
-    covered = entries + bytes(batch_len - 8 - len(entries)) + be32(sequence) + bytes([count])
-    return covered + be32(crc32(be32(list_) + covered))[1:]
-
-
-def column(epoch, merged, expected, cells):
-    size = 16 if len(cells) <= 2 else 32
-    out = struct.pack(">IHH", epoch, merged, expected) + be32(*cells)
-    return out + bytes(size - len(out))
 
 
 def damaged(element, bit):

@@ -2,61 +2,16 @@
 """Writes wire.json: the vectors of docs/wire-format.md, made without the code they test.
 
     dta-proto/vectors/wire.py > dta-proto/vectors/wire.json
-
-The iCRC is zlib's CRC-32; the other two CRCs are computed bit by bit from their polynomials.
 """
 import ipaddress
 import json
 import zlib
 
-
-def be(n, length):
-    return n.to_bytes(length, "big")
-
-
-def crc(polynomial, data):
-    """Reflected, initial value and final exclusive-or all ones; `polynomial` in normal order."""
-    reversed_polynomial = int(f"{polynomial:032b}"[::-1], 2)
-    register = 0xFFFFFFFF
-    for byte in data:
-        register ^= byte
-        for _ in range(8):
-            register = (register >> 1) ^ (reversed_polynomial if register & 1 else 0)
-    return register ^ 0xFFFFFFFF
-
+from second import be, crc, icrc, ip_checksum, ip_packet, report_bytes, source_port, transport_bytes
 
 # --- reports ---------------------------------------------------------------------------------------------------------
 
-OPCODES = {"key-write": 1, "append": 2, "key-increment": 3, "postcarding": 4, "sketch-merge": 5}
 FLOW = bytes([10, 0, 0, 1, 10, 0, 0, 2]) + be(5000, 2) + be(80, 2) + bytes([6, 0, 0, 0])
-
-
-def flags(r):
-    return (r["immediate"] << 7) | (r["retransmittable"] << 6) | (r["restarted"] << 5) | r["version"]
-
-
-def report_bytes(r):
-    b, op = r["body"], OPCODES[r["body"]["primitive"]]
-    key = bytes.fromhex(b.get("key", ""))
-    value = bytes.fromhex(b.get("value", ""))
-    if r["version"] == 0:
-        head = bytes([op, r["sequence"] & 0xFF, flags(r)])
-        return head + {
-            1: lambda: bytes([b["redundancy"]]) + key[:4] + value,
-            2: lambda: be(b["list"], 4) + value,
-            3: lambda: bytes([b["redundancy"]]) + key[:4] + be(int(b["delta"]), 8),
-            4: lambda: key[:4] + bytes([b["hop"] + 1]) + value,
-        }[op]()
-    argument = {1: b.get("redundancy"), 3: b.get("redundancy"), 4: b.get("path_length", 0) << 4 | b.get("hop", 0)}.get(op, 0)
-    head = bytes([op, r["sequence"] & 0xFF, flags(r), argument])
-    head += be(r["store"], 2) + be(r["reporter"], 2) + be(r["sequence"], 4)
-    return head + {
-        1: lambda: key + value,
-        2: lambda: be(b["list"], 4) + value,
-        3: lambda: key + be(int(b["delta"]), 8),
-        4: lambda: key + value,
-        5: lambda: be(b["epoch"], 4) + be(b["column"], 4) + bytes.fromhex(b["cells"]),
-    }[op]()
 
 
 def report(name, version, body, immediate=False, retransmittable=False, restarted=False, sequence=0, reporter=0, store=0):
@@ -184,53 +139,12 @@ NACK_ERRORS = [
 
 # --- RoCEv2 frames -----------------------------------------------------------------------------------------------------
 
-RC = {"write-first": 6, "write-middle": 7, "write-last": 8, "write-last-imm": 9, "write-only": 10, "write-only-imm": 11,
-      "read-request": 12, "read-response-first": 13, "read-response-middle": 14, "read-response-last": 15,
-      "read-response-only": 16, "ack": 17, "atomic-ack": 18, "cmp-swap": 19, "fetch-add": 20}
-
-
-def ip_checksum(header):
-    total = sum(int.from_bytes(header[i:i + 2], "big") for i in range(0, len(header), 2))
-    while total >> 16:
-        total = (total >> 16) + (total & 0xFFFF)
-    return total ^ 0xFFFF
-
-
-def icrc(packet):
-    masked = bytearray(packet)
-    for at in (1, 8, 10, 11, 26, 27, 32):
-        masked[at] = 0xFF
-    return zlib.crc32(b"\xff" * 8 + masked).to_bytes(4, "little")
-
-
-def ip_packet(transport, src, dst, src_port, dst_port=4791, tos=0, ttl=64):
-    """IPv4 packet with `transport` and its iCRC."""
-    udp_len = 8 + len(transport) + 4
-    header = bytes([0x45, tos]) + be(20 + udp_len, 2) + be(0, 2) + be(0x4000, 2) + bytes([ttl, 17, 0, 0])
-    header += ipaddress.ip_address(src).packed + ipaddress.ip_address(dst).packed
-    header = header[:10] + be(ip_checksum(header), 2) + header[12:]
-    packet = header + be(src_port, 2) + be(dst_port, 2) + be(udp_len, 2) + bytes(2) + transport
-    return packet + icrc(packet)
-
-
 def frame(name, operation, transport="rc", dest_qp=0x11, psn=0, ack_req=False, ethernet=None, tos=0, ttl=64, dst_port=4791,
           reth=None, atomic=None, aeth=None, atomic_ack=None, imm=None, payload=""):
     data = bytes.fromhex(payload)
-    pad = -len(data) % 4
-    opcode = RC[operation] | (0x20 if transport == "uc" else 0)
-    t = bytes([opcode, 0x40 | pad << 4]) + be(0xFFFF, 2) + be(dest_qp, 4) + be(ack_req << 31 | psn, 4)
-    if reth:
-        t += be(int(reth["va"], 16), 8) + be(reth["rkey"], 4) + be(reth["length"], 4)
-    if atomic:
-        t += be(int(atomic["va"], 16), 8) + be(atomic["rkey"], 4) + be(int(atomic["swap_add"]), 8) + be(int(atomic["compare"]), 8)
-    if aeth:
-        t += bytes([aeth["syndrome"]]) + be(aeth["msn"], 3)
-    if atomic_ack is not None:
-        t += be(int(atomic_ack), 8)
-    if imm is not None:
-        t += be(imm, 4)
-    src, dst, src_port = "10.0.0.1", "10.0.0.2", 0xC000 | (dest_qp & 0x3FFF)
-    packet = ip_packet(t + data + bytes(pad), src, dst, src_port, dst_port, tos, ttl)
+    opcode, pad, t = transport_bytes(operation, transport, dest_qp, psn, ack_req, reth, atomic, aeth, atomic_ack, imm, data)
+    src, dst, src_port = "10.0.0.1", "10.0.0.2", source_port(dest_qp)
+    packet = ip_packet(t, src, dst, src_port, dst_port, tos, ttl)
     head = b""
     if ethernet:
         head = b"".join(bytes.fromhex(mac.replace(":", "")) for mac in ethernet) + b"\x08\x00"

@@ -93,7 +93,8 @@ fn of_certificate(why: &CertificateError) -> String {
             "its certificate is of another authority than the one given: give the file of the authority that issued it".into()
         }
         CertificateError::BadSignature => {
-            "its certificate has a wrong signature: is the file of the authority an old one of the same name?".into()
+            "its certificate is not signed by the authority given, but by another of the same name: give the file of the authority that issued it"
+                .into()
         }
         CertificateError::Expired => {
             "its certificate has expired: give the server a new one (or set this machine's clock)".into()

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddrV4;
 
-use crate::header;
+use dta_proto::wire::datagram::{self, Datagram};
 
 /// Bytes of an Ethernet header (no VLAN tag).
 pub const ETHERNET_LEN: usize = 14;
@@ -73,7 +73,7 @@ impl Batch {
     /// With more than 65,535 slots, or packets longer than IPv4's 65,535 bytes.
     pub fn with_packet_capacity(slots: usize, packet_bytes: usize) -> Self {
         assert!(slots <= usize::from(u16::MAX), "a batch of {slots} slots, more than 65,535");
-        assert!(packet_bytes <= header::PACKET_MAX, "packets of {packet_bytes} bytes, more than 65,535");
+        assert!(packet_bytes <= datagram::PACKET_MAX, "packets of {packet_bytes} bytes, more than 65,535");
         let stride = (HEADROOM + packet_bytes).next_multiple_of(64);
         Self {
             bytes: vec![0; slots * stride].into_boxed_slice(),
@@ -90,7 +90,7 @@ impl Batch {
 
     /// Bytes that one packet may have, without Ethernet header.
     pub fn packet_capacity(&self) -> usize {
-        (self.stride - HEADROOM).min(header::PACKET_MAX)
+        (self.stride - HEADROOM).min(datagram::PACKET_MAX)
     }
 
     /// Packets that the batch holds.
@@ -133,7 +133,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Adds a UDP datagram: the 28-byte header that [`header::of`] makes, then `payload`.
+    /// Adds a UDP datagram: the 28-byte header that [`datagram::header`] makes, then `payload`.
     pub fn push_udp(
         &mut self,
         source: SocketAddrV4,
@@ -141,10 +141,10 @@ impl Batch {
         payload: &[u8],
         cookie: u64,
     ) -> Result<(), PushError> {
-        let len = header::LEN + payload.len();
+        let len = datagram::HEADER_LEN + payload.len();
         let slot = self.slot_of(len)?;
-        slot[..header::LEN].copy_from_slice(&header::of(source, destination, payload.len()));
-        slot[header::LEN..len].copy_from_slice(payload);
+        slot[..datagram::HEADER_LEN].copy_from_slice(&datagram::header(source, destination, payload.len()));
+        slot[datagram::HEADER_LEN..len].copy_from_slice(payload);
         self.commit(len, cookie);
         Ok(())
     }
@@ -205,8 +205,8 @@ impl Batch {
 
     /// The UDP payload of packet `index` and its source and destination; `None` when the packet is not IPv4
     /// without options carrying a whole UDP datagram.
-    pub fn udp(&self, index: usize) -> Option<header::Datagram<'_>> {
-        header::read(self.packet(index))
+    pub fn udp(&self, index: usize) -> Option<Datagram<'_>> {
+        Datagram::parse_exact(self.packet(index)).ok()
     }
 
     /// The caller's number for packet `index`.

@@ -27,7 +27,8 @@ use std::time::{Duration, Instant};
 use dta_proto::wire::ipv4;
 use serde::{Deserialize, Serialize};
 
-use crate::{Batch, Scope, header};
+use crate::{Batch, Scope};
+use dta_proto::wire::datagram::{self, Datagram};
 
 /// A reordered frame is overtaken by at most this many others.
 pub const REORDER_MAX: u8 = 16;
@@ -374,10 +375,10 @@ impl FaultInjector {
         let packet = self.leaving.packet_mut(last);
         let first = match self.scope {
             Scope::Packet => 0,
-            Scope::Payload => header::LEN,
+            Scope::Payload => datagram::HEADER_LEN,
             Scope::Datagram => {
-                header::read(packet)?;
-                header::fill_udp_checksum(packet);
+                Datagram::parse_exact(packet).ok()?;
+                datagram::fill_udp_checksum(packet);
                 ipv4::HEADER_LEN
             }
         };
@@ -389,7 +390,7 @@ impl FaultInjector {
         if self.scope == Scope::Datagram {
             // A flip may leave the checksum right after all (it made it 0, which means none; or it cut the
             // length where the rest fits). No receiver can see that, so it would be no corruption.
-            while header::udp_checksum_ok(packet) {
+            while datagram::udp_checksum_ok(packet) {
                 toggle(packet, bit);
                 chosen = (chosen + 1) % bits;
                 bit = first * 8 + chosen as usize;

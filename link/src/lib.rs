@@ -20,7 +20,6 @@ mod counters;
 mod error;
 pub mod ethernet;
 pub mod fault;
-pub mod header;
 mod link;
 mod neighbours;
 pub mod netstat;

@@ -1,6 +1,6 @@
 //! UDP sockets that look like packet I/O.
 //!
-//! On receive, each payload gets the 28 bytes of IPv4 and UDP header in front that [`header::of`] makes from
+//! On receive, each payload gets the 28 bytes of IPv4 and UDP header in front that [`datagram::header`] makes from
 //! the two socket addresses. On send, these 28 bytes are read for source and destination and stripped. Sockets
 //! are never connected and always set DF, because only then does the kernel send IP id 0, which the iCRC of
 //! RoCEv2 covers.
@@ -16,7 +16,8 @@ use dta_proto::wire::ipv4;
 
 use crate::batch::HEADROOM;
 use crate::sys::{self, Messages, Outgoing};
-use crate::{Batch, Counters, Link, LinkError, Result, Scope, header};
+use crate::{Batch, Counters, Link, LinkError, Result, Scope};
+use dta_proto::wire::datagram::{self, Datagram};
 
 /// Datagrams a system call at most: the kernel's own bound is 1,024.
 const CALL_MAX: usize = 256;
@@ -184,14 +185,15 @@ impl UdpReceiver {
 
     fn recv_now(&mut self, batch: &mut Batch) -> Result<usize> {
         batch.clear();
-        let count = match self.messages.recv(self.socket.as_fd(), batch.buffers(HEADROOM + header::LEN)) {
-            Ok(count) => count,
-            Err(error) => match error.raw_os_error() {
-                // ECONNREFUSED is a late word about an earlier datagram of ours; nothing is wrong with receiving.
-                Some(libc::EAGAIN | libc::EINTR | libc::ECONNREFUSED) => 0,
-                _ => return Err(LinkError::io("cannot receive datagrams")(error)),
-            },
-        };
+        let count =
+            match self.messages.recv(self.socket.as_fd(), batch.buffers(HEADROOM + datagram::HEADER_LEN)) {
+                Ok(count) => count,
+                Err(error) => match error.raw_os_error() {
+                    // ECONNREFUSED is a late word about an earlier datagram of ours; nothing is wrong with receiving.
+                    Some(libc::EAGAIN | libc::EINTR | libc::ECONNREFUSED) => 0,
+                    _ => return Err(LinkError::io("cannot receive datagrams")(error)),
+                },
+            };
         for index in 0..count {
             let incoming = self.messages.incoming(index);
             if incoming.truncated {
@@ -199,9 +201,13 @@ impl UdpReceiver {
                 continue;
             }
             let to = SocketAddrV4::new(incoming.to.unwrap_or(*self.local.ip()), self.local.port());
-            batch.adopt(index, header::LEN + incoming.len);
+            batch.adopt(index, datagram::HEADER_LEN + incoming.len);
             let packet = batch.packet_mut(batch.len() - 1);
-            packet[..header::LEN].copy_from_slice(&header::of(incoming.from, to, incoming.len));
+            packet[..datagram::HEADER_LEN].copy_from_slice(&datagram::header(
+                incoming.from,
+                to,
+                incoming.len,
+            ));
             self.counters.count_received(packet.len());
         }
         Ok(batch.len())
@@ -330,11 +336,12 @@ impl UdpSender {
             let to = SocketAddrV4::new(ip.dst(), 0);
             return Ok(Some(Route { way: Way::Raw, to, from: None, skip: 0, end: packet.len() }));
         }
-        let Some(header::Datagram { source, destination: to, payload }) = header::read(packet) else {
+        let Ok(sent) = Datagram::parse_exact(packet) else {
             self.counters.unsent_malformed += 1;
             return Ok(None);
         };
-        let end = header::LEN + payload.len();
+        let (source, to, payload) = (sent.source(), sent.destination(), sent.payload());
+        let end = datagram::HEADER_LEN + payload.len();
         let (socket, from) = match self.any == Some(source.port()) {
             true => (0, Some(*source.ip())),
             false => match self.socket_to_send(source) {
@@ -345,7 +352,7 @@ impl UdpSender {
                 }
             },
         };
-        Ok(Some(Route { way: Way::Socket(socket), to, from, skip: header::LEN, end }))
+        Ok(Some(Route { way: Way::Socket(socket), to, from, skip: datagram::HEADER_LEN, end }))
     }
 
     /// As [`Self::socket_of`], but a source that cannot be bound is not tried each time.

@@ -5,7 +5,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
 use dta_link::fault::{Fate, FaultCounts, FaultInjector, Faults, HOLD, REORDER_MAX};
-use dta_link::{Batch, Scope, header};
+use dta_link::{Batch, Scope};
+use dta_proto::wire::datagram;
 use proptest::prelude::*;
 
 /// Sends `frames` numbered UDP packets through an injector in batches of `size`; gives what left, in order, the
@@ -47,7 +48,7 @@ fn numbered(number: u64) -> Vec<u8> {
 }
 
 fn number_of(packet: &[u8]) -> u64 {
-    u64::from_be_bytes(packet[header::LEN..].try_into().unwrap())
+    u64::from_be_bytes(packet[datagram::HEADER_LEN..].try_into().unwrap())
 }
 
 /// Whether `count` of `n` is within 5 standard deviations of probability `p` (1 in 1.7 million misses).
@@ -206,11 +207,11 @@ fn a_corrupted_datagram_keeps_the_checksum_of_what_it_was() {
     let (left, fates, _) = run("corrupt=1".parse().unwrap(), 9, Scope::Datagram, 20_000, 64);
     assert_eq!(left.len(), 20_000);
     for (number, packet) in left.iter().enumerate() {
-        assert!(!header::udp_checksum_ok(packet), "a receiver must be able to see it");
+        assert!(!datagram::udp_checksum_ok(packet), "a receiver must be able to see it");
         let Fate::Corrupted { bit } = fates[&(number as u64)] else { panic!("not corrupted") };
         let mut mended = packet.clone();
         mended[bit as usize / 8] ^= 0x80 >> (bit % 8);
-        assert!(header::udp_checksum_ok(&mended));
+        assert!(datagram::udp_checksum_ok(&mended));
         assert_ne!(mended[26..28], [0, 0], "the checksum is there, not left out");
         mended[26..28].fill(0);
         assert_eq!(mended, numbered(number as u64));
@@ -221,7 +222,7 @@ fn a_corrupted_datagram_keeps_the_checksum_of_what_it_was() {
 fn what_has_no_bit_to_flip_passes() {
     let mut injector = FaultInjector::new("corrupt=1".parse().unwrap(), 1, Scope::Payload);
     let mut batch = Batch::new(2);
-    batch.push(&numbered(0)[..header::LEN], 0).unwrap();
+    batch.push(&numbered(0)[..datagram::HEADER_LEN], 0).unwrap();
     batch.push(&[], 1).unwrap();
     let mut fates = Vec::new();
     injector.apply(&mut batch, Instant::now(), |fate, _, _| fates.push(fate));

@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 use dta_link::fault::FaultInjector;
 use dta_link::netstat::{UdpStats, socket_drops};
 use dta_link::packet::Interface;
-use dta_link::{
-    Batch, EthernetLink, Link, LinkError, PacketConfig, PacketLink, Scope, UdpConfig, UdpLink, header,
-};
+use dta_link::{Batch, EthernetLink, Link, LinkError, PacketConfig, PacketLink, Scope, UdpConfig, UdpLink};
+use dta_proto::wire::datagram;
 use rustix::thread::UnshareFlags;
 
 const SOON: Option<Duration> = Some(Duration::from_secs(5));
@@ -87,7 +86,7 @@ fn roce_frames_really_leave_with_the_header_that_the_icrc_covers() {
             by_port[which] += 1;
             // Bit by bit what the receiving side of a UDP link reconstructs: id 0, DF, no UDP checksum.
             let mut expected =
-                header::of(at([10, 9, 0, 1], port), at([10, 9, 0, 2], 4791), payload.len()).to_vec();
+                datagram::header(at([10, 9, 0, 1], port), at([10, 9, 0, 2], 4791), payload.len()).to_vec();
             expected.extend(payload);
             assert_eq!(packet, expected);
             assert_eq!(packet[4..8], [0, 0, 0x40, 0], "id 0, DF");
@@ -221,15 +220,15 @@ fn a_checksum_left_to_the_device_is_marked_as_pending() {
         assert_eq!(reports.send(&mut batch).unwrap(), 1);
         assert_eq!(far.recv(&mut batch, SOON).unwrap(), 1);
         assert!(batch.checksum_pending(0));
-        assert!(!header::udp_checksum_ok(batch.packet(0)), "a veth pair leaves the checksum to a device");
+        assert!(!datagram::udp_checksum_ok(batch.packet(0)), "a veth pair leaves the checksum to a device");
 
         // The same frame with its checksum filled in is not marked.
         let mut near = PacketLink::open(&PacketConfig::new("near", [])).unwrap();
-        header::fill_udp_checksum(batch.packet_mut(0));
+        datagram::fill_udp_checksum(batch.packet_mut(0));
         assert_eq!(near.send(&mut batch).unwrap(), 1);
         assert_eq!(far.recv(&mut batch, SOON).unwrap(), 1);
         assert!(!batch.checksum_pending(0));
-        assert!(header::udp_checksum_ok(batch.packet(0)));
+        assert!(datagram::udp_checksum_ok(batch.packet(0)));
     });
 }
 
@@ -324,7 +323,9 @@ fn a_corrupted_report_is_dropped_and_counted_by_the_receiving_kernel() {
                 while translator.recv(&mut batch, Some(Duration::ZERO)).unwrap() > 0 {
                     received += batch.len() as u64;
                     for packet in batch.iter() {
-                        assert!(u64::from_be_bytes(packet[header::LEN..].try_into().unwrap()) <= number);
+                        assert!(
+                            u64::from_be_bytes(packet[datagram::HEADER_LEN..].try_into().unwrap()) <= number
+                        );
                     }
                 }
                 batch.clear();
@@ -418,7 +419,7 @@ fn an_address_of_ones_own_speaks_arp_with_the_kernel() {
         batch.push_udp(us, kernel, &[2; 8], 0).unwrap();
         assert_eq!(far.send(&mut batch).unwrap(), 1);
         assert_eq!(near.recv(&mut batch, SOON).unwrap(), 1);
-        assert_eq!(batch.udp(0).unwrap().payload, [2; 8]);
+        assert_eq!(batch.udp(0).unwrap().payload(), [2; 8]);
 
         // And back: the kernel asks first, and sends once it was answered.
         batch.clear();
@@ -428,7 +429,7 @@ fn an_address_of_ones_own_speaks_arp_with_the_kernel() {
         while far.recv(&mut batch, Some(Duration::from_millis(20))).unwrap() == 0 {
             assert!(Instant::now() < end, "the kernel's question is answered");
         }
-        assert_eq!(batch.udp(0).unwrap().payload, [3; 8]);
+        assert_eq!(batch.udp(0).unwrap().payload(), [3; 8]);
         assert_eq!(batch.frame(0).unwrap()[..12], [2, 0, 0, 0, 0, 0x42, 2, 0, 0, 0, 0, 1]);
         let counters = far.counters();
         assert_eq!((counters.received, counters.sent, counters.unsent()), (1, 1, 0), "ARP is not counted");
@@ -449,7 +450,7 @@ fn frames_with_a_vlan_tag_are_not_received() {
         let mut far = PacketLink::open(&PacketConfig::new("far", [])).unwrap();
         let packet = |mark: u8| {
             let (from, to) = (at([10, 9, 0, 2], 9), at([10, 9, 0, 1], 4791));
-            [&header::of(from, to, 32)[..], &[mark; 32]].concat()
+            [&datagram::header(from, to, 32)[..], &[mark; 32]].concat()
         };
         let macs = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
         let untagged = |mark| [&macs[..], &[8, 0], &packet(mark)].concat();

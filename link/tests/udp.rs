@@ -3,7 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::time::Duration;
 
-use dta_link::{Batch, Link, LinkError, UdpConfig, UdpLink, header};
+use dta_link::{Batch, Link, LinkError, UdpConfig, UdpLink};
+use dta_proto::wire::datagram::{self, Datagram};
 
 const SOON: Option<Duration> = Some(Duration::from_secs(5));
 
@@ -68,9 +69,9 @@ fn each_source_port_has_its_socket_and_keeps_its_order() {
     for (which, port) in ports.iter().enumerate() {
         let got: Vec<u8> = packets
             .iter()
-            .map(|packet| header::read(packet).unwrap())
-            .filter(|datagram| datagram.source == loopback(3, *port))
-            .map(|datagram| datagram.payload[0])
+            .map(|packet| Datagram::parse_exact(packet).unwrap())
+            .filter(|datagram| datagram.source() == loopback(3, *port))
+            .map(|datagram| datagram.payload()[0])
             .collect();
         assert_eq!(got, (0..20).map(|step| step * 3 + which as u8).collect::<Vec<_>>());
     }
@@ -88,14 +89,14 @@ fn bound_to_all_addresses_it_knows_the_one_that_was_meant_and_answers_from_it() 
     client.send(&mut batch).unwrap();
     let mut answers = Batch::default();
     for packet in collect(&mut server, 5) {
-        let question = header::read(&packet).unwrap();
-        assert_eq!(question.destination, loopback(question.payload[0], port));
-        answers.push_udp(question.destination, question.source, question.payload, 0).unwrap();
+        let question = Datagram::parse_exact(&packet).unwrap();
+        assert_eq!(question.destination(), loopback(question.payload()[0], port));
+        answers.push_udp(question.destination(), question.source(), question.payload(), 0).unwrap();
     }
     assert_eq!(server.send(&mut answers).unwrap(), 5);
     for packet in collect(&mut client, 5) {
-        let answer = header::read(&packet).unwrap();
-        assert_eq!(answer.source, loopback(answer.payload[0], port));
+        let answer = Datagram::parse_exact(&packet).unwrap();
+        assert_eq!(answer.source(), loopback(answer.payload()[0], port));
     }
 }
 
@@ -108,7 +109,8 @@ fn a_datagram_longer_than_a_slot_is_counted_and_the_others_are_kept() {
         long.push_udp(a.local_addr(), b.local_addr(), &vec![7; length], 0).unwrap();
     }
     assert_eq!(a.send(&mut long).unwrap(), 5);
-    let lengths: Vec<usize> = collect(&mut b, 3).iter().map(|packet| packet.len() - header::LEN).collect();
+    let lengths: Vec<usize> =
+        collect(&mut b, 3).iter().map(|packet| packet.len() - datagram::HEADER_LEN).collect();
     assert_eq!(lengths, [4, 8, 12]);
     assert_eq!(b.counters().dropped_too_long, 2);
     assert_eq!(b.counters().received, 3);
@@ -183,13 +185,13 @@ fn a_source_that_cannot_be_bound_is_counted_and_tried_again_and_the_others_leave
     batch.push_udp(a.local_addr(), b.local_addr(), &[2], 0).unwrap();
     assert_eq!(a.send(&mut batch).unwrap(), 1);
     assert_eq!((a.counters().sent, a.counters().unsent_no_source), (1, 1));
-    assert_eq!(collect(&mut b, 1)[0][header::LEN..], [2]);
+    assert_eq!(collect(&mut b, 1)[0][datagram::HEADER_LEN..], [2]);
     drop(held);
     // Not at once: a bind per datagram would be dear.
     std::thread::sleep(Duration::from_millis(1100));
     batch.push_udp(taken, b.local_addr(), &[3], 0).unwrap();
     assert_eq!(a.send(&mut batch).unwrap(), 1);
-    assert_eq!(collect(&mut b, 1)[0][header::LEN..], [3]);
+    assert_eq!(collect(&mut b, 1)[0][datagram::HEADER_LEN..], [3]);
 }
 
 #[test]
@@ -205,7 +207,7 @@ fn sources_come_and_go_and_sockets_with_them() {
         let source = SocketAddrV4::new(Ipv4Addr::from(0x7f01_0000 + n), 0xc123);
         batch.push_udp(source, b.local_addr(), &[n as u8], 0).unwrap();
         sent += a.send(&mut batch).unwrap();
-        assert_eq!(collect(&mut b, 1)[0][header::LEN..], [n as u8]);
+        assert_eq!(collect(&mut b, 1)[0][datagram::HEADER_LEN..], [n as u8]);
     }
     assert_eq!(sent, 300);
     // Other tests of this program open sockets too.
@@ -235,5 +237,5 @@ fn the_largest_datagram_fits_a_batch_made_for_it() {
     batch.push_udp(a.local_addr(), b.local_addr(), &[1; 65_507], 0).unwrap();
     assert_eq!(a.send(&mut batch).unwrap(), 1);
     assert_eq!(b.recv(&mut batch, SOON).unwrap(), 1);
-    assert_eq!(batch.udp(0).unwrap().payload, [1; 65_507]);
+    assert_eq!(batch.udp(0).unwrap().payload(), [1; 65_507]);
 }

@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+pub use dta_proto::queue_pair::Transport;
 use dta_proto::store::{SpecError, StoreKind, StoreSpec};
-use serde::{Deserialize, Serialize};
+pub use dta_proto::wire::dta::Primitive;
+use serde::Deserialize;
 
 /// The topology that is used when none is named: no NIC, no privilege.
 pub const EMBEDDED: &str = include_str!("../../testbed/topologies/embedded.toml");
@@ -65,38 +67,14 @@ pub struct Run {
     pub retransmit: Vec<Primitive>,
 }
 
-/// One of the five primitives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Primitive {
-    /// Last value per key.
-    KeyWrite,
-    /// Path per key.
-    Postcarding,
-    /// Lists.
-    Append,
-    /// Counters.
-    KeyIncrement,
-    /// Sketches of several reporters as one.
-    SketchMerge,
-}
-
-impl Primitive {
-    /// All of them, in the order of tables.
-    pub const ALL: [Self; 5] =
-        [Self::KeyWrite, Self::Postcarding, Self::Append, Self::KeyIncrement, Self::SketchMerge];
-
-    /// The name in tables, JSON and configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::KeyWrite => "key-write",
-            Self::Postcarding => "postcarding",
-            Self::Append => "append",
-            Self::KeyIncrement => "key-increment",
-            Self::SketchMerge => "sketch-merge",
-        }
-    }
-}
+/// The primitives in the order of tables.
+pub const IN_TABLES: [Primitive; 5] = [
+    Primitive::KeyWrite,
+    Primitive::Postcarding,
+    Primitive::Append,
+    Primitive::KeyIncrement,
+    Primitive::SketchMerge,
+];
 
 /// Settings of the collector.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -111,26 +89,6 @@ pub struct Collector {
 impl Default for Collector {
     fn default() -> Self {
         Self { device: "soft".into(), transport: Transport::Uc }
-    }
-}
-
-/// Transport of writes; atomics are always on RC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Transport {
-    /// Unreliable connection.
-    Uc,
-    /// Reliable connection.
-    Rc,
-}
-
-impl Transport {
-    /// As configuration spells it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Uc => "uc",
-            Self::Rc => "rc",
-        }
     }
 }
 

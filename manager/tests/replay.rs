@@ -243,7 +243,7 @@ fn capture(payloads: &[&[u8]]) -> Vec<u8> {
     let to = |last, port| std::net::SocketAddrV4::new([10, 0, 0, last].into(), port);
     for payload in payloads {
         let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
-        frame.extend(dta_link::header::of(to(2, 9), to(1, 40_040), payload.len()));
+        frame.extend(dta_proto::wire::datagram::header(to(2, 9), to(1, 40_040), payload.len()));
         frame.extend(*payload);
         for word in [0, 0, frame.len() as u32, frame.len() as u32] {
             file.extend(word.to_le_bytes());

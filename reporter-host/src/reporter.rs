@@ -5,8 +5,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dta_link::fault::{Fate, FaultInjector};
-use dta_link::{Batch, Link, LinkError, UdpConfig, UdpLink, header};
+use dta_link::{Batch, Link, LinkError, UdpConfig, UdpLink};
 use dta_proto::wire;
+use dta_proto::wire::datagram;
 use dta_proto::wire::dta::{Body, MAX_REPORT_LEN, Nack, Report, Version};
 
 use crate::backup::Backup;
@@ -111,8 +112,8 @@ impl Reporter {
         };
         Ok(Reporter {
             source: link.local_addr(),
-            batch: Batch::with_packet_capacity(config.batch.max(1), header::LEN + MAX_REPORT_LEN),
-            nacks: Batch::with_packet_capacity(64, header::LEN + 64),
+            batch: Batch::with_packet_capacity(config.batch.max(1), datagram::HEADER_LEN + MAX_REPORT_LEN),
+            nacks: Batch::with_packet_capacity(64, datagram::HEADER_LEN + 64),
             backup: Backup::new(backup),
             injector: FaultInjector::new(config.faults, config.seed, link.scope()),
             observer: None,
@@ -177,7 +178,7 @@ impl Reporter {
             body,
         };
         let slot = self.batch.next_slot().expect("a full batch is sent at once");
-        let (head, payload) = slot.split_at_mut(header::LEN);
+        let (head, payload) = slot.split_at_mut(datagram::HEADER_LEN);
         let len = match report.emit(payload) {
             Ok(len) => len,
             Err(error) => {
@@ -185,12 +186,12 @@ impl Reporter {
                 return Err(error);
             }
         };
-        head.copy_from_slice(&header::of(self.source, self.config.translator, len));
+        head.copy_from_slice(&datagram::header(self.source, self.config.translator, len));
         if options.retransmittable {
             self.backup.keep(sequence, &payload[..len]);
             self.keeps = true;
         }
-        self.batch.commit(header::LEN + len, sequence.into());
+        self.batch.commit(datagram::HEADER_LEN + len, sequence.into());
         self.next = sequence.wrapping_add(1);
         self.restarted = self.restarted.saturating_sub(1);
         self.counters.reports += 1;
@@ -308,8 +309,8 @@ impl Reporter {
             self.counters.nack_malformed += 1;
             return;
         };
-        let from = *datagram.source.ip();
-        let (first, count) = match (Nack::parse(datagram.payload), self.config.version) {
+        let from = *datagram.source().ip();
+        let (first, count) = match (Nack::parse(datagram.payload()), self.config.version) {
             (Ok(Nack::V0 { sequence }), Version::V0) => (self.latest_with(sequence), 1),
             (Ok(Nack::V1 { reporter, first, count }), Version::V1) => {
                 if reporter != self.config.reporter {
@@ -353,7 +354,7 @@ impl Reporter {
         {
             // The sequence does not start anew with it: the translator has later reports.
             let at = self.batch.len() - 1;
-            self.batch.packet_mut(at)[header::LEN + 2] &= !RESTARTED;
+            self.batch.packet_mut(at)[datagram::HEADER_LEN + 2] &= !RESTARTED;
             self.counters.retransmitted += 1;
         }
         if self.batch.is_full() {

@@ -13,10 +13,11 @@ use dta_proto::control::{FlushRequest, NodeStatistics, TranslatorStatisticsReque
 use serde_json::json;
 
 use crate::config::{Config, ConfigError};
-use crate::program::{changes_json, changes_table, program_json, program_table, take_up};
+use crate::program::{changes_json, changes_table, program_json, program_table};
 use crate::run::{self, Options};
 use crate::session::Session;
 use crate::setup;
+use dta_proto::program::take_up;
 
 /// Turns telemetry reports into RDMA operations on a collector's memory.
 #[derive(Parser)]

@@ -6,9 +6,12 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::dataplane::Limits;
-use crate::dataplane::requester::Timing;
-use crate::program::{Endpoint, FrameSource, Primitive, Service, Wanted, mac_from_text};
+use crate::program::{FrameSource, Wanted};
+use dta_dataplane::Limits;
+use dta_dataplane::requester::Timing;
+use dta_proto::name;
+use dta_proto::program::{Endpoint, Mac, Primitive, Service};
+use dta_proto::queue_pair::has_24_bits;
 
 /// The whole file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -336,14 +339,8 @@ fn check_switch(name: &str, switch: &Switch) -> Result<(), ConfigError> {
 impl Translator {
     fn check(&self) -> Result<(), ConfigError> {
         let fail = |key, value: String, must| Err(ConfigError::Value { key, value, must });
-        let name_ok = (1..=63).contains(&self.name.len())
-            && self.name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b));
-        if !name_ok {
-            return fail(
-                "translator.name",
-                format!("{:?}", self.name),
-                "1 to 63 letters, digits, '-', '_', '.' or '/'",
-            );
+        if !name::is_session(&self.name) {
+            return fail("translator.name", format!("{:?}", self.name), name::SESSION);
         }
         if self.listen.is_ipv6() {
             return fail("translator.listen", self.listen.to_string(), "an IPv4 address and port");
@@ -384,7 +381,7 @@ impl Translator {
             return fail("translator.tls", "absent".into(), "given for a collector at https://");
         }
         if let Some(mac) = &self.mac
-            && mac_from_text(mac).is_none()
+            && mac.parse::<Mac>().is_err()
         {
             return fail(
                 "translator.mac",
@@ -393,7 +390,7 @@ impl Translator {
             );
         }
         let [write, atomic] = self.queue_pairs;
-        if write == atomic || self.queue_pairs.iter().any(|q| *q < 2 || q >> 24 != 0) {
+        if write == atomic || self.queue_pairs.iter().any(|q| *q < 2 || !has_24_bits(*q)) {
             return fail(
                 "translator.queue_pairs",
                 format!("{:?}", self.queue_pairs),
@@ -462,7 +459,7 @@ impl Translator {
                 return Err(ConfigError::ListTwice { store: b.store.clone(), list: a.first.max(b.first) });
             }
         }
-        if self.version0.contains_key(&Primitive::SketchMerge) {
+        if self.version0.keys().any(|primitive| !primitive.in_version0()) {
             return fail(
                 "translator.version0",
                 "sketch-merge".into(),
@@ -475,7 +472,7 @@ impl Translator {
     /// The translator's side of its frames.
     pub fn endpoint(&self) -> Endpoint {
         Endpoint {
-            mac: self.mac.as_deref().and_then(mac_from_text).unwrap_or_default(),
+            mac: self.mac.as_deref().and_then(|mac| mac.parse().ok()).unwrap_or_default(),
             ip: self.source,
             port: self.source_port,
         }

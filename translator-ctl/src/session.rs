@@ -11,7 +11,8 @@ use tonic::{Code, Status};
 
 use crate::client::{self, ClientError};
 use crate::config::Translator;
-use crate::program::{BuildError, Endpoint, Program, build};
+use crate::program::{BuildError, build};
+use dta_proto::program::{Endpoint, Mac, Program};
 
 /// First and longest wait between attempts to reach the collector.
 pub const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -154,7 +155,7 @@ impl Session {
             if let Ok(mac) = <[u8; 6]>::try_from(&*held.mac)
                 && self.config.mac.is_none()
             {
-                self.endpoint.mac = mac;
+                self.endpoint.mac = Mac(mac);
             }
             let own = (self.endpoint.ip.to_string(), u32::from(self.endpoint.port));
             if own != (held.ip.clone(), held.port) {
@@ -178,7 +179,11 @@ impl Session {
         OpenSessionRequest {
             name: c.name.clone(),
             translator: Some(control::Endpoint {
-                mac: if self.endpoint.mac == [0; 6] { Vec::new() } else { self.endpoint.mac.to_vec() },
+                mac: if self.endpoint.mac == Mac::default() {
+                    Vec::new()
+                } else {
+                    self.endpoint.mac.0.to_vec()
+                },
                 ip: self.endpoint.ip.to_string(),
                 gid: mapped(self.endpoint.ip).octets().to_vec(),
                 port: self.endpoint.port.into(),
@@ -222,7 +227,7 @@ impl Session {
 }
 
 /// A first PSN that an earlier life of this translator is unlikely to have just used (InfiniBand wants it random), not close below
-/// 0xffffff, which has a meaning of its own in soft-RoCE's answers (`dataplane::requester`).
+/// 0xffffff, which has a meaning of its own in soft-RoCE's answers (`dta_dataplane::requester`).
 fn start_psn() -> u32 {
     let nanos =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);

@@ -6,8 +6,8 @@ use tracing::warn;
 
 use crate::client;
 use crate::config::{Config, Translator};
-use crate::program::{Change, Program, take_up};
 use crate::session::Session;
+use dta_proto::program::{Change, Program, take_up};
 
 /// The program of the session that the configuration describes, for looking at it. Nothing changes: neither in the collector nor in a
 /// running translator.

@@ -47,7 +47,7 @@ pub(super) struct Args {
     #[arg(long, env = "DTA_MEMORY", value_name = "DIR")]
     memory: Option<Memory>,
     /// Transport of writes
-    #[arg(long, env = "DTA_TRANSPORT", value_enum)]
+    #[arg(long, env = "DTA_TRANSPORT", value_parser = dta_cli::one_of::<Transport>(&Transport::NAMES))]
     transport: Option<Transport>,
     /// IPv4 address of the software NIC
     #[arg(long, env = "DTA_SOFT_ADDRESS", value_name = "ADDR")]

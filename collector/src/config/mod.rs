@@ -13,6 +13,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use dta_link::fault::Faults;
+use dta_proto::name;
+pub use dta_proto::queue_pair::Transport;
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::wire::ethernet::Mac;
 use serde::{Deserialize, Serialize};
@@ -72,17 +74,6 @@ impl FromStr for Memory {
             dir => Ok(Self::Directory(dir.into())),
         }
     }
-}
-
-/// Transport of writes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Transport {
-    /// Unreliable connection: nothing to acknowledge, and a bad report cannot stop the queue pair.
-    #[default]
-    Uc,
-    /// Reliable connection, for NICs or tests that want it.
-    Rc,
 }
 
 /// The software NIC.
@@ -219,14 +210,8 @@ impl Config {
     /// Checks what can be checked without touching the machine: names, store descriptions, ids, and that keys to memory are not
     /// handed to whoever can reach a port.
     pub fn check(&self) -> Result<(), ConfigError> {
-        let name_ok = (1..=63).contains(&self.name.len())
-            && self.name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
-        if !name_ok {
-            return Err(ConfigError::value(
-                "collector.name",
-                &self.name,
-                "1 to 63 letters, digits, '-' or '_'",
-            ));
+        if !name::is_plain(&self.name) {
+            return Err(ConfigError::value("collector.name", &self.name, name::PLAIN));
         }
         if self.stores.is_empty() {
             return Err(ConfigError::NoStore);

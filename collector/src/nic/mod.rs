@@ -12,14 +12,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use dta_proto::queue_pair::{Purpose, Transport};
 use dta_proto::store::StoreKind;
+pub use dta_proto::wire::roce::PORT as ROCE_PORT;
 
 pub use open::{SOFT, open};
 
 use crate::region::Region;
-
-/// UDP port of RoCEv2.
-pub const ROCE_PORT: u16 = 4791;
 
 /// An RDMA NIC as the collector uses it. All methods may be called from any thread; none is meant for the data path.
 pub trait Nic: Send + Sync {
@@ -117,12 +116,9 @@ impl Access {
 
     /// The least rights with which a translator can fill a store.
     pub fn for_store(kind: &StoreKind) -> Access {
-        match kind {
-            StoreKind::KeyWrite { .. }
-            | StoreKind::Postcarding { .. }
-            | StoreKind::Append { .. }
-            | StoreKind::SketchMerge { .. } => Access::WRITE,
-            StoreKind::KeyIncrement { .. } => Access::ATOMIC,
+        match kind.primitive().purpose() {
+            Purpose::Write => Access::WRITE,
+            Purpose::Atomic => Access::ATOMIC,
         }
     }
 }
@@ -145,33 +141,6 @@ impl fmt::Debug for Registration {
             .field("len", &self.len)
             .finish_non_exhaustive()
     }
-}
-
-/// Transport service of a queue pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
-    /// Unreliable connection: writes, no answers.
-    Uc,
-    /// Reliable connection: writes, reads and atomics, acknowledged and in order.
-    Rc,
-}
-
-impl fmt::Display for Transport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Transport::Uc => "UC",
-            Transport::Rc => "RC",
-        })
-    }
-}
-
-/// What a queue pair is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// WRITEs.
-    Write,
-    /// Atomics.
-    Atomic,
 }
 
 /// A queue pair to be made.

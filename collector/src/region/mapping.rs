@@ -1,24 +1,32 @@
 //! Getting memory from the kernel.
+//!
+//! Nothing here replaces what is mapped already (`MAP_FIXED`). Such a call unmaps the old memory first, so when it then
+//! fails it leaves a hole, and the next mapping of any other thread may land in it: a hole must not be unmapped, and
+//! nobody can tell it from what is still ours. So each call either takes addresses that were free, or changes the
+//! protection of memory that stays where it is; a failure leaves everything as it was.
 #![allow(unsafe_code)]
 
 use std::fs::File;
 use std::ptr::null_mut;
 
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
 use super::Pages;
 
 /// Alignment that lets the kernel use huge pages.
 pub(super) const HUGE: usize = 2 << 20;
 
+/// How often a file is asked for at an aligned address before any address will do.
+const PLACES: usize = 16;
+
 /// A mapping of our own; unmapped when dropped.
 pub(super) struct Mapping {
-    /// First byte, aligned to [`HUGE`].
+    /// First byte.
     start: *mut u8,
-    /// What was reserved: `start` lies inside.
-    reserved: *mut u8,
-    reserved_len: usize,
+    /// What is unmapped in the end, all of it ours: `start` lies inside.
+    whole: *mut u8,
+    whole_len: usize,
     pages: Pages,
 }
 
@@ -30,30 +38,26 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Zeroed private memory: reserved huge pages if the pool has enough, else transparent ones, else base pages.
     pub(super) fn anonymous(len: usize, huge: bool) -> Result<Mapping, Errno> {
-        let read_write = ProtFlags::READ | ProtFlags::WRITE;
-        let mut mapping = Mapping::reserve(len)?;
-        if huge && len.is_multiple_of(HUGE) {
-            // The kernel reserves the pages here or refuses, so touching them later cannot fail.
-            let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
-            // SAFETY: replaces `len` bytes inside our own reservation, which nobody else knows of yet.
-            if unsafe { rustix::mm::mmap_anonymous(mapping.start.cast(), len, read_write, flags) }.is_ok() {
-                mapping.pages = Pages::Hugetlb2M;
-                mapping.populate(len)?;
-                return Ok(mapping);
-            }
-            // A failed MAP_FIXED may have removed the reservation; only a new one is ours for certain.
-            mapping = Mapping::reserve(len)?;
+        if huge
+            && len.is_multiple_of(HUGE)
+            && let Ok(mapping) = Mapping::reserved_pages(len)
+        {
+            return Ok(mapping);
         }
-        let flags = MapFlags::PRIVATE | MapFlags::FIXED;
-        // SAFETY: replaces `len` bytes inside our own reservation, which nobody else knows of yet.
-        unsafe { rustix::mm::mmap_anonymous(mapping.start.cast(), len, read_write, flags)? };
+        let mut mapping = Mapping::no_access(len)?;
+        // The kernel promises the memory here, or refuses and the reservation stays as it is.
+        // SAFETY: `len` bytes from `start` are our own reservation, which nobody else knows of yet.
+        unsafe {
+            rustix::mm::mprotect(mapping.start.cast(), len, MprotectFlags::READ | MprotectFlags::WRITE)?;
+        }
         mapping.advise_huge(len, huge);
         mapping.populate(len)?;
         mapping.look_up_pages(len);
         Ok(mapping)
     }
 
-    /// The first `len` bytes of `file`, shared. `huge_file` says that it lies in hugetlbfs.
+    /// The first `len` bytes of `file`, shared. `huge_file` says that it lies in hugetlbfs; `len` is then a multiple of
+    /// its pages.
     pub(super) fn file(
         file: &File,
         len: usize,
@@ -61,11 +65,9 @@ impl Mapping {
         huge: bool,
         huge_file: bool,
     ) -> Result<Mapping, Errno> {
-        let mut mapping = Mapping::reserve(len)?;
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
-        let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: replaces `len` bytes inside our own reservation, which nobody else knows of yet.
-        unsafe { rustix::mm::mmap(mapping.start.cast(), len, protection, flags, file, 0)? };
+        let start = map_file(file, len, protection)?;
+        let mut mapping = Mapping { start, whole: start, whole_len: len, pages: Pages::Base4K };
         if huge_file {
             mapping.pages = Pages::Hugetlb2M;
         } else {
@@ -91,22 +93,31 @@ impl Mapping {
         self.pages
     }
 
-    /// Address space for `len` bytes at an aligned address, with nothing in it.
-    fn reserve(len: usize) -> Result<Mapping, Errno> {
-        let reserved_len =
-            len.checked_next_multiple_of(HUGE).and_then(|n| n.checked_add(HUGE)).ok_or(Errno::NOMEM)?;
+    /// Memory in the pool's huge pages. The kernel reserves them here or refuses, so touching them later cannot fail.
+    fn reserved_pages(len: usize) -> Result<Mapping, Errno> {
+        let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
-        let reserved = unsafe {
-            rustix::mm::mmap_anonymous(
-                null_mut(),
-                reserved_len,
-                ProtFlags::empty(),
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
-            )?
+        let start = unsafe {
+            rustix::mm::mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags)?
         }
         .cast::<u8>();
-        let start = reserved.wrapping_add(reserved.addr().next_multiple_of(HUGE) - reserved.addr());
-        Ok(Mapping { start, reserved, reserved_len, pages: Pages::Base4K })
+        let mapping = Mapping { start, whole: start, whole_len: len, pages: Pages::Hugetlb2M };
+        mapping.populate(len)?;
+        Ok(mapping)
+    }
+
+    /// Address space for `len` bytes at an aligned address, with no access to it yet. It is larger than `len`, so that
+    /// `len` bytes fit at an aligned address wherever the kernel puts it.
+    fn no_access(len: usize) -> Result<Mapping, Errno> {
+        let whole_len =
+            len.checked_next_multiple_of(HUGE).and_then(|n| n.checked_add(HUGE)).ok_or(Errno::NOMEM)?;
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let whole = unsafe {
+            rustix::mm::mmap_anonymous(null_mut(), whole_len, ProtFlags::empty(), MapFlags::PRIVATE)?
+        }
+        .cast::<u8>();
+        let start = whole.wrapping_add(whole.addr().next_multiple_of(HUGE) - whole.addr());
+        Ok(Mapping { start, whole, whole_len, pages: Pages::Base4K })
     }
 
     fn advise_huge(&self, len: usize, huge: bool) {
@@ -153,7 +164,28 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the reservation and what was mapped into it are ours, and with `self` the last user is gone.
-        let _ = unsafe { rustix::mm::munmap(self.reserved.cast(), self.reserved_len) };
+        // SAFETY: everything in this range was mapped by this value and by nobody else since, and with `self` its last
+        // user is gone.
+        let _ = unsafe { rustix::mm::munmap(self.whole.cast(), self.whole_len) };
     }
+}
+
+/// Maps the first `len` bytes of `file`, at an address aligned to [`HUGE`] if there is one.
+fn map_file(file: &File, len: usize, protection: ProtFlags) -> Result<*mut u8, Errno> {
+    for _ in 0..PLACES {
+        // The address space is given back at the end of this line, so `place` is where nothing was a moment ago.
+        let place = Mapping::no_access(len)?.start;
+        // Another thread may take the place at any time: then the kernel says so (FIXED_NOREPLACE) and touches nothing.
+        // Before Linux 4.17 it takes another place instead, which will do.
+        let flags = MapFlags::SHARED | MapFlags::FIXED_NOREPLACE;
+        // SAFETY: a new mapping that replaces none touches nothing that exists.
+        match unsafe { rustix::mm::mmap(place.cast(), len, protection, flags, file, 0) } {
+            Ok(start) => return Ok(start.cast()),
+            Err(Errno::EXIST) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+    unsafe { rustix::mm::mmap(null_mut(), len, protection, MapFlags::SHARED, file, 0) }
+        .map(|start| start.cast())
 }

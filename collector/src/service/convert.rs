@@ -5,13 +5,11 @@ use std::time::Duration;
 
 use dta_proto::control;
 use dta_proto::key::Key;
+use dta_proto::queue_pair::has_24_bits;
 use tonic::Status;
 
-use crate::nic::{Endpoint, Purpose, Transport};
+use crate::nic::Endpoint;
 use crate::session::{Caller, NamedLists, NodeCounters, OpenRequest, RequesterQueuePair};
-
-/// A 24-bit number: queue pair numbers and PSNs.
-const LAST_24: u32 = 0x00ff_ffff;
 
 pub(super) fn open_request(
     request: control::OpenSessionRequest,
@@ -63,22 +61,14 @@ fn endpoint(endpoint: &control::Endpoint) -> Result<Endpoint, Status> {
 
 fn queue_pair(pair: &control::RequesterQueuePair) -> Result<RequesterQueuePair, Status> {
     for (field, value) in [("qpn", pair.qpn), ("start_psn", pair.start_psn)] {
-        if value > LAST_24 {
+        if !has_24_bits(value) {
             return Err(Status::invalid_argument(format!(
                 "`queue_pairs`: {field} is {value:#x}, but must have 24 bits"
             )));
         }
     }
-    let purpose = match control::Purpose::try_from(pair.purpose) {
-        Ok(control::Purpose::Write) => Purpose::Write,
-        Ok(control::Purpose::Atomic) => Purpose::Atomic,
-        Err(_) => {
-            return Err(Status::invalid_argument(format!(
-                "`queue_pairs`: purpose {} is unknown",
-                pair.purpose
-            )));
-        }
-    };
+    let purpose = control::purpose(pair.purpose)
+        .map_err(|unknown| Status::invalid_argument(format!("`queue_pairs`: {unknown}")))?;
     Ok(RequesterQueuePair { purpose, qpn: pair.qpn, start_psn: pair.start_psn })
 }
 
@@ -125,20 +115,6 @@ pub(super) fn endpoint_message(endpoint: &Endpoint) -> control::Endpoint {
         ip: endpoint.ip.to_string(),
         gid: endpoint.gid.to_vec(),
         port: endpoint.port.into(),
-    }
-}
-
-pub(super) fn purpose(purpose: Purpose) -> control::Purpose {
-    match purpose {
-        Purpose::Write => control::Purpose::Write,
-        Purpose::Atomic => control::Purpose::Atomic,
-    }
-}
-
-pub(super) fn transport(transport: Transport) -> control::Transport {
-    match transport {
-        Transport::Uc => control::Transport::Uc,
-        Transport::Rc => control::Transport::Rc,
     }
 }
 

@@ -77,8 +77,8 @@ impl Service {
                 .into_iter()
                 .map(|pair| control::QueuePairStatus {
                     qpn: pair.qpn,
-                    purpose: convert::purpose(pair.request.purpose).into(),
-                    transport: convert::transport(pair.request.transport).into(),
+                    purpose: control::Purpose::from(pair.request.purpose).into(),
+                    transport: control::Transport::from(pair.request.transport).into(),
                     state: pair.state.to_string(),
                     expected_psn: pair.expected_psn,
                     peer_qpn: pair.request.peer_qpn,
@@ -121,8 +121,8 @@ impl Service {
                 .queue_pairs
                 .iter()
                 .map(|pair| control::ResponderQueuePair {
-                    purpose: convert::purpose(pair.purpose).into(),
-                    transport: convert::transport(pair.transport).into(),
+                    purpose: control::Purpose::from(pair.purpose).into(),
+                    transport: control::Transport::from(pair.transport).into(),
                     qpn: pair.info.qpn,
                     expected_psn: pair.info.expected_psn,
                     max_dest_rd_atomic: pair.info.max_dest_rd_atomic.into(),

@@ -1,6 +1,5 @@
 //! What a lease holds of the NIC: one queue pair per purpose, and a key per store.
 
-use crate::config::Transport as Writes;
 use crate::nic::{
     Access, Device, Nic, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState, QueuePairStatus,
     Registration, Transport,
@@ -9,7 +8,7 @@ use crate::store::{Store, Stores};
 use dta_proto::store::StoreKind;
 
 use super::SessionError;
-use super::lease::{Lease, RequesterQueuePair, purpose_of};
+use super::lease::{Lease, RequesterQueuePair};
 
 /// Receives kept posted on a queue pair whose writes may come with immediate: some milliseconds of a busy list. A write that finds none
 /// is dropped.
@@ -52,7 +51,7 @@ impl Grant {
 pub(super) fn make(
     nic: &dyn Nic,
     stores: &Stores,
-    writes: Writes,
+    writes: Transport,
     lease: &Lease,
     keep: Option<&Grant>,
 ) -> Result<(Grant, bool), SessionError> {
@@ -80,7 +79,7 @@ pub(super) fn make(
 fn fill(
     nic: &dyn Nic,
     stores: &Stores,
-    writes: Writes,
+    writes: Transport,
     lease: &Lease,
     (keep, status): (Option<&Grant>, &[QueuePairStatus]),
     grant: &mut Grant,
@@ -140,7 +139,7 @@ fn access_of(store: &Store, device: &Device) -> Result<Access, SessionError> {
 pub(super) fn preview(
     nic: &dyn Nic,
     stores: &Stores,
-    writes: Writes,
+    writes: Transport,
     lease: &Lease,
     held: Option<&Grant>,
 ) -> Result<Grant, SessionError> {
@@ -179,12 +178,12 @@ pub(super) fn preview(
 fn request(
     lease: &Lease,
     pair: &RequesterQueuePair,
-    writes: Writes,
+    writes: Transport,
     wanted: &[&crate::store::Store],
 ) -> QueuePairRequest {
     let mut access = Access::default();
     let mut receives = 0;
-    for store in wanted.iter().filter(|s| purpose_of(&s.spec.kind).0 == pair.purpose) {
+    for store in wanted.iter().filter(|s| s.spec.kind.primitive().purpose() == pair.purpose) {
         let needs = Access::for_store(&store.spec.kind);
         access.remote_write |= needs.remote_write;
         access.remote_read |= needs.remote_read;
@@ -193,9 +192,9 @@ fn request(
             receives = RECEIVES;
         }
     }
-    let transport = match (pair.purpose, writes) {
-        (Purpose::Write, Writes::Uc) => Transport::Uc,
-        (Purpose::Write, Writes::Rc) | (Purpose::Atomic, _) => Transport::Rc,
+    let transport = match pair.purpose {
+        Purpose::Write => writes,
+        Purpose::Atomic => Transport::Rc,
     };
     // A requester on RC finds its place again with zero-length WRITEs, which touch no memory but need the right all the same;
     // what may be written is the regions' to say.

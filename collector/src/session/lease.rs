@@ -92,7 +92,7 @@ pub struct Lease {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseError {
     /// The name is not one.
-    #[error("session name {0:?} must be 1 to 63 letters, digits, '-', '_', '.' or '/'")]
+    #[error("session name {0:?} must be {must}", must = dta_proto::name::SESSION)]
     Name(String),
     /// A wanted store does not exist.
     #[error("there is no store {store:?}; this collector has {have}")]
@@ -273,9 +273,12 @@ impl Leases {
             }
         }
         for spec in &wanted {
-            let (purpose, word) = purpose_of(&spec.kind);
+            let purpose = spec.kind.primitive().purpose();
             if !request.queue_pairs.iter().any(|p| p.purpose == purpose) {
-                return Err(LeaseError::MissingQueuePair { store: spec.name.clone(), purpose: word });
+                return Err(LeaseError::MissingQueuePair {
+                    store: spec.name.clone(),
+                    purpose: purpose.operations(),
+                });
             }
         }
         let lease = Lease {
@@ -364,20 +367,7 @@ impl Leases {
 }
 
 fn check_name(name: &str) -> Result<(), LeaseError> {
-    let ok = (1..=63).contains(&name.len())
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'/'));
-    if ok { Ok(()) } else { Err(LeaseError::Name(name.to_owned())) }
-}
-
-/// What kind of queue pair fills a store, and the word for it.
-pub(super) fn purpose_of(kind: &StoreKind) -> (Purpose, &'static str) {
-    match kind {
-        StoreKind::KeyIncrement { .. } => (Purpose::Atomic, "atomics"),
-        StoreKind::KeyWrite { .. }
-        | StoreKind::Postcarding { .. }
-        | StoreKind::Append { .. }
-        | StoreKind::SketchMerge { .. } => (Purpose::Write, "writes"),
-    }
+    if dta_proto::name::is_session(name) { Ok(()) } else { Err(LeaseError::Name(name.to_owned())) }
 }
 
 fn wanted_stores<'a>(

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddrV4;
 
-use dta_link::header;
+use dta_proto::wire::datagram::{self, Datagram};
 use dta_proto::wire::roce::{Opcode, Packet, icrc, icrc_ok};
 
 use super::list::{DestQp, Icrc, Op, Reply, Rkey, Send, Source, Transport, UdpChecksum};
@@ -94,7 +94,7 @@ pub fn emit(send: &Send, transport: Transport, start_psn: u32, at: &Handles) -> 
         Some(Source::Stranger) => at.stranger,
     };
     let from = SocketAddrV4::new(source, send.source_port.unwrap_or(0xc123));
-    let mut packet = header::of(from, at.responder, bth.len() + rest.len() + 4).to_vec();
+    let mut packet = datagram::header(from, at.responder, bth.len() + rest.len() + 4).to_vec();
     packet[1] = send.tos;
     packet[4..6].copy_from_slice(&send.id.to_be_bytes());
     packet[6] = u8::from(send.df) << 6;
@@ -114,7 +114,7 @@ pub fn emit(send: &Send, transport: Transport, start_psn: u32, at: &Handles) -> 
     };
     packet.extend(crc);
     if send.udp_checksum != UdpChecksum::None {
-        header::fill_udp_checksum(&mut packet);
+        datagram::fill_udp_checksum(&mut packet);
     }
     if send.udp_checksum == UdpChecksum::Wrong {
         // Never 0, which would mean none.
@@ -141,11 +141,11 @@ pub fn read(packet: &[u8], start_psn: u32, at: &Handles) -> Result<Reply, String
     if !icrc_ok(packet) {
         return Err("its iCRC is wrong".into());
     }
-    let datagram = header::read(packet).ok_or("not a UDP datagram in IPv4")?;
-    if (*datagram.source.ip(), datagram.destination) != (*at.responder.ip(), at.answers_to) {
-        return Err(format!("it goes from {} to {}", datagram.source, datagram.destination));
+    let datagram = Datagram::parse_exact(packet).map_err(|error| error.to_string())?;
+    if (*datagram.source().ip(), datagram.destination()) != (*at.responder.ip(), at.answers_to) {
+        return Err(format!("it goes from {} to {}", datagram.source(), datagram.destination()));
     }
-    let transport = Packet::new_checked(datagram.payload).map_err(|e| e.to_string())?;
+    let transport = Packet::new_checked(datagram.payload()).map_err(|e| e.to_string())?;
     let bth = transport.bth();
     if bth.dest_qp != at.peer_qpn {
         return Err(format!("it goes to queue pair {:#x}", bth.dest_qp));

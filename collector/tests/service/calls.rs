@@ -339,7 +339,7 @@ async fn a_bad_open_is_told_what_is_wrong_with_it() {
         (|r| r.translator.as_mut().unwrap().gid = vec![0; 4], "gid has 4 bytes"),
         (|r| r.translator.as_mut().unwrap().port = 70_000, "port is 70000"),
         (|r| r.queue_pairs[0].qpn = 1 << 24, "24 bits"),
-        (|r| r.queue_pairs[0].purpose = 9, "purpose 9"),
+        (|r| r.queue_pairs[0].purpose = 9, "purpose is 9"),
         (|r| r.queue_pairs.clear(), "queue pair"),
     ];
     for (change, wanted) in cases {

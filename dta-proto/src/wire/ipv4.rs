@@ -133,14 +133,21 @@ impl<'a> Packet<'a> {
     /// Refuses what a receiver of whole, plain packets refuses: options, fragments, a wrong header checksum.
     #[inline]
     pub fn check_plain(&self) -> Result<()> {
+        self.check_whole()?;
+        if !self.checksum_ok() {
+            return Err(err("header_checksum", 10, Kind::Checksum));
+        }
+        Ok(())
+    }
+
+    /// Refuses options and fragments.
+    #[inline]
+    pub fn check_whole(&self) -> Result<()> {
         if !self.options.is_empty() {
             return Err(err("options", HEADER_LEN as u16, Kind::Options));
         }
         if self.is_fragment() {
             return Err(err("fragment", 6, Kind::Fragment));
-        }
-        if !self.checksum_ok() {
-            return Err(err("header_checksum", 10, Kind::Checksum));
         }
         Ok(())
     }

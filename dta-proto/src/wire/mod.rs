@@ -6,11 +6,13 @@
 //!
 //! - [`dta`]: reports and NACKs of both versions.
 //! - [`ethernet`], [`arp`], [`ipv4`], [`udp`]: as far as RoCEv2 and reports need them.
+//! - [`datagram`]: UDP in IPv4, put together and taken apart in one place.
 //! - [`roce`]: the InfiniBand transport headers and the invariant CRC.
 //! - [`frame`]: whole RoCEv2 frames, as the software translator and NIC send them.
 
 pub mod arp;
 pub mod checksum;
+pub mod datagram;
 pub mod dta;
 mod error;
 pub mod ethernet;

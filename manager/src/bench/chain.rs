@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::time::Instant;
 
 use dta_collector::nic::soft::bench::{ELEMENT, WriteBench};
+use dta_dataplane::bench::KeyWriteBench;
 use dta_link::Batch;
-use dta_translator::dataplane::bench::KeyWriteBench;
 
 use super::harness::{Rates, Scale, measure_shares, pin};
 use super::translator::BATCH;

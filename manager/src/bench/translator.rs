@@ -1,6 +1,6 @@
 //! A key-write datagram to a finished RoCEv2 frame; the floor is the CRCs and the copy of the frame.
 
-use dta_translator::dataplane::bench::KeyWriteBench;
+use dta_dataplane::bench::KeyWriteBench;
 
 use super::harness::{Rates, Scale, measure, pin};
 

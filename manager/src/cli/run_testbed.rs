@@ -52,7 +52,7 @@ pub(super) struct RunTestbed {
     #[arg(long, value_name = "FAULTS", default_value = "none")]
     faults: Faults,
     /// Transport of writes; atomics are always on RC
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = dta_cli::one_of::<Transport>(&Transport::NAMES))]
     transport: Option<Transport>,
     /// Do something to the daemons in the middle, and see what it costs
     #[arg(long, value_enum, value_name = "WHAT")]

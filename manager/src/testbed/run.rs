@@ -24,7 +24,7 @@ use super::switches::Switches;
 use super::workload::Workload;
 use super::{collect, ledger, processes};
 use crate::capture::{self, Cut, SkipCounts};
-use crate::topology::{Primitive, Topology, Transport};
+use crate::topology::{IN_TABLES, Primitive, Topology, Transport};
 use crate::traffic::{Shape, Synthetic, TrafficPacket};
 
 /// What to run.
@@ -277,7 +277,7 @@ async fn compare(
     let (mut pools, uncounted) = accounting::pools(statistics, links, gaps, expected, most_reports(topology));
     let mut found = Vec::new();
     let flows = workload.flows();
-    for primitive in Primitive::ALL {
+    for primitive in IN_TABLES {
         let store = topology.store(primitive);
         pools.of_primitive(accounting::limits(statistics, primitive));
         let (kind, client) = (&store.kind, &mut daemons.client);

@@ -76,7 +76,7 @@ impl Switches {
     /// Notes a report in the journal and sends it.
     pub fn send(&mut self, report: Report, flows: &[SeenFlow], journal: &mut Journal) -> anyhow::Result<()> {
         let switch = report.switch;
-        let primitive = report.body.primitive() as usize;
+        let primitive = report.body.primitive().index();
         let key = |flow: &u32| flows[*flow as usize].key;
         let mut bytes = [0; 16];
         let body = match &report.body {

@@ -3,15 +3,14 @@
 use std::net::IpAddr;
 
 use dta_proto::control;
+use dta_proto::queue_pair::has_24_bits;
 use dta_proto::store::{SpecError, StoreKind, StoreSpec};
+use dta_proto::wire::roce;
 
-use super::{
-    CheckError, Endpoint, Entry, Flush, Lists, Mode, Primitive, Program, Purpose, QueuePair, Rkey, Service,
-    SketchReporter, Store, Transport, Version0,
+use dta_proto::program::{
+    CheckError, Endpoint, Entry, Flush, Lists, Mac, Mode, Primitive, Program, Purpose, QueuePair, Rkey,
+    Service, SketchReporter, Store, Version0,
 };
-
-/// UDP destination port of RoCEv2.
-const ROCE_PORT: u16 = 4791;
 
 /// The translator's side of its frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +48,9 @@ pub enum BuildError {
     /// The session lacks something that every session has.
     #[error("the collector's session has no {0}; is it a DTA collector of this version?")]
     Missing(&'static str),
+    /// A number that no enumeration has.
+    #[error("the collector's session says that a queue pair's {0}; is it a DTA collector of this version?")]
+    Unknown(#[from] control::UnknownNumber),
     /// A number does not fit its field.
     #[error("the collector's session says {field} = {value}, which is out of range")]
     OutOfRange {
@@ -121,7 +123,7 @@ pub fn build(session: &control::Session, wanted: &Wanted) -> Result<Program, Bui
         lists(session, spec, &mut program)?;
     }
     for primitive in Primitive::ALL {
-        if primitive == Primitive::SketchMerge {
+        if !primitive.in_version0() {
             continue; // version 0 has none
         }
         let of_kind: Vec<&StoreSpec> = specs.iter().filter(|s| s.kind.primitive() == primitive).collect();
@@ -165,16 +167,16 @@ fn endpoint(e: &control::Endpoint) -> Result<Endpoint, BuildError> {
     if ip.is_ipv6() {
         return Err(BuildError::Ipv6(ip));
     }
-    let mac = match e.mac.len() {
-        0 => [0; 6],
-        _ => e
-            .mac
-            .as_slice()
-            .try_into()
-            .map_err(|_| BuildError::Address { field: "collector.mac", value: format!("{:02x?}", e.mac) })?,
-    };
+    let mac =
+        match e.mac.len() {
+            0 => Mac::default(),
+            _ => e.mac.as_slice().try_into().map(Mac).map_err(|_| BuildError::Address {
+                field: "collector.mac",
+                value: format!("{:02x?}", e.mac),
+            })?,
+        };
     let port = match e.port {
-        0 => ROCE_PORT,
+        0 => roce::PORT,
         p => u16::try_from(p)
             .map_err(|_| BuildError::OutOfRange { field: "collector.port", value: p.into() })?,
     };
@@ -182,7 +184,7 @@ fn endpoint(e: &control::Endpoint) -> Result<Endpoint, BuildError> {
 }
 
 fn bits24(field: &'static str, value: u32) -> Result<u32, BuildError> {
-    if value >> 24 == 0 { Ok(value) } else { Err(BuildError::OutOfRange { field, value: value.into() }) }
+    if has_24_bits(value) { Ok(value) } else { Err(BuildError::OutOfRange { field, value: value.into() }) }
 }
 
 fn queue_pair(
@@ -191,23 +193,8 @@ fn queue_pair(
     destination: &Endpoint,
     source: &FrameSource,
 ) -> Result<QueuePair, BuildError> {
-    let purpose = match control::Purpose::try_from(pair.purpose) {
-        Ok(control::Purpose::Write) => Purpose::Write,
-        Ok(control::Purpose::Atomic) => Purpose::Atomic,
-        Err(_) => {
-            return Err(BuildError::OutOfRange { field: "queue_pairs.purpose", value: pair.purpose as u64 });
-        }
-    };
-    let transport = match control::Transport::try_from(pair.transport) {
-        Ok(control::Transport::Uc) => Transport::Uc,
-        Ok(control::Transport::Rc) => Transport::Rc,
-        Err(_) => {
-            return Err(BuildError::OutOfRange {
-                field: "queue_pairs.transport",
-                value: pair.transport as u64,
-            });
-        }
-    };
+    let purpose = control::purpose(pair.purpose)?;
+    let transport = control::transport(pair.transport)?;
     Ok(QueuePair {
         purpose,
         transport,
@@ -228,8 +215,7 @@ fn queue_pair(
 fn store(region: &control::Region) -> Result<Store, BuildError> {
     let spec = StoreSpec::try_from(region.store.as_ref().ok_or(BuildError::Missing("regions.store"))?)?;
     let (address, length) = (region.address, region.length);
-    let queue_pair =
-        if spec.kind.primitive() == Primitive::KeyIncrement { Purpose::Atomic } else { Purpose::Write };
+    let queue_pair = spec.kind.primitive().purpose();
     Ok(Store { spec, address, length, rkey: Rkey(region.rkey), generation: region.generation, queue_pair })
 }
 

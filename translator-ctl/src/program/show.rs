@@ -3,8 +3,7 @@
 use comfy_table::{Table, presets::UTF8_HORIZONTAL_ONLY};
 use serde_json::{Value, json};
 
-use super::{Change, Entry, Program};
-use crate::program::mac_to_text;
+use dta_proto::program::{Change, Entry, Program};
 
 const REDACTED: &str = "redacted";
 
@@ -94,11 +93,11 @@ fn describe(entry: &Entry, show_secrets: bool) -> (String, String) {
                 e.transport,
                 e.remote_qpn,
                 e.destination.ip,
-                mac_to_text(&e.destination.mac),
+                e.destination.mac.to_string(),
                 e.destination.port,
                 e.local_qpn,
                 e.source.ip,
-                mac_to_text(&e.source.mac),
+                e.source.mac.to_string(),
                 e.tos,
                 e.start_psn,
                 e.generation

@@ -12,10 +12,10 @@ use tracing::warn;
 
 use super::ledger::{self, Ledger};
 use super::roce_link::RoceLink;
-use crate::dataplane::counters::Counters;
-use crate::dataplane::losses::FrameMeta;
-use crate::dataplane::{Engine, Frames, Output, QueuePairStatus, Reporter, SetupError};
-use crate::program::{Change, Program};
+use dta_dataplane::counters::Counters;
+use dta_dataplane::losses::FrameMeta;
+use dta_dataplane::{Engine, Frames, Output, QueuePairStatus, Reporter, SetupError};
+use dta_proto::program::{Change, Program};
 
 /// Longest time that a command waits for the thread.
 const IDLE: Duration = Duration::from_millis(5);

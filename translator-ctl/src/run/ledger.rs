@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use crate::dataplane::losses::Origin;
+use dta_dataplane::losses::Origin;
 
 /// Bytes of a record.
 pub const RECORD: usize = 8;

@@ -28,9 +28,9 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tracing::{info, warn};
 
 use crate::config::Translator;
-use crate::dataplane::Engine;
-use crate::program::{Change, Endpoint, EntryKey, Program, Purpose, diff, take_up};
 use crate::session::{BACKOFF, Opened, Session, SessionError};
+use dta_dataplane::Engine;
+use dta_proto::program::{Change, Endpoint, EntryKey, Program, Purpose, diff, take_up};
 use ledger::Ledger;
 use service::Control;
 

@@ -9,7 +9,7 @@ use dta_link::{
 };
 
 use crate::config::Translator;
-use crate::program::{Change, Endpoint, Entry};
+use dta_proto::program::{Change, Endpoint, Entry, Mac};
 
 /// A UDP socket, or raw frames under an address of our own.
 pub enum RoceLink {
@@ -35,7 +35,7 @@ impl RoceLink {
         let IpAddr::V4(ip) = config.source else { return Err(LinkError::Ipv6(source)) };
         let link = EthernetLink::open(&PacketConfig::new(interface, [config.source_port]), ip)?;
         let mac = link.interface().mac;
-        Ok((RoceLink::Ethernet(link), Endpoint { mac, ..endpoint }))
+        Ok((RoceLink::Ethernet(link), Endpoint { mac: Mac(mac), ..endpoint }))
     }
 
     /// Takes note of where the queue pairs among `changes` send to.
@@ -46,7 +46,7 @@ impl RoceLink {
             | Change::Modify { to: Entry::QueuePair(pair), .. } = change
                 && let IpAddr::V4(ip) = pair.destination.ip
             {
-                link.want(ip, (pair.destination.mac != [0; 6]).then_some(pair.destination.mac));
+                link.want(ip, (pair.destination.mac != Mac::default()).then_some(pair.destination.mac.0));
             }
         }
     }

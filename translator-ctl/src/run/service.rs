@@ -12,7 +12,7 @@ use tonic::{Request, Response, Status};
 
 use super::hot::{Command, Snapshot};
 use super::stats::nodes;
-use crate::program::Change;
+use dta_proto::program::Change;
 
 /// The control side's way to the thread that carries reports.
 #[derive(Clone)]

@@ -4,16 +4,12 @@ use dta_link::fault::FaultCounts;
 use dta_proto::control::{Counter, NodeStatistics};
 
 use super::hot::Snapshot;
-use crate::program::Purpose;
 
 /// The translator's own node and one node per reporter that it hears. `life` is a number chosen when counting began.
 pub fn nodes(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeStatistics> {
     let mut counters = snapshot.counters.named();
     for pair in &snapshot.queue_pairs {
-        let purpose = match pair.purpose {
-            Purpose::Write => "write",
-            Purpose::Atomic => "atomic",
-        };
+        let purpose = pair.purpose;
         let c = &pair.counters;
         let named = [
             ("sent", c.sent),

@@ -2,11 +2,12 @@
 
 use std::net::SocketAddrV4;
 
-use dta_link::{Batch, header};
+use dta_link::Batch;
+use dta_proto::wire::datagram;
 use dta_proto::wire::roce::{AETH_LEN, Aeth, BTH_LEN, Bth, ICRC_LEN, Opcode, Psn, Syndrome, icrc};
 
 /// Bytes of an answer around its payload: IPv4, UDP, BTH, the larger of AETH with AtomicAckETH, pad and iCRC.
-pub(super) const OVERHEAD: usize = header::LEN + BTH_LEN + 12 + 3 + ICRC_LEN;
+pub(super) const OVERHEAD: usize = datagram::HEADER_LEN + BTH_LEN + 12 + 3 + ICRC_LEN;
 
 /// Where an answer goes, and what it answers.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +36,7 @@ pub(super) fn push(
 ) -> bool {
     let (payload_len, fill) = payload;
     let pad = payload_len.wrapping_neg() & 3;
-    let start = header::LEN
+    let start = datagram::HEADER_LEN
         + BTH_LEN
         + if aeth.is_some() { AETH_LEN } else { 0 }
         + if before.is_some() { 8 } else { 0 };
@@ -43,7 +44,11 @@ pub(super) fn push(
     let Some(slot) = out.next_slot().and_then(|slot| slot.get_mut(..covered + ICRC_LEN)) else {
         return false;
     };
-    slot[..header::LEN].copy_from_slice(&header::of(way.from, way.to, covered + ICRC_LEN - header::LEN));
+    slot[..datagram::HEADER_LEN].copy_from_slice(&datagram::header(
+        way.from,
+        way.to,
+        covered + ICRC_LEN - datagram::HEADER_LEN,
+    ));
     let mut bth = Bth::new(opcode, way.peer_qpn, psn, false);
     // As the kernel's responder answers.
     bth.migreq = false;
@@ -63,7 +68,7 @@ pub(super) fn push(
         headers[len..len + 8].copy_from_slice(&before.to_be_bytes());
         len += 8;
     }
-    slot[header::LEN..start].copy_from_slice(&headers[..len]);
+    slot[datagram::HEADER_LEN..start].copy_from_slice(&headers[..len]);
     fill(&mut slot[start..start + payload_len]);
     slot[start + payload_len..covered].fill(0);
     let crc = icrc(&slot[..covered]);

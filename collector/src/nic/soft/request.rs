@@ -6,7 +6,7 @@
 
 use std::net::Ipv4Addr;
 
-use dta_link::header::udp_checksum_ok;
+use dta_proto::wire::datagram::{self, udp_checksum_ok};
 use dta_proto::wire::roce::{
     ATOMIC_ETH_LEN, AtomicEth, BTH_LEN, IMM_DT_LEN, ImmDt, Opcode, Psn, RETH_LEN, Reth, icrc_ok,
 };
@@ -15,7 +15,7 @@ use super::counter::Counter;
 use super::queue_pair::Message;
 
 /// Bytes of the IPv4 header (without options) and the UDP header.
-const UDP_END: usize = 28;
+const UDP_END: usize = datagram::HEADER_LEN;
 /// Where the headers behind the BTH begin.
 const HEADERS: usize = UDP_END + BTH_LEN;
 /// Bytes of the iCRC.

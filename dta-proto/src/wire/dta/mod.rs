@@ -81,6 +81,11 @@ impl Primitive {
         self as u8
     }
 
+    /// Whether version 0 has a report of it.
+    pub const fn in_version0(self) -> bool {
+        !matches!(self, Primitive::SketchMerge)
+    }
+
     /// Its place in [`Primitive::ALL`].
     pub const fn index(self) -> usize {
         self as usize - 1

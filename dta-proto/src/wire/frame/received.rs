@@ -1,5 +1,6 @@
 //! A RoCEv2 packet that came in, checked from the IPv4 header to the iCRC.
 
+use crate::wire::datagram::{self, Datagram};
 use crate::wire::error::len16;
 use crate::wire::roce::{self, BTH_LEN, ICRC_LEN};
 use crate::wire::{Error, Kind, Layer, Result, ipv4, udp};
@@ -18,25 +19,20 @@ pub struct Received<'a> {
 impl<'a> Received<'a> {
     /// Takes a packet apart, from its IPv4 header on; bytes beyond its total length are ignored.
     ///
-    /// Refuses, in this order: a broken IPv4 header, options, fragments, another protocol than UDP, a broken UDP header, a
-    /// wrong UDP checksum (0 is none), a wrong iCRC, a BTH that cannot be or headers that its opcode lacks. The UDP
+    /// Refuses, in this order: what [`Datagram::parse`] refuses, a wrong IPv4 header checksum, a wrong UDP checksum (0 is none), a wrong iCRC, a BTH that cannot be or headers that its opcode lacks. The UDP
     /// destination port is the caller's to look at.
     #[inline]
     pub fn parse(packet: &'a [u8]) -> Result<Received<'a>> {
-        let ipv4 = ipv4::Packet::new_checked(packet)?;
+        let datagram = Datagram::parse(packet)?;
+        let Datagram { ipv4, udp } = datagram;
         ipv4.check_plain()?;
-        if ipv4.protocol() != ipv4::PROTOCOL_UDP {
-            let kind = Kind::Protocol(u16::from(ipv4.protocol()));
-            return Err(Error::new(Layer::Ipv4, "protocol", 9, kind));
-        }
-        let udp = udp::Packet::new_checked(ipv4.payload())?;
-        udp.check(ipv4.src(), ipv4.dst())?;
+        datagram.check()?;
         let len = udp.payload().len();
         if len < BTH_LEN + ICRC_LEN {
             let kind = Kind::Truncated { need: (BTH_LEN + ICRC_LEN) as u16, have: len16(len) };
             return Err(Error::new(Layer::Roce, "bth", 0, kind));
         }
-        let whole = packet.get(..ipv4::HEADER_LEN + udp::HEADER_LEN + len);
+        let whole = packet.get(..datagram::HEADER_LEN + len);
         if !whole.is_some_and(roce::icrc_ok) {
             return Err(Error::new(Layer::Roce, "icrc", len16(len - ICRC_LEN), Kind::Checksum));
         }

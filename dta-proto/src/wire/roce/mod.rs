@@ -12,6 +12,7 @@ mod opcode;
 mod packet;
 mod psn;
 
+pub use crate::queue_pair::Transport;
 pub use aeth::{AETH_LEN, ATOMIC_ACK_ETH_LEN, Aeth, NakCode, Syndrome};
 pub use bth::{BTH_LEN, Bth, PKEY_DEFAULT};
 pub use build::Place;
@@ -19,7 +20,7 @@ pub(crate) use build::pad_of;
 pub use eth::{ATOMIC_ETH_LEN, AtomicEth, IMM_DT_LEN, ImmDt, RETH_LEN, Reth};
 pub use icrc::{ICRC_LEN, icrc, icrc_ok};
 pub(crate) use icrc::{MASK as ICRC_MASK, SEED as ICRC_SEED};
-pub use opcode::{Opcode, Shape, Transport};
+pub use opcode::{Opcode, Shape};
 pub use packet::{Packet, Repr};
 pub use psn::Psn;
 

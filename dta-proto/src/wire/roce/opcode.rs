@@ -1,16 +1,8 @@
 //! BTH opcodes: three bits of transport, five of operation.
 
 use super::{AETH_LEN, ATOMIC_ACK_ETH_LEN, ATOMIC_ETH_LEN, IMM_DT_LEN, RETH_LEN};
+use crate::queue_pair::Transport;
 use crate::wire::Kind;
-
-/// The transports that DTA uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Transport {
-    /// Reliable connection: acknowledged, in order, with atomics and reads.
-    Rc,
-    /// Unreliable connection: writes without acknowledgement.
-    Uc,
-}
 
 /// An operation and its place in a message. `Rc…` opcodes are 0x00 and up, `Uc…` 0x20 and up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use dta_proto::wire::{ipv4, roce, udp};
+use dta_proto::wire::datagram::{self, Datagram};
+use dta_proto::wire::roce;
 
 /// Flows that are told apart; what comes of others is counted together.
 const FLOWS: usize = 256;
@@ -82,15 +83,14 @@ impl Frames {
 
 /// Source, destination, queue pair, and whether the iCRC is right.
 fn read(packet: &[u8]) -> Option<(Ipv4Addr, Ipv4Addr, u32, bool)> {
-    let ip = ipv4::Packet::new_checked(packet).ok()?;
-    let datagram = udp::Packet::new_checked(ip.payload()).ok()?;
-    let payload = datagram.payload();
+    let read = Datagram::parse(packet).ok()?;
+    let payload = read.payload();
     if payload.len() < roce::BTH_LEN + roce::ICRC_LEN {
         return None;
     }
     let qpn = u32::from_be_bytes([0, payload[5], payload[6], payload[7]]);
-    let whole = packet.get(..ipv4::HEADER_LEN + udp::HEADER_LEN + payload.len()).is_some_and(roce::icrc_ok);
-    Some((ip.src(), ip.dst(), qpn, whole))
+    let whole = packet.get(..datagram::HEADER_LEN + payload.len()).is_some_and(roce::icrc_ok);
+    Some((read.ipv4.src(), read.ipv4.dst(), qpn, whole))
 }
 
 #[cfg(test)]

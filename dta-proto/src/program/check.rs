@@ -3,7 +3,8 @@
 
 use std::net::IpAddr;
 
-use dta_proto::store::{SpecError, StoreKind};
+use crate::queue_pair::has_24_bits;
+use crate::store::{SpecError, StoreKind};
 
 use super::{
     Change, Entry, EntryKey, Lists, Primitive, Program, Purpose, QueuePair, SketchReporter, Store, Transport,
@@ -127,7 +128,7 @@ impl Entry {
                 Err(CheckError::Value { field: "lists.count", value: 0, must: "at least 1" })
             }
             Entry::Lists(_) => Ok(()),
-            Entry::Version0(v0) if v0.primitive == Primitive::SketchMerge => Err(CheckError::Value {
+            Entry::Version0(v0) if !v0.primitive.in_version0() => Err(CheckError::Value {
                 field: "version0.primitive",
                 value: v0.primitive.index() as u64,
                 must: "another primitive: version 0 has no sketch-merge",
@@ -153,7 +154,7 @@ fn check_pair(pair: &QueuePair) -> Result<(), CheckError> {
         ("queue-pair.local_qpn", pair.local_qpn),
         ("queue-pair.start_psn", pair.start_psn),
     ] {
-        if value >> 24 != 0 {
+        if !has_24_bits(value) {
             return Err(CheckError::Value { field, value: value.into(), must: "a number of 24 bits" });
         }
     }
@@ -179,11 +180,11 @@ fn check_store(store: &Store) -> Result<(), CheckError> {
     if address & (length - 1) != 0 {
         return fail("the address must be aligned to the length, so that address = base | offset");
     }
-    match (store.spec.kind.primitive() == Primitive::KeyIncrement, store.queue_pair) {
-        (true, Purpose::Write) => Err(CheckError::Purpose { store: name(), must: "atomics" }),
-        (false, Purpose::Atomic) => Err(CheckError::Purpose { store: name(), must: "writes" }),
-        _ => Ok(()),
+    let must = store.spec.kind.primitive().purpose();
+    if store.queue_pair != must {
+        return Err(CheckError::Purpose { store: name(), must: must.operations() });
     }
+    Ok(())
 }
 
 /// The program that `have` becomes by `changes`, each of which has to find there what it refers to.

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::counters::LossCause;
 use super::losses::FrameMeta;
 use super::requester::{Action, Answer, Depart, Departure, Requester, Timing, Verb};
-use crate::program::{Primitive, Transport};
+use dta_proto::program::{Primitive, Transport};
 
 const START: u32 = 0xff_ffc0;
 const MS: u64 = 1_000_000;

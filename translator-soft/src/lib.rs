@@ -26,8 +26,6 @@ mod sketch;
 #[cfg(test)]
 mod tests;
 
-#[cfg(test)]
-pub(crate) use tests::program as sample_program;
 mod version0;
 pub mod window;
 

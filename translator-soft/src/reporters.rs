@@ -19,6 +19,11 @@ impl Source {
         Source(u64::from(u32::from(ip)) << 16 | u64::from(port))
     }
 
+    #[inline]
+    pub(crate) fn of(socket: SocketAddrV4) -> Source {
+        Source::new(*socket.ip(), socket.port())
+    }
+
     pub(crate) fn ip(self) -> Ipv4Addr {
         Ipv4Addr::from((self.0 >> 16) as u32)
     }

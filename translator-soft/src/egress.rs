@@ -6,7 +6,7 @@ use super::counters::{Counters, LossCause};
 use super::frame::{IdleFrames, Output, StoreFrames};
 use super::losses::{FrameMeta, LossTracker, Origin, Origins};
 use super::requester::{Action, Answer, Depart, Departure, Requester, Timing};
-use crate::program::{Primitive, Purpose, QueuePair, Store, Transport};
+use dta_proto::program::{Primitive, Purpose, QueuePair, Store, Transport};
 
 /// Where an operation goes: index of its store in the engine, and byte offset in the store's region.
 pub(crate) type Target = (usize, u64);

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Entry, EntryKey, Program, Store};
-use dta_proto::store::StoreKind;
+use crate::store::StoreKind;
 
 /// One step from a program to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,12 +104,16 @@ fn steps(have: &Program, mut mid: Program, want: &Program) -> Vec<Change> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dataplane::sample_program as program;
-    use crate::program::{Lists, Purpose, QueuePair, SketchReporter, Transport};
+    use crate::program::{Lists, Purpose, QueuePair, SketchReporter};
+
+    /// The program that the frame vectors are made with.
+    fn sample() -> Program {
+        serde_json::from_str(include_str!("../../vectors/program.json")).unwrap()
+    }
 
     /// The sample under another generation, its lists at other positions.
     fn later(generation: u64) -> Program {
-        let mut later = program(Transport::Uc, false);
+        let mut later = sample();
         for purpose in [Purpose::Write, Purpose::Atomic] {
             let Some(Entry::QueuePair(pair)) = later.remove(&EntryKey::QueuePair(purpose)) else { panic!() };
             later.set(Entry::QueuePair(QueuePair { generation, ..pair }));

@@ -5,7 +5,7 @@ use dta_proto::wire::dta::Body;
 use super::Limits;
 use super::counters::Reason;
 use super::tests::{AP, Bench, KI, KW, PC, SM, datagram, key, program};
-use crate::program::Transport;
+use dta_proto::program::Transport;
 
 /// What is wrong, the datagram, and what it counts as.
 type Case = (&'static str, Vec<u8>, Reason);

@@ -11,7 +11,7 @@ use super::egress::Egress;
 use super::frame::Output;
 use super::losses::Origin;
 use super::requester::{Action, MAX_PAYLOAD};
-use crate::program::Primitive;
+use dta_proto::program::Primitive;
 
 /// Rows that share a place, so that a key in use is not evicted at once by one other.
 const WAYS: usize = 4;

@@ -5,9 +5,9 @@ use super::egress::Egress;
 use super::frame::Output;
 use super::losses::{FrameMeta, Origin};
 use super::requester::Action;
-use crate::program::Primitive;
 use dta_proto::key::Key;
 use dta_proto::layout::{hash, key_increment as layout};
+use dta_proto::program::Primitive;
 
 /// Sums of one batch, by counter.
 pub(crate) struct Increments {

@@ -17,7 +17,7 @@ use dta_proto::wire::roce::Psn;
 
 use super::counters::LossCause;
 use super::losses::FrameMeta;
-use crate::program::Transport;
+use dta_proto::program::Transport;
 
 /// What Linux's soft-RoCE (6.1) answers to a repeat as long as it has executed nothing, instead of the PSN before the first.
 const NOTHING_EXECUTED: Psn = Psn::new(0xff_ffff);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::tests::{AP, Bench, KW, PC, SM, any_body, datagram, program};
 use super::{Limits, SetupError};
-use crate::program::*;
+use dta_proto::program::*;
 
 /// The sample, every table of it, as JSON.
 fn entries() -> Vec<Value> {

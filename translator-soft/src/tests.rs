@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use dta_proto::key::Key;
 use dta_proto::layout::{append, hash, key_increment, key_write, postcarding, sketch_merge};
-use dta_proto::store::{Merge, StoreKind, StoreSpec};
+use dta_proto::wire::datagram::{self, Datagram};
 use dta_proto::wire::dta::{Body, Nack, Report, Version};
 use dta_proto::wire::frame::{Received, Route};
 use dta_proto::wire::roce::{self, Opcode, Place, Psn, Repr};
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use super::counters::{LossCause, Reason};
 use super::*;
-use crate::program::*;
+use dta_proto::program::*;
 
 pub(super) const KW: u16 = 1;
 pub(super) const AP: u16 = 2;
@@ -24,24 +24,9 @@ const SRC: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 9), 5555);
 const DST: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 40040);
 const MS: u64 = 1_000_000;
 
-pub(super) fn specs() -> Vec<StoreSpec> {
-    let spec = |id, name: &str, kind| StoreSpec { id, name: name.into(), kind };
-    vec![
-        spec(KW, "kw", StoreKind::KeyWrite { slots: 1 << 16, value_len: 12, redundancy: 2 }),
-        spec(AP, "ap", StoreKind::Append { lists: 8, ring: 4, batch_len: 32, entry_len: 8, notify: false }),
-        spec(KI, "ki", StoreKind::KeyIncrement { slots: 1 << 12, redundancy: 2 }),
-        spec(PC, "pc", StoreKind::Postcarding { slots: 1 << 10, hops: 6, redundancy: 2 }),
-        spec(
-            SM,
-            "sm",
-            StoreKind::SketchMerge { columns: 16, rows: 2, epochs: 2, merge: Merge::Sum, expected: 2 },
-        ),
-        spec(
-            NOTIFY,
-            "nf",
-            StoreKind::Append { lists: 2, ring: 4, batch_len: 16, entry_len: 4, notify: true },
-        ),
-    ]
+/// The program that the frame vectors are made with.
+fn sample() -> Program {
+    serde_json::from_str(include_str!("../../dta-proto/vectors/program.json")).unwrap()
 }
 
 fn base(id: u16) -> u64 {
@@ -52,50 +37,17 @@ fn rkey(id: u16) -> u32 {
     0x1000 + u32::from(id)
 }
 
+/// The sample with writes on this transport. In reference mode nothing leaves by time.
 pub(crate) fn program(writes: Transport, reference: bool) -> Program {
-    let endpoint = |last| Endpoint { mac: [0; 6], ip: Ipv4Addr::new(10, 9, 0, last).into(), port: 4791 };
-    let pair = |purpose, transport, qpn| QueuePair {
-        purpose,
-        transport,
-        remote_qpn: qpn,
-        local_qpn: qpn + 0x100,
-        source: endpoint(2),
-        destination: endpoint(1),
-        tos: 0,
-        max_dest_rd_atomic: 16,
-        generation: 1,
-        start_psn: 0xff_fffe,
-    };
-    let mut program = Program::default();
-    program.set(Entry::Service(Service { address: Ipv4Addr::LOCALHOST.into(), port: 40040 }));
+    let mut program = sample();
+    if let Some(Entry::QueuePair(pair)) = program.remove(&EntryKey::QueuePair(Purpose::Write)) {
+        program.set(Entry::QueuePair(QueuePair { transport: writes, ..pair }));
+    }
     program.set(Entry::Mode(Mode { reference }));
-    if !reference {
-        for primitive in [Primitive::Append, Primitive::Postcarding, Primitive::SketchMerge] {
-            program.set(Entry::Flush(Flush { primitive, after_ms: 10 }));
+    if reference {
+        for primitive in Primitive::ALL {
+            program.remove(&EntryKey::Flush(primitive));
         }
-    }
-    program.set(Entry::QueuePair(pair(Purpose::Write, writes, 0x11)));
-    program.set(Entry::QueuePair(pair(Purpose::Atomic, Transport::Rc, 0x12)));
-    for spec in specs() {
-        program.set(Entry::Store(Store {
-            address: base(spec.id),
-            length: spec.region_len(),
-            rkey: Rkey(rkey(spec.id)),
-            generation: 1,
-            queue_pair: if spec.id == KI { Purpose::Atomic } else { Purpose::Write },
-            spec,
-        }));
-    }
-    program.set(Entry::Lists(Lists { store: AP, first: 0, count: 2, positions: vec![(1, 5)] }));
-    program.set(Entry::Lists(Lists { store: AP, first: 4, count: 2, positions: vec![] }));
-    program.set(Entry::Lists(Lists { store: NOTIFY, first: 0, count: 2, positions: vec![] }));
-    for (primitive, store) in [
-        (Primitive::KeyWrite, KW),
-        (Primitive::Append, NOTIFY),
-        (Primitive::KeyIncrement, KI),
-        (Primitive::Postcarding, PC),
-    ] {
-        program.set(Entry::Version0(Version0 { primitive, store }));
     }
     program
 }
@@ -178,7 +130,7 @@ fn packet(report: &Report<'_>) -> Vec<u8> {
 }
 
 pub(super) fn datagram(payload: &[u8]) -> Vec<u8> {
-    let mut packet = dta_link::header::of(SRC, DST, payload.len()).to_vec();
+    let mut packet = datagram::header(SRC, DST, payload.len()).to_vec();
     packet.extend_from_slice(payload);
     packet
 }
@@ -610,9 +562,9 @@ fn a_gap_is_answered_with_a_nack_to_where_the_report_came_from() {
     let reports = [report(10), report(14), report(12), report(12)];
     bench.engine.ingest(0, reports.iter().map(Vec::as_slice), &mut bench.out);
     assert_eq!(bench.out.nacks.len(), 1);
-    let nack = dta_link::header::read(bench.out.nacks.get(0)).unwrap();
-    assert_eq!((nack.source, nack.destination), (DST, SRC));
-    assert_eq!(Nack::parse(nack.payload), Ok(Nack::V1 { reporter: 7, first: 11, count: 3 }));
+    let nack = Datagram::parse(bench.out.nacks.get(0)).unwrap();
+    assert_eq!((nack.source(), nack.destination()), (DST, SRC));
+    assert_eq!(Nack::parse(nack.payload()), Ok(Nack::V1 { reporter: 7, first: 11, count: 3 }));
     assert_eq!(bench.drops(Reason::Duplicate), 1);
     assert_eq!(bench.frames().len(), 3);
 }
@@ -622,7 +574,7 @@ fn damaged_datagrams_are_dropped_by_reason() {
     let mut bench = Bench::plain();
     let good = bench.v1(7, KW, Body::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] });
     let mut summed = good.clone();
-    dta_link::header::fill_udp_checksum(&mut summed);
+    datagram::fill_udp_checksum(&mut summed);
     let mut flipped = summed.clone();
     flipped[50] ^= 4;
     let cases: [(Vec<u8>, Reason); 8] = [

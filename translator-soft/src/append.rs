@@ -8,7 +8,7 @@ use super::egress::Egress;
 use super::frame::Output;
 use super::losses::Origin;
 use super::requester::{Action, MAX_PAYLOAD};
-use crate::program::{Lists, Primitive};
+use dta_proto::program::{Lists, Primitive};
 
 /// The lists of one store that this translator writes.
 pub(crate) struct AppendState {

@@ -3,10 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 
 use dta_proto::store::StoreKind;
+use dta_proto::wire::datagram::{self, Datagram};
 use dta_proto::wire::dta::{self, Body, NACK_PORT_V0, Nack, Report, Version};
 use dta_proto::wire::frame::Received;
 use dta_proto::wire::roce::{NakCode, Opcode, Psn, Syndrome};
-use dta_proto::wire::{self, Kind, ipv4, udp};
+use dta_proto::wire::{self, Kind};
 
 use super::append::AppendState;
 use super::counters::{Counters, Reason};
@@ -19,10 +20,10 @@ use super::reporters::{Admission, Reporters, Source};
 use super::requester::{Action, Answer, MAX_PAYLOAD, RequesterCounters, Timing};
 use super::sketch::SketchState;
 use super::version0::{Admission0, Version0Reporters};
-use crate::program::{
+use dta_proto::layout::{hash, key_write};
+use dta_proto::program::{
     Change, CheckError, Entry, EntryKey, Primitive, Program, Purpose, Store, Transport, checked,
 };
-use dta_proto::layout::{hash, key_write};
 
 /// What the engine may use at most. Memory is taken when the program is applied, not per report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -392,8 +393,10 @@ impl Engine {
 
     #[inline]
     fn ingest_one(&mut self, packet: &[u8], out: &mut Output) -> Result<(), Reason> {
-        let Datagram { source, destination, payload } = datagram(packet)?;
-        let report = Report::parse(payload).map_err(reason_of)?;
+        let datagram = Datagram::parse(packet).map_err(|_| Reason::Header)?;
+        datagram.check().map_err(|_| Reason::Checksum)?;
+        let report = Report::parse(datagram.payload()).map_err(reason_of)?;
+        let (source, destination) = (Source::of(datagram.source()), Source::of(datagram.destination()));
         let primitive = report.body.primitive();
         self.core.counters.of(primitive).received += 1;
         let store = match report.version {
@@ -613,29 +616,6 @@ fn flush_store(held: &mut Held, now: u64, at: usize, born_by: u64, core: &mut Eg
     }
 }
 
-/// A UDP datagram in an IPv4 packet.
-struct Datagram<'a> {
-    source: Source,
-    destination: Source,
-    payload: &'a [u8],
-}
-
-/// Checks and takes apart the UDP datagram in an IPv4 packet.
-#[inline]
-fn datagram(packet: &[u8]) -> Result<Datagram<'_>, Reason> {
-    let ip = ipv4::Packet::new_checked(packet).map_err(|_| Reason::Header)?;
-    if ip.protocol() != ipv4::PROTOCOL_UDP || ip.is_fragment() {
-        return Err(Reason::Header);
-    }
-    let datagram = udp::Packet::new_checked(ip.payload()).map_err(|_| Reason::Header)?;
-    datagram.check(ip.src(), ip.dst()).map_err(|_| Reason::Checksum)?;
-    Ok(Datagram {
-        source: Source::new(ip.src(), datagram.src_port()),
-        destination: Source::new(ip.dst(), datagram.dst_port()),
-        payload: datagram.payload(),
-    })
-}
-
 fn reason_of(error: wire::Error) -> Reason {
     match error.kind {
         Kind::UnknownVersion(_) => Reason::Version,
@@ -659,7 +639,7 @@ fn rnr_wait(code: u8) -> u64 {
 }
 
 fn push_datagram(frames: &mut Frames, from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) {
-    let packet = frames.push(dta_link::header::LEN + payload.len());
-    packet[..dta_link::header::LEN].copy_from_slice(&dta_link::header::of(from, to, payload.len()));
-    packet[dta_link::header::LEN..].copy_from_slice(payload);
+    let packet = frames.push(datagram::HEADER_LEN + payload.len());
+    packet[..datagram::HEADER_LEN].copy_from_slice(&datagram::header(from, to, payload.len()));
+    packet[datagram::HEADER_LEN..].copy_from_slice(payload);
 }

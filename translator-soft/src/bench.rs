@@ -9,7 +9,8 @@ use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::wire::dta::{Body, Report, Version};
 
 use super::{Engine, Limits, Output};
-use crate::program::{Endpoint, Entry, Program, Purpose, QueuePair, Rkey, Store, Transport, diff};
+use dta_proto::program::{Endpoint, Entry, Mac, Program, Purpose, QueuePair, Rkey, Store, Transport, diff};
+use dta_proto::wire::roce;
 
 /// Bytes of value per report.
 pub const VALUE: usize = 12;
@@ -35,7 +36,11 @@ impl KeyWriteBench {
             name: "bench".into(),
             kind: StoreKind::KeyWrite { slots, value_len: VALUE as u8, redundancy: 1 },
         };
-        let endpoint = |last| Endpoint { mac: [0; 6], ip: Ipv4Addr::new(127, 0, 0, last).into(), port: 4791 };
+        let endpoint = |last| Endpoint {
+            mac: Mac::default(),
+            ip: Ipv4Addr::new(127, 0, 0, last).into(),
+            port: roce::PORT,
+        };
         let mut program = Program::default();
         program.set(Entry::QueuePair(QueuePair {
             purpose: Purpose::Write,
@@ -144,7 +149,11 @@ fn datagram(n: u64) -> Vec<u8> {
     let source = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 50_000);
     let destination = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 40_040);
     let mut packet = vec![0; 28 + report.buffer_len()];
-    packet[..28].copy_from_slice(&dta_link::header::of(source, destination, report.buffer_len()));
+    packet[..28].copy_from_slice(&dta_proto::wire::datagram::header(
+        source,
+        destination,
+        report.buffer_len(),
+    ));
     let emitted = report.emit(&mut packet[28..]);
     assert!(emitted.is_ok(), "a report of this module's own");
     packet

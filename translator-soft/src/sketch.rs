@@ -13,7 +13,7 @@ use super::epochs::EpochWindow;
 use super::frame::Output;
 use super::losses::Origin;
 use super::requester::{Action, MAX_PAYLOAD};
-use crate::program::Primitive;
+use dta_proto::program::Primitive;
 
 /// Reporters that one sketch can tell apart.
 const REPORTERS: usize = 32;

@@ -7,7 +7,7 @@ use dta_proto::wire::roce;
 
 use super::losses::FrameMeta;
 use super::requester::{Departure, Verb};
-use crate::program::{Purpose, QueuePair, Store, Transport};
+use dta_proto::program::{Purpose, QueuePair, Store, Transport};
 
 /// Finished packets, one after another, IPv4 header onwards.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@
 //! `received = accepted + sum(dropped.*)` and `accepted = emitted + held + superseded + sum(discarded.*)`; and
 //! `frames = idle_frames + sum(store.*.frames)`.
 
-use crate::program::Primitive;
+use dta_proto::program::Primitive;
 
 macro_rules! reasons {
     ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)* }) => {

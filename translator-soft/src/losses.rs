@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::program::Primitive;
+use dta_proto::program::Primitive;
 
 /// A report as a loss or the ledger names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

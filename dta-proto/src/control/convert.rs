@@ -1,0 +1,49 @@
+//! Between messages and what they mean.
+
+use crate::queue_pair;
+
+/// A number that the protobuf's enumeration does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field} is {value}, which is unknown")]
+pub struct UnknownNumber {
+    /// `purpose` or `transport`.
+    pub field: &'static str,
+    /// What the message holds.
+    pub value: i32,
+}
+
+impl From<queue_pair::Purpose> for super::Purpose {
+    fn from(purpose: queue_pair::Purpose) -> Self {
+        match purpose {
+            queue_pair::Purpose::Write => super::Purpose::Write,
+            queue_pair::Purpose::Atomic => super::Purpose::Atomic,
+        }
+    }
+}
+
+impl From<queue_pair::Transport> for super::Transport {
+    fn from(transport: queue_pair::Transport) -> Self {
+        match transport {
+            queue_pair::Transport::Uc => super::Transport::Uc,
+            queue_pair::Transport::Rc => super::Transport::Rc,
+        }
+    }
+}
+
+/// What a field of the type `Purpose` says.
+pub fn purpose(value: i32) -> Result<queue_pair::Purpose, UnknownNumber> {
+    match super::Purpose::try_from(value) {
+        Ok(super::Purpose::Write) => Ok(queue_pair::Purpose::Write),
+        Ok(super::Purpose::Atomic) => Ok(queue_pair::Purpose::Atomic),
+        Err(_) => Err(UnknownNumber { field: "purpose", value }),
+    }
+}
+
+/// What a field of the type `Transport` says.
+pub fn transport(value: i32) -> Result<queue_pair::Transport, UnknownNumber> {
+    match super::Transport::try_from(value) {
+        Ok(super::Transport::Uc) => Ok(queue_pair::Transport::Uc),
+        Ok(super::Transport::Rc) => Ok(queue_pair::Transport::Rc),
+        Err(_) => Err(UnknownNumber { field: "transport", value }),
+    }
+}

@@ -1,0 +1,300 @@
+//! What a switch should hold, said declaratively.
+//!
+//! A [`Program`] is a set of table entries, computed from a session and a translator's configuration. It says nothing of any
+//! one target: the software data plane, bmv2 and Tofino are programmed from the same entries. What a target holds is a `Program`
+//! too, so that [`diff`] gives the entries to insert, modify or delete, and a second application changes nothing.
+
+mod check;
+mod diff;
+
+pub use crate::queue_pair::{Purpose, Transport};
+pub use crate::wire::dta::Primitive;
+pub use crate::wire::ethernet::Mac;
+
+pub use check::{CheckError, MAX_STORES, checked};
+pub use diff::{Change, diff, take_up};
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+
+use crate::store::StoreSpec;
+use serde::{Deserialize, Serialize};
+
+/// The entries of every table, at most one per [`EntryKey`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Vec<Entry>", into = "Vec<Entry>")]
+pub struct Program {
+    entries: BTreeMap<EntryKey, Entry>,
+}
+
+/// One entry of one table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "table", rename_all = "kebab-case")]
+pub enum Entry {
+    /// Where reports are taken.
+    Service(Service),
+    /// How the data plane behaves as a whole.
+    Mode(Mode),
+    /// How long a primitive may hold reports.
+    Flush(Flush),
+    /// A queue pair and the constant part of its frames.
+    QueuePair(QueuePair),
+    /// A store and its region.
+    Store(Store),
+    /// Append lists that this translator writes.
+    Lists(Lists),
+    /// The store of a version-0 primitive.
+    Version0(Version0),
+    /// A reporter's bit in the bitmap of a sketch-merge store.
+    SketchReporter(SketchReporter),
+}
+
+/// What makes an entry unique in its table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EntryKey {
+    /// There is one service address.
+    Service,
+    /// There is one mode.
+    Mode,
+    /// Per primitive.
+    Flush(Primitive),
+    /// Per purpose.
+    QueuePair(Purpose),
+    /// Per store id.
+    Store(u16),
+    /// Per store id and first list.
+    Lists(u16, u32),
+    /// Per primitive.
+    Version0(Primitive),
+    /// Per store id and reporter id.
+    SketchReporter(u16, u16),
+}
+
+/// Where reports are taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Service {
+    /// Destination address of reports.
+    pub address: IpAddr,
+    /// UDP destination port of reports, normally 40040.
+    pub port: u16,
+}
+
+/// How the data plane behaves as a whole.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mode {
+    /// No coalescing and no timed flush, so that targets make equal bytes.
+    pub reference: bool,
+}
+
+/// How long a primitive may hold reports before they are sent as they are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flush {
+    /// `append`, `postcarding` or `sketch-merge`.
+    pub primitive: Primitive,
+    /// Milliseconds after the first report held; 0 = never by time.
+    pub after_ms: u32,
+}
+
+/// One side of RoCEv2 frames.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// Ethernet address; all zero where the link needs none (UDP sockets).
+    pub mac: Mac,
+    /// IP address.
+    pub ip: IpAddr,
+    /// UDP port that frames for this endpoint are sent to, normally 4791.
+    pub port: u16,
+}
+
+/// A queue pair and the constant part of its frames.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueuePair {
+    /// What it is for.
+    pub purpose: Purpose,
+    /// Its transport.
+    pub transport: Transport,
+    /// Queue pair number at the collector, the BTH's destination; 24 bits. Gives the UDP source port.
+    pub remote_qpn: u32,
+    /// Queue pair number at the translator, where ACKs and NAKs go; 24 bits.
+    pub local_qpn: u32,
+    /// The translator's side.
+    pub source: Endpoint,
+    /// The collector's side.
+    pub destination: Endpoint,
+    /// IPv4 TOS byte.
+    pub tos: u8,
+    /// Atomics that may be in flight; 0 on UC.
+    pub max_dest_rd_atomic: u32,
+    /// Generation of the session that made it. A new generation is a new queue pair.
+    pub generation: u64,
+    /// PSN to begin with when the entry is inserted or its queue pair replaced. Not compared: it moves with every frame.
+    pub start_psn: u32,
+}
+
+/// A store and its region.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Store {
+    /// Id, name and layout.
+    pub spec: StoreSpec,
+    /// Address of the region on the wire (iova), aligned to the region's length.
+    pub address: u64,
+    /// Bytes of the region, a power of two.
+    pub length: u64,
+    /// Remote key.
+    pub rkey: Rkey,
+    /// Generation of the region: rises when base or key is replaced.
+    pub generation: u64,
+    /// Queue pair that its operations travel on.
+    pub queue_pair: Purpose,
+}
+
+/// A remote key. Whoever has it can write to memory, so it is not printed by `Debug`.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Rkey(pub u32);
+
+impl fmt::Debug for Rkey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Rkey(redacted)")
+    }
+}
+
+/// Append lists `first .. first + count` of a store, which this translator alone writes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lists {
+    /// Store id.
+    pub store: u16,
+    /// First list.
+    pub first: u32,
+    /// How many.
+    pub count: u32,
+    /// Newest sequence in each ring when the entry was made, as (list, sequence); lists not named begin at 1.
+    /// Not compared: it moves with every batch.
+    pub positions: Vec<(u32, u32)>,
+}
+
+/// The store that version-0 reports of a primitive go to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version0 {
+    /// Primitive of the report.
+    pub primitive: Primitive,
+    /// Store id.
+    pub store: u16,
+}
+
+/// A reporter's bit in the bitmap of a sketch-merge store. Reporters without an entry take free bits as they appear.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SketchReporter {
+    /// Store id.
+    pub store: u16,
+    /// Reporter id.
+    pub reporter: u16,
+    /// Bit, 0 to 31.
+    pub bit: u8,
+}
+
+impl Entry {
+    /// What makes the entry unique.
+    pub fn key(&self) -> EntryKey {
+        match self {
+            Entry::Service(_) => EntryKey::Service,
+            Entry::Mode(_) => EntryKey::Mode,
+            Entry::Flush(e) => EntryKey::Flush(e.primitive),
+            Entry::QueuePair(e) => EntryKey::QueuePair(e.purpose),
+            Entry::Store(e) => EntryKey::Store(e.spec.id),
+            Entry::Lists(e) => EntryKey::Lists(e.store, e.first),
+            Entry::Version0(e) => EntryKey::Version0(e.primitive),
+            Entry::SketchReporter(e) => EntryKey::SketchReporter(e.store, e.reporter),
+        }
+    }
+
+    /// Name of the entry's table.
+    pub fn table(&self) -> &'static str {
+        match self {
+            Entry::Service(_) => "service",
+            Entry::Mode(_) => "mode",
+            Entry::Flush(_) => "flush",
+            Entry::QueuePair(_) => "queue-pair",
+            Entry::Store(_) => "store",
+            Entry::Lists(_) => "lists",
+            Entry::Version0(_) => "version0",
+            Entry::SketchReporter(_) => "sketch-reporter",
+        }
+    }
+
+    /// Whether two entries program the same thing: equal but for what moves while running (PSN and list positions).
+    pub fn same(&self, other: &Entry) -> bool {
+        match (self, other) {
+            (Entry::QueuePair(a), Entry::QueuePair(b)) => {
+                QueuePair { start_psn: b.start_psn, ..a.clone() } == *b
+            }
+            (Entry::Lists(a), Entry::Lists(b)) => (a.store, a.first, a.count) == (b.store, b.first, b.count),
+            _ => self == other,
+        }
+    }
+}
+
+impl Program {
+    /// Adds an entry, or replaces the one of the same key.
+    pub fn set(&mut self, entry: Entry) {
+        self.entries.insert(entry.key(), entry);
+    }
+
+    /// Removes an entry and gives it back.
+    pub fn remove(&mut self, key: &EntryKey) -> Option<Entry> {
+        self.entries.remove(key)
+    }
+
+    /// The entry of a key.
+    pub fn get(&self, key: &EntryKey) -> Option<&Entry> {
+        self.entries.get(key)
+    }
+
+    /// All entries: service and mode first, then queue pairs, stores and what refers to them.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values()
+    }
+
+    /// The generation of the session that the queue pairs are of; `None` where there are none.
+    pub fn generation(&self) -> Option<u64> {
+        let of = |entry: &Entry| match entry {
+            Entry::QueuePair(pair) => Some(pair.generation),
+            _ => None,
+        };
+        self.entries().filter_map(of).max()
+    }
+
+    /// The program without these stores and what refers to them.
+    fn without_stores(&self, is_one: impl Fn(&Store) -> bool) -> Program {
+        let goes = |entry: &&Entry| {
+            let store = match entry {
+                Entry::Store(store) => return is_one(store),
+                Entry::Lists(lists) => lists.store,
+                Entry::Version0(v0) => v0.store,
+                Entry::SketchReporter(reporter) => reporter.store,
+                Entry::Service(_) | Entry::Mode(_) | Entry::Flush(_) | Entry::QueuePair(_) => return false,
+            };
+            matches!(self.get(&EntryKey::Store(store)), Some(Entry::Store(store)) if is_one(store))
+        };
+        let stays = self.entries().filter(|entry| !goes(entry));
+        Program { entries: stays.map(|entry| (entry.key(), entry.clone())).collect() }
+    }
+
+    /// Whether the program holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+impl From<Vec<Entry>> for Program {
+    fn from(entries: Vec<Entry>) -> Self {
+        Program { entries: entries.into_iter().map(|e| (e.key(), e)).collect() }
+    }
+}
+
+impl From<Program> for Vec<Entry> {
+    fn from(program: Program) -> Self {
+        program.entries.into_values().collect()
+    }
+}

@@ -1,0 +1,124 @@
+//! What queue pairs are: their transport, what they are for, and their numbers.
+
+use core::fmt;
+use core::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::wire::dta::Primitive;
+
+/// Transport service of a queue pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    /// Unreliable connection: writes that nobody acknowledges. A bad frame cannot stop the queue pair.
+    #[default]
+    Uc,
+    /// Reliable connection: writes, reads and atomics, acknowledged and in order.
+    Rc,
+}
+
+impl Transport {
+    /// As it is typed, and as configuration spells it, in the order of [`Transport`].
+    pub const NAMES: [&'static str; 2] = ["uc", "rc"];
+
+    /// Its name in configuration.
+    pub const fn name(self) -> &'static str {
+        Transport::NAMES[self as usize]
+    }
+}
+
+/// As the specification writes it.
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Transport::Uc => "UC",
+            Transport::Rc => "RC",
+        })
+    }
+}
+
+impl FromStr for Transport {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "uc" => Ok(Transport::Uc),
+            "rc" => Ok(Transport::Rc),
+            other => Err(format!("{other:?} is neither `uc` nor `rc`")),
+        }
+    }
+}
+
+/// What a queue pair is for. A session has one of each that its stores need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Purpose {
+    /// WRITE.
+    Write,
+    /// FETCH_ADD. Atomics need RC.
+    Atomic,
+}
+
+impl Purpose {
+    /// Both.
+    pub const ALL: [Purpose; 2] = [Purpose::Write, Purpose::Atomic];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Purpose::Write => "write",
+            Purpose::Atomic => "atomic",
+        }
+    }
+
+    /// What travels on it, for messages.
+    pub const fn operations(self) -> &'static str {
+        match self {
+            Purpose::Write => "writes",
+            Purpose::Atomic => "atomics",
+        }
+    }
+}
+
+impl fmt::Display for Purpose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl Primitive {
+    /// The queue pair that its operations travel on.
+    pub const fn purpose(self) -> Purpose {
+        match self {
+            Primitive::KeyIncrement => Purpose::Atomic,
+            Primitive::KeyWrite | Primitive::Append | Primitive::Postcarding | Primitive::SketchMerge => {
+                Purpose::Write
+            }
+        }
+    }
+}
+
+/// Whether a queue pair number or PSN is one: both have 24 bits (InfiniBand Architecture Specification, volume 1, chapter 9.2).
+pub const fn has_24_bits(number: u32) -> bool {
+    number >> 24 == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        for transport in [Transport::Uc, Transport::Rc] {
+            assert_eq!(transport.name().parse(), Ok(transport));
+            assert_eq!(transport.to_string().to_lowercase(), transport.name());
+        }
+        assert!("UD".parse::<Transport>().is_err());
+        assert_eq!(
+            Primitive::ALL.map(Primitive::purpose).iter().filter(|p| **p == Purpose::Atomic).count(),
+            1
+        );
+        assert!(has_24_bits(0xff_ffff) && !has_24_bits(0x100_0000));
+    }
+}

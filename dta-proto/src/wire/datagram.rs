@@ -1,0 +1,181 @@
+//! A UDP datagram in an IPv4 packet: where such packets are taken apart and put together.
+//!
+//! Everything that travels here is one: reports, NACKs and RoCEv2 frames. Sockets carry payloads alone, so a link puts
+//! these 28 bytes of header in front of what it received, and takes them off what it sends.
+
+use core::net::SocketAddrV4;
+
+use super::{Error, Kind, Layer, Result, ipv4, udp};
+
+/// Bytes of an IPv4 header without options and a UDP header.
+pub const HEADER_LEN: usize = ipv4::HEADER_LEN + udp::HEADER_LEN;
+/// Bytes of the longest IPv4 packet.
+pub const PACKET_MAX: usize = 65_535;
+/// Where the UDP checksum stands in the packet.
+const CHECKSUM: core::ops::Range<usize> = HEADER_LEN - 2..HEADER_LEN;
+
+/// A UDP datagram that fills an IPv4 packet without options.
+#[derive(Clone, Copy, Debug)]
+pub struct Datagram<'a> {
+    /// The IPv4 header.
+    pub ipv4: ipv4::Packet<'a>,
+    /// The UDP header and what it carries.
+    pub udp: udp::Packet<'a>,
+}
+
+impl<'a> Datagram<'a> {
+    /// Takes a packet apart, from its IPv4 header on. Bytes beyond the lengths in the headers are ignored.
+    ///
+    /// Checksums are not looked at: the kernel has checked the IPv4 header of what comes from a socket, and
+    /// [`Datagram::check`] checks the UDP checksum.
+    ///
+    /// # Errors
+    /// A broken IPv4 header, options, a fragment, another protocol than UDP, or a broken UDP header.
+    #[inline]
+    pub fn parse(packet: &'a [u8]) -> Result<Datagram<'a>> {
+        let ipv4 = ipv4::Packet::new_checked(packet)?;
+        ipv4.check_whole()?;
+        if ipv4.protocol() != ipv4::PROTOCOL_UDP {
+            let kind = Kind::Protocol(u16::from(ipv4.protocol()));
+            return Err(Error::new(Layer::Ipv4, "protocol", 9, kind));
+        }
+        Ok(Datagram { ipv4, udp: udp::Packet::new_checked(ipv4.payload())? })
+    }
+
+    /// The same for a packet that is to be sent: the datagram has to end where the packet ends.
+    ///
+    /// # Errors
+    /// As [`Datagram::parse`], or bytes behind the datagram.
+    pub fn parse_exact(packet: &'a [u8]) -> Result<Datagram<'a>> {
+        let datagram = Datagram::parse(packet)?;
+        if udp::HEADER_LEN + datagram.payload().len() != datagram.ipv4.payload().len() {
+            return Err(Error::new(Layer::Udp, "length", 4, Kind::Length(datagram.udp.length())));
+        }
+        Ok(datagram)
+    }
+
+    /// Checks the UDP checksum as a receiver does (RFC 768): 0 means that there is none.
+    ///
+    /// # Errors
+    /// It is wrong.
+    #[inline]
+    pub fn check(&self) -> Result<()> {
+        self.udp.check(self.ipv4.src(), self.ipv4.dst())
+    }
+
+    /// Where it comes from.
+    #[inline]
+    pub fn source(&self) -> SocketAddrV4 {
+        SocketAddrV4::new(self.ipv4.src(), self.udp.src_port())
+    }
+
+    /// Where it goes.
+    #[inline]
+    pub fn destination(&self) -> SocketAddrV4 {
+        SocketAddrV4::new(self.ipv4.dst(), self.udp.dst_port())
+    }
+
+    /// What it carries.
+    #[inline]
+    pub fn payload(&self) -> &'a [u8] {
+        self.udp.payload()
+    }
+}
+
+/// The headers of a datagram with `payload_len` bytes, 65,507 at most: no options, TOS 0, id 0, DF, TTL 64, right
+/// lengths and header checksum, UDP checksum 0 (none).
+pub fn header(source: SocketAddrV4, destination: SocketAddrV4, payload_len: usize) -> [u8; HEADER_LEN] {
+    debug_assert!(HEADER_LEN + payload_len <= PACKET_MAX, "an IPv4 packet has at most 65,535 bytes");
+    let ip = ipv4::Repr {
+        src: *source.ip(),
+        dst: *destination.ip(),
+        protocol: ipv4::PROTOCOL_UDP,
+        tos: 0,
+        ttl: 64,
+        id: 0,
+        dont_fragment: true,
+        payload_len: (udp::HEADER_LEN + payload_len) as u16,
+    };
+    let udp = udp::Repr {
+        src_port: source.port(),
+        dst_port: destination.port(),
+        checksum: 0,
+        payload_len: payload_len as u16,
+    };
+    let mut header = [0; HEADER_LEN];
+    let (ip_bytes, udp_bytes) = header.split_at_mut(ipv4::HEADER_LEN);
+    if let (Ok(ip_bytes), Ok(udp_bytes)) = (ip_bytes.try_into(), udp_bytes.try_into()) {
+        ip.emit(ip_bytes);
+        udp.emit(udp_bytes);
+    }
+    header
+}
+
+/// Whether a receiver would find the UDP checksum in `packet` right or absent; `false` too where no datagram is.
+pub fn udp_checksum_ok(packet: &[u8]) -> bool {
+    Datagram::parse(packet).is_ok_and(|datagram| datagram.check().is_ok())
+}
+
+/// Fills in the UDP checksum of the datagram in `packet`, if there is one.
+pub fn fill_udp_checksum(packet: &mut [u8]) {
+    let Ok(datagram) = Datagram::parse_exact(packet) else { return };
+    let (from, to) = (datagram.source(), datagram.destination());
+    let checksum = udp::compute_checksum(*from.ip(), *to.ip(), from.port(), to.port(), datagram.payload());
+    packet[CHECKSUM].copy_from_slice(&checksum.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ip: [u8; 4], port: u16) -> SocketAddrV4 {
+        SocketAddrV4::new(ip.into(), port)
+    }
+
+    fn whole(source: SocketAddrV4, destination: SocketAddrV4, payload: &[u8]) -> Vec<u8> {
+        [&header(source, destination, payload.len()), payload].concat()
+    }
+
+    #[test]
+    fn the_header_is_byte_exact() {
+        let packet = whole(at([10, 9, 0, 2], 0xd353), at([10, 9, 0, 1], 4791), &[0xaa; 3]);
+        // The header checksum was worked out by hand: 0x4500+0x001f+0x4000+0x4011+0x0a09+2+0x0a09+1 = 0xd945.
+        let expected = [
+            0x45, 0, 0, 31, 0, 0, 0x40, 0, 64, 17, 0x26, 0xba, 10, 9, 0, 2, 10, 9, 0, 1, 0xd3, 0x53, 0x12,
+            0xb7, 0, 11, 0, 0, 0xaa, 0xaa, 0xaa,
+        ];
+        assert_eq!(packet, expected);
+        let datagram = Datagram::parse_exact(&packet).unwrap();
+        assert_eq!(datagram.source(), at([10, 9, 0, 2], 0xd353));
+        assert_eq!(datagram.destination(), at([10, 9, 0, 1], 4791));
+        assert_eq!(datagram.payload(), [0xaa; 3]);
+    }
+
+    #[test]
+    fn what_is_not_a_whole_udp_datagram_is_refused() {
+        let packet = whole(at([1, 2, 3, 4], 1), at([5, 6, 7, 8], 2), &[0; 4]);
+        for len in 0..packet.len() {
+            assert!(Datagram::parse(&packet[..len]).is_err(), "{len}");
+        }
+        for (byte, value) in [(0, 0x46), (0, 0x65), (6, 0x20), (7, 1), (9, 6), (25, 13), (3, 33)] {
+            let mut bad = packet.clone();
+            bad[byte] = value;
+            assert!(Datagram::parse_exact(&bad).is_err(), "byte {byte}");
+        }
+    }
+
+    #[test]
+    fn every_single_bit_flip_breaks_the_udp_checksum() {
+        for len in [0, 1, 7, 32] {
+            let mut packet = whole(at([127, 0, 0, 1], 40040), at([127, 0, 0, 2], 50000), &vec![0x5a; len]);
+            fill_udp_checksum(&mut packet);
+            assert!(udp_checksum_ok(&packet));
+            // The length field (bytes 24 and 25) changes what is summed, so it is left to the injector's check.
+            for bit in (20 * 8..24 * 8).chain(26 * 8..packet.len() * 8) {
+                packet[bit / 8] ^= 0x80 >> (bit % 8);
+                assert!(!udp_checksum_ok(&packet), "bit {bit}");
+                packet[bit / 8] ^= 0x80 >> (bit % 8);
+            }
+        }
+    }
+}
