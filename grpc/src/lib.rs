@@ -20,6 +20,7 @@ mod stream;
 #[cfg(test)]
 mod testing;
 pub mod tls;
+mod unix;
 
 pub use accept::{Counters, Incoming, Listen, accept};
 pub use admit::Admission;
@@ -27,6 +28,7 @@ pub use files::{file_limit, raise_file_limit};
 pub use peer::{Identity, Name, Peer};
 pub use reason::{known, reason, status_reason};
 pub use stream::Connection;
+pub use unix::{UnixPath, listen_unix};
 
 use std::time::Duration;
 
