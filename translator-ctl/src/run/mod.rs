@@ -2,6 +2,7 @@
 
 mod control_port;
 mod hot;
+mod lease;
 pub mod ledger;
 mod roce_link;
 mod service;
@@ -17,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, anyhow};
 use dta_link::fault::{FaultInjector, Faults};
 use dta_link::{Link, UdpConfig, UdpLink};
 use serde_json::json;
@@ -27,9 +28,9 @@ use tracing::{info, warn};
 
 use crate::config::Translator;
 use crate::control_address::ControlAddress;
-use crate::session::{BACKOFF, Opened, Session, SessionError};
+use crate::session::Session;
 use dta_dataplane::Engine;
-use dta_proto::program::{Change, Endpoint, EntryKey, Program, Purpose, diff, take_up};
+use dta_proto::program::Endpoint;
 use ledger::Ledger;
 use service::Control;
 
@@ -121,7 +122,7 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
                 ready(false)?;
                 std::future::pending::<anyhow::Result<()>>().await
             } else {
-                lease(config, &mut session, &control, || ready(true)).await
+                lease::keep(config, &mut session, &control, || ready(true)).await
             }
         };
         tokio::select! {
@@ -139,7 +140,7 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
     if let Ok(last) = control.ask(Command::Stop).await {
         info!(accepted = last.counters.primitives.iter().map(|p| p.accepted).sum::<u64>(), "stopped");
         if session.is_open() && result.is_ok() {
-            let last = session.renew(handed_in(&control, &last));
+            let last = session.renew(lease::handed_in(&control, &last));
             match tokio::time::timeout(Duration::from_secs(2), last).await {
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => warn!(%error, "the last counters did not reach the collector"),
@@ -151,141 +152,6 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
     service.abort();
     let _ = thread.join();
     result
-}
-
-fn handed_in(control: &Control, snapshot: &Snapshot) -> Vec<dta_proto::control::NodeStatistics> {
-    let mut nodes = nodes(&control.name, control.life, snapshot);
-    for node in &mut nodes {
-        // Of the numbers that may fall the collector takes `held` alone; the others are for this translator's own statistics.
-        let falls = [".held", ".outstanding", ".waiting"];
-        node.counters.retain(|c| !falls.iter().any(|end| c.name.ends_with(end)));
-    }
-    nodes
-}
-
-/// Opens the session, programs the data plane, and keeps both in step with the collector. Returns only with an error that
-/// waiting does not cure: a refusal at the start, or another translator that has opened the session of this name.
-async fn lease(
-    config: &Translator,
-    session: &mut Session,
-    control: &Control,
-    ready: impl Fn() -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    let mut backoff = BACKOFF.0;
-    let mut was_ready = false;
-    // Whether the collector has ended the session or will not have it go on, so that the queue pairs lead nowhere.
-    let mut ended = false;
-    // Whether a queue pair is silent that the collector thinks well of; or, at the start, what an earlier life sent is on its way.
-    let mut fresh = true;
-    loop {
-        match session.open(config.lease_seconds, fresh).await {
-            Ok(Opened { program, resumed, reporters }) => {
-                info!(name = config.name, resumed, "session is open");
-                if !was_ready {
-                    control.ask(|reply| Command::Reporters(reporters, reply)).await?;
-                }
-                apply(control, |have| take_up(have, &program)).await?;
-                if !was_ready {
-                    ready()?;
-                    was_ready = true;
-                }
-                backoff = BACKOFF.0;
-                let error = renew(config, session, control).await?;
-                if let SessionError::Superseded { .. } = error {
-                    stand_down(control).await?;
-                    bail!(error);
-                }
-                warn!(%error, "opening the session again");
-                ended = !matches!(error, SessionError::Silent);
-                fresh = !ended;
-                // A renewal takes its time, so this is no busy loop; and nothing arrives until the session is back.
-                continue;
-            }
-            // A collector that took this session before may be starting with another configuration.
-            Err(error) if was_ready || error.may_pass() => {
-                warn!(%error, "trying again in {} ms", backoff.as_millis());
-                if std::mem::take(&mut ended) {
-                    stand_down(control).await?;
-                }
-            }
-            Err(error) => bail!(error),
-        }
-        tokio::time::sleep(backoff).await;
-        backoff = (backoff * 2).min(BACKOFF.1);
-    }
-}
-
-/// Renews until the session has to be opened again; gives the reason.
-async fn renew(
-    config: &Translator,
-    session: &mut Session,
-    control: &Control,
-) -> anyhow::Result<SessionError> {
-    let every = Duration::from_millis(u64::from(config.lease_seconds) * 1000 / 3).min(Duration::from_secs(1));
-    let mut away = false;
-    let mut failed_renewals = 0;
-    let mut without_source = 0;
-    loop {
-        tokio::time::sleep(every).await;
-        let snapshot = control.snapshot().await?;
-        let unsent = snapshot.roce_link.unsent_no_source;
-        if unsent > without_source {
-            warn!(
-                frames = unsent - without_source,
-                "frames did not leave: another program has the UDP port of a queue pair (0xc000 + the low 14 bits of its number; \
-                 `ss -uanp` names it); it is tried again every second"
-            );
-            without_source = unsent;
-        }
-        let down = snapshot.queue_pairs.iter().any(|q| q.down);
-        let statistics = handed_in(control, &snapshot);
-        match session.renew(statistics).await {
-            Ok(program) => {
-                if std::mem::take(&mut away) {
-                    info!("the collector answers again");
-                }
-                apply(control, |have| diff(have, &program)).await?;
-                // The collector rebuilds a queue pair that it finds in error; one that it thinks well of, but that does not answer
-                // us, is asked for anew.
-                let still_down = down && control.snapshot().await?.queue_pairs.iter().any(|q| q.down);
-                failed_renewals = if still_down { failed_renewals + 1 } else { 0 };
-                if failed_renewals >= 2 {
-                    return Ok(SessionError::Silent);
-                }
-            }
-            Err(error @ SessionError::Away { .. }) => {
-                // Frames go on to the old queue pairs: the collector's memory may well be there.
-                if !std::mem::replace(&mut away, true) {
-                    warn!(%error, "going on with the queue pairs that are there");
-                }
-            }
-            Err(error) => return Ok(error),
-        }
-    }
-}
-
-/// Takes the queue pairs of a session that has ended out of the data plane: reports are then dropped under that name (`no_queue_pair`),
-/// rather than sent to a collector that throws them away.
-async fn stand_down(control: &Control) -> anyhow::Result<()> {
-    let without = |have: &Program| {
-        let mut want = have.clone();
-        for purpose in [Purpose::Write, Purpose::Atomic] {
-            want.remove(&EntryKey::QueuePair(purpose));
-        }
-        diff(have, &want)
-    };
-    apply(control, without).await
-}
-
-/// Applies to the data plane the changes that what it holds needs.
-async fn apply(control: &Control, needed: impl FnOnce(&Program) -> Vec<Change>) -> anyhow::Result<()> {
-    let have = control.ask(Command::Program).await?;
-    let changes = needed(&have);
-    if !changes.is_empty() {
-        info!(changes = changes.len(), "programming the data plane");
-        control.ask(|reply| Command::Apply(changes, reply)).await??;
-    }
-    Ok(())
 }
 
 fn ready_line(
