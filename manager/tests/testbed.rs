@@ -65,6 +65,30 @@ fn with_faults_on_every_link_nothing_is_wrong_and_nothing_unexplained() {
 }
 
 #[test]
+fn rc_loses_nothing_however_bad_its_link_is() {
+    let Some(folder) = captures("rc_loses_nothing_however_bad_its_link_is") else { return };
+    for (seed, name) in [("1", "real-1kxun"), ("2", "real-wechat")] {
+        let path = folder.join(format!("traffic/{name}.pcap"));
+        let faults = "drop=0.1,dup=0.1,reorder=0.1,corrupt=0.1";
+        let rc = ["--transport", "rc", "--faults", faults, "--report-faults", "none", "--seed", seed];
+        let result = testbed(&[&["--pcap", path.to_str().unwrap()], &rc[..]].concat());
+        assert_exact(&format!("{name} over RC with 10 % of each fault, seed {seed}"), &result);
+        assert_eq!(
+            result.1["losses"],
+            serde_json::json!({}),
+            "nothing dropped for a full queue, nothing unknown"
+        );
+        // Both ways.
+        let links = result.1["links"].as_array().unwrap();
+        for link in &links[2..] {
+            for fault in ["dropped", "duplicated", "reordered", "corrupted"] {
+                assert!(number(&link[fault]) > 500, "{fault}: {link}");
+            }
+        }
+    }
+}
+
+#[test]
 fn crowded_stores_lose_nothing_without_saying_so() {
     let topology = concat!(env!("CARGO_MANIFEST_DIR"), "/../testbed/topologies/crowded.toml");
     let result = testbed(&["--topology", topology, "--reports", "60000"]);

@@ -254,8 +254,8 @@ fn request(
         Purpose::Write => writes,
         Purpose::Atomic => Transport::Rc,
     };
-    // A requester on RC finds its place again with zero-length WRITEs, which touch no memory but need the right all the same;
-    // what may be written is the regions' to say.
+    // Zero-length WRITEs, with which a switch finds its place again and which take the place of what lost its store, touch no memory but
+    // need the right all the same; what may be written is the regions' to say.
     access.remote_write |= transport == Transport::Rc;
     QueuePairRequest {
         purpose: pair.purpose,
