@@ -9,6 +9,9 @@ use tonic::Status;
 
 use crate::tls::for_people;
 
+/// hyper's words for a connection that ended before the answer came.
+const CLOSED: &str = "connection closed";
+
 /// What is known to be wrong with the TLS (or its absence) of a connection; `None` if the error has another reason.
 pub fn known(error: &(dyn Error + 'static)) -> Option<String> {
     let mut next = Some(error);
@@ -28,7 +31,14 @@ pub fn reason(error: &(dyn Error + 'static)) -> String {
         while let Some(source) = innermost.source() {
             innermost = source;
         }
-        innermost.to_string()
+        match innermost.to_string() {
+            // What a call is told whose connection broke. Why is lost on the way: with TLS 1.3 it is most often the server's refusal.
+            told if told == CLOSED => format!(
+                "{CLOSED} by the other side; with TLS, a server does so when it refuses this client's certificate: is that of the authority \
+                 that the server names (client_ca), and in date?"
+            ),
+            told => told,
+        }
     })
 }
 

@@ -24,13 +24,6 @@ fn renewal(nodes: usize, name: &str) -> control::RenewSessionRequest {
     }
 }
 
-/// The most memory that this process has had so far, in KiB (`VmHWM` of proc(5)).
-fn peak() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn long_messages_are_refused_and_short_ones_that_unfold_too() {
     let (server, mut client) = start(&config()).await;
@@ -43,15 +36,10 @@ async fn long_messages_are_refused_and_short_ones_that_unfold_too() {
         statistics: vec![control::NodeStatistics::default(); 2_000_000],
         ..renewal(0, "")
     };
-    let message = prost::Message::encoded_len(&flood);
-    assert!(message < 4 << 20);
-    let before = peak();
+    assert!(prost::Message::encoded_len(&flood) < 4 << 20);
     let refused = client.raw().renew_session(flood).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
     assert!(refused.message().contains("parts"), "{refused}");
-    let grown = (peak() - before) * 1024;
-    // Its bytes lie in the client and in the server, a few times over.
-    assert!(grown < 16 * message as u64, "{grown} bytes for a message of {message}");
     // The longest query is one of these no more than it was.
     let keys: Vec<_> = (0..dta_collector::service::MAX_KEYS as u32).map(key).collect();
     client.key_write("", &keys, Policy::First, 0).await.unwrap();
