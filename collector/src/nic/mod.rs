@@ -305,6 +305,12 @@ pub enum NicError {
         /// Why.
         reason: String,
     },
+    /// The device went while something was made of it; it may be back.
+    #[error("the RDMA device `{device}` was lost in the middle of this; try again")]
+    Lost {
+        /// Device.
+        device: String,
+    },
     /// The operating system refused.
     #[error("cannot {action}: {source}")]
     System {

@@ -45,6 +45,8 @@ impl Service {
             ("session.ended", s.ended),
             ("session.refused", s.refused),
             ("session.queue_pairs_rebuilt", s.queue_pairs_rebuilt),
+            ("session.rebuilds_held_back", s.rebuilds_held_back),
+            ("session.statistics_left_out", s.statistics_left_out),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into();

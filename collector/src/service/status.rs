@@ -27,7 +27,6 @@ pub(super) fn session(error: SessionError) -> Status {
             | LeaseError::MissingQueuePair { .. } => Status::invalid_argument(message),
         },
         SessionError::Nic(error) => nic(error),
-        SessionError::Statistics(_) => Status::invalid_argument(message),
         SessionError::NoAtomics { .. } => Status::failed_precondition(message),
         SessionError::State(_) => Status::internal(message),
     }
@@ -40,7 +39,7 @@ pub(super) fn nic(error: NicError) -> Status {
             Status::resource_exhausted(message)
         }
         NicError::Request { .. } => Status::invalid_argument(message),
-        NicError::Stopped { .. } => Status::unavailable(message),
+        NicError::Stopped { .. } | NicError::Lost { .. } => Status::unavailable(message),
         NicError::Verbs(error) if error.may_pass() => Status::unavailable(message),
         NicError::Verbs(_) => Status::failed_precondition(message),
         _ => Status::internal(message),

@@ -2,7 +2,7 @@
 
 use crate::config::Transport as Writes;
 use crate::nic::{
-    Access, Device, Nic, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState, QueuePairStatus,
+    Access, Device, Nic, NicError, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState, QueuePairStatus,
     Registration, Transport,
 };
 use crate::store::{Store, Stores};
@@ -47,28 +47,39 @@ impl Grant {
     }
 }
 
-/// The grant of a lease: what lives of `keep`, and new queue pairs and keys for the rest. `true` if something is new or gone.
-/// What `keep` has beyond the result still has to be released.
+/// What [`make`] made.
+pub(super) struct Made {
+    pub(super) grant: Grant,
+    /// Whether something is new or gone.
+    pub(super) changed: bool,
+    /// Queue pairs that were found in ERROR, whether or not they were made anew.
+    pub(super) broken: u32,
+}
+
+/// The grant of a lease: what lives of `keep`, and new queue pairs and keys for the rest; without `rebuild`, queue pairs in ERROR are
+/// left so. What `keep` has beyond the result still has to be released.
+///
+/// Nobody else makes anything on the NIC meanwhile: the caller holds the lock of the sessions.
 pub(super) fn make(
     nic: &dyn Nic,
     stores: &Stores,
     writes: Writes,
     lease: &Lease,
-    keep: Option<&Grant>,
-) -> Result<(Grant, bool), SessionError> {
+    (keep, rebuild): (Option<&Grant>, bool),
+) -> Result<Made, SessionError> {
     // Asked first: it notices a device that was lost, and what was made of that is not worth keeping.
     let status = nic.queue_pairs()?;
     let mut grant = Grant { epoch: nic.epoch(), ..Grant::default() };
     let keep = keep.filter(|keep| keep.epoch == grant.epoch);
-    match fill(nic, stores, writes, lease, (keep, &status), &mut grant) {
-        Ok(()) => {
+    match fill(nic, stores, writes, lease, (keep, &status, rebuild), &mut grant) {
+        Ok(broken) => {
             let same = |old: &Grant| {
                 old.regions == grant.regions
                     && old.queue_pairs.len() == grant.queue_pairs.len()
                     && grant.queue_pairs_in_common(old) == old.queue_pairs.len()
             };
             let changed = !keep.is_some_and(same);
-            Ok((grant, changed))
+            Ok(Made { grant, changed, broken })
         }
         Err(e) => {
             release(nic, &grant, keep);
@@ -82,10 +93,11 @@ fn fill(
     stores: &Stores,
     writes: Writes,
     lease: &Lease,
-    (keep, status): (Option<&Grant>, &[QueuePairStatus]),
+    (keep, status, rebuild): (Option<&Grant>, &[QueuePairStatus], bool),
     grant: &mut Grant,
-) -> Result<(), SessionError> {
+) -> Result<u32, SessionError> {
     let device = nic.device();
+    let mut broken = 0;
     let wanted: Vec<_> = stores.iter().filter(|s| lease.stores.contains(&s.spec.name)).collect();
     for store in &wanted {
         let name = &store.spec.name;
@@ -93,12 +105,24 @@ fn fill(
         let kept = keep.and_then(|k| k.regions.iter().find(|(n, _)| n == name)).map(|(_, r)| *r);
         let registration = match kept {
             Some(registration) => registration,
-            None => nic.register(store.region.clone(), access)?,
+            None => {
+                let registration = nic.register(store.region.clone(), access)?;
+                still(nic, grant, || nic.deregister(registration.rkey))?;
+                registration
+            }
         };
         grant.regions.push((name.clone(), registration));
     }
     for pair in &lease.queue_pairs {
         let request = request(lease, pair, writes, &wanted);
+        let left = |status: &QueuePairStatus| {
+            let max = keep.iter().flat_map(|k| &k.queue_pairs).find(|q| q.info.qpn == status.qpn);
+            QueuePairInfo {
+                qpn: status.qpn,
+                expected_psn: status.expected_psn,
+                max_dest_rd_atomic: max.map_or(0, |q| q.info.max_dest_rd_atomic),
+            }
+        };
         let kept = keep
             .and_then(|k| k.queue_pairs.iter().find(|q| q.purpose == pair.purpose))
             .and_then(|q| status.iter().find(|s| s.qpn == q.info.qpn));
@@ -106,17 +130,19 @@ fn fill(
             Some(live)
                 if live.state == QueuePairState::ReadyToReceive && live.request.access == request.access =>
             {
-                let max = keep.iter().flat_map(|k| &k.queue_pairs).find(|q| q.info.qpn == live.qpn);
-                QueuePairInfo {
-                    qpn: live.qpn,
-                    expected_psn: live.expected_psn,
-                    max_dest_rd_atomic: max.map_or(0, |q| q.info.max_dest_rd_atomic),
+                left(live)
+            }
+            // One that broke is made anew where it stood.
+            Some(old) => {
+                let in_error = old.state == QueuePairState::Error;
+                broken += u32::from(in_error);
+                if in_error && !rebuild {
+                    left(old)
+                } else {
+                    create(nic, grant, &QueuePairRequest { start_psn: old.expected_psn, ..request.clone() })?
                 }
             }
-            // A queue pair that broke is made anew where it stood.
-            Some(broken) => nic
-                .create_queue_pair(&QueuePairRequest { start_psn: broken.expected_psn, ..request.clone() })?,
-            None => nic.create_queue_pair(&request)?,
+            None => create(nic, grant, &request)?,
         };
         grant.queue_pairs.push(GrantedQueuePair {
             purpose: pair.purpose,
@@ -124,7 +150,29 @@ fn fill(
             info,
         });
     }
-    Ok(())
+    Ok(broken)
+}
+
+fn create(nic: &dyn Nic, grant: &Grant, request: &QueuePairRequest) -> Result<QueuePairInfo, SessionError> {
+    let info = nic.create_queue_pair(request)?;
+    still(nic, grant, || nic.destroy_queue_pair(info.qpn))?;
+    Ok(info)
+}
+
+/// Makes sure that the device is still the one that the grant began with, after something was made on it. If it is not, all that was
+/// made before went with the earlier device, but this last thing may be the later one's: it is given back there.
+fn still(
+    nic: &dyn Nic,
+    grant: &Grant,
+    give_back: impl FnOnce() -> Result<(), NicError>,
+) -> Result<(), NicError> {
+    if nic.epoch() == grant.epoch {
+        return Ok(());
+    }
+    if let Err(error) = give_back() {
+        tracing::debug!(%error, "it went with the device");
+    }
+    Err(NicError::Lost { device: nic.device().name })
 }
 
 /// The rights that a store's memory needs, where the device can give them.

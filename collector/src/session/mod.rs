@@ -6,6 +6,7 @@
 //! - `caller`: who calls, and whose sessions they may touch.
 //! - [`lease`]: who may write what, until when.
 //! - [`grant`]: what a lease holds of the NIC.
+//! - `rebuilds`: how often broken queue pairs are made anew.
 //! - [`state`]: the files from which a restarted collector knows its sessions.
 //! - [`statistics`]: the counters that translators hand in.
 //!
@@ -16,6 +17,7 @@ mod grant;
 pub mod lease;
 mod persisted;
 pub mod positions;
+mod rebuilds;
 pub mod state;
 pub mod statistics;
 #[cfg(test)]
@@ -31,12 +33,13 @@ pub use grant::{Grant, GrantedQueuePair};
 pub use lease::{Lease, LeaseError, NamedLists, OpenRequest, RequesterQueuePair};
 pub use positions::ListPosition;
 pub use state::StateError;
-pub use statistics::{NodeCounters, NodeSums, ReporterPosition, StatisticsError};
+pub use statistics::{NodeCounters, NodeSums, ReporterPosition};
 
 use crate::config::Transport;
 use crate::nic::{Nic, NicError, QueuePairStatus};
 use crate::store::Stores;
 use lease::Leases;
+use rebuilds::Rebuilds;
 use statistics::Statistics;
 
 /// Why a session call was refused. Nothing has changed, but that a renewal may have extended the lease before something else was refused.
@@ -48,9 +51,6 @@ pub enum SessionError {
     /// The NIC.
     #[error(transparent)]
     Nic(#[from] NicError),
-    /// The statistics.
-    #[error(transparent)]
-    Statistics(#[from] StatisticsError),
     /// Counters on a device without atomics.
     #[error("store {store:?} needs atomics, which the device {device:?} does not have; leave the store out")]
     NoAtomics {
@@ -105,6 +105,10 @@ pub struct SessionCounters {
     pub refused: u64,
     /// Queue pairs that were made anew because they had fallen into ERROR or were lost in a restart.
     pub queue_pairs_rebuilt: u64,
+    /// Times that a queue pair in ERROR was left so for now, because it had been made anew too often.
+    pub rebuilds_held_back: u64,
+    /// Nodes of statistics that were left out because of their names, or of how many counters they had.
+    pub statistics_left_out: u64,
 }
 
 /// All sessions of a collector.
@@ -120,9 +124,49 @@ pub struct Sessions {
 struct Inner {
     leases: Leases,
     grants: BTreeMap<String, Grant>,
+    /// By session, where queue pairs broke.
+    rebuilds: BTreeMap<String, Rebuilds>,
     statistics: Statistics,
     statistics_dirty: bool,
     counters: SessionCounters,
+}
+
+impl Inner {
+    /// Keeps what a session hands in, which never fails.
+    fn hand_in(&mut self, session: &str, statistics: &[NodeCounters]) {
+        let left_out = self.statistics.hand_in(session, statistics, SystemTime::now()) as u64;
+        if left_out > 0 && self.counters.statistics_left_out == 0 {
+            // Said once: it comes again with each renewal.
+            tracing::warn!(%session, nodes = left_out, "statistics are left out: a name is none, or there are too many counters");
+        }
+        self.counters.statistics_left_out += left_out;
+        self.statistics_dirty = true;
+    }
+
+    /// Says and counts what became of queue pairs that were found in ERROR.
+    fn count_broken(&mut self, session: &str, broken: u32, rebuilt: bool, now: Instant) {
+        if broken == 0 {
+            return;
+        }
+        let rebuilds = self.rebuilds.entry(session.to_owned()).or_insert_with(|| Rebuilds::new(now));
+        if rebuilt {
+            rebuilds.count(now);
+            tracing::warn!(
+                %session, queue_pairs = broken,
+                "queue pairs had fallen into ERROR and are made anew: the translator asked for what is not its own, or somebody else \
+                 sent in its name (docs/rdma.md)"
+            );
+        } else {
+            self.counters.rebuilds_held_back += u64::from(broken);
+            if rebuilds.tell() {
+                tracing::warn!(
+                    %session, queue_pairs = broken,
+                    "queue pairs break again and again: from now on they are made anew every {} s at most",
+                    rebuilds::EVERY.as_secs()
+                );
+            }
+        }
+    }
 }
 
 impl Sessions {
@@ -136,12 +180,17 @@ impl Sessions {
         now: Instant,
     ) -> Result<Self, StateError> {
         let (leases, statistics) = match &directory {
-            Some(dir) => (persisted::load_leases(dir, now)?, persisted::load_statistics(dir)?),
+            Some(dir) => {
+                let leases = persisted::load_leases(dir, now)?;
+                let statistics = persisted::load_statistics(dir, &leases)?;
+                (leases, statistics)
+            }
             None => Default::default(),
         };
         let inner = Inner {
             leases,
             grants: BTreeMap::new(),
+            rebuilds: BTreeMap::new(),
             statistics,
             statistics_dirty: false,
             counters: SessionCounters::default(),
@@ -206,7 +255,8 @@ impl Sessions {
         let resumed = earlier.is_some();
         let before = (earlier.map(|e| (e.generation, e.opened)), inner.grants.get(&request.name).cloned());
         let keep = if same { before.1.as_ref() } else { None };
-        let (grant, changed) = grant::make(&*self.nic, &self.stores, self.transport, &lease, keep)?;
+        let grant::Made { grant, changed, .. } =
+            grant::make(&*self.nic, &self.stores, self.transport, &lease, (keep, true))?;
         match before.0 {
             Some((generation, opened)) if same && !changed => {
                 (lease.generation, lease.opened) = (generation, opened)
@@ -230,6 +280,7 @@ impl Sessions {
             grant::release(&*self.nic, old, Some(&grant));
         }
         inner.grants.insert(lease.name.clone(), grant.clone());
+        inner.statistics.begin(&lease.name);
         let reporters = inner.statistics.reporters(&lease.name);
         Ok(Session { lease, resumed, grant, positions: Vec::new(), reporters })
     }
@@ -265,12 +316,14 @@ impl Sessions {
         self.expire(inner, now);
         inner.leases.renew(name, caller, generation, now)?;
         if !statistics.is_empty() {
-            inner.statistics.hand_in(name, statistics, SystemTime::now())?;
-            inner.statistics_dirty = true;
+            inner.hand_in(name, statistics);
         }
         let mut lease = inner.leases.renew(name, caller, generation, now)?.clone();
         let old = inner.grants.get(name).cloned();
-        let (grant, changed) = grant::make(&*self.nic, &self.stores, self.transport, &lease, old.as_ref())?;
+        let rebuild = inner.rebuilds.get(name).is_none_or(|rebuilds| rebuilds.may(now));
+        let grant::Made { grant, changed, broken } =
+            grant::make(&*self.nic, &self.stores, self.transport, &lease, (old.as_ref(), rebuild))?;
+        inner.count_broken(name, broken, rebuild, now);
         if changed {
             inner.counters.queue_pairs_rebuilt += grant.queue_pairs.len() as u64
                 - old.as_ref().map_or(0, |old| grant.queue_pairs_in_common(old) as u64);
@@ -300,8 +353,7 @@ impl Sessions {
         caller.check(caller::Deed::End, lease)?;
         if let Some((generation, statistics)) = last {
             inner.leases.renew(name, caller, generation, now)?;
-            inner.statistics.hand_in(name, statistics, SystemTime::now())?;
-            inner.statistics_dirty = true;
+            inner.hand_in(name, statistics);
         }
         self.remove(&mut inner, name);
         inner.counters.ended += 1;
@@ -367,6 +419,9 @@ impl Sessions {
 
     fn remove(&self, inner: &mut Inner, name: &str) {
         inner.leases.remove(name);
+        inner.rebuilds.remove(name);
+        inner.statistics.end(name);
+        inner.statistics_dirty = true;
         if let Some(grant) = inner.grants.remove(name) {
             grant::release(&*self.nic, &grant, None);
         }

@@ -8,7 +8,7 @@ use bincode::{Decode, Encode};
 
 use super::lease::{Lease, Leases, NamedLists, RequesterQueuePair};
 use super::state::{self, StateError};
-use super::statistics::Statistics;
+use super::statistics::{Nodes, Statistics};
 use crate::nic::{Endpoint, Purpose};
 
 #[derive(Encode, Decode)]
@@ -93,9 +93,11 @@ pub(super) fn load_leases(dir: &Path, now: Instant) -> Result<Leases, StateError
 }
 
 pub(super) fn save_statistics(dir: &Path, statistics: &Statistics) -> Result<(), StateError> {
-    state::save(&statistics_path(dir), statistics)
+    state::save(&statistics_path(dir), statistics.nodes())
 }
 
-pub(super) fn load_statistics(dir: &Path) -> Result<Statistics, StateError> {
-    Ok(state::load(&statistics_path(dir))?.unwrap_or_default())
+/// `leases` are those that go on: of the others, the statistics are those of sessions that have ended.
+pub(super) fn load_statistics(dir: &Path, leases: &Leases) -> Result<Statistics, StateError> {
+    let nodes = state::load::<Nodes>(&statistics_path(dir))?.unwrap_or_default();
+    Ok(Statistics::restore(nodes, |session| leases.get(session).is_some()))
 }

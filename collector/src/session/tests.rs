@@ -22,6 +22,8 @@ struct Books {
     away: AtomicBool,
     atomics: bool,
     most_pairs: usize,
+    /// The device is lost, and back at once, in the middle of so many calls from now.
+    lost_in: AtomicU32,
     pairs: Mutex<Vec<QueuePairStatus>>,
     keys: Mutex<BTreeMap<u32, Access>>,
 }
@@ -52,6 +54,14 @@ impl Books {
         self.away.store(false, Ordering::Relaxed);
     }
 
+    /// A call that makes something begins; as with a real device, it finds a lost one open anew.
+    fn begin(&self) {
+        if self.lost_in.load(Ordering::Relaxed) > 0 && self.lost_in.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.lose();
+            self.come_back();
+        }
+    }
+
     fn live(&self) -> (usize, usize) {
         (self.pairs.lock().unwrap().len(), self.keys.lock().unwrap().len())
     }
@@ -69,6 +79,7 @@ impl Nic for Books {
     }
 
     fn register(&self, region: Arc<Region>, access: Access) -> Result<Registration, NicError> {
+        self.begin();
         let rkey = self.next.fetch_add(1, Ordering::Relaxed);
         self.keys.lock().unwrap().insert(rkey, access);
         Ok(Registration { iova: region.iova(), len: region.len(), rkey })
@@ -79,6 +90,7 @@ impl Nic for Books {
     }
 
     fn create_queue_pair(&self, request: &QueuePairRequest) -> Result<QueuePairInfo, NicError> {
+        self.begin();
         let mut pairs = self.pairs.lock().unwrap();
         if pairs.len() >= self.most_pairs {
             return Err(NicError::TooManyQueuePairs { device: "books".into(), limit: self.most_pairs });
@@ -567,4 +579,149 @@ fn owners_outlive_a_restart() {
     let tor2 = Caller { identity: Some("tor2.example".into()), operator: false };
     assert!(refusal(again.end("t", &tor2, None, t0)).contains("tor1.example"));
     assert!(again.renew("t", &tor1, first.lease.generation, &[], t0).is_ok());
+}
+
+#[test]
+fn a_device_lost_in_the_middle_of_a_grant_keeps_nothing_that_nobody_holds() {
+    // Five keys and two queue pairs: lost in each of the calls that make them.
+    for call in 1..=7 {
+        let b = bench();
+        b.nic.lost_in.store(call, Ordering::Relaxed);
+        let g = b.sessions.open(&request("t", 50), b.t0).map(|s| s.lease.generation);
+        let g = match g {
+            Ok(generation) => generation,
+            Err(_) => b.sessions.open(&request("t", 50), b.t0).unwrap().lease.generation,
+        };
+        b.sessions.renew("t", &Caller::ANYBODY, g, &[], b.t0).unwrap();
+        assert_eq!(b.nic.live(), (2, 5), "lost in call {call} of the open");
+
+        b.nic.lose();
+        b.nic.come_back();
+        b.nic.lost_in.store(call, Ordering::Relaxed);
+        if b.sessions.renew("t", &Caller::ANYBODY, g, &[], b.t0).is_err() {
+            b.sessions.renew("t", &Caller::ANYBODY, g, &[], b.t0).unwrap();
+        }
+        b.sessions.renew("t", &Caller::ANYBODY, g, &[], b.t0).unwrap();
+        assert_eq!(b.nic.live(), (2, 5), "lost in call {call} of the renewal");
+        b.sessions.end("t", &Caller::ANYBODY, None, b.t0).unwrap();
+        assert_eq!(b.nic.live(), (0, 0));
+    }
+}
+
+/// Reporters `of`, each of which has been heard `received` times.
+fn reporters(of: std::ops::Range<u32>, received: u64) -> Vec<NodeCounters> {
+    of.map(|id| NodeCounters {
+        node: format!("reporter/{id}"),
+        life: 1,
+        counters: vec![("received".into(), received), ("newest".into(), 7)],
+    })
+    .collect()
+}
+
+/// What all nodes of the sessions received, together.
+fn received(sessions: &Sessions) -> u64 {
+    let told = sessions.statistics();
+    told.iter().flat_map(|n| &n.counters).filter(|(name, _)| name == "received").map(|(_, n)| n).sum()
+}
+
+#[test]
+fn no_statistics_refuse_a_renewal_and_none_get_lost_in_the_sums() {
+    let dir = tempfile::tempdir().unwrap();
+    let t0 = Instant::now();
+    let open = || {
+        let (directory, stores) = (Some(dir.path().to_owned()), stores(&Memory::Anonymous));
+        Sessions::open_state(Books::new(), stores, Transport::Uc, directory, t0).unwrap()
+    };
+    let sessions = open();
+    let first = sessions.open(&wanting("first", &["flows"]), t0).unwrap().lease.generation;
+    let second = sessions.open(&wanting("second", &["flows"]), t0).unwrap().lease.generation;
+    // As many as there can be, and then some.
+    let (many, more) = (reporters(0..1 << 16, 1), reporters(1 << 16..(1 << 16) + 9000, 1));
+    sessions.renew("first", &Caller::ANYBODY, first, &many, t0).unwrap();
+    sessions.renew("second", &Caller::ANYBODY, second, &many, t0).unwrap();
+    sessions.renew("first", &Caller::ANYBODY, first, &more, t0).unwrap();
+    assert_eq!(received(&sessions), 2 * (1 << 16) + 9000);
+    // Each time they say how much it has become.
+    sessions.renew("second", &Caller::ANYBODY, second, &reporters(0..1 << 16, 3), t0).unwrap();
+    assert_eq!(received(&sessions), 4 * (1 << 16) + 9000);
+    sessions.tick(t0).unwrap();
+    let before = sessions.statistics().len();
+    assert!(before < 140_000, "{before} nodes are kept");
+    drop(sessions);
+
+    let sessions = open();
+    assert_eq!(received(&sessions), 4 * (1 << 16) + 9000);
+    sessions.renew("second", &Caller::ANYBODY, second, &reporters(0..1 << 16, 4), t0).unwrap();
+    assert_eq!(received(&sessions), 5 * (1 << 16) + 9000);
+}
+
+#[test]
+fn a_node_whose_names_are_none_refuses_no_renewal() {
+    let b = bench();
+    let g = b.sessions.open(&request("t", 50), b.t0).unwrap().lease.generation;
+    let mut told = reporters(0..2, 5);
+    told[0].node = "two words".into();
+    b.sessions.renew("t", &Caller::ANYBODY, g, &told, b.t0).unwrap();
+    assert_eq!(received(&b.sessions), 5);
+}
+
+#[test]
+fn sessions_that_ended_are_folded_into_sums() {
+    let b = bench();
+    let sessions = 1000;
+    for n in 0..sessions {
+        let name = format!("t{n}");
+        let g = b.sessions.open(&wanting(&name, &["flows"]), b.t0).unwrap().lease.generation;
+        let told = [
+            NodeCounters {
+                node: format!("translator/{name}"),
+                life: 1,
+                counters: vec![("received".into(), 10), ("held".into(), 1)],
+            },
+            reporters(n..n + 1, 3).remove(0),
+        ];
+        b.sessions.end(&name, &Caller::ANYBODY, Some((g, &told)), b.t0).unwrap();
+    }
+    let told = b.sessions.statistics();
+    assert!(told.len() < 600, "{} nodes of sessions that ended", told.len());
+    let of = |kind: &str, counter: &str| -> u64 {
+        let nodes = told.iter().filter(|n| n.node.starts_with(kind));
+        nodes.flat_map(|n| &n.counters).filter(|(name, _)| name == counter).map(|(_, n)| n).sum()
+    };
+    assert_eq!(of("translator/", "received"), 10 * u64::from(sessions));
+    assert_eq!(of("reporter/", "received"), 3 * u64::from(sessions));
+    assert_eq!(
+        of("translator/", "held") + of("translator/", "discarded.held_at_restart"),
+        u64::from(sessions)
+    );
+    // Those that ended last are still told one by one.
+    assert!(told.iter().any(|n| n.session == "t999" && n.node == "translator/t999"));
+}
+
+#[test]
+fn queue_pairs_that_are_broken_again_and_again_are_made_anew_at_intervals() {
+    let b = bench();
+    let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
+    let mut atomic = first.grant.queue_pairs[1].info.qpn;
+    let mut rebuilt = 0;
+    // For a minute somebody breaks the queue pair whenever it works, and the translator renews each 100 ms.
+    for n in 0..600u32 {
+        let now = b.t0 + Duration::from_millis(100 * u64::from(n));
+        b.nic.break_pair(atomic, n);
+        let told = reporters(0..1, u64::from(n));
+        let renewed = b.sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &told, now).unwrap();
+        let pair = renewed.grant.queue_pairs[1].info.qpn;
+        rebuilt += u32::from(pair != atomic);
+        atomic = pair;
+        assert_eq!(received(&b.sessions), u64::from(n), "its counters are taken all the same");
+    }
+    assert!((10..=20).contains(&rebuilt), "{rebuilt} rebuilds");
+    let counted = b.sessions.counters();
+    assert_eq!(counted.queue_pairs_rebuilt, u64::from(rebuilt));
+    assert_eq!(counted.rebuilds_held_back, u64::from(600 - rebuilt));
+    // When it ends, it is well again after a few seconds, and what broke is given back.
+    let later = b.t0 + Duration::from_secs(66);
+    b.sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], later).unwrap();
+    let pairs = b.nic.pairs.lock().unwrap();
+    assert!(pairs.iter().all(|p| p.state == QueuePairState::ReadyToReceive));
 }

@@ -1,0 +1,76 @@
+//! How often the broken queue pairs of a session are made anew.
+//!
+//! Whoever can send in a translator's name can break its RC queue pair with one frame, as often as it is made anew. Making one takes an
+//! RDMA device up to seconds, while other sessions wait. So after some in a row it is done at intervals.
+
+use std::time::{Duration, Instant};
+
+/// Rebuilds that may follow each other at once.
+pub(super) const BURST: u32 = 8;
+/// How long it takes until another one is allowed.
+pub(super) const EVERY: Duration = Duration::from_secs(5);
+
+/// What a session may still do of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rebuilds {
+    left: u32,
+    /// When `left` was right.
+    at: Instant,
+    told: bool,
+}
+
+impl Rebuilds {
+    pub(super) fn new(now: Instant) -> Rebuilds {
+        Rebuilds { left: BURST, at: now, told: false }
+    }
+
+    /// How many there are left, and since when.
+    fn left(&self, now: Instant) -> (u32, Instant) {
+        let passed = now.saturating_duration_since(self.at).as_secs() / EVERY.as_secs();
+        let more = u32::try_from(passed).unwrap_or(BURST).min(BURST);
+        match self.left + more {
+            left if left >= BURST => (BURST, now),
+            left => (left, self.at + EVERY * more),
+        }
+    }
+
+    /// Whether queue pairs may be made anew now.
+    pub(super) fn may(&self, now: Instant) -> bool {
+        self.left(now).0 > 0
+    }
+
+    /// Some were.
+    pub(super) fn count(&mut self, now: Instant) {
+        let (left, at) = self.left(now);
+        (self.left, self.at) = (left.saturating_sub(1), at);
+        self.told &= left < BURST;
+    }
+
+    /// Whether to say that they break too often: once, until they have held for a while.
+    pub(super) fn tell(&mut self) -> bool {
+        !std::mem::replace(&mut self.told, true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_follow_each_other_and_then_they_come_at_intervals() {
+        let t0 = Instant::now();
+        let mut rebuilds = Rebuilds::new(t0);
+        let mut made = |at| {
+            let may = rebuilds.may(at);
+            if may {
+                rebuilds.count(at);
+            }
+            may
+        };
+        let in_the_first_minute = (0..600).filter(|&n| made(t0 + Duration::from_millis(100 * n))).count();
+        assert_eq!(in_the_first_minute, 8 + 11);
+        // After a pause, as at first.
+        let later = t0 + Duration::from_secs(1000);
+        assert_eq!((0..20).filter(|_| made(later)).count(), 8);
+    }
+}
