@@ -48,10 +48,10 @@ pub(super) struct Place<'k> {
 }
 
 /// Where the payload of a WRITE packet goes; `None` if the WRITE has no bytes at all. `message` is what the packet begins
-/// or continues.
+/// or continues, `found` what there is under its key.
 #[inline(always)]
 pub(super) fn place<'k>(
-    keys: &'k Keys,
+    found: Option<(usize, &'k Entry)>,
     mtu: u32,
     request: &Request,
     message: &Message,
@@ -66,9 +66,7 @@ pub(super) fn place<'k>(
             Err(Refusal::invalid(Counter::DroppedPayloadLength))
         };
     }
-    let no_key = Refusal::access(Counter::DroppedRkey);
-    let key = keys.find(message.rkey).ok_or(no_key)?;
-    let entry = keys.at(key).ok_or(no_key)?;
+    let (key, entry) = found.ok_or(Refusal::access(Counter::DroppedRkey))?;
     if !entry.access.remote_write {
         return Err(Refusal::access(Counter::DroppedPermission));
     }
@@ -192,7 +190,7 @@ impl Execution<'_> {
             // Checked by the caller: there is a message to continue.
             qp.message.ok_or(Refusal::invalid(Counter::DroppedIncompleteMessage))?
         };
-        let fate = match place(self.keys, self.config.mtu, request, &message)? {
+        let fate = match place(self.keys.find(message.rkey), self.config.mtu, request, &message)? {
             None => Counter::ExecutedProbe,
             Some(Place { entry, offset, .. }) => {
                 if entry.region.write(offset, request.payload(self.packet)).is_err() {

@@ -67,10 +67,11 @@ impl Keys {
         place.is_some()
     }
 
-    /// The place of a key in the table.
+    /// The registration of a key, and its place in the table.
     #[inline(always)]
-    pub(super) fn find(&self, rkey: u32) -> Option<usize> {
-        self.index.find(rkey)
+    pub(super) fn find(&self, rkey: u32) -> Option<(usize, &Entry)> {
+        let place = self.index.find(rkey)?;
+        Some((place, self.at(place)?))
     }
 
     /// The registration at a place that [`Keys::find`] gave.
@@ -82,7 +83,7 @@ impl Keys {
     /// The registration of a key.
     #[inline(always)]
     pub(super) fn get(&self, rkey: u32) -> Option<&Entry> {
-        self.at(self.find(rkey)?)
+        self.find(rkey).map(|(_, entry)| entry)
     }
 }
 
@@ -128,7 +129,7 @@ mod tests {
         assert!(keys.get(first).is_none() && keys.get(second).is_some());
         // The place is used again, under another key.
         let third = insert(&mut keys, 1 << 22, &[8]);
-        assert_eq!(keys.find(third), Some(0));
+        assert_eq!(keys.find(third).unwrap().0, 0);
         assert!(keys.get(first).is_none() && keys.get(second).is_some());
     }
 

@@ -268,13 +268,14 @@ impl Responder {
                 if let Err(reason) = admit(qp, &request) {
                     return refuse(refused, reason);
                 }
-                if let Some(entry) = keys.get(request.reth.rkey) {
+                let found = keys.find(request.reth.rkey);
+                if let Some((_, entry)) = found {
                     // A prefetch of any address is harmless, so the range is checked later.
                     entry.region.prefetch(request.reth.va.wrapping_sub(entry.iova));
                 }
                 if request.opcode == Opcode::UcWriteOnly
                     && qp.request.access.remote_write
-                    && let Ok(Some(place)) = execute::place(keys, config.mtu, &request, &request.message())
+                    && let Ok(Some(place)) = execute::place(found, config.mtu, &request, &request.message())
                 {
                     return Ok(Step::Write {
                         queue_pair,
