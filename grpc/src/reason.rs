@@ -4,19 +4,19 @@ use std::error::Error;
 use std::io;
 
 use h2::Reason;
-use tokio_rustls::rustls::{self, AlertDescription, CertificateError};
+use tokio_rustls::rustls::{self, CertificateError};
 use tonic::Status;
 
 use crate::tls::for_people;
 
-/// hyper's words for a connection that ended before the answer came.
-const CLOSED: &str = "connection closed";
+/// The libraries' and the system's words for a connection that ended before the answer came.
+const CLOSED: [&str; 4] = ["connection closed", "broken pipe", "Broken pipe", "Connection reset"];
 
 /// What is known to be wrong with the TLS (or its absence) of a connection; `None` if the error has another reason.
 pub fn known(error: &(dyn Error + 'static)) -> Option<String> {
     let mut next = Some(error);
     while let Some(error) = next {
-        if let Some(told) = one(error) {
+        if let Some(told) = one(error).or_else(|| of_words(error)) {
             return Some(told);
         }
         next = error.source();
@@ -31,14 +31,15 @@ pub fn reason(error: &(dyn Error + 'static)) -> String {
         while let Some(source) = innermost.source() {
             innermost = source;
         }
-        match innermost.to_string() {
-            // What a call is told whose connection broke. Why is lost on the way: with TLS 1.3 it is most often the server's refusal.
-            told if told == CLOSED => format!(
-                "{CLOSED} by the other side; with TLS, a server does so when it refuses this client's certificate: is that of the authority \
-                 that the server names (client_ca), and in date?"
-            ),
-            told => told,
+        let told = innermost.to_string();
+        if !CLOSED.iter().any(|closed| told.contains(closed)) {
+            return told;
         }
+        // Which of these it is, is chance. Why is lost on the way: with TLS 1.3 it is most often the server's refusal.
+        format!(
+            "{told} by the other side: either it wants TLS (write its address with https:// and give the files of TLS), or it has TLS and \
+             refuses this client's certificate: is that of the authority that the server names (client_ca), and in date?"
+        )
     })
 }
 
@@ -62,6 +63,11 @@ fn one(error: &(dyn Error + 'static)) -> Option<String> {
     None
 }
 
+/// The same, of an error of which HTTP/2 has kept the words alone.
+fn of_words(error: &(dyn Error + 'static)) -> Option<String> {
+    error.to_string().split_once("received fatal alert: ").map(|(_, name)| of_alert(name))
+}
+
 fn of_http(error: &h2::Error) -> Option<String> {
     match error.reason()? {
         Reason::INADEQUATE_SECURITY => Some(
@@ -76,24 +82,29 @@ fn of_http(error: &h2::Error) -> Option<String> {
 }
 
 fn of_tls(error: &rustls::Error) -> Option<String> {
-    use AlertDescription as Alert;
     match error {
         rustls::Error::InvalidCertificate(why) => Some(of_certificate(why)),
         rustls::Error::InvalidMessage(_) => Some(
             "what answers there does not speak TLS: write its address with http:// and leave the files of TLS out, or let it have TLS"
                 .into(),
         ),
-        rustls::Error::AlertReceived(alert) => match alert {
-            Alert::UnknownCA | Alert::BadCertificate | Alert::CertificateUnknown | Alert::DecryptError => Some(
-                "it refuses this client's certificate: is it of the authority that the server names (client_ca)?".into(),
-            ),
-            Alert::CertificateExpired => {
-                Some("it refuses this client's certificate, which is out of date by the server's clock".into())
-            }
-            Alert::CertificateRequired => Some("it wants a certificate of this client: give certificate and key".into()),
-            _ => Some(format!("TLS was refused there: {error}")),
-        },
+        rustls::Error::AlertReceived(alert) => Some(of_alert(&format!("{alert:?}"))),
         _ => Some(format!("TLS failed: {error}")),
+    }
+}
+
+/// What the server said when it refused, by the name of its alert (RFC 8446 section 6).
+fn of_alert(name: &str) -> String {
+    match name {
+        "UnknownCA" | "BadCertificate" | "CertificateUnknown" | "DecryptError" => {
+            "it refuses this client's certificate: is it of the authority that the server names (client_ca)?"
+                .into()
+        }
+        "CertificateExpired" => {
+            "it refuses this client's certificate, which is out of date by the server's clock".into()
+        }
+        "CertificateRequired" => "it wants a certificate of this client: give certificate and key".into(),
+        _ => format!("TLS was refused there: {name}"),
     }
 }
 

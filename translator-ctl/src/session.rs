@@ -120,7 +120,7 @@ impl Session {
 
     fn error(&self, status: &Status) -> SessionError {
         let (address, message) = (self.config.collector.clone(), dta_grpc::status_reason(status));
-        if std::error::Error::source(status).and_then(|error| dta_grpc::known(error)).is_some() {
+        if std::error::Error::source(status).and_then(dta_grpc::known).is_some() {
             return SessionError::Security { address, message };
         }
         match status.code() {

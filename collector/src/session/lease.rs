@@ -258,7 +258,7 @@ impl Leases {
             return Err(LeaseError::TooMany(MAX_SESSIONS));
         }
         if let Some(owner) = &request.caller.identity
-            && !self.by_name.get(&request.name).is_some_and(|lease| lease.owner.as_ref() == Some(owner))
+            && self.by_name.get(&request.name).is_none_or(|lease| lease.owner.as_ref() != Some(owner))
             && self.by_name.values().filter(|lease| lease.owner.as_ref() == Some(owner)).count()
                 >= request.caller.sessions
         {

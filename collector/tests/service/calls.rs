@@ -207,6 +207,19 @@ async fn tail_follows_what_is_written() {
         let ended = tokio::time::timeout(Duration::from_secs(5), ahead.message()).await;
         assert_eq!(ended.expect("ends in 5 s").unwrap(), None, "from {from_sequence}");
     }
+    // More than half of all sequences ahead is behind, as they turn: what was there is told as overwritten, at once.
+    let request =
+        control::TailRequest { from_sequence: 3_000_000_000, until_caught_up: true, ..tail_request() };
+    let mut behind = client.tail(request).await.unwrap();
+    let (mut entries, mut overwritten) = (0, 0);
+    let read = async {
+        while let Some(message) = behind.message().await.unwrap() {
+            entries += message.entries.len();
+            overwritten += message.overwritten_batches;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), read).await.expect("ends in 10 s");
+    assert_eq!((entries, overwritten), (3 * 2009, u64::from(u32::MAX) - 3_000_000_000 + 1));
     let (code, told) = status(client.tail(control::TailRequest { list: 16, ..tail_request() }).await);
     assert!(code == Code::InvalidArgument && told.contains("lists 0 to 15"), "{told}");
     let (code, _) =

@@ -139,7 +139,7 @@ async fn a_client_needs_a_certificate_and_is_told_what_is_wrong() {
     let told = refusal(&with(&|tls| tls.key = ground.tls.key.clone())).await;
     assert!(told.contains("c.key is not that of the certificate"), "{told}");
     let told = refusal(&ClientOptions { tls: None, ..good.clone() }).await;
-    assert!(told.contains("it wants TLS") && told.contains("https://"), "{told}");
+    assert!(told.contains("wants TLS") && told.contains("https://"), "{told}");
 
     assert_eq!(ask(&good).await.unwrap(), 5, "none of these harmed it");
     server.stop().await.unwrap();
