@@ -3,6 +3,11 @@
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
     let files = protox::compile(["dta/v1/collector.proto", "dta/v1/translator.proto"], ["proto"])?;
-    tonic_prost_build::configure().compile_fds(files)?;
+    let mut config = tonic_prost_build::Config::new();
+    // The codec asks for the name of a message.
+    config.enable_type_names();
+    tonic_prost_build::configure()
+        .codec_path("crate::codec::BoundedCodec")
+        .compile_fds_with_config(files, config)?;
     Ok(())
 }

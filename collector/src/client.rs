@@ -3,9 +3,10 @@
 //! Thin: it connects (with TLS where asked), splits long queries, and turns failures into errors that say what to do. Every other
 //! call is [`Client::raw`]'s.
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
+use dta_grpc::dial;
+use dta_grpc::tls::{ClientFiles, TlsError};
 use dta_proto::control::collector_client::CollectorClient;
 use dta_proto::control::{
     CounterAnswer, EndSessionRequest, KeyWriteAnswer, ListSessionsRequest, ListStoresRequest, NodeStatistics,
@@ -14,13 +15,13 @@ use dta_proto::control::{
     TailRequest, TailResponse,
 };
 use dta_proto::key::Key;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 
 use crate::service::MAX_KEYS;
 
-/// How long connecting may take.
-const CONNECT: Duration = Duration::from_secs(5);
+/// The longest answer that is taken: the counters of all nodes, 65,536 of them at most, are the longest there is.
+const MAX_ANSWER: usize = 64 << 20;
 
 /// Where a collector is, and how to speak to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,18 +63,19 @@ pub enum ClientError {
         /// What is wrong.
         reason: String,
     },
-    /// A TLS file.
-    #[error("cannot read {}: {source}", path.display())]
-    TlsFile {
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        source: std::io::Error,
+    /// A TLS file of this client.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// Somebody answers, but not as TLS wants it, or wants TLS.
+    #[error("cannot speak with the collector at {address}: {reason}")]
+    Security {
+        /// The address.
+        address: String,
+        /// What is wrong and what to do.
+        reason: String,
     },
     /// Nobody answers.
-    #[error(
-        "no collector answers at {address}: {reason}; is it running (`dta-collector serve`), and does it want TLS?"
-    )]
+    #[error("no collector answers at {address}: {reason}; is it running (`dta-collector serve`)?")]
     Unreachable {
         /// The address.
         address: String,
@@ -82,8 +84,17 @@ pub enum ClientError {
     },
     /// The collector refused, or the connection broke.
     // Not a source: its own words would only repeat these with a code in front.
-    #[error("{}", .0.message())]
+    #[error("{}", words(.0))]
     Status(Status),
+}
+
+/// What a status says. Where the transport failed in the middle of a call, its reason: TLS 1.3 tells a client only then that it is refused.
+fn words(status: &Status) -> String {
+    let told = dta_grpc::status_reason(status);
+    match std::error::Error::source(status).and_then(dta_grpc::known) {
+        Some(known) => format!("cannot speak with the collector: {known}"),
+        None => told,
+    }
 }
 
 impl From<Status> for ClientError {
@@ -101,20 +112,21 @@ pub struct Client {
 impl Client {
     /// Connects.
     pub async fn connect(options: &ClientOptions) -> Result<Self, ClientError> {
-        let channel = channel(options)?.connect().await.map_err(|e| ClientError::Unreachable {
-            address: options.address.clone(),
-            reason: innermost(&e),
+        let address = options.address.clone();
+        let channel = dial::connect(&endpoint(options)?).await.map_err(|e| match dta_grpc::known(&e) {
+            Some(reason) => ClientError::Security { address, reason },
+            None => ClientError::Unreachable { address, reason: dta_grpc::reason(&e) },
         })?;
         Ok(Self::over(channel))
     }
 
     /// A client that connects when it is first used, and again after the collector was away.
     pub fn connect_lazy(options: &ClientOptions) -> Result<Self, ClientError> {
-        Ok(Self::over(channel(options)?.connect_lazy()))
+        Ok(Self::over(dial::connect_lazy(&endpoint(options)?)))
     }
 
     fn over(channel: Channel) -> Self {
-        Self { inner: CollectorClient::new(channel).max_decoding_message_size(64 << 20) }
+        Self { inner: CollectorClient::new(channel).max_decoding_message_size(MAX_ANSWER) }
     }
 
     /// The generated client: every call of `dta.v1.Collector`.
@@ -218,7 +230,7 @@ fn bytes(keys: &[Key]) -> Vec<Vec<u8>> {
     keys.iter().map(|k| k.0.to_vec()).collect()
 }
 
-fn channel(options: &ClientOptions) -> Result<Endpoint, ClientError> {
+fn endpoint(options: &ClientOptions) -> Result<Endpoint, ClientError> {
     let bad = |reason: String| ClientError::Address { address: options.address.clone(), reason };
     // Other programs of DTA write the address as a URL.
     let host = match options.address.split_once("://") {
@@ -234,33 +246,13 @@ fn channel(options: &ClientOptions) -> Result<Endpoint, ClientError> {
         return Err(bad("no port".into()));
     }
     let scheme = if options.tls.is_some() { "https" } else { "http" };
-    let endpoint = Endpoint::from_shared(format!("{scheme}://{host}"))
-        .map_err(|e| bad(innermost(&e)))?
-        .connect_timeout(CONNECT);
-    let Some(tls) = &options.tls else {
-        return Ok(endpoint);
-    };
-    let mut config = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(read(&tls.ca)?))
-        .identity(Identity::from_pem(read(&tls.cert)?, read(&tls.key)?));
-    if let Some(domain) = &tls.domain {
-        config = config.domain_name(domain.clone());
-    }
-    endpoint.tls_config(config).map_err(|e| ClientError::Unreachable {
-        address: options.address.clone(),
-        reason: format!("the TLS files cannot be used: {}", innermost(&e)),
-    })
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, ClientError> {
-    std::fs::read(path).map_err(|source| ClientError::TlsFile { path: path.to_owned(), source })
-}
-
-/// The reason behind the reasons: "transport error" alone helps nobody.
-fn innermost(error: &dyn std::error::Error) -> String {
-    let mut error = error;
-    while let Some(source) = error.source() {
-        error = source;
-    }
-    error.to_string()
+    let endpoint =
+        Endpoint::from_shared(format!("{scheme}://{host}")).map_err(|e| bad(dta_grpc::reason(&e)))?;
+    let files = options.tls.as_ref().map(|tls| ClientFiles {
+        ca: &tls.ca,
+        cert: &tls.cert,
+        key: &tls.key,
+        domain: tls.domain.as_deref(),
+    });
+    Ok(dial::endpoint(endpoint, files.as_ref())?)
 }

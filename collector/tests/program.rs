@@ -396,3 +396,109 @@ fn devices_are_listed_or_it_says_how_to_get_them() {
         assert!(text.contains("modprobe ib_uverbs") || text.contains("rdma link add"), "{text}");
     }
 }
+
+/// A directory with the files of TLS: `c.crt` and `c.key` are for both sides, and of `ca.crt`. They end in so many days, of 100.
+fn tls_files(dir: &Path, days_left: i64) {
+    let day = |n: i64| Duration::from_secs(n.unsigned_abs() * 86_400);
+    let mut ca = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let (ca_key, key) = (rcgen::KeyPair::generate().unwrap(), rcgen::KeyPair::generate().unwrap());
+    std::fs::write(dir.join("ca.crt"), ca.self_signed(&ca_key).unwrap().pem()).unwrap();
+    let issuer = rcgen::Issuer::new(ca, ca_key);
+    let mut params = rcgen::CertificateParams::new(vec!["c.example".to_owned()]).unwrap();
+    // An hour more, so that whole days are left when the program looks.
+    let now = std::time::SystemTime::now() + Duration::from_secs(3600);
+    params.not_before = (now - day(100 - days_left)).into();
+    params.not_after = if days_left < 0 { now - day(days_left) } else { now + day(days_left) }.into();
+    std::fs::write(dir.join("c.crt"), params.signed_by(&key, &issuer).unwrap().pem()).unwrap();
+    std::fs::write(dir.join("c.key"), key.serialize_pem()).unwrap();
+}
+
+fn server_flags(dir: &Path) -> Vec<String> {
+    [("--tls-cert", "c.crt"), ("--tls-key", "c.key"), ("--tls-client-ca", "ca.crt")]
+        .into_iter()
+        .flat_map(|(flag, file)| [flag.to_owned(), dir.join(file).display().to_string()])
+        .collect()
+}
+
+#[test]
+fn a_certificate_that_ends_is_told_before_and_one_that_has_ended_does_not_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let check = || {
+        let mut command = program();
+        command.args(["serve", "--memory", "anonymous"]).args(server_flags(dir.path()));
+        let output = command.arg("--check-config").output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout.clone()).unwrap() + &told(&output))
+    };
+    tls_files(dir.path(), 60);
+    let (code, text) = check();
+    assert!(code == Some(0) && !text.contains("WARNING"), "{text}");
+    tls_files(dir.path(), 5);
+    let (code, text) = check();
+    assert!(code == Some(0) && text.contains("WARNING") && text.contains("c.crt ends in 5 days"), "{text}");
+    tls_files(dir.path(), -3);
+    let (code, text) = check();
+    assert!(code == Some(1) && text.contains("c.crt expired 2 days ago"), "{text}");
+    let mut command = program();
+    command.args(["serve", "--listen", "127.0.0.1:0", "--soft-port", "0", "--memory", "anonymous"]);
+    let output = command.args(server_flags(dir.path())).output().unwrap();
+    assert!(output.status.code() == Some(1) && told(&output).contains("expired"), "{}", told(&output));
+}
+
+/// Time of the processor that a process has had, in ticks of 10 ms (fields 14 and 15 of proc_pid_stat(5)).
+fn processor_time(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+#[test]
+fn silent_connections_do_not_stop_a_collector() {
+    dta_grpc::raise_file_limit();
+    let dir = tempfile::tempdir().unwrap();
+    tls_files(dir.path(), 60);
+    // Few files, and fewer at first: what the program may have it takes.
+    let mut command = Command::new("sh");
+    command.args([
+        "-c",
+        "ulimit -Sn 200; ulimit -Hn 400; exec \"$@\"",
+        "sh",
+        env!("CARGO_BIN_EXE_dta-collector"),
+    ]);
+    command
+        .args(["serve", "--listen", "127.0.0.1:0", "--soft-port", "0", "--memory"])
+        .arg(dir.path().join("m"))
+        .args(server_flags(dir.path()))
+        .env("DTA_LOG", "warn");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let ready: Value = serde_json::from_str(&line).expect("a ready line");
+    let collector = Running { child, address: ready["listen"].as_str().unwrap().to_owned() };
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", collector.child.id())).unwrap();
+    let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    assert_eq!(files.split_whitespace().filter(|word| *word == "400").count(), 2, "{files}");
+
+    let silent: Vec<_> =
+        (0..600).map(|_| std::net::TcpStream::connect(&collector.address).unwrap()).collect();
+    let before = processor_time(collector.child.id());
+    std::thread::sleep(Duration::from_secs(1));
+    let used = processor_time(collector.child.id()) - before;
+    assert!(used < 50, "{used} % of a processor");
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    let began = Instant::now();
+    let stores = collector.json(&[
+        "stores",
+        "--ca",
+        &file("ca.crt"),
+        "--client-cert",
+        &file("c.crt"),
+        "--client-key",
+        &file("c.key"),
+        "--tls-domain",
+        "c.example",
+    ]);
+    assert_eq!(stores.as_array().unwrap().len(), 5);
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    drop(silent);
+}

@@ -13,11 +13,11 @@ use dta_proto::control::{FlushRequest, NodeStatistics, TranslatorStatisticsReque
 use serde_json::json;
 
 use crate::config::{Config, ConfigError};
+use crate::control_address::ControlAddress;
 use crate::program::{changes_json, changes_table, program_json, program_table};
 use crate::run::{self, Options};
 use crate::session::Session;
 use crate::setup;
-use dta_proto::program::take_up;
 
 /// Turns telemetry reports into RDMA operations on a collector's memory.
 #[derive(Parser)]
@@ -105,9 +105,9 @@ struct RunArgs {
     /// Interface on which frames leave and come in whole, which an RDMA NIC needs; without it, a UDP socket
     #[arg(long, env = "DTA_TRANSLATOR_LINK", value_name = "INTERFACE")]
     link: Option<String>,
-    /// Where statistics, flush and program are served over gRPC [default: 127.0.0.1:40051]
-    #[arg(long, env = "DTA_TRANSLATOR_CONTROL")]
-    control: Option<SocketAddr>,
+    /// Where statistics, flush and program are served over gRPC; with TLS, a program only over unix:PATH [default: 127.0.0.1:40051]
+    #[arg(long, env = "DTA_TRANSLATOR_CONTROL", value_name = "ADDR:PORT|unix:PATH")]
+    control: Option<ControlAddress>,
     /// Stores wanted, by name; all if not given
     #[arg(long, env = "DTA_TRANSLATOR_STORES", value_delimiter = ',')]
     stores: Option<Vec<String>>,
@@ -170,7 +170,7 @@ struct OutputArgs {
 
 #[derive(Args)]
 struct ControlArgs {
-    /// gRPC address of the running translator
+    /// gRPC address of the running translator: HOST:PORT or unix:PATH
     #[arg(long, env = "DTA_TRANSLATOR_URL", default_value = "http://127.0.0.1:40051")]
     translator: String,
     /// How to print
@@ -298,7 +298,7 @@ async fn plan(config: &Config, args: &PlanArgs) -> anyhow::Result<()> {
         (None, Format::Json) => program_json(&want, secrets).to_string(),
         (None, Format::Table) => program_table(&want, secrets),
         (Some(control), format) => {
-            let changes = take_up(&setup::held(control).await?, &want);
+            let changes = setup::lacks(&config.translator, control, &want).await?;
             match format {
                 Format::Json => changes_json(&changes, secrets).to_string(),
                 Format::Table => changes_table(&changes, secrets),

@@ -1,17 +1,21 @@
 //! Connections to collectors and translators.
 
 use std::borrow::Cow;
-use std::path::Path;
 use std::time::Duration;
 
+use dta_grpc::dial::{self, UNIX};
+use dta_grpc::tls::{ClientFiles, TlsError};
 use dta_proto::control::collector_client::CollectorClient;
 use dta_proto::control::translator_client::TranslatorClient;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Channel, Endpoint};
 
 use crate::config::Tls;
 
 /// Longest time for one call.
 const CALL: Duration = Duration::from_secs(10);
+
+/// The longest answer that is taken: a session with thousands of stores.
+const MAX_ANSWER: usize = 64 << 20;
 
 /// Why there is no connection to speak of.
 #[derive(Debug, thiserror::Error)]
@@ -24,32 +28,27 @@ pub enum ClientError {
         /// As given.
         address: String,
     },
-    /// A certificate or key cannot be read.
-    #[error("cannot read {path}: {source}")]
-    Certificate {
-        /// The file.
-        path: String,
-        /// What the system says.
-        source: std::io::Error,
-    },
     /// The certificates do not do.
-    #[error("TLS to {address}: {source}")]
-    Tls {
-        /// Where to.
-        address: String,
-        /// What is wrong.
-        source: tonic::transport::Error,
-    },
+    #[error(transparent)]
+    Tls(#[from] TlsError),
 }
 
 /// A client of a collector. The connection is made with the first call, and again after it broke.
 pub fn collector(address: &str, tls: Option<&Tls>) -> Result<CollectorClient<Channel>, ClientError> {
-    Ok(CollectorClient::new(channel(address, tls)?).max_decoding_message_size(64 << 20))
+    Ok(CollectorClient::new(channel(address, tls)?).max_decoding_message_size(MAX_ANSWER))
 }
 
-/// A client of a running translator.
+/// A client of a running translator, at HOST:PORT or `unix:PATH`.
 pub fn translator(address: &str) -> Result<TranslatorClient<Channel>, ClientError> {
-    Ok(TranslatorClient::new(channel(address, None)?).max_decoding_message_size(64 << 20))
+    let channel = if address.starts_with(UNIX) {
+        let endpoint = Endpoint::from_shared(address.to_owned())
+            .map_err(|_| ClientError::Address { address: address.into() })?;
+        // Nothing to wait for: the socket is there or not.
+        endpoint.timeout(CALL).connect_lazy()
+    } else {
+        channel(address, None)?
+    };
+    Ok(TranslatorClient::new(channel).max_decoding_message_size(MAX_ANSWER))
 }
 
 fn channel(address: &str, tls: Option<&Tls>) -> Result<Channel, ClientError> {
@@ -58,20 +57,14 @@ fn channel(address: &str, tls: Option<&Tls>) -> Result<Channel, ClientError> {
         .ok()
         .filter(|e| e.uri().scheme().is_some() && e.uri().host().is_some())
         .ok_or_else(|| ClientError::Address { address: address.into() })?
-        .connect_timeout(Duration::from_secs(3))
         .timeout(CALL);
-    let endpoint = match tls {
-        Some(tls) if address.starts_with("https://") => {
-            let config = ClientTlsConfig::new()
-                .ca_certificate(Certificate::from_pem(read(&tls.ca)?))
-                .identity(Identity::from_pem(read(&tls.cert)?, read(&tls.key)?));
-            endpoint
-                .tls_config(config)
-                .map_err(|source| ClientError::Tls { address: address.into(), source })?
-        }
-        _ => endpoint,
-    };
-    Ok(endpoint.connect_lazy())
+    let files = tls.filter(|_| address.starts_with("https://")).map(|tls| ClientFiles {
+        ca: &tls.ca,
+        cert: &tls.cert,
+        key: &tls.key,
+        domain: tls.domain.as_deref(),
+    });
+    Ok(dial::connect_lazy(&dial::endpoint(endpoint, files.as_ref())?))
 }
 
 /// HOST:PORT stands for `http://HOST:PORT`, or with certificates for `https://HOST:PORT`, as `dta-collector` has it.
@@ -81,9 +74,4 @@ fn with_scheme(address: &str, tls: bool) -> Cow<'_, str> {
         (false, true) => format!("https://{address}").into(),
         (false, false) => format!("http://{address}").into(),
     }
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, ClientError> {
-    std::fs::read(path)
-        .map_err(|source| ClientError::Certificate { path: path.display().to_string(), source })
 }

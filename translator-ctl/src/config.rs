@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::control_address::ControlAddress;
 use crate::program::{FrameSource, Wanted};
 use dta_dataplane::Limits;
 use dta_dataplane::requester::Timing;
@@ -34,8 +35,9 @@ pub struct Translator {
     pub listen: SocketAddr,
     /// The collector's gRPC address: `HOST:PORT`, or with `http://` or `https://` in front.
     pub collector: String,
-    /// TCP address of this translator's own gRPC service (statistics, flush, program). Loopback only.
-    pub control: SocketAddr,
+    /// Where this translator's own gRPC service (statistics, flush, program) listens: a port of loopback, or `unix:PATH`. Where there is
+    /// [`Translator::tls`], programs, which hold keys, are taken on a `unix:` socket alone.
+    pub control: ControlAddress,
     /// Address that RoCEv2 frames come from and answers go to.
     pub source: IpAddr,
     /// UDP port on which answers are taken.
@@ -146,6 +148,9 @@ pub struct Tls {
     pub cert: PathBuf,
     /// PEM file of its key.
     pub key: PathBuf,
+    /// Name in the collector's certificate, if it is not the host of its address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
 }
 
 /// A switch, `[switch.NAME]`.
@@ -155,7 +160,7 @@ pub struct Switch {
     /// Kind of target: `software`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Where its control plane listens: for `software`, the gRPC address of a running `dta-translator run`.
+    /// Where its control plane listens: for `software`, the gRPC address of a running `dta-translator run`, HOST:PORT or `unix:PATH`.
     pub control: String,
 }
 
@@ -168,7 +173,7 @@ impl Default for Translator {
             name: "translator".into(),
             listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), dta_proto::wire::dta::PORT),
             collector: "http://127.0.0.1:40050".into(),
-            control: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 40051),
+            control: ControlAddress::Tcp(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 40051)),
             source: Ipv4Addr::new(127, 0, 0, 2).into(),
             source_port: dta_proto::wire::roce::PORT,
             link: None,
@@ -362,11 +367,11 @@ impl Translator {
                 "a port with a link: nobody chooses one there",
             );
         }
-        if !self.control.ip().is_loopback() {
+        if matches!(&self.control, ControlAddress::Tcp(address) if !address.ip().is_loopback()) {
             return fail(
                 "translator.control",
                 self.control.to_string(),
-                "a loopback address: whoever reaches it can read the keys to the collector's memory",
+                "a loopback address or unix:PATH: whoever reaches it can have frames with the collector's keys sent elsewhere",
             );
         }
         let scheme = self.collector.split_once("://").map(|(scheme, _)| scheme);
@@ -557,6 +562,7 @@ mod tests {
             ("listen = '[::1]:40040'", "translator.listen"),
             ("source = '::1'", "translator.source"),
             ("control = '0.0.0.0:40051'", "translator.control"),
+            ("control = 'unix:'", "t.toml: TOML parse error"),
             ("collector = 'ftp://127.0.0.1:40050'", "translator.collector"),
             ("collector = ''", "translator.collector"),
             ("collector = 'https://c:1'", "translator.tls"),

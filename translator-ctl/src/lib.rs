@@ -9,6 +9,7 @@
 pub mod cli;
 pub mod client;
 pub mod config;
+pub mod control_address;
 pub mod program;
 pub mod run;
 pub mod session;

@@ -34,6 +34,14 @@ pub enum SessionError {
         /// What was tried.
         message: String,
     },
+    /// TLS is wrong at one of both ends.
+    #[error("cannot speak with the collector at {address}: {message}")]
+    Security {
+        /// Its address.
+        address: String,
+        /// What is wrong, and what to do.
+        message: String,
+    },
     /// The collector refuses, in its own words.
     #[error("the collector at {address} refuses the session: {message}")]
     Refused {
@@ -69,7 +77,7 @@ pub enum SessionError {
 impl SessionError {
     /// Whether trying again may help without a change of configuration.
     pub fn may_pass(&self) -> bool {
-        matches!(self, SessionError::Away { .. } | SessionError::Gone { .. })
+        matches!(self, SessionError::Away { .. } | SessionError::Security { .. } | SessionError::Gone { .. })
     }
 }
 
@@ -110,7 +118,10 @@ impl Session {
     }
 
     fn error(&self, status: &Status) -> SessionError {
-        let (address, message) = (self.config.collector.clone(), status.message().to_string());
+        let (address, message) = (self.config.collector.clone(), dta_grpc::status_reason(status));
+        if std::error::Error::source(status).and_then(dta_grpc::known).is_some() {
+            return SessionError::Security { address, message };
+        }
         match status.code() {
             // What tonic itself says when there is no connection, or it broke.
             Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown => {
@@ -203,12 +214,21 @@ impl Session {
     }
 
     /// Renews the lease and hands in counters. Gives the program as the collector has it now.
-    pub async fn renew(&mut self, statistics: Vec<NodeStatistics>) -> Result<Program, SessionError> {
-        let request =
-            RenewSessionRequest { name: self.config.name.clone(), generation: self.generation, statistics };
-        let session = self.client.renew_session(request).await.map_err(|s| self.error(&s))?.into_inner();
-        self.generation = session.generation;
-        Ok(self.program(&session)?)
+    pub async fn renew(&mut self, mut statistics: Vec<NodeStatistics>) -> Result<Program, SessionError> {
+        loop {
+            let rest = statistics.split_off(in_one_call(&statistics));
+            let request = RenewSessionRequest {
+                name: self.config.name.clone(),
+                generation: self.generation,
+                statistics,
+            };
+            let session = self.client.renew_session(request).await.map_err(|s| self.error(&s))?.into_inner();
+            self.generation = session.generation;
+            if rest.is_empty() {
+                return Ok(self.program(&session)?);
+            }
+            statistics = rest;
+        }
     }
 
     /// Ends the session: its queue pairs and keys end, what is in memory stays.
@@ -226,10 +246,49 @@ impl Session {
     }
 }
 
+/// How many of these nodes go with one renewal: collectors take messages of 4 MiB, with 262,144 parts and 16,384 nodes.
+fn in_one_call(nodes: &[NodeStatistics]) -> usize {
+    const PARTS: usize = 100_000;
+    const BYTES: usize = 2 << 20;
+    let (mut parts, mut bytes) = (0, 0);
+    let fits = |node: &&NodeStatistics| {
+        parts += node.counters.len() + 4;
+        bytes += node.node.len() + 32 + node.counters.iter().map(|c| c.name.len() + 16).sum::<usize>();
+        parts <= PARTS && bytes <= BYTES
+    };
+    nodes.iter().take(8192).take_while(fits).count().max(1).min(nodes.len())
+}
+
 /// A first PSN that an earlier life of this translator is unlikely to have just used (InfiniBand wants it random), not close below
 /// 0xffffff, which has a meaning of its own in soft-RoCE's answers (`dta_dataplane::requester`).
 fn start_psn() -> u32 {
     let nanos =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
     (nanos.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32 % 0xff_0000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_of_many_reporters_go_in_several_calls() {
+        assert_eq!(in_one_call(&[]), 0);
+        let node = |counters: usize, len: usize| NodeStatistics {
+            node: "reporter/7".into(),
+            counters: vec![control::Counter { name: "n".repeat(len), value: u64::MAX }; counters],
+            ..Default::default()
+        };
+        assert_eq!(in_one_call(&vec![node(8, 10); 100]), 100);
+        assert_eq!(in_one_call(&vec![node(0, 0); 65_535]), 8192);
+        let (small, large) = (vec![node(8, 10); 65_535], vec![node(1000, 100); 100]);
+        for nodes in [&small, &large] {
+            let n = in_one_call(nodes);
+            let sum: usize = nodes[..n].iter().map(prost::Message::encoded_len).sum();
+            assert!((1 << 19..=2 << 20).contains(&sum), "{n} nodes with {sum} bytes");
+            assert!(nodes[..n].iter().map(|node| node.counters.len() + 4).sum::<usize>() <= 100_000);
+        }
+        // One that alone is too long is sent alone, and refused.
+        assert_eq!(in_one_call(&[node(200_000, 1), node(1, 1)]), 1);
+    }
 }

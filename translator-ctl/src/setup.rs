@@ -1,13 +1,14 @@
 //! Programming a switch: what it should hold, what it holds, and the difference.
 
 use anyhow::Context as _;
-use dta_proto::control::{ApplyProgramRequest, ReadProgramRequest};
+use dta_grpc::dial::UNIX;
+use dta_proto::control::{ApplyProgramRequest, CompareProgramRequest, TranslatorStatisticsRequest};
 use tracing::warn;
 
 use crate::client;
 use crate::config::{Config, Translator};
 use crate::session::Session;
-use dta_proto::program::{Change, Program, take_up};
+use dta_proto::program::{Change, Program};
 
 /// The program of the session that the configuration describes, for looking at it. Nothing changes: neither in the collector nor in a
 /// running translator.
@@ -25,29 +26,49 @@ pub async fn planned(config: &Translator) -> anyhow::Result<Program> {
     Ok(preview.program)
 }
 
-/// What a running software translator holds.
-pub async fn held(control: &str) -> anyhow::Result<Program> {
+/// The changes that a running software translator needs to hold `want`. Keys that it holds are not told, and are 0.
+pub async fn lacks(config: &Translator, control: &str, want: &Program) -> anyhow::Result<Vec<Change>> {
+    is_for_keys(config, control)?;
     let mut client = client::translator(control)?;
-    let answer =
-        client.read_program(ReadProgramRequest {}).await.map_err(|s| unreachable(control, &s))?.into_inner();
-    serde_json::from_str(&answer.program)
-        .context("the translator's program cannot be read: is it of another version?")
+    let request = CompareProgramRequest { program: serde_json::to_string(want)? };
+    let answer = client.compare_program(request).await.map_err(|s| unreachable(control, &s))?.into_inner();
+    changes(&answer.changes, want)
 }
 
 /// Brings a switch of the configuration to what it should hold. Gives the changes that were needed.
 pub async fn setup(config: &Config, switch: &str) -> anyhow::Result<Vec<Change>> {
-    let target = config.switch(switch)?;
-    let have = held(&target.control).await?;
+    let control = &config.switch(switch)?.control;
+    is_for_keys(&config.translator, control)?;
+    let mut client = client::translator(control)?;
+    // Before a session is opened for it.
+    client.statistics(TranslatorStatisticsRequest {}).await.map_err(|s| unreachable(control, &s))?;
     // Without expiry: a switch goes on writing while nobody renews.
     let want = Session::new(&config.translator, config.translator.endpoint())?.open(0).await?.program;
-    let changes = take_up(&have, &want);
-    if !changes.is_empty() {
-        let text = serde_json::to_string(&changes)?;
-        let mut client = client::translator(&target.control)?;
-        client
-            .apply_program(ApplyProgramRequest { changes: text })
-            .await
-            .map_err(|s| unreachable(&target.control, &s))?;
+    let request = ApplyProgramRequest { program: serde_json::to_string(&want)? };
+    let answer = client.apply_program(request).await.map_err(|s| unreachable(control, &s))?.into_inner();
+    changes(&answer.changes, &want)
+}
+
+/// Refuses to send keys that came with TLS to a port that any program of this host may have taken.
+fn is_for_keys(config: &Translator, control: &str) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        config.tls.is_none() || control.starts_with(UNIX),
+        "the keys to the collector's memory came with TLS and would go to {control} without: let the translator serve its control on \
+         a unix socket (`control = \"unix:PATH\"`), and give that address"
+    );
+    Ok(())
+}
+
+/// Changes as a translator tells them, with the keys of what is wanted put back.
+fn changes(text: &str, want: &Program) -> anyhow::Result<Vec<Change>> {
+    let mut changes: Vec<Change> = serde_json::from_str(text)
+        .context("the translator's answer cannot be read: is it of another version?")?;
+    for change in &mut changes {
+        if let Change::Insert { entry } | Change::Modify { to: entry, .. } = change
+            && let Some(wanted) = want.get(&entry.key())
+        {
+            *entry = wanted.clone();
+        }
     }
     Ok(changes)
 }
@@ -57,7 +78,7 @@ pub fn unreachable(control: &str, status: &tonic::Status) -> anyhow::Error {
     match status.code() {
         tonic::Code::Unavailable | tonic::Code::Unknown => anyhow::anyhow!(
             "no translator answers at {control}: start one (`dta-translator run`) or give its address ({})",
-            status.message()
+            dta_grpc::status_reason(status)
         ),
         _ => anyhow::anyhow!("the translator at {control} says: {}", status.message()),
     }

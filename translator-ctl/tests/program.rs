@@ -290,27 +290,26 @@ fn a_wrong_program_by_grpc_is_refused_and_harms_nothing() {
     let (fake, nic) = Fake::start();
     let t = Running::start(&fake, "127.0.0.38", &[]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let apply = |changes: &Value| {
+    let apply = |program: &Value| {
         runtime.block_on(async {
             let mut client = dta_translator::client::translator(&t.control()).unwrap();
-            let request = dta_proto::control::ApplyProgramRequest { changes: changes.to_string() };
+            let request = dta_proto::control::ApplyProgramRequest { program: program.to_string() };
             client.apply_program(request).await.map_err(|s| (s.code(), s.message().to_string()))
         })
     };
     let plan =
         run(&["plan", "--collector", &fake.url(), "--name", "t", "--show-secrets", "--output", "json"]);
     let entries: Vec<Value> = serde_json::from_slice(&plan.stdout).unwrap();
-    let mut store = entries.into_iter().find(|e| e["table"] == "store" && e["spec"]["id"] == 1).unwrap();
+    let mut wrong = entries.clone();
+    let store = wrong.iter_mut().find(|e| e["table"] == "store" && e["spec"]["id"] == 1).unwrap();
     store["spec"]["value_len"] = 252.into();
-    for changes in [
-        serde_json::json!([{ "change": "insert", "entry": store }]),
-        serde_json::json!([{ "change": "insert", "entry": { "table": "lists", "store": 9 } }]),
-    ] {
-        let (code, told) = apply(&changes).unwrap_err();
+    for program in [serde_json::json!(wrong), serde_json::json!([{ "table": "lists", "store": 9 }])] {
+        let (code, told) = apply(&program).unwrap_err();
         assert_eq!(code, tonic::Code::InvalidArgument, "{told}");
         assert!(told.contains("value_len is 252") || told.contains("missing field"), "{told}");
     }
-    apply(&serde_json::json!([])).unwrap();
+    let told = apply(&serde_json::json!(entries)).unwrap().into_inner().changes;
+    assert!(!told.contains("3735879681"), "a key (0xdead0001): {told}");
     t.report(0, 1, Body::KeyWrite { redundancy: 1, key: Key([5; 16]), value: &[1; 12] });
     assert_eq!(payload(&nic).0, 17);
     t.stop();

@@ -129,6 +129,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     }
     dta_cli::log(&std::env::var("DTA_LOG").unwrap_or_default());
+    dta_grpc::raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .max_blocking_threads(BLOCKING)
@@ -195,7 +196,7 @@ fn configuration(args: &Args) -> Result<Config, ConfigError> {
 }
 
 fn check(config: &Config) -> anyhow::Result<ExitCode> {
-    server::check(config)?;
+    let warnings = server::check(config)?;
     let safety = match (&config.tls, config.listen.ip().is_loopback()) {
         (Some(_), _) => " with TLS",
         (None, true) => "",
@@ -210,6 +211,9 @@ fn check(config: &Config) -> anyhow::Result<ExitCode> {
     for store in &config.stores {
         let size = output::bytes(store.region_len());
         output::line(format!("store {} {} ({}), {size}", store.id, store.name, store.primitive()))?;
+    }
+    for warning in warnings {
+        output::line(format!("WARNING: {warning}"))?;
     }
     output::line("the configuration is good")?;
     Ok(ExitCode::SUCCESS)

@@ -9,7 +9,9 @@ use dta_proto::store::StoreSpec;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Config, ConfigError, Memory, Soft, Tls, Transport, Verbs, check_store, default_directory};
+use super::{
+    Config, ConfigError, Limits, Memory, Soft, Tls, Transport, Verbs, check_store, default_directory,
+};
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
@@ -18,6 +20,7 @@ struct File {
     soft: SoftTable,
     verbs: Verbs,
     tls: Option<Tls>,
+    limits: Limits,
     store: Option<Vec<Spanned<StoreSpec>>>,
 }
 
@@ -86,6 +89,7 @@ impl Config {
         config.soft = soft(file.soft, &at)?;
         config.verbs = file.verbs;
         config.tls = file.tls;
+        config.limits = file.limits;
         if let Some(stores) = file.store {
             config.stores.clear();
             for store in stores {
@@ -195,6 +199,12 @@ mod tests {
             ("fault", "[soft]\nfaults = \"drop=2\"\n".into()),
             ("transport", "[collector]\ntransport = \"tcp\"\n".into()),
             ("name", "[collector]\nname = \"../x\"\n".into()),
+            ("limit", "[limits]\ncalls = 0\n".into()),
+            ("unknown limit", "[limits]\nstreams = 1\n".into()),
+            (
+                "operator",
+                "[tls]\ncert = \"a\"\nkey = \"b\"\nclient_ca = \"c\"\noperators = [\"the boss\"]\n".into(),
+            ),
             ("half of TLS", "[tls]\ncert = \"a\"\nkey = \"b\"\n".into()),
             ("not TOML", "[collector\n".into()),
         ];

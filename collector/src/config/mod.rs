@@ -6,6 +6,7 @@
 mod error;
 mod example;
 mod file;
+mod limits;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 pub use error::ConfigError;
 pub use example::EXAMPLE;
+pub use limits::Limits;
 
 use crate::nic::ROCE_PORT;
 
@@ -47,6 +49,8 @@ pub struct Config {
     pub verbs: Verbs,
     /// TLS of the gRPC service.
     pub tls: Option<Tls>,
+    /// How much its clients may take.
+    pub limits: Limits,
     /// Stores, in the order of the file; ids and names are unique.
     pub stores: Vec<StoreSpec>,
 }
@@ -145,7 +149,8 @@ pub struct Tls {
     pub key: PathBuf,
     /// Authorities whose client certificates are accepted: whoever opens a session gets keys to memory.
     pub client_ca: PathBuf,
-    /// Names (DNS or URI) of client certificates that may end sessions which another certificate opened.
+    /// Names of client certificates that may end sessions which another certificate opened: `DNS:NAME` or `URI:NAME`. Of a bare name, one
+    /// with a colon is a URI.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub operators: Vec<String>,
 }
@@ -164,6 +169,7 @@ impl Default for Config {
             soft: Soft::default(),
             verbs: Verbs::default(),
             tls: None,
+            limits: Limits::default(),
             stores: default_stores(),
         }
     }
@@ -220,6 +226,12 @@ impl Config {
             let must = "left out with link = \"udp\": there the kernel has an address of its own";
             return Err(ConfigError::value("soft.mac", mac, must));
         }
+        for operator in self.tls.iter().flat_map(|tls| &tls.operators) {
+            operator
+                .parse::<dta_grpc::Name>()
+                .map_err(|must| ConfigError::value("tls.operators", operator, must))?;
+        }
+        self.limits.check()?;
         if !self.listen.ip().is_loopback() && self.tls.is_none() && !self.insecure {
             return Err(ConfigError::Exposed { listen: self.listen });
         }

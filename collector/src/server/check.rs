@@ -1,27 +1,34 @@
 //! What can be seen to be wrong before a collector starts.
 
 use std::path::Path;
+use std::time::SystemTime;
 
-use tonic::transport::ServerTlsConfig;
+use dta_grpc::tls::{ServerFiles, ServerTls};
 
-use super::{ServerError, tls};
+use super::{ServerError, certificate};
 use crate::config::{Config, Memory};
 
 /// Looks whether a collector of this configuration could start: TLS files, and room for the stores. Opens nothing and changes nothing.
+/// Gives what keeps it from nothing yet but should be seen to, in sentences.
 ///
 /// # Errors
 /// What would keep it from starting.
-pub fn check(config: &Config) -> Result<(), ServerError> {
-    checked(config).map(drop)
+pub fn check(config: &Config) -> Result<Vec<String>, ServerError> {
+    let tls = checked(config)?;
+    let soon = tls.and_then(|tls| certificate::told(&tls.validity, SystemTime::now()));
+    let path = config.tls.as_ref().map(|tls| tls.cert.display().to_string()).unwrap_or_default();
+    Ok(soon.map(|told| format!("the TLS certificate {path} {told}")).into_iter().collect())
 }
 
 /// As [`check`]; gives the TLS that was found good.
-pub(super) fn checked(config: &Config) -> Result<Option<ServerTlsConfig>, ServerError> {
+pub(super) fn checked(config: &Config) -> Result<Option<ServerTls>, ServerError> {
     config.check()?;
-    let tls = config.tls.as_ref().map(tls::load).transpose()?;
-    if let Some(tls) = &tls {
-        tonic::transport::Server::builder().tls_config(tls.clone()).map_err(ServerError::Tls)?;
-    }
+    let files = config.tls.as_ref().map(|tls| ServerFiles {
+        cert: &tls.cert,
+        key: &tls.key,
+        client_ca: &tls.client_ca,
+    });
+    let tls = files.map(|files| dta_grpc::tls::server(&files, SystemTime::now())).transpose()?;
     let need = config.stores.iter().map(|store| store.region_len()).fold(0, u64::saturating_add);
     let (have, place) = match &config.memory {
         Memory::Anonymous => {

@@ -22,19 +22,9 @@ pub enum ServerError {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// A TLS file.
-    #[error("cannot read the {what} {}: {source}", path.display())]
-    TlsFile {
-        /// `TLS certificate`, `TLS key` or `client CA`.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        source: std::io::Error,
-    },
-    /// Certificate, key or CA are none, or do not belong together.
-    #[error("the TLS certificate, key or client CA cannot be used: {0}; all three are PEM files")]
-    Tls(tonic::transport::Error),
+    /// The TLS files.
+    #[error(transparent)]
+    Tls(#[from] dta_grpc::tls::TlsError),
     /// The memory directory.
     #[error("cannot {action} the memory directory {}: {source}; choose another with --memory", path.display())]
     Directory {

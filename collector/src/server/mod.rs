@@ -1,20 +1,20 @@
 //! A whole collector: regions, NIC, sessions and the gRPC service, put together and taken apart again.
 
+mod certificate;
 mod check;
 mod directory;
 mod error;
 mod notify;
-mod tls;
 
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dta_grpc::{Admission, Listen};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio_stream::wrappers::TcpListenerStream;
 
 pub use check::check;
 pub use error::ServerError;
@@ -29,6 +29,13 @@ use crate::store::Stores;
 
 /// How often sessions are looked after.
 const TICK: Duration = Duration::from_secs(1);
+
+/// A connection that says nothing for this long is asked whether it lives, and given up after [`ALIVE`].
+const ASK: Duration = Duration::from_secs(30);
+const ALIVE: Duration = Duration::from_secs(20);
+
+/// Open files that are for other things than connections: the NIC's sockets, region files while they are opened, state files.
+const FILES: u64 = 64;
 
 /// How long calls under way may take to end at shutdown.
 const GRACE: Duration = Duration::from_secs(3);
@@ -95,22 +102,31 @@ impl Server {
         )?);
 
         let (stop, stopped) = watch::channel(false);
-        let operators = config.tls.as_ref().map_or(&[][..], |tls| &tls.operators);
+        let operators = config.tls.iter().flat_map(|tls| &tls.operators);
+        let connections = Arc::new(dta_grpc::Counters::default());
         let service = Service::new(stores.clone(), sessions.clone(), nic.clone(), stopped.clone())
-            .with_operators(operators);
+            .with_operators(operators.filter_map(|name| name.parse().ok()).collect())
+            .with_limits(&config.limits)
+            .with_connections(connections.clone());
         let mut tasks = vec![tokio::spawn(tick(sessions.clone(), stopped.clone()))];
         if notify::is_wanted(&stores) {
             tasks.push(notify::spawn(nic.clone(), service.wake(), stopped.clone()));
         }
-        let mut builder = tonic::transport::Server::builder()
-            .http2_keepalive_interval(Some(Duration::from_secs(30)))
-            .concurrency_limit_per_connection(256);
-        if let Some(tls) = tls {
-            builder = builder.tls_config(tls).map_err(ServerError::Tls)?;
+        if let (Some(tls), Some(files)) = (&tls, &config.tls) {
+            tasks.push(tokio::spawn(certificate::watch(files.cert.clone(), tls.validity, stopped.clone())));
         }
-        let serve = builder
+        let limits = limits(config);
+        let incoming =
+            dta_grpc::accept(listener, Listen { limits, tls: tls.map(|tls| tls.config) }, connections);
+        let streams = u32::try_from(limits.streams_per_caller + limits.calls_per_caller).unwrap_or(u32::MAX);
+        let serve = tonic::transport::Server::builder()
+            .http2_keepalive_interval(Some(ASK))
+            .http2_keepalive_timeout(Some(ALIVE))
+            .max_concurrent_streams(Some(streams))
+            .timeout(Duration::from_secs(config.limits.call_seconds.into()))
+            .layer(Admission::new(limits.calls))
             .add_service(service.into_server())
-            .serve_with_incoming_shutdown(TcpListenerStream::new(listener), until(stopped));
+            .serve_with_incoming_shutdown(incoming, until(stopped));
         let grpc = tokio::spawn(serve);
         Ok(Self { listen, device, stores, sessions, nic, stop, tasks, grpc, _lock: lock })
     }
@@ -165,6 +181,20 @@ impl Server {
             .map_err(|e| ServerError::Ended(e.to_string()))??;
         Ok(())
     }
+}
+
+/// The limits of connections, where the system allows as many.
+fn limits(config: &Config) -> dta_grpc::Limits {
+    let (wanted, files) = (config.limits.of_connections(), dta_grpc::file_limit());
+    let limits = wanted.within(files, FILES);
+    if limits.connections < wanted.connections {
+        tracing::warn!(
+            files,
+            connections = limits.connections,
+            "the limit of open files (`ulimit -Hn`) allows fewer connections than `connections` in [limits]"
+        );
+    }
+    limits
 }
 
 async fn until(mut stopped: watch::Receiver<bool>) {

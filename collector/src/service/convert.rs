@@ -72,15 +72,23 @@ fn queue_pair(pair: &control::RequesterQueuePair) -> Result<RequesterQueuePair, 
     Ok(RequesterQueuePair { purpose, qpn: pair.qpn, start_psn: pair.start_psn })
 }
 
-pub(super) fn node_counters(nodes: Vec<control::NodeStatistics>) -> Vec<NodeCounters> {
-    nodes
+/// Counters of nodes, at most [`super::MAX_NODES`].
+pub(super) fn node_counters(nodes: Vec<control::NodeStatistics>) -> Result<Vec<NodeCounters>, Status> {
+    if nodes.len() > super::MAX_NODES {
+        return Err(Status::invalid_argument(format!(
+            "counters of {} nodes in one call, but at most {} are taken; renew several times",
+            nodes.len(),
+            super::MAX_NODES
+        )));
+    }
+    Ok(nodes
         .into_iter()
         .map(|n| NodeCounters {
             node: n.node,
             life: n.life,
             counters: n.counters.into_iter().map(|c| (c.name, c.value)).collect(),
         })
-        .collect()
+        .collect())
 }
 
 /// Keys of 16 bytes, at most [`super::MAX_KEYS`].

@@ -49,6 +49,7 @@ impl Service {
         .map(|(name, value)| (name.to_owned(), value))
         .into();
         all.extend(self.counters.named());
+        all.extend(self.connections.named());
         all
     }
 

@@ -25,19 +25,22 @@ use dta_proto::control::{
 use tokio::sync::{Notify, Semaphore, watch};
 use tonic::{Request, Response, Status};
 
+use crate::config::Limits;
 use crate::nic::Nic;
 use crate::session::Sessions;
 use crate::store::Stores;
+use caller::Rules;
 use counters::Counters;
+use dta_grpc::Name;
 
 /// The most keys in one query: the answers stay below 4 MiB, which clients take without being told to.
 pub const MAX_KEYS: usize = 16_384;
 
+/// The most nodes whose counters come with one renewal; a translator that hears more reporters renews several times.
+pub const MAX_NODES: usize = 16_384;
+
 /// The most bytes of one raw read.
 pub const MAX_READ: u32 = 64 << 10;
-
-/// The most tails at a time.
-pub const MAX_TAILS: usize = 1024;
 
 /// Everything that calls are answered from.
 #[derive(Clone)]
@@ -49,7 +52,8 @@ pub struct Service {
     tails: Arc<Semaphore>,
     wake: Arc<Notify>,
     stop: watch::Receiver<bool>,
-    operators: Arc<[String]>,
+    rules: Arc<Rules>,
+    connections: Arc<dta_grpc::Counters>,
 }
 
 impl Service {
@@ -60,21 +64,35 @@ impl Service {
         nic: Arc<dyn Nic>,
         stop: watch::Receiver<bool>,
     ) -> Self {
+        let limits = Limits::default();
         Self {
             stores,
             sessions,
             nic,
             counters: Arc::default(),
-            tails: Arc::new(Semaphore::new(MAX_TAILS)),
+            tails: Arc::new(Semaphore::new(limits.tails)),
             wake: Arc::default(),
             stop,
-            operators: Arc::default(),
+            rules: Arc::new(Rules { operators: Vec::new(), sessions: limits.sessions_per_certificate }),
+            connections: Arc::default(),
         }
     }
 
     /// Lets callers whose certificate has one of these names end anybody's session.
-    pub fn with_operators(self, operators: &[String]) -> Self {
-        Self { operators: operators.into(), ..self }
+    pub fn with_operators(self, operators: Vec<Name>) -> Self {
+        let rules = Arc::new(Rules { operators, ..(*self.rules).clone() });
+        Self { rules, ..self }
+    }
+
+    /// Bounds tails and sessions.
+    pub fn with_limits(self, limits: &Limits) -> Self {
+        let rules = Arc::new(Rules { sessions: limits.sessions_per_certificate, ..(*self.rules).clone() });
+        Self { rules, tails: Arc::new(Semaphore::new(limits.tails)), ..self }
+    }
+
+    /// Tells these counters of connections among its own.
+    pub fn with_connections(self, connections: Arc<dta_grpc::Counters>) -> Self {
+        Self { connections, ..self }
     }
 
     /// Wakes tails that wait for new batches.
@@ -84,8 +102,7 @@ impl Service {
 
     /// The tower service to serve.
     pub fn into_server(self) -> CollectorServer<Self> {
-        // A renewal carries counters of every reporter that its translator hears: 65,535 of them take some 12 MB.
-        CollectorServer::new(self).max_decoding_message_size(64 << 20)
+        CollectorServer::new(self).max_decoding_message_size(dta_grpc::MAX_MESSAGE)
     }
 
     /// Runs `work` on a thread that may wait for memory or files.
@@ -104,7 +121,7 @@ impl Collector for Service {
     type TailStream = tail::Stream;
 
     async fn open_session(&self, request: Request<OpenSessionRequest>) -> Result<Response<Session>, Status> {
-        let caller = caller::of(&request, &self.operators);
+        let caller = self.rules.caller(&request);
         self.blocking(move |s| s.open(caller, request.into_inner())).await
     }
 
@@ -112,7 +129,7 @@ impl Collector for Service {
         &self,
         request: Request<OpenSessionRequest>,
     ) -> Result<Response<Session>, Status> {
-        let caller = caller::of(&request, &self.operators);
+        let caller = self.rules.caller(&request);
         self.blocking(move |s| s.preview(caller, request.into_inner())).await
     }
 
@@ -120,7 +137,7 @@ impl Collector for Service {
         &self,
         request: Request<RenewSessionRequest>,
     ) -> Result<Response<Session>, Status> {
-        let caller = caller::of(&request, &self.operators);
+        let caller = self.rules.caller(&request);
         self.blocking(move |s| s.renew(&caller, request.into_inner())).await
     }
 
@@ -128,7 +145,7 @@ impl Collector for Service {
         &self,
         request: Request<EndSessionRequest>,
     ) -> Result<Response<EndSessionResponse>, Status> {
-        let caller = caller::of(&request, &self.operators);
+        let caller = self.rules.caller(&request);
         self.blocking(move |s| s.end(&caller, request.into_inner())).await
     }
 
@@ -175,7 +192,7 @@ impl Collector for Service {
     }
 
     async fn tail(&self, request: Request<TailRequest>) -> Result<Response<Self::TailStream>, Status> {
-        tail::start(self, request.into_inner()).map(Response::new)
+        tail::start(self, request).map(Response::new)
     }
 
     async fn statistics(

@@ -41,7 +41,8 @@ impl Service {
         caller: &Caller,
         request: control::RenewSessionRequest,
     ) -> Result<control::Session, Status> {
-        let statistics = convert::node_counters(request.statistics);
+        self.sessions.may_renew(&request.name, caller).map_err(status::session)?;
+        let statistics = convert::node_counters(request.statistics)?;
         let session = self
             .sessions
             .renew(&request.name, caller, request.generation, &statistics, Instant::now())
@@ -54,7 +55,10 @@ impl Service {
         caller: &Caller,
         request: control::EndSessionRequest,
     ) -> Result<control::EndSessionResponse, Status> {
-        let statistics = convert::node_counters(request.statistics);
+        if !request.statistics.is_empty() {
+            self.sessions.may_renew(&request.name, caller).map_err(status::session)?;
+        }
+        let statistics = convert::node_counters(request.statistics)?;
         let last = (request.generation != 0).then_some((request.generation, statistics.as_slice()));
         self.sessions.end(&request.name, caller, last, Instant::now()).map_err(status::session)?;
         tracing::info!(session = %request.name, "session ended");

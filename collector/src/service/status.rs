@@ -16,7 +16,7 @@ pub(super) fn session(error: SessionError) -> Status {
             LeaseError::Superseded { .. } => Status::aborted(message),
             LeaseError::Owned { .. } => Status::failed_precondition(message),
             LeaseError::Foreign { .. } => Status::permission_denied(message),
-            LeaseError::TooMany(_) => Status::resource_exhausted(message),
+            LeaseError::TooMany(_) | LeaseError::TooManyOf { .. } => Status::resource_exhausted(message),
             LeaseError::Name(_)
             | LeaseError::UnknownStore { .. }
             | LeaseError::NotAppend { .. }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dta_grpc::Peer;
 use dta_proto::control::{TailRequest, TailResponse};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::Status;
+use tonic::{Request, Status};
 
 use super::Service;
 use crate::store::append::{Lists, Progress, Reader, Start};
@@ -25,7 +26,9 @@ const LONGEST: Duration = Duration::from_millis(50);
 const QUEUE: usize = 4;
 
 /// Checks a request and begins to stream.
-pub(super) fn start(service: &Service, request: TailRequest) -> Result<Stream, Status> {
+pub(super) fn start(service: &Service, request: Request<TailRequest>) -> Result<Stream, Status> {
+    let peer = request.extensions().get::<Peer>().cloned();
+    let request = request.into_inner();
     let (_, lists) = service.reader(&request.store, "append", Lists::new)?;
     if request.list >= lists.count() {
         return Err(Status::invalid_argument(format!(
@@ -35,17 +38,24 @@ pub(super) fn start(service: &Service, request: TailRequest) -> Result<Stream, S
             lists.count() - 1
         )));
     }
+    let own = match peer {
+        Some(peer) => Some(peer.stream().ok_or_else(|| {
+            Status::resource_exhausted(
+                "this caller follows as many lists as one may at a time (`tails_per_caller` in the collector's [limits])",
+            )
+        })?),
+        None => None,
+    };
     let permit = service.tails.clone().try_acquire_owned().map_err(|_| {
-        Status::resource_exhausted(format!(
-            "{} lists are being followed, the most at a time",
-            super::MAX_TAILS
-        ))
+        Status::resource_exhausted(
+            "as many lists are being followed as may be at a time (`tails` in the collector's [limits])",
+        )
     })?;
     let (sender, receiver) = mpsc::channel(QUEUE);
     let service = service.clone();
     tokio::spawn(async move {
         follow(service, request, sender).await;
-        drop(permit);
+        drop((permit, own));
     });
     Ok(ReceiverStream::new(receiver))
 }

@@ -3,12 +3,14 @@
 use super::lease::{Lease, LeaseError};
 
 /// Who makes a call, as far as TLS tells.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// The names of its certificate; `None` without TLS, where nobody is told from anybody.
     pub identity: Option<String>,
     /// Whether it may end sessions of others.
     pub operator: bool,
+    /// The most sessions that it may have at a time; looked at where there is an identity.
+    pub sessions: usize,
 }
 
 /// What a caller wants to do with a session.
@@ -20,9 +22,15 @@ pub(super) enum Deed {
     End,
 }
 
+impl Default for Caller {
+    fn default() -> Self {
+        Self::ANYBODY
+    }
+}
+
 impl Caller {
     /// Whoever calls where there is no TLS.
-    pub const ANYBODY: Caller = Caller { identity: None, operator: false };
+    pub const ANYBODY: Caller = Caller { identity: None, operator: false, sessions: usize::MAX };
 
     /// Refuses what is another's: a session belongs to the identity that opened it.
     pub(super) fn check(&self, deed: Deed, lease: &Lease) -> Result<(), LeaseError> {

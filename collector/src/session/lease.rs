@@ -188,6 +188,17 @@ pub enum LeaseError {
         /// Where the frames of the other one come from.
         by: SocketAddr,
     },
+    /// Too many sessions of one identity.
+    #[error(
+        "{owner:?} has {most} sessions, the most for one certificate (`sessions_per_certificate` in the collector's [limits]); end one \
+         first (`dta-collector sessions`)"
+    )]
+    TooManyOf {
+        /// The names of the certificate.
+        owner: String,
+        /// How many it may have.
+        most: usize,
+    },
     /// Too many sessions.
     #[error("this collector holds {0} sessions, its most; end one first (`dta-collector sessions`)")]
     TooMany(usize),
@@ -243,6 +254,13 @@ impl Leases {
         check_name(&request.name)?;
         if !self.by_name.contains_key(&request.name) && self.by_name.len() >= MAX_SESSIONS {
             return Err(LeaseError::TooMany(MAX_SESSIONS));
+        }
+        if let Some(owner) = &request.caller.identity
+            && self.by_name.get(&request.name).is_none_or(|lease| lease.owner.as_ref() != Some(owner))
+            && self.by_name.values().filter(|lease| lease.owner.as_ref() == Some(owner)).count()
+                >= request.caller.sessions
+        {
+            return Err(LeaseError::TooManyOf { owner: owner.clone(), most: request.caller.sessions });
         }
         if let Some(earlier) = self.by_name.get(&request.name) {
             request.caller.check(Deed::Write, earlier)?;

@@ -234,6 +234,13 @@ impl Sessions {
         Ok(Session { lease, resumed, grant, positions: Vec::new(), reporters })
     }
 
+    /// Whether a caller may renew a session, as far as its name tells: looked at before what it sends is taken in.
+    pub fn may_renew(&self, name: &str, caller: &Caller) -> Result<(), SessionError> {
+        let inner = self.lock();
+        let lease = inner.leases.get(name).ok_or_else(|| LeaseError::Unknown(name.to_owned()))?;
+        Ok(caller.check(caller::Deed::Write, lease)?)
+    }
+
     /// Extends a lease and takes its translator's statistics. If queue pairs fell into ERROR, or were lost with an earlier collector,
     /// the answer has new ones under a new generation.
     pub fn renew(

@@ -86,10 +86,22 @@ pub(super) fn load_leases(dir: &Path, now: Instant) -> Result<Leases, StateError
         lease: stored.lease,
         stores: stored.stores,
         lists: stored.lists,
-        owner: stored.owner,
+        owner: stored.owner.map(with_kinds),
         expires: None,
     };
     Ok(Leases::restore(book.leases.into_iter().map(lease).collect(), book.generation, now))
+}
+
+/// An owner as it is written now. Collectors of before wrote names without their kinds: one with a colon was a URI, as no DNS name has one.
+fn with_kinds(owner: String) -> String {
+    let with_kind = |name: &str| match name.split_once(':') {
+        Some(("DNS" | "URI", _)) => name.to_owned(),
+        Some(_) => format!("URI:{name}"),
+        None => format!("DNS:{}", name.to_ascii_lowercase()),
+    };
+    let mut names: Vec<String> = owner.split(", ").map(with_kind).collect();
+    names.sort_unstable();
+    names.join(", ")
 }
 
 pub(super) fn save_statistics(dir: &Path, statistics: &Statistics) -> Result<(), StateError> {
@@ -98,4 +110,20 @@ pub(super) fn save_statistics(dir: &Path, statistics: &Statistics) -> Result<(),
 
 pub(super) fn load_statistics(dir: &Path) -> Result<Statistics, StateError> {
     Ok(state::load(&statistics_path(dir))?.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_of_before_get_their_kinds() {
+        for (before, now) in [
+            ("tor1.example", "DNS:tor1.example"),
+            ("a.example, spiffe://x/y, b.example", "DNS:a.example, DNS:b.example, URI:spiffe://x/y"),
+            ("DNS:a.example, URI:b.example", "DNS:a.example, URI:b.example"),
+        ] {
+            assert_eq!(with_kinds(before.into()), now);
+        }
+    }
 }

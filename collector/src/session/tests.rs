@@ -531,7 +531,7 @@ fn a_translator_that_was_replaced_is_told_by_whom() {
 #[test]
 fn a_session_is_its_openers_alone() {
     let b = bench();
-    let caller = |name: &str, operator| Caller { identity: Some(name.into()), operator };
+    let caller = |name: &str, operator| Caller { identity: Some(name.into()), operator, sessions: 2 };
     let (tor1, tor2, ops) =
         (caller("tor1.example", false), caller("tor2.example", false), caller("ops.example", true));
     let opened =
@@ -555,16 +555,40 @@ fn a_session_is_its_openers_alone() {
 }
 
 #[test]
+fn one_certificate_has_so_many_sessions_and_no_more() {
+    let b = bench();
+    let caller = |name: &str| Caller { identity: Some(name.into()), operator: false, sessions: 2 };
+    let open = |caller: Caller, name: &str, qpn| {
+        let stores = vec!["flows".to_owned()];
+        b.sessions.open(&OpenRequest { caller, stores, ..request(name, qpn) }, b.t0)
+    };
+    open(caller("DNS:tor1.example"), "a", 50).unwrap();
+    open(caller("DNS:tor1.example"), "b", 60).unwrap();
+    let told = refusal(open(caller("DNS:tor1.example"), "c", 70));
+    assert!(told.contains("has 2 sessions") && told.contains("sessions_per_certificate"), "{told}");
+    // Its own are opened again, and another's are another's.
+    open(caller("DNS:tor1.example"), "b", 60).unwrap();
+    open(caller("DNS:tor2.example"), "c", 70).unwrap();
+    b.sessions.end("a", &caller("DNS:tor1.example"), None, b.t0).unwrap();
+    open(caller("DNS:tor1.example"), "d", 80).unwrap();
+    // Without TLS nobody can be told from anybody.
+    for n in 0..5 {
+        open(Caller::ANYBODY, &format!("n{n}"), 100 + 10 * n).unwrap();
+    }
+}
+
+#[test]
 fn owners_outlive_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let open = |t0| {
         let directory = Some(dir.path().to_owned());
         Sessions::open_state(Books::new(), stores(&Memory::Anonymous), Transport::Uc, directory, t0).unwrap()
     };
-    let (t0, tor1) = (Instant::now(), Caller { identity: Some("tor1.example".into()), operator: false });
+    let (t0, tor1) =
+        (Instant::now(), Caller { identity: Some("DNS:tor1.example".into()), operator: false, sessions: 2 });
     let first = open(t0).open(&OpenRequest { caller: tor1.clone(), ..request("t", 50) }, t0).unwrap();
     let again = open(t0);
-    let tor2 = Caller { identity: Some("tor2.example".into()), operator: false };
+    let tor2 = Caller { identity: Some("DNS:tor2.example".into()), operator: false, sessions: 2 };
     assert!(refusal(again.end("t", &tor2, None, t0)).contains("tor1.example"));
     assert!(again.renew("t", &tor1, first.lease.generation, &[], t0).is_ok());
 }

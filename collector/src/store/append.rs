@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use dta_proto::layout::append::{
-    Cursor, Found, Step, TRAILER_LEN, decode, forward, is_after, place, place_offset,
+    Cursor, Found, Step, TRAILER_LEN, decode, distance, forward, is_after, place, place_offset,
 };
 use dta_proto::store::StoreKind;
 
@@ -64,6 +64,8 @@ pub struct Reader<'a> {
     lists: Lists<'a>,
     list: u32,
     cursor: Cursor,
+    /// Batches that were overwritten before this reader began, and are not told yet.
+    gone: u64,
     /// Since when the next batch has been missing or torn.
     stuck: Option<(u32, Instant)>,
 }
@@ -122,7 +124,7 @@ impl<'a> Lists<'a> {
         newest
     }
 
-    /// The reader of a list; `None` if there is no such list. Reads the whole ring, unless it begins at a sequence.
+    /// The reader of a list; `None` if there is no such list. Reads the whole ring, or its trailers if it begins at a sequence.
     pub fn reader(&self, list: u32, start: Start) -> Option<Reader<'a>> {
         if list >= self.lists {
             return None;
@@ -131,12 +133,26 @@ impl<'a> Lists<'a> {
         if !matches!(start, Start::At(_)) {
             self.scan(list, |sequence| found.push(sequence));
         }
+        let mut gone = 0;
         let cursor = match start {
             Start::Oldest => Cursor::oldest(self.ring, found),
             Start::Next => Cursor::latest(self.ring, found),
+            Start::At(sequence) if self.is_a_ring_before(self.newest(list), sequence) => {
+                // All up to the oldest are gone at once. Sequences that lie far ahead of a list are taken for such, as sequences turn.
+                self.scan(list, |sequence| found.push(sequence));
+                let oldest = Cursor::oldest(self.ring, found);
+                gone = distance(sequence.max(1), oldest.sequence()).into();
+                oldest
+            }
             Start::At(sequence) => Cursor::new(self.ring, sequence),
         };
-        Some(Reader { lists: *self, list, cursor, stuck: None })
+        Some(Reader { lists: *self, list, cursor, gone, stuck: None })
+    }
+
+    /// Whether no batch of `sequence` can be in a ring whose newest is `newest` (0 = none).
+    fn is_a_ring_before(&self, newest: u32, sequence: u32) -> bool {
+        let sequence = sequence.max(1);
+        newest != 0 && is_after(newest, sequence) && u64::from(distance(sequence, newest)) >= self.ring
     }
 
     /// Calls `with` for the sequence of every whole batch in a ring.
@@ -175,7 +191,7 @@ impl Reader<'_> {
     /// Hands over up to `most` batches that are there: `with(sequence, entries)`, entries back to back. Gives up missing and damaged
     /// batches when it is time; `now` never goes back.
     pub fn read(&mut self, most: u64, now: Instant, mut with: impl FnMut(u32, &[u8])) -> Progress {
-        let mut progress = Progress::default();
+        let mut progress = Progress { overwritten: std::mem::take(&mut self.gone), ..Progress::default() };
         let mut batch = [0u8; MAX_BATCH];
         // A constant length for the usual batch makes its copy and its check straight code.
         if self.lists.batch_len == 64 {

@@ -200,6 +200,26 @@ async fn tail_follows_what_is_written() {
         entries += message.entries.len();
     }
     assert_eq!(entries, 3 * 2009);
+    // A reader that was here before the lists were emptied waits for what comes; one that does not want to wait ends.
+    for from_sequence in [2011, 2012, 6000, 1 << 30] {
+        let request = control::TailRequest { from_sequence, until_caught_up: true, ..tail_request() };
+        let mut ahead = client.tail(request).await.unwrap();
+        let ended = tokio::time::timeout(Duration::from_secs(5), ahead.message()).await;
+        assert_eq!(ended.expect("ends in 5 s").unwrap(), None, "from {from_sequence}");
+    }
+    // More than half of all sequences ahead is behind, as they turn: what was there is told as overwritten, at once.
+    let request =
+        control::TailRequest { from_sequence: 3_000_000_000, until_caught_up: true, ..tail_request() };
+    let mut behind = client.tail(request).await.unwrap();
+    let (mut entries, mut overwritten) = (0, 0);
+    let read = async {
+        while let Some(message) = behind.message().await.unwrap() {
+            entries += message.entries.len();
+            overwritten += message.overwritten_batches;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), read).await.expect("ends in 10 s");
+    assert_eq!((entries, overwritten), (3 * 2009, u64::from(u32::MAX) - 3_000_000_000 + 1));
     let (code, told) = status(client.tail(control::TailRequest { list: 16, ..tail_request() }).await);
     assert!(code == Code::InvalidArgument && told.contains("lists 0 to 15"), "{told}");
     let (code, _) =
@@ -332,7 +352,7 @@ async fn a_bad_open_is_told_what_is_wrong_with_it() {
         (|r| r.translator.as_mut().unwrap().gid = vec![0; 4], "gid has 4 bytes"),
         (|r| r.translator.as_mut().unwrap().port = 70_000, "port is 70000"),
         (|r| r.queue_pairs[0].qpn = 1 << 24, "24 bits"),
-        (|r| r.queue_pairs[0].purpose = 9, "purpose 9"),
+        (|r| r.queue_pairs[0].purpose = 9, "purpose is 9"),
         (|r| r.queue_pairs.clear(), "queue pair"),
     ];
     for (change, wanted) in cases {

@@ -2,5 +2,6 @@
 
 mod calls;
 mod common;
+mod limits;
 mod notify;
 mod tls;

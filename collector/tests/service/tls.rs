@@ -1,13 +1,14 @@
-//! gRPC with TLS: a client with a certificate of the client authority is served, anyone else is not.
+//! gRPC with TLS: a client with a certificate of the client authority is served, anyone else is not, and each is told why.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use crate::common::open_request;
 use dta_collector::client::{Client, ClientError, ClientOptions, ClientTls};
-use dta_collector::config::{Config, Tls};
+use dta_collector::config::{Config, Limits, Tls};
 use dta_collector::server::{Server, ServerError};
 use dta_proto::control;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, IsCa, Issuer, KeyPair, SanType};
 use tonic::Code;
 
 struct Authority {
@@ -23,11 +24,24 @@ fn authority() -> Authority {
     Authority { pem, issuer: Issuer::new(params, key) }
 }
 
-/// A certificate of the authority and its key, as PEM.
-fn issue(authority: &Authority, name: &str) -> (String, String) {
-    let key = KeyPair::generate().unwrap();
-    let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
-    (params.signed_by(&key, &authority.issuer).unwrap().pem(), key.serialize_pem())
+impl Authority {
+    /// A certificate with DNS names, changed before it is signed, and its key, as PEM.
+    fn issue(&self, names: &[&str], change: impl FnOnce(&mut CertificateParams)) -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        change(&mut params);
+        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
+    }
+}
+
+/// Valid for so many days from `first` days ago on.
+fn for_days(first: u64, days: u64) -> impl FnOnce(&mut CertificateParams) {
+    let day = Duration::from_secs(86_400);
+    move |params| {
+        params.not_before = (SystemTime::now() - day * first as u32).into();
+        params.not_after = params.not_before + day * days as u32;
+    }
 }
 
 fn file(dir: &Path, name: &str, text: &str) -> PathBuf {
@@ -36,95 +50,166 @@ fn file(dir: &Path, name: &str, text: &str) -> PathBuf {
     path
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_client_needs_a_certificate() {
-    let dir = tempfile::tempdir().unwrap();
-    let dir = dir.path();
-    let (ca, stranger) = (authority(), authority());
-    let (cert, key) = issue(&ca, "collector.example");
-    let tls = Tls {
-        cert: file(dir, "c.crt", &cert),
-        key: file(dir, "c.key", &key),
-        client_ca: file(dir, "ca.crt", &ca.pem),
-        operators: Vec::new(),
-    };
-    let config = Config { tls: Some(tls.clone()), ..crate::common::config() };
-    let server = Server::start(&config).await.unwrap();
+/// A collector with TLS, and files of its clients.
+struct Ground {
+    dir: tempfile::TempDir,
+    ca: Authority,
+    tls: Tls,
+}
 
-    let client = |name: &str, of: &Authority| {
-        let (cert, key) = issue(of, "client.example");
+impl Ground {
+    fn new() -> Self {
+        let (dir, ca) = (tempfile::tempdir().unwrap(), authority());
+        let (cert, key) = ca.issue(&["collector.example"], |_| {});
+        let tls = Tls {
+            cert: file(dir.path(), "c.crt", &cert),
+            key: file(dir.path(), "c.key", &key),
+            client_ca: file(dir.path(), "ca.crt", &ca.pem),
+            operators: Vec::new(),
+        };
+        Self { dir, ca, tls }
+    }
+
+    fn config(&self) -> Config {
+        Config { tls: Some(self.tls.clone()), ..crate::common::config() }
+    }
+
+    /// What a client needs that has this certificate.
+    fn client(&self, server: &Server, (cert, key): &(String, String)) -> ClientOptions {
+        let mut n = 0;
+        let path = loop {
+            n += 1;
+            let path = self.dir.path().join(format!("client{n}.crt"));
+            if !path.exists() {
+                break path;
+            }
+        };
+        std::fs::write(&path, cert).unwrap();
+        std::fs::write(path.with_extension("key"), key).unwrap();
         ClientOptions {
             address: format!("127.0.0.1:{}", server.listen.port()),
             tls: Some(ClientTls {
-                ca: tls.client_ca.clone(),
-                cert: file(dir, &format!("{name}.crt"), &cert),
-                key: file(dir, &format!("{name}.key"), &key),
+                ca: self.tls.client_ca.clone(),
+                key: path.with_extension("key"),
+                cert: path,
                 domain: Some("collector.example".into()),
             }),
         }
-    };
-    // The handshake of TLS 1.3 ends for the client before the server has judged it: a refusal may come with the first call.
-    async fn ask(options: &ClientOptions) -> Result<usize, ClientError> {
-        Ok(Client::connect(options).await?.stores().await?.len())
     }
-    let good = client("good", &ca);
+
+    async fn connect(&self, server: &Server, name: &str) -> Client {
+        let options = self.client(server, &self.ca.issue(&[name], |_| {}));
+        Client::connect(&options).await.unwrap()
+    }
+}
+
+/// The handshake of TLS 1.3 ends for the client before the server has judged it: a refusal may come with the first call.
+async fn ask(options: &ClientOptions) -> Result<usize, ClientError> {
+    Ok(Client::connect(options).await?.stores().await?.len())
+}
+
+async fn refusal(options: &ClientOptions) -> String {
+    let told = tokio::time::timeout(Duration::from_secs(20), ask(options)).await.expect("an answer in 20 s");
+    told.expect_err("must be refused").to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_needs_a_certificate_and_is_told_what_is_wrong() {
+    let ground = Ground::new();
+    let server = Server::start(&ground.config()).await.unwrap();
+    let good = ground.client(&server, &ground.ca.issue(&["client.example"], |_| {}));
     assert_eq!(ask(&good).await.unwrap(), 5);
-    assert!(ask(&client("bad", &stranger)).await.is_err(), "a stranger's certificate");
-    assert!(ask(&ClientOptions { tls: None, ..good.clone() }).await.is_err(), "no TLS");
-    let mut other = good.clone();
-    other.tls.as_mut().unwrap().domain = Some("other.example".into());
-    assert!(ask(&other).await.is_err(), "the collector is not who it should be");
+
+    let with = |change: &dyn Fn(&mut ClientTls)| {
+        let mut options = good.clone();
+        change(options.tls.as_mut().unwrap());
+        options
+    };
+    let other_ca = file(ground.dir.path(), "other.crt", &authority().pem);
+    let told = refusal(&with(&|tls| tls.ca = other_ca.clone())).await;
+    assert!(told.contains("its certificate") && told.contains("authority that issued it"), "{told}");
+    let told = refusal(&with(&|tls| tls.domain = Some("other.example".into()))).await;
+    assert!(told.contains("\"other.example\"") && told.contains("collector.example"), "{told}");
+    assert!(told.contains("--tls-domain"), "{told}");
+    let told = refusal(&ground.client(&server, &authority().issue(&["client.example"], |_| {}))).await;
+    assert!(told.contains("refuses this client's certificate"), "{told}");
+    let expired = ground.client(&server, &ground.ca.issue(&["client.example"], for_days(10, 7)));
+    let told = refusal(&expired).await;
+    assert!(told.contains("expired 3 days ago") && told.contains(".crt"), "{told}");
+    let told = refusal(&with(&|tls| tls.key = ground.tls.key.clone())).await;
+    assert!(told.contains("c.key is not that of the certificate"), "{told}");
+    let told = refusal(&ClientOptions { tls: None, ..good.clone() }).await;
+    assert!(told.contains("wants TLS") && told.contains("https://"), "{told}");
+
     assert_eq!(ask(&good).await.unwrap(), 5, "none of these harmed it");
+    server.stop().await.unwrap();
+
+    // TLS to a collector that has none.
+    let plain = Server::start(&crate::common::config()).await.unwrap();
+    let told = refusal(&ClientOptions { address: plain.listen.to_string(), ..good }).await;
+    assert!(told.contains("does not speak TLS"), "{told}");
+    plain.stop().await.unwrap();
+}
+
+/// A server that somebody else runs, or this one when its certificate ended while it ran.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_server_is_told_as_that() {
+    let ground = Ground::new();
+    let server = Server::start(&ground.config()).await.unwrap();
+    let good = ground.client(&server, &ground.ca.issue(&["client.example"], |_| {}));
+    let (cert, key) = ground.ca.issue(&["collector.example"], for_days(10, 7));
+    let identity = tonic::transport::Identity::from_pem(cert, key);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let serve = tonic::transport::Server::builder()
+        .tls_config(tonic::transport::ServerTlsConfig::new().identity(identity))
+        .unwrap()
+        .add_routes(tonic::service::Routes::default())
+        .serve_with_incoming(tokio_stream::wrappers::TcpListenerStream::new(listener));
+    let serving = tokio::spawn(serve);
+    let told = refusal(&ClientOptions { address, ..good }).await;
+    assert!(told.contains("its certificate expired 3 days ago"), "{told}");
+    serving.abort();
     server.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_that_cannot_be_used_are_named() {
-    let dir = tempfile::tempdir().unwrap();
-    let junk = file(dir.path(), "junk.pem", "no PEM at all");
+    let ground = Ground::new();
+    let dir = ground.dir.path();
     let start =
         async |tls: Tls| match Server::start(&Config { tls: Some(tls), ..crate::common::config() }).await {
-            Err(error) => error,
+            Err(error @ ServerError::Tls(_)) => error.to_string(),
+            Err(error) => panic!("another error: {error}"),
             Ok(_) => panic!("started with junk"),
         };
-    let missing = dir.path().join("missing.pem");
-    let told =
-        start(Tls { cert: missing, key: junk.clone(), client_ca: junk.clone(), operators: Vec::new() }).await;
-    assert!(told.to_string().contains("missing.pem"), "{told}");
-    let told =
-        start(Tls { cert: junk.clone(), key: junk.clone(), client_ca: junk, operators: Vec::new() }).await;
-    assert!(matches!(told, ServerError::Tls(_)), "{told}");
+    let told = start(Tls { cert: dir.join("missing.pem"), ..ground.tls.clone() }).await;
+    assert!(told.contains("missing.pem"), "{told}");
+    for which in 0..3 {
+        let mut tls = ground.tls.clone();
+        let junk = file(dir, &format!("junk{which}.pem"), "no PEM at all");
+        *[&mut tls.cert, &mut tls.key, &mut tls.client_ca][which] = junk;
+        let told = start(tls).await;
+        assert!(told.contains(&format!("junk{which}.pem")) && told.contains("PEM"), "{told}");
+    }
+    let (_, other) = ground.ca.issue(&["collector.example"], |_| {});
+    let told = start(Tls { key: file(dir, "other.key", &other), ..ground.tls.clone() }).await;
+    assert!(told.contains("other.key is not that of the certificate"), "{told}");
+    let (cert, key) = ground.ca.issue(&["collector.example"], for_days(10, 7));
+    let (cert, key) = (file(dir, "old.crt", &cert), file(dir, "old.key", &key));
+    let told = start(Tls { cert, key, ..ground.tls.clone() }).await;
+    assert!(told.contains("old.crt expired 3 days ago"), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_is_of_the_certificate_that_opened_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let dir = dir.path();
-    let ca = authority();
-    let (cert, key) = issue(&ca, "collector.example");
-    let tls = Tls {
-        cert: file(dir, "c.crt", &cert),
-        key: file(dir, "c.key", &key),
-        client_ca: file(dir, "ca.crt", &ca.pem),
-        operators: vec!["ops.example".into()],
-    };
-    let server = Server::start(&Config { tls: Some(tls.clone()), ..crate::common::config() }).await.unwrap();
-    let client = async |file_name: &str, name: &str| {
-        let (cert, key) = issue(&ca, name);
-        let options = ClientOptions {
-            address: format!("127.0.0.1:{}", server.listen.port()),
-            tls: Some(ClientTls {
-                ca: tls.client_ca.clone(),
-                cert: file(dir, &format!("{file_name}.crt"), &cert),
-                key: file(dir, &format!("{file_name}.key"), &key),
-                domain: Some("collector.example".into()),
-            }),
-        };
-        Client::connect(&options).await.unwrap()
-    };
-    let (mut tor1, mut tor2) = (client("tor1", "tor1.example").await, client("tor2", "tor2.example").await);
+    let mut ground = Ground::new();
+    ground.tls.operators = vec!["ops.example".into()];
+    let server = Server::start(&ground.config()).await.unwrap();
+    let (mut tor1, mut tor2) =
+        (ground.connect(&server, "tor1.example").await, ground.connect(&server, "tor2.example").await);
     let session = tor1.raw().open_session(open_request("tor1", 50)).await.unwrap().into_inner();
-    assert_eq!(tor2.sessions().await.unwrap()[0].owner, "tor1.example");
+    assert_eq!(tor2.sessions().await.unwrap()[0].owner, "DNS:tor1.example");
 
     let renew = control::RenewSessionRequest {
         name: "tor1".into(),
@@ -133,13 +218,60 @@ async fn a_session_is_of_the_certificate_that_opened_it() {
     };
     let refused = tor2.raw().open_session(open_request("tor1", 60)).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
-    assert!(refused.message().contains("\"tor1.example\"") && refused.message().contains("operators"));
+    assert!(refused.message().contains("\"DNS:tor1.example\"") && refused.message().contains("operators"));
     assert_eq!(tor2.raw().renew_session(renew.clone()).await.unwrap_err().code(), Code::PermissionDenied);
     assert!(tor2.end_session("tor1").await.is_err());
+    // The same letters as a URI are another's name.
+    let uri = ground.ca.issue(&[], |p| p.subject_alt_names = vec![uri_name("tor1.example")]);
+    let mut uri = Client::connect(&ground.client(&server, &uri)).await.unwrap();
+    let refused = uri.raw().open_session(open_request("tor1", 60)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+    let operator = ground.ca.issue(&[], |p| p.subject_alt_names = vec![uri_name("ops.example")]);
+    let mut operator = Client::connect(&ground.client(&server, &operator)).await.unwrap();
+    assert!(operator.end_session("tor1").await.is_err(), "an operator by its DNS name alone");
     // The same names under another key are the same caller: certificates are issued anew.
-    let mut renewed = client("renewed", "tor1.example").await;
+    let mut renewed = ground.connect(&server, "tor1.example").await;
     assert_eq!(renewed.raw().renew_session(renew).await.unwrap().into_inner().generation, session.generation);
-    client("ops", "ops.example").await.end_session("tor1").await.unwrap();
+    ground.connect(&server, "ops.example").await.end_session("tor1").await.unwrap();
     tor2.raw().open_session(open_request("tor1", 60)).await.unwrap();
     server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_without_names_is_refused() {
+    let ground = Ground::new();
+    let server = Server::start(&ground.config()).await.unwrap();
+    let empty = ground.ca.issue(&[], |p| p.distinguished_name = DistinguishedName::new());
+    for certificate in [empty, ground.ca.issue(&[], |_| {})] {
+        let options = ground.client(&server, &certificate);
+        let told = refusal(&options).await;
+        assert!(told.contains("no DNS or URI name") && told.contains("subject alternative name"), "{told}");
+        let mut client = Client::connect(&options).await.unwrap();
+        let refused = client.raw().open_session(open_request("t", 50)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied);
+    }
+    server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_certificate_cannot_take_all_sessions() {
+    let ground = Ground::new();
+    let limits = Limits { sessions_per_certificate: 2, ..Limits::default() };
+    let server = Server::start(&Config { limits, ..ground.config() }).await.unwrap();
+    let mut tor1 = ground.connect(&server, "tor1.example").await;
+    let open = |name: &str, qpn| control::OpenSessionRequest {
+        stores: vec!["flows".into()],
+        ..open_request(name, qpn)
+    };
+    tor1.raw().open_session(open("a", 50)).await.unwrap();
+    tor1.raw().open_session(open("b", 60)).await.unwrap();
+    let refused = tor1.raw().open_session(open("c", 70)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert!(refused.message().contains("sessions_per_certificate"), "{refused}");
+    ground.connect(&server, "tor2.example").await.raw().open_session(open("c", 70)).await.unwrap();
+    server.stop().await.unwrap();
+}
+
+fn uri_name(name: &str) -> SanType {
+    SanType::URI(name.try_into().unwrap())
 }

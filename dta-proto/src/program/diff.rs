@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, EntryKey, Program, Store};
+use super::{Entry, EntryKey, Program, Rkey, Store};
 use crate::store::StoreKind;
 
 /// One step from a program to another.
@@ -36,6 +36,22 @@ impl Change {
             Change::Modify { to, .. } => to.key(),
         }
     }
+}
+
+/// The same changes with 0 for each remote key: for telling what changes to those who need not know the keys.
+pub fn without_keys(mut changes: Vec<Change>) -> Vec<Change> {
+    for change in &mut changes {
+        let (one, other) = match change {
+            Change::Insert { entry } | Change::Delete { entry } => (entry, None),
+            Change::Modify { from, to } => (from, Some(to)),
+        };
+        for entry in std::iter::once(one).chain(other) {
+            if let Entry::Store(store) = entry {
+                store.rkey = Rkey(0);
+            }
+        }
+    }
+    changes
 }
 
 /// The changes that turn `have` into `want`, in an order that a target can apply one by one: deletions first and backwards

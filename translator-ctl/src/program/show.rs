@@ -93,11 +93,11 @@ fn describe(entry: &Entry, show_secrets: bool) -> (String, String) {
                 e.transport,
                 e.remote_qpn,
                 e.destination.ip,
-                e.destination.mac.to_string(),
+                e.destination.mac,
                 e.destination.port,
                 e.local_qpn,
                 e.source.ip,
-                e.source.mac.to_string(),
+                e.source.mac,
                 e.tos,
                 e.start_psn,
                 e.generation

@@ -1,5 +1,6 @@
 //! `dta-translator run`: the software data plane between links, with its session and its own service.
 
+mod control_port;
 mod hot;
 pub mod ledger;
 mod roce_link;
@@ -11,7 +12,7 @@ pub use roce_link::RoceLink;
 pub use stats::nodes;
 
 use std::io::Write as _;
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::SocketAddrV4;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -19,15 +20,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, anyhow, bail};
 use dta_link::fault::{FaultInjector, Faults};
 use dta_link::{Link, UdpConfig, UdpLink};
-use dta_proto::control::translator_server::TranslatorServer;
 use serde_json::json;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
-use tokio_stream::wrappers::TcpListenerStream;
 use tracing::{info, warn};
 
 use crate::config::Translator;
+use crate::control_address::ControlAddress;
 use crate::session::{BACKOFF, Opened, Session, SessionError};
 use dta_dataplane::Engine;
 use dta_proto::program::{Change, Endpoint, EntryKey, Program, Purpose, diff, take_up};
@@ -71,10 +70,10 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
         .context("cannot take reports")?;
     let (roce, endpoint) = RoceLink::open(config).context("cannot send frames and take the NIC's answers")?;
     let listen = reports.local_addr();
-    let listener = TcpListener::bind(config.control)
+    let own = control_port::Port::open(&config.control)
         .await
         .with_context(|| format!("cannot serve gRPC on {}: choose another --control", config.control))?;
-    let control_address = listener.local_addr()?;
+    let control_address = own.address.clone();
 
     let ledger = match &options.ledger {
         Some(path) => Some(
@@ -103,19 +102,17 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
         })
         .context("cannot start the data plane")?;
 
-    let control = Control::new(config.name.clone(), life(), commands);
+    // Keys that came with TLS go to nobody over a port that every user of this host reaches.
+    let programs = config.tls.is_none() || matches!(control_address, ControlAddress::Unix(_));
+    let control = Control::new(config.name.clone(), life(), commands, programs);
     let (stop_service, service_stopped) = oneshot::channel::<()>();
-    let service = tokio::spawn(
-        tonic::transport::Server::builder()
-            .add_service(TranslatorServer::new(control.clone()))
-            .serve_with_incoming_shutdown(TcpListenerStream::new(listener), async {
-                let _ = service_stopped.await;
-            }),
-    );
+    let service = own.serve(control.clone(), async {
+        let _ = service_stopped.await;
+    });
     info!(%listen, control = %control_address, source = %endpoint.ip, port = endpoint.port, "taking reports");
 
     let mut session = Session::new(config, endpoint.clone())?;
-    let ready = |session: bool| ready_line(config, options, listen, control_address, &endpoint, session);
+    let ready = |session: bool| ready_line(config, options, listen, &control_address, &endpoint, session);
     let mut stop = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let result = {
@@ -202,7 +199,7 @@ async fn lease(
             }
             // A collector that took this session before may be starting with another configuration.
             Err(error) if was_ready || error.may_pass() => {
-                warn!(%error, "trying again");
+                warn!(%error, "trying again in {} ms", backoff.as_millis());
                 if std::mem::take(&mut ended) {
                     stand_down(control).await?;
                 }
@@ -291,7 +288,7 @@ fn ready_line(
     config: &Translator,
     options: &Options,
     listen: SocketAddrV4,
-    control: SocketAddr,
+    control: &ControlAddress,
     endpoint: &Endpoint,
     session: bool,
 ) -> anyhow::Result<()> {

@@ -4,15 +4,15 @@ use std::sync::mpsc::Sender;
 
 use dta_proto::control::translator_server::Translator;
 use dta_proto::control::{
-    ApplyProgramRequest, ApplyProgramResponse, FlushRequest, FlushResponse, ReadProgramRequest,
-    ReadProgramResponse, TranslatorStatisticsRequest, TranslatorStatisticsResponse,
+    ApplyProgramRequest, ApplyProgramResponse, CompareProgramRequest, CompareProgramResponse, FlushRequest,
+    FlushResponse, TranslatorStatisticsRequest, TranslatorStatisticsResponse,
 };
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
 
 use super::hot::{Command, Snapshot};
 use super::stats::nodes;
-use dta_proto::program::Change;
+use dta_proto::program::{Change, Program, take_up, without_keys};
 
 /// The control side's way to the thread that carries reports.
 #[derive(Clone)]
@@ -22,6 +22,8 @@ pub(super) struct Control {
     /// Number chosen when counting began.
     pub(super) life: u64,
     commands: Sender<Command>,
+    /// Whether programs, which hold keys, are taken where this service listens.
+    programs: bool,
 }
 
 /// The thread that carries reports has ended.
@@ -31,8 +33,21 @@ pub(super) struct Stopped;
 
 impl Control {
     /// A control over the thread that `commands` goes to.
-    pub(super) fn new(name: String, life: u64, commands: Sender<Command>) -> Self {
-        Control { name, life, commands }
+    pub(super) fn new(name: String, life: u64, commands: Sender<Command>, programs: bool) -> Self {
+        Control { name, life, commands, programs }
+    }
+
+    /// Reads a program that somebody sends, and the changes that lead to it.
+    async fn needed(&self, program: &str) -> Result<Vec<Change>, Status> {
+        if !self.programs {
+            return Err(Status::permission_denied(
+                "programs hold keys to the collector's memory, which this translator reaches with TLS: it takes them on a unix socket of its \
+                 owner alone (start it with --control unix:PATH, and give that address)",
+            ));
+        }
+        let want: Program =
+            serde_json::from_str(program).map_err(|e| Status::invalid_argument(format!("program: {e}")))?;
+        Ok(take_up(&self.ask(Command::Program).await?, &want))
     }
 
     /// Sends a command and waits for its answer.
@@ -73,24 +88,28 @@ impl Translator for Control {
         Ok(Response::new(FlushResponse { flushed }))
     }
 
-    async fn read_program(
+    async fn compare_program(
         &self,
-        _: Request<ReadProgramRequest>,
-    ) -> Result<Response<ReadProgramResponse>, Status> {
-        let program = self.ask(Command::Program).await?;
-        let program = serde_json::to_string(&program).map_err(|e| Status::internal(e.to_string()))?;
-        Ok(Response::new(ReadProgramResponse { program }))
+        request: Request<CompareProgramRequest>,
+    ) -> Result<Response<CompareProgramResponse>, Status> {
+        let changes = self.needed(&request.into_inner().program).await?;
+        Ok(Response::new(CompareProgramResponse { changes: told(changes)? }))
     }
 
     async fn apply_program(
         &self,
         request: Request<ApplyProgramRequest>,
     ) -> Result<Response<ApplyProgramResponse>, Status> {
-        let changes: Vec<Change> = serde_json::from_str(&request.into_inner().changes)
-            .map_err(|e| Status::invalid_argument(format!("changes: {e}")))?;
+        let changes = self.needed(&request.into_inner().program).await?;
+        let made = changes.clone();
         self.ask(|reply| Command::Apply(changes, reply))
             .await?
             .map_err(|e| Status::invalid_argument(format!("nothing has changed: {e}")))?;
-        Ok(Response::new(ApplyProgramResponse {}))
+        Ok(Response::new(ApplyProgramResponse { changes: told(made)? }))
     }
+}
+
+/// Changes as they are told: without keys.
+fn told(changes: Vec<Change>) -> Result<String, Status> {
+    serde_json::to_string(&without_keys(changes)).map_err(|e| Status::internal(e.to_string()))
 }

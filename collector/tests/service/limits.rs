@@ -1,0 +1,194 @@
+//! What one client cannot do to others: with messages, calls, tails and connections.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use crate::common::{config, key, open_request, start};
+use dta_collector::client::{Client, ClientOptions};
+use dta_collector::config::{Config, Limits};
+use dta_collector::server::Server;
+use dta_collector::service::MAX_NODES;
+use dta_proto::codec::BoundedCodec;
+use dta_proto::control::collector_client::CollectorClient;
+use dta_proto::control::{self, Policy};
+use tokio::io::AsyncReadExt;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Status};
+
+fn renewal(nodes: usize, name: &str) -> control::RenewSessionRequest {
+    let node = |n| control::NodeStatistics { node: format!("{name}{n}"), ..Default::default() };
+    control::RenewSessionRequest {
+        name: "t".into(),
+        generation: 1,
+        statistics: (0..nodes).map(node).collect(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_messages_are_refused_and_short_ones_that_unfold_too() {
+    let (server, mut client) = start(&config()).await;
+    // 5 MB, in few parts.
+    let long = renewal(10_000, &"n".repeat(500));
+    let refused = client.raw().renew_session(long).await.unwrap_err();
+    assert_eq!(refused.code(), Code::OutOfRange, "{refused}");
+    // Below 4 MiB, with empty parts of which each takes 100 bytes and more once it is read.
+    let flood = control::RenewSessionRequest {
+        statistics: vec![control::NodeStatistics::default(); 2_000_000],
+        ..renewal(0, "")
+    };
+    assert!(prost::Message::encoded_len(&flood) < 4 << 20);
+    let refused = client.raw().renew_session(flood).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    assert!(refused.message().contains("parts"), "{refused}");
+    // The longest query is one of these no more than it was.
+    let keys: Vec<_> = (0..dta_collector::service::MAX_KEYS as u32).map(key).collect();
+    client.key_write("", &keys, Policy::First, 0).await.unwrap();
+    server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_is_bounded_and_its_session_looked_up_first() {
+    let (server, mut client) = start(&config()).await;
+    let refused = client.raw().renew_session(renewal(MAX_NODES + 1, "n")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::NotFound, "{refused}");
+    let end = control::EndSessionRequest {
+        name: "t".into(),
+        generation: 1,
+        statistics: renewal(MAX_NODES + 1, "n").statistics,
+    };
+    assert_eq!(client.raw().end_session(end).await.unwrap_err().code(), Code::NotFound);
+    let session = client.raw().open_session(open_request("t", 50)).await.unwrap().into_inner();
+    let with = |nodes| control::RenewSessionRequest { generation: session.generation, ..renewal(nodes, "n") };
+    let refused = client.raw().renew_session(with(MAX_NODES + 1)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    client.raw().renew_session(with(MAX_NODES)).await.unwrap();
+    server.stop().await.unwrap();
+}
+
+/// A client whose connection comes from an address of loopback.
+async fn from(server: &Server, address: [u8; 4]) -> CollectorClient<Channel> {
+    let endpoint = Endpoint::from_shared(format!("http://{}", server.listen)).unwrap();
+    CollectorClient::new(endpoint.local_address(Some(IpAddr::from(address))).connect().await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_caller_cannot_take_all_tails() {
+    let limits = Limits { tails: 4, tails_per_caller: 3, ..Limits::default() };
+    let server = Server::start(&Config { limits, ..config() }).await.unwrap();
+    let (mut one, mut again, mut other) = (
+        from(&server, [127, 0, 0, 1]).await,
+        from(&server, [127, 0, 0, 1]).await,
+        from(&server, [127, 0, 0, 5]).await,
+    );
+    let request = || control::TailRequest { store: "events".into(), ..Default::default() };
+    let mut held = Vec::new();
+    for client in [&one, &again, &one] {
+        held.push(client.clone().tail(request()).await.unwrap());
+    }
+    // Over all its connections.
+    let refused = again.tail(request()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert!(refused.message().contains("tails_per_caller"), "{refused}");
+    let theirs = other.tail(request()).await.unwrap();
+    let refused = other.tail(request()).await.unwrap_err();
+    assert!(refused.message().contains("`tails`"), "{refused}");
+    drop((held.pop(), theirs));
+    // The places are free once the collector has seen that nobody reads any more.
+    let until = Instant::now() + Duration::from_secs(10);
+    while one.tail(request()).await.is_err() {
+        assert!(Instant::now() < until, "no place is free after 10 s");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    server.stop().await.unwrap();
+}
+
+/// Begins a call and does not send its message.
+async fn stall(client: Channel) -> Status {
+    let mut grpc = tonic::client::Grpc::new(client);
+    grpc.ready().await.unwrap();
+    let codec = BoundedCodec::<control::ListStoresRequest, control::ListStoresResponse>::default();
+    let path = http::uri::PathAndQuery::from_static("/dta.v1.Collector/ListStores");
+    let request = Request::new(tokio_stream::pending::<control::ListStoresRequest>());
+    grpc.client_streaming(request, path, codec).await.expect_err("must be cut off")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_stall_keep_nobody_waiting_but_their_caller() {
+    let limits = Limits { calls: 8, calls_per_caller: 4, call_seconds: 3, ..Limits::default() };
+    let server = Server::start(&Config { limits, ..config() }).await.unwrap();
+    let endpoint = Endpoint::from_shared(format!("http://{}", server.listen)).unwrap();
+    let channel = endpoint.connect().await.unwrap();
+    let began = Instant::now();
+    let stalled: Vec<_> = (0..12).map(|_| tokio::spawn(stall(channel.clone()))).collect();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let list = control::ListStoresRequest {};
+    let mut other = from(&server, [127, 0, 0, 5]).await;
+    other.list_stores(list).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(3), "another caller waited");
+    for call in stalled {
+        let ended = tokio::time::timeout(Duration::from_secs(20), call).await.expect("cut off").unwrap();
+        assert!(matches!(ended.code(), Code::Cancelled | Code::DeadlineExceeded), "{ended}");
+    }
+    assert!(began.elapsed() >= Duration::from_secs(3));
+    CollectorClient::new(channel).list_stores(list).await.unwrap();
+    server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_are_bounded_for_each_address() {
+    let limits = Limits { connections: 8, connections_per_address: 3, ..Limits::default() };
+    let server = Server::start(&Config { limits, ..config() }).await.unwrap();
+    let list = control::ListStoresRequest {};
+    let mut one = Vec::new();
+    for _ in 0..3 {
+        let mut client = from(&server, [127, 0, 0, 1]).await;
+        client.list_stores(list).await.unwrap();
+        one.push(client);
+    }
+    let mut fourth = tokio::net::TcpStream::connect(server.listen).await.unwrap();
+    let closed = tokio::time::timeout(Duration::from_secs(5), fourth.read(&mut [0])).await.unwrap();
+    assert!(matches!(closed, Ok(0) | Err(_)));
+    let mut other = from(&server, [127, 0, 0, 5]).await;
+    other.list_stores(list).await.unwrap();
+    let nodes = other.statistics(control::StatisticsRequest {}).await.unwrap().into_inner().nodes;
+    let collector = nodes.iter().find(|n| n.node == "collector").unwrap();
+    let count = |name: &str| collector.counters.iter().find(|c| c.name == name).map(|c| c.value);
+    assert_eq!((count("connections.accepted"), count("connections.refused")), (Some(4), Some(1)));
+    server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_comes_through_silent_connections() {
+    let limits = Limits { connections: 16, connections_per_address: 16, ..Limits::default() };
+    let server = Server::start(&Config { limits, ..config() }).await.unwrap();
+    let mut silent = Vec::new();
+    for _ in 0..100 {
+        silent.push(tokio::net::TcpStream::connect(server.listen).await.unwrap());
+    }
+    let ask = async { Client::connect(&ClientOptions::plain(server.listen)).await.unwrap().stores().await };
+    let stores = tokio::time::timeout(Duration::from_secs(5), ask).await.expect("an answer in 5 s").unwrap();
+    assert_eq!(stores.len(), 5);
+    server.stop().await.unwrap();
+}
+
+/// The median time of a query.
+async fn median(client: &mut Client, keys: u32) -> Duration {
+    let keys: Vec<_> = (0..keys).map(key).collect();
+    let mut times = Vec::new();
+    for _ in 0..41 {
+        let began = Instant::now();
+        client.key_write("", &keys, Policy::First, 0).await.unwrap();
+        times.push(began.elapsed());
+    }
+    times.sort_unstable();
+    times[20]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_keys_do_not_wait_for_an_acknowledgement() {
+    let (server, mut client) = start(&config()).await;
+    let (one, many) = (median(&mut client, 1).await, median(&mut client, 1000).await);
+    // A delayed acknowledgement alone takes 40 ms, over a hundred times as long as a query of one key.
+    assert!(many < one * 40, "{many:?} for 1,000 keys, {one:?} for one");
+    server.stop().await.unwrap();
+}

@@ -1,0 +1,150 @@
+//! Decoding of gRPC messages, with a bound on what a request unfolds to.
+//!
+//! A message of a few megabytes can hold millions of empty parts, of which each takes a hundred bytes once it is decoded. So the parts of
+//! a request are counted before.
+
+use std::marker::PhantomData;
+
+use prost::bytes::Buf;
+use prost::encoding::{WireType, decode_key, decode_varint};
+use prost::{Message, Name};
+use tonic::Status;
+use tonic::codec::{Codec, DecodeBuf, Decoder};
+use tonic_prost::{ProstDecoder, ProstEncoder};
+
+/// The most parts of a request: its fields, and the fields of these.
+pub const MAX_PARTS: usize = 1 << 18;
+
+/// prost's codec, but for requests of more than [`MAX_PARTS`] parts. Answers are taken as they are: who asks chose whom to ask.
+#[derive(Clone, Debug)]
+pub struct BoundedCodec<T, U>(PhantomData<(T, U)>);
+
+impl<T, U> Default for BoundedCodec<T, U> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T, U> Codec for BoundedCodec<T, U>
+where
+    T: Message + Send + 'static,
+    U: Message + Name + Default + Send + 'static,
+{
+    type Encode = T;
+    type Decode = U;
+    type Encoder = ProstEncoder<T>;
+    type Decoder = BoundedDecoder<U>;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        ProstEncoder::default()
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        BoundedDecoder(ProstDecoder::default())
+    }
+}
+
+/// The decoder of [`BoundedCodec`].
+#[derive(Clone, Debug)]
+pub struct BoundedDecoder<U>(ProstDecoder<U>);
+
+impl<U: Message + Name + Default> Decoder for BoundedDecoder<U> {
+    type Item = U;
+    type Error = Status;
+
+    fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
+        // tonic hands a message over in one piece; of one in several, none is looked at for its length.
+        let whole = buf.chunk();
+        if U::NAME.ends_with("Request") && (whole.len() != buf.remaining() || parts(whole) > MAX_PARTS) {
+            return Err(Status::invalid_argument(format!(
+                "{} has more than {MAX_PARTS} parts: send it in several",
+                U::NAME
+            )));
+        }
+        self.0.decode(buf)
+    }
+}
+
+/// Counts fields, and the fields of those that can be read as messages, up to one more than [`MAX_PARTS`]. Counts too many where a
+/// string happens to read as a message: a part for each two bytes of it at most.
+fn parts(message: &[u8]) -> usize {
+    let mut count = 0;
+    // What is no message is for the decoder to refuse.
+    let _ = fields(message, |field| {
+        count += 1;
+        let mut inner = 0;
+        if fields(field, |_| {
+            inner += 1;
+            count + inner <= MAX_PARTS
+        })
+        .is_some()
+            || count + inner > MAX_PARTS
+        {
+            count += inner;
+        }
+        count <= MAX_PARTS
+    });
+    count
+}
+
+/// Calls `with` for what each field holds (empty for numbers) until it says `false`. `None` if this is no message.
+fn fields<'a>(mut message: &'a [u8], mut with: impl FnMut(&'a [u8]) -> bool) -> Option<()> {
+    while !message.is_empty() {
+        let (_, wire) = decode_key(&mut message).ok()?;
+        let len = match wire {
+            WireType::Varint => {
+                decode_varint(&mut message).ok()?;
+                0
+            }
+            WireType::LengthDelimited => usize::try_from(decode_varint(&mut message).ok()?).ok()?,
+            WireType::ThirtyTwoBit => 4,
+            WireType::SixtyFourBit => 8,
+            // No message of ours has groups. What is in one is counted as if it were not.
+            WireType::StartGroup | WireType::EndGroup => 0,
+        };
+        let (field, rest) = message.split_at_checked(len)?;
+        message = rest;
+        if !with(field) {
+            return Some(());
+        }
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::{Counter, NodeStatistics, QueryKeyWriteRequest, RenewSessionRequest};
+
+    #[test]
+    fn parts_are_counted_with_those_inside_them() {
+        let node = NodeStatistics {
+            node: "translator/t".into(),
+            life: 5,
+            counters: (0..10).map(|value| Counter { name: format!("c{value}"), value }).collect(),
+            ..Default::default()
+        };
+        let renew = RenewSessionRequest { name: "x".into(), generation: 1, statistics: vec![node; 3] };
+        // Name and generation; each node with its name, its life and ten counters.
+        assert_eq!(parts(&renew.encode_to_vec()), 2 + 3 * (1 + 12));
+        // The longest query there is stays below the bound, whatever its keys are.
+        for byte in [0, 8, 0xff] {
+            let query = QueryKeyWriteRequest { keys: vec![vec![byte; 16]; 16_384], ..Default::default() };
+            assert!(parts(&query.encode_to_vec()) <= MAX_PARTS, "{byte}");
+        }
+    }
+
+    #[test]
+    fn a_flood_is_counted_no_further_than_needed() {
+        let renew = RenewSessionRequest {
+            statistics: vec![NodeStatistics::default(); 1 << 20],
+            ..Default::default()
+        };
+        assert_eq!(parts(&renew.encode_to_vec()), MAX_PARTS + 1);
+        let node = NodeStatistics { counters: vec![Counter::default(); 1 << 20], ..Default::default() };
+        let renew = RenewSessionRequest { statistics: vec![node], ..Default::default() };
+        assert_eq!(parts(&renew.encode_to_vec()), MAX_PARTS + 1);
+        // Bytes that are no message are not counted, and refused by the decoder.
+        assert_eq!(parts(&[0xff; 64]), 0);
+    }
+}

@@ -1,0 +1,363 @@
+//! Accepting connections: TLS and the first bytes of HTTP/2 within a time, at most so many connections, and no busy loop on errors.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_stream::wrappers::ReceiverStream;
+
+use crate::Limits;
+use crate::gate::{Entered, Gate, Place};
+use crate::peer::{Identity, Peer};
+use crate::quiet::Quiet;
+use crate::share::Shares;
+use crate::stream::{Connection, PREFACE, Transport};
+
+/// First and longest pause after an error of the listener, such as too many open files.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+
+/// First byte of a TLS client: a record of a handshake (RFC 8446 section 5.1).
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// Connections that are past their handshake and wait for tonic.
+const QUEUE: usize = 16;
+
+/// How to listen.
+#[derive(Clone, Debug)]
+pub struct Listen {
+    /// How many connections, and for how long.
+    pub limits: Limits,
+    /// TLS, if clients are to show a certificate.
+    pub tls: Option<Arc<ServerConfig>>,
+}
+
+/// The connections, for [`tonic::transport::Server::serve_with_incoming_shutdown`]. Dropping it closes the listener.
+pub type Incoming = ReceiverStream<io::Result<Connection>>;
+
+/// What became of connections.
+#[derive(Debug, Default)]
+pub struct Counters {
+    accepted: AtomicU64,
+    refused: AtomicU64,
+    silent: AtomicU64,
+    displaced: AtomicU64,
+    failed: AtomicU64,
+    accept_errors: AtomicU64,
+}
+
+impl Counters {
+    /// The counters by name.
+    pub fn named(&self) -> Vec<(String, u64)> {
+        [
+            ("connections.accepted", &self.accepted),
+            ("connections.refused", &self.refused),
+            ("connections.silent", &self.silent),
+            ("connections.displaced", &self.displaced),
+            ("connections.handshake_failed", &self.failed),
+            ("connections.accept_errors", &self.accept_errors),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.load(Ordering::Relaxed)))
+        .into()
+    }
+}
+
+/// Nothing else is read by way of these numbers.
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Begins to accept on a listener. Must be called within a tokio runtime.
+pub fn accept(listener: TcpListener, listen: Listen, counters: Arc<Counters>) -> Incoming {
+    let listener = Arc::new(listener);
+    let one = move || {
+        let listener = listener.clone();
+        async move { listener.accept().await }
+    };
+    accept_with(one, listen, counters)
+}
+
+fn accept_with<A, F>(accept: A, listen: Listen, counters: Arc<Counters>) -> Incoming
+where
+    A: Fn() -> F + Send + 'static,
+    F: Future<Output = io::Result<(TcpStream, SocketAddr)>> + Send + 'static,
+{
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    tokio::spawn(run(accept, listen, counters, sender));
+    ReceiverStream::new(receiver)
+}
+
+/// What all handshakes of a listener share.
+struct Shared {
+    listen: Listen,
+    gate: Arc<Gate>,
+    shares: Shares,
+    counters: Arc<Counters>,
+    quiet: Mutex<Quiet>,
+    sender: mpsc::Sender<io::Result<Connection>>,
+}
+
+async fn run<A, F>(
+    accept: A,
+    listen: Listen,
+    counters: Arc<Counters>,
+    sender: mpsc::Sender<io::Result<Connection>>,
+) where
+    A: Fn() -> F,
+    F: Future<Output = io::Result<(TcpStream, SocketAddr)>>,
+{
+    let shared = Arc::new(Shared {
+        gate: Gate::new(&listen.limits),
+        shares: Shares::new(listen.limits),
+        listen,
+        counters,
+        quiet: Mutex::default(),
+        sender,
+    });
+    let (mut errors, mut full) = (Quiet::default(), Quiet::default());
+    let mut pause = PAUSE.0;
+    loop {
+        let accepted = tokio::select! {
+            accepted = accept() => accepted,
+            () = shared.sender.closed() => return,
+        };
+        match accepted {
+            Ok((stream, address)) => {
+                pause = PAUSE.0;
+                let Entered::Place(place, displaced) = shared.gate.enter(address.ip()) else {
+                    count(&shared.counters.refused);
+                    if let Some(times) = full.event(Instant::now()) {
+                        tracing::warn!(%address, times, "no connection is free for this address: refused");
+                    }
+                    continue;
+                };
+                if displaced {
+                    count(&shared.counters.displaced);
+                }
+                let number = place.number();
+                let task = tokio::spawn(attend(shared.clone(), stream, address, place));
+                shared.gate.attend(number, task.abort_handle());
+            }
+            // One client's, and over with it.
+            Err(error) if is_of_one_connection(&error) => count(&shared.counters.accept_errors),
+            Err(error) => {
+                count(&shared.counters.accept_errors);
+                if let Some(times) = errors.event(Instant::now()) {
+                    tracing::error!(%error, times, "connections cannot be accepted; it is tried again every second");
+                }
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => pause = (2 * pause).min(PAUSE.1),
+                    () = shared.sender.closed() => return,
+                }
+            }
+        }
+    }
+}
+
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+/// Looks after one connection until tonic has it.
+async fn attend(shared: Arc<Shared>, stream: TcpStream, address: SocketAddr, place: Place) {
+    let done = tokio::time::timeout(shared.listen.limits.handshake, handshake(&shared, stream)).await;
+    let told = match done {
+        Ok(Ok((transport, identity))) => {
+            if !place.stay() {
+                return;
+            }
+            let caller = identity.told().unwrap_or_else(|| address.ip().to_canonical().to_string());
+            let share = shared.shares.of(caller);
+            let peer = Peer { address: address.ip(), identity: Arc::new(identity), share };
+            count(&shared.counters.accepted);
+            // An error says that the server is ending.
+            let _ = shared.sender.send(Ok(Connection::new(transport, peer, place))).await;
+            return;
+        }
+        Ok(Err(Failed::Left)) => return,
+        Ok(Err(Failed::Said(what))) => {
+            count(&shared.counters.failed);
+            what
+        }
+        Err(_) => {
+            count(&shared.counters.silent);
+            "it was silent for too long".to_owned()
+        }
+    };
+    let line = shared.quiet.lock().unwrap_or_else(PoisonError::into_inner).event(Instant::now());
+    if let Some(times) = line {
+        tracing::warn!(%address, times, reason = told, "a connection came to nothing");
+    }
+}
+
+/// Why there is no connection.
+enum Failed {
+    /// The client left before it said anything, as a check of the port does.
+    Left,
+    /// What went wrong.
+    Said(String),
+}
+
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Self {
+        Self::Said(error.to_string())
+    }
+}
+
+async fn handshake(shared: &Shared, stream: TcpStream) -> Result<(Transport, Identity), Failed> {
+    // Small answers must not wait for the client's delayed acknowledgement of the segment before.
+    stream.set_nodelay(true)?;
+    let mut first = [0];
+    if stream.peek(&mut first).await.map_err(|_| Failed::Left)? == 0 {
+        return Err(Failed::Left);
+    }
+    let (mut transport, identity) = match &shared.listen.tls {
+        None if first[0] == TLS_HANDSHAKE => {
+            answer(stream, b"this port does not speak TLS\r\n").await?;
+            return Err(Failed::Said("it speaks TLS, which this port does not".into()));
+        }
+        None => (Transport::Plain(stream), Identity::Anybody),
+        Some(_) if first[0] == PREFACE[0] => {
+            wants_tls(stream).await?;
+            return Err(Failed::Said("it does not speak TLS, which this port wants".into()));
+        }
+        Some(config) => {
+            let stream = TlsAcceptor::from(config.clone()).accept(stream).await?;
+            let certificates = stream.get_ref().1.peer_certificates();
+            let certificate = certificates.and_then(|chain| chain.first());
+            let identity = certificate.map_or(Identity::Nameless("there is none"), Identity::of);
+            (Transport::Tls(Box::new(stream)), identity)
+        }
+    };
+    let mut preface = [0; PREFACE.len()];
+    match transport.read_exact(&mut preface).await {
+        Ok(_) if preface == *PREFACE => Ok((transport, identity)),
+        Ok(_) => Err(Failed::Said("it does not speak HTTP/2".into())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Tells a client of HTTP/2 without TLS what is missing, in its own protocol: empty SETTINGS, then GOAWAY with INADEQUATE_SECURITY
+/// (RFC 9113 sections 6.5, 6.8 and 7).
+async fn wants_tls(stream: TcpStream) -> io::Result<()> {
+    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    const WORDS: &[u8] = b"this port wants TLS";
+    const LEN: u8 = 8 + WORDS.len() as u8;
+    const GOAWAY: [u8; 17] = [0, 0, LEN, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xc];
+    answer(stream, &[&SETTINGS[..], &GOAWAY, WORDS].concat()).await
+}
+
+/// Sends a last word.
+async fn answer(mut stream: TcpStream, words: &[u8]) -> io::Result<()> {
+    stream.write_all(words).await?;
+    stream.shutdown().await?;
+    // What is closed with bytes unread takes the answer back (RST).
+    let mut rest = [0; 256];
+    while stream.read(&mut rest).await? != 0 {}
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use tokio_stream::StreamExt;
+
+    use super::*;
+    use crate::testing::limits;
+
+    #[tokio::test]
+    async fn errors_of_the_listener_do_not_make_a_busy_loop() {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counted = calls.clone();
+        let accept = move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            // EMFILE
+            std::future::ready(Err(io::Error::from_raw_os_error(24)))
+        };
+        let counters = Arc::new(Counters::default());
+        let _incoming = accept_with(accept, Listen { limits: limits(), tls: None }, counters.clone());
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let calls = calls.load(Ordering::Relaxed);
+        assert!((1..=6).contains(&calls), "{calls} calls in half a second");
+        assert_eq!(counters.accept_errors.load(Ordering::Relaxed), calls as u64);
+    }
+
+    async fn listening(limits: Limits) -> (SocketAddr, Incoming, Arc<Counters>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let counters = Arc::new(Counters::default());
+        (address, accept(listener, Listen { limits, tls: None }, counters.clone()), counters)
+    }
+
+    #[tokio::test]
+    async fn a_silent_client_is_cut_off_and_one_that_speaks_is_not() {
+        let (address, mut incoming, counters) =
+            listening(Limits { handshake: Duration::from_millis(300), ..limits() }).await;
+        let mut silent = TcpStream::connect(address).await.unwrap();
+        let mut slow = TcpStream::connect(address).await.unwrap();
+        slow.write_all(&PREFACE[..20]).await.unwrap();
+        let mut good = TcpStream::connect(address).await.unwrap();
+        good.write_all(PREFACE).await.unwrap();
+        good.write_all(b"what follows").await.unwrap();
+        let mut connection = incoming.next().await.unwrap().unwrap();
+        let mut read = [0; PREFACE.len() + 12];
+        connection.read_exact(&mut read).await.unwrap();
+        assert_eq!(read[..], [&PREFACE[..], b"what follows"].concat());
+        for stream in [&mut silent, &mut slow] {
+            let mut byte = [0];
+            let ended = tokio::time::timeout(Duration::from_secs(5), stream.read(&mut byte)).await;
+            assert!(matches!(ended, Ok(Ok(0) | Err(_))), "{ended:?}");
+        }
+        assert_eq!(counters.silent.load(Ordering::Relaxed), 2);
+        // Long after the time for a handshake the good one is there.
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        good.write_all(b"!").await.unwrap();
+        assert_eq!(connection.read_u8().await.unwrap(), b'!');
+    }
+
+    #[tokio::test]
+    async fn silent_connections_leave_for_new_ones_and_others_stay() {
+        let most = Limits { connections: 4, connections_per_address: 4, ..limits() };
+        let (address, mut incoming, counters) = listening(most).await;
+        let mut silent = Vec::new();
+        for _ in 0..20 {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        let mut good = Vec::new();
+        for _ in 0..4 {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(PREFACE).await.unwrap();
+            let connection = tokio::time::timeout(Duration::from_secs(5), incoming.next()).await.unwrap();
+            good.push((stream, connection.unwrap().unwrap()));
+        }
+        // All four places are taken by connections that speak.
+        let mut late = TcpStream::connect(address).await.unwrap();
+        let _ = late.write_all(PREFACE).await;
+        assert!(matches!(late.read(&mut [0]).await, Ok(0) | Err(_)));
+        assert_eq!(counters.refused.load(Ordering::Relaxed), 1);
+        good.pop();
+        let mut next = TcpStream::connect(address).await.unwrap();
+        next.write_all(PREFACE).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(5), incoming.next()).await.unwrap().unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn dropping_it_closes_the_listener() {
+        let (address, incoming, _) = listening(limits()).await;
+        drop(incoming);
+        let until = Instant::now() + Duration::from_secs(5);
+        while TcpStream::connect(address).await.is_ok() {
+            assert!(Instant::now() < until, "still listening");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The places for connections: how many there are in all and for one address, and who leaves when they are full.
+//!
+//! A connection waits until it has shown that it speaks TLS (where that is wanted) and HTTP/2. Where the places are full, the oldest
+//! that waits leaves for the new one, so silent connections keep nobody out. Connections that are past that stay.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::task::AbortHandle;
+
+use crate::Limits;
+
+#[derive(Debug)]
+pub(crate) struct Gate {
+    connections: usize,
+    per_address: usize,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Number of the last one that entered: lower is older.
+    last: u64,
+    places: BTreeMap<u64, Taken>,
+}
+
+#[derive(Debug)]
+struct Taken {
+    origin: IpAddr,
+    waits: Waits,
+}
+
+#[derive(Debug)]
+enum Waits {
+    /// The task that looks after the handshake is being made.
+    Unattended,
+    /// Ending this task closes the connection.
+    Until(AbortHandle),
+    /// Past the handshake.
+    No,
+}
+
+/// One connection's place; free again when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    gate: Arc<Gate>,
+    number: u64,
+}
+
+/// What entering gave.
+#[derive(Debug)]
+pub(crate) enum Entered {
+    /// A place, and whether one that waited had to leave for it.
+    Place(Place, bool),
+    /// All places that this address may have are taken by connections past their handshake.
+    Full,
+}
+
+impl Gate {
+    pub(crate) fn new(limits: &Limits) -> Arc<Self> {
+        Arc::new(Self {
+            connections: limits.connections,
+            per_address: limits.connections_per_address,
+            inner: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Entered {
+        let origin = origin(address);
+        let mut inner = self.lock();
+        let of_origin = inner.places.values().filter(|taken| taken.origin == origin).count();
+        let full = inner.places.len() >= self.connections;
+        let mut left = false;
+        if of_origin >= self.per_address || full {
+            // One's own first: nobody makes others leave while connections of the same address wait.
+            let oldest = |of_all: bool| {
+                let mut waiting =
+                    inner.places.iter().filter(|(_, taken)| matches!(taken.waits, Waits::Until(_)));
+                waiting.find(|(_, taken)| of_all || taken.origin == origin).map(|(number, _)| *number)
+            };
+            let room =
+                oldest(false).or_else(|| if of_origin < self.per_address { oldest(true) } else { None });
+            let Some(number) = room else { return Entered::Full };
+            if let Some(Taken { waits: Waits::Until(task), .. }) = inner.places.remove(&number) {
+                task.abort();
+                left = true;
+            }
+        }
+        inner.last += 1;
+        let number = inner.last;
+        inner.places.insert(number, Taken { origin, waits: Waits::Unattended });
+        Entered::Place(Place { gate: self.clone(), number }, left)
+    }
+
+    /// The connection of a place waits for its handshake, of which `task` takes care.
+    pub(crate) fn attend(&self, number: u64, task: AbortHandle) {
+        if let Some(taken) = self.lock().places.get_mut(&number)
+            && matches!(taken.waits, Waits::Unattended)
+        {
+            taken.waits = Waits::Until(task);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Each change is one insertion or removal.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The handshake is done: the connection may stay, unless it had to leave before this (`false`).
+    #[must_use]
+    pub(crate) fn stay(&self) -> bool {
+        let mut inner = self.gate.lock();
+        let taken = inner.places.get_mut(&self.number);
+        taken.map(|taken| taken.waits = Waits::No).is_some()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.gate.lock().places.remove(&self.number);
+    }
+}
+
+/// Whoever has one IPv6 address has the 64 bits below it.
+fn origin(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6((u128::from(v6) >> 64 << 64).into()),
+        v4 => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn gate(connections: usize, connections_per_address: usize) -> Arc<Gate> {
+        Gate::new(&Limits { connections, connections_per_address, ..crate::testing::limits() })
+    }
+
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([192, 0, 2, last])
+    }
+
+    /// A place whose handshake does not end.
+    fn waiting(gate: &Arc<Gate>, last: u8) -> (Place, tokio::task::JoinHandle<()>) {
+        let Entered::Place(place, _) = gate.enter(address(last)) else { panic!("full") };
+        let task = tokio::spawn(std::future::pending());
+        gate.attend(place.number(), task.abort_handle());
+        (place, task)
+    }
+
+    fn staying(gate: &Arc<Gate>, last: u8) -> Place {
+        let (place, task) = waiting(gate, last);
+        assert!(place.stay());
+        drop(task);
+        place
+    }
+
+    #[tokio::test]
+    async fn places_are_counted_for_all_and_for_each_address() {
+        let gate = gate(3, 2);
+        let one = [staying(&gate, 1), staying(&gate, 1)];
+        assert!(matches!(gate.enter(address(1)), Entered::Full));
+        let _two = staying(&gate, 2);
+        assert!(matches!(gate.enter(address(3)), Entered::Full));
+        drop(one);
+        assert!(matches!(gate.enter(address(3)), Entered::Place(_, false)));
+    }
+
+    #[tokio::test]
+    async fn the_oldest_that_waits_leaves() {
+        let gate = gate(3, 2);
+        let (first, first_task) = waiting(&gate, 1);
+        let (_second, second_task) = waiting(&gate, 1);
+        // The address is full: its own oldest leaves.
+        let Entered::Place(third, true) = gate.enter(address(1)) else { panic!("full") };
+        assert!(first_task.await.unwrap_err().is_cancelled());
+        // What left frees no second place when it is dropped.
+        drop(first);
+        assert!(third.stay());
+        let _other = staying(&gate, 2);
+        // All are taken: the one that waits is another address's, and leaves too.
+        assert!(matches!(gate.enter(address(3)), Entered::Place(_, true)));
+        tokio::time::timeout(Duration::from_secs(5), second_task).await.unwrap().unwrap_err();
+    }
+
+    #[test]
+    fn an_ipv6_network_is_one_origin() {
+        let of = |text: &str| origin(text.parse().unwrap());
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_eq!(of("::ffff:192.0.2.1"), address(1));
+    }
+}

@@ -1,0 +1,61 @@
+//! Both ends of gRPC connections, as the daemons and clients of DTA share them.
+//!
+//! A server takes its connections from [`accept`]: there, before tonic gets one, TLS is done, silent clients are cut off and the numbers
+//! of [`Limits`] are kept. [`Admission`] bounds the calls that are in flight on them. [`Peer`] says who is at the other end.
+//!
+//! A client connects through [`dial`], which limits the time that connecting may take, and tells with [`reason`] why it failed.
+//!
+//! What a call means is not known here.
+
+mod accept;
+mod admit;
+pub mod dial;
+mod files;
+mod gate;
+mod peer;
+mod quiet;
+mod reason;
+mod share;
+mod stream;
+#[cfg(test)]
+mod testing;
+pub mod tls;
+mod unix;
+
+pub use accept::{Counters, Incoming, Listen, accept};
+pub use admit::Admission;
+pub use files::{file_limit, raise_file_limit};
+pub use peer::{Identity, Name, Peer};
+pub use reason::{known, reason, status_reason};
+pub use stream::Connection;
+pub use unix::{UnixPath, listen_unix};
+
+use std::time::Duration;
+
+/// The longest message that a server of DTA takes, in bytes.
+pub const MAX_MESSAGE: usize = 4 << 20;
+
+/// How much of a server its clients may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at a time.
+    pub connections: usize,
+    /// Connections at a time from one IPv4 address, or from one IPv6 network of 64 bits.
+    pub connections_per_address: usize,
+    /// How long a new connection may take for TLS and the first bytes of HTTP/2.
+    pub handshake: Duration,
+    /// Calls that are worked on at a time; others wait.
+    pub calls: usize,
+    /// Calls of one caller that are worked on at a time. A caller is a certificate's identity or, without TLS, an address.
+    pub calls_per_caller: usize,
+    /// Long answers (streams) of one caller at a time.
+    pub streams_per_caller: usize,
+}
+
+impl Limits {
+    /// Connections that a limit of open files allows, of those that are wanted: `reserved` files are for other things.
+    pub fn within(self, files: u64, reserved: u64) -> Self {
+        let most = usize::try_from(files.saturating_sub(reserved)).unwrap_or(usize::MAX).max(1);
+        Self { connections: self.connections.min(most), ..self }
+    }
+}

@@ -1,0 +1,40 @@
+//! Log lines at a limited rate: what strangers cause must not fill a disk.
+
+use std::time::{Duration, Instant};
+
+/// How often the same thing is logged at most.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// Lets one line through every ten seconds, and says how many came since.
+#[derive(Debug, Default)]
+pub(crate) struct Quiet {
+    last: Option<Instant>,
+    since: u64,
+}
+
+impl Quiet {
+    /// Counts one event. `Some(n)` = log it now, as `n` events since the last line.
+    pub(crate) fn event(&mut self, now: Instant) -> Option<u64> {
+        self.since += 1;
+        if self.last.is_some_and(|last| now.saturating_duration_since(last) < EVERY) {
+            return None;
+        }
+        self.last = Some(now);
+        Some(std::mem::take(&mut self.since))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_in_ten_seconds_counts_the_others() {
+        let (mut quiet, start) = (Quiet::default(), Instant::now());
+        assert_eq!(quiet.event(start), Some(1));
+        for second in 1..10 {
+            assert_eq!(quiet.event(start + Duration::from_secs(second)), None);
+        }
+        assert_eq!(quiet.event(start + Duration::from_secs(10)), Some(10));
+    }
+}

@@ -1,0 +1,139 @@
+//! Why a connection failed, in words that say what to do. The libraries' own end in "transport error".
+
+use std::error::Error;
+use std::io;
+
+use h2::Reason;
+use tokio_rustls::rustls::{self, CertificateError};
+use tonic::Status;
+
+use crate::tls::for_people;
+
+/// The libraries' and the system's words for a connection that ended before the answer came.
+const CLOSED: [&str; 4] = ["connection closed", "broken pipe", "Broken pipe", "Connection reset"];
+
+/// What is known to be wrong with the TLS (or its absence) of a connection; `None` if the error has another reason.
+pub fn known(error: &(dyn Error + 'static)) -> Option<String> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(told) = one(error).or_else(|| of_words(error)) {
+            return Some(told);
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// Why a connection failed: what is known, or the reason behind the reasons.
+pub fn reason(error: &(dyn Error + 'static)) -> String {
+    known(error).unwrap_or_else(|| {
+        let mut innermost = error;
+        while let Some(source) = innermost.source() {
+            innermost = source;
+        }
+        let told = innermost.to_string();
+        if !CLOSED.iter().any(|closed| told.contains(closed)) {
+            return told;
+        }
+        // Which of these it is, is chance. Why is lost on the way: with TLS 1.3 it is most often the server's refusal.
+        format!(
+            "{told} by the other side: either it wants TLS (write its address with https:// and give the files of TLS), or it has TLS and \
+             refuses this client's certificate: is that of the authority that the server names (client_ca), and in date?"
+        )
+    })
+}
+
+/// What a status says: the server's words or, where there was no server to say any, why.
+pub fn status_reason(status: &Status) -> String {
+    status.source().map_or_else(|| status.message().to_owned(), reason)
+}
+
+fn one(error: &(dyn Error + 'static)) -> Option<String> {
+    if let Some(tls) = error.downcast_ref::<rustls::Error>() {
+        return of_tls(tls);
+    }
+    if let Some(http) = error.downcast_ref::<h2::Error>() {
+        return of_http(http);
+    }
+    // What an I/O error holds is not among its sources.
+    let io = error.downcast_ref::<io::Error>()?;
+    if let Some(inner) = io.get_ref() {
+        return known(inner);
+    }
+    None
+}
+
+/// The same, of an error of which HTTP/2 has kept the words alone.
+fn of_words(error: &(dyn Error + 'static)) -> Option<String> {
+    error.to_string().split_once("received fatal alert: ").map(|(_, name)| of_alert(name))
+}
+
+fn of_http(error: &h2::Error) -> Option<String> {
+    match error.reason()? {
+        Reason::INADEQUATE_SECURITY => Some(
+            "it wants TLS: write its address with https:// and give the files of TLS (authority, certificate and key)".into(),
+        ),
+        // The answer of a TLS server, read as a frame.
+        Reason::FRAME_SIZE_ERROR => Some(
+            "what answers there does not speak HTTP/2; if it wants TLS, write its address with https:// and give the files of TLS".into(),
+        ),
+        _ => None,
+    }
+}
+
+fn of_tls(error: &rustls::Error) -> Option<String> {
+    match error {
+        rustls::Error::InvalidCertificate(why) => Some(of_certificate(why)),
+        rustls::Error::InvalidMessage(_) => Some(
+            "what answers there does not speak TLS: write its address with http:// and leave the files of TLS out, or let it have TLS"
+                .into(),
+        ),
+        rustls::Error::AlertReceived(alert) => Some(of_alert(&format!("{alert:?}"))),
+        _ => Some(format!("TLS failed: {error}")),
+    }
+}
+
+/// What the server said when it refused, by the name of its alert (RFC 8446 section 6).
+fn of_alert(name: &str) -> String {
+    match name {
+        "UnknownCA" | "BadCertificate" | "CertificateUnknown" | "DecryptError" => {
+            "it refuses this client's certificate: is it of the authority that the server names (client_ca)?"
+                .into()
+        }
+        "CertificateExpired" => {
+            "it refuses this client's certificate, which is out of date by the server's clock".into()
+        }
+        "CertificateRequired" => "it wants a certificate of this client: give certificate and key".into(),
+        _ => format!("TLS was refused there: {name}"),
+    }
+}
+
+fn of_certificate(why: &CertificateError) -> String {
+    match why {
+        CertificateError::UnknownIssuer => {
+            "its certificate is of another authority than the one given: give the file of the authority that issued it".into()
+        }
+        CertificateError::BadSignature => {
+            "its certificate is not signed by the authority given, but by another of the same name: give the file of the authority that issued it"
+                .into()
+        }
+        CertificateError::Expired => {
+            "its certificate has expired: give the server a new one (or set this machine's clock)".into()
+        }
+        CertificateError::ExpiredContext { time, not_after } => format!(
+            "its certificate expired {} ago: give the server a new one (or set this machine's clock)",
+            for_people(std::time::Duration::from_secs(time.as_secs().saturating_sub(not_after.as_secs())))
+        ),
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "its certificate is not valid yet: are the clocks right?".into()
+        }
+        CertificateError::NotValidForName => "its certificate is not for this name: give the name that it has".into(),
+        CertificateError::NotValidForNameContext { expected, presented } => format!(
+            "its certificate is not for {:?} but for {}: use one of these as the address, or give it as the name to expect (--tls-domain, or \
+             `domain` beside the other files)",
+            expected.to_str(),
+            if presented.is_empty() { "nobody by name".to_owned() } else { presented.join(", ") }
+        ),
+        other => format!("its certificate cannot be taken: {other}"),
+    }
+}

@@ -1,0 +1,103 @@
+//! A connection past its handshake, as tonic takes it.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+use tonic::transport::server::Connected;
+
+use crate::gate::Place;
+use crate::peer::Peer;
+
+/// The bytes with which every client of HTTP/2 begins (RFC 9113 section 3.4).
+pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A connection that a client has shown to be one of HTTP/2.
+pub struct Connection {
+    transport: Transport,
+    /// How much of the preface, which was read to see it, has been given to the reader.
+    given: usize,
+    peer: Peer,
+    _place: Place,
+}
+
+pub(crate) enum Transport {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Connection {
+    /// `transport` has been read up to the end of the preface.
+    pub(crate) fn new(transport: Transport, peer: Peer, place: Place) -> Self {
+        Self { transport, given: 0, peer, _place: place }
+    }
+}
+
+impl Connected for Connection {
+    type ConnectInfo = Peer;
+
+    fn connect_info(&self) -> Peer {
+        self.peer.clone()
+    }
+}
+
+macro_rules! of_transport {
+    ($self:expr, $call:ident($($argument:expr),*)) => {
+        match $self {
+            Transport::Plain(stream) => Pin::new(stream).$call($($argument),*),
+            Transport::Tls(stream) => Pin::new(stream.as_mut()).$call($($argument),*),
+        }
+    };
+}
+
+impl AsyncRead for Transport {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        of_transport!(self.get_mut(), poll_read(cx, buf))
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let rest = &PREFACE[this.given..];
+        if !rest.is_empty() {
+            let n = rest.len().min(buf.remaining());
+            buf.put_slice(&rest[..n]);
+            this.given += n;
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut this.transport).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        of_transport!(&mut self.get_mut().transport, poll_write(cx, buf))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        of_transport!(&mut self.get_mut().transport, poll_write_vectored(cx, bufs))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match &self.transport {
+            Transport::Plain(stream) => stream.is_write_vectored(),
+            Transport::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        of_transport!(&mut self.get_mut().transport, poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        of_transport!(&mut self.get_mut().transport, poll_shutdown(cx))
+    }
+}

@@ -1,0 +1,16 @@
+//! What the tests of this crate share.
+
+use std::time::Duration;
+
+use crate::Limits;
+
+pub(crate) fn limits() -> Limits {
+    Limits {
+        connections: 16,
+        connections_per_address: 16,
+        handshake: Duration::from_secs(10),
+        calls: 16,
+        calls_per_caller: 8,
+        streams_per_caller: 8,
+    }
+}

@@ -1,0 +1,326 @@
+//! TLS files: read, checked before they are used, and turned into what rustls takes. All are PEM.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::sign::CertifiedKey;
+use tokio_rustls::rustls::{Error, InconsistentKeys, RootCertStore, ServerConfig};
+use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+use webpki::{EndEntityCert, KeyUsage};
+
+/// A certificate's end is told this long ahead at most.
+const AHEAD: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// The files of a server.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerFiles<'a> {
+    /// Its certificate chain, its own first.
+    pub cert: &'a Path,
+    /// Its private key.
+    pub key: &'a Path,
+    /// The authorities of whose clients it takes certificates.
+    pub client_ca: &'a Path,
+}
+
+/// The files of a client.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientFiles<'a> {
+    /// The authority of the server's certificate.
+    pub ca: &'a Path,
+    /// This client's certificate chain, its own first.
+    pub cert: &'a Path,
+    /// Its private key.
+    pub key: &'a Path,
+    /// The name in the server's certificate, if it is not the host of the address.
+    pub domain: Option<&'a str>,
+}
+
+/// Why files cannot be used for TLS.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("cannot read the {what} {}: {source}", path.display())]
+    Read {
+        /// What it is to hold.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A file holds something else.
+    #[error("the {what} {} cannot be used: {reason}", path.display())]
+    Unusable {
+        /// What it is to hold.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Certificate and key are of different pairs.
+    #[error("the TLS key {} is not that of the certificate {}", key.display(), cert.display())]
+    KeyMismatch {
+        /// The certificate.
+        cert: PathBuf,
+        /// The key.
+        key: PathBuf,
+    },
+    /// The certificate is past its end.
+    #[error(
+        "the TLS certificate {} expired {ago} ago, and nobody would take it: put one there that is valid (or set this machine's clock)",
+        path.display()
+    )]
+    Expired {
+        /// The file.
+        path: PathBuf,
+        /// How long ago, for people.
+        ago: String,
+    },
+    /// The certificate is before its beginning.
+    #[error("the TLS certificate {} is valid only in {ahead}: is this machine's clock right?", path.display())]
+    NotYetValid {
+        /// The file.
+        path: PathBuf,
+        /// How long until then, for people.
+        ahead: String,
+    },
+}
+
+/// From when to when a certificate is valid, both since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    not_before: Duration,
+    not_after: Duration,
+}
+
+impl Validity {
+    /// From the certificate; `None` if it cannot be read.
+    ///
+    /// The library tells of both ends only when it refuses a certificate for them. They are judged before everything else, so no
+    /// authority and no signature is needed for that.
+    fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
+        let certificate = EndEntityCert::try_from(certificate).ok()?;
+        let refused_at = |at: Duration| {
+            let at = UnixTime::since_unix_epoch(at);
+            certificate.verify_for_usage(&[], &[], &[], at, KeyUsage::server_auth(), None, None).err()
+        };
+        // The last second that X.509 can write: 9999-12-31 23:59:59. A certificate that ends with it has no end.
+        let last = Duration::from_secs(253_402_300_799);
+        let not_after = match refused_at(last) {
+            Some(webpki::Error::CertExpired { not_after, .. }) => Duration::from_secs(not_after.as_secs()),
+            _ => last,
+        };
+        let not_before = match refused_at(Duration::ZERO) {
+            Some(webpki::Error::CertNotValidYet { not_before, .. }) => {
+                Duration::from_secs(not_before.as_secs())
+            }
+            _ => Duration::ZERO,
+        };
+        Some(Self { not_before, not_after })
+    }
+
+    /// How long it has still to go, if that is to be told: in the last third of its time, and 30 days ahead at most. Zero = it has ended.
+    pub fn ends_soon(&self, now: SystemTime) -> Option<Duration> {
+        let left = self.not_after.saturating_sub(since_1970(now));
+        let ahead = (self.not_after.saturating_sub(self.not_before) / 3).min(AHEAD);
+        (left < ahead).then_some(left)
+    }
+
+    fn check(&self, path: &Path, now: SystemTime) -> Result<(), TlsError> {
+        let now = since_1970(now);
+        if now > self.not_after {
+            return Err(TlsError::Expired { path: path.to_owned(), ago: for_people(now - self.not_after) });
+        }
+        if now < self.not_before {
+            let ahead = for_people(self.not_before - now);
+            return Err(TlsError::NotYetValid { path: path.to_owned(), ahead });
+        }
+        Ok(())
+    }
+}
+
+fn since_1970(at: SystemTime) -> Duration {
+    at.duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// A length of time in its largest unit.
+pub fn for_people(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (n, unit) = match seconds {
+        0..60 => (seconds, "second"),
+        60..3600 => (seconds / 60, "minute"),
+        3600..86_400 => (seconds / 3600, "hour"),
+        _ => (seconds / 86_400, "day"),
+    };
+    format!("{n} {unit}{}", if n == 1 { "" } else { "s" })
+}
+
+/// TLS of a server, ready to use.
+#[derive(Clone, Debug)]
+pub struct ServerTls {
+    /// What rustls takes. Clients without a certificate of the authorities are refused in the handshake.
+    pub config: Arc<ServerConfig>,
+    /// Of the server's own certificate.
+    pub validity: Validity,
+}
+
+/// Reads and checks a server's files.
+pub fn server(files: &ServerFiles<'_>, now: SystemTime) -> Result<ServerTls, TlsError> {
+    let provider = Arc::new(ring::default_provider());
+    let own = own(files.cert, files.key, &provider, now)?;
+    let roots = Arc::new(authorities("client CA", files.client_ca)?);
+    let unusable =
+        |what, path: &Path, reason: String| TlsError::Unusable { what, path: path.to_owned(), reason };
+    let clients = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
+        .build()
+        .map_err(|e| unusable("client CA", files.client_ca, e.to_string()))?;
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|e| unusable("TLS certificate", files.cert, e.to_string()))?
+        .with_client_cert_verifier(clients)
+        .with_single_cert(own.chain, own.key)
+        .map_err(|e| unusable("TLS certificate", files.cert, e.to_string()))?;
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(ServerTls { config: Arc::new(config), validity: own.validity })
+}
+
+/// Reads and checks a client's files.
+pub(crate) fn client(files: &ClientFiles<'_>, now: SystemTime) -> Result<ClientTlsConfig, TlsError> {
+    let provider = Arc::new(ring::default_provider());
+    own(files.cert, files.key, &provider, now)?;
+    authorities("authority of the collector's certificate", files.ca)?;
+    let read = |what, path| read(what, path);
+    let mut config = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(read("authority of the collector's certificate", files.ca)?))
+        .identity(Identity::from_pem(read("TLS certificate", files.cert)?, read("TLS key", files.key)?));
+    if let Some(domain) = files.domain {
+        config = config.domain_name(domain);
+    }
+    Ok(config)
+}
+
+struct Own {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    validity: Validity,
+}
+
+fn own(cert: &Path, key: &Path, provider: &CryptoProvider, now: SystemTime) -> Result<Own, TlsError> {
+    let chain = certificates("TLS certificate", cert)?;
+    let unusable =
+        |what, path: &Path, reason: String| TlsError::Unusable { what, path: path.to_owned(), reason };
+    let validity = Validity::of(&chain[0])
+        .ok_or_else(|| unusable("TLS certificate", cert, "it is no certificate that can be read".into()))?;
+    validity.check(cert, now)?;
+    let key_der = PrivateKeyDer::from_pem_slice(&read("TLS key", key)?)
+        .map_err(|e| unusable("TLS key", key, format!("{e}; it must be a private key in a PEM file")))?;
+    match CertifiedKey::from_der(chain.clone(), key_der.clone_key(), provider) {
+        Ok(_) => Ok(Own { chain, key: key_der, validity }),
+        Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
+            Err(TlsError::KeyMismatch { cert: cert.to_owned(), key: key.to_owned() })
+        }
+        Err(e) => Err(unusable("TLS key", key, e.to_string())),
+    }
+}
+
+fn authorities(what: &'static str, path: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(what, path)? {
+        roots.add(certificate).map_err(|e| TlsError::Unusable {
+            what,
+            path: path.to_owned(),
+            reason: e.to_string(),
+        })?;
+    }
+    Ok(roots)
+}
+
+/// The certificates of a file; one at least.
+fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let text = read(what, path)?;
+    let unusable = |reason: String| TlsError::Unusable { what, path: path.to_owned(), reason };
+    let found: Vec<_> = CertificateDer::pem_slice_iter(&text)
+        .collect::<Result<_, _>>()
+        .map_err(|e| unusable(e.to_string()))?;
+    if found.is_empty() {
+        return Err(unusable("it holds no certificate; it must be a PEM file".into()));
+    }
+    Ok(found)
+}
+
+fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
+    std::fs::read(path).map_err(|source| TlsError::Read { what, path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, KeyPair};
+
+    fn day(n: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(n * 86_400)
+    }
+
+    /// A certificate that is valid for days `from` to `until` since 1970, and its key.
+    fn pair(dir: &Path, from: i64, until: i64) -> (PathBuf, PathBuf) {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec!["c.example".to_owned()]).unwrap();
+        let day = |n: i64| rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(n as u64 * 86_400);
+        (params.not_before, params.not_after) = (day(from), day(until));
+        // A server's certificate, as authorities issue it: its use is no reason not to tell its end.
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+        let (cert_path, key_path) =
+            (dir.join(format!("{from}-{until}.crt")), dir.join(format!("{from}-{until}.key")));
+        std::fs::write(&cert_path, params.self_signed(&key).unwrap().pem()).unwrap();
+        std::fs::write(&key_path, key.serialize_pem()).unwrap();
+        (cert_path, key_path)
+    }
+
+    fn load(cert: &Path, key: &Path, now: SystemTime) -> Result<ServerTls, TlsError> {
+        server(&ServerFiles { cert, key, client_ca: cert }, now)
+    }
+
+    #[test]
+    fn a_certificate_serves_from_its_first_day_to_its_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let (cert, key) = pair(dir.path(), 20_000, 20_090);
+        let told = load(&cert, &key, day(20_093)).unwrap_err().to_string();
+        assert!(told.contains("20000-20090.crt expired 3 days ago"), "{told}");
+        let told = load(&cert, &key, day(19_999)).unwrap_err().to_string();
+        assert!(told.contains("only in 1 day:"), "{told}");
+
+        let validity = load(&cert, &key, day(20_001)).unwrap().validity;
+        assert_eq!(validity.ends_soon(day(20_059)), None);
+        assert_eq!(validity.ends_soon(day(20_080)), Some(Duration::from_secs(10 * 86_400)));
+        assert_eq!(validity.ends_soon(day(20_091)), Some(Duration::ZERO));
+        // One that is issued for three days is not told of on its first.
+        let (cert, key) = pair(dir.path(), 20_000, 20_003);
+        let validity = load(&cert, &key, day(20_001)).unwrap().validity;
+        assert_eq!(validity.ends_soon(day(20_001)), None);
+        assert!(validity.ends_soon(day(20_002) + Duration::from_secs(3600)).is_some());
+        // One without an end (RFC 5280 section 4.1.2.5) never ends.
+        let (cert, key) = pair(dir.path(), 20_000, 2_932_896);
+        assert_eq!(load(&cert, &key, day(30_000)).unwrap().validity.ends_soon(day(30_000)), None);
+    }
+
+    #[test]
+    fn files_that_do_not_belong_together_or_hold_something_else_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let (cert, key) = pair(dir.path(), 20_000, 20_090);
+        let (_, other) = pair(dir.path(), 20_000, 20_091);
+        let told = load(&cert, &other, day(20_001)).unwrap_err();
+        assert!(matches!(told, TlsError::KeyMismatch { .. }), "{told}");
+        let told = load(&key, &key, day(20_001)).unwrap_err().to_string();
+        assert!(told.contains("20000-20090.key") && told.contains("no certificate"), "{told}");
+        let told = load(&cert, &cert, day(20_001)).unwrap_err().to_string();
+        assert!(told.contains("TLS key") && told.contains("PEM"), "{told}");
+        let told = load(&dir.path().join("none"), &key, day(20_001)).unwrap_err().to_string();
+        assert!(told.contains("none") && told.contains("No such file"), "{told}");
+    }
+}

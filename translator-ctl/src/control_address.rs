@@ -1,0 +1,54 @@
+//! Where a translator's own service listens: a port of loopback, or a socket that only its owner may use.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// `ADDR:PORT` or `unix:PATH`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum ControlAddress {
+    /// A TCP port: every user of the host reaches it.
+    Tcp(SocketAddr),
+    /// A socket in the file system, made for its owner alone (mode 0600).
+    Unix(PathBuf),
+}
+
+impl fmt::Display for ControlAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "{}{}", dta_grpc::dial::UNIX, path.display()),
+        }
+    }
+}
+
+impl From<ControlAddress> for String {
+    fn from(address: ControlAddress) -> String {
+        address.to_string()
+    }
+}
+
+impl TryFrom<String> for ControlAddress {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl FromStr for ControlAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || format!("{text:?} must be ADDR:PORT or unix:PATH");
+        match text.strip_prefix(dta_grpc::dial::UNIX) {
+            Some("") => Err(bad()),
+            Some(path) => Ok(Self::Unix(path.into())),
+            None => text.parse().map(Self::Tcp).map_err(|_| bad()),
+        }
+    }
+}

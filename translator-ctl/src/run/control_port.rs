@@ -1,0 +1,80 @@
+//! Where the translator's own gRPC service listens.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dta_grpc::{Admission, Counters, Limits, Listen, MAX_MESSAGE, UnixPath};
+use dta_proto::control::translator_server::TranslatorServer;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::UnixListenerStream;
+
+use super::service::Control;
+use crate::control_address::ControlAddress;
+
+/// What callers of one host may take: a few people and programs look at a translator.
+const LIMITS: Limits = Limits {
+    connections: 64,
+    connections_per_address: 64,
+    handshake: Duration::from_secs(10),
+    calls: 16,
+    calls_per_caller: 16,
+    streams_per_caller: 1,
+};
+
+/// Longest time of a call, with the time for which it waited.
+const CALL: Duration = Duration::from_secs(30);
+
+/// A port that is open and not served yet.
+pub(super) struct Port {
+    /// Where it is, with the TCP port that was taken.
+    pub(super) address: ControlAddress,
+    listener: Listener,
+}
+
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener, UnixPath),
+}
+
+impl Port {
+    /// Opens it.
+    pub(super) async fn open(address: &ControlAddress) -> io::Result<Self> {
+        Ok(match address {
+            ControlAddress::Tcp(address) => {
+                let listener = TcpListener::bind(address).await?;
+                let address = ControlAddress::Tcp(listener.local_addr()?);
+                Self { address, listener: Listener::Tcp(listener) }
+            }
+            ControlAddress::Unix(path) => {
+                let (listener, file) = dta_grpc::listen_unix(path)?;
+                Self { address: address.clone(), listener: Listener::Unix(listener, file) }
+            }
+        })
+    }
+
+    /// Serves until `stopped` is ready.
+    pub(super) fn serve(
+        self,
+        control: Control,
+        stopped: impl Future<Output = ()> + Send + 'static,
+    ) -> JoinHandle<Result<(), tonic::transport::Error>> {
+        let server = tonic::transport::Server::builder()
+            .timeout(CALL)
+            .layer(Admission::new(LIMITS.calls))
+            .add_service(TranslatorServer::new(control).max_decoding_message_size(MAX_MESSAGE));
+        match self.listener {
+            Listener::Tcp(listener) => {
+                let listen = Listen { limits: LIMITS, tls: None };
+                let incoming = dta_grpc::accept(listener, listen, Arc::new(Counters::default()));
+                tokio::spawn(server.serve_with_incoming_shutdown(incoming, stopped))
+            }
+            Listener::Unix(listener, file) => tokio::spawn(async move {
+                let _file = file;
+                server.serve_with_incoming_shutdown(UnixListenerStream::new(listener), stopped).await
+            }),
+        }
+    }
+}
