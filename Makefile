@@ -21,6 +21,8 @@ SCRIPTS := $(filter-out testbed/rxe-guest/guest,$(SCRIPTS))
 # What depends on the pool of huge pages: the most that these take at a time is 44 pages.
 POOL_TESTS = --lib --test region_memory --test service --test program
 
+FUZZ_SECONDS ?= 60
+
 .DEFAULT_GOAL := build
 .PHONY: build demo test lint unit pools privileged e2e rxe fuzz bench install-test-deps install-build-deps help
 
@@ -64,6 +66,13 @@ rxe: ## the RDMA tests, in a guest with Linux soft-RoCE
 	testbed/rxe-guest/run-tests
 	testbed/rxe-guest/run-testbeds
 	testbed/rxe-guest/run-recovery
+
+fuzz: ## the fuzz targets under libFuzzer, FUZZ_SECONDS each (60); needs a nightly compiler
+	$(CARGO) fuzz --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-fuzz
+	$(CARGO) run -q -p dta-fuzz --example corpus fuzz/libfuzzer/corpus
+	for target in $$(cd fuzz/libfuzzer/fuzz_targets && ls | sed 's/\.rs$$//'); do \
+	    $(CARGO) +nightly fuzz run --fuzz-dir fuzz/libfuzzer $$target -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096; \
+	done
 
 bench: ## every speed beside its floor
 	$(CARGO) run --release -p dta-manager -- bench

@@ -95,7 +95,7 @@ fn beside_neighbours(make: impl Fn(u64)) {
     std::thread::scope(|scope| {
         let neighbours = [1, 2, 3, 4].map(|id| scope.spawn(move || neighbour(id)));
         // However the scheduler shares the processors, the neighbours have their turns too.
-        let enough = |n| n >= 1000 && rounds.load(Ordering::Relaxed) >= 4000;
+        let enough = |n| n >= 300 && rounds.load(Ordering::Relaxed) >= 1000;
         let end = SetWhenDropped(&done);
         for n in (0..).take_while(|&n| !done.load(Ordering::Relaxed) && !enough(n)) {
             make(n);

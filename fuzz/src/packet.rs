@@ -1,32 +1,31 @@
-//! Ethernet, IPv4, UDP and the whole way to a checked RoCEv2 packet. The second half of the inputs gets its checksums made
-//! right, so that the fuzzer comes past them.
-#![no_main]
-
 use dta_proto::wire::frame::Received;
 use dta_proto::wire::{checksum, ethernet, ipv4, roce, udp};
-use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| {
-    if let Ok(frame) = ethernet::Packet::new_checked(bytes) {
-        look(frame.payload());
-    }
-    look(bytes);
+/// As the bytes are, as an Ethernet frame, and once more with the checksums made right, to come past them.
+pub(crate) fn check(bytes: &[u8]) -> bool {
+    let framed = ethernet::Packet::new_checked(bytes).is_ok_and(|frame| look(frame.payload()));
+    let plain = look(bytes);
     let mut bytes = bytes.to_vec();
     repair(&mut bytes);
-    look(&bytes);
-});
+    look(&bytes) || plain || framed
+}
 
-fn look(bytes: &[u8]) {
+/// Whether it is a RoCEv2 packet whose checksum is right.
+fn look(bytes: &[u8]) -> bool {
     if let Ok(packet) = ipv4::Packet::new_checked(bytes) {
         let _ = ipv4::Repr::parse(&packet);
         if let Ok(datagram) = udp::Packet::new_checked(packet.payload()) {
             let _ = datagram.check(packet.src(), packet.dst());
         }
     }
-    if let Ok(received) = Received::parse(bytes) {
+    let received = Received::parse(bytes);
+    if let Ok(received) = &received {
+        let len = ipv4::HEADER_LEN + udp::HEADER_LEN + received.udp.payload().len();
+        assert!(roce::icrc_ok(&bytes[..len]), "taken with a wrong checksum");
         let _ = roce::Repr::parse(&received.roce);
     }
     let _ = roce::icrc_ok(bytes);
+    received.is_ok()
 }
 
 /// Lengths, IPv4 checksum, no UDP checksum, iCRC: as a sender would have them.
