@@ -111,13 +111,25 @@ pub fn link_losses(nodes: &[Node]) -> Vec<LinkLoss> {
         Some(of_stage.sum::<u64>())
     };
     let mut losses = Vec::new();
-    // A reporter's own count stays with it; its sequence numbers tell the translator what is missing.
-    if let (Some(gaps), Some(filled)) = (sum(Stage::Reporter, "gaps"), sum(Stage::Reporter, "gaps_filled")) {
-        losses.push(LinkLoss {
-            name: REPORTER_TRANSLATOR,
-            lost: gaps.saturating_sub(filled),
-            how: format!("{gaps} sequences skipped, {filled} came later"),
-        });
+    // A reporter's own count stays with it; its sequence numbers tell the translator what is missing. What its socket dropped is part of that, but for
+    // reports without sequence numbers.
+    let socket = sum(Stage::Translator, "link.reports.dropped.receive-queue").unwrap_or(0);
+    let at_socket = match socket {
+        0 => String::new(),
+        _ => format!("{socket} dropped at the translator's socket (receive queue full, or wrong checksum)"),
+    };
+    match (sum(Stage::Reporter, "gaps"), sum(Stage::Reporter, "gaps_filled")) {
+        (Some(gaps), Some(filled)) => {
+            let sequences = format!("{gaps} sequences skipped, {filled} came later");
+            losses.push(LinkLoss {
+                name: REPORTER_TRANSLATOR,
+                lost: gaps.saturating_sub(filled),
+                how: if socket == 0 { sequences } else { format!("{sequences}; {at_socket}") },
+            });
+        }
+        // No reporter has sequence numbers.
+        _ if socket != 0 => losses.push(LinkLoss { name: REPORTER_TRANSLATOR, lost: socket, how: at_socket }),
+        _ => {}
     }
     // Faults act before the link counts; a translator that hands in no link counts has frames alone.
     let sent = sum(Stage::Translator, "link.roce.sent").or_else(|| sum(Stage::Translator, "frames"));
@@ -146,6 +158,9 @@ pub fn rows(nodes: &[Node], all: bool) -> Vec<Row> {
         &added_up
     };
     let mut rows = Vec::new();
+    if nodes.iter().all(|node| node.stage != Stage::Reporter) {
+        rows.extend(losses.iter().filter(|l| l.name == REPORTER_TRANSLATOR).cloned().map(Row::Link));
+    }
     for (i, node) in nodes.iter().enumerate() {
         let own = node.session.is_empty();
         rows.push(Row::Node { name: node.title(), age: (!own).then_some(node.age) });
@@ -345,6 +360,28 @@ mod tests {
         assert_eq!((losses[0].name, losses[0].lost), (TRANSLATOR_NIC, 0));
         assert_eq!(losses[0].how, "100 frames sent when it was last told, 105 received by now");
         assert_eq!(serde_json::to_value(&losses).unwrap()[0]["lost"], 0);
+    }
+
+    #[test]
+    fn a_full_receive_queue_shows_where_its_reports_are_missing() {
+        let translator = ("translator/t", [("link.reports.dropped.receive-queue", 40)]);
+        let of = |reporters: &[NodeStatistics]| {
+            let mut all = vec![node(translator.0, "t", &translator.1)];
+            all.extend_from_slice(reporters);
+            let nodes = nodes(all);
+            let shown = rows(&nodes, false);
+            let links: Vec<_> = shown.iter().filter(|row| matches!(row, Row::Link(_))).collect();
+            assert_eq!(links.len(), 1, "{shown:?}");
+            let loss = link_losses(&nodes).remove(0);
+            (loss.lost, loss.how)
+        };
+        let (lost, how) = of(&[node("reporter/7", "t", &[("gaps", 45), ("gaps_filled", 2)])]);
+        assert_eq!(lost, 43);
+        assert!(
+            how.starts_with("45 sequences skipped, 2 came later; 40 dropped at the translator's socket"),
+            "{how}"
+        );
+        assert_eq!(of(&[]).0, 40);
     }
 
     #[test]

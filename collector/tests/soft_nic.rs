@@ -336,5 +336,22 @@ fn raw_frames_carry_requests_arp_and_answers() {
         }
         assert_eq!(region.load_u64(64).unwrap(), 12);
         eventually("the counts", || counter(&nic, "dropped.icrc") == 1 && counter(&nic, "received") == 3);
+
+        // A datagram in two fragments, of which only the first says where to; and a fragment of somebody else's.
+        batch.clear();
+        let request = requester.packet(Opcode::RcWriteOnly, psn + 2, true, 0, b"12345678");
+        for (byte, value, to) in [(6, 0x20, there), (7, 3, there), (7, 3, here)] {
+            let mut fragment = request.clone();
+            fragment[byte] = value;
+            fragment[16..20].copy_from_slice(&to.octets());
+            let mut frame = nic.device().endpoint.mac.unwrap().to_vec();
+            frame.extend_from_slice(&link.interface().mac);
+            frame.extend_from_slice(&[8, 0]);
+            frame.extend_from_slice(&fragment);
+            batch.push_frame(&frame, 0).unwrap();
+        }
+        link.send(&mut batch).unwrap();
+        eventually("the fragments", || counter(&nic, "dropped.malformed.fragment") == 2);
+        assert_eq!(counter(&nic, "received"), 5);
     });
 }

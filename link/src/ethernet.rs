@@ -21,9 +21,10 @@ const ARP_BATCH: usize = 8;
 pub struct EthernetLink {
     link: PacketLink,
     mac: [u8; 6],
+    ip: Ipv4Addr,
     neighbours: Neighbours,
     arp: Batch,
-    /// ARP messages that the link below counted.
+    /// ARP messages, and fragments of others' datagrams, that the link below counted.
     heard: (u64, u64),
     said: (u64, u64),
     unreachable: u64,
@@ -39,7 +40,7 @@ impl EthernetLink {
         let mac = config.mac.unwrap_or(link.interface().mac);
         let neighbours = Neighbours::new(Mac(mac), ip);
         let arp = Batch::with_packet_capacity(ARP_BATCH, ARP_FRAME);
-        Ok(Self { link, mac, neighbours, arp, heard: (0, 0), said: (0, 0), unreachable: 0 })
+        Ok(Self { link, mac, ip, neighbours, arp, heard: (0, 0), said: (0, 0), unreachable: 0 })
     }
 
     /// The interface, as it was when the link was opened.
@@ -103,17 +104,18 @@ impl AsFd for EthernetLink {
 impl Link for EthernetLink {
     fn recv(&mut self, batch: &mut Batch, timeout: Option<Duration>) -> Result<usize> {
         self.link.recv(batch, timeout)?;
-        let Self { neighbours, arp, heard, .. } = self;
+        let Self { ip, neighbours, arp, heard, .. } = self;
         batch.retain(|frame, packet| {
             let is_arp = frame.is_some_and(|f| f[12..14] == TYPE_ARP.to_be_bytes());
-            if is_arp {
+            if is_arp && let Some(answer) = neighbours.hear(packet) {
+                let _ = arp.push_frame(&answer, 0);
+            }
+            let not_ours = is_arp || is_later_fragment_to_another(packet, *ip);
+            if not_ours {
                 heard.0 += 1;
                 heard.1 += packet.len() as u64;
-                if let Some(answer) = neighbours.hear(packet) {
-                    let _ = arp.push_frame(&answer, 0);
-                }
             }
-            !is_arp
+            !not_ours
         });
         self.send_arp()?;
         Ok(batch.len())
@@ -141,7 +143,7 @@ impl Link for EthernetLink {
         self.link.send(batch)
     }
 
-    /// ARP is not counted; packets to a neighbour that did not answer are unreachable.
+    /// ARP is not counted, nor are fragments without ports to another address; packets to a neighbour that did not answer are unreachable.
     fn counters(&self) -> Counters {
         let below = self.link.counters();
         Counters {
@@ -158,4 +160,10 @@ impl Link for EthernetLink {
     fn scope(&self) -> Scope {
         self.link.scope()
     }
+}
+
+/// Whether an IPv4 packet is a fragment that has no ports, and is not for `ip`: one of the kernel's own datagrams.
+fn is_later_fragment_to_another(packet: &[u8], ip: Ipv4Addr) -> bool {
+    let Some(header) = packet.first_chunk::<20>() else { return false };
+    u16::from_be_bytes([header[6], header[7]]) & 0x1fff != 0 && header[16..20] != ip.octets()
 }

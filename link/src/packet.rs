@@ -81,7 +81,8 @@ impl PacketConfig {
 /// call; what finds the ring full is counted as dropped by the kernel.
 ///
 /// Received packets have their Ethernet header in front ([`Batch::frame`]); padding after an IPv4 packet is cut
-/// off. Frames with a VLAN tag, IP fragments, and frames that this host sends are not received. Packets without
+/// off. Of a UDP datagram in fragments, the first is received if it is to one of the ports; the others, which have no ports, are received too, so
+/// that whoever has them dropped can count them. Frames with a VLAN tag, and frames that this host sends are not received. Packets without
 /// Ethernet header are not sent, and counted as malformed. For two threads, open two links, one without ports.
 pub struct PacketLink {
     socket: OwnedFd,
@@ -262,8 +263,8 @@ fn packet_len(frame: &[u8]) -> usize {
     if (20..packet.len()).contains(&total) { total } else { packet.len() }
 }
 
-/// A classic BPF program (see bpf(4) and the kernel's networking/filter.rst) that accepts ARP and unfragmented
-/// UDP over IPv4 to `ports`, without VLAN tag.
+/// A classic BPF program (see bpf(4) and the kernel's networking/filter.rst) that accepts ARP, UDP over IPv4 to `ports`, and fragments of UDP that
+/// do not say where to, without VLAN tag.
 fn filter(ports: &[u16]) -> Vec<sock_filter> {
     let statement = |code: u32, k: u32| sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let jump = |code: u32, k: u32, jt: usize, jf: usize| sock_filter {
@@ -289,8 +290,9 @@ fn filter(ports: &[u16]) -> Vec<sock_filter> {
         jump(libc::BPF_JEQ, ETHERTYPE_IPV4.into(), 0, 6 + count),
         statement(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 23),
         jump(libc::BPF_JEQ, libc::IPPROTO_UDP as u32, 0, 4 + count),
+        // The offset of a fragment.
         statement(load_half, 20),
-        jump(libc::BPF_JSET, 0x3fff, 2 + count, 0),
+        jump(libc::BPF_JSET, 0x1fff, 3 + count, 0),
         statement(libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH, 14),
         statement(libc::BPF_LD | libc::BPF_H | libc::BPF_IND, 16),
     ];

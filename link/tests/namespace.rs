@@ -117,12 +117,18 @@ fn raw_frames_come_through_a_veth_pair_filtered_by_port() {
                 wanted.push(batch.frame(index).unwrap().to_vec());
             }
         }
-        // A fragment of the right port, a TCP segment, an ARP request, and a packet without Ethernet header.
-        for (byte, value) in [(6, 0x20), (9, 6)] {
-            batch.push_udp(at([10, 9, 0, 1], 9), at([10, 9, 0, 2], 4791), &[7; 5], 0).unwrap();
+        // First fragments to a right and a wrong port, later ones, which have no ports, a TCP segment, an ARP request, and a packet without
+        // Ethernet header.
+        for (port, byte, value, received) in
+            [(4791, 6, 0x20, true), (80, 6, 0x20, false), (80, 7, 3, true), (4791, 9, 6, false)]
+        {
+            batch.push_udp(at([10, 9, 0, 1], 9), at([10, 9, 0, 2], port), &[7; 5], 0).unwrap();
             let index = batch.len() - 1;
             batch.packet_mut(index)[byte] = value;
             batch.set_ethernet(index, &ethernet);
+            if received {
+                wanted.push(batch.frame(index).unwrap().to_vec());
+            }
         }
         let mut arp = vec![0xff; 12];
         arp.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
@@ -131,9 +137,9 @@ fn raw_frames_come_through_a_veth_pair_filtered_by_port() {
         wanted.push(arp);
         batch.push(&[0x45; 40], 0).unwrap();
 
-        assert_eq!(near.send(&mut batch).unwrap(), 8);
+        assert_eq!(near.send(&mut batch).unwrap(), 10);
         assert_eq!(near.counters().unsent_malformed, 1);
-        assert_eq!(frames(&mut far, 4), wanted);
+        assert_eq!(frames(&mut far, 6), wanted);
         assert_eq!(far.recv(&mut batch, Some(Duration::from_millis(50))).unwrap(), 0);
         // What this host sends itself is not received.
         assert_eq!(near.recv(&mut batch, Some(Duration::ZERO)).unwrap(), 0);

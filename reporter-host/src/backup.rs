@@ -8,7 +8,23 @@ struct Kept {
     sequence: u32,
     /// 0: nothing is kept here.
     len: u8,
+    /// How often it was sent again.
+    again: u8,
     bytes: [u8; MAX_REPORT_LEN],
+}
+
+/// How often one report is sent again at most.
+pub const MOST_AGAIN: u8 = 8;
+
+/// What there is of a report that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found<'a> {
+    /// It is not kept: it never was, or later ones have pushed it out.
+    Nothing,
+    /// It has been sent again as often as it may be.
+    Enough,
+    /// The report.
+    Report(&'a [u8]),
 }
 
 const _: () = assert!(MAX_REPORT_LEN <= u8::MAX as usize);
@@ -22,7 +38,7 @@ impl Backup {
     /// Room for `reports`, rounded up to a power of two; 0 keeps none.
     pub fn new(reports: usize) -> Self {
         let size = if reports == 0 { 0 } else { reports.next_power_of_two() };
-        Backup { kept: vec![Kept { sequence: 0, len: 0, bytes: [0; MAX_REPORT_LEN] }; size].into() }
+        Backup { kept: vec![Kept { sequence: 0, len: 0, again: 0, bytes: [0; MAX_REPORT_LEN] }; size].into() }
     }
 
     /// Keeps a report, in the place of the one that many sequences before it.
@@ -32,15 +48,39 @@ impl Backup {
         let kept = &mut self.kept[sequence as usize & mask];
         kept.sequence = sequence;
         kept.len = report.len() as u8;
+        kept.again = 0;
         kept.bytes[..report.len()].copy_from_slice(report);
     }
 
-    /// The report with this sequence, if it is still kept.
+    /// Sequences that one can be kept of.
+    pub fn size(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// The sequences out of `count` from `first` on that can be kept, when `next` comes next: the first of them, and how many.
+    /// Arithmetic alone, so that what is asked for costs nothing where there is nothing.
+    pub fn within(&self, first: u32, count: u16, next: u32) -> (u32, u32) {
+        let size = self.kept.len() as i64;
+        let oldest = next.wrapping_sub(size as u32);
+        // Signed: what is asked for may begin before the oldest.
+        let begin = i64::from(first.wrapping_sub(oldest) as i32);
+        let (from, to) = (begin.max(0), (begin + i64::from(count)).min(size));
+        (oldest.wrapping_add(from as u32), (to - from).max(0) as u32)
+    }
+
+    /// Takes the report with this sequence to send it again, if it is still kept.
     #[inline]
-    pub fn get(&self, sequence: u32) -> Option<&[u8]> {
-        let mask = self.kept.len().checked_sub(1)?;
-        let kept = &self.kept[sequence as usize & mask];
-        (kept.len != 0 && kept.sequence == sequence).then(|| &kept.bytes[..usize::from(kept.len)])
+    pub fn take(&mut self, sequence: u32) -> Found<'_> {
+        let Some(mask) = self.kept.len().checked_sub(1) else { return Found::Nothing };
+        let kept = &mut self.kept[sequence as usize & mask];
+        if kept.len == 0 || kept.sequence != sequence {
+            return Found::Nothing;
+        }
+        if kept.again >= MOST_AGAIN {
+            return Found::Enough;
+        }
+        kept.again += 1;
+        Found::Report(&kept.bytes[..usize::from(kept.len)])
     }
 }
 
@@ -53,7 +93,8 @@ mod tests {
     fn without_room_keeps_nothing() {
         let mut backup = Backup::new(0);
         backup.keep(1, &[1]);
-        assert_eq!(backup.get(1), None);
+        assert_eq!(backup.take(1), Found::Nothing);
+        assert_eq!(backup.within(0, u16::MAX, 1).1, 0);
     }
 
     proptest! {
@@ -70,7 +111,27 @@ mod tests {
                 let sequence = start.wrapping_add(n);
                 let last = kept.iter().rev().find(|(m, _)| start.wrapping_add(*m) % size == sequence % size);
                 let expect = last.filter(|(m, _)| *m == n).map(|(_, len)| vec![n as u8; *len]);
-                prop_assert_eq!(backup.get(sequence), expect.as_deref());
+                let expect = expect.as_deref().map_or(Found::Nothing, Found::Report);
+                for _ in 0..MOST_AGAIN {
+                    prop_assert_eq!(backup.take(sequence), expect);
+                }
+                if expect != Found::Nothing {
+                    prop_assert_eq!(backup.take(sequence), Found::Enough);
+                }
+            }
+        }
+
+        /// The range is the one that walking finds.
+        #[test]
+        fn the_range_is_what_walking_finds(size in 0usize..40, next in any::<u32>(), behind in -100i32..70_000, count: u16) {
+            let backup = Backup::new(size);
+            let first = next.wrapping_sub(behind as u32);
+            let held = |s: u32| (next.wrapping_sub(s).wrapping_sub(1) as usize) < backup.size();
+            let walked: Vec<u32> = (0..count).map(|n| first.wrapping_add(n.into())).filter(|s| held(*s)).collect();
+            let (from, found) = backup.within(first, count, next);
+            prop_assert_eq!(found as usize, walked.len());
+            if let Some(first) = walked.first() {
+                prop_assert_eq!(from, *first);
             }
         }
     }

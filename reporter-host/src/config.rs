@@ -25,6 +25,9 @@ pub struct Config {
     /// Retransmittable reports kept for retransmission, rounded up to a power of two; in version 0 at most 256, as many as its sequences
     /// tell apart. With 0 no report is kept and every NACK finds nothing.
     pub backup: usize,
+    /// Reports sent again in a second at most, 0 for as many as are asked for. Twice as many as one NACK can ask for may leave at once. NACKs are
+    /// not authenticated: this bounds what they can cost.
+    pub resends_per_second: u32,
     /// Reports per batch, at least 1: a full batch is sent at once, an unfilled one at [`Reporter::flush`](crate::Reporter::flush).
     pub batch: usize,
     /// UDP port for version-0 NACKs, at the address of `bind`. Opened in version 0 when `backup` is not 0.
@@ -46,6 +49,7 @@ impl Config {
             first_sequence: None,
             options: Options::default(),
             backup: 4096,
+            resends_per_second: 20_000,
             batch: dta_link::batch::SLOTS,
             nack_port_v0: NACK_PORT_V0,
             faults: Faults::NONE,

@@ -19,13 +19,16 @@ pub struct Counters {
     pub pending: u64,
     /// NACKs taken.
     pub nacks: u64,
-    /// Sequences that these NACKs asked for: `retransmitted + nack_unavailable`.
+    /// Sequences that these NACKs asked for: `retransmitted + nack_unavailable + nack_refused`.
     pub nacked: u64,
     /// Of these, not held: never kept (not retransmittable), or pushed out of the backup by later ones.
     pub nack_unavailable: u64,
+    /// Of these, kept, but not sent again: each report is sent again 8 times at most, and all together no faster than
+    /// [`Config::resends_per_second`](crate::Config::resends_per_second).
+    pub nack_refused: u64,
     /// Datagrams on a NACK port that are no NACK of this version.
     pub nack_malformed: u64,
-    /// NACKs for another reporter, or not from the translator's address.
+    /// NACKs for another reporter, or not from the address and port that reports go to.
     pub nack_foreign: u64,
     /// What the injector did (all passed when there are no faults).
     pub fault: FaultCounts,
@@ -45,6 +48,7 @@ impl Counters {
             ("nacks", self.nacks),
             ("nacked", self.nacked),
             ("nack-unavailable", self.nack_unavailable),
+            ("nack-refused", self.nack_refused),
             ("nack-malformed", self.nack_malformed),
             ("nack-foreign", self.nack_foreign),
             ("fault.dropped", self.fault.dropped),

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug)]
 pub struct Pacer {
     per_second: f64,
+    /// How many may leave at once.
+    burst: f64,
     since: Instant,
     /// Reports granted since `since`.
     granted: f64,
@@ -20,7 +22,13 @@ impl Pacer {
     /// `per_second` reports from `now` on; 0, negative or not a number: no limit.
     pub fn new(per_second: f64, now: Instant) -> Self {
         let per_second = if per_second > 0.0 { per_second } else { f64::INFINITY };
-        Pacer { per_second, since: now, granted: 0.0 }
+        Pacer { per_second, burst: (CATCH_UP * per_second).max(1.0), since: now, granted: 0.0 }
+    }
+
+    /// The same, but `burst` of them may leave at once: from the start, and after each pause that is long enough.
+    pub fn with_burst(per_second: f64, burst: u64, now: Instant) -> Self {
+        let burst = (burst as f64).max(1.0);
+        Pacer { burst, granted: 1.0 - burst, ..Pacer::new(per_second, now) }
     }
 
     /// How many of `wanted` reports may leave at `now`; they are taken as sent.
@@ -29,8 +37,7 @@ impl Pacer {
             return wanted;
         }
         let earned = now.saturating_duration_since(self.since).as_secs_f64() * self.per_second + 1.0;
-        let most = (CATCH_UP * self.per_second).max(1.0);
-        self.granted = self.granted.max(earned - most);
+        self.granted = self.granted.max(earned - self.burst);
         let now_granted = wanted.min((earned - self.granted).max(0.0) as u64);
         self.granted += now_granted as f64;
         now_granted
@@ -72,6 +79,16 @@ mod tests {
         assert_eq!(pacer.grant(5, at(1000)), 1);
         assert_eq!(pacer.grant(5, at(9000)), 1, "a pause is not made good");
         assert_eq!(pacer.grant(5, at(9500)), 0);
+    }
+
+    #[test]
+    fn a_burst_and_then_the_rate() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut pacer = Pacer::with_burst(10.0, 50, start);
+        assert_eq!(pacer.grant(70, at(0)), 50);
+        assert_eq!(pacer.grant(70, at(1000)), 10);
+        assert_eq!(pacer.grant(70, at(3_600_000)), 50);
     }
 
     proptest! {

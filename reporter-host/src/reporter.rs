@@ -10,7 +10,8 @@ use dta_proto::wire;
 use dta_proto::wire::datagram;
 use dta_proto::wire::dta::{Body, MAX_REPORT_LEN, Nack, Report, Version};
 
-use crate::backup::Backup;
+use crate::backup::{Backup, Found};
+use crate::pace::Pacer;
 use crate::{Config, Counters, Options};
 
 /// Bit 5 of byte 2 of a report: the reporter has restarted.
@@ -25,6 +26,14 @@ const AGAIN: u64 = 1 << 32;
 
 /// Bytes of receive queue for NACKs.
 const NACK_QUEUE: usize = 256 << 10;
+
+/// NACKs taken from the socket at a time.
+const NACKS: usize = 64;
+/// Times that this is done in one poll at most, and sequences that are looked for in it: others wait for the next.
+const NACK_ROUNDS: usize = 4;
+const LOOKUPS: u32 = 4096;
+/// Reports that may be sent again at once: twice as many as a NACK of a translator asks for.
+const RESENDS_AT_ONCE: u64 = 2048;
 
 /// Sequences that version 0 tells apart.
 const SEQUENCES_V0: usize = 256;
@@ -71,6 +80,9 @@ pub struct Reporter {
     batch: Batch,
     nacks: Batch,
     backup: Backup,
+    resends: Pacer,
+    /// Sequences that may still be looked for in this poll.
+    lookups: u32,
     injector: FaultInjector,
     observer: Option<Observer>,
     next: u32,
@@ -113,8 +125,10 @@ impl Reporter {
         Ok(Reporter {
             source: link.local_addr(),
             batch: Batch::with_packet_capacity(config.batch.max(1), datagram::HEADER_LEN + MAX_REPORT_LEN),
-            nacks: Batch::with_packet_capacity(64, datagram::HEADER_LEN + 64),
+            nacks: Batch::with_packet_capacity(NACKS, datagram::HEADER_LEN + 64),
             backup: Backup::new(backup),
+            resends: Pacer::with_burst(config.resends_per_second.into(), RESENDS_AT_ONCE, Instant::now()),
+            lookups: 0,
             injector: FaultInjector::new(config.faults, config.seed, link.scope()),
             observer: None,
             next: config.first_sequence.unwrap_or_else(sequence_of_now),
@@ -282,7 +296,11 @@ impl Reporter {
     }
 
     fn take_nacks(&mut self) {
-        loop {
+        self.lookups = LOOKUPS;
+        for _ in 0..NACK_ROUNDS {
+            if self.lookups == 0 {
+                break;
+            }
             let link = self.nack_link.as_mut().unwrap_or(&mut self.link);
             let received = match link.recv(&mut self.nacks, Some(Duration::ZERO)) {
                 Ok(received) => received,
@@ -295,12 +313,12 @@ impl Reporter {
                 self.take_nack(index);
             }
             if received < self.nacks.capacity() {
-                // What was asked for leaves now, not with the next report.
-                if !self.batch.is_empty() {
-                    self.send_batch();
-                }
-                return;
+                break;
             }
+        }
+        // What was asked for leaves now, not with the next report.
+        if !self.batch.is_empty() {
+            self.send_batch();
         }
     }
 
@@ -309,7 +327,7 @@ impl Reporter {
             self.counters.nack_malformed += 1;
             return;
         };
-        let from = *datagram.source().ip();
+        let from = datagram.source();
         let (first, count) = match (Nack::parse(datagram.payload()), self.config.version) {
             (Ok(Nack::V0 { sequence }), Version::V0) => (self.latest_with(sequence), 1),
             (Ok(Nack::V1 { reporter, first, count }), Version::V1) => {
@@ -324,13 +342,20 @@ impl Reporter {
                 return;
             }
         };
-        if from != *self.config.translator.ip() {
+        if from != self.config.translator {
             self.counters.nack_foreign += 1;
             return;
         }
         self.counters.nacks += 1;
-        for sequence in (0..count).map(|n| first.wrapping_add(n.into())) {
-            self.send_again(sequence);
+        self.counters.nacked += u64::from(count);
+        let (first, kept) = self.backup.within(first, count, self.next);
+        self.counters.nack_unavailable += u64::from(u32::from(count) - kept);
+        let looked_for = kept.min(self.lookups);
+        self.lookups -= looked_for;
+        self.counters.nack_refused += u64::from(kept - looked_for);
+        let now = Instant::now();
+        for n in 0..looked_for {
+            self.send_again(first.wrapping_add(n), now);
         }
     }
 
@@ -340,12 +365,22 @@ impl Reporter {
         last.wrapping_sub(u32::from((last as u8).wrapping_sub(low)))
     }
 
-    fn send_again(&mut self, sequence: u32) {
-        self.counters.nacked += 1;
-        let Some(report) = self.backup.get(sequence) else {
-            self.counters.nack_unavailable += 1;
-            return;
+    fn send_again(&mut self, sequence: u32, now: Instant) {
+        let report = match self.backup.take(sequence) {
+            Found::Report(report) => report,
+            Found::Nothing => {
+                self.counters.nack_unavailable += 1;
+                return;
+            }
+            Found::Enough => {
+                self.counters.nack_refused += 1;
+                return;
+            }
         };
+        if self.resends.grant(1, now) == 0 {
+            self.counters.nack_refused += 1;
+            return;
+        }
         // A batch that is full has been sent, so there is room.
         if self
             .batch

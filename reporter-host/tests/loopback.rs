@@ -283,6 +283,82 @@ fn the_fate_of_each_datagram_is_told() {
     assert!(counters.fault.dropped > 0 && counters.fault.duplicated > 0 && counters.fault.reordered > 0);
 }
 
+/// Asks for 65,535 sequences at a time that were never sent: what that costs has to be as if it asked for one.
+#[test]
+fn a_flood_of_nacks_costs_little_whatever_they_ask_for() {
+    let cost = |count: u16| {
+        let (receiver, address) = Receiver::new();
+        let mut reporter = Reporter::open(config(address)).unwrap();
+        key_write(&mut reporter, 0);
+        reporter.flush().unwrap();
+        let here = reporter.local_addr().into();
+        let mut cost = Duration::ZERO;
+        for _ in 0..10 {
+            for _ in 0..100 {
+                receiver.ask(here, Nack::V1 { reporter: 9, first: 1 << 20, count });
+            }
+            let start = std::time::Instant::now();
+            reporter.poll().unwrap();
+            cost += start.elapsed();
+        }
+        let counters = reporter.counters();
+        assert_eq!((counters.nacks, counters.nacked), (1000, 1000 * u64::from(count)));
+        assert_eq!(counters.nack_unavailable, counters.nacked);
+        cost
+    };
+    let (one, many) = (cost(1), cost(u16::MAX));
+    assert!(many < one * 50, "{many:?} for {} sequences each, {one:?} for one", u16::MAX);
+}
+
+#[test]
+fn nacks_from_another_port_of_the_translators_address_are_refused() {
+    let (receiver, address) = Receiver::new();
+    let mut reporter = Reporter::open(config(address)).unwrap();
+    key_write(&mut reporter, 0);
+    reporter.flush().unwrap();
+    receiver.next();
+    let (other, _) = Receiver::new();
+    other.ask(reporter.local_addr().into(), Nack::V1 { reporter: 9, first: 0, count: 1 });
+    reporter.linger(Duration::from_millis(50)).unwrap();
+    let counters = reporter.counters();
+    assert_eq!((counters.nack_foreign, counters.nacks, counters.retransmitted), (1, 0, 0));
+}
+
+#[test]
+fn what_blind_nacks_release_is_bounded() {
+    let (receiver, address) = Receiver::new();
+    let mut reporter = Reporter::open(config(address)).unwrap();
+    for n in 0..4096 {
+        key_write(&mut reporter, n);
+    }
+    reporter.flush().unwrap();
+    let here = reporter.local_addr().into();
+    for _ in 0..100 {
+        receiver.ask(here, Nack::V1 { reporter: 9, first: 0, count: u16::MAX });
+    }
+    let start = std::time::Instant::now();
+    reporter.poll().unwrap();
+    let counters = reporter.counters();
+    let earned = (start.elapsed().as_secs_f64() * 20_000.0) as u64;
+    assert!(counters.retransmitted >= 2048, "{counters:?}");
+    assert!(counters.retransmitted <= 2048 + earned + 1, "{counters:?}");
+    assert_eq!(counters.nacked, counters.retransmitted + counters.nack_unavailable + counters.nack_refused);
+
+    // One report is sent again 8 times, however often it is asked for and however slowly.
+    let config = Config { resends_per_second: 0, ..config(address) };
+    let mut reporter = Reporter::open(config).unwrap();
+    key_write(&mut reporter, 0);
+    reporter.flush().unwrap();
+    for _ in 0..20 {
+        receiver.ask(reporter.local_addr().into(), Nack::V1 { reporter: 9, first: 0, count: 1 });
+        reporter.linger(Duration::from_millis(1)).unwrap();
+    }
+    reporter.linger(Duration::from_millis(50)).unwrap();
+    let counters = reporter.close().unwrap();
+    assert_eq!((counters.nacks, counters.retransmitted, counters.nack_refused), (20, 8, 12));
+    assert!(counters.balanced());
+}
+
 /// A receiver that loses a tenth and asks for every gap it sees: in the end nothing is missing.
 #[test]
 fn losses_are_made_good() {

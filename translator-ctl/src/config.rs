@@ -1,6 +1,6 @@
 //! Configuration: one TOML file, flags and `DTA_*` environment over it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -67,6 +67,10 @@ pub struct Translator {
     pub version0: BTreeMap<Primitive, String>,
     /// Bits of reporters in sketch-merge stores; the others take free bits as they appear.
     pub sketch_reporters: Vec<SketchReporter>,
+    /// Reporters whose reports are taken, each from its own address. Empty = from everybody.
+    pub reporters: Vec<ListedReporter>,
+    /// NACKs a second to one version-0 source, 0 = none. Whoever can send under another's address draws them to it.
+    pub version0_nacks: u32,
     /// Memory bounds.
     pub limits: LimitsTable,
     /// RC queue pairs.
@@ -110,6 +114,16 @@ pub struct SketchReporter {
     pub reporter: u16,
     /// Bit, 0 to 31.
     pub bit: u8,
+}
+
+/// One of `[[translator.reporters]]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListedReporter {
+    /// Reporter id.
+    pub id: u16,
+    /// Address that its reports come from. Version-0 reports, which have no id, are taken from all addresses listed.
+    pub address: Ipv4Addr,
 }
 
 /// Table `[translator.limits]`.
@@ -187,6 +201,8 @@ impl Default for Translator {
             flush: FlushTimes::default(),
             version0: BTreeMap::new(),
             sketch_reporters: Vec::new(),
+            reporters: Vec::new(),
+            version0_nacks: 0,
             limits: LimitsTable::default(),
             rc: Rc::default(),
             tls: None,
@@ -265,6 +281,12 @@ pub enum ConfigError {
     ReporterTwice {
         /// The store.
         store: String,
+        /// The reporter.
+        reporter: u16,
+    },
+    /// One reporter listed twice.
+    #[error("translator.reporters lists reporter {reporter} twice; it has one address")]
+    ListedTwice {
         /// The reporter.
         reporter: u16,
     },
@@ -448,6 +470,13 @@ impl Translator {
                 }
             }
         }
+        let mut listed = HashSet::new();
+        if let Some(twice) = self.reporters.iter().find(|r| !listed.insert(r.id)) {
+            return Err(ConfigError::ListedTwice { reporter: twice.id });
+        }
+        if self.version0_nacks > 1_000_000 {
+            return fail("translator.version0_nacks", self.version0_nacks.to_string(), "0 to 1000000");
+        }
         for (i, b) in self.lists.iter().enumerate() {
             if b.count == 0 {
                 return fail(
@@ -512,6 +541,7 @@ impl Translator {
     pub fn limits(&self, name_reports: bool) -> Limits {
         Limits {
             reporters: self.limits.reporters,
+            version0_nacks: self.version0_nacks,
             postcard_rows: self.limits.postcard_rows,
             sketch_columns: self.limits.sketch_columns,
             rc: Timing {
@@ -570,6 +600,11 @@ mod tests {
             ("queue_pairs = [5, 5]", "translator.queue_pairs"),
             ("rc.window = 100", "translator.rc.window"),
             ("version0.sketch-merge = 'x'", "translator.version0"),
+            ("version0_nacks = 1000001", "translator.version0_nacks"),
+            (
+                "reporters = [{ id = 7, address = '10.0.0.1' }, { id = 7, address = '10.0.0.2' }]",
+                "translator.reporters lists reporter 7 twice",
+            ),
         ] {
             let error = parse(&format!("[translator]\n{text}")).unwrap_err().to_string();
             assert!(error.starts_with(key), "{error}");

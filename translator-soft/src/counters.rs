@@ -67,12 +67,16 @@ reasons! {
         DuplicateColumn = "duplicate_column",
         /// More reporters on one sketch than its bitmap has bits.
         SketchReporters = "sketch_reporters",
-        /// More reporters than the translator keeps windows for.
+        /// More reporters than the translator keeps windows for, and none of them idle.
         Reporters = "reporters",
+        /// The configuration lists reporters, and not this one at this address.
+        NotListed = "reporter_not_listed",
         /// Its sequence was seen before.
         Duplicate = "duplicate",
-        /// Its sequence is outside the window.
+        /// Its sequence is behind the window.
         OutOfWindow = "out_of_window",
+        /// A postcard of a path that has left whole: sent again, or later than a newer one.
+        LatePostcard = "late_postcard",
         /// There is no queue pair for it: no session yet.
         NoQueuePair = "no_queue_pair",
     }
@@ -142,10 +146,14 @@ pub struct Counters {
     pub nacks: u64,
     /// Sequences asked for in them.
     pub nacked_sequences: u64,
+    /// NACK datagrams not sent because their reporter had had as many as it may have.
+    pub nacks_withheld: u64,
     /// Sequences skipped by version-0 reporters, as far as their retransmittable reports tell.
     pub version0_gaps: u64,
     /// Postcard rows sent with hops missing: they waited too long, or another key needed their place.
     pub partial_rows: u64,
+    /// Postcards that came after their row had left, and were put together with it.
+    pub joined_postcards: u64,
     /// Frames given to the link, repeats on RC included.
     pub frames: u64,
     /// Of them, zero-length WRITEs in the place of operations whose store is gone.
@@ -165,8 +173,10 @@ impl Default for Counters {
             lost: vec![(0, 0); LossCause::ALL.len()],
             nacks: 0,
             nacked_sequences: 0,
+            nacks_withheld: 0,
             version0_gaps: 0,
             partial_rows: 0,
+            joined_postcards: 0,
             frames: 0,
             idle_frames: 0,
             stores: Vec::new(),
@@ -265,8 +275,10 @@ impl Counters {
             ("idle_frames".into(), self.idle_frames),
             ("nacks".into(), self.nacks),
             ("nacked_sequences".into(), self.nacked_sequences),
+            ("nacks_withheld".into(), self.nacks_withheld),
             ("version0_gaps".into(), self.version0_gaps),
             ("partial_rows".into(), self.partial_rows),
+            ("joined_postcards".into(), self.joined_postcards),
             ("lost".into(), self.sum(|p| p.lost_reports)),
             ("lost_operations".into(), self.sum(|p| p.lost_operations)),
         ];

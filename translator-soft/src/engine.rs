@@ -15,11 +15,12 @@ use super::egress::Egress;
 use super::frame::{Frames, Output};
 use super::increment::Increments;
 use super::losses::{FrameMeta, Origin};
-use super::postcarding::PostcardState;
+use super::postcarding::{self, PostcardState};
 use super::reporters::{Admission, Reporters, Source};
 use super::requester::{Action, Answer, MAX_PAYLOAD, RequesterCounters, Timing};
+use super::sequences::Arrival;
 use super::sketch::SketchState;
-use super::version0::{Admission0, Version0Reporters};
+use super::version0::{Admission0, MOST_NACKS, Version0Reporters};
 use dta_proto::layout::{hash, key_write};
 use dta_proto::program::{
     Change, CheckError, Entry, EntryKey, Primitive, Program, Purpose, Store, Transport, checked,
@@ -30,6 +31,8 @@ use dta_proto::program::{
 pub struct Limits {
     /// Version-1 reporters that windows are kept for, and as many version-0 sources.
     pub reporters: usize,
+    /// NACKs a second that one version-0 source may draw; 0 = none. Nobody knows who sent a version-0 report, and one draws up to 32 of them.
+    pub version0_nacks: u32,
     /// Rows of the cache of each postcarding store.
     pub postcard_rows: usize,
     /// Columns of a sketch-merge store, all epochs together, that state is kept for.
@@ -44,6 +47,7 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             reporters: 4096,
+            version0_nacks: 0,
             postcard_rows: 1 << 16,
             sketch_columns: 1 << 22,
             rc: Timing::default(),
@@ -124,6 +128,8 @@ pub struct Engine {
     reporters: Reporters,
     reporters0: Version0Reporters,
     increments: Increments,
+    /// Whether postcards are judged by the paths that left: a switch remembers none.
+    remembers: bool,
     serial: u32,
     service: (Ipv4Addr, u16),
     clock: u64,
@@ -142,8 +148,9 @@ impl Engine {
             version0: [None; 5],
             flush_ns: [0; 5],
             reporters: Reporters::new(limits.reporters),
-            reporters0: Version0Reporters::new(limits.reporters),
+            reporters0: Version0Reporters::new(limits.reporters, limits.version0_nacks),
             increments: Increments::new(true),
+            remembers: true,
             serial: 0,
             service: (Ipv4Addr::UNSPECIFIED, dta::PORT),
             clock: 0,
@@ -172,6 +179,13 @@ impl Engine {
         for &(id, newest) in reporters {
             self.reporters.heard_earlier(id, newest);
         }
+    }
+
+    /// Takes reports of these version-1 reporters alone, each from its own address; version-0 reports from these addresses. Of everybody if
+    /// there are none.
+    pub fn list_reporters(&mut self, reporters: &[(u16, Ipv4Addr)]) {
+        self.reporters.list(reporters);
+        self.reporters0.list(reporters.iter().map(|(_, address)| *address));
     }
 
     /// RoCEv2 packets received that were no answer to a queue pair of ours, or damaged.
@@ -271,6 +285,7 @@ impl Engine {
 
     fn set_reference(&mut self, reference: bool) {
         self.increments.set_coalescing(!reference);
+        self.remembers = !reference;
         self.core.set_reference(reference);
     }
 
@@ -412,6 +427,9 @@ impl Engine {
                 report.store
             }
             Version::V0 => {
+                if !self.reporters0.may_report(source.ip()) {
+                    return Err(Reason::NotListed);
+                }
                 if report.retransmittable {
                     self.admit_version0(&report, source, destination, out)?;
                 }
@@ -462,7 +480,11 @@ impl Engine {
                 self.increments.ingest(now, at, shape, redundancy, &key, delta, origin, core, out)?;
             }
             (Body::Postcard { key, hop, path_length, value }, State::Postcarding(state)) => {
-                state.ingest(now, at, &key, hop, path_length, value, origin, core, out)?;
+                let numbered = report.version == Version::V1 && self.remembers;
+                let restarts = numbered.then(|| self.reporters.restarts());
+                let arrival =
+                    postcarding::Arrival { key: &key, hop, length: path_length, value, origin, restarts };
+                state.ingest(now, at, &arrival, core, out)?;
             }
             (Body::SketchMerge { epoch, column, cells }, State::SketchMerge(state)) => {
                 state.ingest(now, at, epoch, column, cells, origin, core, out)?;
@@ -482,14 +504,13 @@ impl Engine {
         destination: Source,
         out: &mut Output,
     ) -> Result<(), Reason> {
-        let admission = self.reporters.admit(
-            report.reporter,
-            report.sequence,
-            report.restarted,
-            report.retransmittable,
+        let arrival = Arrival {
+            sequence: report.sequence,
+            restarted: report.restarted,
+            retransmittable: report.retransmittable,
             source,
-        );
-        match admission {
+        };
+        match self.reporters.admit(self.clock, report.reporter, &arrival) {
             Admission::Apply(None) => Ok(()),
             Admission::Apply(Some(missing)) => {
                 let nack = Nack::V1 { reporter: report.reporter, first: missing.first, count: missing.count };
@@ -497,9 +518,14 @@ impl Engine {
                 self.core.counters.nacked_sequences += u64::from(missing.count);
                 Ok(())
             }
+            Admission::Unasked => {
+                self.core.counters.nacks_withheld += 1;
+                Ok(())
+            }
             Admission::Duplicate => Err(Reason::Duplicate),
             Admission::OutOfWindow => Err(Reason::OutOfWindow),
             Admission::TooMany => Err(Reason::Reporters),
+            Admission::NotListed => Err(Reason::NotListed),
         }
     }
 
@@ -513,13 +539,16 @@ impl Engine {
         let sequence = report.sequence as u8;
         match self.reporters0.admit(source.ip(), sequence, report.restarted) {
             Admission0::Duplicate => Err(Reason::Duplicate),
-            Admission0::Apply { first, missing, gap } => {
+            Admission0::Apply { gap } => {
                 self.core.counters.version0_gaps += u64::from(gap);
+                let asked = self.reporters0.may_ask(self.clock, source.ip(), gap);
+                self.core.counters.nacks_withheld += u64::from(gap.min(MOST_NACKS) - asked);
                 let to = SocketAddrV4::new(source.ip(), NACK_PORT_V0);
-                for n in 0..missing {
-                    self.nack(destination.socket(), to, &Nack::V0 { sequence: first.wrapping_add(n) }, out);
+                for behind in (1..=asked).rev() {
+                    let nack = Nack::V0 { sequence: sequence.wrapping_sub(behind) };
+                    self.nack(destination.socket(), to, &nack, out);
                 }
-                self.core.counters.nacked_sequences += u64::from(missing);
+                self.core.counters.nacked_sequences += u64::from(asked);
                 Ok(())
             }
         }

@@ -1,13 +1,19 @@
 //! Which epochs of a sketch are taken: those of the ring, and the next ones.
 //!
 //! A report may come late, so what is older than the ring is refused. A report may also be wrong, and one that named an epoch far ahead
-//! would make every right one old. So the newest epoch moves by no more than a ring at a time, but when several reports agree on
-//! more: reporters that were away for long, or started again with another count.
+//! would make every right one old. So one report alone moves nothing. Up to a ring ahead it is merged, and the newest epoch moves when others
+//! say the same soon. Further ahead it is refused until several agree: reporters that were away for long, or started again with
+//! another count.
 
 use super::counters::Reason;
 
 /// Reports of one reporter in a row that stand for as much as those of two.
 const CONFIRM: u32 = 64;
+/// What a report ahead weighs against one that is not, and how much moves the newest epoch: two in a row, or more than every third.
+const WEIGHT: u32 = 2;
+const MOVES: u32 = 3;
+/// Reports in a row that are too old, after which they are believed: the newest epoch was wrong, or the reporters count anew.
+const STRANGERS: u32 = 1024;
 
 /// The epochs of one store.
 pub(crate) struct EpochWindow {
@@ -16,8 +22,13 @@ pub(crate) struct EpochWindow {
     newest: Option<u32>,
     /// Whether one report alone, the first, says so.
     alone: bool,
+    /// The lowest epoch that reports ahead named lately, and their weight.
+    step: u32,
+    weight: u32,
     /// What was refused last, if nothing was taken since.
     far: Option<Far>,
+    /// Reports in a row that were too old.
+    old: u32,
 }
 
 struct Far {
@@ -28,7 +39,18 @@ struct Far {
 
 impl EpochWindow {
     pub(crate) fn new(epochs: u32) -> Self {
-        EpochWindow { epochs, newest: None, alone: false, far: None }
+        EpochWindow { epochs, newest: None, alone: false, step: 0, weight: 0, far: None, old: 0 }
+    }
+
+    /// The newest epoch that is believed; 0 before the first report.
+    pub(crate) fn newest(&self) -> u32 {
+        self.newest.unwrap_or(0)
+    }
+
+    /// Whether an epoch is taken now.
+    pub(crate) fn has(&self, epoch: u32) -> bool {
+        let newest = self.newest();
+        newest.saturating_sub(epoch) < self.epochs && epoch.saturating_sub(newest) <= self.epochs
     }
 
     /// Takes note of a report of `epoch`, and says whether it is to be merged.
@@ -38,16 +60,32 @@ impl EpochWindow {
             (self.newest, self.alone) = (Some(epoch), true);
             return Ok(());
         };
-        if newest.saturating_sub(epoch) < self.epochs && epoch.saturating_sub(newest) <= self.epochs {
-            self.newest = Some(newest.max(epoch));
-            self.alone = false;
-            self.far = None;
+        if self.has(epoch) {
+            (self.alone, self.far, self.old) = (false, None, 0);
+            if epoch <= newest {
+                self.weight = self.weight.saturating_sub(1);
+            } else {
+                self.ahead(epoch);
+            }
             return Ok(());
         }
         if epoch < newest && !self.alone {
-            return Err(Reason::EpochOld);
+            self.old += 1;
+            if self.old < STRANGERS {
+                return Err(Reason::EpochOld);
+            }
+            (self.newest, self.weight, self.old) = (Some(epoch), 0, 0);
+            return Ok(());
         }
         self.far(epoch, reporter, if epoch < newest { Reason::EpochOld } else { Reason::EpochAhead })
+    }
+
+    fn ahead(&mut self, epoch: u32) {
+        self.step = if self.weight == 0 { epoch } else { self.step.min(epoch) };
+        self.weight += WEIGHT;
+        if self.weight >= MOVES {
+            (self.newest, self.weight) = (Some(self.step), 0);
+        }
     }
 
     #[cold]
@@ -57,7 +95,7 @@ impl EpochWindow {
                 far.reports += 1;
                 if far.reporter != reporter || far.reports >= CONFIRM {
                     (self.newest, self.alone) = (Some(epoch.max(far.epoch)), false);
-                    self.far = None;
+                    (self.far, self.weight, self.old) = (None, 0, 0);
                     return Ok(());
                 }
             }
@@ -86,10 +124,26 @@ mod tests {
         let mut window = at(10);
         assert_eq!(window.admit(7, 1), Ok(()));
         assert_eq!(window.admit(6, 1), OLD);
+        // One report alone moves nothing; two in a row do.
+        assert_eq!(window.admit(14, 1), Ok(()));
+        assert_eq!(window.admit(10, 1), Ok(()));
+        assert_eq!(window.admit(8, 2), Ok(()));
+        assert_eq!(window.admit(14, 1), Ok(()));
         assert_eq!(window.admit(14, 1), Ok(()));
         assert_eq!(window.admit(11, 1), Ok(()));
         assert_eq!(window.admit(10, 1), OLD);
         assert_eq!(window.admit(19, 1), AHEAD);
+    }
+
+    #[test]
+    fn a_reporter_that_lags_behind_does_not_hold_the_others_back() {
+        let mut window = at(10);
+        for epoch in 11..1000 {
+            for _ in 0..8 {
+                assert_eq!(window.admit(epoch, 1), Ok(()));
+                let _ = window.admit(10, 2);
+            }
+        }
     }
 
     #[test]
@@ -129,5 +183,9 @@ mod tests {
         // Late reports never move it back.
         assert!((0..1000).all(|i| window.admit(1, i % 3) == OLD));
         assert_eq!(window.admit(11, 1), Ok(()));
+        // But when nothing else comes, they are right.
+        assert!((0..1023).all(|i| window.admit(1, i % 3) == OLD));
+        assert_eq!(window.admit(1, 1), Ok(()));
+        assert_eq!(window.admit(2, 1), Ok(()));
     }
 }

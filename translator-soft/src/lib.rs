@@ -10,18 +10,25 @@ mod apply_tests;
 #[cfg(test)]
 mod bad_input_tests;
 pub mod bench;
+mod budget;
 pub mod counters;
 mod egress;
 mod engine;
 mod epochs;
 mod frame;
+#[cfg(test)]
+mod hostile_tests;
 mod increment;
 pub mod losses;
+mod paths_left;
+#[cfg(test)]
+mod postcard_tests;
 mod postcarding;
 #[cfg(test)]
 mod rc_tests;
 mod reporters;
 pub mod requester;
+mod sequences;
 mod sketch;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! Postcarding: a cache of paths in the making, keyed by the whole key. A row leaves when all hops of its length are there, when
-//! another key needs its place, or when it is flushed.
+//! another key needs its place, or when it is flushed. Postcards that come after their row are told from those of a new path where they can
+//! be (see [`super::paths_left`]).
 
 use dta_proto::key::Key;
 use dta_proto::layout::hash;
@@ -10,6 +11,7 @@ use super::counters::{Discard, Reason};
 use super::egress::Egress;
 use super::frame::Output;
 use super::losses::Origin;
+use super::paths_left::{Mark, PathsLeft, Postcard};
 use super::requester::{Action, MAX_PAYLOAD};
 use dta_proto::program::Primitive;
 
@@ -24,7 +26,23 @@ pub(crate) struct PostcardState {
     rows: Vec<Row>,
     /// Names of the postcards in `rows`, [`MAX_HOPS`] per row; empty unless names are kept.
     names: Vec<Origin>,
+    /// Who sent the postcards in `rows`, [`MAX_HOPS`] per row.
+    marks: Vec<Mark>,
+    left: PathsLeft,
     ages: AgeList,
+}
+
+/// One postcard.
+#[derive(Clone, Copy)]
+pub(crate) struct Arrival<'a> {
+    pub(crate) key: &'a Key,
+    pub(crate) hop: u8,
+    /// Hops of the path; 0 = unknown.
+    pub(crate) length: u8,
+    pub(crate) value: u32,
+    pub(crate) origin: Origin,
+    /// How often any reporter has begun to count anew, if the postcard's sequence means something and paths that left are remembered.
+    pub(crate) restarts: Option<u32>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -33,6 +51,8 @@ struct Row {
     path: Path,
     /// Postcards in it: one per hop present. 0 = the row is free.
     reports: u16,
+    /// As the [`Arrival::restarts`] of all its postcards; `None` where one had none.
+    restarts: Option<u32>,
 }
 
 impl PostcardState {
@@ -45,29 +65,42 @@ impl PostcardState {
             copies,
             rows: vec![Row::default(); rows],
             names: if keep_names { vec![Origin::default(); rows * MAX_HOPS] } else { Vec::new() },
+            marks: vec![Mark::default(); rows * MAX_HOPS],
+            // As many as leave in some hundred milliseconds of a full cache: who comes later than that comes very late.
+            left: PathsLeft::new(rows / 4),
             ages: AgeList::new(rows),
         }
     }
 
-    #[allow(clippy::too_many_arguments)] // the report's fields, and where it goes
     #[inline]
     pub(crate) fn ingest(
         &mut self,
         now: u64,
         store: usize,
-        key: &Key,
-        hop: u8,
-        length: u8,
-        value: u32,
-        origin: Origin,
+        arrival: &Arrival<'_>,
         core: &mut Egress,
         out: &mut Output,
     ) -> Result<(), Reason> {
+        let &Arrival { key, hop, length, value, origin, restarts } = arrival;
         if length > self.hops {
             return Err(Reason::PathLength);
         }
         if hop >= self.hops || (length != 0 && hop >= length) {
             return Err(Reason::Hop);
+        }
+        let mark = Mark { reporter: origin.reporter, sequence: origin.sequence };
+        if let Some(restarts) = restarts {
+            match self.left.judge(key, hop, length, mark, restarts) {
+                Postcard::New => {}
+                Postcard::Old => return Err(Reason::LatePostcard),
+                Postcard::Missing => {
+                    if let Some(path) = self.left.join(key, hop, value, mark, restarts) {
+                        core.counters.joined_postcards += 1;
+                        self.write(now, store, key, &path, 1, std::iter::once(origin), core, out);
+                        return Ok(());
+                    }
+                }
+            }
         }
         let at = self.place(now, store, key, core, out);
         // A path of another length is another path: what is there of the old one leaves first.
@@ -82,7 +115,7 @@ impl PostcardState {
         }
         let row = &mut self.rows[at];
         if row.reports == 0 {
-            *row = Row { key: *key, ..Row::default() };
+            *row = Row { key: *key, restarts, ..Row::default() };
             self.ages.push(at, now);
         }
         let counters = core.counters.of(Primitive::Postcarding);
@@ -94,6 +127,10 @@ impl PostcardState {
         }
         row.path.set(hop, value);
         row.path.length = row.path.length.max(length);
+        if row.restarts != restarts {
+            row.restarts = None;
+        }
+        self.marks[at * MAX_HOPS + usize::from(hop)] = mark;
         if let Some(name) = self.names.get_mut(at * MAX_HOPS + usize::from(hop)) {
             *name = origin;
         }
@@ -125,19 +162,44 @@ impl PostcardState {
         })
     }
 
-    /// Sends a row as it is and frees it.
+    /// Sends a row and frees it.
     fn send(&mut self, now: u64, store: usize, at: usize, core: &mut Egress, out: &mut Output) {
         let row = self.rows[at];
+        let began = self.ages.born(at);
         self.rows[at].reports = 0;
         self.ages.remove(at);
-        let mut bytes = [0; MAX_PAYLOAD];
-        let bytes = &mut bytes[..layout::row_len(self.hops) as usize];
-        layout::encode(bytes, &row.key, &row.path);
-        let slots = hash::slots(&row.key, self.copies, self.slots);
+        let mut path = row.path;
+        if let Some(restarts) = row.restarts.filter(|_| row.path.length != 0) {
+            let marks = &self.marks[at * MAX_HOPS..(at + 1) * MAX_HOPS];
+            path = self.left.leave(now, began, &row.key, &row.path, marks, restarts);
+            if path.bitmap != row.path.bitmap {
+                core.counters.joined_postcards += u64::from(row.reports);
+            }
+        }
         core.counters.of(Primitive::Postcarding).held -= u64::from(row.reports);
-        core.counters.partial_rows += u64::from(row.path.length != 0 && !row.path.is_complete());
+        core.counters.partial_rows += u64::from(path.length != 0 && !path.is_complete());
         let names = self.names.get(at * MAX_HOPS..(at + 1) * MAX_HOPS).unwrap_or(&[]);
         let present = names.iter().enumerate().filter(|(hop, _)| row.path.bitmap >> hop & 1 == 1);
+        self.write(now, store, &row.key, &path, row.reports, present.map(|(_, origin)| *origin), core, out);
+    }
+
+    /// Writes a path with `reports` new postcards, by `origins`.
+    #[allow(clippy::too_many_arguments)] // what is written, and where it goes
+    fn write(
+        &self,
+        now: u64,
+        store: usize,
+        key: &Key,
+        path: &Path,
+        reports: u16,
+        origins: impl Iterator<Item = Origin>,
+        core: &mut Egress,
+        out: &mut Output,
+    ) {
+        let mut bytes = [0; MAX_PAYLOAD];
+        let bytes = &mut bytes[..layout::row_len(self.hops) as usize];
+        layout::encode(bytes, key, path);
+        let slots = hash::slots(key, self.copies, self.slots);
         core.write(
             now,
             store,
@@ -146,8 +208,8 @@ impl PostcardState {
             |n| layout::offset(slots[usize::from(n)], self.hops),
             bytes,
             Primitive::Postcarding,
-            row.reports,
-            present.map(|(_, origin)| *origin),
+            reports,
+            origins,
             out,
         );
     }
@@ -180,5 +242,6 @@ impl PostcardState {
         core.counters.discard(Discard::StoreRemoved, held);
         self.rows.fill(Row::default());
         self.ages = AgeList::new(self.rows.len());
+        self.left.forget();
     }
 }

@@ -1,13 +1,14 @@
-//! Reporters heard: their sequence windows, where to send NACKs, and what they are counted for.
+//! Reporters heard: whose reports are taken, where to send NACKs, and what they are counted for.
 
-use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use super::window::{Verdict, WINDOW, Window};
+use super::age::AgeList;
+use super::sequences::{Arrival, Sequences};
 
-/// Reports outside the window in a row, without any inside, after which the window is placed anew: the reporter has
-/// restarted, and none of its reports that said so arrived.
-const STRANGERS: u32 = WINDOW;
+/// A reporter that was not heard for so long (nanoseconds) gives its place to one that was never heard, if there is no other.
+const IDLE: u64 = 30_000_000_000;
+/// Reporters that are looked at, at most, to find one that is idle.
+const LOOKED_AT: usize = 8;
 
 /// An address and port in one number: the per-report path compares it, and seldom needs its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,13 +39,13 @@ impl Source {
 pub struct ReporterCounters {
     /// Reports heard, not decodable ones aside.
     pub received: u64,
-    /// Sequences skipped when a later one came, and those between an earlier life of this translator and this one.
+    /// Sequences skipped, as two later reports say, and those between what was heard of it before and its first reports here.
     pub gaps: u64,
-    /// Of them, those that came after all: reordered, or sent again after a NACK.
+    /// Of them, those that came after all: reordered, or sent again after a NACK. And those of a jump that turned out to be none.
     pub gaps_filled: u64,
     /// Reports whose sequence was seen before.
     pub duplicates: u64,
-    /// Reports outside the window.
+    /// Reports behind the window.
     pub out_of_window: u64,
     /// Times the sequence began anew.
     pub restarts: u64,
@@ -52,21 +53,29 @@ pub struct ReporterCounters {
     pub nacks: u64,
 }
 
-/// One version-1 reporter.
-#[derive(Clone, Debug)]
+impl ReporterCounters {
+    fn add(&mut self, other: &ReporterCounters) {
+        self.received += other.received;
+        self.gaps += other.gaps;
+        self.gaps_filled += other.gaps_filled;
+        self.duplicates += other.duplicates;
+        self.out_of_window += other.out_of_window;
+        self.restarts += other.restarts;
+        self.nacks += other.nacks;
+    }
+}
+
+/// What is known of one version-1 reporter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reporter {
     /// Its id.
     pub id: u16,
     /// What is counted for it.
     pub counters: ReporterCounters,
-    /// Where its datagrams come from, and NACKs go.
-    source: Source,
-    window: Window,
-    strangers: u32,
-    /// Whether it is known to have begun anew since it was first heard, or with that.
-    began_anew: bool,
-    /// Where its datagrams came from before: late ones may still come from there.
-    previous: Option<Source>,
+    /// The newest of its sequences heard.
+    pub newest: u32,
+    /// How many reporters had given up their places when it got its own: an id that comes again counts from 0, and this tells that it does.
+    pub since: u64,
 }
 
 /// A run of sequences to ask for.
@@ -81,238 +90,203 @@ pub(crate) struct Missing {
 pub(crate) enum Admission {
     /// Apply it; ask for these sequences before it.
     Apply(Option<Missing>),
+    /// Apply it; others are missing, but no more NACKs go to its reporter now.
+    Unasked,
     /// Drop it: seen before.
     Duplicate,
     /// Drop it: outside the window.
     OutOfWindow,
     /// Drop it: too many reporters.
     TooMany,
+    /// Drop it: the configuration lists reporters, and not this one, or not at this address.
+    NotListed,
+}
+
+struct Place {
+    id: u16,
+    since: u64,
+    sequences: Sequences,
 }
 
 /// All version-1 reporters, at most a configured number.
 pub struct Reporters {
     /// Index + 1 in `list` by reporter id; 0 = not heard.
     index: Vec<u16>,
-    list: Vec<Reporter>,
+    list: Vec<Place>,
     limit: usize,
-    /// How far an earlier life of this translator had heard those that this one has not heard yet.
-    earlier: BTreeMap<u16, u32>,
+    /// Places whose reporter was heard once.
+    unconfirmed: AgeList,
+    /// The others, those first that were not looked at for longest.
+    confirmed: AgeList,
+    /// By id, how far it was heard before it had a place here: by an earlier life of this translator, or before it gave its place up.
+    earlier: Vec<Option<u32>>,
+    /// By id, the address that it may report from. Empty = everybody may report.
+    listed: Vec<Option<Ipv4Addr>>,
+    evicted: ReporterCounters,
+    evictions: u64,
+    /// Places given up by reporters that were heard once.
+    unconfirmed_evictions: u64,
+    /// Times that a reporter began anew, or may have done so unseen.
+    restarts: u32,
 }
 
 impl Reporters {
     pub(crate) fn new(limit: usize) -> Self {
         let limit = limit.clamp(1, usize::from(u16::MAX));
-        Reporters { index: vec![0; 1 << 16], list: Vec::new(), limit, earlier: BTreeMap::new() }
+        Reporters {
+            index: vec![0; 1 << 16],
+            list: Vec::new(),
+            limit,
+            unconfirmed: AgeList::new(limit),
+            confirmed: AgeList::new(limit),
+            earlier: vec![None; 1 << 16],
+            listed: Vec::new(),
+            evicted: ReporterCounters::default(),
+            evictions: 0,
+            unconfirmed_evictions: 0,
+            restarts: 0,
+        }
+    }
+
+    /// Takes reports of these ids, each from its address alone; of everybody if there are none.
+    pub(crate) fn list(&mut self, reporters: &[(u16, Ipv4Addr)]) {
+        self.listed = vec![None; if reporters.is_empty() { 0 } else { 1 << 16 }];
+        for (id, address) in reporters {
+            self.listed[usize::from(*id)] = Some(*address);
+        }
     }
 
     /// Tells how far an earlier life of this translator had heard a reporter: what lies between that and the first sequence that this
     /// one hears is missing. It is not asked for, as the earlier life may have taken some of it without being able to say so.
     pub(crate) fn heard_earlier(&mut self, id: u16, newest: u32) {
         match self.index[usize::from(id)] {
-            0 => drop(self.earlier.insert(id, newest)),
-            place => self.list[usize::from(place) - 1].missing_since(newest),
+            0 => self.earlier[usize::from(id)] = Some(newest),
+            place => self.list[usize::from(place) - 1].sequences.heard_earlier(newest),
         }
     }
 
-    /// Every reporter heard, in the order of appearance.
-    pub fn iter(&self) -> impl Iterator<Item = &Reporter> {
-        self.list.iter()
+    /// Every reporter that has a place, and more than one report.
+    pub fn iter(&self) -> impl Iterator<Item = Reporter> {
+        self.list.iter().filter(|place| place.sequences.confirmed).map(|place| Reporter {
+            id: place.id,
+            counters: place.sequences.counters,
+            newest: place.sequences.newest(),
+            since: place.since,
+        })
+    }
+
+    /// What was counted for reporters that gave up their places, in sum.
+    pub fn evicted(&self) -> ReporterCounters {
+        self.evicted
+    }
+
+    /// How many gave up their places: of those that more than one report was heard of, and of the others.
+    pub fn evictions(&self) -> (u64, u64) {
+        (self.evictions, self.unconfirmed_evictions)
+    }
+
+    /// Changes whenever a reporter begins to count anew, or may do so unseen.
+    pub(crate) fn restarts(&self) -> u32 {
+        self.restarts
     }
 
     /// Judges a report by its sequence.
     #[inline]
-    pub(crate) fn admit(
-        &mut self,
-        id: u16,
-        sequence: u32,
-        restarted: bool,
-        retransmittable: bool,
-        source: Source,
-    ) -> Admission {
-        let reporter = match self.index[usize::from(id)] {
-            0 => {
-                if self.list.len() >= self.limit {
-                    return Admission::TooMany;
-                }
-                let mut reporter = Reporter {
-                    id,
-                    source,
-                    counters: ReporterCounters { received: 1, ..Default::default() },
-                    window: Window::new(sequence),
-                    strangers: 0,
-                    began_anew: restarted,
-                    previous: None,
-                };
-                if let Some(newest) = self.earlier.remove(&id) {
-                    reporter.missing_since(newest);
-                }
-                self.list.push(reporter);
-                self.index[usize::from(id)] = self.list.len() as u16;
-                return Admission::Apply(None);
-            }
-            place => &mut self.list[usize::from(place) - 1],
+    pub(crate) fn admit(&mut self, now: u64, id: u16, arrival: &Arrival) -> Admission {
+        let at = match self.index[usize::from(id)] {
+            0 => return self.admit_first(now, id, arrival),
+            place => usize::from(place) - 1,
         };
-        reporter.counters.received += 1;
-        if restarted && reporter.is_restart(sequence, source) {
-            reporter.begin_anew(sequence, source);
+        if self.list[at].sequences.take_expected(now, arrival) {
             return Admission::Apply(None);
         }
-        let verdict = reporter.window.offer(sequence);
-        if verdict != Verdict::Outside {
-            reporter.strangers = 0;
+        self.admit_again(now, at, arrival)
+    }
+
+    #[inline(never)]
+    fn admit_again(&mut self, now: u64, at: usize, arrival: &Arrival) -> Admission {
+        let Place { id, sequences, .. } = &mut self.list[at];
+        if !sequences.is_from(arrival.source) && !may_report(&self.listed, *id, arrival.source) {
+            return Admission::NotListed;
         }
-        match verdict {
-            Verdict::New { missing } => {
-                reporter.heard_from(source);
-                if missing == 0 {
-                    return Admission::Apply(None);
-                }
-                reporter.counters.gaps += u64::from(missing);
-                if !retransmittable {
-                    return Admission::Apply(None);
-                }
-                // What is older than the window would not be taken when it came again.
-                let count = missing.min(WINDOW - 1);
-                reporter.counters.nacks += 1;
-                Admission::Apply(Some(Missing { first: sequence.wrapping_sub(count), count: count as u16 }))
-            }
-            Verdict::Late { fills } => {
-                reporter.counters.gaps_filled += u64::from(fills);
-                Admission::Apply(None)
-            }
-            Verdict::Duplicate if reporter.is_strange(source) => {
-                // A new process, whose first report did not arrive, counts anew.
-                reporter.begin_anew(sequence, source);
-                Admission::Apply(None)
-            }
-            Verdict::Duplicate => {
-                reporter.counters.duplicates += 1;
-                Admission::Duplicate
-            }
-            Verdict::Outside => {
-                reporter.strangers += 1;
-                if reporter.strangers >= STRANGERS {
-                    reporter.begin_anew(sequence, source);
-                    return Admission::Apply(None);
-                }
-                reporter.counters.out_of_window += 1;
-                Admission::OutOfWindow
+        let (known, restarts) = (sequences.confirmed, sequences.counters.restarts);
+        let admission = sequences.admit(now, arrival);
+        if sequences.confirmed && !known {
+            self.unconfirmed.remove(at);
+            self.confirmed.push(at, now);
+        }
+        if sequences.counters.restarts != restarts {
+            self.restarts = self.restarts.wrapping_add(1);
+        }
+        admission
+    }
+
+    #[inline(never)]
+    fn admit_first(&mut self, now: u64, id: u16, arrival: &Arrival) -> Admission {
+        if !may_report(&self.listed, id, arrival.source) {
+            return Admission::NotListed;
+        }
+        let earlier = self.earlier[usize::from(id)];
+        let place = |since| Place { id, since, sequences: Sequences::new(now, arrival, earlier) };
+        let at = if self.list.len() < self.limit {
+            self.list.push(place(self.evictions + self.unconfirmed_evictions));
+            self.list.len() - 1
+        } else {
+            let Some(at) = self.make_room(now) else { return Admission::TooMany };
+            self.list[at] = place(self.evictions + self.unconfirmed_evictions);
+            at
+        };
+        self.index[usize::from(id)] = at as u16 + 1;
+        self.unconfirmed.push(at, now);
+        Admission::Apply(None)
+    }
+
+    /// Takes the place of a reporter that was heard once, the oldest such; or of one that is idle.
+    fn make_room(&mut self, now: u64) -> Option<usize> {
+        if let Some((at, _)) = self.unconfirmed.oldest() {
+            self.unconfirmed.remove(at);
+            self.evicted.add(&self.list[at].sequences.counters);
+            self.unconfirmed_evictions += 1;
+            self.index[usize::from(self.list[at].id)] = 0;
+            return Some(at);
+        }
+        let mut idle: Option<(usize, u64)> = None;
+        for _ in 0..LOOKED_AT.min(self.list.len()) {
+            let (at, _) = self.confirmed.oldest()?;
+            let last_heard = self.list[at].sequences.last_heard;
+            self.confirmed.remove(at);
+            self.confirmed.push(at, now);
+            if now - last_heard >= IDLE && idle.is_none_or(|(_, longest)| last_heard < longest) {
+                idle = Some((at, last_heard));
             }
         }
+        let (at, _) = idle?;
+        let Place { id, sequences, .. } = &self.list[at];
+        self.confirmed.remove(at);
+        self.evicted.add(&sequences.counters);
+        self.evictions += 1;
+        self.restarts = self.restarts.wrapping_add(1);
+        // What is lost until it has a place again is counted when it is back.
+        self.earlier[usize::from(*id)] = Some(sequences.newest());
+        self.index[usize::from(*id)] = 0;
+        Some(at)
     }
 }
 
-impl Reporter {
-    /// The newest of its sequences heard.
-    pub fn newest(&self) -> u32 {
-        self.window.newest()
-    }
-
-    fn missing_since(&mut self, newest: u32) {
-        if !self.began_anew {
-            self.counters.gaps += u64::from(self.window.missing_since(newest));
-        }
-    }
-
-    /// Whether a report that says "restarted" is the first of a new run, rather than a repeat or a neighbour of one that said so
-    /// before: it comes from another socket, or lies outside the window.
-    fn is_restart(&self, sequence: u32, source: Source) -> bool {
-        let newest = self.window.newest();
-        self.is_strange(source)
-            || (newest.wrapping_sub(sequence) >= WINDOW && sequence.wrapping_sub(newest) >= WINDOW)
-    }
-
-    /// Whether the reporter was never heard from there.
-    fn is_strange(&self, source: Source) -> bool {
-        source != self.source && Some(source) != self.previous
-    }
-
-    fn heard_from(&mut self, source: Source) {
-        if source != self.source {
-            self.previous = Some(std::mem::replace(&mut self.source, source));
-        }
-    }
-
-    fn begin_anew(&mut self, sequence: u32, source: Source) {
-        self.window = Window::new(sequence);
-        self.heard_from(source);
-        self.strangers = 0;
-        self.began_anew = true;
-        self.counters.restarts += 1;
-    }
+fn may_report(listed: &[Option<Ipv4Addr>], id: u16, source: Source) -> bool {
+    listed.is_empty() || listed[usize::from(id)] == Some(source.ip())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn at(port: u16) -> Source {
-        Source::new(Ipv4Addr::LOCALHOST, port)
+    fn send(r: &mut Reporters, now: u64, id: u16, sequence: u32) -> Admission {
+        let source = Source::new(Ipv4Addr::new(127, 0, 0, 1), id);
+        r.admit(now, id, &Arrival { sequence, restarted: false, retransmittable: true, source })
     }
 
-    #[test]
-    fn a_gap_is_asked_for_if_its_report_can_be_sent_again() {
-        let mut r = Reporters::new(4);
-        assert_eq!(r.admit(7, 0, true, true, at(1)), Admission::Apply(None));
-        assert_eq!(r.admit(7, 3, false, true, at(1)), Admission::Apply(Some(Missing { first: 1, count: 2 })));
-        assert_eq!(r.admit(7, 5, false, false, at(1)), Admission::Apply(None));
-        assert_eq!(r.admit(7, 1, false, true, at(1)), Admission::Apply(None));
-        assert_eq!(r.admit(7, 1, false, true, at(1)), Admission::Duplicate);
-        let c = r.list[0].counters;
-        assert_eq!((c.received, c.gaps, c.gaps_filled, c.duplicates, c.nacks), (5, 3, 1, 1, 1));
-        // A NACK never asks for more than the window would take.
-        assert_eq!(
-            r.admit(7, 5005, false, true, at(1)),
-            Admission::Apply(Some(Missing { first: 5005 - 1023, count: 1023 }))
-        );
-    }
-
-    #[test]
-    fn a_restart_begins_anew_and_its_repeat_does_not() {
-        let mut r = Reporters::new(4);
-        for s in 0..10 {
-            assert_eq!(r.admit(7, s, s == 0, false, at(1)), Admission::Apply(None));
-        }
-        // The network repeats the first report.
-        assert_eq!(r.admit(7, 0, true, false, at(1)), Admission::Duplicate);
-        // A new process, on a socket of its own.
-        assert_eq!(r.admit(7, 0, true, false, at(2)), Admission::Apply(None));
-        assert_eq!(r.admit(7, 1, false, false, at(2)), Admission::Apply(None));
-        // The same socket, far away.
-        assert_eq!(r.admit(7, 0x8000_0000, true, false, at(2)), Admission::Apply(None));
-        assert_eq!(r.list[0].counters.restarts, 2);
-    }
-
-    #[test]
-    fn a_new_socket_that_counts_anew_is_a_restart_even_unannounced() {
-        let mut r = Reporters::new(4);
-        for s in 0..10 {
-            r.admit(7, s, s == 0, false, at(1));
-        }
-        // The announcement, sequence 0, is lost.
-        for s in 1..10 {
-            assert_eq!(r.admit(7, s, false, false, at(2)), Admission::Apply(None), "{s}");
-        }
-        // The network repeats reports of both processes.
-        assert_eq!(r.admit(7, 9, false, false, at(2)), Admission::Duplicate);
-        assert_eq!(r.admit(7, 9, false, false, at(1)), Admission::Duplicate);
-        assert_eq!(r.list[0].counters.restarts, 1);
-    }
-
-    #[test]
-    fn a_restart_that_nobody_announced_is_believed_after_a_window() {
-        let mut r = Reporters::new(4);
-        r.admit(7, 1_000_000, true, false, at(1));
-        let mut dropped = 0;
-        for s in 0..2000 {
-            match r.admit(7, s, false, false, at(2)) {
-                Admission::OutOfWindow => dropped += 1,
-                Admission::Apply(None) => {}
-                other => panic!("{other:?}"),
-            }
-        }
-        assert_eq!(dropped, STRANGERS - 1);
-    }
+    const APPLY: Admission = Admission::Apply(None);
 
     #[test]
     fn what_no_life_of_the_translator_heard_is_missing_and_not_asked_for() {
@@ -324,31 +298,66 @@ mod tests {
         for id in 1..6 {
             r.heard_earlier(id, 99);
         }
-        assert_eq!(r.admit(1, 130, false, true, at(1)), Admission::Apply(None));
-        assert_eq!(counted(&r, 1), (30, 0, 0));
-        // One of them was only late.
-        assert_eq!(r.admit(1, 120, false, true, at(1)), Admission::Apply(None));
+        assert_eq!(send(&mut r, 0, 1, 130), APPLY);
+        // One of them was only late; with it, a second report agrees.
+        assert_eq!(send(&mut r, 0, 1, 120), APPLY);
         assert_eq!(counted(&r, 1), (30, 1, 0));
-        // It goes on where it was; it begins anew, and says so or not.
-        r.admit(2, 100, false, true, at(2));
-        r.admit(3, 130, true, true, at(3));
-        r.admit(4, 5, false, true, at(4));
-        r.admit(5, 0x8000_0000, false, true, at(5));
-        assert_eq!([2, 3, 4, 5].map(|id| counted(&r, id)), [(0, 0, 0); 4]);
+        // It goes on where it was; it begins anew, and says so or lies behind; it was far ahead.
+        let restarted = Arrival {
+            sequence: 130,
+            restarted: true,
+            retransmittable: true,
+            source: Source::new(Ipv4Addr::LOCALHOST, 3),
+        };
+        r.admit(0, 3, &restarted);
+        for (id, first) in [(2, 100), (3, 131), (4, 5), (5, 0x7000_0000)] {
+            send(&mut r, 0, id, first);
+            send(&mut r, 0, id, first + 1);
+        }
+        assert_eq!(
+            [2, 3, 4, 5].map(|id| counted(&r, id)),
+            [(0, 0, 0), (0, 0, 0), (0, 0, 0), (0x7000_0000 - 100, 0, 0)]
+        );
         // Heard before the session that tells of the earlier life is open.
-        r.admit(6, 110, false, true, at(6));
-        r.admit(6, 111, false, true, at(6));
+        send(&mut r, 0, 6, 110);
+        send(&mut r, 0, 6, 111);
         r.heard_earlier(6, 99);
         assert_eq!(counted(&r, 6), (10, 0, 0));
-        assert_eq!(r.list[0].newest(), 130);
     }
 
     #[test]
-    fn reporters_are_bounded() {
+    fn the_idlest_gives_way_and_what_it_was_counted_for_stays() {
+        let mut r = Reporters::new(3);
+        for (id, now) in [(1, 5), (2, 0), (3, 9)] {
+            for sequence in 0..10 {
+                assert_eq!(send(&mut r, now, id, sequence), APPLY);
+            }
+        }
+        assert_eq!(send(&mut r, IDLE - 1, 4, 0), Admission::TooMany);
+        assert_eq!(send(&mut r, IDLE, 4, 0), APPLY);
+        assert_eq!(send(&mut r, IDLE, 4, 1), APPLY);
+        assert_eq!(r.iter().map(|r| r.id).collect::<Vec<_>>(), [1, 4, 3]);
+        assert_eq!((r.evicted().received, r.evictions()), (10, (1, 0)));
+        // It comes back after ten more of its reports, on another's place: nothing is forgotten.
+        assert_eq!(send(&mut r, IDLE + 5, 2, 20), APPLY);
+        assert_eq!(send(&mut r, IDLE + 5, 2, 21), APPLY);
+        let back = r.iter().find(|r| r.id == 2).unwrap();
+        assert_eq!((back.counters.received, back.counters.gaps), (2, 10));
+        assert_ne!(back.since, 0);
+        assert_eq!((r.evicted().received, r.evictions()), (20, (2, 0)));
+    }
+
+    #[test]
+    fn who_was_heard_once_gives_way_first() {
         let mut r = Reporters::new(2);
-        assert_eq!(r.admit(1, 0, false, false, at(1)), Admission::Apply(None));
-        assert_eq!(r.admit(2, 0, false, false, at(1)), Admission::Apply(None));
-        assert_eq!(r.admit(3, 0, false, false, at(1)), Admission::TooMany);
-        assert_eq!(r.admit(1, 1, false, false, at(1)), Admission::Apply(None));
+        send(&mut r, 0, 1, 0);
+        send(&mut r, 0, 1, 1);
+        for id in 10..1000 {
+            assert_eq!(send(&mut r, 0, id, 7), APPLY);
+        }
+        assert_eq!(send(&mut r, 0, 999, 8), APPLY);
+        assert_eq!(send(&mut r, 0, 999, 8), Admission::Duplicate);
+        assert_eq!(send(&mut r, 0, 1000, 8), Admission::TooMany);
+        assert_eq!(r.evicted().received, 989);
     }
 }

@@ -26,18 +26,30 @@ pub(crate) struct SketchState {
     merge: Merge,
     expected: u8,
     window: EpochWindow,
-    /// Per ring place and column: epoch, reporters merged (0 = none yet), reports not sent yet, and the cells.
+    /// Per ring place and column: epoch, how many reporters are merged (0 = none yet) and which, reports not sent yet, and the cells.
     epoch: Vec<u32>,
+    count: Vec<u16>,
     merged: Vec<u32>,
     unsent: Vec<u8>,
     cells: Vec<u32>,
     ages: AgeList,
     /// Reporter of each bit.
     bits: [Option<u16>; REPORTERS],
+    uses: [Use; REPORTERS],
     /// Bits that configuration gave away.
     reserved: [Option<u16>; REPORTERS],
     /// Names of the reports not sent yet, `expected` per column; empty unless names are kept.
     names: Vec<Origin>,
+}
+
+/// What a bit was used for since its reporter has it.
+#[derive(Clone, Copy, Default)]
+struct Use {
+    /// The newest epoch, and where the last column lies.
+    epoch: u32,
+    at: usize,
+    /// Columns merged.
+    columns: u64,
 }
 
 impl SketchState {
@@ -58,11 +70,13 @@ impl SketchState {
             expected,
             window: EpochWindow::new(epochs),
             epoch: vec![0; all],
+            count: vec![0; all],
             merged: vec![0; all],
             unsent: vec![0; all],
             cells: vec![0; all * usize::from(rows)],
             ages: AgeList::new(all),
             bits: [None; REPORTERS],
+            uses: [Use::default(); REPORTERS],
             reserved: [None; REPORTERS],
             names: if keep_names { vec![Origin::default(); all * usize::from(expected)] } else { Vec::new() },
         }
@@ -83,10 +97,27 @@ impl SketchState {
         }
     }
 
-    /// The bit of a reporter, or the one that it would get.
-    fn bit_of(&self, reporter: u16) -> Option<usize> {
-        let free = || (0..REPORTERS).find(|b| self.bits[*b].is_none() && self.reserved[*b].is_none());
-        self.bits.iter().position(|b| *b == Some(reporter)).or_else(free)
+    /// The bit of a reporter. One that has none gets a free one, or that of a reporter whose columns have all left the ring, or of one that
+    /// was heard once: whoever invents reporters cannot keep the bits.
+    fn bit_of(&mut self, reporter: u16) -> Option<usize> {
+        if let Some(bit) = self.bits.iter().position(|b| *b == Some(reporter)) {
+            return Some(bit);
+        }
+        let newest = self.window.newest();
+        let left = |bit: &usize| newest.saturating_sub(self.uses[*bit].epoch) >= self.epochs;
+        let open = || (0..REPORTERS).filter(|bit| self.reserved[*bit].is_none());
+        let bit =
+            open().find(|bit| self.bits[*bit].is_none()).or_else(|| open().find(left)).or_else(|| {
+                open().filter(|bit| self.uses[*bit].columns == 1).min_by_key(|bit| self.uses[*bit].epoch)
+            })?;
+        let Use { epoch, at, columns } = self.uses[bit];
+        if columns == 1 && self.epoch[at] == epoch {
+            // What it told stays in the column; who told it is forgotten.
+            self.merged[at] &= !(1 << bit);
+        }
+        self.bits[bit] = Some(reporter);
+        self.uses[bit] = Use::default();
+        Some(bit)
     }
 
     #[allow(clippy::too_many_arguments)] // the report's fields, and where it goes
@@ -108,18 +139,21 @@ impl SketchState {
         if cells.len() != 4 * usize::from(self.rows) {
             return Err(Reason::ValueLength);
         }
-        let bit = self.bit_of(origin.reporter).ok_or(Reason::SketchReporters)?;
         self.window.admit(epoch, origin.reporter)?;
-        self.bits[bit] = Some(origin.reporter);
-
         let at = (epoch & (self.epochs - 1)) as usize * self.columns as usize + column as usize;
+        if self.count[at] != 0 && self.epoch[at] > epoch && self.window.has(self.epoch[at]) {
+            // A later epoch has this column's place, if not yet those of all others.
+            return Err(Reason::EpochOld);
+        }
+        let bit = self.bit_of(origin.reporter).ok_or(Reason::SketchReporters)?;
         let rows = usize::from(self.rows);
-        if self.merged[at] != 0 && self.epoch[at] != epoch {
+        if self.count[at] != 0 && self.epoch[at] != epoch {
             // The ring has turned: what this place still held of the epoch before will not be seen any more.
             let counters = core.counters.of(Primitive::SketchMerge);
             counters.held -= u64::from(self.unsent[at]);
             counters.superseded += u64::from(self.unsent[at]);
             self.ages.remove(at);
+            self.count[at] = 0;
             self.merged[at] = 0;
             self.unsent[at] = 0;
         }
@@ -129,17 +163,20 @@ impl SketchState {
         let mine = &mut self.cells[at * rows..(at + 1) * rows];
         for (cell, bytes) in mine.iter_mut().zip(cells.as_chunks::<4>().0) {
             let theirs = u32::from_be_bytes(*bytes);
-            *cell = if self.merged[at] == 0 { theirs } else { layout::merge(self.merge, *cell, theirs) };
+            *cell = if self.count[at] == 0 { theirs } else { layout::merge(self.merge, *cell, theirs) };
         }
         self.epoch[at] = epoch;
         self.merged[at] |= 1 << bit;
+        self.count[at] = self.count[at].saturating_add(1);
+        let used = &mut self.uses[bit];
+        *used = Use { epoch: used.epoch.max(epoch), at, columns: used.columns + 1 };
         if let Some(name) = self.names.get_mut(at * usize::from(self.expected) + usize::from(self.unsent[at]))
         {
             *name = origin;
         }
         self.unsent[at] += 1;
         core.counters.of(Primitive::SketchMerge).held += 1;
-        if self.merged[at].count_ones() >= u32::from(self.expected) {
+        if self.count[at] >= u16::from(self.expected) {
             self.send(now, store, at, core, out);
         } else if !self.ages.contains(at) {
             self.ages.push(at, now);
@@ -154,7 +191,7 @@ impl SketchState {
         cells[..rows].copy_from_slice(&self.cells[at * rows..(at + 1) * rows]);
         let column = Column {
             epoch: self.epoch[at],
-            merged: self.merged[at].count_ones() as u16,
+            merged: self.count[at],
             expected: u16::from(self.expected),
             cells,
         };
@@ -208,6 +245,7 @@ impl SketchState {
         let held: u64 = self.unsent.iter().map(|u| u64::from(*u)).sum();
         core.counters.of(Primitive::SketchMerge).held -= held;
         core.counters.discard(Discard::StoreRemoved, held);
+        self.count.fill(0);
         self.merged.fill(0);
         self.unsent.fill(0);
         self.ages = AgeList::new(self.merged.len());

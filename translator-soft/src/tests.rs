@@ -469,11 +469,13 @@ fn columns_of_all_reporters_become_one() {
     let newer = bench.v1(7, SM, body(7, &a));
     assert_eq!(bench.ingest(13 * MS, &[newer]), Vec::<Vec<u8>>::new());
     bench.refuse(SM, body(5, &a), Reason::EpochOld);
+    let more = bench.v1(7, SM, Body::SketchMerge { epoch: 7, column: 4, cells: &a });
+    assert_eq!(bench.ingest(13 * MS, &[more]), Vec::<Vec<u8>>::new());
     // Epoch 9 takes the place of 7 before that was sent.
     let newest = bench.v1(7, SM, body(9, &a));
     assert_eq!(bench.ingest(14 * MS, &[newest]), Vec::<Vec<u8>>::new());
     let c = bench.engine.counters().primitives[Primitive::SketchMerge.index()];
-    assert_eq!((c.emitted, c.superseded, c.held), (5, 1, 1));
+    assert_eq!((c.emitted, c.superseded, c.held), (5, 1, 2));
     bench.refuse(SM, Body::SketchMerge { epoch: 9, column: 16, cells: &a }, Reason::Column);
     bench.refuse(SM, Body::SketchMerge { epoch: 9, column: 1, cells: &a[..4] }, Reason::ValueLength);
 }
@@ -497,7 +499,8 @@ fn one_absurd_epoch_makes_no_real_one_old() {
 
 #[test]
 fn version_0_reports_go_to_the_stores_that_configuration_names() {
-    let mut bench = Bench::plain();
+    let limits = Limits { version0_nacks: 100, ..Limits::default() };
+    let mut bench = Bench::new(&program(Transport::Uc, false), limits);
     let report = |sequence, retransmittable, body| {
         packet(&Report {
             version: Version::V0,
@@ -527,6 +530,15 @@ fn version_0_reports_go_to_the_stores_that_configuration_names() {
     let addresses = [127, 0, 0, 1, 127, 0, 0, 9, 0x9c, 0x68, 0x9c, 0x6c].to_vec();
     assert_eq!(nacks, [1, 2].map(|sequence| (addresses.clone(), Ok(Nack::V0 { sequence }))));
     assert_eq!(bench.drops(Reason::Duplicate), 1);
+    // Nobody else's budget, and not without end: 32 a report would be 320.
+    bench.out.clear();
+    let reports: Vec<_> = (1..=10).map(|n| report(3 + 40 * n & 0xff, true, body)).collect();
+    bench.engine.ingest(0, reports.iter().map(Vec::as_slice), &mut bench.out);
+    assert_eq!((bench.out.nacks.len(), bench.engine.counters().nacks_withheld), (98, 222));
+    // Without a configured rate, none at all.
+    let mut silent = Bench::plain();
+    silent.engine.ingest(0, reports.iter().map(Vec::as_slice), &mut silent.out);
+    assert_eq!((silent.out.nacks.len(), silent.engine.counters().version0_gaps), (0, 9 * 39));
     // Without a store for it, it is dropped by name.
     bench
         .engine
@@ -567,6 +579,23 @@ fn a_gap_is_answered_with_a_nack_to_where_the_report_came_from() {
     assert_eq!(Nack::parse(nack.payload()), Ok(Nack::V1 { reporter: 7, first: 11, count: 3 }));
     assert_eq!(bench.drops(Reason::Duplicate), 1);
     assert_eq!(bench.frames().len(), 3);
+}
+
+#[test]
+fn a_list_of_reporters_keeps_others_out_by_name() {
+    let mut bench = Bench::plain();
+    let body = Body::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] };
+    bench.engine.list_reporters(&[(7, *SRC.ip()), (8, Ipv4Addr::new(10, 0, 0, 8))]);
+    for reporter in [7, 7, 8, 9] {
+        let report = bench.v1(reporter, KW, body);
+        assert_eq!(bench.ingest(0, &[report]).len(), usize::from(reporter == 7), "{reporter}");
+    }
+    assert_eq!(bench.drops(Reason::NotListed), 2);
+    // Its id from elsewhere.
+    let mut elsewhere = bench.v1(7, KW, body);
+    elsewhere[15] = 99;
+    assert!(bench.ingest(0, &[elsewhere]).is_empty());
+    assert_eq!(bench.drops(Reason::NotListed), 3);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Sequences of version-0 reporters: 8 bits, per source address, and looked at only where a report is retransmittable.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
+
+use super::budget::{Budget, Rate};
 
 /// Sequences behind the newest that are told apart from new ones: half of what 8 bits can say.
 const HALF: u8 = 128;
@@ -14,13 +16,14 @@ struct Window8 {
     newest: u8,
     /// Bit d: the sequence d behind the newest was seen.
     seen: u128,
+    nacks: Budget,
 }
 
 /// What is to be done with a version-0 report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission0 {
-    /// Apply it; ask for `missing` sequences from `first`, at most [`MOST_NACKS`], of `gap` that were skipped.
-    Apply { first: u8, missing: u8, gap: u8 },
+    /// Apply it; `gap` sequences before it were skipped.
+    Apply { gap: u8 },
     /// Drop it: seen before.
     Duplicate,
 }
@@ -29,25 +32,44 @@ pub(crate) enum Admission0 {
 pub(crate) struct Version0Reporters {
     windows: HashMap<Ipv4Addr, Window8>,
     limit: usize,
+    nacks: Option<Rate>,
+    /// Addresses that may report; empty = all.
+    listed: HashSet<Ipv4Addr>,
 }
 
 impl Version0Reporters {
-    pub(crate) fn new(limit: usize) -> Self {
-        Version0Reporters { windows: HashMap::with_capacity(limit.min(1024)), limit }
+    /// `nacks` is how many of them one source may draw in a second.
+    pub(crate) fn new(limit: usize, nacks: u32) -> Self {
+        Version0Reporters {
+            windows: HashMap::with_capacity(limit.min(1024)),
+            limit,
+            nacks: (nacks != 0).then(|| Rate::per_second(nacks.into(), nacks.max(MOST_NACKS.into()).into())),
+            listed: HashSet::new(),
+        }
+    }
+
+    /// Takes reports from these addresses alone; from all if there are none.
+    pub(crate) fn list(&mut self, addresses: impl Iterator<Item = Ipv4Addr>) {
+        self.listed = addresses.collect();
+    }
+
+    #[inline]
+    pub(crate) fn may_report(&self, source: Ipv4Addr) -> bool {
+        self.listed.is_empty() || self.listed.contains(&source)
     }
 
     pub(crate) fn admit(&mut self, source: Ipv4Addr, sequence: u8, restarted: bool) -> Admission0 {
-        const TAKE: Admission0 = Admission0::Apply { first: 0, missing: 0, gap: 0 };
-        let anew = Window8 { newest: sequence, seen: 1 };
+        const TAKE: Admission0 = Admission0::Apply { gap: 0 };
         let Some(window) = self.windows.get_mut(&source) else {
             if self.windows.len() < self.limit {
-                self.windows.insert(source, anew);
+                let window = Window8 { newest: sequence, seen: 1, nacks: Budget::default() };
+                self.windows.insert(source, window);
             }
             return TAKE;
         };
         let ahead = sequence.wrapping_sub(window.newest);
         if restarted && ahead != 0 {
-            *window = anew;
+            (window.newest, window.seen) = (sequence, 1);
             return TAKE;
         }
         if ahead == 0 || ahead >= HALF {
@@ -62,9 +84,13 @@ impl Version0Reporters {
         }
         window.newest = sequence;
         window.seen = window.seen << ahead | 1;
-        let gap = ahead - 1;
-        let missing = gap.min(MOST_NACKS);
-        Admission0::Apply { first: sequence.wrapping_sub(missing), missing, gap }
+        Admission0::Apply { gap: ahead - 1 }
+    }
+
+    /// How many of the last sequences of a gap may be asked for: at most [`MOST_NACKS`], and what the source's budget allows.
+    pub(crate) fn may_ask(&mut self, now: u64, source: Ipv4Addr, gap: u8) -> u8 {
+        let (Some(rate), Some(window)) = (self.nacks, self.windows.get_mut(&source)) else { return 0 };
+        (0..gap.min(MOST_NACKS)).take_while(|_| window.nacks.take(now, rate)).count() as u8
     }
 }
 
@@ -75,17 +101,41 @@ mod tests {
     #[test]
     fn gaps_repeats_and_wrapping() {
         let a = Ipv4Addr::LOCALHOST;
-        let mut r = Version0Reporters::new(1);
-        let apply = |first, missing, gap| Admission0::Apply { first, missing, gap };
-        assert_eq!(r.admit(a, 250, false), apply(0, 0, 0));
-        assert_eq!(r.admit(a, 251, false), apply(251, 0, 0));
-        assert_eq!(r.admit(a, 1, false), apply(252, 5, 5));
-        assert_eq!(r.admit(a, 253, false), apply(0, 0, 0));
+        let mut r = Version0Reporters::new(1, 0);
+        let apply = |gap| Admission0::Apply { gap };
+        assert_eq!(r.admit(a, 250, false), apply(0));
+        assert_eq!(r.admit(a, 251, false), apply(0));
+        assert_eq!(r.admit(a, 1, false), apply(5));
+        assert_eq!(r.admit(a, 253, false), apply(0));
         assert_eq!(r.admit(a, 253, false), Admission0::Duplicate);
         assert_eq!(r.admit(a, 1, false), Admission0::Duplicate);
-        assert_eq!(r.admit(a, 101, false), apply(69, 32, 99));
+        assert_eq!(r.admit(a, 101, false), apply(99));
         // One more source than is watched: always taken.
-        assert_eq!(r.admit(Ipv4Addr::UNSPECIFIED, 5, false), apply(0, 0, 0));
-        assert_eq!(r.admit(Ipv4Addr::UNSPECIFIED, 5, false), apply(0, 0, 0));
+        assert_eq!(r.admit(Ipv4Addr::UNSPECIFIED, 5, false), apply(0));
+        assert_eq!(r.admit(Ipv4Addr::UNSPECIFIED, 5, false), apply(0));
+    }
+
+    #[test]
+    fn nacks_are_asked_for_and_bounded() {
+        let a = Ipv4Addr::LOCALHOST;
+        let mut none = Version0Reporters::new(4, 0);
+        none.admit(a, 0, false);
+        assert_eq!(none.may_ask(0, a, 99), 0);
+
+        let mut some = Version0Reporters::new(4, 40);
+        some.admit(a, 0, false);
+        assert_eq!(some.may_ask(0, a, 99), 32);
+        assert_eq!(some.may_ask(0, a, 99), 8);
+        assert_eq!(some.may_ask(0, a, 99), 0);
+        assert_eq!(some.may_ask(500_000_000, a, 99), 20);
+        assert_eq!(some.may_ask(500_000_000, Ipv4Addr::UNSPECIFIED, 99), 0, "nobody watched");
+    }
+
+    #[test]
+    fn a_list_of_addresses_keeps_others_out() {
+        let mut r = Version0Reporters::new(4, 0);
+        assert!(r.may_report(Ipv4Addr::LOCALHOST));
+        r.list([Ipv4Addr::LOCALHOST].into_iter());
+        assert!(r.may_report(Ipv4Addr::LOCALHOST) && !r.may_report(Ipv4Addr::BROADCAST));
     }
 }

@@ -1,9 +1,12 @@
-//! The sequence window of one version-1 reporter: which of the last 1,024 sequences have arrived.
+//! A sequence window: which of the last 1,024 sequences have arrived.
 
 /// Sequences that the window remembers, the newest included.
 pub const WINDOW: u32 = 1024;
-/// A jump ahead beyond this is no gap but a stranger: see [`Verdict::Outside`].
-pub const MAX_JUMP: u32 = 1 << 16;
+/// A step ahead by no more than this is believed at once. A sender that is wrong once in so many reports cannot carry the window away from the
+/// right ones, as they catch up with it before its next.
+pub const NEAR: u32 = 256;
+/// Sequences less than this ahead are later ones; the others are earlier ones.
+pub const HALF: u32 = 1 << 31;
 
 const WORDS: usize = WINDOW as usize / 64;
 
@@ -23,14 +26,17 @@ pub enum Verdict {
     },
     /// Seen before: do not apply.
     Duplicate,
-    /// 1,024 or more behind the newest, or more than [`MAX_JUMP`] ahead: whether it is a repeat cannot be told.
-    Outside,
+    /// Further ahead than was asked about. Nothing has changed.
+    Ahead,
+    /// 1,024 or more behind the newest: whether it is a repeat cannot be told. Nothing has changed.
+    Behind,
 }
 
 /// Sequences seen, modulo 2^32.
 #[derive(Clone, Debug)]
 pub struct Window {
     newest: u32,
+    /// What came after this, and has not arrived, was counted missing.
     first: u32,
     /// Bit `s mod 1024` tells whether sequence `s` of the window was seen.
     seen: [u64; WORDS],
@@ -44,11 +50,11 @@ impl Window {
         window
     }
 
-    /// Counts as missing what came after `earlier` and before the first sequence seen; how many that is. 0 if it lies not before
-    /// it, or further than a gap may be.
+    /// Has what came after `earlier` and before the first sequence seen taken as counted missing; how many sequences lie between. 0 if it lies
+    /// not before it.
     pub fn missing_since(&mut self, earlier: u32) -> u32 {
         let ahead = self.first.wrapping_sub(earlier);
-        if ahead == 0 || ahead > MAX_JUMP {
+        if ahead == 0 || ahead >= HALF {
             return 0;
         }
         self.first = earlier;
@@ -58,6 +64,21 @@ impl Window {
     /// The newest sequence seen.
     pub fn newest(&self) -> u32 {
         self.newest
+    }
+
+    /// The first sequence seen, or what was told to [`Window::missing_since`].
+    pub fn first(&self) -> u32 {
+        self.first
+    }
+
+    /// Whether a sequence is in the window and was seen.
+    pub fn has(&self, sequence: u32) -> bool {
+        self.newest.wrapping_sub(sequence) < WINDOW && self.is_marked(sequence)
+    }
+
+    /// Whether a sequence lies in the window, or no more than `reach` ahead of it.
+    pub fn is_near(&self, sequence: u32, reach: u32) -> bool {
+        sequence.wrapping_sub(self.newest) <= reach || self.newest.wrapping_sub(sequence) < WINDOW
     }
 
     fn mark(&mut self, sequence: u32) {
@@ -70,32 +91,38 @@ impl Window {
         self.seen[(bit / 64) as usize] >> (bit % 64) & 1 != 0
     }
 
-    /// Judges a sequence and remembers it.
+    /// Takes the sequence after the newest: the common case. The bit of the sequence that leaves the window is the new one's.
     #[inline]
-    pub fn offer(&mut self, sequence: u32) -> Verdict {
+    pub fn advance(&mut self) {
+        self.newest = self.newest.wrapping_add(1);
+        self.mark(self.newest);
+    }
+
+    /// Judges a sequence up to `reach` ahead and remembers it. `came` tells of skipped sequences whether they have come by
+    /// another way: they are not missing.
+    pub fn offer(&mut self, sequence: u32, reach: u32, mut came: impl FnMut(u32) -> bool) -> Verdict {
         let ahead = sequence.wrapping_sub(self.newest);
-        if ahead == 1 {
-            // The common case: the bit of the sequence that leaves the window is the new one's.
-            self.newest = sequence;
-            self.mark(sequence);
-            return Verdict::New { missing: 0 };
-        }
-        if ahead != 0 && ahead <= MAX_JUMP {
+        if ahead != 0 && ahead <= reach {
+            let mut missing = ahead - 1;
             if ahead >= WINDOW {
                 self.seen = [0; WORDS];
-            } else {
-                for skipped in 1..ahead {
-                    let bit = self.newest.wrapping_add(skipped) % WINDOW;
-                    self.seen[(bit / 64) as usize] &= !(1 << (bit % 64));
+            }
+            for skipped in 1..ahead.min(WINDOW) {
+                let skipped = sequence.wrapping_sub(skipped);
+                let bit = skipped % WINDOW;
+                self.seen[(bit / 64) as usize] &= !(1 << (bit % 64));
+                if came(skipped) {
+                    missing -= 1;
+                    self.mark(skipped);
                 }
             }
             self.newest = sequence;
             self.mark(sequence);
-            return Verdict::New { missing: ahead - 1 };
+            return Verdict::New { missing };
         }
         let behind = self.newest.wrapping_sub(sequence);
         if behind >= WINDOW {
-            return Verdict::Outside;
+            return if ahead < HALF { Verdict::Ahead } else { Verdict::Behind };
         }
         if self.is_marked(sequence) {
             return Verdict::Duplicate;
@@ -124,15 +151,15 @@ mod tests {
     }
 
     impl Naive {
-        fn offer(&mut self, s: u32) -> Verdict {
+        fn offer(&mut self, s: u32, reach: u32) -> Verdict {
             let ahead = s.wrapping_sub(self.newest);
-            if ahead > 0 && ahead <= MAX_JUMP {
+            if ahead > 0 && ahead <= reach {
                 self.newest = s;
                 self.seen.insert(s);
                 return Verdict::New { missing: ahead - 1 };
             }
             if self.newest.wrapping_sub(s) >= WINDOW {
-                return Verdict::Outside;
+                return if ahead < HALF { Verdict::Ahead } else { Verdict::Behind };
             }
             if !self.seen.insert(s) {
                 return Verdict::Duplicate;
@@ -144,13 +171,21 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_a_set(start in any::<u32>(), steps in prop::collection::vec(
+        fn agrees_with_a_set(start in any::<u32>(), far in any::<bool>(), steps in prop::collection::vec(
             prop_oneof![8 => -40i64..40, 2 => -1100i64..1100, 1 => -70_000i64..70_000], 0..400)) {
+            let reach = if far { 1 << 16 } else { NEAR };
             let mut window = Window::new(start);
             let mut naive = Naive { newest: start, first: start, seen: HashSet::from([start]) };
             for step in steps {
                 let s = naive.newest.wrapping_add(step as u32);
-                prop_assert_eq!(window.offer(s), naive.offer(s));
+                let has = naive.newest.wrapping_sub(s) < WINDOW && naive.seen.contains(&s);
+                prop_assert_eq!(window.has(s), has);
+                if s == naive.newest.wrapping_add(1) && s % 2 == 0 {
+                    window.advance();
+                    naive.offer(s, reach);
+                } else {
+                    prop_assert_eq!(window.offer(s, reach, |_| false), naive.offer(s, reach));
+                }
                 prop_assert_eq!(window.newest(), naive.newest);
             }
         }
@@ -159,10 +194,20 @@ mod tests {
     #[test]
     fn wraps_around() {
         let mut w = Window::new(u32::MAX - 1);
-        assert_eq!(w.offer(u32::MAX), Verdict::New { missing: 0 });
-        assert_eq!(w.offer(2), Verdict::New { missing: 2 });
-        assert_eq!(w.offer(0), Verdict::Late { fills: true });
-        assert_eq!(w.offer(0), Verdict::Duplicate);
-        assert_eq!(w.offer(u32::MAX), Verdict::Duplicate);
+        let mut offer = |s| w.offer(s, NEAR, |_| false);
+        assert_eq!(offer(u32::MAX), Verdict::New { missing: 0 });
+        assert_eq!(offer(2), Verdict::New { missing: 2 });
+        assert_eq!(offer(0), Verdict::Late { fills: true });
+        assert_eq!(offer(0), Verdict::Duplicate);
+        assert_eq!(offer(u32::MAX), Verdict::Duplicate);
+        assert_eq!(offer(2 + HALF - 1), Verdict::Ahead);
+        assert_eq!(offer(2 + HALF), Verdict::Behind);
+    }
+
+    #[test]
+    fn what_came_by_another_way_is_not_missing() {
+        let mut w = Window::new(10);
+        assert_eq!(w.offer(20, NEAR, |s| s == 15), Verdict::New { missing: 8 });
+        assert_eq!(w.offer(15, NEAR, |_| false), Verdict::Duplicate);
     }
 }

@@ -14,8 +14,8 @@ use super::ledger::{self, Ledger};
 use super::roce_link::RoceLink;
 use dta_dataplane::counters::Counters;
 use dta_dataplane::losses::FrameMeta;
-use dta_dataplane::{Engine, Frames, Output, QueuePairStatus, Reporter, SetupError};
-use dta_proto::program::{Change, Program};
+use dta_dataplane::{Engine, Frames, Output, QueuePairStatus, Reporter, ReporterCounters, SetupError};
+use dta_proto::program::{Change, EntryKey, Program, Purpose};
 
 /// Longest time that a command waits for the thread.
 const IDLE: Duration = Duration::from_millis(5);
@@ -54,6 +54,10 @@ pub struct Snapshot {
     pub counters: Counters,
     /// Per reporter.
     pub reporters: Vec<Reporter>,
+    /// In sum, of reporters that gave up their places to others.
+    pub evicted: ReporterCounters,
+    /// How many did: of those that more than one report was heard of, and of the others.
+    pub evictions: (u64, u64),
     /// Per queue pair.
     pub queue_pairs: Vec<QueuePairStatus>,
     /// RoCEv2 packets that were no answer of ours.
@@ -128,6 +132,7 @@ impl Hot {
             next: 0,
         };
         let mut settled = true;
+        let mut programmed = false;
         loop {
             match self.commands.try_recv() {
                 Ok(Command::Stop(reply)) => {
@@ -138,6 +143,7 @@ impl Hot {
                 Ok(command) => {
                     settled &= !matches!(command, Command::Apply(..));
                     self.obey(command, now(), &mut out);
+                    programmed = programmed || self.has_queue_pair();
                 }
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => {
@@ -145,7 +151,9 @@ impl Hot {
                 }
             }
             let mut received = 0;
-            if settled {
+            if !programmed {
+                // Before the first session: reports wait in their socket until there is somewhere to send them.
+            } else if settled {
                 received = self.reports.recv(&mut input, Some(Duration::ZERO))?;
                 if received != 0 {
                     self.engine.ingest(now(), input.iter(), &mut out);
@@ -158,7 +166,7 @@ impl Hot {
             self.engine.tick(now(), &mut out);
             self.depart(&mut out, &mut departures)?;
             if received == 0 {
-                self.rest(now(), settled)?;
+                self.rest(now(), programmed && settled)?;
             }
         }
     }
@@ -174,15 +182,21 @@ impl Hot {
         Ok(settled)
     }
 
+    /// Whether there is a queue pair that frames can leave on.
+    fn has_queue_pair(&self) -> bool {
+        let program = self.engine.program();
+        [Purpose::Write, Purpose::Atomic].iter().any(|p| program.get(&EntryKey::QueuePair(*p)).is_some())
+    }
+
     /// Waits until there is something to do.
-    fn rest(&mut self, now: u64, settled: bool) -> Result<(), HotError> {
+    fn rest(&mut self, now: u64, taking: bool) -> Result<(), HotError> {
         if let Some(ledger) = &mut self.ledger {
             ledger.flush()?;
         }
         let due = self.engine.deadline().map(|at| Duration::from_nanos(at.saturating_sub(now)));
         let wait = due.map_or(IDLE, |due| due.clamp(Duration::from_micros(50), IDLE));
         let both = [self.roce.as_fd(), self.reports.as_fd()];
-        wait_readable(if settled { &both } else { &both[..1] }, Some(wait))?;
+        wait_readable(if taking { &both } else { &both[..1] }, Some(wait))?;
         Ok(())
     }
 
@@ -226,7 +240,9 @@ impl Hot {
     fn snapshot(&self) -> Snapshot {
         Snapshot {
             counters: self.engine.counters().clone(),
-            reporters: self.engine.reporters().iter().cloned().collect(),
+            reporters: self.engine.reporters().iter().collect(),
+            evicted: self.engine.reporters().evicted(),
+            evictions: self.engine.reporters().evictions(),
             queue_pairs: self.engine.queue_pairs(),
             answers_ignored: self.engine.answers_ignored(),
             reports_link: self.reports.counters(),

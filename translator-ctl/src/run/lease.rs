@@ -8,7 +8,7 @@ use tracing::{info, warn};
 
 use super::hot::{Command, Snapshot};
 use super::service::Control;
-use super::stats::nodes;
+use super::stats::{EVICTED, nodes};
 use crate::config::Translator;
 use crate::session::{BACKOFF, Opened, Session, SessionError};
 
@@ -140,6 +140,7 @@ async fn apply(control: &Control, needed: impl FnOnce(&Program) -> Vec<Change>) 
 /// What goes to the collector with a renewal.
 pub(super) fn handed_in(control: &Control, snapshot: &Snapshot) -> Vec<dta_proto::control::NodeStatistics> {
     let mut nodes = nodes(&control.name, control.life, snapshot);
+    nodes.retain(|node| node.node != EVICTED);
     for node in &mut nodes {
         // Of the numbers that may fall the collector takes `held` alone; the others are for this translator's own statistics.
         let falls = [".held", ".outstanding", ".waiting"];

@@ -13,7 +13,7 @@ pub use roce_link::RoceLink;
 pub use stats::nodes;
 
 use std::io::Write as _;
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -83,8 +83,11 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
         None => None,
     };
     let (commands, inbox) = mpsc::channel();
+    let mut engine = Engine::new(config.limits(ledger.is_some()));
+    let listed: Vec<(u16, Ipv4Addr)> = config.reporters.iter().map(|r| (r.id, r.address)).collect();
+    engine.list_reporters(&listed);
     let hot = Hot {
-        engine: Engine::new(config.limits(ledger.is_some())),
+        engine,
         roce_faults: FaultInjector::new(options.faults, options.seed, roce.scope()),
         nack_faults: FaultInjector::new(nack_faults, options.seed ^ 0x4e41_434b, reports.scope()),
         answer_faults: FaultInjector::new(options.answer_faults, options.seed ^ 0x4143_4b53, roce.scope()),

@@ -4,6 +4,7 @@ use dta_link::fault::FaultCounts;
 use dta_proto::control::{Counter, NodeStatistics};
 
 use super::hot::Snapshot;
+use dta_dataplane::ReporterCounters;
 
 /// The translator's own node and one node per reporter that it hears. `life` is a number chosen when counting began.
 pub fn nodes(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeStatistics> {
@@ -30,6 +31,8 @@ pub fn nodes(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeStatistics> 
         counters.extend(named.map(|(name, value)| (format!("queue_pair.{purpose}.{name}"), value)));
     }
     counters.push(("answers_ignored".into(), snapshot.answers_ignored));
+    counters.push(("reporters_evicted".into(), snapshot.evictions.0));
+    counters.push(("reporters_heard_once".into(), snapshot.evictions.1));
     link(&mut counters, "reports", &snapshot.reports_link);
     link(&mut counters, "roce", &snapshot.roce_link);
     faults(&mut counters, "roce", &snapshot.roce_faults);
@@ -38,22 +41,32 @@ pub fn nodes(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeStatistics> 
 
     let mut nodes = vec![node(format!("translator/{name}"), life, counters)];
     for reporter in &snapshot.reporters {
-        let c = &reporter.counters;
-        let named = [
-            ("received", c.received),
-            ("gaps", c.gaps),
-            ("gaps_filled", c.gaps_filled),
-            ("duplicates", c.duplicates),
-            ("out_of_window", c.out_of_window),
-            ("restarts", c.restarts),
-            ("nacks", c.nacks),
-            // Not a count: from here the next life of this translator knows what it missed.
-            ("newest", reporter.newest().into()),
-        ];
-        let counters = named.map(|(name, value)| (name.to_string(), value)).into();
-        nodes.push(node(format!("reporter/{}", reporter.id), life, counters));
+        let mut counters = of_reporter(&reporter.counters);
+        // Not a count: from here the next life of this translator knows what it missed.
+        counters.push(("newest".into(), reporter.newest.into()));
+        // One that gave up its place and is back counts from 0, as a new life does.
+        nodes.push(node(format!("reporter/{}", reporter.id), life.wrapping_add(reporter.since), counters));
+    }
+    if snapshot.evicted.received != 0 {
+        nodes.push(node(EVICTED.into(), life, of_reporter(&snapshot.evicted)));
     }
     nodes
+}
+
+/// The sum of the reporters that gave up their places. Not for the collector: it keeps the last word of each.
+pub(super) const EVICTED: &str = "reporter/evicted";
+
+fn of_reporter(c: &ReporterCounters) -> Vec<(String, u64)> {
+    let named = [
+        ("received", c.received),
+        ("gaps", c.gaps),
+        ("gaps_filled", c.gaps_filled),
+        ("duplicates", c.duplicates),
+        ("out_of_window", c.out_of_window),
+        ("restarts", c.restarts),
+        ("nacks", c.nacks),
+    ];
+    named.map(|(name, value)| (name.to_string(), value)).into()
 }
 
 fn node(node: String, life: u64, counters: Vec<(String, u64)>) -> NodeStatistics {

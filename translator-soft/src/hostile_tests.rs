@@ -1,0 +1,273 @@
+//! Reports that nobody should believe, among good ones that all get through.
+
+use std::collections::HashSet;
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use dta_proto::wire::dta::{Body, Report, Version};
+
+use super::counters::Reason;
+use super::tests::{Bench, KW, SM, key, program};
+use super::{Engine, Limits};
+use dta_proto::program::Transport;
+
+const SECOND: u64 = 1_000_000_000;
+const DST: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 40040);
+const HERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 7), 5555);
+const ELSEWHERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 66), 6666);
+const VALUE: Body<'_> = Body::KeyWrite { redundancy: 1, key: key_of_all(), value: &[1; 12] };
+
+const fn key_of_all() -> dta_proto::key::Key {
+    dta_proto::key::Key([9; 16])
+}
+
+fn report(from: SocketAddrV4, reporter: u16, sequence: u32, body: Body<'_>) -> Vec<u8> {
+    flagged(from, reporter, sequence, body, false)
+}
+
+fn flagged(from: SocketAddrV4, reporter: u16, sequence: u32, body: Body<'_>, restarted: bool) -> Vec<u8> {
+    let version = Version::V1;
+    let store = if matches!(body, Body::SketchMerge { .. }) { SM } else { KW };
+    let report = Report {
+        version,
+        immediate: false,
+        retransmittable: false,
+        restarted,
+        sequence,
+        reporter,
+        store,
+        body,
+    };
+    let mut payload = [0; 200];
+    let len = report.emit(&mut payload).unwrap();
+    let mut packet = dta_proto::wire::datagram::header(from, DST, len).to_vec();
+    packet.extend_from_slice(&payload[..len]);
+    packet
+}
+
+fn bench() -> Bench {
+    Bench::new(&program(Transport::Uc, false), Limits::default())
+}
+
+/// Whether a report was taken.
+fn taken(bench: &mut Bench, now: u64, packet: Vec<u8>) -> bool {
+    let accepted = |bench: &Bench| bench.engine.counters().primitives.iter().map(|p| p.accepted).sum::<u64>();
+    let before = accepted(bench);
+    bench.ingest(now, &[packet]);
+    accepted(bench) != before
+}
+
+fn gaps(engine: &Engine) -> (u64, u64) {
+    engine
+        .reporters()
+        .iter()
+        .map(|r| (r.counters.gaps, r.counters.gaps_filled))
+        .fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
+}
+
+/// Pseudo-random numbers, the same in each run (splitmix64).
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+#[test]
+fn one_datagram_far_ahead_costs_no_report() {
+    for ahead in [255, 256, 257, 1023, 1024, 65_536, 65_537, (1 << 31) - 1, 1 << 31, u32::MAX] {
+        for from in [HERE, ELSEWHERE] {
+            for restarted in [false, true] {
+                let mut bench = bench();
+                let start = u32::MAX - 500;
+                for n in 0..100 {
+                    assert!(taken(&mut bench, 0, report(HERE, 7, start.wrapping_add(n), VALUE)));
+                }
+                let far = start.wrapping_add(99).wrapping_add(ahead);
+                bench.ingest(0, &[flagged(from, 7, far, VALUE, restarted)]);
+                for n in 100..3000 {
+                    let sequence = start.wrapping_add(n);
+                    let taken = taken(&mut bench, 0, report(HERE, 7, sequence, VALUE));
+                    assert!(
+                        taken || sequence == far,
+                        "{n} after one {ahead} ahead from {from}, restarted: {restarted}"
+                    );
+                }
+                let (gaps, filled) = gaps(&bench.engine);
+                assert_eq!(gaps, filled, "{ahead} ahead from {from}, restarted: {restarted}");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_in_a_thousand_hostile_does_not_blind() {
+    // What the hostile sender knows of the reporter's sequences.
+    let guesses: [(&str, fn(u32, u64) -> u32); 6] = [
+        ("nothing", |_, random| random as u32),
+        ("all, and sends what is near", |now, random| now.wrapping_add(2 + (random % 255) as u32)),
+        ("all, and sends the furthest that is believed at once", |now, _| now.wrapping_add(256)),
+        ("all, and sends just outside", |now, _| now.wrapping_add(65_536)),
+        ("where it began", |_, random| (random % 4) as u32),
+        ("a place of its own", |now, _| 0x4000_0000 + now / 1000),
+    ];
+    for (what, guess) in guesses {
+        let mut numbers = Numbers(1);
+        let mut bench = bench();
+        let (mut forged, mut lost) = (HashSet::new(), 0);
+        for n in 0..200_000u32 {
+            let sequence = n.wrapping_sub(100_000);
+            if n % 1000 == 999 {
+                let random = numbers.next();
+                let from = if random >> 40 & 1 == 0 { HERE } else { ELSEWHERE };
+                let guessed = guess(sequence, random);
+                forged.insert(guessed);
+                bench.ingest(0, &[flagged(from, 7, guessed, VALUE, random >> 41 & 1 == 0)]);
+            }
+            if !taken(&mut bench, 0, report(HERE, 7, sequence, VALUE)) && !forged.contains(&sequence) {
+                lost += 1;
+            }
+        }
+        assert_eq!(lost, 0, "good reports lost to one that knows {what}");
+        // The last one that was believed at once is ahead still.
+        let (gaps, filled) = gaps(&bench.engine);
+        assert!(gaps - filled <= 256, "{gaps} and {filled} to one that knows {what}");
+    }
+}
+
+#[test]
+fn two_hostile_ones_in_a_row_cost_no_report_either() {
+    let mut bench = bench();
+    let mut sequence = 0;
+    while sequence < 10 {
+        assert!(taken(&mut bench, 0, report(HERE, 7, sequence, VALUE)));
+        sequence += 1;
+    }
+    for round in 1..50u32 {
+        for far in [0, 1] {
+            bench.ingest(0, &[report(HERE, 7, sequence + far + (round << 24), VALUE)]);
+        }
+        for _ in 0..500 {
+            assert!(taken(&mut bench, 0, report(HERE, 7, sequence, VALUE)), "{sequence}");
+            sequence += 1;
+        }
+        let (gaps, filled) = gaps(&bench.engine);
+        assert_eq!(gaps, filled, "the jump was none");
+    }
+}
+
+#[test]
+fn invented_ids_shut_nobody_out() {
+    let mut bench = bench();
+    for id in 0..4096 {
+        assert!(taken(&mut bench, 0, report(ELSEWHERE, id, 77, VALUE)));
+    }
+    // Reporters that were never heard, and one whose id was invented before.
+    for id in [5000, 5001, 65_535, 12] {
+        for n in 0..2000 {
+            assert!(taken(&mut bench, 1, report(HERE, id, n, VALUE)), "report {n} of {id}");
+        }
+        assert!(!taken(&mut bench, 1, report(HERE, id, 1999, VALUE)), "repeats are known");
+    }
+    assert_eq!(bench.drops(Reason::Reporters), 0);
+}
+
+#[test]
+fn ids_invented_with_care_shut_others_out_for_half_a_minute_at_most() {
+    let mut bench = bench();
+    for id in 0..4096 {
+        for sequence in [77, 78] {
+            assert!(taken(&mut bench, 0, report(ELSEWHERE, id, sequence, VALUE)));
+        }
+    }
+    assert!(!taken(&mut bench, SECOND, report(HERE, 5000, 1, VALUE)), "all were heard a second ago");
+    assert_eq!(bench.drops(Reason::Reporters), 1);
+    for id in 5000..6000 {
+        assert!(taken(&mut bench, 31 * SECOND, report(HERE, id, 2, VALUE)));
+    }
+    assert_eq!(bench.drops(Reason::Reporters), 1);
+}
+
+/// What 644,000 reports showed: of those sent while the translator was away, nothing told.
+#[test]
+fn what_was_sent_while_the_translator_was_away_is_counted_however_much_it_is() {
+    for away in [1u32, 1000, 65_535, 65_536, 65_537, 1_000_000, (1 << 31) - 200] {
+        let start = u32::MAX - 150;
+        // It is stopped for a while.
+        let mut first = bench();
+        let send = |bench: &mut Bench, range: std::ops::Range<u32>| {
+            range.filter(|n| taken(bench, 0, report(HERE, 7, start.wrapping_add(*n), VALUE))).count() as u64
+        };
+        let mut accepted = send(&mut first, 0..100);
+        accepted += send(&mut first, 100 + away..200 + away);
+        let (gaps_then, filled) = gaps(&first.engine);
+        assert_eq!(accepted + gaps_then - filled, u64::from(200 + away), "{away} while it was stopped");
+
+        // It is killed, and started again.
+        let newest = first.engine.reporters().iter().map(|r| r.newest).collect::<Vec<_>>()[0];
+        let mut second = bench();
+        second.engine.heard_earlier(&[(7, newest)]);
+        let end = 200 + u64::from(away) * 2;
+        let from = 200 + away;
+        let accepted = (0..100)
+            .filter(|n| {
+                let sequence = start.wrapping_add(from).wrapping_add(away).wrapping_add(*n);
+                taken(&mut second, 0, report(HERE, 7, sequence, VALUE))
+            })
+            .count() as u64;
+        let (gaps_now, filled) = gaps(&second.engine);
+        assert_eq!(accepted + gaps_now - filled, end + 100 - u64::from(from), "{away} while it was killed");
+    }
+}
+
+#[test]
+fn invented_reporters_take_no_sketch_away() {
+    let mut bench = bench();
+    let cells = [0, 0, 0, 1, 0, 0, 0, 2];
+    let column = |epoch, column| Body::SketchMerge { epoch, column, cells: &cells };
+    for id in 0..32 {
+        assert!(taken(&mut bench, 0, report(ELSEWHERE, 1000 + id, 5, column(5, 3))));
+    }
+    let mut sequence = 0;
+    for epoch in 5..40 {
+        for c in 0..16 {
+            for id in [1, 2] {
+                assert!(
+                    taken(&mut bench, 0, report(HERE, id, sequence, column(epoch, c))),
+                    "column {c} of epoch {epoch} of reporter {id}"
+                );
+            }
+            sequence += 1;
+        }
+    }
+    assert_eq!(bench.drops(Reason::SketchReporters), 0);
+    let _ = key(1);
+}
+
+#[test]
+fn one_in_a_thousand_hostile_does_not_move_a_sketch() {
+    for ahead in [1, 2, 3, 1000, u32::MAX / 2] {
+        let mut bench = bench();
+        let cells = [0, 0, 0, 1, 0, 0, 0, 2];
+        let column = |epoch, column| Body::SketchMerge { epoch, column, cells: &cells };
+        let (mut sequence, mut lost, mut sent) = (0, 0, 0);
+        for epoch in 5..400u32 {
+            for c in 0..16 {
+                for id in [1, 2] {
+                    sent += 1;
+                    if sent % 1000 == 0 {
+                        let packet = report(ELSEWHERE, 500 + sent as u16, 1, column(epoch + ahead, c));
+                        bench.ingest(0, &[packet]);
+                    }
+                    lost += u32::from(!taken(&mut bench, 0, report(HERE, id, sequence, column(epoch, c))));
+                }
+                sequence += 1;
+            }
+        }
+        // One that names a column of the next epoch takes the place of that column's older one: two reporters' parts at most.
+        assert!(lost <= 2 * sent / 1000, "{lost} of {sent} lost to one that is {ahead} epochs ahead");
+    }
+}

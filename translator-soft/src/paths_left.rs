@@ -1,0 +1,157 @@
+//! The paths that left last, so that a postcard which comes after its path is told from one of a new path.
+//!
+//! A postcard of version 1 has a sequence of its reporter. One that is not after what the same reporter said of the path that left
+//! belongs to that path or to an earlier one. A row that leaves with hops missing, soon after another of its key, and that says nothing else
+//! than that, is the same path: it takes the missing hops from there.
+
+use dta_proto::key::Key;
+use dta_proto::layout::hash;
+use dta_proto::layout::postcarding::{MAX_HOPS, Path};
+
+use super::window::WINDOW;
+
+/// Paths that share a place; the one that left first of them is forgotten.
+const WAYS: usize = 4;
+/// Postcards of one path by one reporter are no further from each other than this.
+const NEIGHBOURS: u32 = MAX_HOPS as u32;
+/// A row with hops missing takes them from the one before it if it began no later than this after that left (nanoseconds).
+const SOON: u64 = 1_000_000_000;
+
+/// Who said something, and when by its own count.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Mark {
+    pub(crate) reporter: u16,
+    pub(crate) sequence: u32,
+}
+
+/// A path that left.
+#[derive(Clone, Copy, Default)]
+struct Left {
+    key: Key,
+    path: Path,
+    marks: [Mark; MAX_HOPS],
+    /// When it left, or the oldest of the rows that its hops are from; and the how-manieth it was, 0 = nothing is here.
+    at: u64,
+    order: u64,
+    /// How often any reporter had begun to count anew: marks of before mean nothing after.
+    restarts: u32,
+}
+
+/// What a postcard is to the path that left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Postcard {
+    /// One of another, later path; or nothing is known of its key.
+    New,
+    /// The path, or a later one, has left with this hop.
+    Old,
+    /// The path has left without this hop.
+    Missing,
+}
+
+/// The paths of one store that left last. Allocates once.
+pub(crate) struct PathsLeft {
+    places: Vec<Left>,
+    order: u64,
+}
+
+impl PathsLeft {
+    /// `paths` is rounded up to a power of two of at least 4.
+    pub(crate) fn new(paths: usize) -> Self {
+        PathsLeft { places: vec![Left::default(); paths.max(WAYS).next_power_of_two()], order: 0 }
+    }
+
+    fn set(&self, key: &Key) -> std::ops::Range<usize> {
+        // Other bits than those of the cache: keys that share a place there need not share one here.
+        let set = (hash::key_hash(key).rotate_left(8) as usize & (self.places.len() / WAYS - 1)) * WAYS;
+        set..set + WAYS
+    }
+
+    fn find(&self, key: &Key, restarts: u32) -> Option<usize> {
+        self.set(key).find(|at| {
+            let left = &self.places[*at];
+            left.order != 0 && left.key == *key && left.restarts == restarts
+        })
+    }
+
+    /// Judges a postcard; `length` is 0 where it does not say.
+    #[inline]
+    pub(crate) fn judge(&self, key: &Key, hop: u8, length: u8, mark: Mark, restarts: u32) -> Postcard {
+        let Some(at) = self.find(key, restarts) else { return Postcard::New };
+        let left = &self.places[at];
+        if (length != 0 && length != left.path.length) || hop >= left.path.length {
+            return Postcard::New;
+        }
+        let said = |by: &(usize, &Mark)| left.path.bitmap >> by.0 & 1 == 1 && by.1.reporter == mark.reporter;
+        let behind = |by: &Mark| by.sequence.wrapping_sub(mark.sequence);
+        let mut same = left.marks.iter().enumerate().filter(said).map(|(_, by)| by);
+        if !same.clone().any(|by| behind(by) < WINDOW) {
+            return Postcard::New;
+        }
+        if left.path.bitmap >> hop & 1 == 1 {
+            return Postcard::Old;
+        }
+        match same.any(|by| behind(by) < NEIGHBOURS) {
+            true => Postcard::Missing,
+            false => Postcard::Old,
+        }
+    }
+
+    /// Adds a hop to the path that left without it, and gives the path.
+    pub(crate) fn join(&mut self, key: &Key, hop: u8, value: u32, mark: Mark, restarts: u32) -> Option<Path> {
+        let at = self.find(key, restarts)?;
+        let left = &mut self.places[at];
+        left.path.set(hop, value);
+        left.marks[usize::from(hop)] = mark;
+        Some(left.path)
+    }
+
+    /// Remembers a path that leaves now; `began` is when its first postcard came. If hops are missing, and it began soon after the one before it
+    /// and says nothing else, the two are one path: gives the whole.
+    #[allow(clippy::too_many_arguments)] // a path and its times
+    pub(crate) fn leave(
+        &mut self,
+        now: u64,
+        began: u64,
+        key: &Key,
+        path: &Path,
+        marks: &[Mark],
+        restarts: u32,
+    ) -> Path {
+        let mut new = Left { key: *key, path: *path, at: now, restarts, ..Left::default() };
+        new.marks[..marks.len()].copy_from_slice(marks);
+        let set = self.set(key);
+        let known = set.clone().find(|at| self.places[*at].order != 0 && self.places[*at].key == *key);
+        if let Some(at) = known {
+            let left = &self.places[at];
+            let agree = |hop| {
+                let bit = 1u16 << hop;
+                left.path.bitmap & path.bitmap & bit == 0 || left.path.hops[hop] == path.hops[hop]
+            };
+            let one = !path.is_complete()
+                && left.restarts == restarts
+                && left.path.length == path.length
+                && began.saturating_sub(left.at) <= SOON
+                && (0..MAX_HOPS).all(agree);
+            let lacks = left.path.bitmap & !path.bitmap;
+            if one && lacks != 0 {
+                new.at = left.at;
+                for hop in (0..MAX_HOPS).filter(|hop| lacks >> hop & 1 == 1) {
+                    new.path.set(hop as u8, left.path.hops[hop]);
+                    new.marks[hop] = left.marks[hop];
+                }
+            }
+        }
+        self.order += 1;
+        new.order = self.order;
+        let first = || set.clone().min_by_key(|at| self.places[*at].order);
+        if let Some(at) = known.or_else(first) {
+            self.places[at] = new;
+        }
+        new.path
+    }
+
+    /// Forgets all.
+    pub(crate) fn forget(&mut self) {
+        self.places.fill(Left::default());
+    }
+}

@@ -1,0 +1,656 @@
+//! The sequences of one reporter: which reports to take, and where it is.
+//!
+//! A report that is not near the newest sequence may be one after a long gap, the first of a reporter that began anew, or nobody's who
+//! should be believed. So it is taken, and its place is kept beside the window; the window moves there, and the gap is counted, only when the
+//! next report agrees. Both places remember what was seen there, so nothing is taken twice.
+
+use super::budget::{Budget, Rate};
+use super::reporters::{Admission, Missing, ReporterCounters, Source};
+use super::window::{HALF, NEAR, Verdict, WINDOW, Window};
+
+/// Reports behind the window in a row, without any inside, after which the window is placed anew: the reporter counts from elsewhere, on
+/// the socket that it had, and none of its reports that said so arrived. More than one NACK can ask for, so that an answer that comes late
+/// does not look like this.
+const STRANGERS: u32 = WINDOW;
+/// The second report agrees with the first if it is no further ahead of it than this.
+const AGREE: u32 = 1 << 16;
+/// A jump from a socket that the reporter was never heard from is a gap up to this; beyond it, the reporter has begun anew.
+const STRANGE_JUMP: u32 = 1 << 16;
+/// Reports in a row by which a place is believed that the window has not been at.
+const TWO: u32 = 2;
+/// Reports in a row by which the reporter is believed to go on from before the jump: some may only be late.
+const BACK: u32 = 64;
+/// NACKs for one reporter.
+const NACKS: Rate = Rate::per_second(10_000, 10_000);
+/// No sequence: the next report is looked at closely.
+const UNEXPECTED: u64 = u64::MAX;
+
+/// A report, as far as its sequence is judged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    pub(crate) sequence: u32,
+    pub(crate) restarted: bool,
+    pub(crate) retransmittable: bool,
+    pub(crate) source: Source,
+}
+
+/// One version-1 reporter.
+#[derive(Clone, Debug)]
+pub(crate) struct Sequences {
+    pub(crate) counters: ReporterCounters,
+    /// When it was heard last.
+    pub(crate) last_heard: u64,
+    /// Whether a second report agreed with the first.
+    pub(crate) confirmed: bool,
+    /// Where its datagrams come from.
+    source: Source,
+    /// Where they came from before: late ones may still come from there.
+    previous: Option<Source>,
+    /// The next sequence, if nothing but the window has to be looked at; else [`UNEXPECTED`].
+    expected: u64,
+    window: Window,
+    other: Option<Other>,
+    strangers: u32,
+    /// Whether it is known to have begun anew since it was first heard, or with that.
+    began_anew: bool,
+    /// How far it was heard before its first report here, until a second one agrees.
+    earlier: Option<u32>,
+    nacks: Budget,
+}
+
+/// A place beside the window.
+#[derive(Clone, Debug)]
+struct Other {
+    kind: Kind,
+    window: Window,
+    source: Source,
+    /// Reports taken here.
+    taken: u32,
+    /// Reports taken on the way here, each further ahead than the second report may be.
+    on_the_way: u32,
+    /// Sequences skipped between them.
+    missing: u32,
+    /// Of them, the last ones that came in a row.
+    run: u32,
+    /// `received` when the last one came.
+    mark: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Further on in the same count: a long gap.
+    Ahead,
+    /// Another count: the reporter has begun anew, and said so or not.
+    Anew { announced: bool },
+    /// Where the window was before a long gap; how many of that are still missing, and how far ahead nothing of it was taken that is forgotten
+    /// now.
+    Before { from: u32, owed: u64, reach: u32 },
+    /// Where the window was before the reporter began anew.
+    Life,
+}
+
+impl Kind {
+    /// Whether its sequences have nothing to do with those of the window.
+    fn counts_apart(self) -> bool {
+        matches!(self, Kind::Anew { .. } | Kind::Life)
+    }
+}
+
+impl Sequences {
+    /// Of a reporter that is heard for the first time: this report is to be taken.
+    pub(crate) fn new(now: u64, first: &Arrival, earlier: Option<u32>) -> Self {
+        Sequences {
+            counters: ReporterCounters { received: 1, ..Default::default() },
+            last_heard: now,
+            confirmed: false,
+            source: first.source,
+            previous: None,
+            expected: UNEXPECTED,
+            window: Window::new(first.sequence),
+            other: None,
+            strangers: 0,
+            began_anew: first.restarted,
+            earlier,
+            nacks: Budget::default(),
+        }
+    }
+
+    /// The newest of its sequences heard.
+    pub(crate) fn newest(&self) -> u32 {
+        self.window.newest()
+    }
+
+    /// Tells how far it was heard before: what lies between is missing.
+    pub(crate) fn heard_earlier(&mut self, newest: u32) {
+        self.earlier = Some(newest);
+        if self.confirmed {
+            self.count_since_earlier();
+        }
+    }
+
+    /// Whether its datagrams come from this source.
+    pub(crate) fn is_from(&self, source: Source) -> bool {
+        self.source == source
+    }
+
+    /// Takes a report if it is the one that comes next, as nearly all are.
+    #[inline]
+    pub(crate) fn take_expected(&mut self, now: u64, arrival: &Arrival) -> bool {
+        if u64::from(arrival.sequence) != self.expected || arrival.source != self.source {
+            return false;
+        }
+        self.counters.received += 1;
+        self.last_heard = now;
+        self.window.advance();
+        self.expected = arrival.sequence.wrapping_add(1).into();
+        true
+    }
+
+    /// Judges any report.
+    pub(crate) fn admit(&mut self, now: u64, arrival: &Arrival) -> Admission {
+        self.counters.received += 1;
+        self.last_heard = now;
+        let admission = self.consider(now, arrival);
+        let plain = self.confirmed && self.other.is_none() && self.strangers == 0;
+        self.expected = if plain { self.window.newest().wrapping_add(1).into() } else { UNEXPECTED };
+        admission
+    }
+
+    fn consider(&mut self, now: u64, arrival: &Arrival) -> Admission {
+        let &Arrival { sequence, restarted, source, .. } = arrival;
+        self.forget();
+        let strange = source != self.source && Some(source) != self.previous;
+        if source != self.source
+            && let Some(other) = &self.other
+            && other.kind.counts_apart()
+            && other.source == source
+            && other.window.is_near(sequence, AGREE)
+        {
+            return self.take_elsewhere(now, arrival);
+        }
+        let announced = restarted && (strange || !self.window.is_near(sequence, WINDOW - 1));
+        let mut repeated = false;
+        if !announced {
+            match self.offer(sequence) {
+                Verdict::New { missing } => return self.step(now, arrival, missing),
+                Verdict::Late { fills } => {
+                    self.strangers = 0;
+                    self.fill(sequence, fills);
+                    return Admission::Apply(None);
+                }
+                // A new process, whose first report did not arrive, counts anew.
+                Verdict::Duplicate if strange => repeated = true,
+                Verdict::Duplicate => return self.duplicate(),
+                Verdict::Ahead | Verdict::Behind => {}
+            }
+        }
+        match &self.other {
+            Some(other) if other.fits(&self.window, arrival, announced) => self.take_elsewhere(now, arrival),
+            _ => self.open(arrival, strange, announced, repeated),
+        }
+    }
+
+    /// Offers a sequence to the window.
+    fn offer(&mut self, sequence: u32) -> Verdict {
+        if !self.confirmed && self.window.is_near(sequence, NEAR) && !self.window.has(sequence) {
+            self.confirm();
+        }
+        let Sequences { window, other, .. } = self;
+        let Some(Other { kind: Kind::Ahead, window: ahead, taken, .. }) = other else {
+            return window.offer(sequence, NEAR, |_| false);
+        };
+        if ahead.has(sequence) {
+            return Verdict::Duplicate;
+        }
+        let verdict = window.offer(sequence, NEAR, |skipped| {
+            let came = ahead.has(skipped);
+            *taken -= u32::from(came && *taken > 0);
+            came
+        });
+        if *taken == 0 {
+            // The window has reached all that was taken further on.
+            self.other = None;
+        }
+        verdict
+    }
+
+    fn duplicate(&mut self) -> Admission {
+        self.counters.duplicates += 1;
+        if let Some(other) = &mut self.other
+            && other.mark + 1 == self.counters.received
+        {
+            // Repeats do not come between two reports.
+            other.mark += 1;
+        }
+        Admission::Duplicate
+    }
+
+    /// The window has moved ahead to a report, past `missing` others.
+    fn step(&mut self, now: u64, arrival: &Arrival, missing: u32) -> Admission {
+        self.strangers = 0;
+        self.heard_from(arrival.source);
+        self.counters.gaps += u64::from(missing);
+        match missing.min(WINDOW - 1) {
+            0 => Admission::Apply(None),
+            count => self.ask(now, arrival, arrival.sequence.wrapping_sub(count), count),
+        }
+    }
+
+    /// Asks for `count` sequences from `first`, if they can be sent again and the budget allows it. Whether each of them can be is not known: the
+    /// report that showed the gap stands for all.
+    fn ask(&mut self, now: u64, arrival: &Arrival, first: u32, count: u32) -> Admission {
+        if !arrival.retransmittable || count == 0 {
+            return Admission::Apply(None);
+        }
+        let missing = Missing { first, count: count as u16 };
+        if !self.nacks.take(now, NACKS) {
+            return Admission::Unasked;
+        }
+        self.counters.nacks += 1;
+        Admission::Apply(Some(missing))
+    }
+
+    fn fill(&mut self, sequence: u32, fills: bool) {
+        self.counters.gaps_filled += u64::from(fills);
+        if let Some(Other { kind: Kind::Before { from, owed, .. }, .. }) = &mut self.other
+            && sequence.wrapping_sub(*from) < HALF
+        {
+            *owed = owed.saturating_sub(u64::from(fills));
+        }
+    }
+
+    /// Takes a report near the other place.
+    fn take_elsewhere(&mut self, now: u64, arrival: &Arrival) -> Admission {
+        let received = self.counters.received;
+        let Some(other) = &mut self.other else { return Admission::OutOfWindow };
+        let verdict = other.window.offer(arrival.sequence, AGREE, |_| false);
+        let (ahead, inner, fills) = match verdict {
+            Verdict::New { missing } => (true, missing, false),
+            Verdict::Late { fills } => (false, 0, fills),
+            Verdict::Duplicate | Verdict::Ahead | Verdict::Behind => return self.duplicate(),
+        };
+        let in_a_row = other.mark + 1 == received;
+        other.mark = received;
+        other.source = arrival.source;
+        other.taken += 1;
+        other.missing = (other.missing + inner).saturating_sub(fills.into());
+        let needed = match other.kind {
+            Kind::Ahead | Kind::Anew { .. } => {
+                other.run = if in_a_row { other.run + 1 } else { 1 };
+                TWO
+            }
+            Kind::Before { .. } | Kind::Life => {
+                other.run = if in_a_row { other.run + u32::from(ahead) } else { 1 };
+                BACK
+            }
+        };
+        let (kind, run) = (other.kind, other.run);
+        match kind {
+            // All that it skips was counted missing with the gap.
+            Kind::Before { .. } => self.fill(arrival.sequence, ahead || fills),
+            Kind::Life => {
+                self.counters.gaps += u64::from(inner);
+                self.counters.gaps_filled += u64::from(fills);
+            }
+            Kind::Ahead | Kind::Anew { .. } => {}
+        }
+        if run >= needed { self.go_there(now, arrival, inner) } else { Admission::Apply(None) }
+    }
+
+    /// Moves the window to the other place: the reporter is there.
+    fn go_there(&mut self, now: u64, arrival: &Arrival, inner: u32) -> Admission {
+        let Some(other) = self.other.take() else { return Admission::Apply(None) };
+        self.strangers = 0;
+        let (left_source, trusted) = (self.source, self.confirmed);
+        self.heard_from(other.source);
+        match other.kind {
+            Kind::Before { owed, .. } => {
+                // There was no such gap: who made the window jump was not the reporter.
+                self.counters.gaps_filled += owed;
+                self.window = other.window;
+                Admission::Apply(None)
+            }
+            Kind::Life => {
+                self.counters.restarts += 1;
+                self.window = other.window;
+                Admission::Apply(None)
+            }
+            Kind::Anew { announced } => {
+                let left = std::mem::replace(&mut self.window, other.window);
+                if trusted || announced {
+                    self.counters.restarts += 1;
+                    self.began_anew = true;
+                }
+                if trusted {
+                    self.keep(Kind::Life, left, left_source);
+                }
+                // Two agree against the one that was heard first.
+                self.confirm();
+                self.counters.gaps += u64::from(other.missing);
+                let asked = inner.min(WINDOW - 1);
+                self.ask(now, arrival, arrival.sequence.wrapping_sub(asked), asked)
+            }
+            Kind::Ahead => {
+                self.confirm();
+                let left = self.window.clone();
+                let newest = other.window.newest();
+                let verdict = self.window.offer(newest, HALF - 1, |skipped| other.window.has(skipped));
+                if !matches!(verdict, Verdict::New { .. }) {
+                    self.window = other.window;
+                    return Admission::Apply(None);
+                }
+                // Not what the window says: the first of those taken may have left it.
+                let gap = u64::from(
+                    newest.wrapping_sub(left.newest()).saturating_sub(other.taken + other.on_the_way),
+                );
+                self.counters.gaps += gap;
+                let skipped_to = if inner == 0 { other.window.first() } else { newest };
+                let oldest = newest.wrapping_sub(WINDOW - 1);
+                let after = left.newest().wrapping_add(1);
+                if newest.wrapping_sub(left.newest()) >= WINDOW {
+                    let reach = if other.on_the_way == 0 { AGREE } else { NEAR };
+                    self.keep(Kind::Before { from: left.newest(), owed: gap, reach }, left, left_source);
+                }
+                // What is older than the window would not be taken when it came again.
+                let first = if (after.wrapping_sub(oldest) as i32) > 0 { after } else { oldest };
+                let count = skipped_to.wrapping_sub(first);
+                self.ask(now, arrival, first, if count < WINDOW { count } else { 0 })
+            }
+        }
+    }
+
+    fn keep(&mut self, kind: Kind, window: Window, source: Source) {
+        self.other = Some(Other {
+            kind,
+            window,
+            source,
+            taken: 0,
+            on_the_way: 0,
+            missing: 0,
+            run: 0,
+            mark: self.counters.received,
+        });
+    }
+
+    /// A report at a place where none was.
+    fn open(&mut self, arrival: &Arrival, strange: bool, announced: bool, repeated: bool) -> Admission {
+        let ahead = arrival.sequence.wrapping_sub(self.window.newest());
+        let forward = ahead < HALF;
+        let gap = forward && !repeated && (!strange || (ahead <= STRANGE_JUMP && self.confirmed));
+        let kind = if announced || (!gap && (strange || !self.confirmed)) {
+            Kind::Anew { announced }
+        } else if gap {
+            Kind::Ahead
+        } else {
+            self.strangers += 1;
+            if self.strangers >= STRANGERS {
+                self.begin_anew(arrival);
+                return Admission::Apply(None);
+            }
+            self.counters.out_of_window += 1;
+            return Admission::OutOfWindow;
+        };
+        let on_the_way = match &self.other {
+            Some(o) if o.kind == Kind::Ahead && arrival.sequence.wrapping_sub(o.window.newest()) < HALF => {
+                o.taken + o.on_the_way
+            }
+            _ => 0,
+        };
+        self.keep(kind, Window::new(arrival.sequence), arrival.source);
+        if let Some(other) = &mut self.other {
+            (other.taken, other.run, other.on_the_way) = (1, 1, on_the_way);
+        }
+        Admission::Apply(None)
+    }
+
+    fn begin_anew(&mut self, arrival: &Arrival) {
+        self.window = Window::new(arrival.sequence);
+        self.other = None;
+        self.heard_from(arrival.source);
+        self.strangers = 0;
+        self.began_anew = true;
+        self.counters.restarts += 1;
+    }
+
+    fn confirm(&mut self) {
+        if !std::mem::replace(&mut self.confirmed, true) {
+            self.count_since_earlier();
+        }
+    }
+
+    fn count_since_earlier(&mut self) {
+        if let Some(newest) = self.earlier.take()
+            && !self.began_anew
+        {
+            self.counters.gaps += u64::from(self.window.missing_since(newest));
+        }
+    }
+
+    fn heard_from(&mut self, source: Source) {
+        if source != self.source {
+            self.previous = Some(std::mem::replace(&mut self.source, source));
+        }
+    }
+
+    /// Lets go of a place that nothing came to for as long as a window, unless the window is about to reach it.
+    fn forget(&mut self) {
+        let Some(other) = &self.other else { return };
+        let unheard = self.counters.received - other.mark > WINDOW.into();
+        let before_us = other.window.newest().wrapping_sub(self.window.newest()) <= 2 * WINDOW;
+        if unheard && !(other.kind == Kind::Ahead && before_us) {
+            self.other = None;
+        }
+    }
+}
+
+impl Other {
+    /// Whether a report that is not near the window may be one of this place.
+    fn fits(&self, window: &Window, arrival: &Arrival, announced: bool) -> bool {
+        let sequence = arrival.sequence;
+        let ahead = sequence.wrapping_sub(window.newest()) < HALF;
+        match self.kind {
+            Kind::Ahead => !announced && ahead && self.window.is_near(sequence, AGREE),
+            Kind::Anew { .. } => self.source == arrival.source && self.window.is_near(sequence, AGREE),
+            Kind::Before { reach, .. } => !announced && !ahead && self.window.is_near(sequence, reach),
+            Kind::Life => !announced && self.window.is_near(sequence, NEAR),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::net::Ipv4Addr;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(port: u16) -> Source {
+        Source::new(Ipv4Addr::LOCALHOST, port)
+    }
+
+    /// A reporter whose first report is the first that is sent here.
+    struct Heard(Option<Sequences>);
+
+    impl Heard {
+        fn send(&mut self, sequence: u32, restarted: bool, retransmittable: bool, port: u16) -> Admission {
+            let arrival = Arrival { sequence, restarted, retransmittable, source: at(port) };
+            match &mut self.0 {
+                None => {
+                    self.0 = Some(Sequences::new(0, &arrival, None));
+                    Admission::Apply(None)
+                }
+                Some(s) => match s.take_expected(0, &arrival) {
+                    true => Admission::Apply(None),
+                    false => s.admit(0, &arrival),
+                },
+            }
+        }
+
+        fn counters(&self) -> ReporterCounters {
+            self.0.as_ref().unwrap().counters
+        }
+    }
+
+    const APPLY: Admission = Admission::Apply(None);
+
+    #[test]
+    fn a_gap_is_asked_for_if_its_report_can_be_sent_again() {
+        let mut r = Heard(None);
+        let missing = |first, count| Admission::Apply(Some(Missing { first, count }));
+        assert_eq!(r.send(0, true, true, 1), APPLY);
+        assert_eq!(r.send(3, false, true, 1), missing(1, 2));
+        assert_eq!(r.send(5, false, false, 1), APPLY);
+        assert_eq!(r.send(1, false, true, 1), APPLY);
+        assert_eq!(r.send(1, false, true, 1), Admission::Duplicate);
+        let c = r.counters();
+        assert_eq!((c.received, c.gaps, c.gaps_filled, c.duplicates, c.nacks), (5, 3, 1, 1, 1));
+        // A long gap is one when a second report says so. A NACK never asks for more than the window would take.
+        assert_eq!(r.send(5005, false, true, 1), APPLY);
+        assert_eq!(r.counters().gaps, 3);
+        assert_eq!(r.send(5006, false, true, 1), missing(5006 - 1023, 1022));
+        assert_eq!(r.counters().gaps, 3 + 4999);
+        assert_eq!(r.send(5606, false, true, 1), APPLY);
+        assert_eq!(r.send(5607, false, true, 1), missing(5007, 599));
+        assert_eq!(r.send(5007, false, true, 1), APPLY);
+        assert_eq!(r.send(5006, false, true, 1), Admission::Duplicate);
+    }
+
+    #[test]
+    fn a_restart_begins_anew_and_its_repeat_does_not() {
+        let mut r = Heard(None);
+        for s in 0..10 {
+            assert_eq!(r.send(s, s == 0, false, 1), APPLY);
+        }
+        // The network repeats the first report.
+        assert_eq!(r.send(0, true, false, 1), Admission::Duplicate);
+        // A new process, on a socket of its own.
+        assert_eq!(r.send(0, true, false, 2), APPLY);
+        assert_eq!(r.send(1, false, false, 2), APPLY);
+        // The same socket, far away.
+        assert_eq!(r.send(0x8000_0000, true, false, 2), APPLY);
+        assert_eq!(r.send(0x8000_0000, true, false, 2), Admission::Duplicate);
+        assert_eq!(r.send(0x8000_0001, false, false, 2), APPLY);
+        assert_eq!((r.counters().restarts, r.counters().gaps), (2, 0));
+    }
+
+    #[test]
+    fn a_new_socket_that_counts_anew_is_a_restart_even_unannounced() {
+        for start in [0u32, 1 << 20, u32::MAX - 100_000] {
+            let mut r = Heard(None);
+            for s in 0..10 {
+                r.send(start.wrapping_add(s), s == 0, false, 1);
+            }
+            // The announcement, sequence 0, is lost.
+            for s in 1..10 {
+                assert_eq!(r.send(s, false, false, 2), APPLY, "{s}");
+            }
+            // The network repeats reports of both processes.
+            assert_eq!(r.send(9, false, false, 2), Admission::Duplicate);
+            assert_eq!(r.send(start.wrapping_add(9), false, false, 1), Admission::Duplicate);
+            assert_eq!((r.counters().restarts, r.counters().gaps), (1, 0));
+        }
+    }
+
+    #[test]
+    fn a_restart_on_the_same_socket_that_nobody_announced_is_believed_after_a_window() {
+        let mut r = Heard(None);
+        for s in 0..2 {
+            r.send(1_000_000 + s, true, false, 1);
+        }
+        let dropped = (0..2000).filter(|s| r.send(*s, false, false, 1) == Admission::OutOfWindow).count();
+        assert_eq!(dropped, STRANGERS as usize - 1);
+        assert_eq!(r.counters().restarts, 1);
+    }
+
+    #[test]
+    fn a_reporter_that_goes_on_from_before_the_jump_never_jumped() {
+        let mut r = Heard(None);
+        for s in 0..10 {
+            r.send(s, false, false, 1);
+        }
+        r.send(5000, false, false, 1);
+        r.send(5001, false, false, 1);
+        assert_eq!(r.counters().gaps, 4990);
+        for s in 10..200 {
+            assert_eq!(r.send(s, false, false, 1), APPLY);
+        }
+        assert_eq!(r.counters().gaps, r.counters().gaps_filled);
+        assert_eq!(r.0.unwrap().newest(), 199);
+    }
+
+    #[test]
+    fn nacks_have_a_budget() {
+        let mut r = Heard(None);
+        let asked = (0..30_000)
+            .filter(|n| matches!(r.send(2 * n, false, true, 1), Admission::Apply(Some(_))))
+            .count();
+        assert_eq!(asked, 10_000);
+        assert_eq!(r.counters().nacks, 10_000);
+    }
+
+    fn overtaken(bursts: &[(u32, u32)]) -> bool {
+        bursts.iter().filter(|(_, jump)| *jump > NEAR).count() > 1
+    }
+
+    proptest! {
+        /// One reporter on one socket, whose reports are lost, repeated and reordered by up to 16 places, with jumps of any length:
+        /// everything that comes is taken once, and everything that does not is counted.
+        #[test]
+        fn nothing_is_taken_twice_and_the_books_close(
+            start in any::<u32>(),
+            bursts in prop::collection::vec((1u32..60, prop_oneof![3 => 0u32..600, 1 => 0u32..70_000, 1 => 0u32..3_000_000]), 1..12),
+            faults in prop::collection::vec(0u8..40, 64),
+        ) {
+            let mut sent = Vec::new();
+            let mut next = start;
+            for (n, (burst, jump)) in bursts.iter().enumerate() {
+                for _ in 0..*burst {
+                    sent.push(next);
+                    next = next.wrapping_add(1);
+                }
+                if n + 1 != bursts.len() {
+                    next = next.wrapping_add(*jump);
+                }
+            }
+            // Two at the end come in order, so that the last jump is confirmed.
+            let whole = sent.len();
+            sent.extend([next, next.wrapping_add(1), next.wrapping_add(2)]);
+            let mut arriving = Vec::new();
+            for (n, sequence) in sent.iter().enumerate() {
+                let fault = faults[n % faults.len()];
+                if n == 0 || n >= whole {
+                    arriving.push((n as u32 * 10, *sequence));
+                } else {
+                    match fault {
+                        0 => {}
+                        1 => arriving.extend([(n as u32 * 10, *sequence), (n as u32 * 10 + 31, *sequence)]),
+                        2..6 => arriving.push((n as u32 * 10 + 1 + u32::from(fault) * 25, *sequence)),
+                        _ => arriving.push((n as u32 * 10, *sequence)),
+                    }
+                }
+            }
+            arriving.sort_unstable();
+            let end = arriving.len();
+            let mut r = Heard(None);
+            let mut taken = HashSet::new();
+            for (n, (_, sequence)) in arriving.iter().enumerate() {
+                match r.send(*sequence, false, n % 2 == 0, 1) {
+                    Admission::Apply(_) | Admission::Unasked => prop_assert!(taken.insert(*sequence), "{sequence} twice"),
+                    Admission::Duplicate => prop_assert!(taken.contains(sequence), "{sequence} was no repeat"),
+                    // It was overtaken by reports after two jumps: then it is missing.
+                    Admission::OutOfWindow if overtaken(&bursts) => {}
+                    other => prop_assert!(false, "{sequence}: {other:?}, report {n} of {end}"),
+                }
+            }
+            let c = r.counters();
+            let newest = r.0.unwrap().newest();
+            prop_assert_eq!(newest, next.wrapping_add(2));
+            let before_first = taken.iter().filter(|s| (s.wrapping_sub(start) as i32) < 0).count();
+            prop_assert_eq!(before_first, 0);
+            let missing = u64::from(newest.wrapping_sub(start)) + 1 - taken.len() as u64;
+            prop_assert_eq!(c.gaps - c.gaps_filled, missing, "gaps {} filled {}", c.gaps, c.gaps_filled);
+        }
+    }
+}
