@@ -139,8 +139,9 @@ impl Session {
         self.generation != 0
     }
 
-    /// Opens or resumes the session for `lease_seconds` (0 = without expiry). With `fresh` its RC queue pairs are new ones: for a data plane
-    /// that does not know what is on its way to those that there are, or that had no answer from one.
+    /// Opens or resumes the session for `lease_seconds` (0 = without expiry). With `fresh` its RC
+    /// queue pairs are new ones: for a data plane that does not know what is on its way to those
+    /// that there are, or that had no answer from one.
     pub async fn open(&mut self, lease_seconds: u32, fresh: bool) -> Result<Opened, SessionError> {
         let request = OpenSessionRequest { fresh, ..self.request(lease_seconds) };
         let session = self.client.open_session(request).await.map_err(|s| self.error(&s))?.into_inner();

@@ -58,8 +58,8 @@ impl Grant {
     }
 }
 
-/// How far the first PSN of a queue pair is beyond the last one of the queue pair that it takes the place of: late answers of that
-/// one are no answers to this one.
+/// How far the first PSN of a queue pair is beyond the last one of the queue pair that it takes the
+/// place of: late answers of that one are no answers to this one.
 const PSN_STRIDE: u32 = 1 << 16;
 
 /// What [`make`] made.
@@ -254,8 +254,9 @@ fn request(
         Purpose::Write => writes,
         Purpose::Atomic => Transport::Rc,
     };
-    // Zero-length WRITEs, with which a switch finds its place again and which take the place of what lost its store, touch no memory but
-    // need the right all the same; what may be written is the regions' to say.
+    // Zero-length WRITEs, with which a switch finds its place again and which take the place of
+    // what lost its store, touch no memory but need the right all the same; what may be written is
+    // the regions' to say.
     access.remote_write |= transport == Transport::Rc;
     QueuePairRequest {
         purpose: pair.purpose,
