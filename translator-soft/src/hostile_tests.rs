@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
+use dta_proto::key::Key;
 use dta_proto::wire::dta::{Body, Report, Version};
 
 use super::counters::Reason;
-use super::tests::{Bench, KW, SM, key, program};
+use super::tests::{Bench, KW, SM, program};
 use super::{Engine, Limits};
 use dta_proto::program::Transport;
 
@@ -14,11 +15,7 @@ const SECOND: u64 = 1_000_000_000;
 const DST: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 40040);
 const HERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 7), 5555);
 const ELSEWHERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 66), 6666);
-const VALUE: Body<'_> = Body::KeyWrite { redundancy: 1, key: key_of_all(), value: &[1; 12] };
-
-const fn key_of_all() -> dta_proto::key::Key {
-    dta_proto::key::Key([9; 16])
-}
+const VALUE: Body<'_> = Body::KeyWrite { redundancy: 1, key: Key([9; 16]), value: &[1; 12] };
 
 fn report(from: SocketAddrV4, reporter: u16, sequence: u32, body: Body<'_>) -> Vec<u8> {
     flagged(from, reporter, sequence, body, false)
@@ -106,7 +103,8 @@ fn one_datagram_far_ahead_costs_no_report() {
 #[test]
 fn one_in_a_thousand_hostile_does_not_blind() {
     // What the hostile sender knows of the reporter's sequences.
-    let guesses: [(&str, fn(u32, u64) -> u32); 6] = [
+    type Guess = fn(u32, u64) -> u32;
+    let guesses: [(&str, Guess); 6] = [
         ("nothing", |_, random| random as u32),
         ("all, and sends what is near", |now, random| now.wrapping_add(2 + (random % 255) as u32)),
         ("all, and sends the furthest that is believed at once", |now, _| now.wrapping_add(256)),
@@ -244,7 +242,6 @@ fn invented_reporters_take_no_sketch_away() {
         }
     }
     assert_eq!(bench.drops(Reason::SketchReporters), 0);
-    let _ = key(1);
 }
 
 #[test]

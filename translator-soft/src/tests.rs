@@ -532,7 +532,7 @@ fn version_0_reports_go_to_the_stores_that_configuration_names() {
     assert_eq!(bench.drops(Reason::Duplicate), 1);
     // Nobody else's budget, and not without end: 32 a report would be 320.
     bench.out.clear();
-    let reports: Vec<_> = (1..=10).map(|n| report(3 + 40 * n & 0xff, true, body)).collect();
+    let reports: Vec<_> = (1..=10).map(|n| report((3 + 40 * n) & 0xff, true, body)).collect();
     bench.engine.ingest(0, reports.iter().map(Vec::as_slice), &mut bench.out);
     assert_eq!((bench.out.nacks.len(), bench.engine.counters().nacks_withheld), (98, 222));
     // Without a configured rate, none at all.
