@@ -18,7 +18,8 @@ export IBVERBS_HEADER_DIR ?= /usr/include/infiniband
 # Everything in bash or sh.
 SCRIPTS = .ci/run $(filter-out %.md,$(wildcard scripts/* testbed/e2e/* testbed/rxe-guest/* testbed/rxe-guest/guest/*))
 SCRIPTS := $(filter-out testbed/rxe-guest/guest,$(SCRIPTS))
-# What depends on the pool of huge pages: the most that these take at a time is 44 pages.
+# What depends on the pool of huge pages: the most that these take at a time is 44 pages. They are run with --workspace,
+# because another choice of packages would build the dependencies again.
 POOL_TESTS = --lib --test region_memory --test service --test program
 
 FUZZ_SECONDS ?= 60
@@ -47,11 +48,11 @@ unit: ## tests that need no root
 	$(CARGO) test --workspace
 
 pools: ## the tests of memory with no huge pages, with too few and with enough; sets the pool and puts it back, as root
-	$(CARGO) test -p dta-collector $(POOL_TESTS) --no-run
+	$(CARGO) test --workspace $(POOL_TESTS) --no-run
 	for pages in 0 2 128; do \
 	    echo "=== with $$pages huge pages"; \
-	    scripts/with-huge-pages $$pages $(CARGO) test -p dta-collector $(POOL_TESTS); \
-	    scripts/with-huge-pages $$pages $(CARGO) test -p dta-collector --test region_memory -- --ignored; \
+	    scripts/with-huge-pages $$pages $(CARGO) test --workspace $(POOL_TESTS); \
+	    scripts/with-huge-pages $$pages $(CARGO) test --workspace --test region_memory -- --ignored; \
 	done
 
 privileged: ## tests marked ignored because they need root, namespaces or tshark
