@@ -45,10 +45,10 @@ impl Window {
     }
 
     /// Counts as missing what came after `earlier` and before the first sequence seen; how many that is. 0 if it lies not before
-    /// it, or further than a gap may be.
+    /// it. Whoever knows `earlier` knows that the reporter went on from there, so that it may be any number.
     pub fn missing_since(&mut self, earlier: u32) -> u32 {
         let ahead = self.first.wrapping_sub(earlier);
-        if ahead == 0 || ahead > MAX_JUMP {
+        if ahead == 0 || ahead > i32::MAX as u32 {
             return 0;
         }
         self.first = earlier;
