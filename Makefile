@@ -8,6 +8,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 CARGO ?= cargo
+SOAK_SEEDS ?= 10
 DTA_CAPTURES ?= $(abspath ../shared/data)
 export DTA_CAPTURES
 # The distribution's libibverbs, for a release of ibverbs-sys that reads these (docs/decisions/verbs-binding.md).
@@ -25,7 +26,7 @@ POOL_TESTS = --lib --test region_memory --test service --test program
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := build
-.PHONY: build demo test lint unit pools privileged e2e rxe fuzz bench install-test-deps install-build-deps help
+.PHONY: build demo test soak lint unit pools privileged e2e rxe fuzz bench install-test-deps install-build-deps help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -37,6 +38,10 @@ demo: ## one command from report to answer; no root needed
 	$(CARGO) run --release -p dta-manager -- run-testbed
 
 test: install-test-deps lint unit pools privileged e2e rxe ## everything, as CI runs it
+
+soak: ## the accounting with a tenth of all frames damaged, ten seeds; SOAK_REPORTS=100000000: also whether memory stays flat
+	DTA_SEEDS=$(SOAK_SEEDS) $(CARGO) test -p dta-manager --test faults
+	$(if $(SOAK_REPORTS),$(CARGO) run --release -p dta-manager -- bench memory --reports $(SOAK_REPORTS))
 
 lint: ## formatting, clippy, licences and advisories of the dependencies
 	$(CARGO) fmt --all --check

@@ -1,4 +1,6 @@
-//! What the command lines of all programs share: printing, errors, completions, logs.
+//! What the command lines of all programs share: printing, errors, completions, logs, files that people name.
+
+pub mod file;
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};

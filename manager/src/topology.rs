@@ -58,7 +58,7 @@ pub struct Traffic {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// Reports made of synthetic traffic, about: the packet that reaches the number is reported in full.
+    /// Reports made of synthetic traffic, the columns of all epochs among them.
     pub reports: u64,
     /// Packets per sketch epoch.
     pub epoch_packets: u64,
@@ -155,7 +155,7 @@ impl Topology {
         match path {
             None => Self::parse(EMBEDDED, "embedded topology"),
             Some(path) => {
-                let text = std::fs::read_to_string(path)
+                let text = dta_cli::file::read_text(path)
                     .map_err(|source| TopologyError::Read { path: path.to_owned(), source })?;
                 Self::parse(&text, &path.display().to_string())
             }

@@ -8,7 +8,35 @@ use common::{MANAGER, assert_exact, assert_good, captures, manager, number, test
 
 #[test]
 fn synthetic_traffic_without_faults_is_exact() {
-    assert_exact("synthetic", &testbed(&["--reports", "20000", "--seed", "5"]));
+    let result = testbed(&["--reports", "20000", "--seed", "5"]);
+    assert_exact("synthetic", &result);
+    assert_eq!(result.1["sent"], 20_000);
+}
+
+#[test]
+fn as_many_reports_as_are_asked_for_and_as_a_capture_has() {
+    let sent = |arguments: &[&str]| {
+        let result = testbed(arguments);
+        assert_good(&format!("{arguments:?}"), &result);
+        number(&result.1["sent"])
+    };
+    // The columns of one epoch are 16,384 reports: without room for them there is no sketch.
+    for count in ["1", "5001", "16391", "16392", "30007"] {
+        assert_eq!(sent(&["--reports", count]).to_string(), count);
+    }
+    let Some(folder) = captures("as_many_reports_as_are_asked_for_and_as_a_capture_has") else { return };
+    let path = folder.join("traffic/real-wechat.pcap");
+    let path = path.to_str().unwrap();
+    assert_eq!(sent(&["--pcap", path, "--reports", "5000"]), 5000);
+    assert_eq!(sent(&["--pcap", path, "--reports", "20001"]), 20_001);
+    assert_eq!(sent(&["--pcap", path, "--reports", "1000000"]), sent(&["--pcap", path]));
+}
+
+#[test]
+fn chaos_needs_room_before_and_after_it() {
+    let output = manager(&["run-testbed", "--reports", "17000", "--chaos", "kill-translator"]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && told.contains("it has to make"), "{told}");
 }
 
 #[test]
@@ -160,6 +188,53 @@ fn what_cannot_be_run_says_why_and_ends_with_2() {
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {told}");
         assert!(told.contains(expect), "{arguments:?}: {told}");
+    }
+}
+
+#[test]
+fn files_without_an_end_are_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let pipe = pipe.to_str().unwrap();
+    for (arguments, expect) in [
+        (vec!["run-testbed", "--topology", "/dev/zero"], "/dev/zero: it is a device, not a regular file"),
+        (vec!["run-testbed", "--topology", pipe], "it is a pipe, not a regular file"),
+        (vec!["run-testbed", "--topology", "/"], "it is a directory, not a regular file"),
+        (vec!["run-testbed", "--pcap", "/dev/zero"], "it is a device, not a regular file"),
+        (vec!["replay", "/dev/urandom", "--to", "127.0.0.1:9"], "it is a device, not a regular file"),
+        (vec!["__collector", "serve", "--config", "/dev/zero"], "it is a device, not a regular file"),
+        (vec!["__translator", "run", "--config", "/dev/zero"], "it is a device, not a regular file"),
+    ] {
+        let output = manager(&arguments);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && told.contains(expect), "{arguments:?}: {told}");
+    }
+}
+
+#[test]
+fn a_capture_whose_first_record_is_damaged_says_where_and_why() {
+    let mut bytes = Vec::new();
+    for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1, 0, 0, 0x7fff_ffff, 60] {
+        bytes.extend(word.to_le_bytes());
+    }
+    bytes.resize(bytes.len() + 60, 0);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("damaged.pcap");
+    std::fs::write(&path, bytes).unwrap();
+    let path = path.to_str().unwrap();
+    for arguments in [
+        vec!["run-testbed", "--pcap", path],
+        vec!["replay", path, "--to", "127.0.0.1:9"],
+        vec!["replay", path, "--raw", "lo"],
+    ] {
+        let output = manager(&arguments);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {told}");
+        for part in [path, "holds no packet", "byte 24", "2147483647 bytes"] {
+            assert!(told.contains(part), "{arguments:?}: {told}");
+        }
     }
 }
 

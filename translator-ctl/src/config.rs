@@ -321,7 +321,7 @@ pub enum ConfigError {
 impl Config {
     /// Reads a file. Values are checked by [`Config::check`], because flags may still change them.
     pub fn load(path: &Path) -> Result<Config, ConfigError> {
-        let text = std::fs::read_to_string(path)
+        let text = dta_cli::file::read_text(path)
             .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         Config::parse(&text, path)
     }

@@ -49,7 +49,7 @@ struct SoftTable {
 impl Config {
     /// Reads and checks a file. Whether the gRPC address is safe is left to [`Config::check`], because flags may still change it.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
+        let text = dta_cli::file::read_text(path)
             .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         Self::parse(&text, path)
     }

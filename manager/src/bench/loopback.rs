@@ -42,7 +42,7 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
     let plan = Plan::plain(&topology, folder.path());
     let daemons = runtime.block_on(Daemons::start(&plan))?;
     let mut work = Work::new(daemons.reports, counter_file(&daemons)?)?;
-    let mut floor = Floor::start(folder.path())?;
+    let mut floor = runtime.block_on(Floor::start(folder.path()))?;
     let mut best = Rates { work: 0.0, floor: 0.0 };
     for _ in 0..scale.turns {
         best.floor = best.floor.max(turn(scale.turn, &mut floor.sender, &floor.arrived)?);
@@ -148,11 +148,12 @@ struct Floor {
 }
 
 impl Floor {
-    fn start(folder: &Path) -> anyhow::Result<Self> {
+    async fn start(folder: &Path) -> anyhow::Result<Self> {
         let (counters, log) = (folder.join("sink"), folder.join("floor.log"));
-        let sink = Daemon::start("sink", "__sink", &[counters.display().to_string()], &log)?;
+        let sink = Daemon::start("sink", "__sink", &[counters.display().to_string()], &log).await?;
         let listen = |daemon: &Daemon| daemon.ready()["listen"].as_str().unwrap_or_default().to_owned();
-        let forward = Daemon::start("forwarder", "__forward", &[listen(&sink), FRAME.to_string()], &log)?;
+        let forward =
+            Daemon::start("forwarder", "__forward", &[listen(&sink), FRAME.to_string()], &log).await?;
         let to: SocketAddrV4 = listen(&forward).parse().context("the forwarder's address")?;
         let mut link =
             UdpLink::open(&UdpConfig::reports(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0).into(), false))?;

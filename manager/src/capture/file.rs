@@ -2,8 +2,8 @@
 //!
 //! Sources: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng, and the registry of link types at tcpdump.org.
 
-use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError, create_reader};
@@ -63,8 +63,8 @@ pub struct Cut {
     pub offset: u64,
     /// Good packets before it.
     pub after_packets: u64,
-    /// `the file ends inside a record` or `the record there is damaged`.
-    pub reason: &'static str,
+    /// `the file ends inside a record` or `the record there is damaged`, and what the record says.
+    pub reason: String,
 }
 
 impl std::fmt::Display for Cut {
@@ -121,7 +121,10 @@ pub enum CaptureError {
 ///
 /// A file that ends inside a record, or holds a damaged one, gives every packet before that place; [`Summary::cut`] names it.
 pub fn read(path: &Path, each: impl FnMut(Packet<'_>)) -> Result<Summary, CaptureError> {
-    let file = File::open(path).map_err(|source| CaptureError::Open { path: path.to_owned(), source })?;
+    // A pipe may bring a capture that something unpacks; a device has no end.
+    let takes = |about: &std::fs::Metadata| about.is_file() || about.file_type().is_fifo();
+    let file = dta_cli::file::open(path, takes)
+        .map_err(|source| CaptureError::Open { path: path.to_owned(), source })?;
     read_from(file, &path.display().to_string(), each)
 }
 
@@ -141,12 +144,18 @@ pub fn read_from(
     };
     let mut summary = Summary::default();
     let mut interfaces = Vec::<Interface>::new();
-    let mut capacity = BUFFER;
+    let (mut capacity, mut format) = (BUFFER, None);
     loop {
         let offset = reader.consumed() as u64;
-        let cut = |reason| Some(Cut { offset, after_packets: summary.packets, reason });
+        let (after_packets, told) = (summary.packets, claimed_length(reader.data(), format));
+        let cut = |reason: &str| {
+            let says =
+                told.map(|length| format!(", and says that it has {length} bytes")).unwrap_or_default();
+            Some(Cut { offset, after_packets, reason: format!("{reason}{says}") })
+        };
         match reader.next() {
             Ok((length, block)) => {
+                format = format_of(&block).or(format);
                 if let Some(packet) = packet_of(&block, &mut interfaces) {
                     summary.packets += 1;
                     each(packet);
@@ -190,6 +199,34 @@ pub fn read_from(
             }
         }
     }
+}
+
+/// How a record's header is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Classic { big_endian: bool },
+    Ng { big_endian: bool },
+}
+
+/// The layout of what follows a file or section header.
+fn format_of(block: &PcapBlockOwned<'_>) -> Option<Format> {
+    match block {
+        PcapBlockOwned::LegacyHeader(header) => Some(Format::Classic { big_endian: header.is_bigendian() }),
+        PcapBlockOwned::NG(Block::SectionHeader(header)) => {
+            Some(Format::Ng { big_endian: header.big_endian() })
+        }
+        _ => None,
+    }
+}
+
+/// How long the record at the beginning of `data` says that it is: its captured bytes, or the whole block of a pcapng file.
+fn claimed_length(data: &[u8], format: Option<Format>) -> Option<u32> {
+    let (at, big_endian) = match format? {
+        Format::Classic { big_endian } => (8, big_endian),
+        Format::Ng { big_endian } => (4, big_endian),
+    };
+    let bytes = data.get(at..at + 4)?.try_into().ok()?;
+    Some(if big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
 }
 
 /// An interface of a pcapng section, or the one of a classic file.
@@ -395,7 +432,9 @@ mod tests {
         file.extend(vec![0; 100]);
         let (packets, summary) = collect(&file).unwrap();
         assert_eq!(packets.len(), 1);
-        assert_eq!(summary.cut.unwrap().after_packets, 1);
+        let cut = summary.cut.unwrap();
+        assert_eq!((cut.after_packets, cut.offset), (1, 24 + 16 + 4));
+        assert!(cut.reason.contains("2147483647 bytes"), "{cut}");
     }
 
     #[test]

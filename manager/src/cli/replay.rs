@@ -46,6 +46,9 @@ impl Replay {
             Some(_) => replay::load_frames(&self.file),
             None => replay::load_datagrams(&self.file, &self.port),
         }?;
+        if let (0, Some(cut)) = (load.read, &load.cut) {
+            anyhow::bail!("{} holds no packet that can be read: it is {cut}", self.file.display());
+        }
         if let Some(cut) = &load.cut {
             eprintln!("dta-manager: warning: {} is {cut}; what came before is sent", self.file.display());
         }

@@ -7,8 +7,9 @@ use anyhow::Context;
 use clap::Args;
 use dta_link::fault::Faults;
 
-use crate::testbed::chaos::Chaos;
+use crate::testbed::chaos::{self, Chaos};
 use crate::testbed::ground::NicKind;
+use crate::testbed::processes::unless_ended;
 use crate::testbed::run::{self, Options, Testbed};
 use crate::testbed::show;
 use crate::topology::{RXE, Topology, Transport};
@@ -22,7 +23,8 @@ without CAP_NET_RAW, corrupt acts on RoCEv2 frames alone: a damaged report canno
 Each report ends in exactly one way: queryable, superseded (a newer one of its key), overwritten (other keys, or a turn
 of a ring), held, dropped.HOP.REASON, lost.LINK, or unexplained.
 
-Exit status: 0 nothing is wrong and nothing unexplained; 1 something is; 2 the testbed could not be run.
+Exit status: 0 nothing is wrong and nothing unexplained; 1 something is; 2 the testbed could not be run; 130 or 143 it was
+ended by SIGINT or SIGTERM. Then too all processes are ended, and all files removed.
 
 Examples:
   dta-manager run-testbed
@@ -33,6 +35,7 @@ Examples:
   dta-manager run-testbed --topology testbed/topologies/crowded.toml
   dta-manager run-testbed --chaos kill-collector  the collector is killed (-9) and started again
   dta-manager run-testbed --chaos kill-translator  the same with the translator
+  dta-manager run-testbed --chaos kill-translator --chaos-reports 350000 --reports 1200000   away for long
   dta-manager run-testbed --nic rxe --chaos remove-device  the RDMA device is removed and put back
   dta-manager run-testbed --keep                  then look at it with the dashboard")]
 pub(super) struct RunTestbed {
@@ -42,7 +45,7 @@ pub(super) struct RunTestbed {
     /// Play a capture (pcap or pcapng) instead of synthetic traffic
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
-    /// Stop after about this many reports
+    /// Make exactly this many reports, or as many as the capture gives; sketches of epochs for which there is no room are left out
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     reports: Option<u64>,
     /// Seed of traffic and faults: the same seed gives the same run
@@ -60,6 +63,9 @@ pub(super) struct RunTestbed {
     /// Do something to the daemons in the middle, and see what it costs
     #[arg(long, value_enum, value_name = "WHAT")]
     chaos: Option<Chaos>,
+    /// Reports made while it is away; more than 65,536 of one switch, where there are two in each tier, from 350,000 on
+    #[arg(long, value_name = "N", default_value_t = chaos::REPORTS, value_parser = clap::value_parser!(u64).range(1..), requires = "chaos")]
+    chaos_reports: u64,
     /// The NIC: the software one on loopback, or the kernel's soft-RoCE behind a veth pair
     #[arg(long, value_enum, default_value_t)]
     nic: NicKind,
@@ -86,10 +92,11 @@ impl RunTestbed {
             report_faults: self.report_faults,
             transport: self.transport,
             chaos: self.chaos,
+            chaos_reports: self.chaos_reports,
             nic: self.nic,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
+        let run = async {
             let bar = super::replay::progress(0);
             bar.set_message("reports");
             let testbed = run::run(&options, |made, of| {
@@ -100,11 +107,19 @@ impl RunTestbed {
             bar.finish_and_clear();
             let testbed = testbed?;
             self.tell(&testbed)?;
-            if self.keep {
-                keep(&testbed).await?;
-            }
-            Ok(ExitCode::from(u8::from(!testbed.outcome.is_good())))
-        })
+            anyhow::Ok(testbed)
+        };
+        const SIGNALS: &str = "cannot wait for signals";
+        let testbed = match runtime.block_on(unless_ended(run)).context(SIGNALS)? {
+            Ok(result) => result?,
+            Err(ended) => return Ok(ended.status()),
+        };
+        if self.keep {
+            keep(&testbed)?;
+            let ended = runtime.block_on(unless_ended(std::future::pending::<()>()));
+            ended.map(drop).context(SIGNALS)?;
+        }
+        Ok(ExitCode::from(u8::from(!testbed.outcome.is_good())))
     }
 
     fn tell(&self, testbed: &Testbed) -> anyhow::Result<()> {
@@ -142,7 +157,7 @@ impl RunTestbed {
     }
 }
 
-async fn keep(testbed: &Testbed) -> anyhow::Result<()> {
+fn keep(testbed: &Testbed) -> anyhow::Result<()> {
     let daemons = &testbed.daemons;
     dta_cli::print(format_args!(
         "\nStill running, until Ctrl-C. Look at it from another terminal:\n  \
@@ -155,6 +170,5 @@ async fn keep(testbed: &Testbed) -> anyhow::Result<()> {
         daemons.reports,
         testbed.folder.path().display()
     ))?;
-    tokio::signal::ctrl_c().await.context("cannot wait for Ctrl-C")?;
     Ok(())
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::check::{DROPPED_BY_TRANSLATOR, Ends, HELD, LOST_TO_NIC, LOST_TO_TRANSLATOR, Limits, Pools};
 use super::statistics::Statistics;
-use crate::topology::Primitive;
+use crate::topology::{Primitive, Transport};
 
 /// The frames of one link in one direction: sent there, received here, and all that is known of the difference.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -204,16 +204,9 @@ pub fn links(statistics: &Statistics, reporters: &ReporterSide, gaps: &Gaps) -> 
 
 /// Reports that did not come to `translator` though no record says so, and those that it dropped, as pools for the checks.
 ///
-/// `expected` is how many reports arrived by the records, `most` how many one frame carries at most. Reports that were lost with a
-/// killed translator are in the records. The second value is how
-/// many reports are missing without any count.
-pub fn pools(
-    statistics: &Statistics,
-    links: &[LinkAccount; 4],
-    gaps: &Gaps,
-    expected: u64,
-    most: u64,
-) -> (Pools, u64) {
+/// `expected` is how many reports arrived by the records. Reports that were lost with a killed translator are in the records. The second
+/// value is how many reports are missing without any count.
+pub fn pools(statistics: &Statistics, links: &[LinkAccount; 4], gaps: &Gaps, expected: u64) -> (Pools, u64) {
     let translator = statistics.node("translator/");
     let mut pools = Pools::default();
     let mut dropped = 0;
@@ -234,25 +227,43 @@ pub fn pools(
     pools.add(LOST_TO_TRANSLATOR, known);
     // What a device drops otherwise was damaged by the injector, and is in its ledger.
     let gone = links[2].kernel + links[2].unsent + links[2].killed + gaps.no_queue_pair;
-    pools.add_frames(LOST_TO_NIC, gone, most);
+    pools.add_frames(LOST_TO_NIC, gone);
     for (reason, frames) in statistics.node("nic/").with_prefix("dropped.") {
         // Damage is the injector's doing, and in its ledger; what RC skips is in the ledger as given up.
         let recorded =
             ["icrc", "psn", "queue_pair_error", "malformed.", "payload_length", "opcode", "not_roce"];
         if !recorded.iter().any(|known| reason.starts_with(known)) {
-            pools.add_frames(&format!("dropped.nic.{reason}"), frames, most);
+            pools.add_frames(&format!("dropped.nic.{reason}"), frames);
         }
     }
     (pools, missing - known)
 }
 
-/// What of one primitive can be missing because the translator dropped or holds it.
-pub fn limits(statistics: &Statistics, primitive: Primitive) -> Limits {
+/// What of one primitive can be missing because the translator dropped or holds it, or frames are; `writes` is the transport of writes.
+pub fn limits(statistics: &Statistics, primitive: Primitive, writes: Transport) -> Limits {
     let translator = statistics.node("translator/");
     let get = |name: &str| translator.get(&format!("{}.{name}", primitive.name()));
     // Discards are not counted by primitive.
     let dropped = get("received").saturating_sub(get("accepted")) + translator.sum("discarded.");
-    Limits { dropped, held: get("held") }
+    Limits { dropped, held: get("held"), reliable: transport_of(primitive, writes) == Transport::Rc }
+}
+
+/// The transport of a primitive's operations: atomics are always on RC.
+fn transport_of(primitive: Primitive, writes: Transport) -> Transport {
+    if primitive == Primitive::KeyIncrement { Transport::Rc } else { writes }
+}
+
+/// What was lost on RC, in words. RC loses nothing, as long as its queue pairs live.
+pub fn lost_on_rc(statistics: &Statistics, writes: Transport) -> Vec<String> {
+    let translator = statistics.node("translator/");
+    let lost = |primitive: &Primitive| {
+        let name = primitive.name();
+        let operations = translator.get(&format!("{name}.lost_operations"));
+        (operations > 0)
+            .then(|| format!("RC loses nothing, and {operations} operations of {name} are lost on it"))
+    };
+    let reliable = |primitive: &&Primitive| transport_of(**primitive, writes) == Transport::Rc;
+    Primitive::ALL.iter().filter(reliable).filter_map(lost).collect()
 }
 
 /// Where all reports ended.
@@ -441,7 +452,7 @@ mod tests {
         let all = statistics(&[("accepted", 900), ("dropped.duplicate", 7), ("dropped.column", 2)], &[]);
         let mut accounts: [LinkAccount; 4] = Default::default();
         accounts[0].kernel = 30;
-        let (mut pools, uncounted) = pools(&all, &accounts, &Gaps::default(), 1000, 14);
+        let (mut pools, uncounted) = pools(&all, &accounts, &Gaps::default(), 1000);
         assert_eq!(uncounted, 1000 - 902 - 30);
         let mut taken = BTreeMap::<String, u64>::new();
         while let Some(name) = pools.take() {
@@ -449,6 +460,19 @@ mod tests {
         }
         assert_eq!(taken.len(), 2);
         assert_eq!(taken[LOST_TO_TRANSLATOR], 30);
+    }
+
+    #[test]
+    fn a_loss_on_rc_is_told_and_on_uc_it_is_none() {
+        let all = statistics(&[("key-write.lost_operations", 3), ("key-increment.lost_operations", 1)], &[]);
+        assert_eq!(lost_on_rc(&all, Transport::Uc).len(), 1);
+        assert_eq!(lost_on_rc(&all, Transport::Rc).len(), 2);
+        assert!(lost_on_rc(&statistics(&[], &[]), Transport::Rc).is_empty());
+        let reliable = |primitive, writes| limits(&all, primitive, writes).reliable;
+        assert!(
+            !reliable(Primitive::KeyWrite, Transport::Uc) && reliable(Primitive::KeyIncrement, Transport::Uc)
+        );
+        assert!(reliable(Primitive::KeyWrite, Transport::Rc));
     }
 
     #[test]

@@ -17,10 +17,10 @@ use super::accounting::{Gaps, ReporterSide};
 use super::daemons::{Daemons, Plan};
 use super::ground::RxeGround;
 use super::journal::Journal;
+use super::maker::Maker;
 use super::outcome::ChaosOutcome;
 use super::statistics::Statistics;
 use super::switches::Switches;
-use super::workload::Workload;
 use super::{collect, feed};
 use crate::topology::{Primitive, Topology};
 
@@ -46,8 +46,10 @@ impl Chaos {
     }
 }
 
-/// Reports made while the daemon is stopped, and again while it is dead.
+/// Reports made while the daemon is stopped: as many as its socket holds.
 pub const REPORTS: u64 = 150;
+/// Reports before that, and after it, at least.
+pub const AROUND: u64 = 300;
 /// Longest time for the translator to come to rest, and to have its session again.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -57,34 +59,44 @@ pub struct Scene<'a, 'b> {
     pub topology: &'a Topology,
     /// How to start the collector.
     pub plan: &'a Plan<'b>,
+    /// Reports.
+    pub maker: &'a mut Maker,
     /// Switches.
     pub switches: &'a mut Switches,
     /// Truth.
     pub journal: &'a mut Journal,
     /// Processes.
     pub daemons: &'a mut Daemons,
+    /// Reports made while the daemon is dead.
+    pub reports: u64,
 }
 
-/// Makes and sends about as many reports as it is told, without waiting for anything.
-pub type Make<'a> = dyn FnMut(u64, &mut Workload, &mut Switches, &mut Journal) -> anyhow::Result<()> + 'a;
+impl Scene<'_, '_> {
+    /// Makes and sends about `count` reports, without waiting for anything.
+    fn burst(&mut self, count: u64) -> anyhow::Result<()> {
+        let until = self.journal.entries().len() as u64 + count;
+        let mut reports = Vec::new();
+        while (self.journal.entries().len() as u64) < until && self.maker.next(&mut reports) {
+            for report in reports.drain(..) {
+                self.switches.send(report, self.maker.workload().flows(), self.journal)?;
+            }
+            self.switches.poll(self.journal)?;
+        }
+        Ok(())
+    }
+}
 
 /// Does what `chaos` says; what it cost is added to `gaps`.
-pub async fn kill(
-    chaos: Chaos,
-    scene: &mut Scene<'_, '_>,
-    workload: &mut Workload,
-    gaps: &mut Gaps,
-    make: &mut Make<'_>,
-) -> anyhow::Result<ChaosOutcome> {
+pub async fn kill(chaos: Chaos, scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::Result<ChaosOutcome> {
     feed::settle(scene.switches, scene.journal, scene.daemons).await?;
     let store = scene.topology.store(Primitive::KeyWrite);
-    let flows = workload.flows().to_vec();
+    let flows = scene.maker.workload().flows().to_vec();
     let before = collect::key_write(&mut scene.daemons.client, store, &flows).await?;
     let cost = match (chaos, scene.plan.rxe) {
-        (Chaos::KillCollector, None) => kill_collector(scene, workload, gaps, make).await?,
-        (Chaos::KillCollector, Some(_)) => kill_collector_of_device(scene, workload, gaps, make).await?,
-        (Chaos::KillTranslator, _) => kill_translator(scene, workload, gaps, make).await?,
-        (Chaos::RemoveDevice, Some(rxe)) => remove_device(rxe, scene, workload, gaps, make).await?,
+        (Chaos::KillCollector, None) => kill_collector(scene, gaps).await?,
+        (Chaos::KillCollector, Some(_)) => kill_collector_of_device(scene, gaps).await?,
+        (Chaos::KillTranslator, _) => kill_translator(scene, gaps).await?,
+        (Chaos::RemoveDevice, Some(rxe)) => remove_device(rxe, scene, gaps).await?,
         (Chaos::RemoveDevice, None) => bail!("the software NIC cannot be removed; use --nic rxe"),
     };
     let after = collect::key_write(&mut scene.daemons.client, store, &flows).await?;
@@ -117,22 +129,17 @@ struct Cost {
 }
 
 /// Kills a collector whose NIC is the software one: it dies with it.
-async fn kill_collector(
-    scene: &mut Scene<'_, '_>,
-    workload: &mut Workload,
-    gaps: &mut Gaps,
-    make: &mut Make<'_>,
-) -> anyhow::Result<Cost> {
+async fn kill_collector(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::Result<Cost> {
     scene.daemons.freeze_collector()?;
-    make(REPORTS, workload, scene.switches, scene.journal)?;
+    scene.burst(REPORTS)?;
     rest(scene).await?;
     let ports = UdpStats::read()?;
     scene.daemons.kill_collector();
     let killed = Instant::now();
-    make(REPORTS, workload, scene.switches, scene.journal)?;
+    scene.burst(scene.reports)?;
     rest(scene).await?;
     let (sent_by_then, closed_by_then) = at_one_moment(scene.daemons, &ports).await?;
-    scene.daemons.restart_collector(scene.plan)?;
+    scene.daemons.restart_collector(scene.plan).await?;
     let seconds_down = killed.elapsed().as_secs_f64();
     let closed = UdpStats::read()?.since(&ports).no_ports;
     // What the NIC has received now, but for frames sent again since it is back, is what it had
@@ -148,21 +155,16 @@ async fn kill_collector(
 }
 
 /// Kills a collector behind an RDMA device: the device stays, without queue pairs until the translator's session is resumed.
-async fn kill_collector_of_device(
-    scene: &mut Scene<'_, '_>,
-    workload: &mut Workload,
-    gaps: &mut Gaps,
-    make: &mut Make<'_>,
-) -> anyhow::Result<Cost> {
+async fn kill_collector_of_device(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::Result<Cost> {
     let before = not_taken(&scene.daemons.statistics().await?);
     scene.daemons.freeze_collector()?;
-    make(REPORTS, workload, scene.switches, scene.journal)?;
+    scene.burst(REPORTS)?;
     rest(scene).await?;
     scene.daemons.kill_collector();
     let killed = Instant::now();
-    make(REPORTS, workload, scene.switches, scene.journal)?;
+    scene.burst(scene.reports)?;
     rest(scene).await?;
-    scene.daemons.restart_collector(scene.plan)?;
+    scene.daemons.restart_collector(scene.plan).await?;
     let seconds_down = killed.elapsed().as_secs_f64();
     let session_resumed = resumed(scene.daemons).await?;
     // The device's counters are some milliseconds old: nothing may move meanwhile.
@@ -179,13 +181,7 @@ fn not_taken(statistics: &Statistics) -> u64 {
 }
 
 /// Removes the device while reports go on, and puts it back.
-async fn remove_device(
-    rxe: &RxeGround,
-    scene: &mut Scene<'_, '_>,
-    workload: &mut Workload,
-    gaps: &mut Gaps,
-    make: &mut Make<'_>,
-) -> anyhow::Result<Cost> {
+async fn remove_device(rxe: &RxeGround, scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::Result<Cost> {
     let statistics = scene.daemons.statistics().await?;
     let rebuilt = |statistics: &Statistics| statistics.node("collector").get("session.queue_pairs_rebuilt");
     let (before, rebuilt_before) = (not_taken(&statistics), rebuilt(&statistics));
@@ -194,7 +190,7 @@ async fn remove_device(
     let mut removal = rxe.remove()?;
     // The kernel holds it up until the collector has closed the device.
     loop {
-        make(REPORTS / 10, workload, scene.switches, scene.journal)?;
+        scene.burst(REPORTS / 10)?;
         scene.switches.poll(scene.journal)?;
         match removal.try_wait()? {
             Some(status) if status.success() => break,
@@ -205,7 +201,7 @@ async fn remove_device(
             None => tokio::time::sleep(Duration::from_millis(20)).await,
         }
     }
-    make(REPORTS, workload, scene.switches, scene.journal)?;
+    scene.burst(scene.reports)?;
     rest(scene).await?;
     rxe.put_back()?;
     let seconds_down = start.elapsed().as_secs_f64();
@@ -225,19 +221,14 @@ async fn remove_device(
 }
 
 /// Kills the translator. Everything that it took has left it before; what is reported from then on until it is back is lost.
-async fn kill_translator(
-    scene: &mut Scene<'_, '_>,
-    workload: &mut Workload,
-    gaps: &mut Gaps,
-    make: &mut Make<'_>,
-) -> anyhow::Result<Cost> {
+async fn kill_translator(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::Result<Cost> {
     let resumed = |statistics: &Statistics| statistics.node("collector").get("session.resumed");
     let statistics = last_word(scene).await?;
     let resumed_before = resumed(&statistics);
     scene.daemons.freeze_translator()?;
     let first = scene.journal.entries().len();
     let start = (scene.switches.side(), kernel_drops(scene.daemons)?);
-    make(REPORTS, workload, scene.switches, scene.journal)?;
+    scene.burst(REPORTS)?;
     all_sent(scene).await?;
     let frozen = (scene.switches.side(), kernel_drops(scene.daemons)?);
     // A datagram that was damaged on the way counts as that, and the kernel would not have handed it out.
@@ -250,12 +241,12 @@ async fn kill_translator(
     let ports = UdpStats::read()?;
     scene.daemons.kill_translator(statistics);
     let killed = Instant::now();
-    make(REPORTS, workload, scene.switches, scene.journal)?;
+    scene.burst(scene.reports)?;
     all_sent(scene).await?;
     let closed = UdpStats::read()?.since(&ports).no_ports;
     gaps.reports_dropped += closed;
     scene.journal.lost_since(first);
-    scene.daemons.restart_translator(scene.plan)?;
+    scene.daemons.restart_translator(scene.plan).await?;
     let seconds_down = killed.elapsed().as_secs_f64();
     let session_resumed = resumed(&scene.daemons.statistics().await?) > resumed_before;
     Ok(Cost { seconds_down, session_resumed, frames: gaps.reports_socket + gaps.reports_dropped })

@@ -3,10 +3,11 @@
 use dta_collector::client::{Client, ClientError};
 use dta_proto::control::{Policy, TailRequest};
 use dta_proto::key::Key;
+use dta_proto::layout::append;
 use dta_proto::layout::sketch_merge::{self, Column};
 use dta_proto::store::{StoreKind, StoreSpec};
 
-use super::check::{PathAnswer, SketchAnswers, TailAnswer};
+use super::check::{Gap, PathAnswer, SketchAnswers, TailAnswer};
 use super::workload::{EpochTruth, SeenFlow};
 
 /// Bytes of memory that one call gives at most.
@@ -52,7 +53,9 @@ pub async fn counters(
 
 /// Every list from its first batch to its end.
 pub async fn lists(client: &mut Client, store: &StoreSpec) -> Result<Vec<TailAnswer>, ClientError> {
-    let StoreKind::Append { lists, .. } = store.kind else { return Ok(Vec::new()) };
+    let StoreKind::Append { lists, ring, batch_len, entry_len, .. } = store.kind else {
+        return Ok(Vec::new());
+    };
     let mut answers = Vec::new();
     for list in 0..lists {
         let request = TailRequest {
@@ -69,9 +72,70 @@ pub async fn lists(client: &mut Client, store: &StoreSpec) -> Result<Vec<TailAns
             answer.missing_batches += message.missing_batches + message.damaged_batches;
             answer.entries.extend(message.entries);
         }
+        let length = ring * u64::from(batch_len);
+        let bytes = memory(client, store, append::place_offset(list, 0, ring, batch_len), length).await?;
+        let batches = bytes.chunks_exact(batch_len.into()).filter_map(|batch| {
+            match append::decode(batch, list, entry_len) {
+                append::Batch::Valid { sequence, count, .. } => Some((sequence, count)),
+                append::Batch::Empty | append::Batch::Torn => None,
+            }
+        });
+        answer.gaps = gaps(batches.collect(), ring);
         answers.push(answer);
     }
     Ok(answers)
+}
+
+/// Where batches are missing in a ring that holds these, by sequence and number of entries.
+fn gaps(mut batches: Vec<(u32, u8)>, ring: u64) -> Vec<Gap> {
+    batches.sort_unstable();
+    let newest = batches.last().map_or(0, |batch| batch.0);
+    let mut expected = u64::from(newest).saturating_sub(ring - 1).max(1);
+    let (mut gaps, mut at) = (Vec::new(), 0);
+    for (sequence, count) in batches {
+        let sequence = u64::from(sequence);
+        // An older turn's, in a place where the newer batch is missing: read before it, if at all.
+        if sequence >= expected {
+            if sequence > expected {
+                gaps.push(Gap { at, batches: sequence - expected });
+            }
+            expected = sequence + 1;
+        }
+        at += usize::from(count);
+    }
+    gaps
+}
+
+/// Bytes of a store's memory.
+async fn memory(
+    client: &mut Client,
+    store: &StoreSpec,
+    first: u64,
+    length: u64,
+) -> Result<Vec<u8>, ClientError> {
+    let mut bytes = Vec::with_capacity(length as usize);
+    while (bytes.len() as u64) < length {
+        let at = bytes.len() as u64;
+        let chunk = MEMORY_CHUNK.min(length - at);
+        bytes.extend(client.read_memory(&store.name, first + at, chunk as u32).await?.data);
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_are_where_sequences_are_missing() {
+        let gap = |at, batches| Gap { at, batches };
+        assert_eq!(gaps(vec![], 8), []);
+        assert_eq!(gaps(vec![(1, 3), (2, 3)], 8), []);
+        assert_eq!(gaps(vec![(5, 3), (2, 3), (3, 1)], 8), [gap(0, 1), gap(4, 1)]);
+        // A ring that has turned: 5 to 12 are in it, and 9 has not come, so that 1 is still there.
+        let turned = [(12, 1), (5, 1), (6, 1), (7, 1), (8, 1), (1, 1), (10, 1), (11, 1)];
+        assert_eq!(gaps(turned.to_vec(), 8), [gap(5, 1)]);
+    }
 }
 
 /// All columns in memory, and the estimate of every flow of every epoch that is still kept.
@@ -87,12 +151,7 @@ pub async fn sketches(
     let length = u64::from(columns) * sketch_merge::column_len(rows);
     let mut answers = SketchAnswers::default();
     for place in 0..u64::from(epochs) {
-        let mut bytes = Vec::with_capacity(length as usize);
-        while (bytes.len() as u64) < length {
-            let at = place * length + bytes.len() as u64;
-            let chunk = MEMORY_CHUNK.min(length - bytes.len() as u64);
-            bytes.extend(client.read_memory(&store.name, at, chunk as u32).await?.data);
-        }
+        let bytes = memory(client, store, place * length, length).await?;
         let unwritten = Column { epoch: 0, merged: 0, expected: 0, cells: [0; 4] };
         let column = |bytes: &[u8]| sketch_merge::decode(bytes, rows).unwrap_or(unwritten);
         answers

@@ -100,11 +100,12 @@ impl Daemons {
     /// Starts both and waits until they are ready.
     pub async fn start(plan: &Plan<'_>) -> anyhow::Result<Self> {
         let folder = plan.folder.to_owned();
-        let collector = start_collector(plan, "127.0.0.1:0", 0)?;
+        let collector = start_collector(plan, "127.0.0.1:0", 0).await?;
         let collector_address = said(&collector, "listen")?.to_owned();
         let roce: SocketAddrV4 =
             said(&collector, "roce")?.parse().context("the collector's RoCEv2 address")?;
-        let translator = start_translator(plan, &collector_address, ["127.0.0.1:0"; 2], &ledger(&folder, 0))?;
+        let addresses = ["127.0.0.1:0"; 2];
+        let translator = start_translator(plan, &collector_address, addresses, &ledger(&folder, 0)).await?;
         let reports = said(&translator, "listen")?.parse().context("the translator's address of reports")?;
         let control_address = said(&translator, "control")?.to_owned();
         let client = Client::connect_lazy(&ClientOptions::plain(&collector_address))?;
@@ -192,8 +193,8 @@ impl Daemons {
     }
 
     /// Starts the collector again, at its old addresses and on its old memory.
-    pub fn restart_collector(&mut self, plan: &Plan<'_>) -> anyhow::Result<()> {
-        let collector = start_collector(plan, &self.collector_address, self.roce.port())?;
+    pub async fn restart_collector(&mut self, plan: &Plan<'_>) -> anyhow::Result<()> {
+        let collector = start_collector(plan, &self.collector_address, self.roce.port()).await?;
         self.collector = Some(collector);
         Ok(())
     }
@@ -217,10 +218,11 @@ impl Daemons {
     }
 
     /// Starts the translator again, at its old addresses.
-    pub fn restart_translator(&mut self, plan: &Plan<'_>) -> anyhow::Result<()> {
+    pub async fn restart_translator(&mut self, plan: &Plan<'_>) -> anyhow::Result<()> {
         let addresses = [&*self.reports.to_string(), &*self.control_address];
         let ledger = ledger(&self.folder, self.killed);
-        self.translator = Some(start_translator(plan, &self.collector_address, addresses, &ledger)?);
+        let translator = start_translator(plan, &self.collector_address, addresses, &ledger).await?;
+        self.translator = Some(translator);
         Ok(())
     }
 
@@ -235,7 +237,7 @@ impl Daemons {
     }
 }
 
-fn start_collector(plan: &Plan<'_>, listen: &str, port: u16) -> anyhow::Result<Daemon> {
+async fn start_collector(plan: &Plan<'_>, listen: &str, port: u16) -> anyhow::Result<Daemon> {
     let file = CollectorFile {
         collector: CollectorTable {
             name: "testbed",
@@ -260,7 +262,7 @@ fn start_collector(plan: &Plan<'_>, listen: &str, port: u16) -> anyhow::Result<D
         "--soft-fault-seed".into(),
         (plan.seed ^ 0xacac).to_string(),
     ];
-    Ok(Daemon::start("collector", "__collector", &arguments, &plan.folder.join("collector.log"))?)
+    Ok(Daemon::start("collector", "__collector", &arguments, &plan.folder.join("collector.log")).await?)
 }
 
 /// The ledger of the translator after so many were killed.
@@ -269,7 +271,7 @@ fn ledger(folder: &Path, killed: u32) -> PathBuf {
 }
 
 /// `[listen, control]` are where it takes reports and serves gRPC.
-fn start_translator(
+async fn start_translator(
     plan: &Plan<'_>,
     collector: &str,
     [listen, control]: [&str; 2],
@@ -311,7 +313,7 @@ fn start_translator(
             plan.faults.to_string(),
         ]);
     }
-    Ok(Daemon::start("translator", "__translator", &arguments, &plan.folder.join("translator.log"))?)
+    Ok(Daemon::start("translator", "__translator", &arguments, &plan.folder.join("translator.log")).await?)
 }
 
 /// A field of a daemon's ready line.

@@ -114,6 +114,13 @@ impl Journal {
         Some(&mut self.entries[index as usize].fate)
     }
 
+    /// Report `number` of `switch`, to be made another.
+    #[cfg(test)]
+    pub fn report_mut(&mut self, switch: u16, number: u32) -> Option<&mut Report> {
+        let index = *self.by_switch.get(usize::from(switch))?.get(number as usize)?;
+        Some(&mut self.entries[index as usize].report)
+    }
+
     /// Notes that none of the reports from place `first` on reached the translator.
     pub fn lost_since(&mut self, first: usize) {
         for entry in &mut self.entries[first..] {

@@ -1,6 +1,6 @@
 //! The testbed: real processes, simulated switches, and the truth about every report.
 //!
-//! [`workload`] says what switches report, [`switches`] sends it, [`journal`] and [`ledger`] know what became of it on the way;
+//! [`workload`] says what switches report, [`maker`] how much of it, [`switches`] sends it, [`journal`] and [`ledger`] know what became of it on the way;
 //! [`collect`] asks the collector, [`check`] compares, [`accounting`] adds up. [`run`] does it all in order.
 
 pub mod accounting;
@@ -12,6 +12,7 @@ pub mod feed;
 pub mod ground;
 pub mod journal;
 pub mod ledger;
+pub mod maker;
 pub mod outcome;
 pub mod processes;
 pub mod run;

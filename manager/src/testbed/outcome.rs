@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::accounting::LinkAccount;
 use super::check::Tally;
+use super::statistics::Statistics;
 
 /// A whole run.
 #[derive(Clone, Debug, Serialize)]
@@ -32,6 +33,8 @@ pub struct Outcome {
     pub contradictions: Vec<String>,
     /// What was run.
     pub run: RunFacts,
+    /// What all nodes counted, by node and name.
+    pub nodes: Statistics,
 }
 
 /// One primitive.

@@ -7,10 +7,11 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 
 /// How long a daemon may take until it says that it is ready: a slow machine clears its memory first.
 const READY: Duration = Duration::from_secs(60);
@@ -56,7 +57,7 @@ pub struct Daemon {
 impl Daemon {
     /// Starts this program again as `role` (`__collector` or `__translator`) with `arguments`, its standard error going to the
     /// end of `log`, and waits for the JSON object that it prints as its first line when it is ready.
-    pub fn start(
+    pub async fn start(
         name: &'static str,
         role: &str,
         arguments: &[String],
@@ -78,7 +79,7 @@ impl Daemon {
             .map_err(failed)?;
         let stdout = child.stdout.take().expect("stdout was asked to be a pipe");
         let mut daemon = Self { name, child, log: log.to_owned(), ready: Value::Null };
-        daemon.ready = daemon.wait_ready(stdout)?;
+        daemon.ready = daemon.wait_ready(stdout).await?;
         Ok(daemon)
     }
 
@@ -133,19 +134,21 @@ impl Daemon {
         let _ = self.child.wait();
     }
 
-    fn wait_ready(&mut self, stdout: ChildStdout) -> Result<Value, ProcessError> {
-        let (tell, told) = channel();
+    async fn wait_ready(&mut self, stdout: ChildStdout) -> Result<Value, ProcessError> {
+        let (tell, told) = oneshot::channel();
         std::thread::spawn(move || {
-            // Further lines are read too, so that the daemon never blocks on a full pipe.
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
+            if let Some(line) = lines.next() {
                 let _ = tell.send(line);
             }
+            // Further lines are read too, so that the daemon never blocks on a full pipe.
+            lines.for_each(drop);
         });
-        match told.recv_timeout(READY) {
-            Ok(line) => serde_json::from_str(&line)
+        match tokio::time::timeout(READY, told).await {
+            Ok(Ok(line)) => serde_json::from_str(&line)
                 .map_err(|_| self.failure(format!("said {line:?} where its ready line was expected"))),
-            Err(RecvTimeoutError::Timeout) => Err(self.failure(format!("was not ready within {READY:?}"))),
-            Err(RecvTimeoutError::Disconnected) => {
+            Err(_) => Err(self.failure(format!("was not ready within {READY:?}"))),
+            Ok(Err(_)) => {
                 let how = match self.child.wait() {
                     Ok(status) => match status.signal() {
                         Some(signal) => format!("was ended by signal {signal}"),
@@ -196,6 +199,32 @@ pub fn die_with_parent() {
     if rustix::process::getppid() != parent {
         std::process::exit(2);
     }
+}
+
+/// A signal that ends a program, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended(u8);
+
+impl Ended {
+    /// The exit status of a program that a signal ended, as shells tell it.
+    pub fn status(self) -> std::process::ExitCode {
+        std::process::ExitCode::from(128 + self.0)
+    }
+}
+
+/// Does `work`; but if somebody ends this program meanwhile (SIGINT or SIGTERM), the work is dropped where it waits, and with it
+/// the processes and files of a testbed.
+///
+/// # Errors
+/// Of the system, when signals cannot be waited for.
+pub async fn unless_ended<T>(work: impl Future<Output = T>) -> std::io::Result<Result<T, Ended>> {
+    let (interrupt, terminate) = (SignalKind::interrupt(), SignalKind::terminate());
+    let (mut interrupted, mut terminated) = (signal(interrupt)?, signal(terminate)?);
+    Ok(tokio::select! {
+        done = work => Ok(done),
+        _ = interrupted.recv() => Err(Ended(interrupt.as_raw_value() as u8)),
+        _ = terminated.recv() => Err(Ended(terminate.as_raw_value() as u8)),
+    })
 }
 
 /// A folder for the testbed's files: in shared memory, or in the temporary folder where there is none.

@@ -18,6 +18,7 @@ use super::daemons::{Daemons, Plan};
 use super::feed::{self, Window};
 use super::ground::{NicKind, RxeGround};
 use super::journal::Journal;
+use super::maker::Maker;
 use super::outcome::{LinkOutcome, Outcome, PrimitiveOutcome, RunFacts};
 use super::statistics::Statistics;
 use super::switches::Switches;
@@ -34,7 +35,7 @@ pub struct Options {
     pub topology: Topology,
     /// Capture to play instead of synthetic traffic.
     pub capture: Option<PathBuf>,
-    /// Reports to make; of a capture, everything, for `None`.
+    /// Reports to make, exactly, as far as a capture gives them; of a capture, everything, for `None`.
     pub reports: Option<u64>,
     /// Seed of traffic and faults.
     pub seed: u64,
@@ -46,6 +47,8 @@ pub struct Options {
     pub transport: Option<Transport>,
     /// What to do to the daemons in the middle.
     pub chaos: Option<Chaos>,
+    /// Reports made meanwhile.
+    pub chaos_reports: u64,
     /// The NIC.
     pub nic: NicKind,
 }
@@ -62,8 +65,8 @@ pub struct Testbed {
     _rxe: Option<RxeGround>,
 }
 
-/// The most increments that one FETCH_ADD of the translator carries: those of a batch of datagrams.
-const MOST_COALESCED: u64 = 128;
+/// Seconds of the translator's lease, at least, where something is killed.
+const CHAOS_LEASE: u32 = 120;
 
 /// Packets of a capture, or endless synthetic ones.
 struct Source {
@@ -76,7 +79,12 @@ struct Source {
 
 /// Runs the testbed. `progress` is told reports made so far, and how many there will be, about.
 pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyhow::Result<Testbed> {
-    let topology = &options.topology;
+    let mut topology = options.topology.clone();
+    if options.chaos.is_some() {
+        // However much is reported meanwhile, on however slow a machine: the session is to go on.
+        topology.translator.lease_seconds = topology.translator.lease_seconds.max(CHAOS_LEASE);
+    }
+    let topology = &topology;
     let source = source(options)?;
     let folder = processes::scratch().context("cannot make a folder for the testbed")?;
     let report_faults = report_faults(options.report_faults.unwrap_or(options.faults));
@@ -96,45 +104,42 @@ pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyho
     let mut daemons = Daemons::start(&plan).await?;
     let kernel = UdpStats::read()?;
     let mut switches = Switches::open(topology, daemons.reports, report_faults, options.seed)?;
-    let mut workload = Workload::new(topology);
     let mut journal = Journal::default();
     let mut window = Window::new(most_copies(topology));
 
     let wanted = options.reports.or(options.capture.is_none().then_some(topology.run.reports));
     // A packet makes one report of each primitive and one per hop.
-    let total = wanted.or(source.length.map(|n| n * (topology.network.tiers.len() as u64 + 2))).unwrap_or(0);
+    let of_packets = source.length.map(|n| n * (topology.network.tiers.len() as u64 + 2));
+    let total = wanted.into_iter().chain(of_packets).min().unwrap_or(0);
     let (cut, skipped) = (source.cut, source.skipped);
+    let mut maker = Maker::new(topology, source.packets, wanted);
+    let chaos_at = match options.chaos {
+        Some(_) => Some(middle(total, wanted.map(|_| maker.workload().epoch_cost()), options)?),
+        None => None,
+    };
     let start = Instant::now();
-    let mut packets = source.packets;
     let (mut reports, mut gaps, mut chaos) = (Vec::new(), Gaps::default(), None);
-    while let Some(packet) = packets.next() {
-        workload.packet(&packet.packet, packet.time_ns, &mut reports);
-        feed::send(&mut reports, &workload, &mut switches, &mut journal, &mut daemons, &mut window).await?;
+    while maker.next(&mut reports) {
+        let workload = maker.workload();
+        feed::send(&mut reports, workload, &mut switches, &mut journal, &mut daemons, &mut window).await?;
         let made = journal.entries().len() as u64;
         progress(made, total.max(made));
-        if wanted.is_some_and(|wanted| made >= wanted) {
-            break;
-        }
-        if let Some(what) = options.chaos
+        if let (Some(what), Some(at)) = (options.chaos, chaos_at)
             && chaos.is_none()
-            && made >= total / 2
+            && made >= at
         {
             let mut scene = Scene {
                 topology,
                 plan: &plan,
+                maker: &mut maker,
                 switches: &mut switches,
                 journal: &mut journal,
                 daemons: &mut daemons,
+                reports: options.chaos_reports,
             };
-            let mut make =
-                |reports, workload: &mut Workload, switches: &mut Switches, journal: &mut Journal| {
-                    burst(reports, &mut packets, workload, switches, journal)
-                };
-            chaos = Some(chaos::kill(what, &mut scene, &mut workload, &mut gaps, &mut make).await?);
+            chaos = Some(chaos::kill(what, &mut scene, &mut gaps).await?);
         }
     }
-    workload.end_epoch(&mut reports);
-    feed::send(&mut reports, &workload, &mut switches, &mut journal, &mut daemons, &mut window).await?;
     let fed = start.elapsed();
     let statistics = feed::settle(&mut switches, &mut journal, &mut daemons).await?;
     if let Some(outcome) = &mut chaos
@@ -156,7 +161,15 @@ pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyho
         ledger::read(&ledger, &mut journal)?;
     }
     let links = accounting::links(&statistics, &side, &gaps);
-    let found = compare(&mut daemons, topology, &workload, &journal, &statistics, (&links, &gaps)).await?;
+    let workload = maker.workload();
+    let found =
+        compare(&mut daemons, topology, workload, &journal, &statistics, (&links, &gaps), plan.transport)
+            .await?;
+    let mut contradictions = accounting::inside(&statistics);
+    // The requester gives a queue pair up that nobody answers for long, and cannot know then what was executed.
+    if !matches!(options.chaos, Some(Chaos::KillCollector | Chaos::RemoveDevice)) {
+        contradictions.extend(accounting::lost_on_rc(&statistics, plan.transport));
+    }
     let run = RunFacts {
         topology: topology.name.clone(),
         capture: options.capture.as_ref().map(|path| path.display().to_string()),
@@ -174,7 +187,8 @@ pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyho
         retransmitted: switches.side().retransmitted,
         chaos,
     };
-    let outcome = conclude(found, &statistics, links, &journal, run);
+    let most = most_reports(topology);
+    let outcome = conclude(found, &statistics, links, &journal, run, contradictions, most);
     Ok(Testbed { outcome, daemons, folder, _rxe: rxe })
 }
 
@@ -192,28 +206,22 @@ fn report_faults(faults: Faults) -> Faults {
     rest.join(",").parse().unwrap_or(Faults::NONE)
 }
 
-/// Makes and sends about `count` reports, without waiting for anything.
-fn burst(
-    count: u64,
-    packets: &mut dyn Iterator<Item = TrafficPacket>,
-    workload: &mut Workload,
-    switches: &mut Switches,
-    journal: &mut Journal,
-) -> anyhow::Result<()> {
-    let until = journal.entries().len() as u64 + count;
-    let mut reports = Vec::new();
-    while (journal.entries().len() as u64) < until
-        && let Some(packet) = packets.next()
-    {
-        workload.packet(&packet.packet, packet.time_ns, &mut reports);
-        for report in reports.drain(..) {
-            switches.send(report, workload.flows(), journal)?;
-        }
+/// After how many reports of `total` the daemons are disturbed: so that as many come before as after, the columns of the last epoch
+/// not counted.
+fn middle(total: u64, columns: Option<u64>, options: &Options) -> anyhow::Result<u64> {
+    let of_packets = total.saturating_sub(columns.unwrap_or(0));
+    let meanwhile = chaos::REPORTS + options.chaos_reports;
+    let least = meanwhile + 2 * chaos::AROUND;
+    if of_packets < least {
+        anyhow::bail!(
+            "this run makes about {of_packets} reports of packets; with --chaos and {meanwhile} reports while something is away, \
+             it has to make {least} at least"
+        );
     }
-    Ok(())
+    Ok((of_packets - meanwhile) / 2)
 }
 
-/// The most reports that one frame carries, but for coalesced increments, which are never lost without a record.
+/// The most reports that one frame carries, but for coalesced increments: RC does not lose them with a frame.
 fn most_reports(topology: &Topology) -> u64 {
     let most = |store: &StoreSpec| match store.kind {
         StoreKind::Postcarding { hops, .. } => hops,
@@ -251,6 +259,9 @@ fn of_capture(path: &Path) -> anyhow::Result<Source> {
         Ok(decoded) => packets.push(TrafficPacket { packet: decoded, time_ns: packet.time_ns }),
         Err(why) => skipped.add(why),
     })?;
+    if let (0, Some(cut)) = (summary.packets, &summary.cut) {
+        anyhow::bail!("{} holds no packet that can be read: it is {cut}", path.display());
+    }
     if packets.is_empty() {
         anyhow::bail!("{} holds {} packets, none of them IPv4 or IPv6", path.display(), summary.packets);
     }
@@ -274,14 +285,15 @@ async fn compare(
     journal: &Journal,
     statistics: &Statistics,
     (links, gaps): (&[LinkAccount; 4], &Gaps),
+    writes: Transport,
 ) -> anyhow::Result<Found> {
     let expected = journal.entries().len() as u64 - journal.not_arrived();
-    let (mut pools, uncounted) = accounting::pools(statistics, links, gaps, expected, most_reports(topology));
+    let (mut pools, uncounted) = accounting::pools(statistics, links, gaps, expected);
     let mut found = Vec::new();
     let flows = workload.flows();
     for primitive in IN_TABLES {
         let store = topology.store(primitive);
-        pools.of_primitive(accounting::limits(statistics, primitive));
+        pools.of_primitive(accounting::limits(statistics, primitive, writes));
         let (kind, client) = (&store.kind, &mut daemons.client);
         let result = match primitive {
             Primitive::KeyWrite => {
@@ -326,10 +338,11 @@ fn conclude(
     links: [LinkAccount; 4],
     journal: &Journal,
     run: RunFacts,
+    mut contradictions: Vec<String>,
+    most_reports: u64,
 ) -> Outcome {
     let sent = journal.entries().len() as u64;
     let all = Waterfall::new(sent, &found.ends, &found.left.left(), found.uncounted);
-    let mut contradictions = accounting::inside(statistics);
     if let Some(chaos) = &run.chaos {
         contradictions.extend(chaos.failures());
     }
@@ -339,7 +352,7 @@ fn conclude(
     let frames: u64 = links.iter().map(|link| link.unexplained().unsigned_abs()).sum();
     // Reports that were in frames which nothing accounts for are not counted again.
     let covered =
-        links[0].unexplained().unsigned_abs() + links[2].unexplained().unsigned_abs() * MOST_COALESCED;
+        links[0].unexplained().unsigned_abs() + links[2].unexplained().unsigned_abs() * most_reports;
     let unexplained = frames + all.unexplained.saturating_sub(covered);
     let translator = statistics.node("translator/");
     let primitives = found
@@ -364,5 +377,6 @@ fn conclude(
         links: links.map(|account| LinkOutcome { unexplained: account.unexplained(), account }).into(),
         contradictions,
         run,
+        nodes: statistics.clone(),
     }
 }

@@ -264,6 +264,7 @@ mod tests {
                 unexplained: 0,
             }],
             contradictions: Vec::new(),
+            nodes: Default::default(),
             run: RunFacts {
                 faults: "drop=0.01,dup=0.01,reorder=0.01,corrupt=0.01".into(),
                 seconds: 3.0,

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use dta_proto::control::NodeStatistics;
+use serde::Serialize;
 
 /// Counters by node and name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Statistics(BTreeMap<String, BTreeMap<String, u64>>);
 
 impl Statistics {

@@ -98,7 +98,9 @@ pub struct Workload {
     epoch: u32,
     epoch_packets: u64,
     packets: u64,
-    /// Packets of the running epoch, per flow.
+    /// Packets of the running epoch.
+    in_epoch: u64,
+    /// The same per flow.
     epoch_counts: HashMap<u32, u64>,
     ended: Vec<EpochTruth>,
 }
@@ -140,6 +142,7 @@ impl Workload {
             epoch: 1,
             epoch_packets: topology.run.epoch_packets,
             packets: 0,
+            in_epoch: 0,
             epoch_counts: HashMap::new(),
             ended: Vec::new(),
         }
@@ -170,6 +173,41 @@ impl Workload {
         u32::from(switch) + 1
     }
 
+    /// Reports that a packet would make, those of an epoch's end not counted.
+    pub fn cost(&self, packet: &Decoded) -> u64 {
+        self.tiers.len() as u64 + 2 + u64::from(!self.index.contains_key(&packet.flow.key()))
+    }
+
+    /// Reports that the end of an epoch makes: every column of every switch of the first tier.
+    pub fn epoch_cost(&self) -> u64 {
+        u64::from(self.columns) * u64::from(self.tiers[0])
+    }
+
+    /// Whether the running epoch has seen no packet.
+    pub fn epoch_is_empty(&self) -> bool {
+        self.epoch_counts.is_empty()
+    }
+
+    /// Whether the running epoch has seen all its packets.
+    pub fn epoch_is_full(&self) -> bool {
+        self.in_epoch >= self.epoch_packets
+    }
+
+    /// The egress switch of a packet's flow reports the packet's value `count` times, and nobody reports anything else of it.
+    pub fn values_alone(&mut self, packet: &Decoded, time_ns: u64, count: u64, reports: &mut Vec<Report>) {
+        let (flow, _) = self.flow(&packet.flow);
+        let report = self.value_of(flow, packet, time_ns);
+        reports.extend(std::iter::repeat_n(report, count as usize));
+    }
+
+    fn value_of(&self, flow: u32, packet: &Decoded, time_ns: u64) -> Report {
+        let path = &self.flows[flow as usize].path;
+        let mut value = [0; 12];
+        value[..4].copy_from_slice(&packet.length.to_be_bytes());
+        value[4..].copy_from_slice(&time_ns.to_be_bytes());
+        Report { switch: path[path.len() - 1], body: Body::KeyWrite { flow, value } }
+    }
+
     /// A packet crosses the network; its reports are appended to `reports`, in the order in which they are made.
     pub fn packet(&mut self, packet: &Decoded, time_ns: u64, reports: &mut Vec<Report>) {
         let (flow, new) = self.flow(&packet.flow);
@@ -182,10 +220,7 @@ impl Workload {
         for (hop, &switch) in path.iter().enumerate() {
             reports.push(Report { switch, body: Body::Postcard { flow, hop: hop as u8 } });
         }
-        let mut value = [0; 12];
-        value[..4].copy_from_slice(&packet.length.to_be_bytes());
-        value[4..].copy_from_slice(&time_ns.to_be_bytes());
-        reports.push(Report { switch: egress, body: Body::KeyWrite { flow, value } });
+        reports.push(self.value_of(flow, packet, time_ns));
         reports
             .push(Report { switch: egress, body: Body::KeyIncrement { flow, delta: packet.length.into() } });
 
@@ -196,9 +231,7 @@ impl Workload {
         }
         *self.epoch_counts.entry(flow).or_default() += 1;
         self.packets += 1;
-        if self.packets.is_multiple_of(self.epoch_packets) {
-            self.end_epoch(reports);
-        }
+        self.in_epoch += 1;
     }
 
     /// Ends the running epoch if it saw any packet: the switches of the first tier report all columns and begin anew.
@@ -220,6 +253,7 @@ impl Workload {
         self.ended.push(EpochTruth { epoch: self.epoch, packets });
         self.sketches.iter_mut().for_each(|sketch| sketch.fill(0));
         self.epoch += 1;
+        self.in_epoch = 0;
     }
 
     /// The flow's index, and whether it is new.
@@ -267,7 +301,14 @@ mod tests {
         let mut workload = Workload::new(&topology);
         let mut reports = Vec::new();
         for p in Synthetic::new(Shape { flows: 300, exponent: 1.0, seed: 3 }).take(packets) {
+            let before = reports.len() as u64;
+            let cost = workload.cost(&p.packet);
             workload.packet(&p.packet, p.time_ns, &mut reports);
+            assert_eq!(reports.len() as u64, before + cost);
+            if workload.epoch_is_full() {
+                workload.end_epoch(&mut reports);
+                assert_eq!(reports.len() as u64, before + cost + workload.epoch_cost());
+            }
         }
         workload.end_epoch(&mut reports);
         (workload, reports)

@@ -13,8 +13,9 @@ use crate::topology::Primitive;
 /// Compares `answers` (one per flow, in order) with the reports.
 ///
 /// What each counter has to hold is computed from the reports: the sum of what arrived and was not lost on the way to it,
-/// of all the keys that share it; and what it may hold at most, with those that a queue pair gave up though they were only late. An
-/// answer below is wrong unless `pools` knows of losses without a record, and one above always, because RC adds once.
+/// of all the keys that share it; and what it may hold at most, with those of which a queue pair does not know whether they were executed.
+/// An answer below is wrong unless whole reports, of as many as `pools` knows to be lost without a record, make up what it lacks;
+/// one above always, because RC adds once.
 pub fn check(
     kind: &StoreKind,
     flows: &[SeenFlow],
@@ -61,14 +62,15 @@ pub fn check(
         let most = places.iter().map(|slot| share(slot, 1)).min().unwrap_or(0);
         let answer = answers[index];
         // What a counter lacks, or has, beyond the records, as reports: only whole reports can be gone or late.
-        let mut lacking = expected.saturating_sub(answer);
+        let lacking = expected.saturating_sub(answer);
+        let there: Vec<_> =
+            reports.iter().map(|entry| if entry.fate.landed(least) { delta_of(entry) } else { 0 }).collect();
+        let gone = summands(&there, lacking);
         let mut late = answer.saturating_sub(expected);
-        let mut excused = true;
-        for entry in reports {
-            let delta = match entry.report.body {
-                Body::KeyIncrement { delta, .. } => delta,
-                _ => 0,
-            };
+        let mut excused = gone.is_some();
+        let gone = gone.unwrap_or_default();
+        for (n, entry) in reports.iter().enumerate() {
+            let delta = delta_of(entry);
             if !entry.fate.arrived() {
                 ends.lose(LOST_TO_TRANSLATOR);
             } else if !entry.fate.landed(least) {
@@ -78,14 +80,12 @@ pub fn check(
                 } else {
                     ends.lose(entry.fate.lost_behind_translator());
                 }
-            } else if lacking > 0 && lacking >= delta {
-                lacking -= delta;
+            } else if gone.contains(&n) {
                 excused &= ends.not_found(pools);
             } else {
                 ends.queryable += 1;
             }
         }
-        excused &= lacking == 0 || !pools.is_empty();
         if answer > most || (answer < expected && !excused) {
             tally.wrong(|| {
                 format!(
@@ -102,4 +102,70 @@ pub fn check(
         }
     }
     (tally, ends)
+}
+
+fn delta_of(entry: &Entry) -> u64 {
+    match entry.report.body {
+        Body::KeyIncrement { delta, .. } => delta,
+        _ => 0,
+    }
+}
+
+/// Sums that are looked for at most, times reports: a second of work.
+const MOST_SUMS: u64 = 1 << 30;
+
+/// Places of some of `deltas` that are `sum` together; `None` if there are no such. Zeros are not among them.
+fn summands(deltas: &[u64], sum: u64) -> Option<Vec<usize>> {
+    if sum == 0 {
+        return Some(Vec::new());
+    }
+    if sum.saturating_mul(deltas.len() as u64) > MOST_SUMS {
+        return None;
+    }
+    // The largest first, so that few are taken.
+    let mut order: Vec<_> = (0..deltas.len()).filter(|n| (1..=sum).contains(&deltas[*n])).collect();
+    order.sort_unstable_by_key(|n| std::cmp::Reverse(deltas[*n]));
+    // By sum: the first one, in that order, with which it could be made. All before that one are earlier in the order.
+    let mut made = vec![None::<u32>; sum as usize + 1];
+    for (rank, &n) in order.iter().enumerate() {
+        let delta = deltas[n] as usize;
+        for total in (delta..=sum as usize).rev() {
+            if made[total].is_none() && (total == delta || made[total - delta].is_some()) {
+                made[total] = Some(rank as u32);
+            }
+        }
+    }
+    let (mut places, mut left) = (Vec::new(), sum);
+    while left > 0 {
+        let n = order[made[left as usize]? as usize];
+        places.push(n);
+        left -= deltas[n];
+    }
+    Some(places)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn summands_are_found_if_and_only_if_there_are_such(
+            deltas in proptest::collection::vec(0u64..40, 0..12), sum in 0u64..200,
+        ) {
+            let possible = (0..1u32 << deltas.len()).any(|subset| {
+                deltas.iter().enumerate().map(|(n, d)| if subset >> n & 1 == 1 { *d } else { 0 }).sum::<u64>() == sum
+            });
+            let found = summands(&deltas, sum);
+            prop_assert_eq!(found.is_some(), possible);
+            if let Some(mut places) = found {
+                prop_assert_eq!(places.iter().map(|n| deltas[*n]).sum::<u64>(), sum);
+                let count = places.len();
+                places.sort_unstable();
+                places.dedup();
+                prop_assert_eq!(places.len(), count);
+            }
+        }
+    }
 }

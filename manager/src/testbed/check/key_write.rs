@@ -38,25 +38,30 @@ pub fn check(
         tally.queried += 1;
         let places = hash::slots(&flows[index].key, redundancy, slots);
         let all_lost = |entry: &Entry| (0..places.len()).all(|n| !entry.fate.landed(n));
-        // Whether each copy of the report is lost, or may be overwritten by another key.
-        let gone = |place: usize, entry: &Entry| {
-            places.iter().enumerate().all(|(n, slot)| {
-                !entry.fate.landed(n) || occupancy.taken(*slot, index as u32, When::of(place, &entry.fate, n))
-            })
+        // Copies of the report that are not lost by any record, and cannot have been overwritten by another key.
+        let there = |place: usize, entry: &Entry| {
+            let overwritten = |n, slot| occupancy.taken(slot, index as u32, When::of(place, &entry.fate, n));
+            places
+                .iter()
+                .enumerate()
+                .filter(|(n, slot)| entry.fate.landed(*n) && !overwritten(*n, **slot))
+                .count() as u64
         };
-        // What became of a report that is not the answer, though no newer one of its key is.
-        let explain = |ends: &mut Ends, pools: &mut Pools, place: usize, entry: &Entry| {
+        // What became of a report that is not the answer, though no newer one of its key is; it is not if this many of the copies that
+        // should be there are lost, at most.
+        let explain = |ends: &mut Ends, pools: &mut Pools, place: usize, entry: &Entry, most: u64| {
+            let there = there(place, entry);
             if !entry.fate.arrived() {
                 ends.lose(LOST_TO_TRANSLATOR);
                 true
             } else if all_lost(entry) {
                 ends.lose(entry.fate.lost_behind_translator());
                 true
-            } else if gone(place, entry) {
+            } else if there == 0 {
                 ends.overwritten += 1;
                 true
             } else {
-                ends.not_found(pools)
+                ends.not_found_in(there.min(most), pools)
             }
         };
         let found = answers[index]
@@ -66,7 +71,7 @@ pub fn check(
             None => {
                 tally.absent += 1;
                 let (place, entry, _) = reports[last];
-                explain(&mut ends, pools, place, entry);
+                explain(&mut ends, pools, place, entry, u64::MAX);
                 older(&mut ends, &reports[..last], places.len());
             }
             Some((answer, None)) => {
@@ -80,17 +85,23 @@ pub fn check(
                 });
             }
             Some((answer, Some(at))) => {
+                // Packets of one length and one moment have one value: the answer may be of any report that says so.
+                let answer_moved = reports[..=at].iter().any(|(_, entry, value)| {
+                    value[..] == *answer
+                        && (0..places.len())
+                            .any(|n| entry.fate.may_have_landed(n) && entry.fate.order_unknown(n))
+                });
                 let mut excused = true;
                 for (place, entry, _) in &reports[at + 1..] {
-                    let moved = (0..places.len()).any(|n| entry.fate.order_unknown(n))
-                        || (0..places.len()).any(|n| reports[at].1.fate.order_unknown(n));
+                    let moved = answer_moved || (0..places.len()).any(|n| entry.fate.order_unknown(n));
                     if entry.fate.arrived() && moved && !all_lost(entry) {
                         ends.superseded += 1;
                     } else if entry.fate.arrived() && entry.fate.any_copy_lost() {
                         // The copies that landed are not the ones that the query answers from.
                         ends.lose(entry.fate.lost_behind_translator());
                     } else {
-                        excused &= explain(&mut ends, pools, *place, entry);
+                        // The query answers from the first slot that holds the key: one copy decides.
+                        excused &= explain(&mut ends, pools, *place, entry, 1);
                     }
                 }
                 ends.queryable += 1;

@@ -14,7 +14,7 @@ mod sketch_merge;
 #[cfg(test)]
 mod tests;
 
-pub use append::{TailAnswer, check as append};
+pub use append::{Gap, TailAnswer, check as append};
 pub use key_increment::check as key_increment;
 pub use key_write::check as key_write;
 pub use pools::{DROPPED_BY_TRANSLATOR, HELD, Limits, Pools};
@@ -94,7 +94,18 @@ impl Ends {
 
     /// A report that should be there and is not: explained by a drop that is known by count alone, if one is left.
     fn not_found(&mut self, pools: &mut Pools) -> bool {
-        match pools.take() {
+        let name = pools.take();
+        self.lost_or_missing(name)
+    }
+
+    /// As [`Ends::not_found`], of a report that is missing if as many frames are, which carried nothing else.
+    fn not_found_in(&mut self, frames: u64, pools: &mut Pools) -> bool {
+        let name = pools.take().or_else(|| pools.take_frames(frames));
+        self.lost_or_missing(name)
+    }
+
+    fn lost_or_missing(&mut self, name: Option<String>) -> bool {
+        match name {
             Some(name) => {
                 self.lose(&name);
                 true

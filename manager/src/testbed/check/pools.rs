@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pools {
     reports: BTreeMap<String, u64>,
-    /// The most reports that frames known to be gone can have carried. How many they did carry is not known.
-    of_frames: BTreeMap<String, u64>,
-    /// What the primitive that is being checked can have lost in the translator; none if that is not known.
+    /// Frames known to be gone. Which store they were for is not known, so each excuses what one frame of one store carries.
+    frames: BTreeMap<String, u64>,
+    /// What the primitive that is being checked can have lost; none if that is not known.
     limits: Option<Limits>,
 }
 
-/// The most reports of one primitive that a translator dropped, and that it holds.
+/// The most reports of one primitive that a translator dropped, and that it holds; and whether frames can be lost.
 ///
 /// Reasons are counted over all primitives. Without these limits a column that came too late would excuse a value that is missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct Limits {
     pub dropped: u64,
     /// Held.
     pub held: u64,
+    /// Its queue pair is RC: a frame that is gone is sent again, and excuses nothing.
+    pub reliable: bool,
 }
 
 /// What the names of reports that a translator dropped begin with.
@@ -39,10 +41,10 @@ impl Pools {
         }
     }
 
-    /// Adds `frames` frames under `name`, which carried `most` reports each or fewer.
-    pub fn add_frames(&mut self, name: &str, frames: u64, most: u64) {
+    /// Adds `frames` frames under `name`.
+    pub fn add_frames(&mut self, name: &str, frames: u64) {
         if frames > 0 {
-            *self.of_frames.entry(name.to_owned()).or_default() += frames * most;
+            *self.frames.entry(name.to_owned()).or_default() += frames;
         }
     }
 
@@ -54,8 +56,7 @@ impl Pools {
     /// One report of the first pool that has any for this primitive.
     pub fn take(&mut self) -> Option<String> {
         let limits = &mut self.limits;
-        let mut all = self.reports.iter_mut().chain(&mut self.of_frames);
-        let (name, count) = all.find(|(name, count)| {
+        let (name, count) = self.reports.iter_mut().find(|(name, count)| {
             let limit = match limits {
                 Some(limits) if name.starts_with(DROPPED_BY_TRANSLATOR) => &mut limits.dropped,
                 Some(limits) if *name == HELD => &mut limits.held,
@@ -69,9 +70,22 @@ impl Pools {
         Some(name.clone())
     }
 
-    /// Whether any is left.
-    pub fn is_empty(&self) -> bool {
-        self.reports.values().chain(self.of_frames.values()).all(|count| *count == 0)
+    /// As many frames as what is missing was made into, all of them or none; the name of the first.
+    pub fn take_frames(&mut self, frames: u64) -> Option<String> {
+        if self.limits.is_some_and(|limits| limits.reliable) || self.frames.values().sum::<u64>() < frames {
+            return None;
+        }
+        let (mut first, mut left) = (None, frames);
+        for (name, count) in self.frames.iter_mut().filter(|(_, count)| **count > 0) {
+            let taken = left.min(*count);
+            *count -= taken;
+            left -= taken;
+            first.get_or_insert_with(|| name.clone());
+            if left == 0 {
+                break;
+            }
+        }
+        first
     }
 
     /// The reports that are left, by name. Frames may have carried copies of reports that are there all the same.
@@ -92,10 +106,25 @@ mod tests {
         let taken = |pools: &mut Pools| std::iter::from_fn(|| pools.take()).collect::<Vec<_>>();
         pools.of_primitive(Limits::default());
         assert!(taken(&mut pools).is_empty());
-        pools.of_primitive(Limits { dropped: 2, held: 1 });
+        pools.of_primitive(Limits { dropped: 2, held: 1, reliable: false });
         assert_eq!(taken(&mut pools), ["dropped.translator.epoch_old", "dropped.translator.epoch_old", HELD]);
         pools.add("lost.reporter-translator", 1);
         assert_eq!(taken(&mut pools), ["lost.reporter-translator"]);
         assert_eq!(pools.left().values().sum::<u64>(), 3 + 4);
+    }
+
+    #[test]
+    fn frames_excuse_as_many_frames_and_none_on_rc() {
+        let mut pools = Pools::default();
+        pools.add_frames("dropped.nic.killed", 1);
+        pools.add_frames("lost.translator-nic", 3);
+        assert_eq!(pools.take_frames(2).as_deref(), Some("dropped.nic.killed"));
+        assert_eq!(pools.take_frames(3), None);
+        assert_eq!(pools.take(), None);
+        pools.of_primitive(Limits { reliable: true, ..Limits::default() });
+        assert_eq!(pools.take_frames(1), None);
+        pools.of_primitive(Limits::default());
+        assert_eq!(pools.take_frames(2).as_deref(), Some("lost.translator-nic"));
+        assert_eq!(pools.take_frames(1), None);
     }
 }

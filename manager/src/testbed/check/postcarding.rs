@@ -53,10 +53,13 @@ pub fn check(
         let flow = &flows[index];
         let places = hash::slots(&flow.key, redundancy, slots);
         let all_lost = |entry: &Entry| (0..places.len()).all(|n| !entry.fate.landed(n));
-        let gone = places.iter().enumerate().all(|(n, slot)| {
-            !last.fate.landed(n)
-                || occupancy.taken(*slot, index as u32, row_written(last_place, last, n, evicted))
-        });
+        let overwritten =
+            |n, slot| occupancy.taken(slot, index as u32, row_written(last_place, last, n, evicted));
+        let there = places
+            .iter()
+            .enumerate()
+            .filter(|(n, slot)| last.fate.landed(*n) && !overwritten(*n, **slot))
+            .count();
         let mut touched = reports.iter().any(|(_, entry, _)| entry.fate.touched());
         let answer = answers[index].as_ref();
         let mut shown = vec![false; flow.path.len()];
@@ -77,7 +80,7 @@ pub fn check(
         }
 
         // Latest first, so that the first report of each hop that arrived is the one that is shown.
-        let mut unexplained = false;
+        let mut not_found = 0;
         let mut seen = vec![false; flow.path.len()];
         for (_, entry, hop) in reports.iter().rev() {
             let hop = usize::from(*hop);
@@ -92,13 +95,27 @@ pub fn check(
             } else if answer.is_some() && !wrong && touched {
                 // It was in an earlier row of the flow, which a later, incomplete one has replaced.
                 ends.superseded += 1;
-            } else if answer.is_none() && gone {
+            } else if answer.is_none() && there == 0 {
                 ends.overwritten += 1;
             } else if answer.is_none() && touched && entry.fate.any_copy_lost() {
                 ends.lose(entry.fate.lost_behind_translator());
             } else {
-                unexplained |= !ends.not_found(pools);
+                not_found += 1;
             }
+        }
+        // Each for itself; else all together, in the frames of one path: all copies of it where there is no answer, the one that the query
+        // answers from where an older path is there.
+        let frames = if answer.is_none() { there as u64 } else { 1 };
+        let mut path = None;
+        let mut unexplained = false;
+        for _ in 0..not_found {
+            let name = pools.take().or_else(|| {
+                if path.is_none() {
+                    path = pools.take_frames(frames.max(1));
+                }
+                path.clone()
+            });
+            unexplained |= !ends.lost_or_missing(name);
         }
         match answer {
             None => tally.absent += 1,

@@ -138,6 +138,8 @@ fn column_ends(
         }
         return false;
     };
+    // All that is missing was in one frame, the last of the column.
+    let mut frame = None;
     for (n, entry) in reports.iter().enumerate() {
         if subset >> n & 1 == 1 {
             ends.queryable += 1;
@@ -146,7 +148,13 @@ fn column_ends(
         } else if !entry.fate.landed(0) {
             ends.lose(entry.fate.lost_behind_translator());
         } else {
-            ends.not_found(pools);
+            let name = pools.take().or_else(|| {
+                if frame.is_none() {
+                    frame = pools.take_frames(1);
+                }
+                frame.clone()
+            });
+            ends.lost_or_missing(name);
         }
     }
     merged <= usize::from(expected) && held.is_none_or(|c| c.expected == u16::from(expected))

@@ -24,6 +24,9 @@ fn world(packets: usize) -> World {
     let mut reports = Vec::new();
     for p in Synthetic::new(Shape { flows: 40, exponent: 1.0, seed: 5 }).take(packets) {
         workload.packet(&p.packet, p.time_ns, &mut reports);
+        if workload.epoch_is_full() {
+            workload.end_epoch(&mut reports);
+        }
     }
     workload.end_epoch(&mut reports);
     let mut journal = Journal::default();
@@ -259,6 +262,26 @@ fn key_write_an_older_value_is_stale_only_if_the_newer_is_accounted_for() {
 }
 
 #[test]
+fn key_write_of_two_reports_with_one_value_the_moved_one_may_have_come_last() {
+    let mut w = world(300);
+    let flow = w.busy(3);
+    let values = w.values(flow);
+    let value: [u8; 12] = values[values.len() - 2][..].try_into().unwrap();
+    // The last three reports of the flow say: a value, the same again, another one.
+    let third = w.nth_last(2, |b| matches!(b, Body::KeyWrite { flow: f, .. } if *f == flow));
+    w.journal.report_mut(third.0, third.1).unwrap().body = Body::KeyWrite { flow, value };
+    let mut answers = w.last_values();
+    answers[flow as usize] = Some(value.to_vec());
+    assert_eq!(w.key_write(&answers, &mut Pools::default()).0.wrong, 1);
+    w.journal.fate_mut(third.0, third.1).unwrap().moved = true;
+    let (tally, ends) = w.key_write(&answers, &mut Pools::default());
+    assert_eq!((tally.wrong, tally.stale, ends.missing), (0, 1, 0));
+    // A report that did not arrive cannot have come last.
+    w.lose(third);
+    assert_eq!(w.key_write(&answers, &mut Pools::default()).0.wrong, 1);
+}
+
+#[test]
 fn key_write_an_absent_answer_is_unexplained_unless_all_its_slots_were_taken() {
     let mut w = world(300);
     let flow = w.busy(2);
@@ -339,6 +362,143 @@ fn append_inventions_repeats_and_silent_gaps_are_wrong() {
     let (tally, ends) = w.append(&lists, &mut Pools::default());
     assert_eq!((tally.wrong, tally.absent, ends.missing), (0, 1, 0));
     assert_eq!(ends.total(), w.journal.count(Primitive::Append));
+}
+
+/// Takes the batches of a list's entries out of it, by place; the reader tells of them if it is to.
+fn without(answer: &mut TailAnswer, places: &[usize], batch: usize, told: bool) {
+    for &place in places.iter().rev() {
+        answer.entries.drain(place * batch..(place + 1) * batch);
+    }
+    for (n, place) in places.iter().enumerate() {
+        let at = (place - n) * batch;
+        match answer.gaps.last_mut().filter(|gap| gap.at == at) {
+            Some(gap) => gap.batches += 1,
+            None => answer.gaps.push(Gap { at, batches: 1 }),
+        }
+    }
+    answer.missing_batches = if told { places.len() as u64 } else { 0 };
+}
+
+#[test]
+fn append_a_frame_excuses_exactly_one_missing_batch_of_one_list() {
+    let w = world(300);
+    let StoreKind::Append { batch_len, entry_len, .. } = w.kind(Primitive::Append) else { unreachable!() };
+    let batch = usize::from(entries_per_batch(batch_len, entry_len));
+    assert!(w.lists().iter().all(|list| list.entries.len() >= 4 * batch), "{batch}");
+    let frames = |count| {
+        let mut pools = Pools::default();
+        pools.add_frames("lost.translator-nic", count);
+        pools
+    };
+    // One batch of each list, and two of one: as many frames as batches, and no less.
+    for places in [[&[1][..], &[1]], [&[1, 2], &[]], [&[0, 2], &[]]] {
+        let mut lists = w.lists();
+        for (list, places) in lists.iter_mut().zip(places) {
+            without(list, places, batch, true);
+        }
+        let (tally, ends) = w.append(&lists, &mut frames(2));
+        assert_eq!((tally.wrong, ends.missing, ends.lost["lost.translator-nic"]), (0, 0, 2 * batch as u64));
+        let (_, ends) = w.append(&lists, &mut frames(1));
+        assert_eq!(ends.missing, batch as u64, "{places:?}");
+    }
+    // Entries from two places are not one batch, whatever the reader tells of.
+    let mut lists = w.lists();
+    lists[0].entries.remove(2 * batch);
+    lists[0].entries.remove(0);
+    lists[0].gaps = vec![Gap { at: 0, batches: 1 }, Gap { at: 2 * batch - 1, batches: 1 }];
+    lists[0].missing_batches = 2;
+    assert_eq!(w.append(&lists, &mut frames(1)).1.missing, 1);
+    // No frame is an excuse where no batch is missing, nor on RC.
+    let mut lists = w.lists();
+    lists[0].entries.remove(batch);
+    let (tally, ends) = w.append(&lists, &mut frames(9));
+    assert_eq!((tally.wrong, ends.missing), (1, 1));
+    let mut lists = w.lists();
+    without(&mut lists[0], &[1], batch, true);
+    let mut reliable = frames(9);
+    reliable.of_primitive(Limits { reliable: true, ..Limits::default() });
+    assert_eq!(w.append(&lists, &mut reliable).1.missing, batch as u64);
+}
+
+#[test]
+fn append_a_lost_batch_that_the_reader_does_not_tell_of_is_wrong() {
+    let mut w = world(300);
+    let StoreKind::Append { batch_len, entry_len, .. } = w.kind(Primitive::Append) else { unreachable!() };
+    let batch = usize::from(entries_per_batch(batch_len, entry_len));
+    let mut lists = w.lists();
+    let gone: Vec<_> = lists[0].entries[batch..2 * batch].to_vec();
+    for key in &gone {
+        let flow = w.flows().iter().position(|f| f.key.0[..] == key[..]).unwrap() as u32;
+        let (switch, number) = w.nth_last(0, |b| matches!(b, Body::Append { flow: f, .. } if *f == flow));
+        w.journal.fate_mut(switch, number).unwrap().copies_lost = 1;
+    }
+    without(&mut lists[0], &[1], batch, true);
+    let (tally, ends) = w.append(&lists, &mut Pools::default());
+    assert_eq!((tally.wrong, ends.missing, ends.lost[LOST_TO_NIC]), (0, 0, batch as u64));
+    // It tells of none, or the gap is elsewhere.
+    lists[0].missing_batches = 0;
+    assert_eq!(w.append(&lists, &mut Pools::default()).0.wrong, 1);
+    lists[0].missing_batches = 1;
+    lists[0].gaps[0].at = 2 * batch;
+    assert_eq!(w.append(&lists, &mut Pools::default()).0.wrong, batch as u64);
+}
+
+#[test]
+fn a_frame_excuses_one_copy_one_path_one_column_and_no_increment() {
+    let w = world(300);
+    let frames = |count| {
+        let mut pools = Pools::default();
+        pools.add_frames("lost.translator-nic", count);
+        pools
+    };
+    let flow = w.busy(3);
+    // Without an answer both copies are gone; with an older one, the copy that it answers from.
+    let mut answers = w.last_values();
+    answers[flow as usize] = None;
+    assert_eq!(w.key_write(&answers, &mut frames(1)).1.missing, 1);
+    assert_eq!(w.key_write(&answers, &mut frames(2)).1.missing, 0);
+    let values = w.values(flow);
+    answers[flow as usize] = Some(values[values.len() - 2].clone());
+    assert_eq!(w.key_write(&answers, &mut frames(1)).0.stale, 1);
+    answers[flow as usize] = Some(values[values.len() - 3].clone());
+    assert_eq!(w.key_write(&answers, &mut frames(1)).0.wrong, 1);
+
+    let kind = w.kind(Primitive::Postcarding);
+    let mut paths = w.paths();
+    paths[flow as usize] = None;
+    let ask = |paths: &[_], pools: &mut Pools| postcarding(&kind, w.flows(), &w.journal, paths, 0, pools).1;
+    assert_eq!(ask(&paths, &mut frames(2)).lost["lost.translator-nic"], 5);
+    assert_eq!(ask(&paths, &mut frames(1)).missing, 5);
+    paths[if flow == 0 { 1 } else { 0 }] = None;
+    assert_eq!(ask(&paths, &mut frames(3)).missing, 5);
+
+    let kind = w.kind(Primitive::SketchMerge);
+    let epochs = w.workload.epochs();
+    let mut sketches = w.sketches();
+    for column in [5, 6] {
+        sketches.memory[2][column].merged = 0;
+    }
+    let ask = |pools: &mut Pools| sketch_merge(&kind, w.flows(), epochs, &w.journal, &sketches, pools).1;
+    assert_eq!((ask(&mut frames(1)).missing, ask(&mut frames(2)).missing), (2, 0));
+
+    // Atomics go over RC, where what a frame carried is sent again.
+    let mut sums = w.counters();
+    let Some(Body::KeyIncrement { delta, .. }) = w
+        .journal
+        .of(Primitive::KeyIncrement)
+        .map(|(_, entry)| &entry.report.body)
+        .find(|body| matches!(body, Body::KeyIncrement { flow: f, .. } if *f == flow))
+    else {
+        panic!("flow {flow} is busy")
+    };
+    sums[flow as usize] -= delta;
+    let (tally, ends) = w.key_increment(&sums, &mut frames(100));
+    assert_eq!((tally.wrong, ends.missing), (1, 1));
+    // Less than any report.
+    sums[flow as usize] = w.counters()[flow as usize] - 1;
+    let mut pools = Pools::default();
+    pools.add("lost.reporter-translator", 100);
+    assert_eq!(w.key_increment(&sums, &mut pools).0.wrong, 1);
 }
 
 #[test]

@@ -1,0 +1,76 @@
+//! Reading files that a person names.
+
+use std::fs::{File, FileType, Metadata};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+/// Bytes of a configuration at most. A file of many thousand stores has a tenth of it.
+pub const LARGEST_TEXT: u64 = 16 << 20;
+
+/// Reads a configuration.
+///
+/// # Errors
+/// What the system says; and for what is no regular file (a device, a pipe, a folder), which may have no end or never begin, for one of more
+/// than [`LARGEST_TEXT`] bytes, and for one that is no UTF-8.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    let file = open(path, |about| about.is_file())?;
+    let mut text = String::new();
+    // One byte more than may be there: a file can grow while it is read, and one in /proc says that it is empty.
+    file.take(LARGEST_TEXT + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > LARGEST_TEXT {
+        let mib = LARGEST_TEXT >> 20;
+        return Err(io::Error::new(
+            ErrorKind::FileTooLarge,
+            format!("it is larger than {mib} MiB, which no configuration is"),
+        ));
+    }
+    Ok(text)
+}
+
+/// Opens a file of which `takes` takes the kind, without waiting for anybody.
+///
+/// # Errors
+/// What the system says, and what kind of file it is if that is not taken.
+pub fn open(path: &Path, takes: impl Fn(&Metadata) -> bool) -> io::Result<File> {
+    // Looked at before it is opened: to open a pipe waits for somebody who writes.
+    let about = std::fs::metadata(path)?;
+    if !takes(&about) {
+        let what = kind(about.file_type());
+        return Err(io::Error::new(ErrorKind::InvalidInput, format!("it is {what}, not a regular file")));
+    }
+    File::open(path)
+}
+
+fn kind(kind: FileType) -> &'static str {
+    match kind {
+        _ if kind.is_dir() => "a directory",
+        _ if kind.is_char_device() || kind.is_block_device() => "a device",
+        _ if kind.is_fifo() => "a pipe",
+        _ if kind.is_socket() => "a socket",
+        _ => "something else",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_end_or_is_too_large_is_refused_by_name() {
+        let told = |path: &Path| read_text(path).unwrap_err().to_string();
+        assert_eq!(told(Path::new("/dev/zero")), "it is a device, not a regular file");
+        assert_eq!(told(Path::new("/")), "it is a directory, not a regular file");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("large");
+        File::create(&path).unwrap().set_len(LARGEST_TEXT + 1).unwrap();
+        assert!(told(&path).contains("larger than 16 MiB"), "{}", told(&path));
+        File::create(&path).unwrap().set_len(LARGEST_TEXT).unwrap();
+        assert_eq!(read_text(&path).unwrap().len() as u64, LARGEST_TEXT);
+        std::fs::write(&path, [0xff, 0xfe]).unwrap();
+        assert_eq!(read_text(&path).unwrap_err().kind(), ErrorKind::InvalidData);
+        let socket = folder.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        assert_eq!(told(&socket), "it is a socket, not a regular file");
+    }
+}

@@ -1,0 +1,128 @@
+//! Reports of a stream of packets: exactly as many as are wanted.
+//!
+//! A packet makes a report of each primitive and one per hop, and the end of an epoch one per column and sketching switch. Where a number
+//! of reports is given, the columns of the running epoch are among them: with its first packet it is decided whether there is room for them.
+//! An epoch for which there is none is not reported at all. What is left in the end, less than a packet makes, are further values of one
+//! flow.
+
+use super::workload::{Report, Workload};
+use crate::topology::Topology;
+use crate::traffic::TrafficPacket;
+
+/// Makes reports of packets.
+pub struct Maker {
+    packets: Box<dyn Iterator<Item = TrafficPacket>>,
+    workload: Workload,
+    /// Reports still to be made; all that the packets give for `None`.
+    left: Option<u64>,
+    /// Whether the running epoch will be reported.
+    sketched: bool,
+    ended: bool,
+}
+
+impl Maker {
+    /// A maker of `wanted` reports; all that the packets give for `None`.
+    pub fn new(
+        topology: &Topology,
+        packets: Box<dyn Iterator<Item = TrafficPacket>>,
+        wanted: Option<u64>,
+    ) -> Self {
+        Self { packets, workload: Workload::new(topology), left: wanted, sketched: true, ended: false }
+    }
+
+    /// The simulated network.
+    pub fn workload(&self) -> &Workload {
+        &self.workload
+    }
+
+    /// Appends the reports of the next packet, and of the epoch that it ends; in the end, what is still to be reported. `false` when
+    /// there was nothing any more.
+    pub fn next(&mut self, reports: &mut Vec<Report>) -> bool {
+        if self.ended {
+            return false;
+        }
+        let before = reports.len();
+        match self.packets.next() {
+            Some(packet) if self.has_room(&packet) => {
+                self.workload.packet(&packet.packet, packet.time_ns, reports);
+                if self.sketched && self.workload.epoch_is_full() {
+                    self.workload.end_epoch(reports);
+                }
+                if let Some(left) = &mut self.left {
+                    *left -= (reports.len() - before) as u64;
+                }
+            }
+            last => self.end(last, reports),
+        }
+        reports.len() > before
+    }
+
+    /// Whether all reports of a packet can be made, and later the columns of its epoch.
+    fn has_room(&mut self, packet: &TrafficPacket) -> bool {
+        let Some(left) = self.left else { return true };
+        let (cost, columns) = (self.workload.cost(&packet.packet), self.workload.epoch_cost());
+        if self.workload.epoch_is_empty() {
+            self.sketched = cost + columns <= left;
+        }
+        cost + if self.sketched { columns } else { 0 } <= left
+    }
+
+    /// Ends the running epoch, and fills up with values of a packet for which there is no more room.
+    fn end(&mut self, packet: Option<TrafficPacket>, reports: &mut Vec<Report>) {
+        self.ended = true;
+        let before = reports.len();
+        if self.sketched {
+            self.workload.end_epoch(reports);
+        }
+        if let (Some(left), Some(packet)) = (self.left, packet) {
+            let left = left - (reports.len() - before) as u64;
+            self.workload.values_alone(&packet.packet, packet.time_ns, left, reports);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::Primitive;
+    use crate::traffic::{Shape, Synthetic};
+
+    fn maker(epoch_packets: u64, packets: usize, wanted: Option<u64>) -> Maker {
+        let mut topology = Topology::load(None).unwrap();
+        topology.run.epoch_packets = epoch_packets;
+        let traffic = Synthetic::new(Shape { flows: 300, exponent: 1.0, seed: 3 }).take(packets);
+        Maker::new(&topology, Box::new(traffic), wanted)
+    }
+
+    fn all(maker: &mut Maker) -> Vec<Report> {
+        let mut reports = Vec::new();
+        while maker.next(&mut reports) {}
+        reports
+    }
+
+    #[test]
+    fn exactly_as_many_reports_as_are_wanted() {
+        let columns = Workload::new(&Topology::load(None).unwrap()).epoch_cost();
+        for epoch_packets in [10, 3000] {
+            for wanted in [1, 7, 8, 9, 3000, columns - 1, columns, columns + 7, columns + 8, 40_000, 100_001]
+            {
+                let mut maker = maker(epoch_packets, usize::MAX, Some(wanted));
+                let reports = all(&mut maker);
+                assert_eq!(reports.len() as u64, wanted, "{wanted} reports, epochs of {epoch_packets}");
+                // Each epoch that is asked for is reported whole.
+                let of_columns =
+                    reports.iter().filter(|r| r.body.primitive() == Primitive::SketchMerge).count() as u64;
+                assert_eq!(of_columns, columns * maker.workload().epochs().len() as u64);
+                assert_eq!(of_columns > 0, wanted >= columns + 8, "{wanted} reports");
+            }
+        }
+    }
+
+    #[test]
+    fn a_capture_that_ends_earlier_gives_all_it_has() {
+        let everything = all(&mut maker(3000, 1000, None)).len() as u64;
+        let mut maker = maker(3000, 1000, Some(1_000_000));
+        assert_eq!(all(&mut maker).len() as u64, everything);
+        assert_eq!((maker.workload().packets(), maker.workload().epochs().len()), (1000, 1));
+    }
+}
