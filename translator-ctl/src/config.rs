@@ -125,9 +125,11 @@ pub struct LimitsTable {
 pub struct Rc {
     /// Frames that may be unacknowledged, 64 to 4096, a power of two.
     pub window: u32,
-    /// Operations that are kept until they are acknowledged, waiting ones included; what comes beyond is dropped. At least a window.
+    /// Operations that are kept until they are acknowledged, waiting ones included; what comes
+    /// beyond is dropped. At least a window.
     pub queue: usize,
-    /// Milliseconds without an answer until frames are sent again, as long as it is not measured how long answers take.
+    /// Milliseconds without an answer until frames are sent again, as long as it is not measured
+    /// how long answers take.
     pub silence_ms: u64,
     /// Times that frames are sent again without any progress until the queue pair is given up.
     pub tries: u32,

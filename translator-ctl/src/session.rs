@@ -126,8 +126,9 @@ impl Session {
         self.generation != 0
     }
 
-    /// Opens or resumes the session for `lease_seconds` (0 = without expiry). With `fresh` its RC queue pairs are new ones: for a data plane
-    /// that does not know what is on its way to those that there are, or that had no answer from one.
+    /// Opens or resumes the session for `lease_seconds` (0 = without expiry). With `fresh` its RC
+    /// queue pairs are new ones: for a data plane that does not know what is on its way to those
+    /// that there are, or that had no answer from one.
     pub async fn open(&mut self, lease_seconds: u32, fresh: bool) -> Result<Opened, SessionError> {
         let request = OpenSessionRequest { fresh, ..self.request(lease_seconds) };
         let session = self.client.open_session(request).await.map_err(|s| self.error(&s))?.into_inner();
@@ -223,7 +224,8 @@ impl Session {
     }
 }
 
-/// A first PSN that an earlier life of this translator is unlikely to have just used (InfiniBand wants it random).
+/// A first PSN that an earlier life of this translator is unlikely to have just used (InfiniBand
+/// wants it random).
 fn start_psn() -> u32 {
     let nanos =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);

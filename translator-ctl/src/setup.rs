@@ -38,7 +38,8 @@ pub async fn held(control: &str) -> anyhow::Result<Program> {
 pub async fn setup(config: &Config, switch: &str) -> anyhow::Result<Vec<Change>> {
     let target = config.switch(switch)?;
     let have = held(&target.control).await?;
-    // Without expiry: a switch goes on writing while nobody renews. One that has just started knows nothing of frames before.
+    // Without expiry: a switch goes on writing while nobody renews. One that has just started knows
+    // nothing of frames before.
     let fresh = have.generation().is_none();
     let want = Session::new(&config.translator, config.translator.endpoint())?.open(0, fresh).await?.program;
     let changes = take_up(&have, &want);

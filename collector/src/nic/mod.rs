@@ -41,7 +41,8 @@ pub trait Nic: Send + Sync {
     /// Makes a queue pair that is ready to receive (RTR) from the peer of the request.
     fn create_queue_pair(&self, request: &QueuePairRequest) -> Result<QueuePairInfo, NicError>;
 
-    /// Ends a queue pair. Gives the PSN that it expected when it took nothing more, where the device can tell.
+    /// Ends a queue pair. Gives the PSN that it expected when it took nothing more, where the
+    /// device can tell.
     fn destroy_queue_pair(&self, qpn: u32) -> Result<Option<u32>, NicError>;
 
     /// Every queue pair as it stands now. A passive queue pair that fell into ERROR raises no event: it is seen here.

@@ -59,12 +59,13 @@ impl Grant {
     }
 }
 
-/// How far the first PSN of a queue pair is beyond the last one of the queue pair that it takes the place of: late answers of that
-/// one are no answers to this one.
+/// How far the first PSN of a queue pair is beyond the last one of the queue pair that it takes the
+/// place of: late answers of that one are no answers to this one.
 const PSN_STRIDE: u32 = 1 << 16;
 
-/// The grant of a lease: what lives of `keep`, and new queue pairs and keys for the rest; with `fresh`, all RC queue pairs are
-/// new. `true` if something is new or gone. What `keep` has beyond the result still has to be released.
+/// The grant of a lease: what lives of `keep`, and new queue pairs and keys for the rest; with
+/// `fresh`, all RC queue pairs are new. `true` if something is new or gone. What `keep` has beyond
+/// the result still has to be released.
 pub(super) fn make(
     nic: &dyn Nic,
     stores: &Stores,
@@ -216,8 +217,9 @@ fn request(
         (Purpose::Write, Writes::Uc) => Transport::Uc,
         (Purpose::Write, Writes::Rc) | (Purpose::Atomic, _) => Transport::Rc,
     };
-    // Zero-length WRITEs, with which a switch finds its place again and which take the place of what lost its store, touch no memory but
-    // need the right all the same; what may be written is the regions' to say.
+    // Zero-length WRITEs, with which a switch finds its place again and which take the place of
+    // what lost its store, touch no memory but need the right all the same; what may be written is
+    // the regions' to say.
     access.remote_write |= transport == Transport::Rc;
     QueuePairRequest {
         purpose: pair.purpose,

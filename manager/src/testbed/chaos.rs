@@ -142,7 +142,8 @@ async fn kill_collector(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::R
     scene.daemons.restart_collector(scene.plan).await?;
     let seconds_down = killed.elapsed().as_secs_f64();
     let closed = UdpStats::read()?.since(&ports).no_ports;
-    // What the NIC has received now, but for frames sent again since it is back, is what it had received when it was killed.
+    // What the NIC has received now, but for frames sent again since it is back, is what it had
+    // received when it was killed.
     let statistics = scene.daemons.statistics().await?;
     let nic = statistics.node("nic/");
     let received = nic.get("received") - nic.get("dropped.unknown_queue_pair");
@@ -309,8 +310,8 @@ async fn rest(scene: &mut Scene<'_, '_>) -> anyhow::Result<u64> {
     }
 }
 
-/// Frames that have left the translator, and datagrams to closed ports since `ports`, of one moment: RC queue pairs may send
-/// again at any time.
+/// Frames that have left the translator, and datagrams to closed ports since `ports`, of one
+/// moment: RC queue pairs may send again at any time.
 async fn at_one_moment(daemons: &mut Daemons, ports: &UdpStats) -> anyhow::Result<(u64, u64)> {
     loop {
         let before = daemons.translator_statistics().await?.node("translator/").get("link.roce.sent");

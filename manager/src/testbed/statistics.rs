@@ -26,7 +26,8 @@ impl Statistics {
     pub fn add_earlier(&mut self, kind: &str, earlier: &Statistics) {
         for (node, counters) in earlier.0.iter().filter(|(node, _)| node.starts_with(kind)) {
             let now = self.0.entry(node.clone()).or_default();
-            // How many operations a queue pair has out and waiting is no count, and an earlier life has none.
+            // How many operations a queue pair has out and waiting is no count, and an earlier life
+            // has none.
             let gauge = |name: &str| name.ends_with(".outstanding") || name.ends_with(".waiting");
             for (name, value) in counters.iter().filter(|(name, _)| !gauge(name)) {
                 *now.entry(name.clone()).or_default() += value;

@@ -91,16 +91,18 @@ reasons! {
     LossCause {
         /// The responder refused them with an error NAK, on a new queue pair again.
         QueuePairError = "queue_pair_error",
-        /// Their queue pair ended before they were acknowledged, and there is none that they could leave on.
+        /// Their queue pair ended before they were acknowledged, and there is none that they could
+        /// leave on.
         QueuePairDown = "queue_pair_down",
         /// Their store was taken away before they were acknowledged.
         StoreRemoved = "store_removed",
-        /// FETCH_ADDs that were not acknowledged when their queue pair ended. Nobody knows whether they were executed, so they are
-        /// not sent again.
+        /// FETCH_ADDs that were not acknowledged when their queue pair ended. Nobody knows whether
+        /// they were executed, so they are not sent again.
         Unknown = "unknown",
         /// The ring of operations that the queue pair keeps was full.
         QueueFull = "queue_full",
-        /// A fault injector on this translator's link dropped or corrupted their frames (UC; RC sends them again).
+        /// A fault injector on this translator's link dropped or corrupted their frames (UC; RC
+        /// sends them again).
         Injected = "injected",
     }
 }

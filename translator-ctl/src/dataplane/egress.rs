@@ -58,7 +58,8 @@ impl Depart for Sink<'_> {
                 }
             }
             None => {
-                // Stores take their operations with them when they go, so nothing else is without a template.
+                // Stores take their operations with them when they go, so nothing else is without a
+                // template.
                 debug_assert!(departure.action == Action::IDLE);
                 let Some(idle) = self.idle else { return };
                 idle.write(&departure, &mut self.out.frames);
@@ -188,7 +189,8 @@ impl Egress {
         }
     }
 
-    /// Whether what becomes of a frame on its way says what becomes of its reports: not on RC, where it is sent again.
+    /// Whether what becomes of a frame on its way says what becomes of its reports: not on RC,
+    /// where it is sent again.
     pub(crate) fn leaves_once(&self, meta: &FrameMeta) -> bool {
         let Some(primitive) = meta.primitive else { return false };
         let purpose = if primitive == Primitive::KeyIncrement { Purpose::Atomic } else { Purpose::Write };

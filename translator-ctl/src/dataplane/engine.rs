@@ -612,7 +612,8 @@ impl Engine {
         self.core.end(out);
     }
 
-    /// Whether what becomes of a frame on its way says what becomes of its reports: not on RC, where it is sent again.
+    /// Whether what becomes of a frame on its way says what becomes of its reports: not on RC,
+    /// where it is sent again.
     pub fn leaves_once(&self, meta: &FrameMeta) -> bool {
         self.core.leaves_once(meta)
     }

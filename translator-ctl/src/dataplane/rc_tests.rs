@@ -1,5 +1,5 @@
-//! RC queue pairs against a model of the responder (InfiniBand specification 9.7, as ROCE-BEHAVIOUR tells it), over a link that
-//! loses, repeats and reorders in both directions.
+//! RC queue pairs against a model of the responder (InfiniBand specification 9.7, as ROCE-BEHAVIOUR
+//! tells it), over a link that loses, repeats and reorders in both directions.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -152,8 +152,9 @@ impl Responder {
     }
 }
 
-/// One direction of a link. What happens to the n-th packet follows a repeating pattern: 1 = dropped (or damaged), 2 = twice, 3 to 18 =
-/// overtaken by 1 to 16 later ones, or 20 ms late. The others arrive after `delay`.
+/// One direction of a link. What happens to the n-th packet follows a repeating pattern: 1 =
+/// dropped (or damaged), 2 = twice, 3 to 18 = overtaken by 1 to 16 later ones, or 20 ms late. The
+/// others arrive after `delay`.
 struct Direction<T> {
     pattern: Vec<u8>,
     seen: usize,
@@ -686,8 +687,8 @@ fn fates((drop, dup, reorder): (u32, u32, u32)) -> impl Strategy<Value = Vec<u8>
 const TENTHS: (u32, u32, u32) = (4, 2, 2);
 
 proptest! {
-    /// Whatever is lost, repeated, reordered and damaged, in both directions and without an end: everything is executed exactly once, in
-    /// order, and known to be.
+    /// Whatever is lost, repeated, reordered and damaged, in both directions and without an end:
+    /// everything is executed exactly once, in order, and known to be.
     #[test]
     fn every_operation_is_executed_exactly_once(
         atomics: bool,
@@ -730,15 +731,19 @@ proptest! {
         w.check_all();
     }
 
-    /// Queue pairs that fall into error, or vanish: WRITEs are all executed, and in the end in order; a FETCH_ADD is executed once, or
-    /// at most once if it is counted as unknown. Where the old queue pair's PSN is told, nothing is unknown.
+    /// Queue pairs that fall into error, or vanish: WRITEs are all executed, and in the end in
+    /// order; a FETCH_ADD is executed once, or at most once if it is counted as unknown. Where the
+    /// old queue pair's PSN is told, nothing is unknown.
     #[test]
     fn queue_pairs_that_end_lose_no_write_and_repeat_no_atomic(
         atomics: bool,
         told: bool,
         there in fates(TENTHS),
         back in fates(TENTHS),
-        lives in prop::collection::vec((prop::collection::vec((1u32..100, 0u64..10), 1..4), any::<bool>(), any::<u32>()), 1..5),
+        lives in prop::collection::vec(
+            (prop::collection::vec((1u32..100, 0u64..10), 1..4), any::<bool>(), any::<u32>()),
+            1..5,
+        ),
     ) {
         let mut w = World::new(atomics, there, back);
         for (bursts, vanishes, psn) in lives {
@@ -759,7 +764,8 @@ proptest! {
         }
         w.finish();
         let may_be_unknown = atomics && !told;
-        prop_assert!(w.wire.lost.values().all(|c| may_be_unknown && *c == LossCause::Unknown), "{:?}", w.wire.lost);
+        let lost = &w.wire.lost;
+        prop_assert!(lost.values().all(|c| may_be_unknown && *c == LossCause::Unknown), "{lost:?}");
         let executed = &w.responder.executed;
         if atomics {
             let once: BTreeSet<u32> = executed.iter().copied().collect();

@@ -258,7 +258,8 @@ impl Entry {
         }
     }
 
-    /// Whether two entries program the same thing: equal but for what moves while running (PSNs and list positions).
+    /// Whether two entries program the same thing: equal but for what moves while running (PSNs and
+    /// list positions).
     pub fn same(&self, other: &Entry) -> bool {
         match (self, other) {
             (Entry::QueuePair(a), Entry::QueuePair(b)) => {

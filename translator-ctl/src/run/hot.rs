@@ -19,7 +19,8 @@ use crate::program::{Change, Program};
 
 /// Longest time that a command waits for the thread.
 const IDLE: Duration = Duration::from_millis(5);
-/// How long a stop takes in reports that were sent before it, and waits for an RC queue pair that makes no progress.
+/// How long a stop takes in reports that were sent before it, and waits for an RC queue pair that
+/// makes no progress.
 const DRAIN: Duration = Duration::from_secs(1);
 /// How long a stop waits for RC queue pairs at most.
 const LONGEST_DRAIN: Duration = Duration::from_secs(20);

@@ -159,7 +159,8 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
 fn handed_in(control: &Control, snapshot: &Snapshot) -> Vec<dta_proto::control::NodeStatistics> {
     let mut nodes = nodes(&control.name, control.life, snapshot);
     for node in &mut nodes {
-        // Of the numbers that may fall the collector takes `held` alone; the others are for this translator's own statistics.
+        // Of the numbers that may fall the collector takes `held` alone; the others are for this
+        // translator's own statistics.
         let falls = [".held", ".outstanding", ".waiting"];
         node.counters.retain(|c| !falls.iter().any(|end| c.name.ends_with(end)));
     }
@@ -178,7 +179,8 @@ async fn lease(
     let mut was_ready = false;
     // Whether the collector has ended the session or will not have it go on, so that the queue pairs lead nowhere.
     let mut ended = false;
-    // Whether a queue pair is silent that the collector thinks well of; or, at the start, what an earlier life sent is on its way.
+    // Whether a queue pair is silent that the collector thinks well of; or, at the start, what an
+    // earlier life sent is on its way.
     let mut fresh = true;
     loop {
         match session.open(config.lease_seconds, fresh).await {

@@ -1,8 +1,8 @@
 //! How many frames may be unacknowledged: fewer after losses, more again as frames are acknowledged.
 //!
-//! A responder takes frames in order alone, so everything behind a lost frame is sent in vain. The rules are those of TCP
-//! (RFC 5681): half as many after a gap, the least after a silence; then doubling up to the half, and from there by a step with
-//! each window that is acknowledged.
+//! A responder takes frames in order alone, so everything behind a lost frame is sent in vain. The
+//! rules are those of TCP (RFC 5681): half as many after a gap, the least after a silence; then
+//! doubling up to the half, and from there by a step with each window that is acknowledged.
 
 /// The least that may be out, and the step by which it grows.
 const STEP: u32 = 8;

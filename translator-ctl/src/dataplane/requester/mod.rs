@@ -1,18 +1,21 @@
 //! The requester's side of a queue pair: PSNs, what is unacknowledged, and sending again.
 //!
-//! On UC there is only a PSN to count. On RC the requester does what that of an RDMA NIC does (InfiniBand specification 1.4, 9.7).
-//! Each operation is kept until it is acknowledged. The responder takes frames in PSN order alone, sends one NAK at a gap and is then
-//! silent until the expected PSN comes. So after a NAK the requester goes back to the PSN that it names, and after a time
-//! without an answer to the oldest unacknowledged, and sends from there again, each operation under the PSN that it had. The responder
-//! does not execute a PSN twice: it acknowledges a repeated WRITE, and answers a repeated FETCH_ADD from its resources, of which it
-//! has `max_dest_rd_atomic`; no more atomics are out. A frame that comes late does no harm either: its PSN always means
-//! the same operation.
+//! On UC there is only a PSN to count. On RC the requester does what that of an RDMA NIC does
+//! (InfiniBand specification 1.4, 9.7). Each operation is kept until it is acknowledged. The
+//! responder takes frames in PSN order alone, sends one NAK at a gap and is then silent until the
+//! expected PSN comes. So after a NAK the requester goes back to the PSN that it names, and after a
+//! time without an answer to the oldest unacknowledged, and sends from there again, each operation
+//! under the PSN that it had. The responder does not execute a PSN twice: it acknowledges a
+//! repeated WRITE, and answers a repeated FETCH_ADD from its resources, of which it has
+//! `max_dest_rd_atomic`; no more atomics are out. A frame that comes late does no harm either: its
+//! PSN always means the same operation.
 //!
-//! An acknowledgement of a PSN, of whatever kind, says that everything up to it was executed, atomics included. Nobody wants the
-//! values that atomics return, so that is enough.
+//! An acknowledgement of a PSN, of whatever kind, says that everything up to it was executed,
+//! atomics included. Nobody wants the values that atomics return, so that is enough.
 //!
-//! When the responder is silent for too long, or has refused a frame, the queue pair [is down](Requester::is_down) until
-//! [`Requester::replace`] puts another one in its place. See `docs/decisions/rc-recovery.md`.
+//! When the responder is silent for too long, or has refused a frame, the queue pair [is
+//! down](Requester::is_down) until [`Requester::replace`] puts another one in its place. See
+//! `docs/decisions/rc-recovery.md`.
 
 mod allowance;
 mod patience;
@@ -43,7 +46,8 @@ pub enum Verb {
     Idle,
 }
 
-/// What an operation does to memory. Two words, which travel in registers: an enumeration with the numbers inside would go by memory.
+/// What an operation does to memory. Two words, which travel in registers: an enumeration with the
+/// numbers inside would go by memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Action {
     /// The kind of operation.
@@ -93,10 +97,11 @@ pub struct Departure<'a> {
 pub struct Timing {
     /// Operations that may be unacknowledged, 64 to 4096, a power of two.
     pub window: u32,
-    /// Operations that are kept, unacknowledged ones and those that wait for room in the window; at least a window.
+    /// Operations that are kept, unacknowledged ones and those that wait for room in the window; at
+    /// least a window.
     pub queue: usize,
-    /// Nanoseconds without an answer, with operations out, until the requester sends again; as long as it has not measured how
-    /// long answers take.
+    /// Nanoseconds without an answer, with operations out, until the requester sends again; as long
+    /// as it has not measured how long answers take.
     pub silence: u64,
     /// Times that it sends again without any progress until the queue pair is given up.
     pub tries: u32,
@@ -108,7 +113,8 @@ impl Default for Timing {
     }
 }
 
-/// By the frame profile a request for an acknowledgement is among any 64 frames, so no fewer may be out in reference mode.
+/// By the frame profile a request for an acknowledgement is among any 64 frames, so no fewer may be
+/// out in reference mode.
 const REFERENCE_LEAST: u32 = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +123,8 @@ enum State {
     Ready,
     /// Receiver not ready: nothing leaves before this time.
     Paused(u64),
-    /// Given up: nobody has answered for too long. The oldest is sent again now and then; an answer makes it ready.
+    /// Given up: nobody has answered for too long. The oldest is sent again now and then; an answer
+    /// makes it ready.
     Silent,
     /// The responder has refused a frame, so its queue pair is in ERROR and will not answer any more.
     Refused,
@@ -188,8 +195,9 @@ pub struct Successor {
 
 /// The state of one queue pair.
 ///
-/// Operations have numbers, from 0, in the order in which they were made; the PSN of number n is that of 0 plus n. They are kept from
-/// `oldest` to `tail`; those before `sent` have left at least once.
+/// Operations have numbers, from 0, in the order in which they were made; the PSN of number n is
+/// that of 0 plus n. They are kept from `oldest` to `tail`; those before `sent` have left at least
+/// once.
 pub struct Requester {
     transport: Transport,
     /// PSN of the operation number 0.
@@ -258,7 +266,8 @@ impl Requester {
         }
     }
 
-    /// In reference mode the frame profile binds: AckReq where PSN mod 64 = 63, and nowhere else but on repeated frames.
+    /// In reference mode the frame profile binds: AckReq where PSN mod 64 = 63, and nowhere else
+    /// but on repeated frames.
     pub fn set_reference(&mut self, reference: bool) {
         self.reference = reference;
         self.allowance.set_least(reference.then_some(REFERENCE_LEAST));
@@ -293,7 +302,8 @@ impl Requester {
         (self.tail - self.sent) as usize
     }
 
-    /// Takes an operation. On UC and in reference mode it leaves now; else with the next [`Requester::transmit`], or later.
+    /// Takes an operation. On UC and in reference mode it leaves now; else with the next
+    /// [`Requester::transmit`], or later.
     #[inline]
     pub fn post(
         &mut self,
@@ -384,7 +394,8 @@ impl Requester {
         profile || (!atomic && (again || !self.reference) && asks())
     }
 
-    /// Takes an answer of the responder; `psn` is the one in its BTH. [`Requester::transmit`] sends what it sets free.
+    /// Takes an answer of the responder; `psn` is the one in its BTH. [`Requester::transmit`] sends
+    /// what it sets free.
     pub fn answer(&mut self, now: u64, psn: Psn, answer: Answer, to: &mut impl Depart) {
         if self.transport == Transport::Uc || self.state == State::Refused {
             self.counters.stale_answers += 1;
@@ -397,7 +408,8 @@ impl Requester {
             Answer::ReceiverNotReady(_) => self.counters.receiver_not_ready += 1,
             Answer::NakError => self.counters.nak_error += 1,
         }
-        // How many of those that are out it says were executed. A NAK speaks of the one behind them, which has to be out as well.
+        // How many of those that are out it says were executed. A NAK speaks of the one behind
+        // them, which has to be out as well.
         let (executed, known) = match answer {
             Answer::Ack => (psn.since(self.psn(self.oldest)) + 1, self.outstanding()),
             _ => (psn.since(self.psn(self.oldest)), self.outstanding().saturating_sub(1)),
@@ -455,7 +467,8 @@ impl Requester {
         self.cursor = self.cursor.max(upto);
     }
 
-    /// Sends again from the oldest on, that one in `extra` more frames: until it arrives, the responder says nothing to any other.
+    /// Sends again from the oldest on, that one in `extra` more frames: until it arrives, the
+    /// responder says nothing to any other.
     fn go_back(&mut self, now: u64, extra: u32) {
         self.counters.go_backs += 1;
         self.cursor = self.oldest;
@@ -465,8 +478,9 @@ impl Requester {
         self.due = now + self.patience.after(self.tries);
     }
 
-    /// The responder has refused the oldest: its queue pair is in ERROR, and what is out behind that one was not executed. It may
-    /// be the fault of a key that has ended, so it is sent again on the next queue pair, once.
+    /// The responder has refused the oldest: its queue pair is in ERROR, and what is out behind
+    /// that one was not executed. It may be the fault of a key that has ended, so it is sent again
+    /// on the next queue pair, once.
     fn refused(&mut self, to: &mut impl Depart) {
         self.state = State::Refused;
         let kept = self.ring.at_mut(self.oldest);
@@ -515,8 +529,9 @@ impl Requester {
         }
     }
 
-    /// Puts another queue pair in the place of this one. What was not acknowledged leaves again on that one, but for FETCH_ADDs
-    /// that may have been executed on this one: they count as lost, cause [`LossCause::Unknown`].
+    /// Puts another queue pair in the place of this one. What was not acknowledged leaves again on
+    /// that one, but for FETCH_ADDs that may have been executed on this one: they count as lost,
+    /// cause [`LossCause::Unknown`].
     pub fn replace(&mut self, now: u64, by: &Successor, to: &mut impl Depart) {
         self.counters.replaced += 1;
         let executed = |psn: Psn| psn.since(self.psn(self.oldest));
@@ -587,7 +602,8 @@ impl Requester {
         self.oldest = kept;
     }
 
-    /// A store is gone: its operations do nothing from here on, and count as lost. Their PSNs are used up by zero-length WRITEs.
+    /// A store is gone: its operations do nothing from here on, and count as lost. Their PSNs are
+    /// used up by zero-length WRITEs.
     pub fn forget_store(&mut self, store: usize, to: &mut impl Depart) {
         for number in self.oldest..self.tail {
             let kept = self.ring.at_mut(number);

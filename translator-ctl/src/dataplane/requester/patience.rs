@@ -19,7 +19,8 @@ impl Patience {
         Patience { first, measured: None }
     }
 
-    /// An answer took this long. Only of frames that were sent once: else it is not known which one was answered.
+    /// An answer took this long. Only of frames that were sent once: else it is not known which one
+    /// was answered.
     pub(super) fn measure(&mut self, time: u64) {
         self.measured = Some(match self.measured {
             None => (time, time / 2),

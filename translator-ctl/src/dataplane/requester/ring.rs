@@ -1,4 +1,5 @@
-//! Operations of an RC queue pair from the moment they are made until they are acknowledged, in memory taken once.
+//! Operations of an RC queue pair from the moment they are made until they are acknowledged, in
+//! memory taken once.
 
 use super::{Action, Departure, MAX_PAYLOAD, Verb};
 use crate::dataplane::losses::FrameMeta;
