@@ -122,22 +122,6 @@ async fn memory(
     Ok(bytes)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn gaps_are_where_sequences_are_missing() {
-        let gap = |at, batches| Gap { at, batches };
-        assert_eq!(gaps(vec![], 8), []);
-        assert_eq!(gaps(vec![(1, 3), (2, 3)], 8), []);
-        assert_eq!(gaps(vec![(5, 3), (2, 3), (3, 1)], 8), [gap(0, 1), gap(4, 1)]);
-        // A ring that has turned: 5 to 12 are in it, and 9 has not come, so that 1 is still there.
-        let turned = [(12, 1), (5, 1), (6, 1), (7, 1), (8, 1), (1, 1), (10, 1), (11, 1)];
-        assert_eq!(gaps(turned.to_vec(), 8), [gap(5, 1)]);
-    }
-}
-
 /// All columns in memory, and the estimate of every flow of every epoch that is still kept.
 pub async fn sketches(
     client: &mut Client,
@@ -169,4 +153,20 @@ pub async fn sketches(
         answers.estimates.push(estimates);
     }
     Ok(answers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_are_where_sequences_are_missing() {
+        let gap = |at, batches| Gap { at, batches };
+        assert_eq!(gaps(vec![], 8), []);
+        assert_eq!(gaps(vec![(1, 3), (2, 3)], 8), []);
+        assert_eq!(gaps(vec![(5, 3), (2, 3), (3, 1)], 8), [gap(0, 1), gap(4, 1)]);
+        // A ring that has turned: 5 to 12 are in it, and 9 has not come, so that 1 is still there.
+        let turned = [(12, 1), (5, 1), (6, 1), (7, 1), (8, 1), (1, 1), (10, 1), (11, 1)];
+        assert_eq!(gaps(turned.to_vec(), 8), [gap(5, 1)]);
+    }
 }
