@@ -235,6 +235,8 @@ impl Engine {
                 Change::Delete { entry } => self.delete(&entry.key(), out),
             }
         }
+        // Only now, with the keys of all stores: a queue pair that took another's place sends again.
+        self.core.transmit(self.clock, out);
         Ok(())
     }
 

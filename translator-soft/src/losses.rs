@@ -96,8 +96,9 @@ impl LossTracker {
         match meta.primitive {
             None => 0,
             Some(Primitive::KeyIncrement) => {
-                let mut lost = 0;
+                let (mut lost, mut named) = (0, 0);
                 for origin in origins.of(meta) {
+                    named += 1;
                     if !self.increments[1].contains(&origin.serial)
                         && self.increments[0].insert(origin.serial)
                     {
@@ -108,7 +109,10 @@ impl LossTracker {
                     self.increments.swap(0, 1);
                     self.increments[0].clear();
                 }
-                lost
+                // Reports whose names the ring has turned over cannot be told apart. The first copy
+                // stands for them.
+                let nameless = u64::from(meta.origins) - named;
+                if meta.copy == 0 { lost + nameless } else { lost }
             }
             Some(_) if meta.copies <= 1 => u64::from(meta.reports),
             Some(_) => {
@@ -160,5 +164,16 @@ mod tests {
         let second = FrameMeta { first_origin: 2, origins: 2, ..first };
         assert_eq!(tracker.lose(&first, &origins), 2);
         assert_eq!(tracker.lose(&second, &origins), 1);
+    }
+
+    #[test]
+    fn increments_whose_names_are_gone_are_counted_with_their_first_copy() {
+        let mut origins = Origins::new(8);
+        (0..20).for_each(|serial| origins.push(Origin { serial, ..Origin::default() }));
+        let mut tracker = LossTracker::default();
+        let first = FrameMeta { first_origin: 10, origins: 4, ..meta(Primitive::KeyIncrement, 0, 2, 4) };
+        // Of serials 10 to 13 the ring still has 12 and 13.
+        assert_eq!(tracker.lose(&first, &origins), 4);
+        assert_eq!(tracker.lose(&FrameMeta { copy: 1, ..first }, &origins), 0);
     }
 }

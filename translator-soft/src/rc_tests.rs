@@ -305,6 +305,7 @@ impl World {
             before,
         };
         self.requester.replace(self.now, &by, &mut self.wire);
+        self.requester.transmit(self.now, &mut self.wire);
         self.carry();
     }
 
@@ -609,6 +610,7 @@ fn the_same_queue_pair_under_another_generation_goes_on() {
             before: None,
         };
         w.requester.replace(w.now, &by, &mut w.wire);
+        w.requester.transmit(w.now, &mut w.wire);
         assert_eq!(w.requester.outstanding(), 0);
         w.back.pattern = vec![0];
         w.post(10);
@@ -629,6 +631,7 @@ fn on_uc_what_waits_leaves_at_once() {
         before: None,
     };
     w.requester.replace(w.now, &by, &mut w.wire);
+    w.requester.transmit(w.now, &mut w.wire);
     let frames = w.wire.take();
     assert_eq!(frames.iter().map(|f| f.operation).collect::<Vec<_>>(), (0..300).collect::<Vec<_>>());
     assert_eq!((frames[0].psn, frames[2].psn), (Psn::new(0xff_fffe), Psn::new(0)));
@@ -637,6 +640,7 @@ fn on_uc_what_waits_leaves_at_once() {
     assert_eq!((w.requester.outstanding(), w.requester.deadline()), (0, None));
     let by = Successor { transport: Transport::Rc, expected: START, ..by };
     w.requester.replace(w.now, &by, &mut w.wire);
+    w.requester.transmit(w.now, &mut w.wire);
     w.there.pattern = vec![0];
     w.responder.executed = (0..300).collect();
     w.post(10);

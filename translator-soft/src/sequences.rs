@@ -273,7 +273,7 @@ impl Sequences {
         other.mark = received;
         other.source = arrival.source;
         other.taken += 1;
-        other.missing = (other.missing + inner).saturating_sub(fills.into());
+        other.missing = other.missing.saturating_add(inner).saturating_sub(fills.into());
         let needed = match other.kind {
             Kind::Ahead | Kind::Anew { .. } => {
                 other.run = if in_a_row { other.run + 1 } else { 1 };

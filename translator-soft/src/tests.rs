@@ -785,3 +785,27 @@ proptest! {
         prop_assert_eq!(total(true), total(false));
     }
 }
+
+#[test]
+fn what_leaves_again_on_another_queue_pair_has_the_keys_of_now() {
+    for next in [Transport::Rc, Transport::Uc] {
+        let mut bench = Bench::new(&program(Transport::Rc, false), Limits::default());
+        let report = bench.v1(7, KW, Body::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] });
+        assert_eq!(bench.ingest(0, &[report]).len(), 1);
+        // A collector that was started again: another queue pair, and another key to the same store.
+        let mut want = program(next, false);
+        let Some(Entry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(Purpose::Write)) else {
+            panic!()
+        };
+        want.set(Entry::QueuePair(QueuePair { remote_qpn: 0x99, generation: 2, ..pair }));
+        let Some(Entry::Store(store)) = want.remove(&EntryKey::Store(KW)) else { panic!() };
+        want.set(Entry::Store(Store { rkey: Rkey(0x7777), generation: 2, ..store }));
+        let changes = diff(bench.engine.program(), &want);
+        bench.engine.apply(1, &changes, &mut bench.out).unwrap();
+        let frames = bench.frames();
+        assert_eq!(frames.len(), 1, "{next}");
+        let received = Received::parse(&frames[0]).unwrap();
+        assert_eq!(received.roce.bth().dest_qp, 0x99);
+        assert_eq!(received.roce.reth().unwrap().rkey, 0x7777, "{next}");
+    }
+}

@@ -55,6 +55,8 @@ pub(super) async fn keep(
                 warn!(%error, "trying again in {} ms", backoff.as_millis());
                 if std::mem::take(&mut ended) {
                     stand_down(control).await?;
+                    // The data plane knows nothing of these queue pairs any more.
+                    fresh = true;
                 }
             }
             Err(error) => bail!(error),

@@ -341,6 +341,12 @@ impl Requester {
 
     /// Sends what has not left yet, or has to leave again, as far as there is room.
     pub fn transmit(&mut self, now: u64, to: &mut impl Depart) {
+        if self.transport == Transport::Uc {
+            if self.oldest != self.tail {
+                self.empty_ring(to);
+            }
+            return;
+        }
         if matches!(self.state, State::Paused(_) | State::Refused) {
             return;
         }
@@ -531,7 +537,8 @@ impl Requester {
 
     /// Puts another queue pair in the place of this one. What was not acknowledged leaves again on
     /// that one, but for FETCH_ADDs that may have been executed on this one: they count as lost,
-    /// cause [`LossCause::Unknown`].
+    /// cause [`LossCause::Unknown`]. Nothing leaves here but with the next [`Requester::transmit`]:
+    /// the keys of the stores may be about to change as well.
     pub fn replace(&mut self, now: u64, by: &Successor, to: &mut impl Depart) {
         self.counters.replaced += 1;
         let executed = |psn: Psn| psn.since(self.psn(self.oldest));
@@ -565,24 +572,21 @@ impl Requester {
         self.timed = None;
         self.went_back_to = None;
         self.due = now + self.patience.after(0);
-        self.change_transport(by.transport, to);
-        self.transmit(now, to);
+        if self.transport == Transport::Uc && by.transport == Transport::Rc {
+            self.ring = ring_of(by.transport, &self.timing);
+        }
+        self.transport = by.transport;
     }
 
-    fn change_transport(&mut self, transport: Transport, to: &mut impl Depart) {
-        if transport == self.transport {
-            return;
+    /// What an RC queue pair kept leaves on the UC one that took its place.
+    fn empty_ring(&mut self, to: &mut impl Depart) {
+        while self.oldest != self.tail {
+            to.depart(self.ring.at(self.oldest).departure(self.psn(self.oldest), false));
+            self.counters.sent += 1;
+            self.oldest += 1;
         }
-        if transport == Transport::Uc {
-            while self.oldest != self.tail {
-                to.depart(self.ring.at(self.oldest).departure(self.psn(self.oldest), false));
-                self.counters.sent += 1;
-                self.oldest += 1;
-            }
-            self.skip(0);
-        }
-        self.transport = transport;
-        self.ring = ring_of(transport, &self.timing);
+        self.skip(0);
+        self.ring = Ring::none();
     }
 
     /// Takes the atomics that are out off the ring. The others keep their order.
