@@ -282,11 +282,6 @@ impl Requester {
         self.psn(self.sent)
     }
 
-    /// Its transport.
-    pub fn transport(&self) -> Transport {
-        self.transport
-    }
-
     /// Whether the queue pair is in error or silent, so that a new one is needed.
     pub fn is_down(&self) -> bool {
         matches!(self.state, State::Silent | State::Refused)
