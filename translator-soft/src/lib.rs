@@ -34,7 +34,7 @@ mod sketch;
 mod tests;
 
 mod version0;
-mod window;
+pub mod window;
 
 pub use engine::{Engine, Limits, QueuePairStatus, SetupError};
 pub use frame::{Frames, Output};
