@@ -18,6 +18,8 @@ pub mod counters;
 mod egress;
 mod engine;
 mod epochs;
+#[cfg(test)]
+mod execute_tests;
 mod frame;
 mod gathers;
 #[cfg(test)]
