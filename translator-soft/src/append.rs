@@ -3,9 +3,10 @@
 use dta_proto::layout::append as layout;
 
 use super::age::AgeList;
-use super::counters::{Discard, Reason};
-use super::egress::Egress;
-use super::frame::Output;
+use super::context::Context;
+use super::counters::{Counters, Discard, Reason};
+use super::egress::Write;
+use super::gathers::Gathers;
 use super::losses::Origin;
 use super::requester::{Action, MAX_PAYLOAD};
 use dta_proto::program::{Lists, Primitive};
@@ -34,6 +35,14 @@ struct Range {
     ages: AgeList,
 }
 
+impl Range {
+    fn discard(&self, counters: &mut Counters) {
+        let held: u64 = self.count.iter().map(|c| u64::from(*c)).sum();
+        counters.of(Primitive::Append).held -= held;
+        counters.discard(Discard::StoreRemoved, held);
+    }
+}
+
 impl AppendState {
     pub(crate) fn new(lists: u32, ring: u64, batch_len: u8, entry_len: u8, notify: bool) -> Self {
         let entries = layout::entries_per_batch(batch_len, entry_len);
@@ -42,12 +51,12 @@ impl AppendState {
 
     /// Takes lists into ownership; each goes on after its newest batch in the ring. One that is owned already keeps what it holds, and
     /// goes on after its own newest batch, unless the ring's is the later one: then another writer has been there since.
-    pub(crate) fn own(&mut self, lists: &Lists, keep_names: bool, core: &mut Egress) {
+    pub(crate) fn own(&mut self, lists: &Lists, keep_names: bool, counters: &mut Counters) {
         let count = lists.count.min(self.lists) as usize;
         let owned = self.ranges.iter().find(|r| r.first == lists.first);
         let before = owned.map_or(Vec::new(), |r| r.sequence.clone());
         if before.len() != count {
-            self.disown(lists.first, core);
+            self.disown(lists.first, counters);
             self.ranges.push(self.range(lists.first, count, keep_names));
         }
         let Some(range) = self.ranges.iter_mut().find(|r| r.first == lists.first) else { return };
@@ -81,35 +90,21 @@ impl AppendState {
     }
 
     /// Gives lists up; what they hold is discarded.
-    pub(crate) fn disown(&mut self, first: u32, core: &mut Egress) {
-        self.ranges.retain(|range| {
-            if range.first != first {
-                return true;
-            }
-            let held: u64 = range.count.iter().map(|c| u64::from(*c)).sum();
-            core.counters.of(Primitive::Append).held -= held;
-            core.counters.discard(Discard::StoreRemoved, held);
-            false
-        });
+    pub(crate) fn disown(&mut self, first: u32, counters: &mut Counters) {
+        for range in self.ranges.extract_if(.., |range| range.first == first) {
+            range.discard(counters);
+        }
     }
 
-    /// The first lists of all owned ranges.
-    pub(crate) fn firsts(&self) -> Vec<u32> {
-        self.ranges.iter().map(|r| r.first).collect()
-    }
-
-    #[allow(clippy::too_many_arguments)] // the report's fields, and where it goes
+    /// Takes an entry into the batch of its list. `immediate` asks to wake a reader now.
     #[inline]
     pub(crate) fn ingest(
         &mut self,
-        now: u64,
-        store: usize,
         list: u32,
         value: &[u8],
         immediate: bool,
         origin: Origin,
-        core: &mut Egress,
-        out: &mut Output,
+        context: &mut Context<'_>,
     ) -> Result<(), Reason> {
         if list >= self.lists {
             return Err(Reason::ListRange);
@@ -135,17 +130,17 @@ impl AppendState {
             *name = origin;
         }
         r.count[at] += 1;
-        core.counters.of(Primitive::Append).held += 1;
+        context.egress.counters.of(Primitive::Append).held += 1;
         if r.count[at] == entries || (immediate && notify) {
-            self.send(now, store, range, at, core, out);
+            self.send(range, at, context);
         } else if n == 0 {
-            r.ages.push(at, now);
+            r.ages.push(at, context.now);
         }
         Ok(())
     }
 
     /// Sends the batch of list `at` of a range.
-    fn send(&mut self, now: u64, store: usize, range: usize, at: usize, core: &mut Egress, out: &mut Output) {
+    fn send(&mut self, range: usize, at: usize, context: &mut Context<'_>) {
         let r = &mut self.ranges[range];
         let (list, sequence, count) = (r.first + at as u32, r.sequence[at], r.count[at]);
         let len = usize::from(self.batch_len);
@@ -157,43 +152,41 @@ impl AppendState {
         r.count[at] = 0;
         let offset = layout::offset(list, sequence, self.ring, self.batch_len);
         let action = if self.notify { Action::write_immediate(list) } else { Action::WRITE };
-        core.counters.of(Primitive::Append).held -= u64::from(count);
+        context.egress.counters.of(Primitive::Append).held -= u64::from(count);
         let first_name = at * usize::from(self.entries);
         let names = r.names.get(first_name..first_name + usize::from(count)).unwrap_or(&[]);
-        core.write(
-            now,
-            store,
+        let write = Write {
             action,
-            1,
-            |_| offset,
-            &batch[..len],
-            Primitive::Append,
-            u16::from(count),
-            names.iter().copied(),
-            out,
-        );
+            copies: 1,
+            payload: &batch[..len],
+            primitive: Primitive::Append,
+            reports: u16::from(count),
+        };
+        context.write(&write, |_| offset, names.iter().copied());
     }
+}
 
+impl Gathers for AppendState {
     /// Sends batches whose first entry came at or before `born_by`.
-    pub(crate) fn flush(
-        &mut self,
-        now: u64,
-        store: usize,
-        born_by: u64,
-        core: &mut Egress,
-        out: &mut Output,
-    ) {
+    fn flush(&mut self, born_by: u64, context: &mut Context<'_>) {
         for range in 0..self.ranges.len() {
             while let Some((at, born)) = self.ranges[range].ages.oldest()
                 && born <= born_by
             {
-                self.send(now, store, range, at, core, out);
+                self.send(range, at, context);
             }
         }
     }
 
     /// Time at which the oldest batch was begun.
-    pub(crate) fn oldest(&self) -> Option<u64> {
+    fn oldest(&self) -> Option<u64> {
         self.ranges.iter().filter_map(|r| r.ages.oldest().map(|(_, born)| born)).min()
+    }
+
+    /// Gives up all lists; what they hold is discarded.
+    fn discard(&mut self, counters: &mut Counters) {
+        for range in self.ranges.drain(..) {
+            range.discard(counters);
+        }
     }
 }

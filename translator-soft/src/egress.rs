@@ -11,6 +11,18 @@ use dta_proto::program::{Primitive, Purpose, QueuePair, Store, Transport};
 /// Where an operation goes: index of its store in the engine, and byte offset in the store's region.
 pub(crate) type Target = (usize, u64);
 
+/// One payload on its way into a store.
+#[derive(Clone, Copy)]
+pub(crate) struct Write<'a> {
+    pub(crate) action: Action,
+    /// How often it is sent, each time to another place.
+    pub(crate) copies: u8,
+    pub(crate) payload: &'a [u8],
+    pub(crate) primitive: Primitive,
+    /// Reports in it.
+    pub(crate) reports: u16,
+}
+
 /// A queue pair with its requester.
 pub(crate) struct Pair {
     pub(crate) entry: QueuePair,
@@ -121,22 +133,18 @@ impl Egress {
         true
     }
 
-    /// Sends `copies` of one payload that carries `reports` reports, copy n to `offset_of(n)`.
+    /// Sends copies of one payload to a store, copy n to `offset_of(n)`. It carries the reports of `origins`.
     #[inline]
-    #[allow(clippy::too_many_arguments)] // one call per primitive, all different
     pub(crate) fn write(
         &mut self,
         now: u64,
         store: usize,
-        action: Action,
-        copies: u8,
+        write: &Write<'_>,
         offset_of: impl Fn(u8) -> u64,
-        payload: &[u8],
-        primitive: Primitive,
-        reports: u16,
         origins: impl Iterator<Item = Origin>,
         out: &mut Output,
     ) {
+        let Write { action, copies, payload, primitive, reports } = *write;
         let first_origin = self.origins.next();
         if self.name_reports {
             origins.for_each(|o| self.origins.push(o));

@@ -1,6 +1,7 @@
 //! Key-increment: the increments of one ingest batch, added up per counter.
 
-use super::counters::Reason;
+use super::context::Context;
+use super::counters::{Counters, Reason};
 use super::egress::Egress;
 use super::frame::Output;
 use super::losses::{FrameMeta, Origin};
@@ -20,6 +21,15 @@ pub(crate) struct Increments {
     coalesce: bool,
 }
 
+/// The shape of one store. What is held is in [`Increments`], for all stores and one batch.
+#[derive(Clone, Copy)]
+pub(crate) struct KeyIncrementShape {
+    pub(crate) slots: u64,
+    /// Counters of each key.
+    pub(crate) copies: u8,
+}
+
+/// What is added to one counter.
 struct Sum {
     store: usize,
     slot: u64,
@@ -54,63 +64,55 @@ impl Increments {
         self.coalesce = coalesce;
     }
 
-    #[allow(clippy::too_many_arguments)] // the report's fields, and where it goes
+    /// Adds an increment to the sums of its key's counters. A `redundancy` of 0 means all of them.
     #[inline]
     pub(crate) fn ingest(
         &mut self,
-        now: u64,
-        store: usize,
-        (slots, copies): (u64, u8),
+        shape: KeyIncrementShape,
         redundancy: u8,
         key: &Key,
         delta: u64,
         origin: Origin,
-        core: &mut Egress,
-        out: &mut Output,
+        context: &mut Context<'_>,
     ) -> Result<(), Reason> {
+        let KeyIncrementShape { slots, copies } = shape;
         if redundancy != 0 && redundancy != copies {
             return Err(Reason::Redundancy);
         }
         if self.parts.len() + usize::from(copies) > MOST {
-            self.send(now, core, out);
+            self.send(context.now, context.egress, context.out);
         }
-        core.counters.of(Primitive::KeyIncrement).emitted += 1;
+        let counters = &mut context.egress.counters;
+        counters.of(Primitive::KeyIncrement).emitted += 1;
         for (copy, slot) in hash::slots(key, copies, slots).iter().enumerate() {
-            self.add(store, *slot, delta, copy as u8, copies, origin, core);
+            let part = self.parts.len() as u32;
+            self.parts.push(Part { origin, next: NONE });
+            let (store, slot, copy) = (context.store, *slot, copy as u8);
+            self.add(Sum { store, slot, delta, first: part, last: part, copy, copies }, counters);
         }
         Ok(())
     }
 
-    #[allow(clippy::too_many_arguments)] // as above
+    /// Adds a sum of one part, which is in `parts` already.
     #[inline]
-    fn add(
-        &mut self,
-        store: usize,
-        slot: u64,
-        delta: u64,
-        copy: u8,
-        copies: u8,
-        origin: Origin,
-        core: &mut Egress,
-    ) {
-        let part = self.parts.len() as u32;
-        self.parts.push(Part { origin, next: NONE });
+    fn add(&mut self, new: Sum, counters: &mut Counters) {
         let mut at = 0;
         if self.coalesce {
             let mask = self.table.len() - 1;
-            at = (slot ^ (store as u64) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> 20 & mask;
+            at = (new.slot ^ (new.store as u64) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> 20
+                & mask;
             loop {
                 let (stamp, index) = self.table[at];
                 if stamp != self.stamp {
                     break;
                 }
                 let sum = &mut self.sums[index as usize];
-                if (sum.store, sum.slot) == (store, slot) {
+                if (sum.store, sum.slot) == (new.store, new.slot) {
                     // Modulo 2^64, as the counter itself adds.
-                    sum.delta = sum.delta.wrapping_add(delta);
-                    self.parts[sum.last as usize].next = part;
-                    sum.last = part;
-                    core.counters.of(Primitive::KeyIncrement).coalesced += 1;
+                    sum.delta = sum.delta.wrapping_add(new.delta);
+                    self.parts[sum.last as usize].next = new.first;
+                    sum.last = new.first;
+                    counters.of(Primitive::KeyIncrement).coalesced += 1;
                     return;
                 }
                 at = (at + 1) & mask;
@@ -119,24 +121,24 @@ impl Increments {
         if self.coalesce {
             self.table[at] = (self.stamp, self.sums.len() as u32);
         }
-        self.sums.push(Sum { store, slot, delta, first: part, last: part, copy, copies });
+        self.sums.push(new);
     }
 
     /// Ends the batch: one FETCH_ADD per sum, in order of first appearance.
-    pub(crate) fn send(&mut self, now: u64, core: &mut Egress, out: &mut Output) {
+    pub(crate) fn send(&mut self, now: u64, egress: &mut Egress, out: &mut Output) {
         if self.sums.is_empty() {
             return;
         }
-        core.counters.of(Primitive::KeyIncrement).operations += self.sums.len() as u64;
+        egress.counters.of(Primitive::KeyIncrement).operations += self.sums.len() as u64;
         for sum in &self.sums {
-            let first_origin = core.origins.next();
+            let first_origin = egress.origins.next();
             let mut part = sum.first;
             while part != NONE {
                 let p = &self.parts[part as usize];
-                core.origins.push(p.origin);
+                egress.origins.push(p.origin);
                 part = p.next;
             }
-            let reports = (core.origins.next() - first_origin) as u16;
+            let reports = (egress.origins.next() - first_origin) as u16;
             let meta = FrameMeta {
                 primitive: Some(Primitive::KeyIncrement),
                 copy: sum.copy,
@@ -146,7 +148,7 @@ impl Increments {
                 first_origin,
                 origins: reports,
             };
-            core.post(
+            egress.post(
                 now,
                 (sum.store, layout::offset(sum.slot)),
                 Action::fetch_add(sum.delta),

@@ -1,7 +1,9 @@
 //! The software data plane: reports in, RoCEv2 frames and NACKs out.
 //!
-//! [`Engine`] is pure: no socket, no clock, no thread; time is an argument (nanoseconds from any fixed point). A batch of datagrams
-//! goes in, finished IPv4 packets come out in an [`Output`] that is used again and again. Nothing is allocated per report.
+//! [`Engine`] is pure: no socket, no clock, no thread; time is an argument (nanoseconds from any
+//! fixed point). A batch of datagrams goes in, finished IPv4 packets come out in an [`Output`] that
+//! is used again and again. Nothing is allocated per report. Reports that another source has parsed
+//! and admitted go in by [`Engine::execute`].
 
 mod age;
 mod append;
@@ -11,14 +13,19 @@ mod apply_tests;
 mod bad_input_tests;
 pub mod bench;
 mod budget;
+mod context;
 pub mod counters;
 mod egress;
 mod engine;
 mod epochs;
+#[cfg(test)]
+mod execute_tests;
 mod frame;
+mod gathers;
 #[cfg(test)]
 mod hostile_tests;
 mod increment;
+mod key_write;
 pub mod losses;
 mod paths_left;
 #[cfg(test)]
@@ -36,6 +43,6 @@ mod tests;
 mod version0;
 pub mod window;
 
-pub use engine::{Engine, Limits, QueuePairStatus, SetupError};
+pub use engine::{Admitted, Engine, Limits, QueuePairStatus, SetupError};
 pub use frame::{Frames, Output};
 pub use reporters::{Reporter, ReporterCounters};

@@ -107,7 +107,6 @@ impl PathsLeft {
 
     /// Remembers a path that leaves now; `began` is when its first postcard came. If hops are missing, and it began soon after the one before it
     /// and says nothing else, the two are one path: gives the whole.
-    #[allow(clippy::too_many_arguments)] // a path and its times
     pub(crate) fn leave(
         &mut self,
         now: u64,

@@ -7,9 +7,10 @@ use dta_proto::layout::hash;
 use dta_proto::layout::postcarding::{self as layout, MAX_HOPS, Path};
 
 use super::age::AgeList;
-use super::counters::{Discard, Reason};
-use super::egress::Egress;
-use super::frame::Output;
+use super::context::Context;
+use super::counters::{Counters, Discard, Reason};
+use super::egress::Write;
+use super::gathers::Gathers;
 use super::losses::Origin;
 use super::paths_left::{Mark, PathsLeft, Postcard};
 use super::requester::{Action, MAX_PAYLOAD};
@@ -72,15 +73,9 @@ impl PostcardState {
         }
     }
 
+    /// Takes a postcard into the row of its key.
     #[inline]
-    pub(crate) fn ingest(
-        &mut self,
-        now: u64,
-        store: usize,
-        arrival: &Arrival<'_>,
-        core: &mut Egress,
-        out: &mut Output,
-    ) -> Result<(), Reason> {
+    pub(crate) fn ingest(&mut self, arrival: &Arrival<'_>, context: &mut Context<'_>) -> Result<(), Reason> {
         let &Arrival { key, hop, length, value, origin, restarts } = arrival;
         if length > self.hops {
             return Err(Reason::PathLength);
@@ -95,14 +90,14 @@ impl PostcardState {
                 Postcard::Old => return Err(Reason::LatePostcard),
                 Postcard::Missing => {
                     if let Some(path) = self.left.join(key, hop, value, mark, restarts) {
-                        core.counters.joined_postcards += 1;
-                        self.write(now, store, key, &path, 1, std::iter::once(origin), core, out);
+                        context.egress.counters.joined_postcards += 1;
+                        self.write(key, &path, 1, std::iter::once(origin), context);
                         return Ok(());
                     }
                 }
             }
         }
-        let at = self.place(now, store, key, core, out);
+        let at = self.place(key, context);
         // A path of another length is another path: what is there of the old one leaves first.
         let row = &self.rows[at];
         let known = row.path.length;
@@ -111,14 +106,14 @@ impl PostcardState {
                 || (known != 0 && hop >= known)
                 || (length != 0 && row.path.bitmap >> length != 0));
         if conflict {
-            self.send(now, store, at, core, out);
+            self.send(at, context);
         }
         let row = &mut self.rows[at];
         if row.reports == 0 {
             *row = Row { key: *key, restarts, ..Row::default() };
-            self.ages.push(at, now);
+            self.ages.push(at, context.now);
         }
-        let counters = core.counters.of(Primitive::Postcarding);
+        let counters = context.egress.counters.of(Primitive::Postcarding);
         if row.path.bitmap >> hop & 1 == 1 {
             counters.superseded += 1;
         } else {
@@ -135,14 +130,14 @@ impl PostcardState {
             *name = origin;
         }
         if row.path.is_complete() {
-            self.send(now, store, at, core, out);
+            self.send(at, context);
         }
         Ok(())
     }
 
     /// The row of a key, or a row made free for it.
     #[inline]
-    fn place(&mut self, now: u64, store: usize, key: &Key, core: &mut Egress, out: &mut Output) -> usize {
+    fn place(&mut self, key: &Key, context: &mut Context<'_>) -> usize {
         // The high bits, so that keys which share a slot of the store need not share a place here.
         let sets = self.rows.len() / WAYS;
         let set = (hash::key_hash(key).rotate_left(16) as usize & (sets - 1)) * WAYS;
@@ -157,13 +152,13 @@ impl PostcardState {
         }
         free.unwrap_or_else(|| {
             let oldest = (set..set + WAYS).min_by_key(|at| self.ages.born(*at)).unwrap_or(set);
-            self.send(now, store, oldest, core, out);
+            self.send(oldest, context);
             oldest
         })
     }
 
     /// Sends a row and frees it.
-    fn send(&mut self, now: u64, store: usize, at: usize, core: &mut Egress, out: &mut Output) {
+    fn send(&mut self, at: usize, context: &mut Context<'_>) {
         let row = self.rows[at];
         let began = self.ages.born(at);
         self.rows[at].reports = 0;
@@ -171,75 +166,63 @@ impl PostcardState {
         let mut path = row.path;
         if let Some(restarts) = row.restarts.filter(|_| row.path.length != 0) {
             let marks = &self.marks[at * MAX_HOPS..(at + 1) * MAX_HOPS];
-            path = self.left.leave(now, began, &row.key, &row.path, marks, restarts);
+            path = self.left.leave(context.now, began, &row.key, &row.path, marks, restarts);
             if path.bitmap != row.path.bitmap {
-                core.counters.joined_postcards += u64::from(row.reports);
+                context.egress.counters.joined_postcards += u64::from(row.reports);
             }
         }
-        core.counters.of(Primitive::Postcarding).held -= u64::from(row.reports);
-        core.counters.partial_rows += u64::from(path.length != 0 && !path.is_complete());
+        let counters = &mut context.egress.counters;
+        counters.of(Primitive::Postcarding).held -= u64::from(row.reports);
+        counters.partial_rows += u64::from(path.length != 0 && !path.is_complete());
         let names = self.names.get(at * MAX_HOPS..(at + 1) * MAX_HOPS).unwrap_or(&[]);
         let present = names.iter().enumerate().filter(|(hop, _)| row.path.bitmap >> hop & 1 == 1);
-        self.write(now, store, &row.key, &path, row.reports, present.map(|(_, origin)| *origin), core, out);
+        self.write(&row.key, &path, row.reports, present.map(|(_, origin)| *origin), context);
     }
 
     /// Writes a path with `reports` new postcards, by `origins`.
-    #[allow(clippy::too_many_arguments)] // what is written, and where it goes
     fn write(
         &self,
-        now: u64,
-        store: usize,
         key: &Key,
         path: &Path,
         reports: u16,
         origins: impl Iterator<Item = Origin>,
-        core: &mut Egress,
-        out: &mut Output,
+        context: &mut Context<'_>,
     ) {
         let mut bytes = [0; MAX_PAYLOAD];
         let bytes = &mut bytes[..layout::row_len(self.hops) as usize];
         layout::encode(bytes, key, path);
         let slots = hash::slots(key, self.copies, self.slots);
-        core.write(
-            now,
-            store,
-            Action::WRITE,
-            self.copies,
-            |n| layout::offset(slots[usize::from(n)], self.hops),
-            bytes,
-            Primitive::Postcarding,
+        let write = Write {
+            action: Action::WRITE,
+            copies: self.copies,
+            payload: bytes,
+            primitive: Primitive::Postcarding,
             reports,
-            origins,
-            out,
-        );
+        };
+        context.write(&write, |n| layout::offset(slots[usize::from(n)], self.hops), origins);
     }
+}
 
+impl Gathers for PostcardState {
     /// Sends rows whose first postcard came at or before `born_by`.
-    pub(crate) fn flush(
-        &mut self,
-        now: u64,
-        store: usize,
-        born_by: u64,
-        core: &mut Egress,
-        out: &mut Output,
-    ) {
+    fn flush(&mut self, born_by: u64, context: &mut Context<'_>) {
         while let Some((at, born)) = self.ages.oldest()
             && born <= born_by
         {
-            self.send(now, store, at, core, out);
+            self.send(at, context);
         }
     }
 
     /// Time at which the oldest row was begun.
-    pub(crate) fn oldest(&self) -> Option<u64> {
+    fn oldest(&self) -> Option<u64> {
         self.ages.oldest().map(|(_, born)| born)
     }
 
     /// Discards everything held.
-    pub(crate) fn discard(&mut self, core: &mut Egress) {
+    fn discard(&mut self, counters: &mut Counters) {
         let held: u64 = self.rows.iter().map(|r| u64::from(r.reports)).sum();
-        core.counters.of(Primitive::Postcarding).held -= held;
-        core.counters.discard(Discard::StoreRemoved, held);
+        counters.of(Primitive::Postcarding).held -= held;
+        counters.discard(Discard::StoreRemoved, held);
         self.rows.fill(Row::default());
         self.ages = AgeList::new(self.rows.len());
         self.left.forget();

@@ -7,10 +7,11 @@ use dta_proto::layout::sketch_merge::{self as layout, Column, MAX_ROWS};
 use dta_proto::store::Merge;
 
 use super::age::AgeList;
-use super::counters::{Discard, Reason};
-use super::egress::Egress;
+use super::context::Context;
+use super::counters::{Counters, Discard, Reason};
+use super::egress::Write;
 use super::epochs::EpochWindow;
-use super::frame::Output;
+use super::gathers::Gathers;
 use super::losses::Origin;
 use super::requester::{Action, MAX_PAYLOAD};
 use dta_proto::program::Primitive;
@@ -120,18 +121,15 @@ impl SketchState {
         Some(bit)
     }
 
-    #[allow(clippy::too_many_arguments)] // the report's fields, and where it goes
+    /// Merges a reporter's column into the one of its epoch.
     #[inline]
     pub(crate) fn ingest(
         &mut self,
-        now: u64,
-        store: usize,
         epoch: u32,
         column: u32,
         cells: &[u8],
         origin: Origin,
-        core: &mut Egress,
-        out: &mut Output,
+        context: &mut Context<'_>,
     ) -> Result<(), Reason> {
         if column >= self.columns {
             return Err(Reason::Column);
@@ -149,7 +147,7 @@ impl SketchState {
         let rows = usize::from(self.rows);
         if self.count[at] != 0 && self.epoch[at] != epoch {
             // The ring has turned: what this place still held of the epoch before will not be seen any more.
-            let counters = core.counters.of(Primitive::SketchMerge);
+            let counters = context.egress.counters.of(Primitive::SketchMerge);
             counters.held -= u64::from(self.unsent[at]);
             counters.superseded += u64::from(self.unsent[at]);
             self.ages.remove(at);
@@ -175,17 +173,17 @@ impl SketchState {
             *name = origin;
         }
         self.unsent[at] += 1;
-        core.counters.of(Primitive::SketchMerge).held += 1;
+        context.egress.counters.of(Primitive::SketchMerge).held += 1;
         if self.count[at] >= u16::from(self.expected) {
-            self.send(now, store, at, core, out);
+            self.send(at, context);
         } else if !self.ages.contains(at) {
-            self.ages.push(at, now);
+            self.ages.push(at, context.now);
         }
         Ok(())
     }
 
     /// Sends a column as it is.
-    fn send(&mut self, now: u64, store: usize, at: usize, core: &mut Egress, out: &mut Output) {
+    fn send(&mut self, at: usize, context: &mut Context<'_>) {
         let rows = usize::from(self.rows);
         let mut cells = [0; MAX_ROWS];
         cells[..rows].copy_from_slice(&self.cells[at * rows..(at + 1) * rows]);
@@ -200,51 +198,42 @@ impl SketchState {
         layout::encode(bytes, self.rows, &column);
         let reports = std::mem::take(&mut self.unsent[at]);
         self.ages.remove(at);
-        core.counters.of(Primitive::SketchMerge).held -= u64::from(reports);
+        context.egress.counters.of(Primitive::SketchMerge).held -= u64::from(reports);
         let index = at as u32 & (self.columns - 1);
         let offset = layout::offset(self.epoch[at], index, self.epochs, self.columns, self.rows);
         let first = at * usize::from(self.expected);
         let names = self.names.get(first..first + usize::from(reports)).unwrap_or(&[]);
-        core.write(
-            now,
-            store,
-            Action::WRITE,
-            1,
-            |_| offset,
-            bytes,
-            Primitive::SketchMerge,
-            u16::from(reports),
-            names.iter().copied(),
-            out,
-        );
+        let write = Write {
+            action: Action::WRITE,
+            copies: 1,
+            payload: bytes,
+            primitive: Primitive::SketchMerge,
+            reports: u16::from(reports),
+        };
+        context.write(&write, |_| offset, names.iter().copied());
     }
+}
 
+impl Gathers for SketchState {
     /// Sends columns whose first unsent reporter came at or before `born_by`.
-    pub(crate) fn flush(
-        &mut self,
-        now: u64,
-        store: usize,
-        born_by: u64,
-        core: &mut Egress,
-        out: &mut Output,
-    ) {
+    fn flush(&mut self, born_by: u64, context: &mut Context<'_>) {
         while let Some((at, born)) = self.ages.oldest()
             && born <= born_by
         {
-            self.send(now, store, at, core, out);
+            self.send(at, context);
         }
     }
 
     /// Time at which the oldest column was begun.
-    pub(crate) fn oldest(&self) -> Option<u64> {
+    fn oldest(&self) -> Option<u64> {
         self.ages.oldest().map(|(_, born)| born)
     }
 
     /// Discards everything held.
-    pub(crate) fn discard(&mut self, core: &mut Egress) {
+    fn discard(&mut self, counters: &mut Counters) {
         let held: u64 = self.unsent.iter().map(|u| u64::from(*u)).sum();
-        core.counters.of(Primitive::SketchMerge).held -= held;
-        core.counters.discard(Discard::StoreRemoved, held);
+        counters.of(Primitive::SketchMerge).held -= held;
+        counters.discard(Discard::StoreRemoved, held);
         self.count.fill(0);
         self.merged.fill(0);
         self.unsent.fill(0);

@@ -1,0 +1,90 @@
+//! Whether a report is taken: windows of sequences, and the NACKs that ask for what is missing.
+
+use std::net::SocketAddrV4;
+
+use dta_proto::wire::datagram;
+use dta_proto::wire::dta::{self, NACK_PORT_V0, Nack, Report};
+
+use super::Engine;
+use crate::counters::Reason;
+use crate::frame::{Frames, Output};
+use crate::reporters::{Admission, Source};
+use crate::sequences::Arrival;
+use crate::version0::{Admission0, MOST_NACKS};
+
+impl Engine {
+    /// Judges a version-1 report by its reporter's window.
+    #[inline]
+    pub(super) fn admit(
+        &mut self,
+        report: &Report<'_>,
+        source: Source,
+        destination: Source,
+        out: &mut Output,
+    ) -> Result<(), Reason> {
+        let arrival = Arrival {
+            sequence: report.sequence,
+            restarted: report.restarted,
+            retransmittable: report.retransmittable,
+            source,
+        };
+        match self.reporters.admit(self.clock, report.reporter, &arrival) {
+            Admission::Apply(None) => Ok(()),
+            Admission::Apply(Some(missing)) => {
+                let nack = Nack::V1 { reporter: report.reporter, first: missing.first, count: missing.count };
+                self.nack(destination.socket(), source.socket(), &nack, out);
+                self.egress.counters.nacked_sequences += u64::from(missing.count);
+                Ok(())
+            }
+            Admission::Unasked => {
+                self.egress.counters.nacks_withheld += 1;
+                Ok(())
+            }
+            Admission::Duplicate => Err(Reason::Duplicate),
+            Admission::OutOfWindow => Err(Reason::OutOfWindow),
+            Admission::TooMany => Err(Reason::Reporters),
+            Admission::NotListed => Err(Reason::NotListed),
+        }
+    }
+
+    /// Judges a version-0 report that could be sent again by its sender's window.
+    pub(super) fn admit_version0(
+        &mut self,
+        report: &Report<'_>,
+        source: Source,
+        destination: Source,
+        out: &mut Output,
+    ) -> Result<(), Reason> {
+        let sequence = report.sequence as u8;
+        match self.reporters0.admit(source.ip(), sequence, report.restarted) {
+            Admission0::Duplicate => Err(Reason::Duplicate),
+            Admission0::Apply { gap } => {
+                self.egress.counters.version0_gaps += u64::from(gap);
+                let asked = self.reporters0.may_ask(self.clock, source.ip(), gap);
+                self.egress.counters.nacks_withheld += u64::from(gap.min(MOST_NACKS) - asked);
+                let to = SocketAddrV4::new(source.ip(), NACK_PORT_V0);
+                for behind in (1..=asked).rev() {
+                    let nack = Nack::V0 { sequence: sequence.wrapping_sub(behind) };
+                    self.nack(destination.socket(), to, &nack, out);
+                }
+                self.egress.counters.nacked_sequences += u64::from(asked);
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes a NACK datagram from the address that the report was sent to.
+    fn nack(&mut self, from: SocketAddrV4, to: SocketAddrV4, nack: &Nack, out: &mut Output) {
+        let mut payload = [0; dta::NACK_V1_LEN];
+        let Ok(len) = nack.emit(&mut payload) else { return };
+        let from_ip = if from.ip().is_unspecified() { self.service.0 } else { *from.ip() };
+        push_datagram(&mut out.nacks, SocketAddrV4::new(from_ip, from.port()), to, &payload[..len]);
+        self.egress.counters.nacks += 1;
+    }
+}
+
+fn push_datagram(frames: &mut Frames, from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) {
+    let packet = frames.push(datagram::HEADER_LEN + payload.len());
+    packet[..datagram::HEADER_LEN].copy_from_slice(&datagram::header(from, to, payload.len()));
+    packet[datagram::HEADER_LEN..].copy_from_slice(payload);
+}

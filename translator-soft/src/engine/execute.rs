@@ -1,0 +1,101 @@
+//! A report that was admitted, wherever it came from, becomes operations on its store.
+
+use dta_proto::wire::dta::Body;
+
+use super::Engine;
+use super::stores::State;
+use crate::context::Context;
+use crate::counters::Reason;
+use crate::frame::Output;
+use crate::losses::Origin;
+use crate::postcarding;
+
+/// A report that was admitted: what it says, for which store, and who said it.
+#[derive(Clone, Copy, Debug)]
+pub struct Admitted<'a> {
+    /// What it says.
+    pub body: &'a Body<'a>,
+    /// Id of the store that it is for.
+    pub store: u16,
+    /// Who reported it; 0 where nobody knows.
+    pub reporter: u16,
+    /// Its number among the reports of this reporter.
+    pub sequence: u32,
+    /// Whether `sequence` counts modulo 2^32 and each report of this reporter has its own. Then a
+    /// postcard that comes after its path has left is told from one of a new path.
+    pub numbered: bool,
+    /// Whether it asks to wake a reader now (Append).
+    pub immediate: bool,
+}
+
+impl Engine {
+    /// Takes a batch of reports that another source than the network has parsed and admitted: no
+    /// window is asked, and no NACK is sent. They are counted as those of [`Engine::ingest`] are.
+    /// Frames are added to `out`.
+    pub fn execute<'a>(
+        &mut self,
+        now: u64,
+        reports: impl IntoIterator<Item = Admitted<'a>>,
+        out: &mut Output,
+    ) {
+        self.clock = self.clock.max(now);
+        for report in reports {
+            self.egress.counters.received += 1;
+            self.egress.counters.of(report.body.primitive()).received += 1;
+            if let Err(reason) = self.execute_one(report, out) {
+                self.egress.counters.drop_one(reason);
+            }
+        }
+        self.end_batch(out);
+    }
+
+    /// Executes one report. It is counted as accepted, or the reason is given why it cannot be
+    /// executed.
+    #[inline(always)] // on the path of every report: no call, and no copy of the report
+    pub(super) fn execute_one(&mut self, report: Admitted<'_>, out: &mut Output) -> Result<(), Reason> {
+        let primitive = report.body.primitive();
+        let (place, store) = self.stores.find(report.store).ok_or(Reason::UnknownStore)?;
+        if !self.egress.has(store.entry.queue_pair) {
+            return Err(Reason::NoQueuePair);
+        }
+        let origin = Origin { serial: self.serial, sequence: report.sequence, reporter: report.reporter };
+        let context = &mut Context { now: self.clock, store: place, egress: &mut self.egress, out };
+        match (report.body, &mut store.state) {
+            (Body::KeyWrite { redundancy, key, value }, State::KeyWrite(shape)) => {
+                shape.ingest(*redundancy, key, value, origin, context)?;
+            }
+            (Body::Append { list, value }, State::Append(state)) => {
+                state.ingest(*list, value, report.immediate, origin, context)?;
+            }
+            (Body::KeyIncrement { redundancy, key, delta }, State::KeyIncrement(shape)) => {
+                self.increments.ingest(*shape, *redundancy, key, *delta, origin, context)?;
+            }
+            (Body::Postcard { key, hop, path_length, value }, State::Postcarding(state)) => {
+                let restarts = (report.numbered && self.remembers).then(|| self.reporters.restarts());
+                let arrival = postcarding::Arrival {
+                    key,
+                    hop: *hop,
+                    length: *path_length,
+                    value: *value,
+                    origin,
+                    restarts,
+                };
+                state.ingest(&arrival, context)?;
+            }
+            (Body::SketchMerge { epoch, column, cells }, State::SketchMerge(state)) => {
+                state.ingest(*epoch, *column, cells, origin, context)?;
+            }
+            _ => return Err(Reason::WrongPrimitive),
+        }
+        self.egress.counters.of(primitive).accepted += 1;
+        self.serial = self.serial.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Sends what was held for the length of a batch only, and what queue pairs have room for.
+    #[inline]
+    pub(super) fn end_batch(&mut self, out: &mut Output) {
+        self.increments.send(self.clock, &mut self.egress, out);
+        self.egress.transmit(self.clock, out);
+    }
+}

@@ -1,0 +1,71 @@
+//! Reports from the network: datagrams parsed, judged and executed.
+
+use dta_proto::wire::datagram::Datagram;
+use dta_proto::wire::dta::{Report, Version};
+use dta_proto::wire::{self, Kind};
+
+use super::Engine;
+use super::execute::Admitted;
+use crate::counters::Reason;
+use crate::frame::Output;
+use crate::reporters::Source;
+
+impl Engine {
+    /// Takes a batch of reports, each an IPv4 packet. Frames and NACKs are added to `out`.
+    pub fn ingest<'a>(&mut self, now: u64, packets: impl IntoIterator<Item = &'a [u8]>, out: &mut Output) {
+        self.clock = self.clock.max(now);
+        for packet in packets {
+            self.egress.counters.received += 1;
+            if let Err(reason) = self.ingest_one(packet, out) {
+                self.egress.counters.drop_one(reason);
+            }
+        }
+        self.end_batch(out);
+    }
+
+    #[inline]
+    fn ingest_one(&mut self, packet: &[u8], out: &mut Output) -> Result<(), Reason> {
+        let datagram = Datagram::parse(packet).map_err(|_| Reason::Header)?;
+        datagram.check().map_err(|_| Reason::Checksum)?;
+        let report = Report::parse(datagram.payload()).map_err(reason_of)?;
+        let (source, destination) = (Source::of(datagram.source()), Source::of(datagram.destination()));
+        let primitive = report.body.primitive();
+        self.egress.counters.of(primitive).received += 1;
+        let store = match report.version {
+            Version::V1 => {
+                self.admit(&report, source, destination, out)?;
+                report.store
+            }
+            Version::V0 => {
+                if !self.reporters0.may_report(source.ip()) {
+                    return Err(Reason::NotListed);
+                }
+                if report.retransmittable {
+                    self.admit_version0(&report, source, destination, out)?;
+                }
+                self.version0[primitive.index()].ok_or(Reason::Version0Store)?
+            }
+        };
+        let admitted = Admitted {
+            body: &report.body,
+            store,
+            reporter: report.reporter,
+            sequence: report.sequence,
+            numbered: report.version == Version::V1,
+            immediate: report.immediate,
+        };
+        self.execute_one(admitted, out)
+    }
+}
+
+fn reason_of(error: wire::Error) -> Reason {
+    match error.kind {
+        Kind::UnknownVersion(_) => Reason::Version,
+        Kind::UnknownOpcode(_) => Reason::Opcode,
+        Kind::Truncated { .. } | Kind::TooLong { .. } | Kind::Length(_) => Reason::Length,
+        Kind::ValueLength(_) | Kind::Rows(_) => Reason::ValueLength,
+        Kind::Hop(_) => Reason::Hop,
+        Kind::PathLength(_) => Reason::PathLength,
+        _ => Reason::Field,
+    }
+}

@@ -1,0 +1,162 @@
+//! The program: entries taken up and let go.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use dta_proto::program::{Change, CheckError, Entry, EntryKey, Store, checked};
+use dta_proto::store::StoreKind;
+use dta_proto::wire::dta;
+
+use super::Engine;
+use super::stores::{State, Stores};
+use crate::frame::Output;
+
+/// Why an entry cannot be held.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SetupError {
+    /// What no target can hold.
+    #[error(transparent)]
+    Check(#[from] CheckError),
+    /// The sketch is too large.
+    #[error(
+        "store `{store}` has {columns} columns over all epochs, but this translator keeps at most {limit}; raise `sketch_columns` \
+         in its configuration or make the store smaller"
+    )]
+    SketchTooLarge {
+        /// Name of the store.
+        store: String,
+        /// Columns of all epochs.
+        columns: u64,
+        /// What is kept at most.
+        limit: u64,
+    },
+}
+
+impl Engine {
+    /// Applies changes, in order. Operations that this sets free go to `out`.
+    ///
+    /// # Errors
+    /// A [`SetupError`] that names the entry which cannot be held; then nothing has changed.
+    pub fn apply(&mut self, now: u64, changes: &[Change], out: &mut Output) -> Result<(), SetupError> {
+        self.clock = self.clock.max(now);
+        checked(&self.program, changes)?;
+        for change in changes {
+            if let Change::Insert { entry: Entry::Store(store) }
+            | Change::Modify { to: Entry::Store(store), .. } = change
+            {
+                self.check_room(store)?;
+            }
+        }
+        for change in changes {
+            match change {
+                Change::Insert { entry } => self.set(entry, out),
+                Change::Modify { to, .. } => self.set(to, out),
+                Change::Delete { entry } => self.delete(&entry.key(), out),
+            }
+        }
+        // Only now, with the keys of all stores: a queue pair that took another's place sends again.
+        self.egress.transmit(self.clock, out);
+        Ok(())
+    }
+
+    /// Whether there is memory for what is kept of a store.
+    fn check_room(&self, store: &Store) -> Result<(), SetupError> {
+        let StoreKind::SketchMerge { columns, epochs, .. } = store.spec.kind else { return Ok(()) };
+        let (all, limit) = (u64::from(columns) * u64::from(epochs), self.limits.sketch_columns);
+        if all > limit {
+            return Err(SetupError::SketchTooLarge { store: store.spec.name.clone(), columns: all, limit });
+        }
+        Ok(())
+    }
+
+    /// Holds an entry that was checked.
+    fn set(&mut self, entry: &Entry, out: &mut Output) {
+        match entry {
+            Entry::Service(service) => {
+                if let IpAddr::V4(ip) = service.address {
+                    self.service = (ip, service.port);
+                }
+            }
+            Entry::Mode(mode) => self.set_reference(mode.reference),
+            Entry::Flush(flush) => {
+                self.flush_ns[flush.primitive.index()] = u64::from(flush.after_ms) * 1_000_000;
+            }
+            Entry::QueuePair(pair) => {
+                let stores = self.stores.entries();
+                self.egress.set_pair(self.clock, pair.purpose, Some(pair.clone()), &stores, out);
+            }
+            Entry::Store(store) => self.set_store(store, out),
+            Entry::Lists(lists) => {
+                if let Some(State::Append(state)) = state_of(&mut self.stores, lists.store) {
+                    state.own(lists, self.limits.name_reports, &mut self.egress.counters);
+                }
+            }
+            Entry::Version0(v0) => self.version0[v0.primitive.index()] = Some(v0.store),
+            Entry::SketchReporter(e) => {
+                if let Some(State::SketchMerge(state)) = state_of(&mut self.stores, e.store) {
+                    state.reserve(e.bit, Some(e.reporter));
+                }
+            }
+        }
+        self.program.set(entry.clone());
+    }
+
+    /// Lets go of an entry that is there.
+    fn delete(&mut self, key: &EntryKey, out: &mut Output) {
+        let Some(entry) = self.program.remove(key) else { return };
+        match &entry {
+            Entry::Service(_) => self.service = (Ipv4Addr::UNSPECIFIED, dta::PORT),
+            Entry::Mode(_) => self.set_reference(false),
+            Entry::Flush(flush) => self.flush_ns[flush.primitive.index()] = 0,
+            Entry::QueuePair(pair) => {
+                let stores = self.stores.entries();
+                self.egress.set_pair(self.clock, pair.purpose, None, &stores, out);
+            }
+            Entry::Store(store) => {
+                self.remove_store(store.spec.id, out);
+                self.egress.set_templates(&self.stores.entries());
+            }
+            Entry::Lists(lists) => {
+                if let Some(State::Append(state)) = state_of(&mut self.stores, lists.store) {
+                    state.disown(lists.first, &mut self.egress.counters);
+                }
+            }
+            Entry::Version0(v0) => self.version0[v0.primitive.index()] = None,
+            Entry::SketchReporter(e) => {
+                if let Some(State::SketchMerge(state)) = state_of(&mut self.stores, e.store) {
+                    state.reserve(e.bit, None);
+                }
+            }
+        }
+    }
+
+    fn set_reference(&mut self, reference: bool) {
+        self.increments.set_coalescing(!reference);
+        self.remembers = !reference;
+        self.egress.set_reference(reference);
+    }
+
+    fn set_store(&mut self, store: &Store, out: &mut Output) {
+        match self.stores.find(store.spec.id) {
+            // Base, key or generation moved: what is held stays, and goes to the new region.
+            Some((_, known)) if known.entry.spec.kind == store.spec.kind => known.entry = store.clone(),
+            _ => {
+                self.remove_store(store.spec.id, out);
+                self.stores.insert(store, &self.limits);
+            }
+        }
+        self.egress.set_templates(&self.stores.entries());
+    }
+
+    /// Takes a store away, if it is there; what is held of it is discarded.
+    fn remove_store(&mut self, id: u16, out: &mut Output) {
+        let Some((place, mut store)) = self.stores.remove(id) else { return };
+        if let Some(gathers) = store.state.gathers_mut() {
+            gathers.discard(&mut self.egress.counters);
+        }
+        self.egress.forget_store(place, out);
+    }
+}
+
+fn state_of(stores: &mut Stores, id: u16) -> Option<&mut State> {
+    stores.find(id).map(|(_, store)| &mut store.state)
+}

@@ -1,0 +1,76 @@
+//! What can be asked of the engine.
+
+use dta_proto::program::{Program, Purpose, Transport};
+
+use super::Engine;
+use crate::counters::Counters;
+use crate::egress::Pair;
+use crate::losses::Origins;
+use crate::reporters::Reporters;
+use crate::requester::RequesterCounters;
+
+/// The state of one queue pair, for statistics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueuePairStatus {
+    /// What it is for.
+    pub purpose: Purpose,
+    /// Its transport.
+    pub transport: Transport,
+    /// Queue pair number at the collector.
+    pub remote_qpn: u32,
+    /// Generation of the session that made it.
+    pub generation: u64,
+    /// PSN of the next frame.
+    pub next_psn: u32,
+    /// Frames not acknowledged yet (RC).
+    pub outstanding: u32,
+    /// Operations waiting for room (RC).
+    pub waiting: usize,
+    /// Whether it is in error or silent, so that a new one is needed.
+    pub down: bool,
+    /// What it counts.
+    pub counters: RequesterCounters,
+}
+
+impl Engine {
+    /// What the engine holds.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// What it counts.
+    pub fn counters(&self) -> &Counters {
+        &self.egress.counters
+    }
+
+    /// Reporters heard, version 1.
+    pub fn reporters(&self) -> &Reporters {
+        &self.reporters
+    }
+
+    /// RoCEv2 packets received that were no answer to a queue pair of ours, or damaged.
+    pub fn answers_ignored(&self) -> u64 {
+        self.answers_ignored
+    }
+
+    /// Names of reports in recent frames.
+    pub fn origins(&self) -> &Origins {
+        &self.egress.origins
+    }
+
+    /// The queue pairs' states.
+    pub fn queue_pairs(&self) -> Vec<QueuePairStatus> {
+        let status = |p: &Pair| QueuePairStatus {
+            purpose: p.entry.purpose,
+            transport: p.entry.transport,
+            remote_qpn: p.entry.remote_qpn,
+            generation: p.entry.generation,
+            next_psn: p.requester.next_psn().get(),
+            outstanding: p.requester.outstanding(),
+            waiting: p.requester.waiting(),
+            down: p.requester.is_down(),
+            counters: p.requester.counters,
+        };
+        self.egress.pairs.iter().flatten().map(status).collect()
+    }
+}

@@ -1,0 +1,60 @@
+//! Time: what was held long enough leaves, and silent queue pairs are recovered.
+
+use super::{Engine, stores::InstalledStore};
+use crate::context::Context;
+use crate::frame::Output;
+
+impl Engine {
+    /// Lets time pass: sends what has been held long enough, and recovers queue pairs that are
+    /// silent.
+    pub fn tick(&mut self, now: u64, out: &mut Output) {
+        self.clock = self.clock.max(now);
+        let now = self.clock;
+        for (place, store) in self.stores.iter_mut() {
+            let after = flush_after(&self.flush_ns, store);
+            if after != 0 && now >= after {
+                let mut context = Context { now, store: place, egress: &mut self.egress, out };
+                flush_store(store, now - after, &mut context);
+            }
+        }
+        self.egress.tick(now, out);
+    }
+
+    /// Sends everything held. Gives how many reports that were.
+    pub fn flush(&mut self, now: u64, out: &mut Output) -> u64 {
+        self.clock = self.clock.max(now);
+        let before = self.held();
+        for (place, store) in self.stores.iter_mut() {
+            let mut context = Context { now: self.clock, store: place, egress: &mut self.egress, out };
+            flush_store(store, u64::MAX, &mut context);
+        }
+        self.egress.transmit(self.clock, out);
+        before - self.held()
+    }
+
+    /// Reports held.
+    fn held(&self) -> u64 {
+        self.egress.counters.primitives.iter().map(|p| p.held).sum()
+    }
+
+    /// When [`Engine::tick`] has something to do next, if ever.
+    pub fn deadline(&self) -> Option<u64> {
+        let stores = self.stores.iter().filter_map(|(_, store)| {
+            let after = flush_after(&self.flush_ns, store);
+            let oldest = store.state.gathers()?.oldest();
+            oldest.filter(|_| after != 0).map(|born| born + after)
+        });
+        stores.chain(self.egress.deadline()).min()
+    }
+}
+
+/// How long reports of a store are held, in nanoseconds; 0 = until their operation is full.
+fn flush_after(flush_ns: &[u64; 5], store: &InstalledStore) -> u64 {
+    flush_ns[store.entry.spec.kind.primitive().index()]
+}
+
+fn flush_store(store: &mut InstalledStore, born_by: u64, context: &mut Context<'_>) {
+    if let Some(gathers) = store.state.gathers_mut() {
+        gathers.flush(born_by, context);
+    }
+}

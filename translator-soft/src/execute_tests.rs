@@ -1,0 +1,125 @@
+//! Reports that come to the engine by another way than the network.
+
+use dta_proto::program::{Primitive, Transport};
+use dta_proto::wire::dta::Body;
+
+use super::counters::Reason;
+use super::losses::{FrameMeta, Origin};
+use super::tests::{AP, Bench, KI, KW, PC, SM, key, program};
+use super::{Admitted, Limits};
+
+/// Two reports of each primitive: the first is held where the primitive holds reports, the second
+/// makes it leave.
+fn reports() -> Vec<(u16, Body<'static>)> {
+    let postcard = |hop| Body::Postcard { key: key(3), hop, path_length: 2, value: 7 + u32::from(hop) };
+    let mut reports = vec![
+        (KW, Body::KeyWrite { redundancy: 0, key: key(1), value: &[1; 12] }),
+        (KW, Body::KeyWrite { redundancy: 1, key: key(2), value: &[2; 4] }),
+        (KI, Body::KeyIncrement { redundancy: 0, key: key(1), delta: 5 }),
+        (KI, Body::KeyIncrement { redundancy: 0, key: key(1), delta: 6 }),
+        (PC, postcard(0)),
+        (PC, postcard(1)),
+        (SM, Body::SketchMerge { epoch: 1, column: 2, cells: &[1; 8] }),
+        (SM, Body::SketchMerge { epoch: 1, column: 3, cells: &[2; 8] }),
+    ];
+    reports.extend((0..3).map(|_| (AP, Body::Append { list: 1, value: &[9; 8] })));
+    reports
+}
+
+fn admitted<'a>((store, body): &'a (u16, Body<'a>), sequence: u32) -> Admitted<'a> {
+    Admitted { body, store: *store, reporter: 7, sequence, numbered: true, immediate: false }
+}
+
+fn bench() -> Bench {
+    Bench::new(&program(Transport::Uc, false), Limits { name_reports: true, ..Limits::default() })
+}
+
+/// What left, what each frame carries with the names of its reports, and what was counted.
+#[derive(Debug, PartialEq)]
+struct Outcome {
+    frames: Vec<Vec<u8>>,
+    carried: Vec<(FrameMeta, Vec<Origin>)>,
+    counters: Vec<(String, u64)>,
+}
+
+/// The outcome after all that was held has left too.
+fn outcome(bench: &mut Bench) -> Outcome {
+    bench.engine.flush(1, &mut bench.out);
+    assert_eq!(bench.engine.counters().check(), None);
+    let names = |meta| bench.engine.origins().of(meta).collect();
+    Outcome {
+        frames: bench.out.frames.iter().map(<[u8]>::to_vec).collect(),
+        carried: bench.out.meta.iter().map(|meta| (*meta, names(meta))).collect(),
+        counters: bench.engine.counters().named(),
+    }
+}
+
+#[test]
+fn a_report_becomes_the_same_operations_by_either_way() {
+    let reports = reports();
+    let (mut network, mut other) = (bench(), bench());
+    network.sequence = 40;
+    let packets: Vec<_> = reports.iter().map(|(store, body)| network.v1(7, *store, *body)).collect();
+    network.engine.ingest(0, packets.iter().map(Vec::as_slice), &mut network.out);
+    let admitted = reports.iter().zip(40..).map(|(report, sequence)| admitted(report, sequence));
+    other.engine.execute(0, admitted, &mut other.out);
+    // What is not held has left when the batch ends.
+    assert_eq!(network.out.frames.len(), other.out.frames.len());
+    let (by_network, by_other) = (outcome(&mut network), outcome(&mut other));
+    assert_eq!(by_network, by_other);
+    assert_eq!(by_other.frames.len(), by_other.carried.len());
+    assert_eq!(by_other.carried[0].1, [Origin { serial: 0, sequence: 40, reporter: 7 }]);
+    for primitive in Primitive::ALL {
+        let counters = other.engine.counters().primitives[primitive.index()];
+        let sent = if primitive == Primitive::Append { 3 } else { 2 };
+        assert_eq!(
+            (counters.received, counters.accepted, counters.emitted),
+            (sent, sent, sent),
+            "{primitive}"
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_executed_is_counted_by_its_reason() {
+    let mut bench = bench();
+    let write = Body::KeyWrite { redundancy: 0, key: key(1), value: &[1; 12] };
+    let refused = [
+        (99, write, Reason::UnknownStore),
+        (AP, write, Reason::WrongPrimitive),
+        (KW, Body::KeyWrite { redundancy: 3, key: key(1), value: &[1; 12] }, Reason::Redundancy),
+        (AP, Body::Append { list: 8, value: &[0; 8] }, Reason::ListRange),
+    ];
+    for (store, body, reason) in refused {
+        let report = (store, body);
+        bench.engine.execute(0, [admitted(&report, 1)], &mut bench.out);
+        assert_eq!(bench.drops(reason), 1, "{reason:?}");
+    }
+    assert!(bench.out.frames.is_empty());
+    assert_eq!((bench.engine.counters().received, bench.engine.counters().check()), (4, None));
+}
+
+#[test]
+fn no_window_is_asked_and_nobody_is_asked_to_send_again() {
+    let mut bench = bench();
+    let report = (KW, Body::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] });
+    for sequence in [5, 5, 900, 2] {
+        bench.engine.execute(0, [admitted(&report, sequence)], &mut bench.out);
+    }
+    assert_eq!((bench.out.frames.len(), bench.out.nacks.len()), (4, 0));
+    assert_eq!(bench.engine.reporters().iter().count(), 0);
+}
+
+/// A late postcard is told by its sequence, and only where that means something.
+#[test]
+fn a_postcard_without_a_number_of_its_own_is_never_late() {
+    for (numbered, late) in [(true, 1), (false, 0)] {
+        let mut bench = bench();
+        let postcards: Vec<_> =
+            [0, 1, 0].map(|hop| (PC, Body::Postcard { key: key(3), hop, path_length: 2, value: 7 })).to_vec();
+        let reports = postcards.iter().zip([10, 11, 9]);
+        let reports = reports.map(|(report, sequence)| Admitted { numbered, ..admitted(report, sequence) });
+        bench.engine.execute(0, reports, &mut bench.out);
+        assert_eq!(bench.drops(Reason::LatePostcard), late, "numbered: {numbered}");
+    }
+}

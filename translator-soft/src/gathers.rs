@@ -1,0 +1,16 @@
+//! Reports that are held for a while before they leave.
+
+use super::context::Context;
+use super::counters::Counters;
+
+/// The state of a store that gathers reports, so that many of them leave in one operation.
+pub(crate) trait Gathers {
+    /// Sends what was begun at or before `born_by`.
+    fn flush(&mut self, born_by: u64, context: &mut Context<'_>);
+
+    /// Time at which the oldest that is held was begun; `None` while nothing is held.
+    fn oldest(&self) -> Option<u64>;
+
+    /// Discards everything held, as the store goes.
+    fn discard(&mut self, counters: &mut Counters);
+}

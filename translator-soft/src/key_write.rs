@@ -1,0 +1,59 @@
+//! Key-write: a value under a key, written as it comes.
+
+use dta_proto::key::Key;
+use dta_proto::layout::{hash, key_write as layout};
+use dta_proto::program::Primitive;
+
+use super::context::Context;
+use super::counters::Reason;
+use super::egress::Write;
+use super::losses::Origin;
+use super::requester::{Action, MAX_PAYLOAD};
+
+/// The shape of one store. Nothing is held.
+#[derive(Clone, Copy)]
+pub(crate) struct KeyWriteShape {
+    pub(crate) slots: u64,
+    /// Bytes of value in a slot.
+    pub(crate) value_len: u8,
+    /// Copies of each value, if a report does not ask for fewer.
+    pub(crate) copies: u8,
+}
+
+impl KeyWriteShape {
+    /// Writes a value to the slots of its key. A `redundancy` of 0 means as many copies as the
+    /// store has.
+    #[inline]
+    pub(crate) fn ingest(
+        &self,
+        redundancy: u8,
+        key: &Key,
+        value: &[u8],
+        origin: Origin,
+        context: &mut Context<'_>,
+    ) -> Result<(), Reason> {
+        let KeyWriteShape { slots, value_len, copies } = *self;
+        let copies = match redundancy {
+            0 => copies,
+            fewer if fewer <= copies => fewer,
+            _ => return Err(Reason::Redundancy),
+        };
+        if value.len() > usize::from(value_len) {
+            return Err(Reason::ValueLength);
+        }
+        let mut slot = [0; MAX_PAYLOAD];
+        let slot = &mut slot[..layout::CHECKSUM_LEN + usize::from(value_len)];
+        layout::encode(slot, key, value);
+        let h = hash::key_hash(key);
+        let write = Write {
+            action: Action::WRITE,
+            copies,
+            payload: slot,
+            primitive: Primitive::KeyWrite,
+            reports: 1,
+        };
+        let offset = |n: u8| layout::offset(hash::slot(h, usize::from(n), slots), value_len);
+        context.write(&write, offset, std::iter::once(origin));
+        Ok(())
+    }
+}
