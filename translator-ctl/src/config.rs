@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::control_address::ControlAddress;
 use crate::program::{FrameSource, Wanted};
+use dta_client::ClientTls;
 use dta_dataplane::Limits;
 use dta_dataplane::requester::Timing;
 use dta_proto::name;
@@ -167,6 +168,14 @@ pub struct Tls {
     /// Name in the collector's certificate, if it is not the host of its address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
+}
+
+impl Tls {
+    /// The files, as clients take them.
+    pub(crate) fn files(&self) -> ClientTls {
+        let Tls { ca, cert, key, domain } = self.clone();
+        ClientTls { ca, cert, key, domain }
+    }
 }
 
 /// A switch, `[switch.NAME]`.

@@ -40,7 +40,7 @@ struct Follower {
 }
 
 /// Bytes under one digest of the follower; also the most that one request may ask for.
-const PAGE: u64 = 64 << 10;
+const PAGE: u64 = control::MAX_READ as u64;
 
 /// Pages looked at per refresh while writes are followed.
 const PAGES_AT_ONCE: usize = 128;
