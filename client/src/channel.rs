@@ -27,7 +27,20 @@ pub(crate) fn unix_lazy(server: Server, options: &ClientOptions) -> Result<Chann
     Ok(limited(endpoint, options).connect_lazy())
 }
 
+/// An endpoint with its times and TLS; reads the files of TLS.
 fn endpoint(server: Server, options: &ClientOptions) -> Result<Endpoint, ClientError> {
+    let endpoint = limited(address(server, options)?, options);
+    let files = options.tls.as_ref().map(|tls| ClientFiles {
+        ca: &tls.ca,
+        cert: &tls.cert,
+        key: &tls.key,
+        domain: tls.domain.as_deref(),
+    });
+    Ok(dial::endpoint(endpoint, files.as_ref())?)
+}
+
+/// What the address says, judged; no file is read.
+pub(crate) fn address(server: Server, options: &ClientOptions) -> Result<Endpoint, ClientError> {
     let bad = |reason: &str| bad(server, options, reason.to_owned());
     let host = match options.address.split_once("://") {
         Some(("http", host)) if options.tls.is_none() => host,
@@ -49,13 +62,7 @@ fn endpoint(server: Server, options: &ClientOptions) -> Result<Endpoint, ClientE
     if uri.port_u16().is_none() {
         return Err(bad("no port"));
     }
-    let files = options.tls.as_ref().map(|tls| ClientFiles {
-        ca: &tls.ca,
-        cert: &tls.cert,
-        key: &tls.key,
-        domain: tls.domain.as_deref(),
-    });
-    Ok(dial::endpoint(limited(endpoint, options), files.as_ref())?)
+    Ok(endpoint)
 }
 
 fn limited(endpoint: Endpoint, options: &ClientOptions) -> Endpoint {

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::{ClientError, Server, channel};
+
 /// Where a server is, and how to speak to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientOptions {
@@ -24,6 +26,14 @@ impl ClientOptions {
     /// A server without TLS. Calls may take any time.
     pub fn plain(address: impl ToString) -> Self {
         Self::new(address, None)
+    }
+
+    /// Whether the address is one, and has TLS where there are files for it. Connects to nobody and reads no file.
+    ///
+    /// # Errors
+    /// [`ClientError::Address`].
+    pub fn check(&self, server: Server) -> Result<(), ClientError> {
+        channel::address(server, self).map(drop)
     }
 }
 

@@ -116,8 +116,7 @@ pub struct Session {
 impl Session {
     /// A session that is not open yet. `endpoint` is where frames come from and answers go to, with the port really bound.
     pub fn new(config: &Translator, endpoint: Endpoint) -> Result<Session, SessionError> {
-        let tls = config.tls.as_ref().map(|tls| tls.files());
-        let options = ClientOptions { call: Some(CALL), ..ClientOptions::new(&config.collector, tls) };
+        let options = ClientOptions { call: Some(CALL), ..config.client_options() };
         let client = Client::connect_lazy(&options)?;
         Ok(Session { config: config.clone(), endpoint, client, generation: 0 })
     }
