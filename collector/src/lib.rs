@@ -4,11 +4,10 @@
 //! queries from the memory. No code of it runs per report, unless its NIC is the software one.
 //!
 //! Modules point one way:
-//! `region` ← `nic`, `store` ← `session` ← `service` ← `server` ← `cli`; [`config`] describes a collector, [`client`] is the
-//! other end of `service`.
+//! `region` ← `nic`, `store` ← `session` ← `service` ← `server` ← `cli`; [`config`] describes a collector. The other end of
+//! `service` is the crate `dta-client`.
 
 pub mod cli;
-pub mod client;
 pub mod config;
 pub mod dashboard;
 mod lock;

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use dta_collector::client::{Client, ClientOptions};
+use dta_client::ClientOptions;
+use dta_client::collector::Client;
 use dta_collector::config::{Memory, default_stores};
 use dta_collector::region::RegionOptions;
 use dta_collector::store::Stores;

@@ -96,7 +96,7 @@ fn paths_are_whole() {
     };
     race(write, || {
         let mut answers = [postcarding::Answer::default()];
-        reader.query(&[KEY], &mut answers);
+        reader.query(&[KEY], &mut answers).unwrap();
         let path = answers[0].path?;
         assert!(path.is_complete());
         let hops: Vec<u8> = (0..14).flat_map(|hop| path.hop(hop).unwrap().to_be_bytes()).collect();
@@ -144,7 +144,7 @@ fn counters_only_rise() {
     let mut before = 0;
     race(write, || {
         let mut answers = [0];
-        reader.query(&[KEY], &mut answers);
+        reader.query(&[KEY], &mut answers).unwrap();
         assert!(answers[0] >= before, "{} after {before}", answers[0]);
         assert_eq!(answers[0] % step, 0, "two halves of different times");
         before = answers[0];

@@ -8,6 +8,8 @@
 tonic::include_proto!("dta.v1");
 
 mod convert;
+mod limits;
 mod store_message;
 
 pub use convert::{UnknownNumber, purpose, transport};
+pub use limits::{MAX_KEYS, MAX_NODES, MAX_READ};

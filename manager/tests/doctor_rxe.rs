@@ -9,7 +9,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dta_collector::client::{Client, ClientOptions};
+use dta_client::ClientOptions;
+use dta_client::collector::Client;
 use dta_collector::config::{Config, Memory};
 use dta_collector::server::Server;
 use dta_link::{Batch, Link, PacketConfig, PacketLink};

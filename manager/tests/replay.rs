@@ -9,12 +9,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use common::{MANAGER, captures, manager};
-use dta_collector::client::{Client, ClientOptions};
-use dta_proto::control::translator_client::TranslatorClient;
-use dta_proto::control::{FlushRequest, NodeStatistics, Policy, TailRequest, TranslatorStatisticsRequest};
+use dta_client::collector::Client;
+use dta_client::{ClientOptions, translator};
+use dta_proto::control::{NodeStatistics, Policy, TailRequest};
 use dta_proto::key::Key;
 use serde_json::Value;
-use tonic::transport::Channel;
 
 const STORES: &str = r#"
 [[store]]
@@ -79,7 +78,7 @@ struct Bed {
     _collector: Daemon,
     translator: Daemon,
     client: Client,
-    control: TranslatorClient<Channel>,
+    control: translator::Client,
     _folder: tempfile::TempDir,
 }
 
@@ -103,8 +102,7 @@ async fn bed(place: u8) -> Bed {
     std::fs::write(path("translator.toml"), file).unwrap();
     let translator = Daemon::start(&["__translator", "run", "--ready", "--config", &path("translator.toml")]);
     let client = Client::connect(&ClientOptions::plain(collector.said("listen"))).await.unwrap();
-    let control =
-        dta_translator::client::translator(&format!("http://{}", translator.said("control"))).unwrap();
+    let control = translator::Client::connect_lazy(translator.said("control")).unwrap();
     Bed { _collector: collector, translator, client, control, _folder: folder }
 }
 
@@ -120,9 +118,8 @@ impl Bed {
             node.and_then(|n| n.counters.iter().find(|c| c.name == name)).map_or(0, |c| c.value)
         };
         for _ in 0..2000 {
-            self.control.flush(FlushRequest {}).await.unwrap();
-            let own =
-                self.control.statistics(TranslatorStatisticsRequest {}).await.unwrap().into_inner().nodes;
+            self.control.flush().await.unwrap();
+            let own = self.control.statistics().await.unwrap();
             let nic = self.client.statistics().await.unwrap();
             let of = |name: &str| counter(&own, "translator/", name);
             let executed =

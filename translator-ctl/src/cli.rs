@@ -8,8 +8,9 @@ use anyhow::Context as _;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use comfy_table::{Table, presets::UTF8_HORIZONTAL_ONLY};
+use dta_client::translator::Client;
 use dta_link::fault::Faults;
-use dta_proto::control::{FlushRequest, NodeStatistics, TranslatorStatisticsRequest};
+use dta_proto::control::NodeStatistics;
 use serde_json::json;
 
 use crate::config::{Config, ConfigError};
@@ -309,13 +310,7 @@ async fn plan(config: &Config, args: &PlanArgs) -> anyhow::Result<()> {
 }
 
 async fn stats(args: &ControlArgs) -> anyhow::Result<()> {
-    let mut client = crate::client::translator(&args.translator)?;
-    let nodes = client
-        .statistics(TranslatorStatisticsRequest {})
-        .await
-        .map_err(|s| setup::unreachable(&args.translator, &s))?
-        .into_inner()
-        .nodes;
+    let nodes = Client::connect_lazy(&args.translator)?.statistics().await?;
     print(&match args.output {
         Format::Json => nodes_json(&nodes).to_string(),
         Format::Table => nodes_table(&nodes),
@@ -343,13 +338,7 @@ fn nodes_table(nodes: &[NodeStatistics]) -> String {
 }
 
 async fn flush(args: &ControlArgs) -> anyhow::Result<()> {
-    let mut client = crate::client::translator(&args.translator)?;
-    let flushed = client
-        .flush(FlushRequest {})
-        .await
-        .map_err(|s| setup::unreachable(&args.translator, &s))?
-        .into_inner()
-        .flushed;
+    let flushed = Client::connect_lazy(&args.translator)?.flush().await?;
     print(&match args.output {
         Format::Json => json!({ "flushed": flushed }).to_string(),
         Format::Table => format!("{flushed} reports were held and are on their way"),

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::control_address::ControlAddress;
 use crate::program::{FrameSource, Wanted};
+use dta_client::{ClientOptions, ClientTls, Server};
 use dta_dataplane::Limits;
 use dta_dataplane::requester::Timing;
 use dta_proto::name;
@@ -167,6 +168,14 @@ pub struct Tls {
     /// Name in the collector's certificate, if it is not the host of its address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
+}
+
+impl Tls {
+    /// The files, as clients take them.
+    fn files(&self) -> ClientTls {
+        let Tls { ca, cert, key, domain } = self.clone();
+        ClientTls { ca, cert, key, domain }
+    }
 }
 
 /// A switch, `[switch.NAME]`.
@@ -366,6 +375,11 @@ fn check_switch(name: &str, switch: &Switch) -> Result<(), ConfigError> {
 }
 
 impl Translator {
+    /// How the collector is reached.
+    pub(crate) fn client_options(&self) -> ClientOptions {
+        ClientOptions::new(&self.collector, self.tls.as_ref().map(Tls::files))
+    }
+
     fn check(&self) -> Result<(), ConfigError> {
         let fail = |key, value: String, must| Err(ConfigError::Value { key, value, must });
         if !name::is_session(&self.name) {
@@ -398,16 +412,15 @@ impl Translator {
                 "a loopback address or unix:PATH: whoever reaches it can have frames with the collector's keys sent elsewhere",
             );
         }
-        let scheme = self.collector.split_once("://").map(|(scheme, _)| scheme);
-        if self.collector.is_empty() || !matches!(scheme, None | Some("http" | "https")) {
+        if self.collector.starts_with("https://") && self.tls.is_none() {
+            return fail("translator.tls", "absent".into(), "given for a collector at https://");
+        }
+        if self.client_options().check(Server::Collector).is_err() {
             return fail(
                 "translator.collector",
                 format!("{:?}", self.collector),
-                "HOST:PORT, http://HOST:PORT or https://HOST:PORT",
+                "HOST:PORT, http://HOST:PORT or, with [translator.tls], https://HOST:PORT",
             );
-        }
-        if self.collector.starts_with("https://") && self.tls.is_none() {
-            return fail("translator.tls", "absent".into(), "given for a collector at https://");
         }
         if let Some(mac) = &self.mac
             && mac.parse::<Mac>().is_err()
@@ -598,6 +611,8 @@ mod tests {
             ("collector = 'ftp://127.0.0.1:40050'", "translator.collector"),
             ("collector = ''", "translator.collector"),
             ("collector = 'https://c:1'", "translator.tls"),
+            ("collector = 'c'", "translator.collector"),
+            ("collector = 'http://c:1'\ntls = { ca = 'a', cert = 'c', key = 'k' }", "translator.collector"),
             ("mac = '02:00'", "translator.mac"),
             ("queue_pairs = [5, 5]", "translator.queue_pairs"),
             ("rc.window = 100", "translator.rc.window"),

@@ -4,10 +4,9 @@
 //! - [`session`]: the lease in the collector.
 //! - [`run`]: the software data plane (`dta-dataplane`) between links, with its session and its own service.
 //! - [`setup`]: programming a switch.
-//! - [`config`], [`cli`], [`client`]: what the program is made of otherwise.
+//! - [`config`], [`cli`]: what the program is made of otherwise.
 
 pub mod cli;
-pub mod client;
 pub mod config;
 pub mod control_address;
 pub mod program;

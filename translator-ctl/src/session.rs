@@ -3,20 +3,22 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use dta_proto::control::collector_client::CollectorClient;
+use dta_client::collector::Client;
+use dta_client::{ClientError, ClientOptions};
 use dta_proto::control::{
     self, EndSessionRequest, NodeStatistics, OpenSessionRequest, RenewSessionRequest, RequesterQueuePair,
 };
-use tonic::transport::Channel;
-use tonic::{Code, Status};
+use tonic::Code;
 
-use crate::client::{self, ClientError};
 use crate::config::Translator;
 use crate::program::{BuildError, build};
 use dta_proto::program::{Endpoint, Mac, Program};
 
 /// First and longest wait between attempts to reach the collector.
 pub const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// Longest time for one call.
+const CALL: Duration = Duration::from_secs(10);
 
 /// Why there is no session.
 #[derive(Debug, thiserror::Error)]
@@ -107,20 +109,24 @@ pub struct Preview {
 pub struct Session {
     config: Translator,
     endpoint: Endpoint,
-    client: CollectorClient<Channel>,
+    client: Client,
     generation: u64,
 }
 
 impl Session {
     /// A session that is not open yet. `endpoint` is where frames come from and answers go to, with the port really bound.
     pub fn new(config: &Translator, endpoint: Endpoint) -> Result<Session, SessionError> {
-        let client = client::collector(&config.collector, config.tls.as_ref())?;
+        let options = ClientOptions { call: Some(CALL), ..config.client_options() };
+        let client = Client::connect_lazy(&options)?;
         Ok(Session { config: config.clone(), endpoint, client, generation: 0 })
     }
 
-    fn error(&self, status: &Status) -> SessionError {
-        let (address, message) = (self.config.collector.clone(), dta_grpc::status_reason(status));
-        if std::error::Error::source(status).and_then(dta_grpc::known).is_some() {
+    fn error(&self, error: ClientError) -> SessionError {
+        let ClientError::Status(status) = error else {
+            return error.into();
+        };
+        let (address, message) = (self.config.collector.clone(), dta_grpc::status_reason(&status));
+        if std::error::Error::source(&status).and_then(dta_grpc::known).is_some() {
             return SessionError::Security { address, message };
         }
         match status.code() {
@@ -144,7 +150,7 @@ impl Session {
     /// that there are, or that had no answer from one.
     pub async fn open(&mut self, lease_seconds: u32, fresh: bool) -> Result<Opened, SessionError> {
         let request = OpenSessionRequest { fresh, ..self.request(lease_seconds) };
-        let session = self.client.open_session(request).await.map_err(|s| self.error(&s))?.into_inner();
+        let session = self.client.open_session(request).await.map_err(|e| self.error(e))?;
         self.generation = session.generation;
         let reporters =
             session.reporters.iter().filter_map(|p| Some((u16::try_from(p.reporter).ok()?, p.sequence)));
@@ -158,7 +164,7 @@ impl Session {
     /// What opening the session would give; nothing changes in the collector.
     pub async fn preview(&mut self) -> Result<Preview, SessionError> {
         let request = self.request(self.config.lease_seconds);
-        let session = self.client.preview_session(request).await.map_err(|s| self.error(&s))?.into_inner();
+        let session = self.client.preview_session(request).await.map_err(|e| self.error(e))?;
         let held = session.translator.clone().filter(|_| session.resumed);
         let mut elsewhere = None;
         if let Some(held) = &held {
@@ -226,7 +232,7 @@ impl Session {
                 generation: self.generation,
                 statistics,
             };
-            let session = self.client.renew_session(request).await.map_err(|s| self.error(&s))?.into_inner();
+            let session = self.client.renew_session(request).await.map_err(|e| self.error(e))?;
             self.generation = session.generation;
             if rest.is_empty() {
                 return Ok(self.program(&session)?);
@@ -239,8 +245,7 @@ impl Session {
     pub async fn end(&mut self, statistics: Vec<NodeStatistics>) -> Result<(), SessionError> {
         let request =
             EndSessionRequest { name: self.config.name.clone(), generation: self.generation, statistics };
-        self.client.end_session(request).await.map_err(|s| self.error(&s))?;
-        Ok(())
+        self.client.give_up_session(request).await.map_err(|e| self.error(e))
     }
 
     fn program(&self, session: &control::Session) -> Result<Program, BuildError> {
@@ -250,7 +255,8 @@ impl Session {
     }
 }
 
-/// How many of these nodes go with one renewal: collectors take messages of 4 MiB, with 262,144 parts and 16,384 nodes.
+/// How many of these nodes go with one renewal: collectors take messages of 4 MiB, with 262,144 parts and
+/// [`control::MAX_NODES`] nodes.
 fn in_one_call(nodes: &[NodeStatistics]) -> usize {
     const PARTS: usize = 100_000;
     const BYTES: usize = 2 << 20;
@@ -260,7 +266,7 @@ fn in_one_call(nodes: &[NodeStatistics]) -> usize {
         bytes += node.node.len() + 32 + node.counters.iter().map(|c| c.name.len() + 16).sum::<usize>();
         parts <= PARTS && bytes <= BYTES
     };
-    nodes.iter().take(8192).take_while(fits).count().max(1).min(nodes.len())
+    nodes.iter().take(control::MAX_NODES / 2).take_while(fits).count().max(1).min(nodes.len())
 }
 
 /// A first PSN that an earlier life of this translator is unlikely to have just used (InfiniBand wants it random).

@@ -1,11 +1,10 @@
 //! Programming a switch: what it should hold, what it holds, and the difference.
 
 use anyhow::Context as _;
+use dta_client::translator::Client;
 use dta_grpc::dial::UNIX;
-use dta_proto::control::{ApplyProgramRequest, CompareProgramRequest};
 use tracing::warn;
 
-use crate::client;
 use crate::config::{Config, Translator};
 use crate::session::Session;
 use dta_proto::program::{Change, EntryKey, Program};
@@ -29,10 +28,8 @@ pub async fn planned(config: &Translator) -> anyhow::Result<Program> {
 /// The changes that a running software translator needs to hold `want`. Keys that it holds are not told, and are 0.
 pub async fn lacks(config: &Translator, control: &str, want: &Program) -> anyhow::Result<Vec<Change>> {
     is_for_keys(config, control)?;
-    let mut client = client::translator(control)?;
-    let request = CompareProgramRequest { program: serde_json::to_string(want)? };
-    let answer = client.compare_program(request).await.map_err(|s| unreachable(control, &s))?.into_inner();
-    changes(&answer.changes, want)
+    let told = Client::connect_lazy(control)?.compare_program(serde_json::to_string(want)?).await?;
+    changes(&told, want)
 }
 
 /// Brings a switch of the configuration to what it should hold. Gives the changes that were needed.
@@ -43,10 +40,8 @@ pub async fn setup(config: &Config, switch: &str) -> anyhow::Result<Vec<Change>>
     let fresh = !holds.iter().any(|change| matches!(change.key(), EntryKey::QueuePair(_)));
     // Without expiry: a switch goes on writing while nobody renews.
     let want = Session::new(&config.translator, config.translator.endpoint())?.open(0, fresh).await?.program;
-    let mut client = client::translator(control)?;
-    let request = ApplyProgramRequest { program: serde_json::to_string(&want)? };
-    let answer = client.apply_program(request).await.map_err(|s| unreachable(control, &s))?.into_inner();
-    changes(&answer.changes, &want)
+    let told = Client::connect_lazy(control)?.apply_program(serde_json::to_string(&want)?).await?;
+    changes(&told, &want)
 }
 
 /// Refuses to send keys that came with TLS to a port that any program of this host may have taken.
@@ -71,15 +66,4 @@ fn changes(text: &str, want: &Program) -> anyhow::Result<Vec<Change>> {
         }
     }
     Ok(changes)
-}
-
-/// An error of a running translator's service, with what to do.
-pub fn unreachable(control: &str, status: &tonic::Status) -> anyhow::Error {
-    match status.code() {
-        tonic::Code::Unavailable | tonic::Code::Unknown => anyhow::anyhow!(
-            "no translator answers at {control}: start one (`dta-translator run`) or give its address ({})",
-            dta_grpc::status_reason(status)
-        ),
-        _ => anyhow::anyhow!("the translator at {control} says: {}", status.message()),
-    }
 }

@@ -8,7 +8,6 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use dta_proto::control::{CompareProgramRequest, TranslatorStatisticsRequest};
 use dta_proto::program::Program;
 use dta_translator::config::Config;
 use serde_json::Value;
@@ -101,9 +100,9 @@ fn keys_that_came_with_tls_go_over_a_socket_of_the_owner_alone() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let compare = |control: &str| {
         runtime.block_on(async {
-            let mut client = dta_translator::client::translator(control).unwrap();
-            client.statistics(TranslatorStatisticsRequest {}).await.expect("statistics for everybody");
-            client.compare_program(CompareProgramRequest { program: "[]".into() }).await
+            let mut client = dta_client::translator::Client::connect_lazy(control).unwrap();
+            client.statistics().await.expect("statistics for everybody");
+            client.compare_program("[]".into()).await
         })
     };
     let lacks =
@@ -111,6 +110,7 @@ fn keys_that_came_with_tls_go_over_a_socket_of_the_owner_alone() {
 
     let tcp = Running::start(&files.config(), "127.0.0.41", &["--blank", "--control", "127.0.0.1:0"]);
     let refused = compare(&tcp.control()).unwrap_err();
+    let refused = refused.status().expect("its own words");
     assert_eq!(refused.code(), tonic::Code::PermissionDenied);
     assert!(refused.message().contains("--control unix:PATH"), "{refused}");
     // Nor are keys sent to a port that anybody may have taken.

@@ -295,9 +295,9 @@ fn a_wrong_program_by_grpc_is_refused_and_harms_nothing() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let apply = |program: &Value| {
         runtime.block_on(async {
-            let mut client = dta_translator::client::translator(&t.control()).unwrap();
-            let request = dta_proto::control::ApplyProgramRequest { program: program.to_string() };
-            client.apply_program(request).await.map_err(|s| (s.code(), s.message().to_string()))
+            let mut client = dta_client::translator::Client::connect_lazy(&t.control()).unwrap();
+            let told = client.apply_program(program.to_string()).await;
+            told.map_err(|e| e.status().map(|s| (s.code(), s.message().to_string())).expect("its own words"))
         })
     };
     let plan =
@@ -311,7 +311,7 @@ fn a_wrong_program_by_grpc_is_refused_and_harms_nothing() {
         assert_eq!(code, tonic::Code::InvalidArgument, "{told}");
         assert!(told.contains("value_len is 252") || told.contains("missing field"), "{told}");
     }
-    let told = apply(&serde_json::json!(entries)).unwrap().into_inner().changes;
+    let told = apply(&serde_json::json!(entries)).unwrap();
     assert!(!told.contains("3735879681"), "a key (0xdead0001): {told}");
     t.report(0, 1, Body::KeyWrite { redundancy: 1, key: Key([5; 16]), value: &[1; 12] });
     assert_eq!(payload(&nic).0, 17);

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use dta_client::collector::Client;
+use dta_client::{ClientError, ClientOptions, ClientTls};
 
 use super::output::Output;
-use crate::client::{Client, ClientError, ClientOptions, ClientTls};
 
 /// Where the collector is, and how to show what it says.
 #[derive(Args, Clone, Debug)]
@@ -54,7 +55,7 @@ impl TlsFlags {
 
 impl ClientFlags {
     pub(super) fn options(&self) -> ClientOptions {
-        ClientOptions { address: self.collector.clone(), tls: self.tls.tls() }
+        ClientOptions::new(&self.collector, self.tls.tls())
     }
 
     pub(super) async fn connect(&self) -> Result<Client, ClientError> {

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use dta_client::collector::Client;
+
 use super::client_flags::ClientFlags;
-use crate::client::Client;
 use crate::dashboard::{self, Source};
 
 #[derive(clap::Args)]

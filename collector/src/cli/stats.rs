@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use dta_client::collector::Client;
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
 use super::output::{self, Output};
-use crate::client::Client;
 use crate::waterfall::{self, Row};
 
 #[derive(clap::Args)]

@@ -40,7 +40,7 @@ struct Follower {
 }
 
 /// Bytes under one digest of the follower; also the most that one request may ask for.
-const PAGE: u64 = 64 << 10;
+const PAGE: u64 = control::MAX_READ as u64;
 
 /// Pages looked at per refresh while writes are followed.
 const PAGES_AT_ONCE: usize = 128;
@@ -353,7 +353,7 @@ fn ask_memory(store: &Store, question: &Question) -> Result<Vec<String>, String>
     }
     if let Some(reader) = postcarding::Reader::new(store) {
         let mut answers = [postcarding::Answer::default()];
-        reader.query(&keys, &mut answers);
+        reader.query(&keys, &mut answers).map_err(|e| e.to_string())?;
         let path = answers[0].path.unwrap_or_default();
         let last = (0..dta_proto::layout::postcarding::MAX_HOPS as u8).rev().find(|h| path.hop(*h).is_some());
         let hops: Vec<_> = (0..last.map_or(0, |h| h + 1)).map(|h| path.hop(h)).collect();
@@ -361,12 +361,12 @@ fn ask_memory(store: &Store, question: &Question) -> Result<Vec<String>, String>
     }
     if let Some(reader) = key_increment::Reader::new(store) {
         let mut answers = [0];
-        reader.query(&keys, &mut answers);
+        reader.query(&keys, &mut answers).map_err(|e| e.to_string())?;
         return Ok(vec![answers[0].to_string()]);
     }
     if let Some(reader) = sketch_merge::Reader::new(store) {
         let mut answers = [sketch_merge::Answer::default()];
-        reader.query(&keys, question.epoch, &mut answers);
+        reader.query(&keys, question.epoch, &mut answers).map_err(|e| e.to_string())?;
         let answer = answers[0];
         return Ok(say_sketch(
             answer.estimate.map(u64::from),

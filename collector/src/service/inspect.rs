@@ -1,7 +1,7 @@
 //! What operators look at: stores, statistics, raw memory.
 
 use dta_proto::control::{
-    ListStoresResponse, NodeStatistics, ReadMemoryRequest, ReadMemoryResponse, StatisticsResponse,
+    ListStoresResponse, MAX_READ, NodeStatistics, ReadMemoryRequest, ReadMemoryResponse, StatisticsResponse,
 };
 use tonic::Status;
 
@@ -57,11 +57,10 @@ impl Service {
 
     pub(super) fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, Status> {
         let store = self.stores.get(&request.store).map_err(status::store)?;
-        if request.length > super::MAX_READ {
+        if request.length > MAX_READ {
             return Err(Status::invalid_argument(format!(
                 "{} bytes in one read, but at most {} are given; read in several",
-                request.length,
-                super::MAX_READ
+                request.length, MAX_READ
             )));
         }
         let mut data = vec![0; request.length as usize];

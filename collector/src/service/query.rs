@@ -41,7 +41,7 @@ impl Service {
         let (store, reader) = self.reader(&request.store, "postcarding", postcarding::Reader::new)?;
         let keys = convert::keys(&request.keys)?;
         let mut answers = vec![postcarding::Answer::default(); keys.len()];
-        reader.query(&keys, &mut answers);
+        reader.query(&keys, &mut answers).map_err(status::access)?;
         self.counters.path.keys.add(keys.len() as u64);
         self.counters.path.found.add(answers.iter().filter(|a| a.path.is_some()).count() as u64);
         Ok(QueryPathResponse {
@@ -59,7 +59,7 @@ impl Service {
         let (store, reader) = self.reader(&request.store, "key-increment", key_increment::Reader::new)?;
         let keys = convert::keys(&request.keys)?;
         let mut answers = vec![0; keys.len()];
-        reader.query(&keys, &mut answers);
+        reader.query(&keys, &mut answers).map_err(status::access)?;
         self.counters.counter.keys.add(keys.len() as u64);
         self.counters.counter.found.add(answers.iter().filter(|a| **a != 0).count() as u64);
         Ok(QueryCounterResponse {
@@ -77,7 +77,7 @@ impl Service {
         let (store, reader) = self.reader(&request.store, "sketch-merge", sketch_merge::Reader::new)?;
         let keys = convert::keys(&request.keys)?;
         let mut answers = vec![sketch_merge::Answer::default(); keys.len()];
-        reader.query(&keys, request.epoch, &mut answers);
+        reader.query(&keys, request.epoch, &mut answers).map_err(status::access)?;
         self.counters.sketch.keys.add(keys.len() as u64);
         self.counters.sketch.found.add(answers.iter().filter(|a| a.estimate.is_some()).count() as u64);
         Ok(QuerySketchResponse {

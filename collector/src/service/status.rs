@@ -3,6 +3,7 @@
 use tonic::Status;
 
 use crate::nic::NicError;
+use crate::region::AccessError;
 use crate::session::{LeaseError, SessionError};
 use crate::store::StoreError;
 
@@ -44,6 +45,11 @@ pub(super) fn nic(error: NicError) -> Status {
         NicError::Verbs(_) => Status::failed_precondition(message),
         _ => Status::internal(message),
     }
+}
+
+/// A reader met the end of a region, which its store's description should rule out.
+pub(super) fn access(error: AccessError) -> Status {
+    Status::internal(format!("the store's memory is not that of its description: {error}"))
 }
 
 pub(super) fn store(error: StoreError) -> Status {

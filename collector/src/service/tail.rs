@@ -1,7 +1,7 @@
-//! Following an append list as a stream.
+//! Following an append list as a stream: [`follow`](crate::store::follow) says what is read and when to sleep.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use dta_grpc::Peer;
 use dta_proto::control::{TailRequest, TailResponse};
@@ -10,17 +10,11 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status};
 
 use super::Service;
-use crate::store::append::{Lists, Progress, Reader, Start};
+use crate::store::append::{Lists, Start};
+use crate::store::follow::{Follower, News};
 
 /// What a tail call streams.
 pub(super) type Stream = ReceiverStream<Result<TailResponse, Status>>;
-
-/// Batches read at a time: at most about 3,000 entries, some tens of kilobytes.
-const BATCHES: u64 = 256;
-
-/// How long to sleep when there is nothing new: twice as long each time, up to the longest.
-const SHORTEST: Duration = Duration::from_micros(500);
-const LONGEST: Duration = Duration::from_millis(50);
 
 /// Messages on their way to a slow client; then its reader waits, and may be overtaken by the writer, which it will tell.
 const QUEUE: usize = 4;
@@ -67,37 +61,39 @@ async fn follow(service: Service, request: TailRequest, sender: mpsc::Sender<Res
         (sequence, _) => Start::At(sequence),
     };
     let stores = Arc::clone(&service.stores);
-    let reader = stores
+    let follower = stores
         .of_primitive(&request.store, "append")
         .ok()
         .and_then(Lists::new)
         // Beginning at either end reads the whole ring.
-        .and_then(|lists| tokio::task::block_in_place(|| lists.reader(request.list, start)));
-    let Some(mut reader) = reader else {
+        .and_then(|lists| {
+            let (list, end) = (request.list, request.until_caught_up);
+            tokio::task::block_in_place(|| Follower::new(lists, list, start, end))
+        });
+    let Some(mut follower) = follower else {
         return;
     };
-    let (mut stop, mut sleep) = (service.stop.clone(), SHORTEST);
+    let mut stop = service.stop.clone();
     loop {
         // Registered before the list is read, so that no wake-up falls between.
         let woken = service.wake.notified();
-        let (message, progress) = read(&mut reader);
-        let idle = progress.batches == 0;
-        service.counters.tail_entries.add(progress.entries);
-        service.counters.tail_overwritten.add(progress.overwritten);
-        service.counters.tail_missing.add(progress.missing);
-        service.counters.tail_damaged.add(progress.damaged);
-        if progress != Progress::default() && sender.send(Ok(message)).await.is_err() {
+        let news = follower.read(Instant::now());
+        let idle = news.is_idle();
+        service.counters.tail_entries.add(news.progress.entries);
+        service.counters.tail_overwritten.add(news.progress.overwritten);
+        service.counters.tail_missing.add(news.progress.missing);
+        service.counters.tail_damaged.add(news.progress.damaged);
+        if !news.is_empty() && sender.send(Ok(message(news))).await.is_err() {
             return;
         }
         if !idle {
-            sleep = SHORTEST;
             continue;
         }
-        if request.until_caught_up && tokio::task::block_in_place(|| reader.caught_up()) {
+        if follower.may_end() && tokio::task::block_in_place(|| follower.caught_up()) {
             return;
         }
         tokio::select! {
-            () = tokio::time::sleep(sleep) => sleep = (2 * sleep).min(LONGEST),
+            () = tokio::time::sleep(follower.pause()) => follower.slept(),
             () = woken => service.counters.tail_woken.add(1),
             () = sender.closed() => return,
             () = stopped(&mut stop) => {
@@ -114,16 +110,13 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-fn read(reader: &mut Reader<'_>) -> (TailResponse, Progress) {
-    let mut message = TailResponse::default();
-    let entry_len = reader.entry_len();
-    let progress = reader.read(BATCHES, Instant::now(), |sequence, entries| {
-        message.sequence = sequence.into();
-        message.entries.extend(entries.chunks_exact(entry_len).map(<[u8]>::to_vec));
-    });
-    message.overwritten_batches = progress.overwritten;
-    message.torn = progress.torn;
-    message.missing_batches = progress.missing;
-    message.damaged_batches = progress.damaged;
-    (message, progress)
+fn message(news: News) -> TailResponse {
+    TailResponse {
+        sequence: news.sequence.into(),
+        entries: news.entries,
+        overwritten_batches: news.progress.overwritten,
+        torn: news.progress.torn,
+        missing_batches: news.progress.missing,
+        damaged_batches: news.progress.damaged,
+    }
 }

@@ -6,7 +6,7 @@ use dta_proto::layout::key_increment::{estimate, offset};
 use dta_proto::store::{MAX_REDUNDANCY, StoreKind};
 
 use super::Store;
-use crate::region::Region;
+use crate::region::{AccessError, Region};
 
 /// Answers from one key-increment store.
 #[derive(Clone, Copy, Debug)]
@@ -29,9 +29,12 @@ impl<'a> Reader<'a> {
 
     /// Asks for many keys: never below what was applied, 0 for a key that was never counted and shares no counter.
     ///
+    /// # Errors
+    /// A slot lies outside the region: it is not that of the store's description. Then no answer counts.
+    ///
     /// # Panics
     /// If `answers` has not one entry per key.
-    pub fn query(&self, keys: &[Key], answers: &mut [u64]) {
+    pub fn query(&self, keys: &[Key], answers: &mut [u64]) -> Result<(), AccessError> {
         assert_eq!(keys.len(), answers.len(), "one answer per key");
         for (keys, answers) in keys.chunks(32).zip(answers.chunks_mut(32)) {
             let mut slots = [None; 32];
@@ -44,10 +47,11 @@ impl<'a> Reader<'a> {
                 let mut counters = [0u64; MAX_REDUNDANCY as usize];
                 for (counter, slot) in counters.iter_mut().zip(slots.iter()) {
                     // In the host's byte order: so does the NIC add.
-                    *counter = self.region.load_u64(offset(*slot)).unwrap_or_default();
+                    *counter = self.region.load_u64(offset(*slot))?;
                 }
                 *answer = estimate(slots, &counters);
             }
         }
+        Ok(())
     }
 }

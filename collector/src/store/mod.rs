@@ -2,9 +2,10 @@
 //!
 //! A reader never writes, takes no lock and asks nobody: it copies an element out of memory that a NIC may be writing at that moment,
 //! and believes the copy only if its own check says so. One module per kind of store:
-//! [`key_write`], [`postcarding`], [`append`], [`key_increment`], [`sketch_merge`]; [`load`] tells how full a store is.
+//! [`key_write`], [`postcarding`], [`append`], [`key_increment`], [`sketch_merge`]; [`follow`] goes on reading a list; [`load`] tells how full a store is.
 
 pub mod append;
+pub mod follow;
 mod info;
 pub mod key_increment;
 pub mod key_write;

@@ -6,7 +6,7 @@ use dta_proto::layout::postcarding::{Path, matches, offset};
 use dta_proto::store::{MAX_REDUNDANCY, StoreKind};
 
 use super::Store;
-use crate::region::Region;
+use crate::region::{AccessError, Region};
 
 const MAX_ROW: usize = 64;
 
@@ -43,9 +43,12 @@ impl<'a> Reader<'a> {
 
     /// Asks for many keys. Of copies that differ, the one with most hops is the answer: a row only loses hops when it is begun anew.
     ///
+    /// # Errors
+    /// A slot lies outside the region: it is not that of the store's description. Then no answer counts.
+    ///
     /// # Panics
     /// If `answers` has not one entry per key.
-    pub fn query(&self, keys: &[Key], answers: &mut [Answer]) {
+    pub fn query(&self, keys: &[Key], answers: &mut [Answer]) -> Result<(), AccessError> {
         assert_eq!(keys.len(), answers.len(), "one answer per key");
         for (keys, answers) in keys.chunks(32).zip(answers.chunks_mut(32)) {
             let mut slots = [None; 32];
@@ -55,27 +58,27 @@ impl<'a> Reader<'a> {
                 *slots = Some(at);
             }
             for ((key, answer), slots) in keys.iter().zip(answers).zip(slots.iter().flatten()) {
-                *answer = self.look(key, slots);
+                *answer = self.look(key, slots)?;
             }
         }
+        Ok(())
     }
 
-    fn look(&self, key: &Key, slots: &[u64]) -> Answer {
+    fn look(&self, key: &Key, slots: &[u64]) -> Result<Answer, AccessError> {
         let mut found = [None; MAX_REDUNDANCY as usize];
         let mut row = [0u8; MAX_ROW];
         let row = &mut row[..8 + 4 * usize::from(self.hops)];
         for (found, slot) in found.iter_mut().zip(slots) {
-            if self.region.read(offset(*slot, self.hops), row).is_ok() {
-                *found = matches(row, key);
-            }
+            self.region.read(offset(*slot, self.hops), row)?;
+            *found = matches(row, key);
         }
         let Some(best) =
             found.iter().flatten().copied().reduce(|a, b| if b.present() > a.present() { b } else { a })
         else {
-            return Answer::default();
+            return Ok(Answer::default());
         };
         let matching = found.iter().flatten().count() as u8;
         let agreeing = found.iter().flatten().filter(|p| **p == best).count() as u8;
-        Answer { path: Some(best), agreeing, differing: matching - agreeing }
+        Ok(Answer { path: Some(best), agreeing, differing: matching - agreeing })
     }
 }

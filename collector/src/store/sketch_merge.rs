@@ -7,7 +7,7 @@ use dta_proto::layout::sketch_merge::{
 use dta_proto::store::{Merge, StoreKind};
 
 use super::Store;
-use crate::region::Region;
+use crate::region::{AccessError, Region};
 
 /// A column has no checksum, so it is read until two readings agree; a single WRITE of 32 bytes is over long before.
 const READINGS: usize = 16;
@@ -47,9 +47,12 @@ impl<'a> Reader<'a> {
 
     /// Asks for many keys of one epoch.
     ///
+    /// # Errors
+    /// A column lies outside the region: it is not that of the store's description. Then no answer counts.
+    ///
     /// # Panics
     /// If `answers` has not one entry per key.
-    pub fn query(&self, keys: &[Key], epoch: u32, answers: &mut [Answer]) {
+    pub fn query(&self, keys: &[Key], epoch: u32, answers: &mut [Answer]) -> Result<(), AccessError> {
         assert_eq!(keys.len(), answers.len(), "one answer per key");
         for (keys, answers) in keys.chunks(32).zip(answers.chunks_mut(32)) {
             let mut columns = [None; 32];
@@ -59,38 +62,42 @@ impl<'a> Reader<'a> {
                 *columns = Some(at);
             }
             for (answer, columns) in answers.iter_mut().zip(columns.iter().flatten()) {
-                *answer = self.look(columns, epoch);
+                *answer = self.look(columns, epoch)?;
             }
         }
+        Ok(())
     }
 
-    /// The column `column` of the ring place of `epoch`, whatever epoch it is of; `None` if there is no such column, or it never came
-    /// to rest while it was read.
-    pub fn column(&self, epoch: u32, column: u32) -> Option<Column> {
+    /// The column `column` of the ring place of `epoch`, whatever epoch it is of; `None` if it never came to rest while
+    /// it was read.
+    ///
+    /// # Errors
+    /// The column lies outside the region.
+    pub fn column(&self, epoch: u32, column: u32) -> Result<Option<Column>, AccessError> {
         let len = column_len(self.rows) as usize;
         let at = self.offset(epoch, u64::from(column));
         let (mut before, mut bytes) = ([0u8; 32], [0u8; 32]);
-        self.region.read(at, &mut before[..len]).ok()?;
+        self.region.read(at, &mut before[..len])?;
         for _ in 0..READINGS {
-            self.region.read(at, &mut bytes[..len]).ok()?;
+            self.region.read(at, &mut bytes[..len])?;
             if bytes == before {
-                return decode(&bytes[..len], self.rows);
+                return Ok(decode(&bytes[..len], self.rows));
             }
             before = bytes;
         }
-        None
+        Ok(None)
     }
 
     fn offset(&self, epoch: u32, column: u64) -> u64 {
         offset(epoch, column as u32, self.epochs, self.columns, self.rows)
     }
 
-    fn look(&self, columns: &[u64], epoch: u32) -> Answer {
+    fn look(&self, columns: &[u64], epoch: u32) -> Result<Answer, AccessError> {
         let mut cells = [0u32; MAX_ROWS];
         let mut merged = u16::MAX;
         let mut known = true;
         for (row, at) in columns.iter().enumerate() {
-            match self.column(epoch, *at as u32) {
+            match self.column(epoch, *at as u32)? {
                 Some(column) if column.held(epoch) != Held::Unknown => {
                     cells[row] = column.cells[row];
                     merged = merged.min(column.merged);
@@ -98,10 +105,10 @@ impl<'a> Reader<'a> {
                 _ => (known, merged) = (false, 0),
             }
         }
-        Answer {
+        Ok(Answer {
             estimate: if known { estimate(self.merge, &cells[..columns.len()]) } else { None },
             merged,
             expected: self.expected.into(),
-        }
+        })
     }
 }

@@ -5,8 +5,9 @@ use dta_proto::layout::{self, hash};
 use dta_proto::store::{Merge, StoreKind, StoreSpec};
 
 use super::*;
+use crate::region::AccessError;
 
-fn store(kind: StoreKind) -> Store {
+pub(super) fn store(kind: StoreKind) -> Store {
     let spec = StoreSpec { id: 1, name: "s".into(), kind };
     spec.validate().unwrap();
     Store::open(&spec, &Memory::Anonymous, RegionOptions { huge_pages: false }).unwrap()
@@ -95,14 +96,14 @@ fn postcarding_prefers_the_copy_with_most_hops() {
     put(&partial, &[0, 1, 2]);
     let mut answers = vec![postcarding::Answer::default(); 40];
     let keys: Vec<Key> = (0..40).map(key).collect();
-    Reader::new(&store).unwrap().query(&keys, &mut answers);
+    Reader::new(&store).unwrap().query(&keys, &mut answers).unwrap();
     assert_eq!((answers[1].path, answers[1].agreeing, answers[1].differing), (Some(partial), 3, 0));
     assert!(answers.iter().enumerate().all(|(i, a)| (i == 1) == a.path.is_some()));
     let mut whole = partial;
     whole.set(1, 11);
     whole.set(2, 12);
     put(&whole, &[1]);
-    Reader::new(&store).unwrap().query(&keys, &mut answers);
+    Reader::new(&store).unwrap().query(&keys, &mut answers).unwrap();
     assert_eq!((answers[1].path, answers[1].agreeing, answers[1].differing), (Some(whole), 1, 2));
 }
 
@@ -117,7 +118,7 @@ fn counters_are_never_below_the_truth() {
         }
     }
     let mut answers = vec![0; keys.len()];
-    key_increment::Reader::new(&store).unwrap().query(&keys, &mut answers);
+    key_increment::Reader::new(&store).unwrap().query(&keys, &mut answers).unwrap();
     assert!(answers.iter().enumerate().all(|(i, a)| *a >= i as u64));
     assert!(answers.iter().enumerate().filter(|(i, a)| **a == *i as u64).count() > 50);
 }
@@ -138,7 +139,7 @@ fn a_sketch_knows_its_epochs() {
     };
     let ask = |epoch| {
         let mut answers = [Default::default()];
-        sketch_merge::Reader::new(&store).unwrap().query(&[key(1)], epoch, &mut answers);
+        sketch_merge::Reader::new(&store).unwrap().query(&[key(1)], epoch, &mut answers).unwrap();
         (answers[0].estimate, answers[0].merged, answers[0].expected)
     };
     assert_eq!(ask(0), (None, 0, 2));
@@ -148,6 +149,34 @@ fn a_sketch_knows_its_epochs() {
     put(6, 2, 50);
     assert_eq!(ask(4).0, None);
     assert_eq!(ask(6), (Some(50), 2, 2));
+}
+
+#[test]
+fn a_region_that_is_too_short_is_an_error_and_no_answer() {
+    let short = |kind: StoreKind| {
+        let whole = store(kind);
+        let options = RegionOptions { huge_pages: false };
+        let region = Region::anonymous(4096, whole.region.iova(), options).unwrap();
+        assert!(whole.spec.region_len() > region.len());
+        Store { region: Arc::new(region), ..whole }
+    };
+    let keys: Vec<Key> = (0..100).map(key).collect();
+    let outside = |result| matches!(result, Err(AccessError::OutOfRange { .. }));
+
+    let store = short(StoreKind::KeyIncrement { slots: 1 << 20, redundancy: 2 });
+    assert!(outside(key_increment::Reader::new(&store).unwrap().query(&keys, &mut [0; 100])));
+    let store = short(StoreKind::Postcarding { slots: 1 << 16, hops: 6, redundancy: 2 });
+    let mut paths = [postcarding::Answer::default(); 100];
+    assert!(outside(postcarding::Reader::new(&store).unwrap().query(&keys, &mut paths)));
+    let store = short(StoreKind::SketchMerge {
+        columns: 1 << 12,
+        rows: 3,
+        epochs: 2,
+        merge: Merge::Sum,
+        expected: 2,
+    });
+    let mut estimates = [sketch_merge::Answer::default(); 100];
+    assert!(outside(sketch_merge::Reader::new(&store).unwrap().query(&keys, 1, &mut estimates)));
 }
 
 const RING: u64 = 256;

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use crate::common::{config, key, open_request, start};
-use dta_collector::client::{Client, ClientError, ClientOptions};
+use dta_client::collector::Client;
+use dta_client::{ClientError, ClientOptions};
 use dta_collector::config::{Config, Memory};
 use dta_collector::region::Region;
 use dta_collector::server::{Server, ServerError};
-use dta_collector::service::{MAX_KEYS, MAX_READ};
 use dta_proto::control::{self, Policy};
+use dta_proto::control::{MAX_KEYS, MAX_READ};
 use dta_proto::key::Key;
 use dta_proto::layout::{self, hash};
 use dta_proto::store::StoreKind;

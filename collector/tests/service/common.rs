@@ -1,6 +1,7 @@
 //! A whole collector in this process, and a client of it.
 
-use dta_collector::client::{Client, ClientOptions};
+use dta_client::ClientOptions;
+use dta_client::collector::Client;
 use dta_collector::config::{Config, Memory};
 use dta_collector::server::Server;
 use dta_proto::control;

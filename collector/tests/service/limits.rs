@@ -4,11 +4,12 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use crate::common::{config, key, open_request, start};
-use dta_collector::client::{Client, ClientOptions};
+use dta_client::ClientOptions;
+use dta_client::collector::Client;
 use dta_collector::config::{Config, Limits};
 use dta_collector::server::Server;
-use dta_collector::service::MAX_NODES;
 use dta_proto::codec::BoundedCodec;
+use dta_proto::control::MAX_NODES;
 use dta_proto::control::collector_client::CollectorClient;
 use dta_proto::control::{self, Policy};
 use tokio::io::AsyncReadExt;
@@ -41,7 +42,7 @@ async fn long_messages_are_refused_and_short_ones_that_unfold_too() {
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
     assert!(refused.message().contains("parts"), "{refused}");
     // The longest query is one of these no more than it was.
-    let keys: Vec<_> = (0..dta_collector::service::MAX_KEYS as u32).map(key).collect();
+    let keys: Vec<_> = (0..dta_proto::control::MAX_KEYS as u32).map(key).collect();
     client.key_write("", &keys, Policy::First, 0).await.unwrap();
     server.stop().await.unwrap();
 }

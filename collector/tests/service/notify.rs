@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use crate::common::{config, open_request, start};
-use dta_collector::client::Client;
+use dta_client::collector::Client;
 use dta_collector::config::Config;
 use dta_link::{Batch, Link, UdpConfig, UdpLink};
 use dta_proto::control::{self, Purpose, TailRequest};

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use crate::common::open_request;
-use dta_collector::client::{Client, ClientError, ClientOptions, ClientTls};
+use dta_client::collector::Client;
+use dta_client::{ClientError, ClientOptions, ClientTls};
 use dta_collector::config::{Config, Limits, Tls};
 use dta_collector::server::{Server, ServerError};
 use dta_proto::control;
@@ -86,15 +87,13 @@ impl Ground {
         };
         std::fs::write(&path, cert).unwrap();
         std::fs::write(path.with_extension("key"), key).unwrap();
-        ClientOptions {
-            address: format!("127.0.0.1:{}", server.listen.port()),
-            tls: Some(ClientTls {
-                ca: self.tls.client_ca.clone(),
-                key: path.with_extension("key"),
-                cert: path,
-                domain: Some("collector.example".into()),
-            }),
-        }
+        let tls = ClientTls {
+            ca: self.tls.client_ca.clone(),
+            key: path.with_extension("key"),
+            cert: path,
+            domain: Some("collector.example".into()),
+        };
+        ClientOptions::new(format!("127.0.0.1:{}", server.listen.port()), Some(tls))
     }
 
     async fn connect(&self, server: &Server, name: &str) -> Client {

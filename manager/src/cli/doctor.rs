@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use dta_client::ClientOptions;
 use dta_collector::cli::TlsFlags;
-use dta_collector::client::ClientOptions;
 
 use crate::doctor::session::{self, LookOptions};
 use crate::doctor::{self, Level};
@@ -55,7 +55,7 @@ impl Doctor {
             }
             Some(address) => {
                 let options = LookOptions {
-                    collector: ClientOptions { address: address.clone(), tls: self.tls.tls() },
+                    collector: ClientOptions::new(address, self.tls.tls()),
                     session: self.session.clone(),
                     time: Duration::from_secs(self.seconds),
                 };

@@ -1,7 +1,8 @@
 //! Asking the collector about everything, over the same gRPC as anybody.
 
-use dta_collector::client::{Client, ClientError};
-use dta_proto::control::{Policy, TailRequest};
+use dta_client::ClientError;
+use dta_client::collector::Client;
+use dta_proto::control::{MAX_READ, Policy, TailRequest};
 use dta_proto::key::Key;
 use dta_proto::layout::append;
 use dta_proto::layout::sketch_merge::{self, Column};
@@ -11,7 +12,7 @@ use super::check::{Gap, PathAnswer, SketchAnswers, TailAnswer};
 use super::workload::{EpochTruth, SeenFlow};
 
 /// Bytes of memory that one call gives at most.
-const MEMORY_CHUNK: u64 = 64 << 10;
+const MEMORY_CHUNK: u64 = MAX_READ as u64;
 
 fn keys(flows: &[SeenFlow]) -> Vec<Key> {
     flows.iter().map(|flow| flow.key).collect()

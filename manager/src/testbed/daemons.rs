@@ -4,13 +4,11 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
-use dta_collector::client::{Client, ClientOptions};
+use dta_client::collector::Client;
+use dta_client::{ClientOptions, translator};
 use dta_collector::nic::ROCE_PORT;
 use dta_link::fault::Faults;
-use dta_proto::control::translator_client::TranslatorClient;
-use dta_proto::control::{FlushRequest, TranslatorStatisticsRequest};
 use serde::Serialize;
-use tonic::transport::Channel;
 
 use super::ground::RxeGround;
 use super::processes::Daemon;
@@ -50,7 +48,7 @@ pub struct Daemons {
     /// Client of the collector; it connects again by itself after a restart.
     pub client: Client,
     /// Client of the translator.
-    control: TranslatorClient<Channel>,
+    control: translator::Client,
     /// Where the collector's gRPC is.
     pub collector_address: String,
     /// Where RoCEv2 frames go.
@@ -109,7 +107,7 @@ impl Daemons {
         let reports = said(&translator, "listen")?.parse().context("the translator's address of reports")?;
         let control_address = said(&translator, "control")?.to_owned();
         let client = Client::connect_lazy(&ClientOptions::plain(&collector_address))?;
-        let control = dta_translator::client::translator(&format!("http://{control_address}"))?;
+        let control = translator::Client::connect_lazy(&control_address)?;
         Ok(Self {
             collector: Some(collector),
             translator: Some(translator),
@@ -143,11 +141,9 @@ impl Daemons {
 
     /// Puts what the translator and its reporters count over what `all` has of them, earlier lives included.
     async fn ask_translator(&mut self, all: &mut Statistics) -> anyhow::Result<()> {
-        let answer = self.control.statistics(TranslatorStatisticsRequest {}).await;
+        let answer = self.control.statistics().await;
         let mut now = Statistics::default();
-        now.add(
-            answer.map_err(|error| self.explain(anyhow!(error.message().to_owned())))?.into_inner().nodes,
-        );
+        now.add(answer.map_err(|error| self.explain(error.into()))?);
         if let Some(earlier) = &self.earlier {
             now.add_earlier("translator/", earlier);
             now.add_earlier("reporter/", earlier);
@@ -158,8 +154,8 @@ impl Daemons {
 
     /// Makes the translator send everything that it holds.
     pub async fn flush(&mut self) -> anyhow::Result<u64> {
-        let answer = self.control.flush(FlushRequest {}).await;
-        Ok(answer.map_err(|error| self.explain(anyhow!(error.message().to_owned())))?.into_inner().flushed)
+        let answer = self.control.flush().await;
+        answer.map_err(|error| self.explain(error.into()))
     }
 
     /// If a daemon has died, that is the better explanation of a failed call.

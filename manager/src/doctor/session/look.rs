@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dta_collector::client::{Client, ClientError, ClientOptions};
+use dta_client::collector::Client;
+use dta_client::{ClientError, ClientOptions};
 use dta_collector::nic::{ROCE_PORT, SOFT};
 use dta_link::netstat::UdpStats;
 use dta_link::packet::Interface;
 use dta_link::{Batch, Link, PacketConfig, PacketLink};
-use dta_proto::control::{ListSessionsRequest, ListSessionsResponse};
+use dta_proto::control::ListSessionsResponse;
 
 use super::evidence::{Evidence, Host, Nodes, translator_ip};
 use super::frames::Frames;
@@ -99,7 +100,7 @@ pub async fn look(root: &Path, options: &LookOptions) -> Result<Evidence, LookEr
 }
 
 async fn sessions(client: &mut Client) -> Result<ListSessionsResponse, LookError> {
-    Ok(client.raw().list_sessions(ListSessionsRequest {}).await.map_err(ClientError::from)?.into_inner())
+    Ok(client.sessions_and_nic().await?)
 }
 
 fn device(root: &Path, name: &str) -> Option<Device> {

@@ -1,0 +1,137 @@
+//! Why a server did not answer.
+
+use std::fmt;
+
+use dta_grpc::tls::TlsError;
+use tonic::{Code, Status};
+
+/// Which of the servers of DTA is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Server {
+    /// A collector.
+    Collector,
+    /// A running translator's own service.
+    Translator,
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Collector => "collector",
+            Self::Translator => "translator",
+        })
+    }
+}
+
+impl Server {
+    /// An address as one is written.
+    fn example(self) -> &'static str {
+        match self {
+            Self::Collector => "127.0.0.1:40050",
+            Self::Translator => "127.0.0.1:40051 or unix:PATH",
+        }
+    }
+
+    fn command(self) -> &'static str {
+        match self {
+            Self::Collector => "dta-collector serve",
+            Self::Translator => "dta-translator run",
+        }
+    }
+
+    /// What an address with https and without files lacks.
+    pub(crate) fn tls_files(self) -> &'static str {
+        match self {
+            Self::Collector => {
+                "https needs the files of TLS: --ca, --client-cert and --client-key, or the table [translator.tls]"
+            }
+            Self::Translator => "https, but a translator's own service has no TLS",
+        }
+    }
+}
+
+/// Why a server did not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The address is none.
+    #[error("{address:?} is not an address of a {server} ({reason}); write it as {}", server.example())]
+    Address {
+        /// Whose it should be.
+        server: Server,
+        /// The address.
+        address: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A TLS file of this client.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// Somebody answers, but not as TLS wants it, or wants TLS.
+    #[error("cannot speak with the {server} at {address}: {reason}")]
+    Security {
+        /// Who should be there.
+        server: Server,
+        /// The address.
+        address: String,
+        /// What is wrong and what to do.
+        reason: String,
+    },
+    /// Nobody answers.
+    #[error("no {server} answers at {address}: {reason}; is it running (`{}`)?", server.command())]
+    Unreachable {
+        /// Who should be there.
+        server: Server,
+        /// The address.
+        address: String,
+        /// What the transport says.
+        reason: String,
+    },
+    /// The collector refused, or the connection to it broke.
+    // Not a source: its own words would only repeat these with a code in front.
+    #[error("{}", of_collector(.0))]
+    Status(Status),
+    /// A running translator refused, or it does not answer.
+    #[error("{}", of_translator(address, status))]
+    Translator {
+        /// The address.
+        address: String,
+        /// What it said, or the transport.
+        status: Status,
+    },
+}
+
+impl ClientError {
+    /// What the server or the transport said to a call, if it came to a call.
+    pub fn status(&self) -> Option<&Status> {
+        match self {
+            Self::Status(status) | Self::Translator { status, .. } => Some(status),
+            _ => None,
+        }
+    }
+}
+
+/// A status that a collector's call ended with.
+impl From<Status> for ClientError {
+    fn from(status: Status) -> Self {
+        Self::Status(status)
+    }
+}
+
+/// What a status says. Where the transport failed in the middle of a call, its reason: TLS 1.3 tells a client only then that it is refused.
+fn of_collector(status: &Status) -> String {
+    match std::error::Error::source(status).and_then(dta_grpc::known) {
+        Some(known) => format!("cannot speak with the collector: {known}"),
+        None => dta_grpc::status_reason(status),
+    }
+}
+
+fn of_translator(address: &str, status: &Status) -> String {
+    match status.code() {
+        // What tonic itself says when there is no connection, or it broke.
+        Code::Unavailable | Code::Unknown => format!(
+            "no translator answers at {address}: start one (`dta-translator run`) or give its address ({})",
+            dta_grpc::status_reason(status)
+        ),
+        _ => format!("the translator at {address} says: {}", status.message()),
+    }
+}

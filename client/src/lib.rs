@@ -1,0 +1,19 @@
+//! Clients of the services of Direct Telemetry Access (DTA), for the programs of DTA and for other people's.
+//!
+//! - [`collector::Client`] asks a collector: queries, lists to follow, stores, counters, sessions.
+//! - [`translator::Client`] asks a running translator: its counters, what it holds, its program.
+//!
+//! Both connect in one way: [`ClientOptions`] says where the server is and which files TLS needs, and one set of rules judges the
+//! address. Failures become a [`ClientError`], whose words say what to do.
+
+mod channel;
+pub mod collector;
+mod error;
+mod options;
+pub mod translator;
+
+pub use error::{ClientError, Server};
+pub use options::{ClientOptions, ClientTls};
+
+/// The longest answer that a client takes, in bytes: the counters of all nodes, 65,536 of them at most, are the longest there is.
+const MAX_ANSWER: usize = 64 << 20;

@@ -1,0 +1,148 @@
+//! Following one append list: how much is read at a time, how long to sleep when there is nothing new, and when all has been read.
+//!
+//! Nothing here sleeps or knows of a service: who follows a list reads, hands over what came, and sleeps for [`Follower::pause`] when
+//! it is told to.
+
+use std::time::{Duration, Instant};
+
+use super::append::{Lists, Progress, Reader, Start};
+
+/// Batches read at a time: at most about 3,000 entries, some tens of kilobytes.
+const BATCHES: u64 = 256;
+
+/// How long to sleep when there is nothing new: twice as long each time, up to the longest.
+const SHORTEST: Duration = Duration::from_micros(500);
+const LONGEST: Duration = Duration::from_millis(50);
+
+/// What one reading gave.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct News {
+    /// Sequence of the last batch that was read; 0 without one.
+    pub sequence: u32,
+    /// Entries in their order.
+    pub entries: Vec<Vec<u8>>,
+    /// What was read and what was passed over.
+    pub progress: Progress,
+}
+
+impl News {
+    /// Whether there is nothing to tell: neither entries nor anything that was passed over.
+    pub fn is_empty(&self) -> bool {
+        self.progress == Progress::default()
+    }
+
+    /// Whether it is time to sleep: no batch was there.
+    pub fn is_idle(&self) -> bool {
+        self.progress.batches == 0
+    }
+}
+
+/// Somebody who follows a list.
+#[derive(Clone, Debug)]
+pub struct Follower<'a> {
+    reader: Reader<'a>,
+    until_caught_up: bool,
+    pause: Duration,
+}
+
+impl<'a> Follower<'a> {
+    /// Begins at `start`, and ends when all that is there has been read if `until_caught_up`; `None` if there is no such list.
+    /// Reads the whole ring, or its trailers.
+    pub fn new(lists: Lists<'a>, list: u32, start: Start, until_caught_up: bool) -> Option<Self> {
+        Some(Self { reader: lists.reader(list, start)?, until_caught_up, pause: SHORTEST })
+    }
+
+    /// Reads what is there, some at a time. `now` never goes back.
+    pub fn read(&mut self, now: Instant) -> News {
+        let mut news = News::default();
+        let entry_len = self.reader.entry_len();
+        news.progress = self.reader.read(BATCHES, now, |sequence, entries| {
+            news.sequence = sequence;
+            news.entries.extend(entries.chunks_exact(entry_len).map(<[u8]>::to_vec));
+        });
+        if !news.is_idle() {
+            self.pause = SHORTEST;
+        }
+        news
+    }
+
+    /// Whether this one ends at all: then [`Follower::caught_up`] is to be asked whenever nothing came.
+    pub fn may_end(&self) -> bool {
+        self.until_caught_up
+    }
+
+    /// Whether nothing is there that could still be read or waited for. Looks at the whole ring.
+    pub fn caught_up(&mut self) -> bool {
+        self.reader.caught_up()
+    }
+
+    /// How long to sleep before the next reading, after one that [is idle](News::is_idle).
+    pub fn pause(&self) -> Duration {
+        self.pause
+    }
+
+    /// It has slept so long, and nobody woke it: the next sleep is longer.
+    pub fn slept(&mut self) {
+        self.pause = (2 * self.pause).min(LONGEST);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dta_proto::layout::append::{encode, offset};
+    use dta_proto::store::StoreKind;
+
+    use super::*;
+    use crate::store::Store;
+    use crate::store::tests::store;
+
+    const RING: u64 = 1024;
+
+    fn put(store: &Store, list: u32, sequence: u32) {
+        let mut batch = [0; 64];
+        encode(&mut batch, list, sequence, 2, &[sequence as u8; 8]);
+        store.region.write(offset(list, sequence, RING, 64), &batch).unwrap();
+    }
+
+    fn lists() -> Store {
+        store(StoreKind::Append { lists: 2, ring: RING, batch_len: 64, entry_len: 4, notify: false })
+    }
+
+    #[test]
+    fn it_reads_some_at_a_time_and_tells_what_it_passed_over() {
+        let store = lists();
+        (1..=300).filter(|sequence| *sequence != 2).for_each(|sequence| put(&store, 1, sequence));
+        let lists = Lists::new(&store).unwrap();
+        assert!(Follower::new(lists, 2, Start::Oldest, true).is_none());
+        let mut follower = Follower::new(lists, 1, Start::Oldest, true).unwrap();
+        let now = Instant::now();
+        let first = follower.read(now);
+        // 1, and 3 to 257.
+        assert_eq!((first.progress.batches, first.progress.missing, first.sequence), (BATCHES, 1, 257));
+        assert_eq!(first.entries.len(), 512);
+        assert_eq!((&first.entries[1][..], &first.entries[2][..]), (&[1; 4][..], &[3; 4][..]));
+        assert!(!first.is_idle() && !follower.caught_up());
+        let rest = follower.read(now);
+        assert_eq!((rest.progress.batches, rest.sequence, rest.entries.len()), (43, 300, 86));
+        let nothing = follower.read(now);
+        assert!(nothing.is_idle() && nothing.is_empty() && follower.caught_up());
+    }
+
+    #[test]
+    fn it_sleeps_longer_each_time_until_something_comes() {
+        let store = lists();
+        let lists = Lists::new(&store).unwrap();
+        let mut follower = Follower::new(lists, 0, Start::Next, false).unwrap();
+        assert!(!follower.may_end());
+        let mut slept = Vec::new();
+        for _ in 0..9 {
+            assert!(follower.read(Instant::now()).is_empty());
+            slept.push(follower.pause().as_micros());
+            follower.slept();
+        }
+        assert_eq!(slept, [500, 1000, 2000, 4000, 8000, 16_000, 32_000, 50_000, 50_000]);
+        put(&store, 0, 1);
+        assert_eq!(follower.read(Instant::now()).entries, [[1; 4]; 2]);
+        assert_eq!(follower.pause(), SHORTEST);
+    }
+}
