@@ -9,7 +9,6 @@ mod append;
 mod apply_tests;
 #[cfg(test)]
 mod bad_input_tests;
-pub mod bench;
 mod budget;
 pub mod counters;
 mod egress;
