@@ -90,10 +90,10 @@ pub enum ClientError {
 
 /// What a status says. Where the transport failed in the middle of a call, its reason: TLS 1.3 tells a client only then that it is refused.
 fn words(status: &Status) -> String {
-    let told = dta_grpc::status_reason(status);
+    let reason = dta_grpc::status_reason(status);
     match std::error::Error::source(status).and_then(dta_grpc::known) {
         Some(known) => format!("cannot speak with the collector: {known}"),
-        None => told,
+        None => reason,
     }
 }
 

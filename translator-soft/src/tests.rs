@@ -316,7 +316,7 @@ fn paths_and_columns_in_hand_are_discarded_when_another_may_have_written() {
         let Some(Entry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(purpose)) else { panic!() };
         want.set(Entry::QueuePair(QueuePair { generation: 3, start_psn: 0, ..pair }));
     }
-    let changes = take_up(bench.engine.program(), &want);
+    let changes = changes_for_session(bench.engine.program(), &want);
     bench.engine.apply(1, &changes, &mut bench.out).unwrap();
     assert!(bench.frames().is_empty());
     assert_eq!(diff(bench.engine.program(), &want), vec![]);

@@ -134,14 +134,14 @@ impl Daemon {
     }
 
     fn wait_ready(&mut self, stdout: ChildStdout) -> Result<Value, ProcessError> {
-        let (tell, told) = channel();
+        let (sender, lines) = channel();
         std::thread::spawn(move || {
             // Further lines are read too, so that the daemon never blocks on a full pipe.
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                let _ = tell.send(line);
+                let _ = sender.send(line);
             }
         });
-        match told.recv_timeout(READY) {
+        match lines.recv_timeout(READY) {
             Ok(line) => serde_json::from_str(&line)
                 .map_err(|_| self.failure(format!("said {line:?} where its ready line was expected"))),
             Err(RecvTimeoutError::Timeout) => Err(self.failure(format!("was not ready within {READY:?}"))),

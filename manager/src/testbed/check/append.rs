@@ -76,9 +76,9 @@ pub fn check(
                 true
             } else {
                 let known = ends.not_found(pools);
-                let told = flagged > 0;
+                let reported = flagged > 0;
                 flagged = flagged.saturating_sub(1);
-                known || told
+                known || reported
             };
             if excused {
                 tally.absent += 1;
