@@ -49,7 +49,7 @@ pub fn exit(program: &str, result: anyhow::Result<ExitCode>, failure: u8) -> Exi
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // With standard error closed there is nobody left to tell.
-            let _ = writeln!(io::stderr().lock(), "{program}: {}", told(&error));
+            let _ = writeln!(io::stderr().lock(), "{program}: {}", error_line(&error));
             ExitCode::from(failure)
         }
     }
@@ -61,7 +61,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 /// An error with its causes in one line. A cause that the text before has told already is left out: many errors put what the system said
 /// into their own sentence.
-pub fn told(error: &anyhow::Error) -> String {
+pub fn error_line(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1) {
         let cause = cause.to_string();
@@ -95,9 +95,9 @@ mod tests {
     fn a_cause_is_told_once() {
         let in_use = || io::Error::other("address in use");
         let error = anyhow::Error::new(in_use()).context("cannot listen: address in use");
-        assert_eq!(told(&error), "cannot listen: address in use");
+        assert_eq!(error_line(&error), "cannot listen: address in use");
         let error = Err::<(), _>(in_use()).context("cannot listen").context("no collector").unwrap_err();
-        assert_eq!(told(&error), "no collector: cannot listen: address in use");
+        assert_eq!(error_line(&error), "no collector: cannot listen: address in use");
     }
 
     #[test]

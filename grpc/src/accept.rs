@@ -169,12 +169,12 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 /// Looks after one connection until tonic has it.
 async fn attend(shared: Arc<Shared>, stream: TcpStream, address: SocketAddr, place: Place) {
     let done = tokio::time::timeout(shared.listen.limits.handshake, handshake(&shared, stream)).await;
-    let told = match done {
+    let reason = match done {
         Ok(Ok((transport, identity))) => {
             if !place.stay() {
                 return;
             }
-            let caller = identity.told().unwrap_or_else(|| address.ip().to_canonical().to_string());
+            let caller = identity.name_list().unwrap_or_else(|| address.ip().to_canonical().to_string());
             let share = shared.shares.of(caller);
             let peer = Peer { address: address.ip(), identity: Arc::new(identity), share };
             count(&shared.counters.accepted);
@@ -194,7 +194,7 @@ async fn attend(shared: Arc<Shared>, stream: TcpStream, address: SocketAddr, pla
     };
     let line = shared.quiet.lock().unwrap_or_else(PoisonError::into_inner).event(Instant::now());
     if let Some(times) = line {
-        tracing::warn!(%address, times, reason = told, "a connection came to nothing");
+        tracing::warn!(%address, times, reason, "a connection came to nothing");
     }
 }
 

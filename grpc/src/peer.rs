@@ -116,7 +116,7 @@ impl Identity {
     }
 
     /// The names in one line; `None` for [`Identity::Anybody`] and [`Identity::Nameless`].
-    pub fn told(&self) -> Option<String> {
+    pub fn name_list(&self) -> Option<String> {
         match self {
             Self::Named(names) => Some(names.iter().map(Name::to_string).collect::<Vec<_>>().join(", ")),
             Self::Anybody | Self::Nameless(_) => None,
@@ -145,21 +145,24 @@ mod tests {
         params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()
     }
 
-    fn told(dns: &[&str], uri: &[&str]) -> Option<String> {
-        Identity::of(&certificate(dns, uri, Some("x"))).told()
+    fn name_list(dns: &[&str], uri: &[&str]) -> Option<String> {
+        Identity::of(&certificate(dns, uri, Some("x"))).name_list()
     }
 
     #[test]
     fn names_are_the_identity_whatever_the_key_or_the_subject() {
-        assert_eq!(told(&["tor1.example", "A.example"], &[]).unwrap(), "DNS:a.example, DNS:tor1.example");
+        assert_eq!(
+            name_list(&["tor1.example", "A.example"], &[]).unwrap(),
+            "DNS:a.example, DNS:tor1.example"
+        );
         let one = Identity::of(&certificate(&["a.example"], &[], Some("x")));
         assert_eq!(one, Identity::of(&certificate(&["a.example"], &[], Some("y"))), "issued anew");
     }
 
     #[test]
     fn kinds_of_names_are_kept_apart() {
-        assert_eq!(told(&[], &["tor1.example"]).unwrap(), "URI:tor1.example");
-        assert_ne!(told(&[], &["tor1.example"]), told(&["tor1.example"], &[]));
+        assert_eq!(name_list(&[], &["tor1.example"]).unwrap(), "URI:tor1.example");
+        assert_ne!(name_list(&[], &["tor1.example"]), name_list(&["tor1.example"], &[]));
         let operators = ["ops.example".parse().unwrap()];
         let of =
             |dns: &[&str], uri: &[&str]| Identity::of(&certificate(dns, uri, None)).has_one_of(&operators);
@@ -171,10 +174,10 @@ mod tests {
     fn a_certificate_without_names_is_nobody() {
         for subject in [None, Some("x")] {
             let identity = Identity::of(&certificate(&[], &[], subject));
-            assert!(matches!(identity, Identity::Nameless(_)) && identity.told().is_none());
+            assert!(matches!(identity, Identity::Nameless(_)) && identity.name_list().is_none());
         }
         // One name that reads as two would be another's identity.
-        assert!(told(&[], &["a:b, URI:c:d"]).is_none());
+        assert!(name_list(&[], &["a:b, URI:c:d"]).is_none());
     }
 
     #[test]

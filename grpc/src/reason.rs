@@ -16,8 +16,8 @@ const CLOSED: [&str; 4] = ["connection closed", "broken pipe", "Broken pipe", "C
 pub fn known(error: &(dyn Error + 'static)) -> Option<String> {
     let mut next = Some(error);
     while let Some(error) = next {
-        if let Some(told) = one(error).or_else(|| of_words(error)) {
-            return Some(told);
+        if let Some(known) = one(error).or_else(|| of_words(error)) {
+            return Some(known);
         }
         next = error.source();
     }
@@ -31,13 +31,13 @@ pub fn reason(error: &(dyn Error + 'static)) -> String {
         while let Some(source) = innermost.source() {
             innermost = source;
         }
-        let told = innermost.to_string();
-        if !CLOSED.iter().any(|closed| told.contains(closed)) {
-            return told;
+        let text = innermost.to_string();
+        if !CLOSED.iter().any(|closed| text.contains(closed)) {
+            return text;
         }
         // Which of these it is, is chance. Why is lost on the way: with TLS 1.3 it is most often the server's refusal.
         format!(
-            "{told} by the other side: either it wants TLS (write its address with https:// and give the files of TLS), or it has TLS and \
+            "{text} by the other side: either it wants TLS (write its address with https:// and give the files of TLS), or it has TLS and \
              refuses this client's certificate: is that of the authority that the server names (client_ca), and in date?"
         )
     })

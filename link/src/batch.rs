@@ -214,12 +214,6 @@ impl Batch {
         self.live(index).cookie
     }
 
-    /// Sets the caller's number for packet `index`.
-    pub fn set_cookie(&mut self, index: usize, cookie: u64) {
-        self.live(index);
-        self.meta[index].cookie = cookie;
-    }
-
     /// Whether packet `index` came with its UDP checksum not filled in yet, because the sender left that to
     /// a device on the way that never was (a veth pair, a bridge). Its checksum field then proves nothing.
     pub fn checksum_pending(&self, index: usize) -> bool {

@@ -155,8 +155,12 @@ impl PacketLink {
         self.ring.as_ref().map_or(0, FrameRing::len)
     }
 
-    /// An interface that is gone is another one when it comes back: this link will hear nothing more.
-    fn is_still_there(&self) -> Result<()> {
+    /// Looks whether the interface of this link still exists. If it was removed and made again under
+    /// the same name, it has another index, and this link receives nothing from it.
+    ///
+    /// # Errors
+    /// [`LinkError::NoInterface`] where it was removed.
+    fn check_interface(&self) -> Result<()> {
         match Interface::lookup(&self.interface.name)?.index {
             index if index == self.interface.index => Ok(()),
             _ => Err(LinkError::NoInterface(self.interface.name.clone())),
@@ -178,7 +182,7 @@ impl PacketLink {
             Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(libc::ENETDOWN) => {
                 self.silent_since = Some(Instant::now());
-                self.is_still_there()?;
+                self.check_interface()?;
             }
             Err(error) => {
                 return Err(LinkError::io(format!("cannot receive frames on {}", self.interface.name))(
@@ -188,7 +192,7 @@ impl PacketLink {
         }
         if self.silent_since.is_some_and(|since| since.elapsed() >= LOOK_AGAIN) {
             self.silent_since = Some(Instant::now());
-            self.is_still_there()?;
+            self.check_interface()?;
         }
         Ok(0)
     }

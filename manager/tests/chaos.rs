@@ -4,6 +4,7 @@ mod common;
 
 use std::sync::{Mutex, PoisonError};
 
+use common::outcome_document::{contradictions, documented_fields};
 use common::{assert_good, number, testbed};
 
 /// What comes to a port that nobody has open is counted by the kernel for all processes together, so the tests take turns.
@@ -49,6 +50,7 @@ fn a_killed_translator_comes_back_and_what_it_missed_is_accounted_for() {
     for transport in ["uc", "rc"] {
         let result = testbed(&["--reports", "30000", "--chaos", "kill-translator", "--transport", transport]);
         assert_good(&format!("killed translator over {transport}"), &result);
+        assert_eq!(contradictions(&documented_fields(), &result.1), Vec::<String>::new());
         let chaos = &result.1["run"]["chaos"];
         assert!(number(&chaos["answers_before"]) > 100, "{chaos}");
         assert_eq!(chaos["answers_after"], chaos["answers_before"], "{chaos}");

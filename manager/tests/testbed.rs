@@ -4,6 +4,7 @@ mod common;
 
 use std::process::{Command, Stdio};
 
+use common::outcome_document::{contradictions, documented_fields};
 use common::{MANAGER, assert_exact, assert_good, captures, manager, number, testbed};
 
 #[test]
@@ -138,19 +139,36 @@ fn the_same_seed_gives_the_same_traffic() {
 
 #[test]
 fn the_json_is_as_documented() {
-    let (_, outcome) = testbed(&["--reports", "2000"]);
-    for key in ["sent", "queryable", "superseded", "overwritten", "held", "unexplained"] {
-        number(&outcome[key]);
+    let documented = documented_fields();
+    // Faults, so that there are losses; `--chaos` is looked at in `chaos.rs`, so that its tests take turns.
+    let (_, outcome) = testbed(&["--reports", "2000", "--report-faults", "drop=0.05"]);
+    assert!(!outcome["losses"].as_object().unwrap().is_empty(), "{:#}", outcome["losses"]);
+    assert_eq!(contradictions(&documented, &outcome), Vec::<String>::new());
+    let names = |list: &str| -> Vec<&str> {
+        outcome[list].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect()
+    };
+    // The names that the document lists, in its order.
+    for list in ["primitives", "links"] {
+        let row = documented.iter().find(|field| field.path == format!("{list}[].name")).unwrap();
+        assert_eq!(row.names(), names(list));
     }
-    assert!(outcome["losses"].is_object());
-    let primitives = outcome["primitives"].as_array().unwrap();
-    let names: Vec<_> = primitives.iter().map(|p| p["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["key-write", "postcarding", "append", "key-increment", "sketch-merge"]);
-    for primitive in primitives {
-        for key in ["sent", "operations", "queried", "right", "absent", "stale", "wrong"] {
-            number(&primitive[key]);
-        }
-    }
+}
+
+#[test]
+fn a_field_that_is_missing_or_of_another_type_is_seen() {
+    let documented = documented_fields();
+    let (_, outcome) = testbed(&["--reports", "500"]);
+    let with = |change: &dyn Fn(&mut serde_json::Value)| {
+        let mut changed = outcome.clone();
+        change(&mut changed);
+        contradictions(&documented, &changed)
+    };
+    let gone = with(&|o| drop(o["links"][2].as_object_mut().unwrap().remove("kernel")));
+    assert_eq!(gone, ["links[].kernel is documented and missing"]);
+    let new = with(&|o| o["run"]["weather"] = "fine".into());
+    assert_eq!(new, ["run.weather is not documented"]);
+    let other = with(&|o| o["primitives"][0]["wrong"] = (-1).into());
+    assert_eq!(other, ["primitives[].wrong is documented as count and is -1"]);
 }
 
 #[test]

@@ -11,7 +11,6 @@ mod append;
 mod apply_tests;
 #[cfg(test)]
 mod bad_input_tests;
-pub mod bench;
 mod budget;
 mod context;
 pub mod counters;

@@ -7,7 +7,7 @@ use dta_proto::layout::{append, hash, key_increment, key_write, postcarding, ske
 use dta_proto::wire::datagram::{self, Datagram};
 use dta_proto::wire::dta::{Body, Nack, Report, Version};
 use dta_proto::wire::frame::{Received, Route};
-use dta_proto::wire::roce::{self, Opcode, Place, Psn, Repr};
+use dta_proto::wire::roce::{self, Aeth, Bth, NakCode, Opcode, Place, Psn, Repr, Syndrome};
 use proptest::prelude::*;
 
 use super::counters::{LossCause, Reason};
@@ -316,7 +316,7 @@ fn paths_and_columns_in_hand_are_discarded_when_another_may_have_written() {
         let Some(Entry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(purpose)) else { panic!() };
         want.set(Entry::QueuePair(QueuePair { generation: 3, start_psn: 0, ..pair }));
     }
-    let changes = take_up(bench.engine.program(), &want);
+    let changes = changes_for_session(bench.engine.program(), &want);
     bench.engine.apply(1, &changes, &mut bench.out).unwrap();
     assert!(bench.frames().is_empty());
     assert_eq!(diff(bench.engine.program(), &want), vec![]);
@@ -704,8 +704,53 @@ pub(super) fn any_body() -> impl Strategy<Value = (u16, Vec<u8>)> {
     })
 }
 
+/// Numbers of the collector's queue pairs in the sample program.
+const WRITE_QPN: u32 = 0x11;
+const ATOMIC_QPN: u32 = 0x12;
+
+/// One thing that happens to an engine.
+#[derive(Clone, Debug)]
+enum Step {
+    /// A datagram arrives, both as a report and as an answer of the NIC.
+    Packet(Vec<u8>),
+    /// The NIC answers one of the frames that it was sent.
+    Answer(prop::sample::Index, Syndrome),
+    /// Nothing but time passes.
+    Time,
+}
+
+fn any_reply() -> impl Strategy<Value = Syndrome> {
+    prop_oneof![
+        12 => Just(Syndrome::ACK),
+        2 => Just(Syndrome::Nak(NakCode::PsnSequenceError)),
+        2 => (0u8..32).prop_map(|timer| Syndrome::RnrNak { timer }),
+        1 => Just(Syndrome::Nak(NakCode::RemoteAccessError)),
+    ]
+}
+
+/// What the collector's NIC answers to the frame with this PSN on its queue pair.
+fn answer(qpn: u32, psn: Psn, syndrome: Syndrome) -> Vec<u8> {
+    let atomic = qpn == ATOMIC_QPN && matches!(syndrome, Syndrome::Ack { .. });
+    let ours = qpn + 0x100;
+    let repr = Repr {
+        bth: Bth::new(if atomic { Opcode::RcAtomicAck } else { Opcode::RcAck }, ours, psn, false),
+        reth: None,
+        atomic: None,
+        aeth: Some(Aeth { syndrome, msn: 0 }),
+        atomic_ack: atomic.then_some(7),
+        imm: None,
+        payload: &[],
+    };
+    let route = Route::new(Ipv4Addr::new(10, 9, 0, 1), Ipv4Addr::new(10, 9, 0, 2), ours);
+    let mut bytes = [0; 100];
+    let len = route.emit(&repr, &mut bytes).unwrap();
+    bytes[..len].to_vec()
+}
+
 proptest! {
-    /// Any datagrams, in any batches, with time passing: nothing panics, every report is accounted for once, and every frame is one.
+    /// Any datagrams, any answers of the NIC, and time passing: nothing panics, every report is
+    /// accounted for once, every frame is one and is counted, and every operation is acknowledged or
+    /// counted lost.
     #[test]
     fn anything_is_accounted_for(
         steps in prop::collection::vec(
@@ -720,11 +765,12 @@ proptest! {
                         payload.extend_from_slice(&[0, 0, 0, reporter]);
                     }
                     payload.extend_from_slice(&bytes);
-                    Some(datagram(&payload))
+                    Step::Packet(datagram(&payload))
                 }),
-                1 => prop::collection::vec(any::<u8>(), 0..60).prop_map(Some),
-                1 => prop::collection::vec(any::<u8>(), 0..60).prop_map(|p| Some(datagram(&p))),
-                1 => Just(None),
+                1 => prop::collection::vec(any::<u8>(), 0..60).prop_map(Step::Packet),
+                1 => prop::collection::vec(any::<u8>(), 0..60).prop_map(|p| Step::Packet(datagram(&p))),
+                3 => (any::<prop::sample::Index>(), any_reply()).prop_map(|(of, reply)| Step::Answer(of, reply)),
+                1 => Just(Step::Time),
             ],
             0..80),
         writes_on_rc: bool,
@@ -733,27 +779,77 @@ proptest! {
         let transport = if writes_on_rc { Transport::Rc } else { Transport::Uc };
         let limits = Limits { postcard_rows: 4, reporters: 3, name_reports, ..Limits::default() };
         let mut bench = Bench::new(&program(transport, false), limits);
-        let mut sent = 0;
-        for (now, step) in steps.iter().enumerate() {
-            let now = now as u64 * 3 * MS;
+        // All frames so far, with their queue pair and PSN.
+        let mut sent: Vec<(u32, Psn)> = Vec::new();
+        let (mut reports, mut no_answers, mut refused) = (0, 0, false);
+        let note = |sent: &mut Vec<(u32, Psn)>, frames: Vec<Vec<u8>>| {
+            for frame in frames {
+                let received = Received::parse(&frame).expect("a RoCEv2 frame");
+                sent.push((received.roce.bth().dest_qp, received.roce.bth().psn));
+            }
+        };
+        let mut now = 0;
+        for step in &steps {
             match step {
-                Some(packet) => {
+                Step::Packet(packet) => {
                     bench.engine.ingest(now, [packet.as_slice()], &mut bench.out);
                     bench.engine.answers(now, [packet.as_slice()], &mut bench.out);
+                    reports += 1;
+                    no_answers += 1;
                 }
-                None => bench.engine.tick(now, &mut bench.out),
+                Step::Answer(of, reply) if !sent.is_empty() => {
+                    let (qpn, psn) = *of.get(&sent);
+                    let answer = answer(qpn, psn, *reply);
+                    bench.engine.answers(now, [answer.as_slice()], &mut bench.out);
+                    if qpn == WRITE_QPN && !writes_on_rc {
+                        no_answers += 1;
+                    }
+                    refused |= matches!(reply, Syndrome::Nak(code) if *code != NakCode::PsnSequenceError);
+                }
+                Step::Answer(..) => {}
+                Step::Time => bench.engine.tick(now, &mut bench.out),
             }
-            for frame in bench.frames() {
-                prop_assert!(Received::parse(&frame).is_ok());
-                sent += 1;
+            note(&mut sent, bench.frames());
+            now += 3 * MS;
+        }
+        let (flushed, frames) = bench.flush(now);
+        note(&mut sent, frames);
+        // The NIC now acknowledges all it gets, for as long as anything is on its way.
+        for _ in 0..200 {
+            let newest = |qpn| sent.iter().rev().find(|(to, _)| *to == qpn).copied();
+            for (qpn, psn) in [WRITE_QPN, ATOMIC_QPN].into_iter().filter_map(newest) {
+                if qpn == ATOMIC_QPN || writes_on_rc {
+                    let answer = answer(qpn, psn, Syndrome::ACK);
+                    bench.engine.answers(now, [answer.as_slice()], &mut bench.out);
+                }
+            }
+            now += 20 * MS;
+            bench.engine.tick(now, &mut bench.out);
+            note(&mut sent, bench.frames());
+            if bench.engine.queue_pairs().iter().all(|q| q.outstanding == 0 && q.waiting == 0) {
+                break;
             }
         }
-        let (flushed, frames) = bench.flush(u64::MAX / 2);
-        sent += frames.len() as u64;
+        bench.engine.end(&mut bench.out);
+        note(&mut sent, bench.frames());
         let c = bench.engine.counters();
-        prop_assert!(c.frames >= sent && flushed <= c.received);
+        prop_assert_eq!(c.received, reports);
+        prop_assert_eq!(c.frames, sent.len() as u64);
+        prop_assert!(flushed <= c.received);
+        prop_assert_eq!(bench.engine.answers_ignored(), no_answers);
         prop_assert_eq!(c.primitives.iter().map(|p| p.held).sum::<u64>(), 0);
-        prop_assert_eq!(c.received, steps.iter().flatten().count() as u64);
+        // On UC nobody acknowledges, and a frame is all that an operation leaves.
+        let left_on_uc = match transport {
+            Transport::Uc => sent.iter().filter(|(qpn, _)| *qpn == WRITE_QPN).count() as u64,
+            Transport::Rc => 0,
+        };
+        let acknowledged: u64 = bench.engine.queue_pairs().iter().map(|q| q.counters.acknowledged).sum();
+        let lost: u64 = c.primitives.iter().map(|p| p.lost_operations).sum();
+        let operations: u64 = c.primitives.iter().map(|p| p.operations).sum();
+        prop_assert_eq!(operations, left_on_uc + acknowledged + lost);
+        if !refused {
+            prop_assert_eq!(lost, 0);
+        }
     }
 
     /// Well-formed key-writes and increments on UC: operations are the copies, frame by frame, and coalescing keeps every sum.

@@ -223,8 +223,9 @@ fn check(config: &Config) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whoever started this waits for the line: if nobody reads it, something is wrong.
-fn unheard(error: std::io::Error) -> anyhow::Error {
+/// The error of a ready line that cannot be written. The collector then stops, because the program
+/// that started it waits for this line.
+fn ready_line_error(error: std::io::Error) -> anyhow::Error {
     anyhow::anyhow!("cannot write the ready line: {error}")
 }
 
@@ -245,9 +246,9 @@ fn announce(server: &Server, fd: Option<u32>) -> anyhow::Result<()> {
                 .write(true)
                 .open(&path)
                 .with_context(|| format!("cannot write the ready line to file descriptor {fd}"))?;
-            writeln!(file, "{line}").map_err(unheard)?;
+            writeln!(file, "{line}").map_err(ready_line_error)?;
         }
-        None => output::line(line).map_err(unheard)?,
+        None => output::line(line).map_err(ready_line_error)?,
     }
     tracing::info!(listen = %server.listen, device = %server.device.name, roce = %ready.roce, "ready");
     Ok(())

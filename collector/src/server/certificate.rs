@@ -1,4 +1,4 @@
-//! This collector's certificate: told of ahead of its end.
+//! This collector's certificate: a warning before it expires.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -8,11 +8,11 @@ use tokio::sync::watch;
 
 use super::until;
 
-/// How often it is looked at.
+/// How often the certificate is checked.
 const LOOK: Duration = Duration::from_secs(3600);
 
-/// What there is to tell of a certificate now, if anything.
-pub(super) fn told(validity: &Validity, now: SystemTime) -> Option<String> {
+/// The warning about a certificate that has expired or soon will; `None` while there is time.
+pub(super) fn expiry_warning(validity: &Validity, now: SystemTime) -> Option<String> {
     let cure = "put a new one in its place and start this collector again";
     match validity.ends_soon(now)? {
         Duration::ZERO => Some(format!("has expired: clients are refused by it; {cure}")),
@@ -20,7 +20,7 @@ pub(super) fn told(validity: &Validity, now: SystemTime) -> Option<String> {
     }
 }
 
-/// Logs it every hour from when there is something to tell.
+/// Writes the warning to the log every hour, as soon as there is one.
 pub(super) async fn watch(path: PathBuf, validity: Validity, stopped: watch::Receiver<bool>) {
     let mut interval = tokio::time::interval(LOOK);
     loop {
@@ -28,8 +28,8 @@ pub(super) async fn watch(path: PathBuf, validity: Validity, stopped: watch::Rec
             _ = interval.tick() => {}
             () = until(stopped.clone()) => return,
         }
-        if let Some(told) = told(&validity, SystemTime::now()) {
-            tracing::warn!("the TLS certificate {} {told}", path.display());
+        if let Some(warning) = expiry_warning(&validity, SystemTime::now()) {
+            tracing::warn!("the TLS certificate {} {warning}", path.display());
         }
     }
 }

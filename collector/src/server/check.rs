@@ -15,9 +15,9 @@ use crate::config::{Config, Memory};
 /// What would keep it from starting.
 pub fn check(config: &Config) -> Result<Vec<String>, ServerError> {
     let tls = checked(config)?;
-    let soon = tls.and_then(|tls| certificate::told(&tls.validity, SystemTime::now()));
+    let soon = tls.and_then(|tls| certificate::expiry_warning(&tls.validity, SystemTime::now()));
     let path = config.tls.as_ref().map(|tls| tls.cert.display().to_string()).unwrap_or_default();
-    Ok(soon.map(|told| format!("the TLS certificate {path} {told}")).into_iter().collect())
+    Ok(soon.map(|warning| format!("the TLS certificate {path} {warning}")).into_iter().collect())
 }
 
 /// As [`check`]; gives the TLS that was found good.

@@ -18,9 +18,9 @@ impl Rules {
     /// Who made a request.
     pub(super) fn caller<T>(&self, request: &Request<T>) -> Caller {
         let identity = request.extensions().get::<Peer>().map(Peer::identity);
-        match identity.and_then(|identity| Some((identity, identity.told()?))) {
-            Some((identity, told)) => Caller {
-                identity: Some(told),
+        match identity.and_then(|identity| Some((identity, identity.name_list()?))) {
+            Some((identity, names)) => Caller {
+                identity: Some(names),
                 operator: identity.has_one_of(&self.operators),
                 sessions: self.sessions,
             },

@@ -15,7 +15,7 @@ pub struct Caller {
 
 /// What a caller wants to do with a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Deed {
+pub(super) enum Action {
     /// Open its name again, or renew it: to be its translator.
     Write,
     /// End it.
@@ -33,9 +33,9 @@ impl Caller {
     pub const ANYBODY: Caller = Caller { identity: None, operator: false, sessions: usize::MAX };
 
     /// Refuses what is another's: a session belongs to the identity that opened it.
-    pub(super) fn check(&self, deed: Deed, lease: &Lease) -> Result<(), LeaseError> {
+    pub(super) fn check(&self, action: Action, lease: &Lease) -> Result<(), LeaseError> {
         match (&self.identity, &lease.owner) {
-            (Some(caller), Some(owner)) if caller != owner && !(deed == Deed::End && self.operator) => {
+            (Some(caller), Some(owner)) if caller != owner && !(action == Action::End && self.operator) => {
                 Err(LeaseError::Foreign { name: lease.name.clone(), owner: owner.clone() })
             }
             _ => Ok(()),

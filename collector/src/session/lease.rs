@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bincode::{Decode, Encode};
 use dta_proto::store::{StoreKind, StoreSpec};
 
-use super::caller::{Caller, Deed};
+use super::caller::{Action, Caller};
 use crate::nic::{Endpoint, Purpose};
 
 /// What a translator asks for when it opens a session.
@@ -265,7 +265,7 @@ impl Leases {
             return Err(LeaseError::TooManyOf { owner: owner.clone(), most: request.caller.sessions });
         }
         if let Some(earlier) = self.by_name.get(&request.name) {
-            request.caller.check(Deed::Write, earlier)?;
+            request.caller.check(Action::Write, earlier)?;
         }
         let wanted = wanted_stores(request, stores)?;
         let lists = wanted_lists(request, &wanted)?;
@@ -340,7 +340,7 @@ impl Leases {
         now: Instant,
     ) -> Result<&mut Lease, LeaseError> {
         let lease = self.by_name.get_mut(name).ok_or_else(|| LeaseError::Unknown(name.to_owned()))?;
-        caller.check(Deed::Write, lease)?;
+        caller.check(Action::Write, lease)?;
         if !(lease.opened..=lease.generation).contains(&generation) {
             return Err(LeaseError::Superseded {
                 name: name.to_owned(),

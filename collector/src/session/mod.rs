@@ -289,7 +289,7 @@ impl Sessions {
     pub fn may_renew(&self, name: &str, caller: &Caller) -> Result<(), SessionError> {
         let inner = self.lock();
         let lease = inner.leases.get(name).ok_or_else(|| LeaseError::Unknown(name.to_owned()))?;
-        Ok(caller.check(caller::Deed::Write, lease)?)
+        Ok(caller.check(caller::Action::Write, lease)?)
     }
 
     /// Extends a lease and takes its translator's statistics. If queue pairs fell into ERROR, or were lost with an earlier collector,
@@ -357,7 +357,7 @@ impl Sessions {
         let mut inner = self.lock();
         self.expire(&mut inner, now);
         let lease = inner.leases.get(name).ok_or_else(|| LeaseError::Unknown(name.to_owned()))?;
-        caller.check(caller::Deed::End, lease)?;
+        caller.check(caller::Action::End, lease)?;
         if let Some((generation, statistics)) = last {
             inner.leases.renew(name, caller, generation, now)?;
             inner.hand_in(name, statistics);

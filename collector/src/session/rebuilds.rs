@@ -16,12 +16,13 @@ pub(super) struct Rebuilds {
     left: u32,
     /// When `left` was right.
     at: Instant,
-    told: bool,
+    /// Whether the log says already that they break too often.
+    logged: bool,
 }
 
 impl Rebuilds {
     pub(super) fn new(now: Instant) -> Rebuilds {
-        Rebuilds { left: BURST, at: now, told: false }
+        Rebuilds { left: BURST, at: now, logged: false }
     }
 
     /// How many there are left, and since when.
@@ -43,12 +44,12 @@ impl Rebuilds {
     pub(super) fn count(&mut self, now: Instant) {
         let (left, at) = self.left(now);
         (self.left, self.at) = (left.saturating_sub(1), at);
-        self.told &= left < BURST;
+        self.logged &= left < BURST;
     }
 
     /// Whether to say that they break too often: once, until they have held for a while.
     pub(super) fn tell(&mut self) -> bool {
-        !std::mem::replace(&mut self.told, true)
+        !std::mem::replace(&mut self.logged, true)
     }
 }
 

@@ -38,7 +38,7 @@ impl Change {
     }
 }
 
-/// The same changes with 0 for each remote key: for telling what changes to those who need not know the keys.
+/// The same changes with 0 in the place of each remote key, for readers who must not see the keys.
 pub fn without_keys(mut changes: Vec<Change>) -> Vec<Change> {
     for change in &mut changes {
         let (one, other) = match change {
@@ -54,29 +54,36 @@ pub fn without_keys(mut changes: Vec<Change>) -> Vec<Change> {
     changes
 }
 
-/// The changes that turn `have` into `want`, in an order that a target can apply one by one: deletions first and backwards
-/// (what refers to a store goes before the store), then insertions and modifications forwards. A store that takes another layout is
-/// deleted and inserted, and what refers to it too: nothing that a target keeps for it fits any more.
+/// The changes that turn `have` into `want`, in an order in which a target can apply them one by one.
+///
+/// Deletions come first, in reverse order of entries, so that an entry that refers to a store is
+/// deleted before the store. Insertions and modifications follow in the order of entries. A store
+/// whose layout changes is deleted and inserted again, together with every entry that refers to it,
+/// because nothing that the target keeps for the old layout fits the new one.
 pub fn diff(have: &Program, want: &Program) -> Vec<Change> {
-    steps(have, have.without_stores(|store| is_other(store, want)), want)
+    steps(have, have.without_stores(|store| has_other_layout(store, want)), want)
 }
 
-/// The changes that bring a target which holds `have` to the session that was opened for it just now.
+/// The changes that a target which holds `have` needs when a session with the program `want` was
+/// opened for it.
 ///
-/// As [`diff`] where that is the session of before. Where it is not, its lists go on after what the rings hold by now: another
-/// translator may have written them. And where another session was given anything between the two (the collector numbers
-/// generations over all sessions), the target lets go of the paths and columns it has in hand, which may be older than what memory
-/// holds: their stores are deleted and inserted.
-pub fn take_up(have: &Program, want: &Program) -> Vec<Change> {
+/// - If the session has the generation of `have`, it is the same session: the changes are those of
+///   [`diff`].
+/// - If it has another generation, another translator may have written to the lists. So every list
+///   also gets its new position, which is where its ring in memory ends now.
+/// - If it is not the very next generation, another session got a grant in between (the collector
+///   counts generations over all sessions). Then memory may hold newer paths and columns than the
+///   target does. The target discards its own: their stores are deleted and inserted again.
+pub fn changes_for_session(have: &Program, want: &Program) -> Vec<Change> {
     let (before, now) = (have.generation(), want.generation());
     if before.is_some() && before == now {
         return diff(have, want);
     }
-    let alone = before.zip(now).is_some_and(|(before, now)| before + 1 == now);
-    let in_hand = |store: &Store| {
+    let next = before.zip(now).is_some_and(|(before, now)| before + 1 == now);
+    let gathers = |store: &Store| {
         matches!(store.spec.kind, StoreKind::Postcarding { .. } | StoreKind::SketchMerge { .. })
     };
-    let mid = have.without_stores(|store| (!alone && in_hand(store)) || is_other(store, want));
+    let mid = have.without_stores(|store| (!next && gathers(store)) || has_other_layout(store, want));
     let mut changes = steps(have, mid, want);
     for entry in want.entries().filter(|e| matches!(e, Entry::Lists(_))) {
         let key = entry.key();
@@ -89,14 +96,16 @@ pub fn take_up(have: &Program, want: &Program) -> Vec<Change> {
     changes
 }
 
-fn is_other(store: &Store, want: &Program) -> bool {
+/// Whether `want` has a store of the same number with another layout.
+fn has_other_layout(store: &Store, want: &Program) -> bool {
     match want.get(&EntryKey::Store(store.spec.id)) {
         Some(Entry::Store(new)) => new.spec.kind != store.spec.kind,
         _ => false,
     }
 }
 
-/// The changes from `have` by way of `mid`, which holds a part of it, to `want`.
+/// The changes from `have` to `want`. Entries of `have` that `mid` lacks are deleted first, even if
+/// `want` has them too.
 fn steps(have: &Program, mut mid: Program, want: &Program) -> Vec<Change> {
     let gone: Vec<EntryKey> = mid.entries().map(Entry::key).filter(|key| want.get(key).is_none()).collect();
     gone.iter().for_each(|key| drop(mid.remove(key)));
@@ -145,28 +154,28 @@ mod tests {
     }
 
     /// Table, and `+`, `-` or `~`.
-    fn told(changes: &[Change]) -> Vec<String> {
-        let told = |change: &Change| match change {
+    fn summary(changes: &[Change]) -> Vec<String> {
+        let sign = |change: &Change| match change {
             Change::Insert { entry } => format!("+{}", entry.table()),
             Change::Modify { to, .. } => format!("~{}", to.table()),
             Change::Delete { entry } => format!("-{}", entry.table()),
         };
-        changes.iter().map(told).collect()
+        changes.iter().map(sign).collect()
     }
 
     #[test]
     fn the_session_of_before_changes_nothing() {
         let have = later(1);
-        assert_eq!(take_up(&have, &later(1)), vec![]);
-        assert_eq!(take_up(&Program::default(), &have), diff(&Program::default(), &have));
+        assert_eq!(changes_for_session(&have, &later(1)), vec![]);
+        assert_eq!(changes_for_session(&Program::default(), &have), diff(&Program::default(), &have));
     }
 
     #[test]
     fn lists_go_on_where_the_ring_stands_under_the_next_generation() {
         let pairs = ["~queue-pair", "~queue-pair"];
-        assert_eq!(told(&diff(&later(1), &later(2))), pairs);
+        assert_eq!(summary(&diff(&later(1), &later(2))), pairs);
         assert_eq!(
-            told(&take_up(&later(1), &later(2))),
+            summary(&changes_for_session(&later(1), &later(2))),
             [&pairs[..], &["~lists", "~lists", "~lists"]].concat()
         );
     }
@@ -177,14 +186,14 @@ mod tests {
         let back = ["~queue-pair", "~queue-pair", "+store", "+store", "+version0", "+sketch-reporter"];
         let lists = ["~lists", "~lists", "~lists"];
         let expected = [&away[..], &back, &lists].concat();
-        assert_eq!(told(&take_up(&later(1), &later(3))), expected);
-        // Nor can it be told whose they were where the queue pairs had been taken out.
+        assert_eq!(summary(&changes_for_session(&later(1), &later(3))), expected);
+        // Without queue pairs the old generation is not known, so the same is done.
         let mut without = later(1);
         for purpose in [Purpose::Write, Purpose::Atomic] {
             without.remove(&EntryKey::QueuePair(purpose));
         }
-        let told = told(&take_up(&without, &later(2)));
-        assert_eq!(told.iter().filter(|t| *t == "+store").count(), 2, "{told:?}");
+        let summary = summary(&changes_for_session(&without, &later(2)));
+        assert_eq!(summary.iter().filter(|t| *t == "+store").count(), 2, "{summary:?}");
     }
 
     #[test]
@@ -196,6 +205,6 @@ mod tests {
         events.length = events.spec.region_len();
         want.set(Entry::Store(events));
         let changes = diff(&later(1), &want);
-        assert_eq!(told(&changes), ["-lists", "-lists", "-store", "+store", "+lists", "+lists"]);
+        assert_eq!(summary(&changes), ["-lists", "-lists", "-store", "+store", "+lists", "+lists"]);
     }
 }

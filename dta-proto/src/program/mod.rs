@@ -12,7 +12,7 @@ pub use crate::wire::dta::Primitive;
 pub use crate::wire::ethernet::Mac;
 
 pub use check::{CheckError, MAX_STORES, checked};
-pub use diff::{Change, diff, take_up, without_keys};
+pub use diff::{Change, changes_for_session, diff, without_keys};
 
 use std::collections::BTreeMap;
 use std::fmt;

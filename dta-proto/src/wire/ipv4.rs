@@ -60,11 +60,6 @@ impl<'a> Packet<'a> {
         self.header[1]
     }
 
-    /// Total length, header included.
-    pub fn total_len(&self) -> u16 {
-        u16::from_be_bytes([self.header[2], self.header[3]])
-    }
-
     /// Identification.
     pub fn id(&self) -> u16 {
         u16::from_be_bytes([self.header[4], self.header[5]])
@@ -78,11 +73,6 @@ impl<'a> Packet<'a> {
     /// Whether this is a fragment: "more fragments" is set or the offset is not 0.
     pub fn is_fragment(&self) -> bool {
         self.header[6] & 0x3f != 0 || self.header[7] != 0
-    }
-
-    /// Offset of this fragment in bytes, 0 for the first and for whole packets.
-    pub fn fragment_offset(&self) -> u16 {
-        (u16::from_be_bytes([self.header[6], self.header[7]]) & 0x1fff) << 3
     }
 
     /// Time to live.

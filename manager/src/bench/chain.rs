@@ -3,12 +3,12 @@
 use std::cell::RefCell;
 use std::time::Instant;
 
-use dta_collector::nic::soft::bench::{ELEMENT, WriteBench};
-use dta_dataplane::bench::KeyWriteBench;
 use dta_link::Batch;
 
 use super::harness::{Rates, Scale, measure_shares, pin};
+use super::key_write_bench::KeyWriteBench;
 use super::translator::BATCH;
+use super::write_bench::{ELEMENT, WriteBench};
 
 /// Batches of a call.
 const BATCHES: usize = 512;

@@ -1,9 +1,8 @@
 //! UC WRITE frames into a large region at random; the floor is the CRC and the random store.
 
-use dta_collector::nic::soft::bench::WriteBench;
-
 use super::harness::{Rates, Scale, measure_shares, pin};
 use super::translator::BATCH;
+use super::write_bench::WriteBench;
 
 /// Frames of a call: a millisecond or two.
 const FRAMES: u64 = 32_768;

@@ -75,7 +75,7 @@ mod tests {
                 ratio: 0.55,
                 least_ratio: case.least_ratio,
                 target: case.target,
-                what: case.what(),
+                what: case.what,
             })
             .collect();
         let text = table(&figures);

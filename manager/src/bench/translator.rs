@@ -1,8 +1,7 @@
 //! A key-write datagram to a finished RoCEv2 frame; the floor is the CRCs and the copy of the frame.
 
-use dta_dataplane::bench::KeyWriteBench;
-
 use super::harness::{Rates, Scale, measure, pin};
+use super::key_write_bench::KeyWriteBench;
 
 /// Reports per batch.
 pub(super) const BATCH: usize = 64;

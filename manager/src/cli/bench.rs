@@ -70,7 +70,7 @@ impl Bench {
         warn_of_debug();
         let mut figures = Vec::new();
         for case in cases {
-            eprintln!("{} …", case.what());
+            eprintln!("{} …", case.what);
             // A benchmark pins its thread: each gets one of its own.
             let run = std::thread::scope(|scope| scope.spawn(|| case.run(&scale)).join());
             figures.push(run.map_err(|_| anyhow::anyhow!("benchmark {} panicked", case.name))??);

@@ -18,11 +18,11 @@ pub fn table(findings: &[Finding], verdict: &str, width: u16) -> String {
             Level::Note => ("note", Color::Yellow),
             Level::Problem => ("FAIL", Color::Red),
         };
-        let told = match &finding.advice {
+        let text = match &finding.advice {
             Some(advice) => format!("{}\n→ {advice}", finding.found),
             None => finding.found.clone(),
         };
-        table.add_row([Cell::new(mark).fg(color), Cell::new(finding.check), Cell::new(told)]);
+        table.add_row([Cell::new(mark).fg(color), Cell::new(finding.check), Cell::new(text)]);
     }
     format!("{table}\n{verdict}")
 }

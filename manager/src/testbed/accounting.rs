@@ -331,12 +331,12 @@ impl Waterfall {
 
 /// What does not add up inside a node, in words.
 pub fn inside(statistics: &Statistics) -> Vec<String> {
-    let mut told = Vec::new();
+    let mut contradictions = Vec::new();
     let translator = statistics.node("translator/");
     let nic = statistics.node("nic/");
     let mut equal = |what: &str, left: u64, right: u64| {
         if left != right {
-            told.push(format!("{what}: {left} and {right}"));
+            contradictions.push(format!("{what}: {left} and {right}"));
         }
     };
     equal(
@@ -365,7 +365,7 @@ pub fn inside(statistics: &Statistics) -> Vec<String> {
             nic.sum("executed.") + nic.sum("duplicate.") + nic.sum("dropped."),
         );
     }
-    told
+    contradictions
 }
 
 #[cfg(test)]

@@ -148,8 +148,8 @@ pub async fn sketches(
         let mut estimates = Vec::new();
         if epoch.epoch + epochs > newest {
             let keys: Vec<_> = epoch.packets.iter().map(|(flow, _)| flows[*flow as usize].key).collect();
-            let told = client.sketch(&store.name, &keys, epoch.epoch).await?;
-            estimates.extend(told.into_iter().map(|answer| answer.estimate));
+            let found = client.sketch(&store.name, &keys, epoch.epoch).await?;
+            estimates.extend(found.into_iter().map(|answer| answer.estimate));
         }
         answers.estimates.push(estimates);
     }

@@ -6,7 +6,7 @@
 
 use crate::topology::Primitive;
 
-use super::workload::{Body, Report};
+use super::workload::Report;
 
 /// What is known of one report beside its contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -147,16 +147,5 @@ impl Journal {
     /// Reports that, by the records, did not reach the translator.
     pub fn not_arrived(&self) -> u64 {
         self.entries.iter().filter(|e| !e.fate.arrived()).count() as u64
-    }
-}
-
-/// The flow that a keyed report is of.
-pub fn flow_of(body: &Body) -> Option<u32> {
-    match body {
-        Body::KeyWrite { flow, .. }
-        | Body::Postcard { flow, .. }
-        | Body::Append { flow, .. }
-        | Body::KeyIncrement { flow, .. } => Some(*flow),
-        Body::SketchMerge { .. } => None,
     }
 }

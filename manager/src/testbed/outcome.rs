@@ -130,24 +130,24 @@ impl Outcome {
 impl ChaosOutcome {
     /// What did not come back as it has to.
     pub fn failures(&self) -> Vec<String> {
-        let mut told = Vec::new();
+        let mut failures = Vec::new();
         if !self.session_resumed {
-            told.push(format!("the {}, and the session did not go on", self.done));
+            failures.push(format!("the {}, and the session did not go on", self.done));
         }
         if let Some(missing) = self.missing_sequences
             && missing != self.frames_lost
         {
-            told.push(format!(
+            failures.push(format!(
                 "the {}, which cost {} reports, and by its reporters' sequences {missing} are missing",
                 self.done, self.frames_lost
             ));
         }
         if self.answers_after != self.answers_before {
-            told.push(format!(
+            failures.push(format!(
                 "the {}, and of {} answers from before {} are there",
                 self.done, self.answers_before, self.answers_after
             ));
         }
-        told
+        failures
     }
 }

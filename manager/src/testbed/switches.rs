@@ -102,7 +102,7 @@ impl Switches {
             }
         };
         let options = dta_reporter::Options { retransmittable: self.retransmit[primitive], immediate: false };
-        let told = self.told();
+        let before = self.fates_so_far();
         let reporter = &mut self.reporters[usize::from(switch)];
         let sequence = reporter
             .report_with(self.stores[primitive], body, options)
@@ -111,14 +111,14 @@ impl Switches {
         debug_assert_eq!(sequence, number, "the journal numbers as the reporter does");
         // A report whose fate is not told at once is held back: other switches' reports overtake it even if none of its own does.
         let fates = self.fates.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = fates[told..].iter().any(|(s, _, sent)| *s == switch && sent.sequence == sequence);
+        let left = fates[before..].iter().any(|(s, _, sent)| *s == switch && sent.sequence == sequence);
         if !left && let Some(fate) = journal.fate_mut(switch, number) {
             fate.moved = true;
         }
         Ok(())
     }
 
-    fn told(&self) -> usize {
+    fn fates_so_far(&self) -> usize {
         self.fates.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 

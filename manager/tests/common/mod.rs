@@ -2,6 +2,8 @@
 
 #![allow(dead_code, unreachable_pub)] // each test file uses its part
 
+pub mod outcome_document;
+
 use std::path::PathBuf;
 use std::process::{Command, Output};
 

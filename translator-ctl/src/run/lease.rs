@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use anyhow::bail;
-use dta_proto::program::{Change, EntryKey, Program, Purpose, diff, take_up};
+use dta_proto::program::{Change, EntryKey, Program, Purpose, changes_for_session, diff};
 use tracing::{info, warn};
 
-use super::hot::{Command, Snapshot};
+use super::packet_thread::{Command, Snapshot};
 use super::service::Control;
 use super::stats::{EVICTED, nodes};
 use crate::config::Translator;
@@ -33,7 +33,7 @@ pub(super) async fn keep(
                 if !was_ready {
                     control.ask(|reply| Command::Reporters(reporters, reply)).await?;
                 }
-                apply(control, |have| take_up(have, &program)).await?;
+                apply(control, |have| changes_for_session(have, &program)).await?;
                 if !was_ready {
                     ready()?;
                     was_ready = true;

@@ -1,14 +1,14 @@
 //! `dta-translator run`: the software data plane between links, with its session and its own service.
 
 mod control_port;
-mod hot;
 mod lease;
 pub mod ledger;
+mod packet_thread;
 mod roce_link;
 mod service;
 mod stats;
 
-pub use hot::{Command, Hot, HotError, Snapshot};
+pub use packet_thread::{Command, PacketThread, PacketThreadError, Snapshot};
 pub use roce_link::RoceLink;
 pub use stats::nodes;
 
@@ -34,18 +34,18 @@ use dta_proto::program::Endpoint;
 use ledger::Ledger;
 use service::Control;
 
-/// What `run` is told beside the configuration.
+/// Options of `run` that are not in the configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Faults on RoCEv2 frames and on NACKs.
     pub faults: Faults,
-    /// Faults on NACKs, where they are others than on frames.
+    /// Faults on NACKs. `None` = the same as on frames.
     pub nack_faults: Option<Faults>,
     /// Faults on the NIC's answers as they come in, for a NIC that injects none itself.
     pub answer_faults: Faults,
     /// Seed of the faults.
     pub seed: u64,
-    /// Where to write which report copies did not arrive as sent.
+    /// File in which to write each copy of a report that was lost or changed on its way to the NIC.
     pub ledger: Option<PathBuf>,
     /// Print one line of JSON on stdout when reports are taken.
     pub ready: bool,
@@ -86,7 +86,7 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
     let mut engine = Engine::new(config.limits(ledger.is_some()));
     let listed: Vec<(u16, Ipv4Addr)> = config.reporters.iter().map(|r| (r.id, r.address)).collect();
     engine.list_reporters(&listed);
-    let hot = Hot {
+    let packets = PacketThread {
         engine,
         roce_faults: FaultInjector::new(options.faults, options.seed, roce.scope()),
         nack_faults: FaultInjector::new(nack_faults, options.seed ^ 0x4e41_434b, reports.scope()),
@@ -101,12 +101,13 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
     let thread = std::thread::Builder::new()
         .name("dataplane".into())
         .spawn(move || {
-            // Nobody waits any more when the program is leaving for another reason.
-            let _ = ended.send(hot.run());
+            // If the program ends for another reason, nobody waits for this result, and that is no error.
+            let _ = ended.send(packets.run());
         })
         .context("cannot start the data plane")?;
 
-    // Keys that came with TLS go to nobody over a port that every user of this host reaches.
+    // With TLS, remote keys are a secret. Every user of this host can reach a TCP port of loopback, so
+    // programs, which hold keys, are served on a unix socket only.
     let programs = config.tls.is_none() || matches!(control_address, ControlAddress::Unix(_));
     let control = Control::new(config.name.clone(), life(), commands, programs);
     let (stop_service, service_stopped) = oneshot::channel::<()>();
@@ -132,14 +133,15 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
             result = leased => result,
             _ = stop.recv() => Ok(()),
             _ = interrupt.recv() => Ok(()),
-            hot = &mut end => match hot {
+            ended = &mut end => match ended {
                 Ok(Err(error)) => Err(anyhow!(error).context("the data plane stopped")),
                 _ => Err(anyhow!("the data plane stopped")),
             },
         }
     };
 
-    // Send what is held, and tell the collector the last numbers; the lease stays, so that the next start resumes it.
+    // Send the reports that are still held, and give the collector the last counters. The session is not
+    // ended, so that the next start resumes it.
     if let Ok(last) = control.ask(Command::Stop).await {
         info!(accepted = last.counters.primitives.iter().map(|p| p.accepted).sum::<u64>(), "stopped");
         if session.is_open() && result.is_ok() {
@@ -184,7 +186,7 @@ fn ready_line(
         .map_err(|error| anyhow!("cannot write the ready line: {error}"))
 }
 
-/// A number that tells this start from earlier ones.
+/// A number that is different for each start of this program.
 fn life() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64)
 }

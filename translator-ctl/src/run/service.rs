@@ -10,9 +10,9 @@ use dta_proto::control::{
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
 
-use super::hot::{Command, Snapshot};
+use super::packet_thread::{Command, Snapshot};
 use super::stats::nodes;
-use dta_proto::program::{Change, Program, take_up, without_keys};
+use dta_proto::program::{Change, Program, changes_for_session, without_keys};
 
 /// The control side's way to the thread that carries reports.
 #[derive(Clone)]
@@ -47,7 +47,7 @@ impl Control {
         }
         let want: Program =
             serde_json::from_str(program).map_err(|e| Status::invalid_argument(format!("program: {e}")))?;
-        Ok(take_up(&self.ask(Command::Program).await?, &want))
+        Ok(changes_for_session(&self.ask(Command::Program).await?, &want))
     }
 
     /// Sends a command and waits for its answer.
@@ -93,7 +93,7 @@ impl Translator for Control {
         request: Request<CompareProgramRequest>,
     ) -> Result<Response<CompareProgramResponse>, Status> {
         let changes = self.needed(&request.into_inner().program).await?;
-        Ok(Response::new(CompareProgramResponse { changes: told(changes)? }))
+        Ok(Response::new(CompareProgramResponse { changes: changes_json(changes)? }))
     }
 
     async fn apply_program(
@@ -105,11 +105,11 @@ impl Translator for Control {
         self.ask(|reply| Command::Apply(changes, reply))
             .await?
             .map_err(|e| Status::invalid_argument(format!("nothing has changed: {e}")))?;
-        Ok(Response::new(ApplyProgramResponse { changes: told(made)? }))
+        Ok(Response::new(ApplyProgramResponse { changes: changes_json(made)? }))
     }
 }
 
-/// Changes as they are told: without keys.
-fn told(changes: Vec<Change>) -> Result<String, Status> {
+/// Changes as JSON, with 0 for each remote key.
+fn changes_json(changes: Vec<Change>) -> Result<String, Status> {
     serde_json::to_string(&without_keys(changes)).map_err(|e| Status::internal(e.to_string()))
 }

@@ -3,7 +3,7 @@
 use dta_link::fault::FaultCounts;
 use dta_proto::control::{Counter, NodeStatistics};
 
-use super::hot::Snapshot;
+use super::packet_thread::Snapshot;
 use dta_dataplane::ReporterCounters;
 
 /// The translator's own node and one node per reporter that it hears. `life` is a number chosen when counting began.

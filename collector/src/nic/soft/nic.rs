@@ -278,8 +278,8 @@ struct DataThread {
     /// What the counter file held of the link's and the injector's counters when this link was opened.
     link_base: Vec<u64>,
     link_counters_read: Instant,
-    /// When the log last told of refusals, and what was counted then.
-    refused_told: (Option<Instant>, Counts),
+    /// When refusals were last written to the log, and what was counted then.
+    refusals_logged: (Option<Instant>, Counts),
 }
 
 impl DataThread {
@@ -299,7 +299,7 @@ impl DataThread {
             injector,
             link_base,
             link_counters_read: Instant::now(),
-            refused_told: (None, counts),
+            refusals_logged: (None, counts),
         }
     }
 
@@ -345,8 +345,8 @@ impl DataThread {
 
     /// Says in the log whom the NIC refused what, if it did and has not said so just now.
     fn tell_refused(&mut self, shared: &Shared) {
-        let (told, before) = &mut self.refused_told;
-        if told.is_some_and(|at| at.elapsed() < TELL_REFUSED) {
+        let (logged, before) = &mut self.refusals_logged;
+        if logged.is_some_and(|at| at.elapsed() < TELL_REFUSED) {
             return;
         }
         let mut responder = lock(&shared.responder);
@@ -370,7 +370,7 @@ impl DataThread {
         if broken > 0 {
             tracing::warn!(queue_pairs = broken, "RC queue pairs fell into ERROR for that");
         }
-        *told = Some(Instant::now());
+        *logged = Some(Instant::now());
         *before = now;
     }
 

@@ -15,6 +15,3 @@ mod template;
 pub use received::Received;
 pub use route::{Route, source_port};
 pub use template::{FetchAddTemplate, WriteImmTemplate, WriteTemplate};
-
-/// Most bytes that the headers and the iCRC of a frame take: Ethernet to BTH, AtomicETH or RETH and ImmDt, iCRC.
-pub const MAX_OVERHEAD: usize = 14 + 20 + 8 + 12 + 28 + 4;

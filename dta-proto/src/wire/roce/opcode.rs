@@ -150,12 +150,6 @@ impl Opcode {
         if self.byte() < 0x20 { Transport::Rc } else { Transport::Uc }
     }
 
-    /// Whether this is a WRITE of any place, with immediate or without.
-    #[inline]
-    pub const fn is_write(self) -> bool {
-        matches!(self.byte() & 0x1f, 0x06..=0x0b)
-    }
-
     /// Whether this starts a message: FIRST or ONLY of a WRITE, or a request of one packet.
     #[inline]
     pub const fn is_start(self) -> bool {

@@ -16,7 +16,7 @@ pub(super) fn none() -> Finding {
 
 /// Whether a device has a port that works.
 pub(super) fn check(device: &Device) -> Finding {
-    let told: Vec<String> = device
+    let ports: Vec<String> = device
         .ports
         .iter()
         .map(|port| {
@@ -26,7 +26,7 @@ pub(super) fn check(device: &Device) -> Finding {
         })
         .collect();
     let found =
-        format!("{}: {}", device.name, if told.is_empty() { "no port".into() } else { told.join("; ") });
+        format!("{}: {}", device.name, if ports.is_empty() { "no port".into() } else { ports.join("; ") });
     if device.ports.iter().any(|port| port.is_active() && port.link_layer != "InfiniBand") {
         Finding::ok(CHECK, found)
     } else if device.ports.iter().any(|port| port.is_active()) {

@@ -15,8 +15,8 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
     findings.extend(table(e));
     findings.extend(elsewhere(e));
     findings.extend(e.sessions.iter().filter_map(|session| {
-        let told = session.translator.as_ref()?;
-        let gid: [u8; 16] = told.gid.as_slice().try_into().ok()?;
+        let endpoint = session.translator.as_ref()?;
+        let gid: [u8; 16] = endpoint.gid.as_slice().try_into().ok()?;
         let (gid, ip) = (IpAddr::from(gid).to_canonical(), translator_ip(session)?);
         (gid != ip).then(|| {
             Finding::problem(
@@ -82,7 +82,7 @@ fn elsewhere(e: &Evidence) -> Option<Finding> {
         return Some(Finding::problem(CHECK, found, advice));
     }
     let gids = e.host.as_ref()?.device_after.as_ref().map(|device| device.gids()).unwrap_or_default();
-    let mut told = Vec::new();
+    let mut found = Vec::new();
     for (flow, tally) in e.frames()?.flows() {
         let entry = gids.iter().find(|gid| gid.address() == IpAddr::V4(flow.destination));
         let to_ours = e.queue_pairs.iter().any(|pair| pair.qpn == flow.queue_pair);
@@ -90,7 +90,7 @@ fn elsewhere(e: &Evidence) -> Option<Finding> {
         let from_ours = entry.is_none()
             && e.sessions.iter().any(|session| translator_ip(session) == Some(flow.source.into()));
         if flow.destination != e.collector && (to_ours || from_ours) {
-            told.push(format!(
+            found.push(format!(
                 "{} frames {} from {} went to {}, {}",
                 tally.frames,
                 e.in_window(),
@@ -103,5 +103,5 @@ fn elsewhere(e: &Evidence) -> Option<Finding> {
             ));
         }
     }
-    (!told.is_empty()).then(|| Finding::problem(CHECK, told.join("; "), advice))
+    (!found.is_empty()).then(|| Finding::problem(CHECK, found.join("; "), advice))
 }

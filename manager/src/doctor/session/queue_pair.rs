@@ -18,9 +18,9 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
     findings.extend(strangers(e));
     let pairs: Vec<_> = e.sessions.iter().flat_map(|session| &session.queue_pairs).collect();
     if findings.is_empty() && !pairs.is_empty() {
-        let told: Vec<String> =
+        let parts: Vec<String> =
             pairs.iter().map(|pair| format!("{} expects PSN {}", name_of(pair), pair.expected_psn)).collect();
-        findings.push(Finding::ok(CHECK, format!("ready to receive: {}", told.join("; "))));
+        findings.push(Finding::ok(CHECK, format!("ready to receive: {}", parts.join("; "))));
     }
     findings
 }
@@ -81,15 +81,15 @@ fn unknown(e: &Evidence) -> Option<Finding> {
     };
     let known = |flow: &Flow| e.queue_pairs.iter().any(|pair| pair.qpn == flow.queue_pair);
     let frames = e.frames()?;
-    let told: Vec<String> = frames
+    let parts: Vec<String> = frames
         .flows()
         .filter(|(flow, _)| ours(flow) && !known(flow))
         .map(|(flow, tally)| format!("{} to {:#08x}", tally.frames, flow.queue_pair))
         .collect();
-    if told.is_empty() {
+    if parts.is_empty() {
         return None;
     }
-    let found = format!("frames {} to queue pairs that no session has: {}", e.in_window(), told.join(", "));
+    let found = format!("frames {} to queue pairs that no session has: {}", e.in_window(), parts.join(", "));
     Some(if frames.sum(|flow| ours(flow) && known(flow)).frames == 0 {
         Finding::problem("unknown queue pair", found, EARLIER)
     } else {
@@ -116,16 +116,16 @@ fn strangers(e: &Evidence) -> Option<Finding> {
                 && translator_ip(session).is_some_and(|ip| ip != flow.source)
         }) && flow.destination == e.collector
     };
-    let mut told = Vec::new();
+    let mut parts = Vec::new();
     for (flow, tally) in e.frames()?.flows().filter(|(flow, _)| of_other(flow)) {
-        told.push(format!("{} from {} to {:#08x}", tally.frames, flow.source, flow.queue_pair));
+        parts.push(format!("{} from {} to {:#08x}", tally.frames, flow.source, flow.queue_pair));
     }
     let found = || {
         format!(
             "frames {} of another sender than the session's translator: {}",
             e.in_window(),
-            told.join(", ")
+            parts.join(", ")
         )
     };
-    (!told.is_empty()).then(|| Finding::problem("wrong sender", found(), advice))
+    (!parts.is_empty()).then(|| Finding::problem("wrong sender", found(), advice))
 }

@@ -76,7 +76,7 @@ pub struct Snapshot {
 }
 
 /// Everything the thread owns.
-pub struct Hot {
+pub struct PacketThread {
     /// Takes and sends.
     pub reports: UdpLink,
     /// Frames out, answers in.
@@ -99,7 +99,7 @@ pub struct Hot {
 
 /// Why the thread ended.
 #[derive(Debug, thiserror::Error)]
-pub enum HotError {
+pub enum PacketThreadError {
     /// A link.
     #[error(transparent)]
     Link(#[from] LinkError),
@@ -116,12 +116,12 @@ struct Departures {
     next: u64,
 }
 
-impl Hot {
+impl PacketThread {
     /// Runs until told to stop.
     ///
     /// # Errors
     /// A link that will not work any more, or a ledger that cannot be written.
-    pub fn run(mut self) -> Result<(), HotError> {
+    pub fn run(mut self) -> Result<(), PacketThreadError> {
         let start = Instant::now();
         let now = || start.elapsed().as_nanos() as u64;
         let mut input = Batch::with_packet_capacity(BATCH, RECEIVED);
@@ -173,7 +173,7 @@ impl Hot {
     }
 
     /// Looks whether frames can leave; warns if they are going to be lost.
-    fn settle(&mut self) -> Result<bool, HotError> {
+    fn settle(&mut self) -> Result<bool, PacketThreadError> {
         let settled = self.roce.settle()?;
         if settled {
             for ip in self.roce.silent() {
@@ -190,7 +190,7 @@ impl Hot {
     }
 
     /// Waits until there is something to do.
-    fn rest(&mut self, now: u64, taking: bool) -> Result<(), HotError> {
+    fn rest(&mut self, now: u64, taking: bool) -> Result<(), PacketThreadError> {
         if let Some(ledger) = &mut self.ledger {
             ledger.flush()?;
         }
@@ -201,7 +201,12 @@ impl Hot {
         Ok(())
     }
 
-    fn take_answers(&mut self, now: u64, input: &mut Batch, out: &mut Output) -> Result<usize, HotError> {
+    fn take_answers(
+        &mut self,
+        now: u64,
+        input: &mut Batch,
+        out: &mut Output,
+    ) -> Result<usize, PacketThreadError> {
         let answers = self.roce.recv(input, Some(Duration::ZERO))?;
         // Called with an empty batch too: held answers may be due.
         let arriving = self.answer_faults.apply(input, Instant::now(), |_, _, _| {});
@@ -261,7 +266,7 @@ impl Hot {
         input: &mut Batch,
         out: &mut Output,
         departures: &mut Departures,
-    ) -> Result<(), HotError> {
+    ) -> Result<(), PacketThreadError> {
         // What was sent before the stop; not what reporters go on sending.
         let taken_until = now() + DRAIN.as_nanos() as u64;
         while now() < taken_until && self.reports.recv(input, Some(Duration::ZERO))? != 0 {
@@ -273,13 +278,13 @@ impl Hot {
         self.drain(now, input, out, departures)?;
         self.engine.end(out);
         self.depart(out, departures)?;
-        let Hot { roce_faults, roce, engine, ledger, nack_faults, reports, .. } = self;
-        let mut told = Ok(());
+        let PacketThread { roce_faults, roce, engine, ledger, nack_faults, reports, .. } = self;
+        let mut recorded = Ok(());
         let leaving = roce_faults.flush(|fate, cookie, _| {
-            told_fate(engine, ledger, departures.carried.as_slice(), fate, cookie, &mut told);
+            record_fate(engine, ledger, departures.carried.as_slice(), fate, cookie, &mut recorded);
         });
         roce.send(leaving)?;
-        told?;
+        recorded?;
         reports.send(nack_faults.flush(|_, _, _| {}))?;
         if let Some(ledger) = &mut self.ledger {
             ledger.flush()?;
@@ -294,7 +299,7 @@ impl Hot {
         input: &mut Batch,
         out: &mut Output,
         departures: &mut Departures,
-    ) -> Result<(), HotError> {
+    ) -> Result<(), PacketThreadError> {
         let start = now();
         let (mut left, mut progress) = (usize::MAX, start);
         loop {
@@ -318,7 +323,7 @@ impl Hot {
     }
 
     /// Sends what the engine made, through the fault injectors.
-    fn depart(&mut self, out: &mut Output, departures: &mut Departures) -> Result<(), HotError> {
+    fn depart(&mut self, out: &mut Output, departures: &mut Departures) -> Result<(), PacketThreadError> {
         if let Some(ledger) = &mut self.ledger {
             for (origin, copy) in &out.lost {
                 ledger.record(origin, *copy, ledger::Fate::LostByQueuePair)?;
@@ -338,14 +343,14 @@ impl Hot {
                 next += 1;
             }
             if self.faulty {
-                let Hot { roce_faults, roce, engine, ledger, .. } = self;
-                let mut told = Ok(());
+                let PacketThread { roce_faults, roce, engine, ledger, .. } = self;
+                let mut recorded = Ok(());
                 let carried = departures.carried.as_slice();
                 let leaving = roce_faults.apply(batch, Instant::now(), |fate, cookie, _| {
-                    told_fate(engine, ledger, carried, fate, cookie, &mut told);
+                    record_fate(engine, ledger, carried, fate, cookie, &mut recorded);
                 });
                 roce.send(leaving)?;
-                told?;
+                recorded?;
             } else if !batch.is_empty() {
                 self.roce.send(batch)?;
             }
@@ -378,14 +383,14 @@ fn push(batch: &mut Batch, frames: &Frames, index: usize, cookie: u64) {
     debug_assert!(pushed.is_ok(), "frames are at most {PACKET} bytes, and the batch has room");
 }
 
-/// Counts and writes down what a fault did to the reports of a frame.
-fn told_fate(
+/// Counts and writes to the ledger what a fault did to the reports of a frame. The first error goes to `result`.
+fn record_fate(
     engine: &mut Engine,
     ledger: &mut Option<Ledger>,
     carried: &[FrameMeta],
     fate: fault::Fate,
     cookie: u64,
-    told: &mut io::Result<()>,
+    result: &mut io::Result<()>,
 ) {
     let fate = match fate {
         fault::Fate::Passed => return,
@@ -406,8 +411,8 @@ fn told_fate(
     if let Some(ledger) = ledger {
         for origin in engine.origins().of(&meta) {
             let recorded = ledger.record(&origin, meta.copy, fate);
-            if told.is_ok() {
-                *told = recorded;
+            if result.is_ok() {
+                *result = recorded;
             }
         }
     }

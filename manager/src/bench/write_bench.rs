@@ -1,4 +1,4 @@
-//! The responder in memory, to be timed by a benchmark, and the floor to hold it against.
+//! The responder of the software NIC in memory, and its floor, for the benchmarks `nic` and `chain`.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -8,16 +8,14 @@ use dta_link::Batch;
 use dta_proto::wire::frame::Route;
 use dta_proto::wire::roce::{Bth, ICRC_LEN, Opcode, Psn, Repr, Reth, icrc, icrc_ok};
 
-use super::counter::Counter;
-use super::responder::Responder;
-use super::responder_config::ResponderConfig;
-use crate::nic::{
+use dta_collector::nic::soft::{Counter, Responder, ResponderConfig};
+use dta_collector::nic::{
     Access, Endpoint, NicError, Purpose, QueuePairInfo, QueuePairRequest, Registration, Transport,
 };
-use crate::region::{Region, RegionError, RegionOptions};
+use dta_collector::region::{Region, RegionError, RegionOptions};
 
 /// Bytes of a key-write element with a 12-byte value: what one WRITE of [`WriteBench`] carries.
-pub const ELEMENT: usize = 16;
+pub(super) const ELEMENT: usize = 16;
 
 const COLLECTOR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
 const TRANSLATOR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -29,7 +27,7 @@ const READY: usize = 32;
 
 /// Why a benchmark could not be set up.
 #[derive(Debug, thiserror::Error)]
-pub enum BenchError {
+pub(super) enum BenchError {
     /// No memory.
     #[error(transparent)]
     Region(#[from] RegionError),
@@ -39,15 +37,15 @@ pub enum BenchError {
 }
 
 /// A responder with one region and one UC queue pair whose peer is 127.0.0.2; it is itself 127.0.0.1, port 4791.
-pub struct Target {
+pub(super) struct Target {
     /// The responder.
-    pub responder: Responder,
+    pub(super) responder: Responder,
     /// The region; a power of two of bytes, in huge pages where there are some.
-    pub region: Arc<Region>,
+    pub(super) region: Arc<Region>,
     /// Its address and key.
-    pub registration: Registration,
+    pub(super) registration: Registration,
     /// The queue pair.
-    pub queue_pair: QueuePairInfo,
+    pub(super) queue_pair: QueuePairInfo,
 }
 
 impl Target {
@@ -55,12 +53,12 @@ impl Target {
     ///
     /// # Errors
     /// There is no memory for it.
-    pub fn new(len: u64) -> Result<Target, BenchError> {
+    pub(super) fn new(len: u64) -> Result<Target, BenchError> {
         let region = Arc::new(Region::anonymous(len, IOVA.next_multiple_of(len), RegionOptions::default())?);
         let mut responder = Responder::new(ResponderConfig {
             device: "bench".into(),
             ip: COLLECTOR,
-            port: crate::nic::ROCE_PORT,
+            port: dta_collector::nic::ROCE_PORT,
             mtu: 1024,
             max_dest_rd_atomic: 16,
         });
@@ -78,15 +76,15 @@ impl Target {
     }
 
     /// WRITEs executed so far.
-    pub fn executed(&self) -> u64 {
+    pub(super) fn executed(&self) -> u64 {
         self.responder.counts().get(Counter::ExecutedWrite)
     }
 }
 
 /// UC WRITE ONLY packets of [`ELEMENT`] bytes to random elements of a region, in batches.
-pub struct WriteBench {
+pub(super) struct WriteBench {
     /// What the packets go to.
-    pub target: Target,
+    pub(super) target: Target,
     output: Batch,
     batches: Vec<Batch>,
     random: u64,
@@ -98,7 +96,7 @@ impl WriteBench {
     ///
     /// # Errors
     /// There is no memory for it.
-    pub fn new(len: u64, batch: usize) -> Result<WriteBench, BenchError> {
+    pub(super) fn new(len: u64, batch: usize) -> Result<WriteBench, BenchError> {
         let target = Target::new(len)?;
         let output = target.responder.answer_batch(8);
         let batches = vec![Batch::with_packet_capacity(batch, 112); READY];
@@ -106,13 +104,13 @@ impl WriteBench {
     }
 
     /// WRITEs executed so far; those of the floor are none.
-    pub fn executed(&self) -> u64 {
+    pub(super) fn executed(&self) -> u64 {
         self.target.executed()
     }
 
     /// Runs at least `writes` WRITEs through the responder. Gives how many, and the CPU time that it took, without making
     /// the packets.
-    pub fn run(&mut self, writes: u64) -> (u64, Duration) {
+    pub(super) fn run(&mut self, writes: u64) -> (u64, Duration) {
         self.timed(writes, |target, batch, output| {
             target.responder.process(batch, output, &mut |full| full.clear());
         })
@@ -120,7 +118,7 @@ impl WriteBench {
 
     /// The floor of [`WriteBench::run`]: the iCRC of each packet, and the store of its payload at its address, as batched
     /// and prefetched, and nothing else.
-    pub fn floor(&mut self, writes: u64) -> (u64, Duration) {
+    pub(super) fn floor(&mut self, writes: u64) -> (u64, Duration) {
         self.timed(writes, |target, batch, _| {
             let base = target.registration.iova;
             let offset =

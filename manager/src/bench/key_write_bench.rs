@@ -1,4 +1,4 @@
-//! The data plane in memory, to be timed by a benchmark, and the floor to hold it against.
+//! The software data plane in memory, and its floor, for the benchmarks `translator` and `chain`.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -8,17 +8,17 @@ use dta_proto::layout::hash;
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::wire::dta::{Body, Report, Version};
 
-use super::{Engine, Limits, Output};
+use dta_dataplane::{Engine, Frames, Limits, Output};
 use dta_proto::program::{Endpoint, Entry, Mac, Program, Purpose, QueuePair, Rkey, Store, Transport, diff};
 use dta_proto::wire::roce;
 
 /// Bytes of value per report.
-pub const VALUE: usize = 12;
+const VALUE: usize = 12;
 /// Bytes of the IPv4 and UDP header and the version-1 header in front of the key.
 const BEFORE_KEY: usize = 28 + 12;
 
 /// Version-1 key-write datagrams with random keys, N = 1, to finished UC frames.
-pub struct KeyWriteBench {
+pub(super) struct KeyWriteBench {
     engine: Engine,
     out: Output,
     datagrams: Vec<Vec<u8>>,
@@ -29,7 +29,7 @@ pub struct KeyWriteBench {
 
 impl KeyWriteBench {
     /// `batch` reports at a time go to a store of `slots` slots (a power of two) at `address`, aligned to its length.
-    pub fn new(batch: usize, slots: u64, store: (u64, u32), remote_qpn: u32) -> KeyWriteBench {
+    pub(super) fn new(batch: usize, slots: u64, store: (u64, u32), remote_qpn: u32) -> KeyWriteBench {
         let (address, rkey) = store;
         let spec = StoreSpec {
             id: 1,
@@ -73,7 +73,7 @@ impl KeyWriteBench {
     }
 
     /// Translates `batches` batches and hands each batch's frames to `sink`. Gives how many frames there were.
-    pub fn run(&mut self, batches: usize, mut sink: impl FnMut(&super::Frames)) -> u64 {
+    pub(super) fn run(&mut self, batches: usize, mut sink: impl FnMut(&Frames)) -> u64 {
         let mut frames = 0;
         let turns = self.datagrams.len() / self.batch;
         for turn in 0..batches {
@@ -96,7 +96,7 @@ impl KeyWriteBench {
 
     /// The floor of [`KeyWriteBench::run`]: for each report the CRCs (key, slot, checksum, and the part of the iCRC that differs
     /// from frame to frame) and the copy of a finished frame. Gives a number that depends on all of it.
-    pub fn floor(&mut self, batches: usize) -> u64 {
+    pub(super) fn floor(&mut self, batches: usize) -> u64 {
         if self.frame.is_empty() {
             let mut frame = Vec::new();
             self.run(1, |frames| frame = frames.get(0).to_vec());
@@ -123,11 +123,6 @@ impl KeyWriteBench {
             std::hint::black_box(&mut copies);
         }
         sum
-    }
-
-    /// Reports accepted so far.
-    pub fn accepted(&self) -> u64 {
-        self.engine.counters().primitives[0].accepted
     }
 }
 
@@ -171,6 +166,7 @@ mod tests {
         // More than one turn through the datagrams.
         assert_ne!(bench.floor(10), 0);
         let frames = bench.run(1100, |frames| seen += frames.len() as u64);
-        assert_eq!((frames, seen, bench.accepted()), (70_400, 70_400, 70_464));
+        let accepted = bench.engine.counters().primitives[0].accepted;
+        assert_eq!((frames, seen, accepted), (70_400, 70_400, 70_464));
     }
 }

@@ -1,0 +1,242 @@
+//! What needs root: the thread that carries packets, on a veth pair, in a network namespace that each
+//! test makes for itself.
+//!
+//! `cargo test -p dta-translator --test namespace -- --ignored`
+
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::process::Command as Process;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use dta_dataplane::{Engine, Limits};
+use dta_link::fault::{FaultInjector, Faults};
+use dta_link::{Batch, Link, PacketConfig, PacketLink, UdpConfig, UdpLink};
+use dta_proto::key::Key;
+use dta_proto::program::{Change, Entry, EntryKey, Program, Purpose, QueuePair, diff};
+use dta_proto::wire::dta::{Body, Report, Version};
+use dta_translator::config::Config;
+use dta_translator::run::{Command, PacketThread, PacketThreadError, RoceLink, Snapshot};
+use rustix::thread::UnshareFlags;
+use tokio::sync::oneshot;
+
+/// The translator's address on the wire: none of the kernel's.
+const TRANSLATOR: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+/// The collector's address, which nobody has at first.
+const COLLECTOR: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 99);
+
+/// Runs `test` in a thread with a network namespace of its own. There `lo` is up, and so are the ends
+/// `near` (10.9.0.1/24) and `far` (no address) of a veth pair.
+fn in_namespace(test: impl FnOnce() + Send + 'static) {
+    let result = std::thread::spawn(|| {
+        enter_namespace();
+        for step in [
+            "link set lo up",
+            "link add near type veth peer name far",
+            "link set near up",
+            "link set far up",
+            "address add 10.9.0.1/24 dev near",
+        ] {
+            ip(step);
+        }
+        test();
+    })
+    .join();
+    if let Err(panic) = result {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+#[allow(unsafe_code)]
+fn enter_namespace() {
+    // SAFETY: a new network namespace does not touch file descriptors or memory that others rely on.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.expect("root may make namespaces");
+}
+
+fn ip(arguments: &str) {
+    let status = Process::new("ip").args(arguments.split(' ')).status().expect("iproute2 is installed");
+    assert!(status.success(), "ip {arguments}");
+}
+
+/// The thread that carries packets, with frames leaving through `far`.
+struct Running {
+    commands: Sender<Command>,
+    thread: JoinHandle<Result<(), PacketThreadError>>,
+    reporter: UdpSocket,
+    listen: SocketAddrV4,
+    sent: u32,
+}
+
+impl Running {
+    fn start() -> Running {
+        let config: Config = toml::from_str(&format!(
+            "[translator]\nsource = '{TRANSLATOR}'\nsource_port = 4791\nlink = 'far'\n"
+        ))
+        .unwrap();
+        let (roce, _) = RoceLink::open(&config.translator).unwrap();
+        let reports = UdpLink::open(&UdpConfig::reports("127.0.0.1:0".parse().unwrap(), false)).unwrap();
+        let listen = reports.local_addr();
+        let none = |scope| FaultInjector::new(Faults::NONE, 1, scope);
+        let (commands, inbox) = channel();
+        let packets = PacketThread {
+            engine: Engine::new(Limits::default()),
+            roce_faults: none(roce.scope()),
+            nack_faults: none(reports.scope()),
+            answer_faults: none(roce.scope()),
+            faulty: false,
+            ledger: None,
+            commands: inbox,
+            reports,
+            roce,
+        };
+        let thread = std::thread::spawn(|| packets.run());
+        let reporter = UdpSocket::bind("127.0.0.1:0").unwrap();
+        Running { commands, thread, reporter, listen, sent: 0 }
+    }
+
+    /// Sends a command and waits for its answer.
+    fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> T {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(command(reply)).expect("the thread runs");
+        answer.blocking_recv().expect("the thread answers")
+    }
+
+    fn apply(&self, changes: Vec<Change>) {
+        self.ask(|reply| Command::Apply(changes, reply)).unwrap();
+    }
+
+    fn snapshot(&self) -> Box<Snapshot> {
+        self.ask(Command::Snapshot)
+    }
+
+    /// Sends `count` key-writes of one copy each.
+    fn report(&mut self, count: u32) {
+        for _ in 0..count {
+            let report = Report {
+                version: Version::V1,
+                immediate: false,
+                retransmittable: false,
+                restarted: false,
+                sequence: self.sent,
+                reporter: 7,
+                store: 1,
+                body: Body::KeyWrite { redundancy: 1, key: Key([self.sent as u8; 16]), value: &[1; 12] },
+            };
+            let mut bytes = [0; 200];
+            let len = report.emit(&mut bytes).unwrap();
+            self.reporter.send_to(&bytes[..len], self.listen).unwrap();
+            self.sent += 1;
+        }
+    }
+
+    /// Asks for counters until `done` says that they are as they should be.
+    fn wait(&self, most: Duration, done: impl Fn(&Snapshot) -> bool) -> Box<Snapshot> {
+        let end = Instant::now() + most;
+        loop {
+            let snapshot = self.snapshot();
+            if done(&snapshot) {
+                return snapshot;
+            }
+            assert!(
+                Instant::now() < end,
+                "in {most:?}: {} reports received, {:?}",
+                snapshot.counters.received,
+                snapshot.roce_link
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn stop(self) -> Box<Snapshot> {
+        let last = self.ask(Command::Stop);
+        self.thread.join().unwrap().unwrap();
+        last
+    }
+}
+
+/// The program of the frame vectors, with queue pairs that go to the collector's address. Its Ethernet
+/// address is not known.
+fn program(generation: u64) -> Program {
+    let mut program: Program =
+        serde_json::from_str(include_str!("../../dta-proto/vectors/program.json")).unwrap();
+    for purpose in [Purpose::Write, Purpose::Atomic] {
+        let Some(Entry::QueuePair(mut pair)) = program.remove(&EntryKey::QueuePair(purpose)) else {
+            panic!()
+        };
+        pair.destination.ip = COLLECTOR.into();
+        program.set(Entry::QueuePair(QueuePair { generation, ..pair }));
+    }
+    program
+}
+
+/// Frames that have come to `near`: ARP questions for the collector, and RoCEv2 frames.
+fn arrived(tap: &mut PacketLink) -> (usize, usize) {
+    let (mut questions, mut frames) = (0, 0);
+    let mut batch = Batch::default();
+    while tap.recv(&mut batch, Some(Duration::ZERO)).unwrap() > 0 {
+        for index in 0..batch.len() {
+            let frame = batch.frame(index).unwrap();
+            match frame[12..14] {
+                // Operation 1 from the translator's address for the collector's.
+                [8, 6] if frame[21] == 1 && frame[28..32] == TRANSLATOR.octets() => {
+                    assert_eq!((&frame[..6], &frame[38..42]), (&[0xff; 6][..], &COLLECTOR.octets()[..]));
+                    questions += 1;
+                }
+                [8, 0] => frames += 1,
+                _ => {}
+            }
+        }
+    }
+    (questions, frames)
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace with a veth pair"]
+fn reports_wait_while_the_collector_is_silent_and_none_is_lost_when_it_answers() {
+    in_namespace(|| {
+        let mut tap = PacketLink::open(&PacketConfig::new("near", [4791])).unwrap();
+        let mut running = Running::start();
+        running.apply(diff(&Program::default(), &program(1)));
+        running.report(10);
+        std::thread::sleep(Duration::from_secs(1));
+        let waiting = running.snapshot();
+        assert_eq!((waiting.counters.received, waiting.counters.frames), (0, 0), "they wait in the socket");
+        let (questions, frames) = arrived(&mut tap);
+        assert!((3..=11).contains(&questions), "{questions} questions in a second, one each 100 ms");
+        assert_eq!(frames, 0);
+
+        ip("address add 10.9.0.99/24 dev near");
+        running.wait(Duration::from_secs(2), |s| s.counters.received == 10);
+        let last = running.stop();
+        assert_eq!((last.counters.received, last.counters.frames), (10, 10));
+        assert_eq!((last.roce_link.sent, last.roce_link.unsent()), (10, 0));
+        assert_eq!(last.reports_link.dropped_by_kernel, 0);
+        assert_eq!(arrived(&mut tap).1, 10);
+    });
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace with a veth pair"]
+fn a_collector_that_stays_silent_is_given_up_and_frames_to_it_are_counted() {
+    in_namespace(|| {
+        let mut tap = PacketLink::open(&PacketConfig::new("near", [4791])).unwrap();
+        let mut running = Running::start();
+        let start = Instant::now();
+        running.apply(diff(&Program::default(), &program(1)));
+        running.report(10);
+        let given_up = running.wait(Duration::from_secs(10), |s| s.counters.received == 10);
+        assert!(start.elapsed() >= Duration::from_secs(3), "given up after {:?}", start.elapsed());
+        assert_eq!((given_up.counters.frames, given_up.roce_link.sent), (10, 0));
+        assert_eq!((given_up.roce_link.unsent_unreachable, given_up.roce_link.unsent()), (10, 10));
+        assert_eq!(arrived(&mut tap).1, 0);
+
+        // It comes later. The next program asks for it again, and frames leave.
+        ip("address add 10.9.0.99/24 dev near");
+        running.apply(diff(&program(1), &program(2)));
+        running.report(5);
+        let found = running.wait(Duration::from_secs(2), |s| s.roce_link.sent == 5);
+        assert_eq!((found.counters.received, found.roce_link.unsent_unreachable), (15, 10));
+        running.stop();
+        assert_eq!(arrived(&mut tap).1, 5);
+    });
+}
