@@ -505,6 +505,7 @@ fn a_broken_queue_pair_is_rebuilt_where_it_stood_and_its_translator_told() {
         queue_pairs: vec![pair(Purpose::Write, SWITCH_QPN + 1), pair(Purpose::Atomic, SWITCH_QPN)],
         lease: Some(Duration::from_secs(60)),
         stores: Vec::new(),
+        fresh: false,
         lists: Vec::new(),
         caller: Caller::ANYBODY,
     };
