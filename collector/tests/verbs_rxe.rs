@@ -488,7 +488,7 @@ fn a_device_that_is_removed_is_let_go_and_used_again_when_it_is_back() {
 
 #[test]
 #[ignore = "needs rxe0: run by testbed/rxe-guest/run-tests"]
-fn a_broken_queue_pair_is_rebuilt_where_it_stood_and_its_translator_told() {
+fn a_broken_queue_pair_is_rebuilt_and_its_translator_told() {
     let (nic, mut switch) = (Arc::new(open()), Switch::new());
     let kind = StoreKind::KeyIncrement { slots: 64, redundancy: 1 };
     let specs = [StoreSpec { id: 4, name: "bytes".into(), kind }];
@@ -526,10 +526,13 @@ fn a_broken_queue_pair_is_rebuilt_where_it_stood_and_its_translator_told() {
     assert_eq!(renewed.grant.regions, first.grant.regions, "keys stay");
     assert_eq!(renewed.grant.queue_pairs[0], first.grant.queue_pairs[0], "the whole one stays");
     assert_eq!(sessions.counters().queue_pairs_rebuilt, 1);
-    let qp = renewed.grant.queue_pairs[1].info;
-    assert_eq!(qp.expected_psn, 101, "what was refused was not executed");
-    switch.send(&Repr::fetch_add(place(&qp, 101), to.iova, to.rkey, 1));
-    assert_eq!(ack(switch.hear(PATIENCE)), (101, Some(1)));
+    let (qp, ended) = (renewed.grant.queue_pairs[1].info, renewed.grant.queue_pairs[1].replaced);
+    assert_eq!(ended.map(|ended| ended.expected_psn), Some(101), "what was refused was not executed");
+    // Not where the broken one stood: its last answers may still be on their way.
+    let next = 101 + 65_536;
+    assert_eq!(qp.expected_psn, next);
+    switch.send(&Repr::fetch_add(place(&qp, next), to.iova, to.rkey, 1));
+    assert_eq!(ack(switch.hear(PATIENCE)), (next, Some(1)));
     assert_eq!(region.load_u64(0).expect("inside"), 2);
     assert_eq!(nic.queue_pairs().expect("rxe0 answers").len(), 2, "the broken one is gone");
 }
