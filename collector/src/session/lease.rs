@@ -353,6 +353,13 @@ impl Leases {
         Ok(lease)
     }
 
+    /// Lets a lease run anew from `now`, where its translator asked for something and was told to come again.
+    pub fn extend(&mut self, name: &str, now: Instant) {
+        if let Some(lease) = self.by_name.get_mut(name) {
+            lease.expires = lease.lease.map(|l| now + l);
+        }
+    }
+
     /// Ends a lease.
     pub fn remove(&mut self, name: &str) -> Option<Lease> {
         self.by_name.remove(name)

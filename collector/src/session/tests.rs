@@ -22,6 +22,8 @@ struct Books {
     away: AtomicBool,
     atomics: bool,
     most_pairs: usize,
+    /// The last of so many queue pairs from now is not made.
+    fails_in: AtomicU32,
     /// The device is lost, and back at once, in the middle of so many calls from now.
     lost_in: AtomicU32,
     pairs: Mutex<Vec<QueuePairStatus>>,
@@ -94,6 +96,9 @@ impl Nic for Books {
         let mut pairs = self.pairs.lock().unwrap();
         if pairs.len() >= self.most_pairs {
             return Err(NicError::TooManyQueuePairs { device: "books".into(), limit: self.most_pairs });
+        }
+        if self.fails_in.load(Ordering::Relaxed) > 0 && self.fails_in.fetch_sub(1, Ordering::Relaxed) == 1 {
+            return Err(NicError::Stopped { reason: "no neighbour".into() });
         }
         let qpn = self.next.fetch_add(1, Ordering::Relaxed);
         pairs.push(QueuePairStatus {
@@ -768,4 +773,111 @@ fn queue_pairs_that_are_broken_again_and_again_are_made_anew_at_intervals() {
     b.sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], later).unwrap();
     let pairs = b.nic.pairs.lock().unwrap();
     assert!(pairs.iter().all(|p| p.state == QueuePairState::ReadyToReceive));
+}
+
+/// The numbers and places of a session's queue pairs.
+fn pairs(session: &Session) -> Vec<(u32, u32, Option<Ended>)> {
+    session.grant.queue_pairs.iter().map(|q| (q.info.qpn, q.info.expected_psn, q.replaced)).collect()
+}
+
+fn sessions_with_rc(directory: Option<PathBuf>, t0: Instant) -> (Arc<Books>, Sessions) {
+    let nic = Books::new();
+    let stores = stores(&Memory::Anonymous);
+    let sessions = Sessions::open_state(nic.clone(), stores, Transport::Rc, directory, t0).unwrap();
+    (nic, sessions)
+}
+
+#[test]
+fn a_grant_that_fails_half_way_ends_nothing() {
+    let t0 = Instant::now();
+    let (nic, sessions) = sessions_with_rc(None, t0);
+    let first = sessions.open(&request("t", 50), t0).unwrap();
+    let fresh = OpenRequest { fresh: true, ..request("t", 50) };
+    let renew = || sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], t0);
+
+    nic.fails_in.store(2, Ordering::Relaxed);
+    assert!(refusal(sessions.open(&fresh, t0)).contains("no neighbour"));
+    assert_eq!(pairs(&renew().unwrap()), pairs(&first));
+    assert_eq!(renew().unwrap().lease.generation, first.lease.generation);
+
+    // In a renewal, too: both broke, and the second cannot be made.
+    for (qpn, ..) in pairs(&first) {
+        nic.break_pair(qpn, 70);
+    }
+    nic.fails_in.store(2, Ordering::Relaxed);
+    assert!(refusal(renew()).contains("no neighbour"));
+    assert_eq!(nic.live(), (2, 5));
+    assert_eq!(sessions.counters().queue_pairs_rebuilt, 0);
+    let renewed = renew().unwrap();
+    for (new, old) in pairs(&renewed).into_iter().zip(pairs(&first)) {
+        assert_ne!(new.0, old.0);
+        assert_eq!((new.1, new.2), (70 + 65_536, Some(Ended { qpn: old.0, expected_psn: 70 })));
+    }
+    assert_eq!(nic.live(), (2, 5));
+    assert_eq!(sessions.counters().queue_pairs_rebuilt, 2);
+}
+
+#[test]
+fn a_grant_that_cannot_be_kept_ends_nothing() {
+    let (t0, dir) = (Instant::now(), tempfile::tempdir().unwrap());
+    let state = dir.path().join("state");
+    std::fs::create_dir(&state).unwrap();
+    let (nic, sessions) = sessions_with_rc(Some(state.clone()), t0);
+    let first = sessions.open(&request("t", 50), t0).unwrap();
+    let fresh = OpenRequest { fresh: true, ..request("t", 50) };
+    let renew = || sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], t0);
+
+    let away = dir.path().join("away");
+    std::fs::rename(&state, &away).unwrap();
+    assert!(refusal(sessions.open(&fresh, t0)).contains("cannot keep the session"));
+    assert_eq!(pairs(&renew().unwrap()), pairs(&first));
+    nic.break_pair(pairs(&first)[1].0, 70);
+    assert!(refusal(renew()).contains("cannot keep the session"));
+    assert_eq!(nic.live(), (2, 5));
+
+    std::fs::rename(&away, &state).unwrap();
+    let renewed = renew().unwrap();
+    assert_eq!(pairs(&renewed)[0], pairs(&first)[0]);
+    assert_eq!(pairs(&renewed)[1].2, Some(Ended { qpn: pairs(&first)[1].0, expected_psn: 70 }));
+    assert_eq!(nic.live(), (2, 5));
+}
+
+#[test]
+fn an_open_that_resumes_makes_no_more_queue_pairs_anew_than_renewals_may() {
+    let b = bench();
+    let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
+    let fresh = OpenRequest { fresh: true, lease: Some(Duration::from_secs(2)), ..request("t", 50) };
+    let (mut atomic, mut rebuilt, mut held_back) = (pairs(&first)[1].0, 0, 0);
+    // For a minute somebody breaks the queue pair, or makes it silent, and the translator opens its session anew each 500 ms.
+    for n in 0..120u32 {
+        let now = b.t0 + Duration::from_millis(500 * u64::from(n));
+        if n % 2 == 0 {
+            b.nic.break_pair(atomic, n);
+        }
+        match b.sessions.open(&fresh, now) {
+            Ok(session) => {
+                rebuilt += 1;
+                assert_ne!(pairs(&session)[1].0, atomic);
+                atomic = pairs(&session)[1].0;
+            }
+            Err(error) => {
+                held_back += 1;
+                assert!(matches!(error, SessionError::HeldBack { .. }), "{error}");
+                assert_eq!(b.nic.live(), (2, 5), "all is as it was");
+            }
+        }
+    }
+    assert!((10..=20).contains(&rebuilt), "{rebuilt} rebuilds");
+    let counted = b.sessions.counters();
+    assert_eq!((counted.queue_pairs_rebuilt, counted.rebuilds_held_back), (rebuilt, held_back));
+    assert_eq!((counted.opened, counted.resumed, counted.expired), (1, rebuilt, 0));
+    // Renewals have no more left than opens.
+    let now = b.t0 + Duration::from_millis(59_500);
+    let generation = b.sessions.lock().leases.get("t").unwrap().generation;
+    b.nic.break_pair(atomic, 1);
+    let renewed = b.sessions.renew("t", &Caller::ANYBODY, generation, &[], now).unwrap();
+    assert_eq!(pairs(&renewed)[1].0, atomic);
+    // Who asks for nothing anew gets its session, and after a while everybody does.
+    b.sessions.open(&fresh, now + rebuilds::EVERY).unwrap();
+    b.sessions.open(&OpenRequest { fresh: false, ..fresh }, now + rebuilds::EVERY).unwrap();
 }
