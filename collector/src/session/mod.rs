@@ -26,7 +26,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 pub use caller::Caller;
 pub use grant::{Ended, Grant, GrantedQueuePair};
@@ -41,7 +41,7 @@ use crate::store::Stores;
 use grant::Anew;
 use lease::Leases;
 use rebuilds::Rebuilds;
-use statistics::Statistics;
+use statistics::{LeftOut, Statistics};
 
 /// Why a session call was refused. Nothing has changed, but that the lease may have been extended before something else was refused.
 #[derive(Debug, thiserror::Error)]
@@ -118,9 +118,14 @@ pub struct SessionCounters {
     pub queue_pairs_rebuilt: u64,
     /// Times that a queue pair was left as it is for now, because it had been made anew too often.
     pub rebuilds_held_back: u64,
-    /// Nodes of statistics that were left out because of their names, or of how many counters they had.
+    /// Times that a node of statistics was left out because of its names, or of how many counters it had.
     pub statistics_left_out: u64,
+    /// Times that a node of statistics, or counters of its earlier lives, were left out because there was no room.
+    pub statistics_no_room: u64,
 }
+
+/// How often the log says of one session that statistics are left out: they come again with each renewal.
+const TELL_EVERY: Duration = Duration::from_secs(300);
 
 /// All sessions of a collector.
 pub struct Sessions {
@@ -139,19 +144,27 @@ struct Inner {
     rebuilds: BTreeMap<String, Rebuilds>,
     statistics: Statistics,
     statistics_dirty: bool,
+    /// By session, when the log said last that statistics of it are left out.
+    told_left_out: BTreeMap<String, Instant>,
     counters: SessionCounters,
 }
 
 impl Inner {
     /// Keeps what a session hands in, which never fails.
-    fn hand_in(&mut self, session: &str, statistics: &[NodeCounters]) {
-        let left_out = self.statistics.hand_in(session, statistics, SystemTime::now()) as u64;
-        if left_out > 0 && self.counters.statistics_left_out == 0 {
-            // Said once: it comes again with each renewal.
-            tracing::warn!(%session, nodes = left_out, "statistics are left out: a name is none, or there are too many counters");
-        }
-        self.counters.statistics_left_out += left_out;
+    fn hand_in(&mut self, session: &str, statistics: &[NodeCounters], now: Instant) {
+        let LeftOut { bad, no_room } = self.statistics.hand_in(session, statistics, SystemTime::now());
+        self.counters.statistics_left_out += bad as u64;
+        self.counters.statistics_no_room += no_room as u64;
         self.statistics_dirty = true;
+        let told = self.told_left_out.get(session);
+        if bad + no_room > 0 && told.is_none_or(|told| now.saturating_duration_since(*told) >= TELL_EVERY) {
+            tracing::warn!(
+                %session, bad, no_room,
+                "statistics of nodes are left out: a name of theirs is none, or they have too many counters (bad), or there is no room \
+                 for more nodes and counters (no_room; docs/counters.md)"
+            );
+            self.told_left_out.insert(session.to_owned(), now);
+        }
     }
 
     /// Whether queue pairs of a session may be made anew now.
@@ -212,6 +225,7 @@ impl Sessions {
             rebuilds: BTreeMap::new(),
             statistics,
             statistics_dirty: false,
+            told_left_out: BTreeMap::new(),
             counters: SessionCounters::default(),
         };
         Ok(Self { nic, stores, transport, directory, inner: Mutex::new(inner) })
@@ -356,7 +370,7 @@ impl Sessions {
         self.expire(inner, now);
         let mut lease = inner.leases.renew(name, caller, generation, now)?.clone();
         if !statistics.is_empty() {
-            inner.hand_in(name, statistics);
+            inner.hand_in(name, statistics, now);
         }
         let old = inner.grants.get(name).cloned();
         let rebuild = inner.may_rebuild(name, now);
@@ -398,7 +412,7 @@ impl Sessions {
         caller.check(caller::Deed::End, lease)?;
         if let Some((generation, statistics)) = last {
             inner.leases.renew(name, caller, generation, now)?;
-            inner.hand_in(name, statistics);
+            inner.hand_in(name, statistics, now);
         }
         self.remove(&mut inner, name);
         inner.counters.ended += 1;
@@ -465,6 +479,7 @@ impl Sessions {
     fn remove(&self, inner: &mut Inner, name: &str) {
         inner.leases.remove(name);
         inner.rebuilds.remove(name);
+        inner.told_left_out.remove(name);
         inner.statistics.end(name);
         inner.statistics_dirty = true;
         if let Some(grant) = inner.grants.remove(name) {
