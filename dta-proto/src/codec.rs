@@ -15,6 +15,9 @@ use tonic_prost::{ProstDecoder, ProstEncoder};
 /// The most parts of a request: its fields, and the fields of these.
 pub const MAX_PARTS: usize = 1 << 18;
 
+/// The most nodes whose counters come with one renewal; a translator that hears more reporters renews several times.
+pub const MAX_NODES: usize = 16_384;
+
 /// prost's codec, but for requests of more than [`MAX_PARTS`] parts. Answers are taken as they are: who asks chose whom to ask.
 #[derive(Clone, Debug)]
 pub struct BoundedCodec<T, U>(PhantomData<(T, U)>);

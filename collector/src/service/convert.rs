@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use dta_proto::codec::MAX_NODES;
 use dta_proto::control;
 use dta_proto::key::Key;
 use dta_proto::queue_pair::has_24_bits;
@@ -73,13 +74,13 @@ fn queue_pair(pair: &control::RequesterQueuePair) -> Result<RequesterQueuePair, 
     Ok(RequesterQueuePair { purpose, qpn: pair.qpn, start_psn: pair.start_psn })
 }
 
-/// Counters of nodes, at most [`super::MAX_NODES`].
+/// Counters of nodes, at most [`MAX_NODES`].
 pub(super) fn node_counters(nodes: Vec<control::NodeStatistics>) -> Result<Vec<NodeCounters>, Status> {
-    if nodes.len() > super::MAX_NODES {
+    if nodes.len() > MAX_NODES {
         return Err(Status::invalid_argument(format!(
             "counters of {} nodes in one call, but at most {} are taken; renew several times",
             nodes.len(),
-            super::MAX_NODES
+            MAX_NODES
         )));
     }
     Ok(nodes

@@ -893,3 +893,45 @@ fn an_open_that_resumes_makes_no_more_queue_pairs_anew_than_renewals_may() {
     b.sessions.open(&fresh, now + rebuilds::EVERY).unwrap();
     b.sessions.open(&OpenRequest { fresh: false, ..fresh }, now + rebuilds::EVERY).unwrap();
 }
+
+#[test]
+fn many_ranges_of_lists_are_compared_in_no_time() {
+    let kind = StoreKind::Append { lists: 1 << 17, ring: 4, batch_len: 64, entry_len: 4, notify: false };
+    let spec = StoreSpec { id: 1, name: "events".into(), kind };
+    let t0 = Instant::now();
+    // Every other list, from the last one down.
+    let ranges = |name, from: u32, of: u32| {
+        (0..of).rev().fold(wanting(name, &["events"]), |r, n| lists(r, "events", from + 2 * n, 1))
+    };
+    let mut leases = Leases::default();
+    leases.insert(leases.prepare(&ranges("other", 1, 60_000), &[&spec], t0).unwrap());
+    let quickest = |of| {
+        let request = ranges("t", 0, of);
+        let once = || {
+            let began = Instant::now();
+            assert_eq!(leases.prepare(&request, &[&spec], t0).unwrap().lists.len(), of as usize);
+            began.elapsed()
+        };
+        (0..5).map(|_| once()).min().unwrap()
+    };
+    let (few, many) = (quickest(6_000), quickest(60_000));
+    // Of ten times as many, pairs are a hundred times as many; and each is compared with what others have.
+    assert!(many < few * 40, "{many:?} for 60,000 ranges, {few:?} for 6,000");
+    // What overlaps is still found, and the first of it told.
+    let told = |request| leases.prepare(&request, &[&spec], t0).unwrap_err().to_string();
+    let twice = told(lists(ranges("t", 0, 60_000), "events", 500, 9));
+    assert!(twice.contains("list 500 of store \"events\" is asked for twice"), "{twice}");
+    let owned = told(lists(wanting("t", &["events"]), "events", 500, 9));
+    assert!(owned.contains("list 501 of store \"events\" is owned by session \"other\""), "{owned}");
+    assert!(leases.prepare(&lists(wanting("t", &["events"]), "events", 120_000, 9), &[&spec], t0).is_ok());
+}
+
+#[test]
+fn a_refusal_before_the_counters_are_read_is_counted() {
+    let b = bench();
+    assert!(refusal(b.sessions.may_renew("t", &Caller::ANYBODY)).contains("no session"));
+    assert_eq!(b.sessions.counters().refused, 1);
+    b.sessions.open(&request("t", 50), b.t0).unwrap();
+    b.sessions.may_renew("t", &Caller::ANYBODY).unwrap();
+    assert_eq!(b.sessions.counters().refused, 1);
+}
