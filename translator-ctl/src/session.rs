@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use dta_client::collector::Client;
 use dta_client::{ClientError, ClientOptions};
+use dta_proto::codec::MAX_PARTS;
 use dta_proto::control::{
     self, EndSessionRequest, NodeStatistics, OpenSessionRequest, RenewSessionRequest, RequesterQueuePair,
 };
@@ -255,18 +256,20 @@ impl Session {
     }
 }
 
-/// How many of these nodes go with one renewal: collectors take messages of 4 MiB, with 262,144 parts and
-/// [`control::MAX_NODES`] nodes.
+/// The most that goes with one renewal: half of what collectors take.
+const PARTS: usize = MAX_PARTS / 2;
+const BYTES: usize = dta_grpc::MAX_MESSAGE / 2;
+const NODES: usize = control::MAX_NODES / 2;
+
+/// How many of these nodes go with one renewal.
 fn in_one_call(nodes: &[NodeStatistics]) -> usize {
-    const PARTS: usize = 100_000;
-    const BYTES: usize = 2 << 20;
     let (mut parts, mut bytes) = (0, 0);
     let fits = |node: &&NodeStatistics| {
         parts += node.counters.len() + 4;
         bytes += node.node.len() + 32 + node.counters.iter().map(|c| c.name.len() + 16).sum::<usize>();
         parts <= PARTS && bytes <= BYTES
     };
-    nodes.iter().take(control::MAX_NODES / 2).take_while(fits).count().max(1).min(nodes.len())
+    nodes.iter().take(NODES).take_while(fits).count().max(1).min(nodes.len())
 }
 
 /// A first PSN that an earlier life of this translator is unlikely to have just used (InfiniBand wants it random).
@@ -289,13 +292,13 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(in_one_call(&vec![node(8, 10); 100]), 100);
-        assert_eq!(in_one_call(&vec![node(0, 0); 65_535]), 8192);
+        assert_eq!(in_one_call(&vec![node(0, 0); 65_535]), NODES);
         let (small, large) = (vec![node(8, 10); 65_535], vec![node(1000, 100); 100]);
         for nodes in [&small, &large] {
             let n = in_one_call(nodes);
             let sum: usize = nodes[..n].iter().map(prost::Message::encoded_len).sum();
-            assert!((1 << 19..=2 << 20).contains(&sum), "{n} nodes with {sum} bytes");
-            assert!(nodes[..n].iter().map(|node| node.counters.len() + 4).sum::<usize>() <= 100_000);
+            assert!((1 << 19..=BYTES).contains(&sum), "{n} nodes with {sum} bytes");
+            assert!(nodes[..n].iter().map(|node| node.counters.len() + 4).sum::<usize>() <= PARTS);
         }
         // One that alone is too long is sent alone, and refused.
         assert_eq!(in_one_call(&[node(200_000, 1), node(1, 1)]), 1);

@@ -47,6 +47,7 @@ impl Service {
             ("session.queue_pairs_rebuilt", s.queue_pairs_rebuilt),
             ("session.rebuilds_held_back", s.rebuilds_held_back),
             ("session.statistics_left_out", s.statistics_left_out),
+            ("session.statistics_no_room", s.statistics_no_room),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into();

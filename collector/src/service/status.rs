@@ -29,6 +29,7 @@ pub(super) fn session(error: SessionError) -> Status {
         },
         SessionError::Nic(error) => nic(error),
         SessionError::NoAtomics { .. } => Status::failed_precondition(message),
+        SessionError::HeldBack { .. } => Status::unavailable(message),
         SessionError::State(_) => Status::internal(message),
     }
 }

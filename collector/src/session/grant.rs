@@ -67,12 +67,48 @@ pub(super) struct Made {
     pub(super) grant: Grant,
     /// Whether something is new or gone.
     pub(super) changed: bool,
-    /// Queue pairs that were found in ERROR, whether or not they were made anew.
+    /// What became of queue pairs that lived and were to be made anew.
+    pub(super) anew: Anew,
+    /// Those that new ones take the place of, by purpose. They still live, for [`Made::finish`] to end.
+    former: Vec<(Purpose, u32)>,
+}
+
+/// Queue pairs that lived and were to be made anew, because they were in ERROR or because `fresh` asked for it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Anew {
+    /// How many were.
+    pub(super) made: u32,
+    /// How many were left as they are, without `rebuild`.
+    pub(super) held_back: u32,
+    /// How many of both were in ERROR.
     pub(super) broken: u32,
 }
 
+impl Made {
+    /// Ends what the former grant has and this one does not, and notes how the queue pairs ended whose place was taken. To be called
+    /// when nothing can be refused any more.
+    pub(super) fn finish(mut self, nic: &dyn Nic, former: Option<&Grant>) -> Grant {
+        for (purpose, qpn) in self.former {
+            // Asked as it ends: one that lives goes on executing until then.
+            match nic.destroy_queue_pair(qpn) {
+                Ok(ended) => {
+                    if let Some(new) = self.grant.queue_pairs.iter_mut().find(|q| q.purpose == purpose) {
+                        new.replaced = ended.map(|expected_psn| Ended { qpn, expected_psn });
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "a queue pair could not be ended"),
+            }
+        }
+        if let Some(former) = former {
+            release(nic, former, Some(&self.grant));
+        }
+        self.grant
+    }
+}
+
 /// The grant of a lease: what lives of `keep`, and new queue pairs and keys for the rest; with `fresh`, all RC queue pairs are
-/// new; without `rebuild`, queue pairs in ERROR are left so. What `keep` has beyond the result still has to be released.
+/// new; without `rebuild`, queue pairs that live, or are in ERROR, are left as they are. Nothing of `keep` has ended when this returns:
+/// either [`Made::finish`] does that, or [`release`] gives back what is new.
 ///
 /// Nobody else makes anything on the NIC meanwhile: the caller holds the lock of the sessions.
 pub(super) fn make(
@@ -87,14 +123,14 @@ pub(super) fn make(
     let mut grant = Grant { epoch: nic.epoch(), ..Grant::default() };
     let keep = keep.filter(|keep| keep.epoch == grant.epoch);
     match fill(nic, stores, writes, lease, (keep, &status, rebuild, fresh), &mut grant) {
-        Ok(broken) => {
+        Ok((anew, former)) => {
             let same = |old: &Grant| {
                 old.regions == grant.regions
                     && old.queue_pairs.len() == grant.queue_pairs.len()
                     && grant.queue_pairs_in_common(old) == old.queue_pairs.len()
             };
             let changed = !keep.is_some_and(same);
-            Ok(Made { grant, changed, broken })
+            Ok(Made { grant, changed, anew, former })
         }
         Err(e) => {
             release(nic, &grant, keep);
@@ -110,9 +146,9 @@ fn fill(
     lease: &Lease,
     (keep, status, rebuild, fresh): (Option<&Grant>, &[QueuePairStatus], bool, bool),
     grant: &mut Grant,
-) -> Result<u32, SessionError> {
+) -> Result<(Anew, Vec<(Purpose, u32)>), SessionError> {
     let device = nic.device();
-    let mut broken = 0;
+    let (mut anew, mut former) = (Anew::default(), Vec::new());
     let wanted: Vec<_> = stores.iter().filter(|s| lease.stores.contains(&s.spec.name)).collect();
     for store in &wanted {
         let name = &store.spec.name;
@@ -132,7 +168,6 @@ fn fill(
         let request = request(lease, pair, writes, &wanted);
         let granted = keep.and_then(|k| k.queue_pairs.iter().find(|q| q.purpose == pair.purpose));
         let held = granted.and_then(|q| Some((q, status.iter().find(|s| s.qpn == q.info.qpn)?)));
-        let anew = fresh && request.transport == Transport::Rc;
         let push = |grant: &mut Grant, info, replaced| {
             let (purpose, transport) = (pair.purpose, request.transport);
             grant.queue_pairs.push(GrantedQueuePair { purpose, transport, info, replaced });
@@ -142,24 +177,25 @@ fn fill(
             push(grant, info, None);
             continue;
         };
-        let is_good = live.state == QueuePairState::ReadyToReceive && live.request.access == request.access;
         let in_error = live.state == QueuePairState::Error;
-        broken += u32::from(in_error);
-        if (is_good && !anew) || (in_error && !rebuild) {
+        let asked_for = in_error || (fresh && request.transport == Transport::Rc);
+        let is_good = live.state == QueuePairState::ReadyToReceive && live.request.access == request.access;
+        anew.broken += u32::from(in_error);
+        if asked_for && !rebuild {
+            anew.held_back += 1;
+        }
+        if (is_good && !asked_for) || (asked_for && !rebuild) {
             let info = QueuePairInfo { expected_psn: live.expected_psn, ..granted.info };
             push(grant, info, granted.replaced);
             continue;
         }
+        anew.made += u32::from(asked_for);
         let start_psn = (live.expected_psn + PSN_STRIDE) & Psn::MASK;
         let info = create(nic, grant, &QueuePairRequest { start_psn, ..request.clone() })?;
         push(grant, info, None);
-        // Asked as it ends: one that lives goes on executing until then.
-        let ended = nic.destroy_queue_pair(live.qpn)?;
-        if let Some(new) = grant.queue_pairs.last_mut() {
-            new.replaced = ended.map(|expected_psn| Ended { qpn: live.qpn, expected_psn });
-        }
+        former.push((pair.purpose, live.qpn));
     }
-    Ok(broken)
+    Ok((anew, former))
 }
 
 fn create(nic: &dyn Nic, grant: &Grant, request: &QueuePairRequest) -> Result<QueuePairInfo, SessionError> {

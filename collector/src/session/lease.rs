@@ -1,6 +1,6 @@
 //! One lease, and the book of them: who may write what, until when. No NIC, no clock, no file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -62,6 +62,13 @@ impl NamedLists {
         self.store == other.store
             && u64::from(self.first) < other.end()
             && u64::from(other.first) < self.end()
+    }
+
+    /// Ranges by store and first list. Those that do not overlap are in the order of their ends as well.
+    fn sorted(ranges: &[NamedLists]) -> Vec<&NamedLists> {
+        let mut sorted: Vec<_> = ranges.iter().collect();
+        sorted.sort_unstable_by(|a, b| (&a.store, a.first).cmp(&(&b.store, b.first)));
+        sorted
     }
 }
 
@@ -302,16 +309,22 @@ impl Leases {
     /// Refuses what another session owns, by name.
     fn check_owners(&self, lease: &Lease, wanted: &[&StoreSpec]) -> Result<(), LeaseError> {
         for other in self.by_name.values().filter(|other| other.name != lease.name) {
-            for spec in wanted.iter().filter(|s| s.single_writer() && other.stores.contains(&s.name)) {
-                let owned = |what| Err(LeaseError::Owned { what, owner: other.name.clone() });
-                if !matches!(spec.kind, StoreKind::Append { .. }) {
-                    return owned(format!("store {:?}", spec.name));
-                }
-                for mine in lease.lists.iter().filter(|l| l.store == spec.name) {
-                    if let Some(theirs) = other.lists.iter().find(|l| l.overlaps(mine)) {
-                        let list = mine.first.max(theirs.first);
-                        return owned(format!("list {list} of store {:?}", spec.name));
-                    }
+            let owned = |what| Err(LeaseError::Owned { what, owner: other.name.clone() });
+            let has: BTreeSet<&str> = other.stores.iter().map(String::as_str).collect();
+            // Append stores have a writer per list.
+            let whole = |s: &&&StoreSpec| s.single_writer() && !matches!(s.kind, StoreKind::Append { .. });
+            if let Some(spec) = wanted.iter().filter(whole).find(|s| has.contains(s.name.as_str())) {
+                return owned(format!("store {:?}", spec.name));
+            }
+            let theirs = NamedLists::sorted(&other.lists);
+            for mine in &lease.lists {
+                let before = |l: &&NamedLists| {
+                    (l.store.as_str(), l.end()) <= (mine.store.as_str(), u64::from(mine.first))
+                };
+                let first = theirs.get(theirs.partition_point(before)).filter(|l| l.overlaps(mine));
+                if let Some(theirs) = first {
+                    let list = mine.first.max(theirs.first);
+                    return owned(format!("list {list} of store {:?}", mine.store));
                 }
             }
         }
@@ -353,6 +366,13 @@ impl Leases {
         Ok(lease)
     }
 
+    /// Lets a lease run anew from `now`, where its translator asked for something and was told to come again.
+    pub fn extend(&mut self, name: &str, now: Instant) {
+        if let Some(lease) = self.by_name.get_mut(name) {
+            lease.expires = lease.lease.map(|l| now + l);
+        }
+    }
+
     /// Ends a lease.
     pub fn remove(&mut self, name: &str) -> Option<Lease> {
         self.by_name.remove(name)
@@ -379,23 +399,26 @@ fn wanted_stores<'a>(
     if request.stores.is_empty() {
         return Ok(stores.to_vec());
     }
-    if let Some(missing) = request.stores.iter().find(|name| !stores.iter().any(|s| s.name == **name)) {
+    let there: BTreeSet<&str> = stores.iter().map(|s| s.name.as_str()).collect();
+    if let Some(missing) = request.stores.iter().find(|name| !there.contains(name.as_str())) {
         let have = stores.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ");
         return Err(LeaseError::UnknownStore { store: missing.clone(), have });
     }
-    Ok(stores.iter().copied().filter(|s| request.stores.contains(&s.name)).collect())
+    let asked: BTreeSet<&str> = request.stores.iter().map(String::as_str).collect();
+    Ok(stores.iter().copied().filter(|s| asked.contains(s.name.as_str())).collect())
 }
 
 fn wanted_lists(request: &OpenRequest, wanted: &[&StoreSpec]) -> Result<Vec<NamedLists>, LeaseError> {
-    let lists_of = |name: &str| {
-        wanted.iter().find(|s| s.name == name).and_then(|s| match s.kind {
-            StoreKind::Append { lists, .. } => Some(lists),
-            _ => None,
-        })
+    let append = |s: &&StoreSpec| match s.kind {
+        StoreKind::Append { lists, .. } => Some(lists),
+        _ => None,
     };
+    let lists_of: BTreeMap<&str, u32> =
+        wanted.iter().filter_map(|s| Some((s.name.as_str(), append(s)?))).collect();
     for range in &request.lists {
-        let have =
-            lists_of(&range.store).ok_or_else(|| LeaseError::NotAppend { store: range.store.clone() })?;
+        let have = *lists_of
+            .get(range.store.as_str())
+            .ok_or_else(|| LeaseError::NotAppend { store: range.store.clone() })?;
         if range.count == 0 {
             return Err(LeaseError::NoLists { store: range.store.clone() });
         }
@@ -408,16 +431,16 @@ fn wanted_lists(request: &OpenRequest, wanted: &[&StoreSpec]) -> Result<Vec<Name
             });
         }
     }
-    for (i, mine) in request.lists.iter().enumerate() {
-        if let Some(other) = request.lists[..i].iter().find(|l| l.overlaps(mine)) {
-            let list = mine.first.max(other.first);
-            return Err(LeaseError::ListTwice { store: mine.store.clone(), list });
-        }
+    // There may be as many ranges as lists, and the sessions are locked: so neighbours alone are compared.
+    if let Some(twice) = NamedLists::sorted(&request.lists).windows(2).find(|pair| pair[0].overlaps(pair[1]))
+    {
+        return Err(LeaseError::ListTwice { store: twice[1].store.clone(), list: twice[1].first });
     }
+    let named: BTreeSet<&str> = request.lists.iter().map(|l| l.store.as_str()).collect();
     let mut lists = request.lists.clone();
     for spec in wanted {
-        if let StoreKind::Append { lists: count, .. } = spec.kind
-            && !request.lists.iter().any(|l| l.store == spec.name)
+        if let Some(count) = append(spec)
+            && !named.contains(spec.name.as_str())
         {
             lists.push(NamedLists { store: spec.name.clone(), first: 0, count });
         }

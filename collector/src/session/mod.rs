@@ -26,7 +26,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 pub use caller::Caller;
 pub use grant::{Ended, Grant, GrantedQueuePair};
@@ -38,11 +38,12 @@ pub use statistics::{NodeCounters, NodeSums, ReporterPosition};
 use crate::config::Transport;
 use crate::nic::{Nic, NicError, QueuePairStatus};
 use crate::store::Stores;
+use grant::Anew;
 use lease::Leases;
 use rebuilds::Rebuilds;
-use statistics::Statistics;
+use statistics::{LeftOut, Statistics};
 
-/// Why a session call was refused. Nothing has changed, but that a renewal may have extended the lease before something else was refused.
+/// Why a session call was refused. Nothing has changed, but that the lease may have been extended before something else was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// The lease.
@@ -58,6 +59,16 @@ pub enum SessionError {
         store: String,
         /// The device.
         device: String,
+    },
+    /// Queue pairs of the session were made anew too often; they are as they were.
+    #[error(
+        "the queue pairs of session {name:?} were made anew again and again, and are now made anew once in {} s; ask again: until then \
+         those that there are stay (docs/rdma.md)",
+        rebuilds::EVERY.as_secs()
+    )]
+    HeldBack {
+        /// The session.
+        name: String,
     },
     /// The state could not be written: after a crash the session would be unknown.
     #[error("cannot keep the session: {0}")]
@@ -103,13 +114,18 @@ pub struct SessionCounters {
     pub ended: u64,
     /// Opens and renewals that were refused.
     pub refused: u64,
-    /// Queue pairs that were made anew because they had fallen into ERROR or were lost in a restart.
+    /// Queue pairs that were made anew because they had fallen into ERROR, were lost in a restart, or did not answer their translator.
     pub queue_pairs_rebuilt: u64,
-    /// Times that a queue pair in ERROR was left so for now, because it had been made anew too often.
+    /// Times that a queue pair was left as it is for now, because it had been made anew too often.
     pub rebuilds_held_back: u64,
-    /// Nodes of statistics that were left out because of their names, or of how many counters they had.
+    /// Times that a node of statistics was left out because of its names, or of how many counters it had.
     pub statistics_left_out: u64,
+    /// Times that a node of statistics, or counters of its earlier lives, were left out because there was no room.
+    pub statistics_no_room: u64,
 }
+
+/// How often the log says of one session that statistics are left out: they come again with each renewal.
+const TELL_EVERY: Duration = Duration::from_secs(300);
 
 /// All sessions of a collector.
 pub struct Sessions {
@@ -128,43 +144,59 @@ struct Inner {
     rebuilds: BTreeMap<String, Rebuilds>,
     statistics: Statistics,
     statistics_dirty: bool,
+    /// By session, when the log said last that statistics of it are left out.
+    told_left_out: BTreeMap<String, Instant>,
     counters: SessionCounters,
 }
 
 impl Inner {
     /// Keeps what a session hands in, which never fails.
-    fn hand_in(&mut self, session: &str, statistics: &[NodeCounters]) {
-        let left_out = self.statistics.hand_in(session, statistics, SystemTime::now()) as u64;
-        if left_out > 0 && self.counters.statistics_left_out == 0 {
-            // Said once: it comes again with each renewal.
-            tracing::warn!(%session, nodes = left_out, "statistics are left out: a name is none, or there are too many counters");
-        }
-        self.counters.statistics_left_out += left_out;
+    fn hand_in(&mut self, session: &str, statistics: &[NodeCounters], now: Instant) {
+        let LeftOut { bad, no_room } = self.statistics.hand_in(session, statistics, SystemTime::now());
+        self.counters.statistics_left_out += bad as u64;
+        self.counters.statistics_no_room += no_room as u64;
         self.statistics_dirty = true;
+        let told = self.told_left_out.get(session);
+        if bad + no_room > 0 && told.is_none_or(|told| now.saturating_duration_since(*told) >= TELL_EVERY) {
+            tracing::warn!(
+                %session, bad, no_room,
+                "statistics of nodes are left out: a name of theirs is none, or they have too many counters (bad), or there is no room \
+                 for more nodes and counters (no_room; docs/counters.md)"
+            );
+            self.told_left_out.insert(session.to_owned(), now);
+        }
     }
 
-    /// Says and counts what became of queue pairs that were found in ERROR.
-    fn count_broken(&mut self, session: &str, broken: u32, rebuilt: bool, now: Instant) {
-        if broken == 0 {
+    /// Whether queue pairs of a session may be made anew now.
+    fn may_rebuild(&self, session: &str, now: Instant) -> bool {
+        self.rebuilds.get(session).is_none_or(|rebuilds| rebuilds.may(now))
+    }
+
+    /// Says and counts what became of queue pairs that were to be made anew.
+    fn count_anew(&mut self, session: &str, anew: Anew, now: Instant) {
+        if anew.made + anew.held_back == 0 {
             return;
         }
         let rebuilds = self.rebuilds.entry(session.to_owned()).or_insert_with(|| Rebuilds::new(now));
-        if rebuilt {
+        if anew.made > 0 {
             rebuilds.count(now);
+        }
+        if anew.made > 0 && anew.broken > 0 {
             tracing::warn!(
-                %session, queue_pairs = broken,
+                %session, queue_pairs = anew.made,
                 "queue pairs had fallen into ERROR and are made anew: the translator asked for what is not its own, or somebody else \
                  sent in its name (docs/rdma.md)"
             );
-        } else {
-            self.counters.rebuilds_held_back += u64::from(broken);
-            if rebuilds.tell() {
-                tracing::warn!(
-                    %session, queue_pairs = broken,
-                    "queue pairs break again and again: from now on they are made anew every {} s at most",
-                    rebuilds::EVERY.as_secs()
-                );
-            }
+        } else if anew.made > 0 {
+            tracing::info!(%session, queue_pairs = anew.made, "queue pairs are made anew, as the translator asks");
+        }
+        self.counters.rebuilds_held_back += u64::from(anew.held_back);
+        if anew.held_back > 0 && rebuilds.tell() {
+            tracing::warn!(
+                %session, queue_pairs = anew.held_back,
+                "queue pairs break again and again: from now on they are made anew every {} s at most",
+                rebuilds::EVERY.as_secs()
+            );
         }
     }
 }
@@ -193,13 +225,16 @@ impl Sessions {
             rebuilds: BTreeMap::new(),
             statistics,
             statistics_dirty: false,
+            told_left_out: BTreeMap::new(),
             counters: SessionCounters::default(),
         };
         Ok(Self { nic, stores, transport, directory, inner: Mutex::new(inner) })
     }
 
-    /// Opens a session, or resumes the one of its name: with the same queue pairs if the translator is the same and they live, else
-    /// with new ones and new keys under a new generation. Reads the rings of its lists, so it may take a while.
+    /// Opens a session, or resumes the one of its name. If the translator is the same, it keeps the keys, and the queue pairs that
+    /// live; with `fresh` its RC queue pairs are new ones, if that is allowed so soon after the last time ([`SessionError::HeldBack`]).
+    /// Another translator gets new queue pairs and new keys. Whatever is new comes under a new generation. Reads the rings of the
+    /// session's lists, so it may take a while.
     pub fn open(&self, request: &OpenRequest, now: Instant) -> Result<Session, SessionError> {
         let mut inner = self.lock();
         let result = self.open_locked(&mut inner, request, now);
@@ -255,8 +290,18 @@ impl Sessions {
         let resumed = earlier.is_some();
         let before = (earlier.map(|e| (e.generation, e.opened)), inner.grants.get(&request.name).cloned());
         let keep = if same { before.1.as_ref() } else { None };
-        let grant::Made { grant, changed, .. } =
-            grant::make(&*self.nic, &self.stores, self.transport, &lease, (keep, true, request.fresh))?;
+        let rebuild = inner.may_rebuild(&request.name, now);
+        let made =
+            grant::make(&*self.nic, &self.stores, self.transport, &lease, (keep, rebuild, request.fresh))?;
+        let anew = made.anew;
+        inner.count_anew(&request.name, anew, now);
+        if anew.held_back > 0 {
+            grant::release(&*self.nic, &made.grant, before.1.as_ref());
+            // Its translator is there, and is told to come again: the session has to be there, too, and its count of rebuilds with it.
+            inner.leases.extend(&request.name, now);
+            return Err(SessionError::HeldBack { name: request.name.clone() });
+        }
+        let changed = made.changed;
         match before.0 {
             Some((generation, opened)) if same && !changed => {
                 (lease.generation, lease.opened) = (generation, opened)
@@ -273,12 +318,11 @@ impl Sessions {
                 Some(lease) => inner.leases.insert(lease),
                 None => drop(inner.leases.remove(&request.name)),
             }
-            grant::release(&*self.nic, &grant, before.1.as_ref());
+            grant::release(&*self.nic, &made.grant, before.1.as_ref());
             return Err(e.into());
         }
-        if let Some(old) = &before.1 {
-            grant::release(&*self.nic, old, Some(&grant));
-        }
+        inner.counters.queue_pairs_rebuilt += u64::from(anew.made);
+        let grant = made.finish(&*self.nic, before.1.as_ref());
         inner.grants.insert(lease.name.clone(), grant.clone());
         inner.statistics.begin(&lease.name);
         let reporters = inner.statistics.reporters(&lease.name);
@@ -286,10 +330,13 @@ impl Sessions {
     }
 
     /// Whether a caller may renew a session, as far as its name tells: looked at before what it sends is taken in.
+    /// A refusal is counted like one of the renewal itself.
     pub fn may_renew(&self, name: &str, caller: &Caller) -> Result<(), SessionError> {
-        let inner = self.lock();
-        let lease = inner.leases.get(name).ok_or_else(|| LeaseError::Unknown(name.to_owned()))?;
-        Ok(caller.check(caller::Action::Write, lease)?)
+        let mut inner = self.lock();
+        let lease = inner.leases.get(name).ok_or_else(|| LeaseError::Unknown(name.to_owned()));
+        let result = lease.and_then(|lease| caller.check(caller::Action::Write, lease));
+        inner.counters.refused += u64::from(result.is_err());
+        Ok(result?)
     }
 
     /// Extends a lease and takes its translator's statistics. If queue pairs fell into ERROR, or were lost with an earlier collector,
@@ -321,27 +368,32 @@ impl Sessions {
         now: Instant,
     ) -> Result<Session, SessionError> {
         self.expire(inner, now);
-        inner.leases.renew(name, caller, generation, now)?;
-        if !statistics.is_empty() {
-            inner.hand_in(name, statistics);
-        }
         let mut lease = inner.leases.renew(name, caller, generation, now)?.clone();
+        if !statistics.is_empty() {
+            inner.hand_in(name, statistics, now);
+        }
         let old = inner.grants.get(name).cloned();
-        let rebuild = inner.rebuilds.get(name).is_none_or(|rebuilds| rebuilds.may(now));
-        let grant::Made { grant, changed, broken } =
+        let rebuild = inner.may_rebuild(name, now);
+        let made =
             grant::make(&*self.nic, &self.stores, self.transport, &lease, (old.as_ref(), rebuild, false))?;
-        inner.count_broken(name, broken, rebuild, now);
-        if changed {
-            inner.counters.queue_pairs_rebuilt += grant.queue_pairs.len() as u64
-                - old.as_ref().map_or(0, |old| grant.queue_pairs_in_common(old) as u64);
-            if let Some(old) = &old {
-                grant::release(&*self.nic, old, Some(&grant));
-            }
+        inner.count_anew(name, made.anew, now);
+        let grant = if made.changed {
+            let before = lease.clone();
             lease.generation = inner.leases.next_generation();
             inner.leases.insert(lease.clone());
+            if let Err(e) = self.save_leases(inner) {
+                inner.leases.insert(before);
+                grant::release(&*self.nic, &made.grant, old.as_ref());
+                return Err(e.into());
+            }
+            inner.counters.queue_pairs_rebuilt += made.grant.queue_pairs.len() as u64
+                - old.as_ref().map_or(0, |old| made.grant.queue_pairs_in_common(old) as u64);
+            let grant = made.finish(&*self.nic, old.as_ref());
             inner.grants.insert(name.to_owned(), grant.clone());
-            self.save_leases(inner)?;
-        }
+            grant
+        } else {
+            made.grant
+        };
         Ok(Session { lease, resumed: true, grant, positions: Vec::new(), reporters: Vec::new() })
     }
 
@@ -360,7 +412,7 @@ impl Sessions {
         caller.check(caller::Action::End, lease)?;
         if let Some((generation, statistics)) = last {
             inner.leases.renew(name, caller, generation, now)?;
-            inner.hand_in(name, statistics);
+            inner.hand_in(name, statistics, now);
         }
         self.remove(&mut inner, name);
         inner.counters.ended += 1;
@@ -427,6 +479,7 @@ impl Sessions {
     fn remove(&self, inner: &mut Inner, name: &str) {
         inner.leases.remove(name);
         inner.rebuilds.remove(name);
+        inner.told_left_out.remove(name);
         inner.statistics.end(name);
         inner.statistics_dirty = true;
         if let Some(grant) = inner.grants.remove(name) {

@@ -4,9 +4,10 @@
 //! afterwards. A node that starts again counts from 0 again; what it counted in earlier lives is added, so that a sum over the whole
 //! time can be compared with what the next hop counted.
 //!
-//! There are as many nodes as translators and reporters care to name, so there is a bound, and no bound makes a renewal fail or a sum
-//! wrong: what has no room for itself is added up. Nodes of a session beyond its room become one node of it per kind
-//! (`reporter/all others`), sessions that ended long ago one for all of them (`reporter/ended sessions`).
+//! There are as many nodes and counters as translators and reporters care to name, so there are bounds, and none of them makes a renewal
+//! fail. Sessions that ended long ago are added up to one node per kind (`reporter/ended sessions`). A node of a living session that has
+//! no room is left out, and the caller is told how many were: a sum over such nodes would need a line for each of them, because each
+//! counts on from its own last word.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -14,13 +15,21 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bincode::{Decode, Encode};
 
-/// So many nodes are kept one by one before sessions that ended are folded, and room is short for those that live.
-pub const MAX_NODES: usize = 1 << 16;
-/// So many nodes of each session are kept one by one even where room is short.
+/// So many nodes are kept before sessions that ended are folded, and room is short for those that live.
+pub const KEPT_NODES: usize = 1 << 16;
+/// So many bytes are kept before the same happens: [`NODE_BYTES`] a node and [`COUNTER_BYTES`] a counter, and their names.
+pub const KEPT_BYTES: usize = 64 << 20;
+/// So many nodes of each session are kept even where room is short.
 pub const SESSION_NODES: usize = 256;
+/// So many bytes of each session are kept even where room is short.
+pub const SESSION_BYTES: usize = 256 << 10;
+/// What a node takes beside its names and counters.
+const NODE_BYTES: usize = 64;
+/// What a counter takes beside its name.
+const COUNTER_BYTES: usize = 16;
 /// The most sessions that have ended and whose nodes are still kept one by one.
 pub const MAX_ENDED: usize = 256;
-/// The most counters of one node.
+/// The most counters of one node, and the most of its earlier lives.
 pub const MAX_COUNTERS: usize = 1024;
 /// The longest name of a node or counter, in bytes.
 pub const MAX_NAME: usize = 128;
@@ -81,8 +90,23 @@ pub struct NodeSums {
 /// The session, and the end of the node's name, under which sessions that ended are added up. No session or node can be called
 /// so: names have no spaces.
 const ENDED: &str = "ended sessions";
-/// The end of a node's name under which a session's nodes without room are added up.
-const OTHERS: &str = "all others";
+
+/// How many nodes of a call were left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// A name of theirs is none ([`MAX_NAME`] printable ASCII characters and no space), or they have more than [`MAX_COUNTERS`]
+    /// counters.
+    pub bad: usize,
+    /// There was no room for them, or not for all that their earlier lives counted.
+    pub no_room: usize,
+}
+
+/// How much is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Room {
+    nodes: usize,
+    bytes: usize,
+}
 
 /// The nodes, by session and name, as they are kept over a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
@@ -92,27 +116,38 @@ pub(super) struct Nodes(BTreeMap<(String, String), Kept>);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     nodes: Nodes,
-    /// How many nodes each session has.
-    of_session: BTreeMap<String, usize>,
+    /// What all nodes take.
+    taken: Room,
+    /// What the nodes of each session take.
+    of_session: BTreeMap<String, Room>,
     /// Sessions that have ended and have nodes, the one that ended first in front.
     ended: VecDeque<String>,
 }
 
 impl Kept {
-    /// Adds what the present life counted to the earlier ones: it has ended.
-    fn end_life(&mut self) {
+    /// Adds what the present life counted to the earlier ones: it has ended. Gives whether there was room for all of its names.
+    fn end_life(&mut self) -> bool {
+        let mut all = true;
         for (name, value) in std::mem::take(&mut self.current) {
-            if name == NEWEST {
-                continue;
+            if name != NEWEST {
+                all &= add_bounded(&mut self.earlier, after_life(name), value);
             }
-            // What a life still held when it ended was never sent, and nobody holds it any more.
-            let name = match name.strip_suffix(HELD) {
-                Some("") => HELD_AT_RESTART.to_owned(),
-                Some(of) if of.ends_with('.') => format!("{of}{HELD_AT_RESTART}"),
-                _ => name,
-            };
-            add(&mut self.earlier, name, value);
         }
+        all
+    }
+
+    /// The names, and how many bytes they take, that the earlier lives have once this one has ended.
+    fn bytes_after_life(&self) -> usize {
+        let new = self.current.keys().filter(|name| *name != NEWEST).map(|name| after_life(name.clone()));
+        let mut new: Vec<_> = new.filter(|name| !self.earlier.contains_key(name)).collect();
+        new.sort_unstable();
+        new.dedup();
+        new.truncate(MAX_COUNTERS.saturating_sub(self.earlier.len()));
+        bytes_of(self.earlier.keys()) + bytes_of(new.iter())
+    }
+
+    fn bytes(&self) -> usize {
+        bytes_of(self.earlier.keys()) + bytes_of(self.current.keys())
     }
 }
 
@@ -121,8 +156,16 @@ impl Statistics {
     pub(super) fn restore(nodes: Nodes, lives: impl Fn(&str) -> bool) -> Self {
         let mut all = Statistics { nodes, ..Statistics::default() };
         let mut last_word: BTreeMap<&str, u64> = BTreeMap::new();
-        for ((session, _), kept) in &all.nodes.0 {
-            *all.of_session.entry(session.clone()).or_default() += 1;
+        for (key @ (session, _), kept) in &mut all.nodes.0 {
+            while kept.earlier.len() > MAX_COUNTERS {
+                kept.earlier.pop_last();
+            }
+            let takes = bytes_of_key(key) + kept.bytes();
+            let of_session = all.of_session.entry(session.clone()).or_default();
+            for room in [&mut all.taken, of_session] {
+                room.nodes += 1;
+                room.bytes += takes;
+            }
             let at = last_word.entry(session).or_default();
             *at = kept.at.max(*at);
         }
@@ -142,48 +185,42 @@ impl Statistics {
         &self.nodes
     }
 
-    /// Takes what a session hands in: all nodes that it has, so that sums over those without room are of all of them. Gives how many
-    /// were left out because a name of theirs is none ([`MAX_NAME`] printable ASCII characters and no space), or because they have
-    /// more than [`MAX_COUNTERS`] counters.
-    pub fn hand_in(&mut self, session: &str, nodes: &[NodeCounters], now: SystemTime) -> usize {
+    /// Takes what a session hands in, in one call or in several. Gives how many nodes were left out; of those without room what they
+    /// told before stays as it is.
+    pub fn hand_in(&mut self, session: &str, nodes: &[NodeCounters], now: SystemTime) -> LeftOut {
         let at = millis(now);
-        let mut left_out = 0;
-        let mut others: BTreeMap<&'static str, (u64, BTreeMap<String, u64>)> = BTreeMap::new();
+        let mut left_out = LeftOut::default();
         for node in nodes {
             if !is_good(node) {
-                left_out += 1;
+                left_out.bad += 1;
                 continue;
             }
             let key = (session.to_owned(), node.node.clone());
-            if self.nodes.0.contains_key(&key) || self.has_room(session) {
-                let kept = self.entry(key);
-                if kept.life != node.life {
-                    kept.end_life();
-                }
+            let current: BTreeMap<String, u64> = node.counters.iter().cloned().collect();
+            let kept = self.nodes.0.get(&key);
+            let earlier = match kept {
+                Some(kept) if kept.life == node.life => bytes_of(kept.earlier.keys()),
+                Some(kept) => kept.bytes_after_life(),
+                None => 0,
+            };
+            let before = kept.map(|kept| bytes_of_key(&key) + kept.bytes());
+            let takes = bytes_of_key(&key) + earlier + bytes_of(current.keys());
+            let more = Room {
+                nodes: usize::from(before.is_none()),
+                bytes: takes.saturating_sub(before.unwrap_or_default()),
+            };
+            if !self.has_room(session, more) {
+                left_out.no_room += 1;
+                continue;
+            }
+            let all = self.change(key, |kept| {
+                let all = kept.life == node.life || kept.end_life();
                 kept.life = node.life;
-                kept.current = node.counters.iter().cloned().collect();
+                kept.current = current;
                 kept.at = at;
-            } else {
-                let (life, sums) = others.entry(kind(&node.node)).or_default();
-                *life = node.life;
-                for (name, value) in node.counters.iter().filter(|(name, _)| name != NEWEST) {
-                    add(sums, name.clone(), *value);
-                }
-            }
-        }
-        for (kind, (life, sums)) in others {
-            let kept = self.entry((session.to_owned(), format!("{kind}/{OTHERS}")));
-            if kept.life != life {
-                kept.end_life();
-            }
-            kept.life = life;
-            for (name, value) in sums {
-                // Which nodes these are may change: one that is no longer told of has been counted all the same.
-                let falls = name.ends_with(HELD);
-                let current = kept.current.entry(name).or_default();
-                *current = if falls { value } else { value.max(*current) };
-            }
-            kept.at = at;
+                all
+            });
+            left_out.no_room += usize::from(!all);
         }
         left_out
     }
@@ -202,46 +239,66 @@ impl Statistics {
         self.fold_ended();
     }
 
-    /// Whether a session may have one more node of its own. Sessions that ended make room first.
-    fn has_room(&mut self, session: &str) -> bool {
-        while self.nodes.0.len() >= MAX_NODES && self.fold_oldest() {}
-        self.nodes.0.len() < MAX_NODES || self.of_session.get(session).is_none_or(|&has| has < SESSION_NODES)
+    /// Whether a session may take so much more. Sessions that ended make room first.
+    fn has_room(&mut self, session: &str, more: Room) -> bool {
+        let fits = |taken: Room, nodes: usize, bytes: usize| {
+            (more.nodes == 0 || taken.nodes + more.nodes <= nodes)
+                && (more.bytes == 0 || taken.bytes + more.bytes <= bytes)
+        };
+        while !fits(self.taken, KEPT_NODES, KEPT_BYTES) && self.fold_oldest() {}
+        let own = self.of_session.get(session).copied().unwrap_or_default();
+        fits(self.taken, KEPT_NODES, KEPT_BYTES) || fits(own, SESSION_NODES, SESSION_BYTES)
     }
 
     fn fold_ended(&mut self) {
-        while (self.ended.len() > MAX_ENDED || self.nodes.0.len() > MAX_NODES) && self.fold_oldest() {}
+        let too_much = |all: &Self| {
+            all.ended.len() > MAX_ENDED || all.taken.nodes > KEPT_NODES || all.taken.bytes > KEPT_BYTES
+        };
+        while too_much(self) && self.fold_oldest() {}
     }
 
     /// Adds the nodes of the session that ended first to those of all that ended; says whether there was one.
     fn fold_oldest(&mut self) -> bool {
         let Some(session) = self.ended.pop_front() else { return false };
-        self.of_session.remove(&session);
+        if let Some(room) = self.of_session.remove(&session) {
+            self.taken.nodes -= room.nodes;
+            self.taken.bytes -= room.bytes;
+        }
         let from = (session.clone(), String::new());
         let of = self.nodes.0.range(from..).take_while(|((of, _), _)| *of == session);
         let names: Vec<_> = of.map(|(key, _)| key.clone()).collect();
         for key in names {
             let Some(mut kept) = self.nodes.0.remove(&key) else { continue };
             kept.end_life();
-            let all = self.entry((ENDED.to_owned(), format!("{}/{ENDED}", kind(&key.1))));
-            all.at = all.at.max(kept.at);
-            for (name, value) in kept.earlier {
-                // What counters are called is theirs to say, so there is a bound on this too.
-                if all.earlier.len() < MAX_COUNTERS || all.earlier.contains_key(&name) {
-                    add(&mut all.earlier, name, value);
+            self.change((ENDED.to_owned(), format!("{}/{ENDED}", kind(&key.1))), |all| {
+                all.at = all.at.max(kept.at);
+                for (name, value) in kept.earlier {
+                    // What counters are called is theirs to say, so there is a bound on this too.
+                    add_bounded(&mut all.earlier, name, value);
                 }
-            }
+            });
         }
         true
     }
 
-    fn entry(&mut self, key: (String, String)) -> &mut Kept {
-        match self.nodes.0.entry(key) {
-            Entry::Occupied(there) => there.into_mut(),
-            Entry::Vacant(new) => {
-                *self.of_session.entry(new.key().0.clone()).or_default() += 1;
-                new.insert(Kept::default())
+    /// Changes a node, which is made if it is not there, and notes how much it takes then.
+    fn change<T>(&mut self, key: (String, String), change: impl FnOnce(&mut Kept) -> T) -> T {
+        let (session, of_key) = (key.0.clone(), bytes_of_key(&key));
+        let (kept, before) = match self.nodes.0.entry(key) {
+            Entry::Occupied(there) => {
+                let kept = there.into_mut();
+                let before = Room { nodes: 1, bytes: of_key + kept.bytes() };
+                (kept, before)
             }
+            Entry::Vacant(new) => (new.insert(Kept::default()), Room::default()),
+        };
+        let result = change(kept);
+        let takes = of_key + kept.bytes();
+        for room in [&mut self.taken, self.of_session.entry(session).or_default()] {
+            room.nodes = room.nodes + 1 - before.nodes;
+            room.bytes = room.bytes + takes - before.bytes;
         }
+        result
     }
 
     /// How far the translators of a session had heard their reporters when they handed in last.
@@ -298,6 +355,31 @@ fn kind(node: &str) -> &'static str {
     }
 }
 
+/// What a counter of a life that has ended is called: what it still held was never sent, and nobody holds it any more.
+fn after_life(name: String) -> String {
+    match name.strip_suffix(HELD) {
+        Some(of) if of.is_empty() || of.ends_with('.') => format!("{of}{HELD_AT_RESTART}"),
+        _ => name,
+    }
+}
+
+fn bytes_of_key((session, node): &(String, String)) -> usize {
+    NODE_BYTES + session.len() + node.len()
+}
+
+fn bytes_of<'a>(names: impl Iterator<Item = &'a String>) -> usize {
+    names.map(|name| COUNTER_BYTES + name.len()).sum()
+}
+
+/// Adds to at most [`MAX_COUNTERS`] sums; says whether there was room.
+fn add_bounded(sums: &mut BTreeMap<String, u64>, name: String, value: u64) -> bool {
+    let has_room = sums.len() < MAX_COUNTERS || sums.contains_key(&name);
+    if has_room {
+        add(sums, name, value);
+    }
+    has_room
+}
+
 fn add(sums: &mut BTreeMap<String, u64>, name: String, value: u64) {
     let sum = sums.entry(name).or_default();
     *sum = sum.saturating_add(value);
@@ -348,6 +430,9 @@ mod tests {
         s.hand_in("t", &[holding(1, 3)], UNIX_EPOCH);
         s.hand_in("t", &[holding(2, 1)], UNIX_EPOCH);
         assert_eq!(s.sums(UNIX_EPOCH)[0].counters, [(HELD_AT_RESTART.to_owned(), 3), (HELD.to_owned(), 1)]);
+        // Of one primitive, too; and the end of a word is no word.
+        assert_eq!(after_life("append.held".into()), "append.discarded.held_at_restart");
+        assert_eq!(after_life("withheld".into()), "withheld");
     }
 
     #[test]
@@ -388,8 +473,9 @@ mod tests {
             counters: (0..=MAX_COUNTERS).map(|i| (format!("c{i}"), 0)).collect(),
         };
         let nameless = NodeCounters::default();
-        let called_so = NodeCounters { node: format!("reporter/{OTHERS}"), ..node(1, 9) };
-        assert_eq!(s.hand_in("t", &[bad, node(1, 5), many, nameless, called_so], UNIX_EPOCH), 4);
+        let called_so = NodeCounters { node: format!("reporter/{ENDED}"), ..node(1, 9) };
+        let left_out = s.hand_in("t", &[bad, node(1, 5), many, nameless, called_so], UNIX_EPOCH);
+        assert_eq!(left_out, LeftOut { bad: 4, no_room: 0 });
         assert_eq!(s.sums(UNIX_EPOCH).len(), 1);
         assert_eq!(received(&s), 5);
     }
@@ -403,48 +489,117 @@ mod tests {
         s.sums(UNIX_EPOCH).iter().flat_map(|n| &n.counters).map(|(_, value)| value).sum()
     }
 
+    /// Whether what is noted of the room is what the nodes take.
+    fn room_is_right(s: &Statistics) -> bool {
+        let again = Statistics::restore(s.nodes.clone(), |_| true);
+        (again.taken, &again.of_session) == (s.taken, &s.of_session)
+    }
+
     #[test]
-    fn what_has_no_room_is_added_up_over_lives_too() {
+    fn what_has_no_room_is_left_out_until_there_is_some() {
         let mut s = Statistics::default();
-        s.hand_in("big", &flood(1, 0..MAX_NODES, 1), UNIX_EPOCH);
+        s.hand_in("big", &flood(1, 0..KEPT_NODES, 1), UNIX_EPOCH);
         let more = 5000;
+        // In several calls, as translators do, and each node in a life of its own.
+        let hand_in = |s: &mut Statistics, life: u64, received| -> LeftOut {
+            let mut nodes = flood(life, 0..more, received);
+            nodes.iter_mut().enumerate().for_each(|(n, node)| node.life += 10 * n as u64);
+            let calls = nodes.chunks(1000).map(|call| s.hand_in("late", call, UNIX_EPOCH));
+            calls.reduce(|a, b| LeftOut { bad: a.bad + b.bad, no_room: a.no_room + b.no_room }).unwrap()
+        };
+        let left_out = LeftOut { bad: 0, no_room: more - SESSION_NODES };
         for (life, received, in_all) in [(1, 1, 1), (1, 4, 4), (2, 1, 5), (2, 3, 7)] {
-            s.hand_in("late", &flood(life, 0..more, received), UNIX_EPOCH);
-            assert_eq!(total(&s), MAX_NODES as u64 + more as u64 * in_all, "life {life}, {received} each");
-            assert_eq!(s.of_session["late"], SESSION_NODES + 1);
+            assert_eq!(hand_in(&mut s, life, received), left_out);
+            let kept = SESSION_NODES as u64 * in_all;
+            assert_eq!(total(&s), KEPT_NODES as u64 + kept, "life {life}, {received} each");
+            assert_eq!(s.of_session["late"].nodes, SESSION_NODES);
         }
-        // One that is not told of any more has been counted.
-        s.hand_in("late", &flood(2, 0..more - 1000, 3), UNIX_EPOCH);
-        assert_eq!(total(&s), MAX_NODES as u64 + more as u64 * 7);
+        assert!(room_is_right(&s));
+        // The first makes room: each node is told with all of its present life, and those that were kept with all of both.
+        s.end("big");
+        assert_eq!(hand_in(&mut s, 2, 9), LeftOut::default());
+        assert_eq!(total(&s), (KEPT_NODES + more * 9 + SESSION_NODES * 4) as u64);
+        assert!(room_is_right(&s));
+    }
+
+    /// A node with so many counters of long names, in a life of its own.
+    fn heavy(node: usize, life: u64, counters: usize) -> NodeCounters {
+        let name = |n| format!("{n:08}.{life:08}.{}", "n".repeat(MAX_NAME - 18));
+        let counters = (0..counters).map(|n| (name(n), 1)).collect();
+        NodeCounters { node: format!("reporter/{node}"), life, counters }
+    }
+
+    #[test]
+    fn a_node_that_names_its_counters_anew_has_no_more_than_there_can_be() {
+        let mut s = Statistics::default();
+        for life in 1..=10 {
+            let left_out = s.hand_in("t", &[heavy(0, life, 500)], UNIX_EPOCH);
+            // Two lives have room beside the present one, and a part of a third.
+            assert_eq!(left_out.no_room, usize::from(life > 3), "life {life}");
+        }
+        let kept = &s.nodes.0[&("t".to_owned(), "reporter/0".to_owned())];
+        assert_eq!((kept.earlier.len(), kept.current.len()), (MAX_COUNTERS, 500));
+        assert!(room_is_right(&s));
+    }
+
+    #[test]
+    fn counters_are_bounded_in_bytes_and_each_session_has_its_own() {
+        let mut s = Statistics::default();
+        let many: Vec<_> = (0..1000).map(|n| heavy(n, 1, MAX_COUNTERS)).collect();
+        let left_out = s.hand_in("big", &many, UNIX_EPOCH);
+        let each =
+            bytes_of_key(&("big".into(), "reporter/100".into())) + MAX_COUNTERS * (MAX_NAME + COUNTER_BYTES);
+        assert!(left_out.no_room.abs_diff(1000 - KEPT_BYTES / each) <= 1, "{left_out:?}");
+        assert!(s.taken.bytes <= KEPT_BYTES);
+        // Those that are kept go on; a new life of them has no room, and what they told stays.
+        let told = total(&s);
+        assert_eq!(s.hand_in("big", &many, UNIX_EPOCH), left_out);
+        assert_eq!(s.hand_in("big", &[heavy(0, 2, MAX_COUNTERS)], UNIX_EPOCH).no_room, 1);
+        assert_eq!(total(&s), told);
+        // Others have what is theirs.
+        assert_eq!(s.hand_in("small", &flood(1, 0..SESSION_NODES, 1), UNIX_EPOCH), LeftOut::default());
+        assert_eq!(s.hand_in("other", &many, UNIX_EPOCH).no_room, 999);
+        assert!(s.of_session["other"].bytes <= SESSION_BYTES);
+        assert!(room_is_right(&s));
+        // A session that ended makes room for bytes, too.
+        s.end("big");
+        assert_eq!(s.hand_in("other", &many[..300], UNIX_EPOCH), LeftOut::default());
+        assert!(room_is_right(&s));
     }
 
     #[test]
     fn what_was_kept_when_it_was_full_is_taken_and_the_ended_make_room() {
         let mut s = Statistics::default();
+        let mut left_out = 0;
         for n in 0..400 {
-            s.hand_in(&format!("s{n}"), &flood(1, 0..300, 2), UNIX_EPOCH + Duration::from_secs(n));
+            let now = UNIX_EPOCH + Duration::from_secs(n);
+            left_out += s.hand_in(&format!("s{n}"), &flood(1, 0..300, 2), now).no_room as u64;
         }
         let (before, all) = (s.nodes.0.len(), total(&s));
-        assert_eq!(all, 400 * 300 * 2);
-        assert!(before > MAX_NODES);
+        assert!(left_out > 0);
+        assert_eq!(all, (400 * 300 - left_out) * 2);
+        assert!(before > KEPT_NODES);
         let bytes = bincode::encode_to_vec(s.nodes(), bincode::config::standard()).unwrap();
         let (nodes, _): (Nodes, _) = bincode::decode_from_slice(&bytes, bincode::config::standard()).unwrap();
         let s = Statistics::restore(nodes.clone(), |_| true);
         assert_eq!((s.nodes.0.len(), total(&s)), (before, all), "all of them live");
         let mut s = Statistics::restore(nodes, |name| name == "s7");
-        assert!(s.ended.len() <= MAX_ENDED && s.nodes.0.len() <= MAX_NODES);
+        assert!(s.ended.len() <= MAX_ENDED && s.nodes.0.len() <= KEPT_NODES);
         assert_eq!(total(&s), all);
         assert!(!s.of_session.contains_key("s0") && s.of_session.contains_key("s399"), "the oldest went");
         assert!(s.of_session.contains_key("s7"), "it lives");
-        s.hand_in("new", &flood(1, 0..MAX_NODES, 1), UNIX_EPOCH);
-        assert_eq!(total(&s), all + MAX_NODES as u64);
+        // All but what lives, and the sums of what ended.
+        let has = KEPT_NODES - 300 - 1;
+        let left_out = s.hand_in("new", &flood(1, 0..KEPT_NODES, 1), UNIX_EPOCH);
+        assert_eq!(left_out.no_room, KEPT_NODES - has);
+        assert_eq!(total(&s), all + has as u64);
         assert_eq!(s.ended.len(), 0);
-        assert_eq!(s.of_session.values().sum::<usize>(), s.nodes.0.len());
+        assert_eq!(s.of_session.values().map(|room| room.nodes).sum::<usize>(), s.nodes.0.len());
         // A session that ended and is opened again goes on, whether it was folded or not.
         s.end("new");
         s.begin("new");
-        s.hand_in("new", &flood(2, 0..MAX_NODES, 2), UNIX_EPOCH);
-        s.hand_in("s0", &flood(2, 0..300, 1), UNIX_EPOCH);
-        assert_eq!(total(&s), all + 3 * MAX_NODES as u64 + 300);
+        s.hand_in("new", &flood(2, 0..KEPT_NODES, 2), UNIX_EPOCH);
+        s.hand_in("s0", &flood(2, 0..SESSION_NODES, 1), UNIX_EPOCH);
+        assert_eq!(total(&s), all + (3 * has + SESSION_NODES) as u64);
     }
 }

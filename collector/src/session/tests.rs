@@ -22,6 +22,8 @@ struct Books {
     away: AtomicBool,
     atomics: bool,
     most_pairs: usize,
+    /// The last of so many queue pairs from now is not made.
+    fails_in: AtomicU32,
     /// The device is lost, and back at once, in the middle of so many calls from now.
     lost_in: AtomicU32,
     pairs: Mutex<Vec<QueuePairStatus>>,
@@ -94,6 +96,9 @@ impl Nic for Books {
         let mut pairs = self.pairs.lock().unwrap();
         if pairs.len() >= self.most_pairs {
             return Err(NicError::TooManyQueuePairs { device: "books".into(), limit: self.most_pairs });
+        }
+        if self.fails_in.load(Ordering::Relaxed) > 0 && self.fails_in.fetch_sub(1, Ordering::Relaxed) == 1 {
+            return Err(NicError::Stopped { reason: "no neighbour".into() });
         }
         let qpn = self.next.fetch_add(1, Ordering::Relaxed);
         pairs.push(QueuePairStatus {
@@ -669,34 +674,46 @@ fn received(sessions: &Sessions) -> u64 {
 }
 
 #[test]
-fn no_statistics_refuse_a_renewal_and_none_get_lost_in_the_sums() {
+fn no_statistics_refuse_a_renewal_and_what_has_no_room_is_counted() {
     let dir = tempfile::tempdir().unwrap();
     let t0 = Instant::now();
     let open = || {
         let (directory, stores) = (Some(dir.path().to_owned()), stores(&Memory::Anonymous));
         Sessions::open_state(Books::new(), stores, Transport::Uc, directory, t0).unwrap()
     };
+    // As translators do: in several calls.
+    let renew = |sessions: &Sessions, name, generation, nodes: &[NodeCounters]| {
+        for call in nodes.chunks(8192) {
+            sessions.renew(name, &Caller::ANYBODY, generation, call, t0).unwrap();
+        }
+    };
     let sessions = open();
     let first = sessions.open(&wanting("first", &["flows"]), t0).unwrap().lease.generation;
     let second = sessions.open(&wanting("second", &["flows"]), t0).unwrap().lease.generation;
     // As many as there can be, and then some.
     let (many, more) = (reporters(0..1 << 16, 1), reporters(1 << 16..(1 << 16) + 9000, 1));
-    sessions.renew("first", &Caller::ANYBODY, first, &many, t0).unwrap();
-    sessions.renew("second", &Caller::ANYBODY, second, &many, t0).unwrap();
-    sessions.renew("first", &Caller::ANYBODY, first, &more, t0).unwrap();
-    assert_eq!(received(&sessions), 2 * (1 << 16) + 9000);
-    // Each time they say how much it has become.
-    sessions.renew("second", &Caller::ANYBODY, second, &reporters(0..1 << 16, 3), t0).unwrap();
-    assert_eq!(received(&sessions), 4 * (1 << 16) + 9000);
+    renew(&sessions, "first", first, &many);
+    assert_eq!(sessions.counters().statistics_no_room, 0);
+    renew(&sessions, "second", second, &many);
+    assert_eq!(sessions.counters().statistics_no_room, (1 << 16) - 256);
+    renew(&sessions, "first", first, &more);
+    assert_eq!(sessions.counters().statistics_no_room, (1 << 16) - 256 + 9000);
+    assert_eq!(received(&sessions), (1 << 16) + 256);
+    // However often they say it, and however much it has become.
+    renew(&sessions, "second", second, &reporters(0..1 << 16, 1));
+    renew(&sessions, "second", second, &reporters(0..1 << 16, 3));
+    assert_eq!(received(&sessions), (1 << 16) + 3 * 256);
     sessions.tick(t0).unwrap();
-    let before = sessions.statistics().len();
-    assert!(before < 140_000, "{before} nodes are kept");
     drop(sessions);
 
     let sessions = open();
-    assert_eq!(received(&sessions), 4 * (1 << 16) + 9000);
-    sessions.renew("second", &Caller::ANYBODY, second, &reporters(0..1 << 16, 4), t0).unwrap();
-    assert_eq!(received(&sessions), 5 * (1 << 16) + 9000);
+    assert_eq!(received(&sessions), (1 << 16) + 3 * 256);
+    // When there is room again, nothing is counted twice.
+    sessions.end("first", &Caller::ANYBODY, None, t0).unwrap();
+    renew(&sessions, "second", second, &reporters(0..1 << 16, 4));
+    let left_out = sessions.counters().statistics_no_room;
+    assert!(left_out <= 1, "one place is the sum of what has ended");
+    assert_eq!(received(&sessions), 5 * (1 << 16) - 4 * left_out);
 }
 
 #[test]
@@ -768,4 +785,153 @@ fn queue_pairs_that_are_broken_again_and_again_are_made_anew_at_intervals() {
     b.sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], later).unwrap();
     let pairs = b.nic.pairs.lock().unwrap();
     assert!(pairs.iter().all(|p| p.state == QueuePairState::ReadyToReceive));
+}
+
+/// The numbers and places of a session's queue pairs.
+fn pairs(session: &Session) -> Vec<(u32, u32, Option<Ended>)> {
+    session.grant.queue_pairs.iter().map(|q| (q.info.qpn, q.info.expected_psn, q.replaced)).collect()
+}
+
+fn sessions_with_rc(directory: Option<PathBuf>, t0: Instant) -> (Arc<Books>, Sessions) {
+    let nic = Books::new();
+    let stores = stores(&Memory::Anonymous);
+    let sessions = Sessions::open_state(nic.clone(), stores, Transport::Rc, directory, t0).unwrap();
+    (nic, sessions)
+}
+
+#[test]
+fn a_grant_that_fails_half_way_ends_nothing() {
+    let t0 = Instant::now();
+    let (nic, sessions) = sessions_with_rc(None, t0);
+    let first = sessions.open(&request("t", 50), t0).unwrap();
+    let fresh = OpenRequest { fresh: true, ..request("t", 50) };
+    let renew = || sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], t0);
+
+    nic.fails_in.store(2, Ordering::Relaxed);
+    assert!(refusal(sessions.open(&fresh, t0)).contains("no neighbour"));
+    assert_eq!(pairs(&renew().unwrap()), pairs(&first));
+    assert_eq!(renew().unwrap().lease.generation, first.lease.generation);
+
+    // In a renewal, too: both broke, and the second cannot be made.
+    for (qpn, ..) in pairs(&first) {
+        nic.break_pair(qpn, 70);
+    }
+    nic.fails_in.store(2, Ordering::Relaxed);
+    assert!(refusal(renew()).contains("no neighbour"));
+    assert_eq!(nic.live(), (2, 5));
+    assert_eq!(sessions.counters().queue_pairs_rebuilt, 0);
+    let renewed = renew().unwrap();
+    for (new, old) in pairs(&renewed).into_iter().zip(pairs(&first)) {
+        assert_ne!(new.0, old.0);
+        assert_eq!((new.1, new.2), (70 + 65_536, Some(Ended { qpn: old.0, expected_psn: 70 })));
+    }
+    assert_eq!(nic.live(), (2, 5));
+    assert_eq!(sessions.counters().queue_pairs_rebuilt, 2);
+}
+
+#[test]
+fn a_grant_that_cannot_be_kept_ends_nothing() {
+    let (t0, dir) = (Instant::now(), tempfile::tempdir().unwrap());
+    let state = dir.path().join("state");
+    std::fs::create_dir(&state).unwrap();
+    let (nic, sessions) = sessions_with_rc(Some(state.clone()), t0);
+    let first = sessions.open(&request("t", 50), t0).unwrap();
+    let fresh = OpenRequest { fresh: true, ..request("t", 50) };
+    let renew = || sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], t0);
+
+    let away = dir.path().join("away");
+    std::fs::rename(&state, &away).unwrap();
+    assert!(refusal(sessions.open(&fresh, t0)).contains("cannot keep the session"));
+    assert_eq!(pairs(&renew().unwrap()), pairs(&first));
+    nic.break_pair(pairs(&first)[1].0, 70);
+    assert!(refusal(renew()).contains("cannot keep the session"));
+    assert_eq!(nic.live(), (2, 5));
+
+    std::fs::rename(&away, &state).unwrap();
+    let renewed = renew().unwrap();
+    assert_eq!(pairs(&renewed)[0], pairs(&first)[0]);
+    assert_eq!(pairs(&renewed)[1].2, Some(Ended { qpn: pairs(&first)[1].0, expected_psn: 70 }));
+    assert_eq!(nic.live(), (2, 5));
+}
+
+#[test]
+fn an_open_that_resumes_makes_no_more_queue_pairs_anew_than_renewals_may() {
+    let b = bench();
+    let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
+    let fresh = OpenRequest { fresh: true, lease: Some(Duration::from_secs(2)), ..request("t", 50) };
+    let (mut atomic, mut rebuilt, mut held_back) = (pairs(&first)[1].0, 0, 0);
+    // For a minute somebody breaks the queue pair, or makes it silent, and the translator opens its session anew each 500 ms.
+    for n in 0..120u32 {
+        let now = b.t0 + Duration::from_millis(500 * u64::from(n));
+        if n % 2 == 0 {
+            b.nic.break_pair(atomic, n);
+        }
+        match b.sessions.open(&fresh, now) {
+            Ok(session) => {
+                rebuilt += 1;
+                assert_ne!(pairs(&session)[1].0, atomic);
+                atomic = pairs(&session)[1].0;
+            }
+            Err(error) => {
+                held_back += 1;
+                assert!(matches!(error, SessionError::HeldBack { .. }), "{error}");
+                assert_eq!(b.nic.live(), (2, 5), "all is as it was");
+            }
+        }
+    }
+    assert!((10..=20).contains(&rebuilt), "{rebuilt} rebuilds");
+    let counted = b.sessions.counters();
+    assert_eq!((counted.queue_pairs_rebuilt, counted.rebuilds_held_back), (rebuilt, held_back));
+    assert_eq!((counted.opened, counted.resumed, counted.expired), (1, rebuilt, 0));
+    // Renewals have no more left than opens.
+    let now = b.t0 + Duration::from_millis(59_500);
+    let generation = b.sessions.lock().leases.get("t").unwrap().generation;
+    b.nic.break_pair(atomic, 1);
+    let renewed = b.sessions.renew("t", &Caller::ANYBODY, generation, &[], now).unwrap();
+    assert_eq!(pairs(&renewed)[1].0, atomic);
+    // Who asks for nothing anew gets its session, and after a while everybody does.
+    b.sessions.open(&fresh, now + rebuilds::EVERY).unwrap();
+    b.sessions.open(&OpenRequest { fresh: false, ..fresh }, now + rebuilds::EVERY).unwrap();
+}
+
+#[test]
+fn many_ranges_of_lists_are_compared_in_no_time() {
+    let kind = StoreKind::Append { lists: 1 << 17, ring: 4, batch_len: 64, entry_len: 4, notify: false };
+    let spec = StoreSpec { id: 1, name: "events".into(), kind };
+    let t0 = Instant::now();
+    // Every other list, from the last one down.
+    let ranges = |name, from: u32, of: u32| {
+        (0..of).rev().fold(wanting(name, &["events"]), |r, n| lists(r, "events", from + 2 * n, 1))
+    };
+    let mut leases = Leases::default();
+    leases.insert(leases.prepare(&ranges("other", 1, 60_000), &[&spec], t0).unwrap());
+    let quickest = |of| {
+        let request = ranges("t", 0, of);
+        let once = || {
+            let began = Instant::now();
+            assert_eq!(leases.prepare(&request, &[&spec], t0).unwrap().lists.len(), of as usize);
+            began.elapsed()
+        };
+        (0..5).map(|_| once()).min().unwrap()
+    };
+    let (few, many) = (quickest(6_000), quickest(60_000));
+    // Of ten times as many, pairs are a hundred times as many; and each is compared with what others have.
+    assert!(many < few * 40, "{many:?} for 60,000 ranges, {few:?} for 6,000");
+    // What overlaps is still found, and the first of it told.
+    let told = |request| leases.prepare(&request, &[&spec], t0).unwrap_err().to_string();
+    let twice = told(lists(ranges("t", 0, 60_000), "events", 500, 9));
+    assert!(twice.contains("list 500 of store \"events\" is asked for twice"), "{twice}");
+    let owned = told(lists(wanting("t", &["events"]), "events", 500, 9));
+    assert!(owned.contains("list 501 of store \"events\" is owned by session \"other\""), "{owned}");
+    assert!(leases.prepare(&lists(wanting("t", &["events"]), "events", 120_000, 9), &[&spec], t0).is_ok());
+}
+
+#[test]
+fn a_refusal_before_the_counters_are_read_is_counted() {
+    let b = bench();
+    assert!(refusal(b.sessions.may_renew("t", &Caller::ANYBODY)).contains("no session"));
+    assert_eq!(b.sessions.counters().refused, 1);
+    b.sessions.open(&request("t", 50), b.t0).unwrap();
+    b.sessions.may_renew("t", &Caller::ANYBODY).unwrap();
+    assert_eq!(b.sessions.counters().refused, 1);
 }

@@ -144,9 +144,31 @@ pub(super) fn handed_in(control: &Control, snapshot: &Snapshot) -> Vec<dta_proto
     let mut nodes = nodes(&control.name, control.life, snapshot);
     nodes.retain(|node| node.node != EVICTED);
     for node in &mut nodes {
-        // Of the numbers that may fall the collector takes `held` alone; the others are for this translator's own statistics.
-        let falls = [".held", ".outstanding", ".waiting"];
-        node.counters.retain(|c| !falls.iter().any(|end| c.name.ends_with(end)));
+        node.counters.retain(|c| is_for_collector(&c.name));
     }
     nodes
+}
+
+/// Of the numbers that may fall the collector takes `held` alone, of all and of each primitive; the others are for this translator's
+/// own statistics.
+fn is_for_collector(counter: &str) -> bool {
+    ![".outstanding", ".waiting"].iter().any(|end| counter.ends_with(end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_of_each_primitive_goes_to_the_collector() {
+        for (counter, is) in [
+            ("held", true),
+            ("append.held", true),
+            ("append.accepted", true),
+            ("queue_pair.write.outstanding", false),
+            ("queue_pair.atomic.waiting", false),
+        ] {
+            assert_eq!(is_for_collector(counter), is, "{counter}");
+        }
+    }
 }
