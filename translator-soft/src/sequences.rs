@@ -50,12 +50,49 @@ pub(crate) struct Sequences {
     expected: u64,
     window: Window,
     other: Option<Other>,
+    candidate: Candidate,
+    beyond: Option<Beyond>,
     strangers: u32,
     /// Whether it is known to have begun anew since it was first heard, or with that.
     began_anew: bool,
     /// How far it was heard before its first report here, until a second one agrees.
     earlier: Option<u32>,
     nacks: Budget,
+}
+
+/// A report that was dropped, because the place beside the window holds others that must not be taken twice. If the next
+/// one agrees with it, the window moves there.
+#[derive(Clone, Copy, Debug, Default)]
+struct Candidate {
+    sequence: u32,
+    /// `received` when it came.
+    mark: u64,
+}
+
+impl Candidate {
+    fn agrees(&self, sequence: u32, received: u64) -> bool {
+        let near =
+            sequence.wrapping_sub(self.sequence) <= AGREE || self.sequence.wrapping_sub(sequence) < WINDOW;
+        self.mark + 1 == received && sequence != self.sequence && near
+    }
+}
+
+/// Reports taken ahead of where the window then moved. What lies from the first to the last of them, less than a window
+/// apart, is not taken: it may be one of them.
+#[derive(Clone, Copy, Debug)]
+struct Beyond {
+    first: u32,
+    last: u32,
+    /// Those of them that no gap has allowed for.
+    taken: u32,
+    /// `received` when the last one came.
+    mark: u64,
+}
+
+impl Beyond {
+    fn holds(&self, sequence: u32) -> bool {
+        sequence.wrapping_sub(self.first) <= self.last.wrapping_sub(self.first)
+    }
 }
 
 /// A place beside the window.
@@ -66,9 +103,7 @@ struct Other {
     source: Source,
     /// Reports taken here.
     taken: u32,
-    /// Reports taken on the way here, each further ahead than the second report may be.
-    on_the_way: u32,
-    /// The earliest sequence taken here or on the way.
+    /// Of the sequences ahead of the window, none before this was taken here.
     earliest: u32,
     /// Sequences skipped between them.
     missing: u32,
@@ -110,6 +145,8 @@ impl Sequences {
             expected: UNEXPECTED,
             window: Window::new(first.sequence),
             other: None,
+            candidate: Candidate::default(),
+            beyond: None,
             strangers: 0,
             began_anew: first.restarted,
             earlier,
@@ -153,7 +190,7 @@ impl Sequences {
         self.counters.received += 1;
         self.last_heard = now;
         let admission = self.consider(now, arrival);
-        let plain = self.confirmed && self.other.is_none() && self.strangers == 0;
+        let plain = self.confirmed && self.other.is_none() && self.beyond.is_none() && self.strangers == 0;
         self.expected = if plain { self.window.newest().wrapping_add(1).into() } else { UNEXPECTED };
         admission
     }
@@ -173,6 +210,10 @@ impl Sequences {
         let announced = restarted && (strange || !self.window.is_near(sequence, WINDOW - 1));
         let mut repeated = false;
         if !announced {
+            if self.beyond.is_some_and(|beyond| beyond.holds(sequence)) {
+                self.counters.out_of_window += 1;
+                return Admission::OutOfWindow;
+            }
             match self.offer(sequence) {
                 Verdict::New { missing } => return self.step(now, arrival, missing),
                 Verdict::Late { fills } => {
@@ -187,12 +228,13 @@ impl Sequences {
             }
         }
         match &self.other {
-            Some(other) if other.fits(&self.window, arrival, announced) => self.take_elsewhere(now, arrival),
-            Some(other) if !announced && other.was_passed(sequence) => {
-                self.counters.out_of_window += 1;
-                Admission::OutOfWindow
+            Some(other) if other.fits(&self.window, arrival, announced) => {
+                if other.would_forget(sequence, self.counters.received) {
+                    return self.propose(now, arrival);
+                }
+                self.take_elsewhere(now, arrival)
             }
-            _ => self.open(arrival, strange, announced, repeated),
+            _ => self.open(now, arrival, strange, announced, repeated),
         }
     }
 
@@ -202,7 +244,7 @@ impl Sequences {
             self.confirm();
         }
         let Sequences { window, other, .. } = self;
-        let Some(Other { kind: Kind::Ahead, window: ahead, taken, .. }) = other else {
+        let Some(Other { kind: Kind::Ahead, window: ahead, taken, earliest, .. }) = other else {
             return window.offer(sequence, NEAR, |_| false);
         };
         if ahead.has(sequence) {
@@ -213,6 +255,9 @@ impl Sequences {
             *taken -= u32::from(came && *taken > 0);
             came
         });
+        if window.newest().wrapping_sub(*earliest) < HALF {
+            *earliest = window.newest().wrapping_add(1);
+        }
         if *taken == 0 {
             // The window has reached all that was taken further on.
             self.other = None;
@@ -222,6 +267,9 @@ impl Sequences {
 
     fn duplicate(&mut self) -> Admission {
         self.counters.duplicates += 1;
+        if self.candidate.mark + 1 == self.counters.received {
+            self.candidate.mark += 1;
+        }
         if let Some(other) = &mut self.other
             && other.mark + 1 == self.counters.received
         {
@@ -322,10 +370,12 @@ impl Sequences {
             Kind::Life => {
                 self.counters.restarts += 1;
                 self.window = other.window;
+                self.beyond = None;
                 Admission::Apply(None)
             }
             Kind::Anew { announced } => {
                 let left = std::mem::replace(&mut self.window, other.window);
+                self.beyond = None;
                 if trusted || announced {
                     self.counters.restarts += 1;
                     self.began_anew = true;
@@ -340,34 +390,78 @@ impl Sequences {
                 self.ask(now, arrival, arrival.sequence.wrapping_sub(asked), asked)
             }
             Kind::Ahead => {
-                self.confirm();
-                let left = self.window.clone();
                 let newest = other.window.newest();
-                let verdict = self.window.offer(newest, HALF - 1, |skipped| other.window.has(skipped));
-                if !matches!(verdict, Verdict::New { .. }) {
-                    self.window = other.window;
-                    return Admission::Apply(None);
-                }
-                // Not what the window says: the first of those taken may have left it.
-                let gap = u64::from(
-                    newest.wrapping_sub(left.newest()).saturating_sub(other.taken + other.on_the_way),
-                );
-                self.counters.gaps += gap;
                 let skipped_to = if inner == 0 { other.window.first() } else { newest };
-                let oldest = newest.wrapping_sub(WINDOW - 1);
-                let after = left.newest().wrapping_add(1);
-                if newest.wrapping_sub(left.newest()) >= WINDOW {
-                    // What was taken further on leaves the window in time, and must not be taken again here.
-                    let untaken = other.earliest.wrapping_sub(left.newest()).saturating_sub(1);
-                    let reach = untaken.min(if other.on_the_way == 0 { AGREE } else { NEAR });
-                    self.keep(Kind::Before { from: left.newest(), owed: gap, reach }, left, left_source);
-                }
-                // What is older than the window would not be taken when it came again.
-                let first = if (after.wrapping_sub(oldest) as i32) > 0 { after } else { oldest };
-                let count = skipped_to.wrapping_sub(first);
-                self.ask(now, arrival, first, if count < WINDOW { count } else { 0 })
+                self.jump(now, arrival, newest, skipped_to, Some(other), left_source)
             }
         }
+    }
+
+    /// A report further ahead that would have what was taken there before forgotten: only a second one is taken.
+    fn propose(&mut self, now: u64, arrival: &Arrival) -> Admission {
+        let received = self.counters.received;
+        if self.candidate.agrees(arrival.sequence, received) {
+            self.strangers = 0;
+            let (other, left_source) = (self.other.take(), self.source);
+            self.heard_from(arrival.source);
+            return self.jump(now, arrival, arrival.sequence, arrival.sequence, other, left_source);
+        }
+        self.candidate = Candidate { sequence: arrival.sequence, mark: received };
+        self.counters.out_of_window += 1;
+        Admission::OutOfWindow
+    }
+
+    /// Moves the window ahead to `newest`, which was just taken. `other` was beside the window. What is missing before
+    /// `skipped_to` is asked for.
+    fn jump(
+        &mut self,
+        now: u64,
+        arrival: &Arrival,
+        newest: u32,
+        skipped_to: u32,
+        other: Option<Other>,
+        left_source: Source,
+    ) -> Admission {
+        self.confirm();
+        let left = self.window.clone();
+        let from = left.newest();
+        let distance = newest.wrapping_sub(from);
+        let ahead = other.filter(|o| o.kind == Kind::Ahead);
+        let came = |skipped| ahead.as_ref().is_some_and(|o| o.window.has(skipped));
+        if !matches!(self.window.offer(newest, HALF - 1, came), Verdict::New { .. }) {
+            self.window = Window::new(newest);
+            return Admission::Apply(None);
+        }
+        // Not what the window says: the first of those taken may have left it.
+        let (mut taken, mut untaken) = (1, distance);
+        if let Some(place) = &ahead {
+            let last = place.window.newest();
+            if last.wrapping_sub(from) > distance {
+                self.beyond =
+                    Some(Beyond { first: place.earliest, last, taken: place.taken, mark: place.mark });
+            } else {
+                taken = place.taken + u32::from(last != newest);
+                untaken = place.earliest.wrapping_sub(from).saturating_sub(1);
+            }
+        } else if let Some(beyond) = &mut self.beyond
+            && beyond.last.wrapping_sub(from) <= distance
+        {
+            taken += std::mem::take(&mut beyond.taken);
+            // The window may have passed the first of them.
+            let to_first = beyond.first.wrapping_sub(from);
+            untaken = if to_first < HALF { to_first.saturating_sub(1) } else { 0 };
+        }
+        let gap = u64::from(distance.saturating_sub(taken));
+        self.counters.gaps += gap;
+        if distance >= WINDOW {
+            // What was taken further on leaves the window in time, and must not be taken again at the place of before.
+            let reach = untaken.min(distance - 1).min(AGREE);
+            self.keep(Kind::Before { from, owed: gap, reach }, left, left_source);
+        }
+        // What is older than the window would not be taken when it came again.
+        let first = newest.wrapping_sub((WINDOW - 1).min(distance - 1));
+        let count = skipped_to.wrapping_sub(first);
+        self.ask(now, arrival, first, if count < WINDOW { count } else { 0 })
     }
 
     fn keep(&mut self, kind: Kind, window: Window, source: Source) {
@@ -377,7 +471,6 @@ impl Sequences {
             window,
             source,
             taken: 0,
-            on_the_way: 0,
             missing: 0,
             run: 0,
             mark: self.counters.received,
@@ -385,7 +478,14 @@ impl Sequences {
     }
 
     /// A report at a place where none was.
-    fn open(&mut self, arrival: &Arrival, strange: bool, announced: bool, repeated: bool) -> Admission {
+    fn open(
+        &mut self,
+        now: u64,
+        arrival: &Arrival,
+        strange: bool,
+        announced: bool,
+        repeated: bool,
+    ) -> Admission {
         let ahead = arrival.sequence.wrapping_sub(self.window.newest());
         let forward = ahead < HALF;
         let gap = forward && !repeated && (!strange || (ahead <= STRANGE_JUMP && self.confirmed));
@@ -402,15 +502,13 @@ impl Sequences {
             self.counters.out_of_window += 1;
             return Admission::OutOfWindow;
         };
-        let (on_the_way, earliest) = match &self.other {
-            Some(o) if o.kind == Kind::Ahead && arrival.sequence.wrapping_sub(o.window.newest()) < HALF => {
-                (o.taken + o.on_the_way, o.earliest)
-            }
-            _ => (0, arrival.sequence),
-        };
+        let taken_ahead = self.beyond.is_some() || self.other.as_ref().is_some_and(|o| o.kind == Kind::Ahead);
+        if kind == Kind::Ahead && taken_ahead {
+            return self.propose(now, arrival);
+        }
         self.keep(kind, Window::new(arrival.sequence), arrival.source);
         if let Some(other) = &mut self.other {
-            (other.taken, other.run, other.on_the_way, other.earliest) = (1, 1, on_the_way, earliest);
+            (other.taken, other.run) = (1, 1);
         }
         Admission::Apply(None)
     }
@@ -418,6 +516,7 @@ impl Sequences {
     fn begin_anew(&mut self, arrival: &Arrival) {
         self.window = Window::new(arrival.sequence);
         self.other = None;
+        self.beyond = None;
         self.heard_from(arrival.source);
         self.strangers = 0;
         self.began_anew = true;
@@ -446,6 +545,15 @@ impl Sequences {
 
     /// Lets go of a place that nothing came to for as long as a window, unless the window is about to reach it.
     fn forget(&mut self) {
+        if let Some(Beyond { last, mark, .. }) = self.beyond {
+            let unheard = self.counters.received - mark > WINDOW.into();
+            let left = self.window.newest().wrapping_sub(last).wrapping_sub(WINDOW) < HALF;
+            let before_us = last.wrapping_sub(self.window.newest()) <= 2 * WINDOW;
+            let behind_us = self.window.newest().wrapping_sub(last) < WINDOW;
+            if left || unheard && !before_us && !behind_us {
+                self.beyond = None;
+            }
+        }
         let Some(other) = &self.other else { return };
         let unheard = self.counters.received - other.mark > WINDOW.into();
         let before_us = other.window.newest().wrapping_sub(self.window.newest()) <= 2 * WINDOW;
@@ -456,11 +564,11 @@ impl Sequences {
 }
 
 impl Other {
-    /// Whether a sequence that the window of this place does not remember lies where reports were taken: it may be one of
-    /// them.
-    fn was_passed(&self, sequence: u32) -> bool {
-        let way = self.window.newest().wrapping_sub(self.earliest);
-        self.kind == Kind::Ahead && sequence.wrapping_sub(self.earliest) < way
+    /// Whether to take this sequence at a place ahead, which is not believed yet, would make its window forget one.
+    fn would_forget(&self, sequence: u32, received: u64) -> bool {
+        let further = sequence.wrapping_sub(self.earliest);
+        let believed = self.mark + 1 == received;
+        self.kind == Kind::Ahead && !believed && (WINDOW..HALF).contains(&further)
     }
 
     /// Whether a report that is not near the window may be one of this place.
@@ -601,6 +709,54 @@ mod tests {
         }
         assert_eq!(r.counters().gaps, r.counters().gaps_filled);
         assert_eq!(r.0.unwrap().newest(), 199);
+    }
+
+    #[test]
+    fn a_nearer_place_does_not_make_a_further_one_forgotten() {
+        let mut r = Heard(None);
+        for s in 0..10 {
+            r.send(s, false, false, 1);
+        }
+        assert_eq!(r.send(5000, false, false, 1), APPLY);
+        // The place beside the window is taken: the first report at another one is dropped, and the second one is believed.
+        assert_eq!(r.send(1000, false, true, 1), Admission::OutOfWindow);
+        assert_eq!(r.send(1001, false, true, 1), Admission::Apply(Some(Missing { first: 10, count: 991 })));
+        assert_eq!(r.send(5000, false, false, 1), Admission::OutOfWindow);
+        assert_eq!(r.send(1000, false, false, 1), APPLY);
+        assert_eq!(r.counters().gaps - r.counters().gaps_filled, 990);
+        // Likewise when the window has moved past it.
+        assert_eq!(r.send(90_000, false, false, 1), Admission::OutOfWindow);
+        assert_eq!(r.send(90_001, false, false, 1), APPLY);
+        assert_eq!(r.counters().gaps - r.counters().gaps_filled, 990 + 88_998);
+        for s in [5000, 1000, 9, 88_000, 5000] {
+            assert!(!matches!(r.send(s, false, false, 1), Admission::Apply(_)), "{s}");
+        }
+        assert_eq!(r.send(1002, false, false, 1), APPLY);
+        assert_eq!(r.send(89_001, false, false, 1), APPLY);
+    }
+
+    #[test]
+    fn a_place_ahead_does_not_forget_what_it_took() {
+        let mut r = Heard(None);
+        for s in 0..10 {
+            r.send(s, false, false, 1);
+        }
+        // One that is right comes after each of those further ahead, so no two of them come in a row.
+        for (n, (ahead, admission)) in
+            [(5000, APPLY), (6000, APPLY), (6100, Admission::OutOfWindow), (500_000, Admission::OutOfWindow)]
+                .into_iter()
+                .enumerate()
+        {
+            assert_eq!(r.send(ahead, false, false, 1), admission, "{ahead}");
+            assert_eq!(r.send(10 + n as u32, false, false, 1), APPLY);
+        }
+        for s in [5000, 6000] {
+            assert_eq!(r.send(s, false, false, 1), Admission::Duplicate);
+        }
+        // Reports that go on step by step are taken wherever others were seen ahead, but for those that came there.
+        let refused: Vec<u32> =
+            (14..8000).filter(|s| !matches!(r.send(*s, false, false, 1), Admission::Apply(_))).collect();
+        assert!(refused.iter().all(|s| [5000, 6000].contains(s)), "{refused:?}");
     }
 
     #[test]
