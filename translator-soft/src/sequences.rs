@@ -550,7 +550,11 @@ impl Sequences {
             let left = self.window.newest().wrapping_sub(last).wrapping_sub(WINDOW) < HALF;
             let before_us = last.wrapping_sub(self.window.newest()) <= 2 * WINDOW;
             let behind_us = self.window.newest().wrapping_sub(last) < WINDOW;
-            if left || unheard && !before_us && !behind_us {
+            // The window of before does not know what was taken there.
+            let needed = self.other.as_ref().is_some_and(|other| {
+                matches!(other.kind, Kind::Before { .. }) && other.window.is_near(last, AGREE)
+            });
+            if !needed && (left || unheard && !before_us && !behind_us) {
                 self.beyond = None;
             }
         }
@@ -733,6 +737,23 @@ mod tests {
         }
         assert_eq!(r.send(1002, false, false, 1), APPLY);
         assert_eq!(r.send(89_001, false, false, 1), APPLY);
+    }
+
+    #[test]
+    fn what_was_taken_further_ahead_stays_known_after_the_next_jumps() {
+        let mut r = Heard(None);
+        for s in 0..10 {
+            r.send(s, false, false, 1);
+        }
+        assert_eq!(r.send(5000, false, false, 1), APPLY);
+        // Nearer, then just past it, then so far that the window does not reach back to it.
+        for s in [1000, 5500, 7000] {
+            assert_eq!(r.send(s, false, false, 1), Admission::OutOfWindow);
+            assert_eq!(r.send(s + 1, false, false, 1), APPLY);
+            assert_eq!(r.send(5000, false, false, 1), Admission::OutOfWindow);
+        }
+        assert_eq!(r.send(5499, false, false, 1), APPLY);
+        assert_eq!(r.counters().gaps - r.counters().gaps_filled, 7002 - (10 + 1 + 3 + 1));
     }
 
     #[test]
