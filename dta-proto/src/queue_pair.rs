@@ -72,6 +72,14 @@ impl Purpose {
         }
     }
 
+    /// The transport of such a queue pair where writes go over `writes`: atomics need RC.
+    pub const fn transport(self, writes: Transport) -> Transport {
+        match self {
+            Purpose::Write => writes,
+            Purpose::Atomic => Transport::Rc,
+        }
+    }
+
     /// What travels on it, for messages.
     pub const fn operations(self) -> &'static str {
         match self {

@@ -201,7 +201,7 @@ impl Egress {
     /// where it is sent again.
     pub(crate) fn leaves_once(&self, meta: &FrameMeta) -> bool {
         let Some(primitive) = meta.primitive else { return false };
-        let purpose = if primitive == Primitive::KeyIncrement { Purpose::Atomic } else { Purpose::Write };
+        let purpose = primitive.purpose();
         let uc = |pair: &Pair| pair.entry.transport == Transport::Uc;
         self.pairs[purpose as usize].as_ref().is_some_and(uc)
     }
@@ -221,7 +221,7 @@ impl Egress {
     /// Sends what waits on all queue pairs, as far as there is room.
     #[inline]
     pub(crate) fn transmit(&mut self, now: u64, out: &mut Output) {
-        for purpose in [Purpose::Write, Purpose::Atomic] {
+        for purpose in Purpose::ALL {
             self.with(purpose, out, |requester, sink| requester.transmit(now, sink));
         }
     }
@@ -236,21 +236,21 @@ impl Egress {
 
     /// A store is gone, and its operations with it.
     pub(crate) fn forget_store(&mut self, store: usize, out: &mut Output) {
-        for purpose in [Purpose::Write, Purpose::Atomic] {
+        for purpose in Purpose::ALL {
             self.with(purpose, out, |requester, sink| requester.forget_store(store, sink));
         }
     }
 
     /// Ends all queue pairs: what is not acknowledged is lost.
     pub(crate) fn end(&mut self, out: &mut Output) {
-        for purpose in [Purpose::Write, Purpose::Atomic] {
+        for purpose in Purpose::ALL {
             self.with(purpose, out, |requester, sink| requester.end(sink));
         }
     }
 
     /// Lets time pass for all queue pairs.
     pub(crate) fn tick(&mut self, now: u64, out: &mut Output) {
-        for purpose in [Purpose::Write, Purpose::Atomic] {
+        for purpose in Purpose::ALL {
             self.with(purpose, out, |requester, sink| requester.tick(now, sink));
         }
     }

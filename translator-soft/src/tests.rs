@@ -285,7 +285,7 @@ fn without_its_queue_pairs_it_drops_by_name_until_they_are_back() {
         let reports = [bench.v1(1, KW, write), bench.v1(1, AP, Body::Append { list: 0, value: &[1; 8] })];
         assert_eq!(bench.ingest(0, &reports).len(), 2);
         let mut without = bench.engine.program().clone();
-        for purpose in [Purpose::Write, Purpose::Atomic] {
+        for purpose in Purpose::ALL {
             without.remove(&EntryKey::QueuePair(purpose));
         }
         bench.engine.apply(1, &diff(&program(transport, false), &without), &mut bench.out).unwrap();
@@ -312,7 +312,7 @@ fn paths_and_columns_in_hand_are_discarded_when_another_may_have_written() {
     ];
     assert!(bench.ingest(0, &reports).is_empty());
     let mut want = program(Transport::Uc, false);
-    for purpose in [Purpose::Write, Purpose::Atomic] {
+    for purpose in Purpose::ALL {
         let Some(Entry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(purpose)) else { panic!() };
         want.set(Entry::QueuePair(QueuePair { generation: 3, start_psn: 0, ..pair }));
     }

@@ -286,10 +286,7 @@ fn request(
             receives = RECEIVES;
         }
     }
-    let transport = match pair.purpose {
-        Purpose::Write => writes,
-        Purpose::Atomic => Transport::Rc,
-    };
+    let transport = pair.purpose.transport(writes);
     // Zero-length WRITEs, with which a switch finds its place again and which take the place of
     // what lost its store, touch no memory but need the right all the same; what may be written is
     // the regions' to say.

@@ -245,12 +245,7 @@ pub fn limits(statistics: &Statistics, primitive: Primitive, writes: Transport) 
     let get = |name: &str| translator.get(&format!("{}.{name}", primitive.name()));
     // Discards are not counted by primitive.
     let dropped = get("received").saturating_sub(get("accepted")) + translator.sum("discarded.");
-    Limits { dropped, held: get("held"), reliable: transport_of(primitive, writes) == Transport::Rc }
-}
-
-/// The transport of a primitive's operations: atomics are always on RC.
-fn transport_of(primitive: Primitive, writes: Transport) -> Transport {
-    if primitive == Primitive::KeyIncrement { Transport::Rc } else { writes }
+    Limits { dropped, held: get("held"), reliable: primitive.purpose().transport(writes) == Transport::Rc }
 }
 
 /// What was lost on RC, in words. RC loses nothing, as long as its queue pairs live.
@@ -262,7 +257,7 @@ pub fn lost_on_rc(statistics: &Statistics, writes: Transport) -> Vec<String> {
         (operations > 0)
             .then(|| format!("RC loses nothing, and {operations} operations of {name} are lost on it"))
     };
-    let reliable = |primitive: &&Primitive| transport_of(**primitive, writes) == Transport::Rc;
+    let reliable = |primitive: &&Primitive| primitive.purpose().transport(writes) == Transport::Rc;
     Primitive::ALL.iter().filter(reliable).filter_map(lost).collect()
 }
 

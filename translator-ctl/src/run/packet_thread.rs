@@ -186,7 +186,7 @@ impl PacketThread {
     /// Whether there is a queue pair that frames can leave on.
     fn has_queue_pair(&self) -> bool {
         let program = self.engine.program();
-        [Purpose::Write, Purpose::Atomic].iter().any(|p| program.get(&EntryKey::QueuePair(*p)).is_some())
+        Purpose::ALL.iter().any(|p| program.get(&EntryKey::QueuePair(*p)).is_some())
     }
 
     /// Waits until there is something to do.
