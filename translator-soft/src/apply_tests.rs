@@ -38,6 +38,10 @@ fn delete(entry: &Value) -> Value {
     json!({"change": "delete", "entry": entry})
 }
 
+fn forget(entry: &Value) -> Value {
+    json!({"change": "forget", "entry": entry})
+}
+
 fn parse(changes: &[Value]) -> Vec<Change> {
     serde_json::from_str(&json!(changes).to_string()).expect("they are changes")
 }
@@ -71,6 +75,10 @@ fn what_cannot_be_held_is_refused_with_the_reason_before_anything_is_applied() {
         (vec![delete(&store(AP))], "lists refers to store 2"),
         (vec![delete(&store(KW))], "version0 refers to store 1"),
         (vec![delete(&with(entry("lists", "first", 4), "/first", 7))], "does not have it"),
+        (vec![forget(&with(store(PC), "/spec/id", 77))], "does not have it"),
+        (vec![forget(&store(AP))], "gathered of postcarding and sketch-merge stores only"),
+        (vec![forget(&entry("lists", "first", 4))], "gathered of postcarding and sketch-merge stores only"),
+        (vec![forget(&store(PC)), forget(&store(KW))], "gathered of postcarding and sketch-merge stores only"),
         (
             vec![
                 delete(&entry("sketch-reporter", "bit", 1)),
@@ -175,7 +183,7 @@ fn mutate(entry: &mut Value, (which, number, word): &Mutation) {
 fn change() -> impl Strategy<Value = Value> {
     let mutation = (any::<prop::sample::Index>(), number(), word());
     let mutations = prop::collection::vec(mutation, 0..3);
-    (0u8..4, any::<prop::sample::Index>(), mutations).prop_map(|(kind, which, mutations)| {
+    (0u8..5, any::<prop::sample::Index>(), mutations).prop_map(|(kind, which, mutations)| {
         let entries = entries();
         let from = which.get(&entries).clone();
         let mut to = from.clone();
@@ -183,6 +191,7 @@ fn change() -> impl Strategy<Value = Value> {
         match kind {
             0 => delete(&to),
             1 => json!({"change": "modify", "from": from, "to": to}),
+            2 => forget(&to),
             _ => insert(&to),
         }
     })

@@ -331,6 +331,55 @@ fn paths_and_columns_in_hand_are_discarded_when_another_may_have_written() {
 }
 
 #[test]
+fn to_forget_a_store_leaves_the_operations_that_are_on_their_way() {
+    let mut bench = Bench::new(&program(Transport::Rc, false), Limits::default());
+    let mut postcard = |k, hop| bench.v1(1, PC, Body::Postcard { key: key(k), hop, path_length: 2, value: 7 });
+    // One path is complete and leaves, in two copies; one lacks a hop.
+    let reports = [postcard(1, 0), postcard(1, 1), postcard(2, 0)];
+    let sent = bench.ingest(0, &reports);
+    assert_eq!(sent.len(), 2);
+    let store = bench.engine.program().get(&EntryKey::Store(PC)).unwrap().clone();
+    bench.engine.apply(1, &[Change::Forget { entry: store.clone() }], &mut bench.out).unwrap();
+    assert!(bench.frames().is_empty());
+    assert_eq!(bench.engine.program().get(&EntryKey::Store(PC)), Some(&store));
+    assert_eq!(bench.engine.counters().discarded(super::counters::Discard::StoreRemoved), 1);
+    assert_eq!(bench.engine.counters().lost(LossCause::StoreRemoved), (0, 0));
+    let write = |bench: &Bench| {
+        bench.engine.queue_pairs().into_iter().find(|q| q.purpose == Purpose::Write).expect("it is there")
+    };
+    assert_eq!(write(&bench).outstanding, 2);
+    // Nobody answers, so they are sent again.
+    let again = bench.tick(1000 * MS);
+    assert_eq!(again.len(), 2);
+    assert_eq!(write(&bench).counters.retransmitted, 2);
+    // Nothing is left of the path that lacked a hop: this hop begins a new one.
+    let report = bench.v1(1, PC, Body::Postcard { key: key(2), hop: 1, path_length: 2, value: 7 });
+    assert!(bench.ingest(1001 * MS, &[report]).is_empty());
+}
+
+#[test]
+fn a_sketch_that_was_forgotten_takes_epochs_and_reporters_as_a_new_one() {
+    let mut bench = Bench::plain();
+    let reserved = Entry::SketchReporter(SketchReporter { store: SM, reporter: 40, bit: 31 });
+    bench.engine.apply(0, &[Change::Insert { entry: reserved }], &mut bench.out).unwrap();
+    // All other bits are given away, each for several columns.
+    for reporter in 0..31 {
+        for column in 0..2 {
+            let report = bench.v1(reporter, SM, Body::SketchMerge { epoch: 1, column, cells: &[1; 8] });
+            bench.ingest(0, &[report]);
+        }
+    }
+    let body = |epoch| Body::SketchMerge { epoch, column: 3, cells: &[1; 8] };
+    bench.refuse(SM, body(1000), Reason::EpochAhead);
+    let store = bench.engine.program().get(&EntryKey::Store(SM)).unwrap().clone();
+    bench.engine.apply(1, &[Change::Forget { entry: store }], &mut bench.out).unwrap();
+    assert!(bench.frames().is_empty());
+    // Another reporter than any before, in an epoch that was too far ahead.
+    let reports = [bench.v1(77, SM, body(1000)), bench.v1(40, SM, body(1000))];
+    assert_eq!(bench.ingest(2, &reports).len(), 1);
+}
+
+#[test]
 fn lists_marked_notify_come_with_immediate_and_wake_at_once_when_asked() {
     let mut bench = Bench::plain();
     let report = Report {

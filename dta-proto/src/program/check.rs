@@ -111,9 +111,12 @@ pub enum CheckError {
         /// Key of what is to be.
         to: EntryKey,
     },
-    /// A deletion of nothing.
-    #[error("{0:?} is to be deleted, but the program does not have it")]
+    /// A change of what is not there.
+    #[error("{0:?} is to be changed or deleted, but the program does not have it")]
     NotThere(EntryKey),
+    /// Nothing is gathered of it that could be older than what is in memory.
+    #[error("{0:?} is to be forgotten, but rows and columns are gathered of postcarding and sketch-merge stores only")]
+    NothingGathered(EntryKey),
 }
 
 impl Entry {
@@ -209,6 +212,11 @@ pub fn checked(have: &Program, changes: &[Change]) -> Result<Program, CheckError
                     nothing_refers_to(&program, store.spec.id)?;
                 }
             }
+            Change::Forget { entry } => match program.get(&entry.key()) {
+                Some(Entry::Store(store)) if store.is_gathered() => {}
+                Some(_) => return Err(CheckError::NothingGathered(entry.key())),
+                None => return Err(CheckError::NotThere(entry.key())),
+            },
         }
     }
     check_whole(&program)?;

@@ -26,13 +26,19 @@ pub enum Change {
         /// What it holds.
         entry: Entry,
     },
+    /// The target gathered rows or columns of a store, and memory may hold newer ones, written by another translator. It discards
+    /// its own. The store itself stays, and so do operations that are on their way.
+    Forget {
+        /// The store, as the target holds it.
+        entry: Entry,
+    },
 }
 
 impl Change {
     /// Key of the entry concerned.
     pub fn key(&self) -> EntryKey {
         match self {
-            Change::Insert { entry } | Change::Delete { entry } => entry.key(),
+            Change::Insert { entry } | Change::Delete { entry } | Change::Forget { entry } => entry.key(),
             Change::Modify { to, .. } => to.key(),
         }
     }
@@ -42,7 +48,7 @@ impl Change {
 pub fn without_keys(mut changes: Vec<Change>) -> Vec<Change> {
     for change in &mut changes {
         let (one, other) = match change {
-            Change::Insert { entry } | Change::Delete { entry } => (entry, None),
+            Change::Insert { entry } | Change::Delete { entry } | Change::Forget { entry } => (entry, None),
             Change::Modify { from, to } => (from, Some(to)),
         };
         for entry in std::iter::once(one).chain(other) {
@@ -73,27 +79,41 @@ pub fn diff(have: &Program, want: &Program) -> Vec<Change> {
 ///   also gets its new position, which is where its ring in memory ends now.
 /// - If it is not the very next generation, another session got a grant in between (the collector
 ///   counts generations over all sessions). Then memory may hold newer paths and columns than the
-///   target does. The target discards its own: their stores are deleted and inserted again.
+///   target does. The target discards its own ([`Change::Forget`]).
+///
+/// Both come before the queue pairs, which carry the new generation. So a target that got no further
+/// than half of the changes still has the old one, and gets what is left of them when it is asked again.
 pub fn changes_for_session(have: &Program, want: &Program) -> Vec<Change> {
     let (before, now) = (have.generation(), want.generation());
     if before.is_some() && before == now {
         return diff(have, want);
     }
     let next = before.zip(now).is_some_and(|(before, now)| before + 1 == now);
-    let gathers = |store: &Store| {
-        matches!(store.spec.kind, StoreKind::Postcarding { .. } | StoreKind::SketchMerge { .. })
-    };
-    let mid = have.without_stores(|store| (!next && gathers(store)) || has_other_layout(store, want));
-    let mut changes = steps(have, mid, want);
-    for entry in want.entries().filter(|e| matches!(e, Entry::Lists(_))) {
-        let key = entry.key();
-        if let Some(from) = have.get(&key).filter(|from| from.same(entry))
-            && !changes.iter().any(|change| change.key() == key)
-        {
-            changes.push(Change::Modify { from: from.clone(), to: entry.clone() });
+    let mut changes = diff(have, want);
+    let deletions = changes.iter().take_while(|change| matches!(change, Change::Delete { .. })).count();
+    let deleted = |key| changes[..deletions].iter().any(|change| change.key() == key);
+    let mut first = Vec::new();
+    for held in have.entries().filter(|held| !deleted(held.key())) {
+        match (held, want.get(&held.key())) {
+            (Entry::Store(store), _) if !next && store.is_gathered() => {
+                first.push(Change::Forget { entry: held.clone() });
+            }
+            (Entry::Lists(_), Some(to)) if held.same(to) => {
+                first.push(Change::Modify { from: held.clone(), to: to.clone() });
+            }
+            _ => {}
         }
     }
+    changes.splice(deletions..deletions, first);
     changes
+}
+
+impl Store {
+    /// Whether a target gathers rows or columns of it of which another translator may meanwhile have written newer ones. The
+    /// entries that it gathers of append lists are nobody else's.
+    pub fn is_gathered(&self) -> bool {
+        matches!(self.spec.kind, StoreKind::Postcarding { .. } | StoreKind::SketchMerge { .. })
+    }
 }
 
 /// Whether `want` has a store of the same number with another layout.
@@ -129,7 +149,8 @@ fn steps(have: &Program, mut mid: Program, want: &Program) -> Vec<Change> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program::{Lists, Purpose, QueuePair, SketchReporter};
+    use crate::program::{CheckError, Lists, Purpose, QueuePair, SketchReporter, checked};
+    use crate::store::StoreSpec;
 
     /// The program that the frame vectors are made with.
     fn sample() -> Program {
@@ -159,6 +180,7 @@ mod tests {
             Change::Insert { entry } => format!("+{}", entry.table()),
             Change::Modify { to, .. } => format!("~{}", to.table()),
             Change::Delete { entry } => format!("-{}", entry.table()),
+            Change::Forget { entry } => format!("!{}", entry.table()),
         };
         changes.iter().map(sign).collect()
     }
@@ -176,24 +198,70 @@ mod tests {
         assert_eq!(summary(&diff(&later(1), &later(2))), pairs);
         assert_eq!(
             summary(&changes_for_session(&later(1), &later(2))),
-            [&pairs[..], &["~lists", "~lists", "~lists"]].concat()
+            [&["~lists", "~lists", "~lists"], &pairs[..]].concat()
         );
     }
 
     #[test]
     fn rows_and_columns_in_hand_are_let_go_when_another_may_have_written() {
-        let away = ["-sketch-reporter", "-version0", "-store", "-store"];
-        let back = ["~queue-pair", "~queue-pair", "+store", "+store", "+version0", "+sketch-reporter"];
-        let lists = ["~lists", "~lists", "~lists"];
-        let expected = [&away[..], &back, &lists].concat();
-        assert_eq!(summary(&changes_for_session(&later(1), &later(3))), expected);
+        let before = ["!store", "!store", "~lists", "~lists", "~lists"];
+        let expected = [&before[..], &["~queue-pair", "~queue-pair"]].concat();
+        let changes = changes_for_session(&later(1), &later(3));
+        assert_eq!(summary(&changes), expected);
+        assert_eq!(checked(&later(1), &changes), Ok(later(3)));
         // Without queue pairs the old generation is not known, so the same is done.
         let mut without = later(1);
         for purpose in [Purpose::Write, Purpose::Atomic] {
             without.remove(&EntryKey::QueuePair(purpose));
         }
         let summary = summary(&changes_for_session(&without, &later(2)));
-        assert_eq!(summary.iter().filter(|t| *t == "+store").count(), 2, "{summary:?}");
+        assert_eq!(summary.iter().filter(|t| *t == "!store").count(), 2, "{summary:?}");
+    }
+
+    #[test]
+    fn a_store_that_goes_or_changes_its_layout_is_not_forgotten_beside_that() {
+        let mut want = later(3);
+        let Some(Entry::Store(mut paths)) = want.remove(&EntryKey::Store(4)) else { panic!() };
+        let StoreKind::Postcarding { slots, redundancy, .. } = paths.spec.kind else { panic!() };
+        paths.spec.kind = StoreKind::Postcarding { slots, hops: 14, redundancy };
+        paths.length = paths.spec.region_len();
+        want.set(Entry::Store(paths));
+        want.remove(&EntryKey::SketchReporter(5, 9));
+        want.remove(&EntryKey::Store(5));
+        let changes = changes_for_session(&later(1), &want);
+        assert!(!changes.iter().any(|change| matches!(change, Change::Forget { .. })), "{changes:?}");
+        assert_eq!(checked(&later(1), &changes), Ok(want));
+    }
+
+    #[test]
+    fn what_was_left_of_half_applied_changes_comes_again() {
+        let (have, want) = (later(1), later(3));
+        let changes = changes_for_session(&have, &want);
+        let of_the_time_before = |changes: &[Change]| {
+            changes.iter().filter(|c| !matches!(c.key(), EntryKey::QueuePair(_))).cloned().collect::<Vec<_>>()
+        };
+        let whole = of_the_time_before(&changes);
+        for applied in 0..whole.len() {
+            let half = checked(&have, &changes[..applied]).unwrap();
+            let again = of_the_time_before(&changes_for_session(&half, &want));
+            assert_eq!(summary(&again), summary(&whole), "after {applied}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_gathered_can_be_forgotten() {
+        let have = later(1);
+        let forget = |entry: &Entry| checked(&have, &[Change::Forget { entry: entry.clone() }]);
+        for entry in have.entries() {
+            let may = matches!(entry, Entry::Store(store) if store.is_gathered());
+            match forget(entry) {
+                Ok(program) => assert!(may && program == have, "{entry:?}"),
+                Err(error) => assert!(!may && error == CheckError::NothingGathered(entry.key()), "{error}"),
+            }
+        }
+        let Some(Entry::Store(paths)) = have.get(&EntryKey::Store(4)).cloned() else { panic!() };
+        let other = Entry::Store(Store { spec: StoreSpec { id: 99, ..paths.spec }, ..paths });
+        assert_eq!(forget(&other), Err(CheckError::NotThere(other.key())));
     }
 
     #[test]

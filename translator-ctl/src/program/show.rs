@@ -70,6 +70,11 @@ pub fn changes_table(changes: &[Change], show_secrets: bool) -> String {
                 row("-", from);
                 row("+", to);
             }
+            Change::Forget { entry } => {
+                let (key, _) = describe(entry, show_secrets);
+                let what = "what is gathered of it is discarded: memory may hold newer";
+                table.add_row(["!", entry.table(), &key, what]);
+            }
         }
     }
     table.to_string()

@@ -51,6 +51,7 @@ impl Engine {
                 Change::Insert { entry } => self.set(entry, out),
                 Change::Modify { to, .. } => self.set(to, out),
                 Change::Delete { entry } => self.delete(&entry.key(), out),
+                Change::Forget { entry } => self.forget(entry),
             }
         }
         // Only now, with the keys of all stores: a queue pair that took another's place sends again.
@@ -126,6 +127,16 @@ impl Engine {
                     state.reserve(e.bit, None);
                 }
             }
+        }
+    }
+
+    /// Discards what is gathered of a store, which stays.
+    fn forget(&mut self, entry: &Entry) {
+        let Entry::Store(store) = entry else { return };
+        if let Some((_, known)) = self.stores.find(store.spec.id)
+            && let Some(gathers) = known.state.gathers_mut()
+        {
+            gathers.discard(&mut self.egress.counters);
         }
     }
 
