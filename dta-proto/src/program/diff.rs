@@ -85,6 +85,8 @@ pub fn changes_for_session(have: &Program, want: &Program) -> Vec<Change> {
     };
     let mid = have.without_stores(|store| (!next && gathers(store)) || has_other_layout(store, want));
     let mut changes = steps(have, mid, want);
+    // Last of all, whatever comes in addition.
+    let session = changes.pop_if(|change| change.key() == EntryKey::Session);
     for entry in want.entries().filter(|e| matches!(e, Entry::Lists(_))) {
         let key = entry.key();
         if let Some(from) = have.get(&key).filter(|from| from.same(entry))
@@ -93,6 +95,7 @@ pub fn changes_for_session(have: &Program, want: &Program) -> Vec<Change> {
             changes.push(Change::Modify { from: from.clone(), to: entry.clone() });
         }
     }
+    changes.extend(session);
     changes
 }
 
@@ -129,14 +132,14 @@ fn steps(have: &Program, mut mid: Program, want: &Program) -> Vec<Change> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program::{Lists, Purpose, QueuePair, SketchReporter};
+    use crate::program::{Lists, Purpose, QueuePair, Session, SketchReporter};
 
     /// The program that the frame vectors are made with.
     fn sample() -> Program {
         serde_json::from_str(include_str!("../../vectors/program.json")).unwrap()
     }
 
-    /// The sample under another generation, its lists at other positions.
+    /// The sample with new queue pairs under another generation, its lists at other positions.
     fn later(generation: u64) -> Program {
         let mut later = sample();
         for purpose in [Purpose::Write, Purpose::Atomic] {
@@ -150,6 +153,7 @@ mod tests {
             }
         }
         later.set(Entry::SketchReporter(SketchReporter { store: 5, reporter: 9, bit: 3 }));
+        later.set(Entry::Session(Session { generation }));
         later
     }
 
@@ -172,11 +176,11 @@ mod tests {
 
     #[test]
     fn lists_go_on_where_the_ring_stands_under_the_next_generation() {
-        let pairs = ["~queue-pair", "~queue-pair"];
-        assert_eq!(summary(&diff(&later(1), &later(2))), pairs);
+        let (pairs, session) = (["~queue-pair", "~queue-pair"], ["~session"]);
+        assert_eq!(summary(&diff(&later(1), &later(2))), [&pairs[..], &session].concat());
         assert_eq!(
             summary(&changes_for_session(&later(1), &later(2))),
-            [&pairs[..], &["~lists", "~lists", "~lists"]].concat()
+            [&pairs[..], &["~lists", "~lists", "~lists"], &session].concat()
         );
     }
 
@@ -184,16 +188,27 @@ mod tests {
     fn rows_and_columns_in_hand_are_let_go_when_another_may_have_written() {
         let away = ["-sketch-reporter", "-version0", "-store", "-store"];
         let back = ["~queue-pair", "~queue-pair", "+store", "+store", "+version0", "+sketch-reporter"];
-        let lists = ["~lists", "~lists", "~lists"];
+        let lists = ["~lists", "~lists", "~lists", "~session"];
         let expected = [&away[..], &back, &lists].concat();
         assert_eq!(summary(&changes_for_session(&later(1), &later(3))), expected);
-        // Without queue pairs the old generation is not known, so the same is done.
+        // Without a session the old generation is not known, so the same is done.
         let mut without = later(1);
-        for purpose in [Purpose::Write, Purpose::Atomic] {
-            without.remove(&EntryKey::QueuePair(purpose));
-        }
+        without.remove(&EntryKey::Session);
         let summary = summary(&changes_for_session(&without, &later(2)));
         assert_eq!(summary.iter().filter(|t| *t == "+store").count(), 2, "{summary:?}");
+    }
+
+    #[test]
+    fn a_region_that_was_replaced_touches_neither_queue_pairs_nor_other_stores() {
+        let have = later(1);
+        let mut want = have.clone();
+        let Some(Entry::Store(store)) = want.remove(&EntryKey::Store(1)) else { panic!() };
+        let rkey = Rkey(store.rkey.0 + 1);
+        let moved = Store { address: store.address << 8, rkey, generation: 2, ..store };
+        want.set(Entry::Store(moved));
+        want.set(Entry::Session(Session { generation: 2 }));
+        assert_eq!(summary(&diff(&have, &want)), ["~store", "~session"]);
+        assert_eq!(diff(&have, &want)[0].key(), EntryKey::Store(1));
     }
 
     #[test]
