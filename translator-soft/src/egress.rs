@@ -1,4 +1,9 @@
 //! From operations to frames: queue pairs, templates, and what the losses of queue pairs cost.
+//!
+//! A store's region may be replaced while operations are on their way to it. One that has left goes to
+//! the region that it left for, under its key, as long as it keeps its PSN: a PSN means one operation at
+//! one place, however often it is sent. What has not left goes to the new region, and so does what
+//! leaves again on another queue pair. See `docs/decisions/rc-recovery.md`.
 
 use dta_proto::wire::roce::Psn;
 
@@ -30,10 +35,27 @@ pub(crate) struct Pair {
     idle: Option<IdleFrames>,
 }
 
+/// A region that a store had before, for the operations that left for it.
+struct Former {
+    /// Place of the store.
+    place: usize,
+    /// The store as it was.
+    store: Store,
+    frames: Option<StoreFrames>,
+    /// The requester's number behind the last of these operations.
+    behind: u64,
+}
+
+/// Operations for a former region name it in the place of their store: its place in the table, plus
+/// this. Stores have lower places.
+const FORMER: usize = 1 << 16;
+
 /// Everything behind the primitives.
 pub(crate) struct Egress {
     pub(crate) pairs: [Option<Pair>; 2],
     stores: Vec<Option<StoreFrames>>,
+    /// Each keeps its place for as long as it is needed.
+    former: Vec<Option<Former>>,
     pub(crate) counters: Counters,
     pub(crate) origins: Origins,
     losses: LossTracker,
@@ -47,6 +69,7 @@ pub(crate) struct Egress {
 /// What a requester needs to make frames and count losses.
 struct Sink<'a> {
     stores: &'a [Option<StoreFrames>],
+    former: &'a [Option<Former>],
     idle: Option<&'a IdleFrames>,
     counters: &'a mut Counters,
     origins: &'a Origins,
@@ -69,14 +92,8 @@ impl Depart for Sink<'_> {
                     *count += 1;
                 }
             }
-            None => {
-                // Stores take their operations with them when they go, so nothing else is without a
-                // template.
-                debug_assert!(departure.action == Action::IDLE);
-                let Some(idle) = self.idle else { return };
-                idle.write(&departure, &mut self.out.frames);
-                self.counters.idle_frames += 1;
-            }
+            None if !self.depart_otherwise(&departure) => return,
+            None => {}
         }
         self.out.meta.push(*departure.meta);
         self.counters.frames += 1;
@@ -92,11 +109,35 @@ impl Depart for Sink<'_> {
     }
 }
 
+impl Sink<'_> {
+    /// What goes to no store's region of now: to one of before, or nowhere. Whether it left.
+    #[cold]
+    fn depart_otherwise(&mut self, departure: &Departure<'_>) -> bool {
+        let former = || self.former.get(departure.store.checked_sub(FORMER)?)?.as_ref()?.frames.as_ref();
+        if departure.action != Action::IDLE
+            && let Some(frames) = former()
+        {
+            frames.write(departure, &mut self.out.frames);
+            if let Some((_, count)) = self.counters.stores.get_mut(frames.counter) {
+                *count += 1;
+            }
+            return true;
+        }
+        // Stores take their operations with them when they go, so nothing else is without a template.
+        debug_assert!(departure.action == Action::IDLE);
+        let Some(idle) = self.idle else { return false };
+        idle.write(departure, &mut self.out.frames);
+        self.counters.idle_frames += 1;
+        true
+    }
+}
+
 impl Egress {
     pub(crate) fn new(timing: Timing, name_reports: bool) -> Self {
         Egress {
             pairs: [None, None],
             stores: Vec::new(),
+            former: Vec::new(),
             counters: Counters::default(),
             origins: Origins::new(1 << 17),
             losses: LossTracker::default(),
@@ -122,6 +163,7 @@ impl Egress {
         let Some(pair) = &mut self.pairs[purpose as usize] else { return false };
         let mut sink = Sink {
             stores: &self.stores,
+            former: &self.former,
             idle: pair.idle.as_ref(),
             counters: &mut self.counters,
             origins: &self.origins,
@@ -236,8 +278,47 @@ impl Egress {
 
     /// A store is gone, and its operations with it.
     pub(crate) fn forget_store(&mut self, store: usize, out: &mut Output) {
+        let of = |former: &Option<Former>| former.as_ref().is_some_and(|former| former.place == store);
+        let former = self.former.iter().enumerate().filter(|(_, f)| of(f)).map(|(n, _)| FORMER + n);
+        let places: Vec<usize> = former.chain([store]).collect();
         for purpose in Purpose::ALL {
-            self.with(purpose, out, |requester, sink| requester.forget_store(store, sink));
+            self.with(purpose, out, |requester, sink| {
+                places.iter().for_each(|place| requester.forget_store(*place, sink));
+            });
+        }
+        self.former.iter_mut().filter(|former| of(former)).for_each(|former| *former = None);
+    }
+
+    /// The store at a place has another region from here on; `before` is what it was. To be called
+    /// before the templates are made anew.
+    pub(crate) fn move_store(&mut self, place: usize, before: &Store) {
+        let Self { pairs, former, .. } = self;
+        former
+            .iter_mut()
+            .filter(|f| f.as_ref().is_some_and(|f| !is_needed(pairs, f)))
+            .for_each(|f| *f = None);
+        let Some(pair) = &mut pairs[before.queue_pair as usize] else { return };
+        let free = former.iter().position(Option::is_none).unwrap_or(former.len());
+        let Some(behind) = pair.requester.rename_store(place, FORMER + free) else { return };
+        if free == former.len() {
+            former.push(None);
+        }
+        former[free] = Some(Former { place, store: before.clone(), frames: None, behind });
+    }
+
+    /// How many regions of before have operations on their way to them that are not acknowledged yet. If
+    /// their keys ended now, that would break the queue pairs.
+    pub(crate) fn former_regions(&self) -> usize {
+        self.former.iter().flatten().filter(|former| is_needed(&self.pairs, former)).count()
+    }
+
+    /// What left for former regions by the queue pair of this purpose goes to those of now.
+    fn leave_former(&mut self, purpose: Purpose) {
+        let Some(pair) = &mut self.pairs[purpose as usize] else { return };
+        for (n, place) in self.former.iter_mut().enumerate() {
+            if let Some(former) = place.take_if(|former| former.store.queue_pair == purpose) {
+                pair.requester.rename_store(FORMER + n, former.place);
+            }
         }
     }
 
@@ -272,6 +353,7 @@ impl Egress {
     ) {
         match entry {
             None => {
+                self.leave_former(purpose);
                 self.with(purpose, out, |requester, sink| requester.end(sink));
                 self.pairs[purpose as usize] = None;
             }
@@ -297,6 +379,10 @@ impl Egress {
                         pair.entry = entry.clone();
                         self.set_templates(stores);
                         if !unchanged {
+                            // Another queue pair gives other PSNs, and the keys of before may be gone.
+                            if !(by.same && by.transport == Transport::Rc) {
+                                self.leave_former(purpose);
+                            }
                             self.with(purpose, out, |requester, sink| requester.replace(now, &by, sink));
                         }
                     }
@@ -318,13 +404,17 @@ impl Egress {
 
     /// Makes the templates of all stores anew.
     pub(crate) fn set_templates(&mut self, stores: &[Option<&Store>]) {
-        self.stores = stores
-            .iter()
-            .map(|store| {
-                let store = (*store)?;
-                let pair = &self.pairs[store.queue_pair as usize].as_ref()?.entry;
-                StoreFrames::new(pair, store, self.counters.place_of_store(&store.spec.name))
-            })
-            .collect();
+        let Self { pairs, counters, former, .. } = self;
+        let mut frames = |store: &Store| {
+            let pair = &pairs[store.queue_pair as usize].as_ref()?.entry;
+            StoreFrames::new(pair, store, counters.place_of_store(&store.spec.name))
+        };
+        self.stores = stores.iter().map(|store| frames((*store)?)).collect();
+        former.iter_mut().flatten().for_each(|former| former.frames = frames(&former.store));
     }
+}
+
+/// Whether operations for a former region are not acknowledged yet.
+fn is_needed(pairs: &[Option<Pair>; 2], former: &Former) -> bool {
+    pairs[former.store.queue_pair as usize].as_ref().is_some_and(|p| p.requester.oldest() < former.behind)
 }

@@ -26,6 +26,8 @@ mod hostile_tests;
 mod increment;
 mod key_write;
 pub mod losses;
+#[cfg(test)]
+mod moved_tests;
 mod paths_left;
 #[cfg(test)]
 mod postcard_tests;

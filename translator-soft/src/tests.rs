@@ -92,7 +92,7 @@ impl Bench {
         self.frames()
     }
 
-    fn frames(&mut self) -> Vec<Vec<u8>> {
+    pub(super) fn frames(&mut self) -> Vec<Vec<u8>> {
         assert_eq!(self.engine.counters().check(), None);
         assert_eq!(self.out.frames.len(), self.out.meta.len());
         let frames = self.out.frames.iter().map(<[u8]>::to_vec).collect();
@@ -100,7 +100,7 @@ impl Bench {
         frames
     }
 
-    fn tick(&mut self, now: u64) -> Vec<Vec<u8>> {
+    pub(super) fn tick(&mut self, now: u64) -> Vec<Vec<u8>> {
         self.engine.tick(now, &mut self.out);
         self.frames()
     }
@@ -316,6 +316,7 @@ fn paths_and_columns_in_hand_are_discarded_when_another_may_have_written() {
         let Some(Entry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(purpose)) else { panic!() };
         want.set(Entry::QueuePair(QueuePair { generation: 3, start_psn: 0, ..pair }));
     }
+    want.set(Entry::Session(Session { generation: 3 }));
     let changes = changes_for_session(bench.engine.program(), &want);
     bench.engine.apply(1, &changes, &mut bench.out).unwrap();
     assert!(bench.frames().is_empty());
@@ -755,8 +756,8 @@ pub(super) fn any_body() -> impl Strategy<Value = (u16, Vec<u8>)> {
 }
 
 /// Numbers of the collector's queue pairs in the sample program.
-const WRITE_QPN: u32 = 0x11;
-const ATOMIC_QPN: u32 = 0x12;
+pub(super) const WRITE_QPN: u32 = 0x11;
+pub(super) const ATOMIC_QPN: u32 = 0x12;
 
 /// One thing that happens to an engine.
 #[derive(Clone, Debug)]
@@ -779,7 +780,7 @@ fn any_reply() -> impl Strategy<Value = Syndrome> {
 }
 
 /// What the collector's NIC answers to the frame with this PSN on its queue pair.
-fn answer(qpn: u32, psn: Psn, syndrome: Syndrome) -> Vec<u8> {
+pub(super) fn answer(qpn: u32, psn: Psn, syndrome: Syndrome) -> Vec<u8> {
     let atomic = qpn == ATOMIC_QPN && matches!(syndrome, Syndrome::Ack { .. });
     let ours = qpn + 0x100;
     let repr = Repr {

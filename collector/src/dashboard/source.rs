@@ -120,7 +120,9 @@ impl Source {
                 Ok(Snapshot { stores, sessions, nodes, taken, live: true })
             }
             Kind::Memory { stores, .. } => {
-                let stores = stores.iter().map(store::info).collect();
+                // A collector beside us may have replaced a file.
+                stores.follow_files().map_err(|e| e.to_string())?;
+                let stores = stores.iter().map(|store| store::info(&store)).collect();
                 Ok(Snapshot { stores, sessions: Vec::new(), nodes: Vec::new(), taken, live: false })
             }
         }
@@ -220,7 +222,7 @@ impl Source {
                 }
                 let Some(tail) = tail else { return Ok(Entries::default()) };
                 let store = stores.of_primitive(&list.store, "append").map_err(|e| e.to_string())?;
-                let lists = append::Lists::new(store).ok_or("not an append store")?;
+                let lists = append::Lists::new(&store).ok_or("not an append store")?;
                 let mut reader = lists
                     .reader(list.list, tail.next)
                     .ok_or_else(|| format!("there are lists 0 to {}", lists.count() - 1))?;
@@ -258,10 +260,9 @@ impl Source {
             }
             Kind::Memory { stores, .. } => {
                 let store = stores
-                    .iter()
-                    .find(|s| s.spec.name == question.store)
-                    .ok_or_else(|| unknown(&question.store, stores.iter().map(|s| &*s.spec.name)))?;
-                ask_memory(store, question)
+                    .get(&question.store)
+                    .map_err(|_| unknown(&question.store, stores.specs().map(|spec| &*spec.name)))?;
+                ask_memory(&store, question)
             }
         }
     }

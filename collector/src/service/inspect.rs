@@ -10,7 +10,7 @@ use crate::store;
 
 impl Service {
     pub(super) fn list_stores(&self) -> ListStoresResponse {
-        ListStoresResponse { stores: self.stores.iter().map(store::info).collect() }
+        ListStoresResponse { stores: self.stores.iter().map(|store| store::info(&store)).collect() }
     }
 
     pub(super) fn statistics(&self) -> StatisticsResponse {

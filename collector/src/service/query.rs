@@ -1,5 +1,7 @@
 //! The four queries by key.
 
+use std::sync::Arc;
+
 use dta_proto::control::{
     self, CounterAnswer, KeyWriteAnswer, PathAnswer, QueryCounterRequest, QueryCounterResponse,
     QueryKeyWriteRequest, QueryKeyWriteResponse, QueryPathRequest, QueryPathResponse, QuerySketchRequest,
@@ -14,7 +16,8 @@ use crate::store::{Store, key_increment, key_write, postcarding, sketch_merge};
 
 impl Service {
     pub(super) fn key_write(&self, request: QueryKeyWriteRequest) -> Result<QueryKeyWriteResponse, Status> {
-        let (store, reader) = self.reader(&request.store, "key-write", key_write::Reader::new)?;
+        let store = self.store(&request.store, "key-write")?;
+        let reader = of_its_kind(key_write::Reader::new(&store))?;
         let policy = policy(&request, reader.copies())?;
         let keys = convert::keys(&request.keys)?;
         let mut answers = vec![key_write::Answer::default(); keys.len()];
@@ -38,7 +41,8 @@ impl Service {
     }
 
     pub(super) fn path(&self, request: QueryPathRequest) -> Result<QueryPathResponse, Status> {
-        let (store, reader) = self.reader(&request.store, "postcarding", postcarding::Reader::new)?;
+        let store = self.store(&request.store, "postcarding")?;
+        let reader = of_its_kind(postcarding::Reader::new(&store))?;
         let keys = convert::keys(&request.keys)?;
         let mut answers = vec![postcarding::Answer::default(); keys.len()];
         reader.query(&keys, &mut answers).map_err(status::access)?;
@@ -56,7 +60,8 @@ impl Service {
     }
 
     pub(super) fn counter(&self, request: QueryCounterRequest) -> Result<QueryCounterResponse, Status> {
-        let (store, reader) = self.reader(&request.store, "key-increment", key_increment::Reader::new)?;
+        let store = self.store(&request.store, "key-increment")?;
+        let reader = of_its_kind(key_increment::Reader::new(&store))?;
         let keys = convert::keys(&request.keys)?;
         let mut answers = vec![0; keys.len()];
         reader.query(&keys, &mut answers).map_err(status::access)?;
@@ -74,7 +79,8 @@ impl Service {
     }
 
     pub(super) fn sketch(&self, request: QuerySketchRequest) -> Result<QuerySketchResponse, Status> {
-        let (store, reader) = self.reader(&request.store, "sketch-merge", sketch_merge::Reader::new)?;
+        let store = self.store(&request.store, "sketch-merge")?;
+        let reader = of_its_kind(sketch_merge::Reader::new(&store))?;
         let keys = convert::keys(&request.keys)?;
         let mut answers = vec![sketch_merge::Answer::default(); keys.len()];
         reader.query(&keys, request.epoch, &mut answers).map_err(status::access)?;
@@ -96,18 +102,15 @@ impl Service {
         })
     }
 
-    /// A store of the primitive and its reader.
-    pub(super) fn reader<'a, R>(
-        &'a self,
-        name: &str,
-        primitive: &'static str,
-        reader: impl FnOnce(&'a Store) -> Option<R>,
-    ) -> Result<(&'a Store, R), Status> {
-        let store = self.stores.of_primitive(name, primitive).map_err(status::store)?;
-        let reader =
-            reader(store).ok_or_else(|| Status::internal("a store of this primitive has another layout"))?;
-        Ok((store, reader))
+    /// A store of the primitive, with the memory that it has now.
+    pub(super) fn store(&self, name: &str, primitive: &'static str) -> Result<Arc<Store>, Status> {
+        self.stores.of_primitive(name, primitive).map_err(status::store)
     }
+}
+
+/// The reader of a store whose primitive was asked for.
+pub(super) fn of_its_kind<R>(reader: Option<R>) -> Result<R, Status> {
+    reader.ok_or_else(|| Status::internal("a store of this primitive has another layout"))
 }
 
 fn policy(request: &QueryKeyWriteRequest, copies: u8) -> Result<Policy, Status> {

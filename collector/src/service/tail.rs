@@ -1,6 +1,5 @@
 //! Following an append list as a stream: [`follow`](crate::store::follow) says what is read and when to sleep.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use dta_grpc::Peer;
@@ -10,8 +9,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status};
 
 use super::Service;
+use super::query::of_its_kind;
+use crate::store::Store;
 use crate::store::append::{Lists, Start};
-use crate::store::follow::{Follower, News};
+use crate::store::follow::{Follower, Moves, News};
 
 /// What a tail call streams.
 pub(super) type Stream = ReceiverStream<Result<TailResponse, Status>>;
@@ -23,7 +24,8 @@ const QUEUE: usize = 4;
 pub(super) fn start(service: &Service, request: Request<TailRequest>) -> Result<Stream, Status> {
     let peer = request.extensions().get::<Peer>().cloned();
     let request = request.into_inner();
-    let (_, lists) = service.reader(&request.store, "append", Lists::new)?;
+    let store = service.store(&request.store, "append")?;
+    let lists = of_its_kind(Lists::new(&store))?;
     if request.list >= lists.count() {
         return Err(Status::invalid_argument(format!(
             "there is no list {}: store {:?} has lists 0 to {}",
@@ -55,24 +57,32 @@ pub(super) fn start(service: &Service, request: Request<TailRequest>) -> Result<
 }
 
 async fn follow(service: Service, request: TailRequest, sender: mpsc::Sender<Result<TailResponse, Status>>) {
-    let start = match (request.from_sequence, request.from_start) {
+    let mut start = match (request.from_sequence, request.from_start) {
         (0, false) => Start::Next,
         (0, true) => Start::Oldest,
         (sequence, _) => Start::At(sequence),
     };
-    let stores = Arc::clone(&service.stores);
-    let follower = stores
-        .of_primitive(&request.store, "append")
-        .ok()
-        .and_then(Lists::new)
-        // Beginning at either end reads the whole ring.
-        .and_then(|lists| {
-            let (list, end) = (request.list, request.until_caught_up);
-            tokio::task::block_in_place(|| Follower::new(lists, list, start, end))
-        });
-    let Some(mut follower) = follower else {
-        return;
-    };
+    // Once for each memory that the store gets meanwhile.
+    while let Ok(store) = service.stores.of_primitive(&request.store, "append")
+        && let Some(next) = follow_memory(&service, &request, &store, start, &sender).await
+    {
+        start = next;
+    }
+}
+
+/// Follows a list in the memory that a store has now. Gives where to go on in the memory that took its place; `None` if the stream
+/// has ended.
+async fn follow_memory(
+    service: &Service,
+    request: &TailRequest,
+    store: &Store,
+    start: Start,
+    sender: &mpsc::Sender<Result<TailResponse, Status>>,
+) -> Option<Start> {
+    let lists = Lists::new(store)?;
+    // Beginning at either end reads the whole ring.
+    let mut follower =
+        tokio::task::block_in_place(|| Follower::new(lists, request.list, start, request.until_caught_up))?;
     let mut stop = service.stop.clone();
     loop {
         // Registered before the list is read, so that no wake-up falls between.
@@ -84,23 +94,38 @@ async fn follow(service: Service, request: TailRequest, sender: mpsc::Sender<Res
         service.counters.tail_missing.add(news.progress.missing);
         service.counters.tail_damaged.add(news.progress.damaged);
         if !news.is_empty() && sender.send(Ok(message(news))).await.is_err() {
-            return;
+            return None;
         }
         if !idle {
             continue;
         }
-        if follower.may_end() && tokio::task::block_in_place(|| follower.caught_up()) {
-            return;
+        let moves = moves(service, store, &mut follower);
+        if let Moves::To(start) = moves {
+            return Some(start);
+        }
+        if moves == Moves::No && follower.may_end() && tokio::task::block_in_place(|| follower.caught_up()) {
+            return None;
         }
         tokio::select! {
             () = tokio::time::sleep(follower.pause()) => follower.slept(),
             () = woken => service.counters.tail_woken.add(1),
-            () = sender.closed() => return,
+            () = sender.closed() => return None,
             () = stopped(&mut stop) => {
                 let _ = sender.send(Err(Status::unavailable("the collector is shutting down; tail again later"))).await;
-                return;
+                return None;
             }
         }
+    }
+}
+
+/// Whether the store has other memory by now, and it is time to go on there.
+fn moves(service: &Service, store: &Store, follower: &mut Follower<'_>) -> Moves {
+    let Ok(now) = service.stores.get(&store.spec.name) else { return Moves::No };
+    match Lists::new(&now) {
+        Some(lists) if now.generation != store.generation => {
+            tokio::task::block_in_place(|| follower.moves_to(&lists, Instant::now()))
+        }
+        _ => Moves::No,
     }
 }
 

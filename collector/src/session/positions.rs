@@ -19,9 +19,8 @@ pub struct ListPosition {
 pub fn of(stores: &Stores, ranges: &[NamedLists]) -> Vec<ListPosition> {
     let mut positions = Vec::new();
     for range in ranges {
-        let Some(lists) = stores.get(&range.store).ok().and_then(Lists::new) else {
-            continue;
-        };
+        let Ok(store) = stores.get(&range.store) else { continue };
+        let Some(lists) = Lists::new(&store) else { continue };
         let end = range.first.saturating_add(range.count).min(lists.count());
         for list in range.first..end {
             let sequence = lists.newest(list);

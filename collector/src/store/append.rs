@@ -124,6 +124,13 @@ impl<'a> Lists<'a> {
         newest
     }
 
+    /// Whether a list's ring holds the batch of this sequence.
+    pub(super) fn holds(&self, list: u32, sequence: u32) -> bool {
+        let mut batch = [0u8; MAX_BATCH];
+        let batch = &mut batch[..usize::from(self.batch_len)];
+        self.look(list, place(sequence, self.ring), batch) == Found::Valid(sequence)
+    }
+
     /// The reader of a list; `None` if there is no such list. Reads the whole ring, or its trailers if it begins at a sequence.
     pub fn reader(&self, list: u32, start: Start) -> Option<Reader<'a>> {
         if list >= self.lists {

@@ -144,7 +144,7 @@ impl Entry {
                 value: reporter.bit.into(),
                 must: "0 to 31",
             }),
-            Entry::SketchReporter(_) => Ok(()),
+            Entry::SketchReporter(_) | Entry::Session(_) => Ok(()),
         }
     }
 }
@@ -246,9 +246,12 @@ fn refers_well(program: &Program, entry: &Entry) -> Result<(), CheckError> {
         Entry::Lists(lists) => (lists.store, Primitive::Append),
         Entry::Version0(v0) => (v0.store, v0.primitive),
         Entry::SketchReporter(reporter) => (reporter.store, Primitive::SketchMerge),
-        Entry::Service(_) | Entry::Mode(_) | Entry::Flush(_) | Entry::QueuePair(_) | Entry::Store(_) => {
-            return Ok(());
-        }
+        Entry::Service(_)
+        | Entry::Mode(_)
+        | Entry::Flush(_)
+        | Entry::QueuePair(_)
+        | Entry::Store(_)
+        | Entry::Session(_) => return Ok(()),
     };
     let spec = match program.get(&EntryKey::Store(id)) {
         Some(Entry::Store(store)) if store.spec.kind.primitive() == kind => &store.spec,
@@ -270,7 +273,12 @@ fn nothing_refers_to(without: &Program, store: u16) -> Result<(), CheckError> {
         Entry::SketchReporter(reporter) => reporter.store == store,
         // Only a number, which may be another one when all changes are done.
         Entry::Version0(_) => false,
-        Entry::Service(_) | Entry::Mode(_) | Entry::Flush(_) | Entry::QueuePair(_) | Entry::Store(_) => false,
+        Entry::Service(_)
+        | Entry::Mode(_)
+        | Entry::Flush(_)
+        | Entry::QueuePair(_)
+        | Entry::Store(_)
+        | Entry::Session(_) => false,
     };
     without.entries().find(of).map_or(Ok(()), |entry| refers_well(without, entry))
 }
@@ -305,7 +313,12 @@ fn check_whole(program: &Program) -> Result<(), CheckError> {
                 bits.push(next);
             }
             Entry::Version0(_) => refers_well(program, entry)?,
-            Entry::Service(_) | Entry::Mode(_) | Entry::Flush(_) | Entry::QueuePair(_) | Entry::Store(_) => {}
+            Entry::Service(_)
+            | Entry::Mode(_)
+            | Entry::Flush(_)
+            | Entry::QueuePair(_)
+            | Entry::Store(_)
+            | Entry::Session(_) => {}
         }
     }
     Ok(())

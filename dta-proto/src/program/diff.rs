@@ -93,7 +93,7 @@ impl Fields {
     ///   counts generations over all sessions). Then memory may hold newer paths and columns than the
     ///   target does. The target discards its own ([`Change::Forget`]).
     ///
-    /// Both come before the queue pairs, which carry the new generation. So a target that got no further
+    /// The session's entry, which carries the new generation, comes last of all. So a target that got no further
     /// than half of the changes still has the old one, and gets what is left of them when it is asked again.
     pub fn changes_for_session(self, have: &Program, want: &Program) -> Vec<Change> {
         let (before, now) = (have.generation(), want.generation());
@@ -163,7 +163,7 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program::{CheckError, Lists, Purpose, QueuePair, SketchReporter, checked};
+    use crate::program::{CheckError, Lists, Purpose, QueuePair, Session, SketchReporter, checked};
     use crate::store::StoreSpec;
 
     /// The program that the frame vectors are made with.
@@ -171,7 +171,7 @@ mod tests {
         serde_json::from_str(include_str!("../../vectors/program.json")).unwrap()
     }
 
-    /// The sample under another generation, its lists at other positions.
+    /// The sample with new queue pairs under another generation, its lists at other positions.
     fn later(generation: u64) -> Program {
         let mut later = sample();
         for purpose in [Purpose::Write, Purpose::Atomic] {
@@ -185,6 +185,7 @@ mod tests {
             }
         }
         later.set(Entry::SketchReporter(SketchReporter { store: 5, reporter: 9, bit: 3 }));
+        later.set(Entry::Session(Session { generation }));
         later
     }
 
@@ -208,26 +209,24 @@ mod tests {
 
     #[test]
     fn lists_go_on_where_the_ring_stands_under_the_next_generation() {
-        let pairs = ["~queue-pair", "~queue-pair"];
-        assert_eq!(summary(&diff(&later(1), &later(2))), pairs);
+        let (pairs, session) = (["~queue-pair", "~queue-pair"], ["~session"]);
+        assert_eq!(summary(&diff(&later(1), &later(2))), [&pairs[..], &session].concat());
         assert_eq!(
             summary(&changes_for_session(&later(1), &later(2))),
-            [&["~lists", "~lists", "~lists"], &pairs[..]].concat()
+            [&["~lists", "~lists", "~lists"], &pairs[..], &session].concat()
         );
     }
 
     #[test]
     fn rows_and_columns_in_hand_are_let_go_when_another_may_have_written() {
         let before = ["!store", "!store", "~lists", "~lists", "~lists"];
-        let expected = [&before[..], &["~queue-pair", "~queue-pair"]].concat();
+        let expected = [&before[..], &["~queue-pair", "~queue-pair", "~session"]].concat();
         let changes = changes_for_session(&later(1), &later(3));
         assert_eq!(summary(&changes), expected);
         assert_eq!(checked(&later(1), &changes), Ok(later(3)));
-        // Without queue pairs the old generation is not known, so the same is done.
+        // Without a session the old generation is not known, so the same is done.
         let mut without = later(1);
-        for purpose in [Purpose::Write, Purpose::Atomic] {
-            without.remove(&EntryKey::QueuePair(purpose));
-        }
+        without.remove(&EntryKey::Session);
         let summary = summary(&changes_for_session(&without, &later(2)));
         assert_eq!(summary.iter().filter(|t| *t == "!store").count(), 2, "{summary:?}");
     }
@@ -252,7 +251,7 @@ mod tests {
         let (have, want) = (later(1), later(3));
         let changes = changes_for_session(&have, &want);
         let of_the_time_before = |changes: &[Change]| {
-            changes.iter().filter(|c| !matches!(c.key(), EntryKey::QueuePair(_))).cloned().collect::<Vec<_>>()
+            changes.iter().filter(|c| !matches!(c.key(), EntryKey::QueuePair(_) | EntryKey::Session)).cloned().collect::<Vec<_>>()
         };
         let whole = of_the_time_before(&changes);
         for applied in 0..whole.len() {
@@ -276,6 +275,19 @@ mod tests {
         let Some(Entry::Store(paths)) = have.get(&EntryKey::Store(4)).cloned() else { panic!() };
         let other = Entry::Store(Store { spec: StoreSpec { id: 99, ..paths.spec }, ..paths });
         assert_eq!(forget(&other), Err(CheckError::NotThere(other.key())));
+    }
+
+    #[test]
+    fn a_region_that_was_replaced_touches_neither_queue_pairs_nor_other_stores() {
+        let have = later(1);
+        let mut want = have.clone();
+        let Some(Entry::Store(store)) = want.remove(&EntryKey::Store(1)) else { panic!() };
+        let rkey = Rkey(store.rkey.0 + 1);
+        let moved = Store { address: store.address << 8, rkey, generation: 2, ..store };
+        want.set(Entry::Store(moved));
+        want.set(Entry::Session(Session { generation: 2 }));
+        assert_eq!(summary(&diff(&have, &want)), ["~store", "~session"]);
+        assert_eq!(diff(&have, &want)[0].key(), EntryKey::Store(1));
     }
 
     #[test]

@@ -51,6 +51,8 @@ pub enum Entry {
     Version0(Version0),
     /// A reporter's bit in the bitmap of a sketch-merge store.
     SketchReporter(SketchReporter),
+    /// The session that the program was made for.
+    Session(Session),
 }
 
 /// What makes an entry unique in its table.
@@ -72,6 +74,8 @@ pub enum EntryKey {
     Version0(Primitive),
     /// Per store id and reporter id.
     SketchReporter(u16, u16),
+    /// There is one session. The last of all, so that a target which holds it holds the rest.
+    Session,
 }
 
 /// Where reports are taken.
@@ -129,7 +133,7 @@ pub struct QueuePair {
     pub tos: u8,
     /// Atomics that may be in flight; 0 on UC.
     pub max_dest_rd_atomic: u32,
-    /// Generation of the session that made it. A new generation is a new queue pair.
+    /// Generation of the queue pair. A new generation is a new queue pair.
     pub generation: u64,
     /// PSN to begin with when the entry is inserted or its queue pair replaced. Not compared: it moves with every frame.
     pub start_psn: u32,
@@ -158,7 +162,7 @@ pub struct Store {
     pub length: u64,
     /// Remote key.
     pub rkey: Rkey,
-    /// Generation of the region: rises when base or key is replaced.
+    /// Generation of the region and its key: another one when base or key is replaced.
     pub generation: u64,
     /// Queue pair that its operations travel on.
     pub queue_pair: Purpose,
@@ -209,6 +213,13 @@ pub struct SketchReporter {
     pub bit: u8,
 }
 
+/// The session that the program was made for. No packet is handled by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Session {
+    /// Its generation, which rises with each change of what the session has.
+    pub generation: u64,
+}
+
 impl Entry {
     /// What makes the entry unique.
     pub fn key(&self) -> EntryKey {
@@ -221,6 +232,7 @@ impl Entry {
             Entry::Lists(e) => EntryKey::Lists(e.store, e.first),
             Entry::Version0(e) => EntryKey::Version0(e.primitive),
             Entry::SketchReporter(e) => EntryKey::SketchReporter(e.store, e.reporter),
+            Entry::Session(_) => EntryKey::Session,
         }
     }
 
@@ -235,6 +247,7 @@ impl Entry {
             Entry::Lists(_) => "lists",
             Entry::Version0(_) => "version0",
             Entry::SketchReporter(_) => "sketch-reporter",
+            Entry::Session(_) => "session",
         }
     }
 }
@@ -255,18 +268,17 @@ impl Program {
         self.entries.get(key)
     }
 
-    /// All entries: service and mode first, then queue pairs, stores and what refers to them.
+    /// All entries: service and mode first, then queue pairs, stores and what refers to them, the session last.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values()
     }
 
-    /// The generation of the session that the queue pairs are of; `None` where there are none.
+    /// The generation of the session that the program was made for; `None` where it is of none.
     pub fn generation(&self) -> Option<u64> {
-        let of = |entry: &Entry| match entry {
-            Entry::QueuePair(pair) => Some(pair.generation),
+        match self.get(&EntryKey::Session) {
+            Some(Entry::Session(session)) => Some(session.generation),
             _ => None,
-        };
-        self.entries().filter_map(of).max()
+        }
     }
 
     /// The program without these stores and what refers to them.
@@ -277,7 +289,11 @@ impl Program {
                 Entry::Lists(lists) => lists.store,
                 Entry::Version0(v0) => v0.store,
                 Entry::SketchReporter(reporter) => reporter.store,
-                Entry::Service(_) | Entry::Mode(_) | Entry::Flush(_) | Entry::QueuePair(_) => return false,
+                Entry::Service(_)
+                | Entry::Mode(_)
+                | Entry::Flush(_)
+                | Entry::QueuePair(_)
+                | Entry::Session(_) => return false,
             };
             matches!(self.get(&EntryKey::Store(store)), Some(Entry::Store(store)) if is_one(store))
         };

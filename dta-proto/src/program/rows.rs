@@ -9,8 +9,8 @@
 use std::net::IpAddr;
 
 use super::{
-    Endpoint, Entry, EntryKey, Flush, Lists, Mac, Mode, Program, QueuePair, Rkey, Service, SketchReporter,
-    Store, Version0,
+    Endpoint, Entry, EntryKey, Flush, Lists, Mac, Mode, Program, QueuePair, Rkey, Service, Session,
+    SketchReporter, Store, Version0,
 };
 use crate::store::{Merge, StoreKind, StoreSpec};
 
@@ -95,6 +95,7 @@ impl Fields {
             Entry::SketchReporter(SketchReporter { store: _, reporter: _, bit }) => {
                 vec![("bit", number(*bit))]
             }
+            Entry::Session(Session { generation }) => vec![("generation", number(*generation))],
         }
     }
 

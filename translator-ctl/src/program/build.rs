@@ -9,7 +9,7 @@ use dta_proto::wire::roce;
 
 use dta_proto::program::{
     CheckError, EndedQueuePair, Endpoint, Entry, Flush, Lists, Mac, Mode, Primitive, Program, Purpose,
-    QueuePair, Rkey, Service, SketchReporter, Store, Version0,
+    QueuePair, Rkey, Service, Session, SketchReporter, Store, Version0,
 };
 
 /// The translator's side of its frames.
@@ -98,6 +98,7 @@ pub fn build(session: &control::Session, wanted: &Wanted) -> Result<Program, Bui
     let mut program = Program::default();
     program.set(Entry::Service(wanted.service.clone()));
     program.set(Entry::Mode(Mode { reference: wanted.reference }));
+    program.set(Entry::Session(Session { generation: session.generation }));
     for (primitive, after_ms) in wanted.flush_ms {
         let after_ms = if wanted.reference { 0 } else { after_ms };
         program.set(Entry::Flush(Flush { primitive, after_ms }));
@@ -207,7 +208,8 @@ fn queue_pair(
         destination: destination.clone(),
         tos: source.tos,
         max_dest_rd_atomic: pair.max_dest_rd_atomic,
-        generation: session.generation,
+        // Collectors of before do not tell it: all was made anew with the session's.
+        generation: if pair.generation == 0 { session.generation } else { pair.generation },
         start_psn: bits24("queue_pairs.expected_psn", pair.expected_psn)?,
         replaced: pair.replaced.map(ended).transpose()?,
     })

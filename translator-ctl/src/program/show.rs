@@ -135,6 +135,7 @@ fn describe(entry: &Entry, show_secrets: bool) -> (String, String) {
             ),
         ),
         Entry::Version0(e) => (e.primitive.to_string(), format!("store {}", e.store)),
+        Entry::Session(e) => (String::new(), format!("generation {}", e.generation)),
         Entry::SketchReporter(e) => {
             (format!("{} {}", e.store, e.reporter), format!("bit {} of store {}", e.bit, e.store))
         }

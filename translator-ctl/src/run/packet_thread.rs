@@ -61,6 +61,8 @@ pub struct Snapshot {
     pub evictions: (u64, u64),
     /// Per queue pair.
     pub queue_pairs: Vec<QueuePairStatus>,
+    /// Regions that stores had before, to which operations are on their way that are not acknowledged.
+    pub former_regions: usize,
     /// RoCEv2 packets that were no answer of ours.
     pub answers_ignored: u64,
     /// Link of reports and NACKs.
@@ -250,6 +252,7 @@ impl PacketThread {
             evicted: self.engine.reporters().evicted(),
             evictions: self.engine.reporters().evictions(),
             queue_pairs: self.engine.queue_pairs(),
+            former_regions: self.engine.former_regions(),
             answers_ignored: self.engine.answers_ignored(),
             reports_link: self.reports.counters(),
             roce_link: self.roce.counters(),

@@ -97,6 +97,7 @@ impl Engine {
                     state.reserve(e.bit, Some(e.reporter));
                 }
             }
+            Entry::Session(_) => {}
         }
         self.program.set(entry.clone());
     }
@@ -127,6 +128,7 @@ impl Engine {
                     state.reserve(e.bit, None);
                 }
             }
+            Entry::Session(_) => {}
         }
     }
 
@@ -149,7 +151,12 @@ impl Engine {
     fn set_store(&mut self, store: &Store, out: &mut Output) {
         match self.stores.find(store.spec.id) {
             // Base, key or generation moved: what is held stays, and goes to the new region.
-            Some((_, known)) if known.entry.spec.kind == store.spec.kind => known.entry = store.clone(),
+            Some((place, known)) if known.entry.spec.kind == store.spec.kind => {
+                let before = std::mem::replace(&mut known.entry, store.clone());
+                if (before.address, before.rkey) != (store.address, store.rkey) {
+                    self.egress.move_store(place, &before);
+                }
+            }
             _ => {
                 self.remove_store(store.spec.id, out);
                 self.stores.insert(store, &self.limits);

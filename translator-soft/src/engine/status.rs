@@ -18,7 +18,7 @@ pub struct QueuePairStatus {
     pub transport: Transport,
     /// Queue pair number at the collector.
     pub remote_qpn: u32,
-    /// Generation of the session that made it.
+    /// Its generation.
     pub generation: u64,
     /// PSN of the next frame.
     pub next_psn: u32,
@@ -56,6 +56,12 @@ impl Engine {
     /// Names of reports in recent frames.
     pub fn origins(&self) -> &Origins {
         &self.egress.origins
+    }
+
+    /// How many regions that stores had before have operations on their way to them that are not
+    /// acknowledged. Until there are none, their keys must not end.
+    pub fn former_regions(&self) -> usize {
+        self.egress.former_regions()
     }
 
     /// The queue pairs' states.
