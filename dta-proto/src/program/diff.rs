@@ -58,36 +58,43 @@ pub fn without_keys(mut changes: Vec<Change>) -> Vec<Change> {
 ///
 /// Deletions come first, in reverse order of entries, so that an entry that refers to a store is
 /// deleted before the store. Insertions and modifications follow in the order of entries. A store
-/// whose layout changes is deleted and inserted again, together with every entry that refers to it,
-/// because nothing that the target keeps for the old layout fits the new one.
+/// whose layout or collector changes is deleted and inserted again, together with every entry that
+/// refers to it, because nothing that the target keeps for the old one fits the new one.
 pub fn diff(have: &Program, want: &Program) -> Vec<Change> {
-    steps(have, have.without_stores(|store| has_other_layout(store, want)), want)
+    steps(have, have.without_stores(|store| is_another(store, want)), want)
 }
 
 /// The changes that a target which holds `have` needs when a session with the program `want` was
-/// opened for it.
+/// opened for it. Of each collector:
 ///
 /// - If the session has the generation of `have`, it is the same session: the changes are those of
-///   [`diff`].
+///   [`diff`]. So they are if `want` has no queue pair of it.
 /// - If it has another generation, another translator may have written to the lists. So every list
 ///   also gets its new position, which is where its ring in memory ends now.
 /// - If it is not the very next generation, another session got a grant in between (the collector
 ///   counts generations over all sessions). Then memory may hold newer paths and columns than the
 ///   target does. The target discards its own: their stores are deleted and inserted again.
 pub fn changes_for_session(have: &Program, want: &Program) -> Vec<Change> {
-    let (before, now) = (have.generation(), want.generation());
-    if before.is_some() && before == now {
-        return diff(have, want);
-    }
-    let next = before.zip(now).is_some_and(|(before, now)| before + 1 == now);
+    let generations = |collector| (have.generation(collector), want.generation(collector));
+    let same = |store: &Store| {
+        let (before, now) = generations(store.collector);
+        now.is_none() || before == now
+    };
+    let next = |store: &Store| {
+        let (before, now) = generations(store.collector);
+        before.zip(now).is_some_and(|(before, now)| before + 1 == now)
+    };
     let gathers = |store: &Store| {
         matches!(store.spec.kind, StoreKind::Postcarding { .. } | StoreKind::SketchMerge { .. })
     };
-    let mid = have.without_stores(|store| (!next && gathers(store)) || has_other_layout(store, want));
+    let mid = have
+        .without_stores(|store| (gathers(store) && !same(store) && !next(store)) || is_another(store, want));
     let mut changes = steps(have, mid, want);
-    for entry in want.entries().filter(|e| matches!(e, Entry::Lists(_))) {
+    for entry in want.entries() {
+        let Entry::Lists(lists) = entry else { continue };
         let key = entry.key();
-        if let Some(from) = have.get(&key).filter(|from| from.same(entry))
+        if want.store(lists.store).is_some_and(|store| !same(store))
+            && let Some(from) = have.get(&key).filter(|from| from.same(entry))
             && !changes.iter().any(|change| change.key() == key)
         {
             changes.push(Change::Modify { from: from.clone(), to: entry.clone() });
@@ -96,12 +103,10 @@ pub fn changes_for_session(have: &Program, want: &Program) -> Vec<Change> {
     changes
 }
 
-/// Whether `want` has a store of the same number with another layout.
-fn has_other_layout(store: &Store, want: &Program) -> bool {
-    match want.get(&EntryKey::Store(store.spec.id)) {
-        Some(Entry::Store(new)) => new.spec.kind != store.spec.kind,
-        _ => false,
-    }
+/// Whether `want` has a store of the same id with another layout, or at another collector.
+fn is_another(store: &Store, want: &Program) -> bool {
+    let other = |new: &Store| new.spec.kind != store.spec.kind || new.collector != store.collector;
+    want.store(store.spec.id).is_some_and(other)
 }
 
 /// The changes from `have` to `want`. Entries of `have` that `mid` lacks are deleted first, even if
@@ -140,7 +145,8 @@ mod tests {
     fn later(generation: u64) -> Program {
         let mut later = sample();
         for purpose in [Purpose::Write, Purpose::Atomic] {
-            let Some(Entry::QueuePair(pair)) = later.remove(&EntryKey::QueuePair(purpose)) else { panic!() };
+            let key = EntryKey::QueuePair(0, purpose);
+            let Some(Entry::QueuePair(pair)) = later.remove(&key) else { panic!() };
             later.set(Entry::QueuePair(QueuePair { generation, ..pair }));
         }
         for entry in later.clone().entries() {
@@ -190,7 +196,7 @@ mod tests {
         // Without queue pairs the old generation is not known, so the same is done.
         let mut without = later(1);
         for purpose in [Purpose::Write, Purpose::Atomic] {
-            without.remove(&EntryKey::QueuePair(purpose));
+            without.remove(&EntryKey::QueuePair(0, purpose));
         }
         let summary = summary(&changes_for_session(&without, &later(2)));
         assert_eq!(summary.iter().filter(|t| *t == "+store").count(), 2, "{summary:?}");
@@ -199,7 +205,7 @@ mod tests {
     #[test]
     fn a_store_of_another_layout_takes_what_refers_to_it_along() {
         let mut want = later(1);
-        let Some(Entry::Store(mut events)) = want.remove(&EntryKey::Store(2)) else { panic!() };
+        let Some(Entry::Store(mut events)) = want.remove(&EntryKey::Store(2, 0)) else { panic!() };
         events.spec.kind =
             StoreKind::Append { lists: 8, ring: 8, batch_len: 32, entry_len: 8, notify: false };
         events.length = events.spec.region_len();

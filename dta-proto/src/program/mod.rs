@@ -11,7 +11,7 @@ pub use crate::queue_pair::{Purpose, Transport};
 pub use crate::wire::dta::Primitive;
 pub use crate::wire::ethernet::Mac;
 
-pub use check::{CheckError, MAX_STORES, checked};
+pub use check::{CheckError, MAX_COLLECTORS, MAX_STORES, checked};
 pub use diff::{Change, changes_for_session, diff, without_keys};
 
 use std::collections::BTreeMap;
@@ -59,10 +59,10 @@ pub enum EntryKey {
     Mode,
     /// Per primitive.
     Flush(Primitive),
-    /// Per purpose.
-    QueuePair(Purpose),
-    /// Per store id.
-    Store(u16),
+    /// Per collector and purpose.
+    QueuePair(u8, Purpose),
+    /// Per store id and collector.
+    Store(u16, u8),
     /// Per store id and first list.
     Lists(u16, u32),
     /// Per primitive.
@@ -110,6 +110,9 @@ pub struct Endpoint {
 /// A queue pair and the constant part of its frames.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueuePair {
+    /// Index of its collector, 0 for the first.
+    #[serde(default)]
+    pub collector: u8,
     /// What it is for.
     pub purpose: Purpose,
     /// Its transport.
@@ -147,6 +150,9 @@ pub struct EndedQueuePair {
 /// A store and its region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Store {
+    /// Index of the collector whose memory it is in, 0 for the first.
+    #[serde(default)]
+    pub collector: u8,
     /// Id, name and layout.
     pub spec: StoreSpec,
     /// Address of the region on the wire (iova), aligned to the region's length.
@@ -157,7 +163,7 @@ pub struct Store {
     pub rkey: Rkey,
     /// Generation of the region: rises when base or key is replaced.
     pub generation: u64,
-    /// Queue pair that its operations travel on.
+    /// Queue pair of its collector that its operations travel on.
     pub queue_pair: Purpose,
 }
 
@@ -213,8 +219,8 @@ impl Entry {
             Entry::Service(_) => EntryKey::Service,
             Entry::Mode(_) => EntryKey::Mode,
             Entry::Flush(e) => EntryKey::Flush(e.primitive),
-            Entry::QueuePair(e) => EntryKey::QueuePair(e.purpose),
-            Entry::Store(e) => EntryKey::Store(e.spec.id),
+            Entry::QueuePair(e) => EntryKey::QueuePair(e.collector, e.purpose),
+            Entry::Store(e) => EntryKey::Store(e.spec.id, e.collector),
             Entry::Lists(e) => EntryKey::Lists(e.store, e.first),
             Entry::Version0(e) => EntryKey::Version0(e.primitive),
             Entry::SketchReporter(e) => EntryKey::SketchReporter(e.store, e.reporter),
@@ -268,10 +274,19 @@ impl Program {
         self.entries.values()
     }
 
-    /// The generation of the session that the queue pairs are of; `None` where there are none.
-    pub fn generation(&self) -> Option<u64> {
+    /// The store of an id, at whichever collector it is.
+    pub fn store(&self, id: u16) -> Option<&Store> {
+        let of_id = EntryKey::Store(id, 0)..=EntryKey::Store(id, u8::MAX);
+        match self.entries.range(of_id).next() {
+            Some((_, Entry::Store(store))) => Some(store),
+            _ => None,
+        }
+    }
+
+    /// The generation of the session that a collector's queue pairs are of; `None` where there are none.
+    pub fn generation(&self, collector: u8) -> Option<u64> {
         let of = |entry: &Entry| match entry {
-            Entry::QueuePair(pair) => Some(pair.generation),
+            Entry::QueuePair(pair) if pair.collector == collector => Some(pair.generation),
             _ => None,
         };
         self.entries().filter_map(of).max()
@@ -287,7 +302,7 @@ impl Program {
                 Entry::SketchReporter(reporter) => reporter.store,
                 Entry::Service(_) | Entry::Mode(_) | Entry::Flush(_) | Entry::QueuePair(_) => return false,
             };
-            matches!(self.get(&EntryKey::Store(store)), Some(Entry::Store(store)) if is_one(store))
+            self.store(store).is_some_and(&is_one)
         };
         let stays = self.entries().filter(|entry| !goes(entry));
         Program { entries: stays.map(|entry| (entry.key(), entry.clone())).collect() }

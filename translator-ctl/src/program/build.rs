@@ -196,6 +196,7 @@ fn queue_pair(
     let purpose = control::purpose(pair.purpose)?;
     let transport = control::transport(pair.transport)?;
     Ok(QueuePair {
+        collector: 0,
         purpose,
         transport,
         remote_qpn: bits24("queue_pairs.qpn", pair.qpn)?,
@@ -224,7 +225,15 @@ fn store(region: &control::Region) -> Result<Store, BuildError> {
     let spec = StoreSpec::try_from(region.store.as_ref().ok_or(BuildError::Missing("regions.store"))?)?;
     let (address, length) = (region.address, region.length);
     let queue_pair = spec.kind.primitive().purpose();
-    Ok(Store { spec, address, length, rkey: Rkey(region.rkey), generation: region.generation, queue_pair })
+    Ok(Store {
+        collector: 0,
+        spec,
+        address,
+        length,
+        rkey: Rkey(region.rkey),
+        generation: region.generation,
+        queue_pair,
+    })
 }
 
 fn lists(session: &control::Session, spec: &StoreSpec, program: &mut Program) -> Result<(), BuildError> {

@@ -121,7 +121,7 @@ async fn stand_down(control: &Control) -> anyhow::Result<()> {
     let without = |have: &Program| {
         let mut want = have.clone();
         for purpose in Purpose::ALL {
-            want.remove(&EntryKey::QueuePair(purpose));
+            want.remove(&EntryKey::QueuePair(0, purpose));
         }
         diff(have, &want)
     };
