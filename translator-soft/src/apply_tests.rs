@@ -126,7 +126,7 @@ fn reporters_may_change_their_bits() {
 fn a_store_may_be_replaced_by_one_of_another_id() {
     let mut bench = Bench::new(&program(Transport::Uc, false), Limits::default());
     let mut want = program(Transport::Uc, false);
-    let Some(Entry::Store(store)) = want.remove(&EntryKey::Store(KW)) else { panic!() };
+    let Some(Entry::Store(store)) = want.remove(&EntryKey::Store(KW, 0)) else { panic!() };
     want.set(Entry::Store(Store { spec: StoreSpec { id: 99, ..store.spec }, ..store }));
     want.set(Entry::Version0(Version0 { primitive: Primitive::KeyWrite, store: 99 }));
     let changes = diff(bench.engine.program(), &want);

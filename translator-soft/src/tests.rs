@@ -40,7 +40,7 @@ fn rkey(id: u16) -> u32 {
 /// The sample with writes on this transport. In reference mode nothing leaves by time.
 pub(crate) fn program(writes: Transport, reference: bool) -> Program {
     let mut program = sample();
-    if let Some(Entry::QueuePair(pair)) = program.remove(&EntryKey::QueuePair(Purpose::Write)) {
+    if let Some(Entry::QueuePair(pair)) = program.remove(&EntryKey::QueuePair(0, Purpose::Write)) {
         program.set(Entry::QueuePair(QueuePair { transport: writes, ..pair }));
     }
     program.set(Entry::Mode(Mode { reference }));
@@ -286,7 +286,7 @@ fn without_its_queue_pairs_it_drops_by_name_until_they_are_back() {
         assert_eq!(bench.ingest(0, &reports).len(), 2);
         let mut without = bench.engine.program().clone();
         for purpose in Purpose::ALL {
-            without.remove(&EntryKey::QueuePair(purpose));
+            without.remove(&EntryKey::QueuePair(0, purpose));
         }
         bench.engine.apply(1, &diff(&program(transport, false), &without), &mut bench.out).unwrap();
         assert!(bench.frames().is_empty());
@@ -313,7 +313,7 @@ fn paths_and_columns_in_hand_are_discarded_when_another_may_have_written() {
     assert!(bench.ingest(0, &reports).is_empty());
     let mut want = program(Transport::Uc, false);
     for purpose in Purpose::ALL {
-        let Some(Entry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(purpose)) else { panic!() };
+        let Some(Entry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(0, purpose)) else { panic!() };
         want.set(Entry::QueuePair(QueuePair { generation: 3, start_psn: 0, ..pair }));
     }
     want.set(Entry::Session(Session { generation: 3 }));
@@ -685,7 +685,7 @@ fn without_a_program_nothing_is_taken_and_everything_counted() {
     assert_eq!(engine.counters().dropped(Reason::UnknownStore), 1);
     let stores: Vec<_> = diff(&Program::default(), &program(Transport::Uc, false))
         .into_iter()
-        .filter(|c| matches!(c.key(), EntryKey::Store(_)))
+        .filter(|c| matches!(c.key(), EntryKey::Store(..)))
         .collect();
     engine.apply(0, &stores, &mut out).unwrap();
     let report = bench.v1(7, KW, Body::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] });
@@ -700,7 +700,7 @@ fn a_moved_region_takes_what_is_held_and_a_removed_one_discards_it() {
     let report = bench.v1(7, AP, Body::Append { list: 0, value: &[1; 8] });
     assert_eq!(bench.ingest(0, &[report]).len(), 0);
     let mut moved = program(Transport::Uc, false);
-    let Some(Entry::Store(store)) = moved.get(&EntryKey::Store(AP)).cloned() else { panic!() };
+    let Some(Entry::Store(store)) = moved.get(&EntryKey::Store(AP, 0)).cloned() else { panic!() };
     moved.set(Entry::Store(Store { address: 0x7700_0000_0000, rkey: Rkey(77), generation: 2, ..store }));
     let changes = diff(bench.engine.program(), &moved);
     assert_eq!(changes.len(), 1);
@@ -712,7 +712,7 @@ fn a_moved_region_takes_what_is_held_and_a_removed_one_discards_it() {
     let report = bench.v1(7, AP, Body::Append { list: 0, value: &[1; 8] });
     bench.ingest(0, &[report]);
     let mut without = moved.clone();
-    without.remove(&EntryKey::Store(AP));
+    without.remove(&EntryKey::Store(AP, 0));
     without.remove(&EntryKey::Lists(AP, 0));
     without.remove(&EntryKey::Lists(AP, 4));
     bench.engine.apply(0, &diff(&moved, &without), &mut bench.out).unwrap();
@@ -909,7 +909,7 @@ proptest! {
         let total = |coalesce: bool| {
             let limits = Limits { rc: requester::Timing { window: 4096, ..Default::default() }, ..Limits::default() };
             let mut p = program(Transport::Uc, !coalesce);
-            if let Some(Entry::QueuePair(pair)) = p.get(&EntryKey::QueuePair(Purpose::Atomic)).cloned() {
+            if let Some(Entry::QueuePair(pair)) = p.get(&EntryKey::QueuePair(0, Purpose::Atomic)).cloned() {
                 p.set(Entry::QueuePair(QueuePair { max_dest_rd_atomic: 4096, ..pair }));
             }
             let mut bench = Bench::new(&p, limits);
@@ -941,11 +941,11 @@ fn what_leaves_again_on_another_queue_pair_has_the_keys_of_now() {
         assert_eq!(bench.ingest(0, &[report]).len(), 1);
         // A collector that was started again: another queue pair, and another key to the same store.
         let mut want = program(next, false);
-        let Some(Entry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(Purpose::Write)) else {
+        let Some(Entry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(0, Purpose::Write)) else {
             panic!()
         };
         want.set(Entry::QueuePair(QueuePair { remote_qpn: 0x99, generation: 2, ..pair }));
-        let Some(Entry::Store(store)) = want.remove(&EntryKey::Store(KW)) else { panic!() };
+        let Some(Entry::Store(store)) = want.remove(&EntryKey::Store(KW, 0)) else { panic!() };
         want.set(Entry::Store(Store { rkey: Rkey(0x7777), generation: 2, ..store }));
         let changes = diff(bench.engine.program(), &want);
         bench.engine.apply(1, &changes, &mut bench.out).unwrap();

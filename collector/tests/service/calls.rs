@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use crate::common::{config, key, open_request, start};
+use std::sync::Arc;
+
 use dta_client::collector::Client;
 use dta_client::{ClientError, ClientOptions};
 use dta_collector::config::{Config, Memory};
@@ -27,8 +29,8 @@ fn refusal<T>(result: Result<tonic::Response<T>, Status>) -> (Code, String) {
     (status.code(), status.message().to_owned())
 }
 
-fn region<'a>(server: &'a Server, store: &str) -> &'a Region {
-    &server.stores().get(store).unwrap().region
+fn region(server: &Server, store: &str) -> Arc<Region> {
+    server.stores().get(store).unwrap().region.clone()
 }
 
 /// Writes a value to all copies of a key, as a NIC would.

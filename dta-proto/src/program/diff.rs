@@ -76,17 +76,17 @@ impl Fields {
     ///
     /// Deletions come first, in reverse order of entries, so that an entry that refers to a store is
     /// deleted before the store. Insertions and modifications follow in the order of entries. A store
-    /// whose layout changes is deleted and inserted again, together with every entry that refers to it,
-    /// because nothing that the target keeps for the old layout fits the new one.
+    /// whose layout or collector changes is deleted and inserted again, together with every entry that
+    /// refers to it, because nothing that the target keeps for the old one fits the new one.
     pub fn diff(self, have: &Program, want: &Program) -> Vec<Change> {
-        self.steps(have, have.without_stores(|store| self.has_other_layout(store, want)), want)
+        self.steps(have, have.without_stores(|store| self.is_another(store, want)), want)
     }
 
     /// The changes that a target which holds `have` needs when a session with the program `want` was
-    /// opened for it.
+    /// opened for it. Of each collector:
     ///
     /// - If the session has the generation of `have`, it is the same session: the changes are those of
-    ///   [`Fields::diff`].
+    ///   [`Fields::diff`]. So they are if `want` has no session of it.
     /// - If it has another generation, another translator may have written to the lists. So every list
     ///   also gets its new position, which is where its ring in memory ends now.
     /// - If it is not the very next generation, another session got a grant in between (the collector
@@ -96,21 +96,28 @@ impl Fields {
     /// The session's entry, which carries the new generation, comes last of all. So a target that got no further
     /// than half of the changes still has the old one, and gets what is left of them when it is asked again.
     pub fn changes_for_session(self, have: &Program, want: &Program) -> Vec<Change> {
-        let (before, now) = (have.generation(), want.generation());
+        let generations =
+            |store: &Store| (have.generation(store.collector), want.generation(store.collector));
+        let same = |store: &Store| {
+            let (before, now) = generations(store);
+            now.is_none() || before == now
+        };
+        let next = |store: &Store| {
+            let (before, now) = generations(store);
+            before.zip(now).is_some_and(|(before, now)| before + 1 == now)
+        };
         let mut changes = self.diff(have, want);
-        if before.is_some() && before == now {
-            return changes;
-        }
-        let next = before.zip(now).is_some_and(|(before, now)| before + 1 == now);
         let deletions = changes.iter().take_while(|change| matches!(change, Change::Delete { .. })).count();
         let deleted = |key| changes[..deletions].iter().any(|change| change.key() == key);
         let mut first = Vec::new();
         for held in have.entries().filter(|held| !deleted(held.key())) {
             match (held, want.get(&held.key())) {
-                (Entry::Store(store), _) if !next && store.is_gathered() => {
+                (Entry::Store(store), _) if store.is_gathered() && !same(store) && !next(store) => {
                     first.push(Change::Forget { entry: held.clone() });
                 }
-                (Entry::Lists(_), Some(to)) if self.same(held, to) => {
+                (Entry::Lists(lists), Some(to))
+                    if self.same(held, to) && want.store(lists.store).is_some_and(|store| !same(store)) =>
+                {
                     first.push(Change::Modify { from: held.clone(), to: to.clone() });
                 }
                 _ => {}
@@ -120,12 +127,12 @@ impl Fields {
         changes
     }
 
-    /// Whether `want` has a store of the same number with another layout.
-    fn has_other_layout(self, store: &Store, want: &Program) -> bool {
-        match want.get(&EntryKey::Store(store.spec.id)) {
-            Some(Entry::Store(new)) => self.layout(&new.spec.kind) != self.layout(&store.spec.kind),
-            _ => false,
-        }
+    /// Whether `want` has a store of the same id with another layout, or at another collector.
+    fn is_another(self, store: &Store, want: &Program) -> bool {
+        let other = |new: &Store| {
+            new.collector != store.collector || self.layout(&new.spec.kind) != self.layout(&store.spec.kind)
+        };
+        want.store(store.spec.id).is_some_and(other)
     }
 
     /// The changes from `have` to `want`. Entries of `have` that `mid` lacks are deleted first, even if
@@ -175,7 +182,8 @@ mod tests {
     fn later(generation: u64) -> Program {
         let mut later = sample();
         for purpose in [Purpose::Write, Purpose::Atomic] {
-            let Some(Entry::QueuePair(pair)) = later.remove(&EntryKey::QueuePair(purpose)) else { panic!() };
+            let key = EntryKey::QueuePair(0, purpose);
+            let Some(Entry::QueuePair(pair)) = later.remove(&key) else { panic!() };
             later.set(Entry::QueuePair(QueuePair { generation, ..pair }));
         }
         for entry in later.clone().entries() {
@@ -185,7 +193,7 @@ mod tests {
             }
         }
         later.set(Entry::SketchReporter(SketchReporter { store: 5, reporter: 9, bit: 3 }));
-        later.set(Entry::Session(Session { generation }));
+        later.set(Entry::Session(Session { collector: 0, generation }));
         later
     }
 
@@ -226,7 +234,7 @@ mod tests {
         assert_eq!(checked(&later(1), &changes), Ok(later(3)));
         // Without a session the old generation is not known, so the same is done.
         let mut without = later(1);
-        without.remove(&EntryKey::Session);
+        without.remove(&EntryKey::Session(0));
         let summary = summary(&changes_for_session(&without, &later(2)));
         assert_eq!(summary.iter().filter(|t| *t == "!store").count(), 2, "{summary:?}");
     }
@@ -234,13 +242,13 @@ mod tests {
     #[test]
     fn a_store_that_goes_or_changes_its_layout_is_not_forgotten_beside_that() {
         let mut want = later(3);
-        let Some(Entry::Store(mut paths)) = want.remove(&EntryKey::Store(4)) else { panic!() };
+        let Some(Entry::Store(mut paths)) = want.remove(&EntryKey::Store(4, 0)) else { panic!() };
         let StoreKind::Postcarding { slots, redundancy, .. } = paths.spec.kind else { panic!() };
         paths.spec.kind = StoreKind::Postcarding { slots, hops: 14, redundancy };
         paths.length = paths.spec.region_len();
         want.set(Entry::Store(paths));
         want.remove(&EntryKey::SketchReporter(5, 9));
-        want.remove(&EntryKey::Store(5));
+        want.remove(&EntryKey::Store(5, 0));
         let changes = changes_for_session(&later(1), &want);
         assert!(!changes.iter().any(|change| matches!(change, Change::Forget { .. })), "{changes:?}");
         assert_eq!(checked(&later(1), &changes), Ok(want));
@@ -251,7 +259,11 @@ mod tests {
         let (have, want) = (later(1), later(3));
         let changes = changes_for_session(&have, &want);
         let of_the_time_before = |changes: &[Change]| {
-            changes.iter().filter(|c| !matches!(c.key(), EntryKey::QueuePair(_) | EntryKey::Session)).cloned().collect::<Vec<_>>()
+            changes
+                .iter()
+                .filter(|c| !matches!(c.key(), EntryKey::QueuePair(..) | EntryKey::Session(_)))
+                .cloned()
+                .collect::<Vec<_>>()
         };
         let whole = of_the_time_before(&changes);
         for applied in 0..whole.len() {
@@ -272,7 +284,7 @@ mod tests {
                 Err(error) => assert!(!may && error == CheckError::NothingGathered(entry.key()), "{error}"),
             }
         }
-        let Some(Entry::Store(paths)) = have.get(&EntryKey::Store(4)).cloned() else { panic!() };
+        let Some(Entry::Store(paths)) = have.get(&EntryKey::Store(4, 0)).cloned() else { panic!() };
         let other = Entry::Store(Store { spec: StoreSpec { id: 99, ..paths.spec }, ..paths });
         assert_eq!(forget(&other), Err(CheckError::NotThere(other.key())));
     }
@@ -281,19 +293,19 @@ mod tests {
     fn a_region_that_was_replaced_touches_neither_queue_pairs_nor_other_stores() {
         let have = later(1);
         let mut want = have.clone();
-        let Some(Entry::Store(store)) = want.remove(&EntryKey::Store(1)) else { panic!() };
+        let Some(Entry::Store(store)) = want.remove(&EntryKey::Store(1, 0)) else { panic!() };
         let rkey = Rkey(store.rkey.0 + 1);
         let moved = Store { address: store.address << 8, rkey, generation: 2, ..store };
         want.set(Entry::Store(moved));
-        want.set(Entry::Session(Session { generation: 2 }));
+        want.set(Entry::Session(Session { collector: 0, generation: 2 }));
         assert_eq!(summary(&diff(&have, &want)), ["~store", "~session"]);
-        assert_eq!(diff(&have, &want)[0].key(), EntryKey::Store(1));
+        assert_eq!(diff(&have, &want)[0].key(), EntryKey::Store(1, 0));
     }
 
     #[test]
     fn a_store_of_another_layout_takes_what_refers_to_it_along() {
         let mut want = later(1);
-        let Some(Entry::Store(mut events)) = want.remove(&EntryKey::Store(2)) else { panic!() };
+        let Some(Entry::Store(mut events)) = want.remove(&EntryKey::Store(2, 0)) else { panic!() };
         events.spec.kind =
             StoreKind::Append { lists: 8, ring: 8, batch_len: 32, entry_len: 8, notify: false };
         events.length = events.spec.region_len();

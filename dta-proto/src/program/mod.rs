@@ -13,7 +13,7 @@ pub use crate::queue_pair::{Purpose, Transport};
 pub use crate::wire::dta::Primitive;
 pub use crate::wire::ethernet::Mac;
 
-pub use check::{CheckError, MAX_STORES, checked};
+pub use check::{CheckError, MAX_COLLECTORS, MAX_STORES, checked};
 pub use diff::{Change, changes_for_session, diff, without_keys};
 pub use rows::{Fields, Row, Value, Values};
 
@@ -64,18 +64,18 @@ pub enum EntryKey {
     Mode,
     /// Per primitive.
     Flush(Primitive),
-    /// Per purpose.
-    QueuePair(Purpose),
-    /// Per store id.
-    Store(u16),
+    /// Per collector and purpose.
+    QueuePair(u8, Purpose),
+    /// Per store id and collector.
+    Store(u16, u8),
     /// Per store id and first list.
     Lists(u16, u32),
     /// Per primitive.
     Version0(Primitive),
     /// Per store id and reporter id.
     SketchReporter(u16, u16),
-    /// There is one session. The last of all, so that a target which holds it holds the rest.
-    Session,
+    /// Per collector. The last of all, so that a target which holds it holds the rest.
+    Session(u8),
 }
 
 /// Where reports are taken.
@@ -117,6 +117,9 @@ pub struct Endpoint {
 /// A queue pair and the constant part of its frames.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueuePair {
+    /// Index of its collector, 0 for the first.
+    #[serde(default)]
+    pub collector: u8,
     /// What it is for.
     pub purpose: Purpose,
     /// Its transport.
@@ -154,6 +157,9 @@ pub struct EndedQueuePair {
 /// A store and its region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Store {
+    /// Index of the collector whose memory it is in, 0 for the first.
+    #[serde(default)]
+    pub collector: u8,
     /// Id, name and layout.
     pub spec: StoreSpec,
     /// Address of the region on the wire (iova), aligned to the region's length.
@@ -164,7 +170,7 @@ pub struct Store {
     pub rkey: Rkey,
     /// Generation of the region and its key: another one when base or key is replaced.
     pub generation: u64,
-    /// Queue pair that its operations travel on.
+    /// Queue pair of its collector that its operations travel on.
     pub queue_pair: Purpose,
 }
 
@@ -213,9 +219,12 @@ pub struct SketchReporter {
     pub bit: u8,
 }
 
-/// The session that the program was made for. No packet is handled by it.
+/// The session with a collector that the program was made for. No packet is handled by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
+    /// Index of the collector.
+    #[serde(default)]
+    pub collector: u8,
     /// Its generation, which rises with each change of what the session has.
     pub generation: u64,
 }
@@ -227,12 +236,12 @@ impl Entry {
             Entry::Service(_) => EntryKey::Service,
             Entry::Mode(_) => EntryKey::Mode,
             Entry::Flush(e) => EntryKey::Flush(e.primitive),
-            Entry::QueuePair(e) => EntryKey::QueuePair(e.purpose),
-            Entry::Store(e) => EntryKey::Store(e.spec.id),
+            Entry::QueuePair(e) => EntryKey::QueuePair(e.collector, e.purpose),
+            Entry::Store(e) => EntryKey::Store(e.spec.id, e.collector),
             Entry::Lists(e) => EntryKey::Lists(e.store, e.first),
             Entry::Version0(e) => EntryKey::Version0(e.primitive),
             Entry::SketchReporter(e) => EntryKey::SketchReporter(e.store, e.reporter),
-            Entry::Session(_) => EntryKey::Session,
+            Entry::Session(e) => EntryKey::Session(e.collector),
         }
     }
 
@@ -273,9 +282,18 @@ impl Program {
         self.entries.values()
     }
 
-    /// The generation of the session that the program was made for; `None` where it is of none.
-    pub fn generation(&self) -> Option<u64> {
-        match self.get(&EntryKey::Session) {
+    /// The store of an id, at whichever collector it is.
+    pub fn store(&self, id: u16) -> Option<&Store> {
+        let of_id = EntryKey::Store(id, 0)..=EntryKey::Store(id, u8::MAX);
+        match self.entries.range(of_id).next() {
+            Some((_, Entry::Store(store))) => Some(store),
+            _ => None,
+        }
+    }
+
+    /// The generation of the session with a collector that the program was made for; `None` where it is of none.
+    pub fn generation(&self, collector: u8) -> Option<u64> {
+        match self.get(&EntryKey::Session(collector)) {
             Some(Entry::Session(session)) => Some(session.generation),
             _ => None,
         }
@@ -295,7 +313,7 @@ impl Program {
                 | Entry::QueuePair(_)
                 | Entry::Session(_) => return false,
             };
-            matches!(self.get(&EntryKey::Store(store)), Some(Entry::Store(store)) if is_one(store))
+            self.store(store).is_some_and(&is_one)
         };
         let stays = self.entries().filter(|entry| !goes(entry));
         Program { entries: stays.map(|entry| (entry.key(), entry.clone())).collect() }

@@ -95,12 +95,12 @@ impl Fields {
             Entry::SketchReporter(SketchReporter { store: _, reporter: _, bit }) => {
                 vec![("bit", number(*bit))]
             }
-            Entry::Session(Session { generation }) => vec![("generation", number(*generation))],
+            Entry::Session(Session { collector: _, generation }) => vec![("generation", number(*generation))],
         }
     }
 
     fn store(self, store: &Store) -> Values {
-        let Store { spec, address, length, rkey, generation, queue_pair } = store;
+        let Store { collector: _, spec, address, length, rkey, generation, queue_pair } = store;
         let StoreSpec { id: _, name, kind } = spec;
         let mut values = self.layout(kind);
         if self.name {
@@ -171,6 +171,7 @@ fn number(number: impl Into<u64>) -> Value {
 
 fn queue_pair(pair: &QueuePair) -> Values {
     let QueuePair {
+        collector: _,
         purpose: _,
         transport,
         remote_qpn,

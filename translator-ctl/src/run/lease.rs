@@ -149,9 +149,9 @@ async fn stand_down(control: &Control) -> anyhow::Result<()> {
     let without = |have: &Program| {
         let mut want = have.clone();
         for purpose in Purpose::ALL {
-            want.remove(&EntryKey::QueuePair(purpose));
+            want.remove(&EntryKey::QueuePair(0, purpose));
         }
-        want.remove(&EntryKey::Session);
+        want.remove(&EntryKey::Session(0));
         diff(have, &want)
     };
     apply(control, without).await

@@ -15,7 +15,7 @@ use super::roce_link::RoceLink;
 use dta_dataplane::counters::Counters;
 use dta_dataplane::losses::FrameMeta;
 use dta_dataplane::{Engine, Frames, Output, QueuePairStatus, Reporter, ReporterCounters, SetupError};
-use dta_proto::program::{Change, EntryKey, Program, Purpose};
+use dta_proto::program::{Change, Entry, Program};
 
 /// Longest time that a command waits for the thread.
 const IDLE: Duration = Duration::from_millis(5);
@@ -187,8 +187,7 @@ impl PacketThread {
 
     /// Whether there is a queue pair that frames can leave on.
     fn has_queue_pair(&self) -> bool {
-        let program = self.engine.program();
-        Purpose::ALL.iter().any(|p| program.get(&EntryKey::QueuePair(*p)).is_some())
+        self.engine.program().entries().any(|entry| matches!(entry, Entry::QueuePair(_)))
     }
 
     /// Waits until there is something to do.

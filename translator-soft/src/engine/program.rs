@@ -83,7 +83,7 @@ impl Engine {
             }
             Entry::QueuePair(pair) => {
                 let stores = self.stores.entries();
-                self.egress.set_pair(self.clock, pair.purpose, Some(pair.clone()), &stores, out);
+                self.egress.set_pair(self.clock, pair, &stores, out);
             }
             Entry::Store(store) => self.set_store(store, out),
             Entry::Lists(lists) => {
@@ -111,7 +111,7 @@ impl Engine {
             Entry::Flush(flush) => self.flush_ns[flush.primitive.index()] = 0,
             Entry::QueuePair(pair) => {
                 let stores = self.stores.entries();
-                self.egress.set_pair(self.clock, pair.purpose, None, &stores, out);
+                self.egress.remove_pair(pair, &stores, out);
             }
             Entry::Store(store) => {
                 self.remove_store(store.spec.id, out);

@@ -12,6 +12,8 @@ use crate::requester::RequesterCounters;
 /// The state of one queue pair, for statistics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuePairStatus {
+    /// Index of its collector.
+    pub collector: u8,
     /// What it is for.
     pub purpose: Purpose,
     /// Its transport.
@@ -64,9 +66,10 @@ impl Engine {
         self.egress.former_regions()
     }
 
-    /// The queue pairs' states.
+    /// The queue pairs' states: by collector, then by purpose.
     pub fn queue_pairs(&self) -> Vec<QueuePairStatus> {
         let status = |p: &Pair| QueuePairStatus {
+            collector: p.entry.collector,
             purpose: p.entry.purpose,
             transport: p.entry.transport,
             remote_qpn: p.entry.remote_qpn,
@@ -77,6 +80,6 @@ impl Engine {
             down: p.requester.is_down(),
             counters: p.requester.counters,
         };
-        self.egress.pairs.iter().flatten().map(status).collect()
+        self.egress.pairs().map(|(_, pair)| status(pair)).collect()
     }
 }
