@@ -12,7 +12,7 @@ use dta_proto::program::*;
 fn entries() -> Vec<Value> {
     let mut program = program(Transport::Uc, false);
     program.set(Entry::SketchReporter(SketchReporter { store: SM, reporter: 3, bit: 1 }));
-    program.set(Entry::Session(Session { generation: 1 }));
+    program.set(Entry::Session(Session { collector: 0, generation: 1 }));
     program.entries().map(|entry| json!(entry)).collect()
 }
 

@@ -30,10 +30,10 @@ fn frames(bytes: Vec<Vec<u8>>) -> Vec<Frame> {
 /// The program with a store in another region.
 fn moved(have: &Program, id: u16, generation: u64) -> Program {
     let mut want = have.clone();
-    let Some(Entry::Store(store)) = want.remove(&EntryKey::Store(id)) else { panic!() };
+    let Some(Entry::Store(store)) = want.remove(&EntryKey::Store(id, 0)) else { panic!() };
     let (address, rkey) = (address(id, generation), rkey(id, generation));
     want.set(Entry::Store(Store { address, rkey: Rkey(rkey), generation, ..store }));
-    want.set(Entry::Session(Session { generation }));
+    want.set(Entry::Session(Session { collector: 0, generation }));
     want
 }
 
@@ -54,7 +54,7 @@ struct World {
 impl World {
     fn new() -> World {
         let mut program = program(Transport::Rc, false);
-        program.set(Entry::Session(Session { generation: 1 }));
+        program.set(Entry::Session(Session { collector: 0, generation: 1 }));
         World { bench: Bench::new(&program, Limits::default()), next: 0 }
     }
 
@@ -181,7 +181,7 @@ fn on_another_queue_pair_all_leaves_for_the_region_of_now() {
     w.moves(1, KW, 2);
     let after = w.report(2);
     let mut want = w.bench.engine.program().clone();
-    let Some(Entry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(Purpose::Write)) else { panic!() };
+    let Some(Entry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(0, Purpose::Write)) else { panic!() };
     want.set(Entry::QueuePair(QueuePair { remote_qpn: 0x99, generation: 3, start_psn: 500, ..pair }));
     // Its keys may have ended with the collector that gave them.
     let again = w.apply(3, &want);
@@ -203,7 +203,7 @@ fn an_address_that_changes_is_in_frames_for_former_regions_too() {
     let before = w.report(0);
     w.moves(1, KW, 2);
     let mut want = w.bench.engine.program().clone();
-    let Some(Entry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(Purpose::Write)) else { panic!() };
+    let Some(Entry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(0, Purpose::Write)) else { panic!() };
     want.set(Entry::QueuePair(QueuePair { tos: 0x20, ..pair }));
     w.apply(2, &want);
     let again = w.bench.tick(LATE);
@@ -217,7 +217,7 @@ fn a_store_that_goes_takes_what_left_for_its_former_regions_along() {
     w.moves(1, KW, 2);
     w.report(2);
     let mut want = w.bench.engine.program().clone();
-    want.remove(&EntryKey::Store(KW));
+    want.remove(&EntryKey::Store(KW, 0));
     want.remove(&EntryKey::Version0(Primitive::KeyWrite));
     w.apply(3, &want);
     assert_eq!(w.bench.engine.counters().lost(LossCause::StoreRemoved), (2, 2));
@@ -228,7 +228,7 @@ fn a_store_that_goes_takes_what_left_for_its_former_regions_along() {
 #[test]
 fn on_uc_nothing_is_gone_back_to() {
     let mut program = program(Transport::Uc, false);
-    program.set(Entry::Session(Session { generation: 1 }));
+    program.set(Entry::Session(Session { collector: 0, generation: 1 }));
     let mut w = World { bench: Bench::new(&program, Limits::default()), next: 0 };
     w.report(0);
     assert_eq!(w.moves(1, KW, 2), []);

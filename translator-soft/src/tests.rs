@@ -316,7 +316,7 @@ fn paths_and_columns_in_hand_are_discarded_when_another_may_have_written() {
         let Some(Entry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(0, purpose)) else { panic!() };
         want.set(Entry::QueuePair(QueuePair { generation: 3, start_psn: 0, ..pair }));
     }
-    want.set(Entry::Session(Session { generation: 3 }));
+    want.set(Entry::Session(Session { collector: 0, generation: 3 }));
     let changes = changes_for_session(bench.engine.program(), &want);
     bench.engine.apply(1, &changes, &mut bench.out).unwrap();
     assert!(bench.frames().is_empty());
@@ -340,10 +340,10 @@ fn to_forget_a_store_leaves_the_operations_that_are_on_their_way() {
     let reports = [postcard(1, 0), postcard(1, 1), postcard(2, 0)];
     let sent = bench.ingest(0, &reports);
     assert_eq!(sent.len(), 2);
-    let store = bench.engine.program().get(&EntryKey::Store(PC)).unwrap().clone();
+    let store = bench.engine.program().get(&EntryKey::Store(PC, 0)).unwrap().clone();
     bench.engine.apply(1, &[Change::Forget { entry: store.clone() }], &mut bench.out).unwrap();
     assert!(bench.frames().is_empty());
-    assert_eq!(bench.engine.program().get(&EntryKey::Store(PC)), Some(&store));
+    assert_eq!(bench.engine.program().get(&EntryKey::Store(PC, 0)), Some(&store));
     assert_eq!(bench.engine.counters().discarded(super::counters::Discard::StoreRemoved), 1);
     assert_eq!(bench.engine.counters().lost(LossCause::StoreRemoved), (0, 0));
     let write = |bench: &Bench| {
@@ -373,7 +373,7 @@ fn a_sketch_that_was_forgotten_takes_epochs_and_reporters_as_a_new_one() {
     }
     let body = |epoch| Body::SketchMerge { epoch, column: 3, cells: &[1; 8] };
     bench.refuse(SM, body(1000), Reason::EpochAhead);
-    let store = bench.engine.program().get(&EntryKey::Store(SM)).unwrap().clone();
+    let store = bench.engine.program().get(&EntryKey::Store(SM, 0)).unwrap().clone();
     bench.engine.apply(1, &[Change::Forget { entry: store }], &mut bench.out).unwrap();
     assert!(bench.frames().is_empty());
     // Another reporter than any before, in an epoch that was too far ahead.
