@@ -19,6 +19,10 @@ pub(crate) struct State {
     pub(crate) refuse: Option<String>,
     pub(crate) away: bool,
     pub(crate) generation: u64,
+    /// How often store `flows` got another region.
+    pub(crate) moved: u64,
+    /// Writes go over RC.
+    pub(crate) rc: bool,
     open: bool,
 }
 
@@ -84,12 +88,13 @@ impl Fake {
 
     fn session(&self, state: &State, resumed: bool) -> Session {
         let stores = stores();
+        let moved = |spec: &StoreSpec| if spec.id == 1 { state.moved } else { 0 };
         let regions = stores.iter().map(|spec| Region {
             store: Some(Store::from(spec)),
-            address: u64::from(spec.id) << 32,
+            address: (u64::from(spec.id) << 32) + (moved(spec) << 57),
             length: spec.region_len(),
-            rkey: 0xdead_0000 + u32::from(spec.id),
-            generation: 1,
+            rkey: 0xdead_0000 + u32::from(spec.id) + (moved(spec) as u32) * 0x100,
+            generation: 1 + moved(spec),
         });
         let pair = |purpose: Purpose, transport: Transport, qpn| ResponderQueuePair {
             purpose: purpose.into(),
@@ -102,7 +107,7 @@ impl Fake {
         };
         Session {
             name: "t".into(),
-            generation: state.generation,
+            generation: state.generation + state.moved,
             resumed,
             collector: Some(Endpoint {
                 mac: vec![],
@@ -111,7 +116,7 @@ impl Fake {
                 port: self.nic_port.into(),
             }),
             queue_pairs: vec![
-                pair(Purpose::Write, Transport::Uc, 1),
+                pair(Purpose::Write, if state.rc { Transport::Rc } else { Transport::Uc }, 1),
                 pair(Purpose::Atomic, Transport::Rc, 2),
             ],
             regions: regions.collect(),
