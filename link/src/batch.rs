@@ -3,9 +3,10 @@
 use std::net::SocketAddrV4;
 
 use dta_proto::wire::datagram::{self, Datagram};
+use dta_proto::wire::ethernet;
 
 /// Bytes of an Ethernet header (no VLAN tag).
-pub const ETHERNET_LEN: usize = 14;
+pub const ETHERNET_LEN: usize = ethernet::HEADER_LEN;
 
 /// Bytes in front of each packet: the Ethernet header, and 2 more so that the IPv4 header is aligned.
 pub(crate) const HEADROOM: usize = 16;
@@ -32,6 +33,15 @@ pub enum PushError {
     },
 }
 
+/// Where a datagram comes from and where it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Addresses {
+    /// Source address and port.
+    pub source: SocketAddrV4,
+    /// Destination address and port.
+    pub destination: SocketAddrV4,
+}
+
 /// What a slot says about its packet beside the bytes.
 #[derive(Debug, Clone, Copy, Default)]
 struct Meta {
@@ -39,6 +49,8 @@ struct Meta {
     ethernet: bool,
     verbatim: bool,
     checksum_pending: bool,
+    /// What the headers of the packet say, where its writer told it.
+    addresses: Option<Addresses>,
     cookie: u64,
 }
 
@@ -47,6 +59,10 @@ struct Meta {
 /// A packet is its bytes from the IPv4 header on. An Ethernet header, where there is one, lies in the 14
 /// bytes in front of it ([`Batch::frame`]). Each packet carries a cookie, a number of the caller's that
 /// [`crate::fault`] hands back with the packet's fate; links do not send it, and received packets have 0.
+///
+/// Who writes a datagram knows where it goes. [`Batch::add_datagram`], [`Batch::commit_datagram`] and
+/// [`Batch::push_udp`] keep that beside the packet, and a link that sends it does not take the headers
+/// apart for it.
 #[derive(Debug, Clone)]
 pub struct Batch {
     bytes: Box<[u8]>,
@@ -84,26 +100,31 @@ impl Batch {
     }
 
     /// Packets that the batch can hold.
+    #[inline]
     pub fn capacity(&self) -> usize {
         self.meta.len()
     }
 
     /// Bytes that one packet may have, without Ethernet header.
+    #[inline]
     pub fn packet_capacity(&self) -> usize {
         (self.stride - HEADROOM).min(datagram::PACKET_MAX)
     }
 
     /// Packets that the batch holds.
+    #[inline]
     pub fn len(&self) -> usize {
         self.used
     }
 
     /// Whether the batch holds no packet.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.used == 0
     }
 
     /// Whether no slot is free.
+    #[inline]
     pub fn is_full(&self) -> bool {
         self.used == self.capacity()
     }
@@ -145,12 +166,27 @@ impl Batch {
         let slot = self.slot_of(len)?;
         slot[..datagram::HEADER_LEN].copy_from_slice(&datagram::header(source, destination, payload.len()));
         slot[datagram::HEADER_LEN..len].copy_from_slice(payload);
-        self.commit(len, cookie);
+        self.commit_datagram(len, Addresses { source, destination }, cookie);
         Ok(())
     }
 
-    /// The bytes of the next free slot, to write a packet into; [`Batch::commit`] then adds it. Their
-    /// contents are left over from earlier use. `None` when the batch is full.
+    /// Adds a UDP datagram of `len` bytes, its 28 bytes of header included, and gives it to be filled in:
+    /// all of it, for its contents are left over from earlier use. Its headers have to say `addresses`,
+    /// and the datagram has to fill it.
+    ///
+    /// # Panics
+    /// When the batch is full, or `len` is more than [`Batch::packet_capacity`] or less than the headers.
+    #[inline]
+    pub fn add_datagram(&mut self, len: usize, addresses: Addresses, cookie: u64) -> &mut [u8] {
+        let at = self.used * self.stride + HEADROOM;
+        self.commit_datagram(len, addresses, cookie);
+        &mut self.bytes[at..at + len]
+    }
+
+    /// The bytes of the next free slot, to write a packet into; [`Batch::commit`] or
+    /// [`Batch::commit_datagram`] then adds it. Their contents are left over from earlier use. `None` when
+    /// the batch is full.
+    #[inline]
     pub fn next_slot(&mut self) -> Option<&mut [u8]> {
         if self.is_full() {
             return None;
@@ -163,32 +199,52 @@ impl Batch {
     ///
     /// # Panics
     /// When the batch is full or `len` is more than [`Batch::packet_capacity`].
+    #[inline]
     pub fn commit(&mut self, len: usize, cookie: u64) {
+        self.commit_with(len, None, cookie);
+    }
+
+    /// Adds the UDP datagram that was written into the first `len` bytes of [`Batch::next_slot`]. Its
+    /// headers say `addresses`, and the datagram fills it.
+    ///
+    /// # Panics
+    /// As [`Batch::commit`], and when `len` is less than the 28 bytes of header.
+    #[inline]
+    pub fn commit_datagram(&mut self, len: usize, addresses: Addresses, cookie: u64) {
+        assert!(len >= datagram::HEADER_LEN, "a datagram of {len} bytes, shorter than its headers");
+        self.commit_with(len, Some(addresses), cookie);
+    }
+
+    #[inline]
+    fn commit_with(&mut self, len: usize, addresses: Option<Addresses>, cookie: u64) {
         assert!(!self.is_full(), "commit to a full batch");
         assert!(
             len <= self.packet_capacity(),
             "commit of {len} bytes to a slot of {}",
             self.packet_capacity()
         );
-        self.meta[self.used] = Meta { len: len as u32, cookie, ..Meta::default() };
+        self.meta[self.used] = Meta { len: len as u32, addresses, cookie, ..Meta::default() };
         self.used += 1;
     }
 
     /// Packet `index`, from its IPv4 header on.
+    #[inline]
     pub fn packet(&self, index: usize) -> &[u8] {
         let len = self.live(index).len as usize;
         let at = index * self.stride + HEADROOM;
         &self.bytes[at..at + len]
     }
 
-    /// Packet `index`, to change in place.
+    /// Packet `index`, to change in place. Where it goes is read from its headers from here on.
     pub fn packet_mut(&mut self, index: usize) -> &mut [u8] {
         let len = self.live(index).len as usize;
+        self.meta[index].addresses = None;
         let at = index * self.stride + HEADROOM;
         &mut self.bytes[at..at + len]
     }
 
     /// Packet `index` with the Ethernet header in front, when it has one.
+    #[inline]
     pub fn frame(&self, index: usize) -> Option<&[u8]> {
         let meta = self.live(index);
         let at = index * self.stride + HEADROOM;
@@ -209,13 +265,22 @@ impl Batch {
         Datagram::parse_exact(self.packet(index)).ok()
     }
 
+    /// Where packet `index`, a UDP datagram that fills it, comes from and goes, as its writer told;
+    /// `None` where it did not. [`Batch::udp`] reads it from the headers.
+    #[inline]
+    pub fn addresses(&self, index: usize) -> Option<Addresses> {
+        self.live(index).addresses
+    }
+
     /// The caller's number for packet `index`.
+    #[inline]
     pub fn cookie(&self, index: usize) -> u64 {
         self.live(index).cookie
     }
 
     /// Whether packet `index` came with its UDP checksum not filled in yet, because the sender left that to
     /// a device on the way that never was (a veth pair, a bridge). Its checksum field then proves nothing.
+    #[inline]
     pub fn checksum_pending(&self, index: usize) -> bool {
         self.live(index).checksum_pending
     }
@@ -228,14 +293,6 @@ impl Batch {
     /// All packets in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         (0..self.used).map(|index| self.packet(index))
-    }
-
-    /// All packets in order, to change in place.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
-        self.bytes
-            .chunks_exact_mut(self.stride)
-            .zip(&self.meta[..self.used])
-            .map(|(slot, meta)| &mut slot[HEADROOM..HEADROOM + meta.len as usize])
     }
 
     pub(crate) fn set_verbatim(&mut self, index: usize) {
@@ -315,6 +372,7 @@ impl Batch {
         self.next_slot().ok_or(PushError::Full)
     }
 
+    #[inline]
     fn live(&self, index: usize) -> &Meta {
         &self.meta[..self.used][index]
     }

@@ -8,7 +8,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use dta_proto::wire::arp::TYPE_ARP;
-use dta_proto::wire::ethernet::Mac;
+use dta_proto::wire::ethernet::{self, Mac};
+use dta_proto::wire::ipv4;
 
 use crate::neighbours::{ARP_FRAME, Neighbours};
 use crate::packet::Interface;
@@ -106,7 +107,8 @@ impl Link for EthernetLink {
         self.link.recv(batch, timeout)?;
         let Self { ip, neighbours, arp, heard, .. } = self;
         batch.retain(|frame, packet| {
-            let is_arp = frame.is_some_and(|f| f[12..14] == TYPE_ARP.to_be_bytes());
+            let frame = frame.and_then(|bytes| ethernet::Packet::new_checked(bytes).ok());
+            let is_arp = frame.is_some_and(|frame| frame.ethertype() == TYPE_ARP);
             if is_arp && let Some(answer) = neighbours.hear(packet) {
                 let _ = arp.push_frame(&answer, 0);
             }
@@ -122,18 +124,20 @@ impl Link for EthernetLink {
     }
 
     fn send(&mut self, batch: &mut Batch) -> Result<usize> {
-        let mut last: Option<([u8; 4], [u8; crate::batch::ETHERNET_LEN])> = None;
+        let mut last: Option<(Ipv4Addr, [u8; crate::batch::ETHERNET_LEN])> = None;
         for index in 0..batch.len() {
             // One that brings a header goes where that says.
             if batch.frame(index).is_some() {
                 continue;
             }
-            // Too short for an address: without Ethernet header, the link below counts it as malformed.
-            let Some(&to) = batch.packet(index).get(16..).and_then(<[u8]>::first_chunk::<4>) else {
+            // Read from the header where its writer did not tell: of a damaged packet, too. One that is too short
+            // for a header gets no Ethernet header, and the link below counts it as malformed.
+            let told = batch.addresses(index).map(|addresses| *addresses.destination.ip());
+            let Some(to) = told.or_else(|| Some(ipv4::Header::of(batch.packet(index))?.dst())) else {
                 continue;
             };
             if last.is_none_or(|(ip, _)| ip != to) {
-                last = self.neighbours.header(Ipv4Addr::from(to)).map(|header| (to, header));
+                last = self.neighbours.header(to).map(|header| (to, header));
             }
             match last {
                 Some((_, header)) => batch.set_ethernet(index, &header),
@@ -164,6 +168,5 @@ impl Link for EthernetLink {
 
 /// Whether an IPv4 packet is a fragment that has no ports, and is not for `ip`: one of the kernel's own datagrams.
 fn is_later_fragment_to_another(packet: &[u8], ip: Ipv4Addr) -> bool {
-    let Some(header) = packet.first_chunk::<20>() else { return false };
-    u16::from_be_bytes([header[6], header[7]]) & 0x1fff != 0 && header[16..20] != ip.octets()
+    ipv4::Header::of(packet).is_some_and(|header| header.is_later_fragment() && header.dst() != ip)
 }

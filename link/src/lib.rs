@@ -28,7 +28,7 @@ pub mod ring;
 mod sys;
 pub mod udp;
 
-pub use batch::Batch;
+pub use batch::{Addresses, Batch};
 pub use counters::Counters;
 pub use error::{LinkError, Result};
 pub use ethernet::EthernetLink;

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use dta_proto::wire::arp::{self, Operation, TYPE_ARP};
-use dta_proto::wire::ethernet::Mac;
+use dta_proto::wire::ethernet::{self, Mac, TYPE_IPV4};
 
 use crate::batch::ETHERNET_LEN;
 
@@ -63,7 +63,7 @@ impl Neighbours {
     /// The Ethernet header of an IPv4 packet to `ip`.
     pub(crate) fn header(&self, ip: Ipv4Addr) -> Option<[u8; ETHERNET_LEN]> {
         let mac = self.all.iter().find(|n| n.ip == ip)?.mac?;
-        Some(header(mac, self.mac, 0x0800))
+        Some(header(mac, self.mac, TYPE_IPV4))
     }
 
     /// Takes in an ARP message; gives the frame that answers it, if it is a question for us.
@@ -94,11 +94,9 @@ impl Neighbours {
     }
 }
 
-fn header(to: Mac, from: Mac, ethertype: u16) -> [u8; ETHERNET_LEN] {
+fn header(dst: Mac, src: Mac, ethertype: u16) -> [u8; ETHERNET_LEN] {
     let mut header = [0; ETHERNET_LEN];
-    header[..6].copy_from_slice(&to.0);
-    header[6..12].copy_from_slice(&from.0);
-    header[12..].copy_from_slice(&ethertype.to_be_bytes());
+    ethernet::Repr { dst, src, ethertype }.emit(&mut header);
     header
 }
 

@@ -9,6 +9,9 @@ use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use dta_proto::wire::arp::TYPE_ARP;
+use dta_proto::wire::ethernet::{self, TYPE_IPV4};
+use dta_proto::wire::ipv4;
 use libc::sock_filter;
 
 use crate::batch::ETHERNET_LEN;
@@ -22,8 +25,6 @@ pub const PORTS_MAX: usize = 64;
 const CALL_MAX: usize = 256;
 /// How often a link on an interface that went down, and that hears nothing, looks whether the interface is still there.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-const ETHERTYPE_IPV4: u16 = 0x0800;
-const ETHERTYPE_ARP: u16 = 0x0806;
 
 /// A network interface of this namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -256,15 +257,14 @@ impl Link for PacketLink {
 
 /// Bytes of the packet in a frame, without the padding that Ethernet puts after a short IPv4 packet.
 fn packet_len(frame: &[u8]) -> usize {
-    let Some((ethernet, packet)) = frame.split_at_checked(ETHERNET_LEN) else { return 0 };
-    let total = match packet {
-        [_, _, high, low, ..] if ethernet[12..14] == ETHERTYPE_IPV4.to_be_bytes() => {
-            usize::from(u16::from_be_bytes([*high, *low]))
-        }
+    let Ok(frame) = ethernet::Packet::new_checked(frame) else { return 0 };
+    let packet = frame.payload();
+    let total = match ipv4::Header::of(packet) {
+        Some(header) if frame.ethertype() == TYPE_IPV4 => usize::from(header.total_length()),
         _ => packet.len(),
     };
     // A total length that cannot be is left for the code above to refuse, with all that came.
-    if (20..packet.len()).contains(&total) { total } else { packet.len() }
+    if (ipv4::HEADER_LEN..packet.len()).contains(&total) { total } else { packet.len() }
 }
 
 /// A classic BPF program (see bpf(4) and the kernel's networking/filter.rst) that accepts ARP, UDP over IPv4 to `ports`, and fragments of UDP that
@@ -290,8 +290,8 @@ fn filter(ports: &[u16]) -> Vec<sock_filter> {
         statement(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, vlan_present),
         jump(libc::BPF_JEQ, 0, 0, 9 + count),
         statement(load_half, 12),
-        jump(libc::BPF_JEQ, ETHERTYPE_ARP.into(), 8 + count, 0),
-        jump(libc::BPF_JEQ, ETHERTYPE_IPV4.into(), 0, 6 + count),
+        jump(libc::BPF_JEQ, TYPE_ARP.into(), 8 + count, 0),
+        jump(libc::BPF_JEQ, TYPE_IPV4.into(), 0, 6 + count),
         statement(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 23),
         jump(libc::BPF_JEQ, libc::IPPROTO_UDP as u32, 0, 4 + count),
         // The offset of a fragment.

@@ -1,7 +1,8 @@
 //! UDP sockets that look like packet I/O.
 //!
 //! On receive, each payload gets the 28 bytes of IPv4 and UDP header in front that [`datagram::header`] makes from
-//! the two socket addresses. On send, these 28 bytes are read for source and destination and stripped. Sockets
+//! the two socket addresses. On send, these 28 bytes are stripped; source and destination are what the packet's
+//! writer told the batch, or else read from them. Sockets
 //! are never connected and always set DF, because only then does the kernel send IP id 0, which the iCRC of
 //! RoCEv2 covers.
 
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use dta_proto::wire::ipv4;
 
-use crate::batch::HEADROOM;
+use crate::batch::{Addresses, HEADROOM};
 use crate::sys::{self, Messages, Outgoing};
 use crate::{Batch, Counters, Link, LinkError, Result, Scope};
 use dta_proto::wire::datagram::{self, Datagram};
@@ -336,12 +337,23 @@ impl UdpSender {
             let to = SocketAddrV4::new(ip.dst(), 0);
             return Ok(Some(Route { way: Way::Raw, to, from: None, skip: 0, end: packet.len() }));
         }
-        let Ok(sent) = Datagram::parse_exact(packet) else {
-            self.counters.unsent_malformed += 1;
-            return Ok(None);
+        let (Addresses { source, destination: to }, end) = match batch.addresses(index) {
+            Some(told) => {
+                debug_assert_eq!(
+                    batch.udp(index).map(|datagram| (datagram.source(), datagram.destination())),
+                    Some((told.source, told.destination))
+                );
+                (told, packet.len())
+            }
+            None => {
+                let Ok(sent) = Datagram::parse_exact(packet) else {
+                    self.counters.unsent_malformed += 1;
+                    return Ok(None);
+                };
+                let read = Addresses { source: sent.source(), destination: sent.destination() };
+                (read, datagram::HEADER_LEN + sent.payload().len())
+            }
         };
-        let (source, to, payload) = (sent.source(), sent.destination(), sent.payload());
-        let end = datagram::HEADER_LEN + payload.len();
         let (socket, from) = match self.any == Some(source.port()) {
             true => (0, Some(*source.ip())),
             false => match self.socket_to_send(source) {

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::time::Duration;
 
-use dta_link::{Batch, Link, LinkError, UdpConfig, UdpLink};
+use dta_link::{Addresses, Batch, Link, LinkError, UdpConfig, UdpLink};
 use dta_proto::wire::datagram::{self, Datagram};
 
 const SOON: Option<Duration> = Some(Duration::from_secs(5));
@@ -212,6 +212,43 @@ fn sources_come_and_go_and_sockets_with_them() {
     assert_eq!(sent, 300);
     // Other tests of this program open sockets too.
     assert!(open() < before + 150, "{before} descriptors became {}", open());
+}
+
+#[test]
+fn a_datagram_goes_where_its_writer_told_and_a_changed_one_where_its_headers_say() {
+    let mut a = roce(loopback(2, 0));
+    let (mut b, mut c) = (roce(loopback(1, 0)), roce(loopback(1, 0)));
+    let told = Addresses { source: a.local_addr(), destination: b.local_addr() };
+    let header = datagram::header(told.source, told.destination, 4);
+    let mut batch = Batch::default();
+    batch.add_datagram(32, told, 7).copy_from_slice(&[&header[..], &[1; 4]].concat());
+    let slot = batch.next_slot().unwrap();
+    slot[..32].copy_from_slice(&[&header[..], &[2; 4]].concat());
+    batch.commit_datagram(32, told, 8);
+    batch.push_udp(told.source, told.destination, &[3; 4], 9).unwrap();
+    let copy = batch.packet(0).to_vec();
+    batch.push(&copy, 10).unwrap();
+    let addresses = |batch: &Batch| (0..batch.len()).map(|index| batch.addresses(index)).collect::<Vec<_>>();
+    assert_eq!(addresses(&batch), [Some(told), Some(told), Some(told), None]);
+    assert_eq!((0..4).map(|index| batch.cookie(index)).collect::<Vec<_>>(), [7, 8, 9, 10]);
+    assert_eq!(a.send(&mut batch).unwrap(), 4);
+    let payloads: Vec<_> = collect(&mut b, 4).iter().map(|packet| packet[datagram::HEADER_LEN]).collect();
+    assert_eq!(payloads, [1, 2, 3, 1]);
+
+    // Who changes a packet may change where it goes.
+    batch.push_udp(told.source, told.destination, &[4; 4], 0).unwrap();
+    let elsewhere = datagram::header(told.source, c.local_addr(), 4);
+    batch.packet_mut(0)[..datagram::HEADER_LEN].copy_from_slice(&elsewhere);
+    assert_eq!(batch.addresses(0), None);
+    assert_eq!(a.send(&mut batch).unwrap(), 1);
+    assert_eq!(collect(&mut c, 1)[0][datagram::HEADER_LEN..], [4; 4]);
+}
+
+#[test]
+#[should_panic(expected = "shorter than its headers")]
+fn a_datagram_has_its_headers() {
+    let told = Addresses { source: loopback(2, 1), destination: loopback(1, 1) };
+    Batch::default().commit_datagram(27, told, 0);
 }
 
 #[test]

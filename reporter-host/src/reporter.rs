@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dta_link::fault::{Fate, FaultInjector};
-use dta_link::{Batch, Link, LinkError, UdpConfig, UdpLink};
+use dta_link::{Addresses, Batch, Link, LinkError, UdpConfig, UdpLink};
 use dta_proto::wire;
 use dta_proto::wire::datagram;
 use dta_proto::wire::dta::{Body, MAX_REPORT_LEN, Nack, Report, Version};
@@ -205,7 +205,8 @@ impl Reporter {
             self.backup.keep(sequence, &payload[..len]);
             self.keeps = true;
         }
-        self.batch.commit(datagram::HEADER_LEN + len, sequence.into());
+        let addresses = Addresses { source: self.source, destination: self.config.translator };
+        self.batch.commit_datagram(datagram::HEADER_LEN + len, addresses, sequence.into());
         self.next = sequence.wrapping_add(1);
         self.restarted = self.restarted.saturating_sub(1);
         self.counters.reports += 1;

@@ -1,7 +1,9 @@
-//! What leaves: finished packets in one buffer, made from templates ([`dta_proto::wire::frame`]).
+//! What leaves: finished packets in the batches that links send, made from templates
+//! ([`dta_proto::wire::frame`]).
 
 use std::net::IpAddr;
 
+use dta_link::{Addresses, Batch};
 use dta_proto::wire::frame::{FetchAddTemplate, Route, WriteImmTemplate, WriteTemplate};
 use dta_proto::wire::roce;
 
@@ -10,67 +12,96 @@ use super::pair_place;
 use super::requester::{Departure, Verb};
 use dta_proto::program::{QueuePair, Store, Transport};
 
-/// Finished packets, one after another, IPv4 header onwards.
-#[derive(Debug, Default)]
+/// Packets of one batch.
+const BATCH: usize = 128;
+/// Bytes of a packet: the longest frame has 192.
+const PACKET: usize = 240;
+
+/// Finished packets, IPv4 header onwards, in as many batches as they need. Each batch is one that a link
+/// can send as it is.
+///
+/// Packets are numbered from 0 on, over [`Frames::clear`], and a packet's number is its cookie in the batch.
+/// A fault injector tells by it whose fate it was.
+#[derive(Debug)]
 pub struct Frames {
-    /// The first `used` bytes are packets; what follows is left over, so that nothing has to be zeroed for a new packet.
-    bytes: Vec<u8>,
-    used: usize,
-    ends: Vec<u32>,
+    /// In use from the first to `current`, all but that one full.
+    batches: Vec<Batch>,
+    current: usize,
+    /// Number of the next packet.
+    next: u64,
+}
+
+impl Default for Frames {
+    fn default() -> Self {
+        Frames { batches: vec![batch()], current: 0, next: 0 }
+    }
+}
+
+fn batch() -> Batch {
+    Batch::with_packet_capacity(BATCH, PACKET)
 }
 
 impl Frames {
     /// How many.
     pub fn len(&self) -> usize {
-        self.ends.len()
+        self.batches().iter().map(Batch::len).sum()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
-    }
-
-    /// Packet `index`.
-    pub fn get(&self, index: usize) -> &[u8] {
-        let start = if index == 0 { 0 } else { self.ends[index - 1] as usize };
-        &self.bytes[start..self.ends[index] as usize]
+        self.batches().iter().all(Batch::is_empty)
     }
 
     /// All packets in order.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
-        (0..self.len()).map(|i| self.get(i))
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.batches().iter().flat_map(Batch::iter)
+    }
+
+    /// The batches that the packets are in, in order: one at least, which may be empty.
+    #[inline]
+    pub fn batches(&self) -> &[Batch] {
+        &self.batches[..=self.current]
+    }
+
+    /// The same, to be sent, which empties them. [`Frames::clear`] ends that.
+    #[inline]
+    pub fn batches_mut(&mut self) -> &mut [Batch] {
+        &mut self.batches[..=self.current]
     }
 
     /// Forgets all, keeping the memory.
     pub fn clear(&mut self) {
-        self.used = 0;
-        self.ends.clear();
+        self.batches_mut().iter_mut().for_each(Batch::clear);
+        self.current = 0;
     }
 
-    /// Adds a packet of `len` bytes and gives it to be filled in; it holds anything before.
+    /// Adds a UDP datagram of `len` bytes, headers included, and gives it to be filled in; it holds anything
+    /// before. Its headers have to say `addresses`.
     #[inline]
-    pub(crate) fn push(&mut self, len: usize) -> &mut [u8] {
-        let start = self.used;
-        self.used += len;
-        self.ends.push(self.used as u32);
-        if self.used > self.bytes.len() {
-            self.grow();
+    pub(crate) fn push(&mut self, len: usize, addresses: Addresses) -> &mut [u8] {
+        if self.batches[self.current].is_full() {
+            self.next_batch();
         }
-        &mut self.bytes[start..self.used]
+        let number = self.next;
+        self.next = number.wrapping_add(1);
+        self.batches[self.current].add_datagram(len, addresses, number)
     }
 
     #[cold]
-    fn grow(&mut self) {
-        self.bytes.resize(self.used.next_power_of_two().max(1 << 14), 0);
+    fn next_batch(&mut self) {
+        self.current += 1;
+        if self.current == self.batches.len() {
+            self.batches.push(batch());
+        }
     }
 }
 
-/// What leaves the data plane in one go.
+/// What leaves the data plane in one go. Links send the batches in it: nothing is copied in between.
 #[derive(Debug, Default)]
 pub struct Output {
     /// RoCEv2 packets for the collector's NIC, in order of departure.
     pub frames: Frames,
-    /// What each of `frames` carries.
+    /// What each of `frames` carries, in the same order.
     pub meta: Vec<FrameMeta>,
     /// NACK datagrams for reporters, as IPv4 packets.
     pub nacks: Frames,
@@ -95,6 +126,7 @@ pub(crate) struct StoreFrames {
     pub(crate) pair: u8,
     /// Where the frames are counted.
     pub(crate) counter: usize,
+    addresses: Addresses,
     base: u64,
     rkey: u32,
     write: WriteTemplate,
@@ -104,13 +136,21 @@ pub(crate) struct StoreFrames {
 
 /// Zero-length WRITEs of one queue pair.
 #[derive(Clone, Debug)]
-pub(crate) struct IdleFrames(WriteTemplate);
+pub(crate) struct IdleFrames {
+    addresses: Addresses,
+    write: WriteTemplate,
+}
 
 /// Everything below the BTH that the frames of a queue pair share; `None` for IPv6.
 fn route(pair: &QueuePair) -> Option<Route> {
     let (IpAddr::V4(src), IpAddr::V4(dst)) = (pair.source.ip, pair.destination.ip) else { return None };
     let plain = Route::new(src, dst, pair.remote_qpn);
     Some(Route { dst_port: pair.destination.port, tos: pair.tos, ..plain })
+}
+
+/// Where the frames of a route go.
+fn addresses(route: &Route) -> Addresses {
+    Addresses { source: route.source(), destination: route.destination() }
 }
 
 fn transport(pair: &QueuePair) -> roce::Transport {
@@ -122,12 +162,14 @@ fn transport(pair: &QueuePair) -> roce::Transport {
 
 impl IdleFrames {
     pub(crate) fn new(pair: &QueuePair) -> Option<IdleFrames> {
-        WriteTemplate::new(&route(pair)?, transport(pair), pair.remote_qpn, 0).ok().map(IdleFrames)
+        let route = route(pair)?;
+        let write = WriteTemplate::new(&route, transport(pair), pair.remote_qpn, 0).ok()?;
+        Some(IdleFrames { addresses: addresses(&route), write })
     }
 
     pub(crate) fn write(&self, departure: &Departure<'_>, frames: &mut Frames) {
-        let frame = frames.push(self.0.frame_len());
-        let written = self.0.emit(departure.psn, departure.ack_request, 0, 0, &[], frame);
+        let frame = frames.push(self.write.frame_len(), self.addresses);
+        let written = self.write.emit(departure.psn, departure.ack_request, 0, 0, &[], frame);
         debug_assert!(written.is_ok());
     }
 }
@@ -139,6 +181,7 @@ impl StoreFrames {
         Some(StoreFrames {
             pair: pair_place::of_store(store),
             counter,
+            addresses: addresses(&route),
             base: store.address,
             rkey: store.rkey.0,
             write: WriteTemplate::new(&route, transport, qpn, len).ok()?,
@@ -155,21 +198,80 @@ impl StoreFrames {
         let va = self.base | departure.offset;
         let written = match departure.action.verb {
             Verb::Write | Verb::Idle => {
-                let frame = frames.push(self.write.frame_len());
+                let frame = frames.push(self.write.frame_len(), self.addresses);
                 self.write.emit(psn, ack_request, va, self.rkey, payload, frame)
             }
             Verb::WriteImmediate => {
                 let immediate = departure.action.number as u32;
-                let frame = frames.push(self.write_immediate.frame_len());
+                let frame = frames.push(self.write_immediate.frame_len(), self.addresses);
                 self.write_immediate.emit(psn, ack_request, va, self.rkey, immediate, payload, frame)
             }
             Verb::FetchAdd => {
                 let addend = departure.action.number;
-                let frame = frames.push(self.fetch_add.frame_len());
+                let frame = frames.push(self.fetch_add.frame_len(), self.addresses);
                 self.fetch_add.emit(psn, ack_request, va, self.rkey, addend, frame)
             }
         };
         // The buffer is as long as the template says, and the payload one element of the store.
         debug_assert!(written.is_ok());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddrV4;
+
+    use super::*;
+
+    fn ends(port: u16) -> Addresses {
+        let at = |last| SocketAddrV4::new([10, 9, 0, last].into(), port);
+        Addresses { source: at(2), destination: at(1) }
+    }
+
+    /// Adds a packet that holds its number.
+    fn add(frames: &mut Frames, number: usize) {
+        let packet = frames.push(28 + number % 150, ends(number as u16));
+        packet.fill(number as u8);
+    }
+
+    #[test]
+    fn packets_fill_one_batch_after_another_and_keep_their_numbers() {
+        let mut frames = Frames::default();
+        assert!(frames.is_empty());
+        let mut number = 0;
+        for count in [1, BATCH, 3 * BATCH + 5, 0, 2 * BATCH] {
+            let first = number;
+            for _ in 0..count {
+                add(&mut frames, number);
+                number += 1;
+            }
+            assert_eq!((frames.len(), frames.is_empty()), (count, count == 0));
+            let batches = frames.batches();
+            assert_eq!(batches.len(), count.div_ceil(BATCH).max(1), "no batch is sent for nothing");
+            let mut at = first;
+            for batch in batches {
+                for index in 0..batch.len() {
+                    assert_eq!(batch.packet(index), vec![at as u8; 28 + at % 150]);
+                    assert_eq!(batch.addresses(index), Some(ends(at as u16)));
+                    assert_eq!(batch.cookie(index), at as u64);
+                    at += 1;
+                }
+            }
+            assert_eq!(at, number);
+            assert_eq!(frames.iter().map(|packet| packet[0]).collect::<Vec<_>>().len(), count);
+            frames.clear();
+        }
+    }
+
+    #[test]
+    fn batches_that_a_link_has_emptied_are_filled_anew() {
+        let mut frames = Frames::default();
+        (0..2 * BATCH).for_each(|number| add(&mut frames, number));
+        frames.batches_mut().iter_mut().for_each(Batch::clear);
+        assert!(frames.is_empty());
+        frames.clear();
+        add(&mut frames, 2 * BATCH);
+        assert_eq!((frames.batches().len(), frames.len()), (1, 1));
+        assert_eq!(frames.batches()[0].cookie(0), 2 * BATCH as u64);
     }
 }

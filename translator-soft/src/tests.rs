@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
+use dta_link::Addresses;
 use dta_proto::key::Key;
 use dta_proto::layout::{append, hash, key_increment, key_write, postcarding, sketch_merge};
 use dta_proto::wire::datagram::{self, Datagram};
@@ -95,6 +96,8 @@ impl Bench {
     pub(super) fn frames(&mut self) -> Vec<Vec<u8>> {
         assert_eq!(self.engine.counters().check(), None);
         assert_eq!(self.out.frames.len(), self.out.meta.len());
+        told_as_written(&self.out.frames);
+        told_as_written(&self.out.nacks);
         let frames = self.out.frames.iter().map(<[u8]>::to_vec).collect();
         self.out.clear();
         frames
@@ -120,6 +123,17 @@ impl Bench {
         let packet = self.v1(1, store, body);
         assert_eq!(self.ingest(0, &[packet]), Vec::<Vec<u8>>::new());
         assert_eq!(self.drops(reason), before + 1, "{reason:?}");
+    }
+}
+
+/// The batches are told of each packet what its headers say.
+fn told_as_written(frames: &Frames) {
+    for batch in frames.batches() {
+        for index in 0..batch.len() {
+            let datagram = Datagram::parse_exact(batch.packet(index)).unwrap();
+            let written = Addresses { source: datagram.source(), destination: datagram.destination() };
+            assert_eq!(batch.addresses(index), Some(written));
+        }
     }
 }
 
@@ -625,7 +639,7 @@ fn a_gap_is_answered_with_a_nack_to_where_the_report_came_from() {
     let reports = [report(10), report(14), report(12), report(12)];
     bench.engine.ingest(0, reports.iter().map(Vec::as_slice), &mut bench.out);
     assert_eq!(bench.out.nacks.len(), 1);
-    let nack = Datagram::parse(bench.out.nacks.get(0)).unwrap();
+    let nack = Datagram::parse(bench.out.nacks.iter().next().unwrap()).unwrap();
     assert_eq!((nack.source(), nack.destination()), (DST, SRC));
     assert_eq!(Nack::parse(nack.payload()), Ok(Nack::V1 { reporter: 7, first: 11, count: 3 }));
     assert_eq!(bench.drops(Reason::Duplicate), 1);

@@ -84,14 +84,27 @@ impl<'a> Datagram<'a> {
 
 /// The headers of a datagram with `payload_len` bytes, 65,507 at most: no options, TOS 0, id 0, DF, TTL 64, right
 /// lengths and header checksum, UDP checksum 0 (none).
+#[inline]
 pub fn header(source: SocketAddrV4, destination: SocketAddrV4, payload_len: usize) -> [u8; HEADER_LEN] {
+    header_with(source, destination, payload_len, 0, 64)
+}
+
+/// The same with a type of service and a time to live of one's own.
+#[inline]
+pub fn header_with(
+    source: SocketAddrV4,
+    destination: SocketAddrV4,
+    payload_len: usize,
+    tos: u8,
+    ttl: u8,
+) -> [u8; HEADER_LEN] {
     debug_assert!(HEADER_LEN + payload_len <= PACKET_MAX, "an IPv4 packet has at most 65,535 bytes");
     let ip = ipv4::Repr {
         src: *source.ip(),
         dst: *destination.ip(),
         protocol: ipv4::PROTOCOL_UDP,
-        tos: 0,
-        ttl: 64,
+        tos,
+        ttl,
         id: 0,
         dont_fragment: true,
         payload_len: (udp::HEADER_LEN + payload_len) as u16,

@@ -4,12 +4,15 @@
 //! header that DTA sends and accepts.
 
 use core::net::Ipv4Addr;
+use core::ops::Deref;
 
 use super::error::len16;
 use super::{Error, Kind, Layer, Result, checksum};
 
 /// Bytes of a header without options.
 pub const HEADER_LEN: usize = 20;
+/// The first byte of a header without options: version 4, five words of 4 bytes.
+const PLAIN: u8 = 0x45;
 /// Protocol number of UDP.
 pub const PROTOCOL_UDP: u8 = 17;
 
@@ -17,12 +20,111 @@ fn err(field: &'static str, offset: u16, kind: Kind) -> Error {
     Error::new(Layer::Ipv4, field, offset, kind)
 }
 
-/// A checked view of a packet.
+/// A view of a packet's first 20 bytes, whatever they say: nothing is checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Header<'a>(&'a [u8; HEADER_LEN]);
+
+impl<'a> Header<'a> {
+    /// The header at the start of these bytes; `None` where they are fewer than 20.
+    #[inline]
+    pub fn of(bytes: &'a [u8]) -> Option<Self> {
+        bytes.first_chunk().map(Header)
+    }
+
+    /// Version: 4.
+    #[inline]
+    pub fn version(&self) -> u8 {
+        self.0[0] >> 4
+    }
+
+    /// Bytes of the header with its options: 20 to 60 where it is right, 0 to 60 in any case.
+    #[inline]
+    pub fn header_len(&self) -> usize {
+        usize::from(self.0[0] & 0xf) * 4
+    }
+
+    /// Whether it is of version 4 and without options, as all that DTA sends.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.0[0] == PLAIN
+    }
+
+    /// Type of service: DSCP and ECN.
+    #[inline]
+    pub fn tos(&self) -> u8 {
+        self.0[1]
+    }
+
+    /// Bytes of the packet, header included.
+    #[inline]
+    pub fn total_length(&self) -> u16 {
+        u16::from_be_bytes([self.0[2], self.0[3]])
+    }
+
+    /// Identification.
+    #[inline]
+    pub fn id(&self) -> u16 {
+        u16::from_be_bytes([self.0[4], self.0[5]])
+    }
+
+    /// Whether "don't fragment" is set.
+    #[inline]
+    pub fn dont_fragment(&self) -> bool {
+        self.0[6] & 0x40 != 0
+    }
+
+    /// Whether this is a fragment: "more fragments" is set or the offset is not 0.
+    #[inline]
+    pub fn is_fragment(&self) -> bool {
+        u16::from_be_bytes([self.0[6], self.0[7]]) & 0x3fff != 0
+    }
+
+    /// Whether this is a fragment other than the first, so that the header of what the packet carries is not in it.
+    #[inline]
+    pub fn is_later_fragment(&self) -> bool {
+        u16::from_be_bytes([self.0[6], self.0[7]]) & 0x1fff != 0
+    }
+
+    /// Time to live.
+    #[inline]
+    pub fn ttl(&self) -> u8 {
+        self.0[8]
+    }
+
+    /// Protocol number.
+    #[inline]
+    pub fn protocol(&self) -> u8 {
+        self.0[9]
+    }
+
+    /// Source address.
+    #[inline]
+    pub fn src(&self) -> Ipv4Addr {
+        Ipv4Addr::new(self.0[12], self.0[13], self.0[14], self.0[15])
+    }
+
+    /// Destination address.
+    #[inline]
+    pub fn dst(&self) -> Ipv4Addr {
+        Ipv4Addr::new(self.0[16], self.0[17], self.0[18], self.0[19])
+    }
+}
+
+/// A checked view of a packet; its fields are those of its [`Header`].
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    header: &'a [u8; HEADER_LEN],
+    header: Header<'a>,
     options: &'a [u8],
     payload: &'a [u8],
+}
+
+impl<'a> Deref for Packet<'a> {
+    type Target = Header<'a>;
+
+    #[inline]
+    fn deref(&self) -> &Header<'a> {
+        &self.header
+    }
 }
 
 impl<'a> Packet<'a> {
@@ -31,17 +133,17 @@ impl<'a> Packet<'a> {
     #[inline]
     pub fn new_checked(bytes: &'a [u8]) -> Result<Self> {
         let have = len16(bytes.len());
-        let Some((header, _)) = bytes.split_first_chunk::<HEADER_LEN>() else {
+        let Some(header) = Header::of(bytes) else {
             return Err(err("header", 0, Kind::Truncated { need: HEADER_LEN as u16, have }));
         };
-        if header[0] >> 4 != 4 {
-            return Err(err("version", 0, Kind::UnknownVersion(header[0] >> 4)));
+        if header.version() != 4 {
+            return Err(err("version", 0, Kind::UnknownVersion(header.version())));
         }
-        let header_len = usize::from(header[0] & 0xf) * 4;
+        let header_len = header.header_len();
         if header_len < HEADER_LEN {
             return Err(err("ihl", 0, Kind::Length(header_len as u16)));
         }
-        let total = u16::from_be_bytes([header[2], header[3]]);
+        let total = header.total_length();
         if usize::from(total) < header_len {
             return Err(err("total_length", 2, Kind::Length(total)));
         }
@@ -55,57 +157,9 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Type of service: DSCP and ECN.
-    pub fn tos(&self) -> u8 {
-        self.header[1]
-    }
-
-    /// Identification.
-    pub fn id(&self) -> u16 {
-        u16::from_be_bytes([self.header[4], self.header[5]])
-    }
-
-    /// Whether "don't fragment" is set.
-    pub fn dont_fragment(&self) -> bool {
-        self.header[6] & 0x40 != 0
-    }
-
-    /// Whether this is a fragment: "more fragments" is set or the offset is not 0.
-    pub fn is_fragment(&self) -> bool {
-        self.header[6] & 0x3f != 0 || self.header[7] != 0
-    }
-
-    /// Time to live.
-    pub fn ttl(&self) -> u8 {
-        self.header[8]
-    }
-
-    /// Protocol number.
-    pub fn protocol(&self) -> u8 {
-        self.header[9]
-    }
-
-    /// Source address.
-    #[inline]
-    pub fn src(&self) -> Ipv4Addr {
-        Ipv4Addr::new(self.header[12], self.header[13], self.header[14], self.header[15])
-    }
-
-    /// Destination address.
-    #[inline]
-    pub fn dst(&self) -> Ipv4Addr {
-        Ipv4Addr::new(self.header[16], self.header[17], self.header[18], self.header[19])
-    }
-
     /// Options, empty in most packets.
     pub fn options(&self) -> &'a [u8] {
         self.options
-    }
-
-    /// The first 20 bytes.
-    #[inline]
-    pub fn header(&self) -> &'a [u8; HEADER_LEN] {
-        self.header
     }
 
     /// What the packet carries.
@@ -117,7 +171,7 @@ impl<'a> Packet<'a> {
     /// Whether the header checksum is right.
     #[inline]
     pub fn checksum_ok(&self) -> bool {
-        checksum::finish(checksum::add(checksum::add(0, self.header), self.options)) == 0
+        checksum::finish(checksum::add(checksum::add(0, self.header.0), self.options)) == 0
     }
 
     /// Refuses what a receiver of whole, plain packets refuses: options, fragments, a wrong header checksum.
@@ -188,7 +242,7 @@ impl Repr {
     /// Writes the header with its checksum. A payload length beyond 65,515 is written as that.
     pub fn emit(&self, buffer: &mut [u8; HEADER_LEN]) {
         let total = self.payload_len.min(u16::MAX - HEADER_LEN as u16) + HEADER_LEN as u16;
-        buffer[0] = 0x45;
+        buffer[0] = PLAIN;
         buffer[1] = self.tos;
         buffer[2..4].copy_from_slice(&total.to_be_bytes());
         buffer[4..6].copy_from_slice(&self.id.to_be_bytes());

@@ -1,6 +1,7 @@
 //! UDP (RFC 768) over IPv4.
 
 use core::net::Ipv4Addr;
+use core::ops::Deref;
 
 use super::error::len16;
 use super::{Error, Kind, Layer, Result, checksum, ipv4};
@@ -12,11 +13,56 @@ fn err(field: &'static str, offset: u16, kind: Kind) -> Error {
     Error::new(Layer::Udp, field, offset, kind)
 }
 
-/// A checked view of a datagram.
+/// A view of a datagram's first 8 bytes, whatever they say: nothing is checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Header<'a>(&'a [u8; HEADER_LEN]);
+
+impl<'a> Header<'a> {
+    /// The header at the start of these bytes; `None` where they are fewer than 8.
+    #[inline]
+    pub fn of(bytes: &'a [u8]) -> Option<Self> {
+        bytes.first_chunk().map(Header)
+    }
+
+    /// Source port.
+    #[inline]
+    pub fn src_port(&self) -> u16 {
+        u16::from_be_bytes([self.0[0], self.0[1]])
+    }
+
+    /// Destination port.
+    #[inline]
+    pub fn dst_port(&self) -> u16 {
+        u16::from_be_bytes([self.0[2], self.0[3]])
+    }
+
+    /// The length field: header and payload.
+    #[inline]
+    pub fn length(&self) -> u16 {
+        u16::from_be_bytes([self.0[4], self.0[5]])
+    }
+
+    /// The checksum field; 0 means none.
+    #[inline]
+    pub fn checksum(&self) -> u16 {
+        u16::from_be_bytes([self.0[6], self.0[7]])
+    }
+}
+
+/// A checked view of a datagram; its fields are those of its [`Header`].
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    header: &'a [u8; HEADER_LEN],
+    header: Header<'a>,
     payload: &'a [u8],
+}
+
+impl<'a> Deref for Packet<'a> {
+    type Target = Header<'a>;
+
+    #[inline]
+    fn deref(&self) -> &Header<'a> {
+        &self.header
+    }
 }
 
 impl<'a> Packet<'a> {
@@ -24,10 +70,10 @@ impl<'a> Packet<'a> {
     #[inline]
     pub fn new_checked(bytes: &'a [u8]) -> Result<Self> {
         let have = len16(bytes.len());
-        let Some((header, _)) = bytes.split_first_chunk::<HEADER_LEN>() else {
+        let Some(header) = Header::of(bytes) else {
             return Err(err("header", 0, Kind::Truncated { need: HEADER_LEN as u16, have }));
         };
-        let length = u16::from_be_bytes([header[4], header[5]]);
+        let length = header.length();
         if usize::from(length) < HEADER_LEN {
             return Err(err("length", 4, Kind::Length(length)));
         }
@@ -35,29 +81,6 @@ impl<'a> Packet<'a> {
             Some(payload) => Ok(Packet { header, payload }),
             None => Err(err("length", 4, Kind::Truncated { need: length, have })),
         }
-    }
-
-    /// Source port.
-    #[inline]
-    pub fn src_port(&self) -> u16 {
-        u16::from_be_bytes([self.header[0], self.header[1]])
-    }
-
-    /// Destination port.
-    #[inline]
-    pub fn dst_port(&self) -> u16 {
-        u16::from_be_bytes([self.header[2], self.header[3]])
-    }
-
-    /// The length field: header and payload.
-    pub fn length(&self) -> u16 {
-        u16::from_be_bytes([self.header[4], self.header[5]])
-    }
-
-    /// The checksum field; 0 means none.
-    #[inline]
-    pub fn checksum(&self) -> u16 {
-        u16::from_be_bytes([self.header[6], self.header[7]])
     }
 
     /// What the datagram carries.
@@ -73,7 +96,7 @@ impl<'a> Packet<'a> {
             return Ok(());
         }
         let sum = pseudo_header(src, dst, self.length());
-        let sum = checksum::add(checksum::add(sum, self.header), self.payload);
+        let sum = checksum::add(checksum::add(sum, self.header.0), self.payload);
         if checksum::finish(sum) == 0 { Ok(()) } else { Err(err("checksum", 6, Kind::Checksum)) }
     }
 }

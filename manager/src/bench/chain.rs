@@ -3,8 +3,6 @@
 use std::cell::RefCell;
 use std::time::Instant;
 
-use dta_link::Batch;
-
 use super::harness::{Rates, Scale, measure_shares, pin};
 use super::key_write_bench::KeyWriteBench;
 use super::translator::BATCH;
@@ -23,7 +21,6 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
     };
     let translator = RefCell::new(KeyWriteBench::new(BATCH, slots, store, qpn));
     let mut answers = nic.borrow().target.responder.answer_batch(BATCH);
-    let mut between = Batch::with_packet_capacity(BATCH, 128);
     let mut sent = 0;
     let rates = measure_shares(
         scale,
@@ -31,11 +28,9 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
             let target = &mut nic.borrow_mut().target;
             let start = Instant::now();
             let reports = translator.borrow_mut().run(BATCHES, |frames| {
-                between.clear();
-                for frame in frames.iter() {
-                    let _ = between.push(frame, 0);
+                for batch in frames.batches() {
+                    target.responder.process(batch, &mut answers, &mut |full| full.clear());
                 }
-                target.responder.process(&between, &mut answers, &mut |full| full.clear());
             });
             sent += reports;
             (reports, start.elapsed())

@@ -101,7 +101,7 @@ impl KeyWriteBench {
     pub(super) fn floor(&mut self, batches: usize) -> u64 {
         if self.frame.is_empty() {
             let mut frame = Vec::new();
-            self.run(1, |frames| frame = frames.get(0).to_vec());
+            self.run(1, |frames| frame = frames.iter().next().unwrap_or_default().to_vec());
             self.frame = frame;
         }
         let len = self.frame.len();

@@ -14,7 +14,7 @@ use super::ledger::{self, Ledger};
 use super::roce_link::RoceLink;
 use dta_dataplane::counters::Counters;
 use dta_dataplane::losses::FrameMeta;
-use dta_dataplane::{Engine, Frames, Output, QueuePairStatus, Reporter, ReporterCounters, SetupError};
+use dta_dataplane::{Engine, Output, QueuePairStatus, Reporter, ReporterCounters, SetupError};
 use dta_proto::program::{Change, Entry, Program};
 
 /// Longest time that a command waits for the thread.
@@ -28,8 +28,6 @@ const LONGEST_DRAIN: Duration = Duration::from_secs(20);
 const REMEMBERED: usize = 1 << 17;
 /// Datagrams of one batch.
 const BATCH: usize = 128;
-/// Bytes of a report or frame, headers included: the longest report has 116, the longest frame 192.
-const PACKET: usize = 240;
 /// Bytes of a datagram that is taken in: a longer one is counted by the link, as it is no report.
 const RECEIVED: usize = 2032;
 
@@ -110,12 +108,17 @@ pub enum PacketThreadError {
     Ledger(#[from] io::Error),
 }
 
-/// Frames out of an engine, and what they carry.
-struct Departures {
-    batch: Batch,
-    nacks: Batch,
-    carried: Vec<FrameMeta>,
-    next: u64,
+/// What recent frames carry, by their number, until their fate is known.
+struct Carried(Vec<FrameMeta>);
+
+impl Carried {
+    fn set(&mut self, number: u64, meta: FrameMeta) {
+        self.0[number as usize & (REMEMBERED - 1)] = meta;
+    }
+
+    fn get(&self, number: u64) -> FrameMeta {
+        self.0[number as usize & (REMEMBERED - 1)]
+    }
 }
 
 impl PacketThread {
@@ -128,18 +131,13 @@ impl PacketThread {
         let now = || start.elapsed().as_nanos() as u64;
         let mut input = Batch::with_packet_capacity(BATCH, RECEIVED);
         let mut out = Output::default();
-        let mut departures = Departures {
-            batch: Batch::with_packet_capacity(BATCH, PACKET),
-            nacks: Batch::with_packet_capacity(BATCH, PACKET),
-            carried: vec![FrameMeta::IDLE; if self.faulty { REMEMBERED } else { 0 }],
-            next: 0,
-        };
+        let mut carried = Carried(vec![FrameMeta::IDLE; if self.faulty { REMEMBERED } else { 0 }]);
         let mut settled = true;
         let mut programmed = false;
         loop {
             match self.commands.try_recv() {
                 Ok(Command::Stop(reply)) => {
-                    self.stop(&now, &mut input, &mut out, &mut departures)?;
+                    self.stop(&now, &mut input, &mut out, &mut carried)?;
                     let _ = reply.send(Box::new(self.snapshot()));
                     return Ok(());
                 }
@@ -150,7 +148,7 @@ impl PacketThread {
                 }
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => {
-                    return self.stop(&now, &mut input, &mut out, &mut departures);
+                    return self.stop(&now, &mut input, &mut out, &mut carried);
                 }
             }
             let mut received = 0;
@@ -167,7 +165,7 @@ impl PacketThread {
             }
             received += self.take_answers(now(), &mut input, &mut out)?;
             self.engine.tick(now(), &mut out);
-            self.depart(&mut out, &mut departures)?;
+            self.depart(&mut out, &mut carried)?;
             if received == 0 {
                 self.rest(now(), programmed && settled)?;
             }
@@ -267,23 +265,23 @@ impl PacketThread {
         now: &impl Fn() -> u64,
         input: &mut Batch,
         out: &mut Output,
-        departures: &mut Departures,
+        carried: &mut Carried,
     ) -> Result<(), PacketThreadError> {
         // What was sent before the stop; not what reporters go on sending.
         let taken_until = now() + DRAIN.as_nanos() as u64;
         while now() < taken_until && self.reports.recv(input, Some(Duration::ZERO))? != 0 {
             self.engine.ingest(now(), input.iter(), out);
-            self.depart(out, departures)?;
+            self.depart(out, carried)?;
         }
         self.engine.flush(now(), out);
-        self.depart(out, departures)?;
-        self.drain(now, input, out, departures)?;
+        self.depart(out, carried)?;
+        self.drain(now, input, out, carried)?;
         self.engine.end(out);
-        self.depart(out, departures)?;
+        self.depart(out, carried)?;
         let PacketThread { roce_faults, roce, engine, ledger, nack_faults, reports, .. } = self;
         let mut recorded = Ok(());
-        let leaving = roce_faults.flush(|fate, cookie, _| {
-            record_fate(engine, ledger, departures.carried.as_slice(), fate, cookie, &mut recorded);
+        let leaving = roce_faults.flush(|fate, number, _| {
+            record_fate(engine, ledger, carried, fate, number, &mut recorded);
         });
         roce.send(leaving)?;
         recorded?;
@@ -300,7 +298,7 @@ impl PacketThread {
         now: &impl Fn() -> u64,
         input: &mut Batch,
         out: &mut Output,
-        departures: &mut Departures,
+        carried: &mut Carried,
     ) -> Result<(), PacketThreadError> {
         let start = now();
         let (mut left, mut progress) = (usize::MAX, start);
@@ -317,7 +315,7 @@ impl PacketThread {
             }
             self.take_answers(now(), input, out)?;
             self.engine.tick(now(), out);
-            self.depart(out, departures)?;
+            self.depart(out, carried)?;
             let due = self.engine.deadline().map_or(0, |at| at.saturating_sub(now()));
             let wait = Duration::from_nanos(due).clamp(Duration::from_micros(50), Duration::from_millis(1));
             wait_readable(&[self.roce.as_fd()], Some(wait))?;
@@ -325,54 +323,34 @@ impl PacketThread {
     }
 
     /// Sends what the engine made, through the fault injectors.
-    fn depart(&mut self, out: &mut Output, departures: &mut Departures) -> Result<(), PacketThreadError> {
+    fn depart(&mut self, out: &mut Output, carried: &mut Carried) -> Result<(), PacketThreadError> {
         if let Some(ledger) = &mut self.ledger {
             for (origin, copy) in &out.lost {
                 ledger.record(origin, *copy, ledger::Fate::LostByQueuePair)?;
             }
         }
-        let mut next = 0;
-        // Called with an empty batch too: held frames may be due.
-        loop {
-            let batch = &mut departures.batch;
-            while next < out.frames.len() && !batch.is_full() {
-                let cookie = departures.next;
-                if self.faulty {
-                    departures.carried[cookie as usize & (REMEMBERED - 1)] = out.meta[next];
-                }
-                push(batch, &out.frames, next, cookie);
-                departures.next += 1;
-                next += 1;
-            }
+        let PacketThread { roce_faults, nack_faults, roce, reports, engine, ledger, .. } = self;
+        let mut metas = out.meta.iter();
+        for batch in out.frames.batches_mut() {
             if self.faulty {
-                let PacketThread { roce_faults, roce, engine, ledger, .. } = self;
+                for (index, meta) in (0..batch.len()).zip(&mut metas) {
+                    carried.set(batch.cookie(index), *meta);
+                }
                 let mut recorded = Ok(());
-                let carried = departures.carried.as_slice();
-                let leaving = roce_faults.apply(batch, Instant::now(), |fate, cookie, _| {
-                    record_fate(engine, ledger, carried, fate, cookie, &mut recorded);
+                // With an empty batch too: held frames may be due.
+                let leaving = roce_faults.apply(batch, Instant::now(), |fate, number, _| {
+                    record_fate(engine, ledger, carried, fate, number, &mut recorded);
                 });
                 roce.send(leaving)?;
                 recorded?;
             } else if !batch.is_empty() {
-                self.roce.send(batch)?;
-            }
-            if next == out.frames.len() {
-                break;
+                roce.send(batch)?;
             }
         }
-        let mut next = 0;
-        loop {
-            let batch = &mut departures.nacks;
-            while next < out.nacks.len() && !batch.is_full() {
-                push(batch, &out.nacks, next, 0);
-                next += 1;
-            }
-            let leaving = self.nack_faults.apply(batch, Instant::now(), |_, _, _| {});
+        for batch in out.nacks.batches_mut() {
+            let leaving = nack_faults.apply(batch, Instant::now(), |_, _, _| {});
             if !leaving.is_empty() {
-                self.reports.send(leaving)?;
-            }
-            if next == out.nacks.len() {
-                break;
+                reports.send(leaving)?;
             }
         }
         out.clear();
@@ -380,18 +358,13 @@ impl PacketThread {
     }
 }
 
-fn push(batch: &mut Batch, frames: &Frames, index: usize, cookie: u64) {
-    let pushed = batch.push(frames.get(index), cookie);
-    debug_assert!(pushed.is_ok(), "frames are at most {PACKET} bytes, and the batch has room");
-}
-
 /// Counts and writes to the ledger what a fault did to the reports of a frame. The first error goes to `result`.
 fn record_fate(
     engine: &mut Engine,
     ledger: &mut Option<Ledger>,
-    carried: &[FrameMeta],
+    carried: &Carried,
     fate: fault::Fate,
-    cookie: u64,
+    number: u64,
     result: &mut io::Result<()>,
 ) {
     let fate = match fate {
@@ -403,7 +376,7 @@ fn record_fate(
         fault::Fate::Corrupted { bit } if fault::icrc_masks(bit) => return,
         fault::Fate::Corrupted { .. } => ledger::Fate::Corrupted,
     };
-    let meta = carried[cookie as usize & (REMEMBERED - 1)];
+    let meta = carried.get(number);
     if !engine.leaves_once(&meta) {
         return;
     }

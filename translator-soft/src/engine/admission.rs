@@ -2,6 +2,7 @@
 
 use std::net::SocketAddrV4;
 
+use dta_link::Addresses;
 use dta_proto::wire::datagram;
 use dta_proto::wire::dta::{self, NACK_PORT_V0, Nack, Report};
 
@@ -78,13 +79,15 @@ impl Engine {
         let mut payload = [0; dta::NACK_V1_LEN];
         let Ok(len) = nack.emit(&mut payload) else { return };
         let from_ip = if from.ip().is_unspecified() { self.service.0 } else { *from.ip() };
-        push_datagram(&mut out.nacks, SocketAddrV4::new(from_ip, from.port()), to, &payload[..len]);
+        let addresses = Addresses { source: SocketAddrV4::new(from_ip, from.port()), destination: to };
+        push_datagram(&mut out.nacks, addresses, &payload[..len]);
         self.egress.counters.nacks += 1;
     }
 }
 
-fn push_datagram(frames: &mut Frames, from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) {
-    let packet = frames.push(datagram::HEADER_LEN + payload.len());
-    packet[..datagram::HEADER_LEN].copy_from_slice(&datagram::header(from, to, payload.len()));
+fn push_datagram(frames: &mut Frames, addresses: Addresses, payload: &[u8]) {
+    let Addresses { source, destination } = addresses;
+    let packet = frames.push(datagram::HEADER_LEN + payload.len(), addresses);
+    packet[..datagram::HEADER_LEN].copy_from_slice(&datagram::header(source, destination, payload.len()));
     packet[datagram::HEADER_LEN..].copy_from_slice(payload);
 }

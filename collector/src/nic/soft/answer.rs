@@ -2,7 +2,7 @@
 
 use std::net::SocketAddrV4;
 
-use dta_link::Batch;
+use dta_link::{Addresses, Batch};
 use dta_proto::wire::datagram;
 use dta_proto::wire::roce::{AETH_LEN, Aeth, BTH_LEN, Bth, ICRC_LEN, Opcode, Psn, Syndrome, icrc};
 
@@ -73,7 +73,8 @@ pub(super) fn push(
     slot[start + payload_len..covered].fill(0);
     let crc = icrc(&slot[..covered]);
     slot[covered..].copy_from_slice(&crc.to_le_bytes());
-    out.commit(covered + ICRC_LEN, 0);
+    let addresses = Addresses { source: way.from, destination: way.to };
+    out.commit_datagram(covered + ICRC_LEN, addresses, 0);
     if let Some(ethernet) = &way.ethernet {
         out.set_ethernet(out.len() - 1, ethernet);
     }

@@ -10,6 +10,7 @@ use dta_proto::wire::datagram::{self, udp_checksum_ok};
 use dta_proto::wire::roce::{
     ATOMIC_ETH_LEN, AtomicEth, BTH_LEN, IMM_DT_LEN, ImmDt, Opcode, Psn, RETH_LEN, Reth, icrc_ok,
 };
+use dta_proto::wire::{ipv4, udp};
 
 use super::counter::Counter;
 use super::queue_pair::Message;
@@ -48,36 +49,34 @@ impl Request {
     /// Reads a packet, from its IPv4 header on. `checksum_pending` says that its UDP checksum was never filled in.
     #[inline]
     pub(super) fn parse(packet: &[u8], local: Local, checksum_pending: bool) -> Result<Request, Counter> {
-        let Some(head) = packet.first_chunk::<UDP_END>() else { return Err(short(packet)) };
-        if head[0] != 0x45 {
-            return Err(odd_version(head[0]));
+        let headers = ipv4::Header::of(packet).zip(packet.get(ipv4::HEADER_LEN..).and_then(udp::Header::of));
+        let Some((ip, udp)) = headers else { return Err(short(packet)) };
+        if !ip.is_plain() {
+            return Err(odd_version(packet[0]));
         }
-        let be16 = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
-        let be32 = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        const UDP: u8 = 17;
-        if head[9] != UDP {
+        if ip.protocol() != ipv4::PROTOCOL_UDP {
             return Err(Counter::DroppedNotRoce);
         }
-        // More fragments, or an offset: the ports below would be another fragment's.
-        if be16(6) & 0x3fff != 0 {
+        // The ports below would be another fragment's.
+        if ip.is_fragment() {
             return Err(Counter::DroppedFragment);
         }
-        if be16(22) != local.port {
+        if udp.dst_port() != local.port {
             return Err(Counter::DroppedNotRoce);
         }
-        let (total, udp) = (usize::from(be16(2)), usize::from(be16(24)));
+        let (total, length) = (usize::from(ip.total_length()), usize::from(udp.length()));
         // What follows the UDP datagram is not part of it (padding of short Ethernet frames).
-        let end = 20 + udp;
+        let end = ipv4::HEADER_LEN + length;
         let Some(packet) = packet.get(..end).filter(|_| end <= total && end >= HEADERS + ICRC) else {
             return Err(Counter::DroppedLength);
         };
-        if be16(26) != 0 && !checksum_pending && !udp_checksum_ok(packet) {
+        if udp.checksum() != 0 && !checksum_pending && !udp_checksum_ok(packet) {
             return Err(Counter::DroppedUdpChecksum);
         }
         if !icrc_ok(packet) {
             return Err(Counter::DroppedIcrc);
         }
-        if Ipv4Addr::from_bits(be32(16)) != local.ip {
+        if ip.dst() != local.ip {
             return Err(Counter::DroppedDestination);
         }
         let Some(bth) = packet[UDP_END..].first_chunk::<BTH_LEN>() else {
@@ -110,7 +109,7 @@ impl Request {
             pkey: u16::from_be_bytes([bth[2], bth[3]]),
             qpn: u32::from_be_bytes([0, bth[5], bth[6], bth[7]]),
             psn: Psn::new(u32::from_be_bytes([0, bth[9], bth[10], bth[11]])),
-            source: Ipv4Addr::from_bits(be32(12)),
+            source: ip.src(),
             payload: (start as u16, payload_end as u16),
             pad,
             reth,

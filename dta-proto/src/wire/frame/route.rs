@@ -1,11 +1,11 @@
 //! Where the frames of a queue pair go, and how they are written.
 
-use core::net::Ipv4Addr;
+use core::net::{Ipv4Addr, SocketAddrV4};
 
 use crate::wire::error::len16;
 use crate::wire::ethernet::{self, Mac};
 use crate::wire::roce::{self, ICRC_LEN};
-use crate::wire::{Error, Kind, Layer, Result, ipv4, udp};
+use crate::wire::{Error, Kind, Layer, Result, datagram, ipv4, udp};
 
 /// Everything below the BTH that the frames of one queue pair share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,27 +59,19 @@ impl Route {
         })
     }
 
+    /// Source address and port.
+    pub const fn source(&self) -> SocketAddrV4 {
+        SocketAddrV4::new(self.src, self.src_port)
+    }
+
+    /// Destination address and port.
+    pub const fn destination(&self) -> SocketAddrV4 {
+        SocketAddrV4::new(self.dst, self.dst_port)
+    }
+
     /// The IPv4 and UDP headers over `len` bytes from BTH to iCRC.
-    pub(super) fn ip_udp_header(&self, len: u16) -> [u8; ipv4::HEADER_LEN + udp::HEADER_LEN] {
-        let mut ip = [0; ipv4::HEADER_LEN];
-        ipv4::Repr {
-            src: self.src,
-            dst: self.dst,
-            protocol: ipv4::PROTOCOL_UDP,
-            tos: self.tos,
-            ttl: self.ttl,
-            id: 0,
-            dont_fragment: true,
-            payload_len: len.saturating_add(udp::HEADER_LEN as u16),
-        }
-        .emit(&mut ip);
-        let mut datagram = [0; udp::HEADER_LEN];
-        udp::Repr { src_port: self.src_port, dst_port: self.dst_port, checksum: 0, payload_len: len }
-            .emit(&mut datagram);
-        let mut both = [0; ipv4::HEADER_LEN + udp::HEADER_LEN];
-        both[..ipv4::HEADER_LEN].copy_from_slice(&ip);
-        both[ipv4::HEADER_LEN..].copy_from_slice(&datagram);
-        both
+    pub(super) fn ip_udp_header(&self, len: u16) -> [u8; datagram::HEADER_LEN] {
+        datagram::header_with(self.source(), self.destination(), len.into(), self.tos, self.ttl)
     }
 
     /// Bytes of the frame that carries `packet`.

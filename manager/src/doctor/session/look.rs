@@ -14,6 +14,7 @@ use dta_link::netstat::UdpStats;
 use dta_link::packet::Interface;
 use dta_link::{Batch, Link, PacketConfig, PacketLink};
 use dta_proto::control::ListSessionsResponse;
+use dta_proto::wire::{ethernet, ipv4, udp};
 
 use super::evidence::{Evidence, Host, Nodes, translator_ip};
 use super::frames::Frames;
@@ -187,9 +188,10 @@ fn count(mut link: PacketLink, port: u16, ours: [u8; 6], stop: &AtomicBool) -> R
         link.recv(&mut batch, Some(Duration::from_millis(20))).map_err(|error| error.to_string())?;
         for index in 0..batch.len() {
             let (Some(frame), packet) = (batch.frame(index), batch.packet(index)) else { continue };
+            let Ok(frame) = ethernet::Packet::new_checked(frame) else { continue };
             // ARP comes too.
-            if frame[12..14] == [8, 0] && destination_port(packet) == Some(port) {
-                frames.count(packet, frame[..6] == ours);
+            if frame.ethertype() == ethernet::TYPE_IPV4 && destination_port(packet) == Some(port) {
+                frames.count(packet, frame.dst().0 == ours);
             }
         }
     }
@@ -199,6 +201,6 @@ fn count(mut link: PacketLink, port: u16, ours: [u8; 6], stop: &AtomicBool) -> R
 }
 
 fn destination_port(packet: &[u8]) -> Option<u16> {
-    let header = usize::from(packet.first()? & 0xf) * 4;
-    Some(u16::from_be_bytes(packet.get(header + 2..header + 4)?.try_into().ok()?))
+    let behind = packet.get(ipv4::Header::of(packet)?.header_len()..)?;
+    Some(udp::Header::of(behind)?.dst_port())
 }

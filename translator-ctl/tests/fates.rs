@@ -1,0 +1,188 @@
+//! What a fault injector does to a frame is written to the ledger for the reports of that frame and of no other, also where many
+//! batches of frames leave at once.
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use dta_dataplane::{Engine, Limits};
+use dta_link::fault::{FaultInjector, Faults};
+use dta_link::{Batch, Link, UdpConfig, UdpLink};
+use dta_proto::key::Key;
+use dta_proto::layout::{hash, postcarding};
+use dta_proto::program::{
+    Endpoint, Entry, Flush, Mac, Mode, Primitive, Program, Purpose, QueuePair, Transport, diff,
+};
+use dta_proto::wire::dta::{Body, Report, Version};
+use dta_proto::wire::frame::Received;
+use dta_translator::run::ledger::{Fate, Ledger, RECORD};
+use dta_translator::run::{Command, PacketThread, RoceLink};
+use tokio::sync::oneshot;
+
+const STORE: u16 = 4;
+const REPORTER: u16 = 9;
+/// Paths of which one postcard comes: all wait for the others, and leave at the stop in one go, over several batches.
+const PATHS: u32 = 1500;
+const SLOTS: u64 = 1 << 20;
+const COPIES: u8 = 2;
+
+fn address(last: u8, port: u16) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::new(127, 83, 1, last), port)
+}
+
+fn key(n: u32) -> Key {
+    let mut key = Key([7; 16]);
+    key.0[..4].copy_from_slice(&n.to_be_bytes());
+    key
+}
+
+/// Paths alone, with few enough of them in one slot.
+fn program(nic: SocketAddrV4) -> Program {
+    let all: Program = serde_json::from_str(include_str!("../../dta-proto/vectors/program.json")).unwrap();
+    let endpoint =
+        |at: SocketAddrV4| Endpoint { mac: Mac::default(), ip: (*at.ip()).into(), port: at.port() };
+    let mut program = Program::default();
+    for entry in all.entries() {
+        match entry {
+            Entry::QueuePair(pair) if pair.purpose == Purpose::Write => {
+                program.set(Entry::QueuePair(QueuePair {
+                    transport: Transport::Uc,
+                    source: endpoint(address(2, 0)),
+                    destination: endpoint(nic),
+                    ..pair.clone()
+                }));
+            }
+            Entry::Store(store) if store.spec.id == STORE => {
+                let mut store = store.clone();
+                store.spec.kind =
+                    dta_proto::store::StoreKind::Postcarding { slots: SLOTS, hops: 6, redundancy: COPIES };
+                store.length = store.spec.region_len();
+                program.set(Entry::Store(store));
+            }
+            _ => {}
+        }
+    }
+    program.set(Entry::Mode(Mode { reference: false }));
+    program.set(Entry::Flush(Flush { primitive: Primitive::Postcarding, after_ms: 600_000 }));
+    program
+}
+
+/// Report `n` as a datagram's payload: one postcard of a path of 3 hops.
+fn report(n: u32) -> Vec<u8> {
+    let report = Report {
+        version: Version::V1,
+        immediate: false,
+        retransmittable: false,
+        restarted: false,
+        sequence: n,
+        reporter: REPORTER,
+        store: STORE,
+        body: Body::Postcard { key: key(n), hop: 0, path_length: 3, value: n },
+    };
+    let mut bytes = [0; 200];
+    let len = report.emit(&mut bytes).unwrap();
+    bytes[..len].to_vec()
+}
+
+/// How often each copy of each path came to the NIC, by its number and copy.
+fn listen(mut nic: UdpLink, stop: &AtomicBool) -> HashMap<(u32, u8), u32> {
+    let mut came = HashMap::new();
+    let mut batch = Batch::new(256);
+    let base = u64::from(STORE) << 32;
+    let mut quiet = Instant::now();
+    while !stop.load(Ordering::Acquire) || quiet.elapsed() < Duration::from_millis(300) {
+        if nic.recv(&mut batch, Some(Duration::from_millis(20))).unwrap() > 0 {
+            quiet = Instant::now();
+        }
+        for packet in batch.iter() {
+            // A damaged one is known by its iCRC.
+            let Ok(frame) = Received::parse(packet) else { continue };
+            let path = postcarding::peek(frame.roce.payload()).unwrap();
+            let number = path.hop(0).unwrap();
+            let va = frame.roce.reth().unwrap().va;
+            let slots = hash::slots(&key(number), COPIES, SLOTS);
+            let copy = slots.iter().position(|slot| postcarding::offset(*slot, 6) == va - base).unwrap();
+            *came.entry((number, copy as u8)).or_default() += 1;
+        }
+    }
+    assert_eq!(nic.counters().dropped_by_kernel, 0);
+    came
+}
+
+#[test]
+fn each_fate_is_that_of_the_frames_own_reports() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("ledger");
+    let nic = UdpLink::open(&UdpConfig::roce(address(1, 0).into())).unwrap();
+    let program = program(nic.local_addr());
+    let reports = UdpLink::open(&UdpConfig::reports(address(3, 0).into(), false)).unwrap();
+    let to = reports.local_addr();
+    let roce = RoceLink::Udp(UdpLink::open(&UdpConfig::roce(address(2, 0).into())).unwrap());
+    let faults: Faults = "drop=0.2,dup=0.2,reorder=0.2,corrupt=0.2".parse().unwrap();
+    let (commands, inbox) = mpsc::channel();
+    let none = || FaultInjector::new(Faults::NONE, 0, dta_link::Scope::Payload);
+    let thread = PacketThread {
+        engine: Engine::new(Limits { name_reports: true, postcard_rows: 1 << 16, ..Limits::default() }),
+        roce_faults: FaultInjector::new(faults, 5, roce.scope()),
+        nack_faults: none(),
+        answer_faults: none(),
+        faulty: true,
+        ledger: Some(Ledger::create(&file).unwrap()),
+        commands: inbox,
+        reports,
+        roce,
+    };
+    let stop = AtomicBool::new(false);
+    let came = std::thread::scope(|scope| {
+        let listener = scope.spawn(|| listen(nic, &stop));
+        let runner = scope.spawn(|| thread.run());
+        let (reply, applied) = oneshot::channel();
+        commands.send(Command::Apply(diff(&Program::default(), &program), reply)).unwrap();
+        applied.blocking_recv().unwrap().unwrap();
+        let mut reporter = UdpLink::open(&UdpConfig::reports(address(4, 0).into(), false)).unwrap();
+        let mut batch = Batch::default();
+        for n in 0..PATHS {
+            batch.push_udp(reporter.local_addr(), to, &report(n), 0).unwrap();
+            if batch.is_full() || n + 1 == PATHS {
+                reporter.send(&mut batch).unwrap();
+                // Not faster than a small queue of the socket is emptied.
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+        let (reply, told) = oneshot::channel();
+        commands.send(Command::Stop(reply)).unwrap();
+        let told = told.blocking_recv().unwrap();
+        runner.join().unwrap().unwrap();
+        assert_eq!(told.counters.primitives[Primitive::Postcarding.index()].accepted, u64::from(PATHS));
+        assert_eq!(told.counters.frames, u64::from(PATHS) * u64::from(COPIES));
+        stop.store(true, Ordering::Release);
+        listener.join().unwrap()
+    });
+
+    let mut fates = HashMap::new();
+    let bytes = std::fs::read(&file).unwrap();
+    for record in bytes.chunks_exact(RECORD) {
+        assert_eq!(record[..2], REPORTER.to_be_bytes());
+        let sequence = u32::from_be_bytes(record[2..6].try_into().unwrap());
+        assert_eq!(fates.insert((sequence, record[6]), record[7]), None, "a frame has one fate");
+    }
+    let count = |fate: Fate| fates.values().filter(|it| **it == fate as u8).count();
+    for fate in [Fate::Dropped, Fate::Duplicated, Fate::Reordered, Fate::Corrupted] {
+        assert!(count(fate) > 400, "{fate:?}: {}", count(fate));
+    }
+    for number in 0..PATHS {
+        for copy in 0..COPIES {
+            let fate = fates.get(&(number, copy));
+            let lost = [Fate::Dropped as u8, Fate::Corrupted as u8];
+            let expected = match fate {
+                Some(fate) if lost.contains(fate) => 0,
+                Some(fate) if *fate == Fate::Duplicated as u8 => 2,
+                _ => 1,
+            };
+            let came = came.get(&(number, copy)).copied().unwrap_or(0);
+            assert_eq!(came, expected, "path {number}, copy {copy}, fate {fate:?}");
+        }
+    }
+}
