@@ -78,7 +78,10 @@ fn what_cannot_be_held_is_refused_with_the_reason_before_anything_is_applied() {
         (vec![forget(&with(store(PC), "/spec/id", 77))], "does not have it"),
         (vec![forget(&store(AP))], "gathered of postcarding and sketch-merge stores only"),
         (vec![forget(&entry("lists", "first", 4))], "gathered of postcarding and sketch-merge stores only"),
-        (vec![forget(&store(PC)), forget(&store(KW))], "gathered of postcarding and sketch-merge stores only"),
+        (
+            vec![forget(&store(PC)), forget(&store(KW))],
+            "gathered of postcarding and sketch-merge stores only",
+        ),
         (
             vec![
                 delete(&entry("sketch-reporter", "bit", 1)),

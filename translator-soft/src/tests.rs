@@ -333,7 +333,8 @@ fn paths_and_columns_in_hand_are_discarded_when_another_may_have_written() {
 #[test]
 fn to_forget_a_store_leaves_the_operations_that_are_on_their_way() {
     let mut bench = Bench::new(&program(Transport::Rc, false), Limits::default());
-    let mut postcard = |k, hop| bench.v1(1, PC, Body::Postcard { key: key(k), hop, path_length: 2, value: 7 });
+    let mut postcard =
+        |k, hop| bench.v1(1, PC, Body::Postcard { key: key(k), hop, path_length: 2, value: 7 });
     // One path is complete and leaves, in two copies; one lacks a hop.
     let reports = [postcard(1, 0), postcard(1, 1), postcard(2, 0)];
     let sent = bench.ingest(0, &reports);

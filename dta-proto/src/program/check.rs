@@ -115,7 +115,9 @@ pub enum CheckError {
     #[error("{0:?} is to be changed or deleted, but the program does not have it")]
     NotThere(EntryKey),
     /// Nothing is gathered of it that could be older than what is in memory.
-    #[error("{0:?} is to be forgotten, but rows and columns are gathered of postcarding and sketch-merge stores only")]
+    #[error(
+        "{0:?} is to be forgotten, but rows and columns are gathered of postcarding and sketch-merge stores only"
+    )]
     NothingGathered(EntryKey),
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, EntryKey, Program, Rkey, Store};
+use super::{Entry, EntryKey, Fields, Program, Rkey, Store};
 use crate::store::StoreKind;
 
 /// One step from a program to another.
@@ -60,52 +60,96 @@ pub fn without_keys(mut changes: Vec<Change>) -> Vec<Change> {
     changes
 }
 
-/// The changes that turn `have` into `want`, in an order in which a target can apply them one by one.
-///
-/// Deletions come first, in reverse order of entries, so that an entry that refers to a store is
-/// deleted before the store. Insertions and modifications follow in the order of entries. A store
-/// whose layout changes is deleted and inserted again, together with every entry that refers to it,
-/// because nothing that the target keeps for the old layout fits the new one.
+/// [`Fields::diff`] for a target that uses every field, as the software data plane does.
 pub fn diff(have: &Program, want: &Program) -> Vec<Change> {
-    steps(have, have.without_stores(|store| has_other_layout(store, want)), want)
+    Fields::ALL.diff(have, want)
 }
 
-/// The changes that a target which holds `have` needs when a session with the program `want` was
-/// opened for it.
-///
-/// - If the session has the generation of `have`, it is the same session: the changes are those of
-///   [`diff`].
-/// - If it has another generation, another translator may have written to the lists. So every list
-///   also gets its new position, which is where its ring in memory ends now.
-/// - If it is not the very next generation, another session got a grant in between (the collector
-///   counts generations over all sessions). Then memory may hold newer paths and columns than the
-///   target does. The target discards its own ([`Change::Forget`]).
-///
-/// Both come before the queue pairs, which carry the new generation. So a target that got no further
-/// than half of the changes still has the old one, and gets what is left of them when it is asked again.
+/// [`Fields::changes_for_session`] for a target that uses every field, as the software data plane does.
 pub fn changes_for_session(have: &Program, want: &Program) -> Vec<Change> {
-    let (before, now) = (have.generation(), want.generation());
-    if before.is_some() && before == now {
-        return diff(have, want);
+    Fields::ALL.changes_for_session(have, want)
+}
+
+impl Fields {
+    /// The changes that turn `have` into `want`, in an order in which a target can apply them one by one. The target's rows have
+    /// these fields: entries that differ in others alone are not changed.
+    ///
+    /// Deletions come first, in reverse order of entries, so that an entry that refers to a store is
+    /// deleted before the store. Insertions and modifications follow in the order of entries. A store
+    /// whose layout changes is deleted and inserted again, together with every entry that refers to it,
+    /// because nothing that the target keeps for the old layout fits the new one.
+    pub fn diff(self, have: &Program, want: &Program) -> Vec<Change> {
+        self.steps(have, have.without_stores(|store| self.has_other_layout(store, want)), want)
     }
-    let next = before.zip(now).is_some_and(|(before, now)| before + 1 == now);
-    let mut changes = diff(have, want);
-    let deletions = changes.iter().take_while(|change| matches!(change, Change::Delete { .. })).count();
-    let deleted = |key| changes[..deletions].iter().any(|change| change.key() == key);
-    let mut first = Vec::new();
-    for held in have.entries().filter(|held| !deleted(held.key())) {
-        match (held, want.get(&held.key())) {
-            (Entry::Store(store), _) if !next && store.is_gathered() => {
-                first.push(Change::Forget { entry: held.clone() });
+
+    /// The changes that a target which holds `have` needs when a session with the program `want` was
+    /// opened for it.
+    ///
+    /// - If the session has the generation of `have`, it is the same session: the changes are those of
+    ///   [`Fields::diff`].
+    /// - If it has another generation, another translator may have written to the lists. So every list
+    ///   also gets its new position, which is where its ring in memory ends now.
+    /// - If it is not the very next generation, another session got a grant in between (the collector
+    ///   counts generations over all sessions). Then memory may hold newer paths and columns than the
+    ///   target does. The target discards its own ([`Change::Forget`]).
+    ///
+    /// Both come before the queue pairs, which carry the new generation. So a target that got no further
+    /// than half of the changes still has the old one, and gets what is left of them when it is asked again.
+    pub fn changes_for_session(self, have: &Program, want: &Program) -> Vec<Change> {
+        let (before, now) = (have.generation(), want.generation());
+        let mut changes = self.diff(have, want);
+        if before.is_some() && before == now {
+            return changes;
+        }
+        let next = before.zip(now).is_some_and(|(before, now)| before + 1 == now);
+        let deletions = changes.iter().take_while(|change| matches!(change, Change::Delete { .. })).count();
+        let deleted = |key| changes[..deletions].iter().any(|change| change.key() == key);
+        let mut first = Vec::new();
+        for held in have.entries().filter(|held| !deleted(held.key())) {
+            match (held, want.get(&held.key())) {
+                (Entry::Store(store), _) if !next && store.is_gathered() => {
+                    first.push(Change::Forget { entry: held.clone() });
+                }
+                (Entry::Lists(_), Some(to)) if self.same(held, to) => {
+                    first.push(Change::Modify { from: held.clone(), to: to.clone() });
+                }
+                _ => {}
             }
-            (Entry::Lists(_), Some(to)) if held.same(to) => {
-                first.push(Change::Modify { from: held.clone(), to: to.clone() });
-            }
-            _ => {}
+        }
+        changes.splice(deletions..deletions, first);
+        changes
+    }
+
+    /// Whether `want` has a store of the same number with another layout.
+    fn has_other_layout(self, store: &Store, want: &Program) -> bool {
+        match want.get(&EntryKey::Store(store.spec.id)) {
+            Some(Entry::Store(new)) => self.layout(&new.spec.kind) != self.layout(&store.spec.kind),
+            _ => false,
         }
     }
-    changes.splice(deletions..deletions, first);
-    changes
+
+    /// The changes from `have` to `want`. Entries of `have` that `mid` lacks are deleted first, even if
+    /// `want` has them too.
+    fn steps(self, have: &Program, mut mid: Program, want: &Program) -> Vec<Change> {
+        let gone: Vec<EntryKey> =
+            mid.entries().map(Entry::key).filter(|key| want.get(key).is_none()).collect();
+        gone.iter().for_each(|key| drop(mid.remove(key)));
+        let mut changes: Vec<Change> = have
+            .entries()
+            .filter(|e| mid.get(&e.key()).is_none())
+            .map(|e| Change::Delete { entry: e.clone() })
+            .collect();
+        changes.reverse();
+        let have = mid;
+        for entry in want.entries() {
+            match have.get(&entry.key()) {
+                None => changes.push(Change::Insert { entry: entry.clone() }),
+                Some(held) if self.same(held, entry) => {}
+                Some(held) => changes.push(Change::Modify { from: held.clone(), to: entry.clone() }),
+            }
+        }
+        changes
+    }
 }
 
 impl Store {
@@ -114,36 +158,6 @@ impl Store {
     pub fn is_gathered(&self) -> bool {
         matches!(self.spec.kind, StoreKind::Postcarding { .. } | StoreKind::SketchMerge { .. })
     }
-}
-
-/// Whether `want` has a store of the same number with another layout.
-fn has_other_layout(store: &Store, want: &Program) -> bool {
-    match want.get(&EntryKey::Store(store.spec.id)) {
-        Some(Entry::Store(new)) => new.spec.kind != store.spec.kind,
-        _ => false,
-    }
-}
-
-/// The changes from `have` to `want`. Entries of `have` that `mid` lacks are deleted first, even if
-/// `want` has them too.
-fn steps(have: &Program, mut mid: Program, want: &Program) -> Vec<Change> {
-    let gone: Vec<EntryKey> = mid.entries().map(Entry::key).filter(|key| want.get(key).is_none()).collect();
-    gone.iter().for_each(|key| drop(mid.remove(key)));
-    let mut changes: Vec<Change> = have
-        .entries()
-        .filter(|e| mid.get(&e.key()).is_none())
-        .map(|e| Change::Delete { entry: e.clone() })
-        .collect();
-    changes.reverse();
-    let have = mid;
-    for entry in want.entries() {
-        match have.get(&entry.key()) {
-            None => changes.push(Change::Insert { entry: entry.clone() }),
-            Some(held) if held.same(entry) => {}
-            Some(held) => changes.push(Change::Modify { from: held.clone(), to: entry.clone() }),
-        }
-    }
-    changes
 }
 
 #[cfg(test)]

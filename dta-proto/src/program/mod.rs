@@ -2,10 +2,12 @@
 //!
 //! A [`Program`] is a set of table entries, computed from a session and a translator's configuration. It says nothing of any
 //! one target: the software data plane, bmv2 and Tofino are programmed from the same entries. What a target holds is a `Program`
-//! too, so that [`diff`] gives the entries to insert, modify or delete, and a second application changes nothing.
+//! too. The two are compared by their [`Row`]s, which have the [`Fields`] that the target uses. The result are the entries to
+//! insert, modify or delete, and a second application changes nothing.
 
 mod check;
 mod diff;
+mod rows;
 
 pub use crate::queue_pair::{Purpose, Transport};
 pub use crate::wire::dta::Primitive;
@@ -13,6 +15,7 @@ pub use crate::wire::ethernet::Mac;
 
 pub use check::{CheckError, MAX_STORES, checked};
 pub use diff::{Change, changes_for_session, diff, without_keys};
+pub use rows::{Fields, Row, Value, Values};
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -232,17 +235,6 @@ impl Entry {
             Entry::Lists(_) => "lists",
             Entry::Version0(_) => "version0",
             Entry::SketchReporter(_) => "sketch-reporter",
-        }
-    }
-
-    /// Whether two entries program the same thing: equal but for what moves while running (PSNs and list positions).
-    pub fn same(&self, other: &Entry) -> bool {
-        match (self, other) {
-            (Entry::QueuePair(a), Entry::QueuePair(b)) => {
-                QueuePair { start_psn: b.start_psn, replaced: b.replaced, ..a.clone() } == *b
-            }
-            (Entry::Lists(a), Entry::Lists(b)) => (a.store, a.first, a.count) == (b.store, b.first, b.count),
-            _ => self == other,
         }
     }
 }
