@@ -1,62 +1,84 @@
-//! The lease of a running translator: opening and renewing its session, and keeping the data plane in step with it.
+//! The lease of a translator that runs: opening and renewing its session, and keeping a target in step with it.
 
 use std::time::Duration;
 
 use anyhow::bail;
-use dta_proto::program::{Change, EntryKey, Program, Purpose, changes_for_session, diff};
+use dta_proto::control::NodeStatistics;
+use dta_proto::program::{Entry, EntryKey, Program};
 use tracing::{info, warn};
 
-use super::packet_thread::{Command, Snapshot};
-use super::service::Control;
-use super::stats::{EVICTED, nodes};
 use crate::config::Translator;
+use crate::run::EVICTED;
 use crate::session::{BACKOFF, Opened, Session, SessionError};
+use crate::target::{After, ApplyError, Status, Target};
 
-/// Opens the session, programs the data plane, and keeps both in step with the collector. Returns only with an error that
-/// waiting does not cure: a refusal at the start, or another translator that has opened the session of this name.
-pub(super) async fn keep(
+/// Opens the session, programs the target, and keeps both in step with the collector. A target that did not do what it was asked is
+/// asked again. `ready` is called once, when the target holds the program for the first time.
+///
+/// # Errors
+/// Returns only with one that waiting does not cure: a refusal at the start, a program that the target cannot hold, or another
+/// translator that has opened the session of this name.
+pub async fn keep(
     config: &Translator,
     session: &mut Session,
-    control: &Control,
+    target: &mut impl Target,
     ready: impl Fn() -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let mut backoff = BACKOFF.0;
     let mut was_ready = false;
+    // What the target was to hold last.
+    let mut program = Program::default();
     // Whether the collector has ended the session or will not have it go on, so that the queue pairs lead nowhere.
     let mut ended = false;
     // Whether a queue pair is silent that the collector thinks well of; or, at the start, what an earlier life sent is on its way.
     let mut fresh = true;
     loop {
         match session.open(config.lease_seconds, fresh).await {
-            Ok(Opened { program, resumed, reporters }) => {
-                info!(name = config.name, resumed, "session is open");
-                if !was_ready {
-                    control.ask(|reply| Command::Reporters(reporters, reply)).await?;
+            Ok(opened) => {
+                info!(name = config.name, resumed = opened.resumed, "session is open");
+                let begun = begin(target, &opened, !was_ready).await;
+                program = opened.program;
+                // New queue pairs, if they were asked for, are there by now.
+                fresh = false;
+                match begun {
+                    Ok(()) => {
+                        if !was_ready {
+                            ready()?;
+                            was_ready = true;
+                        }
+                        backoff = BACKOFF.0;
+                        let error = renew(config, session, target, &mut program).await?;
+                        if let SessionError::Superseded { .. } = error {
+                            stand_down(target, &program).await?;
+                            bail!(error);
+                        }
+                        warn!(%error, "opening the session again");
+                        ended = !matches!(error, SessionError::Silent);
+                        fresh = !ended;
+                        // A renewal takes its time, so this is no busy loop; and nothing arrives until the session is back.
+                        continue;
+                    }
+                    Err(error) if error.error.may_pass() => {
+                        warn!(%error, "trying again in {} ms", backoff.as_millis());
+                    }
+                    Err(error) => bail!(error),
                 }
-                apply(control, |have| changes_for_session(have, &program)).await?;
-                if !was_ready {
-                    ready()?;
-                    was_ready = true;
-                }
-                backoff = BACKOFF.0;
-                let error = renew(config, session, control).await?;
-                if let SessionError::Superseded { .. } = error {
-                    stand_down(control).await?;
-                    bail!(error);
-                }
-                warn!(%error, "opening the session again");
-                ended = !matches!(error, SessionError::Silent);
-                fresh = !ended;
-                // A renewal takes its time, so this is no busy loop; and nothing arrives until the session is back.
-                continue;
             }
             // A collector that took this session before may be starting with another configuration.
             Err(error) if was_ready || error.may_pass() => {
                 warn!(%error, "trying again in {} ms", backoff.as_millis());
-                if std::mem::take(&mut ended) {
-                    stand_down(control).await?;
-                    // The data plane knows nothing of these queue pairs any more.
-                    fresh = true;
+                if ended {
+                    match stand_down(target, &program).await {
+                        Ok(()) => {
+                            ended = false;
+                            // The target knows nothing of these queue pairs any more.
+                            fresh = true;
+                        }
+                        Err(error) if error.error.may_pass() => {
+                            warn!(%error, "queue pairs that lead nowhere are left")
+                        }
+                        Err(error) => bail!(error),
+                    }
                 }
             }
             Err(error) => bail!(error),
@@ -66,40 +88,45 @@ pub(super) async fn keep(
     }
 }
 
-/// Renews until the session has to be opened again; gives the reason.
+/// Makes the target hold the program of a session that was opened. With `first`, also tells it what was before.
+async fn begin(target: &mut impl Target, opened: &Opened, first: bool) -> Result<(), ApplyError> {
+    if first {
+        target.heard_earlier(&opened.reporters).await.map_err(ApplyError::nothing)?;
+    }
+    target.apply(&opened.program, After::Open).await.map(drop)
+}
+
+/// Renews until the session has to be opened again; gives the reason. `program` becomes the newest one.
 async fn renew(
     config: &Translator,
     session: &mut Session,
-    control: &Control,
+    target: &mut impl Target,
+    program: &mut Program,
 ) -> anyhow::Result<SessionError> {
     let every = Duration::from_millis(u64::from(config.lease_seconds) * 1000 / 3).min(Duration::from_secs(1));
     let mut away = false;
     let mut failed_renewals = 0;
-    let mut without_source = 0;
     loop {
         tokio::time::sleep(every).await;
-        let snapshot = control.snapshot().await?;
-        let unsent = snapshot.roce_link.unsent_no_source;
-        if unsent > without_source {
-            warn!(
-                frames = unsent - without_source,
-                "frames did not leave: another program has the UDP port of a queue pair (0xc000 + the low 14 bits of its number; \
-                 `ss -uanp` names it); it is tried again every second"
-            );
-            without_source = unsent;
-        }
-        let down = snapshot.queue_pairs.iter().any(|q| q.down);
-        let statistics = handed_in(control, &snapshot);
-        match session.renew(statistics).await {
-            Ok(program) => {
+        // The lease is kept even if the target does not answer just now.
+        let Status { nodes, silent } = status(target).await?;
+        match session.renew(handed_in(nodes)).await {
+            Ok(newest) => {
                 if std::mem::take(&mut away) {
                     info!("the collector answers again");
                 }
-                apply(control, |have| diff(have, &program)).await?;
+                *program = newest;
+                match target.apply(program, After::Renewal).await {
+                    Ok(_) => {}
+                    Err(error) if error.error.may_pass() => {
+                        warn!(%error, "trying again with the next renewal")
+                    }
+                    Err(error) => bail!(error),
+                }
                 // The collector rebuilds a queue pair that it finds in error; one that it thinks well of, but that does not answer
                 // us, is asked for anew.
-                let still_down = down && control.snapshot().await?.queue_pairs.iter().any(|q| q.down);
-                failed_renewals = if still_down { failed_renewals + 1 } else { 0 };
+                let still_silent = silent && status(target).await?.silent;
+                failed_renewals = if still_silent { failed_renewals + 1 } else { 0 };
                 if failed_renewals >= 2 {
                     return Ok(SessionError::Silent);
                 }
@@ -115,33 +142,30 @@ async fn renew(
     }
 }
 
-/// Takes the queue pairs of a session that has ended out of the data plane: reports are then dropped under that name (`no_queue_pair`),
-/// rather than sent to a collector that throws them away.
-async fn stand_down(control: &Control) -> anyhow::Result<()> {
-    let without = |have: &Program| {
-        let mut want = have.clone();
-        for purpose in Purpose::ALL {
-            want.remove(&EntryKey::QueuePair(purpose));
+/// What the target counts; nothing where it does not answer just now.
+async fn status(target: &mut impl Target) -> anyhow::Result<Status> {
+    match target.status().await {
+        Ok(status) => Ok(status),
+        Err(error) if error.may_pass() => {
+            warn!(%error, "the target's counters are not known");
+            Ok(Status::default())
         }
-        diff(have, &want)
-    };
-    apply(control, without).await
-}
-
-/// Applies to the data plane the changes that what it holds needs.
-async fn apply(control: &Control, needed: impl FnOnce(&Program) -> Vec<Change>) -> anyhow::Result<()> {
-    let have = control.ask(Command::Program).await?;
-    let changes = needed(&have);
-    if !changes.is_empty() {
-        info!(changes = changes.len(), "programming the data plane");
-        control.ask(|reply| Command::Apply(changes, reply)).await??;
+        Err(error) => bail!(error),
     }
-    Ok(())
 }
 
-/// What goes to the collector with a renewal.
-pub(super) fn handed_in(control: &Control, snapshot: &Snapshot) -> Vec<dta_proto::control::NodeStatistics> {
-    let mut nodes = nodes(&control.name, control.life, snapshot);
+/// Takes the queue pairs of a session that has ended out of the target: reports are then dropped under that name (`no_queue_pair`),
+/// rather than sent to a collector that throws them away.
+async fn stand_down(target: &mut impl Target, program: &Program) -> Result<(), ApplyError> {
+    let mut want = program.clone();
+    let is_pair = |entry: &&Entry| matches!(entry, Entry::QueuePair(_));
+    let pairs: Vec<EntryKey> = program.entries().filter(is_pair).map(Entry::key).collect();
+    pairs.iter().for_each(|key| drop(want.remove(key)));
+    target.apply(&want, After::Renewal).await.map(drop)
+}
+
+/// Of what a target counts, what goes to the collector with a renewal.
+pub(crate) fn handed_in(mut nodes: Vec<NodeStatistics>) -> Vec<NodeStatistics> {
     nodes.retain(|node| node.node != EVICTED);
     for node in &mut nodes {
         node.counters.retain(|c| is_for_collector(&c.name));
