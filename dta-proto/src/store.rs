@@ -93,6 +93,35 @@ impl StoreKind {
             StoreKind::SketchMerge { .. } => Primitive::SketchMerge,
         }
     }
+
+    /// Its fields under their names in configuration. What is true is 1, and the ways to merge count from 0.
+    pub fn fields(&self) -> Vec<(&'static str, u64)> {
+        match *self {
+            StoreKind::KeyWrite { slots, value_len, redundancy } => {
+                vec![("slots", slots), ("value_len", value_len.into()), ("redundancy", redundancy.into())]
+            }
+            StoreKind::Postcarding { slots, hops, redundancy } => {
+                vec![("slots", slots), ("hops", hops.into()), ("redundancy", redundancy.into())]
+            }
+            StoreKind::Append { lists, ring, batch_len, entry_len, notify } => vec![
+                ("lists", lists.into()),
+                ("ring", ring),
+                ("batch_len", batch_len.into()),
+                ("entry_len", entry_len.into()),
+                ("notify", notify.into()),
+            ],
+            StoreKind::KeyIncrement { slots, redundancy } => {
+                vec![("slots", slots), ("redundancy", redundancy.into())]
+            }
+            StoreKind::SketchMerge { columns, rows, epochs, merge, expected } => vec![
+                ("columns", columns.into()),
+                ("rows", rows.into()),
+                ("epochs", epochs.into()),
+                ("merge", merge as u64),
+                ("expected", expected.into()),
+            ],
+        }
+    }
 }
 
 /// How two reporters' cells become one.

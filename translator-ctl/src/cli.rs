@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use comfy_table::{Table, presets::UTF8_HORIZONTAL_ONLY};
@@ -13,7 +13,7 @@ use dta_link::fault::Faults;
 use dta_proto::control::NodeStatistics;
 use serde_json::json;
 
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, Translator};
 use crate::control_address::ControlAddress;
 use crate::program::{changes_json, changes_table, program_json, program_table};
 use crate::run::{self, Options};
@@ -30,6 +30,7 @@ use crate::setup;
         dta-translator run --collector http://10.0.0.5:40050 --listen 10.0.0.6:40040 --source 10.0.0.6\n  \
         dta-translator stats                           what the running translator counted\n  \
         dta-translator plan --against http://127.0.0.1:40051\n  \
+        dta-translator plan --switch tor1 --against    what the switch of [switch.tor1] lacks\n  \
         dta-translator setup --switch tor1             program the switch of [switch.tor1]\n\n\
         Every flag of `run` that configures has a key in the file and a DTA_TRANSLATOR_* variable. Flags go before variables, variables before \
         the file. `dta-translator check-config` prints what results."
@@ -68,12 +69,14 @@ enum Command {
         Ends on SIGINT or SIGTERM after sending everything it holds. The session stays in the collector until its lease runs out, and \
         the next start under the same name resumes it; `dta-translator teardown` ends it at once.")]
     Run(Box<RunArgs>),
-    /// Program a switch of the configuration; a second time changes nothing
+    /// Program a switch of the configuration; a second time changes nothing, and after a failure does what was left
     Setup(SetupArgs),
     /// Print what a switch should hold, or what it lacks
     #[command(after_help = "Examples:\n  \
         dta-translator plan                                      what the session gives\n  \
         dta-translator plan --against http://127.0.0.1:40051     the difference to a running translator\n  \
+        dta-translator plan --switch tor1                        what the session of [switch.tor1] gives\n  \
+        dta-translator plan --switch tor1 --against              the difference to that switch\n  \
         dta-translator plan --output json | jq '.[] | select(.table == \"store\")'\n\n\
         Changes nothing: neither in the collector nor in a switch. Of a session that is not open yet, queue pair numbers and keys are 0.")]
     Plan(PlanArgs),
@@ -81,8 +84,8 @@ enum Command {
     Stats(ControlArgs),
     /// Make a running translator send everything that it holds
     Flush(ControlArgs),
-    /// End the session: its queue pairs and keys end, what is in memory stays
-    Teardown,
+    /// End a session: its queue pairs and keys end, what is in memory stays
+    Teardown(TeardownArgs),
     /// Print the configuration that results from file, variables and flags, and check it
     CheckConfig,
     /// Print a completion script
@@ -152,11 +155,21 @@ struct SetupArgs {
 
 #[derive(Args)]
 struct PlanArgs {
-    /// gRPC address of a running translator: print only what it lacks
-    #[arg(long)]
+    /// Plan for the session of this [switch.NAME], instead of that of [translator]
+    #[arg(long, value_name = "NAME")]
+    switch: Option<String>,
+    /// Print only what is lacking: to the running translator at this gRPC address or, without one, to the switch of --switch
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "")]
     against: Option<String>,
     #[command(flatten)]
     output: OutputArgs,
+}
+
+#[derive(Args)]
+struct TeardownArgs {
+    /// End the session of this [switch.NAME], instead of that of [translator]
+    #[arg(long, value_name = "NAME")]
+    switch: Option<String>,
 }
 
 #[derive(Args)]
@@ -239,9 +252,9 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Plan(args) => block_on(plan(&config, &args)),
         Command::Stats(args) => block_on(stats(&args)),
         Command::Flush(args) => block_on(flush(&args)),
-        Command::Teardown => block_on(async {
-            let c = &config.translator;
-            Session::new(c, c.endpoint())?.end(Vec::new()).await?;
+        Command::Teardown(args) => block_on(async {
+            let c = session_of(&config, args.switch.as_deref())?;
+            Session::new(&c, c.endpoint())?.end(Vec::new()).await?;
             print(&format!("session {} has ended", c.name))
         }),
     }
@@ -270,6 +283,14 @@ fn configuration(cli: &Cli) -> anyhow::Result<Config> {
     Ok(config)
 }
 
+/// The translator whose session is meant: a switch, or the translator itself.
+fn session_of(config: &Config, switch: Option<&str>) -> Result<Translator, ConfigError> {
+    match switch {
+        Some(switch) => config.translator_of(switch),
+        None => Ok(config.translator.clone()),
+    }
+}
+
 fn set<T: Clone>(value: &mut T, over: &Option<T>) {
     if let Some(over) = over {
         *value = over.clone();
@@ -294,19 +315,23 @@ fn print(text: &str) -> anyhow::Result<()> {
 
 async fn plan(config: &Config, args: &PlanArgs) -> anyhow::Result<()> {
     let secrets = args.output.show_secrets;
-    let want = setup::planned(&config.translator).await?;
-    let text = match (&args.against, args.output.output) {
-        (None, Format::Json) => program_json(&want, secrets).to_string(),
-        (None, Format::Table) => program_table(&want, secrets),
-        (Some(control), format) => {
-            let changes = setup::lacks(&config.translator, control, &want).await?;
-            match format {
-                Format::Json => changes_json(&changes, secrets).to_string(),
-                Format::Table => changes_table(&changes, secrets),
-            }
+    let translator = session_of(config, args.switch.as_deref())?;
+    let want = setup::planned(&translator).await?;
+    let changes = match (args.against.as_deref(), &args.switch) {
+        (None, _) => {
+            return print(&match args.output.output {
+                Format::Json => program_json(&want, secrets).to_string(),
+                Format::Table => program_table(&want, secrets),
+            });
         }
+        (Some(""), Some(switch)) => setup::switch_lacks(config, switch, &want).await?,
+        (Some(""), None) => bail!("--against without an address needs --switch NAME, whose address it takes"),
+        (Some(control), _) => setup::lacks(&translator, control, &want).await?,
     };
-    print(&text)
+    print(&match args.output.output {
+        Format::Json => changes_json(&changes, secrets).to_string(),
+        Format::Table => changes_table(&changes, secrets),
+    })
 }
 
 async fn stats(args: &ControlArgs) -> anyhow::Result<()> {

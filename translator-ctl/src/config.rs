@@ -1,5 +1,9 @@
 //! Configuration: one TOML file, flags and `DTA_*` environment over it.
 
+mod switch;
+
+pub use switch::{Own, SWITCH_TYPES, Software, Switch};
+
 use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -178,20 +182,6 @@ impl Tls {
     }
 }
 
-/// A switch, `[switch.NAME]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Switch {
-    /// Kind of target: `software`.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// Where its control plane listens: for `software`, the gRPC address of a running `dta-translator run`, HOST:PORT or `unix:PATH`.
-    pub control: String,
-}
-
-/// Kinds of switch that this build programs.
-pub const SWITCH_TYPES: &[&str] = &["software"];
-
 impl Default for Translator {
     fn default() -> Self {
         Translator {
@@ -268,7 +258,7 @@ pub enum ConfigError {
     #[error("{key} is {value}, but must be {must}")]
     Value {
         /// The key.
-        key: &'static str,
+        key: String,
         /// What it holds.
         value: String,
         /// What it may hold.
@@ -302,8 +292,10 @@ pub enum ConfigError {
         reporter: u16,
     },
     /// Ranges that overlap.
-    #[error("translator.lists asks twice for list {list} of store {store:?}; let the ranges not overlap")]
+    #[error("{table}.lists asks twice for list {list} of store {store:?}; let the ranges not overlap")]
     ListTwice {
+        /// The table: `translator`, or that of a switch.
+        table: String,
         /// The store.
         store: String,
         /// The first list in both.
@@ -325,6 +317,40 @@ pub enum ConfigError {
         /// Its type.
         kind: String,
     },
+    /// Two that would open one session.
+    #[error(
+        "{} and {} would open one session, {session:?}, and take it from each other: give them different names (`session` of a switch, \
+         which is its own name if left out; `name` of [translator])",
+        both[0], both[1]
+    )]
+    SessionTwice {
+        /// Both tables.
+        both: [String; 2],
+        /// The session.
+        session: String,
+    },
+    /// Two whose frames and answers cannot be told apart.
+    #[error(
+        "{} and {} both send from {address} with queue pair number {queue_pair:#08x} (or another one with the same low 14 bits): give the \
+         switch a `source` or `queue_pairs` of its own",
+        both[0], both[1]
+    )]
+    QueuePairTwice {
+        /// Both tables.
+        both: [String; 2],
+        /// The address.
+        address: IpAddr,
+        /// The number, as the second has it.
+        queue_pair: u32,
+    },
+    /// Two switches that are one.
+    #[error("{} and {} have one control address, {control}: each would program what is the other's", both[0], both[1])]
+    ControlTwice {
+        /// Both tables.
+        both: [String; 2],
+        /// The address.
+        control: String,
+    },
 }
 
 impl Config {
@@ -337,40 +363,26 @@ impl Config {
 
     /// As [`Config::load`], from text; `path` is for messages.
     pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
-        toml::from_str(text).map_err(|e| ConfigError::Parse {
+        let error = |e: toml::de::Error| ConfigError::Parse {
             path: path.to_owned(),
             message: e.to_string().trim_end().into(),
-        })
+        };
+        // First of all, because a type that is not known has fields that are not known either.
+        let table: toml::Table = toml::from_str(text).map_err(error)?;
+        for (name, switch) in table.get("switch").and_then(toml::Value::as_table).into_iter().flatten() {
+            if let Some(kind) = switch.get("type").and_then(toml::Value::as_str)
+                && !SWITCH_TYPES.contains(&kind)
+            {
+                return Err(ConfigError::SwitchType { name: name.clone(), kind: kind.into() });
+            }
+        }
+        toml::from_str(text).map_err(error)
     }
 
     /// Checks every value; the error names the first one at fault.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.translator.check()?;
-        for (name, switch) in &self.switch {
-            check_switch(name, switch)?;
-        }
-        Ok(())
-    }
-
-    /// The switch of a name, if this build can program it.
-    pub fn switch(&self, name: &str) -> Result<&Switch, ConfigError> {
-        let Some(switch) = self.switch.get(name) else {
-            let have = match self.switch.len() {
-                0 => "none".into(),
-                _ => self.switch.keys().cloned().collect::<Vec<_>>().join(", "),
-            };
-            return Err(ConfigError::NoSwitch { name: name.into(), have });
-        };
-        check_switch(name, switch)?;
-        Ok(switch)
-    }
-}
-
-fn check_switch(name: &str, switch: &Switch) -> Result<(), ConfigError> {
-    if SWITCH_TYPES.contains(&switch.kind.as_str()) {
-        Ok(())
-    } else {
-        Err(ConfigError::SwitchType { name: name.into(), kind: switch.kind.clone() })
+        self.check_switches()
     }
 }
 
@@ -381,16 +393,11 @@ impl Translator {
     }
 
     fn check(&self) -> Result<(), ConfigError> {
-        let fail = |key, value: String, must| Err(ConfigError::Value { key, value, must });
+        let fail = |key: &str, value: String, must| Err(ConfigError::Value { key: key.into(), value, must });
         if !name::is_session(&self.name) {
             return fail("translator.name", format!("{:?}", self.name), name::SESSION);
         }
-        if self.listen.is_ipv6() {
-            return fail("translator.listen", self.listen.to_string(), "an IPv4 address and port");
-        }
-        if self.source.is_ipv6() || self.source.is_unspecified() {
-            return fail("translator.source", self.source.to_string(), "one IPv4 address of this host");
-        }
+        self.check_session("translator")?;
         if self.link.is_some() && self.source.is_loopback() {
             return fail(
                 "translator.source",
@@ -420,23 +427,6 @@ impl Translator {
                 "translator.collector",
                 format!("{:?}", self.collector),
                 "HOST:PORT, http://HOST:PORT or, with [translator.tls], https://HOST:PORT",
-            );
-        }
-        if let Some(mac) = &self.mac
-            && mac.parse::<Mac>().is_err()
-        {
-            return fail(
-                "translator.mac",
-                format!("{mac:?}"),
-                "an Ethernet address such as 02:00:00:00:00:01",
-            );
-        }
-        let [write, atomic] = self.queue_pairs;
-        if write == atomic || self.queue_pairs.iter().any(|q| *q < 2 || !has_24_bits(*q)) {
-            return fail(
-                "translator.queue_pairs",
-                format!("{:?}", self.queue_pairs),
-                "two different numbers from 2 to 16777215",
             );
         }
         if self.lease_seconds < 3 {
@@ -492,28 +482,50 @@ impl Translator {
         if self.version0_nacks > 1_000_000 {
             return fail("translator.version0_nacks", self.version0_nacks.to_string(), "0 to 1000000");
         }
-        for (i, b) in self.lists.iter().enumerate() {
-            if b.count == 0 {
-                return fail(
-                    "translator.lists.count",
-                    "0".into(),
-                    "at least 1; leave the range out to get all lists",
-                );
-            }
-            let end = |range: &ListRange| u64::from(range.first) + u64::from(range.count);
-            let both = |a: &&ListRange| {
-                a.store == b.store && u64::from(a.first) < end(b) && u64::from(b.first) < end(a)
-            };
-            if let Some(a) = self.lists[..i].iter().find(both) {
-                return Err(ConfigError::ListTwice { store: b.store.clone(), list: a.first.max(b.first) });
-            }
-        }
         if self.version0.keys().any(|primitive| !primitive.in_version0()) {
             return fail(
                 "translator.version0",
                 "sketch-merge".into(),
                 "another primitive: version 0 has no sketch-merge",
             );
+        }
+        Ok(())
+    }
+
+    /// Checks what a switch may have of its own; `table` has it.
+    fn check_session(&self, table: &str) -> Result<(), ConfigError> {
+        let fail = |key: &str, value: String, must| {
+            Err(ConfigError::Value { key: format!("{table}.{key}"), value, must })
+        };
+        if self.listen.is_ipv6() {
+            return fail("listen", self.listen.to_string(), "an IPv4 address and port");
+        }
+        if self.source.is_ipv6() || self.source.is_unspecified() {
+            return fail("source", self.source.to_string(), "one IPv4 address of this host");
+        }
+        if let Some(mac) = &self.mac
+            && mac.parse::<Mac>().is_err()
+        {
+            return fail("mac", format!("{mac:?}"), "an Ethernet address such as 02:00:00:00:00:01");
+        }
+        let [write, atomic] = self.queue_pairs;
+        if write == atomic || self.queue_pairs.iter().any(|q| *q < 2 || !has_24_bits(*q)) {
+            let must = "two different numbers from 2 to 16777215";
+            return fail("queue_pairs", format!("{:?}", self.queue_pairs), must);
+        }
+        for (i, b) in self.lists.iter().enumerate() {
+            if b.count == 0 {
+                let must = "at least 1; leave the range out to get all lists";
+                return fail("lists.count", "0".into(), must);
+            }
+            let end = |range: &ListRange| u64::from(range.first) + u64::from(range.count);
+            let both = |a: &&ListRange| {
+                a.store == b.store && u64::from(a.first) < end(b) && u64::from(b.first) < end(a)
+            };
+            if let Some(a) = self.lists[..i].iter().find(both) {
+                let (store, list) = (b.store.clone(), a.first.max(b.first));
+                return Err(ConfigError::ListTwice { table: table.into(), store, list });
+            }
         }
         Ok(())
     }
@@ -655,14 +667,5 @@ mod tests {
         assert!(
             lists((0, 0), ("events", 4, 4)).unwrap_err().to_string().starts_with("translator.lists.count")
         );
-    }
-
-    #[test]
-    fn switches_of_other_types_say_which_there_are() {
-        let error = parse("[switch.tor1]\ntype = 'tofino'\ncontrol = 'x'").unwrap_err().to_string();
-        assert_eq!(error, "switch tor1 is of type \"tofino\", but this build programs: software");
-        let config = parse("[switch.a]\ntype = 'software'\ncontrol = 'http://127.0.0.1:1'").unwrap();
-        assert!(config.switch("a").is_ok());
-        assert!(config.switch("b").unwrap_err().to_string().contains("it has a"));
     }
 }

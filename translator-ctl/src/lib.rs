@@ -1,15 +1,18 @@
 //! The translator of Direct Telemetry Access (DTA): it turns each report into RDMA operations on a collector's memory.
 //!
 //! - [`program`]: what a switch should hold, computed from a session and the configuration.
-//! - [`session`]: the lease in the collector.
+//! - [`session`]: the calls to the collector that open, renew and end a lease.
+//! - [`target`]: what can be programmed, and how far it got.
+//! - [`lease`]: a target kept in step with its session; [`setup`]: a switch programmed once.
 //! - [`run`]: the software data plane (`dta-dataplane`) between links, with its session and its own service.
-//! - [`setup`]: programming a switch.
 //! - [`config`], [`cli`]: what the program is made of otherwise.
 
 pub mod cli;
 pub mod config;
 pub mod control_address;
+pub mod lease;
 pub mod program;
 pub mod run;
 pub mod session;
 pub mod setup;
+pub mod target;

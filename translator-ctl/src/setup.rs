@@ -1,13 +1,12 @@
-//! Programming a switch: what it should hold, what it holds, and the difference.
+//! Programming a switch of the configuration: what it should hold, what it holds, and the difference.
 
-use anyhow::Context as _;
-use dta_client::translator::Client;
-use dta_grpc::dial::UNIX;
 use tracing::warn;
 
-use crate::config::{Config, Translator};
+use crate::config::{Config, Switch, Translator};
 use crate::session::Session;
-use dta_proto::program::{Change, EntryKey, Program};
+use crate::target::software::Remote;
+use crate::target::{After, Target};
+use dta_proto::program::{Change, Entry, Program};
 
 /// The program of the session that the configuration describes, for looking at it. Nothing changes: neither in the collector nor in a
 /// running translator.
@@ -25,45 +24,36 @@ pub async fn planned(config: &Translator) -> anyhow::Result<Program> {
     Ok(preview.program)
 }
 
-/// The changes that a running software translator needs to hold `want`. Keys that it holds are not told, and are 0.
+/// The changes that a running software translator at `control` needs to hold `want`.
 pub async fn lacks(config: &Translator, control: &str, want: &Program) -> anyhow::Result<Vec<Change>> {
-    is_for_keys(config, control)?;
-    let told = Client::connect_lazy(control)?.compare_program(serde_json::to_string(want)?).await?;
-    changes(&told, want)
+    Ok(Remote::new(config, control)?.lacks(want, After::Open).await?)
+}
+
+/// The changes that a switch of the configuration needs to hold `want`.
+pub async fn switch_lacks(config: &Config, switch: &str, want: &Program) -> anyhow::Result<Vec<Change>> {
+    let translator = config.translator_of(switch)?;
+    match config.switch(switch)? {
+        Switch::Software(software) => lacks(&translator, &software.control, want).await,
+    }
 }
 
 /// Brings a switch of the configuration to what it should hold. Gives the changes that were needed.
 pub async fn setup(config: &Config, switch: &str) -> anyhow::Result<Vec<Change>> {
-    let control = &config.switch(switch)?.control;
-    // Asked before a session is opened for it. One that holds no queue pair knows nothing of frames before.
-    let holds = lacks(&config.translator, control, &Program::default()).await?;
-    let fresh = !holds.iter().any(|change| matches!(change.key(), EntryKey::QueuePair(..)));
-    // Without expiry: a switch goes on writing while nobody renews.
-    let want = Session::new(&config.translator, config.translator.endpoint())?.open(0, fresh).await?.program;
-    let told = Client::connect_lazy(control)?.apply_program(serde_json::to_string(&want)?).await?;
-    changes(&told, &want)
-}
-
-/// Refuses to send keys that came with TLS to a port that any program of this host may have taken.
-fn is_for_keys(config: &Translator, control: &str) -> anyhow::Result<()> {
-    anyhow::ensure!(
-        config.tls.is_none() || control.starts_with(UNIX),
-        "the keys to the collector's memory came with TLS and would go to {control} without: let the translator serve its control on \
-         a unix socket (`control = \"unix:PATH\"`), and give that address"
-    );
-    Ok(())
-}
-
-/// Changes as a translator tells them, with the keys of what is wanted put back.
-fn changes(text: &str, want: &Program) -> anyhow::Result<Vec<Change>> {
-    let mut changes: Vec<Change> = serde_json::from_str(text)
-        .context("the translator's answer cannot be read: is it of another version?")?;
-    for change in &mut changes {
-        if let Change::Insert { entry } | Change::Modify { to: entry, .. } = change
-            && let Some(wanted) = want.get(&entry.key())
-        {
-            *entry = wanted.clone();
+    let translator = config.translator_of(switch)?;
+    match config.switch(switch)? {
+        Switch::Software(software) => {
+            set_up(&translator, &mut Remote::new(&translator, &software.control)?).await
         }
     }
-    Ok(changes)
+}
+
+/// Opens the session that `config` describes, and makes a target hold its program. Gives the changes that were needed. After a
+/// failure it can be called again, and does what was left.
+pub async fn set_up(config: &Translator, target: &mut impl Target) -> anyhow::Result<Vec<Change>> {
+    // Asked before a session is opened for it. One that holds no queue pair knows nothing of frames before.
+    let held = target.held().await?;
+    let fresh = !held.entries().any(|entry| matches!(entry, Entry::QueuePair(_)));
+    // Without expiry: a switch goes on writing while nobody renews.
+    let want = Session::new(config, config.endpoint())?.open(0, fresh).await?.program;
+    Ok(target.apply(&want, After::Open).await?)
 }

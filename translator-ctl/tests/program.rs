@@ -353,18 +353,26 @@ fn setup_programs_a_blank_switch_once() {
         serde_json::from_slice(&out.stdout).unwrap()
     };
     let lacking = changes(on(&["plan", "--against", &t.control(), "--output", "json"]));
+    assert_eq!(changes(on(&["plan", "--switch", "s", "--against", "--output", "json"])), lacking);
     assert!(lacking.iter().all(|c| c["change"] == "insert") && lacking.len() > 5);
     assert_eq!(changes(on(&["setup", "--switch", "s", "--output", "json"])).len(), lacking.len());
     assert_eq!(changes(on(&["setup", "--switch", "s", "--output", "json"])).len(), 0);
     assert!(text(&on(&["setup", "--switch", "s"]).stdout).starts_with("nothing to change"));
-    assert_eq!(fake.state.lock().unwrap().opened.last().unwrap().lease_seconds, 0);
+    {
+        let state = fake.state.lock().unwrap();
+        let opened = state.opened.last().unwrap();
+        assert_eq!((opened.name.as_str(), opened.lease_seconds), ("s", 0), "the switch's own session");
+    }
 
     assert_eq!(payload(&nic).0, 17);
     t.report(1, 1, Body::KeyWrite { redundancy: 1, key: Key([5; 16]), value: &[1; 12] });
     assert_eq!(payload(&nic).0, 17);
     t.wait_for("accepted", 2);
+    assert!(on(&["teardown", "--switch", "s"]).status.success());
     assert!(on(&["teardown"]).status.success());
-    assert_eq!(fake.state.lock().unwrap().ended.last().unwrap().name, "t");
+    let ended: Vec<String> =
+        fake.state.lock().unwrap().ended.iter().map(|ended| ended.name.clone()).collect();
+    assert_eq!(ended, ["s", "t"]);
 }
 
 #[test]
@@ -429,6 +437,8 @@ fn wrong_use_and_wrong_configuration_say_what_to_do() {
         (&["check-config", "--config", "/nonexistent.toml"], 2, "/nonexistent.toml"),
         (&["stats", "--translator", "http://127.0.0.1:1"], 1, "no translator answers"),
         (&["setup", "--switch", "x"], 2, "no [switch.x]"),
+        (&["plan", "--switch", "x"], 2, "no [switch.x]"),
+        (&["teardown", "--switch", "x"], 2, "no [switch.x]"),
     ] {
         let out = run(args);
         assert_eq!(out.status.code(), Some(code), "{args:?}");

@@ -12,7 +12,7 @@ use super::{
     Endpoint, Entry, EntryKey, Flush, Lists, Mac, Mode, Program, QueuePair, Rkey, Service, Session,
     SketchReporter, Store, Version0,
 };
-use crate::store::{Merge, StoreKind, StoreSpec};
+use crate::store::{StoreKind, StoreSpec};
 
 /// One row of one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,48 +119,14 @@ impl Fields {
     /// The layout of a store, as far as it is in the rows.
     pub(super) fn layout(self, kind: &StoreKind) -> Values {
         let mut values = vec![("kind", Value::Word(kind.primitive().name()))];
-        match kind {
-            StoreKind::KeyWrite { slots, value_len, redundancy } => values.extend([
-                ("slots", number(*slots)),
-                ("value_len", number(*value_len)),
-                ("redundancy", number(*redundancy)),
-            ]),
-            StoreKind::Postcarding { slots, hops, redundancy } => values.extend([
-                ("slots", number(*slots)),
-                ("hops", number(*hops)),
-                ("redundancy", number(*redundancy)),
-            ]),
-            StoreKind::Append { lists, ring, batch_len, entry_len, notify } => {
-                values.extend([
-                    ("lists", number(*lists)),
-                    ("ring", number(*ring)),
-                    ("batch_len", number(*batch_len)),
-                    ("entry_len", number(*entry_len)),
-                ]);
-                if self.notify {
-                    values.push(("notify", number(*notify)));
-                }
-            }
-            StoreKind::KeyIncrement { slots, redundancy } => {
-                values.extend([("slots", number(*slots)), ("redundancy", number(*redundancy))]);
-            }
-            StoreKind::SketchMerge { columns, rows, epochs, merge, expected } => {
-                let merge = match merge {
-                    Merge::Sum => "sum",
-                    Merge::Max => "max",
-                    Merge::Or => "or",
-                };
-                values.extend([
-                    ("columns", number(*columns)),
-                    ("rows", number(*rows)),
-                    ("epochs", number(*epochs)),
-                    ("merge", Value::Word(merge)),
-                ]);
-                if self.expected {
-                    values.push(("expected", number(*expected)));
-                }
-            }
-        }
+        let is_in = |name: &str| match name {
+            "expected" => self.expected,
+            "notify" => self.notify,
+            _ => true,
+        };
+        values.extend(
+            kind.fields().into_iter().filter(|(name, _)| is_in(name)).map(|(name, n)| (name, number(n))),
+        );
         values
     }
 }

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::UnixListenerStream;
 
-use super::service::Control;
+use super::service::Service;
 use crate::control_address::ControlAddress;
 
 /// What callers of one host may take: a few people and programs look at a translator.
@@ -58,13 +58,13 @@ impl Port {
     /// Serves until `stopped` is ready.
     pub(super) fn serve(
         self,
-        control: Control,
+        service: Service,
         stopped: impl Future<Output = ()> + Send + 'static,
     ) -> JoinHandle<Result<(), tonic::transport::Error>> {
         let server = tonic::transport::Server::builder()
             .timeout(CALL)
             .layer(Admission::new(LIMITS.calls))
-            .add_service(TranslatorServer::new(control).max_decoding_message_size(MAX_MESSAGE));
+            .add_service(TranslatorServer::new(service).max_decoding_message_size(MAX_MESSAGE));
         match self.listener {
             Listener::Tcp(listener) => {
                 let listen = Listen { limits: LIMITS, tls: None };

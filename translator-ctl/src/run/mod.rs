@@ -1,7 +1,6 @@
 //! `dta-translator run`: the software data plane between links, with its session and its own service.
 
 mod control_port;
-mod lease;
 pub mod ledger;
 mod packet_thread;
 mod roce_link;
@@ -10,6 +9,7 @@ mod stats;
 
 pub use packet_thread::{Command, PacketThread, PacketThreadError, Snapshot};
 pub use roce_link::RoceLink;
+pub(crate) use stats::EVICTED;
 pub use stats::nodes;
 
 use std::io::Write as _;
@@ -28,11 +28,13 @@ use tracing::{info, warn};
 
 use crate::config::Translator;
 use crate::control_address::ControlAddress;
+use crate::lease;
 use crate::session::Session;
+use crate::target::software::InProcess;
 use dta_dataplane::Engine;
 use dta_proto::program::Endpoint;
 use ledger::Ledger;
-use service::Control;
+use service::Service;
 
 /// Options of `run` that are not in the configuration.
 #[derive(Clone, Debug, Default)]
@@ -109,9 +111,9 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
     // With TLS, remote keys are a secret. Every user of this host can reach a TCP port of loopback, so
     // programs, which hold keys, are served on a unix socket only.
     let programs = config.tls.is_none() || matches!(control_address, ControlAddress::Unix(_));
-    let control = Control::new(config.name.clone(), life(), commands, programs);
+    let mut target = InProcess::new(config.name.clone(), life(), commands);
     let (stop_service, service_stopped) = oneshot::channel::<()>();
-    let service = own.serve(control.clone(), async {
+    let service = own.serve(Service::new(target.clone(), programs), async {
         let _ = service_stopped.await;
     });
     info!(%listen, control = %control_address, source = %endpoint.ip, port = endpoint.port, "taking reports");
@@ -126,7 +128,7 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
                 ready(false)?;
                 std::future::pending::<anyhow::Result<()>>().await
             } else {
-                lease::keep(config, &mut session, &control, || ready(true)).await
+                lease::keep(config, &mut session, &mut target, || ready(true)).await
             }
         };
         tokio::select! {
@@ -142,10 +144,10 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
 
     // Send the reports that are still held, and give the collector the last counters. The session is not
     // ended, so that the next start resumes it.
-    if let Ok(last) = control.ask(Command::Stop).await {
+    if let Ok(last) = target.ask(Command::Stop).await {
         info!(accepted = last.counters.primitives.iter().map(|p| p.accepted).sum::<u64>(), "stopped");
         if session.is_open() && result.is_ok() {
-            let last = session.renew(lease::handed_in(&control, &last));
+            let last = session.renew(lease::handed_in(target.nodes(&last)));
             match tokio::time::timeout(Duration::from_secs(2), last).await {
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => warn!(%error, "the last counters did not reach the collector"),

@@ -1,90 +1,74 @@
 //! The gRPC service `dta.v1.Translator` of a running translator.
 
-use std::sync::mpsc::Sender;
-
 use dta_proto::control::translator_server::Translator;
 use dta_proto::control::{
     ApplyProgramRequest, ApplyProgramResponse, CompareProgramRequest, CompareProgramResponse, FlushRequest,
     FlushResponse, TranslatorStatisticsRequest, TranslatorStatisticsResponse,
 };
-use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
 
-use super::packet_thread::{Command, Snapshot};
-use super::stats::nodes;
-use dta_proto::program::{Change, Program, changes_for_session, without_keys};
+use super::packet_thread::Command;
+use crate::target::software::InProcess;
+use crate::target::{After, ApplyError, Progress, Target, TargetError};
+use dta_proto::program::{Change, Program, without_keys};
 
-/// The control side's way to the thread that carries reports.
+/// The service of the data plane of this process.
 #[derive(Clone)]
-pub(super) struct Control {
-    /// Name of the translator.
-    pub(super) name: String,
-    /// Number chosen when counting began.
-    pub(super) life: u64,
-    commands: Sender<Command>,
+pub(super) struct Service {
+    target: InProcess,
     /// Whether programs, which hold keys, are taken where this service listens.
     programs: bool,
 }
 
-/// The thread that carries reports has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the data plane has stopped")]
-pub(super) struct Stopped;
-
-impl Control {
-    /// A control over the thread that `commands` goes to.
-    pub(super) fn new(name: String, life: u64, commands: Sender<Command>, programs: bool) -> Self {
-        Control { name, life, commands, programs }
+impl Service {
+    pub(super) fn new(target: InProcess, programs: bool) -> Self {
+        Service { target, programs }
     }
 
-    /// Reads a program that somebody sends, and the changes that lead to it.
-    async fn needed(&self, program: &str) -> Result<Vec<Change>, Status> {
+    /// Reads a program that somebody sends.
+    fn program(&self, program: &str) -> Result<Program, Status> {
         if !self.programs {
             return Err(Status::permission_denied(
                 "programs hold keys to the collector's memory, which this translator reaches with TLS: it takes them on a unix socket of its \
                  owner alone (start it with --control unix:PATH, and give that address)",
             ));
         }
-        let want: Program =
-            serde_json::from_str(program).map_err(|e| Status::invalid_argument(format!("program: {e}")))?;
-        Ok(changes_for_session(&self.ask(Command::Program).await?, &want))
-    }
-
-    /// Sends a command and waits for its answer.
-    pub(super) async fn ask<T>(
-        &self,
-        command: impl FnOnce(oneshot::Sender<T>) -> Command,
-    ) -> Result<T, Stopped> {
-        let (reply, answer) = oneshot::channel();
-        self.commands.send(command(reply)).map_err(|_| Stopped)?;
-        answer.await.map_err(|_| Stopped)
-    }
-
-    /// Counters of now.
-    pub(super) async fn snapshot(&self) -> Result<Box<Snapshot>, Stopped> {
-        self.ask(Command::Snapshot).await
+        serde_json::from_str(program).map_err(|e| Status::invalid_argument(format!("program: {e}")))
     }
 }
 
-impl From<Stopped> for Status {
-    fn from(stopped: Stopped) -> Status {
-        Status::unavailable(stopped.to_string())
+impl From<TargetError> for Status {
+    fn from(error: TargetError) -> Status {
+        match error {
+            TargetError::Refused(why) => Status::invalid_argument(why),
+            other => Status::unavailable(other.to_string()),
+        }
+    }
+}
+
+impl From<ApplyError> for Status {
+    fn from(error: ApplyError) -> Status {
+        match error {
+            ApplyError { progress: Progress::Nothing, error: TargetError::Refused(why) } => {
+                Status::invalid_argument(format!("nothing has changed: {why}"))
+            }
+            other => Status::unavailable(other.to_string()),
+        }
     }
 }
 
 #[tonic::async_trait]
-impl Translator for Control {
+impl Translator for Service {
     async fn statistics(
         &self,
         _: Request<TranslatorStatisticsRequest>,
     ) -> Result<Response<TranslatorStatisticsResponse>, Status> {
-        let snapshot = self.snapshot().await?;
-        let nodes = nodes(&self.name, self.life, &snapshot);
-        Ok(Response::new(TranslatorStatisticsResponse { nodes }))
+        let snapshot = self.target.ask(Command::Snapshot).await?;
+        Ok(Response::new(TranslatorStatisticsResponse { nodes: self.target.nodes(&snapshot) }))
     }
 
     async fn flush(&self, _: Request<FlushRequest>) -> Result<Response<FlushResponse>, Status> {
-        let flushed = self.ask(Command::Flush).await?;
+        let flushed = self.target.ask(Command::Flush).await?;
         Ok(Response::new(FlushResponse { flushed }))
     }
 
@@ -92,7 +76,8 @@ impl Translator for Control {
         &self,
         request: Request<CompareProgramRequest>,
     ) -> Result<Response<CompareProgramResponse>, Status> {
-        let changes = self.needed(&request.into_inner().program).await?;
+        let want = self.program(&request.into_inner().program)?;
+        let changes = self.target.clone().lacks(&want, After::Open).await?;
         Ok(Response::new(CompareProgramResponse { changes: changes_json(changes)? }))
     }
 
@@ -100,11 +85,8 @@ impl Translator for Control {
         &self,
         request: Request<ApplyProgramRequest>,
     ) -> Result<Response<ApplyProgramResponse>, Status> {
-        let changes = self.needed(&request.into_inner().program).await?;
-        let made = changes.clone();
-        self.ask(|reply| Command::Apply(changes, reply))
-            .await?
-            .map_err(|e| Status::invalid_argument(format!("nothing has changed: {e}")))?;
+        let want = self.program(&request.into_inner().program)?;
+        let made = self.target.clone().apply(&want, After::Open).await?;
         Ok(Response::new(ApplyProgramResponse { changes: changes_json(made)? }))
     }
 }

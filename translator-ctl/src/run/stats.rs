@@ -54,7 +54,7 @@ pub fn nodes(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeStatistics> 
 }
 
 /// The sum of the reporters that gave up their places. Not for the collector: it keeps the last word of each.
-pub(super) const EVICTED: &str = "reporter/evicted";
+pub(crate) const EVICTED: &str = "reporter/evicted";
 
 fn of_reporter(c: &ReporterCounters) -> Vec<(String, u64)> {
     let named = [

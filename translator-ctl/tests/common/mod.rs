@@ -18,6 +18,9 @@ pub(crate) struct State {
     pub(crate) ended: Vec<EndSessionRequest>,
     pub(crate) refuse: Option<String>,
     pub(crate) away: bool,
+    pub(crate) reporters: Vec<ReporterPosition>,
+    /// Whether another translator has the session by now.
+    pub(crate) superseded: bool,
     pub(crate) generation: u64,
     /// How often store `flows` got another region.
     pub(crate) moved: u64,
@@ -124,7 +127,7 @@ impl Fake {
             positions: vec![ListPosition { store: "events".into(), list: 1, sequence: 5 }],
             lease_seconds: 30,
             mtu: 1024,
-            reporters: Vec::new(),
+            reporters: state.reporters.clone(),
             translator: state.opened.last().and_then(|o| o.translator.clone()),
         }
     }
@@ -153,6 +156,9 @@ impl Collector for Fake {
         let mut state = self.state.lock().unwrap();
         if state.away {
             return Err(Status::unavailable("gone fishing"));
+        }
+        if state.superseded {
+            return Err(Status::aborted("another translator has it"));
         }
         state.renewed.push(request.into_inner());
         Ok(Response::new(self.session(&state, true)))

@@ -1,0 +1,296 @@
+//! Switches that `setup` programs: tables `[switch.NAME]`.
+//!
+//! Each switch has a session of its own in the collector. What is its own in that session is in [`Own`]; what is left out there is
+//! as in `[translator]`.
+
+use std::net::{IpAddr, SocketAddr};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Config, ConfigError, ListRange, Translator};
+use dta_proto::name;
+
+/// A switch, by its type.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+pub enum Switch {
+    /// A running software translator.
+    Software(Software),
+}
+
+/// Types of switch that this build programs, as [`Switch`] spells them.
+pub const SWITCH_TYPES: &[&str] = &["software"];
+
+/// A running software translator, started with `dta-translator run --blank`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Software {
+    /// Where its own gRPC service listens: HOST:PORT or `unix:PATH`.
+    pub control: String,
+    /// Its side of the session.
+    #[serde(flatten)]
+    pub own: Own,
+}
+
+/// What a switch has of its own in its session. What is left out is as in `[translator]`, but for the session's name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Own {
+    /// Name of its session in the collector; left out, the switch's own name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// UDP address and port on which it takes reports.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
+    /// Address that its RoCEv2 frames come from and answers go to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<IpAddr>,
+    /// UDP port on which it takes answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_port: Option<u16>,
+    /// Ethernet address of that side.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mac: Option<String>,
+    /// Queue pair numbers at its side, for writes and for atomics; 24 bits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue_pairs: Option<[u32; 2]>,
+    /// Stores wanted, by name; empty = all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stores: Option<Vec<String>>,
+    /// Append lists wanted; empty = all lists of the stores wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lists: Option<Vec<ListRange>>,
+}
+
+impl Switch {
+    /// Where its control plane listens.
+    pub fn control(&self) -> &str {
+        match self {
+            Switch::Software(software) => &software.control,
+        }
+    }
+
+    /// Its side of its session.
+    pub fn own(&self) -> &Own {
+        match self {
+            Switch::Software(software) => &software.own,
+        }
+    }
+}
+
+impl Own {
+    /// The translator that the switch of this name is: `[translator]` with what the switch has of its own.
+    fn over(&self, switch: &str, translator: &Translator) -> Translator {
+        let Own { session, listen, source, source_port, mac, queue_pairs, stores, lists } = self.clone();
+        let t = translator.clone();
+        Translator {
+            name: session.unwrap_or_else(|| switch.into()),
+            listen: listen.unwrap_or(t.listen),
+            source: source.unwrap_or(t.source),
+            source_port: source_port.unwrap_or(t.source_port),
+            mac: mac.or(t.mac),
+            queue_pairs: queue_pairs.unwrap_or(t.queue_pairs),
+            stores: stores.unwrap_or(t.stores),
+            lists: lists.unwrap_or(t.lists),
+            ..t
+        }
+    }
+
+    /// Whether the switch stands in the place of `[translator]`, which then only says what it is made of.
+    fn stands_in(&self) -> bool {
+        self.source.is_none() && self.queue_pairs.is_none()
+    }
+}
+
+impl Config {
+    /// The switch of a name.
+    ///
+    /// # Errors
+    /// [`ConfigError::NoSwitch`].
+    pub fn switch(&self, name: &str) -> Result<&Switch, ConfigError> {
+        self.switch.get(name).ok_or_else(|| {
+            let have = match self.switch.len() {
+                0 => "none".into(),
+                _ => self.switch.keys().cloned().collect::<Vec<_>>().join(", "),
+            };
+            ConfigError::NoSwitch { name: name.into(), have }
+        })
+    }
+
+    /// The translator that a switch is: `[translator]` with what the switch has of its own, and a session of its own.
+    ///
+    /// # Errors
+    /// [`ConfigError::NoSwitch`].
+    pub fn translator_of(&self, switch: &str) -> Result<Translator, ConfigError> {
+        Ok(self.switch(switch)?.own().over(switch, &self.translator))
+    }
+
+    /// Checks what switches have of their own, and that each has a session, queue pairs and an address of control that no other has.
+    pub(super) fn check_switches(&self) -> Result<(), ConfigError> {
+        let mut before: Vec<(String, Translator, Option<&Switch>)> =
+            vec![("[translator]".into(), self.translator.clone(), None)];
+        for (name, switch) in &self.switch {
+            let table = format!("switch.{name}");
+            let translator = switch.own().over(name, &self.translator);
+            if !name::is_session(&translator.name) {
+                let (value, must) = (format!("{:?}", translator.name), name::SESSION);
+                return Err(ConfigError::Value { key: format!("{table}.session"), value, must });
+            }
+            translator.check_session(&table)?;
+            let who = format!("[{table}]");
+            for (other, theirs, other_switch) in &before {
+                let both = [other.clone(), who.clone()];
+                if theirs.name == translator.name {
+                    return Err(ConfigError::SessionTwice { both, session: translator.name });
+                }
+                let apart = other_switch.is_none() && switch.own().stands_in();
+                if !apart && let Some((queue_pair, address)) = common_queue_pair(theirs, &translator) {
+                    return Err(ConfigError::QueuePairTwice { both, address, queue_pair });
+                }
+                if other_switch.is_some_and(|other| other.control() == switch.control()) {
+                    return Err(ConfigError::ControlTwice { both, control: switch.control().into() });
+                }
+            }
+            before.push((who, translator, Some(switch)));
+        }
+        Ok(())
+    }
+}
+
+/// A queue pair number of the one that the other has too at the same address, or that would give its frames the same UDP source port
+/// (0xc000 and the low 14 bits).
+fn common_queue_pair(one: &Translator, other: &Translator) -> Option<(u32, IpAddr)> {
+    let port = |number: u32| number & 0x3fff;
+    let common = |number: &u32| one.queue_pairs.iter().any(|theirs| port(*theirs) == port(*number));
+    if one.source != other.source {
+        return None;
+    }
+    other.queue_pairs.iter().copied().find(common).map(|number| (number, one.source))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, ConfigError> {
+        let config = Config::parse(text, Path::new("t.toml"))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    fn told(text: &str) -> String {
+        parse(text).unwrap_err().to_string()
+    }
+
+    /// A switch `name`, with `rest` in its table.
+    fn switch(name: &str, rest: &str) -> String {
+        format!("[switch.{name}]\ntype = 'software'\ncontrol = 'http://127.0.0.1:{}'\n{rest}\n", name.len())
+    }
+
+    #[test]
+    fn switches_of_other_types_say_which_there_are() {
+        let error = told("[switch.tor1]\ntype = 'tofino'\ncontrol = 'x'");
+        assert_eq!(error, "switch tor1 is of type \"tofino\", but this build programs: software");
+        let error = told("[switch.tor1]\ncontrol = 'x'");
+        assert!(error.contains("t.toml") && error.contains("missing field `type`"), "{error}");
+        let config = parse(&switch("a", "")).unwrap();
+        assert!(config.switch("a").is_ok());
+        assert!(config.switch("b").unwrap_err().to_string().contains("it has a"));
+        assert!(Config::default().switch("b").unwrap_err().to_string().contains("it has none"));
+        // The names are those that the configuration takes.
+        for kind in SWITCH_TYPES {
+            parse(&format!("[switch.a]\ntype = '{kind}'\ncontrol = 'x:1'")).unwrap();
+        }
+    }
+
+    #[test]
+    fn unknown_and_wrong_fields_of_a_switch_are_named() {
+        for (rest, words) in [
+            ("sorce = '10.0.0.1'", "unknown field `sorce`"),
+            ("source = 'x'", "[switch.a]\n  | ^^^^^^^^^^\ninvalid IP address syntax"),
+            ("queue_pairs = [1, 2, 3]", "[switch.a]\n  | ^^^^^^^^^^\ninvalid length 3"),
+            ("source = '::1'", "switch.a.source is ::1, but must be"),
+            ("listen = '[::1]:1'", "switch.a.listen is [::1]:1, but must be"),
+            ("mac = '02:00'", "switch.a.mac is \"02:00\", but must be"),
+            ("queue_pairs = [5, 5]", "switch.a.queue_pairs is [5, 5], but must be"),
+            ("session = 'a b'", "switch.a.session is \"a b\", but must be"),
+            ("lists = [{ store = 's', first = 0, count = 0 }]", "switch.a.lists.count is 0"),
+            (
+                "lists = [{ store = 's', first = 0, count = 4 }, { store = 's', first = 3, count = 1 }]",
+                "switch.a.lists asks twice for list 3",
+            ),
+        ] {
+            let error = told(&switch("a", rest));
+            assert!(error.contains(words), "{rest}: {error}");
+        }
+        let error = told(&switch("\"a b\"", ""));
+        assert!(error.contains("switch.a b.session is \"a b\""), "{error}");
+        let error = told("[switch.a]\ntype = 'software'");
+        assert!(error.contains("missing field `control`"), "{error}");
+    }
+
+    #[test]
+    fn a_switch_is_the_translator_but_for_what_is_its_own() {
+        let translator = "[translator]\nname = 't'\nsource = '10.0.0.1'\nmac = '02:00:00:00:00:01'\ntos = 8\nstores = ['s']\n";
+        let own = "session = 'x'\nlisten = '10.0.0.9:1'\nsource = '10.0.0.2'\nsource_port = 7\nmac = '02:00:00:00:00:02'\n\
+                   queue_pairs = [8, 9]\nstores = ['u']\nlists = [{ store = 'u', first = 0, count = 1 }]";
+        let config = parse(&[translator, &switch("a", ""), &switch("bb", own)].concat()).unwrap();
+        let a = config.translator_of("a").unwrap();
+        assert_eq!(a, Translator { name: "a".into(), ..config.translator.clone() });
+        let b = config.translator_of("bb").unwrap();
+        assert_eq!(
+            b,
+            Translator {
+                name: "x".into(),
+                listen: "10.0.0.9:1".parse().unwrap(),
+                source: "10.0.0.2".parse().unwrap(),
+                source_port: 7,
+                mac: Some("02:00:00:00:00:02".into()),
+                queue_pairs: [8, 9],
+                stores: vec!["u".into()],
+                lists: vec![ListRange { store: "u".into(), first: 0, count: 1 }],
+                ..config.translator.clone()
+            }
+        );
+        assert!(matches!(config.translator_of("c"), Err(ConfigError::NoSwitch { .. })));
+        // And it can be written and read again.
+        let text = toml::to_string(&config).unwrap();
+        assert_eq!(parse(&text).unwrap(), config, "{text}");
+    }
+
+    #[test]
+    fn two_do_not_open_one_session() {
+        let error = told(&["[translator]\nname = 'a'\n", &switch("a", "")].concat());
+        assert!(error.starts_with("[translator] and [switch.a] would open one session, \"a\""), "{error}");
+        let other = "source = '10.0.0.2'\nsession = 'a'";
+        let error = told(&[switch("a", "source = '10.0.0.1'"), switch("bb", other)].concat());
+        assert!(error.starts_with("[switch.a] and [switch.bb] would open one session, \"a\""), "{error}");
+        parse(&[switch("a", "source = '10.0.0.1'"), switch("bb", "source = '10.0.0.2'")].concat()).unwrap();
+    }
+
+    #[test]
+    fn two_do_not_send_with_one_queue_pair_number_from_one_address() {
+        // Two that stand in the place of [translator].
+        let error = told(&[switch("a", ""), switch("bb", "")].concat());
+        let words = "[switch.a] and [switch.bb] both send from 127.0.0.2 with queue pair number 0x000011";
+        assert!(error.starts_with(words), "{error}");
+        parse(&[switch("a", ""), switch("bb", "source = '127.0.0.3'")].concat()).unwrap();
+        parse(&[switch("a", ""), switch("bb", "queue_pairs = [0x21, 0x22]")].concat()).unwrap();
+        // The low 14 bits give the UDP port.
+        let error = told(&[switch("a", ""), switch("bb", "queue_pairs = [0x21, 0x4012]")].concat());
+        assert!(error.contains("number 0x004012"), "{error}");
+        // One that has numbers of its own stands beside [translator].
+        let error = told(&switch("a", "queue_pairs = [0x12, 0x13]"));
+        assert!(error.starts_with("[translator] and [switch.a] both send"), "{error}");
+        parse(&switch("a", "queue_pairs = [0x13, 0x14]")).unwrap();
+    }
+
+    #[test]
+    fn two_are_not_one_program() {
+        let two = [switch("a", "source = '10.0.0.1'"), switch("b", "source = '10.0.0.2'")].concat();
+        let error = told(&two);
+        assert!(error.starts_with("[switch.a] and [switch.b] have one control address"), "{error}");
+    }
+}

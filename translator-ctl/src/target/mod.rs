@@ -1,0 +1,187 @@
+//! What is programmed. A [`Target`] makes frames: the software data plane of this process, or a running software translator.
+//!
+//! The lease of a session ([`crate::lease`]) and [`crate::setup`] speak to targets and know none in particular. Each kind of
+//! target has a file here. It lowers a program to the rows of its tables, reads what it holds, and writes the difference; which of
+//! the fields that not every target uses are in its rows, it says with [`Fields`].
+
+pub mod software;
+
+use std::fmt;
+use std::future::Future;
+
+use dta_client::ClientError;
+use dta_proto::control::NodeStatistics;
+use dta_proto::program::{Change, Fields, Program};
+use tonic::Code;
+
+/// What makes frames out of reports, and is programmed to do so.
+pub trait Target {
+    /// What it holds. Fields that its rows do not have are empty, and keys that it does not tell are 0.
+    ///
+    /// # Errors
+    /// It does not answer, or not as it should.
+    fn held(&mut self) -> impl Future<Output = Result<Program, TargetError>> + Send;
+
+    /// The changes by which it comes to hold `want`. Nothing changes.
+    ///
+    /// # Errors
+    /// As [`Target::held`]; and a program that it cannot hold.
+    fn lacks(
+        &mut self,
+        want: &Program,
+        after: After,
+    ) -> impl Future<Output = Result<Vec<Change>, TargetError>> + Send;
+
+    /// Makes it hold `want`, and gives the changes that this took. What an earlier attempt left undone is found and done.
+    ///
+    /// # Errors
+    /// As [`Target::lacks`], with how far it got.
+    fn apply(
+        &mut self,
+        want: &Program,
+        after: After,
+    ) -> impl Future<Output = Result<Vec<Change>, ApplyError>> + Send;
+
+    /// Tells it how far earlier translators of its session had heard their reporters, as reporter and newest sequence. For a target
+    /// that is about to be programmed for the first time.
+    ///
+    /// # Errors
+    /// As [`Target::held`].
+    fn heard_earlier(
+        &mut self,
+        reporters: &[(u16, u32)],
+    ) -> impl Future<Output = Result<(), TargetError>> + Send;
+
+    /// What it counts, and how its queue pairs are.
+    ///
+    /// # Errors
+    /// As [`Target::held`].
+    fn status(&mut self) -> impl Future<Output = Result<Status, TargetError>> + Send;
+}
+
+/// The call to the collector that gave the program which a target is to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// The session was opened. Another translator may have written to the stores since the target was programmed.
+    Open,
+    /// The session was renewed. Nobody else had it meanwhile.
+    Renewal,
+}
+
+impl After {
+    /// The changes that lead from `have` to `want`, for a target whose rows have these fields.
+    pub fn changes(self, fields: Fields, have: &Program, want: &Program) -> Vec<Change> {
+        match self {
+            After::Open => fields.changes_for_session(have, want),
+            After::Renewal => fields.diff(have, want),
+        }
+    }
+}
+
+/// What a target counts, and how its queue pairs are.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Status {
+    /// Its counters and those of the reporters that it hears.
+    pub nodes: Vec<NodeStatistics>,
+    /// Whether a queue pair does not answer, as far as the target knows.
+    pub silent: bool,
+    /// How many regions that stores had before have operations on their way to them that are not acknowledged; `None` where the
+    /// target does not say.
+    pub former_regions: Option<usize>,
+}
+
+/// Why a target cannot be asked or programmed.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// It cannot hold what is wanted.
+    #[error("{0}")]
+    Refused(String),
+    /// It did not do what it was asked; it may the next time.
+    #[error("{0}")]
+    Failed(String),
+    /// The data plane of this process has ended.
+    #[error("the data plane has stopped")]
+    Stopped,
+    /// A running translator did not answer, or refused.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// A running translator's answer is none.
+    #[error("the translator's answer cannot be read ({0}): is it of another version?")]
+    Answer(#[from] serde_json::Error),
+    /// Keys would go where others can read them.
+    #[error(
+        "the keys to the collector's memory came with TLS and would go to {control} without: let the translator serve its control on \
+         a unix socket (`control = \"unix:PATH\"`), and give that address"
+    )]
+    Exposed {
+        /// Where the keys would go.
+        control: String,
+    },
+}
+
+impl TargetError {
+    /// Whether asking again may help without a change of program or configuration.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            TargetError::Failed(_) => true,
+            TargetError::Client(error) => error
+                .status()
+                .is_some_and(|status| matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded)),
+            TargetError::Refused(_)
+            | TargetError::Stopped
+            | TargetError::Answer(_)
+            | TargetError::Exposed { .. } => false,
+        }
+    }
+}
+
+/// Why a target does not hold what it should, and how far it got.
+#[derive(Debug)]
+pub struct ApplyError {
+    /// How far it got.
+    pub progress: Progress,
+    /// Why it got no further.
+    pub error: TargetError,
+}
+
+/// How far a target got with changes, which it makes in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Nothing has changed.
+    Nothing,
+    /// The first `applied` of `of` changes were made.
+    Part {
+        /// Those that were made.
+        applied: usize,
+        /// All.
+        of: usize,
+    },
+    /// The target's answer was lost: all were made, or none.
+    Unknown,
+}
+
+impl ApplyError {
+    /// An error before the first change.
+    pub fn nothing(error: impl Into<TargetError>) -> ApplyError {
+        ApplyError { progress: Progress::Nothing, error: error.into() }
+    }
+}
+
+impl fmt::Display for ApplyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.progress {
+            Progress::Nothing => self.error.fmt(f),
+            Progress::Part { applied, of } => {
+                write!(
+                    f,
+                    "{applied} of {of} changes were made (the next attempt makes the others), then: {}",
+                    self.error
+                )
+            }
+            Progress::Unknown => write!(f, "whether the changes were made is not known: {}", self.error),
+        }
+    }
+}
+
+// Not a source: the text has the error's own words in it.
+impl std::error::Error for ApplyError {}

@@ -1,0 +1,176 @@
+//! The software data plane as a target: that of this process, and that of a running translator.
+//!
+//! Its rows have all fields: it tells names, sends sketch columns when they are complete, and wakes readers. It checks all changes
+//! before the first of them, so it makes all of them or none.
+
+use std::sync::mpsc::Sender;
+
+use dta_client::translator::Client;
+use dta_grpc::dial::UNIX;
+use dta_proto::program::{Change, Entry, Fields, Program};
+use tokio::sync::oneshot;
+use tonic::Code;
+use tracing::{info, warn};
+
+use super::{After, ApplyError, Progress, Status, Target, TargetError};
+use crate::config::Translator;
+use crate::run::{Command, Snapshot, nodes};
+
+const FIELDS: Fields = Fields::ALL;
+
+/// The data plane of this process, over the channel of the thread that carries reports. Cheap to clone.
+#[derive(Clone)]
+pub struct InProcess {
+    name: String,
+    life: u64,
+    commands: Sender<Command>,
+    /// Frames that did not leave for want of a UDP port, as it was last told.
+    without_source: u64,
+}
+
+impl InProcess {
+    /// The data plane of the thread that `commands` goes to. `name` is the translator's, and `life` a number chosen when counting
+    /// began.
+    pub fn new(name: String, life: u64, commands: Sender<Command>) -> Self {
+        InProcess { name, life, commands, without_source: 0 }
+    }
+
+    /// Sends a command and waits for its answer.
+    ///
+    /// # Errors
+    /// [`TargetError::Stopped`].
+    pub async fn ask<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<T>) -> Command,
+    ) -> Result<T, TargetError> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(command(reply)).map_err(|_| TargetError::Stopped)?;
+        answer.await.map_err(|_| TargetError::Stopped)
+    }
+
+    /// Counters of a moment under their names.
+    pub fn nodes(&self, snapshot: &Snapshot) -> Vec<dta_proto::control::NodeStatistics> {
+        nodes(&self.name, self.life, snapshot)
+    }
+
+    /// Says when more frames than before did not leave because their UDP port is taken.
+    fn tell_without_source(&mut self, snapshot: &Snapshot) {
+        let unsent = snapshot.roce_link.unsent_no_source;
+        if unsent > self.without_source {
+            warn!(
+                frames = unsent - self.without_source,
+                "frames did not leave: another program has the UDP port of a queue pair (0xc000 + the low 14 bits of its number; \
+                 `ss -uanp` names it); it is tried again every second"
+            );
+            self.without_source = unsent;
+        }
+    }
+}
+
+impl Target for InProcess {
+    async fn held(&mut self) -> Result<Program, TargetError> {
+        self.ask(Command::Program).await
+    }
+
+    async fn lacks(&mut self, want: &Program, after: After) -> Result<Vec<Change>, TargetError> {
+        Ok(after.changes(FIELDS, &self.held().await?, want))
+    }
+
+    async fn apply(&mut self, want: &Program, after: After) -> Result<Vec<Change>, ApplyError> {
+        let changes = self.lacks(want, after).await.map_err(ApplyError::nothing)?;
+        if !changes.is_empty() {
+            info!(changes = changes.len(), "programming the data plane");
+            let made = changes.clone();
+            let applied = self.ask(|reply| Command::Apply(made, reply)).await;
+            let applied = applied.map_err(|error| ApplyError { progress: Progress::Unknown, error })?;
+            applied.map_err(|error| ApplyError::nothing(TargetError::Refused(error.to_string())))?;
+        }
+        Ok(changes)
+    }
+
+    async fn heard_earlier(&mut self, reporters: &[(u16, u32)]) -> Result<(), TargetError> {
+        let reporters = reporters.to_vec();
+        self.ask(|reply| Command::Reporters(reporters, reply)).await
+    }
+
+    async fn status(&mut self) -> Result<Status, TargetError> {
+        let snapshot = self.ask(Command::Snapshot).await?;
+        self.tell_without_source(&snapshot);
+        let silent = snapshot.queue_pairs.iter().any(|pair| pair.down);
+        Ok(Status { nodes: self.nodes(&snapshot), silent, former_regions: Some(snapshot.former_regions) })
+    }
+}
+
+/// The data plane of a running translator, over its own gRPC service. It compares by itself, because it tells no keys.
+pub struct Remote {
+    client: Client,
+}
+
+impl Remote {
+    /// The translator that serves at `control`, for a program of the session that `config` describes.
+    ///
+    /// # Errors
+    /// An address that is none; and one where others can read keys that came with TLS.
+    pub fn new(config: &Translator, control: &str) -> Result<Remote, TargetError> {
+        // Any program of this host may have taken a TCP port.
+        if config.tls.is_some() && !control.starts_with(UNIX) {
+            return Err(TargetError::Exposed { control: control.into() });
+        }
+        Ok(Remote { client: Client::connect_lazy(control)? })
+    }
+}
+
+impl Target for Remote {
+    async fn held(&mut self) -> Result<Program, TargetError> {
+        // To hold nothing, it would have to delete all that it holds.
+        let deletions = self.lacks(&Program::default(), After::Open).await?;
+        let held = |change| match change {
+            Change::Delete { entry } => Some(entry),
+            Change::Insert { .. } | Change::Modify { .. } | Change::Forget { .. } => None,
+        };
+        Ok(Program::from(deletions.into_iter().filter_map(held).collect::<Vec<Entry>>()))
+    }
+
+    /// It takes every program as one of a session that was just opened. After a renewal that may discard more than is needed, and
+    /// never less.
+    async fn lacks(&mut self, want: &Program, _: After) -> Result<Vec<Change>, TargetError> {
+        let told = self.client.compare_program(serde_json::to_string(want)?).await?;
+        changes(&told, want)
+    }
+
+    async fn apply(&mut self, want: &Program, _: After) -> Result<Vec<Change>, ApplyError> {
+        let program = serde_json::to_string(want).map_err(ApplyError::nothing)?;
+        let told = self.client.apply_program(program).await.map_err(|error| {
+            let refused = error.status().is_none_or(|status| {
+                matches!(status.code(), Code::InvalidArgument | Code::PermissionDenied | Code::Unimplemented)
+            });
+            let progress = if refused { Progress::Nothing } else { Progress::Unknown };
+            ApplyError { progress, error: error.into() }
+        })?;
+        // It has made them by now.
+        changes(&told, want).map_err(|error| ApplyError { progress: Progress::Unknown, error })
+    }
+
+    /// A running translator hears its reporters by itself.
+    async fn heard_earlier(&mut self, _: &[(u16, u32)]) -> Result<(), TargetError> {
+        Ok(())
+    }
+
+    /// It does not tell whether its queue pairs answer.
+    async fn status(&mut self) -> Result<Status, TargetError> {
+        Ok(Status { nodes: self.client.statistics().await?, silent: false, former_regions: None })
+    }
+}
+
+/// Changes as a translator tells them, with the keys of what is wanted put back.
+fn changes(text: &str, want: &Program) -> Result<Vec<Change>, TargetError> {
+    let mut changes: Vec<Change> = serde_json::from_str(text)?;
+    for change in &mut changes {
+        if let Change::Insert { entry } | Change::Modify { to: entry, .. } = change
+            && let Some(wanted) = want.get(&entry.key())
+        {
+            *entry = wanted.clone();
+        }
+    }
+    Ok(changes)
+}
