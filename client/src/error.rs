@@ -3,6 +3,7 @@
 use std::fmt;
 
 use dta_grpc::tls::TlsError;
+use dta_proto::control::ProgramMessageError;
 use tonic::{Code, Status};
 
 /// Which of the servers of DTA is meant.
@@ -75,6 +76,14 @@ pub enum ClientError {
         address: String,
         /// What is wrong and what to do.
         reason: String,
+    },
+    /// A translator's answer cannot be read.
+    #[error("the answer of the translator at {address} cannot be read ({reason}): is it of another version?")]
+    Answer {
+        /// Its address.
+        address: String,
+        /// What is wrong.
+        reason: ProgramMessageError,
     },
     /// Nobody answers.
     #[error("no {server} answers at {address}: {reason}; is it running (`{}`)?", server.command())]

@@ -5,8 +5,10 @@ use std::time::Duration;
 use dta_grpc::dial::UNIX;
 use dta_proto::control::translator_client::TranslatorClient;
 use dta_proto::control::{
-    ApplyProgramRequest, CompareProgramRequest, FlushRequest, NodeStatistics, TranslatorStatisticsRequest,
+    ApplyProgramRequest, CompareProgramRequest, FlushRequest, NodeStatistics, ProgramChange,
+    TranslatorStatisticsRequest, program_message,
 };
+use dta_proto::program::{Change, Program};
 use tonic::Status;
 use tonic::transport::Channel;
 
@@ -47,16 +49,23 @@ impl Client {
         Ok(answer.map_err(|status| self.error(status))?.into_inner().flushed)
     }
 
-    /// The changes that it needs to hold `program`. Program and changes are JSON, as `dta_proto::program` writes them; keys are not told.
-    pub async fn compare_program(&mut self, program: String) -> Result<String, ClientError> {
-        let answer = self.inner.compare_program(CompareProgramRequest { program }).await;
-        Ok(answer.map_err(|status| self.error(status))?.into_inner().changes)
+    /// The changes that it needs to hold `program`. Keys are 0 in them.
+    pub async fn compare_program(&mut self, program: &Program) -> Result<Vec<Change>, ClientError> {
+        let request = CompareProgramRequest { program: program_message(program) };
+        let answer = self.inner.compare_program(request).await.map_err(|status| self.error(status))?;
+        self.changes(&answer.into_inner().changes)
     }
 
-    /// Makes it hold `program`; gives the changes that were needed, in the form of [`Client::compare_program`].
-    pub async fn apply_program(&mut self, program: String) -> Result<String, ClientError> {
-        let answer = self.inner.apply_program(ApplyProgramRequest { program }).await;
-        Ok(answer.map_err(|status| self.error(status))?.into_inner().changes)
+    /// Makes it hold `program`; gives the changes that were needed, with 0 for each key.
+    pub async fn apply_program(&mut self, program: &Program) -> Result<Vec<Change>, ClientError> {
+        let request = ApplyProgramRequest { program: program_message(program) };
+        let answer = self.inner.apply_program(request).await.map_err(|status| self.error(status))?;
+        self.changes(&answer.into_inner().changes)
+    }
+
+    fn changes(&self, messages: &[ProgramChange]) -> Result<Vec<Change>, ClientError> {
+        let read = messages.iter().map(Change::try_from).collect::<Result<_, _>>();
+        read.map_err(|reason| ClientError::Answer { address: self.address.clone(), reason })
     }
 
     fn error(&self, status: Status) -> ClientError {

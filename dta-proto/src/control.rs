@@ -9,7 +9,9 @@ tonic::include_proto!("dta.v1");
 
 mod convert;
 mod limits;
+mod program_message;
 mod store_message;
 
 pub use convert::{UnknownNumber, purpose, transport};
 pub use limits::{MAX_KEYS, MAX_NODES, MAX_READ};
+pub use program_message::{ProgramMessageError, program_message, program_of};

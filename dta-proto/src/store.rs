@@ -122,6 +122,21 @@ impl StoreKind {
             ],
         }
     }
+
+    /// Its layout in words, for people: `16 lists of 4096 batches of 64 B, entries of 16 B`.
+    pub fn shape(&self) -> String {
+        match self {
+            StoreKind::KeyWrite { value_len, .. } => format!("{value_len}-byte values"),
+            StoreKind::Postcarding { hops, .. } => format!("{hops} hops"),
+            StoreKind::Append { lists, ring, batch_len, entry_len, .. } => {
+                format!("{lists} lists of {ring} batches of {batch_len} B, entries of {entry_len} B")
+            }
+            StoreKind::KeyIncrement { .. } => "64-bit counters".to_owned(),
+            StoreKind::SketchMerge { columns, rows, epochs, .. } => {
+                format!("{epochs} epochs of {columns} columns of {rows} rows")
+            }
+        }
+    }
 }
 
 /// How two reporters' cells become one.

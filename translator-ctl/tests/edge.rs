@@ -102,7 +102,7 @@ fn keys_that_came_with_tls_go_over_a_socket_of_the_owner_alone() {
         runtime.block_on(async {
             let mut client = dta_client::translator::Client::connect_lazy(control).unwrap();
             client.statistics().await.expect("statistics for everybody");
-            client.compare_program("[]".into()).await
+            client.compare_program(&Program::default()).await
         })
     };
     let lacks =

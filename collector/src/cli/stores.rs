@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use dta_proto::control::StoreInfo;
-use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::store::StoreSpec;
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
@@ -51,7 +51,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             s.spec.id.to_string(),
             s.spec.name.clone(),
             s.spec.primitive().to_owned(),
-            layout(&s.spec.kind),
+            s.spec.kind.shape(),
             output::bytes(s.bytes),
             format!("{} of {}", output::count(s.used), output::count(s.capacity)),
             output::percent(s.load),
@@ -79,18 +79,4 @@ fn shown(info: StoreInfo) -> anyhow::Result<Shown> {
         survival: info.survival,
         advised_redundancy: info.advised_redundancy,
     })
-}
-
-fn layout(kind: &StoreKind) -> String {
-    match kind {
-        StoreKind::KeyWrite { value_len, .. } => format!("{value_len}-byte values"),
-        StoreKind::Postcarding { hops, .. } => format!("{hops} hops"),
-        StoreKind::Append { lists, ring, batch_len, entry_len, .. } => {
-            format!("{lists} lists of {ring} batches of {batch_len} B, entries of {entry_len} B")
-        }
-        StoreKind::KeyIncrement { .. } => "64-bit counters".to_owned(),
-        StoreKind::SketchMerge { columns, rows, epochs, .. } => {
-            format!("{epochs} epochs of {columns} columns of {rows} rows")
-        }
-    }
 }

@@ -89,7 +89,7 @@ fn draw_stores(frame: &mut Frame, area: Rect, app: &App, now: &Snapshot) {
         Line::from(format!("memory: {}{}", info.memory, at_file(&info.file))),
     ];
     if let Some(spec) = app.spec() {
-        lines.push(Line::from(describe(&spec)));
+        lines.push(Line::from(format!("{} elements: {}", spec.elements(), spec.kind.shape())));
         match written(now, app.earlier.as_ref(), &spec.name) {
             Some(rate) => lines.push(Line::from(format!("written: {} frames/s", count(rate)))),
             None => lines.push(Line::from("written: no translator has said").style(DIM)),
@@ -107,21 +107,6 @@ fn advice(info: &StoreInfo, n: &str) -> String {
     match info.advised_redundancy {
         Some(advised) if advised.to_string() != n => format!("{n}, try {advised}"),
         _ => n.into(),
-    }
-}
-
-fn describe(spec: &StoreSpec) -> String {
-    use dta_proto::store::StoreKind::{Append, KeyIncrement, KeyWrite, Postcarding, SketchMerge};
-    match &spec.kind {
-        KeyWrite { slots, value_len, .. } => format!("{slots} slots of 4 + {value_len} bytes"),
-        Postcarding { slots, hops, .. } => format!("{slots} rows of {hops} hops"),
-        Append { lists, ring, batch_len, entry_len, .. } => {
-            format!("{lists} lists, each {ring} batches of {batch_len} bytes; entries of {entry_len} bytes")
-        }
-        KeyIncrement { slots, .. } => format!("{slots} counters"),
-        SketchMerge { columns, rows, epochs, expected, .. } => {
-            format!("{epochs} epochs of {columns} columns, {rows} rows; {expected} reporters expected")
-        }
     }
 }
 

@@ -78,7 +78,7 @@ impl Scene<'_, '_> {
         let mut reports = Vec::new();
         while (self.journal.entries().len() as u64) < until && self.maker.next(&mut reports) {
             for report in reports.drain(..) {
-                self.switches.send(report, self.maker.workload().flows(), self.journal)?;
+                self.switches.send(report, self.maker.workload(), self.journal)?;
             }
             self.switches.poll(self.journal)?;
         }

@@ -62,7 +62,7 @@ pub async fn send(
     for report in reports.drain(..) {
         // The hops of a packet report within a moment: a pause between them would look like a lost postcard to the translator.
         let may_wait = report.body.primitive() == Primitive::SketchMerge;
-        switches.send(report, workload.flows(), journal)?;
+        switches.send(report, workload, journal)?;
         window.since = window.since.map(|n| n + 1);
         if may_wait {
             keep_to(window, switches, journal, daemons).await?;

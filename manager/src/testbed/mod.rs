@@ -4,6 +4,7 @@
 //! [`collect`] asks the collector, [`check`] compares, [`accounting`] adds up. [`run`] does it all in order.
 
 pub mod accounting;
+pub mod ask;
 pub mod chaos;
 pub mod check;
 pub mod collect;

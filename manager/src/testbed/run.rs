@@ -8,12 +8,12 @@ use anyhow::Context;
 use dta_link::fault::Faults;
 use dta_link::netstat::UdpStats;
 use dta_link::{LinkError, UdpConfig, UdpLink};
-use dta_proto::layout::append::entries_per_batch;
-use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::layout::reports_per_element;
 
 use super::accounting::{self, Gaps, LinkAccount, Waterfall};
+use super::ask::Asked;
 use super::chaos::{self, Chaos, Scene};
-use super::check::{self, Ends, Pools, Tally};
+use super::check::{Ends, Pools, Tally};
 use super::daemons::{Daemons, Plan};
 use super::feed::{self, Window};
 use super::ground::{NicKind, RxeGround};
@@ -23,9 +23,9 @@ use super::outcome::{LinkOutcome, Outcome, PrimitiveOutcome, RunFacts};
 use super::statistics::Statistics;
 use super::switches::Switches;
 use super::workload::Workload;
-use super::{collect, ledger, processes};
+use super::{ledger, processes};
 use crate::capture::{self, Cut, SkipCounts};
-use crate::topology::{IN_TABLES, Primitive, Topology, Transport};
+use crate::topology::{Primitive, Topology, Transport};
 use crate::traffic::{Shape, Synthetic, TrafficPacket};
 
 /// What to run.
@@ -223,13 +223,7 @@ fn middle(total: u64, columns: Option<u64>, options: &Options) -> anyhow::Result
 
 /// The most reports that one frame carries, but for coalesced increments: RC does not lose them with a frame.
 fn most_reports(topology: &Topology) -> u64 {
-    let most = |store: &StoreSpec| match store.kind {
-        StoreKind::Postcarding { hops, .. } => hops,
-        StoreKind::Append { batch_len, entry_len, .. } => entries_per_batch(batch_len, entry_len),
-        StoreKind::SketchMerge { expected, .. } => expected,
-        StoreKind::KeyWrite { .. } | StoreKind::KeyIncrement { .. } => 1,
-    };
-    topology.stores.iter().map(most).max().unwrap_or(1).into()
+    topology.stores.iter().map(|store| reports_per_element(&store.kind)).max().unwrap_or(1).into()
 }
 
 /// The most operations that one report of any store becomes.
@@ -291,33 +285,11 @@ async fn compare(
     let (mut pools, uncounted) = accounting::pools(statistics, links, gaps, expected);
     let mut found = Vec::new();
     let flows = workload.flows();
-    for primitive in IN_TABLES {
+    for primitive in Primitive::ALL {
         let store = topology.store(primitive);
         pools.of_primitive(accounting::limits(statistics, primitive, writes));
-        let (kind, client) = (&store.kind, &mut daemons.client);
-        let result = match primitive {
-            Primitive::KeyWrite => {
-                let answers = collect::key_write(client, store, flows).await?;
-                check::key_write(kind, flows, journal, &answers, &mut pools)
-            }
-            Primitive::Postcarding => {
-                let answers = collect::paths(client, store, flows).await?;
-                let evicted = statistics.node("translator/").get("partial_rows");
-                check::postcarding(kind, flows, journal, &answers, evicted, &mut pools)
-            }
-            Primitive::Append => {
-                let answers = collect::lists(client, store).await?;
-                check::append(kind, flows, journal, &answers, &mut pools)
-            }
-            Primitive::KeyIncrement => {
-                let answers = collect::counters(client, store, flows).await?;
-                check::key_increment(kind, flows, journal, &answers, &mut pools)
-            }
-            Primitive::SketchMerge => {
-                let answers = collect::sketches(client, store, flows, workload.epochs()).await?;
-                check::sketch_merge(kind, flows, workload.epochs(), journal, &answers, &mut pools)
-            }
-        };
+        let asked = Asked { flows, epochs: workload.epochs(), journal, statistics };
+        let result = asked.of(&mut daemons.client, store, &mut pools).await?;
         found.push((primitive, result));
     }
     let mut ends = Ends::default();

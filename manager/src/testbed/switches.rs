@@ -6,12 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Context;
 use dta_link::LinkError;
 use dta_link::fault::{Fate, FaultCounts, Faults};
-use dta_proto::wire::dta;
 use dta_reporter::{Config, Reporter, Sent};
 
 use super::accounting::ReporterSide;
 use super::journal::Journal;
-use super::workload::{Body, Report, SeenFlow, Workload};
+use super::workload::{Report, Workload};
 use crate::topology::{Primitive, Topology};
 
 /// Reports that a switch keeps to send again. The translator asks for those of its window, 1,024, alone.
@@ -24,8 +23,6 @@ pub struct Switches {
     fates: Arc<Mutex<Vec<(u16, Fate, Sent)>>>,
     stores: [u16; 5],
     retransmit: [bool; 5],
-    rows: usize,
-    path_length: u8,
     corrupts: bool,
 }
 
@@ -58,49 +55,21 @@ impl Switches {
             });
             reporters.push(reporter);
         }
-        let rows = match topology.store(Primitive::SketchMerge).kind {
-            dta_proto::store::StoreKind::SketchMerge { rows, .. } => rows.into(),
-            _ => 0,
-        };
         Ok(Self {
             reporters,
             fates,
             stores: Primitive::ALL.map(|p| topology.store(p).id),
             retransmit: Primitive::ALL.map(|p| topology.run.retransmit.contains(&p)),
-            rows,
-            path_length: topology.network.tiers.len() as u8,
             corrupts: faults.corrupts(),
         })
     }
 
     /// Notes a report in the journal and sends it.
-    pub fn send(&mut self, report: Report, flows: &[SeenFlow], journal: &mut Journal) -> anyhow::Result<()> {
+    pub fn send(&mut self, report: Report, workload: &Workload, journal: &mut Journal) -> anyhow::Result<()> {
         let switch = report.switch;
         let primitive = report.body.primitive().index();
-        let key = |flow: &u32| flows[*flow as usize].key;
-        let mut bytes = [0; 16];
-        let body = match &report.body {
-            Body::KeyWrite { flow, value } => dta::Body::KeyWrite { redundancy: 0, key: key(flow), value },
-            Body::Postcard { flow, hop } => dta::Body::Postcard {
-                key: key(flow),
-                hop: *hop,
-                path_length: self.path_length,
-                value: Workload::switch_id(switch),
-            },
-            Body::Append { flow, list } => {
-                bytes = key(flow).0;
-                dta::Body::Append { list: *list, value: &bytes }
-            }
-            Body::KeyIncrement { flow, delta } => {
-                dta::Body::KeyIncrement { redundancy: 0, key: key(flow), delta: *delta }
-            }
-            Body::SketchMerge { epoch, column, cells } => {
-                for (bytes, cell) in bytes.chunks_exact_mut(4).zip(cells) {
-                    bytes.copy_from_slice(&cell.to_be_bytes());
-                }
-                dta::Body::SketchMerge { epoch: *epoch, column: *column, cells: &bytes[..4 * self.rows] }
-            }
-        };
+        let mut room = [0; 16];
+        let body = workload.on_wire(&report, &mut room);
         let options = dta_reporter::Options { retransmittable: self.retransmit[primitive], immediate: false };
         let before = self.fates_so_far();
         let reporter = &mut self.reporters[usize::from(switch)];

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use dta_proto::crc;
 use dta_proto::key::{Flow, Key};
 use dta_proto::layout::sketch_merge;
+use dta_proto::wire::dta;
 
 use crate::capture::Decoded;
 use crate::topology::{Primitive, Topology};
@@ -145,6 +146,34 @@ impl Workload {
             in_epoch: 0,
             epoch_counts: HashMap::new(),
             ended: Vec::new(),
+        }
+    }
+
+    /// A report as it goes on the wire; `room` holds what is made for it.
+    pub fn on_wire<'a>(&self, report: &'a Report, room: &'a mut [u8; 16]) -> dta::Body<'a> {
+        let key = |flow: &u32| self.flows[*flow as usize].key;
+        match &report.body {
+            Body::KeyWrite { flow, value } => dta::Body::KeyWrite { redundancy: 0, key: key(flow), value },
+            Body::Postcard { flow, hop } => dta::Body::Postcard {
+                key: key(flow),
+                hop: *hop,
+                path_length: self.tiers.len() as u8,
+                value: Self::switch_id(report.switch),
+            },
+            Body::Append { flow, list } => {
+                *room = key(flow).0;
+                dta::Body::Append { list: *list, value: room }
+            }
+            Body::KeyIncrement { flow, delta } => {
+                dta::Body::KeyIncrement { redundancy: 0, key: key(flow), delta: *delta }
+            }
+            Body::SketchMerge { epoch, column, cells } => {
+                for (bytes, cell) in room.chunks_exact_mut(4).zip(cells) {
+                    bytes.copy_from_slice(&cell.to_be_bytes());
+                }
+                let cells = &room[..4 * usize::from(self.rows)];
+                dta::Body::SketchMerge { epoch: *epoch, column: *column, cells }
+            }
         }
     }
 

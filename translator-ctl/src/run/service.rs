@@ -3,7 +3,8 @@
 use dta_proto::control::translator_server::Translator;
 use dta_proto::control::{
     ApplyProgramRequest, ApplyProgramResponse, CompareProgramRequest, CompareProgramResponse, FlushRequest,
-    FlushResponse, TranslatorStatisticsRequest, TranslatorStatisticsResponse,
+    FlushResponse, ProgramChange, ProgramEntry, TranslatorStatisticsRequest, TranslatorStatisticsResponse,
+    program_of,
 };
 use tonic::{Request, Response, Status};
 
@@ -26,14 +27,14 @@ impl Service {
     }
 
     /// Reads a program that somebody sends.
-    fn program(&self, program: &str) -> Result<Program, Status> {
+    fn program(&self, program: &[ProgramEntry]) -> Result<Program, Status> {
         if !self.programs {
             return Err(Status::permission_denied(
                 "programs hold keys to the collector's memory, which this translator reaches with TLS: it takes them on a unix socket of its \
                  owner alone (start it with --control unix:PATH, and give that address)",
             ));
         }
-        serde_json::from_str(program).map_err(|e| Status::invalid_argument(format!("program: {e}")))
+        program_of(program).map_err(|e| Status::invalid_argument(e.to_string()))
     }
 }
 
@@ -78,7 +79,7 @@ impl Translator for Service {
     ) -> Result<Response<CompareProgramResponse>, Status> {
         let want = self.program(&request.into_inner().program)?;
         let changes = self.target.clone().lacks(&want, After::Open).await?;
-        Ok(Response::new(CompareProgramResponse { changes: changes_json(changes)? }))
+        Ok(Response::new(CompareProgramResponse { changes: messages(changes) }))
     }
 
     async fn apply_program(
@@ -87,11 +88,11 @@ impl Translator for Service {
     ) -> Result<Response<ApplyProgramResponse>, Status> {
         let want = self.program(&request.into_inner().program)?;
         let made = self.target.clone().apply(&want, After::Open).await?;
-        Ok(Response::new(ApplyProgramResponse { changes: changes_json(made)? }))
+        Ok(Response::new(ApplyProgramResponse { changes: messages(made) }))
     }
 }
 
-/// Changes as JSON, with 0 for each remote key.
-fn changes_json(changes: Vec<Change>) -> Result<String, Status> {
-    serde_json::to_string(&without_keys(changes)).map_err(|e| Status::internal(e.to_string()))
+/// Changes as messages, with 0 for each remote key.
+fn messages(changes: Vec<Change>) -> Vec<ProgramChange> {
+    without_keys(changes).iter().map(ProgramChange::from).collect()
 }

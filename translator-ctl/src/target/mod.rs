@@ -105,9 +105,6 @@ pub enum TargetError {
     /// A running translator did not answer, or refused.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// A running translator's answer is none.
-    #[error("the translator's answer cannot be read ({0}): is it of another version?")]
-    Answer(#[from] serde_json::Error),
     /// Keys would go where others can read them.
     #[error(
         "the keys to the collector's memory came with TLS and would go to {control} without: let the translator serve its control on \
@@ -127,10 +124,7 @@ impl TargetError {
             TargetError::Client(error) => error
                 .status()
                 .is_some_and(|status| matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded)),
-            TargetError::Refused(_)
-            | TargetError::Stopped
-            | TargetError::Answer(_)
-            | TargetError::Exposed { .. } => false,
+            TargetError::Refused(_) | TargetError::Stopped | TargetError::Exposed { .. } => false,
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use std::sync::mpsc::Sender;
 
+use dta_client::ClientError;
 use dta_client::translator::Client;
 use dta_grpc::dial::UNIX;
 use dta_proto::program::{Change, Entry, Fields, Program};
@@ -134,21 +135,20 @@ impl Target for Remote {
     /// It takes every program as one of a session that was just opened. After a renewal that may discard more than is needed, and
     /// never less.
     async fn lacks(&mut self, want: &Program, _: After) -> Result<Vec<Change>, TargetError> {
-        let told = self.client.compare_program(serde_json::to_string(want)?).await?;
-        changes(&told, want)
+        Ok(with_keys(self.client.compare_program(want).await?, want))
     }
 
     async fn apply(&mut self, want: &Program, _: After) -> Result<Vec<Change>, ApplyError> {
-        let program = serde_json::to_string(want).map_err(ApplyError::nothing)?;
-        let told = self.client.apply_program(program).await.map_err(|error| {
+        let told = self.client.apply_program(want).await.map_err(|error| {
             let refused = error.status().is_none_or(|status| {
                 matches!(status.code(), Code::InvalidArgument | Code::PermissionDenied | Code::Unimplemented)
             });
-            let progress = if refused { Progress::Nothing } else { Progress::Unknown };
+            // An answer that cannot be read comes from one that has made the changes.
+            let unread = matches!(error, ClientError::Answer { .. });
+            let progress = if refused && !unread { Progress::Nothing } else { Progress::Unknown };
             ApplyError { progress, error: error.into() }
         })?;
-        // It has made them by now.
-        changes(&told, want).map_err(|error| ApplyError { progress: Progress::Unknown, error })
+        Ok(with_keys(told, want))
     }
 
     /// A running translator hears its reporters by itself.
@@ -163,8 +163,7 @@ impl Target for Remote {
 }
 
 /// Changes as a translator tells them, with the keys of what is wanted put back.
-fn changes(text: &str, want: &Program) -> Result<Vec<Change>, TargetError> {
-    let mut changes: Vec<Change> = serde_json::from_str(text)?;
+fn with_keys(mut changes: Vec<Change>, want: &Program) -> Vec<Change> {
     for change in &mut changes {
         if let Change::Insert { entry } | Change::Modify { to: entry, .. } = change
             && let Some(wanted) = want.get(&entry.key())
@@ -172,5 +171,5 @@ fn changes(text: &str, want: &Program) -> Result<Vec<Change>, TargetError> {
             *entry = wanted.clone();
         }
     }
-    Ok(changes)
+    changes
 }

@@ -1,0 +1,337 @@
+//! Programs and their changes as messages.
+
+use std::net::IpAddr;
+
+use super::program_change::Change as ChangeMessage;
+use super::program_entry::Entry as EntryMessage;
+use super::{UnknownNumber, purpose, transport};
+use crate::control;
+use crate::program::{
+    Change, EndedQueuePair, Endpoint, Entry, Flush, Lists, Mac, Mode, Primitive, Program, QueuePair, Rkey,
+    Service, Session, SketchReporter, Store, Version0,
+};
+use crate::store::{SpecError, StoreSpec};
+
+/// Why a message says no entry.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProgramMessageError {
+    /// A part that every such message has.
+    #[error("the program lacks {0}")]
+    Missing(&'static str),
+    /// A number that does not fit its field.
+    #[error("{field} is {value}, which is out of range")]
+    OutOfRange {
+        /// Table and field.
+        field: &'static str,
+        /// What the message holds.
+        value: u64,
+    },
+    /// A text that is no address, or bytes that are none.
+    #[error("{field} is {value:?}, which is no address")]
+    Address {
+        /// Table and field.
+        field: &'static str,
+        /// What the message holds.
+        value: String,
+    },
+    /// A number that the enumeration does not have.
+    #[error(transparent)]
+    Unknown(#[from] UnknownNumber),
+    /// A store that cannot be.
+    #[error(transparent)]
+    Store(#[from] SpecError),
+}
+
+type Result<T> = std::result::Result<T, ProgramMessageError>;
+
+impl From<Primitive> for control::Primitive {
+    fn from(primitive: Primitive) -> Self {
+        match primitive {
+            Primitive::KeyWrite => control::Primitive::KeyWrite,
+            Primitive::Append => control::Primitive::Append,
+            Primitive::KeyIncrement => control::Primitive::KeyIncrement,
+            Primitive::Postcarding => control::Primitive::Postcarding,
+            Primitive::SketchMerge => control::Primitive::SketchMerge,
+        }
+    }
+}
+
+impl From<&Endpoint> for control::Endpoint {
+    fn from(endpoint: &Endpoint) -> Self {
+        let gid = match endpoint.ip {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        control::Endpoint {
+            mac: if endpoint.mac == Mac::default() { Vec::new() } else { endpoint.mac.0.to_vec() },
+            ip: endpoint.ip.to_string(),
+            gid: gid.octets().to_vec(),
+            port: endpoint.port.into(),
+        }
+    }
+}
+
+impl From<&Entry> for control::ProgramEntry {
+    fn from(entry: &Entry) -> Self {
+        let entry = match entry {
+            Entry::Service(e) => EntryMessage::Service(control::ServiceEntry {
+                address: e.address.to_string(),
+                port: e.port.into(),
+            }),
+            Entry::Mode(e) => EntryMessage::Mode(control::ModeEntry { reference: e.reference }),
+            Entry::Flush(e) => EntryMessage::Flush(control::FlushEntry {
+                primitive: control::Primitive::from(e.primitive).into(),
+                after_ms: e.after_ms,
+            }),
+            Entry::QueuePair(e) => EntryMessage::QueuePair(pair_message(e)),
+            Entry::Store(e) => EntryMessage::Store(control::StoreEntry {
+                region: Some(control::Region {
+                    store: Some((&e.spec).into()),
+                    address: e.address,
+                    length: e.length,
+                    rkey: e.rkey.0,
+                    generation: e.generation,
+                }),
+                queue_pair: control::Purpose::from(e.queue_pair).into(),
+                collector: e.collector.into(),
+            }),
+            Entry::Lists(e) => EntryMessage::Lists(control::ListsEntry {
+                store: e.store.into(),
+                first: e.first,
+                count: e.count,
+                positions: e
+                    .positions
+                    .iter()
+                    .map(|&(list, sequence)| control::ListSequence { list, sequence })
+                    .collect(),
+            }),
+            Entry::Version0(e) => EntryMessage::Version0(control::Version0Entry {
+                primitive: control::Primitive::from(e.primitive).into(),
+                store: e.store.into(),
+            }),
+            Entry::SketchReporter(e) => EntryMessage::SketchReporter(control::SketchReporterEntry {
+                store: e.store.into(),
+                reporter: e.reporter.into(),
+                bit: e.bit.into(),
+            }),
+            Entry::Session(e) => EntryMessage::Session(control::SessionEntry {
+                collector: e.collector.into(),
+                generation: e.generation,
+            }),
+        };
+        control::ProgramEntry { entry: Some(entry) }
+    }
+}
+
+fn pair_message(pair: &QueuePair) -> control::QueuePairEntry {
+    control::QueuePairEntry {
+        purpose: control::Purpose::from(pair.purpose).into(),
+        transport: control::Transport::from(pair.transport).into(),
+        remote_qpn: pair.remote_qpn,
+        local_qpn: pair.local_qpn,
+        source: Some((&pair.source).into()),
+        destination: Some((&pair.destination).into()),
+        tos: pair.tos.into(),
+        max_dest_rd_atomic: pair.max_dest_rd_atomic,
+        generation: pair.generation,
+        start_psn: pair.start_psn,
+        replaced: pair
+            .replaced
+            .map(|ended| control::EndedQueuePair { qpn: ended.qpn, expected_psn: ended.expected_psn }),
+        collector: pair.collector.into(),
+    }
+}
+
+impl TryFrom<&control::ProgramEntry> for Entry {
+    type Error = ProgramMessageError;
+
+    fn try_from(message: &control::ProgramEntry) -> Result<Self> {
+        Ok(match message.entry.as_ref().ok_or(ProgramMessageError::Missing("an entry's table"))? {
+            EntryMessage::Service(m) => Entry::Service(Service {
+                address: address("service.address", &m.address)?,
+                port: narrow("service.port", m.port)?,
+            }),
+            EntryMessage::Mode(m) => Entry::Mode(Mode { reference: m.reference }),
+            EntryMessage::Flush(m) => {
+                Entry::Flush(Flush { primitive: primitive(m.primitive)?, after_ms: m.after_ms })
+            }
+            EntryMessage::QueuePair(m) => Entry::QueuePair(pair(m)?),
+            EntryMessage::Store(m) => Entry::Store(store(m)?),
+            EntryMessage::Lists(m) => Entry::Lists(Lists {
+                store: narrow("lists.store", m.store)?,
+                first: m.first,
+                count: m.count,
+                positions: m.positions.iter().map(|p| (p.list, p.sequence)).collect(),
+            }),
+            EntryMessage::Version0(m) => Entry::Version0(Version0 {
+                primitive: primitive(m.primitive)?,
+                store: narrow("version0.store", m.store)?,
+            }),
+            EntryMessage::SketchReporter(m) => Entry::SketchReporter(SketchReporter {
+                store: narrow("sketch-reporter.store", m.store)?,
+                reporter: narrow("sketch-reporter.reporter", m.reporter)?,
+                bit: narrow("sketch-reporter.bit", m.bit)?,
+            }),
+            EntryMessage::Session(m) => Entry::Session(Session {
+                collector: narrow("session.collector", m.collector)?,
+                generation: m.generation,
+            }),
+        })
+    }
+}
+
+fn pair(m: &control::QueuePairEntry) -> Result<QueuePair> {
+    let side = |name, side: &Option<control::Endpoint>| {
+        endpoint(side.as_ref().ok_or(ProgramMessageError::Missing(name))?)
+    };
+    Ok(QueuePair {
+        collector: narrow("queue-pair.collector", m.collector)?,
+        purpose: purpose(m.purpose)?,
+        transport: transport(m.transport)?,
+        remote_qpn: m.remote_qpn,
+        local_qpn: m.local_qpn,
+        source: side("queue-pair.source", &m.source)?,
+        destination: side("queue-pair.destination", &m.destination)?,
+        tos: narrow("queue-pair.tos", m.tos)?,
+        max_dest_rd_atomic: m.max_dest_rd_atomic,
+        generation: m.generation,
+        start_psn: m.start_psn,
+        replaced: m.replaced.map(|e| EndedQueuePair { qpn: e.qpn, expected_psn: e.expected_psn }),
+    })
+}
+
+fn store(m: &control::StoreEntry) -> Result<Store> {
+    let region = m.region.as_ref().ok_or(ProgramMessageError::Missing("store.region"))?;
+    let spec = region.store.as_ref().ok_or(ProgramMessageError::Missing("store.region.store"))?;
+    Ok(Store {
+        collector: narrow("store.collector", m.collector)?,
+        spec: StoreSpec::try_from(spec)?,
+        address: region.address,
+        length: region.length,
+        rkey: Rkey(region.rkey),
+        generation: region.generation,
+        queue_pair: purpose(m.queue_pair)?,
+    })
+}
+
+fn endpoint(m: &control::Endpoint) -> Result<Endpoint> {
+    let mac = match m.mac.as_slice() {
+        [] => Mac::default(),
+        bytes => Mac(bytes.try_into().map_err(|_| ProgramMessageError::Address {
+            field: "endpoint.mac",
+            value: format!("{bytes:02x?}"),
+        })?),
+    };
+    Ok(Endpoint { mac, ip: address("endpoint.ip", &m.ip)?, port: narrow("endpoint.port", m.port)? })
+}
+
+fn address(field: &'static str, text: &str) -> Result<IpAddr> {
+    text.parse().map_err(|_| ProgramMessageError::Address { field, value: text.into() })
+}
+
+fn narrow<T: TryFrom<u32>>(field: &'static str, value: u32) -> Result<T> {
+    T::try_from(value).map_err(|_| ProgramMessageError::OutOfRange { field, value: value.into() })
+}
+
+fn primitive(value: i32) -> Result<Primitive> {
+    u8::try_from(value)
+        .ok()
+        .and_then(Primitive::from_opcode)
+        .ok_or(UnknownNumber { field: "primitive", value }.into())
+}
+
+/// The entries of a program as messages.
+pub fn program_message(program: &Program) -> Vec<control::ProgramEntry> {
+    program.entries().map(Into::into).collect()
+}
+
+/// The program that messages say.
+///
+/// # Errors
+/// What is wrong with the first entry that is none. Whether the entries can be held is [`crate::program::checked`]'s to say.
+pub fn program_of(entries: &[control::ProgramEntry]) -> Result<Program> {
+    Ok(entries.iter().map(Entry::try_from).collect::<Result<Vec<_>>>()?.into())
+}
+
+impl From<&Change> for control::ProgramChange {
+    fn from(change: &Change) -> Self {
+        let change = match change {
+            Change::Insert { entry } => ChangeMessage::Insert(entry.into()),
+            Change::Modify { from, to } => {
+                ChangeMessage::Modify(control::Modification { from: Some(from.into()), to: Some(to.into()) })
+            }
+            Change::Delete { entry } => ChangeMessage::Delete(entry.into()),
+            Change::Forget { entry } => ChangeMessage::Forget(entry.into()),
+        };
+        control::ProgramChange { change: Some(change) }
+    }
+}
+
+impl TryFrom<&control::ProgramChange> for Change {
+    type Error = ProgramMessageError;
+
+    fn try_from(message: &control::ProgramChange) -> Result<Self> {
+        let side = |side: &Option<control::ProgramEntry>| {
+            Entry::try_from(side.as_ref().ok_or(ProgramMessageError::Missing("a modified entry"))?)
+        };
+        Ok(match message.change.as_ref().ok_or(ProgramMessageError::Missing("a change's kind"))? {
+            ChangeMessage::Insert(m) => Change::Insert { entry: Entry::try_from(m)? },
+            ChangeMessage::Modify(m) => Change::Modify { from: side(&m.from)?, to: side(&m.to)? },
+            ChangeMessage::Delete(m) => Change::Delete { entry: Entry::try_from(m)? },
+            ChangeMessage::Forget(m) => Change::Forget { entry: Entry::try_from(m)? },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::diff;
+
+    /// The program that the frame vectors are made with.
+    fn sample() -> Program {
+        serde_json::from_str(include_str!("../../vectors/program.json")).unwrap()
+    }
+
+    #[test]
+    fn programs_and_changes_are_read_back() {
+        let mut program = sample();
+        program.set(Entry::Session(Session { collector: 3, generation: u64::MAX }));
+        program.set(Entry::SketchReporter(SketchReporter { store: 5, reporter: 9, bit: 3 }));
+        let messages = program_message(&program);
+        assert_eq!(program_of(&messages).unwrap(), program);
+        for changes in [diff(&Program::default(), &program), diff(&program, &Program::default())] {
+            assert!(!changes.is_empty());
+            for change in changes {
+                let message = control::ProgramChange::from(&change);
+                assert_eq!(Change::try_from(&message).unwrap(), change);
+            }
+        }
+        let entry = program.entries().next().unwrap().clone();
+        let modify = Change::Modify { from: entry.clone(), to: entry.clone() };
+        for change in [modify, Change::Forget { entry }] {
+            assert_eq!(Change::try_from(&control::ProgramChange::from(&change)).unwrap(), change);
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let fail = |entry: EntryMessage| {
+            Entry::try_from(&control::ProgramEntry { entry: Some(entry) }).unwrap_err().to_string()
+        };
+        let service = |address: &str, port| {
+            EntryMessage::Service(control::ServiceEntry { address: address.into(), port })
+        };
+        assert_eq!(fail(service("::1", 65_536)), "service.port is 65536, which is out of range");
+        assert_eq!(fail(service("here", 1)), "service.address is \"here\", which is no address");
+        let version0 = |primitive, store| EntryMessage::Version0(control::Version0Entry { primitive, store });
+        assert_eq!(fail(version0(0, 1)), "primitive is 0, which is unknown");
+        assert_eq!(fail(version0(6, 1)), "primitive is 6, which is unknown");
+        assert_eq!(fail(version0(-1, 1)), "primitive is -1, which is unknown");
+        assert_eq!(fail(version0(1, 1 << 16)), "version0.store is 65536, which is out of range");
+        assert_eq!(fail(EntryMessage::QueuePair(Default::default())), "the program lacks queue-pair.source");
+        assert_eq!(fail(EntryMessage::Store(Default::default())), "the program lacks store.region");
+        assert!(Entry::try_from(&control::ProgramEntry { entry: None }).is_err());
+        assert!(Change::try_from(&control::ProgramChange { change: None }).is_err());
+    }
+}
