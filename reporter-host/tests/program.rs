@@ -168,7 +168,9 @@ fn tells_what_is_wrong() {
 fn help_teaches_and_completions_complete() {
     let output = program(&["send", "--help"], "");
     let help = String::from_utf8(output.stdout).unwrap();
-    for expect in ["Examples:", "key-write --store flows", "--unchecked", "--retransmittable", "DTA_TRANSLATOR"] {
+    for expect in
+        ["Examples:", "key-write --store flows", "--unchecked", "--retransmittable", "DTA_TRANSLATOR"]
+    {
         assert!(help.contains(expect), "no {expect} in {help}");
     }
     let output = program(&["completions", "bash"], "");

@@ -42,21 +42,26 @@ A key is a flow as people write it, or up to 32 hex digits.
 
 Examples:
   The last value of a flow, into the store `flows`:
-    dta-reporter send key-write --store flows --key '10.0.0.1:5000->10.0.0.2:5000/udp' --value 1500
+    dta-reporter send key-write --store flows --value 1500 \\
+        --key '10.0.0.1:5000->10.0.0.2:5000/udp'
   A thousand keys at 1,000 a second, sent again if the translator misses one:
-    dta-reporter send key-write --key 0a000000 --value 7 --vary key --count 1000 --rate 1000 --retransmittable
+    dta-reporter send key-write --key 0a000000 --value 7 --vary key \\
+        --count 1000 --rate 1000 --retransmittable
   An entry of 16 bytes at the end of list 3 of store 3:
     dta-reporter send append --store 3 --list 3 --value 1,2,3,0xdeadbeef
   1,500 bytes more for a flow:
-    dta-reporter send key-increment --key '10.0.0.1:5000->10.0.0.2:5000/udp' --delta 1500
+    dta-reporter send key-increment --delta 1500 \\
+        --key '10.0.0.1:5000->10.0.0.2:5000/udp'
   The third of five hops of a path (hops count from 0):
-    dta-reporter send postcard --key '10.0.0.1:5000->10.0.0.2:5000/udp' --hop 2 --path-length 5 --value 103
+    dta-reporter send postcard --hop 2 --path-length 5 --value 103 \\
+        --key '10.0.0.1:5000->10.0.0.2:5000/udp'
   One column of a sketch with 3 rows:
     dta-reporter send sketch-merge --epoch 1 --column 17 --cells 12,40,8
   Many reports, one JSON object a line:
-    echo '{\"primitive\":\"append\",\"store\":\"events\",\"list\":2,\"value\":[1,2,3,4]}' | dta-reporter send --file -
+    echo '{\"primitive\":\"append\",\"list\":2,\"value\":[1,2,3,4]}' |
+        dta-reporter send --file -
   As older reporters send (version 0: 4-byte keys and values, no store):
-    dta-reporter send key-write --version 0 --redundancy 2 --key 0a0b0c0d --value 7";
+    dta-reporter send key-write --version 0 --key 0a0b0c0d --value 7";
 
 const FILE_HELP: &str = "\
 Send the reports of a file, one JSON object a line; - reads standard input
@@ -96,7 +101,7 @@ pub(super) struct Send {
     pub(super) collector: Option<String>,
 
     /// Send without asking the collector, and without looking whether somebody listens
-    #[arg(long, global = true, conflicts_with = "collector")]
+    #[arg(long, global = true)]
     pub(super) unchecked: bool,
 
     /// Version of the report format
