@@ -88,6 +88,22 @@ pub fn socket_backlog(local: SocketAddrV4) -> Result<Option<u64>> {
     Ok(parse_socket_backlog(&read_proc("/proc/thread-self/net/udp")?, local))
 }
 
+/// Whether a UDP socket of any process is bound to `local`, or to its port at every address.
+///
+/// # Errors
+/// `/proc` is not mounted.
+pub fn is_bound(local: SocketAddrV4) -> Result<bool> {
+    let text = read_proc("/proc/thread-self/net/udp")?;
+    let every = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, local.port());
+    if [local, every].iter().any(|address| socket_line(&text, *address).is_some()) {
+        return Ok(true);
+    }
+    // A host without IPv6 has no such file.
+    let text = read_proc("/proc/thread-self/net/udp6").unwrap_or_default();
+    let every = format!("{:032}:{:04X}", 0, local.port());
+    Ok(text.lines().skip(1).any(|line| line.split_whitespace().nth(1) == Some(&*every)))
+}
+
 fn parse_socket_drops(text: &str, local: SocketAddrV4) -> Option<u64> {
     socket_line(text, local)?.last()?.parse().ok()
 }

@@ -22,6 +22,8 @@ fn drain(socket: &UdpSocket) -> Vec<Vec<u8>> {
 fn program(arguments: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_dta-reporter"))
         .args(arguments)
+        .args(arguments.contains(&"send").then_some("--unchecked"))
+        .env_remove("DTA_COLLECTOR")
         .env_remove("DTA_TRANSLATOR")
         .env_remove("DTA_REPORTER_ID")
         .env_remove("DTA_REPORTER_BIND")
@@ -79,7 +81,7 @@ fn sends_each_primitive() {
 fn repeats_varies_and_keeps_a_rate() {
     let (socket, to) = receiver();
     let started = std::time::Instant::now();
-    let line = "send key-write --key ffffffff --value 7 --vary key --count 50 --rate 500 --output json --to";
+    let line = "send key-write --store 1 --key ffffffff --value 7 --vary key --count 50 --rate 500 --output json --to";
     let mut arguments: Vec<&str> = line.split(' ').collect();
     arguments.push(&to);
     let output = program(&arguments, "");
@@ -126,7 +128,7 @@ not json
     assert_eq!(sent.len(), 2, "the good ones are sent");
 
     let mut file = tempfile::NamedTempFile::new().unwrap();
-    writeln!(file, r#"{{"primitive":"append","list":0,"value":1}}"#).unwrap();
+    writeln!(file, r#"{{"primitive":"append","store":2,"list":0,"value":1}}"#).unwrap();
     let output = program(&["send", "--to", &to, "--file", file.path().to_str().unwrap()], "");
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(drain(&socket).len(), 1);
@@ -147,9 +149,11 @@ fn tells_what_is_wrong() {
             1,
             "192.0.2.77",
         ),
-        ("send postcard --key 0a --hop 20 --value 1 --to 127.0.0.1:9", 1, "hop"),
+        ("send postcard --store 4 --key 0a --hop 20 --value 1 --to 127.0.0.1:9", 1, "hop"),
         ("send sketch-merge --epoch 1 --column 1 --cells 1 --version 0 --to 127.0.0.1:9", 1, "version"),
-        ("send append --list 1 --value 1 --vary key --to 127.0.0.1:9", 1, "no key"),
+        ("send append --store 2 --list 1 --value 1 --vary key --to 127.0.0.1:9", 1, "no key"),
+        ("send append --list 1 --value 1 --to 127.0.0.1:9", 1, "give --store"),
+        ("send append --store events --list 1 --value 1 --to 127.0.0.1:9", 1, "`events` has no id"),
         ("send --file /does/not/exist --to 127.0.0.1:9", 1, "/does/not/exist"),
     ] {
         let output = program(&arguments.split(' ').collect::<Vec<_>>(), "");
@@ -164,7 +168,9 @@ fn tells_what_is_wrong() {
 fn help_teaches_and_completions_complete() {
     let output = program(&["send", "--help"], "");
     let help = String::from_utf8(output.stdout).unwrap();
-    for expect in ["Examples:", "key-write --store 1", "--retransmittable", "DTA_TRANSLATOR"] {
+    for expect in
+        ["Examples:", "key-write --store flows", "--unchecked", "--retransmittable", "DTA_TRANSLATOR"]
+    {
         assert!(help.contains(expect), "no {expect} in {help}");
     }
     let output = program(&["completions", "bash"], "");

@@ -1,6 +1,6 @@
 //! Reports that come to the engine by another way than the network.
 
-use dta_proto::program::{Primitive, Transport};
+use dta_proto::program::{Entry, Primitive, Transport};
 use dta_proto::wire::dta::Body;
 
 use super::counters::Reason;
@@ -108,6 +108,50 @@ fn no_window_is_asked_and_nobody_is_asked_to_send_again() {
     }
     assert_eq!((bench.out.frames.len(), bench.out.nacks.len()), (4, 0));
     assert_eq!(bench.engine.reporters().iter().count(), 0);
+}
+
+/// Whoever sends is told by `fit::fits` what cannot land: it says what the engine says.
+#[test]
+fn what_fits_a_store_is_what_the_engine_takes() {
+    let misfits = [
+        Reason::WrongPrimitive,
+        Reason::Redundancy,
+        Reason::ValueLength,
+        Reason::ListRange,
+        Reason::PathLength,
+        Reason::Hop,
+        Reason::Column,
+    ];
+    let (key, bytes) = (key(1), [1; 64]);
+    let mut bodies = Vec::new();
+    for redundancy in 0..=5 {
+        bodies.push(Body::KeyIncrement { redundancy, key, delta: 1 });
+        bodies.extend((1..=16).map(|n| Body::KeyWrite { redundancy, key, value: &bytes[..4 * n] }));
+    }
+    for list in [0, 1, 7, 8, u32::MAX] {
+        bodies.extend((1..=15).map(|n| Body::Append { list, value: &bytes[..4 * n] }));
+    }
+    for hop in 0..=14 {
+        bodies.extend((0..=15).map(|path_length| Body::Postcard { key, hop, path_length, value: 1 }));
+    }
+    for column in [0, 1, 1 << 10, 1 << 20, u32::MAX] {
+        bodies.extend((1..=4).map(|n| Body::SketchMerge { epoch: 1, column, cells: &bytes[..4 * n] }));
+    }
+    let program = program(Transport::Uc, false);
+    let (mut fit, mut unfit) = (0, 0);
+    for store in program.entries() {
+        let Entry::Store(store) = store else { continue };
+        for body in &bodies {
+            let mut bench = bench();
+            let report = (store.spec.id, *body);
+            bench.engine.execute(0, [admitted(&report, 1)], &mut bench.out);
+            let refused: u64 = misfits.iter().map(|reason| bench.drops(*reason)).sum();
+            let fits = dta_proto::fit::fits(&store.spec, body);
+            assert_eq!(fits.is_ok(), refused == 0, "{body:?} in {:?}: {fits:?}", store.spec);
+            if fits.is_ok() { fit += 1 } else { unfit += 1 }
+        }
+    }
+    assert!(fit > 50 && unfit > 500, "{fit} fit, {unfit} do not");
 }
 
 /// A late postcard is told by its sequence, and only where that means something.

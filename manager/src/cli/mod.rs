@@ -78,6 +78,7 @@ pub fn main() -> ExitCode {
         match role {
             "__collector" => return dta_collector::cli::run(arguments),
             "__translator" => return dta_translator::cli::main_from(arguments),
+            "__reporter" => return dta_reporter::cli::main_from(arguments),
             _ => arguments.insert(1, role.into()),
         }
     }

@@ -8,6 +8,7 @@ use dta_link::fault::Faults;
 use dta_proto::key::Key;
 use dta_proto::wire::dta::{PORT, Version};
 
+use super::check::StoreArg;
 use super::value::Value;
 
 #[derive(Debug, Parser)]
@@ -40,22 +41,27 @@ Values are numbers (4 bytes each, big-endian) or 0x and hex digits in groups of 
 A key is a flow as people write it, or up to 32 hex digits.
 
 Examples:
-  The last value of a flow, into store 1:
-    dta-reporter send key-write --store 1 --key '10.0.0.1:5000->10.0.0.2:5000/udp' --value 1500
-  Ten thousand keys at 1,000 a second, sent again if the translator misses one:
-    dta-reporter send key-write --store 1 --key 0a000000 --value 7 --vary key --count 10000 --rate 1000 --retransmittable
-  An entry of 12 bytes at the end of list 3:
-    dta-reporter send append --store 2 --list 3 --value 1,2,0xdeadbeef
+  The last value of a flow, into the store `flows`:
+    dta-reporter send key-write --store flows --value 1500 \\
+        --key '10.0.0.1:5000->10.0.0.2:5000/udp'
+  A thousand keys at 1,000 a second, sent again if the translator misses one:
+    dta-reporter send key-write --key 0a000000 --value 7 --vary key \\
+        --count 1000 --rate 1000 --retransmittable
+  An entry of 16 bytes at the end of list 3 of store 3:
+    dta-reporter send append --store 3 --list 3 --value 1,2,3,0xdeadbeef
   1,500 bytes more for a flow:
-    dta-reporter send key-increment --store 3 --key '10.0.0.1:5000->10.0.0.2:5000/udp' --delta 1500
+    dta-reporter send key-increment --delta 1500 \\
+        --key '10.0.0.1:5000->10.0.0.2:5000/udp'
   The third of five hops of a path (hops count from 0):
-    dta-reporter send postcard --store 4 --key '10.0.0.1:5000->10.0.0.2:5000/udp' --hop 2 --path-length 5 --value 103
-  One column of a sketch with 2 rows:
-    dta-reporter send sketch-merge --store 5 --epoch 1 --column 17 --cells 12,40
+    dta-reporter send postcard --hop 2 --path-length 5 --value 103 \\
+        --key '10.0.0.1:5000->10.0.0.2:5000/udp'
+  One column of a sketch with 3 rows:
+    dta-reporter send sketch-merge --epoch 1 --column 17 --cells 12,40,8
   Many reports, one JSON object a line:
-    echo '{\"primitive\":\"append\",\"store\":2,\"list\":3,\"value\":[1,2,3]}' | dta-reporter send --file -
+    echo '{\"primitive\":\"append\",\"list\":2,\"value\":[1,2,3,4]}' |
+        dta-reporter send --file -
   As older reporters send (version 0: 4-byte keys and values, no store):
-    dta-reporter send key-write --version 0 --redundancy 2 --key 0a0b0c0d --value 7";
+    dta-reporter send key-write --version 0 --key 0a0b0c0d --value 7";
 
 const FILE_HELP: &str = "\
 Send the reports of a file, one JSON object a line; - reads standard input
@@ -85,9 +91,18 @@ pub(super) struct Send {
     #[arg(long, global = true, env = "DTA_REPORTER_ID", value_name = "ID", default_value_t = 0)]
     pub(super) reporter_id: u16,
 
-    /// Store id [default: 0]
-    #[arg(long, global = true, value_name = "ID")]
-    pub(super) store: Option<u16>,
+    /// The store, by name or id [default: the only one of the report's kind that the collector has]
+    #[arg(long, global = true, value_name = "NAME|ID")]
+    pub(super) store: Option<StoreArg>,
+
+    /// The collector's gRPC address: it is asked, before anything is sent, whether it has the store and the reports fit
+    /// [default: 127.0.0.1:40050, if a collector is there]
+    #[arg(long, global = true, env = "DTA_COLLECTOR", value_name = "HOST:PORT")]
+    pub(super) collector: Option<String>,
+
+    /// Send without asking the collector, and without looking whether somebody listens
+    #[arg(long, global = true)]
+    pub(super) unchecked: bool,
 
     /// Version of the report format
     #[arg(long = "version", id = "format", global = true, value_name = "0|1", default_value = "1", value_parser = version)]

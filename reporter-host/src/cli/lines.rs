@@ -4,6 +4,7 @@ use dta_proto::key::Key;
 use dta_proto::wire::dta::Body;
 use serde::Deserialize;
 
+use super::check::StoreArg;
 use super::value::Value;
 use crate::Options;
 
@@ -12,8 +13,7 @@ use crate::Options;
 #[serde(tag = "primitive", rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) enum Line {
     KeyWrite {
-        #[serde(default)]
-        store: u16,
+        store: Option<StoreArg>,
         #[serde(default)]
         redundancy: u8,
         key: Key,
@@ -22,16 +22,14 @@ pub(super) enum Line {
         retransmittable: Option<bool>,
     },
     Append {
-        #[serde(default)]
-        store: u16,
+        store: Option<StoreArg>,
         list: u32,
         value: Value,
         immediate: Option<bool>,
         retransmittable: Option<bool>,
     },
     KeyIncrement {
-        #[serde(default)]
-        store: u16,
+        store: Option<StoreArg>,
         #[serde(default)]
         redundancy: u8,
         key: Key,
@@ -40,8 +38,7 @@ pub(super) enum Line {
         retransmittable: Option<bool>,
     },
     Postcard {
-        #[serde(default)]
-        store: u16,
+        store: Option<StoreArg>,
         key: Key,
         hop: u8,
         #[serde(default)]
@@ -51,8 +48,7 @@ pub(super) enum Line {
         retransmittable: Option<bool>,
     },
     SketchMerge {
-        #[serde(default)]
-        store: u16,
+        store: Option<StoreArg>,
         epoch: u32,
         column: u32,
         cells: Value,
@@ -62,35 +58,35 @@ pub(super) enum Line {
 }
 
 impl Line {
-    /// Store, contents and options; what the line does not say of these is as in `usual`.
-    pub(super) fn report(&self, usual: Options) -> Result<(u16, Body<'_>, Options), String> {
+    /// Store, contents and options; what the line does not say of the options is as in `usual`.
+    pub(super) fn report(&self, usual: Options) -> Result<(Option<&StoreArg>, Body<'_>, Options), String> {
         let options = |immediate: &Option<bool>, retransmittable: &Option<bool>| Options {
             immediate: immediate.unwrap_or(usual.immediate),
             retransmittable: retransmittable.unwrap_or(usual.retransmittable),
         };
         Ok(match self {
             Line::KeyWrite { store, redundancy, key, value, immediate, retransmittable } => (
-                *store,
+                store.as_ref(),
                 Body::KeyWrite { redundancy: *redundancy, key: *key, value: value.bytes() },
                 options(immediate, retransmittable),
             ),
             Line::Append { store, list, value, immediate, retransmittable } => (
-                *store,
+                store.as_ref(),
                 Body::Append { list: *list, value: value.bytes() },
                 options(immediate, retransmittable),
             ),
             Line::KeyIncrement { store, redundancy, key, delta, immediate, retransmittable } => (
-                *store,
+                store.as_ref(),
                 Body::KeyIncrement { redundancy: *redundancy, key: *key, delta: *delta },
                 options(immediate, retransmittable),
             ),
             Line::Postcard { store, key, hop, path_length, value, immediate, retransmittable } => (
-                *store,
+                store.as_ref(),
                 Body::Postcard { key: *key, hop: *hop, path_length: *path_length, value: value.word()? },
                 options(immediate, retransmittable),
             ),
             Line::SketchMerge { store, epoch, column, cells, immediate, retransmittable } => (
-                *store,
+                store.as_ref(),
                 Body::SketchMerge { epoch: *epoch, column: *column, cells: cells.bytes() },
                 options(immediate, retransmittable),
             ),
@@ -116,7 +112,7 @@ mod tests {
         assert_eq!(
             first.unwrap().report(usual),
             Ok((
-                1,
+                Some(&StoreArg::Id(1)),
                 Body::KeyWrite { redundancy: 0, key, value: &[0, 0, 0, 1, 0, 0, 0, 2] },
                 Options { retransmittable: false, immediate: true }
             ))
@@ -137,7 +133,7 @@ mod tests {
             ),
         ];
         for (text, body) in all {
-            assert_eq!(line(text).unwrap().report(usual), Ok((0, body, usual)), "{text}");
+            assert_eq!(line(text).unwrap().report(usual), Ok((None, body, usual)), "{text}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! The program `dta-reporter`.
 
 mod args;
+mod check;
 mod lines;
 mod send;
 mod value;

@@ -10,6 +10,7 @@ use dta_proto::key::Key;
 use dta_proto::wire::dta::{Body, Version};
 
 use super::args::{Output, PrimitiveArgs, Send, Vary};
+use super::check::{self, Stores};
 use super::lines::Line;
 use crate::pace::Pacer;
 use crate::{Config, Counters, Options, Reporter};
@@ -30,6 +31,12 @@ pub(super) fn run(args: &Send) -> Result<bool> {
     if args.primitive.is_some() && args.file.is_some() {
         bail!("give either a primitive or --file, not both");
     }
+    let stores = if args.unchecked {
+        Stores::Unknown
+    } else {
+        check::somebody_listens(args.to)?;
+        Stores::ask(args.collector.as_deref())?
+    };
     let usual = Options { retransmittable: args.retransmittable, immediate: args.immediate };
     let mut config = Config::new(args.to);
     config.bind = args.from.unwrap_or(config.bind);
@@ -42,14 +49,20 @@ pub(super) fn run(args: &Send) -> Result<bool> {
     config.faults = args.faults;
     config.seed = args.seed;
     let reporter = Reporter::open(config)?;
-    let mut run =
-        Run { reporter, pacer: Pacer::new(args.rate, Instant::now()), kept: false, started: Instant::now() };
+    let mut run = Run {
+        reporter,
+        stores,
+        version: args.format,
+        pacer: Pacer::new(args.rate, Instant::now()),
+        kept: false,
+        started: Instant::now(),
+    };
     let bad = match &args.primitive {
         Some(primitive) => {
             run.repeat(args, primitive, usual)?;
             0
         }
-        None => run.file(args.file.as_deref().unwrap_or(Path::new("-")), usual)?,
+        None => run.file(args.file.as_deref().unwrap_or(Path::new("-")), args, usual)?,
     };
     run.reporter.flush()?;
     let took = run.started.elapsed();
@@ -72,6 +85,8 @@ pub(super) fn run(args: &Send) -> Result<bool> {
 
 struct Run {
     reporter: Reporter,
+    stores: Stores,
+    version: Version,
     pacer: Pacer,
     /// Whether a report was retransmittable.
     kept: bool,
@@ -97,6 +112,7 @@ impl Run {
             bail!("--vary value: key-increment has a delta and no value");
         }
         self.kept = options.retransmittable;
+        let mut place = None;
         for n in 0..args.count {
             self.turn()?;
             // Modulo 2^32, as the 4 bytes are.
@@ -108,13 +124,22 @@ impl Run {
             };
             let mut value = [0; 60];
             let body = body(primitive, more_key, more_value, &mut value)?;
-            self.reporter.report(args.store.unwrap_or(0), body).context("this cannot be reported")?;
+            let store = match place {
+                Some(store) => store,
+                // The further ones differ by a key or a value alone.
+                None => *place.insert(
+                    self.stores
+                        .place(self.version, args.store.as_ref(), &body)
+                        .map_err(|misfit| anyhow::anyhow!("this cannot land: {misfit}"))?,
+                ),
+            };
+            self.reporter.report(store, body).context("this cannot be reported")?;
         }
         Ok(())
     }
 
     /// Sends the lines of a file; gives how many were no report.
-    fn file(&mut self, path: &Path, usual: Options) -> Result<u64> {
+    fn file(&mut self, path: &Path, args: &Send, usual: Options) -> Result<u64> {
         let input: Box<dyn BufRead> = if path == Path::new("-") {
             if std::io::stdin().is_terminal() {
                 eprintln!(
@@ -135,7 +160,7 @@ impl Run {
                 continue;
             }
             let sent = match serde_json::from_slice::<Line>(text) {
-                Ok(line) => self.line(&line, usual)?,
+                Ok(line) => self.line(&line, args, usual)?,
                 Err(error) => Err(error.to_string()),
             };
             if let Err(error) = sent {
@@ -149,10 +174,14 @@ impl Run {
     }
 
     /// Sends one report; the inner error is the line's.
-    fn line(&mut self, line: &Line, usual: Options) -> Result<Result<(), String>> {
+    fn line(&mut self, line: &Line, args: &Send, usual: Options) -> Result<Result<(), String>> {
         let (store, body, options) = match line.report(usual) {
             Ok(report) => report,
             Err(error) => return Ok(Err(error)),
+        };
+        let store = match self.stores.place(self.version, store.or(args.store.as_ref()), &body) {
+            Ok(store) => store,
+            Err(misfit) => return Ok(Err(format!("it cannot land: {misfit}"))),
         };
         self.turn()?;
         let sent = self.reporter.report_with(store, body, options);

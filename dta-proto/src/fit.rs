@@ -1,0 +1,128 @@
+//! Whether a report can land in a store, by what both say.
+
+use crate::store::{StoreKind, StoreSpec};
+use crate::wire::dta::{Body, Primitive};
+
+/// Why a report cannot land in a store.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Misfit {
+    /// A store of another kind.
+    #[error("store `{store}` is a {kind} store, and takes no {primitive} reports")]
+    Primitive {
+        /// Name of the store.
+        store: String,
+        /// Its kind.
+        kind: Primitive,
+        /// The report's primitive.
+        primitive: Primitive,
+    },
+    /// A part of the report that is out of the store's range.
+    #[error("{field} is {value}, but store `{store}` takes {must}")]
+    Field {
+        /// Name of the store.
+        store: String,
+        /// The part, as `dta-reporter send` calls it.
+        field: &'static str,
+        /// What the report says.
+        value: u64,
+        /// What may be.
+        must: String,
+    },
+}
+
+/// Checks what a data plane asks of each report for a store. Whether it lands then depends on what was reported before, and on which
+/// lists, epochs and reporters the translator takes.
+///
+/// # Errors
+/// The first part of the report that does not fit.
+pub fn fits(store: &StoreSpec, body: &Body<'_>) -> Result<(), Misfit> {
+    let (kind, primitive) = (store.kind.primitive(), body.primitive());
+    let field = |field, value: u64, must: String| {
+        Err(Misfit::Field { store: store.name.clone(), field, value, must })
+    };
+    match (body, &store.kind) {
+        (
+            Body::KeyWrite { redundancy, value, .. },
+            &StoreKind::KeyWrite { value_len, redundancy: most, .. },
+        ) => {
+            if *redundancy > most {
+                return field("redundancy", (*redundancy).into(), format!("0 to {most}"));
+            }
+            if value.len() > value_len.into() {
+                return field(
+                    "the length of the value",
+                    value.len() as u64,
+                    format!("at most {value_len} bytes"),
+                );
+            }
+        }
+        (Body::Append { list, value }, &StoreKind::Append { lists, entry_len, .. }) => {
+            if *list >= lists {
+                return field("list", (*list).into(), format!("0 to {}", lists - 1));
+            }
+            if value.len() != usize::from(entry_len) {
+                return field("the length of the value", value.len() as u64, format!("{entry_len} bytes"));
+            }
+        }
+        (Body::KeyIncrement { redundancy, .. }, &StoreKind::KeyIncrement { redundancy: all, .. }) => {
+            if *redundancy != 0 && *redundancy != all {
+                return field("redundancy", (*redundancy).into(), format!("0 or {all}"));
+            }
+        }
+        (Body::Postcard { hop, path_length, .. }, &StoreKind::Postcarding { hops, .. }) => {
+            if *path_length > hops {
+                return field("path-length", (*path_length).into(), format!("at most {hops}"));
+            }
+            let most = if *path_length == 0 { hops } else { *path_length };
+            if *hop >= most {
+                return field("hop", (*hop).into(), format!("0 to {}", most - 1));
+            }
+        }
+        (Body::SketchMerge { column, cells, .. }, &StoreKind::SketchMerge { columns, rows, .. }) => {
+            if *column >= columns {
+                return field("column", (*column).into(), format!("0 to {}", columns - 1));
+            }
+            if cells.len() != 4 * usize::from(rows) {
+                return field("the number of cells", cells.len() as u64 / 4, format!("{rows}"));
+            }
+        }
+        _ => return Err(Misfit::Primitive { store: store.name.clone(), kind, primitive }),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Key;
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let store = |name: &str, kind| StoreSpec { id: 1, name: name.into(), kind };
+        let flows = store("flows", StoreKind::KeyWrite { slots: 8, value_len: 12, redundancy: 2 });
+        let events = store(
+            "events",
+            StoreKind::Append { lists: 16, ring: 8, batch_len: 64, entry_len: 16, notify: false },
+        );
+        let paths = store("paths", StoreKind::Postcarding { slots: 8, hops: 6, redundancy: 2 });
+        let key = Key([1; 16]);
+        let told = |store: &StoreSpec, body: &Body<'_>| fits(store, body).unwrap_err().to_string();
+        assert_eq!(fits(&flows, &Body::KeyWrite { redundancy: 2, key, value: &[0; 12] }), Ok(()));
+        assert_eq!(
+            told(&flows, &Body::KeyWrite { redundancy: 0, key, value: &[0; 16] }),
+            "the length of the value is 16, but store `flows` takes at most 12 bytes"
+        );
+        assert_eq!(
+            told(&flows, &Body::KeyIncrement { redundancy: 0, key, delta: 1 }),
+            "store `flows` is a key-write store, and takes no key-increment reports"
+        );
+        assert_eq!(
+            told(&events, &Body::Append { list: 16, value: &[0; 16] }),
+            "list is 16, but store `events` takes 0 to 15"
+        );
+        assert_eq!(
+            told(&paths, &Body::Postcard { key, hop: 5, path_length: 5, value: 1 }),
+            "hop is 5, but store `paths` takes 0 to 4"
+        );
+    }
+}
