@@ -155,7 +155,7 @@ impl World {
     /// Carries frames to the NIC and answers back, until there is nothing more to carry now.
     fn carry(&mut self) {
         loop {
-            self.to_the_nic();
+            self.send_frames();
             self.out.clear();
             let when = self.start + Duration::from_nanos(self.now);
             let back = self.answer_faults.apply(&mut self.answers, when, |_, _, _| {});
@@ -167,7 +167,7 @@ impl World {
         }
     }
 
-    fn to_the_nic(&mut self) {
+    fn send_frames(&mut self) {
         let Self { engine, responder, frame_faults, arrivals, woken, answers, out, on_the_way, .. } = self;
         let when = self.start + Duration::from_nanos(self.now);
         let mut metas = out.meta.iter();
