@@ -73,6 +73,7 @@ impl Config {
 pub struct Options {
     /// Keep the report and send it again when the translator misses it.
     pub retransmittable: bool,
-    /// Wake a reader: the translator writes it with an immediate.
+    /// Wake a reader now: the translator writes it with an immediate. Lists marked `notify` alone do
+    /// that; elsewhere the report is written all the same, and the translator counts the wish.
     pub immediate: bool,
 }

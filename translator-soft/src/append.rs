@@ -96,6 +96,11 @@ impl AppendState {
         }
     }
 
+    /// Whether its batches wake a reader.
+    pub(crate) fn wakes(&self) -> bool {
+        self.notify
+    }
+
     /// Takes an entry into the batch of its list. `immediate` asks to wake a reader now.
     #[inline]
     pub(crate) fn ingest(

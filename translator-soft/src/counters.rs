@@ -156,6 +156,8 @@ pub struct Counters {
     pub partial_rows: u64,
     /// Postcards that came after their row had left, and were put together with it.
     pub joined_postcards: u64,
+    /// Accepted reports that asked to wake a reader, of stores whose readers cannot be woken.
+    pub immediate_ignored: u64,
     /// Frames given to the link, repeats on RC included.
     pub frames: u64,
     /// Of them, zero-length WRITEs in the place of operations whose store is gone.
@@ -179,6 +181,7 @@ impl Default for Counters {
             version0_gaps: 0,
             partial_rows: 0,
             joined_postcards: 0,
+            immediate_ignored: 0,
             frames: 0,
             idle_frames: 0,
             stores: Vec::new(),
@@ -281,6 +284,7 @@ impl Counters {
             ("version0_gaps".into(), self.version0_gaps),
             ("partial_rows".into(), self.partial_rows),
             ("joined_postcards".into(), self.joined_postcards),
+            ("immediate_ignored".into(), self.immediate_ignored),
             ("lost".into(), self.sum(|p| p.lost_reports)),
             ("lost_operations".into(), self.sum(|p| p.lost_operations)),
         ];

@@ -416,6 +416,65 @@ fn lists_marked_notify_come_with_immediate_and_wake_at_once_when_asked() {
     append::encode(&mut bytes, 1, 1, 1, &[9; 4]);
     let expected = write(0xff_fffe, NOTIFY, append::offset(1, 1, 4, 16), &bytes, Some(1));
     assert_eq!(bench.ingest(0, &[packet(&report)]), [expected]);
+    assert_eq!(bench.engine.counters().immediate_ignored, 0);
+}
+
+/// A report that wants to wake a reader where none can be woken: it lands, and the wish is counted.
+#[test]
+fn a_wish_to_wake_a_reader_that_nobody_can_fulfil_is_counted_and_the_report_lands() {
+    let bodies = [
+        (KW, Body::KeyWrite { redundancy: 0, key: key(1), value: &[1; 12] }),
+        (AP, Body::Append { list: 0, value: &[2; 8] }),
+        (KI, Body::KeyIncrement { redundancy: 0, key: key(2), delta: 3 }),
+        (PC, Body::Postcard { key: key(3), hop: 0, path_length: 1, value: 4 }),
+        (SM, Body::SketchMerge { epoch: 1, column: 2, cells: &[5; 8] }),
+    ];
+    let frames_of = |immediate: bool| {
+        let mut bench = Bench::plain();
+        let mut frames = Vec::new();
+        for (sequence, (store, body)) in (0..).zip(bodies) {
+            let report = Report {
+                version: Version::V1,
+                immediate,
+                retransmittable: false,
+                restarted: false,
+                sequence,
+                reporter: 7,
+                store,
+                body,
+            };
+            frames.extend(bench.ingest(0, &[packet(&report)]));
+            let wishes = if immediate { u64::from(sequence) + 1 } else { 0 };
+            assert_eq!(bench.engine.counters().immediate_ignored, wishes, "{body:?}");
+        }
+        // A wish for a report that is not taken is none of these.
+        let (store, body) = bodies[0];
+        let report = Report {
+            version: Version::V1,
+            immediate: true,
+            retransmittable: false,
+            restarted: false,
+            sequence: 0,
+            reporter: 7,
+            store,
+            body,
+        };
+        bench.ingest(0, &[packet(&report)]);
+        assert_eq!(bench.drops(Reason::Duplicate), 1);
+        assert_eq!(bench.engine.counters().immediate_ignored, if immediate { 5 } else { 0 });
+        // What is held goes on being held: nobody waits for it.
+        let (flushed, rest) = bench.flush(1);
+        assert_eq!(flushed, 2);
+        frames.extend(rest);
+        frames
+    };
+    let (with, without) = (frames_of(true), frames_of(false));
+    // A key-write and a counter twice, a path twice, a batch and a column.
+    assert_eq!(with.len(), 8);
+    assert_eq!(with, without);
+    for frame in &with {
+        assert_eq!(Received::parse(frame).unwrap().roce.imm(), None);
+    }
 }
 
 #[test]

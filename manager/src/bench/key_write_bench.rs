@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use dta_proto::crc::crc32_update;
-use dta_proto::key::Key;
+use dta_proto::key::{KEY_LEN, Key};
 use dta_proto::layout::hash;
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::wire::dta::{Body, Report, Version};
@@ -94,6 +94,16 @@ impl KeyWriteBench {
             self.out.clear();
         }
         frames
+    }
+
+    /// What the last [`KeyWriteBench::run`] of so many batches reported, in order; less than a turn through the datagrams.
+    pub(super) fn reported(&self, batches: usize) -> impl Iterator<Item = (Key, &[u8])> {
+        self.datagrams[..batches * self.batch].iter().map(|datagram| {
+            let (key, value) = datagram[BEFORE_KEY..].split_at(KEY_LEN);
+            let mut whole = Key([0; KEY_LEN]);
+            whole.0.copy_from_slice(key);
+            (whole, value)
+        })
     }
 
     /// The floor of [`KeyWriteBench::run`]: for each report the CRCs (key, slot, checksum, and the part of the iCRC that differs

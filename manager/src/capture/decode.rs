@@ -1,9 +1,12 @@
-//! From a captured packet to its flow.
+//! From a captured packet to its flow. Why by own code: `docs/decisions/capture-decoding.md`.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
 use dta_proto::key::Flow;
+use dta_proto::wire::arp::TYPE_ARP;
+use dta_proto::wire::ethernet::TYPE_IPV4;
+use dta_proto::wire::{ipv4, udp};
 
 use super::file::{LinkType, Packet};
 
@@ -72,9 +75,7 @@ impl std::fmt::Display for SkipCounts {
     }
 }
 
-const IPV4: u16 = 0x0800;
-const IPV6: u16 = 0x86dd;
-const ARP: u16 = 0x0806;
+const TYPE_IPV6: u16 = 0x86dd;
 /// 802.1Q, 802.1ad and the older 0x9100 of stacked tags.
 const VLAN: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 
@@ -82,8 +83,8 @@ const VLAN: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 pub fn decode(packet: &Packet<'_>) -> Result<Decoded, Skip> {
     let ip = network_layer(packet)?;
     match ip.first().map(|byte| byte >> 4) {
-        Some(4) => ipv4(ip),
-        Some(6) => ipv6(ip),
+        Some(4) => flow_of_ipv4(ip),
+        Some(6) => flow_of_ipv6(ip),
         Some(_) => Err(Skip::BadHeader),
         None => Err(Skip::TooShort),
     }
@@ -92,23 +93,24 @@ pub fn decode(packet: &Packet<'_>) -> Result<Decoded, Skip> {
 /// The source, destination port and payload of a captured, unfragmented IPv4 or IPv6 UDP datagram that was captured whole.
 pub fn udp_payload<'a>(packet: &Packet<'a>) -> Option<(Flow, &'a [u8])> {
     let flow = decode(packet).ok()?.flow;
-    if flow.proto != 17 {
+    if flow.proto != ipv4::PROTOCOL_UDP {
         return None;
     }
     let ip = network_layer(packet).ok()?;
-    let udp = if ip[0] >> 4 == 4 {
-        if u16_at(ip, 6)? & 0x3fff != 0 {
+    let behind = if ip[0] >> 4 == 4 {
+        let header = ipv4::Header::of(ip)?;
+        if header.is_fragment() {
             return None;
         }
-        ip.get(usize::from(ip[0] & 15) * 4..)?
+        ip.get(header.header_len()..)?
     } else {
-        if *ip.get(6)? != 17 {
+        if *ip.get(6)? != ipv4::PROTOCOL_UDP {
             return None;
         }
         ip.get(40..)?
     };
-    let payload = udp.get(8..usize::from(u16_at(udp, 4)?))?;
-    Some((flow, payload))
+    let end = udp::Header::of(behind)?.length();
+    Some((flow, behind.get(udp::HEADER_LEN..end.into())?))
 }
 
 /// The bytes from the IP header on.
@@ -127,12 +129,12 @@ fn network_layer<'a>(packet: &Packet<'a>) -> Result<&'a [u8], Skip> {
         at += 4;
     }
     match kind {
-        IPV4 | IPV6 => {
+        TYPE_IPV4 | TYPE_IPV6 => {
             let ip = data.get(at..).ok_or(Skip::TooShort)?;
             let version = ip.first().ok_or(Skip::TooShort)? >> 4;
-            if (version == 4) == (kind == IPV4) { Ok(ip) } else { Err(Skip::BadHeader) }
+            if (version == 4) == (kind == TYPE_IPV4) { Ok(ip) } else { Err(Skip::BadHeader) }
         }
-        ARP => Err(Skip::Arp),
+        TYPE_ARP => Err(Skip::Arp),
         0..=1500 => Err(Skip::Llc),
         other => Err(Skip::EtherType(other)),
     }
@@ -155,28 +157,25 @@ fn ports(protocol: u8, rest: &[u8]) -> (u16, u16) {
 }
 
 /// RFC 791.
-fn ipv4(ip: &[u8]) -> Result<Decoded, Skip> {
-    let header: &[u8; 20] = ip.first_chunk().ok_or(Skip::TooShort)?;
-    let header_len = usize::from(header[0] & 15) * 4;
-    let length = u16::from_be_bytes([header[2], header[3]]);
+fn flow_of_ipv4(ip: &[u8]) -> Result<Decoded, Skip> {
+    let header = ipv4::Header::of(ip).ok_or(Skip::TooShort)?;
+    let (header_len, length) = (header.header_len(), header.total_length());
     // A length of 0 is what segmentation offload leaves for the device to fill in.
-    if header_len < 20 || (length != 0 && usize::from(length) < header_len) {
+    if header_len < ipv4::HEADER_LEN || (length != 0 && usize::from(length) < header_len) {
         return Err(Skip::BadHeader);
     }
-    let first_fragment = u16::from_be_bytes([header[6], header[7]]) & 0x1fff == 0;
     let end = if length == 0 { ip.len() } else { ip.len().min(length.into()) };
     let rest = ip.get(header_len..end).unwrap_or(&[]);
-    let (sport, dport) = if first_fragment { ports(header[9], rest) } else { (0, 0) };
-    let address =
-        |at: usize| IpAddr::V4(Ipv4Addr::new(header[at], header[at + 1], header[at + 2], header[at + 3]));
+    let proto = header.protocol();
+    let (sport, dport) = if header.is_later_fragment() { (0, 0) } else { ports(proto, rest) };
     Ok(Decoded {
-        flow: Flow { src: address(12), dst: address(16), sport, dport, proto: header[9] },
+        flow: Flow { src: header.src().into(), dst: header.dst().into(), sport, dport, proto },
         length: if length == 0 { ip.len() as u32 } else { length.into() },
     })
 }
 
 /// RFC 8200; hop-by-hop, routing, fragment and destination options are stepped over.
-fn ipv6(ip: &[u8]) -> Result<Decoded, Skip> {
+fn flow_of_ipv6(ip: &[u8]) -> Result<Decoded, Skip> {
     let header: &[u8; 40] = ip.first_chunk().ok_or(Skip::TooShort)?;
     let length = 40 + u32::from(u16::from_be_bytes([header[4], header[5]]));
     let end = ip.len().min(length as usize);
@@ -240,8 +239,8 @@ mod tests {
         let udp = [0x13, 0x88, 0x13, 0x89, 0, 12, 0, 0, 1, 2, 3, 4];
         let mut ip = ipv4_bytes(17, 0, &udp);
         ip.extend([0; 14]);
-        for tags in [&[][..], &[0x8100], &[0x88a8, 0x8100]] {
-            let frame = ethernet(tags, IPV4, &ip);
+        for tags in [&[][..], &[0x8100], &[0x88a8, 0x8100], &[0x9100, 0x88a8, 0x8100, 0x8100]] {
+            let frame = ethernet(tags, TYPE_IPV4, &ip);
             let packet = packet(LinkType::Ethernet, &frame);
             assert_eq!(text(decode(&packet).unwrap()), ("10.0.0.1 5000 10.0.0.2 5001 17".into(), 32));
             let (flow, payload) = udp_payload(&packet).unwrap();
@@ -259,6 +258,28 @@ mod tests {
     }
 
     #[test]
+    fn a_capture_cut_short_has_the_flow_that_is_left() {
+        // Options that were cut off, and a first fragment.
+        let mut ip = ipv4_bytes(17, 0x2000, &[0x13, 0x88, 0x13, 0x89, 0, 40, 0, 0]);
+        assert_eq!(text(decode(&packet(LinkType::RawIp, &ip)).unwrap()).0, "10.0.0.1 5000 10.0.0.2 5001 17");
+        assert!(udp_payload(&packet(LinkType::RawIp, &ip)).is_none());
+        ip[0] = 0x46;
+        let cut = packet(LinkType::RawIp, &ip[..20]);
+        assert_eq!(text(decode(&cut).unwrap()), ("10.0.0.1 0 10.0.0.2 0 17".into(), 28));
+        // An extension header of IPv6 that says more than was captured.
+        let mut ip = vec![0x60, 0, 0, 0, 0, 24, 0, 64];
+        ip.resize(40, 1);
+        ip.extend([60, 0, 0, 0, 0, 0, 0, 0]);
+        for captured in 40..48 {
+            assert_eq!(decode(&packet(LinkType::RawIp, &ip[..captured])), Err(Skip::TooShort));
+        }
+        for more in 0..8 {
+            let cut = [&ip[..], &[44, 255, 0, 0, 0, 0, 0][..more.min(7)]].concat();
+            assert_eq!(decode(&packet(LinkType::RawIp, &cut)), Err(Skip::TooShort));
+        }
+    }
+
+    #[test]
     fn ipv6_steps_over_extension_headers() {
         let mut ip = vec![0x60, 0, 0, 0, 0, 24, 0, 64];
         ip.extend([0x20, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
@@ -266,7 +287,8 @@ mod tests {
         ip.extend([60, 0, 1, 2, 3, 4, 5, 6]); // hop-by-hop, then destination options
         ip.extend([6, 0, 1, 2, 3, 4, 5, 6]); // destination options, then TCP
         ip.extend([0, 80, 1, 187, 0, 0, 0, 0]);
-        let (flow, length) = text(decode(&packet(LinkType::Ethernet, &ethernet(&[], IPV6, &ip))).unwrap());
+        let (flow, length) =
+            text(decode(&packet(LinkType::Ethernet, &ethernet(&[], TYPE_IPV6, &ip))).unwrap());
         assert_eq!((flow.as_str(), length), ("2001::1 80 2001::2 443 6", 64));
     }
 
@@ -274,10 +296,10 @@ mod tests {
     fn what_is_no_ip_is_skipped_by_reason() {
         let mut counts = SkipCounts::default();
         let cases: [(&[u8], Skip); 4] = [
-            (&ethernet(&[], ARP, &[0; 28]), Skip::Arp),
+            (&ethernet(&[], TYPE_ARP, &[0; 28]), Skip::Arp),
             (&ethernet(&[], 0x88cc, &[0; 28]), Skip::EtherType(0x88cc)),
             (&ethernet(&[], 38, &[0; 38]), Skip::Llc),
-            (&ethernet(&[], IPV4, &[0x45, 0]), Skip::TooShort),
+            (&ethernet(&[], TYPE_IPV4, &[0x45, 0]), Skip::TooShort),
         ];
         for (frame, why) in cases {
             let got = decode(&packet(LinkType::Ethernet, frame)).unwrap_err();

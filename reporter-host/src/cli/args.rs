@@ -124,7 +124,7 @@ pub(super) struct Send {
     #[arg(long, global = true)]
     pub(super) retransmittable: bool,
 
-    /// Wake a reader: written with an immediate
+    /// Wake a reader now; only lists marked notify can, elsewhere the report is written and the translator counts the wish
     #[arg(long, global = true)]
     pub(super) immediate: bool,
 

@@ -24,7 +24,8 @@ pub struct Admitted<'a> {
     /// Whether `sequence` counts modulo 2^32 and each report of this reporter has its own. Then a
     /// postcard that comes after its path has left is told from one of a new path.
     pub numbered: bool,
-    /// Whether it asks to wake a reader now (Append).
+    /// Whether it asks to wake a reader now. Where nobody can be woken (all but lists marked
+    /// `notify`), it is taken as any other, and counted.
     pub immediate: bool,
 }
 
@@ -86,6 +87,9 @@ impl Engine {
                 state.ingest(*epoch, *column, cells, origin, context)?;
             }
             _ => return Err(Reason::WrongPrimitive),
+        }
+        if report.immediate && !store.state.wakes() {
+            self.egress.counters.immediate_ignored += 1;
         }
         self.egress.counters.of(primitive).accepted += 1;
         self.serial = self.serial.wrapping_add(1);

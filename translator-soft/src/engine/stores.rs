@@ -43,6 +43,11 @@ impl State {
         }
     }
 
+    /// Whether what is written to the store can wake a reader.
+    pub(super) fn wakes(&self) -> bool {
+        matches!(self, State::Append(state) if state.wakes())
+    }
+
     /// The part that gathers reports; `None` where each leaves as it comes.
     pub(super) fn gathers(&self) -> Option<&dyn Gathers> {
         match self {

@@ -10,7 +10,7 @@ use crate::wire::{Error, Kind, Layer, Result};
 pub struct Report<'a> {
     /// Version it came in, or is to be sent in.
     pub version: Version,
-    /// Whether a reader is to be woken (the write carries an immediate).
+    /// Whether a reader is to be woken now (the write carries an immediate). Lists marked `notify` do that.
     pub immediate: bool,
     /// Whether the reporter keeps a copy and answers a NACK by sending it again.
     pub retransmittable: bool,
