@@ -214,15 +214,7 @@ impl Ground {
 
     /// Starts a translator. `config` is its `[translator]` table; addresses and ports are its own.
     pub(crate) fn run_translator(&self, config: &str, flags: &[&str]) -> Translator {
-        let n = std::fs::read_dir(self.folder.path()).unwrap().count();
-        let path = self.folder.path().join(format!("translator{n}.toml"));
-        std::fs::write(&path, config).unwrap();
-        let own = ["run", "--ready", "--listen", "127.0.0.1:0", "--control", "127.0.0.1:0"];
-        let shared =
-            ["--source-port", "0", "--collector", self.address(), "--config", path.to_str().unwrap()];
-        let log = path.with_extension("log");
-        let daemon = Daemon::start("__translator", &[&own[..], &shared, flags].concat(), &log);
-        Translator::new(daemon)
+        Translator::start(self.folder.path(), self.address(), config, flags)
     }
 }
 
@@ -235,7 +227,15 @@ pub(crate) struct Translator {
 }
 
 impl Translator {
-    fn new(daemon: Daemon) -> Translator {
+    /// Starts one of the collector at an address. Its files go to the folder.
+    pub(crate) fn start(folder: &Path, collector: &str, config: &str, flags: &[&str]) -> Translator {
+        let n = std::fs::read_dir(folder).unwrap().count();
+        let path = folder.join(format!("translator{n}.toml"));
+        std::fs::write(&path, config).unwrap();
+        let own = ["run", "--ready", "--listen", "127.0.0.1:0", "--control", "127.0.0.1:0"];
+        let shared = ["--source-port", "0", "--collector", collector, "--config", path.to_str().unwrap()];
+        let log = path.with_extension("log");
+        let daemon = Daemon::start("__translator", &[&own[..], &shared, flags].concat(), &log);
         let reporter = UdpSocket::bind("127.0.0.1:0").unwrap();
         let listen: SocketAddr = daemon.ready["listen"].as_str().unwrap().parse().unwrap();
         reporter.connect(listen).unwrap();
