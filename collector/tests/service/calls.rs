@@ -1,5 +1,6 @@
 //! Every call of the gRPC service, against a real server with the software NIC.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{config, key, open_request, start};
@@ -27,8 +28,8 @@ fn refusal<T>(result: Result<tonic::Response<T>, Status>) -> (Code, String) {
     (status.code(), status.message().to_owned())
 }
 
-fn region<'a>(server: &'a Server, store: &str) -> &'a Region {
-    &server.stores().get(store).unwrap().region
+fn region(server: &Server, store: &str) -> Arc<Region> {
+    server.stores().get(store).unwrap().region.clone()
 }
 
 /// Writes a value to all copies of a key, as a NIC would.
