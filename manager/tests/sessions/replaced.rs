@@ -90,11 +90,9 @@ impl World {
         let server = Server::start(&config).await.unwrap();
         let client = Client::connect(&ClientOptions::plain(server.listen)).await.unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let settings =
-            format!("[translator]\nname = 'leaf'\nsource = '{source}'\nflush.append_ms = 5\n");
+        let settings = format!("[translator]\nname = 'leaf'\nsource = '{source}'\nflush.append_ms = 5\n");
         let flags = ["--faults", faults];
-        let translator =
-            Translator::start(folder.path(), &server.listen.to_string(), &settings, &flags);
+        let translator = Translator::start(folder.path(), &server.listen.to_string(), &settings, &flags);
         World { server, client, translator, source, keys: keys(), sent: 0, _folder: folder }
     }
 
