@@ -1,11 +1,12 @@
 //! Following one append list: how much is read at a time, how long to sleep when there is nothing new, and when all has been read.
 //!
 //! Nothing here sleeps or knows of a service: who follows a list reads, hands over what came, and sleeps for [`Follower::pause`] when
-//! it is told to.
+//! it is told to. Nor does a follower keep the store: it is handed the lists whenever it is to look at them.
 
 use std::time::{Duration, Instant};
 
-use super::append::{Lists, Progress, Reader, Start};
+use super::append::{ListError, Lists, Place, Progress, Start};
+use crate::region::AccessError;
 
 /// Batches read at a time: at most about 3,000 entries, some tens of kilobytes.
 const BATCHES: u64 = 256;
@@ -37,33 +38,40 @@ impl News {
     }
 }
 
-/// Somebody who follows a list.
+/// Somebody who follows a list. All calls are to be given the lists of the same store.
 #[derive(Clone, Debug)]
-pub struct Follower<'a> {
-    reader: Reader<'a>,
+pub struct Follower {
+    at: Place,
     until_caught_up: bool,
     pause: Duration,
 }
 
-impl<'a> Follower<'a> {
-    /// Begins at `start`, and ends when all that is there has been read if `until_caught_up`; `None` if there is no such list.
-    /// Reads the whole ring, or its trailers.
-    pub fn new(lists: Lists<'a>, list: u32, start: Start, until_caught_up: bool) -> Option<Self> {
-        Some(Self { reader: lists.reader(list, start)?, until_caught_up, pause: SHORTEST })
+impl Follower {
+    /// Begins at `start`, and ends when all that is there has been read if `until_caught_up`. Reads the whole ring,
+    /// or its trailers.
+    ///
+    /// # Errors
+    /// There is no such list, or it lies outside the region.
+    pub fn new(lists: Lists<'_>, list: u32, start: Start, until_caught_up: bool) -> Result<Self, ListError> {
+        Ok(Self { at: lists.reader(list, start)?.place(), until_caught_up, pause: SHORTEST })
     }
 
     /// Reads what is there, some at a time. `now` never goes back.
-    pub fn read(&mut self, now: Instant) -> News {
+    ///
+    /// # Errors
+    /// The list lies outside the region.
+    pub fn read(&mut self, lists: Lists<'_>, now: Instant) -> Result<News, AccessError> {
         let mut news = News::default();
-        let entry_len = self.reader.entry_len();
-        news.progress = self.reader.read(BATCHES, now, |sequence, entries| {
+        let mut reader = lists.resume(self.at);
+        news.progress = reader.read(BATCHES, now, |sequence, entries| {
             news.sequence = sequence;
-            news.entries.extend(entries.chunks_exact(entry_len).map(<[u8]>::to_vec));
-        });
+            news.entries.extend(entries.chunks_exact(lists.entry_len()).map(<[u8]>::to_vec));
+        })?;
+        self.at = reader.place();
         if !news.is_idle() {
             self.pause = SHORTEST;
         }
-        news
+        Ok(news)
     }
 
     /// Whether this one ends at all: then [`Follower::caught_up`] is to be asked whenever nothing came.
@@ -72,8 +80,14 @@ impl<'a> Follower<'a> {
     }
 
     /// Whether nothing is there that could still be read or waited for. Looks at the whole ring.
-    pub fn caught_up(&mut self) -> bool {
-        self.reader.caught_up()
+    ///
+    /// # Errors
+    /// The list lies outside the region.
+    pub fn caught_up(&mut self, lists: Lists<'_>) -> Result<bool, AccessError> {
+        let mut reader = lists.resume(self.at);
+        let caught_up = reader.caught_up()?;
+        self.at = reader.place();
+        Ok(caught_up)
     }
 
     /// How long to sleep before the next reading, after one that [is idle](News::is_idle).
@@ -113,19 +127,20 @@ mod tests {
         let store = lists();
         (1..=300).filter(|sequence| *sequence != 2).for_each(|sequence| put(&store, 1, sequence));
         let lists = Lists::new(&store).unwrap();
-        assert!(Follower::new(lists, 2, Start::Oldest, true).is_none());
+        let none = Follower::new(lists, 2, Start::Oldest, true).unwrap_err();
+        assert_eq!(none, ListError::NoSuchList { list: 2, last: 1 });
         let mut follower = Follower::new(lists, 1, Start::Oldest, true).unwrap();
         let now = Instant::now();
-        let first = follower.read(now);
+        let first = follower.read(lists, now).unwrap();
         // 1, and 3 to 257.
         assert_eq!((first.progress.batches, first.progress.missing, first.sequence), (BATCHES, 1, 257));
         assert_eq!(first.entries.len(), 512);
         assert_eq!((&first.entries[1][..], &first.entries[2][..]), (&[1; 4][..], &[3; 4][..]));
-        assert!(!first.is_idle() && !follower.caught_up());
-        let rest = follower.read(now);
+        assert!(!first.is_idle() && !follower.caught_up(lists).unwrap());
+        let rest = follower.read(lists, now).unwrap();
         assert_eq!((rest.progress.batches, rest.sequence, rest.entries.len()), (43, 300, 86));
-        let nothing = follower.read(now);
-        assert!(nothing.is_idle() && nothing.is_empty() && follower.caught_up());
+        let nothing = follower.read(lists, now).unwrap();
+        assert!(nothing.is_idle() && nothing.is_empty() && follower.caught_up(lists).unwrap());
     }
 
     #[test]
@@ -136,13 +151,13 @@ mod tests {
         assert!(!follower.may_end());
         let mut slept = Vec::new();
         for _ in 0..9 {
-            assert!(follower.read(Instant::now()).is_empty());
+            assert!(follower.read(lists, Instant::now()).unwrap().is_empty());
             slept.push(follower.pause().as_micros());
             follower.slept();
         }
         assert_eq!(slept, [500, 1000, 2000, 4000, 8000, 16_000, 32_000, 50_000, 50_000]);
         put(&store, 0, 1);
-        assert_eq!(follower.read(Instant::now()).entries, [[1; 4]; 2]);
+        assert_eq!(follower.read(lists, Instant::now()).unwrap().entries, [[1; 4]; 2]);
         assert_eq!(follower.pause(), SHORTEST);
     }
 }

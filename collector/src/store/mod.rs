@@ -23,7 +23,7 @@ use std::sync::Arc;
 use dta_proto::store::StoreSpec;
 
 use crate::config::Memory;
-use crate::region::{Region, RegionError, RegionHeader, RegionOptions, iova_for};
+use crate::region::{AccessError, Region, RegionError, RegionHeader, RegionOptions, iova_for};
 
 /// A store: its description and its memory.
 #[derive(Debug)]
@@ -56,6 +56,24 @@ impl Store {
         };
         Ok(Self { spec: spec.clone(), region: Arc::new(region), generation })
     }
+
+    /// A reader met the end of this store's region.
+    pub fn outside(&self, source: AccessError) -> MemoryError {
+        MemoryError { store: self.spec.name.clone(), source }
+    }
+}
+
+/// A store's memory is shorter than its description says.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the memory of store {store:?} is shorter than its description says ({source}); start the collector again, and if \
+     that does not help, move the store's region file away first: the store then begins empty"
+)]
+pub struct MemoryError {
+    /// The store.
+    pub store: String,
+    /// What was to be read.
+    pub source: AccessError,
 }
 
 /// The region file of a store in a memory directory.
