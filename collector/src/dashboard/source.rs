@@ -211,3 +211,68 @@ fn say_sketch(answer: &SketchAnswer, epoch: u32) -> Vec<String> {
         None => vec!["unknown".into(), format!("the columns hold another epoch than {epoch}")],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::{Duration, Instant};
+
+    use dta_proto::layout::{append, hash, postcarding};
+    use dta_proto::store::{StoreKind, StoreSpec};
+
+    use super::*;
+    use crate::config::Memory as Place;
+    use crate::region::RegionOptions;
+    use crate::store::Store;
+
+    fn key() -> Key {
+        "10.0.0.1:1->10.0.0.2:2/udp".parse().unwrap()
+    }
+
+    /// A store in a directory, and the dashboard's source that reads it.
+    fn of_memory(directory: &Path, kind: StoreKind) -> (Store, Source) {
+        let spec = StoreSpec { id: 1, name: "s".into(), kind };
+        let place = Place::Directory(directory.to_owned());
+        let store = Store::open(&spec, &place, RegionOptions::default()).unwrap();
+        (store, Source::memory(directory).unwrap())
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn memory_gives_up_batches_that_are_damaged_or_never_come() {
+        const RING: u64 = 64;
+        let directory = tempfile::tempdir().unwrap();
+        let kind = StoreKind::Append { lists: 1, ring: RING, batch_len: 64, entry_len: 4, notify: false };
+        let (store, mut source) = of_memory(directory.path(), kind);
+        for sequence in [1, 2, 3, 5, 6] {
+            let mut batch = [0; 64];
+            append::encode(&mut batch, 0, sequence, 1, &sequence.to_be_bytes());
+            store.region.write(append::offset(0, sequence, RING, 64), &batch).unwrap();
+        }
+        store.region.write(append::offset(0, 2, RING, 64), &[0xff]).unwrap();
+        let list = ListId { store: "s".into(), list: 0 };
+        let (began, mut seen) = (Instant::now(), Entries::default());
+        while seen.sequence < 6 {
+            assert!(began.elapsed() < Duration::from_secs(20), "{seen:?}");
+            seen = source.tail(&list).await.unwrap();
+        }
+        let expected: Vec<_> =
+            [1u32, 3, 5, 6].iter().map(|sequence| sequence.to_be_bytes().to_vec()).collect();
+        assert_eq!((Vec::from(seen.newest), seen.total), (expected, 4));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn memory_tells_of_unknown_hops_at_the_end_of_a_path() {
+        let directory = tempfile::tempdir().unwrap();
+        let kind = StoreKind::Postcarding { slots: 1 << 8, hops: 6, redundancy: 2 };
+        let (store, mut source) = of_memory(directory.path(), kind);
+        let mut path = postcarding::Path { length: 5, ..Default::default() };
+        assert!(path.set(0, 10) && path.set(2, 30));
+        let mut row = [0; 32];
+        postcarding::encode(&mut row, &key(), &path);
+        for at in hash::slots(&key(), 2, 1 << 8).iter() {
+            store.region.write(postcarding::offset(*at, 6), &row).unwrap();
+        }
+        let question = Question { store: "s".into(), key: key().to_string(), epoch: 0 };
+        assert_eq!(source.query(&question).await.unwrap(), ["10 → ? → 30 → ? → ?", "partial"]);
+    }
+}
