@@ -85,7 +85,7 @@ fn fill(memory: &Path) {
     let memory = Memory::Directory(memory.to_owned());
     let stores = Stores::open(&default_stores(), &memory, RegionOptions::default()).unwrap();
     let key: Key = FLOW.parse().unwrap();
-    let region = |name| &stores.get(name).unwrap().region;
+    let region = |name| stores.get(name).unwrap().region.clone();
     let mut slot = [0; 16];
     layout::key_write::encode(&mut slot, &key, &[0xab; 12]);
     for at in hash::slots(&key, 2, 1 << 20).iter() {

@@ -510,7 +510,7 @@ fn a_broken_queue_pair_is_rebuilt_and_its_translator_told() {
         caller: Caller::ANYBODY,
     };
     let first = sessions.open(&wanted, now).expect("a session");
-    let (qp, to) = (first.grant.queue_pairs[1].info, first.grant.regions[0].1);
+    let (qp, to) = (first.grant.queue_pairs[1].info, first.grant.regions[0].registration);
     switch.send(&Repr::fetch_add(place(&qp, 100), to.iova, to.rkey, 1));
     assert_eq!(ack(switch.hear(PATIENCE)), (100, Some(0)));
     switch.send(&Repr::fetch_add(place(&qp, 101), to.iova, to.rkey ^ 0x5a, 1));

@@ -111,7 +111,10 @@ pub struct Session {
     config: Translator,
     endpoint: Endpoint,
     client: Client,
+    /// What the collector told last.
     generation: u64,
+    /// What the data plane works with: renewals say so.
+    applied: u64,
 }
 
 impl Session {
@@ -119,7 +122,7 @@ impl Session {
     pub fn new(config: &Translator, endpoint: Endpoint) -> Result<Session, SessionError> {
         let options = ClientOptions { call: Some(CALL), ..config.client_options() };
         let client = Client::connect_lazy(&options)?;
-        Ok(Session { config: config.clone(), endpoint, client, generation: 0 })
+        Ok(Session { config: config.clone(), endpoint, client, generation: 0, applied: 0 })
     }
 
     fn error(&self, error: ClientError) -> SessionError {
@@ -141,9 +144,20 @@ impl Session {
         }
     }
 
-    /// Whether it was ever open.
+    /// Notes that the data plane works with what the collector told last, and that no operation of it is on its way to a region of
+    /// before. The next renewal tells the collector, which then ends the keys to those.
+    pub fn applied(&mut self) {
+        self.applied = self.generation;
+    }
+
+    /// Whether the data plane is not known to work with what the collector told last.
+    pub fn is_ahead(&self) -> bool {
+        self.applied != self.generation
+    }
+
+    /// Whether it was ever open and applied.
     pub fn is_open(&self) -> bool {
-        self.generation != 0
+        self.applied != 0
     }
 
     /// Opens or resumes the session for `lease_seconds` (0 = without expiry). With `fresh` its RC
@@ -224,15 +238,13 @@ impl Session {
         }
     }
 
-    /// Renews the lease and hands in counters. Gives the program as the collector has it now.
+    /// Renews the lease and hands in counters. Gives the program as the collector has it now, which is [applied](Session::applied)
+    /// later.
     pub async fn renew(&mut self, mut statistics: Vec<NodeStatistics>) -> Result<Program, SessionError> {
         loop {
             let rest = statistics.split_off(in_one_call(&statistics));
-            let request = RenewSessionRequest {
-                name: self.config.name.clone(),
-                generation: self.generation,
-                statistics,
-            };
+            let request =
+                RenewSessionRequest { name: self.config.name.clone(), generation: self.applied, statistics };
             let session = self.client.renew_session(request).await.map_err(|e| self.error(e))?;
             self.generation = session.generation;
             if rest.is_empty() {
@@ -245,7 +257,7 @@ impl Session {
     /// Ends the session: its queue pairs and keys end, what is in memory stays.
     pub async fn end(&mut self, statistics: Vec<NodeStatistics>) -> Result<(), SessionError> {
         let request =
-            EndSessionRequest { name: self.config.name.clone(), generation: self.generation, statistics };
+            EndSessionRequest { name: self.config.name.clone(), generation: self.applied, statistics };
         self.client.give_up_session(request).await.map_err(|e| self.error(e))
     }
 

@@ -37,7 +37,7 @@ pub async fn setup(config: &Config, switch: &str) -> anyhow::Result<Vec<Change>>
     let control = &config.switch(switch)?.control;
     // Asked before a session is opened for it. One that holds no queue pair knows nothing of frames before.
     let holds = lacks(&config.translator, control, &Program::default()).await?;
-    let fresh = !holds.iter().any(|change| matches!(change.key(), EntryKey::QueuePair(_)));
+    let fresh = !holds.iter().any(|change| matches!(change.key(), EntryKey::QueuePair(..)));
     // Without expiry: a switch goes on writing while nobody renews.
     let want = Session::new(&config.translator, config.translator.endpoint())?.open(0, fresh).await?.program;
     let told = Client::connect_lazy(control)?.apply_program(serde_json::to_string(&want)?).await?;

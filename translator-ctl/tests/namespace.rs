@@ -160,7 +160,7 @@ fn program(generation: u64) -> Program {
     let mut program: Program =
         serde_json::from_str(include_str!("../../dta-proto/vectors/program.json")).unwrap();
     for purpose in [Purpose::Write, Purpose::Atomic] {
-        let Some(Entry::QueuePair(mut pair)) = program.remove(&EntryKey::QueuePair(purpose)) else {
+        let Some(Entry::QueuePair(mut pair)) = program.remove(&EntryKey::QueuePair(0, purpose)) else {
             panic!()
         };
         pair.destination.ip = COLLECTOR.into();

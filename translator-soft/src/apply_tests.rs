@@ -12,6 +12,7 @@ use dta_proto::program::*;
 fn entries() -> Vec<Value> {
     let mut program = program(Transport::Uc, false);
     program.set(Entry::SketchReporter(SketchReporter { store: SM, reporter: 3, bit: 1 }));
+    program.set(Entry::Session(Session { generation: 1 }));
     program.entries().map(|entry| json!(entry)).collect()
 }
 
@@ -36,6 +37,10 @@ fn insert(entry: &Value) -> Value {
 
 fn delete(entry: &Value) -> Value {
     json!({"change": "delete", "entry": entry})
+}
+
+fn forget(entry: &Value) -> Value {
+    json!({"change": "forget", "entry": entry})
 }
 
 fn parse(changes: &[Value]) -> Vec<Change> {
@@ -71,6 +76,13 @@ fn what_cannot_be_held_is_refused_with_the_reason_before_anything_is_applied() {
         (vec![delete(&store(AP))], "lists refers to store 2"),
         (vec![delete(&store(KW))], "version0 refers to store 1"),
         (vec![delete(&with(entry("lists", "first", 4), "/first", 7))], "does not have it"),
+        (vec![forget(&with(store(PC), "/spec/id", 77))], "does not have it"),
+        (vec![forget(&store(AP))], "gathered of postcarding and sketch-merge stores only"),
+        (vec![forget(&entry("lists", "first", 4))], "gathered of postcarding and sketch-merge stores only"),
+        (
+            vec![forget(&store(PC)), forget(&store(KW))],
+            "gathered of postcarding and sketch-merge stores only",
+        ),
         (
             vec![
                 delete(&entry("sketch-reporter", "bit", 1)),
@@ -114,7 +126,7 @@ fn reporters_may_change_their_bits() {
 fn a_store_may_be_replaced_by_one_of_another_id() {
     let mut bench = Bench::new(&program(Transport::Uc, false), Limits::default());
     let mut want = program(Transport::Uc, false);
-    let Some(Entry::Store(store)) = want.remove(&EntryKey::Store(KW)) else { panic!() };
+    let Some(Entry::Store(store)) = want.remove(&EntryKey::Store(KW, 0)) else { panic!() };
     want.set(Entry::Store(Store { spec: StoreSpec { id: 99, ..store.spec }, ..store }));
     want.set(Entry::Version0(Version0 { primitive: Primitive::KeyWrite, store: 99 }));
     let changes = diff(bench.engine.program(), &want);
@@ -175,7 +187,7 @@ fn mutate(entry: &mut Value, (which, number, word): &Mutation) {
 fn change() -> impl Strategy<Value = Value> {
     let mutation = (any::<prop::sample::Index>(), number(), word());
     let mutations = prop::collection::vec(mutation, 0..3);
-    (0u8..4, any::<prop::sample::Index>(), mutations).prop_map(|(kind, which, mutations)| {
+    (0u8..5, any::<prop::sample::Index>(), mutations).prop_map(|(kind, which, mutations)| {
         let entries = entries();
         let from = which.get(&entries).clone();
         let mut to = from.clone();
@@ -183,6 +195,7 @@ fn change() -> impl Strategy<Value = Value> {
         match kind {
             0 => delete(&to),
             1 => json!({"change": "modify", "from": from, "to": to}),
+            2 => forget(&to),
             _ => insert(&to),
         }
     })

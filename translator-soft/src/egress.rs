@@ -1,12 +1,18 @@
 //! From operations to frames: queue pairs, templates, and what the losses of queue pairs cost.
+//!
+//! A store's region may be replaced while operations are on their way to it. One that has left goes to
+//! the region that it left for, under its key, as long as it keeps its PSN: a PSN means one operation at
+//! one place, however often it is sent. What has not left goes to the new region, and so does what
+//! leaves again on another queue pair. See `docs/decisions/rc-recovery.md`.
 
 use dta_proto::wire::roce::Psn;
 
 use super::counters::{Counters, LossCause};
 use super::frame::{IdleFrames, Output, StoreFrames};
 use super::losses::{FrameMeta, LossTracker, Origin, Origins};
+use super::pair_place;
 use super::requester::{Action, Answer, Depart, Departure, Requester, Successor, Timing};
-use dta_proto::program::{Primitive, Purpose, QueuePair, Store, Transport};
+use dta_proto::program::{Primitive, QueuePair, Store, Transport};
 
 /// Where an operation goes: index of its store in the engine, and byte offset in the store's region.
 pub(crate) type Target = (usize, u64);
@@ -30,10 +36,28 @@ pub(crate) struct Pair {
     idle: Option<IdleFrames>,
 }
 
+/// A region that a store had before, for the operations that left for it.
+struct Former {
+    /// Place of the store.
+    place: usize,
+    /// The store as it was.
+    store: Store,
+    frames: Option<StoreFrames>,
+    /// The requester's number behind the last of these operations.
+    behind: u64,
+}
+
+/// Operations for a former region name it in the place of their store: its place in the table, plus
+/// this. Stores have lower places.
+const FORMER: usize = 1 << 16;
+
 /// Everything behind the primitives.
 pub(crate) struct Egress {
-    pub(crate) pairs: [Option<Pair>; 2],
+    /// By their places ([`pair_place`]).
+    pairs: Vec<Option<Pair>>,
     stores: Vec<Option<StoreFrames>>,
+    /// Each keeps its place for as long as it is needed.
+    former: Vec<Option<Former>>,
     pub(crate) counters: Counters,
     pub(crate) origins: Origins,
     losses: LossTracker,
@@ -47,6 +71,7 @@ pub(crate) struct Egress {
 /// What a requester needs to make frames and count losses.
 struct Sink<'a> {
     stores: &'a [Option<StoreFrames>],
+    former: &'a [Option<Former>],
     idle: Option<&'a IdleFrames>,
     counters: &'a mut Counters,
     origins: &'a Origins,
@@ -69,14 +94,8 @@ impl Depart for Sink<'_> {
                     *count += 1;
                 }
             }
-            None => {
-                // Stores take their operations with them when they go, so nothing else is without a
-                // template.
-                debug_assert!(departure.action == Action::IDLE);
-                let Some(idle) = self.idle else { return };
-                idle.write(&departure, &mut self.out.frames);
-                self.counters.idle_frames += 1;
-            }
+            None if !self.depart_otherwise(&departure) => return,
+            None => {}
         }
         self.out.meta.push(*departure.meta);
         self.counters.frames += 1;
@@ -92,11 +111,35 @@ impl Depart for Sink<'_> {
     }
 }
 
+impl Sink<'_> {
+    /// What goes to no store's region of now: to one of before, or nowhere. Whether it left.
+    #[cold]
+    fn depart_otherwise(&mut self, departure: &Departure<'_>) -> bool {
+        let former = || self.former.get(departure.store.checked_sub(FORMER)?)?.as_ref()?.frames.as_ref();
+        if departure.action != Action::IDLE
+            && let Some(frames) = former()
+        {
+            frames.write(departure, &mut self.out.frames);
+            if let Some((_, count)) = self.counters.stores.get_mut(frames.counter) {
+                *count += 1;
+            }
+            return true;
+        }
+        // Stores take their operations with them when they go, so nothing else is without a template.
+        debug_assert!(departure.action == Action::IDLE);
+        let Some(idle) = self.idle else { return false };
+        idle.write(departure, &mut self.out.frames);
+        self.counters.idle_frames += 1;
+        true
+    }
+}
+
 impl Egress {
     pub(crate) fn new(timing: Timing, name_reports: bool) -> Self {
         Egress {
-            pairs: [None, None],
+            pairs: Vec::new(),
             stores: Vec::new(),
+            former: Vec::new(),
             counters: Counters::default(),
             origins: Origins::new(1 << 17),
             losses: LossTracker::default(),
@@ -107,21 +150,43 @@ impl Egress {
         }
     }
 
-    /// Whether operations for this purpose have a queue pair to go by.
-    pub(crate) fn has(&self, purpose: Purpose) -> bool {
-        self.pairs[purpose as usize].is_some()
+    /// Whether operations on a store have a queue pair to go by.
+    #[inline]
+    pub(crate) fn has_pair_of(&self, store: &Store) -> bool {
+        self.pair(pair_place::of_store(store)).is_some()
+    }
+
+    /// The queue pairs that there are, with their places.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (u8, &Pair)> {
+        self.places().filter_map(|place| Some((place, self.pair(place)?)))
+    }
+
+    #[inline]
+    fn pair(&self, place: u8) -> Option<&Pair> {
+        self.pairs.get(usize::from(place))?.as_ref()
+    }
+
+    /// All places, empty ones too.
+    #[inline]
+    fn places(&self) -> std::ops::Range<u8> {
+        0..self.pairs.len() as u8
+    }
+
+    /// The place of the queue pair that frames of a store leave by; [`pair_place::NONE`] where they cannot leave.
+    #[inline]
+    pub(crate) fn pair_of(&self, store: usize) -> u8 {
+        match self.stores.get(store) {
+            Some(Some(frames)) => frames.pair,
+            _ => pair_place::NONE,
+        }
     }
 
     #[inline(always)] // on the path of every report: the closure has to melt into it
-    fn with(
-        &mut self,
-        purpose: Purpose,
-        out: &mut Output,
-        f: impl FnOnce(&mut Requester, &mut Sink<'_>),
-    ) -> bool {
-        let Some(pair) = &mut self.pairs[purpose as usize] else { return false };
+    fn with(&mut self, place: u8, out: &mut Output, f: impl FnOnce(&mut Requester, &mut Sink<'_>)) -> bool {
+        let Some(Some(pair)) = self.pairs.get_mut(usize::from(place)) else { return false };
         let mut sink = Sink {
             stores: &self.stores,
+            former: &self.former,
             idle: pair.idle.as_ref(),
             counters: &mut self.counters,
             origins: &self.origins,
@@ -150,6 +215,7 @@ impl Egress {
             origins.for_each(|o| self.origins.push(o));
         }
         let named = (self.origins.next() - first_origin) as u16;
+        let pair = self.pair_of(store);
         let group = self.next_group;
         self.next_group = group.wrapping_add(1);
         let p = self.counters.of(primitive);
@@ -158,6 +224,7 @@ impl Egress {
         for copy in 0..copies {
             let meta = FrameMeta {
                 primitive: Some(primitive),
+                pair,
                 copy,
                 copies,
                 reports,
@@ -169,7 +236,7 @@ impl Egress {
         }
     }
 
-    /// Sends one operation. Its reports are counted by the caller.
+    /// Sends one operation by the queue pair that `meta` names. Its reports are counted by the caller.
     #[inline]
     pub(crate) fn post(
         &mut self,
@@ -180,12 +247,8 @@ impl Egress {
         meta: &FrameMeta,
         out: &mut Output,
     ) {
-        let purpose = match self.stores.get(target.0) {
-            Some(Some(frames)) => frames.purpose,
-            _ => Purpose::Write,
-        };
         let posted = self
-            .with(purpose, out, |requester, sink| requester.post(now, action, target, payload, meta, sink));
+            .with(meta.pair, out, |requester, sink| requester.post(now, action, target, payload, meta, sink));
         if !posted {
             let reports = self.losses.lose(meta, &self.origins);
             if let Some(primitive) = meta.primitive {
@@ -200,10 +263,8 @@ impl Egress {
     /// Whether what becomes of a frame on its way says what becomes of its reports: not on RC,
     /// where it is sent again.
     pub(crate) fn leaves_once(&self, meta: &FrameMeta) -> bool {
-        let Some(primitive) = meta.primitive else { return false };
-        let purpose = primitive.purpose();
         let uc = |pair: &Pair| pair.entry.transport == Transport::Uc;
-        self.pairs[purpose as usize].as_ref().is_some_and(uc)
+        meta.primitive.is_some() && self.pair(meta.pair).is_some_and(uc)
     }
 
     /// Counts a frame as lost by a fault injector, if it leaves once.
@@ -213,16 +274,16 @@ impl Egress {
         self.counters.lose(LossCause::Injected, primitive, reports);
     }
 
-    /// Takes an answer for the queue pair of this purpose.
-    pub(crate) fn answer(&mut self, now: u64, purpose: Purpose, psn: Psn, answer: Answer, out: &mut Output) {
-        self.with(purpose, out, |requester, sink| requester.answer(now, psn, answer, sink));
+    /// Takes an answer for the queue pair at this place.
+    pub(crate) fn answer(&mut self, now: u64, place: u8, psn: Psn, answer: Answer, out: &mut Output) {
+        self.with(place, out, |requester, sink| requester.answer(now, psn, answer, sink));
     }
 
     /// Sends what waits on all queue pairs, as far as there is room.
     #[inline]
     pub(crate) fn transmit(&mut self, now: u64, out: &mut Output) {
-        for purpose in Purpose::ALL {
-            self.with(purpose, out, |requester, sink| requester.transmit(now, sink));
+        for place in self.places() {
+            self.with(place, out, |requester, sink| requester.transmit(now, sink));
         }
     }
 
@@ -236,22 +297,61 @@ impl Egress {
 
     /// A store is gone, and its operations with it.
     pub(crate) fn forget_store(&mut self, store: usize, out: &mut Output) {
-        for purpose in Purpose::ALL {
-            self.with(purpose, out, |requester, sink| requester.forget_store(store, sink));
+        let of = |former: &Option<Former>| former.as_ref().is_some_and(|former| former.place == store);
+        let former = self.former.iter().enumerate().filter(|(_, f)| of(f)).map(|(n, _)| FORMER + n);
+        let places: Vec<usize> = former.chain([store]).collect();
+        for pair in self.places() {
+            self.with(pair, out, |requester, sink| {
+                places.iter().for_each(|place| requester.forget_store(*place, sink));
+            });
+        }
+        self.former.iter_mut().filter(|former| of(former)).for_each(|former| *former = None);
+    }
+
+    /// The store at a place has another region from here on; `before` is what it was. To be called
+    /// before the templates are made anew.
+    pub(crate) fn move_store(&mut self, place: usize, before: &Store) {
+        let Self { pairs, former, .. } = self;
+        former
+            .iter_mut()
+            .filter(|f| f.as_ref().is_some_and(|f| !is_needed(pairs, f)))
+            .for_each(|f| *f = None);
+        let Some(Some(pair)) = pairs.get_mut(usize::from(pair_place::of_store(before))) else { return };
+        let free = former.iter().position(Option::is_none).unwrap_or(former.len());
+        let Some(behind) = pair.requester.rename_store(place, FORMER + free) else { return };
+        if free == former.len() {
+            former.push(None);
+        }
+        former[free] = Some(Former { place, store: before.clone(), frames: None, behind });
+    }
+
+    /// How many regions of before have operations on their way to them that are not acknowledged yet. If
+    /// their keys ended now, that would break the queue pairs.
+    pub(crate) fn former_regions(&self) -> usize {
+        self.former.iter().flatten().filter(|former| is_needed(&self.pairs, former)).count()
+    }
+
+    /// What left for former regions by the queue pair at this place goes to those of now.
+    fn leave_former(&mut self, pair: u8) {
+        let Some(Some(by)) = self.pairs.get_mut(usize::from(pair)) else { return };
+        for (n, place) in self.former.iter_mut().enumerate() {
+            if let Some(former) = place.take_if(|former| pair_place::of_store(&former.store) == pair) {
+                by.requester.rename_store(FORMER + n, former.place);
+            }
         }
     }
 
     /// Ends all queue pairs: what is not acknowledged is lost.
     pub(crate) fn end(&mut self, out: &mut Output) {
-        for purpose in Purpose::ALL {
-            self.with(purpose, out, |requester, sink| requester.end(sink));
+        for place in self.places() {
+            self.with(place, out, |requester, sink| requester.end(sink));
         }
     }
 
     /// Lets time pass for all queue pairs.
     pub(crate) fn tick(&mut self, now: u64, out: &mut Output) {
-        for purpose in Purpose::ALL {
-            self.with(purpose, out, |requester, sink| requester.tick(now, sink));
+        for place in self.places() {
+            self.with(place, out, |requester, sink| requester.tick(now, sink));
         }
     }
 
@@ -260,71 +360,87 @@ impl Egress {
         self.pairs.iter().flatten().filter_map(|p| p.requester.deadline()).min()
     }
 
-    /// Installs, replaces or removes a queue pair. A new one begins at its start PSN; one whose entry changed but not its
-    /// identity (addresses, TOS) goes on where it is. Templates are made anew for `stores`.
+    /// Installs or replaces a queue pair. A new one begins at its start PSN; one whose entry changed but not its identity
+    /// (addresses, TOS) goes on where it is. Templates are made anew for `stores`.
     pub(crate) fn set_pair(
         &mut self,
         now: u64,
-        purpose: Purpose,
-        entry: Option<QueuePair>,
+        entry: &QueuePair,
         stores: &[Option<&Store>],
         out: &mut Output,
     ) {
-        match entry {
-            None => {
-                self.with(purpose, out, |requester, sink| requester.end(sink));
-                self.pairs[purpose as usize] = None;
-            }
-            Some(entry) => {
-                let idle = IdleFrames::new(&entry);
-                match &mut self.pairs[purpose as usize] {
-                    Some(pair) => {
-                        let old = &pair.entry;
-                        let identity = |e: &QueuePair| (e.transport, e.remote_qpn, e.local_qpn, e.generation);
-                        let unchanged = identity(old) == identity(&entry);
-                        let by = Successor {
-                            transport: entry.transport,
-                            expected: Psn::new(entry.start_psn),
-                            max_dest_rd_atomic: entry.max_dest_rd_atomic,
-                            same: (old.transport, old.remote_qpn, old.local_qpn)
-                                == (entry.transport, entry.remote_qpn, entry.local_qpn),
-                            before: entry
-                                .replaced
-                                .filter(|ended| ended.qpn == old.remote_qpn)
-                                .map(|ended| Psn::new(ended.expected_psn)),
-                        };
-                        pair.idle = idle;
-                        pair.entry = entry.clone();
-                        self.set_templates(stores);
-                        if !unchanged {
-                            self.with(purpose, out, |requester, sink| requester.replace(now, &by, sink));
-                        }
+        let place = pair_place::of_pair(entry.collector, entry.purpose);
+        let at = usize::from(place);
+        if self.pairs.len() <= at {
+            self.pairs.resize_with(at + 1, || None);
+        }
+        let idle = IdleFrames::new(entry);
+        match &mut self.pairs[at] {
+            Some(pair) => {
+                let old = &pair.entry;
+                let identity = |e: &QueuePair| (e.transport, e.remote_qpn, e.local_qpn, e.generation);
+                let unchanged = identity(old) == identity(entry);
+                let by = Successor {
+                    transport: entry.transport,
+                    expected: Psn::new(entry.start_psn),
+                    max_dest_rd_atomic: entry.max_dest_rd_atomic,
+                    same: (old.transport, old.remote_qpn, old.local_qpn)
+                        == (entry.transport, entry.remote_qpn, entry.local_qpn),
+                    before: entry
+                        .replaced
+                        .filter(|ended| ended.qpn == old.remote_qpn)
+                        .map(|ended| Psn::new(ended.expected_psn)),
+                };
+                pair.idle = idle;
+                pair.entry = entry.clone();
+                self.set_templates(stores);
+                if !unchanged {
+                    // Another queue pair gives other PSNs, and the keys of before may be gone.
+                    if !(by.same && by.transport == Transport::Rc) {
+                        self.leave_former(place);
                     }
-                    none => {
-                        let mut requester = Requester::new(
-                            entry.transport,
-                            Psn::new(entry.start_psn),
-                            entry.max_dest_rd_atomic,
-                            self.timing,
-                        );
-                        requester.set_reference(self.reference);
-                        *none = Some(Pair { entry, requester, idle });
-                    }
+                    self.with(place, out, |requester, sink| requester.replace(now, &by, sink));
                 }
             }
+            none => {
+                let mut requester = Requester::new(
+                    entry.transport,
+                    Psn::new(entry.start_psn),
+                    entry.max_dest_rd_atomic,
+                    self.timing,
+                );
+                requester.set_reference(self.reference);
+                *none = Some(Pair { entry: entry.clone(), requester, idle });
+            }
+        }
+        self.set_templates(stores);
+    }
+
+    /// Removes a queue pair: what is not acknowledged is lost. Templates are made anew for `stores`.
+    pub(crate) fn remove_pair(&mut self, entry: &QueuePair, stores: &[Option<&Store>], out: &mut Output) {
+        let place = pair_place::of_pair(entry.collector, entry.purpose);
+        self.leave_former(place);
+        self.with(place, out, |requester, sink| requester.end(sink));
+        if let Some(pair) = self.pairs.get_mut(usize::from(place)) {
+            *pair = None;
         }
         self.set_templates(stores);
     }
 
     /// Makes the templates of all stores anew.
     pub(crate) fn set_templates(&mut self, stores: &[Option<&Store>]) {
-        self.stores = stores
-            .iter()
-            .map(|store| {
-                let store = (*store)?;
-                let pair = &self.pairs[store.queue_pair as usize].as_ref()?.entry;
-                StoreFrames::new(pair, store, self.counters.place_of_store(&store.spec.name))
-            })
-            .collect();
+        let Self { pairs, counters, former, .. } = self;
+        let mut frames = |store: &Store| {
+            let pair = pairs.get(usize::from(pair_place::of_store(store)))?.as_ref()?;
+            StoreFrames::new(&pair.entry, store, counters.place_of_store(&store.spec.name))
+        };
+        self.stores = stores.iter().map(|store| frames((*store)?)).collect();
+        former.iter_mut().flatten().for_each(|former| former.frames = frames(&former.store));
     }
+}
+
+/// Whether operations for a former region are not acknowledged yet.
+fn is_needed(pairs: &[Option<Pair>], former: &Former) -> bool {
+    let pair = pairs.get(usize::from(pair_place::of_store(&former.store)));
+    pair.and_then(Option::as_ref).is_some_and(|p| p.requester.oldest() < former.behind)
 }

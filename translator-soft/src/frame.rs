@@ -6,8 +6,9 @@ use dta_proto::wire::frame::{FetchAddTemplate, Route, WriteImmTemplate, WriteTem
 use dta_proto::wire::roce;
 
 use super::losses::FrameMeta;
+use super::pair_place;
 use super::requester::{Departure, Verb};
-use dta_proto::program::{Purpose, QueuePair, Store, Transport};
+use dta_proto::program::{QueuePair, Store, Transport};
 
 /// Finished packets, one after another, IPv4 header onwards.
 #[derive(Debug, Default)]
@@ -90,8 +91,8 @@ impl Output {
 /// The frames of one store on its queue pair.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreFrames {
-    /// Queue pair that they travel on.
-    pub(crate) purpose: Purpose,
+    /// Place of the queue pair that they travel on.
+    pub(crate) pair: u8,
     /// Where the frames are counted.
     pub(crate) counter: usize,
     base: u64,
@@ -136,7 +137,7 @@ impl StoreFrames {
         let route = route(pair)?;
         let (transport, qpn, len) = (transport(pair), pair.remote_qpn, store.spec.element_len() as usize);
         Some(StoreFrames {
-            purpose: store.queue_pair,
+            pair: pair_place::of_store(store),
             counter,
             base: store.address,
             rkey: store.rkey.0,

@@ -141,6 +141,7 @@ impl Increments {
             let reports = (egress.origins.next() - first_origin) as u16;
             let meta = FrameMeta {
                 primitive: Some(Primitive::KeyIncrement),
+                pair: egress.pair_of(sum.store),
                 copy: sum.copy,
                 copies: sum.copies,
                 reports,

@@ -12,6 +12,8 @@ mod apply_tests;
 #[cfg(test)]
 mod bad_input_tests;
 mod budget;
+#[cfg(test)]
+mod collectors_tests;
 mod context;
 pub mod counters;
 mod egress;
@@ -26,6 +28,9 @@ mod hostile_tests;
 mod increment;
 mod key_write;
 pub mod losses;
+#[cfg(test)]
+mod moved_tests;
+mod pair_place;
 mod paths_left;
 #[cfg(test)]
 mod postcard_tests;

@@ -8,6 +8,8 @@ use std::collections::{HashMap, HashSet};
 
 use dta_proto::program::Primitive;
 
+use super::pair_place;
+
 /// A report as a loss or the ledger names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Origin {
@@ -24,6 +26,8 @@ pub struct Origin {
 pub struct FrameMeta {
     /// Primitive of the reports; `None` for an idle frame, which carries none.
     pub primitive: Option<Primitive>,
+    /// Place of the queue pair that it leaves by, among those of all collectors.
+    pub pair: u8,
     /// Which copy it is, from 0.
     pub copy: u8,
     /// Copies that carry the same reports.
@@ -40,8 +44,16 @@ pub struct FrameMeta {
 
 impl FrameMeta {
     /// A frame without reports.
-    pub const IDLE: FrameMeta =
-        FrameMeta { primitive: None, copy: 0, copies: 1, reports: 0, group: 0, first_origin: 0, origins: 0 };
+    pub const IDLE: FrameMeta = FrameMeta {
+        primitive: None,
+        pair: pair_place::NONE,
+        copy: 0,
+        copies: 1,
+        reports: 0,
+        group: 0,
+        first_origin: 0,
+        origins: 0,
+    };
 }
 
 /// Names of reports of recent frames, in a ring.
@@ -138,7 +150,7 @@ mod tests {
     use super::*;
 
     fn meta(primitive: Primitive, group: u32, copies: u8, reports: u16) -> FrameMeta {
-        FrameMeta { primitive: Some(primitive), copy: 0, copies, reports, group, first_origin: 0, origins: 0 }
+        FrameMeta { primitive: Some(primitive), copies, reports, group, ..FrameMeta::IDLE }
     }
 
     #[test]

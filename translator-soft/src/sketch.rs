@@ -238,5 +238,8 @@ impl Gathers for SketchState {
         self.merged.fill(0);
         self.unsent.fill(0);
         self.ages = AgeList::new(self.merged.len());
+        self.window = EpochWindow::new(self.epochs);
+        self.bits = self.reserved;
+        self.uses = [Use::default(); REPORTERS];
     }
 }

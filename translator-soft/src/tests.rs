@@ -40,7 +40,7 @@ fn rkey(id: u16) -> u32 {
 /// The sample with writes on this transport. In reference mode nothing leaves by time.
 pub(crate) fn program(writes: Transport, reference: bool) -> Program {
     let mut program = sample();
-    if let Some(Entry::QueuePair(pair)) = program.remove(&EntryKey::QueuePair(Purpose::Write)) {
+    if let Some(Entry::QueuePair(pair)) = program.remove(&EntryKey::QueuePair(0, Purpose::Write)) {
         program.set(Entry::QueuePair(QueuePair { transport: writes, ..pair }));
     }
     program.set(Entry::Mode(Mode { reference }));
@@ -92,7 +92,7 @@ impl Bench {
         self.frames()
     }
 
-    fn frames(&mut self) -> Vec<Vec<u8>> {
+    pub(super) fn frames(&mut self) -> Vec<Vec<u8>> {
         assert_eq!(self.engine.counters().check(), None);
         assert_eq!(self.out.frames.len(), self.out.meta.len());
         let frames = self.out.frames.iter().map(<[u8]>::to_vec).collect();
@@ -100,7 +100,7 @@ impl Bench {
         frames
     }
 
-    fn tick(&mut self, now: u64) -> Vec<Vec<u8>> {
+    pub(super) fn tick(&mut self, now: u64) -> Vec<Vec<u8>> {
         self.engine.tick(now, &mut self.out);
         self.frames()
     }
@@ -286,7 +286,7 @@ fn without_its_queue_pairs_it_drops_by_name_until_they_are_back() {
         assert_eq!(bench.ingest(0, &reports).len(), 2);
         let mut without = bench.engine.program().clone();
         for purpose in Purpose::ALL {
-            without.remove(&EntryKey::QueuePair(purpose));
+            without.remove(&EntryKey::QueuePair(0, purpose));
         }
         bench.engine.apply(1, &diff(&program(transport, false), &without), &mut bench.out).unwrap();
         assert!(bench.frames().is_empty());
@@ -313,9 +313,10 @@ fn paths_and_columns_in_hand_are_discarded_when_another_may_have_written() {
     assert!(bench.ingest(0, &reports).is_empty());
     let mut want = program(Transport::Uc, false);
     for purpose in Purpose::ALL {
-        let Some(Entry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(purpose)) else { panic!() };
+        let Some(Entry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(0, purpose)) else { panic!() };
         want.set(Entry::QueuePair(QueuePair { generation: 3, start_psn: 0, ..pair }));
     }
+    want.set(Entry::Session(Session { generation: 3 }));
     let changes = changes_for_session(bench.engine.program(), &want);
     bench.engine.apply(1, &changes, &mut bench.out).unwrap();
     assert!(bench.frames().is_empty());
@@ -328,6 +329,56 @@ fn paths_and_columns_in_hand_are_discarded_when_another_may_have_written() {
     bench.ingest(3, &[report]);
     assert_eq!(bench.flush(4).0, 1);
     assert_eq!(bench.drops(Reason::DuplicateColumn), 0);
+}
+
+#[test]
+fn to_forget_a_store_leaves_the_operations_that_are_on_their_way() {
+    let mut bench = Bench::new(&program(Transport::Rc, false), Limits::default());
+    let mut postcard =
+        |k, hop| bench.v1(1, PC, Body::Postcard { key: key(k), hop, path_length: 2, value: 7 });
+    // One path is complete and leaves, in two copies; one lacks a hop.
+    let reports = [postcard(1, 0), postcard(1, 1), postcard(2, 0)];
+    let sent = bench.ingest(0, &reports);
+    assert_eq!(sent.len(), 2);
+    let store = bench.engine.program().get(&EntryKey::Store(PC)).unwrap().clone();
+    bench.engine.apply(1, &[Change::Forget { entry: store.clone() }], &mut bench.out).unwrap();
+    assert!(bench.frames().is_empty());
+    assert_eq!(bench.engine.program().get(&EntryKey::Store(PC)), Some(&store));
+    assert_eq!(bench.engine.counters().discarded(super::counters::Discard::StoreRemoved), 1);
+    assert_eq!(bench.engine.counters().lost(LossCause::StoreRemoved), (0, 0));
+    let write = |bench: &Bench| {
+        bench.engine.queue_pairs().into_iter().find(|q| q.purpose == Purpose::Write).expect("it is there")
+    };
+    assert_eq!(write(&bench).outstanding, 2);
+    // Nobody answers, so they are sent again.
+    let again = bench.tick(1000 * MS);
+    assert_eq!(again.len(), 2);
+    assert_eq!(write(&bench).counters.retransmitted, 2);
+    // Nothing is left of the path that lacked a hop: this hop begins a new one.
+    let report = bench.v1(1, PC, Body::Postcard { key: key(2), hop: 1, path_length: 2, value: 7 });
+    assert!(bench.ingest(1001 * MS, &[report]).is_empty());
+}
+
+#[test]
+fn a_sketch_that_was_forgotten_takes_epochs_and_reporters_as_a_new_one() {
+    let mut bench = Bench::plain();
+    let reserved = Entry::SketchReporter(SketchReporter { store: SM, reporter: 40, bit: 31 });
+    bench.engine.apply(0, &[Change::Insert { entry: reserved }], &mut bench.out).unwrap();
+    // All other bits are given away, each for several columns.
+    for reporter in 0..31 {
+        for column in 0..2 {
+            let report = bench.v1(reporter, SM, Body::SketchMerge { epoch: 1, column, cells: &[1; 8] });
+            bench.ingest(0, &[report]);
+        }
+    }
+    let body = |epoch| Body::SketchMerge { epoch, column: 3, cells: &[1; 8] };
+    bench.refuse(SM, body(1000), Reason::EpochAhead);
+    let store = bench.engine.program().get(&EntryKey::Store(SM)).unwrap().clone();
+    bench.engine.apply(1, &[Change::Forget { entry: store }], &mut bench.out).unwrap();
+    assert!(bench.frames().is_empty());
+    // Another reporter than any before, in an epoch that was too far ahead.
+    let reports = [bench.v1(77, SM, body(1000)), bench.v1(40, SM, body(1000))];
+    assert_eq!(bench.ingest(2, &reports).len(), 1);
 }
 
 #[test]
@@ -634,7 +685,7 @@ fn without_a_program_nothing_is_taken_and_everything_counted() {
     assert_eq!(engine.counters().dropped(Reason::UnknownStore), 1);
     let stores: Vec<_> = diff(&Program::default(), &program(Transport::Uc, false))
         .into_iter()
-        .filter(|c| matches!(c.key(), EntryKey::Store(_)))
+        .filter(|c| matches!(c.key(), EntryKey::Store(..)))
         .collect();
     engine.apply(0, &stores, &mut out).unwrap();
     let report = bench.v1(7, KW, Body::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] });
@@ -649,7 +700,7 @@ fn a_moved_region_takes_what_is_held_and_a_removed_one_discards_it() {
     let report = bench.v1(7, AP, Body::Append { list: 0, value: &[1; 8] });
     assert_eq!(bench.ingest(0, &[report]).len(), 0);
     let mut moved = program(Transport::Uc, false);
-    let Some(Entry::Store(store)) = moved.get(&EntryKey::Store(AP)).cloned() else { panic!() };
+    let Some(Entry::Store(store)) = moved.get(&EntryKey::Store(AP, 0)).cloned() else { panic!() };
     moved.set(Entry::Store(Store { address: 0x7700_0000_0000, rkey: Rkey(77), generation: 2, ..store }));
     let changes = diff(bench.engine.program(), &moved);
     assert_eq!(changes.len(), 1);
@@ -661,7 +712,7 @@ fn a_moved_region_takes_what_is_held_and_a_removed_one_discards_it() {
     let report = bench.v1(7, AP, Body::Append { list: 0, value: &[1; 8] });
     bench.ingest(0, &[report]);
     let mut without = moved.clone();
-    without.remove(&EntryKey::Store(AP));
+    without.remove(&EntryKey::Store(AP, 0));
     without.remove(&EntryKey::Lists(AP, 0));
     without.remove(&EntryKey::Lists(AP, 4));
     bench.engine.apply(0, &diff(&moved, &without), &mut bench.out).unwrap();
@@ -705,8 +756,8 @@ pub(super) fn any_body() -> impl Strategy<Value = (u16, Vec<u8>)> {
 }
 
 /// Numbers of the collector's queue pairs in the sample program.
-const WRITE_QPN: u32 = 0x11;
-const ATOMIC_QPN: u32 = 0x12;
+pub(super) const WRITE_QPN: u32 = 0x11;
+pub(super) const ATOMIC_QPN: u32 = 0x12;
 
 /// One thing that happens to an engine.
 #[derive(Clone, Debug)]
@@ -729,7 +780,7 @@ fn any_reply() -> impl Strategy<Value = Syndrome> {
 }
 
 /// What the collector's NIC answers to the frame with this PSN on its queue pair.
-fn answer(qpn: u32, psn: Psn, syndrome: Syndrome) -> Vec<u8> {
+pub(super) fn answer(qpn: u32, psn: Psn, syndrome: Syndrome) -> Vec<u8> {
     let atomic = qpn == ATOMIC_QPN && matches!(syndrome, Syndrome::Ack { .. });
     let ours = qpn + 0x100;
     let repr = Repr {
@@ -858,7 +909,7 @@ proptest! {
         let total = |coalesce: bool| {
             let limits = Limits { rc: requester::Timing { window: 4096, ..Default::default() }, ..Limits::default() };
             let mut p = program(Transport::Uc, !coalesce);
-            if let Some(Entry::QueuePair(pair)) = p.get(&EntryKey::QueuePair(Purpose::Atomic)).cloned() {
+            if let Some(Entry::QueuePair(pair)) = p.get(&EntryKey::QueuePair(0, Purpose::Atomic)).cloned() {
                 p.set(Entry::QueuePair(QueuePair { max_dest_rd_atomic: 4096, ..pair }));
             }
             let mut bench = Bench::new(&p, limits);
@@ -890,11 +941,11 @@ fn what_leaves_again_on_another_queue_pair_has_the_keys_of_now() {
         assert_eq!(bench.ingest(0, &[report]).len(), 1);
         // A collector that was started again: another queue pair, and another key to the same store.
         let mut want = program(next, false);
-        let Some(Entry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(Purpose::Write)) else {
+        let Some(Entry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(0, Purpose::Write)) else {
             panic!()
         };
         want.set(Entry::QueuePair(QueuePair { remote_qpn: 0x99, generation: 2, ..pair }));
-        let Some(Entry::Store(store)) = want.remove(&EntryKey::Store(KW)) else { panic!() };
+        let Some(Entry::Store(store)) = want.remove(&EntryKey::Store(KW, 0)) else { panic!() };
         want.set(Entry::Store(Store { rkey: Rkey(0x7777), generation: 2, ..store }));
         let changes = diff(bench.engine.program(), &want);
         bench.engine.apply(1, &changes, &mut bench.out).unwrap();

@@ -24,8 +24,8 @@ pub use following::Following;
 /// What is refused is a [`ClientError::Status`] on every side: its code tells a program what to do next, its message a person.
 /// `NOT_FOUND` = no store of that name; `INVALID_ARGUMENT` = the question cannot be answered by this store;
 /// `OUT_OF_RANGE` = bytes beyond the store's end; `RESOURCE_EXHAUSTED` = too many follow lists already;
-/// `UNAVAILABLE` = the collector is going away; `ABORTED` = the store's memory was replaced, ask anew;
-/// `UNIMPLEMENTED` = this side does not know; `INTERNAL` = the collector's memory is not what it should be.
+/// `UNAVAILABLE` = the collector is going away; `UNIMPLEMENTED` = this side does not know;
+/// `INTERNAL` = the collector's memory is not what it should be.
 #[tonic::async_trait]
 pub trait Ask: Send + Sync {
     /// Stores in the order of the configuration, with their load. Looks at a sample of all memory.

@@ -4,11 +4,11 @@ use dta_client::ClientError;
 use dta_proto::control::{MAX_KEYS, MAX_READ};
 use tonic::{Code, Status};
 
-use crate::region::AccessError;
-use crate::store::{MemoryError, Store, StoreError};
+use crate::region::{AccessError, RegionError};
+use crate::store::{MemoryError, StoreError};
 
 /// Why a question is refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// No such store, or one of another kind.
     #[error(transparent)]
@@ -59,9 +59,9 @@ pub enum AskError {
     /// A store's bytes lie otherwise than its primitive's.
     #[error("a store of this primitive has another layout")]
     Layout,
-    /// The store's memory is another since the list has been followed.
-    #[error("the memory of store {0:?} was replaced while its list was followed: follow it again")]
-    Replaced(String),
+    /// A region file that took the place of another cannot be read.
+    #[error(transparent)]
+    File(#[from] RegionError),
     /// What only a running collector knows.
     #[error("memory alone knows no {0}: ask the running collector, at its address")]
     MemoryAlone(&'static str),
@@ -74,11 +74,6 @@ pub enum AskError {
 }
 
 impl AskError {
-    /// A reader met the end of a store's region.
-    pub(super) fn outside(store: &Store, source: AccessError) -> Self {
-        store.outside(source).into()
-    }
-
     fn code(&self) -> Code {
         match self {
             Self::Store(StoreError::Unknown { .. }) => Code::NotFound,
@@ -90,10 +85,9 @@ impl AskError {
             | Self::List { .. }
             | Self::TooManyBytes(_) => Code::InvalidArgument,
             Self::BeyondEnd { .. } => Code::OutOfRange,
-            Self::Replaced(_) => Code::Aborted,
             Self::MemoryAlone(_) => Code::Unimplemented,
             Self::Stopping => Code::Unavailable,
-            Self::Memory(_) | Self::Layout | Self::Ended(_) => Code::Internal,
+            Self::Memory(_) | Self::File(_) | Self::Layout | Self::Ended(_) => Code::Internal,
         }
     }
 }

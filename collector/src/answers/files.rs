@@ -28,7 +28,8 @@ pub enum FilesError {
 }
 
 impl Memory {
-    /// Answers from the region files of a memory directory, which are only read.
+    /// Answers from the region files of a memory directory, which are only read. Where a collector replaces one, its successor
+    /// answers from then on.
     ///
     /// # Errors
     /// A sentence that names the file and says what is wrong with it; or that there is none.
@@ -49,6 +50,7 @@ impl Memory {
             return Err(FilesError::Empty(directory.to_owned()));
         }
         stores.sort_by_key(|s| s.spec.id);
-        Ok(Self::new(Arc::new(stores.into_iter().collect())))
+        let stores = Arc::new(stores.into_iter().collect());
+        Ok(Self { beside: true, ..Self::new(stores) })
     }
 }

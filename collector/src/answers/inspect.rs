@@ -7,11 +7,11 @@ use crate::store;
 
 impl Memory {
     pub(super) fn infos(&self) -> Result<Vec<StoreInfo>, AskError> {
-        Ok(self.stores.iter().map(store::info).collect::<Result<_, _>>()?)
+        Ok(self.current()?.iter().map(|store| store::info(&store)).collect::<Result<_, _>>()?)
     }
 
     pub(super) fn bytes(&self, request: &ReadMemoryRequest) -> Result<ReadMemoryResponse, AskError> {
-        let store = self.stores.get(&request.store)?;
+        let store = self.current()?.get(&request.store)?;
         if request.length > MAX_READ {
             return Err(AskError::TooManyBytes(request.length));
         }

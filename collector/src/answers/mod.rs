@@ -9,6 +9,8 @@ mod files;
 mod inspect;
 mod query;
 mod tail;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -35,12 +37,14 @@ pub struct Memory {
     counters: Arc<Counters>,
     wake: Arc<Notify>,
     stop: Option<watch::Receiver<bool>>,
+    /// Whether another process may replace region files.
+    beside: bool,
 }
 
 impl Memory {
     /// Answers from these stores.
     pub fn new(stores: Arc<Stores>) -> Self {
-        Self { stores, counters: Arc::default(), wake: Arc::default(), stop: None }
+        Self { stores, counters: Arc::default(), wake: Arc::default(), stop: None, beside: false }
     }
 
     /// Ends what is followed when `stop` becomes true, or its sender is gone.
@@ -58,15 +62,17 @@ impl Memory {
         self.counters.named()
     }
 
-    /// Asks a store of the primitive; an empty name stands for the only one. The store is looked up anew for each
-    /// question, and not kept.
-    fn ask<T>(
-        &self,
-        name: &str,
-        primitive: &'static str,
-        question: impl FnOnce(&Store) -> Result<T, AskError>,
-    ) -> Result<T, AskError> {
-        question(self.stores.of_primitive(name, primitive)?)
+    /// The stores with the memory that they have now.
+    fn current(&self) -> Result<&Stores, AskError> {
+        if self.beside {
+            self.stores.follow_files()?;
+        }
+        Ok(&self.stores)
+    }
+
+    /// A store of the primitive; an empty name stands for the only one.
+    fn store(&self, name: &str, primitive: &'static str) -> Result<Arc<Store>, AskError> {
+        Ok(self.current()?.of_primitive(name, primitive)?)
     }
 
     /// Runs `work` on a thread that may wait for memory.

@@ -15,83 +15,75 @@ use crate::store::{key_increment, key_write, postcarding, sketch_merge};
 
 impl Memory {
     pub(super) fn key_write(&self, request: QueryKeyWriteRequest) -> Result<QueryKeyWriteResponse, AskError> {
-        self.ask(&request.store, "key-write", |store| {
-            let reader = key_write::Reader::new(store).ok_or(AskError::Layout)?;
-            let policy = policy(&request, reader.copies())?;
-            let keys = keys(&request.keys)?;
-            let mut answers = vec![key_write::Answer::default(); keys.len()];
-            let mut values = vec![0u8; keys.len() * reader.value_len()];
-            reader
-                .query(&keys, policy, &mut answers, &mut values)
-                .map_err(|error| AskError::outside(store, error))?;
-            self.counters.key_write.count(&answers, |answer| answer.found);
-            let answers = keys.iter().zip(answers).zip(values.chunks_exact(reader.value_len()));
-            Ok(QueryKeyWriteResponse {
-                answers: answers
-                    .map(|((key, answer), value)| KeyWriteAnswer {
-                        key: key.0.to_vec(),
-                        value: answer.found.then(|| value.to_vec()),
-                        agreeing: answer.agreeing.into(),
-                        differing: answer.differing.into(),
-                        copies: reader.copies().into(),
-                    })
-                    .collect(),
-                generation: store.generation,
-            })
+        let store = self.store(&request.store, "key-write")?;
+        let reader = key_write::Reader::new(&store).ok_or(AskError::Layout)?;
+        let policy = policy(&request, reader.copies())?;
+        let keys = keys(&request.keys)?;
+        let mut answers = vec![key_write::Answer::default(); keys.len()];
+        let mut values = vec![0u8; keys.len() * reader.value_len()];
+        reader.query(&keys, policy, &mut answers, &mut values).map_err(|error| store.outside(error))?;
+        self.counters.key_write.count(&answers, |answer| answer.found);
+        let answers = keys.iter().zip(answers).zip(values.chunks_exact(reader.value_len()));
+        Ok(QueryKeyWriteResponse {
+            answers: answers
+                .map(|((key, answer), value)| KeyWriteAnswer {
+                    key: key.0.to_vec(),
+                    value: answer.found.then(|| value.to_vec()),
+                    agreeing: answer.agreeing.into(),
+                    differing: answer.differing.into(),
+                    copies: reader.copies().into(),
+                })
+                .collect(),
+            generation: store.generation,
         })
     }
 
     pub(super) fn path(&self, request: QueryPathRequest) -> Result<QueryPathResponse, AskError> {
-        self.ask(&request.store, "postcarding", |store| {
-            let reader = postcarding::Reader::new(store).ok_or(AskError::Layout)?;
-            let keys = keys(&request.keys)?;
-            let mut answers = vec![postcarding::Answer::default(); keys.len()];
-            reader.query(&keys, &mut answers).map_err(|error| AskError::outside(store, error))?;
-            self.counters.path.count(&answers, |answer| answer.path.is_some());
-            let answers = keys.iter().zip(&answers);
-            Ok(QueryPathResponse {
-                answers: answers.map(|(key, answer)| path_answer(key, answer)).collect(),
-                generation: store.generation,
-            })
+        let store = self.store(&request.store, "postcarding")?;
+        let reader = postcarding::Reader::new(&store).ok_or(AskError::Layout)?;
+        let keys = keys(&request.keys)?;
+        let mut answers = vec![postcarding::Answer::default(); keys.len()];
+        reader.query(&keys, &mut answers).map_err(|error| store.outside(error))?;
+        self.counters.path.count(&answers, |answer| answer.path.is_some());
+        let answers = keys.iter().zip(&answers);
+        Ok(QueryPathResponse {
+            answers: answers.map(|(key, answer)| path_answer(key, answer)).collect(),
+            generation: store.generation,
         })
     }
 
     pub(super) fn counter(&self, request: QueryCounterRequest) -> Result<QueryCounterResponse, AskError> {
-        self.ask(&request.store, "key-increment", |store| {
-            let reader = key_increment::Reader::new(store).ok_or(AskError::Layout)?;
-            let keys = keys(&request.keys)?;
-            let mut answers = vec![0; keys.len()];
-            reader.query(&keys, &mut answers).map_err(|error| AskError::outside(store, error))?;
-            self.counters.counter.count(&answers, |answer| *answer != 0);
-            let answers = keys.iter().zip(answers);
-            Ok(QueryCounterResponse {
-                answers: answers.map(|(key, value)| CounterAnswer { key: key.0.to_vec(), value }).collect(),
-                generation: store.generation,
-            })
+        let store = self.store(&request.store, "key-increment")?;
+        let reader = key_increment::Reader::new(&store).ok_or(AskError::Layout)?;
+        let keys = keys(&request.keys)?;
+        let mut answers = vec![0; keys.len()];
+        reader.query(&keys, &mut answers).map_err(|error| store.outside(error))?;
+        self.counters.counter.count(&answers, |answer| *answer != 0);
+        let answers = keys.iter().zip(answers);
+        Ok(QueryCounterResponse {
+            answers: answers.map(|(key, value)| CounterAnswer { key: key.0.to_vec(), value }).collect(),
+            generation: store.generation,
         })
     }
 
     pub(super) fn sketch(&self, request: QuerySketchRequest) -> Result<QuerySketchResponse, AskError> {
-        self.ask(&request.store, "sketch-merge", |store| {
-            let reader = sketch_merge::Reader::new(store).ok_or(AskError::Layout)?;
-            let keys = keys(&request.keys)?;
-            let mut answers = vec![sketch_merge::Answer::default(); keys.len()];
-            reader
-                .query(&keys, request.epoch, &mut answers)
-                .map_err(|error| AskError::outside(store, error))?;
-            self.counters.sketch.count(&answers, |answer| answer.estimate.is_some());
-            let answers = keys.iter().zip(answers);
-            Ok(QuerySketchResponse {
-                answers: answers
-                    .map(|(key, answer)| SketchAnswer {
-                        key: key.0.to_vec(),
-                        estimate: answer.estimate.map(u64::from),
-                        merged: answer.merged.into(),
-                        expected: answer.expected.into(),
-                    })
-                    .collect(),
-                generation: store.generation,
-            })
+        let store = self.store(&request.store, "sketch-merge")?;
+        let reader = sketch_merge::Reader::new(&store).ok_or(AskError::Layout)?;
+        let keys = keys(&request.keys)?;
+        let mut answers = vec![sketch_merge::Answer::default(); keys.len()];
+        reader.query(&keys, request.epoch, &mut answers).map_err(|error| store.outside(error))?;
+        self.counters.sketch.count(&answers, |answer| answer.estimate.is_some());
+        let answers = keys.iter().zip(answers);
+        Ok(QuerySketchResponse {
+            answers: answers
+                .map(|(key, answer)| SketchAnswer {
+                    key: key.0.to_vec(),
+                    estimate: answer.estimate.map(u64::from),
+                    merged: answer.merged.into(),
+                    expected: answer.expected.into(),
+                })
+                .collect(),
+            generation: store.generation,
         })
     }
 }

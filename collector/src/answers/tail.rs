@@ -1,5 +1,6 @@
 //! Following an append list as a stream: [`follow`](crate::store::follow) says what is read and when to sleep.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use dta_client::{ClientError, Following};
@@ -9,9 +10,9 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::{AskError, Memory};
-use crate::region::AccessError;
+use crate::store::Store;
 use crate::store::append::{ListError, Lists, Start};
-use crate::store::follow::{Follower, News};
+use crate::store::follow::{Follower, Moves, News};
 
 /// Messages on their way to a slow client; then its reader waits, and may be overtaken by the writer, which it will tell.
 const QUEUE: usize = 4;
@@ -38,12 +39,22 @@ impl Memory {
     }
 }
 
-/// A list that is followed. It keeps the store's name, not the store: that is looked up whenever it is read.
+/// A list that is followed, in the memory that its store had when it was last looked up.
 struct Tail {
     memory: Memory,
-    store: String,
-    generation: u64,
+    store: Arc<Store>,
+    list: u32,
     follower: Follower,
+}
+
+/// What to do when nothing came.
+enum Idle {
+    /// Sleep, and read again.
+    Wait,
+    /// Read at once: the list goes on in other memory.
+    Again,
+    /// All that is there was read, and no more is wanted.
+    End,
 }
 
 impl Tail {
@@ -53,36 +64,14 @@ impl Tail {
             (0, true) => Start::Oldest,
             (sequence, _) => Start::At(sequence),
         };
-        memory.ask(&request.store, "append", |store| {
-            let lists = Lists::new(store).ok_or(AskError::Layout)?;
-            let follower = Follower::new(lists, request.list, start, request.until_caught_up);
-            let follower = follower.map_err(|error| match error {
-                ListError::NoSuchList { list, last } => {
-                    AskError::List { store: store.spec.name.clone(), list, last }
-                }
-                ListError::Access(error) => AskError::outside(store, error),
-            })?;
-            let (memory, generation) = (memory.clone(), store.generation);
-            Ok(Self { memory, store: store.spec.name.clone(), generation, follower })
-        })
-    }
-
-    fn look<T>(
-        &mut self,
-        look: impl FnOnce(&mut Follower, Lists<'_>) -> Result<T, AccessError>,
-    ) -> Result<T, AskError> {
-        self.memory.ask(&self.store, "append", |store| {
-            if store.generation != self.generation {
-                // The sequences of another memory are not those of this one.
-                return Err(AskError::Replaced(self.store.clone()));
-            }
-            let lists = Lists::new(store).ok_or(AskError::Layout)?;
-            look(&mut self.follower, lists).map_err(|error| AskError::outside(store, error))
-        })
+        let store = memory.store(&request.store, "append")?;
+        let follower = follower(&store, request.list, start, request.until_caught_up)?;
+        Ok(Self { memory: memory.clone(), store, list: request.list, follower })
     }
 
     fn read(&mut self) -> Result<News, AskError> {
-        let news = self.look(|follower, lists| follower.read(lists, Instant::now()))?;
+        let news = self.follower.read(lists(&self.store)?, Instant::now());
+        let news = news.map_err(|error| self.store.outside(error))?;
         let counters = &self.memory.counters;
         counters.tail_entries.add(news.progress.entries);
         counters.tail_overwritten.add(news.progress.overwritten);
@@ -91,9 +80,46 @@ impl Tail {
         Ok(news)
     }
 
-    fn caught_up(&mut self) -> Result<bool, AskError> {
-        self.look(|follower, lists| follower.caught_up(lists))
+    /// The store, if it has other memory by now.
+    fn replaced(&self) -> Result<Option<Arc<Store>>, AskError> {
+        let now = self.memory.store(&self.store.spec.name, "append")?;
+        Ok((now.generation != self.store.generation).then_some(now))
     }
+
+    /// Whether [`Tail::idle`] has more to do than to wait.
+    fn may_leave(&self) -> Result<bool, AskError> {
+        Ok(self.follower.may_end() || self.replaced()?.is_some())
+    }
+
+    /// To be asked when nothing came. May look at whole rings.
+    fn idle(&mut self) -> Result<Idle, AskError> {
+        if let Some(now) = self.replaced()? {
+            let moves = self.follower.moves_to(lists(&now)?, Instant::now());
+            match moves.map_err(|error| now.outside(error))? {
+                Moves::No => {}
+                Moves::Soon => return Ok(Idle::Wait),
+                Moves::To(start) => {
+                    self.follower = follower(&now, self.list, start, self.follower.may_end())?;
+                    self.store = now;
+                    return Ok(Idle::Again);
+                }
+            }
+        }
+        let end = self.follower.may_end()
+            && self.follower.caught_up(lists(&self.store)?).map_err(|error| self.store.outside(error))?;
+        Ok(if end { Idle::End } else { Idle::Wait })
+    }
+}
+
+fn lists(store: &Store) -> Result<Lists<'_>, AskError> {
+    Lists::new(store).ok_or(AskError::Layout)
+}
+
+fn follower(store: &Store, list: u32, start: Start, until_caught_up: bool) -> Result<Follower, AskError> {
+    Follower::new(lists(store)?, list, start, until_caught_up).map_err(|error| match error {
+        ListError::NoSuchList { list, last } => AskError::List { store: store.spec.name.clone(), list, last },
+        ListError::Access(error) => store.outside(error).into(),
+    })
 }
 
 /// Sends what is read, until the end, an error, or nobody listens.
@@ -106,22 +132,29 @@ async fn follow(mut tail: Tail, sender: mpsc::Sender<Result<TailResponse, AskErr
             Ok(news) => news,
             Err(error) => break error,
         };
-        let idle = news.is_idle();
+        let is_idle = news.is_idle();
         if !news.is_empty() && sender.send(Ok(message(news))).await.is_err() {
             return;
         }
-        if !idle {
+        if !is_idle {
             continue;
         }
-        if tail.follower.may_end() {
-            // Looks at the whole ring.
-            let look = tokio::task::spawn_blocking(move || (tail.caught_up(), tail));
-            match look.await {
-                Ok((Ok(false), same)) => tail = same,
-                Ok((Ok(true), _)) => return,
-                Ok((Err(error), _)) => break error,
-                Err(error) => break AskError::Ended(error.to_string()),
+        match tail.may_leave() {
+            Ok(false) => {}
+            Ok(true) => {
+                let look = tokio::task::spawn_blocking(move || (tail.idle(), tail));
+                match look.await {
+                    Ok((Ok(Idle::Wait), same)) => tail = same,
+                    Ok((Ok(Idle::Again), moved)) => {
+                        tail = moved;
+                        continue;
+                    }
+                    Ok((Ok(Idle::End), _)) => return,
+                    Ok((Err(error), _)) => break error,
+                    Err(error) => break AskError::Ended(error.to_string()),
+                }
             }
+            Err(error) => break error,
         }
         tokio::select! {
             () = tokio::time::sleep(tail.follower.pause()) => tail.follower.slept(),

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -81,9 +81,53 @@ pub(super) fn open_or_create(
     }
     region.data = data;
     region.len = data_len;
-    region.backing =
-        Some(Backing { path: path.to_owned(), header: Some(header), found: was_there, _lock: Some(lock) });
+    let inode = inode(lock.file()).map_err(fail("read its number"))?;
+    region.backing = Some(Backing {
+        path: path.to_owned(),
+        header: Some(header),
+        found: was_there,
+        inode,
+        _lock: Some(lock),
+    });
     Ok(region)
+}
+
+pub(super) fn replace(
+    path: &Path,
+    header: &RegionHeader,
+    options: RegionOptions,
+) -> Result<Region, RegionError> {
+    let new = path.with_extension("region-new");
+    let fail = |action| move |source| RegionError::File { path: path.to_owned(), action, source };
+    // One that an earlier collector did not get to put in its place.
+    match std::fs::remove_file(&new) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(fail("make another beside it")(e)),
+        _ => {}
+    }
+    let mut region = open_or_create(&new, header, options)?;
+    if let Err(source) = std::fs::rename(&new, path) {
+        let _ = std::fs::remove_file(&new);
+        return Err(fail("replace it")(source));
+    }
+    if let Some(backing) = &mut region.backing {
+        backing.path = path.to_owned();
+    }
+    Ok(region)
+}
+
+/// Whether `path` leads to a file that has another number; a path that leads nowhere does not.
+pub(super) fn is_another(path: &Path, than: (u64, u64)) -> Result<bool, RegionError> {
+    match std::fs::metadata(path) {
+        Ok(found) => Ok((found.dev(), found.ino()) != than),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(source) => {
+            Err(RegionError::File { path: path.to_owned(), action: "look for another one", source })
+        }
+    }
+}
+
+fn inode(file: &File) -> io::Result<(u64, u64)> {
+    file.metadata().map(|found| (found.dev(), found.ino()))
 }
 
 pub(super) fn open_read_only(path: &Path) -> Result<Region, RegionError> {
@@ -102,7 +146,9 @@ pub(super) fn open_read_only(path: &Path) -> Result<Region, RegionError> {
     let mapping =
         Mapping::file(&file, total, false, false, huge_file).map_err(|e| fail("map it")(e.into()))?;
     let iova = header.iova;
-    let backing = Some(Backing { path: path.to_owned(), header: Some(header), found: true, _lock: None });
+    let inode = inode(&file).map_err(fail("read its number"))?;
+    let backing =
+        Some(Backing { path: path.to_owned(), header: Some(header), found: true, inode, _lock: None });
     Ok(Region { mapping, data, len: data_len, writable: false, iova, backing, pages: OnceLock::new() })
 }
 
@@ -127,7 +173,9 @@ pub(super) fn open_plain(path: &Path, len: usize) -> Result<Region, RegionError>
         }
         e => fail("map it")(e.into()),
     })?;
-    let backing = Some(Backing { path: path.to_owned(), header: None, found: has > 0, _lock: Some(lock) });
+    let inode = inode(lock.file()).map_err(fail("read its number"))?;
+    let backing =
+        Some(Backing { path: path.to_owned(), header: None, found: has > 0, inode, _lock: Some(lock) });
     Ok(Region { mapping, data: 0, len, writable: true, iova: 0, backing, pages: OnceLock::new() })
 }
 

@@ -42,7 +42,7 @@ const BODY: usize = 40;
 pub struct RegionHeader {
     /// The store whose memory it is.
     pub spec: StoreSpec,
-    /// The store's generation: rises whenever its base or key is replaced.
+    /// The store's generation: rises whenever its memory is replaced.
     pub generation: u64,
     /// Address on the wire.
     pub iova: u64,
@@ -53,9 +53,14 @@ pub struct RegionHeader {
 impl RegionHeader {
     /// The header of a new region for a store: generation 1, the store's usual address, created now.
     pub fn new(spec: StoreSpec) -> RegionHeader {
+        Self::of_generation(spec, 1)
+    }
+
+    /// The header of a new region that takes the place of one of the generation before.
+    pub fn of_generation(spec: StoreSpec, generation: u64) -> RegionHeader {
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-        let iova = iova_for(spec.id, spec.region_len());
-        RegionHeader { spec, generation: 1, iova, created }
+        let iova = iova_for(spec.id, spec.region_len(), generation);
+        RegionHeader { spec, generation, iova, created }
     }
 }
 

@@ -50,6 +50,8 @@ struct Backing {
     /// A store's; other files have formats of their own.
     header: Option<RegionHeader>,
     found: bool,
+    /// Device and number of the file, by which it is told from another one of that path.
+    inode: (u64, u64),
     /// Held for as long as the region lives; a reader has none.
     _lock: Option<Lock>,
 }
@@ -176,6 +178,26 @@ impl Region {
         file::open_or_create(path.as_ref(), header, options)
     }
 
+    /// A new region in the place of the file `path`, which is gone as soon as nobody has it open any more: whoever opens the path
+    /// finds the old or the new one whole. The new one is made beside it first, with the extension `region-new`.
+    pub(crate) fn replace_file(
+        path: impl AsRef<Path>,
+        header: &RegionHeader,
+        options: RegionOptions,
+    ) -> Result<Region, RegionError> {
+        file::replace(path.as_ref(), header, options)
+    }
+
+    /// The region of the file that has taken the place of this one's, for reading; `None` if none has.
+    pub(crate) fn reopened(&self) -> Result<Option<Region>, RegionError> {
+        match &self.backing {
+            Some(backing) if file::is_another(&backing.path, backing.inode)? => {
+                Region::open_read_only(&backing.path).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// The region of an existing file, for reading, beside whoever writes it. Takes no lock.
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<Region, RegionError> {
         file::open_read_only(path.as_ref())
@@ -260,10 +282,13 @@ impl fmt::Debug for Region {
     }
 }
 
-/// The address on the wire of a store's region of `len` bytes: it depends on the store's id alone, so that it is the
-/// same after a restart, and no two stores' regions of up to 1 TiB overlap. Aligned to `len`, a power of two.
-pub fn iova_for(store: u16, len: u64) -> u64 {
-    let base = (u64::from(store) + 1) << 40;
+/// The address on the wire of a store's region of `len` bytes: it depends on the store's id and generation alone, so that it is
+/// the same after a restart. No two stores' regions of up to 1 TiB overlap, and neither do 128 generations of one store that follow
+/// each other. Aligned to `len`, a power of two.
+pub fn iova_for(store: u16, len: u64, generation: u64) -> u64 {
+    // Ids take the bits from 40 to 56.
+    let turn = (generation.max(1) - 1) % 128;
+    let base = ((u64::from(store) + 1) << 40) | (turn << 57);
     base.next_multiple_of(len.max(1))
 }
 

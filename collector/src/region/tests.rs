@@ -279,9 +279,19 @@ fn a_full_file_system_is_an_error_not_a_signal() {
 #[test]
 fn addresses_on_the_wire_are_aligned_and_apart() {
     for len in [4096u64, 1 << 30, 1 << 40, 1 << 44] {
-        assert_eq!(iova_for(3, len) % len, 0);
+        for generation in [1, 2, 127, 128, 129] {
+            assert_eq!(iova_for(3, len, generation) % len, 0);
+            assert!(iova_for(u16::MAX, len, generation).checked_add(len).is_some());
+        }
     }
-    assert!(iova_for(0, 1 << 38) + (1 << 38) <= iova_for(1, 1 << 38));
+    assert!(iova_for(0, 1 << 38, 1) + (1 << 38) <= iova_for(1, 1 << 38, 1));
+    // All of 128 generations of two neighbours, and where the first of them always was.
+    let len = 1 << 40;
+    let mut all: Vec<u64> =
+        [7, 8].into_iter().flat_map(|store| (1..=128).map(move |g| iova_for(store, len, g))).collect();
+    all.sort_unstable();
+    assert!(all.windows(2).all(|pair| pair[0] + len <= pair[1]));
+    assert_eq!((iova_for(7, 4096, 1), iova_for(7, 4096, 129)), (8 << 40, 8 << 40));
 }
 
 #[test]

@@ -101,14 +101,14 @@ impl Service {
     fn session_message(&self, session: Session) -> Result<control::Session, Status> {
         let device = self.nic.device();
         let mut regions = Vec::with_capacity(session.grant.regions.len());
-        for (name, registration) in &session.grant.regions {
-            let store = self.stores.get(name).map_err(status::store)?;
+        for region in &session.grant.regions {
+            let store = self.stores.get(&region.store).map_err(status::store)?;
             regions.push(control::Region {
                 store: Some((&store.spec).into()),
-                address: registration.iova,
-                length: registration.len,
-                rkey: registration.rkey,
-                generation: store.generation,
+                address: region.registration.iova,
+                length: region.registration.len,
+                rkey: region.registration.rkey,
+                generation: region.generation,
             });
         }
         Ok(control::Session {
@@ -129,6 +129,7 @@ impl Service {
                     replaced: pair
                         .replaced
                         .map(|old| control::EndedQueuePair { qpn: old.qpn, expected_psn: old.expected_psn }),
+                    generation: pair.generation,
                 })
                 .collect(),
             regions,

@@ -1,4 +1,10 @@
 //! What a lease holds of the NIC: one queue pair per purpose, and a key per store.
+//!
+//! Each has a generation of its own: that of the session when it was made. A key is kept for as long as
+//! the store has the region that the key is of. When it has another, the session gets a key to that one,
+//! and the key of before goes on until the translator has confirmed the new one ([`FormerRegion`]).
+
+use std::sync::Arc;
 
 use crate::nic::{
     Access, Device, Nic, NicError, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState, QueuePairStatus,
@@ -20,8 +26,10 @@ const RECEIVES: u32 = 4096;
 pub struct Grant {
     /// In the order in which the translator asked for them.
     pub queue_pairs: Vec<GrantedQueuePair>,
-    /// By store name, in the order of the stores.
-    pub regions: Vec<(String, Registration)>,
+    /// In the order of the stores.
+    pub regions: Vec<GrantedRegion>,
+    /// At most one per store: regions of before, to which the translator may still write.
+    pub former: Vec<FormerRegion>,
     /// The NIC's epoch in which all this was made.
     pub epoch: u64,
 }
@@ -35,8 +43,45 @@ pub struct GrantedQueuePair {
     pub transport: Transport,
     /// Its number and where it stands.
     pub info: QueuePairInfo,
+    /// The session's generation when it was made.
+    pub generation: u64,
     /// The one that it took the place of, where it is known how that one ended.
     pub replaced: Option<Ended>,
+}
+
+/// A store's region with the key to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrantedRegion {
+    /// Name of the store.
+    pub store: String,
+    /// Address, length and key.
+    pub registration: Registration,
+    /// The rights that come with the key.
+    pub access: Access,
+    /// The [generation of the store](Store::generation) whose memory it is.
+    pub memory: u64,
+    /// The session's generation when the key was made.
+    pub generation: u64,
+}
+
+impl GrantedRegion {
+    /// Whether it is of the memory that the store has now, with these rights.
+    fn is_of(&self, store: &Store, access: Access) -> bool {
+        let place = |r: &Registration| (r.iova, r.len);
+        place(&self.registration) == (store.region.iova(), store.region.len())
+            && self.memory == store.generation
+            && self.access == access
+    }
+}
+
+/// A region whose place another one has taken in the grant. Its key lives until the translator has
+/// confirmed that: what is on its way there would otherwise be refused, and break its queue pair.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FormerRegion {
+    /// The region and its key.
+    pub region: GrantedRegion,
+    /// The generation of the session that the translator has to confirm.
+    pub until: u64,
 }
 
 /// A queue pair that has ended.
@@ -49,18 +94,45 @@ pub struct Ended {
 }
 
 impl Grant {
-    /// How many queue pairs both have. Numbers of another epoch mean nothing.
+    /// How many queue pairs both have.
     pub(super) fn queue_pairs_in_common(&self, other: &Grant) -> usize {
-        if self.epoch != other.epoch {
-            return 0;
-        }
-        self.queue_pairs.iter().filter(|a| other.queue_pairs.iter().any(|b| a.info.qpn == b.info.qpn)).count()
+        let both = |a: &GrantedQueuePair, b: &GrantedQueuePair| {
+            (a.purpose, a.generation) == (b.purpose, b.generation)
+        };
+        self.queue_pairs.iter().filter(|a| other.queue_pairs.iter().any(|b| both(a, b))).count()
+    }
+
+    /// Takes out the former regions that the translator is through with, as it has confirmed this
+    /// generation.
+    pub(super) fn take_confirmed(&mut self, generation: u64) -> Vec<FormerRegion> {
+        self.former.extract_if(.., |former| former.until <= generation).collect()
+    }
+
+    /// All keys.
+    fn keys(&self) -> impl Iterator<Item = &GrantedRegion> {
+        self.regions.iter().chain(self.former.iter().map(|former| &former.region))
     }
 }
 
 /// How far the first PSN of a queue pair is beyond the last one of the queue pair that it takes the
 /// place of: late answers of that one are no answers to this one.
 const PSN_STRIDE: u32 = 1 << 16;
+
+/// How [`make`] goes about what is there.
+#[derive(Clone, Copy)]
+pub(super) struct Terms<'a> {
+    /// The grant of before, of which it keeps what it can.
+    pub(super) keep: Option<&'a Grant>,
+    /// The generation of what is new.
+    pub(super) generation: u64,
+    /// Whether queue pairs that live, or are in ERROR, may be made anew.
+    pub(super) rebuild: bool,
+    /// Whether all RC queue pairs are to be new.
+    pub(super) fresh: bool,
+    /// Whether the translator begins with this grant. One that renews has to confirm the last region
+    /// that it got of a store before it gets another.
+    pub(super) opens: bool,
+}
 
 /// What [`make`] made.
 pub(super) struct Made {
@@ -106,9 +178,8 @@ impl Made {
     }
 }
 
-/// The grant of a lease: what lives of `keep`, and new queue pairs and keys for the rest; with `fresh`, all RC queue pairs are
-/// new; without `rebuild`, queue pairs that live, or are in ERROR, are left as they are. Nothing of `keep` has ended when this returns:
-/// either [`Made::finish`] does that, or [`release`] gives back what is new.
+/// The grant of a lease: what lives of the one before, and new queue pairs and keys for the rest. Nothing of that one has ended
+/// when this returns: either [`Made::finish`] does that, or [`release`] gives back what is new.
 ///
 /// Nobody else makes anything on the NIC meanwhile: the caller holds the lock of the sessions.
 pub(super) fn make(
@@ -116,13 +187,13 @@ pub(super) fn make(
     stores: &Stores,
     writes: Transport,
     lease: &Lease,
-    (keep, rebuild, fresh): (Option<&Grant>, bool, bool),
+    terms: Terms<'_>,
 ) -> Result<Made, SessionError> {
     // Asked first: it notices a device that was lost, and what was made of that is not worth keeping.
     let status = nic.queue_pairs()?;
     let mut grant = Grant { epoch: nic.epoch(), ..Grant::default() };
-    let keep = keep.filter(|keep| keep.epoch == grant.epoch);
-    match fill(nic, stores, writes, lease, (keep, &status, rebuild, fresh), &mut grant) {
+    let keep = terms.keep.filter(|keep| keep.epoch == grant.epoch);
+    match fill(nic, stores, writes, lease, (Terms { keep, ..terms }, &status), &mut grant) {
         Ok((anew, former)) => {
             let same = |old: &Grant| {
                 old.regions == grant.regions
@@ -144,37 +215,24 @@ fn fill(
     stores: &Stores,
     writes: Transport,
     lease: &Lease,
-    (keep, status, rebuild, fresh): (Option<&Grant>, &[QueuePairStatus], bool, bool),
+    (terms, status): (Terms<'_>, &[QueuePairStatus]),
     grant: &mut Grant,
 ) -> Result<(Anew, Vec<(Purpose, u32)>), SessionError> {
-    let device = nic.device();
+    let Terms { keep, generation, rebuild, fresh, .. } = terms;
     let (mut anew, mut former) = (Anew::default(), Vec::new());
-    let wanted: Vec<_> = stores.iter().filter(|s| lease.stores.contains(&s.spec.name)).collect();
-    for store in &wanted {
-        let name = &store.spec.name;
-        let access = access_of(store, &device)?;
-        let kept = keep.and_then(|k| k.regions.iter().find(|(n, _)| n == name)).map(|(_, r)| *r);
-        let registration = match kept {
-            Some(registration) => registration,
-            None => {
-                let registration = nic.register(store.region.clone(), access)?;
-                still(nic, grant, || nic.deregister(registration.rkey))?;
-                registration
-            }
-        };
-        grant.regions.push((name.clone(), registration));
-    }
+    let wanted = wanted(stores, lease);
+    fill_regions(nic, &wanted, &terms, grant)?;
     for pair in &lease.queue_pairs {
         let request = request(lease, pair, writes, &wanted);
         let granted = keep.and_then(|k| k.queue_pairs.iter().find(|q| q.purpose == pair.purpose));
         let held = granted.and_then(|q| Some((q, status.iter().find(|s| s.qpn == q.info.qpn)?)));
-        let push = |grant: &mut Grant, info, replaced| {
+        let push = |grant: &mut Grant, info| {
             let (purpose, transport) = (pair.purpose, request.transport);
-            grant.queue_pairs.push(GrantedQueuePair { purpose, transport, info, replaced });
+            grant.queue_pairs.push(GrantedQueuePair { purpose, transport, info, generation, replaced: None });
         };
         let Some((granted, live)) = held else {
             let info = create(nic, grant, &request)?;
-            push(grant, info, None);
+            push(grant, info);
             continue;
         };
         let in_error = live.state == QueuePairState::Error;
@@ -186,16 +244,55 @@ fn fill(
         }
         if (is_good && !asked_for) || (asked_for && !rebuild) {
             let info = QueuePairInfo { expected_psn: live.expected_psn, ..granted.info };
-            push(grant, info, granted.replaced);
+            grant.queue_pairs.push(GrantedQueuePair { info, ..*granted });
             continue;
         }
         anew.made += u32::from(asked_for);
         let start_psn = (live.expected_psn + PSN_STRIDE) & Psn::MASK;
         let info = create(nic, grant, &QueuePairRequest { start_psn, ..request.clone() })?;
-        push(grant, info, None);
+        push(grant, info);
         former.push((pair.purpose, live.qpn));
     }
     Ok((anew, former))
+}
+
+/// The stores of a lease.
+fn wanted(stores: &Stores, lease: &Lease) -> Vec<Arc<Store>> {
+    stores.iter().filter(|s| lease.stores.contains(&s.spec.name)).collect()
+}
+
+fn fill_regions(
+    nic: &dyn Nic,
+    wanted: &[Arc<Store>],
+    terms: &Terms<'_>,
+    grant: &mut Grant,
+) -> Result<(), SessionError> {
+    let device = nic.device();
+    for store in wanted {
+        let name = &store.spec.name;
+        let access = access_of(store, &device)?;
+        let is_good = |r: &&GrantedRegion| r.is_of(store, access);
+        if let Some(kept) = terms.keep.and_then(|k| k.regions.iter().find(is_good)) {
+            let waits = terms.keep.iter().flat_map(|k| &k.former).filter(|f| f.region.store == *name);
+            grant.former.extend(waits.cloned());
+            grant.regions.push(kept.clone());
+            continue;
+        }
+        let had = terms.keep.and_then(|k| k.regions.iter().find(|r| r.store == *name));
+        let waits = terms.keep.and_then(|k| k.former.iter().find(|f| f.region.store == *name));
+        if let (Some(had), Some(waits), false) = (had, waits, terms.opens) {
+            // One at a time: so a translator that confirms nothing keeps two regions at most.
+            grant.former.push(waits.clone());
+            grant.regions.push(had.clone());
+            continue;
+        }
+        let registration = nic.register(store.region.clone(), access)?;
+        still(nic, grant, || nic.deregister(registration.rkey))?;
+        let (store, memory, generation) = (name.clone(), store.generation, terms.generation);
+        grant.regions.push(GrantedRegion { store, registration, access, memory, generation });
+        grant.former.extend(had.map(|had| FormerRegion { region: had.clone(), until: generation }));
+    }
+    Ok(())
 }
 
 fn create(nic: &dyn Nic, grant: &Grant, request: &QueuePairRequest) -> Result<QueuePairInfo, SessionError> {
@@ -240,14 +337,18 @@ pub(super) fn preview(
     let (status, device) = (nic.queue_pairs()?, nic.device());
     let mut grant = Grant { epoch: nic.epoch(), ..Grant::default() };
     let held = held.filter(|held| held.epoch == grant.epoch);
-    let wanted: Vec<_> = stores.iter().filter(|s| lease.stores.contains(&s.spec.name)).collect();
+    let wanted = wanted(stores, lease);
     for store in &wanted {
-        access_of(store, &device)?;
-        let name = &store.spec.name;
-        let has = held.and_then(|h| h.regions.iter().find(|(n, _)| n == name)).map(|(_, r)| *r);
-        let region = &store.region;
-        let to_come = Registration { iova: region.iova(), len: region.len(), rkey: 0 };
-        grant.regions.push((name.clone(), has.unwrap_or(to_come)));
+        let access = access_of(store, &device)?;
+        let has = held.and_then(|h| h.regions.iter().find(|r| r.is_of(store, access)));
+        let to_come = || GrantedRegion {
+            store: store.spec.name.clone(),
+            registration: Registration { iova: store.region.iova(), len: store.region.len(), rkey: 0 },
+            access,
+            memory: store.generation,
+            generation: 0,
+        };
+        grant.regions.push(has.cloned().unwrap_or_else(to_come));
     }
     for pair in &lease.queue_pairs {
         let transport = request(lease, pair, writes, &wanted).transport;
@@ -263,7 +364,8 @@ pub(super) fn preview(
                 max_dest_rd_atomic: if transport == Transport::Rc { device.max_dest_rd_atomic } else { 0 },
             },
         };
-        grant.queue_pairs.push(GrantedQueuePair { purpose: pair.purpose, transport, info, replaced: None });
+        let (purpose, generation) = (pair.purpose, has.map_or(0, |has| has.generation));
+        grant.queue_pairs.push(GrantedQueuePair { purpose, transport, info, generation, replaced: None });
     }
     Ok(grant)
 }
@@ -273,7 +375,7 @@ fn request(
     lease: &Lease,
     pair: &RequesterQueuePair,
     writes: Transport,
-    wanted: &[&crate::store::Store],
+    wanted: &[Arc<Store>],
 ) -> QueuePairRequest {
     let mut access = Access::default();
     let mut receives = 0;
@@ -318,10 +420,23 @@ pub(super) fn release(nic: &dyn Nic, grant: &Grant, but: Option<&Grant>) {
             Err(error) => tracing::warn!(%error, "a queue pair could not be ended"),
         }
     }
-    for (store, registration) in &grant.regions {
-        let kept = but.is_some_and(|b| b.regions.iter().any(|(_, r)| r.rkey == registration.rkey));
-        if !kept && let Err(error) = nic.deregister(registration.rkey) {
-            tracing::warn!(%error, %store, "a key could not be ended");
+    for region in grant.keys() {
+        let rkey = |r: &GrantedRegion| r.registration.rkey;
+        if !but.is_some_and(|b| b.keys().any(|kept| rkey(kept) == rkey(region))) {
+            end_key(nic, region);
         }
+    }
+}
+
+/// Ends keys that nobody uses any more.
+pub(super) fn end_keys(nic: &dyn Nic, epoch: u64, former: &[FormerRegion]) {
+    if epoch == nic.epoch() {
+        former.iter().for_each(|former| end_key(nic, &former.region));
+    }
+}
+
+fn end_key(nic: &dyn Nic, region: &GrantedRegion) {
+    if let Err(error) = nic.deregister(region.registration.rkey) {
+        tracing::warn!(%error, store = %region.store, "a key could not be ended");
     }
 }

@@ -77,7 +77,7 @@ impl NamedLists {
 pub struct Lease {
     /// Its name.
     pub name: String,
-    /// Rises, over all sessions of a collector, whenever queue pairs or keys are given out anew.
+    /// Rises, over all sessions of a collector, whenever queue pairs or keys are given out anew, which have it as theirs.
     pub generation: u64,
     /// The generation at the last open: a renewal of an earlier one comes from a translator that has been replaced.
     pub opened: u64,

@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 pub use caller::Caller;
-pub use grant::{Ended, Grant, GrantedQueuePair};
+pub use grant::{Ended, FormerRegion, Grant, GrantedQueuePair, GrantedRegion};
 pub use lease::{Lease, LeaseError, NamedLists, OpenRequest, RequesterQueuePair};
 pub use positions::ListPosition;
 pub use state::StateError;
@@ -38,7 +38,7 @@ pub use statistics::{NodeCounters, NodeSums, ReporterPosition};
 use crate::config::Transport;
 use crate::nic::{Nic, NicError, QueuePairStatus};
 use crate::store::{MemoryError, Stores};
-use grant::Anew;
+use grant::{Anew, Terms};
 use lease::Leases;
 use rebuilds::Rebuilds;
 use statistics::{LeftOut, Statistics};
@@ -258,7 +258,7 @@ impl Sessions {
     pub fn preview(&self, request: &OpenRequest, now: Instant) -> Result<Session, SessionError> {
         let mut inner = self.lock();
         self.expire(&mut inner, now);
-        let specs: Vec<_> = self.stores.iter().map(|s| &s.spec).collect();
+        let specs: Vec<_> = self.stores.specs().collect();
         let wanted = inner.leases.prepare(request, &specs, now)?;
         let (lease, resumed) = match inner.leases.get(&request.name) {
             Some(held) => (Lease { stores: wanted.stores, lists: wanted.lists, ..held.clone() }, true),
@@ -278,7 +278,7 @@ impl Sessions {
         now: Instant,
     ) -> Result<Session, SessionError> {
         self.expire(inner, now);
-        let specs: Vec<_> = self.stores.iter().map(|s| &s.spec).collect();
+        let specs: Vec<_> = self.stores.specs().collect();
         let mut lease = inner.leases.prepare(request, &specs, now)?;
         let earlier = inner.leases.get(&request.name);
         // Another translator, or another life of it, gets nothing that the one before knows.
@@ -291,10 +291,14 @@ impl Sessions {
         });
         let resumed = earlier.is_some();
         let before = (earlier.map(|e| (e.generation, e.opened)), inner.grants.get(&request.name).cloned());
-        let keep = if same { before.1.as_ref() } else { None };
-        let rebuild = inner.may_rebuild(&request.name, now);
-        let made =
-            grant::make(&*self.nic, &self.stores, self.transport, &lease, (keep, rebuild, request.fresh))?;
+        let terms = Terms {
+            keep: if same { before.1.as_ref() } else { None },
+            generation: inner.leases.generation() + 1,
+            rebuild: inner.may_rebuild(&request.name, now),
+            fresh: request.fresh,
+            opens: true,
+        };
+        let made = grant::make(&*self.nic, &self.stores, self.transport, &lease, terms)?;
         let anew = made.anew;
         inner.count_anew(&request.name, anew, now);
         if anew.held_back > 0 {
@@ -341,8 +345,9 @@ impl Sessions {
         Ok(result?)
     }
 
-    /// Extends a lease and takes its translator's statistics. If queue pairs fell into ERROR, or were lost with an earlier collector,
-    /// the answer has new ones under a new generation.
+    /// Extends a lease and takes its translator's statistics. `generation` is the one that the translator works with: keys that this
+    /// one took the place of end. If queue pairs fell into ERROR, or were lost with an earlier collector, or a store has another
+    /// region, the answer has new ones under a new generation.
     pub fn renew(
         &self,
         name: &str,
@@ -374,10 +379,16 @@ impl Sessions {
         if !statistics.is_empty() {
             inner.hand_in(name, statistics, now);
         }
+        self.confirm(inner, name, generation);
         let old = inner.grants.get(name).cloned();
-        let rebuild = inner.may_rebuild(name, now);
-        let made =
-            grant::make(&*self.nic, &self.stores, self.transport, &lease, (old.as_ref(), rebuild, false))?;
+        let terms = Terms {
+            keep: old.as_ref(),
+            generation: inner.leases.generation() + 1,
+            rebuild: inner.may_rebuild(name, now),
+            fresh: false,
+            opens: false,
+        };
+        let made = grant::make(&*self.nic, &self.stores, self.transport, &lease, terms)?;
         inner.count_anew(name, made.anew, now);
         let grant = if made.changed {
             let before = lease.clone();
@@ -397,6 +408,19 @@ impl Sessions {
             made.grant
         };
         Ok(Session { lease, resumed: true, grant, positions: Vec::new(), reporters: Vec::new() })
+    }
+
+    /// Ends the keys that a session does not use any more, now that its translator works with this generation.
+    fn confirm(&self, inner: &mut Inner, name: &str, generation: u64) {
+        let Some(grant) = inner.grants.get_mut(name) else { return };
+        let confirmed = grant.take_confirmed(generation);
+        for former in &confirmed {
+            tracing::info!(
+                session = %name, store = %former.region.store, generation,
+                "the translator writes to the new region: the key to the one before ends"
+            );
+        }
+        grant::end_keys(&*self.nic, grant.epoch, &confirmed);
     }
 
     /// Ends a session: its queue pairs and keys are worth nothing from here on. `last` is what a translator gives that ends its own

@@ -23,7 +23,7 @@ pub fn of(stores: &Stores, ranges: &[NamedLists]) -> Result<Vec<ListPosition>, M
     let mut positions = Vec::new();
     for range in ranges {
         let Ok(store) = stores.get(&range.store) else { continue };
-        let Some(lists) = Lists::new(store) else { continue };
+        let Some(lists) = Lists::new(&store) else { continue };
         let end = range.first.saturating_add(range.count).min(lists.count());
         for list in range.first..end {
             let sequence = lists.newest(list).map_err(|error| store.outside(error))?;

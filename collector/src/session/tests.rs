@@ -202,6 +202,17 @@ fn lists(mut request: OpenRequest, store: &str, first: u32, count: u32) -> OpenR
     request
 }
 
+/// The keys of a session's regions.
+fn keys(session: &Session) -> Vec<u32> {
+    session.grant.regions.iter().map(|r| r.registration.rkey).collect()
+}
+
+/// The generations of a session's queue pairs and regions.
+fn generations(session: &Session) -> Vec<u64> {
+    let pairs = session.grant.queue_pairs.iter().map(|q| q.generation);
+    pairs.chain(session.grant.regions.iter().map(|r| r.generation)).collect()
+}
+
 fn refusal<T>(result: Result<T, SessionError>) -> String {
     result.err().expect("must be refused").to_string()
 }
@@ -213,7 +224,7 @@ fn a_session_gets_what_its_stores_need_and_no_more() {
     assert!(!session.resumed);
     assert_eq!(session.grant.regions.len(), 2);
     let keys = b.nic.keys.lock().unwrap();
-    let access: Vec<Access> = session.grant.regions.iter().map(|(_, r)| keys[&r.rkey]).collect();
+    let access: Vec<Access> = session.grant.regions.iter().map(|r| keys[&r.registration.rkey]).collect();
     assert_eq!(access, [Access::WRITE, Access::ATOMIC]);
     let pairs = b.nic.pairs.lock().unwrap();
     let made: Vec<_> = pairs
@@ -247,13 +258,8 @@ fn another_life_of_the_translator_gets_new_queue_pairs_and_keys_and_the_old_one_
     let second = b.sessions.open(&request("t", 60), b.t0).unwrap();
     assert!(second.resumed && second.lease.generation > first.lease.generation);
     assert_eq!(second.grant.queue_pairs_in_common(&first.grant), 0);
-    assert!(
-        second.grant.regions.iter().all(|(_, r)| first
-            .grant
-            .regions
-            .iter()
-            .all(|(_, old)| old.rkey != r.rkey))
-    );
+    let old = keys(&first);
+    assert!(keys(&second).iter().all(|rkey| !old.contains(rkey)));
     assert_eq!(b.nic.live(), (2, 5), "what the first had is gone");
     let told = refusal(b.sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], b.t0));
     assert!(told.contains("another translator has opened session"), "{told}");
@@ -401,6 +407,126 @@ fn a_broken_queue_pair_is_made_anew_and_told_how_it_ended() {
 }
 
 #[test]
+fn each_queue_pair_and_each_region_has_a_generation_of_its_own() {
+    let b = bench();
+    let other = b.sessions.open(&wanting("other", &["flows"]), b.t0).unwrap();
+    let first = b.sessions.open(&request("t", 60), b.t0).unwrap();
+    let g = first.lease.generation;
+    assert_eq!((generations(&first), g), (vec![g; 7], other.lease.generation + 1));
+    // One queue pair breaks: it alone is new.
+    b.nic.break_pair(first.grant.queue_pairs[1].info.qpn, 70);
+    let second = b.sessions.renew("t", &Caller::ANYBODY, g, &[], b.t0).unwrap();
+    assert_eq!(second.lease.generation, g + 1);
+    assert_eq!(generations(&second), [g, g + 1, g, g, g, g, g]);
+    // A store gets another region: it alone is new.
+    b.sessions.stores.replace("paths").unwrap();
+    let third = b.sessions.renew("t", &Caller::ANYBODY, g + 1, &[], b.t0).unwrap();
+    assert_eq!(third.lease.generation, g + 2);
+    assert_eq!(generations(&third), [g, g + 1, g, g + 2, g, g, g]);
+    assert_eq!(pairs(&third), pairs(&second));
+    // Nothing of that is another session's.
+    let renewed = b.sessions.renew("other", &Caller::ANYBODY, other.lease.generation, &[], b.t0).unwrap();
+    assert_eq!((renewed.lease.generation, renewed.grant), (other.lease.generation, other.grant));
+}
+
+#[test]
+fn a_region_that_was_replaced_comes_with_another_key_and_the_old_one_lives_until_that_is_confirmed() {
+    let b = bench();
+    let renew = |generation| b.sessions.renew("t", &Caller::ANYBODY, generation, &[], b.t0).unwrap();
+    let is_there = |rkey: u32| b.nic.keys.lock().unwrap().contains_key(&rkey);
+    let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
+    let g = first.lease.generation;
+    let store = b.sessions.stores.replace("flows").unwrap();
+    // Until then it has what it had, though the store of that name has other memory.
+    assert_eq!(b.nic.live(), (2, 5));
+    let second = renew(g);
+    assert_eq!(second.lease.generation, g + 1);
+    assert_ne!(keys(&second)[0], keys(&first)[0]);
+    assert_eq!(keys(&second)[1..], keys(&first)[1..]);
+    let iova = |session: &Session| session.grant.regions[0].registration.iova;
+    assert_eq!(iova(&second), store.region.iova());
+    assert!(iova(&second).abs_diff(iova(&first)) >= store.region.len());
+    assert_eq!(b.nic.keys.lock().unwrap()[&keys(&second)[0]], Access::WRITE);
+    // The answer may be lost, and the translator may not be through with what is on its way.
+    for _ in 0..3 {
+        assert_eq!((renew(g).lease.generation, b.nic.live()), (g + 1, (2, 6)));
+    }
+    assert!(is_there(keys(&first)[0]));
+    let third = renew(g + 1);
+    assert_eq!((third.lease.generation, keys(&third)), (g + 1, keys(&second)));
+    assert!(!is_there(keys(&first)[0]));
+    assert_eq!(b.nic.live(), (2, 5));
+}
+
+#[test]
+fn a_region_that_is_replaced_again_waits_until_the_one_before_is_confirmed() {
+    let b = bench();
+    let renew = |generation| b.sessions.renew("t", &Caller::ANYBODY, generation, &[], b.t0).unwrap();
+    let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
+    let g = first.lease.generation;
+    b.sessions.stores.replace("flows").unwrap();
+    let second = renew(g);
+    for _ in 0..5 {
+        b.sessions.stores.replace("flows").unwrap();
+        let again = renew(g);
+        assert_eq!((again.lease.generation, keys(&again)), (g + 1, keys(&second)));
+        assert_eq!(b.nic.live(), (2, 6), "one waits, and no more");
+    }
+    let newest = b.sessions.stores.get("flows").unwrap();
+    let third = renew(g + 1);
+    assert_eq!(third.lease.generation, g + 2);
+    assert_eq!(third.grant.regions[0].registration.iova, newest.region.iova());
+    assert_eq!((newest.generation, b.nic.live()), (7, (2, 6)));
+    renew(g + 2);
+    assert_eq!(b.nic.live(), (2, 5));
+    // Who opens the session gets the newest, and what waited longest makes room.
+    b.sessions.stores.replace("flows").unwrap();
+    let fourth = renew(g + 2);
+    let newest = b.sessions.stores.replace("flows").unwrap();
+    let opened = b.sessions.open(&request("t", 50), b.t0).unwrap();
+    assert!(opened.lease.generation > fourth.lease.generation);
+    assert_eq!(opened.grant.regions[0].registration.iova, newest.region.iova());
+    assert_eq!(b.nic.live(), (2, 6));
+    // Another translator has nothing to do with what is on its way for this one.
+    b.sessions.open(&request("t", 60), b.t0).unwrap();
+    assert_eq!(b.nic.live(), (2, 5));
+    b.sessions.stores.replace("flows").unwrap();
+    let generation = b.sessions.lock().leases.get("t").unwrap().generation;
+    renew(generation);
+    assert_eq!(b.nic.live(), (2, 6));
+    b.sessions.end("t", &Caller::ANYBODY, None, b.t0).unwrap();
+    assert_eq!(b.nic.live(), (0, 0));
+}
+
+#[test]
+fn keys_that_wait_go_with_the_device() {
+    let b = bench();
+    let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
+    let g = first.lease.generation;
+    let renew = |generation| b.sessions.renew("t", &Caller::ANYBODY, generation, &[], b.t0);
+    b.sessions.stores.replace("flows").unwrap();
+    renew(g).unwrap();
+    assert_eq!(b.nic.live(), (2, 6));
+    b.nic.lose();
+    b.nic.come_back();
+    // The numbers of before are those of others now.
+    let renewed = renew(g).unwrap();
+    assert_eq!((b.nic.live(), renewed.grant.former), ((2, 5), vec![]));
+    renew(renewed.lease.generation).unwrap();
+    assert_eq!(b.nic.live(), (2, 5));
+    // A grant that cannot be made leaves the key that waits.
+    b.sessions.stores.replace("flows").unwrap();
+    let waits = renew(renewed.lease.generation).unwrap();
+    assert_eq!(b.nic.live(), (2, 6));
+    b.nic.break_pair(waits.grant.queue_pairs[0].info.qpn, 70);
+    b.nic.fails_in.store(1, Ordering::Relaxed);
+    assert!(refusal(renew(renewed.lease.generation)).contains("no neighbour"));
+    assert_eq!(b.nic.live(), (2, 6));
+    let again = renew(renewed.lease.generation).unwrap();
+    assert_eq!((keys(&again), again.grant.former), (keys(&waits), waits.grant.former));
+}
+
+#[test]
 fn a_translator_that_begins_anew_gets_new_rc_queue_pairs() {
     let b = bench();
     let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
@@ -436,7 +562,9 @@ fn a_device_that_was_lost_gives_everything_anew_and_nothing_of_before_is_ended_i
     let renewed = b.sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], s(18)).unwrap();
     assert!(renewed.lease.generation > first.lease.generation);
     // The same numbers as before: ending the old ones by number would end the new ones.
-    assert_eq!(renewed.grant.queue_pairs, first.grant.queue_pairs);
+    assert_eq!(pairs(&renewed), pairs(&first));
+    // By their generations they are told apart.
+    assert!(generations(&renewed).iter().all(|g| *g == renewed.lease.generation));
     assert_eq!(b.nic.live(), (2, 5));
     assert_eq!(b.sessions.counters().queue_pairs_rebuilt, 2);
     b.sessions.end("t", &Caller::ANYBODY, None, s(18)).unwrap();
@@ -455,7 +583,7 @@ fn rc_can_be_asked_for_writes() {
 fn a_new_writer_continues_where_lists_stand() {
     let b = bench();
     let stores = b.sessions.stores.clone();
-    let region = &stores.get("events").unwrap().region;
+    let region = stores.get("events").unwrap().region.clone();
     let mut batch = [0u8; 64];
     // Sequence 5 was lost: its place still holds 1.
     for sequence in [1u32, 2, 3, 4, 6] {
@@ -518,10 +646,10 @@ fn a_preview_gives_and_changes_nothing() {
     let s = |n| b.t0 + Duration::from_secs(n);
     let seen = b.sessions.preview(&request("t", 50), b.t0).unwrap();
     assert!(!seen.resumed);
-    assert!(
-        seen.grant.regions.len() == 5 && seen.grant.regions.iter().all(|(_, r)| r.rkey == 0 && r.len != 0)
-    );
+    assert_eq!(keys(&seen), [0; 5]);
+    assert!(seen.grant.regions.iter().all(|r| r.registration.len != 0));
     assert!(seen.grant.queue_pairs.iter().all(|q| q.info.qpn == 0));
+    assert_eq!(generations(&seen), [0; 7]);
     assert_eq!(b.nic.live(), (0, 0));
     assert!(b.sessions.list(b.t0).unwrap().is_empty());
 

@@ -149,6 +149,16 @@ impl<'a> Lists<'a> {
         Ok(newest)
     }
 
+    /// Whether a list's ring holds the batch of this sequence.
+    ///
+    /// # Errors
+    /// Its place lies outside the region.
+    pub(super) fn holds(&self, list: u32, sequence: u32) -> Result<bool, AccessError> {
+        let mut batch = [0u8; MAX_BATCH];
+        let batch = &mut batch[..usize::from(self.batch_len)];
+        Ok(self.look(list, place(sequence, self.ring), batch)? == Found::Valid(sequence))
+    }
+
     /// The reader of a list. Reads the whole ring, or its trailers if it begins at a sequence.
     ///
     /// # Errors
@@ -223,10 +233,17 @@ impl<'a> Lists<'a> {
     }
 }
 
+impl Place {
+    /// The sequence of the next batch to read.
+    pub fn sequence(&self) -> u32 {
+        self.cursor.sequence()
+    }
+}
+
 impl Reader<'_> {
     /// The sequence of the next batch to read.
     pub fn sequence(&self) -> u32 {
-        self.at.cursor.sequence()
+        self.at.sequence()
     }
 
     /// Where it stands.

@@ -3,6 +3,9 @@
 //! A reader never writes, takes no lock and asks nobody: it copies an element out of memory that a NIC may be writing at that moment,
 //! and believes the copy only if its own check says so. One module per kind of store:
 //! [`key_write`], [`postcarding`], [`append`], [`key_increment`], [`sketch_merge`]; [`follow`] goes on reading a list; [`load`] tells how full a store is.
+//!
+//! A store's memory can be replaced while it is in use ([`Stores::replace`]). Who asks [`Stores`] gets the memory of now, and may go
+//! on with it for as long as it wants: memory goes when nobody has it any more, a NIC among them.
 
 pub mod append;
 pub mod follow;
@@ -18,15 +21,15 @@ pub use info::info;
 mod tests;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use dta_proto::store::StoreSpec;
 
 use crate::config::Memory;
-use crate::region::{AccessError, Region, RegionError, RegionHeader, RegionOptions, iova_for};
+use crate::region::{AccessError, Region, RegionError, RegionHeader, RegionOptions};
 
-/// A store: its description and its memory.
-#[derive(Debug)]
+/// A store: its description and the memory that it has.
+#[derive(Clone, Debug)]
 pub struct Store {
     /// Its description.
     pub spec: StoreSpec,
@@ -39,27 +42,31 @@ pub struct Store {
 impl Store {
     /// Opens the store's memory, or makes it.
     pub fn open(spec: &StoreSpec, memory: &Memory, options: RegionOptions) -> Result<Self, RegionError> {
-        let (region, generation) = match memory {
-            Memory::Anonymous => {
-                let len = spec.region_len();
-                (Region::anonymous(len, iova_for(spec.id, len), options)?, 1)
-            }
-            Memory::Directory(dir) => {
-                let region = Region::open_or_create(
-                    region_path(dir, &spec.name),
-                    &RegionHeader::new(spec.clone()),
-                    options,
-                )?;
-                let generation = region.header().map_or(1, |h| h.generation);
-                (region, generation)
-            }
+        let header = RegionHeader::new(spec.clone());
+        let region = match memory {
+            Memory::Anonymous => anonymous(&header, options)?,
+            Memory::Directory(dir) => Region::open_or_create(region_path(dir, &spec.name), &header, options)?,
         };
+        let generation = region.header().map_or(header.generation, |h| h.generation);
         Ok(Self { spec: spec.clone(), region: Arc::new(region), generation })
     }
 
     /// A reader met the end of this store's region.
     pub fn outside(&self, source: AccessError) -> MemoryError {
         MemoryError { store: self.spec.name.clone(), source }
+    }
+
+    /// The same store with new memory of the next generation, all zero. In a directory it takes the place of the region file, so
+    /// that this is what a collector finds that starts later.
+    fn successor(&self, memory: &Memory, options: RegionOptions) -> Result<Self, RegionError> {
+        let header = RegionHeader::of_generation(self.spec.clone(), self.generation + 1);
+        let region = match memory {
+            Memory::Anonymous => anonymous(&header, options)?,
+            Memory::Directory(dir) => {
+                Region::replace_file(region_path(dir, &self.spec.name), &header, options)?
+            }
+        };
+        Ok(Self { region: Arc::new(region), generation: header.generation, spec: header.spec })
     }
 }
 
@@ -76,14 +83,61 @@ pub struct MemoryError {
     pub source: AccessError,
 }
 
+fn anonymous(header: &RegionHeader, options: RegionOptions) -> Result<Region, RegionError> {
+    Region::anonymous(header.spec.region_len(), header.iova, options)
+}
+
 /// The region file of a store in a memory directory.
 pub fn region_path(directory: &std::path::Path, store: &str) -> PathBuf {
     directory.join(format!("{store}.region"))
 }
 
 /// All stores of a collector, in the order of its configuration.
-#[derive(Debug, Default)]
-pub struct Stores(Vec<Store>);
+#[derive(Debug)]
+pub struct Stores {
+    stores: Vec<Place>,
+    /// Where memory is made.
+    memory: Memory,
+    options: RegionOptions,
+    /// Held while memory is made for a store: one after another.
+    replacing: Mutex<()>,
+}
+
+/// The place of one store.
+#[derive(Debug)]
+struct Place {
+    /// Its description, which stays.
+    spec: StoreSpec,
+    /// With the memory of now. Held for as long as it takes to copy a pointer.
+    now: RwLock<Arc<Store>>,
+}
+
+impl Place {
+    fn get(&self) -> Arc<Store> {
+        Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn set(&self, store: Arc<Store>) {
+        *self.now.write().unwrap_or_else(PoisonError::into_inner) = store;
+    }
+}
+
+impl From<Store> for Place {
+    fn from(store: Store) -> Place {
+        Place { spec: store.spec.clone(), now: RwLock::new(Arc::new(store)) }
+    }
+}
+
+/// Why a store's memory was not replaced. It has the one that it had.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplaceError {
+    /// No such store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// No memory.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+}
 
 /// Why no store answers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -125,30 +179,71 @@ impl Stores {
             specs.iter().map(|spec| Store::open(spec, memory, options)).collect::<Result<_, _>>()?;
         // Together, or each would take the time of all before it.
         Region::look_up_pages(stores.iter().map(|store| &*store.region));
-        Ok(Self(stores))
+        Ok(Self { memory: memory.clone(), options, ..stores.into_iter().collect() })
     }
 
     /// In the order of the configuration.
-    pub fn iter(&self) -> impl Iterator<Item = &Store> {
-        self.0.iter()
+    pub fn iter(&self) -> impl Iterator<Item = Arc<Store>> {
+        self.stores.iter().map(Place::get)
+    }
+
+    /// Their descriptions, in the same order.
+    pub fn specs(&self) -> impl Iterator<Item = &StoreSpec> {
+        self.stores.iter().map(|place| &place.spec)
+    }
+
+    /// Gives a store new memory: of the same layout, all zero, at another address on the wire. Who asks from here on gets that one.
+    /// Translators go on writing to the memory of before until they have renewed their sessions; it stays for as long as one of
+    /// them has a key to it. Takes as long as making the memory does.
+    ///
+    /// # Errors
+    /// There is no such store, or no memory for it.
+    pub fn replace(&self, name: &str) -> Result<Arc<Store>, ReplaceError> {
+        let _one = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = self.place(name)?;
+        let store = Arc::new(place.get().successor(&self.memory, self.options)?);
+        place.set(Arc::clone(&store));
+        tracing::info!(store = %name, generation = store.generation, "the store has new memory");
+        Ok(store)
+    }
+
+    /// Looks whether another file has taken the place of a region file, and goes on with that one. For readers beside a collector.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn follow_files(&self) -> Result<(), RegionError> {
+        for place in &self.stores {
+            if let Some(region) = place.get().region.reopened()?
+                && let Some(header) = region.header()
+                && header.spec == place.spec
+            {
+                let (spec, generation) = (header.spec.clone(), header.generation);
+                place.set(Arc::new(Store { spec, region: Arc::new(region), generation }));
+            }
+        }
+        Ok(())
     }
 
     /// The store of a name.
-    pub fn get(&self, name: &str) -> Result<&Store, StoreError> {
-        self.0.iter().find(|s| s.spec.name == name).ok_or_else(|| StoreError::Unknown {
+    pub fn get(&self, name: &str) -> Result<Arc<Store>, StoreError> {
+        self.place(name).map(Place::get)
+    }
+
+    fn place(&self, name: &str) -> Result<&Place, StoreError> {
+        self.stores.iter().find(|s| s.spec.name == name).ok_or_else(|| StoreError::Unknown {
             name: name.to_owned(),
-            have: list(self.0.iter().map(|s| format!("{} ({})", s.spec.name, s.spec.primitive()))),
+            have: list(self.specs().map(|spec| format!("{} ({})", spec.name, spec.primitive()))),
         })
     }
 
     /// The store of a name and primitive ([`StoreSpec::primitive`]); without a name, the only one of that primitive.
-    pub fn of_primitive(&self, name: &str, wanted: &'static str) -> Result<&Store, StoreError> {
-        let candidates = || self.0.iter().filter(|s| s.spec.primitive() == wanted);
+    pub fn of_primitive(&self, name: &str, wanted: &'static str) -> Result<Arc<Store>, StoreError> {
+        let candidates = || self.stores.iter().filter(|s| s.spec.primitive() == wanted);
         let have = || list(candidates().map(|s| s.spec.name.clone()));
         if name.is_empty() {
             let mut all = candidates();
             return match (all.next(), all.next()) {
-                (Some(store), None) => Ok(store),
+                (Some(place), None) => Ok(place.get()),
                 _ => Err(StoreError::Ambiguous { wanted, have: have() }),
             };
         }
@@ -167,8 +262,11 @@ fn list(names: impl Iterator<Item = String>) -> String {
     if names.is_empty() { "none".into() } else { names }
 }
 
+/// What [`Stores::replace`] makes for them is anonymous.
 impl FromIterator<Store> for Stores {
     fn from_iter<T: IntoIterator<Item = Store>>(stores: T) -> Self {
-        Self(stores.into_iter().collect())
+        let (memory, options) = (Memory::Anonymous, RegionOptions::default());
+        let stores = stores.into_iter().map(Place::from).collect();
+        Self { stores, memory, options, replacing: Mutex::new(()) }
     }
 }

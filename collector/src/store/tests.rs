@@ -368,7 +368,63 @@ fn stores_are_found_by_name_and_kind() {
     let told = stores.of_primitive("flows", "append").unwrap_err().to_string();
     assert!(told.contains("key-write") && told.contains("events"), "{told}");
     assert!(stores.of_primitive("x", "append").unwrap_err().to_string().contains("paths (postcarding)"));
-    assert!(Stores::default().of_primitive("", "append").unwrap_err().to_string().contains("none"));
+    assert!(Stores::from_iter([]).of_primitive("", "append").unwrap_err().to_string().contains("none"));
+}
+
+#[test]
+fn a_store_that_is_replaced_has_new_memory_and_who_has_the_old_one_keeps_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let spec = |id, name: &str| StoreSpec {
+        id,
+        name: name.into(),
+        kind: StoreKind::KeyWrite { slots: 256, value_len: 12, redundancy: 2 },
+    };
+    let specs = [spec(1, "flows"), spec(2, "others")];
+    let options = RegionOptions { huge_pages: false };
+    let found = |store: &Store| {
+        let reader = key_write::Reader::new(store).unwrap();
+        let (mut answers, mut values) = ([key_write::Answer::default()], [0; 12]);
+        let policy = layout::key_write::Policy::First;
+        reader.query(&[key(1)], policy, &mut answers, &mut values).unwrap();
+        answers[0].found
+    };
+    for memory in [Memory::Anonymous, Memory::Directory(dir.path().to_owned())] {
+        let stores = Stores::open(&specs, &memory, options).unwrap();
+        let others = stores.get("others").unwrap();
+        let before = stores.get("flows").unwrap();
+        write(&before, &key(1), &[7; 12], |_| true);
+        let after = stores.replace("flows").unwrap();
+        assert_eq!((before.generation, after.generation), (1, 2));
+        assert_eq!((before.region.len(), &before.spec), (after.region.len(), &after.spec));
+        assert!(before.region.iova().abs_diff(after.region.iova()) >= after.region.len());
+        assert!(found(&before) && !found(&after));
+        assert!(Arc::ptr_eq(&stores.of_primitive("flows", "key-write").unwrap(), &after));
+        assert!(stores.iter().zip([&after, &others]).all(|(now, store)| Arc::ptr_eq(&now, store)));
+        write(&after, &key(1), &[8; 12], |_| true);
+        assert_eq!(stores.replace("flows").unwrap().generation, 3);
+        assert!(stores.replace("x").unwrap_err().to_string().contains("others (key-write)"));
+        if let Memory::Directory(dir) = &memory {
+            // A reader beside it goes over, and a collector that starts later finds the newest.
+            let path = region_path(dir, "flows");
+            let region = Region::open_read_only(&path).unwrap();
+            let spec = region.header().unwrap().spec.clone();
+            let beside = Stores::from_iter([Store { spec, region: region.into(), generation: 3 }]);
+            beside.follow_files().unwrap();
+            assert_eq!(beside.get("flows").unwrap().generation, 3);
+            let newest = stores.replace("flows").unwrap();
+            write(&newest, &key(1), &[9; 12], |_| true);
+            beside.follow_files().unwrap();
+            let there = beside.get("flows").unwrap();
+            assert!(there.generation == 4 && found(&there));
+            let iova = newest.region.iova();
+            drop((stores, before, after, newest, others));
+            let again = Stores::open(&specs, &memory, options).unwrap().get("flows").unwrap();
+            assert_eq!((again.generation, again.region.iova()), (4, iova));
+            assert!(again.region.found() && found(&again));
+            let files = std::fs::read_dir(dir).unwrap().count();
+            assert_eq!(files, 2, "the files of before are gone");
+        }
+    }
 }
 
 proptest::proptest! {

@@ -333,18 +333,13 @@ async fn every_side_follows_lists_in_the_same_way() {
     let waiting = TailRequest { until_caught_up: false, ..request };
     let mut streams = Vec::new();
     for (side, ask) in &sides.all {
-        streams.push((side, ask.tail(waiting.clone()).await.unwrap()));
+        streams.push((side, ask.tail(waiting.clone()).await.unwrap(), TailResponse::default()));
     }
-    // Over gRPC the call returns when the collector has begun.
     (101..=110)
         .filter(|sequence| *sequence != 105)
         .for_each(|sequence| put_batch(&sides.server, 1, sequence));
-    for (side, stream) in &mut streams {
-        let mut sum = TailResponse::default();
-        while sum.sequence < 110 {
-            let message = tokio::time::timeout(Duration::from_secs(20), stream.message()).await;
-            add(&mut sum, message.expect("in 20 s").unwrap().expect("no end"));
-        }
+    read_to(&mut streams, 110).await;
+    for (side, _, sum) in &streams {
         let expected: Vec<u32> = (101..=110).filter(|s| *s != 105).flat_map(|s| [s, s]).collect();
         let entries: Vec<u32> =
             sum.entries.iter().map(|e| u32::from_be_bytes(e[..].try_into().unwrap())).collect();
@@ -352,7 +347,7 @@ async fn every_side_follows_lists_in_the_same_way() {
     }
     // A collector that ends says so; files do not end.
     sides.server.stop().await.unwrap();
-    for (side, stream) in &mut streams[..2] {
+    for (side, stream, _) in &mut streams[..2] {
         let ended = tokio::time::timeout(Duration::from_secs(20), stream.message()).await.expect("in 20 s");
         let status = crate::common::status_of(ended);
         assert!(
@@ -362,6 +357,47 @@ async fn every_side_follows_lists_in_the_same_way() {
     }
     let files = tokio::time::timeout(Duration::from_millis(300), streams[2].1.message()).await;
     assert!(files.is_err(), "{files:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_side_goes_over_to_memory_that_took_the_place_of_other() {
+    let sides = Sides::start().await;
+    (1..=10).for_each(|sequence| put_batch(&sides.server, 2, sequence));
+    let request = TailRequest { store: "events".into(), list: 2, from_start: true, ..Default::default() };
+    let mut streams = Vec::new();
+    for (side, ask) in &sides.all {
+        streams.push((side, ask.tail(request.clone()).await.unwrap(), TailResponse::default()));
+    }
+    read_to(&mut streams, 10).await;
+    for store in ["events", "flows"] {
+        sides.server.stores().replace(store).unwrap();
+    }
+    (11..=15).for_each(|sequence| put_batch(&sides.server, 2, sequence));
+    read_to(&mut streams, 15).await;
+    for (side, _, sum) in &streams {
+        let expected: Vec<Vec<u8>> = (1..=15u32)
+            .flat_map(|sequence| [sequence.to_be_bytes().to_vec(), sequence.to_be_bytes().to_vec()])
+            .collect();
+        assert_eq!(*sum, TailResponse { entries: expected, sequence: 15, ..Default::default() }, "{side}");
+    }
+    let request = QueryKeyWriteRequest { keys: keys(0..50), ..Default::default() };
+    let answer = sides.ask(async |ask| ask.query_key_write(request.clone()).await).await.unwrap();
+    assert_eq!(answer.generation, 2);
+    assert!(answer.answers.iter().all(|answer| answer.value.is_none()), "{answer:?}");
+    sides.server.stop().await.unwrap();
+}
+
+/// Reads all up to a sequence.
+async fn read_to(streams: &mut [(&&str, Following, TailResponse)], sequence: u64) {
+    for (side, stream, sum) in streams {
+        while sum.sequence < sequence {
+            let message = tokio::time::timeout(Duration::from_secs(20), stream.message()).await;
+            add(
+                sum,
+                message.unwrap_or_else(|_| panic!("{side}: {sum:?} after 20 s")).unwrap().expect("no end"),
+            );
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use crate::common::{config, key, open_request, start, status_of};
+use std::sync::Arc;
+
 use dta_client::collector::Client;
 use dta_client::{Ask, ClientError, ClientOptions, Following};
 use dta_collector::config::{Config, Memory};
@@ -21,8 +23,8 @@ fn status<T>(result: Result<T, ClientError>) -> (Code, String) {
     (status.code(), status.message().to_owned())
 }
 
-fn region<'a>(server: &'a Server, store: &str) -> &'a Region {
-    &server.stores().get(store).unwrap().region
+fn region(server: &Server, store: &str) -> Arc<Region> {
+    server.stores().get(store).unwrap().region.clone()
 }
 
 /// Writes a value to all copies of a key, as a NIC would.

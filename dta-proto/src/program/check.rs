@@ -13,6 +13,9 @@ use super::{
 /// The most stores of one program.
 pub const MAX_STORES: usize = 256;
 
+/// The most collectors of one program; their indices are below it.
+pub const MAX_COLLECTORS: u8 = 16;
+
 /// Why an entry, or a program with it, cannot be held.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
@@ -100,6 +103,27 @@ pub enum CheckError {
         /// Both.
         reporters: [u16; 2],
     },
+    /// One store at two collectors.
+    #[error(
+        "store {store} is at collector {} already and cannot be at collector {}, too: give one of them another id", collectors[0], collectors[1]
+    )]
+    StoreTwice {
+        /// Id of the store.
+        store: u16,
+        /// Indices of both.
+        collectors: [u8; 2],
+    },
+    /// Two queue pairs with one number at this side: nobody could tell whose an answer is.
+    #[error(
+        "queue pair number {qpn:#x} of this side is given to the queue pairs for {} of collector {} and for {} of collector {}",
+        pairs[0].1.operations(), pairs[0].0, pairs[1].1.operations(), pairs[1].0
+    )]
+    LocalQpnTwice {
+        /// The number.
+        qpn: u32,
+        /// Collector and purpose of both.
+        pairs: [(u8, Purpose); 2],
+    },
     /// Too many stores.
     #[error("a program of more than {MAX_STORES} stores")]
     TooManyStores,
@@ -111,9 +135,14 @@ pub enum CheckError {
         /// Key of what is to be.
         to: EntryKey,
     },
-    /// A deletion of nothing.
-    #[error("{0:?} is to be deleted, but the program does not have it")]
+    /// A change of what is not there.
+    #[error("{0:?} is to be changed or deleted, but the program does not have it")]
     NotThere(EntryKey),
+    /// Nothing is gathered of it that could be older than what is in memory.
+    #[error(
+        "{0:?} is to be forgotten, but rows and columns are gathered of postcarding and sketch-merge stores only"
+    )]
+    NothingGathered(EntryKey),
 }
 
 impl Entry {
@@ -139,7 +168,7 @@ impl Entry {
                 value: reporter.bit.into(),
                 must: "0 to 31",
             }),
-            Entry::SketchReporter(_) => Ok(()),
+            Entry::SketchReporter(_) | Entry::Session(_) => Ok(()),
         }
     }
 }
@@ -148,7 +177,18 @@ fn ipv4(field: &'static str, address: IpAddr) -> Result<(), CheckError> {
     if address.is_ipv4() { Ok(()) } else { Err(CheckError::Ipv6 { field, address }) }
 }
 
+fn collector(field: &'static str, index: u8) -> Result<(), CheckError> {
+    const MUST: &str = "0 to 15: a program has 16 collectors at most";
+    const { assert!(MAX_COLLECTORS == 16) };
+    if index < MAX_COLLECTORS {
+        Ok(())
+    } else {
+        Err(CheckError::Value { field, value: index.into(), must: MUST })
+    }
+}
+
 fn check_pair(pair: &QueuePair) -> Result<(), CheckError> {
+    collector("queue-pair.collector", pair.collector)?;
     for (field, value) in [
         ("queue-pair.remote_qpn", pair.remote_qpn),
         ("queue-pair.local_qpn", pair.local_qpn),
@@ -171,6 +211,7 @@ fn check_pair(pair: &QueuePair) -> Result<(), CheckError> {
 
 fn check_store(store: &Store) -> Result<(), CheckError> {
     store.spec.validate()?;
+    collector("store.collector", store.collector)?;
     let (address, length) = (store.address, store.length);
     let name = || store.spec.name.clone();
     let fail = |must| Err(CheckError::Region { store: name(), address, length, must });
@@ -209,6 +250,11 @@ pub fn checked(have: &Program, changes: &[Change]) -> Result<Program, CheckError
                     nothing_refers_to(&program, store.spec.id)?;
                 }
             }
+            Change::Forget { entry } => match program.get(&entry.key()) {
+                Some(Entry::Store(store)) if store.is_gathered() => {}
+                Some(_) => return Err(CheckError::NothingGathered(entry.key())),
+                None => return Err(CheckError::NotThere(entry.key())),
+            },
         }
     }
     check_whole(&program)?;
@@ -219,6 +265,12 @@ fn set(program: &mut Program, entry: &Entry) -> Result<(), CheckError> {
     entry.check()?;
     refers_well(program, entry)?;
     let key = entry.key();
+    if let Entry::Store(new) = entry
+        && let Some(other) = program.store(new.spec.id).filter(|other| other.collector != new.collector)
+    {
+        let collectors = [other.collector, new.collector];
+        return Err(CheckError::StoreTwice { store: new.spec.id, collectors });
+    }
     if let (Entry::Store(new), Some(Entry::Store(old))) = (entry, program.get(&key))
         && new.spec.kind != old.spec.kind
     {
@@ -236,12 +288,15 @@ fn refers_well(program: &Program, entry: &Entry) -> Result<(), CheckError> {
         Entry::Lists(lists) => (lists.store, Primitive::Append),
         Entry::Version0(v0) => (v0.store, v0.primitive),
         Entry::SketchReporter(reporter) => (reporter.store, Primitive::SketchMerge),
-        Entry::Service(_) | Entry::Mode(_) | Entry::Flush(_) | Entry::QueuePair(_) | Entry::Store(_) => {
-            return Ok(());
-        }
+        Entry::Service(_)
+        | Entry::Mode(_)
+        | Entry::Flush(_)
+        | Entry::QueuePair(_)
+        | Entry::Store(_)
+        | Entry::Session(_) => return Ok(()),
     };
-    let spec = match program.get(&EntryKey::Store(id)) {
-        Some(Entry::Store(store)) if store.spec.kind.primitive() == kind => &store.spec,
+    let spec = match program.store(id) {
+        Some(store) if store.spec.kind.primitive() == kind => &store.spec,
         _ => return Err(CheckError::NoStore { table: entry.table(), store: id, kind }),
     };
     if let (Entry::Lists(lists), StoreKind::Append { lists: have, .. }) = (entry, &spec.kind)
@@ -260,7 +315,12 @@ fn nothing_refers_to(without: &Program, store: u16) -> Result<(), CheckError> {
         Entry::SketchReporter(reporter) => reporter.store == store,
         // Only a number, which may be another one when all changes are done.
         Entry::Version0(_) => false,
-        Entry::Service(_) | Entry::Mode(_) | Entry::Flush(_) | Entry::QueuePair(_) | Entry::Store(_) => false,
+        Entry::Service(_)
+        | Entry::Mode(_)
+        | Entry::Flush(_)
+        | Entry::QueuePair(_)
+        | Entry::Store(_)
+        | Entry::Session(_) => false,
     };
     without.entries().find(of).map_or(Ok(()), |entry| refers_well(without, entry))
 }
@@ -272,6 +332,7 @@ fn check_whole(program: &Program) -> Result<(), CheckError> {
     }
     let mut lists: Option<&Lists> = None;
     let mut bits: Vec<&SketchReporter> = Vec::new();
+    let mut pairs: Vec<&QueuePair> = Vec::new();
     // By key: ranges of a store one after another, and reporters of a store together.
     for entry in program.entries() {
         match entry {
@@ -294,9 +355,109 @@ fn check_whole(program: &Program) -> Result<(), CheckError> {
                 }
                 bits.push(next);
             }
+            Entry::QueuePair(next) => {
+                if let Some(other) = pairs.iter().find(|other| other.local_qpn == next.local_qpn) {
+                    let both = [other, &next].map(|pair| (pair.collector, pair.purpose));
+                    return Err(CheckError::LocalQpnTwice { qpn: next.local_qpn, pairs: both });
+                }
+                pairs.push(next);
+            }
             Entry::Version0(_) => refers_well(program, entry)?,
-            Entry::Service(_) | Entry::Mode(_) | Entry::Flush(_) | Entry::QueuePair(_) | Entry::Store(_) => {}
+            Entry::Service(_) | Entry::Mode(_) | Entry::Flush(_) | Entry::Store(_) | Entry::Session(_) => {}
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The program that the frame vectors are made with: all of one collector.
+    fn sample() -> Program {
+        serde_json::from_str(include_str!("../../vectors/program.json")).unwrap()
+    }
+
+    fn pair(collector: u8, purpose: Purpose, local_qpn: u32) -> Change {
+        match sample().get(&EntryKey::QueuePair(0, purpose)) {
+            Some(Entry::QueuePair(pair)) => {
+                let entry = Entry::QueuePair(QueuePair { collector, local_qpn, ..pair.clone() });
+                Change::Insert { entry }
+            }
+            _ => panic!("the sample has one"),
+        }
+    }
+
+    fn store(id: u16, collector: u8) -> Change {
+        let Some(mut store) = sample().store(1).cloned() else { panic!("the sample has it") };
+        store.spec.id = id;
+        Change::Insert { entry: Entry::Store(Store { collector, ..store }) }
+    }
+
+    fn refusal(changes: &[Change]) -> String {
+        checked(&sample(), changes).map(|_| "held").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn entries_without_a_collector_are_the_first_ones() {
+        let is_first = |entry: &Entry| match entry {
+            Entry::QueuePair(pair) => pair.collector == 0,
+            Entry::Store(store) => store.collector == 0,
+            _ => true,
+        };
+        assert!(sample().entries().all(is_first));
+    }
+
+    #[test]
+    fn another_collector_has_queue_pairs_and_stores_of_its_own() {
+        let last = MAX_COLLECTORS - 1;
+        let second = [pair(last, Purpose::Write, 0x113), pair(last, Purpose::Atomic, 0x114), store(31, last)];
+        let program = checked(&sample(), &second).unwrap();
+        assert_eq!(program.store(31).map(|store| store.collector), Some(last));
+        assert_eq!(program.store(1).map(|store| store.collector), Some(0));
+        assert!(program.get(&EntryKey::QueuePair(last, Purpose::Write)).is_some());
+        assert_eq!(program.generation(last), Some(1));
+        assert_eq!(program.generation(1), None);
+    }
+
+    #[test]
+    fn an_index_beyond_the_last_collector_is_refused() {
+        for (change, field) in [
+            (pair(MAX_COLLECTORS, Purpose::Write, 0x113), "queue-pair.collector"),
+            (store(31, MAX_COLLECTORS), "store.collector"),
+        ] {
+            assert_eq!(
+                refusal(&[change]),
+                format!("{field} is 16, but must be 0 to 15: a program has 16 collectors at most")
+            );
+        }
+    }
+
+    #[test]
+    fn one_store_is_at_one_collector() {
+        let told = refusal(&[store(1, 2)]);
+        assert!(told.starts_with("store 1 is at collector 0 already and cannot be at collector 2"), "{told}");
+        // Moved, it is: first away from the one, with what refers to it, then to the other.
+        let mut want = sample();
+        let Some(Entry::Store(store)) = want.remove(&EntryKey::Store(2, 0)) else { panic!() };
+        want.set(Entry::Store(Store { collector: 1, ..store }));
+        let changes = super::super::diff(&sample(), &want);
+        assert_eq!(checked(&sample(), &changes), Ok(want));
+    }
+
+    #[test]
+    fn a_store_of_any_collector_travels_on_the_queue_pair_of_its_primitive() {
+        let Change::Insert { entry: Entry::Store(store) } = store(31, 1) else { panic!() };
+        let entry = Entry::Store(Store { queue_pair: Purpose::Atomic, ..store });
+        assert!(refusal(&[Change::Insert { entry }]).contains("the queue pair for writes"));
+    }
+
+    #[test]
+    fn a_number_of_this_side_belongs_to_one_queue_pair() {
+        assert_eq!(
+            refusal(&[pair(1, Purpose::Atomic, 273)]),
+            "queue pair number 0x111 of this side is given to the queue pairs for writes of collector 0 and for \
+             atomics of collector 1"
+        );
+    }
 }

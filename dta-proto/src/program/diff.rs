@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, EntryKey, Program, Rkey, Store};
+use super::{Entry, EntryKey, Fields, Program, Rkey, Store};
 use crate::store::StoreKind;
 
 /// One step from a program to another.
@@ -26,13 +26,19 @@ pub enum Change {
         /// What it holds.
         entry: Entry,
     },
+    /// The target gathered rows or columns of a store, and memory may hold newer ones, written by another translator. It discards
+    /// its own. The store itself stays, and so do operations that are on their way.
+    Forget {
+        /// The store, as the target holds it.
+        entry: Entry,
+    },
 }
 
 impl Change {
     /// Key of the entry concerned.
     pub fn key(&self) -> EntryKey {
         match self {
-            Change::Insert { entry } | Change::Delete { entry } => entry.key(),
+            Change::Insert { entry } | Change::Delete { entry } | Change::Forget { entry } => entry.key(),
             Change::Modify { to, .. } => to.key(),
         }
     }
@@ -42,7 +48,7 @@ impl Change {
 pub fn without_keys(mut changes: Vec<Change>) -> Vec<Change> {
     for change in &mut changes {
         let (one, other) = match change {
-            Change::Insert { entry } | Change::Delete { entry } => (entry, None),
+            Change::Insert { entry } | Change::Delete { entry } | Change::Forget { entry } => (entry, None),
             Change::Modify { from, to } => (from, Some(to)),
         };
         for entry in std::iter::once(one).chain(other) {
@@ -54,93 +60,130 @@ pub fn without_keys(mut changes: Vec<Change>) -> Vec<Change> {
     changes
 }
 
-/// The changes that turn `have` into `want`, in an order in which a target can apply them one by one.
-///
-/// Deletions come first, in reverse order of entries, so that an entry that refers to a store is
-/// deleted before the store. Insertions and modifications follow in the order of entries. A store
-/// whose layout changes is deleted and inserted again, together with every entry that refers to it,
-/// because nothing that the target keeps for the old layout fits the new one.
+/// [`Fields::diff`] for a target that uses every field, as the software data plane does.
 pub fn diff(have: &Program, want: &Program) -> Vec<Change> {
-    steps(have, have.without_stores(|store| has_other_layout(store, want)), want)
+    Fields::ALL.diff(have, want)
 }
 
-/// The changes that a target which holds `have` needs when a session with the program `want` was
-/// opened for it.
-///
-/// - If the session has the generation of `have`, it is the same session: the changes are those of
-///   [`diff`].
-/// - If it has another generation, another translator may have written to the lists. So every list
-///   also gets its new position, which is where its ring in memory ends now.
-/// - If it is not the very next generation, another session got a grant in between (the collector
-///   counts generations over all sessions). Then memory may hold newer paths and columns than the
-///   target does. The target discards its own: their stores are deleted and inserted again.
+/// [`Fields::changes_for_session`] for a target that uses every field, as the software data plane does.
 pub fn changes_for_session(have: &Program, want: &Program) -> Vec<Change> {
-    let (before, now) = (have.generation(), want.generation());
-    if before.is_some() && before == now {
-        return diff(have, want);
-    }
-    let next = before.zip(now).is_some_and(|(before, now)| before + 1 == now);
-    let gathers = |store: &Store| {
-        matches!(store.spec.kind, StoreKind::Postcarding { .. } | StoreKind::SketchMerge { .. })
-    };
-    let mid = have.without_stores(|store| (!next && gathers(store)) || has_other_layout(store, want));
-    let mut changes = steps(have, mid, want);
-    for entry in want.entries().filter(|e| matches!(e, Entry::Lists(_))) {
-        let key = entry.key();
-        if let Some(from) = have.get(&key).filter(|from| from.same(entry))
-            && !changes.iter().any(|change| change.key() == key)
-        {
-            changes.push(Change::Modify { from: from.clone(), to: entry.clone() });
-        }
-    }
-    changes
+    Fields::ALL.changes_for_session(have, want)
 }
 
-/// Whether `want` has a store of the same number with another layout.
-fn has_other_layout(store: &Store, want: &Program) -> bool {
-    match want.get(&EntryKey::Store(store.spec.id)) {
-        Some(Entry::Store(new)) => new.spec.kind != store.spec.kind,
-        _ => false,
+impl Fields {
+    /// The changes that turn `have` into `want`, in an order in which a target can apply them one by one. The target's rows have
+    /// these fields: entries that differ in others alone are not changed.
+    ///
+    /// Deletions come first, in reverse order of entries, so that an entry that refers to a store is
+    /// deleted before the store. Insertions and modifications follow in the order of entries. A store
+    /// whose layout or collector changes is deleted and inserted again, together with every entry that
+    /// refers to it, because nothing that the target keeps for the old one fits the new one.
+    pub fn diff(self, have: &Program, want: &Program) -> Vec<Change> {
+        self.steps(have, have.without_stores(|store| self.is_another(store, want)), want)
+    }
+
+    /// The changes that a target which holds `have` needs when a session with the program `want` was
+    /// opened for it. Of each collector:
+    ///
+    /// - If the session has the generation of `have`, it is the same session: the changes are those of
+    ///   [`Fields::diff`]. So they are if `want` has no session of it.
+    /// - If it has another generation, another translator may have written to the lists. So every list
+    ///   also gets its new position, which is where its ring in memory ends now.
+    /// - If it is not the very next generation, another session got a grant in between (the collector
+    ///   counts generations over all sessions). Then memory may hold newer paths and columns than the
+    ///   target does. The target discards its own ([`Change::Forget`]).
+    ///
+    /// The session's entry, which carries the new generation, comes last of all. So a target that got no further
+    /// than half of the changes still has the old one, and gets what is left of them when it is asked again.
+    pub fn changes_for_session(self, have: &Program, want: &Program) -> Vec<Change> {
+        let generations =
+            |store: &Store| (have.generation(store.collector), want.generation(store.collector));
+        let same = |store: &Store| {
+            let (before, now) = generations(store);
+            now.is_none() || before == now
+        };
+        let next = |store: &Store| {
+            let (before, now) = generations(store);
+            before.zip(now).is_some_and(|(before, now)| before + 1 == now)
+        };
+        let mut changes = self.diff(have, want);
+        let deletions = changes.iter().take_while(|change| matches!(change, Change::Delete { .. })).count();
+        let deleted = |key| changes[..deletions].iter().any(|change| change.key() == key);
+        let mut first = Vec::new();
+        for held in have.entries().filter(|held| !deleted(held.key())) {
+            match (held, want.get(&held.key())) {
+                (Entry::Store(store), _) if store.is_gathered() && !same(store) && !next(store) => {
+                    first.push(Change::Forget { entry: held.clone() });
+                }
+                (Entry::Lists(lists), Some(to))
+                    if self.same(held, to) && want.store(lists.store).is_some_and(|store| !same(store)) =>
+                {
+                    first.push(Change::Modify { from: held.clone(), to: to.clone() });
+                }
+                _ => {}
+            }
+        }
+        changes.splice(deletions..deletions, first);
+        changes
+    }
+
+    /// Whether `want` has a store of the same id with another layout, or at another collector.
+    fn is_another(self, store: &Store, want: &Program) -> bool {
+        let other = |new: &Store| {
+            new.collector != store.collector || self.layout(&new.spec.kind) != self.layout(&store.spec.kind)
+        };
+        want.store(store.spec.id).is_some_and(other)
+    }
+
+    /// The changes from `have` to `want`. Entries of `have` that `mid` lacks are deleted first, even if
+    /// `want` has them too.
+    fn steps(self, have: &Program, mut mid: Program, want: &Program) -> Vec<Change> {
+        let gone: Vec<EntryKey> =
+            mid.entries().map(Entry::key).filter(|key| want.get(key).is_none()).collect();
+        gone.iter().for_each(|key| drop(mid.remove(key)));
+        let mut changes: Vec<Change> = have
+            .entries()
+            .filter(|e| mid.get(&e.key()).is_none())
+            .map(|e| Change::Delete { entry: e.clone() })
+            .collect();
+        changes.reverse();
+        let have = mid;
+        for entry in want.entries() {
+            match have.get(&entry.key()) {
+                None => changes.push(Change::Insert { entry: entry.clone() }),
+                Some(held) if self.same(held, entry) => {}
+                Some(held) => changes.push(Change::Modify { from: held.clone(), to: entry.clone() }),
+            }
+        }
+        changes
     }
 }
 
-/// The changes from `have` to `want`. Entries of `have` that `mid` lacks are deleted first, even if
-/// `want` has them too.
-fn steps(have: &Program, mut mid: Program, want: &Program) -> Vec<Change> {
-    let gone: Vec<EntryKey> = mid.entries().map(Entry::key).filter(|key| want.get(key).is_none()).collect();
-    gone.iter().for_each(|key| drop(mid.remove(key)));
-    let mut changes: Vec<Change> = have
-        .entries()
-        .filter(|e| mid.get(&e.key()).is_none())
-        .map(|e| Change::Delete { entry: e.clone() })
-        .collect();
-    changes.reverse();
-    let have = mid;
-    for entry in want.entries() {
-        match have.get(&entry.key()) {
-            None => changes.push(Change::Insert { entry: entry.clone() }),
-            Some(held) if held.same(entry) => {}
-            Some(held) => changes.push(Change::Modify { from: held.clone(), to: entry.clone() }),
-        }
+impl Store {
+    /// Whether a target gathers rows or columns of it of which another translator may meanwhile have written newer ones. The
+    /// entries that it gathers of append lists are nobody else's.
+    pub fn is_gathered(&self) -> bool {
+        matches!(self.spec.kind, StoreKind::Postcarding { .. } | StoreKind::SketchMerge { .. })
     }
-    changes
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program::{Lists, Purpose, QueuePair, SketchReporter};
+    use crate::program::{CheckError, Lists, Purpose, QueuePair, Session, SketchReporter, checked};
+    use crate::store::StoreSpec;
 
     /// The program that the frame vectors are made with.
     fn sample() -> Program {
         serde_json::from_str(include_str!("../../vectors/program.json")).unwrap()
     }
 
-    /// The sample under another generation, its lists at other positions.
+    /// The sample with new queue pairs under another generation, its lists at other positions.
     fn later(generation: u64) -> Program {
         let mut later = sample();
         for purpose in [Purpose::Write, Purpose::Atomic] {
-            let Some(Entry::QueuePair(pair)) = later.remove(&EntryKey::QueuePair(purpose)) else { panic!() };
+            let key = EntryKey::QueuePair(0, purpose);
+            let Some(Entry::QueuePair(pair)) = later.remove(&key) else { panic!() };
             later.set(Entry::QueuePair(QueuePair { generation, ..pair }));
         }
         for entry in later.clone().entries() {
@@ -150,6 +193,7 @@ mod tests {
             }
         }
         later.set(Entry::SketchReporter(SketchReporter { store: 5, reporter: 9, bit: 3 }));
+        later.set(Entry::Session(Session { collector: 0, generation }));
         later
     }
 
@@ -159,6 +203,7 @@ mod tests {
             Change::Insert { entry } => format!("+{}", entry.table()),
             Change::Modify { to, .. } => format!("~{}", to.table()),
             Change::Delete { entry } => format!("-{}", entry.table()),
+            Change::Forget { entry } => format!("!{}", entry.table()),
         };
         changes.iter().map(sign).collect()
     }
@@ -172,34 +217,95 @@ mod tests {
 
     #[test]
     fn lists_go_on_where_the_ring_stands_under_the_next_generation() {
-        let pairs = ["~queue-pair", "~queue-pair"];
-        assert_eq!(summary(&diff(&later(1), &later(2))), pairs);
+        let (pairs, session) = (["~queue-pair", "~queue-pair"], ["~session"]);
+        assert_eq!(summary(&diff(&later(1), &later(2))), [&pairs[..], &session].concat());
         assert_eq!(
             summary(&changes_for_session(&later(1), &later(2))),
-            [&pairs[..], &["~lists", "~lists", "~lists"]].concat()
+            [&["~lists", "~lists", "~lists"], &pairs[..], &session].concat()
         );
     }
 
     #[test]
     fn rows_and_columns_in_hand_are_let_go_when_another_may_have_written() {
-        let away = ["-sketch-reporter", "-version0", "-store", "-store"];
-        let back = ["~queue-pair", "~queue-pair", "+store", "+store", "+version0", "+sketch-reporter"];
-        let lists = ["~lists", "~lists", "~lists"];
-        let expected = [&away[..], &back, &lists].concat();
-        assert_eq!(summary(&changes_for_session(&later(1), &later(3))), expected);
-        // Without queue pairs the old generation is not known, so the same is done.
+        let before = ["!store", "!store", "~lists", "~lists", "~lists"];
+        let expected = [&before[..], &["~queue-pair", "~queue-pair", "~session"]].concat();
+        let changes = changes_for_session(&later(1), &later(3));
+        assert_eq!(summary(&changes), expected);
+        assert_eq!(checked(&later(1), &changes), Ok(later(3)));
+        // Without a session the old generation is not known, so the same is done.
         let mut without = later(1);
-        for purpose in [Purpose::Write, Purpose::Atomic] {
-            without.remove(&EntryKey::QueuePair(purpose));
-        }
+        without.remove(&EntryKey::Session(0));
         let summary = summary(&changes_for_session(&without, &later(2)));
-        assert_eq!(summary.iter().filter(|t| *t == "+store").count(), 2, "{summary:?}");
+        assert_eq!(summary.iter().filter(|t| *t == "!store").count(), 2, "{summary:?}");
+    }
+
+    #[test]
+    fn a_store_that_goes_or_changes_its_layout_is_not_forgotten_beside_that() {
+        let mut want = later(3);
+        let Some(Entry::Store(mut paths)) = want.remove(&EntryKey::Store(4, 0)) else { panic!() };
+        let StoreKind::Postcarding { slots, redundancy, .. } = paths.spec.kind else { panic!() };
+        paths.spec.kind = StoreKind::Postcarding { slots, hops: 14, redundancy };
+        paths.length = paths.spec.region_len();
+        want.set(Entry::Store(paths));
+        want.remove(&EntryKey::SketchReporter(5, 9));
+        want.remove(&EntryKey::Store(5, 0));
+        let changes = changes_for_session(&later(1), &want);
+        assert!(!changes.iter().any(|change| matches!(change, Change::Forget { .. })), "{changes:?}");
+        assert_eq!(checked(&later(1), &changes), Ok(want));
+    }
+
+    #[test]
+    fn what_was_left_of_half_applied_changes_comes_again() {
+        let (have, want) = (later(1), later(3));
+        let changes = changes_for_session(&have, &want);
+        let of_the_time_before = |changes: &[Change]| {
+            changes
+                .iter()
+                .filter(|c| !matches!(c.key(), EntryKey::QueuePair(..) | EntryKey::Session(_)))
+                .cloned()
+                .collect::<Vec<_>>()
+        };
+        let whole = of_the_time_before(&changes);
+        for applied in 0..whole.len() {
+            let half = checked(&have, &changes[..applied]).unwrap();
+            let again = of_the_time_before(&changes_for_session(&half, &want));
+            assert_eq!(summary(&again), summary(&whole), "after {applied}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_gathered_can_be_forgotten() {
+        let have = later(1);
+        let forget = |entry: &Entry| checked(&have, &[Change::Forget { entry: entry.clone() }]);
+        for entry in have.entries() {
+            let may = matches!(entry, Entry::Store(store) if store.is_gathered());
+            match forget(entry) {
+                Ok(program) => assert!(may && program == have, "{entry:?}"),
+                Err(error) => assert!(!may && error == CheckError::NothingGathered(entry.key()), "{error}"),
+            }
+        }
+        let Some(Entry::Store(paths)) = have.get(&EntryKey::Store(4, 0)).cloned() else { panic!() };
+        let other = Entry::Store(Store { spec: StoreSpec { id: 99, ..paths.spec }, ..paths });
+        assert_eq!(forget(&other), Err(CheckError::NotThere(other.key())));
+    }
+
+    #[test]
+    fn a_region_that_was_replaced_touches_neither_queue_pairs_nor_other_stores() {
+        let have = later(1);
+        let mut want = have.clone();
+        let Some(Entry::Store(store)) = want.remove(&EntryKey::Store(1, 0)) else { panic!() };
+        let rkey = Rkey(store.rkey.0 + 1);
+        let moved = Store { address: store.address << 8, rkey, generation: 2, ..store };
+        want.set(Entry::Store(moved));
+        want.set(Entry::Session(Session { collector: 0, generation: 2 }));
+        assert_eq!(summary(&diff(&have, &want)), ["~store", "~session"]);
+        assert_eq!(diff(&have, &want)[0].key(), EntryKey::Store(1, 0));
     }
 
     #[test]
     fn a_store_of_another_layout_takes_what_refers_to_it_along() {
         let mut want = later(1);
-        let Some(Entry::Store(mut events)) = want.remove(&EntryKey::Store(2)) else { panic!() };
+        let Some(Entry::Store(mut events)) = want.remove(&EntryKey::Store(2, 0)) else { panic!() };
         events.spec.kind =
             StoreKind::Append { lists: 8, ring: 8, batch_len: 32, entry_len: 8, notify: false };
         events.length = events.spec.region_len();

@@ -2,17 +2,20 @@
 //!
 //! A [`Program`] is a set of table entries, computed from a session and a translator's configuration. It says nothing of any
 //! one target: the software data plane, bmv2 and Tofino are programmed from the same entries. What a target holds is a `Program`
-//! too, so that [`diff`] gives the entries to insert, modify or delete, and a second application changes nothing.
+//! too. The two are compared by their [`Row`]s, which have the [`Fields`] that the target uses. The result are the entries to
+//! insert, modify or delete, and a second application changes nothing.
 
 mod check;
 mod diff;
+mod rows;
 
 pub use crate::queue_pair::{Purpose, Transport};
 pub use crate::wire::dta::Primitive;
 pub use crate::wire::ethernet::Mac;
 
-pub use check::{CheckError, MAX_STORES, checked};
+pub use check::{CheckError, MAX_COLLECTORS, MAX_STORES, checked};
 pub use diff::{Change, changes_for_session, diff, without_keys};
+pub use rows::{Fields, Row, Value, Values};
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -48,6 +51,8 @@ pub enum Entry {
     Version0(Version0),
     /// A reporter's bit in the bitmap of a sketch-merge store.
     SketchReporter(SketchReporter),
+    /// The session that the program was made for.
+    Session(Session),
 }
 
 /// What makes an entry unique in its table.
@@ -59,16 +64,18 @@ pub enum EntryKey {
     Mode,
     /// Per primitive.
     Flush(Primitive),
-    /// Per purpose.
-    QueuePair(Purpose),
-    /// Per store id.
-    Store(u16),
+    /// Per collector and purpose.
+    QueuePair(u8, Purpose),
+    /// Per store id and collector.
+    Store(u16, u8),
     /// Per store id and first list.
     Lists(u16, u32),
     /// Per primitive.
     Version0(Primitive),
     /// Per store id and reporter id.
     SketchReporter(u16, u16),
+    /// Per collector. The last of all, so that a target which holds it holds the rest.
+    Session(u8),
 }
 
 /// Where reports are taken.
@@ -110,6 +117,9 @@ pub struct Endpoint {
 /// A queue pair and the constant part of its frames.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueuePair {
+    /// Index of its collector, 0 for the first.
+    #[serde(default)]
+    pub collector: u8,
     /// What it is for.
     pub purpose: Purpose,
     /// Its transport.
@@ -126,7 +136,7 @@ pub struct QueuePair {
     pub tos: u8,
     /// Atomics that may be in flight; 0 on UC.
     pub max_dest_rd_atomic: u32,
-    /// Generation of the session that made it. A new generation is a new queue pair.
+    /// Generation of the queue pair. A new generation is a new queue pair.
     pub generation: u64,
     /// PSN to begin with when the entry is inserted or its queue pair replaced. Not compared: it moves with every frame.
     pub start_psn: u32,
@@ -147,6 +157,9 @@ pub struct EndedQueuePair {
 /// A store and its region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Store {
+    /// Index of the collector whose memory it is in, 0 for the first.
+    #[serde(default)]
+    pub collector: u8,
     /// Id, name and layout.
     pub spec: StoreSpec,
     /// Address of the region on the wire (iova), aligned to the region's length.
@@ -155,9 +168,9 @@ pub struct Store {
     pub length: u64,
     /// Remote key.
     pub rkey: Rkey,
-    /// Generation of the region: rises when base or key is replaced.
+    /// Generation of the region and its key: another one when base or key is replaced.
     pub generation: u64,
-    /// Queue pair that its operations travel on.
+    /// Queue pair of its collector that its operations travel on.
     pub queue_pair: Purpose,
 }
 
@@ -206,6 +219,16 @@ pub struct SketchReporter {
     pub bit: u8,
 }
 
+/// The session with a collector that the program was made for. No packet is handled by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Session {
+    /// Index of the collector.
+    #[serde(default)]
+    pub collector: u8,
+    /// Its generation, which rises with each change of what the session has.
+    pub generation: u64,
+}
+
 impl Entry {
     /// What makes the entry unique.
     pub fn key(&self) -> EntryKey {
@@ -213,11 +236,12 @@ impl Entry {
             Entry::Service(_) => EntryKey::Service,
             Entry::Mode(_) => EntryKey::Mode,
             Entry::Flush(e) => EntryKey::Flush(e.primitive),
-            Entry::QueuePair(e) => EntryKey::QueuePair(e.purpose),
-            Entry::Store(e) => EntryKey::Store(e.spec.id),
+            Entry::QueuePair(e) => EntryKey::QueuePair(e.collector, e.purpose),
+            Entry::Store(e) => EntryKey::Store(e.spec.id, e.collector),
             Entry::Lists(e) => EntryKey::Lists(e.store, e.first),
             Entry::Version0(e) => EntryKey::Version0(e.primitive),
             Entry::SketchReporter(e) => EntryKey::SketchReporter(e.store, e.reporter),
+            Entry::Session(e) => EntryKey::Session(e.collector),
         }
     }
 
@@ -232,17 +256,7 @@ impl Entry {
             Entry::Lists(_) => "lists",
             Entry::Version0(_) => "version0",
             Entry::SketchReporter(_) => "sketch-reporter",
-        }
-    }
-
-    /// Whether two entries program the same thing: equal but for what moves while running (PSNs and list positions).
-    pub fn same(&self, other: &Entry) -> bool {
-        match (self, other) {
-            (Entry::QueuePair(a), Entry::QueuePair(b)) => {
-                QueuePair { start_psn: b.start_psn, replaced: b.replaced, ..a.clone() } == *b
-            }
-            (Entry::Lists(a), Entry::Lists(b)) => (a.store, a.first, a.count) == (b.store, b.first, b.count),
-            _ => self == other,
+            Entry::Session(_) => "session",
         }
     }
 }
@@ -263,18 +277,26 @@ impl Program {
         self.entries.get(key)
     }
 
-    /// All entries: service and mode first, then queue pairs, stores and what refers to them.
+    /// All entries: service and mode first, then queue pairs, stores and what refers to them, the session last.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values()
     }
 
-    /// The generation of the session that the queue pairs are of; `None` where there are none.
-    pub fn generation(&self) -> Option<u64> {
-        let of = |entry: &Entry| match entry {
-            Entry::QueuePair(pair) => Some(pair.generation),
+    /// The store of an id, at whichever collector it is.
+    pub fn store(&self, id: u16) -> Option<&Store> {
+        let of_id = EntryKey::Store(id, 0)..=EntryKey::Store(id, u8::MAX);
+        match self.entries.range(of_id).next() {
+            Some((_, Entry::Store(store))) => Some(store),
             _ => None,
-        };
-        self.entries().filter_map(of).max()
+        }
+    }
+
+    /// The generation of the session with a collector that the program was made for; `None` where it is of none.
+    pub fn generation(&self, collector: u8) -> Option<u64> {
+        match self.get(&EntryKey::Session(collector)) {
+            Some(Entry::Session(session)) => Some(session.generation),
+            _ => None,
+        }
     }
 
     /// The program without these stores and what refers to them.
@@ -285,9 +307,13 @@ impl Program {
                 Entry::Lists(lists) => lists.store,
                 Entry::Version0(v0) => v0.store,
                 Entry::SketchReporter(reporter) => reporter.store,
-                Entry::Service(_) | Entry::Mode(_) | Entry::Flush(_) | Entry::QueuePair(_) => return false,
+                Entry::Service(_)
+                | Entry::Mode(_)
+                | Entry::Flush(_)
+                | Entry::QueuePair(_)
+                | Entry::Session(_) => return false,
             };
-            matches!(self.get(&EntryKey::Store(store)), Some(Entry::Store(store)) if is_one(store))
+            self.store(store).is_some_and(&is_one)
         };
         let stays = self.entries().filter(|entry| !goes(entry));
         Program { entries: stays.map(|entry| (entry.key(), entry.clone())).collect() }

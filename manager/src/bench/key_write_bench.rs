@@ -43,6 +43,7 @@ impl KeyWriteBench {
         };
         let mut program = Program::default();
         program.set(Entry::QueuePair(QueuePair {
+            collector: 0,
             purpose: Purpose::Write,
             transport: Transport::Uc,
             remote_qpn,
@@ -56,6 +57,7 @@ impl KeyWriteBench {
             replaced: None,
         }));
         program.set(Entry::Store(Store {
+            collector: 0,
             address,
             length: spec.region_len(),
             rkey: Rkey(rkey),

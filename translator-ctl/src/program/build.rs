@@ -9,7 +9,7 @@ use dta_proto::wire::roce;
 
 use dta_proto::program::{
     CheckError, EndedQueuePair, Endpoint, Entry, Flush, Lists, Mac, Mode, Primitive, Program, Purpose,
-    QueuePair, Rkey, Service, SketchReporter, Store, Version0,
+    QueuePair, Rkey, Service, Session, SketchReporter, Store, Version0,
 };
 
 /// The translator's side of its frames.
@@ -98,6 +98,7 @@ pub fn build(session: &control::Session, wanted: &Wanted) -> Result<Program, Bui
     let mut program = Program::default();
     program.set(Entry::Service(wanted.service.clone()));
     program.set(Entry::Mode(Mode { reference: wanted.reference }));
+    program.set(Entry::Session(Session { collector: 0, generation: session.generation }));
     for (primitive, after_ms) in wanted.flush_ms {
         let after_ms = if wanted.reference { 0 } else { after_ms };
         program.set(Entry::Flush(Flush { primitive, after_ms }));
@@ -196,6 +197,7 @@ fn queue_pair(
     let purpose = control::purpose(pair.purpose)?;
     let transport = control::transport(pair.transport)?;
     Ok(QueuePair {
+        collector: 0,
         purpose,
         transport,
         remote_qpn: bits24("queue_pairs.qpn", pair.qpn)?,
@@ -207,7 +209,8 @@ fn queue_pair(
         destination: destination.clone(),
         tos: source.tos,
         max_dest_rd_atomic: pair.max_dest_rd_atomic,
-        generation: session.generation,
+        // Collectors of before do not tell it: all was made anew with the session's.
+        generation: if pair.generation == 0 { session.generation } else { pair.generation },
         start_psn: bits24("queue_pairs.expected_psn", pair.expected_psn)?,
         replaced: pair.replaced.map(ended).transpose()?,
     })
@@ -224,7 +227,15 @@ fn store(region: &control::Region) -> Result<Store, BuildError> {
     let spec = StoreSpec::try_from(region.store.as_ref().ok_or(BuildError::Missing("regions.store"))?)?;
     let (address, length) = (region.address, region.length);
     let queue_pair = spec.kind.primitive().purpose();
-    Ok(Store { spec, address, length, rkey: Rkey(region.rkey), generation: region.generation, queue_pair })
+    Ok(Store {
+        collector: 0,
+        spec,
+        address,
+        length,
+        rkey: Rkey(region.rkey),
+        generation: region.generation,
+        queue_pair,
+    })
 }
 
 fn lists(session: &control::Session, spec: &StoreSpec, program: &mut Program) -> Result<(), BuildError> {

@@ -70,6 +70,11 @@ pub fn changes_table(changes: &[Change], show_secrets: bool) -> String {
                 row("-", from);
                 row("+", to);
             }
+            Change::Forget { entry } => {
+                let (key, _) = describe(entry, show_secrets);
+                let what = "what is gathered of it is discarded: memory may hold newer";
+                table.add_row(["!", entry.table(), &key, what]);
+            }
         }
     }
     table.to_string()
@@ -130,6 +135,7 @@ fn describe(entry: &Entry, show_secrets: bool) -> (String, String) {
             ),
         ),
         Entry::Version0(e) => (e.primitive.to_string(), format!("store {}", e.store)),
+        Entry::Session(e) => (String::new(), format!("generation {}", e.generation)),
         Entry::SketchReporter(e) => {
             (format!("{} {}", e.store, e.reporter), format!("bit {} of store {}", e.bit, e.store))
         }

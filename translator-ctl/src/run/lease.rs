@@ -1,6 +1,6 @@
 //! The lease of a running translator: opening and renewing its session, and keeping the data plane in step with it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use dta_proto::program::{Change, EntryKey, Program, Purpose, changes_for_session, diff};
@@ -11,6 +11,10 @@ use super::service::Control;
 use super::stats::{EVICTED, nodes};
 use crate::config::Translator;
 use crate::session::{BACKOFF, Opened, Session, SessionError};
+
+/// How long the collector keeps the key to a region of before for operations that nobody acknowledges. Without them their queue pair
+/// is refused the next one of them, is made anew, and they go to the region of now.
+const LONGEST_FORMER: Duration = Duration::from_secs(30);
 
 /// Opens the session, programs the data plane, and keeps both in step with the collector. Returns only with an error that
 /// waiting does not cure: a refusal at the start, or another translator that has opened the session of this name.
@@ -34,6 +38,8 @@ pub(super) async fn keep(
                     control.ask(|reply| Command::Reporters(reporters, reply)).await?;
                 }
                 apply(control, |have| changes_for_session(have, &program)).await?;
+                // Renewals have to know this generation from the first on.
+                session.applied();
                 if !was_ready {
                     ready()?;
                     was_ready = true;
@@ -76,9 +82,14 @@ async fn renew(
     let mut away = false;
     let mut failed_renewals = 0;
     let mut without_source = 0;
+    let mut ahead_since = None;
     loop {
         tokio::time::sleep(every).await;
         let snapshot = control.snapshot().await?;
+        // What the last answer told is applied by now, and what left on UC before that has arrived.
+        if is_through(session, &snapshot, &mut ahead_since) {
+            session.applied();
+        }
         let unsent = snapshot.roce_link.unsent_no_source;
         if unsent > without_source {
             warn!(
@@ -115,14 +126,32 @@ async fn renew(
     }
 }
 
+/// Whether no operation is on its way to a region of before any more, since the collector told of another one; or for too long.
+fn is_through(session: &Session, snapshot: &Snapshot, ahead_since: &mut Option<Instant>) -> bool {
+    if !session.is_ahead() || snapshot.former_regions == 0 {
+        *ahead_since = None;
+        return true;
+    }
+    let too_long = ahead_since.get_or_insert_with(Instant::now).elapsed() > LONGEST_FORMER;
+    if too_long {
+        *ahead_since = None;
+        warn!(
+            stores = snapshot.former_regions,
+            "operations on their way to a region that was replaced are not acknowledged: they leave again for the new one, on another queue pair"
+        );
+    }
+    too_long
+}
+
 /// Takes the queue pairs of a session that has ended out of the data plane: reports are then dropped under that name (`no_queue_pair`),
 /// rather than sent to a collector that throws them away.
 async fn stand_down(control: &Control) -> anyhow::Result<()> {
     let without = |have: &Program| {
         let mut want = have.clone();
         for purpose in Purpose::ALL {
-            want.remove(&EntryKey::QueuePair(purpose));
+            want.remove(&EntryKey::QueuePair(0, purpose));
         }
+        want.remove(&EntryKey::Session(0));
         diff(have, &want)
     };
     apply(control, without).await

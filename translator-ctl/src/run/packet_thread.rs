@@ -15,7 +15,7 @@ use super::roce_link::RoceLink;
 use dta_dataplane::counters::Counters;
 use dta_dataplane::losses::FrameMeta;
 use dta_dataplane::{Engine, Frames, Output, QueuePairStatus, Reporter, ReporterCounters, SetupError};
-use dta_proto::program::{Change, EntryKey, Program, Purpose};
+use dta_proto::program::{Change, Entry, Program};
 
 /// Longest time that a command waits for the thread.
 const IDLE: Duration = Duration::from_millis(5);
@@ -61,6 +61,8 @@ pub struct Snapshot {
     pub evictions: (u64, u64),
     /// Per queue pair.
     pub queue_pairs: Vec<QueuePairStatus>,
+    /// Regions that stores had before, to which operations are on their way that are not acknowledged.
+    pub former_regions: usize,
     /// RoCEv2 packets that were no answer of ours.
     pub answers_ignored: u64,
     /// Link of reports and NACKs.
@@ -185,8 +187,7 @@ impl PacketThread {
 
     /// Whether there is a queue pair that frames can leave on.
     fn has_queue_pair(&self) -> bool {
-        let program = self.engine.program();
-        Purpose::ALL.iter().any(|p| program.get(&EntryKey::QueuePair(*p)).is_some())
+        self.engine.program().entries().any(|entry| matches!(entry, Entry::QueuePair(_)))
     }
 
     /// Waits until there is something to do.
@@ -250,6 +251,7 @@ impl PacketThread {
             evicted: self.engine.reporters().evicted(),
             evictions: self.engine.reporters().evictions(),
             queue_pairs: self.engine.queue_pairs(),
+            former_regions: self.engine.former_regions(),
             answers_ignored: self.engine.answers_ignored(),
             reports_link: self.reports.counters(),
             roce_link: self.roce.counters(),

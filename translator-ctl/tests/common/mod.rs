@@ -98,6 +98,7 @@ impl Fake {
             expected_psn: 100,
             max_dest_rd_atomic: 16,
             replaced: None,
+            generation: state.generation,
         };
         Session {
             name: "t".into(),

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use dta_proto::program::{Purpose, Transport};
+use dta_proto::program::Transport;
 use dta_proto::wire::frame::Received;
 use dta_proto::wire::roce::{NakCode, Opcode, Psn, Syndrome};
 
@@ -17,8 +17,8 @@ impl Engine {
         self.clock = self.clock.max(now);
         for packet in packets {
             match self.answer_of(packet) {
-                Some((purpose, psn, answer)) => {
-                    self.egress.answer(self.clock, purpose, psn, answer, out);
+                Some((pair, psn, answer)) => {
+                    self.egress.answer(self.clock, pair, psn, answer, out);
                 }
                 None => self.answers_ignored += 1,
             }
@@ -26,10 +26,12 @@ impl Engine {
         self.egress.transmit(self.clock, out);
     }
 
-    fn answer_of(&self, packet: &[u8]) -> Option<(Purpose, Psn, Answer)> {
+    /// The queue pair that a packet is an answer to, by its place. Numbers of this side are unique
+    /// over all collectors.
+    fn answer_of(&self, packet: &[u8]) -> Option<(u8, Psn, Answer)> {
         let Received { ipv4, roce: transport, .. } = Received::parse(packet).ok()?;
         let bth = transport.bth();
-        let pair = self.egress.pairs.iter().flatten().find(|p| p.entry.local_qpn == bth.dest_qp)?;
+        let (place, pair) = self.egress.pairs().find(|(_, p)| p.entry.local_qpn == bth.dest_qp)?;
         if pair.entry.transport != Transport::Rc || pair.entry.destination.ip != IpAddr::V4(ipv4.src()) {
             return None;
         }
@@ -42,7 +44,7 @@ impl Engine {
             Syndrome::Nak(NakCode::PsnSequenceError) => Answer::NakSequence,
             Syndrome::Nak(_) => Answer::NakError,
         };
-        Some((pair.entry.purpose, bth.psn, answer))
+        Some((place, bth.psn, answer))
     }
 }
 

@@ -55,7 +55,7 @@ impl Engine {
     pub(super) fn execute_one(&mut self, report: Admitted<'_>, out: &mut Output) -> Result<(), Reason> {
         let primitive = report.body.primitive();
         let (place, store) = self.stores.find(report.store).ok_or(Reason::UnknownStore)?;
-        if !self.egress.has(store.entry.queue_pair) {
+        if !self.egress.has_pair_of(&store.entry) {
             return Err(Reason::NoQueuePair);
         }
         let origin = Origin { serial: self.serial, sequence: report.sequence, reporter: report.reporter };

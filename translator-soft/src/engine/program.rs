@@ -51,6 +51,7 @@ impl Engine {
                 Change::Insert { entry } => self.set(entry, out),
                 Change::Modify { to, .. } => self.set(to, out),
                 Change::Delete { entry } => self.delete(&entry.key(), out),
+                Change::Forget { entry } => self.forget(entry),
             }
         }
         // Only now, with the keys of all stores: a queue pair that took another's place sends again.
@@ -82,7 +83,7 @@ impl Engine {
             }
             Entry::QueuePair(pair) => {
                 let stores = self.stores.entries();
-                self.egress.set_pair(self.clock, pair.purpose, Some(pair.clone()), &stores, out);
+                self.egress.set_pair(self.clock, pair, &stores, out);
             }
             Entry::Store(store) => self.set_store(store, out),
             Entry::Lists(lists) => {
@@ -96,6 +97,7 @@ impl Engine {
                     state.reserve(e.bit, Some(e.reporter));
                 }
             }
+            Entry::Session(_) => {}
         }
         self.program.set(entry.clone());
     }
@@ -109,7 +111,7 @@ impl Engine {
             Entry::Flush(flush) => self.flush_ns[flush.primitive.index()] = 0,
             Entry::QueuePair(pair) => {
                 let stores = self.stores.entries();
-                self.egress.set_pair(self.clock, pair.purpose, None, &stores, out);
+                self.egress.remove_pair(pair, &stores, out);
             }
             Entry::Store(store) => {
                 self.remove_store(store.spec.id, out);
@@ -126,6 +128,17 @@ impl Engine {
                     state.reserve(e.bit, None);
                 }
             }
+            Entry::Session(_) => {}
+        }
+    }
+
+    /// Discards what is gathered of a store, which stays.
+    fn forget(&mut self, entry: &Entry) {
+        let Entry::Store(store) = entry else { return };
+        if let Some((_, known)) = self.stores.find(store.spec.id)
+            && let Some(gathers) = known.state.gathers_mut()
+        {
+            gathers.discard(&mut self.egress.counters);
         }
     }
 
@@ -138,7 +151,12 @@ impl Engine {
     fn set_store(&mut self, store: &Store, out: &mut Output) {
         match self.stores.find(store.spec.id) {
             // Base, key or generation moved: what is held stays, and goes to the new region.
-            Some((_, known)) if known.entry.spec.kind == store.spec.kind => known.entry = store.clone(),
+            Some((place, known)) if known.entry.spec.kind == store.spec.kind => {
+                let before = std::mem::replace(&mut known.entry, store.clone());
+                if (before.address, before.rkey) != (store.address, store.rkey) {
+                    self.egress.move_store(place, &before);
+                }
+            }
             _ => {
                 self.remove_store(store.spec.id, out);
                 self.stores.insert(store, &self.limits);

@@ -12,13 +12,15 @@ use crate::requester::RequesterCounters;
 /// The state of one queue pair, for statistics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuePairStatus {
+    /// Index of its collector.
+    pub collector: u8,
     /// What it is for.
     pub purpose: Purpose,
     /// Its transport.
     pub transport: Transport,
     /// Queue pair number at the collector.
     pub remote_qpn: u32,
-    /// Generation of the session that made it.
+    /// Its generation.
     pub generation: u64,
     /// PSN of the next frame.
     pub next_psn: u32,
@@ -58,9 +60,16 @@ impl Engine {
         &self.egress.origins
     }
 
-    /// The queue pairs' states.
+    /// How many regions that stores had before have operations on their way to them that are not
+    /// acknowledged. Until there are none, their keys must not end.
+    pub fn former_regions(&self) -> usize {
+        self.egress.former_regions()
+    }
+
+    /// The queue pairs' states: by collector, then by purpose.
     pub fn queue_pairs(&self) -> Vec<QueuePairStatus> {
         let status = |p: &Pair| QueuePairStatus {
+            collector: p.entry.collector,
             purpose: p.entry.purpose,
             transport: p.entry.transport,
             remote_qpn: p.entry.remote_qpn,
@@ -71,6 +80,6 @@ impl Engine {
             down: p.requester.is_down(),
             counters: p.requester.counters,
         };
-        self.egress.pairs.iter().flatten().map(status).collect()
+        self.egress.pairs().map(|(_, pair)| status(pair)).collect()
     }
 }

@@ -601,6 +601,25 @@ impl Requester {
         self.oldest = kept;
     }
 
+    /// The number of the oldest operation that is not known to be executed.
+    pub fn oldest(&self) -> u64 {
+        self.oldest
+    }
+
+    /// Operations of `store` that have left count as operations of `other` from here on, under the
+    /// PSNs that they have. Gives the number behind the last of them; `None` if there are none.
+    pub fn rename_store(&mut self, store: usize, other: usize) -> Option<u64> {
+        let mut behind = None;
+        for number in self.oldest..self.sent {
+            let kept = self.ring.at_mut(number);
+            if kept.store as usize == store && kept.action != Action::IDLE {
+                kept.store = other as u32;
+                behind = Some(number + 1);
+            }
+        }
+        behind
+    }
+
     /// A store is gone: its operations do nothing from here on, and count as lost. Their PSNs are
     /// used up by zero-length WRITEs.
     pub fn forget_store(&mut self, store: usize, to: &mut impl Depart) {

@@ -1,0 +1,323 @@
+//! A program as a target holds it: rows of tables.
+//!
+//! Some fields of a program are for people, for readers or for the start alone. They are not in the rows, so a target that does
+//! not have them is not programmed anew when they change. A target says by [`Fields`] which of the fields that not every target
+//! uses are in its rows. [`Fields::diff`] compares two programs by their rows.
+//!
+//! A target whose tables are shaped otherwise makes its own rows out of these or out of the entries, in the file of that target.
+
+use std::net::IpAddr;
+
+use super::{
+    Endpoint, Entry, EntryKey, Flush, Lists, Mac, Mode, Program, QueuePair, Rkey, Service, Session,
+    SketchReporter, Store, Version0,
+};
+use crate::store::{Merge, StoreKind, StoreSpec};
+
+/// One row of one table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Name of the table.
+    pub table: &'static str,
+    /// What makes the row unique.
+    pub key: EntryKey,
+    /// What it holds, by name.
+    pub values: Values,
+}
+
+/// Values by name, in an order that is the same for all rows of a table.
+pub type Values = Vec<(&'static str, Value)>;
+
+/// What stands in one field of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// A number, or 1 for what is so and 0 for what is not.
+    Number(u64),
+    /// One of the words of an enumeration.
+    Word(&'static str),
+    /// A name that people gave.
+    Name(String),
+    /// An IP address.
+    Ip(IpAddr),
+    /// An Ethernet address.
+    Mac(Mac),
+    /// A remote key, which `Debug` does not print.
+    Key(Rkey),
+}
+
+/// Which of the fields that not every target uses are in the rows of a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fields {
+    /// Names of stores: for a target that counts or logs by name.
+    pub name: bool,
+    /// How many reporters make a column of a sketch complete: for a target that sends complete columns, or writes the number.
+    pub expected: bool,
+    /// Whether the batches of an append store wake a reader: for a target that writes with immediate.
+    pub notify: bool,
+}
+
+impl Fields {
+    /// All of them, as the software data plane uses them.
+    pub const ALL: Fields = Fields { name: true, expected: true, notify: true };
+    /// None of them.
+    pub const NONE: Fields = Fields { name: false, expected: false, notify: false };
+
+    /// The row of an entry.
+    pub fn row(self, entry: &Entry) -> Row {
+        Row { table: entry.table(), key: entry.key(), values: self.values(entry) }
+    }
+
+    /// The rows of a program, in the order of its entries.
+    pub fn rows(self, program: &Program) -> impl Iterator<Item = Row> {
+        program.entries().map(move |entry| self.row(entry))
+    }
+
+    /// Whether two entries are the same row.
+    pub(super) fn same(self, a: &Entry, b: &Entry) -> bool {
+        a == b || self.row(a) == self.row(b)
+    }
+
+    // Each entry is taken apart whole, so that whoever adds a field says here whether it is in the rows.
+    fn values(self, entry: &Entry) -> Values {
+        match entry {
+            Entry::Service(Service { address, port }) => {
+                vec![("address", Value::Ip(*address)), ("port", number(*port))]
+            }
+            Entry::Mode(Mode { reference }) => vec![("reference", number(*reference))],
+            Entry::Flush(Flush { primitive: _, after_ms }) => vec![("after_ms", number(*after_ms))],
+            Entry::QueuePair(pair) => queue_pair(pair),
+            Entry::Store(store) => self.store(store),
+            // The positions are where the lists begin. They move with every batch.
+            Entry::Lists(Lists { store: _, first: _, count, positions: _ }) => {
+                vec![("count", number(*count))]
+            }
+            Entry::Version0(Version0 { primitive: _, store }) => vec![("store", number(*store))],
+            Entry::SketchReporter(SketchReporter { store: _, reporter: _, bit }) => {
+                vec![("bit", number(*bit))]
+            }
+            Entry::Session(Session { collector: _, generation }) => vec![("generation", number(*generation))],
+        }
+    }
+
+    fn store(self, store: &Store) -> Values {
+        let Store { collector: _, spec, address, length, rkey, generation, queue_pair } = store;
+        let StoreSpec { id: _, name, kind } = spec;
+        let mut values = self.layout(kind);
+        if self.name {
+            values.push(("name", Value::Name(name.clone())));
+        }
+        values.extend([
+            ("address", number(*address)),
+            ("length", number(*length)),
+            ("rkey", Value::Key(*rkey)),
+            ("generation", number(*generation)),
+            ("queue_pair", Value::Word(queue_pair.name())),
+        ]);
+        values
+    }
+
+    /// The layout of a store, as far as it is in the rows.
+    pub(super) fn layout(self, kind: &StoreKind) -> Values {
+        let mut values = vec![("kind", Value::Word(kind.primitive().name()))];
+        match kind {
+            StoreKind::KeyWrite { slots, value_len, redundancy } => values.extend([
+                ("slots", number(*slots)),
+                ("value_len", number(*value_len)),
+                ("redundancy", number(*redundancy)),
+            ]),
+            StoreKind::Postcarding { slots, hops, redundancy } => values.extend([
+                ("slots", number(*slots)),
+                ("hops", number(*hops)),
+                ("redundancy", number(*redundancy)),
+            ]),
+            StoreKind::Append { lists, ring, batch_len, entry_len, notify } => {
+                values.extend([
+                    ("lists", number(*lists)),
+                    ("ring", number(*ring)),
+                    ("batch_len", number(*batch_len)),
+                    ("entry_len", number(*entry_len)),
+                ]);
+                if self.notify {
+                    values.push(("notify", number(*notify)));
+                }
+            }
+            StoreKind::KeyIncrement { slots, redundancy } => {
+                values.extend([("slots", number(*slots)), ("redundancy", number(*redundancy))]);
+            }
+            StoreKind::SketchMerge { columns, rows, epochs, merge, expected } => {
+                let merge = match merge {
+                    Merge::Sum => "sum",
+                    Merge::Max => "max",
+                    Merge::Or => "or",
+                };
+                values.extend([
+                    ("columns", number(*columns)),
+                    ("rows", number(*rows)),
+                    ("epochs", number(*epochs)),
+                    ("merge", Value::Word(merge)),
+                ]);
+                if self.expected {
+                    values.push(("expected", number(*expected)));
+                }
+            }
+        }
+        values
+    }
+}
+
+fn number(number: impl Into<u64>) -> Value {
+    Value::Number(number.into())
+}
+
+fn queue_pair(pair: &QueuePair) -> Values {
+    let QueuePair {
+        collector: _,
+        purpose: _,
+        transport,
+        remote_qpn,
+        local_qpn,
+        source,
+        destination,
+        tos,
+        max_dest_rd_atomic,
+        generation,
+        // Where the numbering begins, and how the queue pair before ended: they matter when the row is written.
+        start_psn: _,
+        replaced: _,
+    } = pair;
+    let Endpoint { mac: source_mac, ip: source_ip, port: source_port } = source;
+    let Endpoint { mac: destination_mac, ip: destination_ip, port: destination_port } = destination;
+    vec![
+        ("transport", Value::Word(transport.name())),
+        ("remote_qpn", number(*remote_qpn)),
+        ("local_qpn", number(*local_qpn)),
+        ("source_mac", Value::Mac(*source_mac)),
+        ("source_ip", Value::Ip(*source_ip)),
+        ("source_port", number(*source_port)),
+        ("destination_mac", Value::Mac(*destination_mac)),
+        ("destination_ip", Value::Ip(*destination_ip)),
+        ("destination_port", number(*destination_port)),
+        ("tos", number(*tos)),
+        ("max_dest_rd_atomic", number(*max_dest_rd_atomic)),
+        ("generation", number(*generation)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value as Json, json};
+
+    use super::*;
+    use crate::program::{Change, diff};
+
+    /// The program that the frame vectors are made with, and an entry of the table that it lacks.
+    fn sample() -> Program {
+        let mut sample: Program = serde_json::from_str(include_str!("../../vectors/program.json")).unwrap();
+        sample.set(Entry::SketchReporter(SketchReporter { store: 5, reporter: 9, bit: 3 }));
+        sample
+    }
+
+    /// The sample with each store changed.
+    fn with_stores(change: impl Fn(&mut StoreSpec)) -> Program {
+        let mut program = sample();
+        for entry in sample().entries() {
+            if let Entry::Store(store) = entry {
+                let mut store = store.clone();
+                change(&mut store.spec);
+                program.set(Entry::Store(store));
+            }
+        }
+        program
+    }
+
+    #[test]
+    fn a_target_without_names_does_not_notice_that_stores_are_renamed() {
+        let renamed = with_stores(|spec| spec.name.insert_str(0, "other-"));
+        assert_eq!(Fields::NONE.diff(&sample(), &renamed), []);
+        // The software data plane tells names.
+        let changes = diff(&sample(), &renamed);
+        assert_eq!(changes.len(), 6);
+        assert!(
+            changes.iter().all(|c| matches!(c, Change::Modify { to: Entry::Store(_), .. })),
+            "{changes:?}"
+        );
+        assert_eq!(Fields { name: true, ..Fields::NONE }.diff(&sample(), &renamed), changes);
+    }
+
+    #[test]
+    fn what_only_readers_need_is_another_layout_where_the_target_uses_it() {
+        let changed = with_stores(|spec| match &mut spec.kind {
+            StoreKind::SketchMerge { expected, .. } => *expected += 1,
+            StoreKind::Append { notify, .. } => *notify ^= true,
+            _ => {}
+        });
+        assert_eq!(Fields::NONE.diff(&sample(), &changed), []);
+        let replaced = |fields: Fields| {
+            let mut ids = Vec::new();
+            for change in fields.diff(&sample(), &changed) {
+                if let Change::Insert { entry: Entry::Store(store) } = change {
+                    ids.push(store.spec.id);
+                }
+            }
+            ids
+        };
+        assert_eq!(replaced(Fields { expected: true, ..Fields::NONE }), [5]);
+        assert_eq!(replaced(Fields { notify: true, ..Fields::NONE }), [2, 6]);
+        assert_eq!(replaced(Fields::ALL), [2, 5, 6]);
+    }
+
+    /// Each leaf of a value as JSON, changed by itself: its path, and the values that come of it.
+    fn changed(value: &Json) -> Vec<(String, Json)> {
+        let mut leaves = Vec::new();
+        let mut open = vec![(String::new(), value)];
+        while let Some((path, inner)) = open.pop() {
+            match inner {
+                Json::Object(map) => open.extend(map.iter().map(|(k, v)| (format!("{path}/{k}"), v))),
+                Json::Array(items) => {
+                    open.extend(items.iter().enumerate().map(|(i, v)| (format!("{path}/{i}"), v)));
+                }
+                leaf => leaves.push((path, leaf.clone())),
+            }
+        }
+        let mut all = Vec::new();
+        for (path, leaf) in leaves {
+            let others = match &leaf {
+                Json::Number(n) => vec![json!(n.as_u64().unwrap() ^ 1)],
+                Json::Bool(it) => vec![json!(!it)],
+                Json::Null => vec![json!({"qpn": 77, "expected_psn": 5})],
+                _ => ["uc", "rc", "sum", "max", "write", "atomic", "10.1.2.3", "02:00:00:00:00:77"]
+                    .map(Json::from)
+                    .into(),
+            };
+            for other in others.into_iter().filter(|other| *other != leaf) {
+                let mut value = value.clone();
+                *value.pointer_mut(&path).expect("it is there") = other;
+                all.push((path.clone(), value));
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn a_row_has_every_field_but_what_moves_while_running() {
+        let mut seen = 0;
+        for entry in sample().entries() {
+            for (path, value) in changed(&json!(entry)) {
+                let Ok(other) = serde_json::from_value::<Entry>(value) else { continue };
+                let moves = ["/start_psn", "/replaced", "/positions"].iter().any(|p| path.starts_with(p));
+                assert_ne!(*entry, other, "{path}");
+                assert_eq!(Fields::ALL.row(entry) == Fields::ALL.row(&other), moves, "{entry:?} {path}");
+                seen += 1;
+            }
+        }
+        assert!(seen > 80, "{seen} fields were changed");
+    }
+
+    #[test]
+    fn a_row_does_not_print_its_key() {
+        let rows: Vec<Row> = Fields::ALL.rows(&sample()).collect();
+        assert_eq!(rows.len(), sample().entries().count());
+        let text = format!("{rows:?}");
+        assert!(text.contains("Rkey(redacted)") && !text.contains("4097"), "{text}");
+    }
+}

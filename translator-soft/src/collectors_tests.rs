@@ -1,0 +1,290 @@
+//! One engine, two collectors: each has queue pairs of its own, and nothing of one is noticed at the other.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use dta_proto::program::*;
+use dta_proto::store::StoreSpec;
+use dta_proto::wire::dta::Body;
+use dta_proto::wire::frame::{Received, Route};
+use dta_proto::wire::roce::{Aeth, Bth, Opcode, Psn, Repr, Syndrome};
+
+use super::counters::{LossCause, Reason};
+use super::tests::{AP, Bench, KI, KW, PC, SM, key, program};
+use super::{Limits, Output};
+
+const TRANSLATOR: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+const FIRST: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
+const SECOND: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 3);
+
+/// What the ids of the second collector's stores are beyond those of the first one's.
+const BEYOND: u16 = 20;
+
+/// The sample's entries as those of a collector. The second one's are at another address, with other
+/// numbers, keys, PSNs and store ids.
+fn entries_of(collector: u8, writes: Transport) -> Vec<Entry> {
+    let second = u32::from(collector);
+    let id = |id: u16| id + u16::from(collector) * BEYOND;
+    let entry = |entry: &Entry| match entry {
+        Entry::QueuePair(pair) => {
+            let mut pair = QueuePair { collector, ..pair.clone() };
+            pair.remote_qpn += second * 0x40;
+            pair.local_qpn += second * 2;
+            if collector == 1 {
+                pair.destination.ip = SECOND.into();
+                pair.start_psn = 500;
+            }
+            Some(Entry::QueuePair(pair))
+        }
+        Entry::Store(store) => {
+            let id = id(store.spec.id);
+            let spec =
+                StoreSpec { id, name: format!("{}{collector}", store.spec.name), ..store.spec.clone() };
+            let rkey = Rkey(0x1000 + u32::from(id));
+            Some(Entry::Store(Store { collector, spec, address: u64::from(id) << 32, rkey, ..store.clone() }))
+        }
+        Entry::Lists(lists) => Some(Entry::Lists(Lists { store: id(lists.store), ..lists.clone() })),
+        // The others are of the translator as a whole.
+        _ => None,
+    };
+    program(writes, false).entries().filter_map(entry).collect()
+}
+
+fn with(mut program: Program, entries: impl IntoIterator<Item = Entry>) -> Program {
+    entries.into_iter().for_each(|entry| program.set(entry));
+    program
+}
+
+/// What is of no collector.
+fn common() -> Program {
+    let is_common = |entry: &&Entry| matches!(entry, Entry::Service(_) | Entry::Mode(_) | Entry::Flush(_));
+    program(Transport::Uc, false).entries().filter(is_common).cloned().collect::<Vec<_>>().into()
+}
+
+/// Both collectors, with their transports for writes.
+fn both(writes: [Transport; 2]) -> Program {
+    with(with(common(), entries_of(0, writes[0])), entries_of(1, writes[1]))
+}
+
+fn bench(program: &Program) -> Bench {
+    Bench::new(program, Limits { name_reports: true, ..Limits::default() })
+}
+
+/// The engine of a translator that has this collector alone: its entries, as those of the first one.
+fn alone(collector: u8) -> Bench {
+    let first = |entry: Entry| match entry {
+        Entry::QueuePair(pair) => Entry::QueuePair(QueuePair { collector: 0, ..pair }),
+        Entry::Store(store) => Entry::Store(Store { collector: 0, ..store }),
+        other => other,
+    };
+    bench(&with(common(), entries_of(collector, Transport::Uc).into_iter().map(first)))
+}
+
+/// Reports of every primitive for the stores of a collector.
+fn reports(bench: &mut Bench, collector: u8) -> Vec<Vec<u8>> {
+    let id = |id: u16| id + u16::from(collector) * BEYOND;
+    let postcard = |hop| Body::Postcard { key: key(3), hop, path_length: 2, value: 7 + u32::from(hop) };
+    let mut bodies = vec![
+        (KW, Body::KeyWrite { redundancy: 0, key: key(1), value: &[1; 12] }),
+        (KI, Body::KeyIncrement { redundancy: 0, key: key(1), delta: 5 }),
+        (PC, postcard(0)),
+        (KW, Body::KeyWrite { redundancy: 1, key: key(2), value: &[2; 4] }),
+        (PC, postcard(1)),
+        (SM, Body::SketchMerge { epoch: 1, column: 2, cells: &[1; 8] }),
+    ];
+    // The first two leave by time or by a flush, the others as a full batch.
+    bodies
+        .extend((0..5).map(|n| (AP, Body::Append { list: 1, value: if n < 3 { &[9; 8] } else { &[8; 8] } })));
+    bodies.into_iter().map(|(store, body)| bench.v1(7, id(store), body)).collect()
+}
+
+/// Reports for both collectors in turns.
+fn mixed(bench: &mut Bench) -> Vec<Vec<u8>> {
+    let (first, second) = (reports(bench, 0), reports(bench, 1));
+    first.into_iter().zip(second).flat_map(|(a, b)| [a, b]).collect()
+}
+
+/// Everything that leaves for these reports, with what was held.
+fn frames(bench: &mut Bench, reports: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let mut frames = bench.ingest(0, reports);
+    bench.engine.flush(1, &mut bench.out);
+    frames.extend(bench.out.frames.iter().map(<[u8]>::to_vec));
+    bench.out.clear();
+    frames
+}
+
+fn accepted(bench: &Bench) -> u64 {
+    bench.engine.counters().primitives.iter().map(|p| p.accepted).sum()
+}
+
+fn to(frames: &[Vec<u8>], destination: Ipv4Addr) -> Vec<Vec<u8>> {
+    let goes = |frame: &&Vec<u8>| Received::parse(frame).unwrap().ipv4.dst() == destination;
+    frames.iter().filter(goes).cloned().collect()
+}
+
+/// The frames of a collector, alone.
+fn expected(collector: u8) -> Vec<Vec<u8>> {
+    let mut bench = alone(collector);
+    let reports = reports(&mut bench, collector);
+    frames(&mut bench, &reports)
+}
+
+#[test]
+fn each_store_is_written_by_the_queue_pairs_of_its_collector() {
+    let mut bench = bench(&both([Transport::Uc; 2]));
+    let reports = mixed(&mut bench);
+    let frames = frames(&mut bench, &reports);
+    assert_eq!(accepted(&bench), reports.len() as u64);
+    // Each collector gets the bytes that it would get if it were the only one.
+    assert_eq!(to(&frames, FIRST), expected(0));
+    assert_eq!(to(&frames, SECOND), expected(1));
+    assert_eq!(frames.len(), expected(0).len() + expected(1).len());
+
+    // What that means: queue pairs, keys and sequences of PSNs of its own.
+    let mut psns: BTreeMap<(Ipv4Addr, u32), Vec<u32>> = BTreeMap::new();
+    for frame in &frames {
+        let received = Received::parse(frame).unwrap();
+        let (bth, to) = (received.roce.bth(), received.ipv4.dst());
+        psns.entry((to, bth.dest_qp)).or_default().push(bth.psn.get());
+        let (va, rkey) = match received.roce.atomic() {
+            Some(atomic) => (atomic.va, atomic.rkey),
+            None => received.roce.reth().map(|reth| (reth.va, reth.rkey)).unwrap(),
+        };
+        let store = (va >> 32) as u16;
+        assert_eq!(store > BEYOND, to == SECOND, "store {store} at {to}");
+        assert_eq!(rkey, 0x1000 + u32::from(store));
+    }
+    let pairs: Vec<_> = psns.keys().copied().collect();
+    assert_eq!(pairs, [(FIRST, 0x11), (FIRST, 0x12), (SECOND, 0x51), (SECOND, 0x52)]);
+    for ((to, _), psns) in psns {
+        let start = if to == SECOND { 500 } else { 0xff_fffe };
+        let next = |n| Psn::new(start).plus(n as u32).get();
+        assert_eq!(psns, (0..psns.len()).map(next).collect::<Vec<_>>(), "{to}");
+    }
+}
+
+#[test]
+fn a_collector_that_is_taken_away_is_missed_by_its_own_stores_alone() {
+    let mut bench = bench(&both([Transport::Uc; 2]));
+    let mut want = bench.engine.program().clone();
+    for purpose in Purpose::ALL {
+        assert!(want.remove(&EntryKey::QueuePair(1, purpose)).is_some());
+    }
+    let changes = diff(bench.engine.program(), &want);
+    bench.engine.apply(0, &changes, &mut bench.out).unwrap();
+    let reports = mixed(&mut bench);
+    let first = frames(&mut bench, &reports);
+    assert_eq!(first, expected(0));
+    assert_eq!(bench.drops(Reason::NoQueuePair), reports.len() as u64 / 2);
+    assert_eq!(accepted(&bench), reports.len() as u64 / 2);
+
+    // It comes back, and the other one's PSNs go on.
+    let back = diff(bench.engine.program(), &both([Transport::Uc; 2]));
+    assert_eq!(back.len(), 2);
+    bench.engine.apply(0, &back, &mut bench.out).unwrap();
+    let again = [bench.v1(7, KW, kw()), bench.v1(7, KW + BEYOND, kw())];
+    let frames = frames(&mut bench, &again);
+    let place = |frame: &Vec<u8>| {
+        let received = Received::parse(frame).unwrap();
+        (received.roce.bth().dest_qp, received.roce.bth().psn)
+    };
+    let writes = first.iter().filter(|frame| place(frame).0 == 0x11).count();
+    let psns: Vec<_> = frames.iter().map(place).collect();
+    let next = Psn::new(0xff_fffe).plus(writes as u32);
+    assert_eq!(psns, [(0x11, next), (0x51, Psn::new(500))]);
+}
+
+fn kw() -> Body<'static> {
+    Body::KeyWrite { redundancy: 1, key: key(5), value: &[3; 12] }
+}
+
+#[test]
+fn what_was_held_for_a_collector_that_is_taken_away_is_lost_and_goes_to_no_other() {
+    let mut bench = bench(&both([Transport::Uc; 2]));
+    let entry = || Body::Append { list: 1, value: &[9; 8] };
+    let held = [bench.v1(7, AP, entry()), bench.v1(7, AP + BEYOND, entry())];
+    assert_eq!(bench.ingest(0, &held), Vec::<Vec<u8>>::new());
+    let mut want = bench.engine.program().clone();
+    want.remove(&EntryKey::QueuePair(1, Purpose::Write)).unwrap();
+    let changes = diff(bench.engine.program(), &want);
+    bench.engine.apply(0, &changes, &mut bench.out).unwrap();
+    let frames = frames(&mut bench, &[]);
+    assert_eq!(frames.len(), 1);
+    assert_eq!(to(&frames, FIRST), frames);
+    let counters = bench.engine.counters();
+    assert_eq!(counters.lost(LossCause::QueuePairDown), (1, 1));
+    assert_eq!(counters.check(), None);
+}
+
+/// An ACK to a queue pair of the translator, from an address.
+fn ack(from: Ipv4Addr, qpn: u32, psn: u32) -> Vec<u8> {
+    let repr = Repr {
+        bth: Bth::new(Opcode::RcAtomicAck, qpn, Psn::new(psn), false),
+        reth: None,
+        atomic: None,
+        aeth: Some(Aeth { syndrome: Syndrome::ACK, msn: 0 }),
+        atomic_ack: Some(7),
+        imm: None,
+        payload: &[],
+    };
+    let mut bytes = [0; 100];
+    let len = Route::new(from, TRANSLATOR, qpn).emit(&repr, &mut bytes).unwrap();
+    bytes[..len].to_vec()
+}
+
+#[test]
+fn an_answer_finds_the_queue_pair_of_its_number_if_its_collector_sent_it() {
+    let mut bench = bench(&both([Transport::Uc; 2]));
+    let increment = || Body::KeyIncrement { redundancy: 0, key: key(1), delta: 1 };
+    let reports = [bench.v1(7, KI, increment()), bench.v1(7, KI + BEYOND, increment())];
+    assert_eq!(bench.ingest(0, &reports).len(), 4);
+    let out = |bench: &Bench| -> Vec<(u8, u32)> {
+        let pairs = bench.engine.queue_pairs();
+        pairs.iter().filter(|q| q.purpose == Purpose::Atomic).map(|q| (q.collector, q.outstanding)).collect()
+    };
+    assert_eq!(out(&bench), [(0, 2), (1, 2)]);
+    let answer = |bench: &mut Bench, packet: Vec<u8>| {
+        bench.engine.answers(0, [&*packet], &mut Output::default());
+        bench.engine.answers_ignored()
+    };
+    // The second one's number, but from the first one.
+    assert_eq!(answer(&mut bench, ack(FIRST, 0x114, 501)), 1);
+    assert_eq!(out(&bench), [(0, 2), (1, 2)]);
+    assert_eq!(answer(&mut bench, ack(SECOND, 0x114, 501)), 1);
+    assert_eq!(out(&bench), [(0, 2), (1, 0)]);
+    assert_eq!(answer(&mut bench, ack(FIRST, 0x112, 0xff_ffff)), 1);
+    assert_eq!(out(&bench), [(0, 0), (1, 0)]);
+}
+
+#[test]
+fn whether_a_frame_leaves_once_is_told_by_the_transport_of_its_collector() {
+    let mut bench = bench(&both([Transport::Uc, Transport::Rc]));
+    let reports = [bench.v1(7, KW, kw()), bench.v1(7, KW + BEYOND, kw())];
+    bench.engine.ingest(0, reports.iter().map(Vec::as_slice), &mut bench.out);
+    let once: Vec<_> = bench.out.meta.iter().map(|meta| bench.engine.leaves_once(meta)).collect();
+    assert_eq!(once, [true, false]);
+}
+
+#[test]
+fn the_session_of_one_collector_lets_nothing_go_that_is_of_another() {
+    let have = both([Transport::Uc; 2]);
+    let mut want = have.clone();
+    for purpose in Purpose::ALL {
+        let Some(Entry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(1, purpose)) else { panic!() };
+        want.set(Entry::QueuePair(QueuePair { generation: 9, ..pair }));
+    }
+    let changes = changes_for_session(&have, &want);
+    let of_first = |change: &&Change| match change.key() {
+        EntryKey::QueuePair(collector, _) | EntryKey::Store(_, collector) => collector == 0,
+        EntryKey::Lists(store, _) | EntryKey::SketchReporter(store, _) => store < BEYOND,
+        _ => true,
+    };
+    assert_eq!(changes.iter().filter(of_first).collect::<Vec<_>>(), Vec::<&Change>::new());
+    // Of the second one all is done that a session needs after another one's: see `diff.rs`.
+    let tables: Vec<_> = changes.iter().map(Change::key).collect();
+    assert!(
+        tables.contains(&EntryKey::Store(PC + BEYOND, 1))
+            && tables.contains(&EntryKey::Store(SM + BEYOND, 1))
+    );
+    assert!(tables.contains(&EntryKey::Lists(AP + BEYOND, 0)));
+}

@@ -1,0 +1,237 @@
+//! A store's region is replaced while operations are on their way to it.
+
+use dta_proto::program::*;
+use dta_proto::wire::dta::Body;
+use dta_proto::wire::frame::Received;
+use dta_proto::wire::roce::{Psn, Syndrome};
+
+use super::Limits;
+use super::counters::LossCause;
+use super::tests::{ATOMIC_QPN, Bench, KI, KW, WRITE_QPN, answer, key, program};
+
+const MS: u64 = 1_000_000;
+/// Later than any answer is waited for.
+const LATE: u64 = 100 * MS;
+
+/// A frame as far as these tests look: queue pair, PSN, address, key.
+type Frame = (u32, Psn, u64, u32);
+
+fn frame(bytes: &[u8]) -> Frame {
+    let roce = Received::parse(bytes).unwrap().roce;
+    let place = roce.reth().map(|r| (r.va, r.rkey)).or_else(|| roce.atomic().map(|a| (a.va, a.rkey)));
+    let (va, rkey) = place.unwrap();
+    (roce.bth().dest_qp, roce.bth().psn, va, rkey)
+}
+
+fn frames(bytes: Vec<Vec<u8>>) -> Vec<Frame> {
+    bytes.iter().map(|bytes| frame(bytes)).collect()
+}
+
+/// The program with a store in another region.
+fn moved(have: &Program, id: u16, generation: u64) -> Program {
+    let mut want = have.clone();
+    let Some(Entry::Store(store)) = want.remove(&EntryKey::Store(id)) else { panic!() };
+    let (address, rkey) = (address(id, generation), rkey(id, generation));
+    want.set(Entry::Store(Store { address, rkey: Rkey(rkey), generation, ..store }));
+    want.set(Entry::Session(Session { generation }));
+    want
+}
+
+fn address(id: u16, generation: u64) -> u64 {
+    (u64::from(id) << 32) + ((generation - 1) << 57)
+}
+
+fn rkey(id: u16, generation: u64) -> u32 {
+    0x1000 + u32::from(id) + ((generation as u32 - 1) << 24)
+}
+
+struct World {
+    bench: Bench,
+    /// Where the next report is written: each has a key of its own.
+    next: u8,
+}
+
+impl World {
+    fn new() -> World {
+        let mut program = program(Transport::Rc, false);
+        program.set(Entry::Session(Session { generation: 1 }));
+        World { bench: Bench::new(&program, Limits::default()), next: 0 }
+    }
+
+    /// A value and an addend, one operation each.
+    fn report(&mut self, now: u64) -> Vec<Frame> {
+        self.next += 1;
+        let key = key(self.next);
+        let write = self.bench.v1(7, KW, Body::KeyWrite { redundancy: 1, key, value: &[1; 12] });
+        frames(self.bench.ingest(now, &[write]))
+    }
+
+    /// To both of its places.
+    fn add(&mut self, now: u64) -> Vec<Frame> {
+        self.next += 1;
+        let key = key(self.next);
+        let add = self.bench.v1(7, KI, Body::KeyIncrement { redundancy: 0, key, delta: 5 });
+        frames(self.bench.ingest(now, &[add]))
+    }
+
+    /// Takes a program up. Gives what leaves at once.
+    fn apply(&mut self, now: u64, want: &Program) -> Vec<Frame> {
+        let changes = diff(self.bench.engine.program(), want);
+        self.bench.engine.apply(now, &changes, &mut self.bench.out).unwrap();
+        frames(self.bench.frames())
+    }
+
+    fn moves(&mut self, now: u64, id: u16, generation: u64) -> Vec<Frame> {
+        let want = moved(self.bench.engine.program(), id, generation);
+        self.apply(now, &want)
+    }
+
+    /// Everything up to this frame was executed. Gives what leaves then.
+    fn acknowledge(&mut self, now: u64, (qpn, psn, ..): Frame) -> Vec<Frame> {
+        let ack = answer(qpn, psn, Syndrome::ACK);
+        self.bench.engine.answers(now, [ack.as_slice()], &mut self.bench.out);
+        frames(self.bench.frames())
+    }
+
+    /// What leaves when nobody has answered, each operation once.
+    fn again(&mut self, now: u64) -> Vec<Frame> {
+        let mut again = frames(self.bench.tick(now));
+        again.dedup();
+        again
+    }
+}
+
+#[test]
+fn what_has_left_goes_where_it_left_for_and_what_comes_goes_to_the_new_region() {
+    let mut w = World::new();
+    let before = [w.report(0), w.report(0)].concat();
+    assert!(before.iter().all(|f| f.3 == rkey(KW, 1)));
+    let pairs = w.bench.engine.queue_pairs();
+    assert_eq!(w.moves(1, KW, 2), []);
+    // Queue pairs, their PSNs and what is out are as they were.
+    assert_eq!(w.bench.engine.queue_pairs(), pairs);
+    assert_eq!(w.bench.engine.former_regions(), 1);
+    let after = [w.report(2), w.report(2)].concat();
+    for (n, f) in after.iter().enumerate() {
+        assert_eq!((f.0, f.1, f.3), (WRITE_QPN, before[1].1.plus(1 + n as u32), rkey(KW, 2)));
+        assert!(f.2 >= address(KW, 2));
+    }
+    // Nobody has answered: each is sent again as it was.
+    assert_eq!(w.again(LATE), [&before[..], &after].concat());
+    assert_eq!(w.bench.engine.former_regions(), 1);
+    w.acknowledge(LATE + 1, before[0]);
+    assert_eq!(w.bench.engine.former_regions(), 1);
+    w.acknowledge(LATE + 1, before[1]);
+    assert_eq!(w.bench.engine.former_regions(), 0);
+    assert_eq!(w.again(3 * LATE), after);
+    w.acknowledge(3 * LATE + 1, after[1]);
+    let counters = w.bench.engine.queue_pairs()[0].counters;
+    assert_eq!((counters.sent, counters.acknowledged, counters.replaced), (4, 4, 0));
+}
+
+#[test]
+fn adds_go_where_they_left_for_because_a_repeat_is_answered_and_not_executed() {
+    let mut w = World::new();
+    let before = w.add(0);
+    assert_eq!(w.moves(1, KI, 2), []);
+    let after = w.add(2);
+    assert!(before.iter().all(|f| (f.0, f.3) == (ATOMIC_QPN, rkey(KI, 1))));
+    assert!(after.iter().all(|f| (f.0, f.3) == (ATOMIC_QPN, rkey(KI, 2))));
+    assert_eq!(w.again(LATE), [&before[..], &after].concat());
+}
+
+#[test]
+fn what_waits_for_room_goes_to_the_new_region() {
+    let mut w = World::new();
+    // Sixteen may be out.
+    let left: Vec<Frame> = (0..12).flat_map(|_| w.add(0)).collect();
+    assert_eq!(left.len(), 16);
+    assert_eq!(w.moves(1, KI, 2), []);
+    let rest = w.acknowledge(2, left[15]);
+    assert_eq!(rest.len(), 8);
+    assert!(rest.iter().all(|f| f.3 == rkey(KI, 2)), "{rest:x?}");
+    assert_eq!(w.bench.engine.former_regions(), 0);
+}
+
+#[test]
+fn regions_that_follow_each_other_are_each_gone_back_to() {
+    let mut w = World::new();
+    let mut all = w.report(0);
+    for generation in 2..6 {
+        w.moves(generation, KW, generation);
+        assert_eq!(w.bench.engine.former_regions() as u64, generation - 1);
+        all.extend(w.report(generation));
+    }
+    let keys: Vec<u32> = all.iter().map(|f| f.3).collect();
+    assert_eq!(keys, (1..6).map(|g| rkey(KW, g)).collect::<Vec<_>>());
+    assert_eq!(w.again(LATE), all);
+    w.acknowledge(LATE + 1, all[2]);
+    assert_eq!(w.bench.engine.former_regions(), 1);
+    // The places of those that nobody needs are given again.
+    w.moves(LATE + 2, KW, 6);
+    all.extend(w.report(LATE + 2));
+    assert_eq!(w.bench.engine.former_regions(), 2);
+    assert_eq!(w.again(3 * LATE), all[3..]);
+}
+
+#[test]
+fn on_another_queue_pair_all_leaves_for_the_region_of_now() {
+    let mut w = World::new();
+    let before = w.report(0);
+    w.moves(1, KW, 2);
+    let after = w.report(2);
+    let mut want = w.bench.engine.program().clone();
+    let Some(Entry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(Purpose::Write)) else { panic!() };
+    want.set(Entry::QueuePair(QueuePair { remote_qpn: 0x99, generation: 3, start_psn: 500, ..pair }));
+    // Its keys may have ended with the collector that gave them.
+    let again = w.apply(3, &want);
+    let base = |f: &Frame, generation| f.2 - address(KW, generation);
+    assert_eq!(
+        again,
+        [
+            (0x99, Psn::new(500), address(KW, 2) + base(&before[0], 1), rkey(KW, 2)),
+            (0x99, Psn::new(501), after[0].2, rkey(KW, 2)),
+        ]
+    );
+    assert_eq!(w.bench.engine.former_regions(), 0);
+    assert_eq!(w.again(3 * LATE), again);
+}
+
+#[test]
+fn an_address_that_changes_is_in_frames_for_former_regions_too() {
+    let mut w = World::new();
+    let before = w.report(0);
+    w.moves(1, KW, 2);
+    let mut want = w.bench.engine.program().clone();
+    let Some(Entry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(Purpose::Write)) else { panic!() };
+    want.set(Entry::QueuePair(QueuePair { tos: 0x20, ..pair }));
+    w.apply(2, &want);
+    let again = w.bench.tick(LATE);
+    assert_eq!((frame(&again[0]), again[0][1]), (before[0], 0x20));
+}
+
+#[test]
+fn a_store_that_goes_takes_what_left_for_its_former_regions_along() {
+    let mut w = World::new();
+    w.report(0);
+    w.moves(1, KW, 2);
+    w.report(2);
+    let mut want = w.bench.engine.program().clone();
+    want.remove(&EntryKey::Store(KW));
+    want.remove(&EntryKey::Version0(Primitive::KeyWrite));
+    w.apply(3, &want);
+    assert_eq!(w.bench.engine.counters().lost(LossCause::StoreRemoved), (2, 2));
+    assert_eq!(w.bench.engine.former_regions(), 0);
+    assert!(w.again(LATE).iter().all(|f| (f.2, f.3) == (0, 0)), "zero-length writes use their PSNs up");
+}
+
+#[test]
+fn on_uc_nothing_is_gone_back_to() {
+    let mut program = program(Transport::Uc, false);
+    program.set(Entry::Session(Session { generation: 1 }));
+    let mut w = World { bench: Bench::new(&program, Limits::default()), next: 0 };
+    w.report(0);
+    assert_eq!(w.moves(1, KW, 2), []);
+    assert_eq!(w.bench.engine.former_regions(), 0);
+    assert_eq!(w.report(2)[0].3, rkey(KW, 2));
+}
