@@ -1,18 +1,15 @@
-//! A client of a collector: `dta.v1.Collector`.
+//! A client of a collector: `dta.v1.Collector`. What stores are asked is [`Ask`]; here are sessions, and queries of any number of keys.
 
 use dta_proto::control::collector_client::CollectorClient;
 use dta_proto::control::{
-    CounterAnswer, EndSessionRequest, KeyWriteAnswer, ListSessionsRequest, ListSessionsResponse,
-    ListStoresRequest, MAX_KEYS, NodeStatistics, OpenSessionRequest, PathAnswer, Policy, QueryCounterRequest,
-    QueryKeyWriteRequest, QueryPathRequest, QuerySketchRequest, ReadMemoryRequest, ReadMemoryResponse,
-    RenewSessionRequest, Session, SessionInfo, SketchAnswer, StatisticsRequest, StoreInfo, TailRequest,
-    TailResponse,
+    CounterAnswer, EndSessionRequest, KeyWriteAnswer, MAX_KEYS, OpenSessionRequest, PathAnswer, Policy,
+    QueryCounterRequest, QueryKeyWriteRequest, QueryPathRequest, QuerySketchRequest, RenewSessionRequest,
+    Session, SketchAnswer,
 };
 use dta_proto::key::Key;
-use tonic::Streaming;
 use tonic::transport::Channel;
 
-use crate::{ClientError, ClientOptions, MAX_ANSWER, Server, channel};
+use crate::{Ask, ClientError, ClientOptions, MAX_ANSWER, Server, channel};
 
 /// A connected client. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -35,24 +32,9 @@ impl Client {
         Self { inner: CollectorClient::new(channel).max_decoding_message_size(MAX_ANSWER) }
     }
 
-    /// The generated client: every call of `dta.v1.Collector`.
-    pub fn raw(&mut self) -> &mut CollectorClient<Channel> {
-        &mut self.inner
-    }
-
-    /// Stores, with their load.
-    pub async fn stores(&mut self) -> Result<Vec<StoreInfo>, ClientError> {
-        Ok(self.inner.list_stores(ListStoresRequest {}).await?.into_inner().stores)
-    }
-
-    /// Sessions, with their queue pairs.
-    pub async fn sessions(&mut self) -> Result<Vec<SessionInfo>, ClientError> {
-        Ok(self.inner.list_sessions(ListSessionsRequest {}).await?.into_inner().sessions)
-    }
-
-    /// All that [`Client::sessions`] gives, with the collector's NIC and its endpoint.
-    pub async fn sessions_and_nic(&mut self) -> Result<ListSessionsResponse, ClientError> {
-        Ok(self.inner.list_sessions(ListSessionsRequest {}).await?.into_inner())
+    /// The generated client: a handle of the same connection.
+    pub(crate) fn grpc(&self) -> CollectorClient<Channel> {
+        self.inner.clone()
     }
 
     /// Opens or resumes a translator's session.
@@ -83,11 +65,6 @@ impl Client {
         Ok(())
     }
 
-    /// Counters of every node that the collector knows of.
-    pub async fn statistics(&mut self) -> Result<Vec<NodeStatistics>, ClientError> {
-        Ok(self.inner.statistics(StatisticsRequest {}).await?.into_inner().nodes)
-    }
-
     /// Values of keys, in the order of the keys; any number of them. An empty store name stands for the only key-write store.
     /// `at_least` is for [`Policy::AtLeast`].
     pub async fn key_write(
@@ -101,7 +78,7 @@ impl Client {
         for keys in keys.chunks(MAX_KEYS) {
             let (store, keys) = (store.to_owned(), bytes(keys));
             let request = QueryKeyWriteRequest { store, keys, policy: policy.into(), at_least };
-            answers.extend(self.inner.query_key_write(request).await?.into_inner().answers);
+            answers.extend(self.query_key_write(request).await?.answers);
         }
         Ok(answers)
     }
@@ -111,7 +88,7 @@ impl Client {
         let mut answers = Vec::with_capacity(keys.len());
         for keys in keys.chunks(MAX_KEYS) {
             let request = QueryPathRequest { store: store.to_owned(), keys: bytes(keys) };
-            answers.extend(self.inner.query_path(request).await?.into_inner().answers);
+            answers.extend(self.query_path(request).await?.answers);
         }
         Ok(answers)
     }
@@ -121,7 +98,7 @@ impl Client {
         let mut answers = Vec::with_capacity(keys.len());
         for keys in keys.chunks(MAX_KEYS) {
             let request = QueryCounterRequest { store: store.to_owned(), keys: bytes(keys) };
-            answers.extend(self.inner.query_counter(request).await?.into_inner().answers);
+            answers.extend(self.query_counter(request).await?.answers);
         }
         Ok(answers)
     }
@@ -136,25 +113,9 @@ impl Client {
         let mut answers = Vec::with_capacity(keys.len());
         for keys in keys.chunks(MAX_KEYS) {
             let request = QuerySketchRequest { store: store.to_owned(), keys: bytes(keys), epoch };
-            answers.extend(self.inner.query_sketch(request).await?.into_inner().answers);
+            answers.extend(self.query_sketch(request).await?.answers);
         }
         Ok(answers)
-    }
-
-    /// Follows a list.
-    pub async fn tail(&mut self, request: TailRequest) -> Result<Streaming<TailResponse>, ClientError> {
-        Ok(self.inner.tail(request).await?.into_inner())
-    }
-
-    /// Raw bytes of a store, at most [`dta_proto::control::MAX_READ`].
-    pub async fn read_memory(
-        &mut self,
-        store: &str,
-        offset: u64,
-        length: u32,
-    ) -> Result<ReadMemoryResponse, ClientError> {
-        let request = ReadMemoryRequest { store: store.to_owned(), offset, length };
-        Ok(self.inner.read_memory(request).await?.into_inner())
     }
 }
 

@@ -1,17 +1,21 @@
 //! Clients of the services of Direct Telemetry Access (DTA), for the programs of DTA and for other people's.
 //!
-//! - [`collector::Client`] asks a collector: queries, lists to follow, stores, counters, sessions.
+//! - [`collector::Client`] asks a collector: queries, lists to follow, stores, counters, and a translator's session.
 //! - [`translator::Client`] asks a running translator: its counters, what it holds, its program.
 //!
-//! Both connect in one way: [`ClientOptions`] says where the server is and which files TLS needs, and one set of rules judges the
+//! What stores can be asked is a trait, [`Ask`], which `dta-collector` implements too, over memory.
+//!
+//! Both clients connect in one way: [`ClientOptions`] says where the server is and which files TLS needs, and one set of rules judges the
 //! address. Failures become a [`ClientError`], whose words say what to do.
 
+mod ask;
 mod channel;
 pub mod collector;
 mod error;
 mod options;
 pub mod translator;
 
+pub use ask::{Ask, Following};
 pub use error::{ClientError, Server};
 pub use options::{ClientOptions, ClientTls};
 

@@ -4,9 +4,10 @@
 //! queries from the memory. No code of it runs per report, unless its NIC is the software one.
 //!
 //! Modules point one way:
-//! `region` ← `nic`, `store` ← `session` ← `service` ← `server` ← `cli`; [`config`] describes a collector. The other end of
-//! `service` is the crate `dta-client`.
+//! `region` ← `nic`, `store` ← `answers`, `session` ← `service` ← `server` ← `cli`; [`config`] describes a collector. The other
+//! end of `service` is the crate `dta-client`, and so is the interface that `answers` implements.
 
+pub mod answers;
 pub mod cli;
 pub mod config;
 pub mod dashboard;

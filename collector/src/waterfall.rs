@@ -1,6 +1,6 @@
 //! "Where did my reports go?": the counters of all nodes in the order in which reports pass them.
 //!
-//! Pure: from what [`Client::statistics`](dta_client::collector::Client::statistics) answers to rows, for the command line and the dashboard.
+//! Pure: from what [`Ask::statistics`](dta_client::Ask::statistics) answers to rows, for the command line and the dashboard.
 
 use dta_proto::control::NodeStatistics;
 use serde::Serialize;

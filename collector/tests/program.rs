@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use dta_client::ClientOptions;
 use dta_client::collector::Client;
+use dta_client::{Ask, ClientOptions};
 use dta_collector::config::{Memory, default_stores};
 use dta_collector::region::RegionOptions;
 use dta_collector::store::Stores;
@@ -239,7 +239,7 @@ async fn who_guesses_is_named_in_the_log_once_and_no_key_is() {
         stores: vec!["flows".into()],
         ..Default::default()
     };
-    let session = client.raw().open_session(open).await.unwrap().into_inner();
+    let session = client.open_session(open).await.unwrap();
     let (qpn, region) = (session.queue_pairs[0].qpn, session.regions[0].clone());
 
     // The translator's address, and another one.
@@ -317,7 +317,7 @@ async fn after_a_kill_everything_is_there() {
         queue_pairs: vec![pair(control::Purpose::Write, 50), pair(control::Purpose::Atomic, 51)],
         ..Default::default()
     };
-    let session = client.raw().open_session(open).await.unwrap().into_inner();
+    let session = client.open_session(open).await.unwrap();
     assert_eq!(session.positions[0].sequence, 4);
     let statistics = vec![control::NodeStatistics {
         node: "translator/leaf1".into(),
@@ -330,7 +330,7 @@ async fn after_a_kill_everything_is_there() {
         generation: session.generation,
         statistics,
     };
-    client.raw().renew_session(renew(statistics)).await.unwrap();
+    client.renew_session(renew(statistics)).await.unwrap();
     // Statistics are written about once a second.
     tokio::time::sleep(Duration::from_millis(1500)).await;
     first.child.kill().unwrap();
@@ -344,7 +344,7 @@ async fn after_a_kill_everything_is_there() {
     assert!(second.text(&["sessions"]).contains("none until it renews"));
     assert!(second.text(&["stats"]).contains("translator/leaf1"));
     let mut client = Client::connect(&ClientOptions::plain(&second.address)).await.unwrap();
-    let resumed = client.raw().renew_session(renew(Vec::new())).await.unwrap().into_inner();
+    let resumed = client.renew_session(renew(Vec::new())).await.unwrap();
     assert!(resumed.generation > session.generation);
     assert_eq!(second.json(&["sessions"])[0]["queue_pairs"][0]["state"], "rtr");
     let ended = second.text(&["sessions", "end", "leaf1"]);

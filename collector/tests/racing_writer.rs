@@ -74,7 +74,7 @@ fn key_write_values_are_whole() {
         };
         race(write, || {
             let (mut answers, mut values) = ([key_write::Answer::default()], vec![0; usize::from(value_len)]);
-            reader.query(&[KEY], layout::key_write::Policy::First, &mut answers, &mut values);
+            reader.query(&[KEY], layout::key_write::Policy::First, &mut answers, &mut values).unwrap();
             answers[0].found.then(|| only(&values))
         });
     }
@@ -117,13 +117,13 @@ fn batches_are_whole_and_their_own() {
     let mut newest = 0;
     race(write, || {
         let mut last = None;
-        let progress = reader.read(8, Instant::now(), |sequence, entries| {
+        let read = reader.read(8, Instant::now(), |sequence, entries| {
             assert_eq!(only(entries), sequence, "another batch's entries");
             assert!(sequence > newest, "{sequence} after {newest}");
             newest = sequence;
             last = Some(sequence);
         });
-        assert_eq!(progress.damaged, 0);
+        assert_eq!(read.unwrap().damaged, 0);
         last
     });
 }

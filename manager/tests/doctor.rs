@@ -38,7 +38,7 @@ async fn session(client: &mut Client, link: &UdpLink) -> control::Session {
         queue_pairs: vec![pair(Purpose::Write, 50), pair(Purpose::Atomic, 51)],
         ..Default::default()
     };
-    client.raw().open_session(request).await.unwrap().into_inner()
+    client.open_session(request).await.unwrap()
 }
 
 /// A WRITE into the first store, with the session's key or another.

@@ -89,7 +89,7 @@ impl Ground {
             queue_pairs: vec![pair(Purpose::Write, 0x123), pair(Purpose::Atomic, 0x124)],
             ..Default::default()
         };
-        self.client.raw().open_session(request).await.expect("a session").into_inner()
+        self.client.open_session(request).await.expect("a session")
     }
 
     /// What doctor finds while the frame is sent again and again.

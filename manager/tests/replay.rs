@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use common::{MANAGER, captures, manager};
 use dta_client::collector::Client;
-use dta_client::{ClientOptions, translator};
+use dta_client::{Ask, ClientOptions, translator};
 use dta_proto::control::{NodeStatistics, Policy, TailRequest};
 use dta_proto::key::Key;
 use serde_json::Value;

@@ -32,12 +32,12 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     runtime.block_on(async {
         let source = match &args.memory {
-            Some(dir) => Source::memory(dir).map_err(anyhow::Error::msg)?,
+            Some(dir) => Source::memory(dir)?,
             None => {
                 let options = args.client.options();
                 // Lazy, so that the dashboard stays while a collector restarts; but one that was never there is told at once.
                 Client::connect(&options).await?;
-                Source::live(Client::connect_lazy(&options)?.raw().clone(), options.address)
+                Source::live(Client::connect_lazy(&options)?, &options.address)
             }
         };
         dashboard::run(source, interval).await?;

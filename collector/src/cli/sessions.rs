@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use dta_client::Ask;
 use dta_proto::control::{Purpose, SessionInfo, Transport};
 use serde::Serialize;
 
@@ -81,7 +82,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn list(client: &ClientFlags) -> anyhow::Result<()> {
-    let sessions = super::block_on(async { Ok(client.connect().await?.sessions().await?) })?;
+    let sessions = super::block_on(async { Ok(client.connect().await?.sessions().await?.sessions) })?;
     let sessions: Vec<Shown> = sessions.into_iter().map(shown).collect();
     if client.output == Output::Json {
         return output::json(&sessions);

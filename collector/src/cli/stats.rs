@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use dta_client::collector::Client;
+use dta_client::Ask;
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
@@ -39,10 +39,10 @@ struct Document {
 
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     super::block_on(async {
-        let mut client = args.client.connect().await?;
+        let client = args.client.connect().await?;
         let mut before = Vec::new();
         loop {
-            let nodes = nodes(&mut client).await?;
+            let nodes = nodes(&client).await?;
             show(&args, &nodes, &before)?;
             let Some(seconds) = args.watch else {
                 return anyhow::Ok(());
@@ -57,7 +57,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn nodes(client: &mut Client) -> anyhow::Result<Vec<waterfall::Node>> {
+async fn nodes(client: &impl Ask) -> anyhow::Result<Vec<waterfall::Node>> {
     Ok(waterfall::nodes(client.statistics().await?))
 }
 

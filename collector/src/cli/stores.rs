@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use dta_client::Ask;
 use dta_proto::control::StoreInfo;
 use dta_proto::store::StoreSpec;
 use serde::Serialize;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use dta_client::ClientError;
+use dta_client::Ask;
 use dta_proto::control::{TailRequest, TailResponse};
 use serde::Serialize;
 
@@ -60,7 +60,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     super::block_on(async {
         let mut stream = args.client.connect().await?.tail(request).await?;
-        while let Some(message) = stream.message().await.map_err(ClientError::from)? {
+        while let Some(message) = stream.message().await? {
             for line in lines(message) {
                 print(&line, args.client.output)?;
             }

@@ -1,6 +1,6 @@
 //! `dta-collector dashboard`: a terminal view of a collector, by its address or by its memory directory.
 //!
-//! [`source`] fetches, [`app`] holds what is shown and what keys do (no I/O), [`view`] draws it, [`element`] explains the bytes of
+//! [`source`] asks, [`written`] finds out where a store is written, [`app`] holds what is shown and what keys do (no I/O), [`view`] draws it, [`element`] explains the bytes of
 //! one element. A worker task fetches, so that a slow collector never freezes the keys.
 
 mod app;
@@ -9,6 +9,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 mod view;
+mod written;
 
 use std::io::IsTerminal;
 use std::time::Duration;

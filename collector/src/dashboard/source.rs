@@ -1,284 +1,174 @@
-//! Where the dashboard's figures come from: a running collector, or its memory alone.
+//! Where the dashboard's figures come from: whoever can be asked, a running collector or its memory alone.
 
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use dta_proto::control::{self, collector_client::CollectorClient};
+use dta_client::collector::Client;
+use dta_client::{Ask, ClientError, Following};
+use dta_proto::control::{
+    KeyWriteAnswer, PathAnswer, QueryCounterRequest, QueryKeyWriteRequest, QueryPathRequest,
+    QuerySketchRequest, ReadMemoryRequest, SketchAnswer, TailRequest,
+};
 use dta_proto::key::Key;
-use dta_proto::layout::key_write::Policy;
 use dta_proto::store::{StoreKind, StoreSpec};
-use tonic::transport::Channel;
 
 use super::app::{Entries, ListId, Question, Snapshot, Window};
-use crate::region::Region;
-use crate::store::{self, Store, Stores, append, key_increment, key_write, postcarding, sketch_merge};
+use super::written::Writes;
+use crate::answers::{FilesError, Memory};
 
 /// How long any one answer may take before the dashboard says that the collector does not answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// How long to wait for more of a list that is being followed, before what there is is shown.
+const QUIET: Duration = Duration::from_millis(20);
+
 /// Entries kept of the list being followed.
 pub(super) const KEPT_ENTRIES: usize = 200;
 
-/// Batches taken at a time from memory.
-const BATCHES_AT_ONCE: u64 = 4096;
-
 /// Where figures come from.
-#[derive(Debug)]
 pub struct Source {
-    kind: Kind,
-    follower: Option<Follower>,
+    ask: Box<dyn Ask>,
+    title: String,
+    /// Whether sessions and counters are known: memory alone knows none.
+    running: bool,
+    writes: Option<Writes>,
+    tail: Option<Tail>,
 }
 
-/// Finds where a store is being written: it goes round the store's memory, some at a time, and compares digests.
-#[derive(Debug)]
-struct Follower {
-    store: String,
-    digests: Vec<Option<u32>>,
-    next: usize,
-}
-
-/// Bytes under one digest of the follower; also the most that one request may ask for.
-const PAGE: u64 = control::MAX_READ as u64;
-
-/// Pages looked at per refresh while writes are followed.
-const PAGES_AT_ONCE: usize = 128;
-
-// There is one of it, and it never moves.
-#[expect(clippy::large_enum_variant)]
-#[derive(Debug)]
-enum Kind {
-    Live { client: CollectorClient<Channel>, address: String, tail: Option<LiveTail> },
-    Memory { directory: PathBuf, stores: Stores, tail: Option<MemoryTail> },
-}
-
-#[derive(Debug)]
-struct LiveTail {
+/// The list that is being followed, and what came of it.
+struct Tail {
     list: ListId,
-    stream: tonic::Streaming<control::TailResponse>,
-    seen: Entries,
-}
-
-#[derive(Debug)]
-struct MemoryTail {
-    list: ListId,
-    next: append::Start,
+    following: Following,
     seen: Entries,
 }
 
 impl Source {
     /// A running collector; `address` is what the title shows.
-    pub fn live(client: CollectorClient<Channel>, address: String) -> Self {
-        Self { kind: Kind::Live { client, address, tail: None }, follower: None }
+    pub fn live(client: Client, address: &str) -> Self {
+        Self::new(Box::new(client), format!("collector {address}"), true)
     }
 
     /// The region files of a memory directory, read-only, whether or not their collector runs.
     ///
     /// # Errors
-    /// A sentence that names the file and says what is wrong with it; or that there is none.
-    pub fn memory(directory: &Path) -> Result<Self, String> {
-        let at = directory.display();
-        let files = std::fs::read_dir(directory)
-            .map_err(|e| format!("cannot read the memory directory {at}: {e}"))?;
-        let mut stores = Vec::new();
-        for file in files {
-            let path = file.map_err(|e| format!("cannot read the memory directory {at}: {e}"))?.path();
-            if path.extension().is_none_or(|e| e != "region") {
-                continue;
-            }
-            let region = Region::open_read_only(&path).map_err(|e| e.to_string())?;
-            let Some(header) = region.header() else { continue };
-            let (spec, generation) = (header.spec.clone(), header.generation);
-            stores.push(Store { spec, region: region.into(), generation });
-        }
-        if stores.is_empty() {
-            return Err(format!(
-                "there is no region file (*.region) in {at}; give the `memory` directory of a collector"
-            ));
-        }
-        stores.sort_by_key(|s| s.spec.id);
-        let kind =
-            Kind::Memory { directory: directory.into(), stores: stores.into_iter().collect(), tail: None };
-        Ok(Self { kind, follower: None })
+    /// As [`Memory::open`].
+    pub fn memory(directory: &Path) -> Result<Self, FilesError> {
+        let memory = Memory::open(directory)?;
+        Ok(Self::new(Box::new(memory), format!("memory {}", directory.display()), false))
+    }
+
+    fn new(ask: Box<dyn Ask>, title: String, running: bool) -> Self {
+        Self { ask, title, running, writes: None, tail: None }
     }
 
     pub(super) fn title(&self) -> String {
-        match &self.kind {
-            Kind::Live { address, .. } => format!("collector {address}"),
-            Kind::Memory { directory, .. } => format!("memory {}", directory.display()),
-        }
+        self.title.clone()
     }
 
     pub(super) async fn snapshot(&mut self) -> Result<Snapshot, String> {
         let taken = Instant::now();
-        match &mut self.kind {
-            Kind::Live { client, .. } => {
-                let stores = ask(client.list_stores(control::ListStoresRequest {})).await?.stores;
-                let sessions = ask(client.list_sessions(control::ListSessionsRequest {})).await?.sessions;
-                let nodes = ask(client.statistics(control::StatisticsRequest {})).await?.nodes;
-                Ok(Snapshot { stores, sessions, nodes, taken, live: true })
-            }
-            Kind::Memory { stores, .. } => {
-                // A collector beside us may have replaced a file.
-                stores.follow_files().map_err(|e| e.to_string())?;
-                let stores = stores.iter().map(|store| store::info(&store)).collect();
-                Ok(Snapshot { stores, sessions: Vec::new(), nodes: Vec::new(), taken, live: false })
-            }
+        let stores = patient(self.ask.stores()).await?;
+        let (mut sessions, mut nodes) = (Vec::new(), Vec::new());
+        if self.running {
+            sessions = patient(self.ask.sessions()).await?.sessions;
+            nodes = patient(self.ask.statistics()).await?;
         }
+        Ok(Snapshot { stores, sessions, nodes, taken, live: self.running })
     }
 
     pub(super) async fn memory_bytes(&mut self, window: &Window) -> Result<Vec<u8>, String> {
-        match &mut self.kind {
-            Kind::Live { client, .. } => {
-                let request = control::ReadMemoryRequest {
-                    store: window.store.clone(),
-                    offset: window.offset,
-                    length: window.length,
-                };
-                Ok(ask(client.read_memory(request)).await?.data)
-            }
-            Kind::Memory { stores, .. } => {
-                let store = stores.get(&window.store).map_err(|e| e.to_string())?;
-                let length = u64::from(window.length).min(store.region.len().saturating_sub(window.offset));
-                let mut bytes = vec![0; length as usize];
-                store.region.read(window.offset, &mut bytes).map_err(|e| e.to_string())?;
-                Ok(bytes)
-            }
-        }
+        let Window { store, offset, length } = window.clone();
+        Ok(patient(self.ask.read_memory(ReadMemoryRequest { store, offset, length })).await?.data)
     }
 
     /// The element of `spec`'s store that was written most recently as far as one more stretch of its memory shows; `None` where
     /// nothing changed. The first round only learns what is there.
     pub(super) async fn written(&mut self, spec: &StoreSpec) -> Result<Option<u64>, String> {
-        let pages = spec.region_len().div_ceil(PAGE) as usize;
-        let mut follower = match self.follower.take() {
-            Some(follower) if follower.store == spec.name => follower,
-            _ => Follower { store: spec.name.clone(), digests: vec![None; pages], next: 0 },
+        let mut writes = match self.writes.take() {
+            Some(writes) if writes.is_of(spec) => writes,
+            _ => Writes::new(spec),
         };
         let mut changed = None;
-        for _ in 0..PAGES_AT_ONCE.min(pages) {
-            let page = follower.next;
-            let offset = page as u64 * PAGE;
-            let length = PAGE.min(spec.region_len() - offset) as u32;
-            let bytes = self.memory_bytes(&Window { store: spec.name.clone(), offset, length }).await?;
-            let digest = dta_proto::crc::crc32(&bytes);
-            if follower.digests[page].replace(digest).is_some_and(|old| old != digest) {
-                changed = Some(offset);
+        for window in writes.windows() {
+            let bytes = self.memory_bytes(&window).await?;
+            if writes.changed(&bytes) {
+                changed = Some(window.offset);
             }
-            follower.next = (page + 1) % pages;
         }
-        self.follower = Some(follower);
+        self.writes = Some(writes);
         Ok(changed)
     }
 
     pub(super) async fn tail(&mut self, list: &ListId) -> Result<Entries, String> {
-        match &mut self.kind {
-            Kind::Live { client, tail, .. } => {
-                if tail.as_ref().is_none_or(|t| t.list != *list) {
-                    *tail = None;
-                    let request = control::TailRequest {
-                        store: list.store.clone(),
-                        list: list.list,
-                        from_start: true,
-                        until_caught_up: false,
-                        ..Default::default()
-                    };
-                    let stream = ask(client.tail(request)).await?;
-                    *tail = Some(LiveTail { list: list.clone(), stream, seen: Entries::default() });
-                }
-                let Some(live) = tail else { return Ok(Entries::default()) };
-                // Take what is there; the stream stays open while it is quiet.
-                while let Ok(message) =
-                    tokio::time::timeout(Duration::from_millis(20), live.stream.message()).await
-                {
-                    match message {
-                        Ok(Some(news)) => {
-                            live.seen.overwritten += news.overwritten_batches;
-                            live.seen.torn += news.torn;
-                            live.seen.sequence = news.sequence;
-                            keep(&mut live.seen, news.entries);
-                        }
-                        Ok(None) => {
-                            let seen = std::mem::take(&mut live.seen);
-                            *tail = None;
-                            return Ok(seen);
-                        }
-                        Err(status) => {
-                            *tail = None;
-                            return Err(status.message().to_owned());
-                        }
-                    }
-                }
-                Ok(live.seen.clone())
+        let mut tail = match self.tail.take() {
+            Some(tail) if tail.list == *list => tail,
+            _ => {
+                let request = TailRequest {
+                    store: list.store.clone(),
+                    list: list.list,
+                    from_start: true,
+                    ..TailRequest::default()
+                };
+                let following = patient(self.ask.tail(request)).await?;
+                Tail { list: list.clone(), following, seen: Entries::default() }
             }
-            Kind::Memory { stores, tail, .. } => {
-                if tail.as_ref().is_none_or(|t| t.list != *list) {
-                    *tail = Some(MemoryTail {
-                        list: list.clone(),
-                        next: append::Start::Oldest,
-                        seen: Entries::default(),
-                    });
-                }
-                let Some(tail) = tail else { return Ok(Entries::default()) };
-                let store = stores.of_primitive(&list.store, "append").map_err(|e| e.to_string())?;
-                let lists = append::Lists::new(&store).ok_or("not an append store")?;
-                let mut reader = lists
-                    .reader(list.list, tail.next)
-                    .ok_or_else(|| format!("there are lists 0 to {}", lists.count() - 1))?;
-                let mut news = Vec::new();
-                let progress = reader.read(BATCHES_AT_ONCE, Instant::now(), |sequence, entries| {
-                    tail.seen.sequence = sequence.into();
-                    news.extend(entries.chunks_exact(lists.entry_len()).map(<[u8]>::to_vec));
-                });
-                tail.next = append::Start::At(reader.sequence());
-                tail.seen.overwritten += progress.overwritten;
-                tail.seen.torn += progress.torn;
-                keep(&mut tail.seen, news);
-                Ok(tail.seen.clone())
-            }
+        };
+        let began = Instant::now();
+        // Take what is there; the stream stays open while it is quiet. A writer that is never quiet does not keep the screen from
+        // being drawn.
+        while began.elapsed() < PATIENCE
+            && let Ok(message) = tokio::time::timeout(QUIET, tail.following.message()).await
+        {
+            let Some(news) = message.map_err(|error| error.to_string())? else { return Ok(tail.seen) };
+            tail.seen.overwritten += news.overwritten_batches;
+            tail.seen.torn += news.torn;
+            tail.seen.sequence = tail.seen.sequence.max(news.sequence);
+            keep(&mut tail.seen, news.entries);
         }
+        Ok(self.tail.insert(tail).seen.clone())
     }
 
     /// The answer as lines for a person.
     pub(super) async fn query(&mut self, question: &Question) -> Result<Vec<String>, String> {
-        match &mut self.kind {
-            Kind::Live { client, .. } => {
-                let stores = ask(client.list_stores(control::ListStoresRequest {})).await?.stores;
-                let spec = stores
-                    .iter()
-                    .filter_map(|s| s.store.as_ref())
-                    .find(|s| s.name == question.store)
-                    .ok_or_else(|| {
-                        unknown(
-                            &question.store,
-                            stores.iter().filter_map(|s| s.store.as_ref()).map(|s| &*s.name),
-                        )
-                    })?;
-                let spec = StoreSpec::try_from(spec).map_err(|e| e.to_string())?;
-                ask_live(client, &spec, question).await
+        let stores = patient(self.ask.stores()).await?;
+        let specs: Vec<_> = stores.iter().filter_map(|info| info.store.as_ref()).collect();
+        let spec = specs.iter().find(|spec| spec.name == question.store).ok_or_else(|| {
+            let have: Vec<_> = specs.iter().map(|spec| spec.name.as_str()).collect();
+            format!("there is no store {:?}; there are {}", question.store, have.join(", "))
+        })?;
+        let kind = StoreSpec::try_from(*spec).map_err(|e| e.to_string())?.kind;
+        let key = Key::from_str(&question.key).map_err(|e| e.to_string())?;
+        let (store, keys) = (question.store.clone(), vec![key.0.to_vec()]);
+        match kind {
+            StoreKind::KeyWrite { .. } => {
+                let request = QueryKeyWriteRequest { store, keys, ..QueryKeyWriteRequest::default() };
+                Ok(say_value(only(patient(self.ask.query_key_write(request)).await?.answers)?))
             }
-            Kind::Memory { stores, .. } => {
-                let store = stores
-                    .get(&question.store)
-                    .map_err(|_| unknown(&question.store, stores.specs().map(|spec| &*spec.name)))?;
-                ask_memory(&store, question)
+            StoreKind::Postcarding { .. } => {
+                let request = QueryPathRequest { store, keys };
+                Ok(say_path(&only(patient(self.ask.query_path(request)).await?.answers)?))
             }
+            StoreKind::KeyIncrement { .. } => {
+                let request = QueryCounterRequest { store, keys };
+                let answer = only(patient(self.ask.query_counter(request)).await?.answers)?;
+                Ok(vec![answer.value.to_string()])
+            }
+            StoreKind::SketchMerge { .. } => {
+                let request = QuerySketchRequest { store, keys, epoch: question.epoch };
+                let answer = only(patient(self.ask.query_sketch(request)).await?.answers)?;
+                Ok(say_sketch(&answer, question.epoch))
+            }
+            StoreKind::Append { .. } => Err("an append store has lists, not keys: see the Lists tab".into()),
         }
     }
 }
 
-fn unknown<'a>(store: &str, have: impl Iterator<Item = &'a str>) -> String {
-    format!("there is no store {store:?}; there are {}", have.collect::<Vec<_>>().join(", "))
-}
-
 /// Waits for an answer, but not for ever; an error as one sentence.
-async fn ask<T>(
-    answer: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
-) -> Result<T, String> {
+async fn patient<T>(answer: impl Future<Output = Result<T, ClientError>>) -> Result<T, String> {
     match tokio::time::timeout(PATIENCE, answer).await {
-        Ok(Ok(response)) => Ok(response.into_inner()),
-        Ok(Err(status)) => Err(status.message().to_owned()),
+        Ok(answer) => answer.map_err(|error| error.to_string()),
         Err(_) => Err(format!("the collector has not answered for {} s", PATIENCE.as_secs())),
     }
 }
@@ -292,112 +182,97 @@ fn keep(seen: &mut Entries, news: Vec<Vec<u8>>) {
     }
 }
 
-fn key_of(question: &Question) -> Result<Key, String> {
-    Key::from_str(&question.key).map_err(|e| e.to_string())
+/// The answer of the only key.
+fn only<T>(answers: Vec<T>) -> Result<T, String> {
+    answers.into_iter().next().ok_or_else(|| "no answer".into())
 }
 
-async fn ask_live(
-    client: &mut CollectorClient<Channel>,
-    spec: &StoreSpec,
-    question: &Question,
-) -> Result<Vec<String>, String> {
-    let store = spec.name.clone();
-    let keys = vec![key_of(question)?.0.to_vec()];
-    match spec.kind {
-        StoreKind::KeyWrite { .. } => {
-            let request = control::QueryKeyWriteRequest { store, keys, policy: 0, at_least: 0 };
-            let answer =
-                ask(client.query_key_write(request)).await?.answers.into_iter().next().ok_or("no answer")?;
-            Ok(say_value(answer.value.as_deref(), answer.agreeing, answer.differing, answer.copies))
-        }
-        StoreKind::Postcarding { .. } => {
-            let request = control::QueryPathRequest { store, keys };
-            let answer =
-                ask(client.query_path(request)).await?.answers.into_iter().next().ok_or("no answer")?;
-            let hops: Vec<_> = answer
-                .hops
-                .iter()
-                .zip(&answer.present)
-                .map(|(hop, present)| present.then_some(*hop))
-                .collect();
-            Ok(say_path(answer.found, &hops, answer.complete))
-        }
-        StoreKind::KeyIncrement { .. } => {
-            let request = control::QueryCounterRequest { store, keys };
-            let answer =
-                ask(client.query_counter(request)).await?.answers.into_iter().next().ok_or("no answer")?;
-            Ok(vec![answer.value.to_string()])
-        }
-        StoreKind::SketchMerge { .. } => {
-            let request = control::QuerySketchRequest { store, keys, epoch: question.epoch };
-            let answer =
-                ask(client.query_sketch(request)).await?.answers.into_iter().next().ok_or("no answer")?;
-            Ok(say_sketch(answer.estimate, answer.merged, answer.expected, question.epoch))
-        }
-        StoreKind::Append { .. } => Err("an append store has lists, not keys: see the Lists tab".into()),
-    }
-}
-
-fn ask_memory(store: &Store, question: &Question) -> Result<Vec<String>, String> {
-    let keys = [key_of(question)?];
-    if let Some(reader) = key_write::Reader::new(store) {
-        let mut answers = [key_write::Answer::default()];
-        let mut value = vec![0; reader.value_len()];
-        reader.query(&keys, Policy::First, &mut answers, &mut value);
-        let found = answers[0].found.then_some(&*value);
-        return Ok(say_value(
-            found,
-            answers[0].agreeing.into(),
-            answers[0].differing.into(),
-            reader.copies().into(),
-        ));
-    }
-    if let Some(reader) = postcarding::Reader::new(store) {
-        let mut answers = [postcarding::Answer::default()];
-        reader.query(&keys, &mut answers).map_err(|e| e.to_string())?;
-        let path = answers[0].path.unwrap_or_default();
-        let last = (0..dta_proto::layout::postcarding::MAX_HOPS as u8).rev().find(|h| path.hop(*h).is_some());
-        let hops: Vec<_> = (0..last.map_or(0, |h| h + 1)).map(|h| path.hop(h)).collect();
-        return Ok(say_path(answers[0].path.is_some(), &hops, path.is_complete()));
-    }
-    if let Some(reader) = key_increment::Reader::new(store) {
-        let mut answers = [0];
-        reader.query(&keys, &mut answers).map_err(|e| e.to_string())?;
-        return Ok(vec![answers[0].to_string()]);
-    }
-    if let Some(reader) = sketch_merge::Reader::new(store) {
-        let mut answers = [sketch_merge::Answer::default()];
-        reader.query(&keys, question.epoch, &mut answers).map_err(|e| e.to_string())?;
-        let answer = answers[0];
-        return Ok(say_sketch(
-            answer.estimate.map(u64::from),
-            answer.merged.into(),
-            answer.expected.into(),
-            question.epoch,
-        ));
-    }
-    Err("an append store has lists, not keys: see the Lists tab".into())
-}
-
-fn say_value(value: Option<&[u8]>, agreeing: u32, differing: u32, copies: u32) -> Vec<String> {
+fn say_value(answer: KeyWriteAnswer) -> Vec<String> {
+    let KeyWriteAnswer { agreeing, differing, copies, .. } = answer;
     let copies = format!("{agreeing} of {copies} copies agree, {differing} differ");
-    match value {
-        Some(value) => vec![super::element::hex(value), copies],
-        None => vec!["absent".into(), copies],
-    }
+    let value = answer.value.map_or_else(|| "absent".into(), |value| super::element::hex(&value));
+    vec![value, copies]
 }
 
-fn say_path(found: bool, hops: &[Option<u32>], complete: bool) -> Vec<String> {
-    if !found {
+fn say_path(answer: &PathAnswer) -> Vec<String> {
+    if !answer.found {
         return vec!["absent".into()];
     }
-    let hops: Vec<_> = hops.iter().map(|h| h.map_or("?".into(), |h| h.to_string())).collect();
-    vec![hops.join(" → "), if complete { "complete" } else { "partial" }.into()]
+    let hops = answer.hops.iter().zip(&answer.present);
+    let hops: Vec<_> =
+        hops.map(|(hop, present)| if *present { hop.to_string() } else { "?".into() }).collect();
+    vec![hops.join(" → "), if answer.complete { "complete" } else { "partial" }.into()]
 }
 
-fn say_sketch(estimate: Option<u64>, merged: u32, expected: u32, epoch: u32) -> Vec<String> {
-    match estimate {
+fn say_sketch(answer: &SketchAnswer, epoch: u32) -> Vec<String> {
+    let SketchAnswer { merged, expected, .. } = answer;
+    match answer.estimate {
         Some(n) => vec![n.to_string(), format!("{merged} of {expected} reporters merged in epoch {epoch}")],
         None => vec!["unknown".into(), format!("the columns hold another epoch than {epoch}")],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::{Duration, Instant};
+
+    use dta_proto::layout::{append, hash, postcarding};
+    use dta_proto::store::{StoreKind, StoreSpec};
+
+    use super::*;
+    use crate::config::Memory as Place;
+    use crate::region::RegionOptions;
+    use crate::store::Store;
+
+    fn key() -> Key {
+        "10.0.0.1:1->10.0.0.2:2/udp".parse().unwrap()
+    }
+
+    /// A store in a directory, and the dashboard's source that reads it.
+    fn of_memory(directory: &Path, kind: StoreKind) -> (Store, Source) {
+        let spec = StoreSpec { id: 1, name: "s".into(), kind };
+        let place = Place::Directory(directory.to_owned());
+        let store = Store::open(&spec, &place, RegionOptions::default()).unwrap();
+        (store, Source::memory(directory).unwrap())
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn memory_gives_up_batches_that_are_damaged_or_never_come() {
+        const RING: u64 = 64;
+        let directory = tempfile::tempdir().unwrap();
+        let kind = StoreKind::Append { lists: 1, ring: RING, batch_len: 64, entry_len: 4, notify: false };
+        let (store, mut source) = of_memory(directory.path(), kind);
+        for sequence in [1, 2, 3, 5, 6] {
+            let mut batch = [0; 64];
+            append::encode(&mut batch, 0, sequence, 1, &sequence.to_be_bytes());
+            store.region.write(append::offset(0, sequence, RING, 64), &batch).unwrap();
+        }
+        store.region.write(append::offset(0, 2, RING, 64), &[0xff]).unwrap();
+        let list = ListId { store: "s".into(), list: 0 };
+        let (began, mut seen) = (Instant::now(), Entries::default());
+        while seen.sequence < 6 {
+            assert!(began.elapsed() < Duration::from_secs(20), "{seen:?}");
+            seen = source.tail(&list).await.unwrap();
+        }
+        let expected: Vec<_> =
+            [1u32, 3, 5, 6].iter().map(|sequence| sequence.to_be_bytes().to_vec()).collect();
+        assert_eq!((Vec::from(seen.newest), seen.total), (expected, 4));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn memory_tells_of_unknown_hops_at_the_end_of_a_path() {
+        let directory = tempfile::tempdir().unwrap();
+        let kind = StoreKind::Postcarding { slots: 1 << 8, hops: 6, redundancy: 2 };
+        let (store, mut source) = of_memory(directory.path(), kind);
+        let mut path = postcarding::Path { length: 5, ..Default::default() };
+        assert!(path.set(0, 10) && path.set(2, 30));
+        let mut row = [0; 32];
+        postcarding::encode(&mut row, &key(), &path);
+        for at in hash::slots(&key(), 2, 1 << 8).iter() {
+            store.region.write(postcarding::offset(*at, 6), &row).unwrap();
+        }
+        let question = Question { store: "s".into(), key: key().to_string(), epoch: 0 };
+        assert_eq!(source.query(&question).await.unwrap(), ["10 → ? → 30 → ? → ?", "partial"]);
     }
 }

@@ -48,6 +48,7 @@ pub struct Server {
     pub device: Device,
     stores: Arc<Stores>,
     sessions: Arc<Sessions>,
+    service: Service,
     nic: Arc<dyn Nic>,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
@@ -129,15 +130,20 @@ impl Server {
             .max_concurrent_streams(Some(streams))
             .timeout(Duration::from_secs(config.limits.call_seconds.into()))
             .layer(Admission::new(limits.calls))
-            .add_service(service.into_server())
+            .add_service(service.clone().into_server())
             .serve_with_incoming_shutdown(incoming, until(stopped));
         let grpc = tokio::spawn(serve);
-        Ok(Self { listen, device, stores, sessions, nic, stop, tasks, grpc, _lock: lock })
+        Ok(Self { listen, device, stores, sessions, service, nic, stop, tasks, grpc, _lock: lock })
     }
 
     /// The stores.
     pub fn stores(&self) -> &Arc<Stores> {
         &self.stores
+    }
+
+    /// What answers callers: it can be asked ([`dta_client::Ask`]) in this process, too.
+    pub fn service(&self) -> &Service {
+        &self.service
     }
 
     /// The sessions.

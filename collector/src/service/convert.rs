@@ -3,8 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use dta_proto::control::{self, MAX_KEYS, MAX_NODES};
-use dta_proto::key::Key;
+use dta_proto::control::{self, MAX_NODES};
 use dta_proto::queue_pair::has_24_bits;
 use tonic::Status;
 
@@ -90,24 +89,6 @@ pub(super) fn node_counters(nodes: Vec<control::NodeStatistics>) -> Result<Vec<N
             counters: n.counters.into_iter().map(|c| (c.name, c.value)).collect(),
         })
         .collect())
-}
-
-/// Keys of 16 bytes, at most [`MAX_KEYS`].
-pub(super) fn keys(keys: &[Vec<u8>]) -> Result<Vec<Key>, Status> {
-    if keys.len() > MAX_KEYS {
-        return Err(Status::invalid_argument(format!(
-            "{} keys in one query, but at most {} are answered; ask in several",
-            keys.len(),
-            MAX_KEYS
-        )));
-    }
-    keys.iter()
-        .map(|key| {
-            key.as_slice().try_into().map(Key).map_err(|_| {
-                Status::invalid_argument(format!("a key has {} bytes, but must have 16", key.len()))
-            })
-        })
-        .collect()
 }
 
 pub(super) fn endpoint_message(endpoint: &Endpoint) -> control::Endpoint {

@@ -1,18 +1,10 @@
-//! What operators look at: stores, statistics, raw memory.
+//! Statistics: what operators look at.
 
-use dta_proto::control::{
-    ListStoresResponse, MAX_READ, NodeStatistics, ReadMemoryRequest, ReadMemoryResponse, StatisticsResponse,
-};
-use tonic::Status;
+use dta_proto::control::{NodeStatistics, StatisticsResponse};
 
-use super::{Service, convert, status};
-use crate::store;
+use super::{Service, convert};
 
 impl Service {
-    pub(super) fn list_stores(&self) -> ListStoresResponse {
-        ListStoresResponse { stores: self.stores.iter().map(|store| store::info(&store)).collect() }
-    }
-
     pub(super) fn statistics(&self) -> StatisticsResponse {
         let own = |node: String, counters| NodeStatistics {
             node,
@@ -51,23 +43,8 @@ impl Service {
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into();
-        all.extend(self.counters.named());
+        all.extend(self.memory.counters());
         all.extend(self.connections.named());
         all
-    }
-
-    pub(super) fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, Status> {
-        let store = self.stores.get(&request.store).map_err(status::store)?;
-        if request.length > MAX_READ {
-            return Err(Status::invalid_argument(format!(
-                "{} bytes in one read, but at most {} are given; read in several",
-                request.length, MAX_READ
-            )));
-        }
-        let mut data = vec![0; request.length as usize];
-        store.region.read(request.offset, &mut data).map_err(|e| {
-            Status::out_of_range(format!("store {:?} has {} bytes: {e}", store.spec.name, store.region.len()))
-        })?;
-        Ok(ReadMemoryResponse { data, generation: store.generation })
     }
 }

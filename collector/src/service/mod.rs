@@ -1,13 +1,13 @@
 //! The gRPC service `dta.v1.Collector`.
 //!
-//! Each call is checked ([`convert`]), done by the module it belongs to, and its error becomes a status whose message says what to do.
-//! What reads much memory runs on threads of its own, so that neither other calls nor the software NIC wait for it.
+//! What stores are asked is passed on to [`answers`](crate::answers). Calls of sessions are checked ([`convert`]), done by
+//! [`session`](crate::session), and their errors become statuses whose messages say what to do. What may take long runs on
+//! threads of its own, so that neither other calls nor the software NIC wait for it.
 
+mod ask;
 mod caller;
 mod convert;
-mod counters;
 mod inspect;
-mod query;
 mod sessions;
 mod status;
 mod tail;
@@ -25,12 +25,13 @@ use dta_proto::control::{
 use tokio::sync::{Notify, Semaphore, watch};
 use tonic::{Request, Response, Status};
 
+use crate::answers::Memory;
 use crate::config::Limits;
 use crate::nic::Nic;
 use crate::session::Sessions;
 use crate::store::Stores;
 use caller::Rules;
-use counters::Counters;
+use dta_client::{Ask as _, ClientError};
 use dta_grpc::Name;
 
 /// Everything that calls are answered from.
@@ -39,10 +40,8 @@ pub struct Service {
     stores: Arc<Stores>,
     sessions: Arc<Sessions>,
     nic: Arc<dyn Nic>,
-    counters: Arc<Counters>,
+    memory: Memory,
     tails: Arc<Semaphore>,
-    wake: Arc<Notify>,
-    stop: watch::Receiver<bool>,
     rules: Arc<Rules>,
     connections: Arc<dta_grpc::Counters>,
 }
@@ -57,13 +56,11 @@ impl Service {
     ) -> Self {
         let limits = Limits::default();
         Self {
+            memory: Memory::new(stores.clone()).until(stop),
             stores,
             sessions,
             nic,
-            counters: Arc::default(),
             tails: Arc::new(Semaphore::new(limits.tails)),
-            wake: Arc::default(),
-            stop,
             rules: Arc::new(Rules { operators: Vec::new(), sessions: limits.sessions_per_certificate }),
             connections: Arc::default(),
         }
@@ -88,7 +85,7 @@ impl Service {
 
     /// Wakes tails that wait for new batches.
     pub fn wake(&self) -> Arc<Notify> {
-        self.wake.clone()
+        self.memory.wake()
     }
 
     /// The tower service to serve.
@@ -100,11 +97,16 @@ impl Service {
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> Result<T, Status> + Send + 'static,
-    ) -> Result<Response<T>, Status> {
+    ) -> Result<T, Status> {
         let service = self.clone();
         let done = tokio::task::spawn_blocking(move || work(&service)).await;
-        done.map_err(|e| Status::internal(format!("the call ended early: {e}")))?.map(Response::new)
+        done.map_err(|e| Status::internal(format!("the call ended early: {e}")))?
     }
+}
+
+/// What a question's answer or refusal is to a gRPC client.
+fn answer<T>(answer: Result<T, ClientError>) -> Result<Response<T>, Status> {
+    answer.map(Response::new).map_err(status::of_ask)
 }
 
 #[tonic::async_trait]
@@ -113,7 +115,7 @@ impl Collector for Service {
 
     async fn open_session(&self, request: Request<OpenSessionRequest>) -> Result<Response<Session>, Status> {
         let caller = self.rules.caller(&request);
-        self.blocking(move |s| s.open(caller, request.into_inner())).await
+        self.blocking(move |s| s.open(caller, request.into_inner())).await.map(Response::new)
     }
 
     async fn preview_session(
@@ -121,7 +123,7 @@ impl Collector for Service {
         request: Request<OpenSessionRequest>,
     ) -> Result<Response<Session>, Status> {
         let caller = self.rules.caller(&request);
-        self.blocking(move |s| s.preview(caller, request.into_inner())).await
+        self.blocking(move |s| s.preview(caller, request.into_inner())).await.map(Response::new)
     }
 
     async fn renew_session(
@@ -129,7 +131,7 @@ impl Collector for Service {
         request: Request<RenewSessionRequest>,
     ) -> Result<Response<Session>, Status> {
         let caller = self.rules.caller(&request);
-        self.blocking(move |s| s.renew(&caller, request.into_inner())).await
+        self.blocking(move |s| s.renew(&caller, request.into_inner())).await.map(Response::new)
     }
 
     async fn end_session(
@@ -137,66 +139,66 @@ impl Collector for Service {
         request: Request<EndSessionRequest>,
     ) -> Result<Response<EndSessionResponse>, Status> {
         let caller = self.rules.caller(&request);
-        self.blocking(move |s| s.end(&caller, request.into_inner())).await
+        self.blocking(move |s| s.end(&caller, request.into_inner())).await.map(Response::new)
     }
 
     async fn list_sessions(
         &self,
         _: Request<ListSessionsRequest>,
     ) -> Result<Response<ListSessionsResponse>, Status> {
-        self.blocking(|s| s.list_sessions()).await
+        self.blocking(Self::list_sessions).await.map(Response::new)
     }
 
     async fn list_stores(
         &self,
         _: Request<ListStoresRequest>,
     ) -> Result<Response<ListStoresResponse>, Status> {
-        self.blocking(|s| Ok(s.list_stores())).await
+        answer(self.memory.stores().await.map(|stores| ListStoresResponse { stores }))
     }
 
     async fn query_key_write(
         &self,
         request: Request<QueryKeyWriteRequest>,
     ) -> Result<Response<QueryKeyWriteResponse>, Status> {
-        self.blocking(move |s| s.key_write(request.into_inner())).await
+        answer(self.memory.query_key_write(request.into_inner()).await)
     }
 
     async fn query_path(
         &self,
         request: Request<QueryPathRequest>,
     ) -> Result<Response<QueryPathResponse>, Status> {
-        self.blocking(move |s| s.path(request.into_inner())).await
+        answer(self.memory.query_path(request.into_inner()).await)
     }
 
     async fn query_counter(
         &self,
         request: Request<QueryCounterRequest>,
     ) -> Result<Response<QueryCounterResponse>, Status> {
-        self.blocking(move |s| s.counter(request.into_inner())).await
+        answer(self.memory.query_counter(request.into_inner()).await)
     }
 
     async fn query_sketch(
         &self,
         request: Request<QuerySketchRequest>,
     ) -> Result<Response<QuerySketchResponse>, Status> {
-        self.blocking(move |s| s.sketch(request.into_inner())).await
+        answer(self.memory.query_sketch(request.into_inner()).await)
     }
 
     async fn tail(&self, request: Request<TailRequest>) -> Result<Response<Self::TailStream>, Status> {
-        tail::start(self, request).map(Response::new)
+        tail::start(self, request).await.map(Response::new)
     }
 
     async fn statistics(
         &self,
         _: Request<StatisticsRequest>,
     ) -> Result<Response<StatisticsResponse>, Status> {
-        self.blocking(|s| Ok(s.statistics())).await
+        self.blocking(|s| Ok(s.statistics())).await.map(Response::new)
     }
 
     async fn read_memory(
         &self,
         request: Request<ReadMemoryRequest>,
     ) -> Result<Response<ReadMemoryResponse>, Status> {
-        self.blocking(move |s| s.read_memory(request.into_inner())).await
+        answer(self.memory.read_memory(request.into_inner()).await)
     }
 }

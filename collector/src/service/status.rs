@@ -1,9 +1,10 @@
 //! Errors as gRPC statuses. The code tells a program what to do next, the message a person.
 
+use dta_client::ClientError;
 use tonic::Status;
 
+use crate::answers::AskError;
 use crate::nic::NicError;
-use crate::region::AccessError;
 use crate::session::{LeaseError, SessionError};
 use crate::store::StoreError;
 
@@ -30,7 +31,7 @@ pub(super) fn session(error: SessionError) -> Status {
         SessionError::Nic(error) => nic(error),
         SessionError::NoAtomics { .. } => Status::failed_precondition(message),
         SessionError::HeldBack { .. } => Status::unavailable(message),
-        SessionError::State(_) => Status::internal(message),
+        SessionError::State(_) | SessionError::Memory(_) => Status::internal(message),
     }
 }
 
@@ -48,15 +49,14 @@ pub(super) fn nic(error: NicError) -> Status {
     }
 }
 
-/// A reader met the end of a region, which its store's description should rule out.
-pub(super) fn access(error: AccessError) -> Status {
-    Status::internal(format!("the store's memory is not that of its description: {error}"))
+/// The status of a refused question, which is one already.
+pub(super) fn of_ask(error: ClientError) -> Status {
+    match error {
+        ClientError::Status(status) => status,
+        other => Status::internal(other.to_string()),
+    }
 }
 
 pub(super) fn store(error: StoreError) -> Status {
-    let message = error.to_string();
-    match error {
-        StoreError::Unknown { .. } => Status::not_found(message),
-        StoreError::Kind { .. } | StoreError::Ambiguous { .. } => Status::invalid_argument(message),
-    }
+    AskError::from(error).into()
 }

@@ -37,7 +37,7 @@ pub use statistics::{NodeCounters, NodeSums, ReporterPosition};
 
 use crate::config::Transport;
 use crate::nic::{Nic, NicError, QueuePairStatus};
-use crate::store::Stores;
+use crate::store::{MemoryError, Stores};
 use grant::{Anew, Terms};
 use lease::Leases;
 use rebuilds::Rebuilds;
@@ -73,6 +73,9 @@ pub enum SessionError {
     /// The state could not be written: after a crash the session would be unknown.
     #[error("cannot keep the session: {0}")]
     State(#[from] StateError),
+    /// Where the session's lists stand cannot be read. The session is open; asked again, it is resumed.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
 }
 
 /// A session as its translator needs it.
@@ -245,10 +248,9 @@ impl Sessions {
         }
         drop(inner);
         // The lists are this session's by now, and others need not wait while their rings are read.
-        result.map(|mut session| {
-            session.positions = positions::of(&self.stores, &session.lease.lists);
-            session
-        })
+        let mut session = result?;
+        session.positions = positions::of(&self.stores, &session.lease.lists)?;
+        Ok(session)
     }
 
     /// What [`Sessions::open`] would give, without opening, granting or extending anything: of a session of that name what it holds,
@@ -265,7 +267,7 @@ impl Sessions {
         let held = inner.grants.get(&request.name);
         let grant = grant::preview(&*self.nic, &self.stores, self.transport, &lease, held)?;
         drop(inner);
-        let positions = positions::of(&self.stores, &lease.lists);
+        let positions = positions::of(&self.stores, &lease.lists)?;
         Ok(Session { lease, resumed, grant, positions, reporters: Vec::new() })
     }
 

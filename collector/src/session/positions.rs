@@ -1,8 +1,8 @@
 //! Where append lists stand, read from memory, so that a new writer continues where the last one ended.
 
 use super::lease::NamedLists;
-use crate::store::Stores;
 use crate::store::append::Lists;
+use crate::store::{MemoryError, Stores};
 
 /// The newest batch of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,18 +16,21 @@ pub struct ListPosition {
 }
 
 /// The positions of those lists that hold something. Reads their whole rings.
-pub fn of(stores: &Stores, ranges: &[NamedLists]) -> Vec<ListPosition> {
+///
+/// # Errors
+/// A store's memory is not that of its description.
+pub fn of(stores: &Stores, ranges: &[NamedLists]) -> Result<Vec<ListPosition>, MemoryError> {
     let mut positions = Vec::new();
     for range in ranges {
         let Ok(store) = stores.get(&range.store) else { continue };
         let Some(lists) = Lists::new(&store) else { continue };
         let end = range.first.saturating_add(range.count).min(lists.count());
         for list in range.first..end {
-            let sequence = lists.newest(list);
+            let sequence = lists.newest(list).map_err(|error| store.outside(error))?;
             if sequence != 0 {
                 positions.push(ListPosition { store: range.store.clone(), list, sequence });
             }
         }
     }
-    positions
+    Ok(positions)
 }

@@ -8,7 +8,7 @@ use dta_proto::layout::append::{
 use dta_proto::store::StoreKind;
 
 use super::Store;
-use crate::region::Region;
+use crate::region::{AccessError, Region};
 
 const MAX_BATCH: usize = 128;
 
@@ -58,10 +58,32 @@ pub enum Start {
     At(u32),
 }
 
-/// Reads one list of one append store. Plain state: keep it and call [`Reader::read`] again for what came since.
+/// Why a list cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ListError {
+    /// The store has fewer lists.
+    #[error("there is no list {list}: there are lists 0 to {last}")]
+    NoSuchList {
+        /// The list asked for.
+        list: u32,
+        /// The last that there is.
+        last: u32,
+    },
+    /// The list lies outside the region: it is not that of the store's description.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+}
+
+/// Reads one list of one append store. Keep it and call [`Reader::read`] again for what came since.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     lists: Lists<'a>,
+    at: Place,
+}
+
+/// Where a reader stands, without the store: [`Lists::resume`] goes on from here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
     list: u32,
     cursor: Cursor,
     /// Batches that were overwritten before this reader began, and are not told yet.
@@ -103,7 +125,10 @@ impl<'a> Lists<'a> {
 
     /// Sequence of the newest batch in a list's ring; 0 if it holds none. Reads the trailers of the whole ring, and checks only batches
     /// that claim to be newer than what was found so far.
-    pub fn newest(&self, list: u32) -> u32 {
+    ///
+    /// # Errors
+    /// The ring lies outside the region.
+    pub fn newest(&self, list: u32) -> Result<u32, AccessError> {
         let mut batch = [0u8; MAX_BATCH];
         let batch = &mut batch[..usize::from(self.batch_len)];
         let trailer = u64::from(self.batch_len) - TRAILER_LEN as u64;
@@ -111,49 +136,60 @@ impl<'a> Lists<'a> {
         for at in 0..self.ring {
             let offset = place_offset(list, at, self.ring, self.batch_len) + trailer;
             // Big-endian, the sequence first.
-            let claims = (u64::from_be(self.region.load_u64(offset).unwrap_or(0)) >> 32) as u32;
+            let claims = (u64::from_be(self.region.load_u64(offset)?) >> 32) as u32;
             if claims != 0
                 && (newest == 0 || is_after(claims, newest))
-                && let Found::Valid(sequence) = self.look(list, at, batch)
+                && let Found::Valid(sequence) = self.look(list, at, batch)?
                 && place(sequence, self.ring) == at
                 && (newest == 0 || is_after(sequence, newest))
             {
                 newest = sequence;
             }
         }
-        newest
+        Ok(newest)
     }
 
     /// Whether a list's ring holds the batch of this sequence.
-    pub(super) fn holds(&self, list: u32, sequence: u32) -> bool {
+    ///
+    /// # Errors
+    /// Its place lies outside the region.
+    pub(super) fn holds(&self, list: u32, sequence: u32) -> Result<bool, AccessError> {
         let mut batch = [0u8; MAX_BATCH];
         let batch = &mut batch[..usize::from(self.batch_len)];
-        self.look(list, place(sequence, self.ring), batch) == Found::Valid(sequence)
+        Ok(self.look(list, place(sequence, self.ring), batch)? == Found::Valid(sequence))
     }
 
-    /// The reader of a list; `None` if there is no such list. Reads the whole ring, or its trailers if it begins at a sequence.
-    pub fn reader(&self, list: u32, start: Start) -> Option<Reader<'a>> {
+    /// The reader of a list. Reads the whole ring, or its trailers if it begins at a sequence.
+    ///
+    /// # Errors
+    /// There is no such list, or it lies outside the region.
+    pub fn reader(&self, list: u32, start: Start) -> Result<Reader<'a>, ListError> {
         if list >= self.lists {
-            return None;
+            return Err(ListError::NoSuchList { list, last: self.lists - 1 });
         }
         let mut found = Vec::new();
         if !matches!(start, Start::At(_)) {
-            self.scan(list, |sequence| found.push(sequence));
+            self.scan(list, |sequence| found.push(sequence))?;
         }
         let mut gone = 0;
         let cursor = match start {
             Start::Oldest => Cursor::oldest(self.ring, found),
             Start::Next => Cursor::latest(self.ring, found),
-            Start::At(sequence) if self.is_a_ring_before(self.newest(list), sequence) => {
+            Start::At(sequence) if self.is_a_ring_before(self.newest(list)?, sequence) => {
                 // All up to the oldest are gone at once. Sequences that lie far ahead of a list are taken for such, as sequences turn.
-                self.scan(list, |sequence| found.push(sequence));
+                self.scan(list, |sequence| found.push(sequence))?;
                 let oldest = Cursor::oldest(self.ring, found);
                 gone = distance(sequence.max(1), oldest.sequence()).into();
                 oldest
             }
             Start::At(sequence) => Cursor::new(self.ring, sequence),
         };
-        Some(Reader { lists: *self, list, cursor, gone, stuck: None })
+        Ok(self.resume(Place { list, cursor, gone, stuck: None }))
+    }
+
+    /// The reader that stood at this place of this store.
+    pub fn resume(&self, at: Place) -> Reader<'a> {
+        Reader { lists: *self, at }
     }
 
     /// Whether no batch of `sequence` can be in a ring whose newest is `newest` (0 = none).
@@ -163,31 +199,56 @@ impl<'a> Lists<'a> {
     }
 
     /// Calls `with` for the sequence of every whole batch in a ring.
-    fn scan(&self, list: u32, mut with: impl FnMut(u32)) {
+    fn scan(&self, list: u32, mut with: impl FnMut(u32)) -> Result<(), AccessError> {
         let mut batch = [0u8; MAX_BATCH];
         let batch = &mut batch[..usize::from(self.batch_len)];
         for at in 0..self.ring {
-            if let Found::Valid(sequence) = self.look(list, at, batch)
+            if let Found::Valid(sequence) = self.look(list, at, batch)?
                 && place(sequence, self.ring) == at
             {
                 with(sequence);
             }
         }
+        Ok(())
     }
 
     #[inline]
-    fn look(&self, list: u32, at: u64, batch: &mut [u8]) -> Found {
-        match self.region.read(place_offset(list, at, self.ring, self.batch_len), batch) {
-            Ok(()) => decode(batch, list, self.entry_len).found(),
-            Err(_) => Found::Empty,
-        }
+    fn look(&self, list: u32, at: u64, batch: &mut [u8]) -> Result<Found, AccessError> {
+        self.region.read(place_offset(list, at, self.ring, self.batch_len), batch)?;
+        Ok(decode(batch, list, self.entry_len).found())
+    }
+
+    /// Moves a cursor of a list by one look, or by several where nothing new is found.
+    #[inline(always)]
+    fn poll(&self, list: u32, cursor: &mut Cursor, batch: &mut [u8]) -> Result<Step, AccessError> {
+        // The cursor knows no errors: it is told that nothing is there, which leaves it where it is.
+        let mut outside = None;
+        let step = cursor.poll(|at| {
+            self.look(list, at, batch).unwrap_or_else(|error| {
+                outside = Some(error);
+                Found::Empty
+            })
+        });
+        outside.map_or(Ok(step), Err)
+    }
+}
+
+impl Place {
+    /// The sequence of the next batch to read.
+    pub fn sequence(&self) -> u32 {
+        self.cursor.sequence()
     }
 }
 
 impl Reader<'_> {
     /// The sequence of the next batch to read.
     pub fn sequence(&self) -> u32 {
-        self.cursor.sequence()
+        self.at.sequence()
+    }
+
+    /// Where it stands.
+    pub fn place(&self) -> Place {
+        self.at
     }
 
     /// Bytes of an entry.
@@ -197,34 +258,48 @@ impl Reader<'_> {
 
     /// Hands over up to `most` batches that are there: `with(sequence, entries)`, entries back to back. Gives up missing and damaged
     /// batches when it is time; `now` never goes back.
-    pub fn read(&mut self, most: u64, now: Instant, mut with: impl FnMut(u32, &[u8])) -> Progress {
-        let mut progress = Progress { overwritten: std::mem::take(&mut self.gone), ..Progress::default() };
+    ///
+    /// # Errors
+    /// The list lies outside the region: it is not that of the store's description.
+    pub fn read(
+        &mut self,
+        most: u64,
+        now: Instant,
+        mut with: impl FnMut(u32, &[u8]),
+    ) -> Result<Progress, AccessError> {
+        let mut progress = Progress { overwritten: std::mem::take(&mut self.at.gone), ..Progress::default() };
         let mut batch = [0u8; MAX_BATCH];
         // A constant length for the usual batch makes its copy and its check straight code.
         if self.lists.batch_len == 64 {
             let batch: &mut [u8; 64] = batch.first_chunk_mut().expect("64 of 128 bytes");
-            while progress.batches < most && self.step(batch, now, &mut progress, &mut with) {}
+            while progress.batches < most && self.step(batch, now, &mut progress, &mut with)? {}
         } else {
             let batch = &mut batch[..usize::from(self.lists.batch_len)];
-            while progress.batches < most && self.step(batch, now, &mut progress, &mut with) {}
+            while progress.batches < most && self.step(batch, now, &mut progress, &mut with)? {}
         }
-        progress
+        Ok(progress)
     }
 
     /// Whether nothing that [`Reader::read`] could hand over or wait for is in the ring. Looks at the whole ring.
-    pub fn caught_up(&mut self) -> bool {
+    ///
+    /// # Errors
+    /// The list lies outside the region.
+    pub fn caught_up(&mut self) -> Result<bool, AccessError> {
         let mut batch = [0u8; MAX_BATCH];
         let batch = &mut batch[..usize::from(self.lists.batch_len)];
-        let (lists, list) = (self.lists, self.list);
-        let mut cursor = self.cursor;
-        (0..=lists.ring / (Cursor::LOOK_AHEAD - Cursor::NEAR)).all(|_| {
-            let step = cursor.poll(|at| lists.look(list, at, batch));
-            // A batch that was found is left for `read` to hand over or to count; a later one that was sighted is worth remembering.
+        let mut cursor = self.at.cursor;
+        for _ in 0..=self.lists.ring / (Cursor::LOOK_AHEAD - Cursor::NEAR) {
+            let step = self.lists.poll(self.at.list, &mut cursor, batch)?;
+            // A batch that was found is left for `read` to hand over or to count; a later one that was sighted
+            // is worth remembering.
             if matches!(step, Step::Pending | Step::Missing { .. }) {
-                self.cursor = cursor;
+                self.at.cursor = cursor;
             }
-            step == Step::Pending
-        })
+            if step != Step::Pending {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// One look; `false` when there is nothing more for now.
@@ -235,9 +310,9 @@ impl Reader<'_> {
         now: Instant,
         progress: &mut Progress,
         with: &mut impl FnMut(u32, &[u8]),
-    ) -> bool {
-        let (lists, list) = (self.lists, self.list);
-        match self.cursor.poll(|at| lists.look(list, at, batch)) {
+    ) -> Result<bool, AccessError> {
+        let lists = self.lists;
+        Ok(match lists.poll(self.at.list, &mut self.at.cursor, batch)? {
             Step::New { sequence } => {
                 let count = batch[batch.len() - 4];
                 let entries = &batch[..usize::from(count) * lists.entry_len()];
@@ -251,9 +326,9 @@ impl Reader<'_> {
                 true
             }
             Step::Missing { sequence } => {
-                let give_up = self.overtaken(sequence, batch) || self.waited(sequence, now);
+                let give_up = self.overtaken(sequence, batch)? || self.waited(sequence, now);
                 if give_up {
-                    self.cursor.skip();
+                    self.at.cursor.skip();
                     progress.missing += 1;
                 }
                 give_up
@@ -261,7 +336,7 @@ impl Reader<'_> {
             Step::Torn { sequence } => {
                 let give_up = self.waited(sequence, now);
                 if give_up {
-                    self.cursor.skip();
+                    self.at.cursor.skip();
                     progress.damaged += 1;
                 } else {
                     progress.torn += 1;
@@ -269,27 +344,27 @@ impl Reader<'_> {
                 give_up
             }
             Step::Pending => {
-                self.stuck = None;
+                self.at.stuck = None;
                 false
             }
-        }
+        })
     }
 
     /// Whether a batch much later than `sequence` is there.
-    fn overtaken(&self, sequence: u32, batch: &mut [u8]) -> bool {
+    fn overtaken(&self, sequence: u32, batch: &mut [u8]) -> Result<bool, AccessError> {
         let ring = self.lists.ring;
         let later = forward(sequence, REORDERED);
-        u64::from(REORDERED) < ring
-            && matches!(self.lists.look(self.list, place(later, ring), batch),
-                Found::Valid(found) if found == later || is_after(found, later))
+        Ok(u64::from(REORDERED) < ring
+            && matches!(self.lists.look(self.at.list, place(later, ring), batch)?,
+                Found::Valid(found) if found == later || is_after(found, later)))
     }
 
     /// Whether `sequence` has been waited for long enough.
     fn waited(&mut self, sequence: u32, now: Instant) -> bool {
-        match self.stuck {
+        match self.at.stuck {
             Some((stuck, since)) if stuck == sequence => now.saturating_duration_since(since) >= PATIENCE,
             _ => {
-                self.stuck = Some((sequence, now));
+                self.at.stuck = Some((sequence, now));
                 false
             }
         }

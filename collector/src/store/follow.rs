@@ -1,13 +1,14 @@
 //! Following one append list: how much is read at a time, how long to sleep when there is nothing new, and when all has been read.
 //!
 //! Nothing here sleeps or knows of a service: who follows a list reads, hands over what came, and sleeps for [`Follower::pause`] when
-//! it is told to.
+//! it is told to. Nor does a follower keep the store: it is handed the lists whenever it is to look at them.
 
 use std::time::{Duration, Instant};
 
 use dta_proto::layout::append::is_after;
 
-use super::append::{Lists, Progress, Reader, Start};
+use super::append::{ListError, Lists, Place, Progress, Start};
+use crate::region::AccessError;
 
 /// Batches read at a time: at most about 3,000 entries, some tens of kilobytes.
 const BATCHES: u64 = 256;
@@ -55,10 +56,10 @@ impl News {
     }
 }
 
-/// Somebody who follows a list.
+/// Somebody who follows a list in one memory of a store. All calls but [`Follower::moves_to`] are to be given its lists.
 #[derive(Clone, Debug)]
-pub struct Follower<'a> {
-    reader: Reader<'a>,
+pub struct Follower {
+    at: Place,
     list: u32,
     until_caught_up: bool,
     pause: Duration,
@@ -68,26 +69,33 @@ pub struct Follower<'a> {
     scanned: Option<Instant>,
 }
 
-impl<'a> Follower<'a> {
-    /// Begins at `start`, and ends when all that is there has been read if `until_caught_up`; `None` if there is no such list.
-    /// Reads the whole ring, or its trailers.
-    pub fn new(lists: Lists<'a>, list: u32, start: Start, until_caught_up: bool) -> Option<Self> {
-        let reader = lists.reader(list, start)?;
-        Some(Self { reader, list, until_caught_up, pause: SHORTEST, moving: None, scanned: None })
+impl Follower {
+    /// Begins at `start`, and ends when all that is there has been read if `until_caught_up`. Reads the whole ring,
+    /// or its trailers.
+    ///
+    /// # Errors
+    /// There is no such list, or it lies outside the region.
+    pub fn new(lists: Lists<'_>, list: u32, start: Start, until_caught_up: bool) -> Result<Self, ListError> {
+        let at = lists.reader(list, start)?.place();
+        Ok(Self { at, list, until_caught_up, pause: SHORTEST, moving: None, scanned: None })
     }
 
     /// Reads what is there, some at a time. `now` never goes back.
-    pub fn read(&mut self, now: Instant) -> News {
+    ///
+    /// # Errors
+    /// The list lies outside the region.
+    pub fn read(&mut self, lists: Lists<'_>, now: Instant) -> Result<News, AccessError> {
         let mut news = News::default();
-        let entry_len = self.reader.entry_len();
-        news.progress = self.reader.read(BATCHES, now, |sequence, entries| {
+        let mut reader = lists.resume(self.at);
+        news.progress = reader.read(BATCHES, now, |sequence, entries| {
             news.sequence = sequence;
-            news.entries.extend(entries.chunks_exact(entry_len).map(<[u8]>::to_vec));
-        });
+            news.entries.extend(entries.chunks_exact(lists.entry_len()).map(<[u8]>::to_vec));
+        })?;
+        self.at = reader.place();
         if !news.is_idle() {
             self.pause = SHORTEST;
         }
-        news
+        Ok(news)
     }
 
     /// Whether this one ends at all: then [`Follower::caught_up`] is to be asked whenever nothing came.
@@ -96,36 +104,45 @@ impl<'a> Follower<'a> {
     }
 
     /// Whether nothing is there that could still be read or waited for. Looks at the whole ring.
-    pub fn caught_up(&mut self) -> bool {
-        self.reader.caught_up()
+    ///
+    /// # Errors
+    /// The list lies outside the region.
+    pub fn caught_up(&mut self, lists: Lists<'_>) -> Result<bool, AccessError> {
+        let mut reader = lists.resume(self.at);
+        let caught_up = reader.caught_up()?;
+        self.at = reader.place();
+        Ok(caught_up)
     }
 
     /// Whether to go on in `lists`, the memory that took the place of this one's. To be asked when nothing came. A writer goes over
-    /// in the order of its batches, and begins there behind the last one that it wrote here.
-    pub fn moves_to(&mut self, lists: &Lists<'_>, now: Instant) -> Moves {
-        let next = self.reader.sequence();
+    /// in the order of its batches, and begins there behind the last one that it wrote here. May look at the whole ring.
+    ///
+    /// # Errors
+    /// The list lies outside that memory.
+    pub fn moves_to(&mut self, lists: Lists<'_>, now: Instant) -> Result<Moves, AccessError> {
+        let next = self.at.sequence();
         let since = match self.moving {
             Some(since) => since,
             None => {
-                if !lists.holds(self.list, next) {
+                if !lists.holds(self.list, next)? {
                     if self.scanned.is_some_and(|at| now.saturating_duration_since(at) < SCAN) {
-                        return Moves::No;
+                        return Ok(Moves::No);
                     }
                     self.scanned = Some(now);
-                    if lists.newest(self.list) == 0 {
-                        return Moves::No;
+                    if lists.newest(self.list)? == 0 {
+                        return Ok(Moves::No);
                     }
                 }
                 *self.moving.insert(now)
             }
         };
         if now.saturating_duration_since(since) < STRAGGLERS {
-            return Moves::Soon;
+            return Ok(Moves::Soon);
         }
-        let newest = lists.newest(self.list);
+        let newest = lists.newest(self.list)?;
         // A writer that knew nothing of the memory of before begins with 1 again.
         let goes_on = newest == next || is_after(newest, next);
-        Moves::To(if goes_on { Start::At(next) } else { Start::Oldest })
+        Ok(Moves::To(if goes_on { Start::At(next) } else { Start::Oldest }))
     }
 
     /// How long to sleep before the next reading, after one that [is idle](News::is_idle).
@@ -165,19 +182,20 @@ mod tests {
         let store = lists();
         (1..=300).filter(|sequence| *sequence != 2).for_each(|sequence| put(&store, 1, sequence));
         let lists = Lists::new(&store).unwrap();
-        assert!(Follower::new(lists, 2, Start::Oldest, true).is_none());
+        let none = Follower::new(lists, 2, Start::Oldest, true).unwrap_err();
+        assert_eq!(none, ListError::NoSuchList { list: 2, last: 1 });
         let mut follower = Follower::new(lists, 1, Start::Oldest, true).unwrap();
         let now = Instant::now();
-        let first = follower.read(now);
+        let first = follower.read(lists, now).unwrap();
         // 1, and 3 to 257.
         assert_eq!((first.progress.batches, first.progress.missing, first.sequence), (BATCHES, 1, 257));
         assert_eq!(first.entries.len(), 512);
         assert_eq!((&first.entries[1][..], &first.entries[2][..]), (&[1; 4][..], &[3; 4][..]));
-        assert!(!first.is_idle() && !follower.caught_up());
-        let rest = follower.read(now);
+        assert!(!first.is_idle() && !follower.caught_up(lists).unwrap());
+        let rest = follower.read(lists, now).unwrap();
         assert_eq!((rest.progress.batches, rest.sequence, rest.entries.len()), (43, 300, 86));
-        let nothing = follower.read(now);
-        assert!(nothing.is_idle() && nothing.is_empty() && follower.caught_up());
+        let nothing = follower.read(lists, now).unwrap();
+        assert!(nothing.is_idle() && nothing.is_empty() && follower.caught_up(lists).unwrap());
     }
 
     #[test]
@@ -185,27 +203,28 @@ mod tests {
         let (before, after) = (lists(), lists());
         (1..=3).for_each(|sequence| put(&before, 1, sequence));
         let there = Lists::new(&after).unwrap();
-        let mut follower = Follower::new(Lists::new(&before).unwrap(), 1, Start::Oldest, false).unwrap();
+        let here = Lists::new(&before).unwrap();
+        let mut follower = Follower::new(here, 1, Start::Oldest, false).unwrap();
         let t0 = Instant::now();
         let at = |ms| t0 + Duration::from_millis(ms);
-        assert_eq!(follower.read(t0).progress.batches, 3);
-        assert_eq!(follower.moves_to(&there, t0), Moves::No);
+        assert_eq!(follower.read(here, t0).unwrap().progress.batches, 3);
+        assert_eq!(follower.moves_to(there, t0), Ok(Moves::No));
         // The writer goes on there; a batch of before is still on its way.
         put(&after, 1, 5);
-        assert_eq!(follower.moves_to(&there, at(500)), Moves::No, "looked through not long ago");
-        assert_eq!(follower.moves_to(&there, at(1000)), Moves::Soon);
+        assert_eq!(follower.moves_to(there, at(500)), Ok(Moves::No), "looked through not long ago");
+        assert_eq!(follower.moves_to(there, at(1000)), Ok(Moves::Soon));
         put(&before, 1, 4);
-        assert_eq!(follower.read(at(1010)).sequence, 4);
-        assert_eq!(follower.moves_to(&there, at(1049)), Moves::Soon);
-        assert_eq!(follower.moves_to(&there, at(1050)), Moves::To(Start::At(5)));
+        assert_eq!(follower.read(here, at(1010)).unwrap().sequence, 4);
+        assert_eq!(follower.moves_to(there, at(1049)), Ok(Moves::Soon));
+        assert_eq!(follower.moves_to(there, at(1050)), Ok(Moves::To(Start::At(5))));
         // The very next one is seen at once.
-        let mut second = Follower::new(Lists::new(&before).unwrap(), 1, Start::At(5), false).unwrap();
-        assert_eq!(second.moves_to(&there, t0), Moves::Soon);
+        let mut second = Follower::new(here, 1, Start::At(5), false).unwrap();
+        assert_eq!(second.moves_to(there, t0), Ok(Moves::Soon));
         // One that began anew is read from its beginning.
         let anew = lists();
         put(&anew, 1, 1);
         let anew = Lists::new(&anew).unwrap();
-        assert_eq!(follower.moves_to(&anew, at(1100)), Moves::To(Start::Oldest));
+        assert_eq!(follower.moves_to(anew, at(1100)), Ok(Moves::To(Start::Oldest)));
     }
 
     #[test]
@@ -216,13 +235,13 @@ mod tests {
         assert!(!follower.may_end());
         let mut slept = Vec::new();
         for _ in 0..9 {
-            assert!(follower.read(Instant::now()).is_empty());
+            assert!(follower.read(lists, Instant::now()).unwrap().is_empty());
             slept.push(follower.pause().as_micros());
             follower.slept();
         }
         assert_eq!(slept, [500, 1000, 2000, 4000, 8000, 16_000, 32_000, 50_000, 50_000]);
         put(&store, 0, 1);
-        assert_eq!(follower.read(Instant::now()).entries, [[1; 4]; 2]);
+        assert_eq!(follower.read(lists, Instant::now()).unwrap().entries, [[1; 4]; 2]);
         assert_eq!(follower.pause(), SHORTEST);
     }
 }

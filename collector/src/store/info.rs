@@ -2,12 +2,15 @@
 
 use dta_proto::control::StoreInfo;
 
-use super::{Store, load};
+use super::{MemoryError, Store, load};
 
 /// A store with its memory and load, as `dta.v1` describes it. Measures the load, which reads a sample of the memory.
-pub fn info(store: &Store) -> StoreInfo {
-    let load = load::measure(store);
-    StoreInfo {
+///
+/// # Errors
+/// The memory is not that of the store's description.
+pub fn info(store: &Store) -> Result<StoreInfo, MemoryError> {
+    let load = load::measure(store).map_err(|error| store.outside(error))?;
+    Ok(StoreInfo {
         store: Some((&store.spec).into()),
         generation: store.generation,
         length: store.region.len(),
@@ -18,5 +21,5 @@ pub fn info(store: &Store) -> StoreInfo {
         load: load.load,
         survival: load.survival,
         advised_redundancy: load.advised_redundancy.map(u32::from),
-    }
+    })
 }

@@ -7,7 +7,7 @@ use dta_proto::layout::key_write::{CHECKSUM_LEN, Outcome, Policy, choose, offset
 use dta_proto::store::StoreKind;
 
 use super::Store;
-use crate::region::Region;
+use crate::region::{AccessError, Region};
 
 /// Keys that pass a station together (see [`Reader::query`]). With N copies each, more slots than a core has outstanding cache
 /// misses (10 to 50); measured, 16 to 64 differ little.
@@ -57,9 +57,18 @@ impl<'a> Reader<'a> {
     /// Asks for many keys: answer `i` is of key `i`, and its value, if it is found, is in `values` at `i * value_len`,
     /// where there are zeros if it is not.
     ///
+    /// # Errors
+    /// A slot lies outside the region: it is not that of the store's description. Then no answer counts.
+    ///
     /// # Panics
     /// If `answers` has not one entry per key, or `values` not [`Reader::value_len`] bytes per key.
-    pub fn query(&self, keys: &[Key], policy: Policy, answers: &mut [Answer], values: &mut [u8]) {
+    pub fn query(
+        &self,
+        keys: &[Key],
+        policy: Policy,
+        answers: &mut [Answer],
+        values: &mut [u8],
+    ) -> Result<(), AccessError> {
         assert_eq!(keys.len(), answers.len(), "one answer per key");
         assert_eq!(keys.len() * self.value_len(), values.len(), "one value per key");
         // Lengths as constants make the copy out of memory, the checksums and the comparisons straight code.
@@ -77,7 +86,7 @@ impl<'a> Reader<'a> {
         policy: Policy,
         answers: &mut [Answer],
         values: &mut [u8],
-    ) {
+    ) -> Result<(), AccessError> {
         let (values, _) = values.as_chunks_mut();
         match self.redundancy {
             1 => self.query_slots::<VALUE, MESSAGE, 1>(keys, policy, answers, values),
@@ -95,7 +104,7 @@ impl<'a> Reader<'a> {
         policy: Policy,
         answers: &mut [Answer],
         values: &mut [[u8; VALUE]],
-    ) {
+    ) -> Result<(), AccessError> {
         let mut offsets = [[[0; N]; GROUP]; 2];
         let [here, ahead] = &mut offsets;
         let (mut here, mut ahead) = (here, ahead);
@@ -111,10 +120,11 @@ impl<'a> Reader<'a> {
             if let Some(next) = asked {
                 self.ask(next, ahead);
             }
-            copied.copy(self.region, keys, here);
+            copied.copy(self.region, keys, here)?;
             copied.judge(policy, answers, values);
             std::mem::swap(&mut here, &mut ahead);
         }
+        Ok(())
     }
 
     #[inline(always)]
@@ -141,18 +151,23 @@ impl<const VALUE: usize, const MESSAGE: usize, const N: usize> Copied<VALUE, MES
     const EMPTY: Self = Self { messages: [[[0; MESSAGE]; N]; GROUP], stored: [[0; N]; GROUP] };
 
     #[inline(always)]
-    fn copy(&mut self, region: &Region, keys: &[Key], offsets: &[[u64; N]; GROUP]) {
+    fn copy(
+        &mut self,
+        region: &Region,
+        keys: &[Key],
+        offsets: &[[u64; N]; GROUP],
+    ) -> Result<(), AccessError> {
         let to = self.messages.iter_mut().zip(&mut self.stored);
         for ((key, offsets), (messages, stored)) in keys.iter().zip(offsets).zip(to) {
             for ((at, message), stored) in offsets.iter().zip(messages).zip(stored) {
                 // The slot goes to where its value follows the key; its checksum lies under the key's end until it is saved.
                 let slot = &mut message[KEY_LEN - CHECKSUM_LEN..];
-                // Slots are inside the region: the spec that gave their number gave the region its length.
-                let _ = region.read(*at, slot);
+                region.read(*at, slot)?;
                 *stored = slot.first_chunk().map_or(0, |sum| u32::from_be_bytes(*sum));
                 message[..KEY_LEN].copy_from_slice(&key.0);
             }
         }
+        Ok(())
     }
 
     #[inline(always)]

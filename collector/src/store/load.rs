@@ -4,6 +4,7 @@ use dta_proto::layout::load;
 use dta_proto::store::StoreKind;
 
 use super::Store;
+use crate::region::AccessError;
 
 /// Bytes looked at in one store, at most: a few hundred microseconds of memory bandwidth.
 const BUDGET: u64 = 4 << 20;
@@ -26,7 +27,10 @@ pub struct Load {
 }
 
 /// Looks at a store. An element is in use when any of its bytes is not 0.
-pub fn measure(store: &Store) -> Load {
+///
+/// # Errors
+/// An element lies outside the region: it is not that of the store's description.
+pub fn measure(store: &Store) -> Result<Load, AccessError> {
     let elements = store.spec.elements();
     let element = store.spec.element_len();
     // Hashing spreads keys evenly, so neighbours are as good a sample as any and come fast; rings and epochs fill in order, so there
@@ -39,24 +43,19 @@ pub fn measure(store: &Store) -> Load {
     let mut buffer = vec![0u8; (per_run * element) as usize];
     let (mut sampled, mut used) = (0u64, 0u64);
     for run in 0..runs {
-        if store.region.read(run * stride * element, &mut buffer).is_err() {
-            break;
-        }
+        store.region.read(run * stride * element, &mut buffer)?;
         sampled += per_run;
         used += buffer.chunks_exact(element as usize).filter(|e| e.iter().any(|b| *b != 0)).count() as u64;
-    }
-    if sampled == 0 {
-        return Load { capacity: elements, ..Load::default() };
     }
     let scale = elements as f64 / sampled as f64;
     let Some(n) = keyed else {
         let used = used as f64 * scale;
-        return Load {
+        return Ok(Load {
             used: used.round() as u64,
             capacity: elements,
             load: used / elements as f64,
             ..Load::default()
-        };
+        });
     };
     // A sample without a free slot says only "at least this many".
     let keys = load::estimate_keys(used.min(sampled - 1), sampled, n).unwrap_or_default() * scale;
@@ -66,12 +65,12 @@ pub fn measure(store: &Store) -> Load {
         StoreKind::KeyIncrement { .. } => load::survival(a, n),
         _ => load::mean_survival(a, n),
     };
-    Load {
+    Ok(Load {
         used: keys.round() as u64,
         capacity: elements,
         load: a,
         survival: Some(survival),
         // An empty store gives no reason to prefer any.
         advised_redundancy: (used > 0).then(|| load::advised_redundancy(a)),
-    }
+    })
 }

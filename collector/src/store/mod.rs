@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use dta_proto::store::StoreSpec;
 
 use crate::config::Memory;
-use crate::region::{Region, RegionError, RegionHeader, RegionOptions};
+use crate::region::{AccessError, Region, RegionError, RegionHeader, RegionOptions};
 
 /// A store: its description and the memory that it has.
 #[derive(Clone, Debug)]
@@ -51,6 +51,11 @@ impl Store {
         Ok(Self { spec: spec.clone(), region: Arc::new(region), generation })
     }
 
+    /// A reader met the end of this store's region.
+    pub fn outside(&self, source: AccessError) -> MemoryError {
+        MemoryError { store: self.spec.name.clone(), source }
+    }
+
     /// The same store with new memory of the next generation, all zero. In a directory it takes the place of the region file, so
     /// that this is what a collector finds that starts later.
     fn successor(&self, memory: &Memory, options: RegionOptions) -> Result<Self, RegionError> {
@@ -63,6 +68,19 @@ impl Store {
         };
         Ok(Self { region: Arc::new(region), generation: header.generation, spec: header.spec })
     }
+}
+
+/// A store's memory is shorter than its description says.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the memory of store {store:?} is shorter than its description says ({source}); start the collector again, and if \
+     that does not help, move the store's region file away first: the store then begins empty"
+)]
+pub struct MemoryError {
+    /// The store.
+    pub store: String,
+    /// What was to be read.
+    pub source: AccessError,
 }
 
 fn anonymous(header: &RegionHeader, options: RegionOptions) -> Result<Region, RegionError> {

@@ -45,7 +45,7 @@ fn key_write_answers_in_every_size_and_batch() {
             let keys: Vec<Key> = (0..count).map(key).collect();
             let mut answers = vec![Answer { found: true, agreeing: 9, differing: 9 }; keys.len()];
             let mut values = vec![0xee; keys.len() * reader.value_len()];
-            reader.query(&keys, Policy::First, &mut answers, &mut values);
+            reader.query(&keys, Policy::First, &mut answers, &mut values).unwrap();
             for (i, answer) in answers.iter().enumerate() {
                 let told = &values[i * reader.value_len()..][..reader.value_len()];
                 if i < 100 {
@@ -69,7 +69,7 @@ fn key_write_tells_of_copies_that_differ() {
     write(&store, &key(1), b"newe", |n| n == 0);
     let ask = |policy| {
         let (mut answer, mut value) = ([Answer::default()], [0; 4]);
-        Reader::new(&store).unwrap().query(&[key(1)], policy, &mut answer, &mut value);
+        Reader::new(&store).unwrap().query(&[key(1)], policy, &mut answer, &mut value).unwrap();
         (answer[0].found, answer[0].agreeing, answer[0].differing, value)
     };
     assert_eq!(ask(Policy::First), (true, 1, 3, *b"newe"));
@@ -177,6 +177,45 @@ fn a_region_that_is_too_short_is_an_error_and_no_answer() {
     });
     let mut estimates = [sketch_merge::Answer::default(); 100];
     assert!(outside(sketch_merge::Reader::new(&store).unwrap().query(&keys, 1, &mut estimates)));
+    let store = short(StoreKind::KeyWrite { slots: 1 << 20, value_len: 12, redundancy: 2 });
+    let (mut answers, mut values) = ([key_write::Answer::default(); 100], [0; 1200]);
+    let reader = key_write::Reader::new(&store).unwrap();
+    let policy = layout::key_write::Policy::First;
+    assert!(outside(reader.query(&keys, policy, &mut answers, &mut values)));
+    let told = info(&store).unwrap_err().to_string();
+    assert!(told.contains("store \"s\"") && told.contains("region file"), "{told}");
+}
+
+#[test]
+fn a_list_that_the_region_ends_in_is_an_error_and_not_an_empty_list() {
+    use append::{ListError, Lists, Start};
+    // The first list lies in it, the others outside.
+    let whole = list_store(64);
+    let options = RegionOptions { huge_pages: false };
+    let region = Region::anonymous(64 * RING, whole.region.iova(), options).unwrap();
+    let store = Store { region: Arc::new(region), ..whole };
+    let lists = Lists::new(&store).unwrap();
+    (1..=3).for_each(|sequence| put_batch(&store, 0, sequence));
+    assert_eq!(
+        (lists.newest(0), read_all(&mut lists.reader(0, Start::Oldest).unwrap(), Instant::now()).0),
+        (Ok(3), vec![1, 2, 3])
+    );
+    let outside = |error: AccessError| matches!(error, AccessError::OutOfRange { .. });
+    assert!(outside(lists.newest(1).unwrap_err()));
+    for start in [Start::Oldest, Start::Next, Start::At(1)] {
+        assert!(
+            matches!(lists.reader(1, start), Err(ListError::Access(error)) if outside(error)),
+            "{start:?}"
+        );
+    }
+    // A reader that began where there was more memory.
+    let longer = list_store(64);
+    put_batch(&longer, 1, 1);
+    let place = Lists::new(&longer).unwrap().reader(1, Start::Oldest).unwrap().place();
+    let mut reader = lists.resume(place);
+    assert!(outside(reader.read(1, Instant::now(), |_, _| panic!("nothing is there")).unwrap_err()));
+    assert!(outside(reader.caught_up().unwrap_err()));
+    assert!(outside(load::measure(&store).unwrap_err()));
 }
 
 const RING: u64 = 256;
@@ -195,11 +234,11 @@ fn put_batch(store: &Store, list: u32, sequence: u32) {
 
 fn read_all(reader: &mut append::Reader<'_>, now: Instant) -> (Vec<u32>, append::Progress) {
     let mut got = Vec::new();
-    let progress = reader.read(u64::MAX, now, |sequence, entries| {
+    let read = reader.read(u64::MAX, now, |sequence, entries| {
         assert!(entries.chunks(4).all(|e| e == sequence.to_be_bytes()));
         got.push(sequence);
     });
-    (got, progress)
+    (got, read.unwrap())
 }
 
 #[test]
@@ -208,7 +247,8 @@ fn a_list_is_followed_from_where_the_reader_asks() {
     for batch_len in [16, 32, 64, 128] {
         let store = list_store(batch_len);
         let lists = Lists::new(&store).unwrap();
-        assert!(lists.reader(4, Start::Oldest).is_none());
+        let none = lists.reader(4, Start::Oldest).unwrap_err();
+        assert_eq!(none, append::ListError::NoSuchList { list: 4, last: 3 });
         (1..=10).for_each(|s| put_batch(&store, 2, s));
         let now = Instant::now();
         let mut oldest = lists.reader(2, Start::Oldest).unwrap();
@@ -219,9 +259,9 @@ fn a_list_is_followed_from_where_the_reader_asks() {
         assert!(read_all(&mut next, now).0.is_empty());
         assert_eq!(read_all(&mut at, now).0, [7, 8, 9, 10]);
         assert!(read_all(&mut other, now).0.is_empty());
-        assert!(oldest.caught_up() && next.caught_up());
+        assert!(oldest.caught_up().unwrap() && next.caught_up().unwrap());
         put_batch(&store, 2, 11);
-        assert!(!oldest.caught_up());
+        assert!(!oldest.caught_up().unwrap());
         assert_eq!(read_all(&mut oldest, now).0, [11]);
         assert_eq!(read_all(&mut next, now).0, [11]);
     }
@@ -267,7 +307,7 @@ fn a_long_gap_is_found_before_the_reader_calls_itself_caught_up() {
     put_batch(&store, 0, 100);
     let t0 = Instant::now();
     assert_eq!(read_all(&mut reader, t0).0, [1]);
-    assert!(!reader.caught_up());
+    assert!(!reader.caught_up().unwrap());
     let (mut got, mut sum) = (Vec::new(), append::Progress::default());
     for tick in 0..200 {
         let (more, progress) = read_all(&mut reader, t0 + Duration::from_millis(100 * tick));
@@ -275,7 +315,7 @@ fn a_long_gap_is_found_before_the_reader_calls_itself_caught_up() {
         sum.add(progress);
     }
     assert_eq!((got, sum.missing), (vec![100], 98));
-    assert!(reader.caught_up());
+    assert!(reader.caught_up().unwrap());
 }
 
 #[test]
@@ -295,10 +335,10 @@ fn a_damaged_batch_is_told_and_passed() {
 fn load_is_estimated_from_a_sample() {
     // 64 MiB, of which 4 are looked at.
     let store = store(StoreKind::KeyWrite { slots: 1 << 22, value_len: 12, redundancy: 2 });
-    assert_eq!(load::measure(&store).used, 0);
+    assert_eq!(load::measure(&store).unwrap().used, 0);
     let keys = 400_000u32;
     (0..keys).for_each(|i| write(&store, &key(i.wrapping_mul(0x9e37_79b9)), &[1; 12], |_| true));
-    let told = load::measure(&store);
+    let told = load::measure(&store).unwrap();
     assert!((f64::from(keys) - told.used as f64).abs() / f64::from(keys) < 0.02, "{told:?}");
     assert!(told.survival.is_some_and(|s| s > 0.95) && told.advised_redundancy.is_some_and(|n| n >= 3));
 }
@@ -307,7 +347,7 @@ fn load_is_estimated_from_a_sample() {
 fn load_of_rings_and_epochs_counts_what_is_there() {
     let lists = list_store(64);
     (1..=100).for_each(|s| put_batch(&lists, 1, s));
-    let told = load::measure(&lists);
+    let told = load::measure(&lists).unwrap();
     assert_eq!((told.used, told.capacity, told.survival), (100, 4 * RING, None));
 }
 
@@ -315,7 +355,7 @@ fn load_of_rings_and_epochs_counts_what_is_there() {
 fn a_full_store_says_at_least() {
     let store = store(StoreKind::KeyIncrement { slots: 64, redundancy: 2 });
     (0..64).for_each(|i| store.region.store_u64(8 * i, 1).unwrap());
-    let told = load::measure(&store);
+    let told = load::measure(&store).unwrap();
     assert!(told.used > 64 && told.survival.is_some_and(|s| s < 0.2), "{told:?}");
 }
 
@@ -344,7 +384,8 @@ fn a_store_that_is_replaced_has_new_memory_and_who_has_the_old_one_keeps_it() {
     let found = |store: &Store| {
         let reader = key_write::Reader::new(store).unwrap();
         let (mut answers, mut values) = ([key_write::Answer::default()], [0; 12]);
-        reader.query(&[key(1)], layout::key_write::Policy::First, &mut answers, &mut values);
+        let policy = layout::key_write::Policy::First;
+        reader.query(&[key(1)], policy, &mut answers, &mut values).unwrap();
         answers[0].found
     };
     for memory in [Memory::Anonymous, Memory::Directory(dir.path().to_owned())] {
@@ -405,7 +446,8 @@ proptest::proptest! {
         for policy in [Policy::First, Policy::Plurality, Policy::AtLeast(least)] {
             let mut answers = vec![key_write::Answer::default(); keys.len()];
             let mut values = vec![0; 12 * keys.len()];
-            key_write::Reader::new(&store).unwrap().query(&keys, policy, &mut answers, &mut values);
+            let reader = key_write::Reader::new(&store).unwrap();
+            reader.query(&keys, policy, &mut answers, &mut values).unwrap();
             for ((key, answer), value) in keys.iter().zip(answers).zip(values.chunks(12)) {
                 let copies: Vec<[u8; 16]> = hash::slots(key, redundancy, 16)
                     .iter()

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{config, key, open_request, start};
+use crate::common::{config, key, open_request, start, status_of};
 use std::sync::Arc;
 
 use dta_client::collector::Client;
-use dta_client::{ClientError, ClientOptions};
+use dta_client::{Ask, ClientError, ClientOptions, Following};
 use dta_collector::config::{Config, Memory};
 use dta_collector::region::Region;
 use dta_collector::server::{Server, ServerError};
@@ -16,17 +16,11 @@ use dta_proto::control::{MAX_KEYS, MAX_READ};
 use dta_proto::key::Key;
 use dta_proto::layout::{self, hash};
 use dta_proto::store::StoreKind;
-use tonic::{Code, Status};
+use tonic::Code;
 
+/// Code and words of a refusal.
 fn status<T>(result: Result<T, ClientError>) -> (Code, String) {
-    match result.err().expect("must be refused") {
-        ClientError::Status(status) => (status.code(), status.message().to_owned()),
-        other => panic!("not a status: {other}"),
-    }
-}
-
-fn refusal<T>(result: Result<tonic::Response<T>, Status>) -> (Code, String) {
-    let status = result.err().expect("must be refused");
+    let status = status_of(result);
     (status.code(), status.message().to_owned())
 }
 
@@ -66,11 +60,11 @@ async fn key_write() {
     let (code, told) = status(client.key_write("nowhere", &keys, Policy::First, 0).await);
     assert!(code == Code::NotFound && told.contains("flows (key-write)"), "{told}");
     let ask = |keys, policy| control::QueryKeyWriteRequest { keys, policy, ..Default::default() };
-    let (code, told) = refusal(client.raw().query_key_write(ask(vec![vec![1, 2, 3]], 0)).await);
+    let (code, told) = status(client.query_key_write(ask(vec![vec![1, 2, 3]], 0)).await);
     assert!(code == Code::InvalidArgument && told.contains("3 bytes"), "{told}");
-    let (code, told) = refusal(client.raw().query_key_write(ask(vec![vec![0; 16]; MAX_KEYS + 1], 0)).await);
+    let (code, told) = status(client.query_key_write(ask(vec![vec![0; 16]; MAX_KEYS + 1], 0)).await);
     assert!(code == Code::InvalidArgument && told.contains("ask in several"), "{told}");
-    let (code, told) = refusal(client.raw().query_key_write(ask(vec![], 77)).await);
+    let (code, told) = status(client.query_key_write(ask(vec![], 77)).await);
     assert!(code == Code::InvalidArgument && told.contains("77"), "{told}");
     server.stop().await.unwrap();
 }
@@ -162,10 +156,7 @@ fn tail_request() -> control::TailRequest {
     control::TailRequest { store: "events".into(), list: 3, ..Default::default() }
 }
 
-async fn read_until(
-    stream: &mut tonic::Streaming<control::TailResponse>,
-    sequence: u64,
-) -> control::TailResponse {
+async fn read_until(stream: &mut Following, sequence: u64) -> control::TailResponse {
     let mut sum = control::TailResponse::default();
     while sum.sequence < sequence {
         let message =
@@ -180,7 +171,7 @@ async fn read_until(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tail_follows_what_is_written() {
-    let (server, mut client) = start(&config()).await;
+    let (server, client) = start(&config()).await;
     (1..=2000).for_each(|s| write_batch(&server, s));
     let mut old = client.tail(control::TailRequest { from_start: true, ..tail_request() }).await.unwrap();
     let mut new = client.tail(tail_request()).await.unwrap();
@@ -231,13 +222,12 @@ async fn tail_follows_what_is_written() {
     assert_eq!(code, Code::InvalidArgument);
     // A stream that waits does not keep the collector from ending.
     tokio::time::timeout(Duration::from_secs(2), server.stop()).await.unwrap().unwrap();
-    let ended = old.message().await.unwrap_err();
-    assert_eq!(ended.code(), Code::Unavailable);
+    assert_eq!(status(old.message().await).0, Code::Unavailable);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_tail_is_told_what_it_missed() {
-    let (server, mut client) = start(&config()).await;
+    let (server, client) = start(&config()).await;
     (1..=5000).for_each(|s| write_batch(&server, s));
     let mut tail = client.tail(control::TailRequest { from_sequence: 1, ..tail_request() }).await.unwrap();
     let sum = read_until(&mut tail, 5000).await;
@@ -259,14 +249,15 @@ async fn stores_memory_and_statistics() {
     assert!(flows.survival() > 0.99 && flows.advised_redundancy() == 4);
     assert!(stores[2].survival.is_none());
 
+    let bytes = |offset, length| control::ReadMemoryRequest { store: "flows".into(), offset, length };
     let at = layout::key_write::offset(hash::slots(&key(1), 2, 1 << 20)[0], 12);
-    let read = client.read_memory("flows", at, 16).await.unwrap();
+    let read = client.read_memory(bytes(at, 16)).await.unwrap();
     assert_eq!(read.data[4..], [7; 12]);
-    let (code, told) = status(client.read_memory("flows", 16 << 20, 1).await);
+    let (code, told) = status(client.read_memory(bytes(16 << 20, 1)).await);
     assert!(code == Code::OutOfRange && told.contains("16777216 bytes"), "{told}");
-    let (code, _) = status(client.read_memory("flows", u64::MAX, 16).await);
+    let (code, _) = status(client.read_memory(bytes(u64::MAX, 16)).await);
     assert_eq!(code, Code::OutOfRange);
-    let (code, told) = status(client.read_memory("flows", 0, MAX_READ + 1).await);
+    let (code, told) = status(client.read_memory(bytes(0, MAX_READ + 1)).await);
     assert!(code == Code::InvalidArgument && told.contains("read in several"), "{told}");
 
     client.key_write("", &[key(1), key(999_999)], Policy::First, 0).await.unwrap();
@@ -284,7 +275,7 @@ async fn sessions() {
     let (server, mut client) = start(&config()).await;
     write_batch(&server, 1);
     write_batch(&server, 2);
-    let session = client.raw().open_session(open_request("t", 50)).await.unwrap().into_inner();
+    let session = client.open_session(open_request("t", 50)).await.unwrap();
     assert!(!session.resumed && session.generation > 0 && session.lease_seconds == 30 && session.mtu >= 256);
     assert_eq!(session.regions.len(), 5);
     for region in &session.regions {
@@ -312,36 +303,32 @@ async fn sessions() {
     };
     let renew =
         |generation, statistics| control::RenewSessionRequest { name: "t".into(), generation, statistics };
-    let renewed =
-        client.raw().renew_session(renew(session.generation, vec![node.clone()])).await.unwrap().into_inner();
+    let renewed = client.renew_session(renew(session.generation, vec![node.clone()])).await.unwrap();
     assert_eq!(renewed.generation, session.generation);
     let nodes = client.statistics().await.unwrap();
     let told = nodes.iter().find(|n| n.node == "translator/t").unwrap();
     assert_eq!((told.session.as_str(), told.counters[0].value), ("t", 42));
 
-    let (code, told) = refusal(client.raw().open_session(open_request("u", 60)).await);
+    let (code, told) = status(client.open_session(open_request("u", 60)).await);
     assert!(code == Code::FailedPrecondition && told.contains("\"t\""), "{told}");
-    let (code, _) = refusal(client.raw().renew_session(renew(session.generation + 1, vec![])).await);
+    let (code, _) = status(client.renew_session(renew(session.generation + 1, vec![])).await);
     assert_eq!(code, Code::Aborted);
     let bad = control::NodeStatistics { node: "two words".into(), ..Default::default() };
-    client.raw().renew_session(renew(session.generation, vec![bad])).await.unwrap();
+    client.renew_session(renew(session.generation, vec![bad])).await.unwrap();
     let nodes = client.statistics().await.unwrap();
     let collector = nodes.iter().find(|n| n.node == "collector").unwrap();
     assert!(collector.counters.iter().any(|c| c.name == "session.statistics_left_out" && c.value == 1));
 
-    let listed = client.sessions().await.unwrap();
+    let listed = client.sessions().await.unwrap().sessions;
     assert_eq!((listed.len(), listed[0].name.as_str(), listed[0].stores.len()), (1, "t", 5));
     assert!(listed[0].expires_in_seconds > 20.0);
     assert_eq!(listed[0].queue_pairs.iter().map(|p| p.peer_qpn).collect::<Vec<_>>(), [50, 51]);
     assert!(listed[0].queue_pairs.iter().all(|p| p.state == "rtr"));
 
     client.end_session("t").await.unwrap();
-    assert!(client.sessions().await.unwrap().is_empty());
+    assert!(client.sessions().await.unwrap().sessions.is_empty());
     assert_eq!(status(client.end_session("t").await).0, Code::NotFound);
-    assert_eq!(
-        refusal(client.raw().renew_session(renew(session.generation, vec![])).await).0,
-        Code::NotFound
-    );
+    assert_eq!(status(client.renew_session(renew(session.generation, vec![])).await).0, Code::NotFound);
     // What it handed in stays.
     assert!(client.statistics().await.unwrap().iter().any(|n| n.node == "translator/t"));
     server.stop().await.unwrap();
@@ -364,7 +351,7 @@ async fn a_bad_open_is_told_what_is_wrong_with_it() {
     for (change, wanted) in cases {
         let mut request = open_request("t", 50);
         change(&mut request);
-        let (code, told) = refusal(client.raw().open_session(request).await);
+        let (code, told) = status(client.open_session(request).await);
         assert!(code == Code::InvalidArgument && told.contains(wanted), "{told}");
     }
     server.stop().await.unwrap();
@@ -376,7 +363,7 @@ async fn a_restarted_collector_serves_what_was_there() {
     let config = Config { memory: Memory::Directory(dir.path().join("memory")), ..config() };
     let (server, mut client) = start(&config).await;
     write_flow(&server, &key(1), b"still there!");
-    let session = client.raw().open_session(open_request("t", 50)).await.unwrap().into_inner();
+    let session = client.open_session(open_request("t", 50)).await.unwrap();
 
     let Err(second) = Server::start(&config).await else { panic!("two collectors in one directory") };
     assert!(matches!(second, ServerError::Locked { .. }), "{second}");
@@ -391,7 +378,7 @@ async fn a_restarted_collector_serves_what_was_there() {
         generation: session.generation,
         ..Default::default()
     };
-    let resumed = client.raw().renew_session(request).await.unwrap().into_inner();
+    let resumed = client.renew_session(request).await.unwrap();
     assert!(resumed.generation > session.generation && resumed.queue_pairs.len() == 2);
     server.stop().await.unwrap();
 }

@@ -1,11 +1,12 @@
 //! A whole collector in this process, and a client of it.
 
-use dta_client::ClientOptions;
 use dta_client::collector::Client;
+use dta_client::{ClientError, ClientOptions};
 use dta_collector::config::{Config, Memory};
 use dta_collector::server::Server;
 use dta_proto::control;
 use dta_proto::key::Key;
+use tonic::Status;
 
 /// A configuration on free ports of loopback, with anonymous memory.
 pub(crate) fn config() -> Config {
@@ -19,6 +20,14 @@ pub(crate) async fn start(config: &Config) -> (Server, Client) {
     let server = Server::start(config).await.unwrap();
     let client = Client::connect(&ClientOptions::plain(server.listen)).await.unwrap();
     (server, client)
+}
+
+/// What the collector said to a call that it refused.
+pub(crate) fn status_of<T>(result: Result<T, ClientError>) -> Status {
+    match result.err().expect("must be refused") {
+        ClientError::Status(status) => status,
+        other => panic!("not a status: {other}"),
+    }
 }
 
 pub(crate) fn key(i: u32) -> Key {

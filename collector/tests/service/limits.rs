@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use crate::common::{config, key, open_request, start};
-use dta_client::ClientOptions;
+use crate::common::{config, key, open_request, start, status_of};
 use dta_client::collector::Client;
+use dta_client::{Ask, ClientOptions};
 use dta_collector::config::{Config, Limits};
 use dta_collector::server::Server;
 use dta_proto::codec::BoundedCodec;
@@ -30,7 +30,7 @@ async fn long_messages_are_refused_and_short_ones_that_unfold_too() {
     let (server, mut client) = start(&config()).await;
     // 5 MB, in few parts.
     let long = renewal(10_000, &"n".repeat(500));
-    let refused = client.raw().renew_session(long).await.unwrap_err();
+    let refused = status_of(client.renew_session(long).await);
     assert_eq!(refused.code(), Code::OutOfRange, "{refused}");
     // Below 4 MiB, with empty parts of which each takes 100 bytes and more once it is read.
     let flood = control::RenewSessionRequest {
@@ -38,7 +38,7 @@ async fn long_messages_are_refused_and_short_ones_that_unfold_too() {
         ..renewal(0, "")
     };
     assert!(prost::Message::encoded_len(&flood) < 4 << 20);
-    let refused = client.raw().renew_session(flood).await.unwrap_err();
+    let refused = status_of(client.renew_session(flood).await);
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
     assert!(refused.message().contains("parts"), "{refused}");
     // The longest query is one of these no more than it was.
@@ -50,19 +50,19 @@ async fn long_messages_are_refused_and_short_ones_that_unfold_too() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_renewal_is_bounded_and_its_session_looked_up_first() {
     let (server, mut client) = start(&config()).await;
-    let refused = client.raw().renew_session(renewal(MAX_NODES + 1, "n")).await.unwrap_err();
+    let refused = status_of(client.renew_session(renewal(MAX_NODES + 1, "n")).await);
     assert_eq!(refused.code(), Code::NotFound, "{refused}");
     let end = control::EndSessionRequest {
         name: "t".into(),
         generation: 1,
         statistics: renewal(MAX_NODES + 1, "n").statistics,
     };
-    assert_eq!(client.raw().end_session(end).await.unwrap_err().code(), Code::NotFound);
-    let session = client.raw().open_session(open_request("t", 50)).await.unwrap().into_inner();
+    assert_eq!(status_of(client.give_up_session(end).await).code(), Code::NotFound);
+    let session = client.open_session(open_request("t", 50)).await.unwrap();
     let with = |nodes| control::RenewSessionRequest { generation: session.generation, ..renewal(nodes, "n") };
-    let refused = client.raw().renew_session(with(MAX_NODES + 1)).await.unwrap_err();
+    let refused = status_of(client.renew_session(with(MAX_NODES + 1)).await);
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
-    client.raw().renew_session(with(MAX_NODES)).await.unwrap();
+    client.renew_session(with(MAX_NODES)).await.unwrap();
     server.stop().await.unwrap();
 }
 
@@ -187,7 +187,7 @@ fn accepted_at(listen: std::net::SocketAddr) -> Vec<std::net::TcpStream> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn long_answers_do_not_wait_for_an_acknowledgement() {
-    let (server, mut client) = start(&config()).await;
+    let (server, client) = start(&config()).await;
     client.stores().await.unwrap();
     let accepted = accepted_at(server.listen);
     assert_eq!(accepted.len(), 1);

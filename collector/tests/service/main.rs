@@ -1,5 +1,6 @@
 //! The gRPC service against real servers in this process, with the software NIC.
 
+mod both_sides;
 mod calls;
 mod common;
 mod limits;

@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use crate::common::{config, open_request, start};
+use dta_client::Ask;
 use dta_client::collector::Client;
 use dta_collector::config::Config;
 use dta_link::{Batch, Link, UdpConfig, UdpLink};
@@ -29,7 +30,7 @@ impl Writer {
         let link = UdpLink::open(&UdpConfig::roce((Ipv4Addr::new(127, 0, 0, 2), 0).into())).unwrap();
         let mut request = open_request("t", 50);
         request.translator.as_mut().unwrap().port = link.local_addr().port().into();
-        let session = client.raw().open_session(request).await.unwrap().into_inner();
+        let session = client.open_session(request).await.unwrap();
         let pair = session.queue_pairs.iter().find(|pair| pair.purpose() == Purpose::Write).unwrap();
         let to = session.collector.clone().unwrap();
         let route = Route {

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::common::open_request;
+use crate::common::{open_request, status_of};
 use dta_client::collector::Client;
-use dta_client::{ClientError, ClientOptions, ClientTls};
+use dta_client::{Ask, ClientError, ClientOptions, ClientTls};
 use dta_collector::config::{Config, Limits, Tls};
 use dta_collector::server::{Server, ServerError};
 use dta_proto::control;
@@ -207,32 +207,32 @@ async fn a_session_is_of_the_certificate_that_opened_it() {
     let server = Server::start(&ground.config()).await.unwrap();
     let (mut tor1, mut tor2) =
         (ground.connect(&server, "tor1.example").await, ground.connect(&server, "tor2.example").await);
-    let session = tor1.raw().open_session(open_request("tor1", 50)).await.unwrap().into_inner();
-    assert_eq!(tor2.sessions().await.unwrap()[0].owner, "DNS:tor1.example");
+    let session = tor1.open_session(open_request("tor1", 50)).await.unwrap();
+    assert_eq!(tor2.sessions().await.unwrap().sessions[0].owner, "DNS:tor1.example");
 
     let renew = control::RenewSessionRequest {
         name: "tor1".into(),
         generation: session.generation,
         ..Default::default()
     };
-    let refused = tor2.raw().open_session(open_request("tor1", 60)).await.unwrap_err();
+    let refused = status_of(tor2.open_session(open_request("tor1", 60)).await);
     assert_eq!(refused.code(), Code::PermissionDenied);
     assert!(refused.message().contains("\"DNS:tor1.example\"") && refused.message().contains("operators"));
-    assert_eq!(tor2.raw().renew_session(renew.clone()).await.unwrap_err().code(), Code::PermissionDenied);
+    assert_eq!(status_of(tor2.renew_session(renew.clone()).await).code(), Code::PermissionDenied);
     assert!(tor2.end_session("tor1").await.is_err());
     // The same letters as a URI are another's name.
     let uri = ground.ca.issue(&[], |p| p.subject_alt_names = vec![uri_name("tor1.example")]);
     let mut uri = Client::connect(&ground.client(&server, &uri)).await.unwrap();
-    let refused = uri.raw().open_session(open_request("tor1", 60)).await.unwrap_err();
+    let refused = status_of(uri.open_session(open_request("tor1", 60)).await);
     assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
     let operator = ground.ca.issue(&[], |p| p.subject_alt_names = vec![uri_name("ops.example")]);
     let mut operator = Client::connect(&ground.client(&server, &operator)).await.unwrap();
     assert!(operator.end_session("tor1").await.is_err(), "an operator by its DNS name alone");
     // The same names under another key are the same caller: certificates are issued anew.
     let mut renewed = ground.connect(&server, "tor1.example").await;
-    assert_eq!(renewed.raw().renew_session(renew).await.unwrap().into_inner().generation, session.generation);
+    assert_eq!(renewed.renew_session(renew).await.unwrap().generation, session.generation);
     ground.connect(&server, "ops.example").await.end_session("tor1").await.unwrap();
-    tor2.raw().open_session(open_request("tor1", 60)).await.unwrap();
+    tor2.open_session(open_request("tor1", 60)).await.unwrap();
     server.stop().await.unwrap();
 }
 
@@ -246,7 +246,7 @@ async fn a_certificate_without_names_is_refused() {
         let told = refusal(&options).await;
         assert!(told.contains("no DNS or URI name") && told.contains("subject alternative name"), "{told}");
         let mut client = Client::connect(&options).await.unwrap();
-        let refused = client.raw().open_session(open_request("t", 50)).await.unwrap_err();
+        let refused = status_of(client.open_session(open_request("t", 50)).await);
         assert_eq!(refused.code(), Code::PermissionDenied);
     }
     server.stop().await.unwrap();
@@ -262,12 +262,12 @@ async fn one_certificate_cannot_take_all_sessions() {
         stores: vec!["flows".into()],
         ..open_request(name, qpn)
     };
-    tor1.raw().open_session(open("a", 50)).await.unwrap();
-    tor1.raw().open_session(open("b", 60)).await.unwrap();
-    let refused = tor1.raw().open_session(open("c", 70)).await.unwrap_err();
+    tor1.open_session(open("a", 50)).await.unwrap();
+    tor1.open_session(open("b", 60)).await.unwrap();
+    let refused = status_of(tor1.open_session(open("c", 70)).await);
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert!(refused.message().contains("sessions_per_certificate"), "{refused}");
-    ground.connect(&server, "tor2.example").await.raw().open_session(open("c", 70)).await.unwrap();
+    ground.connect(&server, "tor2.example").await.open_session(open("c", 70)).await.unwrap();
     server.stop().await.unwrap();
 }
 

@@ -43,7 +43,9 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
         scale,
         || {
             for keys in work.by_ref().take(64) {
-                reader.query(keys, layout::key_write::Policy::First, &mut answers, &mut values);
+                reader
+                    .query(keys, layout::key_write::Policy::First, &mut answers, &mut values)
+                    .expect("the store is whole");
                 asked += BATCH as u64;
                 found += answers.iter().filter(|answer| answer.found).count() as u64;
                 black_box(&values);

@@ -48,7 +48,9 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
             let reader =
                 reader.get_or_insert_with(|| lists.reader(0, append::Start::At(1)).expect("list 0 is there"));
             let mut sum = 0u64;
-            let progress = reader.read(STEP, began, |_, entries| sum += u64::from(entries[0]));
+            let progress = reader
+                .read(STEP, began, |_, entries| sum += u64::from(entries[0]))
+                .expect("the store is whole");
             black_box(sum);
             if progress.batches < STEP || reader.sequence() > ring as u32 {
                 *reader = lists.reader(0, append::Start::At(1)).expect("list 0 is there");

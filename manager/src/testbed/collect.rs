@@ -1,8 +1,8 @@
 //! Asking the collector about everything, over the same gRPC as anybody.
 
-use dta_client::ClientError;
 use dta_client::collector::Client;
-use dta_proto::control::{MAX_READ, Policy, TailRequest};
+use dta_client::{Ask, ClientError};
+use dta_proto::control::{MAX_READ, Policy, ReadMemoryRequest, TailRequest};
 use dta_proto::key::Key;
 use dta_proto::layout::append;
 use dta_proto::layout::sketch_merge::{self, Column};
@@ -118,7 +118,8 @@ async fn memory(
     while (bytes.len() as u64) < length {
         let at = bytes.len() as u64;
         let chunk = MEMORY_CHUNK.min(length - at);
-        bytes.extend(client.read_memory(&store.name, first + at, chunk as u32).await?.data);
+        let (store, offset, length) = (store.name.clone(), first + at, chunk as u32);
+        bytes.extend(client.read_memory(ReadMemoryRequest { store, offset, length }).await?.data);
     }
     Ok(bytes)
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use dta_client::collector::Client;
-use dta_client::{ClientOptions, translator};
+use dta_client::{Ask, ClientOptions, translator};
 use dta_collector::nic::ROCE_PORT;
 use dta_link::fault::Faults;
 use serde::Serialize;

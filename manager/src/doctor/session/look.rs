@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dta_client::collector::Client;
-use dta_client::{ClientError, ClientOptions};
+use dta_client::{Ask, ClientError, ClientOptions};
 use dta_collector::nic::{ROCE_PORT, SOFT};
 use dta_link::netstat::UdpStats;
 use dta_link::packet::Interface;
@@ -101,7 +101,7 @@ pub async fn look(root: &Path, options: &LookOptions) -> Result<Evidence, LookEr
 }
 
 async fn sessions(client: &mut Client) -> Result<ListSessionsResponse, LookError> {
-    Ok(client.sessions_and_nic().await?)
+    Ok(client.sessions().await?)
 }
 
 fn device(root: &Path, name: &str) -> Option<Device> {

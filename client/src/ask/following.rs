@@ -1,0 +1,49 @@
+//! A list that is being followed.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use dta_proto::control::TailResponse;
+use tokio_stream::Stream;
+
+use crate::ClientError;
+
+/// What comes of a list that is being followed, until it is dropped.
+pub struct Following(Pin<Box<dyn Stream<Item = Result<TailResponse, ClientError>> + Send>>);
+
+impl Following {
+    /// Follows what a stream gives.
+    pub fn new(stream: impl Stream<Item = Result<TailResponse, ClientError>> + Send + 'static) -> Self {
+        Self(Box::pin(stream))
+    }
+
+    /// Waits for the next message; `None` at the end, which comes only where the request wanted one.
+    ///
+    /// May be dropped and called again: no message is lost by it.
+    ///
+    /// # Errors
+    /// The list cannot be followed any longer; nothing comes after that.
+    pub async fn message(&mut self) -> Result<Option<TailResponse>, ClientError> {
+        poll_fn(|context| self.0.as_mut().poll_next(context)).await.transpose()
+    }
+}
+
+impl Stream for Following {
+    type Item = Result<TailResponse, ClientError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.as_mut().poll_next(context)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
+impl fmt::Debug for Following {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Following").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,106 @@
+//! Why a question is refused, and the status that says so on every side.
+
+use dta_client::ClientError;
+use dta_proto::control::{MAX_KEYS, MAX_READ};
+use tonic::{Code, Status};
+
+use crate::region::{AccessError, RegionError};
+use crate::store::{MemoryError, StoreError};
+
+/// Why a question is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// No such store, or one of another kind.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// More keys than are answered at a time.
+    #[error("{0} keys in one query, but at most {MAX_KEYS} are answered; ask in several")]
+    TooManyKeys(usize),
+    /// A key of another length.
+    #[error("a key has {0} bytes, but must have 16")]
+    KeyLength(usize),
+    /// A policy of a later version.
+    #[error("policy {0} is unknown")]
+    Policy(i32),
+    /// More copies are to agree than there are, or none.
+    #[error("`at_least` is {at_least}, but this store has {copies} copies: ask for 1 to {copies}")]
+    AtLeast {
+        /// What was asked for.
+        at_least: u32,
+        /// The store's copies.
+        copies: u8,
+    },
+    /// A list that the store does not have.
+    #[error("there is no list {list}: store {store:?} has lists 0 to {last}")]
+    List {
+        /// The store.
+        store: String,
+        /// The list asked for.
+        list: u32,
+        /// Its last list.
+        last: u32,
+    },
+    /// A long read.
+    #[error("{0} bytes in one read, but at most {MAX_READ} are given; read in several")]
+    TooManyBytes(u32),
+    /// A read beyond the end.
+    #[error("store {store:?} has {len} bytes: {source}")]
+    BeyondEnd {
+        /// The store.
+        store: String,
+        /// Its bytes.
+        len: u64,
+        /// What was asked for.
+        source: AccessError,
+    },
+    /// A store is not as its description says.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// A store's bytes lie otherwise than its primitive's.
+    #[error("a store of this primitive has another layout")]
+    Layout,
+    /// A region file that took the place of another cannot be read.
+    #[error(transparent)]
+    File(#[from] RegionError),
+    /// What only a running collector knows.
+    #[error("memory alone knows no {0}: ask the running collector, at its address")]
+    MemoryAlone(&'static str),
+    /// The collector ends.
+    #[error("the collector is shutting down; tail again later")]
+    Stopping,
+    /// The thread that should have answered did not.
+    #[error("the call ended early: {0}")]
+    Ended(String),
+}
+
+impl AskError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Store(StoreError::Unknown { .. }) => Code::NotFound,
+            Self::Store(StoreError::Kind { .. } | StoreError::Ambiguous { .. })
+            | Self::TooManyKeys(_)
+            | Self::KeyLength(_)
+            | Self::Policy(_)
+            | Self::AtLeast { .. }
+            | Self::List { .. }
+            | Self::TooManyBytes(_) => Code::InvalidArgument,
+            Self::BeyondEnd { .. } => Code::OutOfRange,
+            Self::MemoryAlone(_) => Code::Unimplemented,
+            Self::Stopping => Code::Unavailable,
+            Self::Memory(_) | Self::File(_) | Self::Layout | Self::Ended(_) => Code::Internal,
+        }
+    }
+}
+
+/// What a client of the gRPC service is told, word for word.
+impl From<AskError> for Status {
+    fn from(error: AskError) -> Self {
+        Status::new(error.code(), error.to_string())
+    }
+}
+
+impl From<AskError> for ClientError {
+    fn from(error: AskError) -> Self {
+        Self::Status(error.into())
+    }
+}

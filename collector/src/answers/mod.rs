@@ -1,0 +1,129 @@
+//! What stores answer, from this process's memory: the other side of [`Ask`], which `dta-client` implements over gRPC.
+//!
+//! Each question is checked, answered by a reader of [`store`](crate::store), and counted. What is refused is an [`AskError`],
+//! whose words say what to do. Who asks is the gRPC service, the dashboard of a memory directory, or an exporter.
+
+mod counters;
+mod error;
+mod files;
+mod inspect;
+mod query;
+mod tail;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use dta_client::{Ask, ClientError, Following};
+use dta_proto::control::{
+    ListSessionsResponse, NodeStatistics, QueryCounterRequest, QueryCounterResponse, QueryKeyWriteRequest,
+    QueryKeyWriteResponse, QueryPathRequest, QueryPathResponse, QuerySketchRequest, QuerySketchResponse,
+    ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest,
+};
+use tokio::sync::{Notify, watch};
+
+use crate::store::{Store, Stores};
+use counters::Counters;
+
+pub use error::AskError;
+pub use files::FilesError;
+
+/// Stores that answer from memory. Cheap to clone: clones share stores and counters.
+///
+/// It needs a tokio runtime. What reads much memory runs on threads of its own, so that nobody else waits for it.
+#[derive(Clone)]
+pub struct Memory {
+    stores: Arc<Stores>,
+    counters: Arc<Counters>,
+    wake: Arc<Notify>,
+    stop: Option<watch::Receiver<bool>>,
+    /// Whether another process may replace region files.
+    beside: bool,
+}
+
+impl Memory {
+    /// Answers from these stores.
+    pub fn new(stores: Arc<Stores>) -> Self {
+        Self { stores, counters: Arc::default(), wake: Arc::default(), stop: None, beside: false }
+    }
+
+    /// Ends what is followed when `stop` becomes true, or its sender is gone.
+    pub fn until(self, stop: watch::Receiver<bool>) -> Self {
+        Self { stop: Some(stop), ..self }
+    }
+
+    /// Wakes those who follow lists and wait for new batches.
+    pub fn wake(&self) -> Arc<Notify> {
+        self.wake.clone()
+    }
+
+    /// What was asked and followed so far. Names are explained in docs/counters.md.
+    pub fn counters(&self) -> Vec<(String, u64)> {
+        self.counters.named()
+    }
+
+    /// The stores with the memory that they have now.
+    fn current(&self) -> Result<&Stores, AskError> {
+        if self.beside {
+            self.stores.follow_files()?;
+        }
+        Ok(&self.stores)
+    }
+
+    /// A store of the primitive; an empty name stands for the only one.
+    fn store(&self, name: &str, primitive: &'static str) -> Result<Arc<Store>, AskError> {
+        Ok(self.current()?.of_primitive(name, primitive)?)
+    }
+
+    /// Runs `work` on a thread that may wait for memory.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> Result<T, AskError> + Send + 'static,
+    ) -> Result<T, ClientError> {
+        let memory = self.clone();
+        let done = tokio::task::spawn_blocking(move || work(&memory)).await;
+        Ok(done.map_err(|e| AskError::Ended(e.to_string()))??)
+    }
+}
+
+#[tonic::async_trait]
+impl Ask for Memory {
+    async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
+        self.blocking(Self::infos).await
+    }
+
+    async fn query_key_write(
+        &self,
+        request: QueryKeyWriteRequest,
+    ) -> Result<QueryKeyWriteResponse, ClientError> {
+        self.blocking(move |memory| memory.key_write(request)).await
+    }
+
+    async fn query_path(&self, request: QueryPathRequest) -> Result<QueryPathResponse, ClientError> {
+        self.blocking(move |memory| memory.path(request)).await
+    }
+
+    async fn query_counter(&self, request: QueryCounterRequest) -> Result<QueryCounterResponse, ClientError> {
+        self.blocking(move |memory| memory.counter(request)).await
+    }
+
+    async fn query_sketch(&self, request: QuerySketchRequest) -> Result<QuerySketchResponse, ClientError> {
+        self.blocking(move |memory| memory.sketch(request)).await
+    }
+
+    async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {
+        self.follow(request, ()).await
+    }
+
+    async fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {
+        self.blocking(move |memory| memory.bytes(&request)).await
+    }
+
+    async fn sessions(&self) -> Result<ListSessionsResponse, ClientError> {
+        Err(AskError::MemoryAlone("sessions").into())
+    }
+
+    async fn statistics(&self) -> Result<Vec<NodeStatistics>, ClientError> {
+        Err(AskError::MemoryAlone("counters").into())
+    }
+}

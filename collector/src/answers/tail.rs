@@ -1,0 +1,187 @@
+//! Following an append list as a stream: [`follow`](crate::store::follow) says what is read and when to sleep.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use dta_client::{ClientError, Following};
+use dta_proto::control::{TailRequest, TailResponse};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::{AskError, Memory};
+use crate::store::Store;
+use crate::store::append::{ListError, Lists, Start};
+use crate::store::follow::{Follower, Moves, News};
+
+/// Messages on their way to a slow client; then its reader waits, and may be overtaken by the writer, which it will tell.
+const QUEUE: usize = 4;
+
+impl Memory {
+    /// Follows a list; `place` is dropped when the last work for it is done, even if the caller has long gone.
+    ///
+    /// # Errors
+    /// As [`Ask::tail`](dta_client::Ask::tail).
+    pub async fn follow(
+        &self,
+        request: TailRequest,
+        place: impl Send + 'static,
+    ) -> Result<Following, ClientError> {
+        // Beginning at either end reads the whole ring.
+        let begin = move |memory: &Self| Ok((Tail::begin(memory, &request)?, place));
+        let (tail, place) = self.blocking(begin).await?;
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        tokio::spawn(async move {
+            follow(tail, sender).await;
+            drop(place);
+        });
+        Ok(Following::new(ReceiverStream::new(receiver).map(|news| news.map_err(ClientError::from))))
+    }
+}
+
+/// A list that is followed, in the memory that its store had when it was last looked up.
+struct Tail {
+    memory: Memory,
+    store: Arc<Store>,
+    list: u32,
+    follower: Follower,
+}
+
+/// What to do when nothing came.
+enum Idle {
+    /// Sleep, and read again.
+    Wait,
+    /// Read at once: the list goes on in other memory.
+    Again,
+    /// All that is there was read, and no more is wanted.
+    End,
+}
+
+impl Tail {
+    fn begin(memory: &Memory, request: &TailRequest) -> Result<Self, AskError> {
+        let start = match (request.from_sequence, request.from_start) {
+            (0, false) => Start::Next,
+            (0, true) => Start::Oldest,
+            (sequence, _) => Start::At(sequence),
+        };
+        let store = memory.store(&request.store, "append")?;
+        let follower = follower(&store, request.list, start, request.until_caught_up)?;
+        Ok(Self { memory: memory.clone(), store, list: request.list, follower })
+    }
+
+    fn read(&mut self) -> Result<News, AskError> {
+        let news = self.follower.read(lists(&self.store)?, Instant::now());
+        let news = news.map_err(|error| self.store.outside(error))?;
+        let counters = &self.memory.counters;
+        counters.tail_entries.add(news.progress.entries);
+        counters.tail_overwritten.add(news.progress.overwritten);
+        counters.tail_missing.add(news.progress.missing);
+        counters.tail_damaged.add(news.progress.damaged);
+        Ok(news)
+    }
+
+    /// The store, if it has other memory by now.
+    fn replaced(&self) -> Result<Option<Arc<Store>>, AskError> {
+        let now = self.memory.store(&self.store.spec.name, "append")?;
+        Ok((now.generation != self.store.generation).then_some(now))
+    }
+
+    /// Whether [`Tail::idle`] has more to do than to wait.
+    fn may_leave(&self) -> Result<bool, AskError> {
+        Ok(self.follower.may_end() || self.replaced()?.is_some())
+    }
+
+    /// To be asked when nothing came. May look at whole rings.
+    fn idle(&mut self) -> Result<Idle, AskError> {
+        if let Some(now) = self.replaced()? {
+            let moves = self.follower.moves_to(lists(&now)?, Instant::now());
+            match moves.map_err(|error| now.outside(error))? {
+                Moves::No => {}
+                Moves::Soon => return Ok(Idle::Wait),
+                Moves::To(start) => {
+                    self.follower = follower(&now, self.list, start, self.follower.may_end())?;
+                    self.store = now;
+                    return Ok(Idle::Again);
+                }
+            }
+        }
+        let end = self.follower.may_end()
+            && self.follower.caught_up(lists(&self.store)?).map_err(|error| self.store.outside(error))?;
+        Ok(if end { Idle::End } else { Idle::Wait })
+    }
+}
+
+fn lists(store: &Store) -> Result<Lists<'_>, AskError> {
+    Lists::new(store).ok_or(AskError::Layout)
+}
+
+fn follower(store: &Store, list: u32, start: Start, until_caught_up: bool) -> Result<Follower, AskError> {
+    Follower::new(lists(store)?, list, start, until_caught_up).map_err(|error| match error {
+        ListError::NoSuchList { list, last } => AskError::List { store: store.spec.name.clone(), list, last },
+        ListError::Access(error) => store.outside(error).into(),
+    })
+}
+
+/// Sends what is read, until the end, an error, or nobody listens.
+async fn follow(mut tail: Tail, sender: mpsc::Sender<Result<TailResponse, AskError>>) {
+    let (wake, mut stop) = (tail.memory.wake.clone(), tail.memory.stop.clone());
+    let refused = loop {
+        // Registered before the list is read, so that no wake-up falls between.
+        let woken = wake.notified();
+        let news = match tail.read() {
+            Ok(news) => news,
+            Err(error) => break error,
+        };
+        let is_idle = news.is_idle();
+        if !news.is_empty() && sender.send(Ok(message(news))).await.is_err() {
+            return;
+        }
+        if !is_idle {
+            continue;
+        }
+        match tail.may_leave() {
+            Ok(false) => {}
+            Ok(true) => {
+                let look = tokio::task::spawn_blocking(move || (tail.idle(), tail));
+                match look.await {
+                    Ok((Ok(Idle::Wait), same)) => tail = same,
+                    Ok((Ok(Idle::Again), moved)) => {
+                        tail = moved;
+                        continue;
+                    }
+                    Ok((Ok(Idle::End), _)) => return,
+                    Ok((Err(error), _)) => break error,
+                    Err(error) => break AskError::Ended(error.to_string()),
+                }
+            }
+            Err(error) => break error,
+        }
+        tokio::select! {
+            () = tokio::time::sleep(tail.follower.pause()) => tail.follower.slept(),
+            () = woken => tail.memory.counters.tail_woken.add(1),
+            () = sender.closed() => return,
+            () = stopped(&mut stop) => break AskError::Stopping,
+        }
+    };
+    let _ = sender.send(Err(refused)).await;
+}
+
+/// Returns when the collector shuts down, if it ever does.
+async fn stopped(stop: &mut Option<watch::Receiver<bool>>) {
+    match stop {
+        // An error says that the sender is gone, which it only is with the collector.
+        Some(stop) => drop(stop.wait_for(|stop| *stop).await),
+        None => std::future::pending().await,
+    }
+}
+
+fn message(news: News) -> TailResponse {
+    TailResponse {
+        sequence: news.sequence.into(),
+        entries: news.entries,
+        overwritten_batches: news.progress.overwritten,
+        torn: news.progress.torn,
+        missing_batches: news.progress.missing,
+        damaged_batches: news.progress.damaged,
+    }
+}

@@ -1,0 +1,53 @@
+use dta_client::Ask;
+use dta_proto::control::{
+    QueryCounterRequest, QueryKeyWriteRequest, QueryPathRequest, QuerySketchRequest, TailRequest,
+};
+use dta_proto::store::{Merge, StoreKind, StoreSpec};
+use tonic::Code;
+
+use super::*;
+use crate::region::{Region, RegionOptions};
+
+/// Stores of 4 KiB, whose descriptions say more.
+fn short() -> Memory {
+    let kinds = [
+        StoreKind::KeyWrite { slots: 1 << 20, value_len: 12, redundancy: 2 },
+        StoreKind::Postcarding { slots: 1 << 16, hops: 6, redundancy: 2 },
+        StoreKind::Append { lists: 4, ring: 1024, batch_len: 64, entry_len: 4, notify: false },
+        StoreKind::KeyIncrement { slots: 1 << 20, redundancy: 2 },
+        StoreKind::SketchMerge { columns: 1 << 12, rows: 3, epochs: 2, merge: Merge::Sum, expected: 2 },
+    ];
+    let store = |(id, kind): (usize, StoreKind)| {
+        let region = Region::anonymous(4096, 0, RegionOptions { huge_pages: false }).unwrap();
+        let spec = StoreSpec { id: id as u16, name: format!("store{id}"), kind };
+        Store { spec, region: Arc::new(region), generation: 1 }
+    };
+    Memory::new(Arc::new(kinds.into_iter().enumerate().map(store).collect()))
+}
+
+#[tokio::test]
+async fn memory_that_is_too_short_is_told_with_its_store_and_what_to_do() {
+    let memory = short();
+    let keys: Vec<Vec<u8>> = (0..100u8).map(|i| vec![i; 16]).collect();
+    let key_write = QueryKeyWriteRequest { keys: keys.clone(), ..Default::default() };
+    let path = QueryPathRequest { keys: keys.clone(), ..Default::default() };
+    let tail = |from_sequence| TailRequest { list: 2, from_sequence, ..Default::default() };
+    let counter = QueryCounterRequest { keys: keys.clone(), ..Default::default() };
+    let sketch = QuerySketchRequest { keys, epoch: 1, ..Default::default() };
+    let refused = [
+        (0, memory.query_key_write(key_write).await.map(drop)),
+        (1, memory.query_path(path).await.map(drop)),
+        (2, memory.tail(tail(0)).await.map(drop)),
+        (2, memory.tail(tail(7)).await.map(drop)),
+        (3, memory.query_counter(counter).await.map(drop)),
+        (4, memory.query_sketch(sketch).await.map(drop)),
+        (0, memory.stores().await.map(drop)),
+    ];
+    for (store, refused) in refused {
+        let error = refused.expect_err("outside of the region");
+        assert_eq!(error.status().map(tonic::Status::code), Some(Code::Internal), "{error}");
+        let told = error.to_string();
+        assert!(told.contains(&format!("store \"store{store}\" is shorter")), "{told}");
+        assert!(told.contains("start the collector again"), "{told}");
+    }
+}

@@ -1,0 +1,439 @@
+//! The same questions to every side of [`Ask`]: a running collector over gRPC, the same one in this process, and its region
+//! files. Answers and refusals have to be the same.
+
+use std::time::Duration;
+
+use crate::common::{config, key, start};
+use dta_client::{Ask, ClientError, Following};
+use dta_collector::answers::Memory;
+use dta_collector::config::{Config, Memory as Place};
+use dta_collector::server::Server;
+use dta_proto::control::{
+    self, MAX_KEYS, MAX_READ, QueryCounterRequest, QueryKeyWriteRequest, QueryPathRequest,
+    QuerySketchRequest, ReadMemoryRequest, TailRequest, TailResponse,
+};
+use dta_proto::layout::{append, hash, key_increment, key_write, postcarding, sketch_merge};
+use dta_proto::store::{Merge, StoreKind, StoreSpec};
+use tonic::Code;
+
+const RING: u64 = 64;
+const EPOCH: u32 = 7;
+
+fn stores() -> Vec<StoreSpec> {
+    let kinds = [
+        ("flows", StoreKind::KeyWrite { slots: 1 << 12, value_len: 12, redundancy: 2 }),
+        ("paths", StoreKind::Postcarding { slots: 1 << 10, hops: 6, redundancy: 2 }),
+        ("events", StoreKind::Append { lists: 4, ring: RING, batch_len: 64, entry_len: 4, notify: false }),
+        ("bytes", StoreKind::KeyIncrement { slots: 1 << 12, redundancy: 2 }),
+        (
+            "packets",
+            StoreKind::SketchMerge { columns: 1 << 8, rows: 3, epochs: 2, merge: Merge::Sum, expected: 2 },
+        ),
+    ];
+    let spec = |(id, (name, kind)): (usize, (&str, StoreKind))| StoreSpec {
+        id: id as u16 + 1,
+        name: name.into(),
+        kind,
+    };
+    kinds.into_iter().enumerate().map(spec).collect()
+}
+
+/// All sides of one collector.
+struct Sides {
+    server: Server,
+    all: [(&'static str, Box<dyn Ask>); 3],
+    directory: tempfile::TempDir,
+}
+
+impl Sides {
+    async fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let memory = Place::Directory(directory.path().to_owned());
+        let (server, client) = start(&Config { memory, stores: stores(), ..config() }).await;
+        let all: [(_, Box<dyn Ask>); 3] = [
+            ("over gRPC", Box::new(client)),
+            ("in the collector", Box::new(server.service().clone())),
+            ("from its files", Box::new(Memory::open(directory.path()).unwrap())),
+        ];
+        fill(&server);
+        Self { server, all, directory: directory }
+    }
+
+    /// The answer, which has to be that of all sides.
+    async fn ask<T: PartialEq + std::fmt::Debug>(
+        &self,
+        question: impl AsyncFn(&dyn Ask) -> Result<T, ClientError>,
+    ) -> Result<T, (Code, String)> {
+        let mut first = None;
+        for (side, ask) in &self.all {
+            let answer = question(&**ask).await.map_err(|error| match error {
+                ClientError::Status(status) => {
+                    // What is shown to a person is what was said.
+                    assert_eq!(ClientError::from(status.clone()).to_string(), status.message());
+                    (status.code(), status.message().to_owned())
+                }
+                other => panic!("{side}: not a status: {other}"),
+            });
+            match &first {
+                Some(first) => assert_eq!(&answer, first, "{side}"),
+                None => first = Some(answer),
+            }
+        }
+        first.unwrap()
+    }
+
+    /// Code and words of a refusal, which have to be those of all sides.
+    async fn refusal<T: PartialEq + std::fmt::Debug>(
+        &self,
+        question: impl AsyncFn(&dyn Ask) -> Result<T, ClientError>,
+    ) -> (Code, String) {
+        self.ask(question).await.expect_err("must be refused")
+    }
+}
+
+fn write(server: &Server, store: &str, at: u64, bytes: &[u8]) {
+    server.stores().get(store).unwrap().region.write(at, bytes).unwrap();
+}
+
+fn put_batch(server: &Server, list: u32, sequence: u32) {
+    let mut batch = [0; 64];
+    append::encode(&mut batch, list, sequence, 2, &sequence.to_be_bytes().repeat(2));
+    write(server, "events", append::offset(list, sequence, RING, 64), &batch);
+}
+
+/// Something in every store, as a NIC would write it.
+fn fill(server: &Server) {
+    for i in 0..50 {
+        let mut slot = [0; 16];
+        key_write::encode(&mut slot, &key(i), &[i as u8; 12]);
+        for (n, at) in hash::slots(&key(i), 2, 1 << 12).iter().enumerate() {
+            // Every fifth key has an older value in its second copy.
+            if n == 1 && i % 5 == 0 {
+                key_write::encode(&mut slot, &key(i), &[0xaa; 12]);
+            }
+            write(server, "flows", key_write::offset(*at, 12), &slot);
+        }
+        for at in hash::slots(&key(i), 2, 1 << 12).iter() {
+            let at = key_increment::offset(*at);
+            server.stores().get("bytes").unwrap().region.fetch_add(at, 1000 + u64::from(i)).unwrap();
+        }
+    }
+    // A whole path; a partial one whose length was told; and one whose length was not.
+    for (i, length, hops) in [(1, 3, &[0, 1, 2][..]), (2, 5, &[0, 2]), (3, 0, &[1])] {
+        let mut path = postcarding::Path { length, ..Default::default() };
+        hops.iter().for_each(|hop| assert!(path.set(*hop, 100 + u32::from(*hop))));
+        let mut row = [0; 32];
+        postcarding::encode(&mut row, &key(i), &path);
+        for at in hash::slots(&key(i), 2, 1 << 10).iter() {
+            write(server, "paths", postcarding::offset(*at, 6), &row);
+        }
+    }
+    for i in 0..3 {
+        for column in sketch_merge::columns_of(&key(i), 3, 1 << 8).iter() {
+            let mut bytes = [0; 32];
+            let of_epoch =
+                sketch_merge::Column { epoch: EPOCH, merged: 1, expected: 2, cells: [50, 60, 70, 0] };
+            sketch_merge::encode(&mut bytes, 3, &of_epoch);
+            let len = sketch_merge::column_len(3) as usize;
+            let at = sketch_merge::offset(EPOCH, *column as u32, 2, 1 << 8, 3);
+            write(server, "packets", at, &bytes[..len]);
+        }
+    }
+    // List 1: more than its ring holds, one batch that never came, and one that is damaged.
+    (1..=100).filter(|sequence| *sequence != 90).for_each(|sequence| put_batch(server, 1, sequence));
+    write(server, "events", append::offset(1, 95, RING, 64), &[0xff]);
+}
+
+fn keys(which: impl IntoIterator<Item = u32>) -> Vec<Vec<u8>> {
+    which.into_iter().map(|i| key(i).0.to_vec()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_side_gives_the_same_answers() {
+    let sides = Sides::start().await;
+
+    let stores = sides.ask(async |ask| ask.stores().await).await.unwrap();
+    let names: Vec<_> = stores.iter().map(|info| info.store.as_ref().unwrap().name.as_str()).collect();
+    assert_eq!(names, ["flows", "paths", "events", "bytes", "packets"]);
+    assert!(stores.iter().all(|info| info.used > 0), "{stores:?}");
+
+    for (policy, at_least) in
+        [(control::Policy::First, 0), (control::Policy::Plurality, 0), (control::Policy::AtLeast, 2)]
+    {
+        let request = QueryKeyWriteRequest {
+            store: "flows".into(),
+            keys: keys(0..60),
+            policy: policy.into(),
+            at_least,
+        };
+        let answer = sides.ask(async |ask| ask.query_key_write(request.clone()).await).await.unwrap();
+        let found = answer.answers.iter().filter(|answer| answer.value.is_some()).count();
+        let whole = if policy == control::Policy::AtLeast { 30..=40 } else { 48..=50 };
+        assert!(whole.contains(&found), "{found} found, {policy:?}");
+        assert!(answer.answers[..50].iter().any(|answer| answer.differing == 1));
+        assert_eq!((answer.generation, answer.answers.len()), (1, 60));
+    }
+
+    // An empty name stands for the only one.
+    let request = QueryPathRequest { store: String::new(), keys: keys(0..5) };
+    let answer = sides.ask(async |ask| ask.query_path(request.clone()).await).await.unwrap().answers;
+    assert_eq!(answer.iter().map(|path| path.found).collect::<Vec<_>>(), [false, true, true, true, false]);
+    assert_eq!((&answer[1].hops[..], answer[1].complete), (&[100, 101, 102][..], true));
+    assert_eq!((&answer[2].hops[..], answer[2].path_length), (&[100, 0, 102, 0, 0][..], 5));
+    assert_eq!(answer[3].present, [false, true]);
+
+    let request = QueryCounterRequest { store: "bytes".into(), keys: keys(0..60) };
+    let answer = sides.ask(async |ask| ask.query_counter(request.clone()).await).await.unwrap().answers;
+    assert!((0..50).all(|i| answer[i].value >= 1000 + i as u64), "{answer:?}");
+
+    let request = |epoch| QuerySketchRequest { store: "packets".into(), keys: keys([0, 1, 99]), epoch };
+    let answer = sides.ask(async |ask| ask.query_sketch(request(EPOCH)).await).await.unwrap().answers;
+    assert_eq!((answer[0].estimate, answer[0].merged, answer[0].expected), (Some(50), 1, 2));
+    assert_eq!(answer[2].estimate, None);
+    // Epochs that share its place in the ring, and one that does not.
+    for not_held in [EPOCH - 2, EPOCH + 2, EPOCH + 1] {
+        let answer = sides.ask(async |ask| ask.query_sketch(request(not_held)).await).await.unwrap().answers;
+        assert!(answer.iter().all(|answer| answer.estimate.is_none() && answer.merged == 0), "{answer:?}");
+    }
+
+    let at = key_write::offset(hash::slots(&key(1), 2, 1 << 12)[0], 12);
+    let request = ReadMemoryRequest { store: "flows".into(), offset: at, length: 16 };
+    let answer = sides.ask(async |ask| ask.read_memory(request.clone()).await).await.unwrap();
+    assert_eq!(answer.data[4..], [1; 12]);
+    sides.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_side_refuses_in_the_same_words() {
+    let sides = Sides::start().await;
+    let key_write =
+        |store: &str, keys| QueryKeyWriteRequest { store: store.into(), keys, ..Default::default() };
+    let read = |store: &str, offset, length| ReadMemoryRequest { store: store.into(), offset, length };
+    let tail = |store: &str, list| TailRequest { store: store.into(), list, ..Default::default() };
+
+    for (store, code, words) in [
+        ("nowhere", Code::NotFound, "events (append)"),
+        ("events", Code::InvalidArgument, "needs a key-write store, which here is flows"),
+    ] {
+        let request = key_write(store, keys([1]));
+        let told = sides.refusal(async |ask| ask.query_key_write(request.clone()).await).await;
+        assert!(told.0 == code && told.1.contains(words), "{told:?}");
+    }
+    // Each query has its own store.
+    let store = || "flows".to_owned();
+    let told = [
+        sides
+            .refusal(async |ask| ask.query_path(QueryPathRequest { store: store(), keys: vec![] }).await)
+            .await,
+        sides
+            .refusal(async |ask| {
+                ask.query_counter(QueryCounterRequest { store: store(), keys: vec![] }).await
+            })
+            .await,
+        sides
+            .refusal(async |ask| {
+                let request = QuerySketchRequest { store: store(), ..Default::default() };
+                ask.query_sketch(request).await
+            })
+            .await,
+        sides.refusal(async |ask| followed(ask.tail(tail("flows", 0)).await).await).await,
+    ];
+    for ((code, words), kind) in told.iter().zip(["postcarding", "key-increment", "sketch-merge", "append"]) {
+        assert!(*code == Code::InvalidArgument && words.contains(kind), "{code} {words}");
+    }
+
+    for (keys, words) in [
+        (vec![vec![1, 2, 3]], "a key has 3 bytes, but must have 16"),
+        (vec![key(1).0.to_vec(), vec![0; 17]], "a key has 17 bytes"),
+        (vec![vec![0; 16]; MAX_KEYS + 1], "ask in several"),
+    ] {
+        let told =
+            sides.refusal(async |ask| ask.query_key_write(key_write("flows", keys.clone())).await).await;
+        assert!(told.0 == Code::InvalidArgument && told.1.contains(words), "{told:?}");
+        let told = sides
+            .refusal(async |ask| {
+                let request = QuerySketchRequest { store: String::new(), keys: keys.clone(), epoch: EPOCH };
+                ask.query_sketch(request).await
+            })
+            .await;
+        assert!(told.1.contains(words), "{told:?}");
+    }
+    for (policy, at_least, words) in
+        [(77, 0, "policy 77"), (2, 3, "ask for 1 to 2"), (2, 0, "ask for 1 to 2")]
+    {
+        let request = QueryKeyWriteRequest { policy, at_least, ..key_write("flows", keys([1])) };
+        let told = sides.refusal(async |ask| ask.query_key_write(request.clone()).await).await;
+        assert!(told.0 == Code::InvalidArgument && told.1.contains(words), "{told:?}");
+    }
+
+    for (request, code, words) in [
+        (read("nowhere", 0, 1), Code::NotFound, "flows (key-write)"),
+        (read("flows", 0, MAX_READ + 1), Code::InvalidArgument, "read in several"),
+        (read("flows", 1 << 16, 1), Code::OutOfRange, "store \"flows\" has 65536 bytes"),
+        (read("flows", (1 << 16) - 1, 2), Code::OutOfRange, "2 bytes at offset 65535"),
+        (read("flows", u64::MAX, 16), Code::OutOfRange, "65536 bytes"),
+    ] {
+        let told = sides.refusal(async |ask| ask.read_memory(request.clone()).await).await;
+        assert!(told.0 == code && told.1.contains(words), "{told:?}");
+    }
+
+    for (request, code, words) in [
+        (tail("nowhere", 0), Code::NotFound, "events (append)"),
+        (tail("events", 4), Code::InvalidArgument, "there is no list 4: store \"events\" has lists 0 to 3"),
+        (tail("", u32::MAX), Code::InvalidArgument, "store \"events\" has lists 0 to 3"),
+    ] {
+        let told = sides.refusal(async |ask| followed(ask.tail(request.clone()).await).await).await;
+        assert!(told.0 == code && told.1.contains(words), "{told:?}");
+    }
+    sides.server.stop().await.unwrap();
+}
+
+/// All that a list gives up to its end.
+async fn followed(following: Result<Following, ClientError>) -> Result<TailResponse, ClientError> {
+    let (mut following, mut sum) = (following?, TailResponse::default());
+    while let Some(message) = following.message().await? {
+        // How often a batch was looked at before it was given up is a matter of time.
+        add(&mut sum, TailResponse { torn: 0, ..message });
+    }
+    Ok(sum)
+}
+
+fn add(sum: &mut TailResponse, message: TailResponse) {
+    sum.entries.extend(message.entries);
+    sum.overwritten_batches += message.overwritten_batches;
+    sum.missing_batches += message.missing_batches;
+    sum.damaged_batches += message.damaged_batches;
+    sum.sequence = sum.sequence.max(message.sequence);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_side_follows_lists_in_the_same_way() {
+    let sides = Sides::start().await;
+    let request =
+        TailRequest { store: "events".into(), list: 1, until_caught_up: true, ..Default::default() };
+
+    let oldest = TailRequest { from_start: true, ..request.clone() };
+    let told = sides.ask(async |ask| followed(ask.tail(oldest.clone()).await).await).await.unwrap();
+    // The oldest is batch 26, for 90 never came to its place; where 95 is damaged, nobody can tell that 31 is gone.
+    let gaps = (told.overwritten_batches, told.missing_batches, told.damaged_batches);
+    assert_eq!((gaps, told.sequence), ((9, 1, 2), 100), "{told:?}");
+    assert_eq!(told.entries[0][..], 26u32.to_be_bytes());
+    assert_eq!(told.entries.last().unwrap()[..], 100u32.to_be_bytes());
+
+    let first = TailRequest { from_sequence: 1, ..request.clone() };
+    let told = sides.ask(async |ask| followed(ask.tail(first.clone()).await).await).await.unwrap();
+    assert_eq!(told.sequence, 100);
+    assert!(told.overwritten_batches >= 25, "{told:?}");
+
+    let next = request.clone();
+    let told = sides.ask(async |ask| followed(ask.tail(next.clone()).await).await).await.unwrap();
+    assert_eq!(told, TailResponse::default());
+
+    // Those that wait are there when the call returns, and are given what is written after it.
+    let waiting = TailRequest { until_caught_up: false, ..request };
+    let mut streams = Vec::new();
+    for (side, ask) in &sides.all {
+        streams.push((side, ask.tail(waiting.clone()).await.unwrap(), TailResponse::default()));
+    }
+    (101..=110)
+        .filter(|sequence| *sequence != 105)
+        .for_each(|sequence| put_batch(&sides.server, 1, sequence));
+    read_to(&mut streams, 110).await;
+    for (side, _, sum) in &streams {
+        let expected: Vec<u32> = (101..=110).filter(|s| *s != 105).flat_map(|s| [s, s]).collect();
+        let entries: Vec<u32> =
+            sum.entries.iter().map(|e| u32::from_be_bytes(e[..].try_into().unwrap())).collect();
+        assert_eq!((entries, sum.missing_batches, sum.overwritten_batches), (expected, 1, 0), "{side}");
+    }
+    // A collector that ends says so; files do not end.
+    sides.server.stop().await.unwrap();
+    for (side, stream, _) in &mut streams[..2] {
+        let ended = tokio::time::timeout(Duration::from_secs(20), stream.message()).await.expect("in 20 s");
+        let status = crate::common::status_of(ended);
+        assert!(
+            status.code() == Code::Unavailable && status.message().contains("again later"),
+            "{side}: {status}"
+        );
+    }
+    let files = tokio::time::timeout(Duration::from_millis(300), streams[2].1.message()).await;
+    assert!(files.is_err(), "{files:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_side_goes_over_to_memory_that_took_the_place_of_other() {
+    let sides = Sides::start().await;
+    (1..=10).for_each(|sequence| put_batch(&sides.server, 2, sequence));
+    let request = TailRequest { store: "events".into(), list: 2, from_start: true, ..Default::default() };
+    let mut streams = Vec::new();
+    for (side, ask) in &sides.all {
+        streams.push((side, ask.tail(request.clone()).await.unwrap(), TailResponse::default()));
+    }
+    read_to(&mut streams, 10).await;
+    for store in ["events", "flows"] {
+        sides.server.stores().replace(store).unwrap();
+    }
+    (11..=15).for_each(|sequence| put_batch(&sides.server, 2, sequence));
+    read_to(&mut streams, 15).await;
+    for (side, _, sum) in &streams {
+        let expected: Vec<Vec<u8>> = (1..=15u32)
+            .flat_map(|sequence| [sequence.to_be_bytes().to_vec(), sequence.to_be_bytes().to_vec()])
+            .collect();
+        assert_eq!(*sum, TailResponse { entries: expected, sequence: 15, ..Default::default() }, "{side}");
+    }
+    let request = QueryKeyWriteRequest { keys: keys(0..50), ..Default::default() };
+    let answer = sides.ask(async |ask| ask.query_key_write(request.clone()).await).await.unwrap();
+    assert_eq!(answer.generation, 2);
+    assert!(answer.answers.iter().all(|answer| answer.value.is_none()), "{answer:?}");
+    sides.server.stop().await.unwrap();
+}
+
+/// Reads all up to a sequence.
+async fn read_to(streams: &mut [(&&str, Following, TailResponse)], sequence: u64) {
+    for (side, stream, sum) in streams {
+        while sum.sequence < sequence {
+            let message = tokio::time::timeout(Duration::from_secs(20), stream.message()).await;
+            add(
+                sum,
+                message.unwrap_or_else(|_| panic!("{side}: {sum:?} after 20 s")).unwrap().expect("no end"),
+            );
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_and_counters_are_known_to_a_running_collector_alone() {
+    let sides = Sides::start().await;
+    let request = QueryCounterRequest { store: String::new(), keys: keys(0..3) };
+    for (_, ask) in &sides.all[..2] {
+        ask.query_counter(request.clone()).await.unwrap();
+        let nodes = ask.statistics().await.unwrap();
+        assert!(nodes.iter().any(|node| node.node == "nic/soft"), "{nodes:?}");
+        assert_eq!(ask.sessions().await.unwrap().device, "soft");
+    }
+    // Both sides of one collector are counted together.
+    let nodes = sides.all[0].1.statistics().await.unwrap();
+    let own = nodes.iter().find(|node| node.node == "collector").unwrap();
+    let asked = own.counters.iter().find(|counter| counter.name == "query.counter.keys").unwrap();
+    assert_eq!(asked.value, 6);
+    let files = &sides.all[2].1;
+    for refused in [files.sessions().await.map(drop), files.statistics().await.map(drop)] {
+        let status = crate::common::status_of(refused);
+        assert!(status.code() == Code::Unimplemented && status.message().contains("running collector"));
+    }
+    sides.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_of_a_collector_that_has_ended_answer() {
+    let sides = Sides::start().await;
+    let request = QueryKeyWriteRequest { keys: keys([1]), ..Default::default() };
+    let before = sides.all[0].1.query_key_write(request.clone()).await.unwrap();
+    sides.server.stop().await.unwrap();
+    let files = Memory::open(sides.directory.path()).unwrap();
+    assert_eq!(files.query_key_write(request).await.unwrap(), before);
+    let empty = tempfile::tempdir().unwrap();
+    let told = Memory::open(empty.path()).map(drop).unwrap_err().to_string();
+    assert!(told.contains("no region file") && told.contains("`memory` directory"), "{told}");
+    let told = Memory::open(&empty.path().join("none")).map(drop).unwrap_err().to_string();
+    assert!(told.contains("cannot read the memory directory"), "{told}");
+}
