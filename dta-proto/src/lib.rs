@@ -5,6 +5,7 @@
 //! - [`wire`]: what travels in packets (DTA reports and NACKs, Ethernet to UDP, RoCEv2).
 //! - [`layout`]: what lies in memory (slots, checksums, element layouts of the five stores).
 //! - [`store`]: how a store is described, in configuration, sessions and region headers alike.
+//! - [`counter`]: what every node counts, and by what name.
 //! - [`crc`]: the CRCs that the two above share.
 //! - [`queue_pair`], [`name`]: what queue pairs are, and what the names of stores and sessions may be.
 //! - [`key`]: the 16-byte key and the flow that it can hold.
@@ -17,6 +18,7 @@
 pub mod codec;
 #[cfg(feature = "control")]
 pub mod control;
+pub mod counter;
 pub mod crc;
 pub mod key;
 pub mod layout;
