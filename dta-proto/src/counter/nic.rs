@@ -126,6 +126,11 @@ soft_nic! {
 }
 
 impl Counter {
+    /// The one of this name; `None` for one of a newer program.
+    pub fn from_name(name: &str) -> Option<Counter> {
+        Counter::ALL.into_iter().find(|counter| counter.name() == name)
+    }
+
     /// Whether this counts packets that were received and are done with.
     pub fn is_fate(self) -> bool {
         matches!(self.definition().step, Step::Executed | Step::Duplicate | Step::Dropped)

@@ -8,7 +8,7 @@ use tracing::{info, warn};
 
 use super::packet_thread::{Command, Snapshot};
 use super::service::Control;
-use super::stats::{EVICTED, nodes};
+use super::stats::{for_collector, nodes};
 use crate::config::Translator;
 use crate::session::{BACKOFF, Opened, Session, SessionError};
 
@@ -142,33 +142,6 @@ async fn apply(control: &Control, needed: impl FnOnce(&Program) -> Vec<Change>) 
 /// What goes to the collector with a renewal.
 pub(super) fn handed_in(control: &Control, snapshot: &Snapshot) -> Vec<dta_proto::control::NodeStatistics> {
     let mut nodes = nodes(&control.name, control.life, snapshot);
-    nodes.retain(|node| node.node != EVICTED);
-    for node in &mut nodes {
-        node.counters.retain(|c| is_for_collector(&c.name));
-    }
+    for_collector(&mut nodes);
     nodes
-}
-
-/// Of the numbers that may fall the collector takes `held` alone, of all and of each primitive; the others are for this translator's
-/// own statistics.
-fn is_for_collector(counter: &str) -> bool {
-    ![".outstanding", ".waiting"].iter().any(|end| counter.ends_with(end))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_held_of_each_primitive_goes_to_the_collector() {
-        for (counter, is) in [
-            ("held", true),
-            ("append.held", true),
-            ("append.accepted", true),
-            ("queue_pair.write.outstanding", false),
-            ("queue_pair.atomic.waiting", false),
-        ] {
-            assert_eq!(is_for_collector(counter), is, "{counter}");
-        }
-    }
 }
