@@ -230,7 +230,11 @@ mod tests {
         for (name, _) in &named {
             let found = Node::Translator.find(name).unwrap_or_else(|| panic!("{name} has no definition"));
             assert!(found.known, "{name}");
-            assert_eq!(found.definition.kind == Kind::Counter, name != "held" && !name.ends_with(".held"), "{name}");
+            assert_eq!(
+                found.definition.kind == Kind::Counter,
+                name != "held" && !name.ends_with(".held"),
+                "{name}"
+            );
         }
     }
 }

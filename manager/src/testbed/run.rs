@@ -8,6 +8,7 @@ use anyhow::Context;
 use dta_link::fault::Faults;
 use dta_link::netstat::UdpStats;
 use dta_link::{LinkError, UdpConfig, UdpLink};
+use dta_proto::counter::{Stage, translator};
 use dta_proto::layout::append::entries_per_batch;
 use dta_proto::store::{StoreKind, StoreSpec};
 
@@ -302,7 +303,7 @@ async fn compare(
             }
             Primitive::Postcarding => {
                 let answers = collect::paths(client, store, flows).await?;
-                let evicted = statistics.node("translator/").get("partial_rows");
+                let evicted = statistics.node(Stage::Translator).get(&translator::PARTIAL_ROWS);
                 check::postcarding(kind, flows, journal, &answers, evicted, &mut pools)
             }
             Primitive::Append => {
@@ -354,14 +355,14 @@ fn conclude(
     let covered =
         links[0].unexplained().unsigned_abs() + links[2].unexplained().unsigned_abs() * most_reports;
     let unexplained = frames + all.unexplained.saturating_sub(covered);
-    let translator = statistics.node("translator/");
+    let node = statistics.node(Stage::Translator);
     let primitives = found
         .tallies
         .into_iter()
         .map(|(primitive, answers)| PrimitiveOutcome {
             name: primitive.name(),
             sent: journal.count(primitive),
-            operations: translator.get(&format!("{}.operations", primitive.name())),
+            operations: node.of(&translator::OF_OPERATIONS, &[primitive.name()]),
             answers,
         })
         .collect();
