@@ -3,31 +3,13 @@
 //! Pure: from what [`Ask::statistics`](dta_client::Ask::statistics) answers to rows, for the command line and the dashboard.
 
 use dta_proto::control::NodeStatistics;
+use dta_proto::counter::{
+    self, Definition, Found, Kind, Stage, Step, Unit, between, nic, reporter, translator,
+};
 use serde::Serialize;
-
-use crate::session::statistics::NEWEST;
-
-const REPORTER_TRANSLATOR: &str = "lost.reporter-translator";
-const TRANSLATOR_NIC: &str = "lost.translator-nic";
 
 /// Reporters are shown one by one up to this many; more are added up, unless everything is asked for.
 const FEW_REPORTERS: usize = 4;
-
-/// The kinds of node, in the order in which reports pass them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Stage {
-    /// Sends reports.
-    Reporter,
-    /// Turns them into operations.
-    Translator,
-    /// Executes operations.
-    Nic,
-    /// Answers queries.
-    Collector,
-    /// Anything else that handed in counters.
-    Other,
-}
 
 /// One node and what it counted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -85,16 +67,10 @@ pub fn nodes(statistics: Vec<NodeStatistics>) -> Vec<Node> {
     let mut nodes: Vec<Node> = statistics
         .into_iter()
         .map(|n| {
-            let stage = match n.node.split('/').next() {
-                Some("reporter") => Stage::Reporter,
-                Some("translator") => Stage::Translator,
-                Some("nic") => Stage::Nic,
-                Some("collector") => Stage::Collector,
-                _ => Stage::Other,
-            };
+            let stage = Stage::of(&n.node);
             let mut counters: Vec<(String, u64)> =
                 n.counters.into_iter().map(|c| (c.name, c.value)).collect();
-            counters.sort_by(|(a, _), (b, _)| (rank(a), a).cmp(&(rank(b), b)));
+            counters.sort_by_cached_key(|(name, _)| (rank(counter::find(&n.node, name)), name.clone()));
             Node { stage, name: n.node, session: n.session, age: n.age_seconds, counters }
         })
         .collect();
@@ -104,38 +80,46 @@ pub fn nodes(statistics: Vec<NodeStatistics>) -> Vec<Node> {
 
 /// What the links between stages lost, where that is known: nothing is guessed.
 pub fn link_losses(nodes: &[Node]) -> Vec<LinkLoss> {
-    let sum = |stage, counter: &str| {
-        let mut of_stage =
-            nodes.iter().filter(|n| n.stage == stage).filter_map(|n| n.get(counter)).peekable();
+    let sum = |stage, counter: &Definition, of: &[&str]| {
+        let name = counter.of(of);
+        let mut of_stage = nodes.iter().filter(|n| n.stage == stage).filter_map(|n| n.get(&name)).peekable();
         of_stage.peek()?;
         Some(of_stage.sum::<u64>())
     };
     let mut losses = Vec::new();
     // A reporter's own count stays with it; its sequence numbers tell the translator what is missing. What its socket dropped is part of that, but for
     // reports without sequence numbers.
-    let socket = sum(Stage::Translator, "link.reports.dropped.receive-queue").unwrap_or(0);
+    let socket = sum(
+        Stage::Translator,
+        &translator::LINK_DROPPED,
+        &[translator::REPORTS, counter::LinkLoss::ReceiveQueue.name()],
+    )
+    .unwrap_or(0);
     let at_socket = match socket {
         0 => String::new(),
         _ => format!("{socket} dropped at the translator's socket (receive queue full, or wrong checksum)"),
     };
-    match (sum(Stage::Reporter, "gaps"), sum(Stage::Reporter, "gaps_filled")) {
+    match (sum(Stage::Reporter, &reporter::GAPS, &[]), sum(Stage::Reporter, &reporter::GAPS_FILLED, &[])) {
         (Some(gaps), Some(filled)) => {
             let sequences = format!("{gaps} sequences skipped, {filled} came later");
             losses.push(LinkLoss {
-                name: REPORTER_TRANSLATOR,
+                name: between::REPORTER_TRANSLATOR.name,
                 lost: gaps.saturating_sub(filled),
                 how: if socket == 0 { sequences } else { format!("{sequences}; {at_socket}") },
             });
         }
         // No reporter has sequence numbers.
-        _ if socket != 0 => losses.push(LinkLoss { name: REPORTER_TRANSLATOR, lost: socket, how: at_socket }),
+        _ if socket != 0 => {
+            losses.push(LinkLoss { name: between::REPORTER_TRANSLATOR.name, lost: socket, how: at_socket })
+        }
         _ => {}
     }
     // Faults act before the link counts; a translator that hands in no link counts has frames alone.
-    let sent = sum(Stage::Translator, "link.roce.sent").or_else(|| sum(Stage::Translator, "frames"));
-    if let (Some(sent), Some(received)) = (sent, sum(Stage::Nic, "received")) {
+    let sent = sum(Stage::Translator, &translator::LINK_SENT, &[translator::ROCE])
+        .or_else(|| sum(Stage::Translator, &translator::FRAMES, &[]));
+    if let (Some(sent), Some(received)) = (sent, sum(Stage::Nic, &nic::RECEIVED, &[])) {
         losses.push(LinkLoss {
-            name: TRANSLATOR_NIC,
+            name: between::TRANSLATOR_NIC.name,
             lost: sent.saturating_sub(received),
             how: if received > sent {
                 format!("{sent} frames sent when it was last told, {received} received by now")
@@ -159,24 +143,29 @@ pub fn rows(nodes: &[Node], all: bool) -> Vec<Row> {
     };
     let mut rows = Vec::new();
     if nodes.iter().all(|node| node.stage != Stage::Reporter) {
-        rows.extend(losses.iter().filter(|l| l.name == REPORTER_TRANSLATOR).cloned().map(Row::Link));
+        rows.extend(
+            losses.iter().filter(|l| l.name == between::REPORTER_TRANSLATOR.name).cloned().map(Row::Link),
+        );
     }
     for (i, node) in nodes.iter().enumerate() {
         let own = node.session.is_empty();
         rows.push(Row::Node { name: node.title(), age: (!own).then_some(node.age) });
-        let received = node.get("received").filter(|r| *r != 0);
+        let came_in = node.came_in();
         for (name, value) in &node.counters {
-            if !all && (*value == 0 || is_detail(name)) {
+            let found = counter::find(&node.name, name);
+            if !all && (*value == 0 || found.is_some_and(|found| found.definition.detail)) {
                 continue;
             }
-            let share = received.filter(|_| is_report_share(name)).map(|r| *value as f64 / r as f64);
+            let share = came_in
+                .filter(|(unit, _)| found.is_some_and(|found| is_share(&found, *unit)))
+                .map(|(_, came_in)| *value as f64 / came_in as f64);
             rows.push(Row::Counter { node: node.title(), name: name.clone(), value: *value, share });
         }
         // After the last node of a stage: the link to the next.
         if nodes.get(i + 1).is_none_or(|next| next.stage != node.stage) {
             let from = match node.stage {
-                Stage::Reporter => REPORTER_TRANSLATOR,
-                Stage::Translator => TRANSLATOR_NIC,
+                Stage::Reporter => between::REPORTER_TRANSLATOR.name,
+                Stage::Translator => between::TRANSLATOR_NIC.name,
                 Stage::Nic | Stage::Collector | Stage::Other => continue,
             };
             rows.extend(losses.iter().filter(|l| l.name == from).cloned().map(Row::Link));
@@ -202,8 +191,10 @@ fn few_reporters(nodes: &[Node]) -> Vec<Node> {
     };
     for reporter in reporters {
         sums.age = sums.age.max(reporter.age);
-        // Their newest sequences have no sum.
-        for (name, value) in reporter.counters.into_iter().filter(|(name, _)| name != NEWEST) {
+        let has_sum = |name: &str| {
+            counter::find(&reporter.name, name).is_none_or(|found| found.definition.kind != Kind::Position)
+        };
+        for (name, value) in reporter.counters.into_iter().filter(|(name, _)| has_sum(name)) {
             match sums.counters.iter_mut().find(|(n, _)| *n == name) {
                 Some((_, sum)) => *sum += value,
                 None => sums.counters.push((name, value)),
@@ -227,6 +218,16 @@ impl Node {
         }
     }
 
+    /// What came in, unless it was nothing: its unit and how many.
+    fn came_in(&self) -> Option<(Unit, u64)> {
+        let of_all = |found: &Found<'_>| found.definition.step == Step::In && !found.definition.detail;
+        let came_in = self.counters.iter().find_map(|(name, value)| {
+            let found = counter::find(&self.name, name).filter(of_all)?;
+            Some((found.definition.unit, *value))
+        });
+        came_in.filter(|(_, value)| *value != 0)
+    }
+
     /// The value of a counter.
     pub fn get(&self, counter: &str) -> Option<u64> {
         self.counters.iter().find(|(name, _)| name == counter).map(|(_, value)| *value)
@@ -238,53 +239,29 @@ pub fn find(nodes: &[Node], title: &str, counter: &str) -> Option<u64> {
     nodes.iter().find(|n| n.title() == title)?.get(counter)
 }
 
-/// In comes first, then what was taken and what became of it, drops beside.
-fn rank(name: &str) -> u8 {
-    let first = name.split('.').next().unwrap_or(name);
-    match (first, name.contains('.')) {
-        ("sent" | "received", false) => 0,
-        ("dropped", _) => 1,
-        ("accepted", _) => 2,
-        ("superseded" | "discarded" | "held", _) => 3,
-        ("emitted", _) => 4,
-        ("operations", _) => 5,
-        ("frames" | "idle_frames", _) => 6,
-        ("lost" | "unsent", _) => 7,
-        ("executed", _) => 8,
-        ("duplicate", _) => 9,
+/// In comes first, then what was taken and what became of it, drops beside; details of these, and what nobody here knows, come last.
+fn rank(found: Option<Found<'_>>) -> u8 {
+    match found.map(|found| found.definition) {
+        Some(definition) if !definition.detail => match definition.step {
+            Step::In => 0,
+            Step::Dropped => 1,
+            Step::Accepted => 2,
+            Step::Superseded | Step::Held | Step::Discarded => 3,
+            Step::Emitted => 4,
+            Step::Operations => 5,
+            Step::Frames => 6,
+            Step::Lost => 7,
+            Step::Executed => 8,
+            Step::Duplicate => 9,
+            Step::Answered | Step::Beside => 10,
+        },
         _ => 10,
     }
 }
 
-/// Whether a counter is in the unit of `received`, so that its share says something.
-fn is_report_share(name: &str) -> bool {
-    matches!(
-        name.split('.').next().unwrap_or(name),
-        "dropped"
-            | "accepted"
-            | "superseded"
-            | "discarded"
-            | "held"
-            | "emitted"
-            | "executed"
-            | "duplicate"
-            | "lost"
-    )
-}
-
-/// Whether a counter only says more of another: of one primitive, queue pair or socket. Or nothing of how many.
-fn is_detail(name: &str) -> bool {
-    const DETAILS: [&str; 7] = [
-        "key-write.",
-        "append.",
-        "key-increment.",
-        "postcarding.",
-        "sketch-merge.",
-        "lost_operations",
-        "queue_pair.",
-    ];
-    let socket = name.starts_with("link.") && !name.contains(".dropped");
-    socket || name == NEWEST || DETAILS.iter().any(|prefix| name.starts_with(prefix))
+/// Whether a counter's share of what came in says something: it is in that unit, and of what became of it.
+fn is_share(found: &Found<'_>, unit: Unit) -> bool {
+    found.definition.step.is_share() && !found.definition.detail && found.definition.unit == unit
 }
 
 #[cfg(test)]
@@ -357,7 +334,7 @@ mod tests {
             node("nic/soft", "", &[("received", 105)]),
             node("translator/t", "t", &[("link.roce.sent", 100)]),
         ]));
-        assert_eq!((losses[0].name, losses[0].lost), (TRANSLATOR_NIC, 0));
+        assert_eq!((losses[0].name, losses[0].lost), (between::TRANSLATOR_NIC.name, 0));
         assert_eq!(losses[0].how, "100 frames sent when it was last told, 105 received by now");
         assert_eq!(serde_json::to_value(&losses).unwrap()[0]["lost"], 0);
     }

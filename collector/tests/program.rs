@@ -136,6 +136,13 @@ fn commands_answer_for_people_and_for_programs() {
     assert!(collector.text(&["sessions"]).contains("no session"));
     let stats = collector.json(&["stats"]);
     assert!(stats["nodes"].as_array().unwrap().iter().any(|n| n["name"] == "nic/soft"));
+    for node in stats["nodes"].as_array().unwrap() {
+        let name = node["name"].as_str().unwrap();
+        for counter in node["counters"].as_array().unwrap() {
+            let found = dta_proto::counter::find(name, counter[0].as_str().unwrap());
+            assert!(found.is_some_and(|found| found.known), "{name}: {counter} is in no document");
+        }
+    }
     assert!(collector.text(&["stats"]).contains("nic/soft"));
 
     for (args, wanted) in [

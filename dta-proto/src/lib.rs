@@ -6,6 +6,7 @@
 //! - [`layout`]: what lies in memory (slots, checksums, element layouts of the five stores).
 //! - [`store`]: how a store is described, in configuration, sessions and region headers alike.
 //! - [`fit`]: whether a report can land in a store.
+//! - [`counter`]: what every node counts, and by what name.
 //! - [`crc`]: the CRCs that the two above share.
 //! - [`queue_pair`], [`name`]: what queue pairs are, and what the names of stores and sessions may be.
 //! - [`key`]: the 16-byte key and the flow that it can hold.
@@ -18,6 +19,7 @@
 pub mod codec;
 #[cfg(feature = "control")]
 pub mod control;
+pub mod counter;
 pub mod crc;
 pub mod fit;
 pub mod key;

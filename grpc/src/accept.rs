@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use dta_proto::counter::collector as names;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -57,14 +58,14 @@ impl Counters {
     /// The counters by name.
     pub fn named(&self) -> Vec<(String, u64)> {
         [
-            ("connections.accepted", &self.accepted),
-            ("connections.refused", &self.refused),
-            ("connections.silent", &self.silent),
-            ("connections.displaced", &self.displaced),
-            ("connections.handshake_failed", &self.failed),
-            ("connections.accept_errors", &self.accept_errors),
+            (&names::CONNECTIONS_ACCEPTED, &self.accepted),
+            (&names::CONNECTIONS_REFUSED, &self.refused),
+            (&names::CONNECTIONS_SILENT, &self.silent),
+            (&names::CONNECTIONS_DISPLACED, &self.displaced),
+            (&names::CONNECTIONS_HANDSHAKE_FAILED, &self.failed),
+            (&names::CONNECTIONS_ACCEPT_ERRORS, &self.accept_errors),
         ]
-        .map(|(name, value)| (name.to_owned(), value.load(Ordering::Relaxed)))
+        .map(|(counter, value)| (counter.of(&[]), value.load(Ordering::Relaxed)))
         .into()
     }
 }

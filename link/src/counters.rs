@@ -1,5 +1,6 @@
 //! What a link counts.
 
+use dta_proto::counter::LinkLoss;
 use serde::{Deserialize, Serialize};
 
 /// Packets and bytes through one link, and what was lost in it by reason. All count from the link's opening.
@@ -51,19 +52,19 @@ impl Counters {
             + self.unsent_other
     }
 
-    /// Each reason for which packets were lost in the link, by name, the zero ones too.
-    pub fn losses(&self) -> [(&'static str, u64); 10] {
+    /// Each reason for which packets were lost in the link, the zero ones too, in the order of [`LinkLoss::ALL`].
+    pub fn losses(&self) -> [(LinkLoss, u64); 10] {
         [
-            ("too-long", self.dropped_too_long),
-            ("receive-queue", self.dropped_by_kernel),
-            ("unsent-queue-full", self.unsent_queue_full),
-            ("unsent-no-buffers", self.unsent_no_buffers),
-            ("unsent-too-long", self.unsent_too_long),
-            ("unsent-unreachable", self.unsent_unreachable),
-            ("unsent-forbidden", self.unsent_forbidden),
-            ("unsent-no-source", self.unsent_no_source),
-            ("unsent-malformed", self.unsent_malformed),
-            ("unsent-other", self.unsent_other),
+            (LinkLoss::TooLong, self.dropped_too_long),
+            (LinkLoss::ReceiveQueue, self.dropped_by_kernel),
+            (LinkLoss::UnsentQueueFull, self.unsent_queue_full),
+            (LinkLoss::UnsentNoBuffers, self.unsent_no_buffers),
+            (LinkLoss::UnsentTooLong, self.unsent_too_long),
+            (LinkLoss::UnsentUnreachable, self.unsent_unreachable),
+            (LinkLoss::UnsentForbidden, self.unsent_forbidden),
+            (LinkLoss::UnsentNoSource, self.unsent_no_source),
+            (LinkLoss::UnsentMalformed, self.unsent_malformed),
+            (LinkLoss::UnsentOther, self.unsent_other),
         ]
     }
 
@@ -87,5 +88,16 @@ impl Counters {
             Some(libc::EPERM) => &mut self.unsent_forbidden,
             _ => &mut self.unsent_other,
         } += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_loss_is_told_once_in_order() {
+        let losses = Counters::default().losses().map(|(loss, _)| loss);
+        assert_eq!(losses, LinkLoss::ALL);
     }
 }

@@ -24,6 +24,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use dta_proto::counter::Fault;
 use dta_proto::wire::ipv4;
 use serde::{Deserialize, Serialize};
 
@@ -204,6 +205,18 @@ pub struct FaultCounts {
     pub corrupted: u64,
     /// Held back at the moment, to leave late.
     pub held: u64,
+}
+
+impl FaultCounts {
+    /// How often each fault happened.
+    pub fn by_fault(&self) -> [(Fault, u64); 4] {
+        [
+            (Fault::Dropped, self.dropped),
+            (Fault::Duplicated, self.duplicated),
+            (Fault::Reordered, self.reordered),
+            (Fault::Corrupted, self.corrupted),
+        ]
+    }
 }
 
 /// Applies [`Faults`] to the frames of one link and direction. The same seed and frames give the same fates.

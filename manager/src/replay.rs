@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use dta_link::batch::PushError;
 use dta_link::{Batch, Link, LinkError, PacketConfig, PacketLink, UdpConfig, UdpLink, netstat};
+use dta_proto::counter::LinkLoss;
 
 use crate::capture::{self, CaptureError, Cut, LinkType};
 
@@ -166,10 +167,11 @@ fn send(
     let mut losses: BTreeMap<_, _> = counters
         .losses()
         .into_iter()
-        .filter(|(reason, count)| reason.starts_with("unsent") && *count > 0)
+        .filter(|(loss, count)| loss.is_unsent() && *count > 0)
+        .map(|(loss, count)| (loss.name(), count))
         .collect();
     if unfit > 0 {
-        losses.insert("unsent-malformed", unfit);
+        losses.insert(LinkLoss::UnsentMalformed.name(), unfit);
     }
     Ok(Sent { sent: counters.sent, seconds: start.elapsed().as_secs_f64(), losses })
 }

@@ -1,6 +1,7 @@
 //! What a reporter counts.
 
 use dta_link::fault::FaultCounts;
+use dta_proto::counter::reporter as names;
 use serde::Serialize;
 
 /// What became of reports and NACKs. All count from the reporter's opening.
@@ -37,38 +38,27 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Each counter and its name, those of the injector as `fault.…`, and the reasons why the link did not send as
+    /// Each counter under its dotted name, those of the injector as `fault.…`, and the reasons why the link did not send as
     /// `dropped.reporter.unsent-…`.
-    pub fn named(&self) -> Vec<(&'static str, u64)> {
-        let mut all = vec![
-            ("reports", self.reports),
-            ("refused", self.refused),
-            ("retransmitted", self.retransmitted),
-            ("pending", self.pending),
-            ("nacks", self.nacks),
-            ("nacked", self.nacked),
-            ("nack-unavailable", self.nack_unavailable),
-            ("nack-refused", self.nack_refused),
-            ("nack-malformed", self.nack_malformed),
-            ("nack-foreign", self.nack_foreign),
-            ("fault.dropped", self.fault.dropped),
-            ("fault.duplicated", self.fault.duplicated),
-            ("fault.reordered", self.fault.reordered),
-            ("fault.corrupted", self.fault.corrupted),
-            ("fault.held", self.fault.held),
-            ("sent", self.link.sent),
+    pub fn named(&self) -> Vec<(String, u64)> {
+        let all = [
+            (&names::REPORTS, self.reports),
+            (&names::REFUSED, self.refused),
+            (&names::RETRANSMITTED, self.retransmitted),
+            (&names::PENDING, self.pending),
+            (&names::NACKS, self.nacks),
+            (&names::NACKED, self.nacked),
+            (&names::NACK_UNAVAILABLE, self.nack_unavailable),
+            (&names::NACK_REFUSED, self.nack_refused),
+            (&names::NACK_MALFORMED, self.nack_malformed),
+            (&names::NACK_FOREIGN, self.nack_foreign),
         ];
-        let unsent = [
-            ("dropped.reporter.unsent-queue-full", self.link.unsent_queue_full),
-            ("dropped.reporter.unsent-no-buffers", self.link.unsent_no_buffers),
-            ("dropped.reporter.unsent-too-long", self.link.unsent_too_long),
-            ("dropped.reporter.unsent-unreachable", self.link.unsent_unreachable),
-            ("dropped.reporter.unsent-forbidden", self.link.unsent_forbidden),
-            ("dropped.reporter.unsent-no-source", self.link.unsent_no_source),
-            ("dropped.reporter.unsent-malformed", self.link.unsent_malformed),
-            ("dropped.reporter.unsent-other", self.link.unsent_other),
-        ];
-        all.extend(unsent);
+        let mut all: Vec<_> = all.map(|(counter, count)| (counter.of(&[]), count)).into();
+        all.extend(self.fault.by_fault().map(|(fault, count)| (names::FAULTS.of(&[fault.name()]), count)));
+        all.push((names::FAULT_HELD.of(&[]), self.fault.held));
+        all.push((names::SENT.of(&[]), self.link.sent));
+        let unsent = self.link.losses().into_iter().filter(|(loss, _)| loss.is_unsent());
+        all.extend(unsent.map(|(loss, count)| (names::UNSENT.of(&[loss.name()]), count)));
         all
     }
 
@@ -76,5 +66,20 @@ impl Counters {
     pub fn balanced(&self) -> bool {
         self.reports + self.retransmitted + self.fault.duplicated
             == self.pending + self.fault.dropped + self.fault.held + self.link.sent + self.link.unsent()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dta_proto::counter::Node;
+
+    #[test]
+    fn every_counter_is_defined() {
+        let named = Counters::default().named();
+        assert_eq!(named.len(), 12 + 4 + 8);
+        for (name, _) in named {
+            assert!(Node::Reporter.find(&name).is_some_and(|found| found.known), "{name}");
+        }
     }
 }

@@ -3,12 +3,11 @@
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use dta_proto::control::NodeStatistics;
 use dta_proto::program::{Entry, EntryKey, Program};
 use tracing::{info, warn};
 
 use crate::config::Translator;
-use crate::run::EVICTED;
+use crate::run::for_collector;
 use crate::session::{BACKOFF, Opened, Session, SessionError};
 use crate::target::{After, ApplyError, Status, Target};
 
@@ -117,12 +116,13 @@ async fn renew(
     loop {
         tokio::time::sleep(every).await;
         // The lease is kept even if the target does not answer just now.
-        let Status { nodes, silent, former_regions } = status(target).await?;
+        let Status { mut nodes, silent, former_regions } = status(target).await?;
+        for_collector(&mut nodes);
         // What left on UC before the newest program was applied has arrived by now.
         if holds && is_through(session, former_regions, &mut ahead_since) {
             session.applied();
         }
-        match session.renew(handed_in(nodes)).await {
+        match session.renew(nodes).await {
             Ok(newest) => {
                 if std::mem::take(&mut away) {
                     info!("the collector answers again");
@@ -193,37 +193,4 @@ async fn stand_down(target: &mut impl Target, program: &Program) -> Result<(), A
     let keys: Vec<EntryKey> = program.entries().filter(ended).map(Entry::key).collect();
     keys.iter().for_each(|key| drop(want.remove(key)));
     target.apply(&want, After::Renewal).await.map(drop)
-}
-
-/// Of what a target counts, what goes to the collector with a renewal.
-pub(crate) fn handed_in(mut nodes: Vec<NodeStatistics>) -> Vec<NodeStatistics> {
-    nodes.retain(|node| node.node != EVICTED);
-    for node in &mut nodes {
-        node.counters.retain(|c| is_for_collector(&c.name));
-    }
-    nodes
-}
-
-/// Of the numbers that may fall the collector takes `held` alone, of all and of each primitive; the others are for this translator's
-/// own statistics.
-fn is_for_collector(counter: &str) -> bool {
-    ![".outstanding", ".waiting"].iter().any(|end| counter.ends_with(end))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_held_of_each_primitive_goes_to_the_collector() {
-        for (counter, is) in [
-            ("held", true),
-            ("append.held", true),
-            ("append.accepted", true),
-            ("queue_pair.write.outstanding", false),
-            ("queue_pair.atomic.waiting", false),
-        ] {
-            assert_eq!(is_for_collector(counter), is, "{counter}");
-        }
-    }
 }

@@ -1,115 +1,12 @@
-//! What the data plane counts. Names are documented in `docs/counters.md`.
+//! What the data plane counts. Names are those of [`dta_proto::counter::translator`].
 //!
 //! The unit is the report unless a name says otherwise. At any time, per primitive and in sum:
 //! `received = accepted + sum(dropped.*)` and `accepted = emitted + held + superseded + sum(discarded.*)`; and
 //! `frames = idle_frames + sum(store.*.frames)`.
 
+use dta_proto::counter::translator as names;
+pub use dta_proto::counter::{Discard, LossCause, Reason};
 use dta_proto::program::Primitive;
-
-macro_rules! reasons {
-    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)* }) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum $name { $($(#[$doc])* $variant,)* }
-
-        impl $name {
-            /// Every reason.
-            pub const ALL: &'static [$name] = &[$($name::$variant,)*];
-
-            /// Name in counters.
-            pub fn name(self) -> &'static str {
-                match self { $($name::$variant => $text,)* }
-            }
-        }
-    };
-}
-
-reasons! {
-    /// Why a report was not taken: `dropped.<reason>`.
-    Reason {
-        /// The datagram's IP or UDP header is not whole, or says another length than the datagram has.
-        Header = "header",
-        /// The UDP checksum is wrong.
-        Checksum = "checksum",
-        /// A DTA version other than 0 and 1.
-        Version = "version",
-        /// No primitive of that version has this opcode.
-        Opcode = "opcode",
-        /// Shorter or longer than its primitive.
-        Length = "length",
-        /// A field holds what its primitive does not allow (a hop of 0 in version 0).
-        Field = "field",
-        /// Version 0, and neither configuration nor a single store of the kind names its store.
-        Version0Store = "version0_store",
-        /// No store has this id.
-        UnknownStore = "unknown_store",
-        /// The store is of another primitive.
-        WrongPrimitive = "wrong_primitive",
-        /// The list is beyond the store's.
-        ListRange = "list_range",
-        /// The list belongs to another translator.
-        ListNotOwned = "list_not_owned",
-        /// More copies than the store has, or for a counter other than the store has.
-        Redundancy = "redundancy",
-        /// The value is not as long as the store's.
-        ValueLength = "value_length",
-        /// The hop is beyond the path's length or the store's rows.
-        Hop = "hop",
-        /// The path is longer than the store's rows.
-        PathLength = "path_length",
-        /// The column is beyond the store's.
-        Column = "column",
-        /// The epoch has left the store's ring.
-        EpochOld = "epoch_old",
-        /// The epoch is far ahead of all others, and no other report agrees.
-        EpochAhead = "epoch_ahead",
-        /// The reporter's column of this epoch was merged before.
-        DuplicateColumn = "duplicate_column",
-        /// More reporters on one sketch than its bitmap has bits.
-        SketchReporters = "sketch_reporters",
-        /// More reporters than the translator keeps windows for, and none of them idle.
-        Reporters = "reporters",
-        /// The configuration lists reporters, and not this one at this address.
-        NotListed = "reporter_not_listed",
-        /// Its sequence was seen before.
-        Duplicate = "duplicate",
-        /// Its sequence is behind the window.
-        OutOfWindow = "out_of_window",
-        /// A postcard of a path that has left whole: sent again, or later than a newer one.
-        LatePostcard = "late_postcard",
-        /// There is no queue pair for it: no session yet.
-        NoQueuePair = "no_queue_pair",
-    }
-}
-
-reasons! {
-    /// Why an accepted report never left: `discarded.<reason>`.
-    Discard {
-        /// The store or list was taken away while reports were held.
-        StoreRemoved = "store_removed",
-    }
-}
-
-reasons! {
-    /// How a queue pair lost operations that were already emitted: `lost.<cause>`.
-    LossCause {
-        /// The responder refused them with an error NAK, on a new queue pair again.
-        QueuePairError = "queue_pair_error",
-        /// Their queue pair ended before they were acknowledged, and there is none that they could
-        /// leave on.
-        QueuePairDown = "queue_pair_down",
-        /// Their store was taken away before they were acknowledged.
-        StoreRemoved = "store_removed",
-        /// FETCH_ADDs that were not acknowledged when their queue pair ended. Nobody knows whether
-        /// they were executed, so they are not sent again.
-        Unknown = "unknown",
-        /// The ring of operations that the queue pair keeps was full.
-        QueueFull = "queue_full",
-        /// A fault injector on this translator's link dropped or corrupted their frames (UC; RC
-        /// sends them again).
-        Injected = "injected",
-    }
-}
 
 /// Counters of one primitive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -269,51 +166,79 @@ impl Counters {
 
     /// Every counter under its dotted name, zeroes of rare reasons left out.
     pub fn named(&self) -> Vec<(String, u64)> {
-        let mut list: Vec<(String, u64)> = vec![
-            ("received".into(), self.received),
-            ("accepted".into(), self.sum(|p| p.accepted)),
-            ("emitted".into(), self.sum(|p| p.emitted)),
-            ("held".into(), self.sum(|p| p.held)),
-            ("superseded".into(), self.sum(|p| p.superseded)),
-            ("operations".into(), self.sum(|p| p.operations)),
-            ("frames".into(), self.frames),
-            ("idle_frames".into(), self.idle_frames),
-            ("nacks".into(), self.nacks),
-            ("nacked_sequences".into(), self.nacked_sequences),
-            ("nacks_withheld".into(), self.nacks_withheld),
-            ("version0_gaps".into(), self.version0_gaps),
-            ("partial_rows".into(), self.partial_rows),
-            ("joined_postcards".into(), self.joined_postcards),
-            ("immediate_ignored".into(), self.immediate_ignored),
-            ("lost".into(), self.sum(|p| p.lost_reports)),
-            ("lost_operations".into(), self.sum(|p| p.lost_operations)),
+        let all = [
+            (&names::RECEIVED, self.received),
+            (&names::ACCEPTED, self.sum(|p| p.accepted)),
+            (&names::EMITTED, self.sum(|p| p.emitted)),
+            (&names::HELD, self.sum(|p| p.held)),
+            (&names::SUPERSEDED, self.sum(|p| p.superseded)),
+            (&names::OPERATIONS, self.sum(|p| p.operations)),
+            (&names::FRAMES, self.frames),
+            (&names::IDLE_FRAMES, self.idle_frames),
+            (&names::NACKS, self.nacks),
+            (&names::NACKED_SEQUENCES, self.nacked_sequences),
+            (&names::NACKS_WITHHELD, self.nacks_withheld),
+            (&names::VERSION0_GAPS, self.version0_gaps),
+            (&names::PARTIAL_ROWS, self.partial_rows),
+            (&names::JOINED_POSTCARDS, self.joined_postcards),
+            (&names::IMMEDIATE_IGNORED, self.immediate_ignored),
+            (&names::LOST, self.sum(|p| p.lost_reports)),
+            (&names::LOST_OPERATIONS, self.sum(|p| p.lost_operations)),
         ];
+        let mut list: Vec<(String, u64)> =
+            all.into_iter().map(|(counter, value)| (counter.of(&[]), value)).collect();
         for (reason, count) in Reason::ALL.iter().zip(&self.dropped).filter(|(_, c)| **c != 0) {
-            list.push((format!("dropped.{}", reason.name()), *count));
+            list.push((names::DROPPED.of(&[reason.name()]), *count));
         }
         for (reason, count) in Discard::ALL.iter().zip(&self.discarded).filter(|(_, c)| **c != 0) {
-            list.push((format!("discarded.{}", reason.name()), *count));
+            list.push((names::DISCARDED.of(&[reason.name()]), *count));
         }
         for (cause, (reports, operations)) in LossCause::ALL.iter().zip(&self.lost).filter(|(_, l)| l.1 != 0)
         {
-            list.push((format!("lost.{}", cause.name()), *reports));
-            list.push((format!("lost_operations.{}", cause.name()), *operations));
+            list.push((names::LOST_BY.of(&[cause.name()]), *reports));
+            list.push((names::LOST_OPERATIONS_BY.of(&[cause.name()]), *operations));
         }
         for (primitive, p) in Primitive::ALL.iter().zip(&self.primitives) {
-            let named = [
-                ("received", p.received),
-                ("accepted", p.accepted),
-                ("emitted", p.emitted),
-                ("held", p.held),
-                ("superseded", p.superseded),
-                ("operations", p.operations),
-                ("coalesced", p.coalesced),
-                ("lost", p.lost_reports),
-                ("lost_operations", p.lost_operations),
+            let of_primitive = [
+                (&names::OF_RECEIVED, p.received),
+                (&names::OF_ACCEPTED, p.accepted),
+                (&names::OF_EMITTED, p.emitted),
+                (&names::OF_HELD, p.held),
+                (&names::OF_SUPERSEDED, p.superseded),
+                (&names::OF_OPERATIONS, p.operations),
+                (&names::OF_COALESCED, p.coalesced),
+                (&names::OF_LOST, p.lost_reports),
+                (&names::OF_LOST_OPERATIONS, p.lost_operations),
             ];
-            list.extend(named.map(|(name, value)| (format!("{primitive}.{name}"), value)));
+            list.extend(of_primitive.map(|(counter, value)| (counter.of(&[primitive.name()]), value)));
         }
-        list.extend(self.stores.iter().map(|(store, frames)| (format!("store.{store}.frames"), *frames)));
+        let stores = self.stores.iter();
+        list.extend(stores.map(|(store, frames)| (names::STORE_FRAMES.of(&[store]), *frames)));
         list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dta_proto::counter::{Kind, Node};
+
+    #[test]
+    fn every_counter_of_the_data_plane_is_defined_and_those_that_wait_may_fall() {
+        let mut counters = Counters { stores: vec![("flows".into(), 1)], ..Counters::default() };
+        Reason::ALL.iter().for_each(|reason| counters.drop_one(*reason));
+        Discard::ALL.iter().for_each(|reason| counters.discard(*reason, 1));
+        LossCause::ALL.iter().for_each(|cause| counters.lose(*cause, Primitive::Append, 1));
+        let named = counters.named();
+        assert!(named.len() > 16 + 9 * 5 + Reason::ALL.len() + Discard::ALL.len() + 2 * LossCause::ALL.len());
+        for (name, _) in &named {
+            let found = Node::Translator.find(name).unwrap_or_else(|| panic!("{name} has no definition"));
+            assert!(found.known, "{name}");
+            assert_eq!(
+                found.definition.kind == Kind::Counter,
+                name != "held" && !name.ends_with(".held"),
+                "{name}"
+            );
+        }
     }
 }

@@ -1,6 +1,8 @@
-//! What the service itself counts. Names are explained in docs/counters.md.
+//! What the service itself counts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use dta_proto::counter::collector as names;
 
 #[derive(Default)]
 pub(super) struct Counters {
@@ -41,22 +43,22 @@ impl Counters {
     pub(super) fn named(&self) -> Vec<(String, u64)> {
         let mut all = Vec::new();
         for (name, query) in [
-            ("key-write", &self.key_write),
-            ("path", &self.path),
-            ("counter", &self.counter),
-            ("sketch", &self.sketch),
+            (names::KEY_WRITE, &self.key_write),
+            (names::PATH, &self.path),
+            (names::COUNTER, &self.counter),
+            (names::SKETCH, &self.sketch),
         ] {
-            all.push((format!("query.{name}.keys"), query.keys.get()));
-            all.push((format!("query.{name}.found"), query.found.get()));
+            all.push((names::QUERY_KEYS.of(&[name]), query.keys.get()));
+            all.push((names::QUERY_FOUND.of(&[name]), query.found.get()));
         }
-        for (name, count) in [
-            ("tail.entries", &self.tail_entries),
-            ("tail.woken", &self.tail_woken),
-            ("tail.overwritten", &self.tail_overwritten),
-            ("tail.missing", &self.tail_missing),
-            ("tail.damaged", &self.tail_damaged),
+        for (counter, count) in [
+            (&names::TAIL_ENTRIES, &self.tail_entries),
+            (&names::TAIL_WOKEN, &self.tail_woken),
+            (&names::TAIL_OVERWRITTEN, &self.tail_overwritten),
+            (&names::TAIL_MISSING, &self.tail_missing),
+            (&names::TAIL_DAMAGED, &self.tail_damaged),
         ] {
-            all.push((name.to_owned(), count.get()));
+            all.push((counter.of(&[]), count.get()));
         }
         all
     }

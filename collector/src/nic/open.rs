@@ -3,13 +3,15 @@
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 
+use dta_proto::counter::nic as names;
+
 use super::soft::{SoftNic, SoftNicConfig};
 use super::verbs::{self, GidWish, VerbsOptions};
 use super::{Nic, NicError};
 use crate::config::{Config, Memory, SoftLink};
 
 /// Name of the software NIC in `device`.
-pub const SOFT: &str = "soft";
+pub const SOFT: &str = names::SOFT;
 
 /// Opens the device of a configuration: `soft`, or an RDMA device by its name.
 pub fn open(config: &Config) -> Result<Arc<dyn Nic>, NicError> {

@@ -28,20 +28,21 @@ impl Service {
     }
 
     fn own_counters(&self) -> Vec<(String, u64)> {
+        use dta_proto::counter::collector as names;
         let s = self.sessions.counters();
         let mut all: Vec<(String, u64)> = [
-            ("session.opened", s.opened),
-            ("session.resumed", s.resumed),
-            ("session.renewed", s.renewed),
-            ("session.expired", s.expired),
-            ("session.ended", s.ended),
-            ("session.refused", s.refused),
-            ("session.queue_pairs_rebuilt", s.queue_pairs_rebuilt),
-            ("session.rebuilds_held_back", s.rebuilds_held_back),
-            ("session.statistics_left_out", s.statistics_left_out),
-            ("session.statistics_no_room", s.statistics_no_room),
+            (&names::SESSION_OPENED, s.opened),
+            (&names::SESSION_RESUMED, s.resumed),
+            (&names::SESSION_RENEWED, s.renewed),
+            (&names::SESSION_EXPIRED, s.expired),
+            (&names::SESSION_ENDED, s.ended),
+            (&names::SESSION_REFUSED, s.refused),
+            (&names::SESSION_QUEUE_PAIRS_REBUILT, s.queue_pairs_rebuilt),
+            (&names::SESSION_REBUILDS_HELD_BACK, s.rebuilds_held_back),
+            (&names::SESSION_STATISTICS_LEFT_OUT, s.statistics_left_out),
+            (&names::SESSION_STATISTICS_NO_ROOM, s.statistics_no_room),
         ]
-        .map(|(name, value)| (name.to_owned(), value))
+        .map(|(counter, value)| (counter.of(&[]), value))
         .into();
         all.extend(self.memory.counters());
         all.extend(self.connections.named());

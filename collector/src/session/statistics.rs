@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bincode::{Decode, Encode};
+use dta_proto::counter::{Kind, Node, Stage, reporter};
 
 /// So many nodes are kept before sessions that ended are folded, and room is short for those that live.
 pub const KEPT_NODES: usize = 1 << 16;
@@ -33,14 +34,6 @@ pub const MAX_ENDED: usize = 256;
 pub const MAX_COUNTERS: usize = 1024;
 /// The longest name of a node or counter, in bytes.
 pub const MAX_NAME: usize = 128;
-
-/// The one number that can fall: reports that a node holds now, neither sent nor dropped. Also `PRIMITIVE.held`.
-pub const HELD: &str = "held";
-/// What was [`HELD`] at the end of an earlier life: accepted, and never sent.
-pub const HELD_AT_RESTART: &str = "discarded.held_at_restart";
-
-/// Of a node `reporter/ID`: the newest sequence that its translator heard. No sum over lives makes sense of it.
-pub const NEWEST: &str = "newest";
 
 /// How far a session's translators have heard a reporter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,19 +119,19 @@ pub struct Statistics {
 
 impl Kept {
     /// Adds what the present life counted to the earlier ones: it has ended. Gives whether there was room for all of its names.
-    fn end_life(&mut self) -> bool {
+    fn end_life(&mut self, of: Node) -> bool {
         let mut all = true;
         for (name, value) in std::mem::take(&mut self.current) {
-            if name != NEWEST {
-                all &= add_bounded(&mut self.earlier, after_life(name), value);
+            if let Some(name) = after_life(of, name) {
+                all &= add_bounded(&mut self.earlier, name, value);
             }
         }
         all
     }
 
     /// The names, and how many bytes they take, that the earlier lives have once this one has ended.
-    fn bytes_after_life(&self) -> usize {
-        let new = self.current.keys().filter(|name| *name != NEWEST).map(|name| after_life(name.clone()));
+    fn bytes_after_life(&self, of: Node) -> usize {
+        let new = self.current.keys().filter_map(|name| after_life(of, name.clone()));
         let mut new: Vec<_> = new.filter(|name| !self.earlier.contains_key(name)).collect();
         new.sort_unstable();
         new.dedup();
@@ -197,10 +190,11 @@ impl Statistics {
             }
             let key = (session.to_owned(), node.node.clone());
             let current: BTreeMap<String, u64> = node.counters.iter().cloned().collect();
+            let of = Node::of(&node.node);
             let kept = self.nodes.0.get(&key);
             let earlier = match kept {
                 Some(kept) if kept.life == node.life => bytes_of(kept.earlier.keys()),
-                Some(kept) => kept.bytes_after_life(),
+                Some(kept) => kept.bytes_after_life(of),
                 None => 0,
             };
             let before = kept.map(|kept| bytes_of_key(&key) + kept.bytes());
@@ -214,7 +208,7 @@ impl Statistics {
                 continue;
             }
             let all = self.change(key, |kept| {
-                let all = kept.life == node.life || kept.end_life();
+                let all = kept.life == node.life || kept.end_life(of);
                 kept.life = node.life;
                 kept.current = current;
                 kept.at = at;
@@ -269,8 +263,8 @@ impl Statistics {
         let names: Vec<_> = of.map(|(key, _)| key.clone()).collect();
         for key in names {
             let Some(mut kept) = self.nodes.0.remove(&key) else { continue };
-            kept.end_life();
-            self.change((ENDED.to_owned(), format!("{}/{ENDED}", kind(&key.1))), |all| {
+            kept.end_life(Node::of(&key.1));
+            self.change((ENDED.to_owned(), stage(&key.1).node(ENDED)), |all| {
                 all.at = all.at.max(kept.at);
                 for (name, value) in kept.earlier {
                     // What counters are called is theirs to say, so there is a bound on this too.
@@ -303,15 +297,15 @@ impl Statistics {
 
     /// How far the translators of a session had heard their reporters when they handed in last.
     pub fn reporters(&self, session: &str) -> Vec<ReporterPosition> {
-        let from = (session.to_owned(), "reporter/".to_owned());
+        let from = (session.to_owned(), Stage::Reporter.node(""));
         self.nodes
             .0
             .range(from..)
             .take_while(|((of, _), _)| of == session)
             .filter_map(|((_, node), kept)| {
                 Some(ReporterPosition {
-                    reporter: node.strip_prefix("reporter/")?.parse().ok()?,
-                    sequence: u32::try_from(*kept.current.get(NEWEST)?).ok()?,
+                    reporter: Stage::Reporter.of_node(node)?.parse().ok()?,
+                    sequence: u32::try_from(*kept.current.get(reporter::NEWEST.name)?).ok()?,
                 })
             })
             .collect()
@@ -346,20 +340,21 @@ fn is_good(node: &NodeCounters) -> bool {
     node.counters.len() <= MAX_COUNTERS && names.all(name_ok)
 }
 
-/// What a node is, by its name, as far as sums are told apart by it.
-fn kind(node: &str) -> &'static str {
-    match node.split_once('/') {
-        Some(("reporter", _)) => "reporter",
-        Some(("translator", _)) => "translator",
-        _ => "other",
+/// What a node is, by its name, as far as sums are told apart by it: sessions hand in no others than translators and reporters.
+fn stage(node: &str) -> Stage {
+    match Stage::of(node) {
+        stage @ (Stage::Reporter | Stage::Translator) => stage,
+        Stage::Nic | Stage::Collector | Stage::Other => Stage::Other,
     }
 }
 
-/// What a counter of a life that has ended is called: what it still held was never sent, and nobody holds it any more.
-fn after_life(name: String) -> String {
-    match name.strip_suffix(HELD) {
-        Some(of) if of.is_empty() || of.ends_with('.') => format!("{of}{HELD_AT_RESTART}"),
-        _ => name,
+/// What a counter of a life that has ended is called: what it still held was never sent, and nobody holds it any more. `None` for what has
+/// no sum over lives. A name that nobody here knows is a number that only rises.
+fn after_life(of: Node, name: String) -> Option<String> {
+    match of.find(&name).map(|found| (found, found.definition.kind)) {
+        Some((found, Kind::Held { becomes })) => Some(found.name_of(becomes)),
+        Some((_, Kind::Position | Kind::Now)) => None,
+        Some((_, Kind::Counter)) | None => Some(name),
     }
 }
 
@@ -425,14 +420,25 @@ mod tests {
     fn what_a_life_held_at_its_end_is_told_as_discarded() {
         let mut s = Statistics::default();
         let holding =
-            |life, held| NodeCounters { node: "t".into(), life, counters: vec![(HELD.into(), held)] };
+            |life, held| NodeCounters { node: "t".into(), life, counters: vec![("held".into(), held)] };
         s.hand_in("t", &[holding(1, 5)], UNIX_EPOCH);
         s.hand_in("t", &[holding(1, 3)], UNIX_EPOCH);
         s.hand_in("t", &[holding(2, 1)], UNIX_EPOCH);
-        assert_eq!(s.sums(UNIX_EPOCH)[0].counters, [(HELD_AT_RESTART.to_owned(), 3), (HELD.to_owned(), 1)]);
-        // Of one primitive, too; and the end of a word is no word.
-        assert_eq!(after_life("append.held".into()), "append.discarded.held_at_restart");
-        assert_eq!(after_life("withheld".into()), "withheld");
+        assert_eq!(
+            s.sums(UNIX_EPOCH)[0].counters,
+            [("discarded.held_at_restart".to_owned(), 3), ("held".to_owned(), 1)]
+        );
+        // Of one primitive, too, also of one that a newer translator has; and the end of a word is no word.
+        for (name, after) in [
+            ("append.held", Some("append.discarded.held_at_restart")),
+            ("new-primitive.held", Some("new-primitive.discarded.held_at_restart")),
+            ("withheld", Some("withheld")),
+            ("something.new", Some("something.new")),
+            ("queue_pair.write.outstanding", None),
+            ("queue_pair.write.sent", Some("queue_pair.write.sent")),
+        ] {
+            assert_eq!(after_life(Node::Translator, name.into()).as_deref(), after, "{name}");
+        }
     }
 
     #[test]
@@ -441,7 +447,7 @@ mod tests {
         let heard = |reporter: u16, life, newest| NodeCounters {
             node: format!("reporter/{reporter}"),
             life,
-            counters: vec![(NEWEST.into(), newest)],
+            counters: vec![("newest".into(), newest)],
         };
         s.hand_in("t", &[heard(7, 1, 100), heard(300, 1, 5), node(1, 10)], UNIX_EPOCH);
         s.hand_in("u", &[heard(7, 1, 900)], UNIX_EPOCH);
@@ -451,7 +457,7 @@ mod tests {
         assert_eq!(s.reporters("u"), [position(7, 900)]);
         assert_eq!(s.reporters("v"), []);
         let told = s.sums(UNIX_EPOCH).into_iter().find(|n| n.session == "t" && n.node == "reporter/7");
-        assert_eq!(told.unwrap().counters, [(NEWEST.to_owned(), 150)]);
+        assert_eq!(told.unwrap().counters, [("newest".to_owned(), 150)]);
     }
 
     #[test]

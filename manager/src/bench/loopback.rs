@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use dta_collector::nic::soft::CounterFile;
 use dta_link::{Batch, Link, UdpConfig, UdpLink};
+use dta_proto::counter::nic;
 use dta_proto::key::Key;
 use dta_proto::store::StoreKind;
 use dta_proto::wire::dta::Body;
@@ -71,7 +72,7 @@ impl Arrived {
         let (_, counters) = CounterFile::read(&self.0)?;
         counters
             .into_iter()
-            .find(|(name, _)| name == "received")
+            .find(|(name, _)| name == nic::RECEIVED.name)
             .map(|(_, count)| count)
             .ok_or_else(|| anyhow!("{} counts nothing received", self.0.display()))
     }

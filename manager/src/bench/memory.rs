@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Instant;
 
 use anyhow::Context;
+use dta_proto::counter::{Stage, Step, translator};
 use dta_proto::key::Key;
 use dta_proto::store::StoreKind;
 use dta_proto::wire::dta::Body;
@@ -87,8 +88,8 @@ pub fn run(reports: u64, mut progress: impl FnMut(u64)) -> anyhow::Result<Memory
     let pair = |n: usize| [early[n], most[n]];
     Ok(MemoryFigure {
         reports: made,
-        accepted: statistics.node("translator/").get("accepted"),
-        executed: statistics.node("nic/").sum("executed."),
+        accepted: statistics.node(Stage::Translator).get(&translator::ACCEPTED),
+        executed: statistics.node(Stage::Nic).sum(Step::Executed),
         seconds: start.elapsed().as_secs_f64(),
         collector: pair(0),
         translator: pair(1),
@@ -100,7 +101,7 @@ pub fn run(reports: u64, mut progress: impl FnMut(u64)) -> anyhow::Result<Memory
 async fn quiet(daemons: &mut Daemons, made: u64) -> anyhow::Result<()> {
     let start = Instant::now();
     loop {
-        let received = daemons.statistics().await?.node("translator/").get("received");
+        let received = daemons.statistics().await?.node(Stage::Translator).get(&translator::RECEIVED);
         // A report that the kernel dropped will not come; this is no test of that.
         if received + BURST >= made || start.elapsed().as_millis() > 20 {
             return Ok(());

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use dta_collector::nic::soft::CounterFile;
 use dta_link::{Batch, Link, UdpConfig, UdpLink};
+use dta_proto::counter::nic;
 
 /// Datagrams received at once, as the daemons do.
 const BATCH: usize = 256;
@@ -36,7 +37,7 @@ fn open() -> anyhow::Result<UdpLink> {
 
 /// Receives and counts.
 fn sink(counters: &Path) -> anyhow::Result<()> {
-    let counters = CounterFile::open(Some(counters), "sink", &["received"])?;
+    let counters = CounterFile::open(Some(counters), "sink", &[nic::RECEIVED.name])?;
     let mut link = open()?;
     let mut batch = Batch::with_packet_capacity(BATCH, 512);
     let mut received = 0;

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use dta_link::fault::FaultCounts;
+use dta_proto::counter::nic::{self, Counter};
+use dta_proto::counter::{Definition, Fault, LinkLoss, Reason, Stage, Step, translator};
 use serde::Serialize;
 
 use super::check::{DROPPED_BY_TRANSLATOR, Ends, HELD, LOST_TO_NIC, LOST_TO_TRANSLATOR, Limits, Pools};
-use super::statistics::Statistics;
+use super::statistics::{Node, Statistics};
 use crate::topology::{Primitive, Transport};
 
 /// The frames of one link in one direction: sent there, received here, and all that is known of the difference.
@@ -105,8 +107,8 @@ pub struct Gaps {
 /// Frames that reached an RDMA device's UDP port and that it did not take: all datagrams that the kernel delivered in the meantime, less
 /// reports, NACKs and what the device counts. Nothing else may speak UDP meanwhile.
 pub fn device_dropped(statistics: &Statistics, reporters: &ReporterSide, in_datagrams: u64) -> u64 {
-    let reports = statistics.node("translator/").get("link.reports.received");
-    let taken = statistics.node("nic/").get("link.received");
+    let reports = statistics.node(Stage::Translator).of(&translator::LINK_RECEIVED, &[translator::REPORTS]);
+    let taken = statistics.node(Stage::Nic).get(&nic::LINK_RECEIVED);
     in_datagrams.saturating_sub(reports + reporters.received + taken)
 }
 
@@ -118,21 +120,40 @@ fn stopped_on_the_wire(frames: &LinkAccount) -> u64 {
     left.min(frames.corrupted.saturating_sub(frames.device))
 }
 
+/// Whether a NIC is an RDMA device, and has counted something.
+fn is_device(nic: &Node<'_>) -> bool {
+    nic.each(&nic::DEVICE_COUNTER).next().is_some()
+}
+
+/// What a fault injector did, by fault.
+fn faults(of: impl Fn(Fault) -> u64) -> FaultCounts {
+    FaultCounts {
+        dropped: of(Fault::Dropped),
+        duplicated: of(Fault::Duplicated),
+        reordered: of(Fault::Reordered),
+        corrupted: of(Fault::Corrupted),
+        ..FaultCounts::default()
+    }
+}
+
+/// Packets that a link of the translator did not send, by its own count.
+fn unsent(translator: &Node<'_>, link: &str) -> u64 {
+    let lost = translator.each(&translator::LINK_DROPPED);
+    let unsent =
+        lost.filter(|(found, _)| found.values[0] == link && LinkLoss::unsent_reason(found.last()).is_some());
+    unsent.map(|(_, count)| count).sum()
+}
+
 /// The four links, from the counters of all nodes.
 pub fn links(statistics: &Statistics, reporters: &ReporterSide, gaps: &Gaps) -> [LinkAccount; 4] {
-    let translator = statistics.node("translator/");
-    let nic = statistics.node("nic/");
+    let (from, to) = (statistics.node(Stage::Translator), statistics.node(Stage::Nic));
     // A socket counts full queues and wrong checksums as one.
     let queue_full = |drops: u64, corrupted: u64| {
         if corrupted == 0 { drops } else { drops.min(gaps.receive_buffer_errors) }
     };
-    let counts = |node: &super::statistics::Node<'_>, prefix: &str| FaultCounts {
-        dropped: node.get(&format!("{prefix}.dropped")),
-        duplicated: node.get(&format!("{prefix}.duplicated")),
-        reordered: node.get(&format!("{prefix}.reordered")),
-        corrupted: node.get(&format!("{prefix}.corrupted")),
-        ..FaultCounts::default()
-    };
+    let faults_on = |link: &str| faults(|fault| from.of(&translator::FAULTS, &[link, fault.name()]));
+    let lost_in = |link: &str, reason: LinkLoss| from.of(&translator::LINK_DROPPED, &[link, reason.name()]);
+    let lost_in_nic = |reason: LinkLoss| to.of(&nic::LINK_LOST, &[reason.name_at_nic()]);
 
     let stopped = |corrupted: u64| if reporters.checksum { corrupted } else { 0 };
     let reports = LinkAccount {
@@ -140,21 +161,21 @@ pub fn links(statistics: &Statistics, reporters: &ReporterSide, gaps: &Gaps) -> 
         sent: reporters.faults.frames,
         corrupted_stopped: stopped(reporters.faults.corrupted),
         unsent: reporters.unsent,
-        kernel: queue_full(translator.get("link.reports.dropped.receive-queue"), reporters.faults.corrupted)
-            + translator.get("link.reports.dropped.too-long")
+        kernel: queue_full(lost_in(translator::REPORTS, LinkLoss::ReceiveQueue), reporters.faults.corrupted)
+            + lost_in(translator::REPORTS, LinkLoss::TooLong)
             + gaps.reports_dropped,
         killed: gaps.reports_socket,
-        received: translator.get("link.reports.received"),
+        received: from.of(&translator::LINK_RECEIVED, &[translator::REPORTS]),
         ..LinkAccount::default()
     }
     .faults(&reporters.faults);
 
-    let nack_faults = counts(&translator, "faults.nack");
+    let nack_faults = faults_on(translator::NACK);
     let nacks = LinkAccount {
         name: "translator-reporter",
-        sent: translator.get("nacks"),
+        sent: from.get(&translator::NACKS),
         corrupted_stopped: stopped(nack_faults.corrupted),
-        unsent: translator.sum("link.reports.dropped.unsent"),
+        unsent: unsent(&from, translator::REPORTS),
         kernel: queue_full(reporters.kernel, nack_faults.corrupted),
         received: reporters.received,
         ..LinkAccount::default()
@@ -163,37 +184,43 @@ pub fn links(statistics: &Statistics, reporters: &ReporterSide, gaps: &Gaps) -> 
 
     let frames = LinkAccount {
         name: "translator-nic",
-        sent: translator.get("frames"),
-        unsent: translator.sum("link.roce.dropped.unsent"),
-        kernel: nic.get("link.lost.receive_queue") + nic.get("link.lost.too_long") + gaps.nic_port_closed,
+        sent: from.get(&translator::FRAMES),
+        unsent: unsent(&from, translator::ROCE),
+        kernel: lost_in_nic(LinkLoss::ReceiveQueue) + lost_in_nic(LinkLoss::TooLong) + gaps.nic_port_closed,
         device: gaps.device_dropped,
         killed: gaps.nic_socket,
         // Not its link's counter: that one is written down now and then, and lags behind when the process is killed.
-        received: nic.get("received"),
+        received: to.get(&nic::RECEIVED),
         ..LinkAccount::default()
     }
-    .faults(&counts(&translator, "faults.roce"));
+    .faults(&faults_on(translator::ROCE));
 
-    let frames = match nic.sum("device.") {
-        0 => frames,
-        _ => LinkAccount { corrupted_stopped: stopped_on_the_wire(&frames), ..frames },
+    let frames = if is_device(&to) {
+        LinkAccount { corrupted_stopped: stopped_on_the_wire(&frames), ..frames }
+    } else {
+        frames
     };
 
     // A batch that was in hand when the process was killed may have been answered, and not counted.
-    let heard = translator.get("link.roce.received");
-    let uncounted = heard.saturating_sub(nic.sum("sent.")).min(nic.get("dropped.killed"));
+    let heard = from.of(&translator::LINK_RECEIVED, &[translator::ROCE]);
+    let answered = to.sum(Step::Answered);
+    let uncounted = heard.saturating_sub(answered).min(to.named(Counter::DroppedKilled.name()));
     let answers = LinkAccount {
         name: "nic-translator",
-        sent: nic.sum("sent.") + uncounted,
-        unsent: nic.sum("link.lost.unsent"),
-        kernel: translator.get("link.roce.dropped.receive-queue")
-            + translator.get("link.roce.dropped.too-long"),
+        sent: answered + uncounted,
+        unsent: to
+            .each(&nic::LINK_LOST)
+            .filter(|(found, _)| LinkLoss::unsent_reason(found.last()).is_some())
+            .map(|(_, lost)| lost)
+            .sum(),
+        kernel: lost_in(translator::ROCE, LinkLoss::ReceiveQueue)
+            + lost_in(translator::ROCE, LinkLoss::TooLong),
         received: heard,
         ..LinkAccount::default()
     }
-    .faults(&counts(&nic, "faults"));
+    .faults(&faults(|fault| to.of(&nic::FAULTS, &[fault.name()])));
     // An RDMA device has no injector: faults act on its answers after the translator received them.
-    let behind = counts(&translator, "faults.answers");
+    let behind = faults_on(translator::ANSWERS);
     let answers = LinkAccount {
         reordered: answers.reordered + behind.reordered,
         corrupted: answers.corrupted + behind.corrupted,
@@ -202,38 +229,51 @@ pub fn links(statistics: &Statistics, reporters: &ReporterSide, gaps: &Gaps) -> 
     [reports, nacks, frames, answers]
 }
 
+/// What the NIC drops and a ledger tells: damage is the injector's doing, and what RC skips was given up.
+const RECORDED: [Counter; 10] = [
+    Counter::DroppedIcrc,
+    Counter::DroppedPsn,
+    Counter::DroppedQueuePairError,
+    Counter::DroppedLength,
+    Counter::DroppedFragment,
+    Counter::DroppedOptions,
+    Counter::DroppedVersion,
+    Counter::DroppedPayloadLength,
+    Counter::DroppedOpcode,
+    Counter::DroppedNotRoce,
+];
+
 /// Reports that did not come to `translator` though no record says so, and those that it dropped, as pools for the checks.
 ///
 /// `expected` is how many reports arrived by the records. Reports that were lost with a killed translator are in the records. The second
 /// value is how many reports are missing without any count.
 pub fn pools(statistics: &Statistics, links: &[LinkAccount; 4], gaps: &Gaps, expected: u64) -> (Pools, u64) {
-    let translator = statistics.node("translator/");
+    let node = statistics.node(Stage::Translator);
     let mut pools = Pools::default();
     let mut dropped = 0;
-    for (reason, count) in translator.with_prefix("dropped.") {
+    for (found, count) in node.each(&translator::DROPPED) {
         // A repeat of a report that was taken is no lost report, and a damaged one is counted by the injector.
-        if !matches!(reason, "duplicate" | "checksum") {
+        let reason = found.last();
+        if !matches!(Reason::from_name(reason), Some(Reason::Duplicate | Reason::Checksum)) {
             pools.add(&format!("{DROPPED_BY_TRANSLATOR}{reason}"), count);
             dropped += count;
         }
     }
-    for (reason, count) in translator.with_prefix("discarded.") {
+    for (name, _, count) in node.at(Step::Discarded) {
+        let reason = translator::DISCARDED.found(name).map_or(name, |found| found.last());
         pools.add(&format!("{DROPPED_BY_TRANSLATOR}{reason}"), count);
     }
-    pools.add(HELD, translator.get("held"));
-    let here = translator.get("accepted") + dropped;
+    pools.add(HELD, node.get(&translator::HELD));
+    let here = node.get(&translator::ACCEPTED) + dropped;
     let missing = expected.saturating_sub(here);
     let known = missing.min(links[0].kernel - gaps.reports_dropped + links[0].unsent);
     pools.add(LOST_TO_TRANSLATOR, known);
     // What a device drops otherwise was damaged by the injector, and is in its ledger.
     let gone = links[2].kernel + links[2].unsent + links[2].killed + gaps.no_queue_pair;
     pools.add_frames(LOST_TO_NIC, gone);
-    for (reason, frames) in statistics.node("nic/").with_prefix("dropped.") {
-        // Damage is the injector's doing, and in its ledger; what RC skips is in the ledger as given up.
-        let recorded =
-            ["icrc", "psn", "queue_pair_error", "malformed.", "payload_length", "opcode", "not_roce"];
-        if !recorded.iter().any(|known| reason.starts_with(known)) {
-            pools.add_frames(&format!("dropped.nic.{reason}"), frames);
+    for (name, found, frames) in statistics.node(Stage::Nic).at(Step::Dropped) {
+        if !RECORDED.iter().any(|recorded| recorded.name() == name) {
+            pools.add_frames(&format!("dropped.nic.{}", found.last()), frames);
         }
     }
     (pools, missing - known)
@@ -241,19 +281,24 @@ pub fn pools(statistics: &Statistics, links: &[LinkAccount; 4], gaps: &Gaps, exp
 
 /// What of one primitive can be missing because the translator dropped or holds it, or frames are; `writes` is the transport of writes.
 pub fn limits(statistics: &Statistics, primitive: Primitive, writes: Transport) -> Limits {
-    let translator = statistics.node("translator/");
-    let get = |name: &str| translator.get(&format!("{}.{name}", primitive.name()));
+    let node = statistics.node(Stage::Translator);
+    let get = |counter: &Definition| node.of(counter, &[primitive.name()]);
     // Discards are not counted by primitive.
-    let dropped = get("received").saturating_sub(get("accepted")) + translator.sum("discarded.");
-    Limits { dropped, held: get("held"), reliable: primitive.purpose().transport(writes) == Transport::Rc }
+    let refused = get(&translator::OF_RECEIVED).saturating_sub(get(&translator::OF_ACCEPTED));
+    let dropped = refused + node.sum(Step::Discarded);
+    Limits {
+        dropped,
+        held: get(&translator::OF_HELD),
+        reliable: primitive.purpose().transport(writes) == Transport::Rc,
+    }
 }
 
 /// What was lost on RC, in words. RC loses nothing, as long as its queue pairs live.
 pub fn lost_on_rc(statistics: &Statistics, writes: Transport) -> Vec<String> {
-    let translator = statistics.node("translator/");
+    let node = statistics.node(Stage::Translator);
     let lost = |primitive: &Primitive| {
         let name = primitive.name();
-        let operations = translator.get(&format!("{name}.lost_operations"));
+        let operations = node.of(&translator::OF_LOST_OPERATIONS, &[name]);
         (operations > 0)
             .then(|| format!("RC loses nothing, and {operations} operations of {name} are lost on it"))
     };
@@ -327,8 +372,7 @@ impl Waterfall {
 /// What does not add up inside a node, in words.
 pub fn inside(statistics: &Statistics) -> Vec<String> {
     let mut contradictions = Vec::new();
-    let translator = statistics.node("translator/");
-    let nic = statistics.node("nic/");
+    let (node, nic) = (statistics.node(Stage::Translator), statistics.node(Stage::Nic));
     let mut equal = |what: &str, left: u64, right: u64| {
         if left != right {
             contradictions.push(format!("{what}: {left} and {right}"));
@@ -336,28 +380,28 @@ pub fn inside(statistics: &Statistics) -> Vec<String> {
     };
     equal(
         "translator: reports received, and accepted + dropped",
-        translator.get("received"),
-        translator.get("accepted") + translator.sum("dropped."),
+        node.get(&translator::RECEIVED),
+        node.get(&translator::ACCEPTED) + node.sum(Step::Dropped),
     );
     equal(
         "translator: reports accepted, and emitted + held + superseded + discarded",
-        translator.get("accepted"),
-        translator.get("emitted")
-            + translator.get("held")
-            + translator.get("superseded")
-            + translator.sum("discarded."),
+        node.get(&translator::ACCEPTED),
+        node.get(&translator::EMITTED)
+            + node.get(&translator::HELD)
+            + node.get(&translator::SUPERSEDED)
+            + node.sum(Step::Discarded),
     );
     equal(
         "translator: datagrams off the link, and reports received",
-        translator.get("link.reports.received"),
-        translator.get("received"),
+        node.of(&translator::LINK_RECEIVED, &[translator::REPORTS]),
+        node.get(&translator::RECEIVED),
     );
     // An RDMA device does not say what became of them.
-    if nic.sum("device.") == 0 {
+    if !is_device(&nic) {
         equal(
             "NIC: frames received, and executed + duplicate + dropped",
-            nic.get("received"),
-            nic.sum("executed.") + nic.sum("duplicate.") + nic.sum("dropped."),
+            nic.get(&nic::RECEIVED),
+            nic.sum(Step::Executed) + nic.sum(Step::Duplicate) + nic.sum(Step::Dropped),
         );
     }
     contradictions
@@ -404,10 +448,11 @@ mod tests {
     #[test]
     fn damage_on_the_way_to_a_device_explains_no_more_than_was_damaged() {
         let account = |received, device_dropped| {
-            let all = statistics(
-                &[("frames", 500), ("faults.roce.corrupted", 20)],
-                &[("received", received), ("device.rcvd_pkts", received)],
-            );
+            let mut all = Statistics::default();
+            all.add(vec![
+                node("translator/t", &[("frames", 500), ("faults.roce.corrupted", 20)]),
+                node("nic/rxe0", &[("received", received), ("device.rcvd_pkts", received)]),
+            ]);
             let [_, _, frames, _] =
                 links(&all, &ReporterSide::default(), &Gaps { device_dropped, ..Gaps::default() });
             (frames.corrupted_stopped, frames.unexplained())

@@ -2,6 +2,7 @@
 
 use dta_client::ClientError;
 use dta_client::collector::Client;
+use dta_proto::counter::{Stage, translator};
 use dta_proto::store::StoreSpec;
 
 use super::check::{self, Ends, Pools, Tally};
@@ -39,7 +40,7 @@ impl Asked<'_> {
             }
             Primitive::Postcarding => {
                 let answers = collect::paths(client, store, flows).await?;
-                let evicted = self.statistics.node("translator/").get("partial_rows");
+                let evicted = self.statistics.node(Stage::Translator).get(&translator::PARTIAL_ROWS);
                 check::postcarding(kind, flows, journal, &answers, evicted, pools)
             }
             Primitive::Append => {

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use dta_link::netstat::{self, UdpStats};
+use dta_proto::counter::nic::{self, Counter};
+use dta_proto::counter::{LinkLoss, Stage, collector, reporter, translator};
 
 use super::accounting::{Gaps, ReporterSide};
 use super::daemons::{Daemons, Plan};
@@ -117,7 +119,10 @@ pub async fn kill(chaos: Chaos, scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> a
 
 /// Sequences of all reporters that their translators know not to have heard.
 pub fn missing_sequences(statistics: &Statistics) -> u64 {
-    statistics.nodes("reporter/").map(|(_, node)| node.get("gaps") - node.get("gaps_filled")).sum()
+    statistics
+        .nodes(Stage::Reporter)
+        .map(|node| node.get(&reporter::GAPS) - node.get(&reporter::GAPS_FILLED))
+        .sum()
 }
 
 /// What a kill cost.
@@ -145,10 +150,11 @@ async fn kill_collector(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::R
     // What the NIC has received now, but for frames sent again since it is back, is what it had
     // received when it was killed.
     let statistics = scene.daemons.statistics().await?;
-    let nic = statistics.node("nic/");
-    let received = nic.get("received") - nic.get("dropped.unknown_queue_pair");
-    gaps.nic_socket +=
-        sent_by_then.saturating_sub(closed_by_then + received + nic.get("link.lost.receive_queue"));
+    let nic = statistics.node(Stage::Nic);
+    let received = nic.get(&nic::RECEIVED) - nic.named(Counter::DroppedUnknownQueuePair.name());
+    gaps.nic_socket += sent_by_then.saturating_sub(
+        closed_by_then + received + nic.of(&nic::LINK_LOST, &[LinkLoss::ReceiveQueue.name_at_nic()]),
+    );
     gaps.nic_port_closed += closed;
     let session_resumed = resumed(scene.daemons).await?;
     Ok(Cost { seconds_down, session_resumed, frames: gaps.nic_socket + gaps.nic_port_closed })
@@ -174,16 +180,23 @@ async fn kill_collector_of_device(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) ->
     Ok(Cost { seconds_down, session_resumed, frames })
 }
 
+/// Frames that left the translator.
+fn link_sent(statistics: &Statistics) -> u64 {
+    statistics.node(Stage::Translator).of(&translator::LINK_SENT, &[translator::ROCE])
+}
+
 /// Frames that left the translator and that no queue pair of the device took.
 fn not_taken(statistics: &Statistics) -> u64 {
-    let sent = statistics.node("translator/").get("link.roce.sent");
-    sent.saturating_sub(statistics.node("nic/").get("received"))
+    let sent = link_sent(statistics);
+    sent.saturating_sub(statistics.node(Stage::Nic).get(&nic::RECEIVED))
 }
 
 /// Removes the device while reports go on, and puts it back.
 async fn remove_device(rxe: &RxeGround, scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::Result<Cost> {
     let statistics = scene.daemons.statistics().await?;
-    let rebuilt = |statistics: &Statistics| statistics.node("collector").get("session.queue_pairs_rebuilt");
+    let rebuilt = |statistics: &Statistics| {
+        statistics.node(Stage::Collector).get(&collector::SESSION_QUEUE_PAIRS_REBUILT)
+    };
     let (before, rebuilt_before) = (not_taken(&statistics), rebuilt(&statistics));
     let ports = UdpStats::read()?;
     let start = Instant::now();
@@ -222,7 +235,8 @@ async fn remove_device(rxe: &RxeGround, scene: &mut Scene<'_, '_>, gaps: &mut Ga
 
 /// Kills the translator. Everything that it took has left it before; what is reported from then on until it is back is lost.
 async fn kill_translator(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::Result<Cost> {
-    let resumed = |statistics: &Statistics| statistics.node("collector").get("session.resumed");
+    let resumed =
+        |statistics: &Statistics| statistics.node(Stage::Collector).get(&collector::SESSION_RESUMED);
     let statistics = last_word(scene).await?;
     let resumed_before = resumed(&statistics);
     scene.daemons.freeze_translator()?;
@@ -254,7 +268,8 @@ async fn kill_translator(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::
 
 /// Waits until the translator has told the collector all that it counts; gives that.
 async fn last_word(scene: &mut Scene<'_, '_>) -> anyhow::Result<Statistics> {
-    let renewed = |statistics: &Statistics| statistics.node("collector").get("session.renewed");
+    let renewed =
+        |statistics: &Statistics| statistics.node(Stage::Collector).get(&collector::SESSION_RENEWED);
     let before = renewed(&scene.daemons.statistics().await?);
     let start = Instant::now();
     loop {
@@ -295,8 +310,8 @@ async fn rest(scene: &mut Scene<'_, '_>) -> anyhow::Result<u64> {
     loop {
         scene.switches.poll(scene.journal)?;
         let statistics: Statistics = scene.daemons.translator_statistics().await?;
-        let node = statistics.node("translator/");
-        let now = [node.get("received"), node.get("link.roce.sent"), scene.switches.side().sent];
+        let received = statistics.node(Stage::Translator).get(&translator::RECEIVED);
+        let now = [received, link_sent(&statistics), scene.switches.side().sent];
         if now != last {
             (last, moved) = (now, Instant::now());
         }
@@ -314,9 +329,9 @@ async fn rest(scene: &mut Scene<'_, '_>) -> anyhow::Result<u64> {
 /// moment: RC queue pairs may send again at any time.
 async fn at_one_moment(daemons: &mut Daemons, ports: &UdpStats) -> anyhow::Result<(u64, u64)> {
     loop {
-        let before = daemons.translator_statistics().await?.node("translator/").get("link.roce.sent");
+        let before = link_sent(&daemons.translator_statistics().await?);
         let closed = UdpStats::read()?.since(ports).no_ports;
-        let after = daemons.translator_statistics().await?.node("translator/").get("link.roce.sent");
+        let after = link_sent(&daemons.translator_statistics().await?);
         if before == after {
             return Ok((after, closed));
         }
@@ -328,12 +343,12 @@ async fn resumed(daemons: &mut Daemons) -> anyhow::Result<bool> {
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
         let statistics = daemons.statistics().await?;
-        let collector = statistics.node("collector");
+        let node = statistics.node(Stage::Collector);
         // Renewing a session that a killed collector had, and opening it again, both resume it.
-        if collector.get("session.renewed") + collector.get("session.resumed") > 0 {
+        if node.get(&collector::SESSION_RENEWED) + node.get(&collector::SESSION_RESUMED) > 0 {
             return Ok(true);
         }
-        if collector.get("session.opened") > 0 {
+        if node.get(&collector::SESSION_OPENED) > 0 {
             return Ok(false);
         }
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -8,6 +8,7 @@ use dta_client::collector::Client;
 use dta_client::{Ask, ClientOptions, translator};
 use dta_collector::nic::ROCE_PORT;
 use dta_link::fault::Faults;
+use dta_proto::counter::Stage;
 use serde::Serialize;
 
 use super::ground::RxeGround;
@@ -145,8 +146,8 @@ impl Daemons {
         let mut now = Statistics::default();
         now.add(answer.map_err(|error| self.explain(error.into()))?);
         if let Some(earlier) = &self.earlier {
-            now.add_earlier("translator/", earlier);
-            now.add_earlier("reporter/", earlier);
+            now.add_earlier(Stage::Translator, earlier);
+            now.add_earlier(Stage::Reporter, earlier);
         }
         all.replace(now);
         Ok(())

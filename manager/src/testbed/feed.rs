@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use dta_link::netstat;
+use dta_proto::counter::{Stage, nic, translator};
 
 use super::daemons::Daemons;
 use super::journal::Journal;
@@ -135,15 +136,13 @@ async fn wait_inside(
 
 /// Operations that wait for room on an RC queue pair.
 fn waiting_inside(statistics: &Statistics) -> u64 {
-    let translator = statistics.node("translator/");
-    ["write", "atomic"].map(|pair| translator.get(&format!("queue_pair.{pair}.waiting"))).iter().sum()
+    statistics.node(Stage::Translator).each(&translator::PAIR_WAITING).map(|(_, waiting)| waiting).sum()
 }
 
 /// Operations on an RC queue pair that are not acknowledged: they may leave again.
 fn unacknowledged(statistics: &Statistics) -> u64 {
-    let translator = statistics.node("translator/");
-    let out = ["write", "atomic"].map(|pair| translator.get(&format!("queue_pair.{pair}.outstanding")));
-    waiting_inside(statistics) + out.iter().sum::<u64>()
+    let out = statistics.node(Stage::Translator).each(&translator::PAIR_OUTSTANDING);
+    waiting_inside(statistics) + out.map(|(_, outstanding)| outstanding).sum::<u64>()
 }
 
 /// Waits until nothing moves any more, answering NACKs meanwhile; then nothing is held in the translator either.
@@ -182,15 +181,15 @@ pub async fn settle(
 
 /// The counters by which it is seen whether reports or frames still move.
 fn moving(statistics: &Statistics) -> [u64; 8] {
-    let (translator, nic) = (statistics.node("translator/"), statistics.node("nic/"));
+    let (node, nic) = (statistics.node(Stage::Translator), statistics.node(Stage::Nic));
     [
-        translator.get("received"),
-        translator.get("frames"),
-        translator.get("held"),
-        translator.get("nacks"),
-        translator.get("link.roce.received"),
-        nic.get("received"),
-        nic.get("link.received"),
-        nic.get("link.sent"),
+        node.get(&translator::RECEIVED),
+        node.get(&translator::FRAMES),
+        node.get(&translator::HELD),
+        node.get(&translator::NACKS),
+        node.of(&translator::LINK_RECEIVED, &[translator::ROCE]),
+        nic.get(&nic::RECEIVED),
+        nic.get(&nic::LINK_RECEIVED),
+        nic.get(&nic::LINK_SENT),
     ]
 }

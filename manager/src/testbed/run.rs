@@ -326,14 +326,14 @@ fn conclude(
     let covered =
         links[0].unexplained().unsigned_abs() + links[2].unexplained().unsigned_abs() * most_reports;
     let unexplained = frames + all.unexplained.saturating_sub(covered);
-    let translator = statistics.node("translator/");
+    let node = statistics.node(Stage::Translator);
     let primitives = found
         .tallies
         .into_iter()
         .map(|(primitive, answers)| PrimitiveOutcome {
             name: primitive.name(),
             sent: journal.count(primitive),
-            operations: translator.get(&format!("{}.operations", primitive.name())),
+            operations: node.of(&translator::OF_OPERATIONS, &[primitive.name()]),
             answers,
         })
         .collect();

@@ -54,6 +54,24 @@ pub fn assert_good(what: &str, (status, outcome): &(i32, Value)) {
         assert_eq!(primitive["wrong"], 0, "{what}: {outcome:#}");
     }
     assert_eq!(ends(outcome), number(&outcome["sent"]), "{what}: {outcome:#}");
+    assert_defined(what, outcome);
+}
+
+/// Asserts that every counter of every node is one that `docs/counters.md` has.
+fn assert_defined(what: &str, outcome: &Value) {
+    let nodes = outcome["nodes"].as_object().expect("nodes by name");
+    let mut counters = 0;
+    for (node, all) in nodes {
+        for name in all.as_object().expect("counters by name").keys() {
+            let found = dta_proto::counter::find(node, name);
+            assert!(
+                found.is_some_and(|found| found.known),
+                "{what}: {node} counts {name}, which has no definition"
+            );
+            counters += 1;
+        }
+    }
+    assert!(counters > 100, "{what}: {nodes:#?}");
 }
 
 /// Asserts that every answer is exactly right, too.

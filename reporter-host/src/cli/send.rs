@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use dta_proto::counter::reporter as names;
 use dta_proto::key::Key;
 use dta_proto::wire::dta::{Body, Version};
 
@@ -75,9 +76,8 @@ pub(super) fn run(args: &Send) -> Result<bool> {
     }
     let unsent = counters.link.unsent();
     if unsent > 0 {
-        let reasons =
-            counters.link.losses().into_iter().filter(|(name, n)| *n > 0 && name.starts_with("unsent"));
-        let reasons: Vec<_> = reasons.map(|(name, n)| format!("{name} {n}")).collect();
+        let reasons = counters.link.losses().into_iter().filter(|(loss, n)| *n > 0 && loss.is_unsent());
+        let reasons: Vec<_> = reasons.map(|(loss, n)| format!("{} {n}", loss.name())).collect();
         eprintln!("dta-reporter: {unsent} reports did not leave this host: {}", reasons.join(", "));
     }
     Ok(bad == 0 && unsent == 0 && counters.refused == 0)
@@ -263,7 +263,7 @@ fn print(output: Output, counters: &Counters, took: Duration) -> Result<()> {
         Output::None => {}
         Output::Table => {
             for (name, count) in counters.named() {
-                if count > 0 || matches!(name, "reports" | "sent") {
+                if count > 0 || [names::REPORTS.name, names::SENT.name].contains(&name.as_str()) {
                     dta_cli::print(format_args!("{name:<40} {count:>12}"))?;
                 }
             }
@@ -273,7 +273,7 @@ fn print(output: Output, counters: &Counters, took: Duration) -> Result<()> {
         }
         Output::Json => {
             let mut all: serde_json::Map<String, serde_json::Value> =
-                counters.named().into_iter().map(|(name, count)| (name.into(), count.into())).collect();
+                counters.named().into_iter().map(|(name, count)| (name, count.into())).collect();
             all.insert("seconds".into(), took.as_secs_f64().into());
             dta_cli::print(serde_json::Value::from(all))?;
         }

@@ -9,7 +9,7 @@ mod stats;
 
 pub use packet_thread::{Command, PacketThread, PacketThreadError, Snapshot};
 pub use roce_link::RoceLink;
-pub(crate) use stats::EVICTED;
+pub(crate) use stats::for_collector;
 pub use stats::nodes;
 
 use std::io::Write as _;
@@ -147,7 +147,9 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
     if let Ok(last) = target.ask(Command::Stop).await {
         info!(accepted = last.counters.primitives.iter().map(|p| p.accepted).sum::<u64>(), "stopped");
         if session.is_open() && result.is_ok() {
-            let last = session.renew(lease::handed_in(target.nodes(&last)));
+            let mut nodes = target.nodes(&last);
+            for_collector(&mut nodes);
+            let last = session.renew(nodes);
             match tokio::time::timeout(Duration::from_secs(2), last).await {
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => warn!(%error, "the last counters did not reach the collector"),

@@ -2,6 +2,7 @@
 
 use dta_link::fault::FaultCounts;
 use dta_proto::control::{Counter, NodeStatistics};
+use dta_proto::counter::{EVICTED, Kind, Node, Stage, reporter as heard, translator as names};
 
 use super::packet_thread::Snapshot;
 use dta_dataplane::ReporterCounters;
@@ -10,42 +11,43 @@ use dta_dataplane::ReporterCounters;
 pub fn nodes(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeStatistics> {
     let mut counters = snapshot.counters.named();
     for pair in &snapshot.queue_pairs {
-        let purpose = pair.purpose;
+        let purpose = pair.purpose.name();
         let c = &pair.counters;
-        let named = [
-            ("sent", c.sent),
-            ("retransmitted", c.retransmitted),
-            ("acknowledged", c.acknowledged),
-            // Not counts: how many there are now.
-            ("outstanding", pair.outstanding.into()),
-            ("waiting", pair.waiting as u64),
-            ("answers", c.answers),
-            ("stale_answers", c.stale_answers),
-            ("nak_sequence", c.nak_sequence),
-            ("receiver_not_ready", c.receiver_not_ready),
-            ("nak_error", c.nak_error),
-            ("go_backs", c.go_backs),
-            ("timeouts", c.timeouts),
-            ("replaced", c.replaced),
+        let of_pair = [
+            (&names::PAIR_SENT, c.sent),
+            (&names::PAIR_RETRANSMITTED, c.retransmitted),
+            (&names::PAIR_ACKNOWLEDGED, c.acknowledged),
+            (&names::PAIR_OUTSTANDING, pair.outstanding.into()),
+            (&names::PAIR_WAITING, pair.waiting as u64),
+            (&names::PAIR_ANSWERS, c.answers),
+            (&names::PAIR_STALE_ANSWERS, c.stale_answers),
+            (&names::PAIR_NAK_SEQUENCE, c.nak_sequence),
+            (&names::PAIR_RECEIVER_NOT_READY, c.receiver_not_ready),
+            (&names::PAIR_NAK_ERROR, c.nak_error),
+            (&names::PAIR_GO_BACKS, c.go_backs),
+            (&names::PAIR_TIMEOUTS, c.timeouts),
+            (&names::PAIR_REPLACED, c.replaced),
         ];
-        counters.extend(named.map(|(name, value)| (format!("queue_pair.{purpose}.{name}"), value)));
+        // There is one collector, and its number is left out.
+        counters.extend(of_pair.map(|(counter, value)| (counter.of(&["", purpose]), value)));
     }
-    counters.push(("answers_ignored".into(), snapshot.answers_ignored));
-    counters.push(("reporters_evicted".into(), snapshot.evictions.0));
-    counters.push(("reporters_heard_once".into(), snapshot.evictions.1));
-    link(&mut counters, "reports", &snapshot.reports_link);
-    link(&mut counters, "roce", &snapshot.roce_link);
-    faults(&mut counters, "roce", &snapshot.roce_faults);
-    faults(&mut counters, "nack", &snapshot.nack_faults);
-    faults(&mut counters, "answers", &snapshot.answer_faults);
+    counters.push((names::ANSWERS_IGNORED.of(&[]), snapshot.answers_ignored));
+    counters.push((names::REPORTERS_EVICTED.of(&[]), snapshot.evictions.0));
+    counters.push((names::REPORTERS_HEARD_ONCE.of(&[]), snapshot.evictions.1));
+    link(&mut counters, names::REPORTS, &snapshot.reports_link);
+    link(&mut counters, names::ROCE, &snapshot.roce_link);
+    faults(&mut counters, names::ROCE, &snapshot.roce_faults);
+    faults(&mut counters, names::NACK, &snapshot.nack_faults);
+    faults(&mut counters, names::ANSWERS, &snapshot.answer_faults);
 
-    let mut nodes = vec![node(format!("translator/{name}"), life, counters)];
+    let mut nodes = vec![node(Stage::Translator.node(name), life, counters)];
     for reporter in &snapshot.reporters {
         let mut counters = of_reporter(&reporter.counters);
-        // Not a count: from here the next life of this translator knows what it missed.
-        counters.push(("newest".into(), reporter.newest.into()));
+        // From here the next life of this translator knows what it missed.
+        counters.push((heard::NEWEST.of(&[]), reporter.newest.into()));
         // One that gave up its place and is back counts from 0, as a new life does.
-        nodes.push(node(format!("reporter/{}", reporter.id), life.wrapping_add(reporter.since), counters));
+        let id = reporter.id.to_string();
+        nodes.push(node(Stage::Reporter.node(&id), life.wrapping_add(reporter.since), counters));
     }
     if snapshot.evicted.received != 0 {
         nodes.push(node(EVICTED.into(), life, of_reporter(&snapshot.evicted)));
@@ -53,20 +55,27 @@ pub fn nodes(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeStatistics> 
     nodes
 }
 
-/// The sum of the reporters that gave up their places. Not for the collector: it keeps the last word of each.
-pub(crate) const EVICTED: &str = "reporter/evicted";
+/// What goes to the collector: the last word of each reporter, and no number that only this translator's own statistics tell.
+pub(crate) fn for_collector(nodes: &mut Vec<NodeStatistics>) {
+    nodes.retain(|node| node.node != EVICTED);
+    for node in nodes {
+        let of = Node::of(&node.node);
+        let only_here = |name: &str| of.find(name).is_some_and(|found| found.definition.kind == Kind::Now);
+        node.counters.retain(|counter| !only_here(&counter.name));
+    }
+}
 
 fn of_reporter(c: &ReporterCounters) -> Vec<(String, u64)> {
-    let named = [
-        ("received", c.received),
-        ("gaps", c.gaps),
-        ("gaps_filled", c.gaps_filled),
-        ("duplicates", c.duplicates),
-        ("out_of_window", c.out_of_window),
-        ("restarts", c.restarts),
-        ("nacks", c.nacks),
+    let all = [
+        (&heard::RECEIVED, c.received),
+        (&heard::GAPS, c.gaps),
+        (&heard::GAPS_FILLED, c.gaps_filled),
+        (&heard::DUPLICATES, c.duplicates),
+        (&heard::OUT_OF_WINDOW, c.out_of_window),
+        (&heard::RESTARTS, c.restarts),
+        (&heard::HEARD_NACKS, c.nacks),
     ];
-    named.map(|(name, value)| (name.to_string(), value)).into()
+    all.map(|(counter, value)| (counter.of(&[]), value)).into()
 }
 
 fn node(node: String, life: u64, counters: Vec<(String, u64)>) -> NodeStatistics {
@@ -75,12 +84,10 @@ fn node(node: String, life: u64, counters: Vec<(String, u64)>) -> NodeStatistics
 }
 
 fn link(counters: &mut Vec<(String, u64)>, name: &str, link: &dta_link::Counters) {
-    counters.push((format!("link.{name}.received"), link.received));
-    counters.push((format!("link.{name}.sent"), link.sent));
-    for (reason, count) in link.losses() {
-        if count != 0 {
-            counters.push((format!("link.{name}.dropped.{reason}"), count));
-        }
+    counters.push((names::LINK_RECEIVED.of(&[name]), link.received));
+    counters.push((names::LINK_SENT.of(&[name]), link.sent));
+    for (loss, count) in link.losses().into_iter().filter(|(_, count)| *count != 0) {
+        counters.push((names::LINK_DROPPED.of(&[name, loss.name()]), count));
     }
 }
 
@@ -88,12 +95,100 @@ fn faults(counters: &mut Vec<(String, u64)>, name: &str, faults: &FaultCounts) {
     if faults.frames == faults.passed {
         return;
     }
-    let named = [
-        ("frames", faults.frames),
-        ("dropped", faults.dropped),
-        ("duplicated", faults.duplicated),
-        ("reordered", faults.reordered),
-        ("corrupted", faults.corrupted),
-    ];
-    counters.extend(named.map(|(fault, value)| (format!("faults.{name}.{fault}"), value)));
+    counters.push((names::FAULTS_FRAMES.of(&[name]), faults.frames));
+    counters.extend(faults.by_fault().map(|(fault, count)| (names::FAULTS.of(&[name, fault.name()]), count)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dta_dataplane::counters::Counters;
+    use dta_dataplane::requester::RequesterCounters;
+    use dta_dataplane::{QueuePairStatus, Reporter};
+    use dta_proto::counter::find;
+    use dta_proto::program::{Purpose, Transport};
+
+    /// A translator that counted something everywhere.
+    fn snapshot() -> Snapshot {
+        let link = dta_link::Counters {
+            dropped_too_long: 1,
+            dropped_by_kernel: 1,
+            unsent_queue_full: 1,
+            unsent_no_buffers: 1,
+            unsent_too_long: 1,
+            unsent_unreachable: 1,
+            unsent_forbidden: 1,
+            unsent_no_source: 1,
+            unsent_malformed: 1,
+            unsent_other: 1,
+            ..dta_link::Counters::default()
+        };
+        let faults = FaultCounts { frames: 1, ..FaultCounts::default() };
+        let mut counters = Counters::default();
+        counters.stores.push(("flows".into(), 1));
+        let pair = |purpose| QueuePairStatus {
+            purpose,
+            transport: Transport::Rc,
+            remote_qpn: 1,
+            generation: 1,
+            next_psn: 1,
+            outstanding: 1,
+            waiting: 1,
+            down: false,
+            counters: RequesterCounters::default(),
+        };
+        let heard = ReporterCounters { received: 1, ..ReporterCounters::default() };
+        Snapshot {
+            counters,
+            reporters: vec![Reporter { id: 7, counters: heard, newest: 1, since: 0 }],
+            evicted: heard,
+            evictions: (1, 1),
+            queue_pairs: Purpose::ALL.map(pair).into(),
+            answers_ignored: 1,
+            reports_link: link,
+            roce_link: link,
+            roce_faults: faults,
+            nack_faults: faults,
+            answer_faults: faults,
+        }
+    }
+
+    fn names_of(nodes: &[NodeStatistics]) -> Vec<(&str, &str)> {
+        let mut all = Vec::new();
+        for node in nodes {
+            all.extend(node.counters.iter().map(|counter| (node.node.as_str(), counter.name.as_str())));
+        }
+        all
+    }
+
+    #[test]
+    fn every_counter_of_a_translator_is_defined() {
+        let nodes = nodes("t", 1, &snapshot());
+        let all = names_of(&nodes);
+        assert!(all.len() > 100, "{all:?}");
+        for (node, name) in all {
+            assert!(find(node, name).is_some_and(|found| found.known), "{node}: {name}");
+        }
+    }
+
+    #[test]
+    fn what_is_held_goes_to_the_collector_and_what_is_on_its_way_does_not() {
+        let mut nodes = nodes("t", 1, &snapshot());
+        let own: Vec<_> = nodes.iter().map(|node| node.node.clone()).collect();
+        assert_eq!(own, ["translator/t", "reporter/7", EVICTED]);
+        for_collector(&mut nodes);
+        let told = names_of(&nodes);
+        for (node, counter, is) in [
+            ("translator/t", "held", true),
+            ("translator/t", "append.held", true),
+            ("translator/t", "append.accepted", true),
+            ("translator/t", "queue_pair.write.sent", true),
+            ("translator/t", "queue_pair.write.outstanding", false),
+            ("translator/t", "queue_pair.atomic.waiting", false),
+            ("reporter/7", "newest", true),
+            (EVICTED, "received", false),
+        ] {
+            assert_eq!(told.contains(&(node, counter)), is, "{counter}");
+        }
+    }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use dta_link::fault::{FaultInjector, Faults};
 use dta_link::{Batch, EthernetLink, Link, PacketConfig, UdpConfig, UdpLink};
+use dta_proto::counter::nic as names;
 use dta_proto::wire::ethernet::Mac;
 
 use super::counter::{Counter, Counts};
@@ -57,7 +58,7 @@ impl SoftNicConfig {
     pub fn new(address: SocketAddrV4) -> SoftNicConfig {
         SoftNicConfig {
             responder: ResponderConfig {
-                device: "soft".into(),
+                device: names::SOFT.into(),
                 ip: *address.ip(),
                 port: address.port(),
                 mtu: 1024,
@@ -435,22 +436,17 @@ fn publish(file: &CounterFile, counts: &Counts) {
 /// The link's and the fault injector's counters, always the same ones in the same order.
 fn link_counters(link: &dyn Link, injector: &FaultInjector) -> Vec<(String, u64)> {
     let counters = link.counters();
-    let faults = injector.counts();
-    let mut named = vec![
-        ("link.received".to_owned(), counters.received),
-        ("link.received_bytes".to_owned(), counters.received_bytes),
-        ("link.sent".to_owned(), counters.sent),
-        ("link.sent_bytes".to_owned(), counters.sent_bytes),
+    let named = [
+        (&names::LINK_RECEIVED, counters.received),
+        (&names::LINK_RECEIVED_BYTES, counters.received_bytes),
+        (&names::LINK_SENT, counters.sent),
+        (&names::LINK_SENT_BYTES, counters.sent_bytes),
     ];
-    named.extend(
-        counters.losses().map(|(reason, count)| (format!("link.lost.{}", reason.replace('-', "_")), count)),
-    );
-    named.extend([
-        ("faults.dropped".to_owned(), faults.dropped),
-        ("faults.duplicated".to_owned(), faults.duplicated),
-        ("faults.reordered".to_owned(), faults.reordered),
-        ("faults.corrupted".to_owned(), faults.corrupted),
-    ]);
+    let mut named: Vec<_> = named.map(|(counter, count)| (counter.of(&[]), count)).into();
+    let losses = counters.losses();
+    named.extend(losses.map(|(loss, count)| (names::LINK_LOST.of(&[loss.name_at_nic()]), count)));
+    let faults = injector.counts().by_fault();
+    named.extend(faults.map(|(fault, count)| (names::FAULTS.of(&[fault.name()]), count)));
     named
 }
 

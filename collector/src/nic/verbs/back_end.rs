@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use dta_proto::counter::nic as names;
 use tracing::{info, warn};
 
 use super::VerbsOptions;
@@ -115,7 +116,7 @@ impl Nic for VerbsNic {
 
     fn counters(&self) -> Vec<(String, u64)> {
         let mut all = self.tallies.named().to_vec();
-        all.push(("device_lost".to_owned(), self.epoch()));
+        all.push((names::DEVICE_LOST.of(&[]), self.epoch()));
         all.extend(self.lock().counters.read());
         all
     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
+use dta_proto::counter::nic as names;
 use serde::{Deserialize, Serialize};
 
 use crate::own_file;
@@ -96,14 +97,16 @@ impl PortCounters {
         }
         let sums = self.sums();
         let mut all = Vec::new();
-        let also: [(&str, &[&str]); 2] =
-            [("rcvd_pkts", &["received", "link.received"]), ("sent_pkts", &["sent.packets", "link.sent"])];
+        let also = [
+            ("rcvd_pkts", [&names::DEVICE_RECEIVED, &names::DEVICE_LINK_RECEIVED]),
+            ("sent_pkts", [&names::DEVICE_SENT, &names::DEVICE_LINK_SENT]),
+        ];
         for (theirs, ours) in also {
             if let Some(&value) = sums.get(theirs) {
-                all.extend(ours.iter().map(|name| ((*name).to_owned(), value)));
+                all.extend(ours.map(|counter| (counter.of(&[]), value)));
             }
         }
-        all.extend(sums.into_iter().map(|(name, value)| (format!("device.{name}"), value)));
+        all.extend(sums.into_iter().map(|(name, value)| (names::DEVICE_COUNTER.of(&[&name]), value)));
         all
     }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use dta_proto::counter::nic as names;
 use ibverbs_sys::ibv_qp_state;
 use rustix::io::Errno;
 use tracing::{info, warn};
@@ -39,8 +40,8 @@ impl Tallies {
     /// By dotted name.
     pub(super) fn named(&self) -> [(String, u64); 2] {
         [
-            ("queue_pairs.errors".to_owned(), self.errors.load(Ordering::Relaxed)),
-            ("immediates".to_owned(), self.immediates.load(Ordering::Relaxed)),
+            (names::DEVICE_QUEUE_PAIR_ERRORS.of(&[]), self.errors.load(Ordering::Relaxed)),
+            (names::DEVICE_IMMEDIATES.of(&[]), self.immediates.load(Ordering::Relaxed)),
         ]
     }
 }
@@ -463,7 +464,7 @@ impl OpenDevice {
                 request: passive.request.clone(),
                 state: now,
                 expected_psn,
-                counters: vec![("immediates".to_owned(), passive.immediates)],
+                counters: vec![(names::DEVICE_IMMEDIATES.of(&[]), passive.immediates)],
             });
         }
         Ok(all)

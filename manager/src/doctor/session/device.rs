@@ -1,12 +1,20 @@
 //! What the NIC counts: what it took, and what it dropped for reasons that no other check is for.
 
+use dta_proto::counter::nic::{self, Counter};
+use dta_proto::counter::{self, Step};
+
 use super::Evidence;
 use crate::doctor::Finding;
 
 const CHECK: &str = "NIC";
 
-/// Reasons of the software NIC that other checks tell better.
-const ELSEWHERE: [&str; 4] = ["icrc", "destination", "unknown_queue_pair", "peer"];
+/// Drops of the software NIC that other checks tell better.
+const ELSEWHERE: [Counter; 4] = [
+    Counter::DroppedIcrc,
+    Counter::DroppedDestination,
+    Counter::DroppedUnknownQueuePair,
+    Counter::DroppedPeer,
+];
 
 pub(super) fn check(e: &Evidence) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -22,7 +30,7 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
         ));
     }
     findings.extend(drops(e));
-    if let Some(taken) = e.nic_rise("received") {
+    if let Some(taken) = e.nic_rise(nic::RECEIVED.name) {
         findings.push(Finding::ok(CHECK, format!("{} took {taken} frames {}", e.device, e.in_window())));
     } else {
         findings.push(Finding::note(
@@ -36,37 +44,43 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
 
 /// What the software NIC dropped meanwhile.
 fn drops(e: &Evidence) -> Vec<Finding> {
-    let nic = e.nic();
+    let node = e.nic();
+    let dropped = |name: &str| {
+        counter::find(&node, name).is_some_and(|found| found.definition.step == Step::Dropped)
+            && !ELSEWHERE.iter().any(|counter| counter.name() == name)
+    };
     e.after
-        .all(&nic)
-        .filter_map(|(name, _)| Some((name.strip_prefix("dropped.")?, e.nic_rise(name)?)))
-        .filter(|(reason, rise)| *rise > 0 && !ELSEWHERE.contains(reason))
-        .map(|(reason, rise)| {
-            let found = format!("the NIC dropped {rise} frames {}: `dropped.{reason}`", e.in_window());
-            Finding::problem("NIC drops", found, cure(reason))
+        .all(&node)
+        .filter(|(name, _)| dropped(name))
+        .filter_map(|(name, _)| Some((name, e.nic_rise(name).filter(|rise| *rise > 0)?)))
+        .map(|(name, rise)| {
+            let found = format!("the NIC dropped {rise} frames {}: `{name}`", e.in_window());
+            Finding::problem("NIC drops", found, cure(Counter::from_name(name)))
         })
         .collect()
 }
 
-fn cure(reason: &str) -> &'static str {
-    match reason {
-        "rkey" => {
+fn cure(counter: Option<Counter>) -> &'static str {
+    match counter {
+        Some(Counter::DroppedRkey) => {
             "the sender uses a key of an earlier session: start the translator again, or dta-translator setup"
         }
-        "range" | "payload_length" | "misaligned" => {
+        Some(Counter::DroppedRange | Counter::DroppedPayloadLength | Counter::DroppedMisaligned) => {
             "translator and collector disagree about a store's size or layout: dta-translator plan --against shows the difference"
         }
-        "permission" => {
+        Some(Counter::DroppedPermission) => {
             "the sender uses a queue pair or store for an operation that it is not for: dta-translator plan --against"
         }
-        "psn" | "incomplete_message" => {
+        Some(Counter::DroppedPsn | Counter::DroppedIncompleteMessage) => {
             "frames before them were lost: see lost.translator-nic in dta-collector stats"
         }
-        "queue_pair_error" => "the queue pair is in ERROR until its session is renewed or set up again",
-        "no_receive" => {
+        Some(Counter::DroppedQueuePairError) => {
+            "the queue pair is in ERROR until its session is renewed or set up again"
+        }
+        Some(Counter::DroppedNoReceive) => {
             "readers do not keep up with a list marked `notify`; leave `notify` off for lists that are written that fast"
         }
-        "udp_checksum" => "something on the way damages frames",
+        Some(Counter::DroppedUdpChecksum) => "something on the way damages frames",
         _ => "docs/counters.md says what it means",
     }
 }

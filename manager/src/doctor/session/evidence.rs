@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use dta_collector::nic::SOFT;
 use dta_proto::control::{NodeStatistics, QueuePairStatus, SessionInfo, Transport};
+use dta_proto::counter::{Stage, translator};
 
 use super::frames::Frames;
 use super::neighbours::Neighbours;
@@ -75,7 +76,8 @@ impl Nodes {
 
     /// The counters of the translator of a session, and how many seconds ago it told them.
     pub fn translator(&self, session: &str) -> Option<(f64, &BTreeMap<String, u64>)> {
-        let found = self.0.iter().find(|((node, of), _)| of == session && node.starts_with("translator/"));
+        let found =
+            self.0.iter().find(|((node, of), _)| of == session && Stage::of(node) == Stage::Translator);
         found.map(|(_, (age, counters))| (*age, counters))
     }
 
@@ -101,7 +103,7 @@ impl Evidence {
 
     /// The NIC's node in the collector's statistics.
     pub fn nic(&self) -> String {
-        format!("nic/{}", self.device)
+        Stage::Nic.node(&self.device)
     }
 
     /// How much a counter of the NIC rose in between; `None` where it is not counted.
@@ -118,15 +120,15 @@ impl Evidence {
         Some(after.saturating_sub(before))
     }
 
-    /// How many frames a session's translator could not send for a reason of its link (`unreachable`, `forbidden`, …), and whether
+    /// How many frames a session's translator could not send for a reason of its link (`unsent-unreachable`, `unsent-forbidden`, …), and whether
     /// that is why nothing lands: it goes on, or it was at least half of all. `None` if it was none.
     pub(crate) fn unsent(&self, session: &str, reason: &str) -> Option<(u64, bool)> {
         let count = |nodes: &Nodes, name: &str| {
             nodes.translator(session).map_or(0, |(_, counters)| counters.get(name).copied().unwrap_or(0))
         };
-        let name = format!("link.roce.dropped.unsent-{reason}");
+        let name = translator::LINK_DROPPED.of(&[translator::ROCE, reason]);
         let (unsent, before) = (count(&self.after, &name), count(&self.before, &name));
-        let sent = count(&self.after, "link.roce.sent");
+        let sent = count(&self.after, &translator::LINK_SENT.of(&[translator::ROCE]));
         (unsent > 0).then_some((unsent, unsent > before || unsent >= sent))
     }
 

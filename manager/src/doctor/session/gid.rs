@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use dta_collector::nic::verbs::GidType;
+use dta_proto::counter::nic::Counter;
 
 use super::Evidence;
 use super::evidence::translator_ip;
@@ -76,7 +77,7 @@ fn elsewhere(e: &Evidence) -> Option<Finding> {
         e.collector
     );
     if e.is_soft() {
-        let dropped = e.nic_rise("dropped.destination").filter(|n| *n > 0)?;
+        let dropped = e.nic_rise(Counter::DroppedDestination.name()).filter(|n| *n > 0)?;
         let found =
             format!("{dropped} frames {} were sent to another address than the collector's", e.in_window());
         return Some(Finding::problem(CHECK, found, advice));

@@ -3,6 +3,8 @@
 //! Soft-RoCE does not count what it drops for a wrong iCRC. It shows in two ways: frames that reached the port less `rcvd_pkts`, and in
 //! the frames themselves, whose iCRC can be computed again.
 
+use dta_proto::counter::nic::Counter;
+
 use super::Evidence;
 use crate::doctor::Finding;
 
@@ -13,8 +15,11 @@ const CURE: &str = "either the sender computes the iCRC wrongly (docs/wire-forma
 
 pub(super) fn check(e: &Evidence) -> Option<Finding> {
     // What the NIC itself counts: the software NIC, and mlx5.
-    let counted =
-        if e.is_soft() { e.nic_rise("dropped.icrc") } else { e.device_rise("rx_icrc_encapsulated") };
+    let counted = if e.is_soft() {
+        e.nic_rise(Counter::DroppedIcrc.name())
+    } else {
+        e.device_rise("rx_icrc_encapsulated")
+    };
     if let Some(dropped) = counted.filter(|n| *n > 0) {
         let found = format!("the NIC dropped {dropped} frames {} for a wrong iCRC", e.in_window());
         return Some(Finding::problem(CHECK, found, CURE));

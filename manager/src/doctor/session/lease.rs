@@ -1,5 +1,7 @@
 //! Is there a session, and has it queue pairs?
 
+use dta_proto::counter::{Stage, collector};
+
 use super::Evidence;
 use crate::doctor::Finding;
 
@@ -7,7 +9,7 @@ const CHECK: &str = "session";
 
 pub(super) fn check(e: &Evidence) -> Vec<Finding> {
     if e.sessions.is_empty() {
-        let refused = e.after.own("collector", "session.refused").unwrap_or(0);
+        let refused = e.after.own(Stage::Collector.name(), collector::SESSION_REFUSED.name).unwrap_or(0);
         let found = match (&e.asked, e.all_sessions.is_empty()) {
             (Some(name), false) => {
                 format!("there is no session {name:?}; there are {}", e.all_sessions.join(", "))

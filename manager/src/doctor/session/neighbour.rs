@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use dta_proto::control::{SessionInfo, Transport};
+use dta_proto::counter::LinkLoss;
 
 use super::Evidence;
 use super::evidence::translator_ip;
@@ -20,7 +21,7 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
 
 /// The translator's: it counts what it could not send.
 fn translators(e: &Evidence, session: &SessionInfo) -> Option<Finding> {
-    let (unsent, matters) = e.unsent(&session.name, "unreachable")?;
+    let (unsent, matters) = e.unsent(&session.name, LinkLoss::UnsentUnreachable.name())?;
     let found = format!(
         "{}: {unsent} frames did not leave the translator: nobody answered for {}'s Ethernet address, or there is no route",
         session.name, e.collector

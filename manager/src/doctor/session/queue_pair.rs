@@ -1,6 +1,7 @@
 //! Are the queue pairs that frames go to there, alive, and do frames come from their peers?
 
 use dta_proto::control::SessionInfo;
+use dta_proto::counter::nic::{self, Counter};
 
 use super::evidence::{name_of, translator_ip};
 use super::{Evidence, Flow};
@@ -48,7 +49,8 @@ fn broken(session: &SessionInfo) -> Vec<Finding> {
 
 /// Queue pairs are made anew as they break: what is seen may be healthy, and still break at the next request.
 fn again_and_again(e: &Evidence) -> Option<Finding> {
-    let counter = if e.is_soft() { "queue_pair_errors" } else { "queue_pairs.errors" };
+    let counter =
+        if e.is_soft() { Counter::QueuePairErrors.name() } else { nic::DEVICE_QUEUE_PAIR_ERRORS.name };
     let total = e.after.own(&e.nic(), counter).filter(|n| *n > 0)?;
     let rise = e.nic_rise(counter).unwrap_or(0);
     if rise > 0 {
@@ -71,7 +73,7 @@ const EARLIER: &str = "the sender still uses a queue pair of an earlier session:
 /// Frames of our translators to queue pairs that are none.
 fn unknown(e: &Evidence) -> Option<Finding> {
     if e.is_soft() {
-        let dropped = e.nic_rise("dropped.unknown_queue_pair").filter(|n| *n > 0)?;
+        let dropped = e.nic_rise(Counter::DroppedUnknownQueuePair.name()).filter(|n| *n > 0)?;
         let found = format!("{dropped} frames {} went to queue pairs that there are not", e.in_window());
         return Some(Finding::problem("unknown queue pair", found, EARLIER));
     }
@@ -103,7 +105,7 @@ fn strangers(e: &Evidence) -> Option<Finding> {
     let advice = "a queue pair takes frames of the address alone that its session named: set the translator's --source, or the switch's address in \
                   [switch.NAME], to the one that frames really come from";
     if e.is_soft() {
-        let dropped = e.nic_rise("dropped.peer").filter(|n| *n > 0)?;
+        let dropped = e.nic_rise(Counter::DroppedPeer.name()).filter(|n| *n > 0)?;
         let found = format!(
             "{dropped} frames {} came from another address than the session's translator has",
             e.in_window()

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use dta_proto::counter::{Definition, Found, LinkLoss, Node, translator};
+
 use super::Evidence;
 use crate::doctor::Finding;
 
@@ -22,8 +24,8 @@ fn one(e: &Evidence, session: &str) -> Finding {
             "one that runs tells them when it renews its lease; a switch that was set up tells none: look at its own",
         );
     };
-    let count = |name: &str| counters.get(name).copied().unwrap_or(0);
-    let (received, accepted) = (count("received"), count("accepted"));
+    let count = |counter: &Definition| counters.get(counter.name).copied().unwrap_or(0);
+    let (received, accepted) = (count(&translator::RECEIVED), count(&translator::ACCEPTED));
     if received == 0 {
         return Finding::problem(
             CHECK,
@@ -32,9 +34,10 @@ fn one(e: &Evidence, session: &str) -> Finding {
              (`nft list ruleset`); `dta-translator stats` is newer than these numbers",
         );
     }
-    if let Some((reason, dropped)) = largest(counters, "dropped.")
+    if let Some((found, dropped)) = largest(counters, |found| found.definition == &translator::DROPPED)
         && dropped >= accepted
     {
+        let reason = found.last();
         let found = format!(
             "{session}: of {received} reports it dropped {dropped} as `{reason}`, and accepted {accepted}"
         );
@@ -47,20 +50,27 @@ fn one(e: &Evidence, session: &str) -> Finding {
             Finding::note(CHECK, found, advice)
         };
     }
-    if let Some((reason, _)) = largest(counters, "link.roce.dropped.unsent-")
-        && reason != "unreachable"
-        && let Some((unsent, matters)) = e.unsent(session, reason)
+    let frames_unsent = |found: &Found<'_>| {
+        found.definition == &translator::LINK_DROPPED
+            && found.values[0] == translator::ROCE
+            && LinkLoss::unsent_reason(found.last()).is_some()
+    };
+    if let Some((found, _)) = largest(counters, frames_unsent)
+        && let (loss, Some(reason)) =
+            (LinkLoss::from_name(found.last()), LinkLoss::unsent_reason(found.last()))
+        && loss != Some(LinkLoss::UnsentUnreachable)
+        && let Some((unsent, matters)) = e.unsent(session, found.last())
     {
         let found = format!(
             "{session}: {unsent} frames could not leave the translator: {}",
             reason.replace('-', " ")
         );
-        let advice = match reason {
-            "forbidden" => "a firewall rule on output refuses them: nft list ruleset",
-            "too-long" => {
+        let advice = match loss {
+            Some(LinkLoss::UnsentForbidden) => "a firewall rule on output refuses them: nft list ruleset",
+            Some(LinkLoss::UnsentTooLong) => {
                 "the MTU of the translator's interface is too small: ip link set dev IFACE mtu 1500"
             }
-            "no-source" => {
+            Some(LinkLoss::UnsentNoSource) => {
                 "the translator's --source is no address of its host, or another program has the port"
             }
             _ => "the translator's interface takes frames slower than they come: is it up, and fast enough?",
@@ -71,20 +81,20 @@ fn one(e: &Evidence, session: &str) -> Finding {
             Finding::note(CHECK, found, advice)
         };
     }
-    if count("emitted") == 0 && count("held") > 0 {
+    if count(&translator::EMITTED) == 0 && count(&translator::HELD) > 0 {
         return Finding::note(
             CHECK,
             format!(
                 "{session}: {} reports wait in the translator for the rest of their batch, path or column",
-                count("held")
+                count(&translator::HELD)
             ),
             "they leave after the flush time ([translator.flush]), or now: dta-translator flush",
         );
     }
     let found = format!(
         "{session}: {received} reports received, {} emitted in {} frames, told {age:.0} s ago",
-        count("emitted"),
-        count("frames")
+        count(&translator::EMITTED),
+        count(&translator::FRAMES)
     );
     if age > SILENT {
         let advice = "it has not renewed since: is it still running? `dta-translator stats` asks it";
@@ -93,11 +103,14 @@ fn one(e: &Evidence, session: &str) -> Finding {
     Finding::ok(CHECK, found)
 }
 
-/// The largest counter that begins so, without that beginning, if any is not 0.
-fn largest<'a>(counters: &'a BTreeMap<String, u64>, prefix: &str) -> Option<(&'a str, u64)> {
+/// The largest counter of these, if any is not 0.
+fn largest<'a>(
+    counters: &'a BTreeMap<String, u64>,
+    of: impl Fn(&Found<'_>) -> bool,
+) -> Option<(Found<'a>, u64)> {
     counters
         .iter()
-        .filter_map(|(name, value)| Some((name.strip_prefix(prefix)?, *value)))
-        .filter(|(_, value)| *value > 0)
+        .filter(|(_, value)| **value > 0)
+        .filter_map(|(name, value)| Some((Node::Translator.find(name).filter(&of)?, *value)))
         .max_by_key(|(_, value)| *value)
 }

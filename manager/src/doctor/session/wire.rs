@@ -1,5 +1,7 @@
 //! Do frames reach this host?
 
+use dta_proto::counter::{nic, translator};
+
 use super::Evidence;
 use crate::doctor::Finding;
 
@@ -72,7 +74,7 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
 fn none(e: &Evidence, interface: &str) -> Finding {
     let sent = |nodes: &super::Nodes| -> u64 {
         let count = |session: &str| {
-            nodes.translator(session).map_or(0, |(_, c)| c.get("frames").copied().unwrap_or(0))
+            nodes.translator(session).map_or(0, |(_, c)| c.get(translator::FRAMES.name).copied().unwrap_or(0))
         };
         e.sessions.iter().map(|session| count(&session.name)).sum()
     };
@@ -85,7 +87,7 @@ fn none(e: &Evidence, interface: &str) -> Finding {
     let found = format!("no frame reached UDP port {} on {interface} {}", e.port, e.in_window());
     if after > before {
         Finding::problem(CHECK, format!("{found}, though translators sent {}", after - before), advice)
-    } else if after > 0 && e.after.own(&e.nic(), "received") == Some(0) {
+    } else if after > 0 && e.after.own(&e.nic(), nic::RECEIVED.name) == Some(0) {
         Finding::problem(
             CHECK,
             format!("{found}, and none ever did, though translators sent {after}"),

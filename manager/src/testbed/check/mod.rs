@@ -23,6 +23,7 @@ pub use sketch_merge::{SketchAnswers, check as sketch_merge};
 
 use std::collections::BTreeMap;
 
+use dta_proto::counter::between;
 use serde::Serialize;
 
 /// How the answers of one primitive compare with the truth.
@@ -76,9 +77,9 @@ pub struct Ends {
 }
 
 /// The name of reports that the reporters' link lost.
-pub const LOST_TO_TRANSLATOR: &str = "lost.reporter-translator";
+pub const LOST_TO_TRANSLATOR: &str = between::REPORTER_TRANSLATOR.name;
 /// The name of reports whose frames were lost between translator and NIC.
-pub const LOST_TO_NIC: &str = "lost.translator-nic";
+pub const LOST_TO_NIC: &str = between::TRANSLATOR_NIC.name;
 /// The name of reports whose frames all came to the NIC damaged, and were dropped there.
 pub const DAMAGED_AT_NIC: &str = "dropped.nic.icrc";
 

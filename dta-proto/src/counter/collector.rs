@@ -1,0 +1,70 @@
+//! What the collector's service counts.
+
+use super::{Table, Value, Values, Variable, table};
+
+pub(super) static TABLES: &[&Table] = &[&OWN];
+
+const KIND: Variable = Variable {
+    word: "KIND",
+    values: Values::Of(&[
+        Value::plain(KEY_WRITE),
+        Value::plain(PATH),
+        Value::plain(COUNTER),
+        Value::plain(SKETCH),
+    ]),
+};
+
+/// Queries of values.
+pub const KEY_WRITE: &str = "key-write";
+/// Queries of paths.
+pub const PATH: &str = "path";
+/// Queries of counters.
+pub const COUNTER: &str = "counter";
+/// Queries of sketches.
+pub const SKETCH: &str = "sketch";
+
+table! {
+    /// What the collector counts itself.
+    OWN "collector" {
+        SESSION_OPENED: "session.opened", Sessions, Beside, "sessions opened under a new name";
+        SESSION_RESUMED: "session.resumed", Sessions, Beside, "sessions opened again under their own name";
+        SESSION_RENEWED: "session.renewed", Sessions, Beside, "renewals";
+        SESSION_EXPIRED: "session.expired", Sessions, Beside, "sessions that ran out";
+        SESSION_ENDED: "session.ended", Sessions, Beside,
+            "sessions ended by their translator or an operator";
+        SESSION_REFUSED: "session.refused", Sessions, Beside, "opens and renewals that were refused";
+        SESSION_QUEUE_PAIRS_REBUILT: "session.queue_pairs_rebuilt", QueuePairs, Beside,
+            "queue pairs made anew under a living session: they had fallen into ERROR, were lost with an earlier collector, or the translator opened the session again and asked for new ones (it started, or they did not answer)";
+        SESSION_REBUILDS_HELD_BACK: "session.rebuilds_held_back", QueuePairs, Beside,
+            "queue pairs that a renewal or an open would have made anew and left as they are, because that had happened eight times shortly before";
+        SESSION_STATISTICS_LEFT_OUT: "session.statistics_left_out", Nodes, Beside,
+            "times that a node that a translator handed in was not kept: a name of it is none, or it has more than 1,024 counters";
+        SESSION_STATISTICS_NO_ROOM: "session.statistics_no_room", Nodes, Beside,
+            "times that a node was not kept, or not all that its earlier lives counted (1,024 names at most), because there was no room";
+        QUERY_KEYS: "query.KIND.keys", Keys, Beside, "keys asked for" .with(&[KIND]);
+        QUERY_FOUND: "query.KIND.found", Keys, Beside,
+            "of them, those with an answer: for a counter, one that is not 0; for a sketch, one that is known"
+            .with(&[KIND]);
+        TAIL_ENTRIES: "tail.entries", Entries, Beside,
+            "append entries handed to tails; two tails of one list count twice";
+        TAIL_WOKEN: "tail.woken", Times, Beside,
+            "times the NIC woke a tail that waited: lists marked `notify`; it wakes all that wait, whichever list they follow";
+        TAIL_OVERWRITTEN: "tail.overwritten", Batches, Beside,
+            "batches that a tail passed over: overwritten before it read them";
+        TAIL_MISSING: "tail.missing", Batches, Beside, "batches that a tail passed over: they never arrived";
+        TAIL_DAMAGED: "tail.damaged", Batches, Beside,
+            "batches that a tail passed over: bytes that stayed those of no batch";
+        CONNECTIONS_ACCEPTED: "connections.accepted", Connections, Beside,
+            "gRPC connections that came through TLS (where it is wanted) and began with HTTP/2";
+        CONNECTIONS_REFUSED: "connections.refused", Connections, Beside,
+            "refused because `[limits]` allows no more, in all or from that address";
+        CONNECTIONS_SILENT: "connections.silent", Connections, Beside,
+            "cut off because TLS and the first bytes of HTTP/2 took longer than `handshake_seconds`";
+        CONNECTIONS_DISPLACED: "connections.displaced", Connections, Beside,
+            "silent ones that left for a new connection before that, because places were full";
+        CONNECTIONS_HANDSHAKE_FAILED: "connections.handshake_failed", Connections, Beside,
+            "cut off because TLS failed, or because they spoke something else";
+        CONNECTIONS_ACCEPT_ERRORS: "connections.accept_errors", Times, Beside,
+            "errors of the listener, such as too many open files";
+    }
+}

@@ -1,0 +1,359 @@
+//! What one counter is, and how its names are made and recognised.
+
+use core::fmt;
+
+use super::Variable;
+
+/// What a counter, or each of several that differ in a part of their names, counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Definition {
+    /// Its dotted name. A part in capitals is a [`Variable`]; in brackets, it may be left out.
+    pub name: &'static str,
+    /// What one of it is.
+    pub unit: Unit,
+    /// Whether it may fall.
+    pub kind: Kind,
+    /// Where it stands among the counters of its node.
+    pub step: Step,
+    /// Whether it only says more of another counter, such as for one primitive.
+    pub detail: bool,
+    /// What it counts, in words.
+    pub meaning: &'static str,
+    /// The variable parts of the name, from left to right; [`MAX_VARIABLES`] at most.
+    pub variables: &'static [Variable],
+}
+
+/// The most variable parts of a name.
+pub const MAX_VARIABLES: usize = 2;
+
+/// The counters of one table of `docs/counters.md`.
+#[derive(Debug)]
+pub struct Table {
+    /// The word by which the document asks for it.
+    pub title: &'static str,
+    /// Its counters, in the order in which they are told.
+    pub definitions: &'static [&'static Definition],
+}
+
+/// Whether a number may fall.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only rises, from 0 when its node began to count. Sums over nodes and over their lives make sense.
+    Counter,
+    /// How many a node has now. When it ends, they are counted here instead.
+    Held {
+        /// A counter with the same variable parts.
+        becomes: &'static Definition,
+    },
+    /// How many a node has now. Nobody else is told.
+    Now,
+    /// The place in a sequence. No sum makes sense.
+    Position,
+}
+
+impl Kind {
+    /// Whether the number may fall.
+    pub const fn may_fall(self) -> bool {
+        !matches!(self, Kind::Counter)
+    }
+}
+
+/// What one of a counter is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unit {
+    /// Reports.
+    Reports,
+    /// UDP datagrams.
+    Datagrams,
+    /// RoCEv2 frames that are sent.
+    Frames,
+    /// Packets that a NIC or link takes or gives.
+    Packets,
+    /// Bytes from the IPv4 header on.
+    Bytes,
+    /// RDMA operations: writes and atomics.
+    Operations,
+    /// Sequence numbers of reports.
+    Sequences,
+    /// NACK datagrams.
+    Nacks,
+    /// Rows of postcards.
+    Rows,
+    /// ACKs, NAKs and other answers of a NIC.
+    Answers,
+    /// Immediates of writes.
+    Immediates,
+    /// Queue pairs.
+    QueuePairs,
+    /// Sessions, and calls about them.
+    Sessions,
+    /// Nodes whose counters a translator hands in.
+    Nodes,
+    /// Keys of queries.
+    Keys,
+    /// Entries of append lists.
+    Entries,
+    /// Batches of append lists.
+    Batches,
+    /// gRPC connections.
+    Connections,
+    /// How many times something happened.
+    Times,
+    /// What the driver of an RDMA device says.
+    Kernel,
+}
+
+impl Unit {
+    /// Its word, in the plural.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Unit::Reports => "reports",
+            Unit::Datagrams => "datagrams",
+            Unit::Frames => "frames",
+            Unit::Packets => "packets",
+            Unit::Bytes => "bytes",
+            Unit::Operations => "operations",
+            Unit::Sequences => "sequences",
+            Unit::Nacks => "NACKs",
+            Unit::Rows => "rows",
+            Unit::Answers => "answers",
+            Unit::Immediates => "immediates",
+            Unit::QueuePairs => "queue pairs",
+            Unit::Sessions => "sessions",
+            Unit::Nodes => "nodes",
+            Unit::Keys => "keys",
+            Unit::Entries => "entries",
+            Unit::Batches => "batches",
+            Unit::Connections => "connections",
+            Unit::Times => "times",
+            Unit::Kernel => "the driver's",
+        }
+    }
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Where in its node a counter stands: what came in, what was taken, what became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Step {
+    /// Came in.
+    In,
+    /// Not taken.
+    Dropped,
+    /// Taken.
+    Accepted,
+    /// Taken, and replaced before it left.
+    Superseded,
+    /// Taken, and waiting.
+    Held,
+    /// Taken, and thrown away before it left.
+    Discarded,
+    /// Made into operations.
+    Emitted,
+    /// Operations.
+    Operations,
+    /// Frames.
+    Frames,
+    /// Left, or was to leave, and is known to be lost.
+    Lost,
+    /// Executed in memory.
+    Executed,
+    /// Seen before.
+    Duplicate,
+    /// Answered.
+    Answered,
+    /// Nothing of the above.
+    Beside,
+}
+
+impl Step {
+    /// Whether something of what came in ended, or went on, here, so that its share says something.
+    pub const fn is_share(self) -> bool {
+        !matches!(self, Step::In | Step::Operations | Step::Frames | Step::Answered | Step::Beside)
+    }
+}
+
+/// A name that was recognised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found<'a> {
+    /// What it counts.
+    pub definition: &'static Definition,
+    /// Its variable parts, in the order of [`Definition::variables`]; empty where one was left out, and beyond them.
+    pub values: [&'a str; MAX_VARIABLES],
+    /// Whether this program knows all of these values. Others are of a newer one.
+    pub known: bool,
+}
+
+impl<'a> Found<'a> {
+    /// The variable parts and what stands for them, for instance for labels.
+    pub fn variables(&self) -> impl Iterator<Item = (&'static Variable, &'a str)> {
+        self.definition.variables.iter().zip(self.values)
+    }
+
+    /// What stands for the last variable part: a reason, a cause; empty if there is none.
+    pub fn last(&self) -> &'a str {
+        self.definition.variables.len().checked_sub(1).map_or("", |last| self.values[last])
+    }
+
+    /// What exactly this counter counts: by its last variable part, if that has words of its own.
+    pub fn meaning(&self) -> &'static str {
+        let value = self.definition.variables.last().and_then(|variable| variable.value(self.last()));
+        value.map(|value| value.meaning).filter(|words| !words.is_empty()).unwrap_or(self.definition.meaning)
+    }
+
+    /// The name of another counter with the same variable parts.
+    pub fn name_of(&self, other: &Definition) -> String {
+        other.of(&self.values[..other.variables.len()])
+    }
+}
+
+impl Definition {
+    /// A counter that only rises.
+    pub(super) const fn new(name: &'static str, unit: Unit, step: Step, meaning: &'static str) -> Definition {
+        Definition { name, unit, kind: Kind::Counter, step, detail: false, meaning, variables: &[] }
+    }
+
+    /// With variable parts.
+    pub(super) const fn with(self, variables: &'static [Variable]) -> Definition {
+        assert!(variables.len() <= MAX_VARIABLES);
+        Definition { variables, ..self }
+    }
+
+    /// One that may fall.
+    pub(super) const fn kind(self, kind: Kind) -> Definition {
+        Definition { kind, ..self }
+    }
+
+    /// One that only says more of another.
+    pub(super) const fn detail(self) -> Definition {
+        Definition { detail: true, ..self }
+    }
+
+    /// The name with these values in the places of its variables, in their order. An empty one is left out.
+    pub fn of(&self, values: &[&str]) -> String {
+        debug_assert_eq!(values.len(), self.variables.len(), "{}", self.name);
+        let mut values = values.iter();
+        let mut name = String::with_capacity(self.name.len() + 16);
+        for part in Parts(Some(self.name)) {
+            let text = if part.variable { values.next().copied().unwrap_or_default() } else { part.text };
+            if !text.is_empty() {
+                if !name.is_empty() {
+                    name.push('.');
+                }
+                name.push_str(text);
+            }
+        }
+        name
+    }
+
+    /// What a name says if it is one of this definition's.
+    pub fn found<'a>(&'static self, name: &'a str) -> Option<Found<'a>> {
+        let mut values = [""; MAX_VARIABLES];
+        let mut known = true;
+        let (mut at, mut rest) = (0, Some(name));
+        let mut parts = Parts(Some(self.name));
+        while let Some(part) = parts.next() {
+            let (first, after) = match rest?.split_once('.') {
+                // The last one may hold dots, such as `malformed.length`.
+                Some(_) if part.variable && parts.0.is_none() => (rest?, None),
+                Some((first, after)) => (first, Some(after)),
+                None => (rest?, None),
+            };
+            if !part.variable {
+                if first != part.text {
+                    return None;
+                }
+                rest = after;
+                continue;
+            }
+            let variable = &self.variables[at];
+            at += 1;
+            if !variable.takes(first) {
+                if part.optional {
+                    continue;
+                }
+                return None;
+            }
+            values[at - 1] = first;
+            known &= variable.knows(first);
+            rest = after;
+        }
+        rest.is_none().then_some(Found { definition: self, values, known })
+    }
+}
+
+/// One part of a definition's name, between dots.
+struct Part {
+    text: &'static str,
+    variable: bool,
+    optional: bool,
+}
+
+/// The parts of what is left of a definition's name.
+struct Parts(Option<&'static str>);
+
+impl Iterator for Parts {
+    type Item = Part;
+
+    fn next(&mut self) -> Option<Part> {
+        let rest = self.0?;
+        let (first, after) = rest.split_once('.').map_or((rest, None), |(first, after)| (first, Some(after)));
+        self.0 = after;
+        // `a.[B.]c`: the brackets hold the dot after an optional part.
+        let first = first.trim_start_matches(']');
+        let (text, optional) = first.strip_prefix('[').map_or((first, false), |text| (text, true));
+        Some(Part { text, variable: text.bytes().all(|byte| byte.is_ascii_uppercase()), optional })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Value, Values};
+    use super::*;
+
+    const KIND: Variable =
+        Variable { word: "KIND", values: Values::Of(&[Value { name: "a", meaning: "of a" }]) };
+    const NUMBER: Variable = Variable { word: "NUMBER", values: Values::Number };
+    static PLAIN: Definition = Definition::new("x.y", Unit::Times, Step::Beside, "plain");
+    static REASON: Definition = Definition::new("x.KIND", Unit::Times, Step::Beside, "any").with(&[KIND]);
+    static OPTIONAL: Definition =
+        Definition::new("x.[NUMBER.]KIND.z", Unit::Times, Step::Beside, "").with(&[NUMBER, KIND]);
+
+    #[test]
+    fn names_that_are_made_are_found_again() {
+        for (definition, values, name) in [
+            (&PLAIN, &[][..], "x.y"),
+            (&REASON, &["a"], "x.a"),
+            (&REASON, &["new.er"], "x.new.er"),
+            (&OPTIONAL, &["1", "a"], "x.1.a.z"),
+            (&OPTIONAL, &["", "a"], "x.a.z"),
+        ] {
+            assert_eq!(definition.of(values), name);
+            let found = definition.found(name).unwrap();
+            assert_eq!(&found.values[..values.len()], values);
+            assert_eq!(found.known, !name.contains("new"), "{name}");
+            assert_eq!(found.name_of(definition), name);
+        }
+        assert_eq!(
+            (REASON.found("x.a").unwrap().meaning(), REASON.found("x.b").unwrap().meaning()),
+            ("of a", "any")
+        );
+    }
+
+    #[test]
+    fn other_names_are_not() {
+        for name in ["", "x", "x.", "x.y.z", "xx.y", "x.y."] {
+            assert_eq!(PLAIN.found(name), None, "{name}");
+        }
+        for name in ["", "x", "x.", "y.a"] {
+            assert_eq!(REASON.found(name), None, "{name}");
+        }
+        for name in ["x.z", "x..z", "x.1.z.z.z", "x.1.a", "x.b.a.z"] {
+            assert_eq!(OPTIONAL.found(name), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! What a NIC counts: the software one, and an RDMA device.
+
+use super::{Definition, Fault, LinkLoss, Step, Table, Unit, Value, Values, Variable, table};
+
+/// The name of the software NIC's device.
+pub const SOFT: &str = "soft";
+
+pub(super) static SOFT_TABLES: &[&Table] = &[&SOFT_NIC, &SOFT_LINK];
+pub(super) static DEVICE_TABLES: &[&Table] = &[&DEVICE];
+
+/// Declares the counters of the software NIC's responder in groups of one definition each.
+macro_rules! soft_nic {
+    ($($GROUP:ident $pattern:literal $prefix:literal $word:literal, $unit:ident, $step:ident, $about:literal {
+        $($Variant:ident = $part:literal $(, $meaning:literal)?;)+
+    })+) => {
+        /// A counter of the software NIC's responder. Every packet received has exactly one fate: `received` = all `executed.*` +
+        /// all `duplicate.*` + all `dropped.*`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Counter {
+            $($(#[doc = concat!("`", $prefix, $part, "`" $(, ": ", $meaning)?, ".")] $Variant,)+)+
+        }
+
+        impl Counter {
+            /// All counters, in the order in which they are shown.
+            pub const ALL: [Counter; [$($($part),+),+].len()] = [$($(Counter::$Variant),+),+];
+
+            /// Its dotted name.
+            pub const fn name(self) -> &'static str {
+                match self { $($(Counter::$Variant => concat!($prefix, $part),)+)+ }
+            }
+
+            /// What it counts, and others of the same kind.
+            pub fn definition(self) -> &'static Definition {
+                match self { $($(Counter::$Variant => &$GROUP,)+)+ }
+            }
+        }
+
+        $(
+            #[doc = concat!("`", $pattern, "`: ", $about, ".")]
+            pub static $GROUP: Definition = Definition::new($pattern, Unit::$unit, Step::$step, $about).with(
+                if $word.is_empty() {
+                    &[]
+                } else {
+                    &[Variable {
+                        word: $word,
+                        values: Values::Of(&[$(Value { name: $part, meaning: concat!($($meaning)?) }),+]),
+                    }]
+                },
+            );
+        )+
+
+        /// What the software NIC's responder counts.
+        pub static SOFT_NIC: Table = Table { title: "software NIC", definitions: &[$(&$GROUP),+] };
+    };
+}
+
+soft_nic! {
+    RECEIVED "received" "" "", Packets, In, "packets handed to the NIC" {
+        Received = "received";
+    }
+    EXECUTED "executed.OPERATION" "executed." "OPERATION", Packets, Executed, "packets executed" {
+        ExecutedWrite = "write", "WRITE packets whose data was written";
+        ExecutedProbe = "probe",
+            "WRITEs without data: a requester that asks where the responder stands, or whose operation lost its store";
+        ExecutedFetchAdd = "fetch_add", "FETCH_ADDs executed";
+        ExecutedCompareSwap = "compare_swap", "CMP_SWAPs executed, whether they swapped or not";
+        ExecutedRead = "read", "READs executed";
+    }
+    DUPLICATE "duplicate.OPERATION" "duplicate." "OPERATION", Packets, Duplicate, "packets seen before" {
+        DuplicateWrite = "write", "(RC) WRITEs seen before: acknowledged again, not written again";
+        DuplicateAtomic = "atomic",
+            "(RC) Atomics seen before: the first answer given again, not executed again";
+        DuplicateRead = "read", "(RC) READs seen before: answered again";
+    }
+    DROPPED "dropped.REASON" "dropped." "REASON", Packets, Dropped, "packets not executed" {
+        DroppedNotRoce = "not_roce", "not IPv4 and UDP to the port of RoCEv2";
+        DroppedLength = "malformed.length", "cut off, or lengths that contradict each other";
+        DroppedFragment = "malformed.fragment", "a fragment of an IPv4 packet; RoCEv2 does not fragment";
+        DroppedOptions = "malformed.ip_options", "IPv4 options, which are not supported";
+        DroppedVersion = "malformed.transport_version", "a transport version other than 0";
+        DroppedUdpChecksum = "udp_checksum", "the UDP checksum is there and wrong: damaged on the way";
+        DroppedIcrc = "icrc", "the iCRC is wrong: damaged on the way, or made by a faulty sender";
+        DroppedDestination = "destination", "sent to another IP address than this NIC's";
+        DroppedUnknownQueuePair = "unknown_queue_pair",
+            "there is no queue pair of that number: a requester that still uses one of an earlier session";
+        DroppedOpcode = "opcode", "an operation that is unknown, of another transport, or an answer";
+        DroppedPeer = "peer", "sent by another IP address than the queue pair's peer";
+        DroppedPkey = "pkey", "of another partition";
+        DroppedQueuePairError = "queue_pair_error", "the queue pair is in ERROR: it has to be made anew";
+        DroppedPsn = "psn",
+            "(RC) Ahead of the expected PSN: packets before it are missing. (UC) In the middle of a message, out of step";
+        DroppedIncompleteMessage = "incomplete_message",
+            "the rest of a message whose beginning was lost or refused";
+        DroppedRkey = "rkey", "no region has that key: a key of an earlier session, or of a region that was replaced";
+        DroppedRange = "range", "outside the region";
+        DroppedPermission = "permission", "the queue pair or the region does not grant this operation";
+        DroppedPayloadLength = "payload_length",
+            "the payload is not as long as the message says, or as the path MTU wants";
+        DroppedMisaligned = "misaligned", "an atomic at an address that is not a multiple of 8";
+        DroppedNoResources = "no_responder_resources",
+            "(RC) Atomics and reads are not served: the queue pair has no responder resources";
+        DroppedNoReceive = "no_receive",
+            "a WRITE with immediate, and the reader had not taken the earlier ones yet";
+        DroppedForgotten = "answer_forgotten",
+            "(RC) A repeated atomic or read whose first answer is no longer kept, or that differs from the first";
+        DroppedKilled = "killed", "in hand when an earlier process of this NIC died";
+    }
+    SENT "sent.ANSWER" "sent." "ANSWER", Answers, Answered, "answers sent" {
+        SentAck = "ack", "ACKs sent";
+        SentAtomicAck = "atomic_ack", "answers to atomics sent";
+        SentReadResponse = "read_response", "packets of answers to READs sent";
+        SentNakSequence = "nak.sequence", "NAKs sent: sequence error";
+        SentNakInvalid = "nak.invalid_request", "NAKs sent: invalid request";
+        SentNakAccess = "nak.remote_access", "NAKs sent: remote access error";
+        SentRnr = "nak.receiver_not_ready", "NAKs sent: receiver not ready";
+    }
+    UNSENT_ANSWER "unsent.answer" "" "", Answers, Lost, "answers for which there was no room to leave" {
+        UnsentAnswer = "unsent.answer";
+    }
+    IMMEDIATES "immediates" "" "", Immediates, Beside, "immediates handed to readers" {
+        Immediates = "immediates";
+    }
+    QUEUE_PAIR_ERRORS "queue_pair_errors" "" "", QueuePairs, Beside, "queue pairs that fell into ERROR" {
+        QueuePairErrors = "queue_pair_errors";
+    }
+}
+
+impl Counter {
+    /// The one of this name; `None` for one of a newer program.
+    pub fn from_name(name: &str) -> Option<Counter> {
+        Counter::ALL.into_iter().find(|counter| counter.name() == name)
+    }
+
+    /// Whether this counts packets that were received and are done with.
+    pub fn is_fate(self) -> bool {
+        matches!(self.definition().step, Step::Executed | Step::Duplicate | Step::Dropped)
+    }
+}
+
+const LOSS: Variable = Variable { word: "REASON", values: Values::Of(LinkLoss::VALUES_OF_NIC) };
+const FAULT: Variable = Variable { word: "FAULT", values: Values::Of(Fault::VALUES) };
+
+table! {
+    /// What the software NIC's link and fault injector count.
+    SOFT_LINK "software NIC, link" {
+        LINK_RECEIVED: "link.received", Packets, Beside, "packets that the link gave" .detail();
+        LINK_RECEIVED_BYTES: "link.received_bytes", Bytes, Beside, "bytes of these" .detail();
+        LINK_SENT: "link.sent", Packets, Beside, "packets that the link took" .detail();
+        LINK_SENT_BYTES: "link.sent_bytes", Bytes, Beside, "bytes of these" .detail();
+        LINK_LOST: "link.lost.REASON", Packets, Beside, "packets lost in the link" .with(&[LOSS]) .detail();
+        FAULTS: "faults.FAULT", Packets, Beside, "answers to which the fault injector did something"
+            .with(&[FAULT]);
+    }
+}
+
+const NAME: Variable = Variable { word: "NAME", values: Values::Any };
+
+table! {
+    /// What an RDMA device counts.
+    DEVICE "RDMA device" {
+        DEVICE_RECEIVED: "received", Packets, In,
+            "packets that a working queue pair took; only where the device counts packets (rxe: `rcvd_pkts`). Otherwise not there: not measurable";
+        DEVICE_LINK_RECEIVED: "link.received", Packets, Beside, "the same number" .detail();
+        DEVICE_SENT: "sent.packets", Packets, Answered,
+            "packets that it sent, under the same condition (rxe: `sent_pkts`)";
+        DEVICE_LINK_SENT: "link.sent", Packets, Beside, "the same number" .detail();
+        DEVICE_COUNTER: "device.NAME", Kernel, Beside, "the kernel's own counters of the port, by its names"
+            .with(&[NAME]);
+        DEVICE_QUEUE_PAIR_ERRORS: "queue_pairs.errors", QueuePairs, Beside, "queue pairs that fell into ERROR";
+        DEVICE_IMMEDIATES: "immediates", Immediates, Beside, "immediates handed to readers";
+        DEVICE_LOST: "device_lost", Times, Beside,
+            "times the device was removed while this collector used it";
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counter::Node;
+
+    #[test]
+    fn every_counter_of_the_responder_is_found_by_its_name() {
+        for counter in Counter::ALL {
+            let found = Node::SoftNic.find(counter.name()).unwrap();
+            assert!(found.known && found.definition == counter.definition(), "{}", counter.name());
+            // Counter files have room for 47 bytes.
+            assert!(counter.name().len() < 48);
+        }
+    }
+
+    #[test]
+    fn fates_are_what_a_packet_can_come_to() {
+        assert!(Counter::DroppedIcrc.is_fate() && Counter::ExecutedWrite.is_fate());
+        assert!(
+            !Counter::Received.is_fate() && !Counter::SentAck.is_fate() && !Counter::Immediates.is_fate()
+        );
+    }
+}

@@ -1,0 +1,199 @@
+//! Who counts.
+
+use serde::Serialize;
+
+use super::{Found, Table, between, collector, nic, reporter, translator};
+
+/// The stages of the waterfall, in the order in which reports pass them. The name of a node begins with its stage's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stage {
+    /// Sends reports.
+    Reporter,
+    /// Turns them into operations.
+    Translator,
+    /// Executes operations.
+    Nic,
+    /// Answers queries.
+    Collector,
+    /// Anything else that handed in counters.
+    Other,
+}
+
+impl Stage {
+    /// What names of its nodes begin with.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Stage::Reporter => "reporter",
+            Stage::Translator => "translator",
+            Stage::Nic => "nic",
+            Stage::Collector => "collector",
+            Stage::Other => "other",
+        }
+    }
+
+    /// The name of one of its nodes.
+    pub fn node(self, of: &str) -> String {
+        format!("{}/{of}", self.name())
+    }
+
+    /// The stage of a node.
+    pub fn of(node: &str) -> Stage {
+        let first = node.split('/').next().unwrap_or(node);
+        let all = [Stage::Reporter, Stage::Translator, Stage::Nic, Stage::Collector];
+        all.into_iter().find(|stage| stage.name() == first).unwrap_or(Stage::Other)
+    }
+
+    /// What a node of this stage is called beside it: `7` of `reporter/7`.
+    pub fn of_node(self, node: &str) -> Option<&str> {
+        node.strip_prefix(self.name())?.strip_prefix('/')
+    }
+}
+
+/// A translator's sum of the reporters that gave up their places. The collector is not told: it keeps the last word of each.
+pub const EVICTED: &str = "reporter/evicted";
+
+/// Who counts, as far as tables of counters differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Node {
+    /// A reporter of itself.
+    Reporter,
+    /// A reporter as its translator hears it.
+    HeardReporter,
+    /// A translator.
+    Translator,
+    /// The software NIC.
+    SoftNic,
+    /// An RDMA device.
+    RdmaDevice,
+    /// The collector.
+    Collector,
+    /// Computed from what two nodes count.
+    Between,
+}
+
+impl Node {
+    /// All of them.
+    pub const ALL: [Node; 7] = [
+        Node::Reporter,
+        Node::HeardReporter,
+        Node::Translator,
+        Node::SoftNic,
+        Node::RdmaDevice,
+        Node::Collector,
+        Node::Between,
+    ];
+
+    /// What a node in a collector's or translator's statistics is, by its name. One of an unknown stage was handed in beside a translator's,
+    /// and is taken for another one.
+    pub fn of(node: &str) -> Node {
+        match Stage::of(node) {
+            Stage::Reporter => Node::HeardReporter,
+            Stage::Translator | Stage::Other => Node::Translator,
+            Stage::Nic if Stage::Nic.of_node(node) == Some(nic::SOFT) => Node::SoftNic,
+            Stage::Nic => Node::RdmaDevice,
+            Stage::Collector => Node::Collector,
+        }
+    }
+
+    /// Its tables.
+    pub fn tables(self) -> &'static [&'static Table] {
+        match self {
+            Node::Reporter => reporter::OWN_TABLES,
+            Node::HeardReporter => reporter::HEARD_TABLES,
+            Node::Translator => translator::TABLES,
+            Node::SoftNic => nic::SOFT_TABLES,
+            Node::RdmaDevice => nic::DEVICE_TABLES,
+            Node::Collector => collector::TABLES,
+            Node::Between => between::TABLES,
+        }
+    }
+
+    /// What a counter of such a node counts; `None` if no definition has this name. Of several that fit, the one whose values are all known.
+    pub fn find(self, counter: &str) -> Option<Found<'_>> {
+        let definitions = self.tables().iter().flat_map(|table| table.definitions);
+        let mut newer = None;
+        for definition in definitions {
+            match definition.found(counter) {
+                Some(found) if found.known => return Some(found),
+                Some(found) => newer = newer.or(Some(found)),
+                None => {}
+            }
+        }
+        newer
+    }
+}
+
+/// What a counter of a node in somebody's statistics counts; `None` if no definition has this name.
+pub fn find<'a>(node: &str, counter: &'a str) -> Option<Found<'a>> {
+    Node::of(node).find(counter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counter::{Kind, Reason, Values, Variable};
+
+    #[test]
+    fn no_name_has_two_definitions() {
+        let any = |variable: &Variable| match variable.values {
+            Values::Of(values) => values.iter().map(|value| value.name).collect(),
+            Values::Any => vec!["any"],
+            Values::Number => vec!["", "1"],
+        };
+        for node in Node::ALL {
+            let all: Vec<_> = node.tables().iter().flat_map(|table| table.definitions).collect();
+            for definition in &all {
+                let mut names = vec![Vec::new()];
+                for variable in definition.variables {
+                    let longer = |name: Vec<_>| {
+                        any(variable).into_iter().map(move |value| [&name[..], &[value]].concat())
+                    };
+                    names = names.into_iter().flat_map(longer).collect();
+                }
+                for name in names.iter().map(|values| definition.of(values)) {
+                    let fit = all.iter().filter(|other| other.found(&name).is_some_and(|found| found.known));
+                    assert_eq!(fit.count(), 1, "{name}");
+                    assert_eq!(node.find(&name).unwrap().definition, **definition);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn patterns_and_variables_agree() {
+        for definition in Node::ALL.iter().flat_map(|node| node.tables()).flat_map(|table| table.definitions)
+        {
+            let capitals = definition
+                .name
+                .split(['.', '[', ']'])
+                .filter(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_uppercase()));
+            let words = definition.variables.iter().map(|variable| variable.word);
+            assert!(capitals.eq(words), "{}", definition.name);
+            if let Kind::Held { becomes } = definition.kind {
+                assert_eq!(becomes.variables, definition.variables, "{}", definition.name);
+                assert_eq!((becomes.kind, becomes.unit), (Kind::Counter, definition.unit));
+            }
+        }
+    }
+
+    #[test]
+    fn counters_of_newer_and_foreign_programs_are_read_as_far_as_they_can_be() {
+        let found = find("translator/t", "dropped.something_new").unwrap();
+        assert_eq!(
+            (found.definition, found.last(), found.known),
+            (&translator::DROPPED, "something_new", false)
+        );
+        assert_eq!(
+            find("translator/t", "dropped.hop").unwrap().meaning(),
+            Reason::VALUES[Reason::Hop as usize].meaning
+        );
+        assert_eq!(find("switch/7", "new-primitive.held").unwrap().definition, &translator::OF_HELD);
+        assert_eq!(find("nic/soft", "dropped.malformed.new").unwrap().definition, &nic::DROPPED);
+        for (node, counter) in
+            [("translator/t", "withheld"), ("nic/rxe0", "dropped.icrc"), ("", ""), ("collector", "held")]
+        {
+            assert_eq!(find(node, counter), None, "{counter}");
+        }
+    }
+}

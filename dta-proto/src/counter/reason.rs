@@ -1,0 +1,66 @@
+//! Why reports were not taken, thrown away or lost. The data plane has one number for each.
+
+use super::values;
+
+values! {
+    /// Why a report was not taken: `dropped.REASON`.
+    Reason {
+        Header = "header", "IPv4 or UDP header not whole or of another length, a fragment, not UDP";
+        Checksum = "checksum", "UDP checksum wrong (there is none to check behind a UDP socket: the kernel has)";
+        Version = "version", "a DTA version that does not exist";
+        Opcode = "opcode", "a primitive that the DTA version does not have";
+        Length = "length", "shorter or longer than its primitive";
+        Field = "field", "a field holds what its primitive does not allow";
+        Version0Store = "version0_store", "version 0, and no store is named for its primitive";
+        UnknownStore = "unknown_store", "no store of this id";
+        WrongPrimitive = "wrong_primitive", "a store of another primitive";
+        ListRange = "list_range", "a list that the store does not have";
+        ListNotOwned = "list_not_owned", "a list that another translator owns";
+        Redundancy = "redundancy", "more copies than the store has; for a counter, any other number";
+        ValueLength = "value_length",
+            "longer than the store's value (a shorter one is filled up with zeros); for a list or sketch, not exactly its length";
+        Hop = "hop", "a hop beyond the path, or the store's rows";
+        PathLength = "path_length", "a path longer than the store's rows";
+        Column = "column", "beyond the sketch";
+        EpochOld = "epoch_old", "an epoch that has left the sketch's ring";
+        EpochAhead = "epoch_ahead",
+            "an epoch more than a ring ahead of the newest, which nobody else confirms: it takes a report of another reporter, or 64 of one in a row, to move the sketch that far";
+        DuplicateColumn = "duplicate_column", "the reporter's column of this epoch was merged before";
+        SketchReporters = "sketch_reporters",
+            "more reporters on one sketch than its bitmap has bits (32), all of them with several columns in the ring";
+        Reporters = "reporters",
+            "more reporters than the translator keeps windows for (`limits.reporters`), all of them heard more than once and in the last 30 s";
+        NotListed = "reporter_not_listed",
+            "the configuration lists reporters (`[[translator.reporters]]`), and not this one at this address";
+        Duplicate = "duplicate", "its sequence was seen before";
+        OutOfWindow = "out_of_window", "its sequence is 1,024 or more behind the newest";
+        LatePostcard = "late_postcard",
+            "a postcard that is older than the path of its key that left last, or the same again: taken, it would have replaced the path by a part of it";
+        NoQueuePair = "no_queue_pair",
+            "there is no session: not yet, or it ended and the collector does not let the translator in again";
+    }
+}
+
+values! {
+    /// Why an accepted report never left: `discarded.REASON`.
+    Discard {
+        StoreRemoved = "store_removed",
+            "held for a store or list that was taken away, or for a session that ended and was opened again after another one";
+    }
+}
+
+values! {
+    /// How operations were lost that had been emitted: `lost.CAUSE`, `lost_operations.CAUSE`.
+    LossCause {
+        QueuePairError = "queue_pair_error", "an RC responder refused them with an error NAK, twice";
+        QueuePairDown = "queue_pair_down",
+            "their queue pair ended before they were acknowledged, and no other took its place: the session ended, or the translator stopped";
+        StoreRemoved = "store_removed", "their store was taken away before they were acknowledged";
+        Unknown = "unknown",
+            "FETCH_ADDs that were not acknowledged when their queue pair ended, and nobody can tell whether they were executed";
+        QueueFull = "queue_full",
+            "an RC queue pair had `rc.queue` operations that waited or were not acknowledged";
+        Injected = "injected",
+            "the fault injector of this translator's link dropped or corrupted their frames on UC (RC sends them again)";
+    }
+}

@@ -1,0 +1,182 @@
+//! What a translator counts.
+
+use super::{Discard, Fault, Kind, LinkLoss, LossCause, Reason, Table, Value, Values, Variable, table};
+use crate::queue_pair::Purpose;
+use crate::wire::dta::Primitive;
+
+/// The tables, in the order of the document.
+pub(super) static TABLES: &[&Table] = &[&OWN, &OF_PRIMITIVE, &NOT_ACCEPTED, &KNOWN_LOST, &QUEUE_PAIR, &LINKS];
+
+const PRIMITIVES: [Value; Primitive::ALL.len()] = {
+    let mut names = [Value::plain(""); Primitive::ALL.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = Value::plain(Primitive::ALL[at].name());
+        at += 1;
+    }
+    names
+};
+const PURPOSES: [Value; 2] = [Value::plain(Purpose::ALL[0].name()), Value::plain(Purpose::ALL[1].name())];
+
+const PRIMITIVE: Variable = Variable { word: "PRIMITIVE", values: Values::Of(&PRIMITIVES) };
+const STORE: Variable = Variable { word: "STORE", values: Values::Any };
+const REASON: Variable = Variable { word: "REASON", values: Values::Of(Reason::VALUES) };
+const DISCARD: Variable = Variable { word: "REASON", values: Values::Of(Discard::VALUES) };
+const CAUSE: Variable = Variable { word: "CAUSE", values: Values::Of(LossCause::VALUES) };
+const COLLECTOR: Variable = Variable { word: "COLLECTOR", values: Values::Number };
+const PURPOSE: Variable = Variable { word: "PURPOSE", values: Values::Of(&PURPOSES) };
+const LINK: Variable =
+    Variable { word: "LINK", values: Values::Of(&[Value::plain(REPORTS), Value::plain(ROCE)]) };
+const LOSS: Variable = Variable { word: "REASON", values: Values::Of(LinkLoss::VALUES) };
+const FAULTY: Variable = Variable {
+    word: "LINK",
+    values: Values::Of(&[Value::plain(ROCE), Value::plain(NACK), Value::plain(ANSWERS)]),
+};
+const FAULT: Variable = Variable { word: "FAULT", values: Values::Of(Fault::VALUES) };
+
+/// The link that reports come in by, and NACKs leave by.
+pub const REPORTS: &str = "reports";
+/// The link that frames leave by, and answers come in by; the faults on frames.
+pub const ROCE: &str = "roce";
+/// The faults on NACKs.
+pub const NACK: &str = "nack";
+/// The faults on answers as they come in.
+pub const ANSWERS: &str = "answers";
+
+table! {
+    /// What a translator counts of all its reports and frames.
+    OWN "translator" {
+        RECEIVED: "received", Reports, In, "datagrams taken as reports";
+        ACCEPTED: "accepted", Reports, Accepted, "passed every check";
+        EMITTED: "emitted", Reports, Emitted,
+            "made into operations. Not more: what an operation became on the way is `lost` or arrived";
+        HELD: "held", Reports, Held,
+            "waiting: in a batch that is not full, a path with hops missing, a column with reporters missing"
+            .kind(Kind::Held { becomes: &HELD_AT_RESTART });
+        SUPERSEDED: "superseded", Reports, Superseded,
+            "replaced in the translator before they left: a hop's value by a newer one of the same hop, a column by one of a later epoch in its place of the ring";
+        DISCARDED: "discarded.REASON", Reports, Discarded, "accepted, and thrown away before they left"
+            .with(&[DISCARD]);
+        HELD_AT_RESTART: "discarded.held_at_restart", Reports, Discarded,
+            "what was still `held` in the last word of an earlier life of this translator; the collector counts it";
+        OPERATIONS: "operations", Operations, Operations, "writes and FETCH_ADDs made, every copy";
+        LOST: "lost", Reports, Lost, "of the emitted, those known to be lost, below by cause";
+        LOST_OPERATIONS: "lost_operations", Operations, Lost, "of the operations, those known to be lost"
+            .detail();
+        FRAMES: "frames", Frames, Frames,
+            "frames given to the link, those that were sent again and idle ones included";
+        IDLE_FRAMES: "idle_frames", Frames, Frames,
+            "of them, zero-length WRITEs in the place of operations on RC whose store is gone";
+        STORE_FRAMES: "store.STORE.frames", Frames, Beside,
+            "of them, those into the memory of one store; the dashboard's write rates are made of it"
+            .with(&[STORE]);
+        NACKS: "nacks", Nacks, Beside, "NACK datagrams sent, or given to the fault injector";
+        NACKED_SEQUENCES: "nacked_sequences", Sequences, Beside, "sequences asked for in them";
+        NACKS_WITHHELD: "nacks_withheld", Nacks, Beside,
+            "NACK datagrams not sent: their reporter had had 10,000 in a second, or (version 0) what `version0_nacks` allows, which is none unless it is set";
+        REPORTERS_EVICTED: "reporters_evicted", Times, Beside,
+            "times that a reporter that had been idle for 30 s gave its place to another (`limits.reporters`)";
+        REPORTERS_HEARD_ONCE: "reporters_heard_once", Times, Beside,
+            "times that a reporter of which a single report was heard gave its place to another";
+        VERSION0_GAPS: "version0_gaps", Sequences, Beside,
+            "sequences that version-0 reporters skipped, as far as their retransmittable reports tell";
+        PARTIAL_ROWS: "partial_rows", Rows, Beside,
+            "postcard rows sent with hops missing: they waited longer than the flush time, or another key needed their place";
+        JOINED_POSTCARDS: "joined_postcards", Reports, Beside,
+            "postcards that came after their path had left with hops missing, or of a path that lost others on the way, and were put together with what had left: what was written then is the whole path";
+        IMMEDIATE_IGNORED: "immediate_ignored", Reports, Beside,
+            "accepted reports that asked to wake a reader (the immediate flag), but are for a store that wakes none: any but a list store with `notify`. They were taken as all others, and a reader finds them when it looks",
+        ANSWERS_IGNORED: "answers_ignored", Packets, Beside,
+            "RoCEv2 packets that were no ACK or NAK of a queue pair of ours, or damaged";
+    }
+}
+
+table! {
+    /// The same of one primitive.
+    OF_PRIMITIVE "translator, of one primitive" {
+        OF_RECEIVED: "PRIMITIVE.received", Reports, In, "decoded as this primitive"
+            .with(&[PRIMITIVE]) .detail();
+        OF_ACCEPTED: "PRIMITIVE.accepted", Reports, Accepted, "of them, those that passed every check"
+            .with(&[PRIMITIVE]) .detail();
+        OF_EMITTED: "PRIMITIVE.emitted", Reports, Emitted, "made into operations" .with(&[PRIMITIVE]) .detail();
+        OF_HELD: "PRIMITIVE.held", Reports, Held, "waiting"
+            .kind(Kind::Held { becomes: &OF_HELD_AT_RESTART }) .with(&[PRIMITIVE]) .detail();
+        OF_HELD_AT_RESTART: "PRIMITIVE.discarded.held_at_restart", Reports, Discarded,
+            "what was still held in the last word of an earlier life" .with(&[PRIMITIVE]) .detail();
+        OF_SUPERSEDED: "PRIMITIVE.superseded", Reports, Superseded, "replaced before they left"
+            .with(&[PRIMITIVE]) .detail();
+        OF_OPERATIONS: "PRIMITIVE.operations", Operations, Operations, "writes or FETCH_ADDs made, every copy"
+            .with(&[PRIMITIVE]) .detail();
+        OF_COALESCED: "PRIMITIVE.coalesced", Operations, Beside,
+            "FETCH_ADDs saved: increments that went into another's" .with(&[PRIMITIVE]) .detail();
+        OF_LOST: "PRIMITIVE.lost", Reports, Lost, "of the emitted, those known to be lost"
+            .with(&[PRIMITIVE]) .detail();
+        OF_LOST_OPERATIONS: "PRIMITIVE.lost_operations", Operations, Lost,
+            "of the operations, those known to be lost" .with(&[PRIMITIVE]) .detail();
+    }
+}
+
+table! {
+    /// Why reports were not accepted.
+    NOT_ACCEPTED "translator, not accepted" {
+        DROPPED: "dropped.REASON", Reports, Dropped, "not accepted" .with(&[REASON]);
+    }
+}
+
+table! {
+    /// Why emitted reports are known to be lost.
+    KNOWN_LOST "translator, lost" {
+        LOST_BY: "lost.CAUSE", Reports, Lost, "emitted, and known to be lost" .with(&[CAUSE]);
+        LOST_OPERATIONS_BY: "lost_operations.CAUSE", Operations, Lost, "operations lost by the same causes"
+            .with(&[CAUSE]) .detail();
+    }
+}
+
+table! {
+    /// What a queue pair of a translator counts.
+    QUEUE_PAIR "translator, queue pairs" {
+        PAIR_SENT: "queue_pair.[COLLECTOR.]PURPOSE.sent", Operations, Beside, "operations sent, each once"
+            .with(&[COLLECTOR, PURPOSE]) .detail();
+        PAIR_RETRANSMITTED: "queue_pair.[COLLECTOR.]PURPOSE.retransmitted", Frames, Beside,
+            "frames that repeat one (RC)" .with(&[COLLECTOR, PURPOSE]) .detail();
+        PAIR_ACKNOWLEDGED: "queue_pair.[COLLECTOR.]PURPOSE.acknowledged", Operations, Beside,
+            "operations that the NIC acknowledged (RC)" .with(&[COLLECTOR, PURPOSE]) .detail();
+        PAIR_OUTSTANDING: "queue_pair.[COLLECTOR.]PURPOSE.outstanding", Operations, Beside,
+            "operations that were sent and are not acknowledged"
+            .kind(Kind::Now) .with(&[COLLECTOR, PURPOSE]) .detail();
+        PAIR_WAITING: "queue_pair.[COLLECTOR.]PURPOSE.waiting", Operations, Beside,
+            "operations that have not left yet" .kind(Kind::Now) .with(&[COLLECTOR, PURPOSE]) .detail();
+        PAIR_ANSWERS: "queue_pair.[COLLECTOR.]PURPOSE.answers", Answers, Beside, "ACKs and NAKs that came"
+            .with(&[COLLECTOR, PURPOSE]) .detail();
+        PAIR_STALE_ANSWERS: "queue_pair.[COLLECTOR.]PURPOSE.stale_answers", Answers, Beside,
+            "of them, repeats, or too late to tell anything" .with(&[COLLECTOR, PURPOSE]) .detail();
+        PAIR_NAK_SEQUENCE: "queue_pair.[COLLECTOR.]PURPOSE.nak_sequence", Answers, Beside,
+            "NAKs: frames before one are missing" .with(&[COLLECTOR, PURPOSE]) .detail();
+        PAIR_RECEIVER_NOT_READY: "queue_pair.[COLLECTOR.]PURPOSE.receiver_not_ready", Answers, Beside,
+            "NAKs: the receiver is not ready" .with(&[COLLECTOR, PURPOSE]) .detail();
+        PAIR_NAK_ERROR: "queue_pair.[COLLECTOR.]PURPOSE.nak_error", Answers, Beside,
+            "NAKs: an operation was refused, and the queue pair ended" .with(&[COLLECTOR, PURPOSE]) .detail();
+        PAIR_GO_BACKS: "queue_pair.[COLLECTOR.]PURPOSE.go_backs", Times, Beside,
+            "times that it went back to send again" .with(&[COLLECTOR, PURPOSE]) .detail();
+        PAIR_TIMEOUTS: "queue_pair.[COLLECTOR.]PURPOSE.timeouts", Times, Beside,
+            "of them, those because no answer came in time" .with(&[COLLECTOR, PURPOSE]) .detail();
+        PAIR_REPLACED: "queue_pair.[COLLECTOR.]PURPOSE.replaced", Times, Beside,
+            "times that another queue pair took its place" .with(&[COLLECTOR, PURPOSE]) .detail();
+    }
+}
+
+table! {
+    /// What a translator's links and fault injectors count.
+    LINKS "translator, links" {
+        LINK_RECEIVED: "link.LINK.received", Packets, Beside, "packets that the link gave: reports, answers"
+            .with(&[LINK]) .detail();
+        LINK_SENT: "link.LINK.sent", Packets, Beside, "packets that the link took: NACKs, frames"
+            .with(&[LINK]) .detail();
+        LINK_DROPPED: "link.LINK.dropped.REASON", Packets, Beside, "packets lost in the link"
+            .with(&[LINK, LOSS]);
+        FAULTS_FRAMES: "faults.LINK.frames", Packets, Beside, "packets that the fault injector was given"
+            .with(&[FAULTY]);
+        FAULTS: "faults.LINK.FAULT", Packets, Beside, "packets to which the fault injector did something"
+            .with(&[FAULTY, FAULT]);
+    }
+}
