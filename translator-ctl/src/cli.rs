@@ -4,7 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
+use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use comfy_table::{Table, presets::UTF8_HORIZONTAL_ONLY};
@@ -198,6 +199,19 @@ enum Format {
     Json,
 }
 
+impl Cli {
+    /// Refuses what the parser does not know to be wrong.
+    fn checked(self) -> Result<Cli, clap::Error> {
+        if let Command::Plan(PlanArgs { against: Some(address), switch: None, .. }) = &self.command
+            && address.is_empty()
+        {
+            let message = "--against without an address takes that of --switch NAME, which is missing";
+            return Err(Cli::command().error(ErrorKind::MissingRequiredArgument, message));
+        }
+        Ok(self)
+    }
+}
+
 /// Runs the program with the process's arguments.
 pub fn main() -> ExitCode {
     main_from(std::env::args_os())
@@ -205,7 +219,7 @@ pub fn main() -> ExitCode {
 
 /// Runs the program with these arguments, the first being its name. 0 = done, 1 = failed, 2 = the command line or the configuration is wrong.
 pub fn main_from(args: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(args) {
+    let cli = match Cli::try_parse_from(args).and_then(Cli::checked) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are errors to clap, but not to the user.
@@ -325,7 +339,6 @@ async fn plan(config: &Config, args: &PlanArgs) -> anyhow::Result<()> {
             });
         }
         (Some(""), Some(switch)) => setup::switch_lacks(config, switch, &want).await?,
-        (Some(""), None) => bail!("--against without an address needs --switch NAME, whose address it takes"),
         (Some(control), _) => setup::lacks(&translator, control, &want).await?,
     };
     print(&match args.output.output {

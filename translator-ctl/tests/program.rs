@@ -443,6 +443,7 @@ fn wrong_use_and_wrong_configuration_say_what_to_do() {
         (&["stats", "--translator", "http://127.0.0.1:1"], 1, "no translator answers"),
         (&["setup", "--switch", "x"], 2, "no [switch.x]"),
         (&["plan", "--switch", "x"], 2, "no [switch.x]"),
+        (&["plan", "--against"], 2, "--switch NAME"),
         (&["teardown", "--switch", "x"], 2, "no [switch.x]"),
     ] {
         let out = run(args);

@@ -1,5 +1,7 @@
 //! The difference between what a target holds and what it should hold.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Entry, EntryKey, Fields, Program, Rkey, Store};
@@ -108,9 +110,9 @@ impl Fields {
         };
         let mut changes = self.diff(have, want);
         let deletions = changes.iter().take_while(|change| matches!(change, Change::Delete { .. })).count();
-        let deleted = |key| changes[..deletions].iter().any(|change| change.key() == key);
+        let deleted: BTreeSet<EntryKey> = changes[..deletions].iter().map(Change::key).collect();
         let mut first = Vec::new();
-        for held in have.entries().filter(|held| !deleted(held.key())) {
+        for held in have.entries().filter(|held| !deleted.contains(&held.key())) {
             match (held, want.get(&held.key())) {
                 (Entry::Store(store), _) if store.is_gathered() && !same(store) && !next(store) => {
                     first.push(Change::Forget { entry: held.clone() });

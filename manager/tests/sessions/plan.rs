@@ -48,19 +48,66 @@ fn a_plan_leaves_the_session_of_a_switch_without_expiry() {
         switch.control()
     );
     assert!(ground.translator(&config, &["setup", "--switch", "s"]).status.success());
-    let before = session(&ground, "leaf");
+    let before = session(&ground, "s");
     assert_eq!(before["expires_in"], true, "it does not expire: {before}");
 
-    let plan = ground.translator_json(&config, &["plan", "--show-secrets"]);
+    let plan = ground.translator_json(&config, &["plan", "--switch", "s", "--show-secrets"]);
     assert!(entries(&plan, "store").iter().all(|s| s["rkey"] != 0), "{plan:#}");
-    let lacks = ground.translator_json(&config, &["plan", "--against", &switch.control()]);
+    let lacks = ground.translator_json(&config, &["plan", "--switch", "s", "--against"]);
     assert_eq!(lacks, serde_json::json!([]));
     // Nor with another address, of which it warns.
     let elsewhere = config.replace("127.71.4.1", "127.71.4.9");
-    let told = ground.translator(&elsewhere, &["plan"]);
+    let told = ground.translator(&elsewhere, &["plan", "--switch", "s"]);
     assert!(told.status.success());
     assert!(String::from_utf8_lossy(&told.stderr).contains("replaces that translator"), "{told:?}");
-    assert_eq!(session(&ground, "leaf"), before);
+    assert_eq!(session(&ground, "s"), before);
+}
+
+#[test]
+fn each_switch_has_a_session_of_its_own() {
+    let ground = Ground::start();
+    let start = |source: &str| {
+        ground.run_translator(&format!("[translator]\nname = 'x'\nsource = '{source}'\n"), &["--blank"])
+    };
+    let (mut one, mut two) = (start("127.71.6.1"), start("127.71.6.2"));
+    let switch = |name: &str, control: &str, source: &str, first: u32| {
+        format!(
+            "[switch.{name}]\ntype = 'software'\ncontrol = '{control}'\nsource = '{source}'\n\
+             lists = [{{ store = 'events', first = {first}, count = 2 }}]\n"
+        )
+    };
+    let config = [
+        "[translator]\nname = 'leaf'\nsource = '127.71.6.9'\nstores = ['flows', 'events']\n".into(),
+        switch("tor1", &one.control(), "127.71.6.1", 0),
+        switch("tor2", &two.control(), "127.71.6.2", 2),
+    ]
+    .concat();
+    for (name, source) in [("tor1", "127.71.6.1"), ("tor2", "127.71.6.2")] {
+        assert!(ground.translator(&config, &["setup", "--switch", name]).status.success());
+        let plan = ground.translator_json(&config, &["plan", "--switch", name]);
+        let pairs = entries(&plan, "queue-pair");
+        assert!(!pairs.is_empty() && pairs.iter().all(|p| p["source"]["ip"] == source), "{plan:#}");
+        let session = ground.session(name).expect("it is open");
+        assert!(session["translator"].as_str().unwrap().starts_with(source), "{session:#}");
+    }
+    assert_eq!(ground.sessions().len(), 2);
+    // The second has not taken the place of the first: both write, each into lists of its own.
+    for (translator, list, byte) in [(&mut one, 0, 1), (&mut two, 2, 2)] {
+        translator.report(1, Body::KeyWrite { redundancy: 0, key: Key([byte; 16]), value: &[byte; 12] });
+        for _ in 0..3 {
+            translator.report(2, Body::Append { list, value: &[byte; 8] });
+        }
+    }
+    for (byte, list) in [(1u8, "0"), (2, "2")] {
+        wait_until("the value is there", || {
+            let answer = ground.collector(&["query", "key-write", &Key([byte; 16]).to_string()]);
+            answer.to_string().contains(&format!("{byte:02x}").repeat(12))
+        });
+        wait_until("the entries are there", || ground.tail(list).len() == 3);
+    }
+    // To end one leaves the other.
+    assert!(ground.translator(&config, &["teardown", "--switch", "tor1"]).status.success());
+    assert_eq!(ground.sessions().iter().map(|s| s["name"].clone()).collect::<Vec<_>>(), ["tor2"]);
 }
 
 #[test]

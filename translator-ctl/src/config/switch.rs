@@ -288,6 +288,17 @@ mod tests {
     }
 
     #[test]
+    fn the_example_of_the_manual_is_taken() {
+        let manual = include_str!("../../../docs/operating.md");
+        let example = manual.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        let config = parse(example).unwrap();
+        let of = |switch| config.translator_of(switch).unwrap();
+        assert_eq!((of("tor1").name, of("tor1").source), ("tor1".into(), "10.0.1.1".parse().unwrap()));
+        assert_eq!(of("tor2").lists, [ListRange { store: "events".into(), first: 2, count: 2 }]);
+        assert_eq!(of("tor2").stores, ["flows", "events"]);
+    }
+
+    #[test]
     fn two_are_not_one_program() {
         let two = [switch("a", "source = '10.0.0.1'"), switch("b", "source = '10.0.0.2'")].concat();
         let error = told(&two);
