@@ -85,7 +85,7 @@ table! {
         JOINED_POSTCARDS: "joined_postcards", Reports, Beside,
             "postcards that came after their path had left with hops missing, or of a path that lost others on the way, and were put together with what had left: what was written then is the whole path";
         IMMEDIATE_IGNORED: "immediate_ignored", Reports, Beside,
-            "accepted reports that asked to wake a reader (the immediate flag), but are for a store that wakes none: any but a list store with `notify`. They were taken as all others, and a reader finds them when it looks",
+            "accepted reports that asked to wake a reader (the immediate flag), but are for a store that wakes none: any but a list store with `notify`. They were taken as all others, and a reader finds them when it looks";
         ANSWERS_IGNORED: "answers_ignored", Packets, Beside,
             "RoCEv2 packets that were no ACK or NAK of a queue pair of ours, or damaged";
     }

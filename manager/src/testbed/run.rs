@@ -8,6 +8,7 @@ use anyhow::Context;
 use dta_link::fault::Faults;
 use dta_link::netstat::UdpStats;
 use dta_link::{LinkError, UdpConfig, UdpLink};
+use dta_proto::counter::{Stage, translator};
 use dta_proto::layout::reports_per_element;
 
 use super::accounting::{self, Gaps, LinkAccount, Waterfall};

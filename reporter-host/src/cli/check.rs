@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use dta_client::collector::Client;
-use dta_client::{ClientError, ClientOptions};
+use dta_client::{Ask as _, ClientError, ClientOptions};
 use dta_link::netstat;
 use dta_proto::control::StoreInfo;
 use dta_proto::fit;
