@@ -1,6 +1,5 @@
 //! Every call of the gRPC service, against a real server with the software NIC.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{config, key, open_request, start, status_of};

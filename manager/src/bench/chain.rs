@@ -79,7 +79,7 @@ fn check<'a>(target: &Target, reported: impl Iterator<Item = (Key, &'a [u8])>) -
     let keys: Vec<Key> = newest.values().map(|(key, _)| *key).collect();
     let mut answers = vec![key_write::Answer::default(); keys.len()];
     let mut values = vec![0; keys.len() * usize::from(value_len)];
-    reader.query(&keys, Policy::First, &mut answers, &mut values);
+    reader.query(&keys, Policy::First, &mut answers, &mut values)?;
     let read = answers.iter().zip(values.chunks_exact(value_len.into()));
     let wrong =
         newest.values().zip(read).filter(|((_, value), (answer, read))| !answer.found || value != read);
