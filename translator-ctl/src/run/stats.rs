@@ -127,6 +127,7 @@ mod tests {
         let mut counters = Counters::default();
         counters.stores.push(("flows".into(), 1));
         let pair = |purpose| QueuePairStatus {
+            collector: 0,
             purpose,
             transport: Transport::Rc,
             remote_qpn: 1,
@@ -145,6 +146,7 @@ mod tests {
             evictions: (1, 1),
             queue_pairs: Purpose::ALL.map(pair).into(),
             answers_ignored: 1,
+            former_regions: 1,
             reports_link: link,
             roce_link: link,
             roce_faults: faults,
