@@ -217,7 +217,8 @@ impl Batch {
 
     #[inline]
     fn commit_with(&mut self, len: usize, addresses: Option<Addresses>, cookie: u64) {
-        assert!(!self.is_full(), "commit to a full batch");
+        // Not by `is_full`: the compiler takes this for the check of the index below, too.
+        assert!(self.used < self.meta.len(), "commit to a full batch");
         assert!(
             len <= self.packet_capacity(),
             "commit of {len} bytes to a slot of {}",

@@ -45,7 +45,7 @@ impl<'a> Header<'a> {
 
     /// Whether it is of version 4 and without options, as all that DTA sends.
     #[inline]
-    pub fn is_plain(&self) -> bool {
+    pub fn is_v4_without_options(&self) -> bool {
         self.0[0] == PLAIN
     }
 

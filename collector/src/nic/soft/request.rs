@@ -51,7 +51,7 @@ impl Request {
     pub(super) fn parse(packet: &[u8], local: Local, checksum_pending: bool) -> Result<Request, Counter> {
         let headers = ipv4::Header::of(packet).zip(packet.get(ipv4::HEADER_LEN..).and_then(udp::Header::of));
         let Some((ip, udp)) = headers else { return Err(short(packet)) };
-        if !ip.is_plain() {
+        if !ip.is_v4_without_options() {
             return Err(odd_version(packet[0]));
         }
         if ip.protocol() != ipv4::PROTOCOL_UDP {
