@@ -1,4 +1,5 @@
-//! A client of a collector: `dta.v1.Collector`. What stores are asked is [`Ask`]; here are sessions, and queries of any number of keys.
+//! A client of a collector: `dta.v1.Collector`. What stores are asked is [`Ask`]; here are sessions, and
+//! queries of any number of keys.
 
 use dta_proto::control::collector_client::CollectorClient;
 use dta_proto::control::{
@@ -47,7 +48,8 @@ impl Client {
         Ok(self.inner.preview_session(request).await?.into_inner())
     }
 
-    /// Renews a translator's session, and hands in counters of at most [`dta_proto::control::MAX_NODES`] nodes.
+    /// Renews a translator's session, and hands in counters of at most [`dta_proto::control::MAX_NODES`]
+    /// nodes.
     pub async fn renew_session(&mut self, request: RenewSessionRequest) -> Result<Session, ClientError> {
         Ok(self.inner.renew_session(request).await?.into_inner())
     }
@@ -65,8 +67,8 @@ impl Client {
         Ok(())
     }
 
-    /// Values of keys, in the order of the keys; any number of them. An empty store name stands for the only key-write store.
-    /// `at_least` is for [`Policy::AtLeast`].
+    /// Values of keys, in the order of the keys; any number of them. An empty store name stands for the only
+    /// key-write store. `at_least` is for [`Policy::AtLeast`].
     pub async fn key_write(
         &mut self,
         store: &str,

@@ -5,8 +5,8 @@
 //!
 //! What stores can be asked is a trait, [`Ask`], which `dta-collector` implements too, over memory.
 //!
-//! Both clients connect in one way: [`ClientOptions`] says where the server is and which files TLS needs, and one set of rules judges the
-//! address. Failures become a [`ClientError`], whose words say what to do.
+//! Both clients connect in one way: [`ClientOptions`] says where the server is and which files TLS needs, and
+//! one set of rules judges the address. Failures become a [`ClientError`], whose words say what to do.
 
 mod ask;
 mod channel;
@@ -19,5 +19,6 @@ pub use ask::{Ask, Following};
 pub use error::{ClientError, Server};
 pub use options::{ClientOptions, ClientTls};
 
-/// The longest answer that a client takes, in bytes: the counters of all nodes, 65,536 of them at most, are the longest there is.
+/// The longest answer that a client takes, in bytes: the counters of all nodes, 65,536 of them at most, are
+/// the longest there is.
 const MAX_ANSWER: usize = 64 << 20;

@@ -3,7 +3,7 @@
 //! Needs `rxe0` on `vrx` (10.9.0.1), at whose other end `vtx` the software NIC listens: `testbed/rxe-guest/run-tests` runs
 //! it in a guest that has them. The NIC has an address for which the guest's kernel has no neighbour entry: that a
 //! requester reaches it at all is ARP answered by the NIC.
-#![cfg(feature = "verbs")]
+#![cfg(feature = "verbs-requester")]
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;

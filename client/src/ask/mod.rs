@@ -1,9 +1,10 @@
 //! One interface for asking a collector's stores, wherever the answers come from.
 //!
-//! [`Client`](crate::collector::Client) answers from a running collector, over gRPC; the collector's own crate has another
-//! side, which answers from memory. Both answer the same question with the same answer, and refuse it with the same words:
-//! who asks (the gRPC service, the dashboard, an exporter) need not know which one it has. Questions and answers are the
-//! messages of `dta.v1`, whose fields are explained in `dta-proto/proto/dta/v1/collector.proto`.
+//! [`Client`](crate::collector::Client) answers from a running collector, over gRPC; the collector's own
+//! crate has another side, which answers from memory. Both answer the same question with the same answer, and
+//! refuse it with the same words: who asks (the gRPC service, the dashboard, an exporter) need not know which
+//! one it has. Questions and answers are the messages of `dta.v1`, whose fields are explained in
+//! `dta-proto/proto/dta/v1/collector.proto`.
 
 mod following;
 mod live;
@@ -21,17 +22,18 @@ pub use following::Following;
 /// Somebody who can be asked: `Box<dyn Ask>` stands for any side.
 ///
 /// # Errors
-/// What is refused is a [`ClientError::Status`] on every side: its code tells a program what to do next, its message a person.
-/// `NOT_FOUND` = no store of that name; `INVALID_ARGUMENT` = the question cannot be answered by this store;
-/// `OUT_OF_RANGE` = bytes beyond the store's end; `RESOURCE_EXHAUSTED` = too many follow lists already;
-/// `UNAVAILABLE` = the collector is going away; `UNIMPLEMENTED` = this side does not know;
-/// `INTERNAL` = the collector's memory is not what it should be.
+/// What is refused is a [`ClientError::Status`] on every side: its code tells a program what to do next, its
+/// message a person. `NOT_FOUND` = no store of that name; `INVALID_ARGUMENT` = the question cannot be
+/// answered by this store; `OUT_OF_RANGE` = bytes beyond the store's end; `RESOURCE_EXHAUSTED` = too many
+/// follow lists already; `UNAVAILABLE` = the collector is going away; `UNIMPLEMENTED` = this side does not
+/// know; `INTERNAL` = the collector's memory is not what it should be.
 #[tonic::async_trait]
 pub trait Ask: Send + Sync {
     /// Stores in the order of the configuration, with their load. Looks at a sample of all memory.
     async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError>;
 
-    /// Values of at most [`MAX_KEYS`](dta_proto::control::MAX_KEYS) keys, in the order of the keys (key-write).
+    /// Values of at most [`MAX_KEYS`](dta_proto::control::MAX_KEYS) keys, in the order of the keys
+    /// (key-write).
     async fn query_key_write(
         &self,
         request: QueryKeyWriteRequest,
@@ -43,8 +45,8 @@ pub trait Ask: Send + Sync {
     /// Counters of keys, like [`Ask::query_key_write`] (key-increment).
     async fn query_counter(&self, request: QueryCounterRequest) -> Result<QueryCounterResponse, ClientError>;
 
-    /// Estimates of keys in one epoch, like [`Ask::query_key_write`] (sketch-merge). Without an estimate: the store
-    /// does not hold that epoch, or not all of the key's columns of it.
+    /// Estimates of keys in one epoch, like [`Ask::query_key_write`] (sketch-merge). Without an estimate: the
+    /// store does not hold that epoch, or not all of the key's columns of it.
     async fn query_sketch(&self, request: QuerySketchRequest) -> Result<QuerySketchResponse, ClientError>;
 
     /// Follows a list of an append store. Once this has returned, nothing that is written is passed by.
@@ -53,7 +55,8 @@ pub trait Ask: Send + Sync {
     /// Raw bytes of a store, at most [`MAX_READ`](dta_proto::control::MAX_READ).
     async fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError>;
 
-    /// Sessions with their queue pairs, the collector's NIC and its endpoint. Memory alone does not know them.
+    /// Sessions with their queue pairs, the collector's NIC and its endpoint. Memory alone does not know
+    /// them.
     async fn sessions(&self) -> Result<ListSessionsResponse, ClientError>;
 
     /// Counters of every node that the collector knows of. Memory alone does not know them.

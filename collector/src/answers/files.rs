@@ -28,8 +28,8 @@ pub enum FilesError {
 }
 
 impl Memory {
-    /// Answers from the region files of a memory directory, which are only read. Where a collector replaces one, its successor
-    /// answers from then on.
+    /// Answers from the region files of a memory directory, which are only read. Where a collector replaces
+    /// one, its successor answers from then on.
     ///
     /// # Errors
     /// A sentence that names the file and says what is wrong with it; or that there is none.

@@ -1,7 +1,9 @@
-//! What stores answer, from this process's memory: the other side of [`Ask`], which `dta-client` implements over gRPC.
+//! What stores answer, from this process's memory: the other side of [`Ask`], which `dta-client` implements
+//! over gRPC.
 //!
-//! Each question is checked, answered by a reader of [`store`](crate::store), and counted. What is refused is an [`AskError`],
-//! whose words say what to do. Who asks is the gRPC service, the dashboard of a memory directory, or an exporter.
+//! Each question is checked, answered by a reader of [`store`](crate::store), and counted. What is refused is
+//! an [`AskError`], whose words say what to do. Who asks is the gRPC service, the dashboard of a memory
+//! directory, or an exporter.
 
 mod counters;
 mod error;
@@ -30,7 +32,8 @@ pub use files::FilesError;
 
 /// Stores that answer from memory. Cheap to clone: clones share stores and counters.
 ///
-/// It needs a tokio runtime. What reads much memory runs on threads of its own, so that nobody else waits for it.
+/// It needs a tokio runtime. What reads much memory runs on threads of its own, so that nobody else waits for
+/// it.
 #[derive(Clone)]
 pub struct Memory {
     stores: Arc<Stores>,

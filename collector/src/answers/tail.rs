@@ -1,4 +1,5 @@
-//! Following an append list as a stream: [`follow`](crate::store::follow) says what is read and when to sleep.
+//! Following an append list as a stream: [`follow`](crate::store::follow) says what is read and when to
+//! sleep.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,11 +15,13 @@ use crate::store::Store;
 use crate::store::append::{ListError, Lists, Start};
 use crate::store::follow::{Follower, Moves, News};
 
-/// Messages on their way to a slow client; then its reader waits, and may be overtaken by the writer, which it will tell.
+/// Messages on their way to a slow client; then its reader waits, and may be overtaken by the writer, which
+/// it will tell.
 const QUEUE: usize = 4;
 
 impl Memory {
-    /// Follows a list; `place` is dropped when the last work for it is done, even if the caller has long gone.
+    /// Follows a list; `place` is dropped when the last work for it is done, even if the caller has long
+    /// gone.
     ///
     /// # Errors
     /// As [`Ask::tail`](dta_client::Ask::tail).

@@ -1,7 +1,8 @@
 //! `dta-collector dashboard`: a terminal view of a collector, by its address or by its memory directory.
 //!
-//! [`source`] asks, [`written`] finds out where a store is written, [`app`] holds what is shown and what keys do (no I/O), [`view`] draws it, [`element`] explains the bytes of
-//! one element. A worker task fetches, so that a slow collector never freezes the keys.
+//! [`source`] asks, [`written`] finds out where a store is written, [`app`] holds what is shown and what keys
+//! do (no I/O), [`view`] draws it, [`element`] explains the bytes of one element. A worker task fetches, so
+//! that a slow collector never freezes the keys.
 
 mod app;
 mod element;
@@ -53,7 +54,8 @@ pub async fn run(source: Source, interval: Duration) -> std::io::Result<()> {
             event = pressed.recv() => match event {
                 Some(Event::Key(key)) if key.kind != KeyEventKind::Release => {
                     if let Some(question) = app.key(key) {
-                        // A full queue means that the collector does not answer: the status line says so already.
+                        // A full queue means that the collector does not answer: the status line says so
+                        // already.
                         let _ = asked.try_send(question);
                     }
                     want.send_if_modified(|old| { let new = app.want(); let changed = *old != new; *old = new; changed });

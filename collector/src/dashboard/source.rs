@@ -83,8 +83,8 @@ impl Source {
         Ok(patient(self.ask.read_memory(ReadMemoryRequest { store, offset, length })).await?.data)
     }
 
-    /// The element of `spec`'s store that was written most recently as far as one more stretch of its memory shows; `None` where
-    /// nothing changed. The first round only learns what is there.
+    /// The element of `spec`'s store that was written most recently as far as one more stretch of its memory
+    /// shows; `None` where nothing changed. The first round only learns what is there.
     pub(super) async fn written(&mut self, spec: &StoreSpec) -> Result<Option<u64>, String> {
         let mut writes = match self.writes.take() {
             Some(writes) if writes.is_of(spec) => writes,
@@ -116,8 +116,8 @@ impl Source {
             }
         };
         let began = Instant::now();
-        // Take what is there; the stream stays open while it is quiet. A writer that is never quiet does not keep the screen from
-        // being drawn.
+        // Take what is there; the stream stays open while it is quiet. A writer that is never quiet does not
+        // keep the screen from being drawn.
         while began.elapsed() < PATIENCE
             && let Ok(message) = tokio::time::timeout(QUIET, tail.following.message()).await
         {

@@ -1,4 +1,5 @@
-//! Finds where a store is being written: it goes round the store's memory, some at a time, and compares digests.
+//! Finds where a store is being written: it goes round the store's memory, some at a time, and compares
+//! digests.
 
 use dta_proto::control::MAX_READ;
 use dta_proto::store::StoreSpec;

@@ -1,5 +1,5 @@
-//! A running collector as one that can be asked, without a gRPC call: its memory knows the stores, and the service its
-//! sessions and counters.
+//! A running collector as one that can be asked, without a gRPC call: its memory knows the stores, and the
+//! service its sessions and counters.
 
 use dta_client::{Ask, ClientError, Following};
 use dta_proto::control::{

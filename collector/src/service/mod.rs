@@ -1,8 +1,9 @@
 //! The gRPC service `dta.v1.Collector`.
 //!
-//! What stores are asked is passed on to [`answers`](crate::answers). Calls of sessions are checked ([`convert`]), done by
-//! [`session`](crate::session), and their errors become statuses whose messages say what to do. What may take long runs on
-//! threads of its own, so that neither other calls nor the software NIC wait for it.
+//! What stores are asked is passed on to [`answers`](crate::answers). Calls of sessions are checked
+//! ([`convert`]), done by [`session`](crate::session), and their errors become statuses whose messages say
+//! what to do. What may take long runs on threads of its own, so that neither other calls nor the software
+//! NIC wait for it.
 
 mod ask;
 mod caller;
@@ -47,7 +48,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// The service over stores, their sessions and the NIC that fills them. Tails end when `stop` becomes true, or its sender is gone.
+    /// The service over stores, their sessions and the NIC that fills them. Tails end when `stop` becomes
+    /// true, or its sender is gone.
     pub fn new(
         stores: Arc<Stores>,
         sessions: Arc<Sessions>,

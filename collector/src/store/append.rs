@@ -123,8 +123,8 @@ impl<'a> Lists<'a> {
         usize::from(self.entry_len)
     }
 
-    /// Sequence of the newest batch in a list's ring; 0 if it holds none. Reads the trailers of the whole ring, and checks only batches
-    /// that claim to be newer than what was found so far.
+    /// Sequence of the newest batch in a list's ring; 0 if it holds none. Reads the trailers of the whole
+    /// ring, and checks only batches that claim to be newer than what was found so far.
     ///
     /// # Errors
     /// The ring lies outside the region.
@@ -176,7 +176,8 @@ impl<'a> Lists<'a> {
             Start::Oldest => Cursor::oldest(self.ring, found),
             Start::Next => Cursor::latest(self.ring, found),
             Start::At(sequence) if self.is_a_ring_before(self.newest(list)?, sequence) => {
-                // All up to the oldest are gone at once. Sequences that lie far ahead of a list are taken for such, as sequences turn.
+                // All up to the oldest are gone at once. Sequences that lie far ahead of a list are taken for
+                // such, as sequences turn.
                 self.scan(list, |sequence| found.push(sequence))?;
                 let oldest = Cursor::oldest(self.ring, found);
                 gone = distance(sequence.max(1), oldest.sequence()).into();
@@ -212,7 +213,8 @@ impl<'a> Lists<'a> {
         Ok(())
     }
 
-    #[inline]
+    // Always: only so does the usual batch's length stay a constant in here, and the error stay out of memory.
+    #[inline(always)]
     fn look(&self, list: u32, at: u64, batch: &mut [u8]) -> Result<Found, AccessError> {
         self.region.read(place_offset(list, at, self.ring, self.batch_len), batch)?;
         Ok(decode(batch, list, self.entry_len).found())
@@ -256,8 +258,8 @@ impl Reader<'_> {
         self.lists.entry_len()
     }
 
-    /// Hands over up to `most` batches that are there: `with(sequence, entries)`, entries back to back. Gives up missing and damaged
-    /// batches when it is time; `now` never goes back.
+    /// Hands over up to `most` batches that are there: `with(sequence, entries)`, entries back to back. Gives
+    /// up missing and damaged batches when it is time; `now` never goes back.
     ///
     /// # Errors
     /// The list lies outside the region: it is not that of the store's description.
@@ -280,7 +282,8 @@ impl Reader<'_> {
         Ok(progress)
     }
 
-    /// Whether nothing that [`Reader::read`] could hand over or wait for is in the ring. Looks at the whole ring.
+    /// Whether nothing that [`Reader::read`] could hand over or wait for is in the ring. Looks at the whole
+    /// ring.
     ///
     /// # Errors
     /// The list lies outside the region.
@@ -290,8 +293,8 @@ impl Reader<'_> {
         let mut cursor = self.at.cursor;
         for _ in 0..=self.lists.ring / (Cursor::LOOK_AHEAD - Cursor::NEAR) {
             let step = self.lists.poll(self.at.list, &mut cursor, batch)?;
-            // A batch that was found is left for `read` to hand over or to count; a later one that was sighted
-            // is worth remembering.
+            // A batch that was found is left for `read` to hand over or to count; a later one that was
+            // sighted is worth remembering.
             if matches!(step, Step::Pending | Step::Missing { .. }) {
                 self.at.cursor = cursor;
             }

@@ -1,7 +1,9 @@
-//! Following one append list: how much is read at a time, how long to sleep when there is nothing new, and when all has been read.
+//! Following one append list: how much is read at a time, how long to sleep when there is nothing new, and
+//! when all has been read.
 //!
-//! Nothing here sleeps or knows of a service: who follows a list reads, hands over what came, and sleeps for [`Follower::pause`] when
-//! it is told to. Nor does a follower keep the store: it is handed the lists whenever it is to look at them.
+//! Nothing here sleeps or knows of a service: who follows a list reads, hands over what came, and sleeps for
+//! [`Follower::pause`] when it is told to. Nor does a follower keep the store: it is handed the lists
+//! whenever it is to look at them.
 
 use std::time::{Duration, Instant};
 
@@ -56,7 +58,8 @@ impl News {
     }
 }
 
-/// Somebody who follows a list in one memory of a store. All calls but [`Follower::moves_to`] are to be given its lists.
+/// Somebody who follows a list in one memory of a store. All calls but [`Follower::moves_to`] are to be given
+/// its lists.
 #[derive(Clone, Debug)]
 pub struct Follower {
     at: Place,
@@ -70,8 +73,8 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Begins at `start`, and ends when all that is there has been read if `until_caught_up`. Reads the whole ring,
-    /// or its trailers.
+    /// Begins at `start`, and ends when all that is there has been read if `until_caught_up`. Reads the whole
+    /// ring, or its trailers.
     ///
     /// # Errors
     /// There is no such list, or it lies outside the region.
@@ -114,8 +117,9 @@ impl Follower {
         Ok(caught_up)
     }
 
-    /// Whether to go on in `lists`, the memory that took the place of this one's. To be asked when nothing came. A writer goes over
-    /// in the order of its batches, and begins there behind the last one that it wrote here. May look at the whole ring.
+    /// Whether to go on in `lists`, the memory that took the place of this one's. To be asked when nothing
+    /// came. A writer goes over in the order of its batches, and begins there behind the last one that it
+    /// wrote here. May look at the whole ring.
     ///
     /// # Errors
     /// The list lies outside that memory.

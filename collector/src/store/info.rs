@@ -4,7 +4,8 @@ use dta_proto::control::StoreInfo;
 
 use super::{MemoryError, Store, load};
 
-/// A store with its memory and load, as `dta.v1` describes it. Measures the load, which reads a sample of the memory.
+/// A store with its memory and load, as `dta.v1` describes it. Measures the load, which reads a sample of the
+/// memory.
 ///
 /// # Errors
 /// The memory is not that of the store's description.

@@ -1,5 +1,5 @@
-//! The same questions to every side of [`Ask`]: a running collector over gRPC, the same one in this process, and its region
-//! files. Answers and refusals have to be the same.
+//! The same questions to every side of [`Ask`]: a running collector over gRPC, the same one in this process,
+//! and its region files. Answers and refusals have to be the same.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ impl Sides {
             ("from its files", Box::new(Memory::open(directory.path()).unwrap())),
         ];
         fill(&server);
-        Self { server, all, directory: directory }
+        Self { server, all, directory }
     }
 
     /// The answer, which has to be that of all sides.
@@ -314,7 +314,8 @@ async fn every_side_follows_lists_in_the_same_way() {
 
     let oldest = TailRequest { from_start: true, ..request.clone() };
     let told = sides.ask(async |ask| followed(ask.tail(oldest.clone()).await).await).await.unwrap();
-    // The oldest is batch 26, for 90 never came to its place; where 95 is damaged, nobody can tell that 31 is gone.
+    // The oldest is batch 26, for 90 never came to its place; where 95 is damaged, nobody can tell that 31 is
+    // gone.
     let gaps = (told.overwritten_batches, told.missing_batches, told.damaged_batches);
     assert_eq!((gaps, told.sequence), ((9, 1, 2), 100), "{told:?}");
     assert_eq!(told.entries[0][..], 26u32.to_be_bytes());

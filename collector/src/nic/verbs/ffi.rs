@@ -9,6 +9,7 @@
 //! there is nothing to do but say so.
 #![allow(unsafe_code)]
 
+#[cfg(feature = "verbs-requester")]
 mod requester;
 
 use std::ffi::CStr;
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 use ibverbs_sys as ibv;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+#[cfg(feature = "verbs-requester")]
 pub(super) use requester::Sending;
 
 use crate::nic::{Access, Transport};

@@ -8,7 +8,8 @@
 //! - `query`: what devices there are and what they can do.
 //! - `open_device`: regions and queue pairs of a device while it is there.
 //! - `back_end`: the [`Nic`](super::Nic), which lasts when the device goes and comes back.
-//! - `requester`: the other side, by which the software NIC is held against a real device.
+//! - `requester`: the other side, by which tests hold the software NIC against a real device; with the feature
+//!   `verbs-requester` alone.
 
 mod devices;
 mod error;
@@ -26,7 +27,7 @@ mod ffi;
 mod open_device;
 #[cfg(feature = "verbs")]
 mod query;
-#[cfg(feature = "verbs")]
+#[cfg(feature = "verbs-requester")]
 pub mod requester;
 
 use std::path::PathBuf;
