@@ -70,7 +70,7 @@ table! {
         STORE_FRAMES: "store.STORE.frames", Frames, Beside,
             "of them, those into the memory of one store; the dashboard's write rates are made of it"
             .with(&[STORE]);
-        NACKS: "nacks", Nacks, Beside, "NACK datagrams sent, or given to the fault injector";
+        NACKS: "nacks", Nacks, Beside, "NACK datagrams sent";
         NACKED_SEQUENCES: "nacked_sequences", Sequences, Beside, "sequences asked for in them";
         NACKS_WITHHELD: "nacks_withheld", Nacks, Beside,
             "NACK datagrams not sent: their reporter had had 10,000 in a second, or (version 0) what `version0_nacks` allows, which is none unless it is set";
@@ -107,8 +107,8 @@ table! {
             .with(&[PRIMITIVE]) .detail();
         OF_OPERATIONS: "PRIMITIVE.operations", Operations, Operations, "writes or FETCH_ADDs made, every copy"
             .with(&[PRIMITIVE]) .detail();
-        OF_COALESCED: "PRIMITIVE.coalesced", Operations, Beside,
-            "FETCH_ADDs saved: increments that went into another's" .with(&[PRIMITIVE]) .detail();
+        OF_COALESCED: "PRIMITIVE.coalesced", Reports, Beside,
+            "increments that went into another's FETCH_ADD" .with(&[PRIMITIVE]) .detail();
         OF_LOST: "PRIMITIVE.lost", Reports, Lost, "of the emitted, those known to be lost"
             .with(&[PRIMITIVE]) .detail();
         OF_LOST_OPERATIONS: "PRIMITIVE.lost_operations", Operations, Lost,
@@ -149,7 +149,7 @@ table! {
         PAIR_ANSWERS: "queue_pair.[COLLECTOR.]PURPOSE.answers", Answers, Beside, "ACKs and NAKs that came"
             .with(&[COLLECTOR, PURPOSE]) .detail();
         PAIR_STALE_ANSWERS: "queue_pair.[COLLECTOR.]PURPOSE.stale_answers", Answers, Beside,
-            "of them, repeats, or too late to tell anything" .with(&[COLLECTOR, PURPOSE]) .detail();
+            "answers that told nothing: repeats, or too late" .with(&[COLLECTOR, PURPOSE]) .detail();
         PAIR_NAK_SEQUENCE: "queue_pair.[COLLECTOR.]PURPOSE.nak_sequence", Answers, Beside,
             "NAKs: frames before one are missing" .with(&[COLLECTOR, PURPOSE]) .detail();
         PAIR_RECEIVER_NOT_READY: "queue_pair.[COLLECTOR.]PURPOSE.receiver_not_ready", Answers, Beside,
