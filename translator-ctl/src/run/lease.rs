@@ -12,8 +12,8 @@ use super::stats::{EVICTED, nodes};
 use crate::config::Translator;
 use crate::session::{BACKOFF, Opened, Session, SessionError};
 
-/// How long the collector keeps the key to a region of before for operations that nobody acknowledges. Without them their queue pair
-/// is refused the next one of them, is made anew, and they go to the region of now.
+/// How long operations that nobody acknowledges keep the key to a region of before alive. After that the collector may end it: the next
+/// such frame is refused, the queue pair is made anew, and the operations go to the region of now.
 const LONGEST_FORMER: Duration = Duration::from_secs(30);
 
 /// Opens the session, programs the data plane, and keeps both in step with the collector. Returns only with an error that
