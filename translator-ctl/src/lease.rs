@@ -11,8 +11,8 @@ use crate::run::for_collector;
 use crate::session::{BACKOFF, Opened, Session, SessionError};
 use crate::target::{After, ApplyError, Status, Target};
 
-/// How long the collector keeps the key to a region of before for operations that nobody acknowledges. Without them their queue pair
-/// is refused the next one of them, is made anew, and they go to the region of now.
+/// How long operations that nobody acknowledges keep the key to a region of before alive. After that the collector may end it: the next
+/// such frame is refused, the queue pair is made anew, and the operations go to the region of now.
 const LONGEST_FORMER: Duration = Duration::from_secs(30);
 
 /// Opens the session, programs the target, and keeps both in step with the collector. A target that did not do what it was asked is

@@ -273,9 +273,12 @@ fn the_session_of_one_collector_lets_nothing_go_that_is_of_another() {
         let Some(Entry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(1, purpose)) else { panic!() };
         want.set(Entry::QueuePair(QueuePair { generation: 9, ..pair }));
     }
+    want.set(Entry::Session(Session { collector: 1, generation: 9 }));
     let changes = changes_for_session(&have, &want);
     let of_first = |change: &&Change| match change.key() {
-        EntryKey::QueuePair(collector, _) | EntryKey::Store(_, collector) => collector == 0,
+        EntryKey::QueuePair(collector, _) | EntryKey::Store(_, collector) | EntryKey::Session(collector) => {
+            collector == 0
+        }
         EntryKey::Lists(store, _) | EntryKey::SketchReporter(store, _) => store < BEYOND,
         _ => true,
     };

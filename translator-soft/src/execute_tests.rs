@@ -151,7 +151,7 @@ fn what_fits_a_store_is_what_the_engine_takes() {
             if fits.is_ok() { fit += 1 } else { unfit += 1 }
         }
     }
-    assert!(fit > 50 && unfit > 500, "{fit} fit, {unfit} do not");
+    assert!(fit > 40 && unfit > 500, "{fit} fit, {unfit} do not");
 }
 
 /// A late postcard is told by its sequence, and only where that means something.

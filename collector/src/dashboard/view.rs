@@ -1,6 +1,7 @@
 //! Draws the dashboard. Everything fits in 80x24 and grows with the terminal.
 
 use dta_proto::control::{Counter, NodeStatistics, StoreInfo};
+use dta_proto::counter::{self, Step};
 use dta_proto::store::StoreSpec;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -112,7 +113,7 @@ fn advice(info: &StoreInfo, n: &str) -> String {
 
 /// Writes per second that all translators sent to a store; `None` before any has said so twice.
 fn written(now: &Snapshot, earlier: Option<&Snapshot>, store: &str) -> Option<f64> {
-    let name = format!("store.{store}.frames");
+    let name = counter::translator::STORE_FRAMES.of(&[store]);
     let sum = |snapshot: &Snapshot| {
         let counters = snapshot.nodes.iter().flat_map(|n| &n.counters).filter(|c| c.name == name);
         counters.map(|c| c.value).reduce(|a, b| a + b).map(|frames| (frames, snapshot.taken))
@@ -182,7 +183,8 @@ fn counter_line<'a>(
         counter.value,
         per_second.map_or(String::new(), |r| format!("{}/s", count(r)))
     );
-    let bad = counter.name.starts_with("dropped") || counter.name.starts_with("lost");
+    let bad = counter::find(&node.node, &counter.name)
+        .is_some_and(|found| matches!(found.definition.step, Step::Dropped | Step::Lost));
     if bad { Line::from(text).fg(Color::Yellow) } else { Line::from(text) }
 }
 

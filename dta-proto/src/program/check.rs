@@ -372,6 +372,7 @@ fn check_whole(program: &Program) -> Result<(), CheckError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::program::Session;
 
     /// The program that the frame vectors are made with: all of one collector.
     fn sample() -> Program {
@@ -411,7 +412,9 @@ mod tests {
     #[test]
     fn another_collector_has_queue_pairs_and_stores_of_its_own() {
         let last = MAX_COLLECTORS - 1;
-        let second = [pair(last, Purpose::Write, 0x113), pair(last, Purpose::Atomic, 0x114), store(31, last)];
+        let session = Change::Insert { entry: Entry::Session(Session { collector: last, generation: 1 }) };
+        let second =
+            [pair(last, Purpose::Write, 0x113), pair(last, Purpose::Atomic, 0x114), store(31, last), session];
         let program = checked(&sample(), &second).unwrap();
         assert_eq!(program.store(31).map(|store| store.collector), Some(last));
         assert_eq!(program.store(1).map(|store| store.collector), Some(0));
