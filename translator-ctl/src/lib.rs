@@ -4,9 +4,10 @@
 //! - [`session`]: the lease in the collector.
 //! - [`run`]: the software data plane (`dta-dataplane`) between links, with its session and its own service.
 //! - [`setup`]: programming a switch.
-//! - [`config`], [`cli`]: what the program is made of otherwise.
+//! - [`config`], [`collectors`], [`cli`]: what the program is made of otherwise.
 
 pub mod cli;
+pub mod collectors;
 pub mod config;
 pub mod control_address;
 pub mod program;

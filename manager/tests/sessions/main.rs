@@ -4,4 +4,5 @@
 mod ground;
 mod plan;
 mod positions;
+mod several;
 mod superseded;

@@ -1,146 +1,205 @@
-//! The lease of a running translator: opening and renewing its session, and keeping the data plane in step with it.
+//! The leases of a running translator, one in each collector: opening and renewing its session, and keeping the data plane in step with it.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use anyhow::bail;
-use dta_proto::program::{Change, EntryKey, Program, Purpose, changes_for_session, diff};
-use tracing::{info, warn};
+use dta_proto::control::NodeStatistics;
+use futures_util::future::try_join_all;
+use tracing::{error, info, warn};
 
-use super::packet_thread::{Command, Snapshot};
+use super::data_plane::{DataPlane, Refusal};
+use super::packet_thread::Snapshot;
 use super::service::Control;
+use super::start::Start;
 use super::stats::{EVICTED, nodes};
 use crate::config::Translator;
 use crate::session::{BACKOFF, Opened, Session, SessionError};
 
-/// Opens the session, programs the data plane, and keeps both in step with the collector. Returns only with an error that
-/// waiting does not cure: a refusal at the start, or another translator that has opened the session of this name.
-pub(super) async fn keep(
+/// What the leases of all collectors share.
+struct Leases<'a, R> {
+    config: &'a Translator,
+    data_plane: DataPlane<'a>,
+    start: Start,
+    ready: R,
+    /// Frames that did not leave for want of a source port, as far as that was told.
+    without_source: Cell<u64>,
+}
+
+/// Why a session is not open, or not of use.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    #[error(transparent)]
+    Refusal(#[from] Refusal),
+}
+
+/// Keeps the lease of every collector; none waits for another. Calls `ready` when one is programmed and the others are, too, or could not
+/// be. Returns only with an error that waiting does not cure: every collector refuses at the start, the data plane cannot hold what they
+/// grant at the start, or other translators have opened all sessions of this name.
+pub(super) async fn keep_all(
     config: &Translator,
-    session: &mut Session,
+    sessions: &mut [Session],
     control: &Control,
     ready: impl Fn() -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let mut backoff = BACKOFF.0;
-    let mut was_ready = false;
-    // Whether the collector has ended the session or will not have it go on, so that the queue pairs lead nowhere.
-    let mut ended = false;
-    // Whether a queue pair is silent that the collector thinks well of; or, at the start, what an earlier life sent is on its way.
-    let mut fresh = true;
-    loop {
-        match session.open(config.lease_seconds, fresh).await {
-            Ok(Opened { program, resumed, reporters }) => {
-                info!(name = config.name, resumed, "session is open");
-                if !was_ready {
-                    control.ask(|reply| Command::Reporters(reporters, reply)).await?;
-                }
-                apply(control, |have| changes_for_session(have, &program)).await?;
-                if !was_ready {
-                    ready()?;
-                    was_ready = true;
-                }
-                backoff = BACKOFF.0;
-                let error = renew(config, session, control).await?;
-                if let SessionError::Superseded { .. } = error {
-                    stand_down(control).await?;
-                    bail!(error);
-                }
-                warn!(%error, "opening the session again");
-                ended = !matches!(error, SessionError::Silent);
-                fresh = !ended;
-                // A renewal takes its time, so this is no busy loop; and nothing arrives until the session is back.
-                continue;
-            }
-            // A collector that took this session before may be starting with another configuration.
-            Err(error) if was_ready || error.may_pass() => {
-                warn!(%error, "trying again in {} ms", backoff.as_millis());
-                if std::mem::take(&mut ended) {
-                    stand_down(control).await?;
-                    // The data plane knows nothing of these queue pairs any more.
-                    fresh = true;
-                }
-            }
-            Err(error) => bail!(error),
-        }
-        tokio::time::sleep(backoff).await;
-        backoff = (backoff * 2).min(BACKOFF.1);
-    }
+    let leases = Leases {
+        config,
+        data_plane: DataPlane::new(config, control),
+        start: Start::new(sessions.len()),
+        ready,
+        without_source: Cell::new(0),
+    };
+    let over = try_join_all(sessions.iter_mut().map(|session| leases.keep(session))).await?;
+    bail!(over.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
 }
 
-/// Renews until the session has to be opened again; gives the reason.
-async fn renew(
-    config: &Translator,
-    session: &mut Session,
-    control: &Control,
-) -> anyhow::Result<SessionError> {
-    let every = Duration::from_millis(u64::from(config.lease_seconds) * 1000 / 3).min(Duration::from_secs(1));
-    let mut away = false;
-    let mut failed_renewals = 0;
-    let mut without_source = 0;
-    loop {
-        tokio::time::sleep(every).await;
-        let snapshot = control.snapshot().await?;
+impl<R: Fn() -> anyhow::Result<()>> Leases<'_, R> {
+    /// Keeps the lease of one collector. Gives why it is over, if another translator has taken it; an error ends the program.
+    async fn keep(&self, session: &mut Session) -> anyhow::Result<SessionError> {
+        let collector = session.collector();
+        let mut backoff = BACKOFF.0;
+        let mut was_open = false;
+        // Whether the collector has ended the session or will not have it go on, so that the queue pairs lead nowhere.
+        let mut ended = false;
+        // Whether a queue pair is silent that the collector thinks well of; or, at the start, what an earlier life sent is on its way.
+        let mut fresh = true;
+        loop {
+            match self.open(session, fresh, was_open).await {
+                Ok(()) => {
+                    was_open = true;
+                    if self.start.programmed(collector) {
+                        (self.ready)()?;
+                    }
+                    backoff = BACKOFF.0;
+                    let failure = self.renew(session).await?;
+                    if let Failure::Session(over @ SessionError::Superseded { .. }) = failure {
+                        self.data_plane.stand_down(collector).await?;
+                        if self.config.collector.count() > 1 {
+                            error!(error = %over, "reports for this collector's stores are dropped until this program is started again");
+                        }
+                        return Ok(over);
+                    }
+                    warn!(collector = session.address(), error = %failure, "opening the session again");
+                    ended = !matches!(failure, Failure::Session(SessionError::Silent));
+                    fresh = !ended;
+                    // A renewal takes its time, so this is no busy loop; and nothing arrives until the session is back.
+                    continue;
+                }
+                // A collector that took this session before may be starting with another configuration.
+                Err(failure) => {
+                    self.judge(collector, &failure)?;
+                    let address = session.address();
+                    warn!(collector = address, error = %failure, "trying again in {} ms", backoff.as_millis());
+                    if std::mem::take(&mut ended) {
+                        self.data_plane.stand_down(collector).await?;
+                        // The data plane knows nothing of these queue pairs any more.
+                        fresh = true;
+                    }
+                }
+            }
+            tokio::time::sleep(backoff).await;
+            backoff = (backoff * 2).min(BACKOFF.1);
+        }
+    }
+
+    /// Opens the session and programs the data plane.
+    async fn open(&self, session: &mut Session, fresh: bool, was_open: bool) -> Result<(), Failure> {
+        let Opened { grant, resumed, reporters } = session.open(self.config.lease_seconds, fresh).await?;
+        info!(name = self.config.name, collector = session.address(), resumed, "session is open");
+        if !was_open {
+            self.data_plane.heard_earlier(reporters).await.map_err(Refusal::from)?;
+        }
+        Ok(self.data_plane.open(session.collector(), grant).await?)
+    }
+
+    /// Judges a failed attempt: an error if the program ends by it.
+    fn judge(&self, collector: u8, failure: &Failure) -> anyhow::Result<()> {
+        let may_pass = match failure {
+            Failure::Session(error) => error.may_pass(),
+            Failure::Refusal(Refusal::Stopped(stopped)) => bail!(*stopped),
+            // Configurations that contradict each other: at the start somebody is there to mend them.
+            Failure::Refusal(refusal) if !self.start.is_ready() => bail!("{refusal}"),
+            Failure::Refusal(_) => false,
+        };
+        if self.start.failed(collector, may_pass) {
+            (self.ready)()?;
+        }
+        if self.start.is_hopeless() { bail!("{failure}") } else { Ok(()) }
+    }
+
+    /// Renews until the session has to be opened again; gives the reason.
+    async fn renew(&self, session: &mut Session) -> anyhow::Result<Failure> {
+        let collector = session.collector();
+        let (control, lease) = (self.data_plane.control, u64::from(self.config.lease_seconds));
+        let every = Duration::from_millis(lease * 1000 / 3).min(Duration::from_secs(1));
+        let is_down =
+            |snapshot: &Snapshot| snapshot.queue_pairs.iter().any(|q| q.collector == collector && q.down);
+        let mut away = false;
+        let mut failed_renewals = 0;
+        loop {
+            tokio::time::sleep(every).await;
+            let snapshot = control.snapshot().await?;
+            self.look_at_sources(&snapshot);
+            let down = is_down(&snapshot);
+            let statistics = handed_in(control, &snapshot);
+            match session.renew(statistics).await {
+                Ok(grant) => {
+                    if std::mem::take(&mut away) {
+                        info!(collector = session.address(), "the collector answers again");
+                    }
+                    match self.data_plane.follow(collector, grant).await {
+                        Ok(()) => {}
+                        Err(Refusal::Stopped(stopped)) => bail!(stopped),
+                        Err(refusal) => return Ok(refusal.into()),
+                    }
+                    // The collector rebuilds a queue pair that it finds in error; one that it thinks well of, but that does not answer
+                    // us, is asked for anew.
+                    let still_down = down && is_down(&*control.snapshot().await?);
+                    failed_renewals = if still_down { failed_renewals + 1 } else { 0 };
+                    if failed_renewals >= 2 {
+                        return Ok(SessionError::Silent.into());
+                    }
+                }
+                Err(error @ SessionError::Away { .. }) => {
+                    // Frames go on to the old queue pairs: the collector's memory may well be there.
+                    if !std::mem::replace(&mut away, true) {
+                        warn!(%error, "going on with the queue pairs that are there");
+                    }
+                }
+                Err(error) => return Ok(error.into()),
+            }
+        }
+    }
+
+    /// Warns of frames that did not leave for want of their source port.
+    fn look_at_sources(&self, snapshot: &Snapshot) {
         let unsent = snapshot.roce_link.unsent_no_source;
-        if unsent > without_source {
+        let told = self.without_source.replace(unsent);
+        if unsent > told {
             warn!(
-                frames = unsent - without_source,
+                frames = unsent - told,
                 "frames did not leave: another program has the UDP port of a queue pair (0xc000 + the low 14 bits of its number; \
                  `ss -uanp` names it); it is tried again every second"
             );
-            without_source = unsent;
-        }
-        let down = snapshot.queue_pairs.iter().any(|q| q.down);
-        let statistics = handed_in(control, &snapshot);
-        match session.renew(statistics).await {
-            Ok(program) => {
-                if std::mem::take(&mut away) {
-                    info!("the collector answers again");
-                }
-                apply(control, |have| diff(have, &program)).await?;
-                // The collector rebuilds a queue pair that it finds in error; one that it thinks well of, but that does not answer
-                // us, is asked for anew.
-                let still_down = down && control.snapshot().await?.queue_pairs.iter().any(|q| q.down);
-                failed_renewals = if still_down { failed_renewals + 1 } else { 0 };
-                if failed_renewals >= 2 {
-                    return Ok(SessionError::Silent);
-                }
-            }
-            Err(error @ SessionError::Away { .. }) => {
-                // Frames go on to the old queue pairs: the collector's memory may well be there.
-                if !std::mem::replace(&mut away, true) {
-                    warn!(%error, "going on with the queue pairs that are there");
-                }
-            }
-            Err(error) => return Ok(error),
         }
     }
 }
 
-/// Takes the queue pairs of a session that has ended out of the data plane: reports are then dropped under that name (`no_queue_pair`),
-/// rather than sent to a collector that throws them away.
-async fn stand_down(control: &Control) -> anyhow::Result<()> {
-    let without = |have: &Program| {
-        let mut want = have.clone();
-        for purpose in Purpose::ALL {
-            want.remove(&EntryKey::QueuePair(0, purpose));
-        }
-        diff(have, &want)
-    };
-    apply(control, without).await
-}
-
-/// Applies to the data plane the changes that what it holds needs.
-async fn apply(control: &Control, needed: impl FnOnce(&Program) -> Vec<Change>) -> anyhow::Result<()> {
-    let have = control.ask(Command::Program).await?;
-    let changes = needed(&have);
-    if !changes.is_empty() {
-        info!(changes = changes.len(), "programming the data plane");
-        control.ask(|reply| Command::Apply(changes, reply)).await??;
+/// Gives a collector the counters of the end.
+pub(super) async fn say_last(control: &Control, session: &mut Session, last: &Snapshot) {
+    let address = session.address().to_owned();
+    let renewal = session.renew(handed_in(control, last));
+    match tokio::time::timeout(Duration::from_secs(2), renewal).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) => warn!(%error, "the last counters did not reach the collector"),
+        Err(_) => warn!(collector = address, "the last counters did not reach the collector in 2 s"),
     }
-    Ok(())
 }
 
 /// What goes to the collector with a renewal.
-pub(super) fn handed_in(control: &Control, snapshot: &Snapshot) -> Vec<dta_proto::control::NodeStatistics> {
+fn handed_in(control: &Control, snapshot: &Snapshot) -> Vec<NodeStatistics> {
     let mut nodes = nodes(&control.name, control.life, snapshot);
     nodes.retain(|node| node.node != EVICTED);
     for node in &mut nodes {

@@ -1,11 +1,13 @@
 //! `dta-translator run`: the software data plane between links, with its session and its own service.
 
 mod control_port;
+mod data_plane;
 mod lease;
 pub mod ledger;
 mod packet_thread;
 mod roce_link;
 mod service;
+mod start;
 mod stats;
 
 pub use packet_thread::{Command, PacketThread, PacketThreadError, Snapshot};
@@ -16,15 +18,16 @@ use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 use std::sync::mpsc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, anyhow};
 use dta_link::fault::{FaultInjector, Faults};
 use dta_link::{Link, UdpConfig, UdpLink};
+use futures_util::future::join_all;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::config::Translator;
 use crate::control_address::ControlAddress;
@@ -116,7 +119,9 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
     });
     info!(%listen, control = %control_address, source = %endpoint.ip, port = endpoint.port, "taking reports");
 
-    let mut session = Session::new(config, endpoint.clone())?;
+    let mut sessions: Vec<Session> = (config.collector.indices())
+        .map(|collector| Session::new(config, collector, endpoint.clone()))
+        .collect::<Result<_, _>>()?;
     let ready = |session: bool| ready_line(config, options, listen, &control_address, &endpoint, session);
     let mut stop = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -126,7 +131,7 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
                 ready(false)?;
                 std::future::pending::<anyhow::Result<()>>().await
             } else {
-                lease::keep(config, &mut session, &control, || ready(true)).await
+                lease::keep_all(config, &mut sessions, &control, || ready(true)).await
             }
         };
         tokio::select! {
@@ -140,17 +145,13 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
         }
     };
 
-    // Send the reports that are still held, and give the collector the last counters. The session is not
-    // ended, so that the next start resumes it.
+    // Send the reports that are still held, and give the collectors the last counters. The sessions are not
+    // ended, so that the next start resumes them.
     if let Ok(last) = control.ask(Command::Stop).await {
         info!(accepted = last.counters.primitives.iter().map(|p| p.accepted).sum::<u64>(), "stopped");
-        if session.is_open() && result.is_ok() {
-            let last = session.renew(lease::handed_in(&control, &last));
-            match tokio::time::timeout(Duration::from_secs(2), last).await {
-                Ok(Ok(_)) => {}
-                Ok(Err(error)) => warn!(%error, "the last counters did not reach the collector"),
-                Err(_) => warn!("the last counters did not reach the collector in 2 s"),
-            }
+        if result.is_ok() {
+            let open = sessions.iter_mut().filter(|session| session.is_open());
+            join_all(open.map(|session| lease::say_last(&control, session, &last))).await;
         }
     }
     let _ = stop_service.send(());

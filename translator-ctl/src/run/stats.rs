@@ -10,7 +10,10 @@ use dta_dataplane::ReporterCounters;
 pub fn nodes(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeStatistics> {
     let mut counters = snapshot.counters.named();
     for pair in &snapshot.queue_pairs {
-        let purpose = pair.purpose;
+        let of = match pair.collector {
+            0 => format!("queue_pair.{}", pair.purpose),
+            further => format!("queue_pair.{further}.{}", pair.purpose),
+        };
         let c = &pair.counters;
         let named = [
             ("sent", c.sent),
@@ -28,7 +31,7 @@ pub fn nodes(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeStatistics> 
             ("timeouts", c.timeouts),
             ("replaced", c.replaced),
         ];
-        counters.extend(named.map(|(name, value)| (format!("queue_pair.{purpose}.{name}"), value)));
+        counters.extend(named.map(|(name, value)| (format!("{of}.{name}"), value)));
     }
     counters.push(("answers_ignored".into(), snapshot.answers_ignored));
     counters.push(("reporters_evicted".into(), snapshot.evictions.0));
