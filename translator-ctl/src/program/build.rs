@@ -136,3 +136,83 @@ fn unknown_store(name: &str, what: String, have: &[&Store]) -> BuildError {
     };
     BuildError::UnknownStore { name: name.into(), what, have }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dta_proto::store::StoreSpec;
+
+    /// The entries of the frame vectors as what a collector grants, its store ids so much higher and other names.
+    fn grant(collector: u8, beyond: u16) -> Grant {
+        let sample: Program =
+            serde_json::from_str(include_str!("../../../dta-proto/vectors/program.json")).unwrap();
+        let mut grant = Grant { queue_pairs: Vec::new(), stores: Vec::new(), lists: Vec::new() };
+        for entry in sample.entries() {
+            if let Entry::Store(store) = entry {
+                let name = format!("{}{}", store.spec.name, if beyond == 0 { "" } else { "x" });
+                let spec = StoreSpec { id: store.spec.id + beyond, name, ..store.spec.clone() };
+                grant.stores.push(Store { collector, spec, ..store.clone() });
+            }
+        }
+        grant
+    }
+
+    fn wanted(version0: &[(Primitive, &str)]) -> Wanted {
+        Wanted {
+            collectors: vec!["a:1".into(), "b:1".into()],
+            service: Service { address: std::net::Ipv4Addr::LOCALHOST.into(), port: 40040 },
+            reference: false,
+            flush_ms: [(Primitive::Append, 1), (Primitive::Postcarding, 1), (Primitive::SketchMerge, 1)],
+            version0: version0.iter().map(|(primitive, name)| (*primitive, (*name).into())).collect(),
+            sketch_reporters: Vec::new(),
+        }
+    }
+
+    fn version0(program: &Program, primitive: Primitive) -> Option<u16> {
+        program.entries().find_map(|entry| match entry {
+            Entry::Version0(v0) if v0.primitive == primitive => Some(v0.store),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn version_0_goes_to_the_first_collector_unless_another_store_is_named() {
+        let (first, second) = (grant(0, 0), grant(1, 20));
+        let plain = wanted(&[]);
+        let of = |grants: &[Option<&Grant>], wanted: &Wanted| {
+            version0(&build(grants, wanted).unwrap(), Primitive::KeyWrite)
+        };
+        // Whoever answers, the rule is the same.
+        assert_eq!(of(&[Some(&first), Some(&second)], &plain), Some(1));
+        assert_eq!(of(&[Some(&first), None], &plain), Some(1));
+        assert_eq!(of(&[None, Some(&second)], &plain), None);
+        let named = wanted(&[(Primitive::KeyWrite, "kwx")]);
+        assert_eq!(of(&[Some(&first), Some(&second)], &named), Some(21));
+        // It may be at the one that has not been heard.
+        assert_eq!(of(&[Some(&first), None], &named), None);
+        let nowhere = wanted(&[(Primitive::KeyWrite, "nowhere")]);
+        let error = build(&[Some(&first), Some(&second)], &nowhere).unwrap_err().to_string();
+        assert!(error.contains("`nowhere`") && error.contains("`kw`, `kwx`"), "{error}");
+        assert_eq!(of(&[Some(&first), None], &nowhere), None);
+    }
+
+    #[test]
+    fn what_two_collectors_offer_is_refused_with_both_addresses() {
+        let refusal = |change: fn(&mut StoreSpec)| {
+            let (first, mut second) = (grant(0, 0), grant(1, 20));
+            change(&mut second.stores[0].spec);
+            build(&[Some(&first), Some(&second)], &wanted(&[])).unwrap_err().to_string()
+        };
+        for (told, what) in [
+            (refusal(|spec| spec.id = 2), "a store of id 2 (`ap` and `kwx`)"),
+            (refusal(|spec| spec.name = "ap".into()), "a store named `ap`"),
+            (refusal(|spec| (spec.id, spec.name) = (1, "kw".into())), "store `kw` (id 1)"),
+        ] {
+            assert!(
+                told.starts_with(&format!("the collector at a:1 and the one at b:1 both offer {what}")),
+                "{told}"
+            );
+            assert!(told.contains("`stores`"), "{told}");
+        }
+    }
+}

@@ -143,7 +143,7 @@ impl<R: Fn() -> anyhow::Result<()>> Leases<'_, R> {
             let snapshot = control.snapshot().await?;
             self.look_at_sources(&snapshot);
             let down = is_down(&snapshot);
-            let statistics = handed_in(control, &snapshot);
+            let statistics = handed_in(control, &snapshot, self.among_others(collector));
             match session.renew(statistics).await {
                 Ok(grant) => {
                     if std::mem::take(&mut away) {
@@ -173,6 +173,11 @@ impl<R: Fn() -> anyhow::Result<()>> Leases<'_, R> {
         }
     }
 
+    /// The collector, if it is one of several.
+    fn among_others(&self, collector: u8) -> Option<u8> {
+        (self.config.collector.count() > 1).then_some(collector)
+    }
+
     /// Warns of frames that did not leave for want of their source port.
     fn look_at_sources(&self, snapshot: &Snapshot) {
         let unsent = snapshot.roce_link.unsent_no_source;
@@ -187,10 +192,11 @@ impl<R: Fn() -> anyhow::Result<()>> Leases<'_, R> {
     }
 }
 
-/// Gives a collector the counters of the end.
-pub(super) async fn say_last(control: &Control, session: &mut Session, last: &Snapshot) {
+/// Gives a collector the counters of the end. `alone` says that it is the only one.
+pub(super) async fn say_last(control: &Control, session: &mut Session, last: &Snapshot, alone: bool) {
     let address = session.address().to_owned();
-    let renewal = session.renew(handed_in(control, last));
+    let among_others = (!alone).then_some(session.collector());
+    let renewal = session.renew(handed_in(control, last, among_others));
     match tokio::time::timeout(Duration::from_secs(2), renewal).await {
         Ok(Ok(_)) => {}
         Ok(Err(error)) => warn!(%error, "the last counters did not reach the collector"),
@@ -198,14 +204,27 @@ pub(super) async fn say_last(control: &Control, session: &mut Session, last: &Sn
     }
 }
 
-/// What goes to the collector with a renewal.
-fn handed_in(control: &Control, snapshot: &Snapshot) -> Vec<NodeStatistics> {
+/// What goes to a collector with a renewal. `among_others` is its index if it is one of several: what it then gets are the
+/// reports of the whole translator, and the frames to it alone, so that they can be compared with what its NIC received.
+fn handed_in(control: &Control, snapshot: &Snapshot, among_others: Option<u8>) -> Vec<NodeStatistics> {
     let mut nodes = nodes(&control.name, control.life, snapshot);
     nodes.retain(|node| node.node != EVICTED);
     for node in &mut nodes {
         node.counters.retain(|c| is_for_collector(&c.name));
     }
+    if let (Some(collector), Some(own)) = (among_others, nodes.first_mut()) {
+        let frames_to = frames_to(collector, snapshot);
+        // The link does not know whose its frames are.
+        own.counters.retain(|c| c.name != "link.roce.sent");
+        own.counters.iter_mut().filter(|c| c.name == "frames").for_each(|c| c.value = frames_to);
+    }
     nodes
+}
+
+/// Frames given to the link for a collector.
+fn frames_to(collector: u8, snapshot: &Snapshot) -> u64 {
+    let of_it = snapshot.queue_pairs.iter().filter(|q| q.collector == collector);
+    of_it.map(|q| q.counters.sent + q.counters.retransmitted).sum()
 }
 
 /// Of the numbers that may fall the collector takes `held` alone, of all and of each primitive; the others are for this translator's

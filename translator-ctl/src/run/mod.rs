@@ -150,8 +150,9 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
     if let Ok(last) = control.ask(Command::Stop).await {
         info!(accepted = last.counters.primitives.iter().map(|p| p.accepted).sum::<u64>(), "stopped");
         if result.is_ok() {
+            let alone = sessions.len() == 1;
             let open = sessions.iter_mut().filter(|session| session.is_open());
-            join_all(open.map(|session| lease::say_last(&control, session, &last))).await;
+            join_all(open.map(|session| lease::say_last(&control, session, &last, alone))).await;
         }
     }
     let _ = stop_service.send(());

@@ -27,6 +27,7 @@ pub(crate) struct Fake {
     pub(crate) state: Arc<Mutex<State>>,
     pub(crate) address: SocketAddr,
     nic_port: u16,
+    beyond: u16,
 }
 
 pub(crate) fn stores() -> Vec<StoreSpec> {
@@ -55,6 +56,11 @@ impl Nic {
 impl Fake {
     /// Serves until the process ends.
     pub(crate) fn start() -> (Fake, Nic) {
+        Fake::start_beyond(0)
+    }
+
+    /// As [`Fake::start`], with store ids that are so much higher, and other names.
+    pub(crate) fn start_beyond(beyond: u16) -> (Fake, Nic) {
         let nic = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         nic.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -63,6 +69,7 @@ impl Fake {
             state: Arc::new(Mutex::new(State { generation: 1, ..State::default() })),
             address: listener.local_addr().unwrap(),
             nic_port: nic.local_addr().unwrap().port(),
+            beyond,
         };
         let served = fake.clone();
         std::thread::spawn(move || {
@@ -83,7 +90,11 @@ impl Fake {
     }
 
     fn session(&self, state: &State, resumed: bool) -> Session {
-        let stores = stores();
+        let name = |name: &str| if self.beyond == 0 { name.into() } else { format!("{name}{}", self.beyond) };
+        let mut stores = stores();
+        for spec in &mut stores {
+            (spec.id, spec.name) = (spec.id + self.beyond, name(&spec.name));
+        }
         let regions = stores.iter().map(|spec| Region {
             store: Some(Store::from(spec)),
             address: u64::from(spec.id) << 32,
@@ -114,8 +125,8 @@ impl Fake {
                 pair(Purpose::Atomic, Transport::Rc, 2),
             ],
             regions: regions.collect(),
-            lists: vec![ListRange { store: "events".into(), first: 0, count: 4 }],
-            positions: vec![ListPosition { store: "events".into(), list: 1, sequence: 5 }],
+            lists: vec![ListRange { store: name("events"), first: 0, count: 4 }],
+            positions: vec![ListPosition { store: name("events"), list: 1, sequence: 5 }],
             lease_seconds: 30,
             mtu: 1024,
             reporters: Vec::new(),
