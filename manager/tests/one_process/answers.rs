@@ -35,7 +35,7 @@ fn values(world: &World, keys: &[Key], truth: &Truth) {
     for policy in [Policy::First, Policy::Plurality, Policy::AtLeast(2)] {
         let mut answers = vec![key_write::Answer::default(); keys.len()];
         let mut values = vec![0; keys.len() * VALUE_LEN];
-        reader.query(keys, policy, &mut answers, &mut values);
+        reader.query(keys, policy, &mut answers, &mut values).unwrap();
         let mut found = 0;
         for ((key, answer), value) in keys.iter().zip(&answers).zip(values.chunks_exact(VALUE_LEN)) {
             let copies = truth.values.get(key).copied().unwrap_or_default();
@@ -71,9 +71,10 @@ fn entries(world: &World, id: u16, truth: &Truth) -> Vec<u64> {
                 sequence = number;
                 read.extend(entries.chunks_exact(lists.entry_len()).map(<[u8]>::to_vec));
             });
+            let progress = progress.unwrap();
             count += progress.batches;
             assert_eq!((progress.overwritten, progress.damaged), (0, 0));
-            if reader.caught_up() {
+            if reader.caught_up().unwrap() {
                 break;
             }
             now += Duration::from_secs(1);

@@ -85,6 +85,7 @@ impl World {
             let access = Access::for_store(&store.spec.kind);
             let registration = responder.register(Arc::clone(&store.region), access).expect("room for it");
             program.set(Entry::Store(dta_proto::program::Store {
+                collector: 0,
                 spec: store.spec.clone(),
                 address: registration.iova,
                 length: registration.len,
@@ -217,6 +218,7 @@ fn queue_pair(
         .expect("room for a queue pair");
     let endpoint = |ip: Ipv4Addr| Endpoint { mac: Mac::default(), ip: ip.into(), port: ROCE_PORT };
     QueuePair {
+        collector: 0,
         purpose,
         transport,
         remote_qpn: info.qpn,

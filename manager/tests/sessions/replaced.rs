@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use dta_client::ClientOptions;
 use dta_client::collector::Client;
+use dta_client::{Ask as _, ClientOptions};
 use dta_collector::config::{Config, Memory, Transport};
 use dta_collector::server::Server;
 use dta_collector::store::{Store, key_increment, key_write};
@@ -170,7 +170,7 @@ fn values(store: &Store, keys: &[Key]) -> Vec<Option<u64>> {
     let reader = key_write::Reader::new(store).unwrap();
     let mut answers = vec![key_write::Answer::default(); keys.len()];
     let mut values = vec![0; 12 * keys.len()];
-    reader.query(keys, Choice::First, &mut answers, &mut values);
+    reader.query(keys, Choice::First, &mut answers, &mut values).unwrap();
     let round = |value: &[u8]| {
         assert_eq!(value[8..], [0xab; 4]);
         u64::from_be_bytes(value[..8].try_into().unwrap())
