@@ -14,11 +14,11 @@ use dta_link::fault::Faults;
 use dta_proto::control::NodeStatistics;
 use serde_json::json;
 
+use crate::collectors::Collectors;
 use crate::config::{Config, ConfigError, Translator};
 use crate::control_address::ControlAddress;
 use crate::program::{changes_json, changes_table, program_json, program_table};
 use crate::run::{self, Options};
-use crate::session::Session;
 use crate::setup;
 
 /// Turns telemetry reports into RDMA operations on a collector's memory.
@@ -51,9 +51,9 @@ struct Common {
     /// Name of the session in the collector [default: translator]
     #[arg(long, global = true, env = "DTA_TRANSLATOR_NAME")]
     name: Option<String>,
-    /// The collector's gRPC address [default: http://127.0.0.1:40050]
-    #[arg(long, global = true, env = "DTA_COLLECTOR", value_name = "HOST:PORT")]
-    collector: Option<String>,
+    /// The collector's gRPC address; several collectors, 16 at most, by a comma between their addresses [default: http://127.0.0.1:40050]
+    #[arg(long, global = true, env = "DTA_COLLECTOR", value_name = "HOST:PORT", value_delimiter = ',')]
+    collector: Option<Vec<String>>,
     /// What to log, for instance `info` or `dta_translator=debug`
     #[arg(long, global = true, env = "DTA_LOG", default_value = "info")]
     log: String,
@@ -66,7 +66,13 @@ enum Command {
         dta-translator run\n  \
         dta-translator run --faults drop=0.01,dup=0.01 --seed 7 --ledger /tmp/ledger\n  \
         dta-translator run --link eth1 --source 10.9.0.2 --collector https://10.9.0.1:40050\n  \
+        dta-translator run --collector 10.0.0.5:40050,10.0.0.7:40050 --listen 10.0.0.6:40040 --source 10.0.0.6\n  \
         dta-translator run --check-config --config translator.toml\n\n\
+        With several collectors, each has stores of its own, and a session of this translator's name. It is ready when one of them is \
+        programmed and each of the others is, too, or could not be: it is away, or refuses. Those are tried again until they do; their stores \
+        are not known before, so reports for them are dropped as `unknown_store`. A collector that goes away, or ends the session, later \
+        does not stop the others: its reports go to its queue pairs until the session has ended, and are dropped as `no_queue_pair` then. A store \
+        that two collectors offer (same name or same id) ends the start.\n\n\
         Ends on SIGINT or SIGTERM after sending everything it holds. The session stays in the collector until its lease runs out, and \
         the next start under the same name resumes it; `dta-translator teardown` ends it at once.")]
     Run(Box<RunArgs>),
@@ -85,7 +91,7 @@ enum Command {
     Stats(ControlArgs),
     /// Make a running translator send everything that it holds
     Flush(ControlArgs),
-    /// End a session: its queue pairs and keys end, what is in memory stays
+    /// End a session, with each collector: its queue pairs and keys end, what is in memory stays
     Teardown(TeardownArgs),
     /// Print the configuration that results from file, variables and flags, and check it
     CheckConfig,
@@ -113,7 +119,7 @@ struct RunArgs {
     /// Where statistics, flush and program are served over gRPC; with TLS, a program only over unix:PATH [default: 127.0.0.1:40051]
     #[arg(long, env = "DTA_TRANSLATOR_CONTROL", value_name = "ADDR:PORT|unix:PATH")]
     control: Option<ControlAddress>,
-    /// Stores wanted, by name; all if not given
+    /// Stores wanted of the only collector, by name; all if not given
     #[arg(long, env = "DTA_TRANSLATOR_STORES", value_delimiter = ',')]
     stores: Option<Vec<String>>,
     /// No coalescing and no timed flush, so that different targets make equal bytes
@@ -266,11 +272,9 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Plan(args) => block_on(plan(&config, &args)),
         Command::Stats(args) => block_on(stats(&args)),
         Command::Flush(args) => block_on(flush(&args)),
-        Command::Teardown(args) => block_on(async {
-            let c = session_of(&config, args.switch.as_deref())?;
-            Session::new(&c, c.endpoint())?.end(Vec::new()).await?;
-            print(&format!("session {} has ended", c.name))
-        }),
+        Command::Teardown(args) => {
+            block_on(async { teardown(&session_of(&config, args.switch.as_deref())?).await })
+        }
     }
 }
 
@@ -281,7 +285,7 @@ fn configuration(cli: &Cli) -> anyhow::Result<Config> {
     };
     let t = &mut config.translator;
     set(&mut t.name, &cli.common.name);
-    set(&mut t.collector, &cli.common.collector);
+    set(&mut t.collector, &cli.common.collector.clone().map(Collectors::at));
     if let Command::Run(args) = &cli.command {
         set(&mut t.listen, &args.listen);
         set(&mut t.source, &args.source);
@@ -345,6 +349,20 @@ async fn plan(config: &Config, args: &PlanArgs) -> anyhow::Result<()> {
         Format::Json => changes_json(&changes, secrets).to_string(),
         Format::Table => changes_table(&changes, secrets),
     })
+}
+
+async fn teardown(config: &Translator) -> anyhow::Result<()> {
+    let (ended, errors) = setup::teardown(config).await;
+    for address in ended {
+        match config.collector.count() {
+            1 => print(&format!("session {} has ended", config.name))?,
+            _ => print(&format!("session {} at {address} has ended", config.name))?,
+        }
+    }
+    match &errors.iter().map(ToString::to_string).collect::<Vec<_>>()[..] {
+        [] => Ok(()),
+        errors => Err(anyhow::anyhow!(errors.join("; "))),
+    }
 }
 
 async fn stats(args: &ControlArgs) -> anyhow::Result<()> {

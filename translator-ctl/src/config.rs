@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::collectors::{Collectors, ListRange};
 use crate::control_address::ControlAddress;
 use crate::program::{FrameSource, Wanted};
 use dta_client::{ClientOptions, ClientTls, Server};
 use dta_dataplane::Limits;
 use dta_dataplane::requester::Timing;
 use dta_proto::name;
-use dta_proto::program::{Endpoint, Mac, Primitive, Service};
+use dta_proto::program::{Endpoint, MAX_COLLECTORS, Mac, Primitive, Service};
 use dta_proto::queue_pair::has_24_bits;
 
 /// The whole file.
@@ -38,8 +39,8 @@ pub struct Translator {
     pub name: String,
     /// UDP address and port on which reports are taken.
     pub listen: SocketAddr,
-    /// The collector's gRPC address: `HOST:PORT`, or with `http://` or `https://` in front.
-    pub collector: String,
+    /// The collectors. Each has a session of its own, all under the same name. The first has index 0.
+    pub collector: Collectors,
     /// Where this translator's own gRPC service (statistics, flush, program) listens: a port of loopback, or `unix:PATH`. Where there is
     /// [`Translator::tls`], programs, which hold keys, are taken on a `unix:` socket alone.
     pub control: ControlAddress,
@@ -56,19 +57,21 @@ pub struct Translator {
     pub mac: Option<String>,
     /// IPv4 TOS byte of frames.
     pub tos: u8,
-    /// Queue pair numbers at this side, for writes and for atomics; 24 bits.
+    /// Queue pair numbers at this side, for writes and for atomics; 24 bits. Those of the collector of index n are both
+    /// 2 n higher.
     pub queue_pairs: [u32; 2],
     /// Seconds that the session lasts when it is not renewed.
     pub lease_seconds: u32,
-    /// Stores wanted, by name; empty = all.
+    /// Stores wanted of the only collector, by name; empty = all. Of several, each has its own.
     pub stores: Vec<String>,
-    /// Append lists wanted; empty = all lists of the stores wanted.
+    /// Append lists wanted of the only collector; empty = all lists of the stores wanted.
     pub lists: Vec<ListRange>,
     /// No coalescing and no timed flush, so that targets make equal bytes.
     pub reference: bool,
     /// How long reports may be held.
     pub flush: FlushTimes,
-    /// Stores of version-0 reports, by primitive. A primitive left out takes the only store of its kind.
+    /// Stores of version-0 reports, by primitive. A primitive left out takes the only store of its kind at the first
+    /// collector.
     pub version0: BTreeMap<Primitive, String>,
     /// Bits of reporters in sketch-merge stores; the others take free bits as they appear.
     pub sketch_reporters: Vec<SketchReporter>,
@@ -83,18 +86,6 @@ pub struct Translator {
     /// Certificates for a collector at `https://`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
-}
-
-/// Append lists `first .. first + count` of a store.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ListRange {
-    /// Name of the store.
-    pub store: String,
-    /// First list.
-    pub first: u32,
-    /// How many.
-    pub count: u32,
 }
 
 /// Table `[translator.flush]`: milliseconds, 0 = never by time.
@@ -187,7 +178,7 @@ impl Default for Translator {
         Translator {
             name: "translator".into(),
             listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), dta_proto::wire::dta::PORT),
-            collector: "http://127.0.0.1:40050".into(),
+            collector: Collectors::at(["http://127.0.0.1:40050"]),
             control: ControlAddress::Tcp(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 40051)),
             source: Ipv4Addr::new(127, 0, 0, 2).into(),
             source_port: dta_proto::wire::roce::PORT,
@@ -386,10 +377,106 @@ impl Config {
     }
 }
 
+/// Checks that ranges of lists are not empty and do not overlap; `table` has them.
+fn check_lists(table: &str, lists: &[ListRange]) -> Result<(), ConfigError> {
+    for (i, b) in lists.iter().enumerate() {
+        if b.count == 0 {
+            let must = "at least 1; leave the range out to get all lists";
+            return Err(ConfigError::Value { key: format!("{table}.lists.count"), value: "0".into(), must });
+        }
+        let end = |range: &ListRange| u64::from(range.first) + u64::from(range.count);
+        let both =
+            |a: &&ListRange| a.store == b.store && u64::from(a.first) < end(b) && u64::from(b.first) < end(a);
+        if let Some(a) = lists[..i].iter().find(both) {
+            let (store, list) = (b.store.clone(), a.first.max(b.first));
+            return Err(ConfigError::ListTwice { table: table.into(), store, list });
+        }
+    }
+    Ok(())
+}
+
 impl Translator {
-    /// How the collector is reached.
-    pub(crate) fn client_options(&self) -> ClientOptions {
-        ClientOptions::new(&self.collector, self.tls.as_ref().map(Tls::files))
+    /// How a collector is reached.
+    pub(crate) fn client_options(&self, collector: u8) -> ClientOptions {
+        ClientOptions::new(self.collector.address(collector), self.tls.as_ref().map(Tls::files))
+    }
+
+    /// Stores and append lists wanted of a collector; empty = all.
+    pub(crate) fn wanted_of(&self, collector: u8) -> (&[String], &[ListRange]) {
+        match self.collector.get(collector) {
+            Some(c) if self.stores.is_empty() && self.lists.is_empty() => (&c.stores, &c.lists),
+            _ => (&self.stores, &self.lists),
+        }
+    }
+
+    /// All queue pair numbers at this side.
+    fn all_queue_pairs(&self) -> impl Iterator<Item = u32> {
+        self.collector.indices().flat_map(|index| self.queue_pairs_of(index))
+    }
+
+    /// Queue pair numbers at this side for a collector: for writes and for atomics.
+    pub fn queue_pairs_of(&self, collector: u8) -> [u32; 2] {
+        self.queue_pairs.map(|qpn| qpn.saturating_add(2 * u32::from(collector)))
+    }
+
+    fn check_collectors(&self) -> Result<(), ConfigError> {
+        let fail = |key: &str, value: String, must| Err(ConfigError::Value { key: key.into(), value, must });
+        let count = self.collector.count();
+        if !(1..=usize::from(MAX_COLLECTORS)).contains(&count) {
+            return fail("translator.collector", format!("a list of {count}"), "a list of 1 to 16");
+        }
+        for (index, collector) in self.collector.indices().zip(self.collector.iter()) {
+            let address = &collector.address;
+            if address.starts_with("https://") && self.tls.is_none() {
+                return fail("translator.tls", "absent".into(), "given for a collector at https://");
+            }
+            if self.client_options(index).check(Server::Collector).is_err() {
+                return fail(
+                    "translator.collector",
+                    format!("{address:?}"),
+                    "HOST:PORT, http://HOST:PORT or, with [translator.tls], https://HOST:PORT",
+                );
+            }
+            if self.collector.iter().take(index.into()).any(|other| other.address == *address) {
+                return fail("translator.collector", format!("{address:?} twice"), "each address once");
+            }
+            check_lists("translator.collector", &collector.lists)?;
+        }
+        Ok(())
+    }
+
+    /// Checks that what stands beside the collectors in a table, which may be that of a switch, fits them.
+    fn check_beside_collectors(&self, table: &str) -> Result<(), ConfigError> {
+        let fail = |key: &str, value: String, must| {
+            Err(ConfigError::Value { key: format!("{table}.{key}"), value, must })
+        };
+        let count = self.collector.count();
+        let own = self.collector.iter().any(|c| !c.stores.is_empty() || !c.lists.is_empty());
+        if (count > 1 || own) && !(self.stores.is_empty() && self.lists.is_empty()) {
+            let (key, value) = match &self.stores[..] {
+                [] => ("lists", "there".into()),
+                stores => ("stores", format!("{stores:?}")),
+            };
+            return fail(
+                key,
+                value,
+                "left out where each collector has a table of its own: name its stores and lists there ([[translator.collector]] with \
+                 `address`, `stores` and `lists`)",
+            );
+        }
+        let mut numbers = HashSet::new();
+        let mut good = |qpn: u32| (2..).contains(&qpn) && has_24_bits(qpn) && numbers.insert(qpn);
+        if !self.all_queue_pairs().all(&mut good) {
+            let must = match count {
+                1 => "two different numbers from 2 to 16777215",
+                _ => {
+                    "two numbers for the first collector such that all are different and from 2 to 16777215 when both are raised by 2 \
+                     for each further collector, such as [17, 18]"
+                }
+            };
+            return fail("queue_pairs", format!("{:?}", self.queue_pairs), must);
+        }
+        Ok(())
     }
 
     fn check(&self) -> Result<(), ConfigError> {
@@ -419,16 +506,7 @@ impl Translator {
                 "a loopback address or unix:PATH: whoever reaches it can have frames with the collector's keys sent elsewhere",
             );
         }
-        if self.collector.starts_with("https://") && self.tls.is_none() {
-            return fail("translator.tls", "absent".into(), "given for a collector at https://");
-        }
-        if self.client_options().check(Server::Collector).is_err() {
-            return fail(
-                "translator.collector",
-                format!("{:?}", self.collector),
-                "HOST:PORT, http://HOST:PORT or, with [translator.tls], https://HOST:PORT",
-            );
-        }
+        self.check_collectors()?;
         if self.lease_seconds < 3 {
             return fail("translator.lease_seconds", self.lease_seconds.to_string(), "at least 3");
         }
@@ -508,26 +586,8 @@ impl Translator {
         {
             return fail("mac", format!("{mac:?}"), "an Ethernet address such as 02:00:00:00:00:01");
         }
-        let [write, atomic] = self.queue_pairs;
-        if write == atomic || self.queue_pairs.iter().any(|q| *q < 2 || !has_24_bits(*q)) {
-            let must = "two different numbers from 2 to 16777215";
-            return fail("queue_pairs", format!("{:?}", self.queue_pairs), must);
-        }
-        for (i, b) in self.lists.iter().enumerate() {
-            if b.count == 0 {
-                let must = "at least 1; leave the range out to get all lists";
-                return fail("lists.count", "0".into(), must);
-            }
-            let end = |range: &ListRange| u64::from(range.first) + u64::from(range.count);
-            let both = |a: &&ListRange| {
-                a.store == b.store && u64::from(a.first) < end(b) && u64::from(b.first) < end(a)
-            };
-            if let Some(a) = self.lists[..i].iter().find(both) {
-                let (store, list) = (b.store.clone(), a.first.max(b.first));
-                return Err(ConfigError::ListTwice { table: table.into(), store, list });
-            }
-        }
-        Ok(())
+        self.check_beside_collectors(table)?;
+        check_lists(table, &self.lists)
     }
 
     /// The translator's side of its frames.
@@ -539,9 +599,16 @@ impl Translator {
         }
     }
 
+    /// The translator's side of its frames to a collector. `endpoint` is where they come from.
+    pub fn frame_source(&self, collector: u8, endpoint: Endpoint) -> FrameSource {
+        let [write_qpn, atomic_qpn] = self.queue_pairs_of(collector);
+        FrameSource { endpoint, tos: self.tos, write_qpn, atomic_qpn }
+    }
+
     /// What configuration decides of a program.
     pub fn wanted(&self) -> Wanted {
         Wanted {
+            collectors: self.collector.iter().map(|c| c.address.clone()).collect(),
             service: Service { address: self.listen.ip(), port: self.listen.port() },
             reference: self.reference,
             flush_ms: [
@@ -549,12 +616,6 @@ impl Translator {
                 (Primitive::Postcarding, self.flush.postcarding_ms),
                 (Primitive::SketchMerge, self.flush.sketch_merge_ms),
             ],
-            source: FrameSource {
-                endpoint: self.endpoint(),
-                tos: self.tos,
-                write_qpn: self.queue_pairs[0],
-                atomic_qpn: self.queue_pairs[1],
-            },
             version0: self.version0.iter().map(|(p, s)| (*p, s.clone())).collect(),
             sketch_reporters: self
                 .sketch_reporters
@@ -627,6 +688,20 @@ mod tests {
             ("collector = 'http://c:1'\ntls = { ca = 'a', cert = 'c', key = 'k' }", "translator.collector"),
             ("mac = '02:00'", "translator.mac"),
             ("queue_pairs = [5, 5]", "translator.queue_pairs"),
+            ("collector = ['a:1', 'b:1']\nqueue_pairs = [16, 18]", "translator.queue_pairs"),
+            ("collector = ['a:1', 'b:1']\nqueue_pairs = [16777214, 5]", "translator.queue_pairs"),
+            ("collector = []", "translator.collector is a list of 0"),
+            ("collector = ['a:1', 'c']", "translator.collector is \"c\""),
+            ("collector = ['a:1', 'b:1', 'a:1']", "translator.collector is \"a:1\" twice"),
+            ("collector = ['a:1', 'https://b:1']", "translator.tls"),
+            ("collector = ['a:1', 'b:1']\nstores = ['s']", "translator.stores is [\"s\"]"),
+            ("collector = [{ address = 'a:1', stores = ['s'] }]\nstores = ['t']", "translator.stores"),
+            (
+                "collector = ['a:1', 'b:1']\nlists = [{ store = 's', first = 0, count = 1 }]",
+                "translator.lists is there",
+            ),
+            ("collector = 7", "t.toml: TOML parse error"),
+            ("collector = [{ adress = 'a:1' }]", "t.toml: TOML parse error"),
             ("rc.window = 100", "translator.rc.window"),
             ("version0.sketch-merge = 'x'", "translator.version0"),
             ("version0_nacks = 1000001", "translator.version0_nacks"),
@@ -666,6 +741,41 @@ mod tests {
         }
         assert!(
             lists((0, 0), ("events", 4, 4)).unwrap_err().to_string().starts_with("translator.lists.count")
+        );
+    }
+
+    #[test]
+    fn collectors_are_an_address_or_a_list_or_tables() {
+        let of = |text: &str| parse(&format!("[translator]\n{text}")).unwrap().translator;
+        assert_eq!(of("collector = 'a:1'").collector, Collectors::at(["a:1"]));
+        assert_eq!(of("collector = ['a:1', 'b:1']").collector, Collectors::at(["a:1", "b:1"]));
+        let mixed = of("collector = ['a:1', { address = 'b:1', stores = ['s'] }]");
+        let tables = of(
+            "[[translator.collector]]\naddress = 'a:1'\n[[translator.collector]]\naddress = 'b:1'\nstores = ['s']",
+        );
+        assert_eq!(mixed, tables);
+        assert_eq!(mixed.wanted_of(0).0, Vec::<String>::new());
+        assert_eq!(mixed.wanted_of(1).0, ["s"]);
+        assert_eq!(mixed.collector.address(1), "b:1");
+        assert_eq!(mixed.queue_pairs_of(0), [0x11, 0x12]);
+        assert_eq!(mixed.queue_pairs_of(1), [0x13, 0x14]);
+        // What one collector is asked for may stand beside it, as it always could.
+        let one = of("collector = 'a:1'\nstores = ['s']");
+        assert_eq!(one.wanted_of(0).0, ["s"]);
+        for translator in [mixed, one, of("collector = ['a:1', 'b:1']")] {
+            let config = Config { translator, ..Config::default() };
+            assert_eq!(parse(&toml::to_string(&config).unwrap()).unwrap(), config);
+        }
+    }
+
+    #[test]
+    fn sixteen_collectors_are_the_most() {
+        let list = |n: usize| {
+            format!("[translator]\ncollector = {:?}", (0..n).map(|n| format!("c{n}:1")).collect::<Vec<_>>())
+        };
+        assert!(parse(&list(16)).is_ok());
+        assert!(
+            parse(&list(17)).unwrap_err().to_string().contains("a list of 17, but must be a list of 1 to 16")
         );
     }
 }

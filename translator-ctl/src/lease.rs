@@ -1,156 +1,255 @@
-//! The lease of a translator that runs: opening and renewing its session, and keeping a target in step with it.
+//! The leases of a translator that runs, one in each collector: opening and renewing its session, and keeping a target in step with it.
 
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use dta_proto::program::{Entry, EntryKey, Program};
-use tracing::{info, warn};
+use futures_util::future::try_join_all;
+use tracing::{error, info, warn};
 
 use crate::config::Translator;
 use crate::run::for_collector;
 use crate::session::{BACKOFF, Opened, Session, SessionError};
-use crate::target::{After, ApplyError, Status, Target};
+use crate::share::{Refusal, Shared};
+use crate::start::Start;
+use crate::target::{After, Status, Target, TargetError};
 
 /// How long operations that nobody acknowledges keep the key to a region of before alive. After that the collector may end it: the next
 /// such frame is refused, the queue pair is made anew, and the operations go to the region of now.
 const LONGEST_FORMER: Duration = Duration::from_secs(30);
 
-/// Opens the session, programs the target, and keeps both in step with the collector. A target that did not do what it was asked is
-/// asked again. `ready` is called once, when the target holds the program for the first time.
+/// What the leases of all collectors share.
+struct Leases<'a, T, R> {
+    config: &'a Translator,
+    target: Shared<'a, T>,
+    start: Start,
+    ready: R,
+}
+
+/// Why a session is not open, or not of use.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    #[error(transparent)]
+    Refusal(#[from] Refusal),
+}
+
+impl Failure {
+    fn may_pass(&self) -> bool {
+        match self {
+            Failure::Session(error) => error.may_pass(),
+            Failure::Refusal(refusal) => refusal.may_pass(),
+        }
+    }
+
+    /// The error that ends the program, as it is.
+    fn into_error(self) -> anyhow::Error {
+        match self {
+            Failure::Session(error) => error.into(),
+            Failure::Refusal(Refusal::Build(error)) => error.into(),
+            Failure::Refusal(Refusal::Target(error)) => error.into(),
+        }
+    }
+}
+
+/// Opens the sessions, one with each collector, programs the target, and keeps both in step with the collectors; none of them waits for
+/// another. A target that did not do what it was asked is asked again. `ready` is called once, when the target holds what one collector
+/// grants for the first time, and what the others grant, too, or could not.
 ///
 /// # Errors
-/// Returns only with one that waiting does not cure: a refusal at the start, a program that the target cannot hold, or another
-/// translator that has opened the session of this name.
+/// Returns only with one that waiting does not cure: every collector refuses at the start, a program that the target cannot hold, or other
+/// translators that have opened all sessions of this name.
 pub async fn keep(
     config: &Translator,
-    session: &mut Session,
+    sessions: &mut [Session],
     target: &mut impl Target,
     ready: impl Fn() -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let mut backoff = BACKOFF.0;
-    let mut was_ready = false;
-    // What the target was to hold last.
-    let mut program = Program::default();
-    // Whether the collector has ended the session or will not have it go on, so that the queue pairs lead nowhere.
-    let mut ended = false;
-    // Whether a queue pair is silent that the collector thinks well of; or, at the start, what an earlier life sent is on its way.
-    let mut fresh = true;
-    loop {
-        match session.open(config.lease_seconds, fresh).await {
-            Ok(opened) => {
-                info!(name = config.name, resumed = opened.resumed, "session is open");
-                let begun = begin(target, &opened, !was_ready).await;
-                program = opened.program;
-                // New queue pairs, if they were asked for, are there by now.
-                fresh = false;
-                match begun {
-                    Ok(()) => {
-                        // Renewals have to know this generation from the first on.
-                        session.applied();
-                        if !was_ready {
-                            ready()?;
-                            was_ready = true;
-                        }
-                        backoff = BACKOFF.0;
-                        let error = renew(config, session, target, &mut program).await?;
-                        if let SessionError::Superseded { .. } = error {
-                            stand_down(target, &program).await?;
-                            bail!(error);
-                        }
-                        warn!(%error, "opening the session again");
-                        ended = !matches!(error, SessionError::Silent);
-                        fresh = !ended;
-                        // A renewal takes its time, so this is no busy loop; and nothing arrives until the session is back.
-                        continue;
+    let leases =
+        Leases { config, target: Shared::new(config, target), start: Start::new(sessions.len()), ready };
+    let mut over = try_join_all(sessions.iter_mut().map(|session| leases.keep(session))).await?;
+    match (over.pop(), over.len()) {
+        (Some(only), 0) => bail!(only),
+        (last, _) => {
+            let all = over.iter().chain(&last).map(ToString::to_string);
+            bail!(all.collect::<Vec<_>>().join("; "))
+        }
+    }
+}
+
+impl<T: Target, R: Fn() -> anyhow::Result<()>> Leases<'_, T, R> {
+    /// Keeps the lease of one collector. Gives why it is over, if another translator has taken it; an error ends the program.
+    async fn keep(&self, session: &mut Session) -> anyhow::Result<SessionError> {
+        let collector = session.collector();
+        let mut backoff = BACKOFF.0;
+        let mut was_open = false;
+        // Whether the collector has ended the session or will not have it go on, so that the queue pairs lead nowhere.
+        let mut ended = false;
+        // Whether a queue pair is silent that the collector thinks well of; or, at the start, what an earlier life sent is on its way.
+        let mut fresh = true;
+        loop {
+            match self.open(session, &mut fresh, was_open).await {
+                Ok(()) => {
+                    // Renewals have to know this generation from the first on.
+                    session.applied();
+                    was_open = true;
+                    if self.start.programmed(collector) {
+                        (self.ready)()?;
                     }
-                    Err(error) if error.error.may_pass() => {
-                        warn!(%error, "trying again in {} ms", backoff.as_millis());
+                    backoff = BACKOFF.0;
+                    let failure = self.renew(session).await?;
+                    if let Failure::Session(over @ SessionError::Superseded { .. }) = failure {
+                        self.stand_down(collector).await?;
+                        if !self.is_alone() {
+                            error!(error = %over, "reports for this collector's stores are dropped until this program is started again");
+                        }
+                        return Ok(over);
                     }
-                    Err(error) => bail!(error),
+                    warn!(collector = session.address(), error = %failure, "opening the session again");
+                    ended = !matches!(failure, Failure::Session(SessionError::Silent));
+                    fresh = !ended;
+                    // A renewal takes its time, so this is no busy loop; and nothing arrives until the session is back.
+                    continue;
+                }
+                Err(failure) => {
+                    let (address, wait) = (session.address(), backoff.as_millis());
+                    warn!(collector = address, error = %failure, "trying again in {wait} ms");
+                    // What the target did not do now, it is asked for again.
+                    let lasts = !matches!(&failure, Failure::Refusal(refusal) if refusal.may_pass());
+                    self.judge(collector, failure)?;
+                    if ended && lasts && self.stand_down(collector).await? {
+                        ended = false;
+                        // The target knows nothing of these queue pairs any more.
+                        fresh = true;
+                    }
                 }
             }
+            tokio::time::sleep(backoff).await;
+            backoff = (backoff * 2).min(BACKOFF.1);
+        }
+    }
+
+    /// Opens the session and makes the target hold what it grants. Before the first time, also tells it what was before.
+    async fn open(&self, session: &mut Session, fresh: &mut bool, was_open: bool) -> Result<(), Failure> {
+        let Opened { grant, resumed, reporters } = session.open(self.config.lease_seconds, *fresh).await?;
+        info!(name = self.config.name, collector = session.address(), resumed, "session is open");
+        // New queue pairs, if they were asked for, are there by now.
+        *fresh = false;
+        if !was_open {
+            self.target.heard_earlier(reporters).await?;
+        }
+        Ok(self.target.apply(session.collector(), grant, After::Open).await?)
+    }
+
+    /// Judges a failed attempt to open: an error if the program ends by it.
+    fn judge(&self, collector: u8, failure: Failure) -> anyhow::Result<()> {
+        let may_pass = failure.may_pass();
+        match &failure {
             // A collector that took this session before may be starting with another configuration.
-            Err(error) if was_ready || error.may_pass() => {
-                warn!(%error, "trying again in {} ms", backoff.as_millis());
-                if ended {
-                    match stand_down(target, &program).await {
-                        Ok(()) => {
-                            ended = false;
-                            // The target knows nothing of these queue pairs any more.
-                            fresh = true;
+            Failure::Session(_) => {}
+            Failure::Refusal(refusal) if self.is_end(refusal) => return Err(failure.into_error()),
+            // Configurations that contradict each other: at the start somebody is there to mend them.
+            Failure::Refusal(_) if !may_pass && !self.start.is_ready() => return Err(failure.into_error()),
+            Failure::Refusal(_) => {}
+        }
+        if self.start.failed(collector, may_pass) {
+            (self.ready)()?;
+        }
+        if self.start.is_hopeless() { Err(failure.into_error()) } else { Ok(()) }
+    }
+
+    /// Whether a refusal ends the program. What the target cannot hold of one collector among several does not stop the others.
+    fn is_end(&self, refusal: &Refusal) -> bool {
+        match refusal {
+            Refusal::Build(_) => false,
+            Refusal::Target(error) => {
+                let of_one = matches!(error.error, TargetError::Refused(_)) && !self.is_alone();
+                !error.error.may_pass() && !of_one
+            }
+        }
+    }
+
+    /// Whether there is one collector alone.
+    fn is_alone(&self) -> bool {
+        self.config.collector.count() == 1
+    }
+
+    /// Renews until the session has to be opened again; gives the reason.
+    async fn renew(&self, session: &mut Session) -> anyhow::Result<Failure> {
+        let collector = session.collector();
+        let lease = u64::from(self.config.lease_seconds);
+        let every = Duration::from_millis(lease * 1000 / 3).min(Duration::from_secs(1));
+        let among_others = (!self.is_alone()).then_some(collector);
+        let mut away = false;
+        let mut failed_renewals = 0;
+        // Whether the target holds what the collector told last, and since when operations are on their way to what it told before.
+        let (mut holds, mut ahead_since) = (true, None);
+        loop {
+            tokio::time::sleep(every).await;
+            // The lease is kept even if the target does not answer just now.
+            let Status { mut nodes, silent, former_regions } = self.status().await?;
+            for_collector(&mut nodes, among_others);
+            // What left on UC before the newest program was applied has arrived by now.
+            if holds && is_through(session, former_regions, &mut ahead_since) {
+                session.applied();
+            }
+            match session.renew(nodes).await {
+                Ok(newest) => {
+                    if std::mem::take(&mut away) {
+                        info!(collector = session.address(), "the collector answers again");
+                    }
+                    holds = match self.target.apply(collector, newest, After::Renewal).await {
+                        Ok(()) => true,
+                        Err(refusal) if refusal.may_pass() => {
+                            warn!(collector = session.address(), error = %refusal, "trying again with the next renewal");
+                            false
                         }
-                        Err(error) if error.error.may_pass() => {
-                            warn!(%error, "queue pairs that lead nowhere are left")
+                        Err(refusal) if self.is_end(&refusal) => {
+                            return Err(Failure::from(refusal).into_error());
                         }
-                        Err(error) => bail!(error),
+                        Err(refusal) => return Ok(refusal.into()),
+                    };
+                    // The collector rebuilds a queue pair that it finds in error; one that it thinks well of, but that does not answer
+                    // us, is asked for anew.
+                    let still_silent =
+                        silent.contains(&collector) && self.status().await?.silent.contains(&collector);
+                    failed_renewals = if still_silent { failed_renewals + 1 } else { 0 };
+                    if failed_renewals >= 2 {
+                        return Ok(SessionError::Silent.into());
                     }
                 }
+                Err(error @ SessionError::Away { .. }) => {
+                    // Frames go on to the old queue pairs: the collector's memory may well be there.
+                    if !std::mem::replace(&mut away, true) {
+                        warn!(%error, "going on with the queue pairs that are there");
+                    }
+                }
+                Err(error) => return Ok(error.into()),
+            }
+        }
+    }
+
+    /// What the target counts; nothing where it does not answer just now.
+    async fn status(&self) -> anyhow::Result<Status> {
+        match self.target.status().await {
+            Ok(status) => Ok(status),
+            Err(error) if error.may_pass() => {
+                warn!(%error, "the target's counters are not known");
+                Ok(Status::default())
             }
             Err(error) => bail!(error),
         }
-        tokio::time::sleep(backoff).await;
-        backoff = (backoff * 2).min(BACKOFF.1);
     }
-}
 
-/// Makes the target hold the program of a session that was opened. With `first`, also tells it what was before.
-async fn begin(target: &mut impl Target, opened: &Opened, first: bool) -> Result<(), ApplyError> {
-    if first {
-        target.heard_earlier(&opened.reporters).await.map_err(ApplyError::nothing)?;
-    }
-    target.apply(&opened.program, After::Open).await.map(drop)
-}
-
-/// Renews until the session has to be opened again; gives the reason. `program` becomes the newest one.
-async fn renew(
-    config: &Translator,
-    session: &mut Session,
-    target: &mut impl Target,
-    program: &mut Program,
-) -> anyhow::Result<SessionError> {
-    let every = Duration::from_millis(u64::from(config.lease_seconds) * 1000 / 3).min(Duration::from_secs(1));
-    let mut away = false;
-    let mut failed_renewals = 0;
-    // Whether the target holds what the collector told last, and since when operations are on their way to what it told before.
-    let (mut holds, mut ahead_since) = (true, None);
-    loop {
-        tokio::time::sleep(every).await;
-        // The lease is kept even if the target does not answer just now.
-        let Status { mut nodes, silent, former_regions } = status(target).await?;
-        for_collector(&mut nodes);
-        // What left on UC before the newest program was applied has arrived by now.
-        if holds && is_through(session, former_regions, &mut ahead_since) {
-            session.applied();
-        }
-        match session.renew(nodes).await {
-            Ok(newest) => {
-                if std::mem::take(&mut away) {
-                    info!("the collector answers again");
-                }
-                *program = newest;
-                holds = match target.apply(program, After::Renewal).await {
-                    Ok(_) => true,
-                    Err(error) if error.error.may_pass() => {
-                        warn!(%error, "trying again with the next renewal");
-                        false
-                    }
-                    Err(error) => bail!(error),
-                };
-                // The collector rebuilds a queue pair that it finds in error; one that it thinks well of, but that does not answer
-                // us, is asked for anew.
-                let still_silent = silent && status(target).await?.silent;
-                failed_renewals = if still_silent { failed_renewals + 1 } else { 0 };
-                if failed_renewals >= 2 {
-                    return Ok(SessionError::Silent);
-                }
+    /// Takes the queue pairs of a session that has ended out of the target. Gives whether it did that now.
+    async fn stand_down(&self, collector: u8) -> anyhow::Result<bool> {
+        match self.target.stand_down(collector).await {
+            Ok(()) => Ok(true),
+            Err(refusal) if refusal.may_pass() => {
+                warn!(error = %refusal, "queue pairs that lead nowhere are left");
+                Ok(false)
             }
-            Err(error @ SessionError::Away { .. }) => {
-                // Frames go on to the old queue pairs: the collector's memory may well be there.
-                if !std::mem::replace(&mut away, true) {
-                    warn!(%error, "going on with the queue pairs that are there");
-                }
-            }
-            Err(error) => return Ok(error),
+            Err(refusal) => Err(Failure::from(refusal).into_error()),
         }
     }
 }
@@ -171,26 +270,4 @@ fn is_through(session: &Session, former_regions: Option<usize>, ahead_since: &mu
         );
     }
     too_long
-}
-
-/// What the target counts; nothing where it does not answer just now.
-async fn status(target: &mut impl Target) -> anyhow::Result<Status> {
-    match target.status().await {
-        Ok(status) => Ok(status),
-        Err(error) if error.may_pass() => {
-            warn!(%error, "the target's counters are not known");
-            Ok(Status::default())
-        }
-        Err(error) => bail!(error),
-    }
-}
-
-/// Takes the queue pairs of a session that has ended out of the target: reports are then dropped under that name (`no_queue_pair`),
-/// rather than sent to a collector that throws them away.
-async fn stand_down(target: &mut impl Target, program: &Program) -> Result<(), ApplyError> {
-    let mut want = program.clone();
-    let ended = |entry: &&Entry| matches!(entry, Entry::QueuePair(_) | Entry::Session(_));
-    let keys: Vec<EntryKey> = program.entries().filter(ended).map(Entry::key).collect();
-    keys.iter().for_each(|key| drop(want.remove(key)));
-    target.apply(&want, After::Renewal).await.map(drop)
 }

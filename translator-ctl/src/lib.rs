@@ -1,13 +1,14 @@
 //! The translator of Direct Telemetry Access (DTA): it turns each report into RDMA operations on a collector's memory.
 //!
-//! - [`program`]: what a switch should hold, computed from a session and the configuration.
+//! - [`program`]: what a switch should hold, computed from what collectors grant and the configuration.
 //! - [`session`]: the calls to the collector that open, renew and end a lease.
 //! - [`target`]: what can be programmed, and how far it got.
-//! - [`lease`]: a target kept in step with its session; [`setup`]: a switch programmed once.
+//! - [`lease`]: a target kept in step with its sessions, one with each collector; [`setup`]: a switch programmed once.
 //! - [`run`]: the software data plane (`dta-dataplane`) between links, with its session and its own service.
-//! - [`config`], [`cli`]: what the program is made of otherwise.
+//! - [`config`], [`collectors`], [`cli`]: what the program is made of otherwise.
 
 pub mod cli;
+pub mod collectors;
 pub mod config;
 pub mod control_address;
 pub mod lease;
@@ -15,4 +16,6 @@ pub mod program;
 pub mod run;
 pub mod session;
 pub mod setup;
+mod share;
+mod start;
 pub mod target;

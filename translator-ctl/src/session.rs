@@ -12,8 +12,8 @@ use dta_proto::control::{
 use tonic::Code;
 
 use crate::config::Translator;
-use crate::program::{BuildError, build};
-use dta_proto::program::{Endpoint, Mac, Program};
+use crate::program::{Grant, GrantError};
+use dta_proto::program::{Endpoint, Mac};
 
 /// First and longest wait between attempts to reach the collector.
 pub const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -73,9 +73,9 @@ pub enum SessionError {
     /// A queue pair is silent although the collector thinks well of it.
     #[error("a queue pair does not answer")]
     Silent,
-    /// What the collector gave makes no program.
+    /// What the collector gave cannot be used.
     #[error(transparent)]
-    Build(#[from] BuildError),
+    Grant(#[from] GrantError),
 }
 
 impl SessionError {
@@ -87,8 +87,8 @@ impl SessionError {
 
 /// A session that was opened.
 pub struct Opened {
-    /// What the target should hold.
-    pub program: Program,
+    /// What the collector grants.
+    pub grant: Grant,
     /// Whether the session was there before.
     pub resumed: bool,
     /// How far the translators that held it before had heard their reporters: id and newest sequence.
@@ -98,8 +98,8 @@ pub struct Opened {
 /// A session as it would be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preview {
-    /// The program. Numbers and keys that are not given out yet are 0.
-    pub program: Program,
+    /// What the collector would grant. Numbers and keys that are not given out yet are 0.
+    pub grant: Grant,
     /// Whether a session of that name is open.
     pub is_open: bool,
     /// Where the frames of that session come from, where that is not where ours would: opening it would replace that translator.
@@ -109,6 +109,7 @@ pub struct Preview {
 /// One lease of one collector.
 pub struct Session {
     config: Translator,
+    collector: u8,
     endpoint: Endpoint,
     client: Client,
     /// What the collector told last.
@@ -118,18 +119,29 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session that is not open yet. `endpoint` is where frames come from and answers go to, with the port really bound.
-    pub fn new(config: &Translator, endpoint: Endpoint) -> Result<Session, SessionError> {
-        let options = ClientOptions { call: Some(CALL), ..config.client_options() };
+    /// A session that is not open yet, with the collector of this index. `endpoint` is where frames come from and answers go to,
+    /// with the port really bound.
+    pub fn new(config: &Translator, collector: u8, endpoint: Endpoint) -> Result<Session, SessionError> {
+        let options = ClientOptions { call: Some(CALL), ..config.client_options(collector) };
         let client = Client::connect_lazy(&options)?;
-        Ok(Session { config: config.clone(), endpoint, client, generation: 0, applied: 0 })
+        Ok(Session { config: config.clone(), collector, endpoint, client, generation: 0, applied: 0 })
+    }
+
+    /// Index of its collector.
+    pub fn collector(&self) -> u8 {
+        self.collector
+    }
+
+    /// Address of its collector.
+    pub fn address(&self) -> &str {
+        self.config.collector.address(self.collector)
     }
 
     fn error(&self, error: ClientError) -> SessionError {
         let ClientError::Status(status) = error else {
             return error.into();
         };
-        let (address, message) = (self.config.collector.clone(), dta_grpc::status_reason(&status));
+        let (address, message) = (self.address().to_owned(), dta_grpc::status_reason(&status));
         if std::error::Error::source(&status).and_then(dta_grpc::known).is_some() {
             return SessionError::Security { address, message };
         }
@@ -169,11 +181,7 @@ impl Session {
         self.generation = session.generation;
         let reporters =
             session.reporters.iter().filter_map(|p| Some((u16::try_from(p.reporter).ok()?, p.sequence)));
-        Ok(Opened {
-            program: self.program(&session)?,
-            resumed: session.resumed,
-            reporters: reporters.collect(),
-        })
+        Ok(Opened { grant: self.grant(&session)?, resumed: session.resumed, reporters: reporters.collect() })
     }
 
     /// What opening the session would give; nothing changes in the collector.
@@ -197,7 +205,7 @@ impl Session {
                 elsewhere = Some(format!("{}:{}", held.ip, held.port));
             }
         }
-        Ok(Preview { program: self.program(&session)?, is_open: held.is_some(), elsewhere })
+        Ok(Preview { grant: self.grant(&session)?, is_open: held.is_some(), elsewhere })
     }
 
     fn request(&self, lease_seconds: u32) -> OpenSessionRequest {
@@ -211,6 +219,8 @@ impl Session {
             qpn,
             start_psn: start_psn(),
         };
+        let (stores, lists) = c.wanted_of(self.collector);
+        let [write, atomic] = c.queue_pairs_of(self.collector);
         OpenSessionRequest {
             name: c.name.clone(),
             translator: Some(control::Endpoint {
@@ -223,14 +233,10 @@ impl Session {
                 gid: mapped(self.endpoint.ip).octets().to_vec(),
                 port: self.endpoint.port.into(),
             }),
-            queue_pairs: vec![
-                pair(control::Purpose::Write, c.queue_pairs[0]),
-                pair(control::Purpose::Atomic, c.queue_pairs[1]),
-            ],
+            queue_pairs: vec![pair(control::Purpose::Write, write), pair(control::Purpose::Atomic, atomic)],
             lease_seconds,
-            stores: c.stores.clone(),
-            lists: c
-                .lists
+            stores: stores.to_vec(),
+            lists: lists
                 .iter()
                 .map(|l| control::ListRange { store: l.store.clone(), first: l.first, count: l.count })
                 .collect(),
@@ -238,9 +244,8 @@ impl Session {
         }
     }
 
-    /// Renews the lease and hands in counters. Gives the program as the collector has it now, which is [applied](Session::applied)
-    /// later.
-    pub async fn renew(&mut self, mut statistics: Vec<NodeStatistics>) -> Result<Program, SessionError> {
+    /// Renews the lease and hands in counters. Gives what the collector grants now, which is [applied](Session::applied) later.
+    pub async fn renew(&mut self, mut statistics: Vec<NodeStatistics>) -> Result<Grant, SessionError> {
         loop {
             let rest = statistics.split_off(in_one_call(&statistics));
             let request =
@@ -248,7 +253,7 @@ impl Session {
             let session = self.client.renew_session(request).await.map_err(|e| self.error(e))?;
             self.generation = session.generation;
             if rest.is_empty() {
-                return Ok(self.program(&session)?);
+                return Ok(self.grant(&session)?);
             }
             statistics = rest;
         }
@@ -261,10 +266,9 @@ impl Session {
         self.client.give_up_session(request).await.map_err(|e| self.error(e))
     }
 
-    fn program(&self, session: &control::Session) -> Result<Program, BuildError> {
-        let mut wanted = self.config.wanted();
-        wanted.source.endpoint = self.endpoint.clone();
-        build(session, &wanted)
+    fn grant(&self, session: &control::Session) -> Result<Grant, GrantError> {
+        let source = self.config.frame_source(self.collector, self.endpoint.clone());
+        Grant::read(session, self.collector, &source)
     }
 }
 

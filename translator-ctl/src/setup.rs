@@ -3,25 +3,63 @@
 use tracing::warn;
 
 use crate::config::{Config, Switch, Translator};
-use crate::session::Session;
+use crate::program::{Grant, build};
+use crate::session::{Session, SessionError};
 use crate::target::software::Remote;
 use crate::target::{After, Target};
 use dta_proto::program::{Change, Entry, Program};
 
-/// The program of the session that the configuration describes, for looking at it. Nothing changes: neither in the collector nor in a
+/// The session with each collector, none of them open.
+fn sessions(config: &Translator) -> impl Iterator<Item = Result<Session, SessionError>> {
+    config.collector.indices().map(|collector| Session::new(config, collector, config.endpoint()))
+}
+
+/// The program that all collectors grant together.
+fn program(config: &Translator, grants: &[Grant]) -> anyhow::Result<Program> {
+    let grants: Vec<Option<&Grant>> = grants.iter().map(Some).collect();
+    Ok(build(&grants, &config.wanted())?)
+}
+
+/// The program of the sessions that the configuration describes, for looking at it. Nothing changes: neither in a collector nor in a
 /// running translator.
 pub async fn planned(config: &Translator) -> anyhow::Result<Program> {
-    let preview = Session::new(config, config.endpoint())?.preview().await?;
-    if !preview.is_open {
-        warn!(
-            session = config.name,
-            "not open: its queue pair numbers and keys are not given out yet, and shown as 0"
-        );
+    let mut grants = Vec::new();
+    for session in sessions(config) {
+        let mut session = session?;
+        let preview = session.preview().await?;
+        let (name, collector) = (&config.name, session.address());
+        if !preview.is_open {
+            warn!(
+                session = name,
+                collector, "not open: its queue pair numbers and keys are not given out yet, and shown as 0"
+            );
+        }
+        if let Some(translator) = &preview.elsewhere {
+            warn!(
+                session = name,
+                collector, %translator, "open for another address: to open it from here replaces that translator"
+            );
+        }
+        grants.push(preview.grant);
     }
-    if let Some(translator) = &preview.elsewhere {
-        warn!(session = config.name, %translator, "open for another address: to open it from here replaces that translator");
+    program(config, &grants)
+}
+
+/// Ends the session with each collector; what one refuses keeps no other from ending. Gives the addresses of those that have ended, and
+/// what the others said.
+pub async fn teardown(config: &Translator) -> (Vec<String>, Vec<SessionError>) {
+    let (mut ended, mut errors) = (Vec::new(), Vec::new());
+    for session in sessions(config) {
+        let result = match session {
+            Ok(mut session) => session.end(Vec::new()).await.map(|()| session.address().to_owned()),
+            Err(error) => Err(error),
+        };
+        match result {
+            Ok(address) => ended.push(address),
+            Err(error) => errors.push(error),
+        }
     }
-    Ok(preview.program)
+    (ended, errors)
 }
 
 /// The changes that a running software translator at `control` needs to hold `want`.
@@ -47,13 +85,21 @@ pub async fn setup(config: &Config, switch: &str) -> anyhow::Result<Vec<Change>>
     }
 }
 
-/// Opens the session that `config` describes, and makes a target hold its program. Gives the changes that were needed. After a
+/// Opens the sessions that `config` describes, and makes a target hold its program. Gives the changes that were needed. After a
 /// failure it can be called again, and does what was left.
 pub async fn set_up(config: &Translator, target: &mut impl Target) -> anyhow::Result<Vec<Change>> {
-    // Asked before a session is opened for it. One that holds no queue pair knows nothing of frames before.
+    // Asked before a session is opened for it. One that holds no queue pair of a collector knows nothing of frames to it before.
     let held = target.held().await?;
-    let fresh = !held.entries().any(|entry| matches!(entry, Entry::QueuePair(_)));
-    // Without expiry: a switch goes on writing while nobody renews.
-    let want = Session::new(config, config.endpoint())?.open(0, fresh).await?.program;
+    let knows = |collector: u8| {
+        held.entries().any(|entry| matches!(entry, Entry::QueuePair(pair) if pair.collector == collector))
+    };
+    let mut grants = Vec::new();
+    for session in sessions(config) {
+        let mut session = session?;
+        let fresh = !knows(session.collector());
+        // Without expiry: a switch goes on writing while nobody renews.
+        grants.push(session.open(0, fresh).await?.grant);
+    }
+    let want = program(config, &grants)?;
     Ok(target.apply(&want, After::Open).await?)
 }

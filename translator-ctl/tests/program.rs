@@ -25,8 +25,12 @@ struct Running {
 
 impl Running {
     fn start(fake: &Fake, source: &str, extra: &[&str]) -> Running {
+        Running::start_at(&fake.url(), source, extra)
+    }
+
+    fn start_at(collectors: &str, source: &str, extra: &[&str]) -> Running {
         let mut child = Command::new(PROGRAM)
-            .args(["--collector", &fake.url(), "--name", "t", "--log", "warn", "run", "--ready"])
+            .args(["--collector", collectors, "--name", "t", "--log", "warn", "run", "--ready"])
             .args([
                 "--listen",
                 "127.0.0.1:0",
@@ -308,6 +312,114 @@ fn a_refusal_ends_the_program_in_the_collectors_words() {
         "{}",
         text(&out.stderr)
     );
+}
+
+#[test]
+fn a_collector_that_refuses_stops_no_other_and_is_asked_again() {
+    let ((first, first_nic), (second, second_nic)) = (Fake::start(), Fake::start_beyond(10));
+    first.state.lock().unwrap().refuse = Some("not now".into());
+    let both = format!("{},{}", first.url(), second.url());
+    let t = Running::start_at(&both, "127.0.0.38", &[]);
+    let key = Key([5; 16]);
+    let report = |n, store| t.report(n, store, Body::KeyWrite { redundancy: 1, key, value: &[1; 12] });
+    report(0, 11);
+    assert_eq!(payload(&second_nic).1 >> 32, 11);
+    report(1, 1);
+    t.wait_for("dropped.unknown_store", 1);
+    // Each has queue pair numbers of its own at this side.
+    let numbers = |fake: &Fake| -> Vec<u32> {
+        fake.state.lock().unwrap().opened[0].queue_pairs.iter().map(|pair| pair.qpn).collect()
+    };
+    assert_eq!(numbers(&second), [0x13, 0x14]);
+
+    first.state.lock().unwrap().refuse = None;
+    let until = Instant::now() + Duration::from_secs(10);
+    while first.state.lock().unwrap().opened.is_empty() {
+        assert!(Instant::now() < until, "it was not asked again");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(numbers(&first), [0x11, 0x12]);
+    // Taken up a moment after it was opened.
+    let mut sent = 0;
+    let frame = (2..).find_map(|n| {
+        assert!(Instant::now() < until, "no frame");
+        report(n, 1);
+        sent += 1;
+        first_nic.recv()
+    });
+    assert_eq!(Packet::new_checked(&frame.unwrap()).unwrap().reth().unwrap().va >> 32, 1);
+    t.stop();
+    // Both hear of all reports, and each of the frames that were for it.
+    for (fake, frames) in [(&first, 1), (&second, 1)] {
+        let state = fake.state.lock().unwrap();
+        let own = state.renewed.last().unwrap().statistics.iter().find(|n| n.node == "translator/t").unwrap();
+        let counter = |name: &str| own.counters.iter().find(|c| c.name == name).map(|c| c.value);
+        assert_eq!(counter("received"), Some(2 + sent));
+        assert_eq!(counter("frames"), Some(frames));
+        assert_eq!(counter("link.roce.sent"), None);
+    }
+}
+
+#[test]
+fn the_program_ends_if_every_collector_refuses() {
+    let ((first, _first_nic), (second, _second_nic)) = (Fake::start(), Fake::start_beyond(10));
+    for fake in [&first, &second] {
+        fake.state.lock().unwrap().refuse = Some("not now".into());
+    }
+    let both = format!("{},{}", first.url(), second.url());
+    let addresses = [
+        "--listen",
+        "127.0.0.1:0",
+        "--control",
+        "127.0.0.1:0",
+        "--source",
+        "127.0.0.39",
+        "--source-port",
+        "0",
+    ];
+    let out = run(&[&["--collector", &both, "run"], &addresses[..]].concat());
+    assert_eq!(out.status.code(), Some(1));
+    assert!(text(&out.stderr).contains("refuses the session: not now"), "{}", text(&out.stderr));
+}
+
+#[test]
+fn several_collectors_are_planned_set_up_and_torn_down_together() {
+    let ((first, first_nic), (second, second_nic)) = (Fake::start(), Fake::start_beyond(10));
+    let both = format!("{},{}", first.url(), second.url());
+    let t = Running::start_at(&both, "127.0.0.40", &["--blank"]);
+    let config = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(
+        &config,
+        format!(
+            "[translator]\nsource = '127.0.0.40'\n[switch.tor]\ntype = 'software'\ncontrol = '{}'\n",
+            t.control()
+        ),
+    )
+    .unwrap();
+    let flags = ["--collector", &both, "--name", "t", "--config", config.path().to_str().unwrap()];
+    let json = |args: &[&str]| -> Vec<Value> {
+        let out = run(&[&flags[..], args, &["--output", "json"]].concat());
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        serde_json::from_slice(&out.stdout).unwrap()
+    };
+    let plan = json(&["plan"]);
+    let of = |table: &str, collector: u64| {
+        plan.iter().filter(|e| e["table"] == table && e["collector"] == collector).count()
+    };
+    assert_eq!([of("queue-pair", 0), of("queue-pair", 1), of("store", 0), of("store", 1)], [2; 4]);
+    let changes = json(&["setup", "--switch", "tor"]);
+    assert_eq!(changes.len(), plan.len());
+    assert_eq!(json(&["setup", "--switch", "tor"]), Vec::<Value>::new());
+    let key = Key([5; 16]);
+    for (n, store, nic) in [(0, 1, &first_nic), (1, 11, &second_nic)] {
+        t.report(n, store, Body::KeyWrite { redundancy: 1, key, value: &[1; 12] });
+        assert_eq!(payload(nic).1 >> 32, u64::from(store));
+    }
+    let table = text(&run(&[&flags[..], &["plan"]].concat()).stdout);
+    assert!(table.contains("write at collector 1") && table.contains("flows10"), "{table}");
+    let out = run(&[&flags[..], &["teardown"]].concat());
+    assert_eq!(text(&out.stdout).lines().count(), 2, "{}", text(&out.stderr));
+    assert!([&first, &second].iter().all(|fake| fake.state.lock().unwrap().ended.len() == 1));
 }
 
 #[test]

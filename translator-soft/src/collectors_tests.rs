@@ -194,6 +194,24 @@ fn a_collector_that_is_taken_away_is_missed_by_its_own_stores_alone() {
     assert_eq!(psns, [(0x11, next), (0x51, Psn::new(500))]);
 }
 
+#[test]
+fn what_a_queue_pair_counted_goes_on_when_it_is_back() {
+    let mut bench = bench(&both([Transport::Uc; 2]));
+    let one = bench.v1(7, KW + BEYOND, kw());
+    assert_eq!(frames(&mut bench, &[one]).len(), 1);
+    let mut without = bench.engine.program().clone();
+    without.remove(&EntryKey::QueuePair(1, Purpose::Write)).unwrap();
+    for want in [without, both([Transport::Uc; 2])] {
+        let changes = diff(bench.engine.program(), &want);
+        bench.engine.apply(0, &changes, &mut bench.out).unwrap();
+    }
+    let one = bench.v1(7, KW + BEYOND, kw());
+    assert_eq!(frames(&mut bench, &[one]).len(), 1);
+    let status = bench.engine.queue_pairs();
+    let writes = status.iter().find(|q| (q.collector, q.purpose) == (1, Purpose::Write)).unwrap();
+    assert_eq!(writes.counters.sent, 2);
+}
+
 fn kw() -> Body<'static> {
     Body::KeyWrite { redundancy: 1, key: key(5), value: &[3; 12] }
 }

@@ -11,7 +11,7 @@ use super::counters::{Counters, LossCause};
 use super::frame::{IdleFrames, Output, StoreFrames};
 use super::losses::{FrameMeta, LossTracker, Origin, Origins};
 use super::pair_place;
-use super::requester::{Action, Answer, Depart, Departure, Requester, Successor, Timing};
+use super::requester::{Action, Answer, Depart, Departure, Requester, RequesterCounters, Successor, Timing};
 use dta_proto::program::{Primitive, QueuePair, Store, Transport};
 
 /// Where an operation goes: index of its store in the engine, and byte offset in the store's region.
@@ -55,6 +55,8 @@ const FORMER: usize = 1 << 16;
 pub(crate) struct Egress {
     /// By their places ([`pair_place`]).
     pairs: Vec<Option<Pair>>,
+    /// What queue pairs counted that were removed, by their places: the next one counts on.
+    counted: Vec<RequesterCounters>,
     stores: Vec<Option<StoreFrames>>,
     /// Each keeps its place for as long as it is needed.
     former: Vec<Option<Former>>,
@@ -138,6 +140,7 @@ impl Egress {
     pub(crate) fn new(timing: Timing, name_reports: bool) -> Self {
         Egress {
             pairs: Vec::new(),
+            counted: Vec::new(),
             stores: Vec::new(),
             former: Vec::new(),
             counters: Counters::default(),
@@ -373,6 +376,7 @@ impl Egress {
         let at = usize::from(place);
         if self.pairs.len() <= at {
             self.pairs.resize_with(at + 1, || None);
+            self.counted.resize(at + 1, RequesterCounters::default());
         }
         let idle = IdleFrames::new(entry);
         match &mut self.pairs[at] {
@@ -410,6 +414,7 @@ impl Egress {
                     self.timing,
                 );
                 requester.set_reference(self.reference);
+                requester.counters = self.counted[at];
                 *none = Some(Pair { entry: entry.clone(), requester, idle });
             }
         }
@@ -421,8 +426,9 @@ impl Egress {
         let place = pair_place::of_pair(entry.collector, entry.purpose);
         self.leave_former(place);
         self.with(place, out, |requester, sink| requester.end(sink));
-        if let Some(pair) = self.pairs.get_mut(usize::from(place)) {
-            *pair = None;
+        let at = usize::from(place);
+        if let Some(pair) = self.pairs.get_mut(at).and_then(Option::take) {
+            self.counted[at] = pair.requester.counters;
         }
         self.set_templates(stores);
     }

@@ -12,7 +12,7 @@ values! {
         Length = "length", "shorter or longer than its primitive";
         Field = "field", "a field holds what its primitive does not allow";
         Version0Store = "version0_store", "version 0, and no store is named for its primitive";
-        UnknownStore = "unknown_store", "no store of this id";
+        UnknownStore = "unknown_store", "no store of this id, or one of a collector that has not answered since the translator started";
         WrongPrimitive = "wrong_primitive", "a store of another primitive";
         ListRange = "list_range", "a list that the store does not have";
         ListNotOwned = "list_not_owned", "a list that another translator owns";
@@ -37,7 +37,7 @@ values! {
         LatePostcard = "late_postcard",
             "a postcard that is older than the path of its key that left last, or the same again: taken, it would have replaced the path by a part of it";
         NoQueuePair = "no_queue_pair",
-            "there is no session: not yet, or it ended and the collector does not let the translator in again";
+            "there is no session with the store's collector: not yet, or it ended and the collector does not let the translator in again";
     }
 }
 

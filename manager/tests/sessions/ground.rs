@@ -141,31 +141,50 @@ fn good(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// A running collector.
+/// A collector, which runs unless it was killed.
 pub(crate) struct Ground {
     folder: tempfile::TempDir,
-    collector: Daemon,
+    collector: Option<Daemon>,
+    /// Its gRPC address.
+    listen: String,
 }
 
 impl Ground {
     /// Starts a collector with [`STORES`].
     pub(crate) fn start() -> Ground {
+        Ground::start_with(STORES, "127.0.0.1", "127.0.0.1:0")
+    }
+
+    /// Starts a collector with these stores, whose NIC has this address, and whose gRPC address is `listen`.
+    pub(crate) fn start_with(stores: &str, nic: &str, listen: &str) -> Ground {
         let folder = tempfile::tempdir().unwrap();
         let text = format!(
-            "[collector]\nname = 'test'\nlisten = '127.0.0.1:0'\nmemory = '{}'\ndevice = 'soft'\n\
-             [soft]\naddress = '127.0.0.1'\nport = 0\n{STORES}",
+            "[collector]\nname = 'test'\nmemory = '{}'\ndevice = 'soft'\n[soft]\naddress = '{nic}'\nport = 0\n{stores}",
             folder.path().join("memory").display()
         );
-        let config = folder.path().join("collector.toml");
-        std::fs::write(&config, text).unwrap();
-        let arguments = ["serve", "--config", config.to_str().unwrap()];
-        let collector = Daemon::start("__collector", &arguments, &folder.path().join("collector.log"));
-        Ground { folder, collector }
+        std::fs::write(folder.path().join("collector.toml"), text).unwrap();
+        let mut ground = Ground { folder, collector: None, listen: listen.into() };
+        ground.restart();
+        ground
+    }
+
+    /// Starts it again with the memory that it had, at the gRPC address that it had.
+    pub(crate) fn restart(&mut self) {
+        let config = self.folder.path().join("collector.toml");
+        let arguments = ["serve", "--config", config.to_str().unwrap(), "--listen", &self.listen];
+        let collector = Daemon::start("__collector", &arguments, &self.folder.path().join("collector.log"));
+        self.listen = collector.ready["listen"].as_str().unwrap().into();
+        self.collector = Some(collector);
+    }
+
+    /// Kills it.
+    pub(crate) fn kill(&mut self) {
+        self.collector = None;
     }
 
     /// Its gRPC address.
     pub(crate) fn address(&self) -> &str {
-        self.collector.ready["listen"].as_str().unwrap()
+        &self.listen
     }
 
     /// What a command of `dta-collector` prints as JSON.
@@ -216,6 +235,34 @@ impl Ground {
     pub(crate) fn run_translator(&self, config: &str, flags: &[&str]) -> Translator {
         Translator::start(self.folder.path(), self.address(), config, flags)
     }
+
+    /// As [`Ground::run_translator`], without being told where the collector is.
+    pub(crate) fn start_translator(&self, config: &str, flags: &[&str]) -> Translator {
+        Translator::start_with(self.folder.path(), config, flags)
+    }
+
+    /// As [`Ground::start_translator`], of one that ends at once. Gives its exit status and what it said.
+    pub(crate) fn translator_ends(&self, config: &str, flags: &[&str]) -> (Option<i32>, String) {
+        let path = new_config(self.folder.path(), config);
+        let out = run("__translator", &[&run_flags(&path), flags].concat());
+        (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
+    }
+}
+
+/// A file in the folder with this configuration of a translator.
+fn new_config(folder: &Path, config: &str) -> std::path::PathBuf {
+    let n = std::fs::read_dir(folder).unwrap().count();
+    let path = folder.join(format!("translator{n}.toml"));
+    std::fs::write(&path, config).unwrap();
+    path
+}
+
+/// Arguments of a translator whose addresses and ports are its own.
+fn run_flags(config: &Path) -> [&str; 10] {
+    let config = config.to_str().unwrap();
+    let ports = ["--listen", "127.0.0.1:0", "--control", "127.0.0.1:0", "--source-port", "0"];
+    let [a, b, c, d, e, f] = ports;
+    ["run", "--ready", a, b, c, d, e, f, "--config", config]
 }
 
 /// A running translator and a reporter that speaks to it.
@@ -229,13 +276,14 @@ pub(crate) struct Translator {
 impl Translator {
     /// Starts one of the collector at an address. Its files go to the folder.
     pub(crate) fn start(folder: &Path, collector: &str, config: &str, flags: &[&str]) -> Translator {
-        let n = std::fs::read_dir(folder).unwrap().count();
-        let path = folder.join(format!("translator{n}.toml"));
-        std::fs::write(&path, config).unwrap();
-        let own = ["run", "--ready", "--listen", "127.0.0.1:0", "--control", "127.0.0.1:0"];
-        let shared = ["--source-port", "0", "--collector", collector, "--config", path.to_str().unwrap()];
+        Translator::start_with(folder, config, &[&["--collector", collector], flags].concat())
+    }
+
+    /// As [`Translator::start`], without being told where the collector is.
+    fn start_with(folder: &Path, config: &str, flags: &[&str]) -> Translator {
+        let path = new_config(folder, config);
         let log = path.with_extension("log");
-        let daemon = Daemon::start("__translator", &[&own[..], &shared, flags].concat(), &log);
+        let daemon = Daemon::start("__translator", &[&run_flags(&path), flags].concat(), &log);
         let reporter = UdpSocket::bind("127.0.0.1:0").unwrap();
         let listen: SocketAddr = daemon.ready["listen"].as_str().unwrap().parse().unwrap();
         reporter.connect(listen).unwrap();

@@ -5,4 +5,5 @@ mod ground;
 mod plan;
 mod positions;
 mod replaced;
+mod several;
 mod superseded;

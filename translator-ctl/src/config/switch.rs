@@ -51,7 +51,7 @@ pub struct Own {
     /// Ethernet address of that side.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
-    /// Queue pair numbers at its side, for writes and for atomics; 24 bits.
+    /// Queue pair numbers at its side, for writes and for atomics; 24 bits. For further collectors as in `[translator]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_pairs: Option<[u32; 2]>,
     /// Stores wanted, by name; empty = all.
@@ -161,11 +161,11 @@ impl Config {
 /// (0xc000 and the low 14 bits).
 fn common_queue_pair(one: &Translator, other: &Translator) -> Option<(u32, IpAddr)> {
     let port = |number: u32| number & 0x3fff;
-    let common = |number: &u32| one.queue_pairs.iter().any(|theirs| port(*theirs) == port(*number));
+    let common = |number: &u32| one.all_queue_pairs().any(|theirs| port(theirs) == port(*number));
     if one.source != other.source {
         return None;
     }
-    other.queue_pairs.iter().copied().find(common).map(|number| (number, one.source))
+    other.all_queue_pairs().find(common).map(|number| (number, one.source))
 }
 
 #[cfg(test)]
@@ -285,6 +285,22 @@ mod tests {
         let error = told(&switch("a", "queue_pairs = [0x12, 0x13]"));
         assert!(error.starts_with("[translator] and [switch.a] both send"), "{error}");
         parse(&switch("a", "queue_pairs = [0x13, 0x14]")).unwrap();
+        // Of several collectors, each takes two.
+        let two = "[translator]\ncollector = ['a:1', 'b:1']\n";
+        let error = told(&[two, &switch("a", "queue_pairs = [0x13, 0x14]")].concat());
+        assert!(error.contains("number 0x000013"), "{error}");
+        parse(&[two, &switch("a", "queue_pairs = [0x15, 0x16]")].concat()).unwrap();
+    }
+
+    #[test]
+    fn a_switch_has_the_collectors_of_the_translator() {
+        let two = "[translator]\ncollector = ['a:1', { address = 'b:1', stores = ['s'] }]\n";
+        let config = parse(&[two, &switch("a", "")].concat()).unwrap();
+        assert_eq!(config.translator_of("a").unwrap().collector, config.translator.collector);
+        let error = told(&[two, &switch("a", "stores = ['t']")].concat());
+        assert!(error.starts_with("switch.a.stores is [\"t\"], but must be left out"), "{error}");
+        let error = told(&[two, &switch("a", "queue_pairs = [16777214, 5]")].concat());
+        assert!(error.starts_with("switch.a.queue_pairs is [16777214, 5], but must be"), "{error}");
     }
 
     #[test]

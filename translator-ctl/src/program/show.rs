@@ -80,6 +80,11 @@ pub fn changes_table(changes: &[Change], show_secrets: bool) -> String {
     table.to_string()
 }
 
+/// Words for any collector but the first: most translators have one.
+fn at_collector(index: u8) -> String {
+    if index == 0 { String::new() } else { format!(" at collector {index}") }
+}
+
 fn describe(entry: &Entry, show_secrets: bool) -> (String, String) {
     match entry {
         Entry::Service(e) => (String::new(), format!("reports to {} UDP port {}", e.address, e.port)),
@@ -92,7 +97,7 @@ fn describe(entry: &Entry, show_secrets: bool) -> (String, String) {
             if e.after_ms == 0 { "never by time".into() } else { format!("after {} ms", e.after_ms) },
         ),
         Entry::QueuePair(e) => (
-            format!("{:?}", e.purpose).to_lowercase(),
+            format!("{}{}", e.purpose, at_collector(e.collector)),
             format!(
                 "{:?} to queue pair {:#08x} at {} ({}) port {}, from {:#08x} at {} ({}), TOS {}, start PSN {}, generation {}",
                 e.transport,
@@ -113,9 +118,10 @@ fn describe(entry: &Entry, show_secrets: bool) -> (String, String) {
             (
                 e.spec.id.to_string(),
                 format!(
-                    "{} ({}), {} elements of {} B at {:#x}, {} B, rkey {rkey}, generation {}, by {:?}",
+                    "{} ({}){}, {} elements of {} B at {:#x}, {} B, rkey {rkey}, generation {}, by {:?}",
                     e.spec.name,
                     e.spec.primitive(),
+                    at_collector(e.collector),
                     e.spec.elements(),
                     e.spec.element_len(),
                     e.address,

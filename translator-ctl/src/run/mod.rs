@@ -21,6 +21,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, anyhow};
 use dta_link::fault::{FaultInjector, Faults};
 use dta_link::{Link, UdpConfig, UdpLink};
+use futures_util::future::join_all;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -32,6 +33,7 @@ use crate::lease;
 use crate::session::Session;
 use crate::target::software::InProcess;
 use dta_dataplane::Engine;
+use dta_proto::control::NodeStatistics;
 use dta_proto::program::Endpoint;
 use ledger::Ledger;
 use service::Service;
@@ -118,7 +120,9 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
     });
     info!(%listen, control = %control_address, source = %endpoint.ip, port = endpoint.port, "taking reports");
 
-    let mut session = Session::new(config, endpoint.clone())?;
+    let mut sessions: Vec<Session> = (config.collector.indices())
+        .map(|collector| Session::new(config, collector, endpoint.clone()))
+        .collect::<Result<_, _>>()?;
     let ready = |session: bool| ready_line(config, options, listen, &control_address, &endpoint, session);
     let mut stop = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -128,7 +132,7 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
                 ready(false)?;
                 std::future::pending::<anyhow::Result<()>>().await
             } else {
-                lease::keep(config, &mut session, &mut target, || ready(true)).await
+                lease::keep(config, &mut sessions, &mut target, || ready(true)).await
             }
         };
         tokio::select! {
@@ -142,25 +146,32 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
         }
     };
 
-    // Send the reports that are still held, and give the collector the last counters. The session is not
-    // ended, so that the next start resumes it.
+    // Send the reports that are still held, and give the collectors the last counters. The sessions are not
+    // ended, so that the next start resumes them.
     if let Ok(last) = target.ask(Command::Stop).await {
         info!(accepted = last.counters.primitives.iter().map(|p| p.accepted).sum::<u64>(), "stopped");
-        if session.is_open() && result.is_ok() {
-            let mut nodes = target.nodes(&last);
-            for_collector(&mut nodes);
-            let last = session.renew(nodes);
-            match tokio::time::timeout(Duration::from_secs(2), last).await {
-                Ok(Ok(_)) => {}
-                Ok(Err(error)) => warn!(%error, "the last counters did not reach the collector"),
-                Err(_) => warn!("the last counters did not reach the collector in 2 s"),
-            }
+        if result.is_ok() {
+            let nodes = target.nodes(&last);
+            let alone = sessions.len() == 1;
+            let open = sessions.iter_mut().filter(|session| session.is_open());
+            join_all(open.map(|session| say_last(session, nodes.clone(), alone))).await;
         }
     }
     let _ = stop_service.send(());
     service.abort();
     let _ = thread.join();
     result
+}
+
+/// Gives a collector the counters of the end. `alone` says that it is the only one.
+async fn say_last(session: &mut Session, mut nodes: Vec<NodeStatistics>, alone: bool) {
+    for_collector(&mut nodes, (!alone).then_some(session.collector()));
+    let address = session.address().to_owned();
+    match tokio::time::timeout(Duration::from_secs(2), session.renew(nodes)).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) => warn!(%error, "the last counters did not reach the collector"),
+        Err(_) => warn!(collector = address, "the last counters did not reach the collector in 2 s"),
+    }
 }
 
 fn ready_line(

@@ -6,12 +6,14 @@ use dta_proto::counter::{EVICTED, Kind, Node, Stage, reporter as heard, translat
 
 use super::packet_thread::Snapshot;
 use dta_dataplane::ReporterCounters;
+use dta_proto::program::Purpose;
 
 /// The translator's own node and one node per reporter that it hears. `life` is a number chosen when counting began.
 pub fn nodes(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeStatistics> {
     let mut counters = snapshot.counters.named();
     for pair in &snapshot.queue_pairs {
         let purpose = pair.purpose.name();
+        let collector = number(pair.collector);
         let c = &pair.counters;
         let of_pair = [
             (&names::PAIR_SENT, c.sent),
@@ -28,8 +30,7 @@ pub fn nodes(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeStatistics> 
             (&names::PAIR_TIMEOUTS, c.timeouts),
             (&names::PAIR_REPLACED, c.replaced),
         ];
-        // There is one collector, and its number is left out.
-        counters.extend(of_pair.map(|(counter, value)| (counter.of(&["", purpose]), value)));
+        counters.extend(of_pair.map(|(counter, value)| (counter.of(&[&collector, purpose]), value)));
     }
     counters.push((names::ANSWERS_IGNORED.of(&[]), snapshot.answers_ignored));
     counters.push((names::REPORTERS_EVICTED.of(&[]), snapshot.evictions.0));
@@ -55,14 +56,41 @@ pub fn nodes(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeStatistics> 
     nodes
 }
 
-/// What goes to the collector: the last word of each reporter, and no number that only this translator's own statistics tell.
-pub(crate) fn for_collector(nodes: &mut Vec<NodeStatistics>) {
+/// A collector's number in the names of counters; that of the first is left out.
+fn number(collector: u8) -> String {
+    if collector == 0 { String::new() } else { collector.to_string() }
+}
+
+/// What goes to a collector: the last word of each reporter, and no number that only this translator's own statistics tell.
+///
+/// `among_others` is the collector's index if it is one of several: what it then gets are the reports of the whole translator, and the
+/// frames to it alone, so that they can be compared with what its NIC received.
+pub(crate) fn for_collector(nodes: &mut Vec<NodeStatistics>, among_others: Option<u8>) {
     nodes.retain(|node| node.node != EVICTED);
     for node in nodes {
         let of = Node::of(&node.node);
         let only_here = |name: &str| of.find(name).is_some_and(|found| found.definition.kind == Kind::Now);
         node.counters.retain(|counter| !only_here(&counter.name));
+        if let (Node::Translator, Some(collector)) = (of, among_others) {
+            frames_to(collector, &mut node.counters);
+        }
     }
+}
+
+/// Leaves of a translator's frames those that it gave its link for a collector.
+fn frames_to(collector: u8, counters: &mut Vec<Counter>) {
+    let collector = number(collector);
+    let of_pairs: Vec<String> = Purpose::ALL
+        .iter()
+        .flat_map(|purpose| {
+            [names::PAIR_SENT, names::PAIR_RETRANSMITTED].map(|name| name.of(&[&collector, purpose.name()]))
+        })
+        .collect();
+    let sum = counters.iter().filter(|counter| of_pairs.contains(&counter.name)).map(|c| c.value).sum();
+    // The link does not know whose its frames are.
+    let (sent, frames) = (names::LINK_SENT.of(&[names::ROCE]), names::FRAMES.of(&[]));
+    counters.retain(|counter| counter.name != sent);
+    counters.iter_mut().filter(|counter| counter.name == frames).for_each(|counter| counter.value = sum);
 }
 
 fn of_reporter(c: &ReporterCounters) -> Vec<(String, u64)> {
@@ -106,7 +134,7 @@ mod tests {
     use dta_dataplane::requester::RequesterCounters;
     use dta_dataplane::{QueuePairStatus, Reporter};
     use dta_proto::counter::find;
-    use dta_proto::program::{Purpose, Transport};
+    use dta_proto::program::Transport;
 
     /// A translator that counted something everywhere.
     fn snapshot() -> Snapshot {
@@ -126,8 +154,8 @@ mod tests {
         let faults = FaultCounts { frames: 1, ..FaultCounts::default() };
         let mut counters = Counters::default();
         counters.stores.push(("flows".into(), 1));
-        let pair = |purpose| QueuePairStatus {
-            collector: 0,
+        let pair = |collector, purpose| QueuePairStatus {
+            collector,
             purpose,
             transport: Transport::Rc,
             remote_qpn: 1,
@@ -136,15 +164,20 @@ mod tests {
             outstanding: 1,
             waiting: 1,
             down: false,
-            counters: RequesterCounters::default(),
+            counters: RequesterCounters {
+                sent: 10 + u64::from(collector),
+                retransmitted: 1,
+                ..RequesterCounters::default()
+            },
         };
+        let pairs = [0, 1].iter().flat_map(|collector| Purpose::ALL.map(|purpose| pair(*collector, purpose)));
         let heard = ReporterCounters { received: 1, ..ReporterCounters::default() };
         Snapshot {
             counters,
             reporters: vec![Reporter { id: 7, counters: heard, newest: 1, since: 0 }],
             evicted: heard,
             evictions: (1, 1),
-            queue_pairs: Purpose::ALL.map(pair).into(),
+            queue_pairs: pairs.collect(),
             answers_ignored: 1,
             former_regions: 1,
             reports_link: link,
@@ -178,7 +211,7 @@ mod tests {
         let mut nodes = nodes("t", 1, &snapshot());
         let own: Vec<_> = nodes.iter().map(|node| node.node.clone()).collect();
         assert_eq!(own, ["translator/t", "reporter/7", EVICTED]);
-        for_collector(&mut nodes);
+        for_collector(&mut nodes, None);
         let told = names_of(&nodes);
         for (node, counter, is) in [
             ("translator/t", "held", true),
@@ -191,6 +224,18 @@ mod tests {
             (EVICTED, "received", false),
         ] {
             assert_eq!(told.contains(&(node, counter)), is, "{counter}");
+        }
+    }
+
+    #[test]
+    fn one_of_several_collectors_is_told_the_frames_to_it_alone() {
+        for (collector, frames) in [(0, 22), (1, 24)] {
+            let mut nodes = nodes("t", 1, &snapshot());
+            for_collector(&mut nodes, Some(collector));
+            let counter = |name| nodes[0].counters.iter().find(|c| c.name == name).map(|c| c.value);
+            assert_eq!(counter("frames"), Some(frames));
+            assert_eq!(counter("link.roce.sent"), None);
+            assert!(counter("link.reports.sent").is_some() && counter("queue_pair.1.write.sent").is_some());
         }
     }
 }

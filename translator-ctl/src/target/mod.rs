@@ -1,11 +1,12 @@
 //! What is programmed. A [`Target`] makes frames: the software data plane of this process, or a running software translator.
 //!
-//! The lease of a session ([`crate::lease`]) and [`crate::setup`] speak to targets and know none in particular. Each kind of
+//! The leases of sessions ([`crate::lease`]) and [`crate::setup`] speak to targets and know none in particular. Each kind of
 //! target has a file here. It lowers a program to the rows of its tables, reads what it holds, and writes the difference; which of
 //! the fields that not every target uses are in its rows, it says with [`Fields`].
 
 pub mod software;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 
@@ -42,7 +43,7 @@ pub trait Target {
         after: After,
     ) -> impl Future<Output = Result<Vec<Change>, ApplyError>> + Send;
 
-    /// Tells it how far earlier translators of its session had heard their reporters, as reporter and newest sequence. For a target
+    /// Tells it how far earlier translators of its sessions had heard their reporters, as reporter and newest sequence. For a target
     /// that is about to be programmed for the first time.
     ///
     /// # Errors
@@ -59,12 +60,12 @@ pub trait Target {
     fn status(&mut self) -> impl Future<Output = Result<Status, TargetError>> + Send;
 }
 
-/// The call to the collector that gave the program which a target is to hold.
+/// The call to a collector that changed the program which a target is to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
-    /// The session was opened. Another translator may have written to the stores since the target was programmed.
+    /// Its session was opened. Another translator may have written to its stores since the target was programmed.
     Open,
-    /// The session was renewed. Nobody else had it meanwhile.
+    /// Its session was renewed. Nobody else had it meanwhile.
     Renewal,
 }
 
@@ -83,9 +84,9 @@ impl After {
 pub struct Status {
     /// Its counters and those of the reporters that it hears.
     pub nodes: Vec<NodeStatistics>,
-    /// Whether a queue pair does not answer, as far as the target knows.
-    pub silent: bool,
-    /// How many regions that stores had before have operations on their way to them that are not acknowledged; `None` where the
+    /// Indices of the collectors to which a queue pair does not answer, as far as the target knows.
+    pub silent: BTreeSet<u8>,
+    /// How many regions that stores of all collectors had before have operations on their way to them that are not acknowledged; `None` where the
     /// target does not say.
     pub former_regions: Option<usize>,
 }

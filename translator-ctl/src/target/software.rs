@@ -3,6 +3,7 @@
 //! Its rows have all fields: it tells names, sends sketch columns when they are complete, and wakes readers. It checks all changes
 //! before the first of them, so it makes all of them or none.
 
+use std::collections::BTreeSet;
 use std::sync::mpsc::Sender;
 
 use dta_client::ClientError;
@@ -97,7 +98,8 @@ impl Target for InProcess {
     async fn status(&mut self) -> Result<Status, TargetError> {
         let snapshot = self.ask(Command::Snapshot).await?;
         self.tell_without_source(&snapshot);
-        let silent = snapshot.queue_pairs.iter().any(|pair| pair.down);
+        let silent =
+            snapshot.queue_pairs.iter().filter(|pair| pair.down).map(|pair| pair.collector).collect();
         Ok(Status { nodes: self.nodes(&snapshot), silent, former_regions: Some(snapshot.former_regions) })
     }
 }
@@ -158,7 +160,7 @@ impl Target for Remote {
 
     /// It does not tell whether its queue pairs answer.
     async fn status(&mut self) -> Result<Status, TargetError> {
-        Ok(Status { nodes: self.client.statistics().await?, silent: false, former_regions: None })
+        Ok(Status { nodes: self.client.statistics().await?, silent: BTreeSet::new(), former_regions: None })
     }
 }
 

@@ -34,6 +34,7 @@ pub(crate) struct Fake {
     pub(crate) state: Arc<Mutex<State>>,
     pub(crate) address: SocketAddr,
     nic_port: u16,
+    beyond: u16,
 }
 
 pub(crate) fn stores() -> Vec<StoreSpec> {
@@ -62,6 +63,11 @@ impl Nic {
 impl Fake {
     /// Serves until the process ends.
     pub(crate) fn start() -> (Fake, Nic) {
+        Fake::start_beyond(0)
+    }
+
+    /// As [`Fake::start`], with store ids that are so much higher, and other names.
+    pub(crate) fn start_beyond(beyond: u16) -> (Fake, Nic) {
         let nic = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         nic.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -70,6 +76,7 @@ impl Fake {
             state: Arc::new(Mutex::new(State { generation: 1, ..State::default() })),
             address: listener.local_addr().unwrap(),
             nic_port: nic.local_addr().unwrap().port(),
+            beyond,
         };
         let served = fake.clone();
         std::thread::spawn(move || {
@@ -90,7 +97,11 @@ impl Fake {
     }
 
     fn session(&self, state: &State, resumed: bool) -> Session {
-        let stores = stores();
+        let name = |name: &str| if self.beyond == 0 { name.into() } else { format!("{name}{}", self.beyond) };
+        let mut stores = stores();
+        for spec in &mut stores {
+            (spec.id, spec.name) = (spec.id + self.beyond, name(&spec.name));
+        }
         let moved = |spec: &StoreSpec| if spec.id == 1 { state.moved } else { 0 };
         let regions = stores.iter().map(|spec| Region {
             store: Some(Store::from(spec)),
@@ -123,8 +134,8 @@ impl Fake {
                 pair(Purpose::Atomic, Transport::Rc, 2),
             ],
             regions: regions.collect(),
-            lists: vec![ListRange { store: "events".into(), first: 0, count: 4 }],
-            positions: vec![ListPosition { store: "events".into(), list: 1, sequence: 5 }],
+            lists: vec![ListRange { store: name("events"), first: 0, count: 4 }],
+            positions: vec![ListPosition { store: name("events"), list: 1, sequence: 5 }],
             lease_seconds: 30,
             mtu: 1024,
             reporters: state.reporters.clone(),

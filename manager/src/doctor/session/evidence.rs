@@ -128,7 +128,11 @@ impl Evidence {
         };
         let name = translator::LINK_DROPPED.of(&[translator::ROCE, reason]);
         let (unsent, before) = (count(&self.after, &name), count(&self.before, &name));
-        let sent = count(&self.after, &translator::LINK_SENT.of(&[translator::ROCE]));
+        let sent = match count(&self.after, &translator::LINK_SENT.of(&[translator::ROCE])) {
+            // A translator of several collectors tells each what it gave its link for that one alone.
+            0 => count(&self.after, &translator::FRAMES.of(&[])).saturating_sub(unsent),
+            sent => sent,
+        };
         (unsent > 0).then_some((unsent, unsent > before || unsent >= sent))
     }
 

@@ -1,0 +1,223 @@
+//! What the session of one collector gives: queue pairs, stores and append lists, as entries of a program.
+
+use std::net::IpAddr;
+
+use dta_proto::control;
+use dta_proto::program::{
+    CheckError, EndedQueuePair, Endpoint, Entry, Lists, Mac, Purpose, QueuePair, Rkey, Session, Store,
+};
+use dta_proto::queue_pair::has_24_bits;
+use dta_proto::store::{SpecError, StoreKind, StoreSpec};
+use dta_proto::wire::roce;
+
+/// The translator's side of its frames.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FrameSource {
+    /// Where frames come from and ACKs go to.
+    pub endpoint: Endpoint,
+    /// IPv4 TOS byte.
+    pub tos: u8,
+    /// Queue pair number for writes, 24 bits.
+    pub write_qpn: u32,
+    /// Queue pair number for atomics, 24 bits.
+    pub atomic_qpn: u32,
+}
+
+/// What one collector grants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Its session; none after that has ended.
+    pub session: Option<Session>,
+    /// Its queue pairs; none after its session has ended.
+    pub queue_pairs: Vec<QueuePair>,
+    /// Its stores with their regions.
+    pub stores: Vec<Store>,
+    /// The append lists that this translator may write.
+    pub lists: Vec<Lists>,
+}
+
+/// Why a session cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GrantError {
+    /// The session lacks something that every session has.
+    #[error("the collector's session has no {0}; is it a DTA collector of this version?")]
+    Missing(&'static str),
+    /// A number that no enumeration has.
+    #[error("the collector's session says that a queue pair's {0}; is it a DTA collector of this version?")]
+    Unknown(#[from] control::UnknownNumber),
+    /// A number does not fit its field.
+    #[error("the collector's session says {field} = {value}, which is out of range")]
+    OutOfRange {
+        /// Name of the field in `dta.v1`.
+        field: &'static str,
+        /// What it holds.
+        value: u64,
+    },
+    /// An address cannot be read.
+    #[error("the collector's session says {field} = {value:?}, which is no address")]
+    Address {
+        /// Name of the field in `dta.v1`.
+        field: &'static str,
+        /// What it holds.
+        value: String,
+    },
+    /// RoCEv2 over IPv4 alone is spoken.
+    #[error(
+        "the collector's device has the IPv6 address {0}: RoCEv2 over IPv4 only is supported; give the device an IPv4 address"
+    )]
+    Ipv6(IpAddr),
+    /// A store that cannot be.
+    #[error(transparent)]
+    Store(#[from] SpecError),
+    /// An entry that cannot be held.
+    #[error("the collector's session cannot be used: {0}")]
+    Entry(#[from] CheckError),
+}
+
+impl Grant {
+    /// Reads a session of the collector of an index. `source` is the translator's side of frames to it.
+    ///
+    /// # Errors
+    /// A [`GrantError`] that names the field of the session at fault.
+    pub fn read(
+        session: &control::Session,
+        collector: u8,
+        source: &FrameSource,
+    ) -> Result<Grant, GrantError> {
+        let destination = endpoint(session.collector.as_ref().ok_or(GrantError::Missing("collector"))?)?;
+        if session.queue_pairs.is_empty() {
+            return Err(GrantError::Missing("queue_pairs"));
+        }
+        let pairs = session.queue_pairs.iter();
+        let queue_pairs: Vec<QueuePair> = pairs
+            .map(|pair| queue_pair(collector, session, pair, &destination, source))
+            .collect::<Result<_, _>>()?;
+        let regions = session.regions.iter();
+        let stores: Vec<Store> = regions.map(|region| store(collector, region)).collect::<Result<_, _>>()?;
+        let mut lists = Vec::new();
+        for store in &stores {
+            lists.extend(lists_of(session, &store.spec)?);
+        }
+        let opened = Session { collector, generation: session.generation };
+        let grant = Grant { session: Some(opened), queue_pairs, stores, lists };
+        grant.entries().try_for_each(|entry| entry.check())?;
+        Ok(grant)
+    }
+
+    /// All of it as entries of a program.
+    pub fn entries(&self) -> impl Iterator<Item = Entry> {
+        let pairs = self.queue_pairs.iter().cloned().map(Entry::QueuePair);
+        let stores = self.stores.iter().cloned().map(Entry::Store);
+        let lists = self.lists.iter().cloned().map(Entry::Lists);
+        pairs.chain(stores).chain(lists).chain(self.session.clone().map(Entry::Session))
+    }
+
+    /// What is left of it when its session has ended: what the target gathered for its stores stays.
+    pub fn ended(self) -> Grant {
+        Grant { session: None, queue_pairs: Vec::new(), ..self }
+    }
+}
+
+fn endpoint(e: &control::Endpoint) -> Result<Endpoint, GrantError> {
+    let ip: IpAddr =
+        e.ip.parse().map_err(|_| GrantError::Address { field: "collector.ip", value: e.ip.clone() })?;
+    if ip.is_ipv6() {
+        return Err(GrantError::Ipv6(ip));
+    }
+    let mac =
+        match e.mac.len() {
+            0 => Mac::default(),
+            _ => e.mac.as_slice().try_into().map(Mac).map_err(|_| GrantError::Address {
+                field: "collector.mac",
+                value: format!("{:02x?}", e.mac),
+            })?,
+        };
+    let port = match e.port {
+        0 => roce::PORT,
+        p => u16::try_from(p)
+            .map_err(|_| GrantError::OutOfRange { field: "collector.port", value: p.into() })?,
+    };
+    Ok(Endpoint { mac, ip, port })
+}
+
+fn bits24(field: &'static str, value: u32) -> Result<u32, GrantError> {
+    if has_24_bits(value) { Ok(value) } else { Err(GrantError::OutOfRange { field, value: value.into() }) }
+}
+
+fn queue_pair(
+    collector: u8,
+    session: &control::Session,
+    pair: &control::ResponderQueuePair,
+    destination: &Endpoint,
+    source: &FrameSource,
+) -> Result<QueuePair, GrantError> {
+    let purpose = control::purpose(pair.purpose)?;
+    let transport = control::transport(pair.transport)?;
+    Ok(QueuePair {
+        collector,
+        purpose,
+        transport,
+        remote_qpn: bits24("queue_pairs.qpn", pair.qpn)?,
+        local_qpn: match purpose {
+            Purpose::Write => source.write_qpn,
+            Purpose::Atomic => source.atomic_qpn,
+        },
+        source: source.endpoint.clone(),
+        destination: destination.clone(),
+        tos: source.tos,
+        max_dest_rd_atomic: pair.max_dest_rd_atomic,
+        // Collectors of before do not tell it: all was made anew with the session's.
+        generation: if pair.generation == 0 { session.generation } else { pair.generation },
+        start_psn: bits24("queue_pairs.expected_psn", pair.expected_psn)?,
+        replaced: pair.replaced.map(ended).transpose()?,
+    })
+}
+
+fn ended(pair: control::EndedQueuePair) -> Result<EndedQueuePair, GrantError> {
+    Ok(EndedQueuePair {
+        qpn: bits24("queue_pairs.replaced.qpn", pair.qpn)?,
+        expected_psn: bits24("queue_pairs.replaced.expected_psn", pair.expected_psn)?,
+    })
+}
+
+fn store(collector: u8, region: &control::Region) -> Result<Store, GrantError> {
+    let spec = StoreSpec::try_from(region.store.as_ref().ok_or(GrantError::Missing("regions.store"))?)?;
+    let (address, length) = (region.address, region.length);
+    let queue_pair = spec.kind.primitive().purpose();
+    Ok(Store {
+        collector,
+        spec,
+        address,
+        length,
+        rkey: Rkey(region.rkey),
+        generation: region.generation,
+        queue_pair,
+    })
+}
+
+/// The ranges of a store's lists, if it has lists.
+fn lists_of(session: &control::Session, spec: &StoreSpec) -> Result<Vec<Lists>, GrantError> {
+    let StoreKind::Append { lists: all, .. } = spec.kind else { return Ok(Vec::new()) };
+    let mut lists = Vec::new();
+    let ranges: Vec<(u32, u32)> =
+        session.lists.iter().filter(|r| r.store == spec.name).map(|r| (r.first, r.count)).collect();
+    for (first, count) in ranges {
+        if count == 0 {
+            continue;
+        }
+        if first.checked_add(count).is_none_or(|end| end > all) {
+            return Err(GrantError::OutOfRange {
+                field: "lists",
+                value: u64::from(first) + u64::from(count),
+            });
+        }
+        let positions = session
+            .positions
+            .iter()
+            .filter(|p| p.store == spec.name && (first..first + count).contains(&p.list) && p.sequence != 0)
+            .map(|p| (p.list, p.sequence))
+            .collect();
+        lists.push(Lists { store: spec.id, first, count, positions });
+    }
+    Ok(lists)
+}

@@ -1,0 +1,98 @@
+//! What the leases of all collectors share: the target, and what each collector grants, which is one program together.
+
+use std::collections::HashSet;
+
+use dta_proto::program::Program;
+use tokio::sync::Mutex;
+
+use crate::config::Translator;
+use crate::program::{BuildError, Grant, Wanted, build};
+use crate::target::{After, ApplyError, Status, Target, TargetError};
+
+/// Why a grant is not in the target.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    /// With what the other collectors grant, and the configuration, it makes no program. Nothing has changed.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// The target does not hold it.
+    #[error(transparent)]
+    Target(#[from] ApplyError),
+}
+
+impl Refusal {
+    /// Whether trying again may help without a change of configuration.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            Refusal::Build(_) => false,
+            Refusal::Target(error) => error.error.may_pass(),
+        }
+    }
+}
+
+/// A target as the leases see it.
+pub(crate) struct Shared<'a, T> {
+    wanted: Wanted,
+    /// Locked from a look at the grants until the target holds their program, so that the lease of one collector does not undo what
+    /// that of another does.
+    state: Mutex<State<'a, T>>,
+}
+
+struct State<'a, T> {
+    target: &'a mut T,
+    /// What each collector grants, as the target holds it.
+    grants: Vec<Option<Grant>>,
+    /// Reporters of which a collector has told how far they were heard before.
+    told: HashSet<u16>,
+}
+
+impl<'a, T: Target> Shared<'a, T> {
+    pub(crate) fn new(config: &Translator, target: &'a mut T) -> Shared<'a, T> {
+        let grants = vec![None; config.collector.count()];
+        Shared { wanted: config.wanted(), state: Mutex::new(State { target, grants, told: HashSet::new() }) }
+    }
+
+    /// Tells how far earlier translators had heard their reporters. Each collector knows it; the first one's word counts.
+    pub(crate) async fn heard_earlier(&self, mut reporters: Vec<(u16, u32)>) -> Result<(), Refusal> {
+        let mut state = self.state.lock().await;
+        reporters.retain(|(id, _)| !state.told.contains(id));
+        state.target.heard_earlier(&reporters).await.map_err(ApplyError::nothing)?;
+        state.told.extend(reporters.iter().map(|(id, _)| id));
+        Ok(())
+    }
+
+    /// Makes the target hold what a collector grants now, together with what the others do.
+    pub(crate) async fn apply(&self, collector: u8, grant: Grant, after: After) -> Result<(), Refusal> {
+        self.take(collector, |_| Some(grant), after).await
+    }
+
+    /// Takes the queue pairs of a session that has ended out of the target: reports for this collector's stores are then dropped under that
+    /// name (`no_queue_pair`), rather than sent to a collector that throws them away.
+    pub(crate) async fn stand_down(&self, collector: u8) -> Result<(), Refusal> {
+        self.take(collector, |held| held.map(Grant::ended), After::Renewal).await
+    }
+
+    /// What the target counts, and how its queue pairs are.
+    pub(crate) async fn status(&self) -> Result<Status, TargetError> {
+        self.state.lock().await.target.status().await
+    }
+
+    async fn take(
+        &self,
+        collector: u8,
+        becomes: impl FnOnce(Option<Grant>) -> Option<Grant>,
+        after: After,
+    ) -> Result<(), Refusal> {
+        let mut state = self.state.lock().await;
+        let mut grants = state.grants.clone();
+        if let Some(grant) = grants.get_mut(usize::from(collector)) {
+            *grant = becomes(grant.take());
+        }
+        let all: Vec<Option<&Grant>> = grants.iter().map(Option::as_ref).collect();
+        let want: Program = build(&all, &self.wanted)?;
+        state.target.apply(&want, after).await?;
+        // What was made of it in part is found, and done or undone, with the next program.
+        state.grants = grants;
+        Ok(())
+    }
+}
