@@ -105,16 +105,13 @@ impl Target for Switch {
 
     async fn apply(&mut self, want: &Program, after: After) -> Result<Vec<Change>, ApplyError> {
         let changes = self.lacks(want, after).await.map_err(ApplyError::nothing)?;
-        self.with(|state| {
-            for (applied, change) in changes.iter().enumerate() {
-                let progress = match applied {
-                    0 => Progress::Nothing,
-                    _ => Progress::Part { applied, of: changes.len() },
-                };
-                state.make(change).map_err(|error| ApplyError { progress, error })?;
-            }
-            Ok(())
-        })?;
+        for (applied, change) in changes.iter().enumerate() {
+            let progress = match applied {
+                0 => Progress::Nothing,
+                _ => Progress::Part { applied, of: changes.len() },
+            };
+            self.with(|state| state.make(change)).map_err(|error| ApplyError { progress, error })?;
+        }
         Ok(changes)
     }
 

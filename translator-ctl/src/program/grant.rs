@@ -109,7 +109,7 @@ impl Grant {
         let pairs = self.queue_pairs.iter().cloned().map(Entry::QueuePair);
         let stores = self.stores.iter().cloned().map(Entry::Store);
         let lists = self.lists.iter().cloned().map(Entry::Lists);
-        pairs.chain(stores).chain(lists).chain(self.session.clone().map(Entry::Session))
+        pairs.chain(stores).chain(lists).chain(self.session.map(Entry::Session))
     }
 
     /// What is left of it when its session has ended: what the target gathered for its stores stays.
