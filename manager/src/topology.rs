@@ -67,6 +67,15 @@ pub struct Run {
     pub retransmit: Vec<Primitive>,
 }
 
+/// The primitives in the order of tables.
+pub const IN_TABLES: [Primitive; 5] = [
+    Primitive::KeyWrite,
+    Primitive::Postcarding,
+    Primitive::Append,
+    Primitive::KeyIncrement,
+    Primitive::SketchMerge,
+];
+
 /// Settings of the collector.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -26,7 +26,7 @@ use super::switches::Switches;
 use super::workload::Workload;
 use super::{ledger, processes};
 use crate::capture::{self, Cut, SkipCounts};
-use crate::topology::{Primitive, Topology, Transport};
+use crate::topology::{IN_TABLES, Primitive, Topology, Transport};
 use crate::traffic::{Shape, Synthetic, TrafficPacket};
 
 /// What to run.
@@ -286,7 +286,7 @@ async fn compare(
     let (mut pools, uncounted) = accounting::pools(statistics, links, gaps, expected);
     let mut found = Vec::new();
     let flows = workload.flows();
-    for primitive in Primitive::ALL {
+    for primitive in IN_TABLES {
         let store = topology.store(primitive);
         pools.of_primitive(accounting::limits(statistics, primitive, writes));
         let asked = Asked { flows, epochs: workload.epochs(), journal, statistics };
