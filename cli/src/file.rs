@@ -11,12 +11,14 @@ pub const LARGEST_TEXT: u64 = 16 << 20;
 /// Reads a configuration.
 ///
 /// # Errors
-/// What the system says; and for what is no regular file (a device, a pipe, a folder), which may have no end or never begin, for one of more
-/// than [`LARGEST_TEXT`] bytes, and for one that is no UTF-8.
+/// What the system says; and for what is no regular file (a device, a pipe, a folder), which may
+/// have no end or never begin, for one of more than [`LARGEST_TEXT`] bytes, and for one that is no
+/// UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
     let file = open(path, |about| about.is_file())?;
     let mut text = String::new();
-    // One byte more than may be there: a file can grow while it is read, and one in /proc says that it is empty.
+    // One byte more than may be there: a file can grow while it is read, and one in /proc says that
+    // it is empty.
     file.take(LARGEST_TEXT + 1).read_to_string(&mut text)?;
     if text.len() as u64 > LARGEST_TEXT {
         let mib = LARGEST_TEXT >> 20;

@@ -15,8 +15,8 @@ use tracing_subscriber::EnvFilter;
 /// Prints text and a line end to standard output.
 ///
 /// # Errors
-/// Whatever the system says, where `println!` would panic: the disk is full, or the reader has gone ([`ErrorKind::BrokenPipe`]), which
-/// [`exit`] takes for a good end.
+/// Whatever the system says, where `println!` would panic: the disk is full, or the reader has gone
+/// ([`ErrorKind::BrokenPipe`]), which [`exit`] takes for a good end.
 pub fn print(text: impl Display) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{text}")
 }
@@ -41,8 +41,9 @@ where
     PossibleValuesParser::new(names).try_map(|name| name.parse())
 }
 
-/// The exit status of a program; an error is told on standard error first, and gives `failure`. A reader that has gone (`| head`) has seen
-/// what it wanted, and is no error: where nobody reading is one, as with a daemon's ready line, it has to come in other words than the system's.
+/// The exit status of a program; an error is told on standard error first, and gives `failure`. A
+/// reader that has gone (`| head`) has seen what it wanted, and is no error: where nobody reading
+/// is one, as with a daemon's ready line, it has to come in other words than the system's.
 pub fn exit(program: &str, result: anyhow::Result<ExitCode>, failure: u8) -> ExitCode {
     match result {
         Ok(code) => code,
@@ -59,8 +60,8 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
 
-/// An error with its causes in one line. A cause that the text before has told already is left out: many errors put what the system said
-/// into their own sentence.
+/// An error with its causes in one line. A cause that the text before has told already is left out:
+/// many errors put what the system said into their own sentence.
 pub fn error_line(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1) {
@@ -72,8 +73,9 @@ pub fn error_line(error: &anyhow::Error) -> String {
     text
 }
 
-/// Writes logs to standard error, in colour on a terminal. `filter` as `RUST_LOG` has it (`info`, `dta_collector=debug`); one that cannot be
-/// read, or that is empty, counts as `info`. A program that has set up its own log keeps it.
+/// Writes logs to standard error, in colour on a terminal. `filter` as `RUST_LOG` has it (`info`,
+/// `dta_collector=debug`); one that cannot be read, or that is empty, counts as `info`. A program
+/// that has set up its own log keeps it.
 pub fn log(filter: &str) {
     // An empty one would be taken, and let errors through alone.
     let filter = if filter.trim().is_empty() { "info" } else { filter };

@@ -1,4 +1,5 @@
-//! The one way in which channels are made: what an address may be, when TLS is used, how long things may take.
+//! The one way in which channels are made: what an address may be, when TLS is used, how long
+//! things may take.
 
 use dta_grpc::dial;
 use dta_grpc::tls::ClientFiles;
@@ -20,7 +21,8 @@ pub(crate) fn connect_lazy(server: Server, options: &ClientOptions) -> Result<Ch
     Ok(dial::connect_lazy(&endpoint(server, options)?))
 }
 
-/// A channel to a server at `unix:PATH`. There is no host to judge, no TLS, and nothing to wait for: the socket is there or not.
+/// A channel to a server at `unix:PATH`. There is no host to judge, no TLS, and nothing to wait
+/// for: the socket is there or not.
 pub(crate) fn unix_lazy(server: Server, options: &ClientOptions) -> Result<Channel, ClientError> {
     let endpoint = Endpoint::from_shared(options.address.clone())
         .map_err(|e| bad(server, options, dta_grpc::reason(&e)))?;

@@ -126,7 +126,8 @@ impl From<Status> for ClientError {
     }
 }
 
-/// What a status says. Where the transport failed in the middle of a call, its reason: TLS 1.3 tells a client only then that it is refused.
+/// What a status says. Where the transport failed in the middle of a call, its reason: TLS 1.3
+/// tells a client only then that it is refused.
 fn of_collector(status: &Status) -> String {
     match std::error::Error::source(status).and_then(dta_grpc::known) {
         Some(known) => format!("cannot speak with the collector: {known}"),

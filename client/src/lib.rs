@@ -1,6 +1,7 @@
 //! Clients of the services of Direct Telemetry Access (DTA), for the programs of DTA and for other people's.
 //!
-//! - [`collector::Client`] asks a collector: queries, lists to follow, stores, counters, and a translator's session.
+//! - [`collector::Client`] asks a collector: queries, lists to follow, stores, counters, and a
+//!   translator's session.
 //! - [`translator::Client`] asks a running translator: its counters, what it holds, its program.
 //!
 //! What stores can be asked is a trait, [`Ask`], which `dta-collector` implements too, over memory.

@@ -28,7 +28,8 @@ impl ClientOptions {
         Self::new(address, None)
     }
 
-    /// Whether the address is one, and has TLS where there are files for it. Connects to nobody and reads no file.
+    /// Whether the address is one, and has TLS where there are files for it. Connects to nobody and
+    /// reads no file.
     ///
     /// # Errors
     /// [`ClientError::Address`].

@@ -5,10 +5,12 @@ use std::fs::File;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-/// A locked file (`flock`, exclusive). The lock ends when this is dropped, and with the process however it ends.
+/// A locked file (`flock`, exclusive). The lock ends when this is dropped, and with the process
+/// however it ends.
 ///
-/// It is ended explicitly: it belongs to the open file description, which a child process shares from its making until it executes
-/// another program. Closing our descriptor alone would leave the file locked for that long.
+/// It is ended explicitly: it belongs to the open file description, which a child process shares
+/// from its making until it executes another program. Closing our descriptor alone would leave the
+/// file locked for that long.
 #[derive(Debug)]
 pub(crate) struct Lock(File);
 

@@ -1,7 +1,7 @@
 //! Opening files of the memory directory: regular files alone, and never by way of a link.
 //!
-//! What else may stand under such a name would hold the program up (opening a fifo waits for its other end), or lead a
-//! write to somebody else's file.
+//! What else may stand under such a name would hold the program up (opening a fifo waits for its
+//! other end), or lead a write to somebody else's file.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -20,7 +20,8 @@ pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY;
     let opened = options.mode(0o600).custom_flags(flags.bits().cast_signed()).open(path);
     let file = opened.map_err(|error| match Errno::from_io_error(&error) {
-        // A link; a fifo that nobody reads, a socket or a device that is not there; a directory opened for writing.
+        // A link; a fifo that nobody reads, a socket or a device that is not there; a directory
+        // opened for writing.
         Some(Errno::LOOP | Errno::NXIO | Errno::ISDIR) => not_regular(),
         _ => error,
     })?;
@@ -37,8 +38,8 @@ pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(not_regular()) }
 }
 
-/// Replaces the file `path` by one that holds `bytes`: whoever opens it sees the old or the new one whole. The new one is
-/// written beside it first, as `path` with the extension `new`.
+/// Replaces the file `path` by one that holds `bytes`: whoever opens it sees the old or the new one
+/// whole. The new one is written beside it first, as `path` with the extension `new`.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
     let mut file = open(&new, OpenOptions::new().write(true).create(true).truncate(true))?;

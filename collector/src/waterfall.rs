@@ -1,6 +1,7 @@
 //! "Where did my reports go?": the counters of all nodes in the order in which reports pass them.
 //!
-//! Pure: from what [`Ask::statistics`](dta_client::Ask::statistics) answers to rows, for the command line and the dashboard.
+//! Pure: from what [`Ask::statistics`](dta_client::Ask::statistics) answers to rows, for the
+//! command line and the dashboard.
 
 use dta_proto::control::NodeStatistics;
 use dta_proto::counter::{
@@ -31,7 +32,8 @@ pub struct Node {
 pub struct LinkLoss {
     /// `lost.reporter-translator`, `lost.translator-nic`
     pub name: &'static str,
-    /// How many; 0 where more arrived than the sender has told of, whose numbers are as old as its last renewal.
+    /// How many; 0 where more arrived than the sender has told of, whose numbers are as old as its
+    /// last renewal.
     pub lost: u64,
     /// How it is known, in words.
     pub how: String,
@@ -87,8 +89,8 @@ pub fn link_losses(nodes: &[Node]) -> Vec<LinkLoss> {
         Some(of_stage.sum::<u64>())
     };
     let mut losses = Vec::new();
-    // A reporter's own count stays with it; its sequence numbers tell the translator what is missing. What its socket dropped is part of that, but for
-    // reports without sequence numbers.
+    // A reporter's own count stays with it; its sequence numbers tell the translator what is
+    // missing. What its socket dropped is part of that, but for reports without sequence numbers.
     let socket = sum(
         Stage::Translator,
         &translator::LINK_DROPPED,
@@ -239,7 +241,8 @@ pub fn find(nodes: &[Node], title: &str, counter: &str) -> Option<u64> {
     nodes.iter().find(|n| n.title() == title)?.get(counter)
 }
 
-/// In comes first, then what was taken and what became of it, drops beside; details of these, and what nobody here knows, come last.
+/// In comes first, then what was taken and what became of it, drops beside; details of these, and
+/// what nobody here knows, come last.
 fn rank(found: Option<Found<'_>>) -> u8 {
     match found.map(|found| found.definition) {
         Some(definition) if !definition.detail => match definition.step {

@@ -1,7 +1,7 @@
 //! The conformance list, put before the kernel's soft-RoCE through the verbs back end.
 //!
-//! Needs `rxe0` on `vrx` (10.9.0.1), whose other end `vtx` is this test's: `testbed/rxe-guest/run-tests` runs it in a
-//! guest that has them.
+//! Needs `rxe0` on `vrx` (10.9.0.1), whose other end `vtx` is this test's:
+//! `testbed/rxe-guest/run-tests` runs it in a guest that has them.
 #![cfg(feature = "verbs")]
 
 mod conformance;
@@ -41,8 +41,8 @@ struct Rxe {
     fence: Fence,
 }
 
-/// A queue pair of its own. The device handles frames in the order of their coming, so when a write here is answered,
-/// what came before has been handled.
+/// A queue pair of its own. The device handles frames in the order of their coming, so when a write
+/// here is answered, what came before has been handled.
 struct Fence {
     qpn: u32,
     psn: Psn,

@@ -534,7 +534,8 @@ fn devices_are_listed_or_it_says_how_to_get_them() {
     }
 }
 
-/// A directory with the files of TLS: `c.crt` and `c.key` are for both sides, and of `ca.crt`. They end in so many days, of 100.
+/// A directory with the files of TLS: `c.crt` and `c.key` are for both sides, and of `ca.crt`. They
+/// end in so many days, of 100.
 fn tls_files(dir: &Path, days_left: i64) {
     let day = |n: i64| Duration::from_secs(n.unsigned_abs() * 86_400);
     let mut ca = rcgen::CertificateParams::new(Vec::new()).unwrap();

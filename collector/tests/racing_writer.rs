@@ -1,8 +1,10 @@
-//! Readers beside a live writer: whatever they believe was written as a whole. Columns of sketches are not among them: they have no
-//! check, and docs/memory-layout.md says what a reader may see of one.
+//! Readers beside a live writer: whatever they believe was written as a whole. Columns of sketches
+//! are not among them: they have no check, and docs/memory-layout.md says what a reader may see of
+//! one.
 //!
-//! The writer writes elements in which all words tell the same number, so an element put together of two writes shows. A reader that
-//! skipped its check, or believed it too early, fails here within a moment.
+//! The writer writes elements in which all words tell the same number, so an element put together
+//! of two writes shows. A reader that skipped its check, or believed it too early, fails here
+//! within a moment.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +28,8 @@ fn store(kind: StoreKind) -> Store {
     Store::open(&spec, &Memory::Anonymous, RegionOptions::default()).unwrap()
 }
 
-/// Calls `write` with 1, 2, 3, … in a thread of its own, and `read` here, until `read` has given [`SEEN`] different numbers.
+/// Calls `write` with 1, 2, 3, … in a thread of its own, and `read` here, until `read` has given
+/// [`SEEN`] different numbers.
 fn race(write: impl Fn(u32) + Sync, mut read: impl FnMut() -> Option<u32>) {
     let over = AtomicBool::new(false);
     let seen = std::thread::scope(|threads| {

@@ -1,5 +1,6 @@
-//! What regions do to the rest of the process while they are made, and which pages they get. What is right depends on
-//! the pool of huge pages, so `scripts/with-huge-pages` runs this with a pool of none, of too few and of enough.
+//! What regions do to the rest of the process while they are made, and which pages they get. What
+//! is right depends on the pool of huge pages, so `scripts/with-huge-pages` runs this with a pool
+//! of none, of too few and of enough.
 #![allow(unsafe_code)]
 
 use std::path::{Path, PathBuf};
@@ -48,7 +49,8 @@ impl Neighbour {
         }
     }
 
-    /// Unmaps it, or fails if somebody else unmapped or replaced it; it is then not unmapped again, for it may be another's by now.
+    /// Unmaps it, or fails if somebody else unmapped or replaced it; it is then not unmapped again,
+    /// for it may be another's by now.
     fn check(self, value: u64) -> Result<(), &'static str> {
         // `msync` says of a hole that it is one, where a read would end the process.
         // SAFETY: asks about a range of addresses and changes nothing in it.
@@ -72,7 +74,8 @@ impl Drop for SetWhenDropped<'_> {
     }
 }
 
-/// Calls `make` again and again while neighbours map and unmap memory of many sizes and look whether it stays theirs.
+/// Calls `make` again and again while neighbours map and unmap memory of many sizes and look
+/// whether it stays theirs.
 fn beside_neighbours(make: impl Fn(u64)) {
     let (done, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
     let neighbour = &|id: u64| {
@@ -159,8 +162,8 @@ fn pool() -> usize {
     number("free_hugepages") - number("resv_hugepages")
 }
 
-/// Calls `make`, which gives back all pages that it takes, with what the pool has; again if the pool changed meanwhile,
-/// because another program took pages.
+/// Calls `make`, which gives back all pages that it takes, with what the pool has; again if the
+/// pool changed meanwhile, because another program took pages.
 fn with_the_pool(make: impl Fn(usize) -> Result<(), String>) {
     let mut result = Err("never called".to_owned());
     for _ in 0..20 {

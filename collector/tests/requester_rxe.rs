@@ -1,8 +1,10 @@
-//! The software NIC on raw frames, and as its peer a real requester: the kernel's soft-RoCE through libibverbs.
+//! The software NIC on raw frames, and as its peer a real requester: the kernel's soft-RoCE through
+//! libibverbs.
 //!
-//! Needs `rxe0` on `vrx` (10.9.0.1), at whose other end `vtx` the software NIC listens: `testbed/rxe-guest/run-tests` runs
-//! it in a guest that has them. The NIC has an address for which the guest's kernel has no neighbour entry: that a
-//! requester reaches it at all is ARP answered by the NIC.
+//! Needs `rxe0` on `vrx` (10.9.0.1), at whose other end `vtx` the software NIC listens:
+//! `testbed/rxe-guest/run-tests` runs it in a guest that has them. The NIC has an address for which
+//! the guest's kernel has no neighbour entry: that a requester reaches it at all is ARP answered by
+//! the NIC.
 #![cfg(feature = "verbs-requester")]
 
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -429,7 +431,8 @@ fn lost_answers_are_asked_for_again_and_nothing_is_done_twice() {
     }
     assert_eq!(pair.region.load_u64(0).expect("inside"), adds);
     assert_eq!(counter(&nic, "executed.fetch_add"), adds);
-    // That answers were lost, and that the requester did ask again, or this test shows nothing. The link's counters come every 100 ms.
+    // That answers were lost, and that the requester did ask again, or this test shows nothing. The
+    // link's counters come every 100 ms.
     let until = Instant::now() + Duration::from_secs(5);
     while counter(&nic, "faults.dropped") == 0 && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(20));

@@ -1,5 +1,5 @@
-//! Whatever comes in, the responder neither panics nor touches memory that was not granted, and every packet and every
-//! answer is accounted for.
+//! Whatever comes in, the responder neither panics nor touches memory that was not granted, and
+//! every packet and every answer is accounted for.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;

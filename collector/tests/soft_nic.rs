@@ -246,7 +246,8 @@ fn what_cannot_be_had_is_said() {
     drop(region);
 }
 
-/// Runs `test` in a thread and a network namespace of its own, with the two ends of a veth pair, `near` and `far`.
+/// Runs `test` in a thread and a network namespace of its own, with the two ends of a veth pair,
+/// `near` and `far`.
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let result = std::thread::spawn(|| {
         enter_namespace();
@@ -337,7 +338,8 @@ fn raw_frames_carry_requests_arp_and_answers() {
         assert_eq!(region.load_u64(64).unwrap(), 12);
         eventually("the counts", || counter(&nic, "dropped.icrc") == 1 && counter(&nic, "received") == 3);
 
-        // A datagram in two fragments, of which only the first says where to; and a fragment of somebody else's.
+        // A datagram in two fragments, of which only the first says where to; and a fragment of
+        // somebody else's.
         batch.clear();
         let request = requester.packet(Opcode::RcWriteOnly, psn + 2, true, 0, b"12345678");
         for (byte, value, to) in [(6, 0x20, there), (7, 3, there), (7, 3, here)] {

@@ -1,7 +1,7 @@
 //! The verbs back end on the kernel's soft-RoCE, with frames made here: this test plays the switch.
 //!
-//! Needs `rxe0` on `vrx` (10.9.0.1), whose other end `vtx` is this test's: `testbed/rxe-guest/run-tests` runs it in a
-//! guest that has them.
+//! Needs `rxe0` on `vrx` (10.9.0.1), whose other end `vtx` is this test's:
+//! `testbed/rxe-guest/run-tests` runs it in a guest that has them.
 #![cfg(feature = "verbs")]
 
 use std::net::{IpAddr, Ipv4Addr};

@@ -6,9 +6,10 @@
 //! | [`crc32c`] | CRC-32C (Castagnoli, iSCSI) | `0x1EDC6F41` | `0x82F63B78` | `0xE3069283` | slots, IPv6 keys |
 //! | [`crc32k`] | CRC-32K (Koopman) | `0x741B8CD7` | `0xEB31D82E` | `0x2D3DD0AE` | IPv6 keys |
 //!
-//! Inputs are short, 4 to 110 bytes, where general crates spend more on getting started than on the CRC; the figures are in
-//! `docs/decisions/crc.md`. On x86-64 the first two use PCLMULQDQ and SSE4.2 if the processor has them (asked once, cached by
-//! the standard library), else tables for 16 bytes at a time. The results are the same everywhere.
+//! Inputs are short, 4 to 110 bytes, where general crates spend more on getting started than on the
+//! CRC; the figures are in `docs/decisions/crc.md`. On x86-64 the first two use PCLMULQDQ and
+//! SSE4.2 if the processor has them (asked once, cached by the standard library), else tables for
+//! 16 bytes at a time. The results are the same everywhere.
 
 #![deny(unsafe_code)]
 
@@ -51,9 +52,9 @@ pub fn crc32_update(crc: u32, bytes: &[u8]) -> u32 {
     }
 }
 
-/// CRC-32/ISO-HDLC of many messages of one length: sum `i` is of message `i`. Where there are more messages than sums or the other
-/// way round, what is left over is not looked at. Faster than one at a time: the length is known to the compiler, and a processor works on
-/// several at once.
+/// CRC-32/ISO-HDLC of many messages of one length: sum `i` is of message `i`. Where there are more
+/// messages than sums or the other way round, what is left over is not looked at. Faster than one
+/// at a time: the length is known to the compiler, and a processor works on several at once.
 #[inline]
 pub fn crc32_each<const LEN: usize>(messages: &[[u8; LEN]], sums: &mut [u32]) {
     if !x86::crc32_each(messages, sums) {
@@ -93,7 +94,8 @@ impl Mask {
     /// No byte.
     pub const NONE: Mask = Mask::ones_at(&[]);
 
-    /// The bytes at these places, counted from 0. A place of [`Mask::LEN`] or more is a bug, and fails to compile in a constant.
+    /// The bytes at these places, counted from 0. A place of [`Mask::LEN`] or more is a bug, and
+    /// fails to compile in a constant.
     pub const fn ones_at(places: &[usize]) -> Mask {
         let mut mask = [0; Mask::LEN + 32];
         let mut i = 0;

@@ -1,13 +1,15 @@
 //! By instructions of x86-64: carry-less multiplication for CRC-32, the `crc32` instruction for CRC-32C.
 //!
-//! The CRC-32 is the remainder of the message as a polynomial, times x^32, divided by P. Each block of 16 bytes that lies d
-//! bits before the end counts as its 128 bits times x^d, and x^d may be replaced by its remainder modulo P, which has 32
-//! bits: so every block is multiplied by two constants that depend on its place alone (one for each half), all blocks at
-//! once, and what is left to divide is their sum of 128 bits. (Gopal et al., "Fast CRC Computation for Generic Polynomials
-//! Using PCLMULQDQ Instruction", Intel 2009, has the identities and the last division; it folds blocks one after another.)
+//! The CRC-32 is the remainder of the message as a polynomial, times x^32, divided by P. Each block
+//! of 16 bytes that lies d bits before the end counts as its 128 bits times x^d, and x^d may be
+//! replaced by its remainder modulo P, which has 32 bits: so every block is multiplied by two
+//! constants that depend on its place alone (one for each half), all blocks at once, and what is
+//! left to divide is their sum of 128 bits. (Gopal et al., "Fast CRC Computation for Generic
+//! Polynomials Using PCLMULQDQ Instruction", Intel 2009, has the identities and the last division;
+//! it folds blocks one after another.)
 //!
-//! A message is filled up to whole blocks with zeros *in front*, which do not change a CRC whose register starts in the
-//! message itself, so there is no remainder of a block to deal with.
+//! A message is filled up to whole blocks with zeros *in front*, which do not change a CRC whose
+//! register starts in the message itself, so there is no remainder of a block to deal with.
 
 #![allow(unsafe_code)]
 
@@ -22,7 +24,8 @@ use core::arch::x86_64::{
 /// Blocks of 16 bytes that are folded in one go.
 const MOST_BLOCKS: usize = 8;
 
-/// x^n modulo P in reflected order, shifted left by one: a multiplication of reflected numbers comes out one bit short.
+/// x^n modulo P in reflected order, shifted left by one: a multiplication of reflected numbers
+/// comes out one bit short.
 const fn power(n: u32) -> i64 {
     let mut r = 0x8000_0000u32;
     let mut i = 0;
@@ -33,8 +36,8 @@ const fn power(n: u32) -> i64 {
     (r as i64) << 1
 }
 
-/// What a block is multiplied with, low half and high half: the first for the block that lies [`MOST_BLOCKS`] before the
-/// last one, the last for the block before the last one.
+/// What a block is multiplied with, low half and high half: the first for the block that lies
+/// [`MOST_BLOCKS`] before the last one, the last for the block before the last one.
 static FOLD: [[i64; 2]; MOST_BLOCKS] = {
     let mut fold = [[0; 2]; MOST_BLOCKS];
     let mut before = 1;
@@ -76,7 +79,8 @@ pub(crate) fn crc32(crc: u32, bytes: &[u8]) -> Option<u32> {
     if bytes.len() < 16 || !has_clmul() {
         return None;
     }
-    // SAFETY: the processor has the features that `all` is compiled for, as was just asked (SSE4.1 comes with SSSE3).
+    // SAFETY: the processor has the features that `all` is compiled for, as was just asked (SSE4.1
+    // comes with SSSE3).
     Some(unsafe { all::<false>(crc, bytes, &Mask::NONE) })
 }
 

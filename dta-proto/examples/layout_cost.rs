@@ -1,4 +1,5 @@
-//! What the per-report arithmetic costs on this machine: `cargo run --release -p dta-proto --example layout_cost`.
+//! What the per-report arithmetic costs on this machine: `cargo run --release -p dta-proto
+//! --example layout_cost`.
 //!
 //! Nanoseconds per call on one core, the best of five runs over a million distinct keys.
 

@@ -1,7 +1,7 @@
 //! Decoding of gRPC messages, with a bound on what a request unfolds to.
 //!
-//! A message of a few megabytes can hold millions of empty parts, of which each takes a hundred bytes once it is decoded. So the parts of
-//! a request are counted before.
+//! A message of a few megabytes can hold millions of empty parts, of which each takes a hundred
+//! bytes once it is decoded. So the parts of a request are counted before.
 
 use std::marker::PhantomData;
 
@@ -15,7 +15,8 @@ use tonic_prost::{ProstDecoder, ProstEncoder};
 /// The most parts of a request: its fields, and the fields of these.
 pub const MAX_PARTS: usize = 1 << 18;
 
-/// prost's codec, but for requests of more than [`MAX_PARTS`] parts. Answers are taken as they are: who asks chose whom to ask.
+/// prost's codec, but for requests of more than [`MAX_PARTS`] parts. Answers are taken as they are:
+/// who asks chose whom to ask.
 #[derive(Clone, Debug)]
 pub struct BoundedCodec<T, U>(PhantomData<(T, U)>);
 
@@ -65,8 +66,9 @@ impl<U: Message + Name + Default> Decoder for BoundedDecoder<U> {
     }
 }
 
-/// Counts fields, and the fields of those that can be read as messages, up to one more than [`MAX_PARTS`]. Counts too many where a
-/// string happens to read as a message: a part for each two bytes of it at most.
+/// Counts fields, and the fields of those that can be read as messages, up to one more than
+/// [`MAX_PARTS`]. Counts too many where a string happens to read as a message: a part for each two
+/// bytes of it at most.
 fn parts(message: &[u8]) -> usize {
     let mut count = 0;
     // What is no message is for the decoder to refuse.
@@ -87,7 +89,8 @@ fn parts(message: &[u8]) -> usize {
     count
 }
 
-/// Calls `with` for what each field holds (empty for numbers) until it says `false`. `None` if this is no message.
+/// Calls `with` for what each field holds (empty for numbers) until it says `false`. `None` if this
+/// is no message.
 fn fields<'a>(mut message: &'a [u8], mut with: impl FnMut(&'a [u8]) -> bool) -> Option<()> {
     while !message.is_empty() {
         let (_, wire) = decode_key(&mut message).ok()?;

@@ -30,8 +30,8 @@ pub enum Misfit {
     },
 }
 
-/// Checks what a data plane asks of each report for a store. Whether it lands then depends on what was reported before, and on which
-/// lists, epochs and reporters the translator takes.
+/// Checks what a data plane asks of each report for a store. Whether it lands then depends on what
+/// was reported before, and on which lists, epochs and reporters the translator takes.
 ///
 /// # Errors
 /// The first part of the report that does not fit.

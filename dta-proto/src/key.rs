@@ -1,9 +1,9 @@
 //! The 16-byte key of keyed primitives, and the flow 5-tuple it can hold.
 //!
-//! An IPv4 flow is the key, byte for byte: `src[4] dst[4] sport[2] dport[2] proto[1] 0[3]`. An IPv6 flow does not fit, so
-//! its key is three CRCs of `src[16] dst[16] sport[2] dport[2] proto[1]` (37 bytes), each big-endian, then what they cannot
-//! be confused with an IPv4 flow by: `crc32[4] crc32c[4] crc32k[4] proto[1] 0 0 6`. The CRCs and their parameters are in
-//! [`crate::crc`].
+//! An IPv4 flow is the key, byte for byte: `src[4] dst[4] sport[2] dport[2] proto[1] 0[3]`. An IPv6
+//! flow does not fit, so its key is three CRCs of `src[16] dst[16] sport[2] dport[2] proto[1]` (37
+//! bytes), each big-endian, then what they cannot be confused with an IPv4 flow by: `crc32[4]
+//! crc32c[4] crc32k[4] proto[1] 0 0 6`. The CRCs and their parameters are in [`crate::crc`].
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -18,8 +18,9 @@ pub const KEY_LEN: usize = 16;
 
 /// A key: 16 bytes that mean what reporters and queries agree on, most often a flow.
 ///
-/// Written as a flow (`10.0.0.1:5000->10.0.0.2:5000/udp`) or as hex digits, at most 32; fewer stand for leading bytes, the
-/// rest zero. Shown as a flow where it is one of IPv4 with a protocol, else as 32 hex digits.
+/// Written as a flow (`10.0.0.1:5000->10.0.0.2:5000/udp`) or as hex digits, at most 32; fewer stand
+/// for leading bytes, the rest zero. Shown as a flow where it is one of IPv4 with a protocol, else
+/// as 32 hex digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Key(pub [u8; KEY_LEN]);
@@ -75,8 +76,8 @@ impl Key {
         Key([a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
     }
 
-    /// The IPv4 flow that this key is, if it is one: it ends in three zeros and its protocol is not 0, so that the padded
-    /// keys of version 0 are not taken for flows.
+    /// The IPv4 flow that this key is, if it is one: it ends in three zeros and its protocol is not
+    /// 0, so that the padded keys of version 0 are not taken for flows.
     pub fn flow(&self) -> Option<Flow> {
         let [s0, s1, s2, s3, d0, d1, d2, d3, sp0, sp1, dp0, dp1, proto, z0, z1, z2] = self.0;
         if proto == 0 || [z0, z1, z2] != [0; 3] {

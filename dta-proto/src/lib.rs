@@ -11,7 +11,8 @@
 //! - [`queue_pair`], [`name`]: what queue pairs are, and what the names of stores and sessions may be.
 //! - [`key`]: the 16-byte key and the flow that it can hold.
 //! - [`program`]: what a switch should hold, as table entries, and the changes from one program to another.
-//! - `control`: the control plane `dta.v1` (gRPC), and `codec`, which bounds its requests; both with the feature `control`.
+//! - `control`: the control plane `dta.v1` (gRPC), and `codec`, which bounds its requests; both
+//!   with the feature `control`.
 
 #![forbid(unsafe_code)]
 

@@ -107,7 +107,8 @@ impl Primitive {
     }
 }
 
-/// Whether a queue pair number or PSN is one: both have 24 bits (InfiniBand Architecture Specification, volume 1, chapter 9.2).
+/// Whether a queue pair number or PSN is one: both have 24 bits (InfiniBand Architecture
+/// Specification, volume 1, chapter 9.2).
 pub const fn has_24_bits(number: u32) -> bool {
     number >> 24 == 0
 }

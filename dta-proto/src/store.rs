@@ -1,7 +1,8 @@
 //! How a store is described.
 //!
-//! One description serves configuration (serde), sessions (`dta_proto::control`) and region headers. Sizes are powers of two, so
-//! that a slot is `hash & (slots - 1)` and a region's address is `base | offset`.
+//! One description serves configuration (serde), sessions (`dta_proto::control`) and region
+//! headers. Sizes are powers of two, so that a slot is `hash & (slots - 1)` and a region's address
+//! is `base | offset`.
 
 use serde::{Deserialize, Serialize};
 

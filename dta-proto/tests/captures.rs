@@ -1,5 +1,6 @@
-//! Reads the version-0 captures that another project's traffic generator made. They lie outside the repository, in
-//! `$DTA_CAPTURES/dta` (default `../shared/data`); without them the test says so and passes, except in CI.
+//! Reads the version-0 captures that another project's traffic generator made. They lie outside the
+//! repository, in `$DTA_CAPTURES/dta` (default `../shared/data`); without them the test says so and
+//! passes, except in CI.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -22,7 +22,8 @@ fn tables() -> impl Iterator<Item = &'static Table> {
     Node::ALL.into_iter().flat_map(|node| node.tables().iter().copied())
 }
 
-/// Names with their units and meanings, as the document shows them: the values of a list are told one by one where they first stand.
+/// Names with their units and meanings, as the document shows them: the values of a list are told
+/// one by one where they first stand.
 fn rows(
     definition: &'static Definition,
     told: &mut BTreeSet<&'static str>,

@@ -1,4 +1,5 @@
-//! Checks the layout against `vectors/layout.json`, which `vectors/layout.py` wrote without this crate's code.
+//! Checks the layout against `vectors/layout.json`, which `vectors/layout.py` wrote without this
+//! crate's code.
 
 use dta_proto::key::Key;
 use dta_proto::layout::{append, hash, key_increment, key_write, postcarding, sketch_merge};

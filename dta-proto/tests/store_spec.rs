@@ -1,4 +1,5 @@
-//! Store descriptions: what is accepted, what is refused and by which words, and that no representation loses anything.
+//! Store descriptions: what is accepted, what is refused and by which words, and that no
+//! representation loses anything.
 
 use dta_proto::control;
 use dta_proto::layout::{append, key_write, postcarding, sketch_merge};

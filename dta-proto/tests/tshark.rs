@@ -1,8 +1,9 @@
-//! Lets tshark, which shares no code with us, decode the frames of `vectors/wire.json`, and compares field by field.
+//! Lets tshark, which shares no code with us, decode the frames of `vectors/wire.json`, and
+//! compares field by field.
 //!
-//! tshark (4.0) checks the IPv4 checksum and shows the iCRC, but does not check it: what is compared is that it finds our
-//! iCRC where it expects one. The iCRC itself is checked against an ACK of the kernel's soft-RoCE and zlib's CRC-32, in the
-//! vectors.
+//! tshark (4.0) checks the IPv4 checksum and shows the iCRC, but does not check it: what is
+//! compared is that it finds our iCRC where it expects one. The iCRC itself is checked against an
+//! ACK of the kernel's soft-RoCE and zlib's CRC-32, in the vectors.
 
 use std::process::Command;
 

@@ -1,4 +1,5 @@
-//! Checks the wire formats against `vectors/wire.json`, which `vectors/wire.py` wrote without this crate's code.
+//! Checks the wire formats against `vectors/wire.json`, which `vectors/wire.py` wrote without this
+//! crate's code.
 
 use dta_proto::key::Key;
 use dta_proto::wire::dta::{Body, Nack, Primitive, Report, Version};

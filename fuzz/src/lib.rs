@@ -1,7 +1,8 @@
 //! Properties of the decoders on any bytes.
 //!
-//! Each property is one function from bytes, a [`Target`]. Two drive it: `tests/seeded/`, a loop over seeds and
-//! their mutations for a few seconds, in every test run; and libFuzzer (`libfuzzer/`), for as long as somebody likes.
+//! Each property is one function from bytes, a [`Target`]. Two drive it: `tests/seeded/`, a loop
+//! over seeds and their mutations for a few seconds, in every test run; and libFuzzer
+//! (`libfuzzer/`), for as long as somebody likes.
 
 #![forbid(unsafe_code)]
 
@@ -25,13 +26,15 @@ pub struct Target {
 /// Reports and NACKs: any bytes are a value or an error, and a value's bytes are that value again.
 pub const DTA: Target = Target { name: "dta", check: dta::check, seeds: seeds::reports };
 
-/// Transport packets of RoCEv2, without the checksums that would keep a fuzzer out: what parses is emitted as it was.
+/// Transport packets of RoCEv2, without the checksums that would keep a fuzzer out: what parses is
+/// emitted as it was.
 pub const ROCE: Target = Target { name: "roce", check: roce::check, seeds: seeds::transport };
 
 /// Ethernet, IPv4, UDP and the whole way to a checked RoCEv2 packet.
 pub const PACKET: Target = Target { name: "packet", check: packet::check, seeds: seeds::frames };
 
-/// Keys and flows as people write them: any text is a key or an error, and what is shown reads the same again.
+/// Keys and flows as people write them: any text is a key or an error, and what is shown reads the
+/// same again.
 pub const KEY: Target = Target { name: "key", check: key::check, seeds: seeds::keys };
 
 /// All of them.

@@ -1,4 +1,5 @@
-//! Accepting connections: TLS and the first bytes of HTTP/2 within a time, at most so many connections, and no busy loop on errors.
+//! Accepting connections: TLS and the first bytes of HTTP/2 within a time, at most so many
+//! connections, and no busy loop on errors.
 
 use std::future::Future;
 use std::io;
@@ -40,7 +41,8 @@ pub struct Listen {
     pub tls: Option<Arc<ServerConfig>>,
 }
 
-/// The connections, for [`tonic::transport::Server::serve_with_incoming_shutdown`]. Dropping it closes the listener.
+/// The connections, for [`tonic::transport::Server::serve_with_incoming_shutdown`]. Dropping it
+/// closes the listener.
 pub type Incoming = ReceiverStream<io::Result<Connection>>;
 
 /// What became of connections.
@@ -246,8 +248,8 @@ async fn handshake(shared: &Shared, stream: TcpStream) -> Result<(Transport, Ide
     }
 }
 
-/// Tells a client of HTTP/2 without TLS what is missing, in its own protocol: empty SETTINGS, then GOAWAY with INADEQUATE_SECURITY
-/// (RFC 9113 sections 6.5, 6.8 and 7).
+/// Tells a client of HTTP/2 without TLS what is missing, in its own protocol: empty SETTINGS, then
+/// GOAWAY with INADEQUATE_SECURITY (RFC 9113 sections 6.5, 6.8 and 7).
 async fn wants_tls(stream: TcpStream) -> io::Result<()> {
     const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     const WORDS: &[u8] = b"this port wants TLS";

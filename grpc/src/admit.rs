@@ -14,7 +14,8 @@ use tower_service::Service;
 
 use crate::peer::{Identity, Peer};
 
-/// A tower layer over all connections of a server. Calls beyond the limits wait; what a waiting call sends is bounded by HTTP/2's window.
+/// A tower layer over all connections of a server. Calls beyond the limits wait; what a waiting
+/// call sends is bounded by HTTP/2's window.
 #[derive(Clone, Debug)]
 pub struct Admission {
     calls: Arc<Semaphore>,

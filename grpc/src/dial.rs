@@ -10,7 +10,8 @@ use crate::tls::{self, ClientFiles, TlsError};
 /// How long connecting may take, with the handshake of TLS.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// A connection that says nothing for this long while calls wait for answers is asked whether it lives, and given up after [`ALIVE`].
+/// A connection that says nothing for this long while calls wait for answers is asked whether it
+/// lives, and given up after [`ALIVE`].
 const ASK: Duration = Duration::from_secs(10);
 const ALIVE: Duration = Duration::from_secs(5);
 
@@ -41,7 +42,8 @@ pub fn connect_lazy(endpoint: &Endpoint) -> Channel {
     endpoint.connect_with_connector_lazy(connector())
 }
 
-/// tonic's own connector limits the time of TCP's connecting alone; around one that is given to it, the limit includes TLS.
+/// tonic's own connector limits the time of TCP's connecting alone; around one that is given to it,
+/// the limit includes TLS.
 fn connector() -> HttpConnector {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);

@@ -1,7 +1,9 @@
-//! The places for connections: how many there are in all and for one address, and who leaves when they are full.
+//! The places for connections: how many there are in all and for one address, and who leaves when
+//! they are full.
 //!
-//! A connection waits until it has shown that it speaks TLS (where that is wanted) and HTTP/2. Where the places are full, the oldest
-//! that waits leaves for the new one, so silent connections keep nobody out. Connections that are past that stay.
+//! A connection waits until it has shown that it speaks TLS (where that is wanted) and HTTP/2.
+//! Where the places are full, the oldest that waits leaves for the new one, so silent connections
+//! keep nobody out. Connections that are past that stay.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

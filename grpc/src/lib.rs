@@ -1,9 +1,11 @@
 //! Both ends of gRPC connections, as the daemons and clients of DTA share them.
 //!
-//! A server takes its connections from [`accept`]: there, before tonic gets one, TLS is done, silent clients are cut off and the numbers
-//! of [`Limits`] are kept. [`Admission`] bounds the calls that are in flight on them. [`Peer`] says who is at the other end.
+//! A server takes its connections from [`accept`]: there, before tonic gets one, TLS is done,
+//! silent clients are cut off and the numbers of [`Limits`] are kept. [`Admission`] bounds the
+//! calls that are in flight on them. [`Peer`] says who is at the other end.
 //!
-//! A client connects through [`dial`], which limits the time that connecting may take, and tells with [`reason`] why it failed.
+//! A client connects through [`dial`], which limits the time that connecting may take, and tells
+//! with [`reason`] why it failed.
 //!
 //! What a call means is not known here.
 
@@ -46,14 +48,16 @@ pub struct Limits {
     pub handshake: Duration,
     /// Calls that are worked on at a time; others wait.
     pub calls: usize,
-    /// Calls of one caller that are worked on at a time. A caller is a certificate's identity or, without TLS, an address.
+    /// Calls of one caller that are worked on at a time. A caller is a certificate's identity or,
+    /// without TLS, an address.
     pub calls_per_caller: usize,
     /// Long answers (streams) of one caller at a time.
     pub streams_per_caller: usize,
 }
 
 impl Limits {
-    /// Connections that a limit of open files allows, of those that are wanted: `reserved` files are for other things.
+    /// Connections that a limit of open files allows, of those that are wanted: `reserved` files
+    /// are for other things.
     pub fn within(self, files: u64, reserved: u64) -> Self {
         let most = usize::try_from(files.saturating_sub(reserved)).unwrap_or(usize::MAX).max(1);
         Self { connections: self.connections.min(most), ..self }

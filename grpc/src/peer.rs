@@ -43,11 +43,13 @@ pub enum Identity {
     Anybody,
     /// The names of a certificate, sorted, each once; one at least.
     Named(Vec<Name>),
-    /// A certificate without a name to know it by, and why it has none. It is refused: all such certificates would be one caller.
+    /// A certificate without a name to know it by, and why it has none. It is refused: all such
+    /// certificates would be one caller.
     Nameless(&'static str),
 }
 
-/// An alternative name of a certificate (RFC 5280 section 4.2.1.6), with its kind. Written `DNS:tor1.example` or `URI:spiffe://example/tor1`.
+/// An alternative name of a certificate (RFC 5280 section 4.2.1.6), with its kind. Written
+/// `DNS:tor1.example` or `URI:spiffe://example/tor1`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Name {
     /// A DNS name, in lower case.
@@ -97,7 +99,8 @@ fn is_plain(name: &str) -> bool {
 }
 
 impl Identity {
-    /// The identity of a certificate is its DNS and URI names, so that one issued anew under the same names is the same caller.
+    /// The identity of a certificate is its DNS and URI names, so that one issued anew under the
+    /// same names is the same caller.
     pub fn of(certificate: &CertificateDer<'_>) -> Self {
         let Ok(certificate) = EndEntityCert::try_from(certificate) else {
             return Self::Nameless("it cannot be read");

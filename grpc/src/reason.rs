@@ -12,7 +12,8 @@ use crate::tls::for_people;
 /// The libraries' and the system's words for a connection that ended before the answer came.
 const CLOSED: [&str; 4] = ["connection closed", "broken pipe", "Broken pipe", "Connection reset"];
 
-/// What is known to be wrong with the TLS (or its absence) of a connection; `None` if the error has another reason.
+/// What is known to be wrong with the TLS (or its absence) of a connection; `None` if the error has
+/// another reason.
 pub fn known(error: &(dyn Error + 'static)) -> Option<String> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -35,7 +36,8 @@ pub fn reason(error: &(dyn Error + 'static)) -> String {
         if !CLOSED.iter().any(|closed| text.contains(closed)) {
             return text;
         }
-        // Which of these it is, is chance. Why is lost on the way: with TLS 1.3 it is most often the server's refusal.
+        // Which of these it is, is chance. Why is lost on the way: with TLS 1.3 it is most often
+        // the server's refusal.
         format!(
             "{text} by the other side: either it wants TLS (write its address with https:// and give the files of TLS), or it has TLS and \
              refuses this client's certificate: is that of the authority that the server names (client_ca), and in date?"

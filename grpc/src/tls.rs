@@ -102,15 +102,16 @@ pub struct Validity {
 impl Validity {
     /// From the certificate; `None` if it cannot be read.
     ///
-    /// The library tells of both ends only when it refuses a certificate for them. They are judged before everything else, so no
-    /// authority and no signature is needed for that.
+    /// The library tells of both ends only when it refuses a certificate for them. They are judged
+    /// before everything else, so no authority and no signature is needed for that.
     fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let certificate = EndEntityCert::try_from(certificate).ok()?;
         let refused_at = |at: Duration| {
             let at = UnixTime::since_unix_epoch(at);
             certificate.verify_for_usage(&[], &[], &[], at, KeyUsage::server_auth(), None, None).err()
         };
-        // The last second that X.509 can write: 9999-12-31 23:59:59. A certificate that ends with it has no end.
+        // The last second that X.509 can write: 9999-12-31 23:59:59. A certificate that ends with
+        // it has no end.
         let last = Duration::from_secs(253_402_300_799);
         let not_after = match refused_at(last) {
             Some(webpki::Error::CertExpired { not_after, .. }) => Duration::from_secs(not_after.as_secs()),
@@ -125,7 +126,8 @@ impl Validity {
         Some(Self { not_before, not_after })
     }
 
-    /// How long it has still to go, if that is to be told: in the last third of its time, and 30 days ahead at most. Zero = it has ended.
+    /// How long it has still to go, if that is to be told: in the last third of its time, and 30
+    /// days ahead at most. Zero = it has ended.
     pub fn ends_soon(&self, now: SystemTime) -> Option<Duration> {
         let left = self.not_after.saturating_sub(since_1970(now));
         let ahead = (self.not_after.saturating_sub(self.not_before) / 3).min(AHEAD);

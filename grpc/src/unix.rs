@@ -19,9 +19,10 @@ impl Drop for UnixPath {
     }
 }
 
-/// Listens on a socket of mode 0600 at `path`. One that a process left there which was killed is replaced; a file of another kind, and a
-/// socket that somebody listens on, are not. Sets the process's mask of file modes for a moment: call it before there are threads that make
-/// files. Must be called within a tokio runtime.
+/// Listens on a socket of mode 0600 at `path`. One that a process left there which was killed is
+/// replaced; a file of another kind, and a socket that somebody listens on, are not. Sets the
+/// process's mask of file modes for a moment: call it before there are threads that make files.
+/// Must be called within a tokio runtime.
 pub fn listen_unix(path: &Path) -> io::Result<(UnixListener, UnixPath)> {
     if std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
         && std::os::unix::net::UnixStream::connect(path)

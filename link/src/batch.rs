@@ -54,7 +54,8 @@ struct Meta {
     cookie: u64,
 }
 
-/// Up to a fixed number of packets, each in a slot of its own, in one allocation that is used again and again.
+/// Up to a fixed number of packets, each in a slot of its own, in one allocation that is used again
+/// and again.
 ///
 /// A packet is its bytes from the IPv4 header on. An Ethernet header, where there is one, lies in the 14
 /// bytes in front of it ([`Batch::frame`]). Each packet carries a cookie, a number of the caller's that
@@ -306,8 +307,8 @@ impl Batch {
         self.meta[index].checksum_pending = true;
     }
 
-    /// All slots, free ones too, from byte `offset` on ([`HEADROOM`] is where packets begin): where the kernel
-    /// receives to.
+    /// All slots, free ones too, from byte `offset` on ([`HEADROOM`] is where packets begin): where
+    /// the kernel receives to.
     pub(crate) fn buffers(&mut self, offset: usize) -> impl Iterator<Item = &mut [u8]> {
         self.bytes.chunks_exact_mut(self.stride).map(move |slot| &mut slot[offset..])
     }
@@ -347,8 +348,8 @@ impl Batch {
         self.commit(len, 0);
     }
 
-    /// Keeps the packets for which `keep` (given the frame, where there is an Ethernet header, and the packet) says so,
-    /// in their order.
+    /// Keeps the packets for which `keep` (given the frame, where there is an Ethernet header, and
+    /// the packet) says so, in their order.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(Option<&[u8]>, &[u8]) -> bool) {
         let mut kept = 0;
         for index in 0..self.used {

@@ -27,7 +27,8 @@ pub struct Counters {
     pub unsent_no_buffers: u64,
     /// Packets not sent because they are longer than the path takes with DF set (EMSGSIZE).
     pub unsent_too_long: u64,
-    /// Packets not sent because there is no route or the neighbour is unreachable (ENETUNREACH, EHOSTUNREACH).
+    /// Packets not sent because there is no route or the neighbour is unreachable (ENETUNREACH,
+    /// EHOSTUNREACH).
     pub unsent_unreachable: u64,
     /// Packets not sent because a firewall rule on output refused them (EPERM).
     pub unsent_forbidden: u64,
@@ -52,7 +53,8 @@ impl Counters {
             + self.unsent_other
     }
 
-    /// Each reason for which packets were lost in the link, the zero ones too, in the order of [`LinkLoss::ALL`].
+    /// Each reason for which packets were lost in the link, the zero ones too, in the order of
+    /// [`LinkLoss::ALL`].
     pub fn losses(&self) -> [(LinkLoss, u64); 10] {
         [
             (LinkLoss::TooLong, self.dropped_too_long),

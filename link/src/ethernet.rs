@@ -1,7 +1,8 @@
 //! IPv4 packets on an Ethernet, from and to an address that is this link's own: the kernel need not have it.
 //!
-//! Over [`crate::packet`], this puts Ethernet headers in front of what is sent, answers ARP for its address, and
-//! asks for those that it sends to. Neighbours are on the link itself: there is no routing.
+//! Over [`crate::packet`], this puts Ethernet headers in front of what is sent, answers ARP for its
+//! address, and asks for those that it sends to. Neighbours are on the link itself: there is no
+//! routing.
 
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -54,14 +55,15 @@ impl EthernetLink {
         self.mac
     }
 
-    /// Says that packets will go to `ip`, which then is asked for unless its Ethernet address is given. One that
-    /// speaks ARP later under another Ethernet address is followed.
+    /// Says that packets will go to `ip`, which then is asked for unless its Ethernet address is
+    /// given. One that speaks ARP later under another Ethernet address is followed.
     pub fn want(&mut self, ip: Ipv4Addr, mac: Option<[u8; 6]>) {
         self.neighbours.want(ip, mac.map(Mac), Instant::now());
     }
 
-    /// Asks for neighbours as it is due, and tells whether all are known or have been silent for 3 s. Until then,
-    /// packets to them would be lost; after, they are counted as unreachable. Received ARP is taken in by `recv`.
+    /// Asks for neighbours as it is due, and tells whether all are known or have been silent for 3
+    /// s. Until then, packets to them would be lost; after, they are counted as unreachable.
+    /// Received ARP is taken in by `recv`.
     ///
     /// # Errors
     /// As [`Link::send`].
@@ -130,8 +132,9 @@ impl Link for EthernetLink {
             if batch.frame(index).is_some() {
                 continue;
             }
-            // Read from the header where its writer did not tell: of a damaged packet, too. One that is too short
-            // for a header gets no Ethernet header, and the link below counts it as malformed.
+            // Read from the header where its writer did not tell: of a damaged packet, too. One
+            // that is too short for a header gets no Ethernet header, and the link below counts it
+            // as malformed.
             let told = batch.addresses(index).map(|addresses| *addresses.destination.ip());
             let Some(to) = told.or_else(|| Some(ipv4::Header::of(batch.packet(index))?.dst())) else {
                 continue;
@@ -147,7 +150,8 @@ impl Link for EthernetLink {
         self.link.send(batch)
     }
 
-    /// ARP is not counted, nor are fragments without ports to another address; packets to a neighbour that did not answer are unreachable.
+    /// ARP is not counted, nor are fragments without ports to another address; packets to a
+    /// neighbour that did not answer are unreachable.
     fn counters(&self) -> Counters {
         let below = self.link.counters();
         Counters {
@@ -166,7 +170,8 @@ impl Link for EthernetLink {
     }
 }
 
-/// Whether an IPv4 packet is a fragment that has no ports, and is not for `ip`: one of the kernel's own datagrams.
+/// Whether an IPv4 packet is a fragment that has no ports, and is not for `ip`: one of the kernel's
+/// own datagrams.
 fn is_later_fragment_to_another(packet: &[u8], ip: Ipv4Addr) -> bool {
     ipv4::Header::of(packet).is_some_and(|header| header.is_later_fragment() && header.dst() != ip)
 }

@@ -37,11 +37,12 @@ pub const REORDER_MAX: u8 = 16;
 /// How long a frame that is to be reordered waits for others to overtake it. Then it leaves as it is.
 pub const HOLD: Duration = Duration::from_millis(20);
 
-/// Frames held for reordering at once; beyond that, frames pass. Only a reorder probability near 1 gets there.
+/// Frames held for reordering at once; beyond that, frames pass. Only a reorder probability near 1
+/// gets there.
 const HELD_MAX: usize = 64;
 
-/// Probability of each fault, per frame. A frame suffers at most one of them, so that its fate is one word and
-/// each fault happens exactly as often as it says.
+/// Probability of each fault, per frame. A frame suffers at most one of them, so that its fate is
+/// one word and each fault happens exactly as often as it says.
 ///
 /// Written `drop=0.01,dup=0.01,reorder=0.01,corrupt=0.01`, those that are 0 left out; `none` when all are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -87,7 +88,8 @@ impl Faults {
         *self == Self::NONE
     }
 
-    /// Whether frames may be corrupted, for which some links need a privilege ([`crate::UdpConfig::corrupt`]).
+    /// Whether frames may be corrupted, for which some links need a privilege
+    /// ([`crate::UdpConfig::corrupt`]).
     pub fn corrupts(&self) -> bool {
         self.corrupt > 0.0
     }
@@ -181,8 +183,9 @@ pub enum Fate {
     },
 }
 
-/// Whether the iCRC of a RoCEv2 packet does not cover bit `bit` of its payload: those of BTH byte 4 (FECN, BECN
-/// and reserved bits), byte 32 of the packet. A packet with that bit flipped still has to land.
+/// Whether the iCRC of a RoCEv2 packet does not cover bit `bit` of its payload: those of BTH byte 4
+/// (FECN, BECN and reserved bits), byte 32 of the packet. A packet with that bit flipped still has
+/// to land.
 pub fn icrc_masks(bit: u32) -> bool {
     bit / 8 == 32
 }
@@ -257,12 +260,13 @@ impl FaultInjector {
         }
     }
 
-    /// Decides the fate of each frame of `batch` and gives what is to be sent now: `batch` itself when there
-    /// are no faults; otherwise another batch, `batch` then being empty. Held frames leave among later ones, or
-    /// [`HOLD`] after they came: so call it with an empty batch when there is nothing to send.
+    /// Decides the fate of each frame of `batch` and gives what is to be sent now: `batch` itself
+    /// when there are no faults; otherwise another batch, `batch` then being empty. Held frames
+    /// leave among later ones, or [`HOLD`] after they came: so call it with an empty batch when
+    /// there is nothing to send.
     ///
-    /// `observe` is told the fate, the cookie and the packet (as it came, before any flip) of each frame, when
-    /// its fate is known, which is never before the call that it came in.
+    /// `observe` is told the fate, the cookie and the packet (as it came, before any flip) of each
+    /// frame, when its fate is known, which is never before the call that it came in.
     pub fn apply<'a>(
         &'a mut self,
         batch: &'a mut Batch,
@@ -354,7 +358,8 @@ impl FaultInjector {
     /// overtake older ones in turn.
     fn overtake(&mut self, number: u64, observe: &mut impl FnMut(Fate, u64, &[u8])) {
         self.count_overtaken(number);
-        // The oldest first: it does not overtake the others, so nobody is overtaken more often than he should.
+        // The oldest first: it does not overtake the others, so nobody is overtaken more often than
+        // he should.
         while let Some(position) = self.held.iter().position(|held| held.overtaken >= held.places) {
             self.release(position, observe);
         }

@@ -36,10 +36,10 @@ pub use link::{Link, Scope, wait_readable};
 pub use packet::{PacketConfig, PacketLink};
 pub use udp::{UdpConfig, UdpLink};
 
-/// Tells the kernel that the calling thread works in batches (SCHED_BATCH). A frame that arrives then wakes it as ever where a
-/// processor is idle, but does not take the processor from who is still sending the rest of a batch: without this, a
-/// receiver on the sender's processor runs once per frame. It needs a queue that holds what comes in a time slice, as a raw
-/// link's ring does.
+/// Tells the kernel that the calling thread works in batches (SCHED_BATCH). A frame that arrives
+/// then wakes it as ever where a processor is idle, but does not take the processor from who is
+/// still sending the rest of a batch: without this, a receiver on the sender's processor runs once
+/// per frame. It needs a queue that holds what comes in a time slice, as a raw link's ring does.
 ///
 /// # Errors
 /// The system refuses; the thread then goes on as before.

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::{Batch, Counters, LinkError, Result, sys};
 
-/// Which bits of a packet a corrupting fault may flip on a link, so that the flip really reaches the receiver.
+/// Which bits of a packet a corrupting fault may flip on a link, so that the flip really reaches
+/// the receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// The whole packet from the IPv4 header on: raw frames and rings.
@@ -20,9 +21,10 @@ pub enum Scope {
 
 /// A way for packets in and out.
 pub trait Link: Send {
-    /// Replaces the contents of `batch` by what has arrived, at most its capacity, waiting until there is
-    /// something: `None` for ever, `Some(ZERO)` not at all. Gives the number of packets: 0 after
-    /// the time, or earlier when a signal came or all that arrived was dropped as too long. So call it in a loop.
+    /// Replaces the contents of `batch` by what has arrived, at most its capacity, waiting until
+    /// there is something: `None` for ever, `Some(ZERO)` not at all. Gives the number of packets: 0
+    /// after the time, or earlier when a signal came or all that arrived was dropped as too long.
+    /// So call it in a loop.
     fn recv(&mut self, batch: &mut Batch, timeout: Option<Duration>) -> Result<usize>;
 
     /// Sends all packets and empties the batch. Gives how many left; the others are counted by reason. An

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{LinkError, Result};
 
-/// The `Udp` lines of `/proc/net/snmp` (RFC 4113 and Linux additions), for IPv4. All count datagrams since the
-/// namespace was made.
+/// The `Udp` lines of `/proc/net/snmp` (RFC 4113 and Linux additions), for IPv4. All count
+/// datagrams since the namespace was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UdpStats {
     /// Delivered to sockets.
@@ -70,8 +70,8 @@ impl UdpStats {
     }
 }
 
-/// Datagrams that the kernel dropped at the UDP socket bound to `local`, of any process; `None` when there is no
-/// such socket in the namespace of the calling thread.
+/// Datagrams that the kernel dropped at the UDP socket bound to `local`, of any process; `None`
+/// when there is no such socket in the namespace of the calling thread.
 ///
 /// # Errors
 /// `/proc` is not mounted.
@@ -79,8 +79,9 @@ pub fn socket_drops(local: SocketAddrV4) -> Result<Option<u64>> {
     Ok(parse_socket_drops(&read_proc("/proc/thread-self/net/udp")?, local))
 }
 
-/// Bytes of kernel memory that the receive queue of the UDP socket bound to `local` takes, of any process: several
-/// hundred per small datagram. `None` when there is no such socket in the namespace of the calling thread.
+/// Bytes of kernel memory that the receive queue of the UDP socket bound to `local` takes, of any
+/// process: several hundred per small datagram. `None` when there is no such socket in the
+/// namespace of the calling thread.
 ///
 /// # Errors
 /// `/proc` is not mounted.

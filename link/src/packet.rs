@@ -1,7 +1,8 @@
 //! Whole Ethernet frames on an interface, through AF_PACKET. Needs CAP_NET_RAW.
 //!
-//! The kernel's own IP stack sees the same frames: unless a socket of its own is bound there, it answers UDP for
-//! an address of the interface with ICMP port unreachable. Give the interface no address that frames go to.
+//! The kernel's own IP stack sees the same frames: unless a socket of its own is bound there, it
+//! answers UDP for an address of the interface with ICMP port unreachable. Give the interface no
+//! address that frames go to.
 
 use std::cell::Cell;
 use std::io;
@@ -23,7 +24,8 @@ use crate::{Batch, Counters, Link, LinkError, Result, Scope};
 pub const PORTS_MAX: usize = 64;
 
 const CALL_MAX: usize = 256;
-/// How often a link on an interface that went down, and that hears nothing, looks whether the interface is still there.
+/// How often a link on an interface that went down, and that hears nothing, looks whether the
+/// interface is still there.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A network interface of this namespace.
@@ -62,10 +64,12 @@ pub struct PacketConfig {
     pub interface: String,
     /// UDP destination ports to receive, 64 at most; ARP comes too. With none, nothing is received at all.
     pub ports: Vec<u16>,
-    /// Bytes of the ring that the kernel receives into: a frame takes 2,048, or more where the interface carries longer ones.
+    /// Bytes of the ring that the kernel receives into: a frame takes 2,048, or more where the
+    /// interface carries longer ones.
     pub receive_buffer: usize,
-    /// An Ethernet address to receive under beside the interface's own. The kernel's IP stack drops frames to it at once,
-    /// where it would look for a route for those to the interface's. Not every network lets a host have two.
+    /// An Ethernet address to receive under beside the interface's own. The kernel's IP stack drops
+    /// frames to it at once, where it would look for a route for those to the interface's. Not
+    /// every network lets a host have two.
     pub mac: Option<[u8; 6]>,
 }
 
@@ -78,13 +82,16 @@ impl PacketConfig {
 
 /// Sends and receives whole Ethernet frames on one interface.
 ///
-/// The kernel writes received frames into a ring of memory that it shares with this process, so that receiving takes no system
-/// call; what finds the ring full is counted as dropped by the kernel.
+/// The kernel writes received frames into a ring of memory that it shares with this process, so
+/// that receiving takes no system call; what finds the ring full is counted as dropped by the
+/// kernel.
 ///
-/// Received packets have their Ethernet header in front ([`Batch::frame`]); padding after an IPv4 packet is cut
-/// off. Of a UDP datagram in fragments, the first is received if it is to one of the ports; the others, which have no ports, are received too, so
-/// that whoever has them dropped can count them. Frames with a VLAN tag, and frames that this host sends are not received. Packets without
-/// Ethernet header are not sent, and counted as malformed. For two threads, open two links, one without ports.
+/// Received packets have their Ethernet header in front ([`Batch::frame`]); padding after an IPv4
+/// packet is cut off. Of a UDP datagram in fragments, the first is received if it is to one of the
+/// ports; the others, which have no ports, are received too, so that whoever has them dropped can
+/// count them. Frames with a VLAN tag, and frames that this host sends are not received. Packets
+/// without Ethernet header are not sent, and counted as malformed. For two threads, open two links,
+/// one without ports.
 pub struct PacketLink {
     socket: OwnedFd,
     interface: Interface,
@@ -177,8 +184,8 @@ impl PacketLink {
             self.silent_since = None;
             return Ok(batch.len());
         }
-        // The ring says nothing of an interface that went down; the socket does, once. It may come up again, and then frames
-        // come again.
+        // The ring says nothing of an interface that went down; the socket does, once. It may come
+        // up again, and then frames come again.
         match sys::pending_error(self.socket.as_fd()) {
             Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(libc::ENETDOWN) => {
@@ -267,8 +274,8 @@ fn packet_len(frame: &[u8]) -> usize {
     if (ipv4::HEADER_LEN..packet.len()).contains(&total) { total } else { packet.len() }
 }
 
-/// A classic BPF program (see bpf(4) and the kernel's networking/filter.rst) that accepts ARP, UDP over IPv4 to `ports`, and fragments of UDP that
-/// do not say where to, without VLAN tag.
+/// A classic BPF program (see bpf(4) and the kernel's networking/filter.rst) that accepts ARP, UDP
+/// over IPv4 to `ports`, and fragments of UDP that do not say where to, without VLAN tag.
 fn filter(ports: &[u16]) -> Vec<sock_filter> {
     let statement = |code: u32, k: u32| sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let jump = |code: u32, k: u32, jt: usize, jf: usize| sock_filter {

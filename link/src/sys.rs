@@ -71,9 +71,9 @@ pub(crate) fn get_option(
 
 /// Datagrams that the kernel dropped at this socket since it was opened, counted modulo 2^32.
 pub(crate) fn drops(fd: BorrowedFd<'_>) -> u64 {
-    // SK_MEMINFO_DROPS is the ninth value of SO_MEMINFO (Linux 4.12). Unlike SO_RXQ_OVFL it costs nothing per
-    // datagram and knows of drops after the last datagram received too; unlike PACKET_STATISTICS, reading does
-    // not reset it.
+    // SK_MEMINFO_DROPS is the ninth value of SO_MEMINFO (Linux 4.12). Unlike SO_RXQ_OVFL it costs
+    // nothing per datagram and knows of drops after the last datagram received too; unlike
+    // PACKET_STATISTICS, reading does not reset it.
     let mut values = [0; 9];
     match get_option(fd, libc::SOL_SOCKET, libc::SO_MEMINFO, &mut values) {
         Ok(9) => values[8].into(),
@@ -93,7 +93,8 @@ pub(crate) fn pending_error(fd: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Frames that the kernel dropped since this was asked last, because the ring of packet socket `fd` was full.
 pub(crate) fn ring_drops(fd: BorrowedFd<'_>) -> u64 {
-    // linux/if_packet.h: PACKET_STATISTICS gives struct tpacket_stats, packets and drops. SO_MEMINFO does not know of a ring's drops.
+    // linux/if_packet.h: PACKET_STATISTICS gives struct tpacket_stats, packets and drops.
+    // SO_MEMINFO does not know of a ring's drops.
     const PACKET_STATISTICS: c_int = 6;
     let mut values = [0; 2];
     match get_option(fd, libc::SOL_PACKET, PACKET_STATISTICS, &mut values) {
@@ -198,8 +199,9 @@ impl Messages {
             self.fill(index, true, control);
             count += 1;
         }
-        // SAFETY: the first count headers point to a name, a vector and a control buffer of this object, and
-        // each vector to a buffer that is mutably borrowed for 'a, which outlives this call; all lengths are right.
+        // SAFETY: the first count headers point to a name, a vector and a control buffer of this
+        // object, and each vector to a buffer that is mutably borrowed for 'a, which outlives this
+        // call; all lengths are right.
         let received = check(unsafe {
             libc::recvmmsg(
                 fd.as_raw_fd(),
@@ -384,7 +386,8 @@ pub(crate) fn bind_packet(fd: BorrowedFd<'_>, interface: u32) -> io::Result<()> 
     Ok(())
 }
 
-/// Has an interface receive frames to the Ethernet address `mac` too, for as long as the packet socket `fd` is open.
+/// Has an interface receive frames to the Ethernet address `mac` too, for as long as the packet
+/// socket `fd` is open.
 pub(crate) fn receive_unicast(fd: BorrowedFd<'_>, interface: u32, mac: [u8; 6]) -> io::Result<()> {
     // linux/if_packet.h.
     const PACKET_MR_UNICAST: libc::c_ushort = 3;
@@ -402,7 +405,8 @@ pub(crate) fn receive_unicast(fd: BorrowedFd<'_>, interface: u32, mac: [u8; 6]) 
 /// Lets a socket receive only what a classic BPF program accepts.
 pub(crate) fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
-    // SAFETY: the kernel copies the program, which lives over the call and has the length said; it writes nothing.
+    // SAFETY: the kernel copies the program, which lives over the call and has the length said; it
+    // writes nothing.
     check(unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),

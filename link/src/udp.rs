@@ -1,10 +1,10 @@
 //! UDP sockets that look like packet I/O.
 //!
-//! On receive, each payload gets the 28 bytes of IPv4 and UDP header in front that [`datagram::header`] makes from
-//! the two socket addresses. On send, these 28 bytes are stripped; source and destination are what the packet's
-//! writer told the batch, or else read from them. Sockets
-//! are never connected and always set DF, because only then does the kernel send IP id 0, which the iCRC of
-//! RoCEv2 covers.
+//! On receive, each payload gets the 28 bytes of IPv4 and UDP header in front that
+//! [`datagram::header`] makes from the two socket addresses. On send, these 28 bytes are stripped;
+//! source and destination are what the packet's writer told the batch, or else read from them.
+//! Sockets are never connected and always set DF, because only then does the kernel send IP id 0,
+//! which the iCRC of RoCEv2 covers.
 
 use std::collections::HashMap;
 use std::io;
@@ -29,7 +29,8 @@ pub(crate) const SEND_RETRIES: u32 = 100;
 /// How a UDP link is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UdpConfig {
-    /// Address and port to receive on; the unspecified address receives on all, port 0 lets the kernel choose.
+    /// Address and port to receive on; the unspecified address receives on all, port 0 lets the
+    /// kernel choose.
     pub bind: SocketAddr,
     /// Whether datagrams leave with a UDP checksum. RoCEv2 has none (it has the iCRC).
     pub checksum: bool,
@@ -120,7 +121,8 @@ impl UdpLink {
         self.sender.open_source(source)
     }
 
-    /// The same link, but sending never waits: datagrams that find a full queue are counted as not sent at once.
+    /// The same link, but sending never waits: datagrams that find a full queue are counted as not
+    /// sent at once.
     pub fn without_waiting(mut self) -> Self {
         self.sender.retries = 0;
         self
@@ -190,7 +192,8 @@ impl UdpReceiver {
             match self.messages.recv(self.socket.as_fd(), batch.buffers(HEADROOM + datagram::HEADER_LEN)) {
                 Ok(count) => count,
                 Err(error) => match error.raw_os_error() {
-                    // ECONNREFUSED is a late word about an earlier datagram of ours; nothing is wrong with receiving.
+                    // ECONNREFUSED is a late word about an earlier datagram of ours; nothing is
+                    // wrong with receiving.
                     Some(libc::EAGAIN | libc::EINTR | libc::ECONNREFUSED) => 0,
                     _ => return Err(LinkError::io("cannot receive datagrams")(error)),
                 },
@@ -221,14 +224,15 @@ impl AsFd for UdpReceiver {
     }
 }
 
-/// Sockets that a link keeps open to send from. Sources come and go with queue pairs; with more, all are closed, and those still used are
-/// opened again.
+/// Sockets that a link keeps open to send from. Sources come and go with queue pairs; with more,
+/// all are closed, and those still used are opened again.
 const SOURCES_MAX: usize = 64;
 
 /// How long a source that could not be bound is left alone.
 const REBIND: Duration = Duration::from_secs(1);
 
-/// The sending half of a UDP link: one unconnected socket per source address and port, opened when first used.
+/// The sending half of a UDP link: one unconnected socket per source address and port, opened when
+/// first used.
 pub struct UdpSender {
     checksum: bool,
     /// Times that a full queue is waited for.
@@ -275,8 +279,8 @@ impl UdpSender {
     /// As [`Link::send`]. Datagrams from one source keep their order; those of different sources may overtake
     /// each other, as on different sockets they may anyway.
     ///
-    /// A source that cannot be bound (another program has its port) is tried again after a second; until then its datagrams are counted as
-    /// `unsent_no_source`.
+    /// A source that cannot be bound (another program has its port) is tried again after a second;
+    /// until then its datagrams are counted as `unsent_no_source`.
     ///
     /// # Errors
     /// A corrupted datagram is sent on a link opened without `corrupt`. The other datagrams have left.
@@ -428,8 +432,8 @@ impl UdpSender {
 
 const CORRUPT: &str = "corrupt faults on a UDP link with checksum (DTA reports and NACKs)";
 
-/// Sends the datagrams of `queue` in order, waiting up to `patience` times for room; counts each, sent or not.
-/// `datagram` gives what to send for an index, and the bytes to count.
+/// Sends the datagrams of `queue` in order, waiting up to `patience` times for room; counts each,
+/// sent or not. `datagram` gives what to send for an index, and the bytes to count.
 pub(crate) fn send_all<'a>(
     socket: BorrowedFd<'_>,
     messages: &mut Messages,

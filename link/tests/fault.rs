@@ -9,8 +9,8 @@ use dta_link::{Batch, Scope};
 use dta_proto::wire::datagram;
 use proptest::prelude::*;
 
-/// Sends `frames` numbered UDP packets through an injector in batches of `size`; gives what left, in order, the
-/// fates by frame number, and the counts.
+/// Sends `frames` numbered UDP packets through an injector in batches of `size`; gives what left,
+/// in order, the fates by frame number, and the counts.
 fn run(
     faults: Faults,
     seed: u64,
@@ -84,7 +84,8 @@ fn the_seed_decides_everything() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Frames in, plus duplicates, minus drops, are frames out; every frame has one fate; what left bears it out.
+    /// Frames in, plus duplicates, minus drops, are frames out; every frame has one fate; what left
+    /// bears it out.
     #[test]
     fn every_frame_is_accounted_for(
         weights in prop::array::uniform5(0u32..100), seed: u64, frames in 0u64..600, size in 1usize..80,
@@ -122,7 +123,8 @@ proptest! {
         prop_assert!(expected.values().all(|missing| *missing == 0));
     }
 
-    /// A reordered frame is overtaken by exactly as many later frames as its fate says, 1 to 16; others by none.
+    /// A reordered frame is overtaken by exactly as many later frames as its fate says, 1 to 16;
+    /// others by none.
     #[test]
     fn reordered_frames_move_as_far_as_said(
         reorder in 0.0f64..0.9, seed: u64, frames in 1u64..600, size in 1usize..80,

@@ -15,8 +15,9 @@ use rustix::thread::UnshareFlags;
 
 const SOON: Option<Duration> = Some(Duration::from_secs(5));
 
-/// Runs `test` in a thread of its own with a network namespace of its own, where `lo` is up and so are the ends
-/// `near` (10.9.0.1/24) and `far` (no address) of a veth pair; 10.9.0.2 is `far` to its neighbour.
+/// Runs `test` in a thread of its own with a network namespace of its own, where `lo` is up and so
+/// are the ends `near` (10.9.0.1/24) and `far` (no address) of a veth pair; 10.9.0.2 is `far` to
+/// its neighbour.
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let result = std::thread::spawn(|| {
         enter_namespace();
@@ -117,8 +118,8 @@ fn raw_frames_come_through_a_veth_pair_filtered_by_port() {
                 wanted.push(batch.frame(index).unwrap().to_vec());
             }
         }
-        // First fragments to a right and a wrong port, later ones, which have no ports, a TCP segment, an ARP request, and a packet without
-        // Ethernet header.
+        // First fragments to a right and a wrong port, later ones, which have no ports, a TCP
+        // segment, an ARP request, and a packet without Ethernet header.
         for (port, byte, value, received) in
             [(4791, 6, 0x20, true), (80, 6, 0x20, false), (80, 7, 3, true), (4791, 9, 6, false)]
         {

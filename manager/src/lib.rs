@@ -1,6 +1,7 @@
 //! Starting, feeding, measuring and diagnosing a testbed of Direct Telemetry Access (DTA).
 //!
-//! - [`testbed`]: collector and translator as processes, simulated switches as reporters, and a checker that knows the truth.
+//! - [`testbed`]: collector and translator as processes, simulated switches as reporters, and a
+//!   checker that knows the truth.
 //! - [`replay`]: the DTA datagrams of a capture, sent again.
 //! - [`bench`]: what the data path does per second, each figure beside its floor.
 //! - [`doctor`]: what this machine offers.

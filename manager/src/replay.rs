@@ -95,7 +95,8 @@ fn address_towards(to: SocketAddrV4) -> Result<IpAddr, LinkError> {
     Ok(found.ip())
 }
 
-/// Waits a while for a receiver on this host that has much to do: nobody else would know that its queue overflows.
+/// Waits a while for a receiver on this host that has much to do: nobody else would know that its
+/// queue overflows.
 fn wait_for_room(to: SocketAddrV4) -> Result<(), LinkError> {
     let start = Instant::now();
     while start.elapsed() < LONGEST_WAIT && netstat::socket_backlog(to)?.is_some_and(|bytes| bytes > BACKLOG)

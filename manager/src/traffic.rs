@@ -11,7 +11,8 @@ use crate::capture::Decoded;
 pub struct Shape {
     /// Distinct flows to choose from, 1 to 2^24.
     pub flows: u32,
-    /// Exponent of Zipf's law: the flow of rank r gets a share of packets that goes as r^-exponent. Around 1 for real traffic.
+    /// Exponent of Zipf's law: the flow of rank r gets a share of packets that goes as r^-exponent.
+    /// Around 1 for real traffic.
     pub exponent: f64,
     /// The same seed gives the same packets.
     pub seed: u64,

@@ -33,7 +33,8 @@ fn bench(command: &[&str], nic: &str) -> Vec<Figure> {
     figures.as_array().expect("a list").iter().map(figure).collect()
 }
 
-/// Rates are there for every case and each of `nics`. A frame that did not land is an error of the program itself.
+/// Rates are there for every case and each of `nics`. A frame that did not land is an error of the
+/// program itself.
 fn complete(figures: &[Figure], nics: &[&str]) {
     let mut names = Vec::new();
     for case in ["uc-write-8", "uc-write-64", "rc-write-8", "rc-write-64", "rc-fetch-add"] {

@@ -7,7 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use common::outcome_document::{contradictions, documented_fields};
 use common::{assert_good, number, testbed};
 
-/// What comes to a port that nobody has open is counted by the kernel for all processes together, so the tests take turns.
+/// What comes to a port that nobody has open is counted by the kernel for all processes together,
+/// so the tests take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -20,7 +21,8 @@ fn a_killed_collector_comes_back_with_its_answers_and_the_gap_is_accounted_for()
         assert!(number(&chaos["answers_before"]) > 100, "{chaos}");
         assert_eq!(chaos["answers_after"], chaos["answers_before"], "{chaos}");
         assert_eq!(chaos["session_resumed"], true, "{chaos}");
-        // The gap has cost frames. On UC the waterfall says which reports were in them; on RC they were sent again.
+        // The gap has cost frames. On UC the waterfall says which reports were in them; on RC they
+        // were sent again.
         assert!(number(&chaos["frames_lost"]) > 0, "{chaos}");
         let lost = &result.1["losses"]["lost.translator-nic"];
         assert!(transport == "rc" || number(lost) > 0, "{:#}", result.1["losses"]);

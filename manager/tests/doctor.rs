@@ -1,4 +1,5 @@
-//! `dta-manager doctor --collector` on the software NIC: what keeps reports from landing is named; no privileges are needed.
+//! `dta-manager doctor --collector` on the software NIC: what keeps reports from landing is named;
+//! no privileges are needed.
 
 use std::net::Ipv4Addr;
 use std::process::Command;

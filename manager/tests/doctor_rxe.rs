@@ -1,7 +1,9 @@
-//! `dta-manager doctor` on the kernel's soft-RoCE: each reason why nothing lands is brought about, and has to be named.
+//! `dta-manager doctor` on the kernel's soft-RoCE: each reason why nothing lands is brought about,
+//! and has to be named.
 //!
-//! Needs `rxe0` on `vrx` (10.9.0.1), whose other end `vtx` is this test's: `testbed/rxe-guest/run-tests` runs it in a guest that has
-//! them. This test plays the switch, with a session that it opened by itself, so that nobody mends what it breaks.
+//! Needs `rxe0` on `vrx` (10.9.0.1), whose other end `vtx` is this test's:
+//! `testbed/rxe-guest/run-tests` runs it in a guest that has them. This test plays the switch, with
+//! a session that it opened by itself, so that nobody mends what it breaks.
 #![cfg(feature = "verbs")]
 
 use std::net::Ipv4Addr;

@@ -1,5 +1,6 @@
-//! The examples that people copy first: each is run as it stands in the help of `dta-reporter send` and in the README, against a collector
-//! and a translator with their defaults, and the collector is asked for what it reported.
+//! The examples that people copy first: each is run as it stands in the help of `dta-reporter send`
+//! and in the README, against a collector and a translator with their defaults, and the collector
+//! is asked for what it reported.
 
 mod common;
 

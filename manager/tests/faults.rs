@@ -1,6 +1,7 @@
-//! A tenth of all frames dropped, repeated, moved and damaged each, on every link and in every direction: no answer is wrong, no
-//! report is unexplained, and on RC none that the translator took is lost. `DTA_SEEDS` says with how many seeds; `make soak` takes ten.
-//! Without the right to open a raw socket, reports and NACKs are not damaged.
+//! A tenth of all frames dropped, repeated, moved and damaged each, on every link and in every
+//! direction: no answer is wrong, no report is unexplained, and on RC none that the translator took
+//! is lost. `DTA_SEEDS` says with how many seeds; `make soak` takes ten. Without the right to open
+//! a raw socket, reports and NACKs are not damaged.
 
 mod common;
 

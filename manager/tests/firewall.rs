@@ -1,4 +1,5 @@
-//! The negative test: frames that a firewall drops, where nothing of ours counts, are unexplained, exactly as many as they are.
+//! The negative test: frames that a firewall drops, where nothing of ours counts, are unexplained,
+//! exactly as many as they are.
 
 mod common;
 
@@ -65,7 +66,8 @@ impl Drop for Namespace {
     }
 }
 
-/// DTA reports have a primitive's number in their first byte and are longer than NACKs; RoCEv2 frames have opcodes above.
+/// DTA reports have a primitive's number in their first byte and are longer than NACKs; RoCEv2
+/// frames have opcodes above.
 const REPORTS: &str = "udp length 25-200 @th,64,8 1-5";
 /// UC and RC WRITE ONLY.
 const FRAMES: &str = "udp length 25-200 @th,64,8 { 0x0a, 0x2a }";

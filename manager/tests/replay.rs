@@ -1,5 +1,6 @@
-//! Captures of another project's DTA reports (version 0), replayed into a collector and a translator of ours: every report is
-//! accepted, and the answers are what the capture says, read by code of this test's own. Needs no privilege.
+//! Captures of another project's DTA reports (version 0), replayed into a collector and a
+//! translator of ours: every report is accepted, and the answers are what the capture says, read by
+//! code of this test's own. Needs no privilege.
 
 mod common;
 
@@ -134,7 +135,8 @@ impl Bed {
     }
 }
 
-/// UDP payloads of a little-endian pcap of Ethernet, IPv4 without options and UDP: nothing of ours reads it here.
+/// UDP payloads of a little-endian pcap of Ethernet, IPv4 without options and UDP: nothing of ours
+/// reads it here.
 fn payloads(path: &Path) -> Vec<Vec<u8>> {
     let file = std::fs::read(path).unwrap();
     assert_eq!(file[..4], [0xd4, 0xc3, 0xb2, 0xa1]);
@@ -231,7 +233,8 @@ async fn increments_add_up() {
     }
 }
 
-/// A capture of UDP datagrams to port 40040, in Ethernet, in the classic format (libpcap's `pcap-savefile(5)`).
+/// A capture of UDP datagrams to port 40040, in Ethernet, in the classic format (libpcap's
+/// `pcap-savefile(5)`).
 fn capture(payloads: &[&[u8]]) -> Vec<u8> {
     let mut file = Vec::new();
     for word in [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65_535, 1] {

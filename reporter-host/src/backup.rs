@@ -57,8 +57,9 @@ impl Backup {
         self.kept.len()
     }
 
-    /// The sequences out of `count` from `first` on that can be kept, when `next` comes next: the first of them, and how many.
-    /// Arithmetic alone, so that what is asked for costs nothing where there is nothing.
+    /// The sequences out of `count` from `first` on that can be kept, when `next` comes next: the
+    /// first of them, and how many. Arithmetic alone, so that what is asked for costs nothing where
+    /// there is nothing.
     pub fn within(&self, first: u32, count: u16, next: u32) -> (u32, u32) {
         let size = self.kept.len() as i64;
         let oldest = next.wrapping_sub(size as u32);
@@ -98,7 +99,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is kept in whatever order over the wrap, the last one per place is found under its own number and no other.
+        /// Whatever is kept in whatever order over the wrap, the last one per place is found under
+        /// its own number and no other.
         #[test]
         fn finds_exactly_what_it_holds(size in 1usize..9, kept in prop::collection::vec((0u32..20, 1usize..=MAX_REPORT_LEN), 0..40)) {
             let mut backup = Backup::new(size);

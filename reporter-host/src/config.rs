@@ -10,25 +10,31 @@ use dta_proto::wire::dta::{NACK_PORT_V0, Version};
 pub struct Config {
     /// The translator's service address; its port is 40040 unless it was set up otherwise.
     pub translator: SocketAddrV4,
-    /// Where reports leave from and version-1 NACKs come to. For the unspecified address, the one that the host's routes choose
-    /// towards the translator is taken when the reporter is opened; port 0 lets the kernel choose.
+    /// Where reports leave from and version-1 NACKs come to. For the unspecified address, the one
+    /// that the host's routes choose towards the translator is taken when the reporter is opened;
+    /// port 0 lets the kernel choose.
     pub bind: SocketAddrV4,
     /// Version of the report format.
     pub version: Version,
-    /// This reporter's id (version 1). The translator tells reporters apart by it: no two of one translator may have the same.
+    /// This reporter's id (version 1). The translator tells reporters apart by it: no two of one
+    /// translator may have the same.
     pub reporter: u16,
-    /// Sequence of the first report; `None` takes one from the clock. A reporter that starts again from the same port has to begin elsewhere than
-    /// it was, or the translator takes its reports for repeats.
+    /// Sequence of the first report; `None` takes one from the clock. A reporter that starts again
+    /// from the same port has to begin elsewhere than it was, or the translator takes its reports
+    /// for repeats.
     pub first_sequence: Option<u32>,
     /// What holds for reports that [`Reporter::report`](crate::Reporter::report) sends.
     pub options: Options,
-    /// Retransmittable reports kept for retransmission, rounded up to a power of two; in version 0 at most 256, as many as its sequences
-    /// tell apart. With 0 no report is kept and every NACK finds nothing.
+    /// Retransmittable reports kept for retransmission, rounded up to a power of two; in version 0
+    /// at most 256, as many as its sequences tell apart. With 0 no report is kept and every NACK
+    /// finds nothing.
     pub backup: usize,
-    /// Reports sent again in a second at most, 0 for as many as are asked for. Twice as many as one NACK can ask for may leave at once. NACKs are
-    /// not authenticated: this bounds what they can cost.
+    /// Reports sent again in a second at most, 0 for as many as are asked for. Twice as many as one
+    /// NACK can ask for may leave at once. NACKs are not authenticated: this bounds what they can
+    /// cost.
     pub resends_per_second: u32,
-    /// Reports per batch, at least 1: a full batch is sent at once, an unfilled one at [`Reporter::flush`](crate::Reporter::flush).
+    /// Reports per batch, at least 1: a full batch is sent at once, an unfilled one at
+    /// [`Reporter::flush`](crate::Reporter::flush).
     pub batch: usize,
     /// UDP port for version-0 NACKs, at the address of `bind`. Opened in version 0 when `backup` is not 0.
     pub nack_port_v0: u16,

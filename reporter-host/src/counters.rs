@@ -6,8 +6,9 @@ use serde::Serialize;
 
 /// What became of reports and NACKs. All count from the reporter's opening.
 ///
-/// `reports + retransmitted = pending + fault.dropped + fault.held - fault.duplicated + link.sent + (unsent, all reasons)`: every
-/// report that was taken is in one of them, and no term is a remainder.
+/// `reports + retransmitted = pending + fault.dropped + fault.held - fault.duplicated + link.sent +
+/// (unsent, all reasons)`: every report that was taken is in one of them, and no term is a
+/// remainder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
     /// Reports taken: they have a sequence number.
@@ -24,8 +25,8 @@ pub struct Counters {
     pub nacked: u64,
     /// Of these, not held: never kept (not retransmittable), or pushed out of the backup by later ones.
     pub nack_unavailable: u64,
-    /// Of these, kept, but not sent again: each report is sent again 8 times at most, and all together no faster than
-    /// [`Config::resends_per_second`](crate::Config::resends_per_second).
+    /// Of these, kept, but not sent again: each report is sent again 8 times at most, and all
+    /// together no faster than [`Config::resends_per_second`](crate::Config::resends_per_second).
     pub nack_refused: u64,
     /// Datagrams on a NACK port that are no NACK of this version.
     pub nack_malformed: u64,
@@ -38,8 +39,8 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Each counter under its dotted name, those of the injector as `fault.…`, and the reasons why the link did not send as
-    /// `dropped.reporter.unsent-…`.
+    /// Each counter under its dotted name, those of the injector as `fault.…`, and the reasons why
+    /// the link did not send as `dropped.reporter.unsent-…`.
     pub fn named(&self) -> Vec<(String, u64)> {
         let all = [
             (&names::REPORTS, self.reports),

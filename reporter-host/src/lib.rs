@@ -12,9 +12,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`Reporter`] takes reports of any primitive, numbers them, sends them in batches, keeps the retransmittable ones in a bounded
-//! backup and sends them again when the translator asks (NACK). It allocates when it is opened and never waits. [`pace`]
-//! keeps a rate. The program `dta-reporter` is in `cli`, with the feature of that name, which is on by default.
+//! [`Reporter`] takes reports of any primitive, numbers them, sends them in batches, keeps the
+//! retransmittable ones in a bounded backup and sends them again when the translator asks (NACK).
+//! It allocates when it is opened and never waits. [`pace`] keeps a rate. The program
+//! `dta-reporter` is in `cli`, with the feature of that name, which is on by default.
 
 pub mod backup;
 #[cfg(feature = "cli")]

@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-/// Says how many reports may leave, so that their rate stays at what was asked. Plain arithmetic on the times it is told.
+/// Says how many reports may leave, so that their rate stays at what was asked. Plain arithmetic on
+/// the times it is told.
 ///
-/// A late caller may catch up, but by no more than 10 ms worth of reports (one, if that is less): a long pause is not made good by a burst.
+/// A late caller may catch up, but by no more than 10 ms worth of reports (one, if that is less): a
+/// long pause is not made good by a burst.
 #[derive(Clone, Copy, Debug)]
 pub struct Pacer {
     per_second: f64,
@@ -25,7 +27,8 @@ impl Pacer {
         Pacer { per_second, burst: (CATCH_UP * per_second).max(1.0), since: now, granted: 0.0 }
     }
 
-    /// The same, but `burst` of them may leave at once: from the start, and after each pause that is long enough.
+    /// The same, but `burst` of them may leave at once: from the start, and after each pause that
+    /// is long enough.
     pub fn with_burst(per_second: f64, burst: u64, now: Instant) -> Self {
         let burst = (burst as f64).max(1.0);
         Pacer { burst, granted: 1.0 - burst, ..Pacer::new(per_second, now) }

@@ -17,8 +17,8 @@ use crate::{Config, Counters, Options};
 /// Bit 5 of byte 2 of a report: the reporter has restarted.
 const RESTARTED: u8 = 0x20;
 
-/// Reports at the start that say so in version 1: the first of them to arrive counts, so that one loss does no harm. In version 0 one
-/// does, since there each begins the sequence anew.
+/// Reports at the start that say so in version 1: the first of them to arrive counts, so that one
+/// loss does no harm. In version 0 one does, since there each begins the sequence anew.
 const RESTARTED_V1: u8 = 8;
 
 /// Bit of a cookie beside the 32 of the sequence: the report was sent again.
@@ -29,7 +29,8 @@ const NACK_QUEUE: usize = 256 << 10;
 
 /// NACKs taken from the socket at a time.
 const NACKS: usize = 64;
-/// Times that this is done in one poll at most, and sequences that are looked for in it: others wait for the next.
+/// Times that this is done in one poll at most, and sequences that are looked for in it: others
+/// wait for the next.
 const NACK_ROUNDS: usize = 4;
 const LOOKUPS: u32 = 4096;
 /// Reports that may be sent again at once: twice as many as a NACK of a translator asks for.
@@ -99,7 +100,8 @@ impl Reporter {
     /// Opens the sockets and allocates all that is needed.
     ///
     /// # Errors
-    /// The address is not of this host, a port is in use, there is no route, or a privilege is missing (for corrupt faults).
+    /// The address is not of this host, a port is in use, there is no route, or a privilege is
+    /// missing (for corrupt faults).
     pub fn open(config: Config) -> Result<Self, OpenError> {
         let from = match *config.bind.ip() {
             Ipv4Addr::UNSPECIFIED => route_source(config.translator)?,
@@ -160,8 +162,9 @@ impl Reporter {
         self.next
     }
 
-    /// Takes a report for `store` (version 0 names none: the translator's configuration does), with the options of the configuration.
-    /// Gives its sequence. It leaves with its batch: when that is full, or at [`Reporter::flush`].
+    /// Takes a report for `store` (version 0 names none: the translator's configuration does), with
+    /// the options of the configuration. Gives its sequence. It leaves with its batch: when that is
+    /// full, or at [`Reporter::flush`].
     ///
     /// # Errors
     /// The format cannot say it: the error names the field. Nothing was taken, no sequence used.
@@ -228,12 +231,13 @@ impl Reporter {
         self.poll()
     }
 
-    /// Takes NACKs that have come, sends again what they ask for, and lets go of frames that the injector held long enough. Does
-    /// not wait. To be called now and then when there is nothing to report.
+    /// Takes NACKs that have come, sends again what they ask for, and lets go of frames that the
+    /// injector held long enough. Does not wait. To be called now and then when there is nothing to
+    /// report.
     ///
     /// # Errors
-    /// What the sockets said, also when a full batch was sent since the last call: a lasting condition, such as a missing privilege. Reports that
-    /// did not leave are counted by reason.
+    /// What the sockets said, also when a full batch was sent since the last call: a lasting
+    /// condition, such as a missing privilege. Reports that did not leave are counted by reason.
     pub fn poll(&mut self) -> Result<(), LinkError> {
         self.take_nacks();
         if self.batch.is_empty() && self.injector.counts().held > 0 {
@@ -408,8 +412,9 @@ fn tell(observer: &mut Option<Observer>) -> impl FnMut(Fate, u64, &[u8]) {
     }
 }
 
-/// A sequence to begin with: microseconds, so that a reporter started again begins beyond where it was unless it sent more than a million reports
-/// a second, and for 71 minutes not in reach of the same numbers.
+/// A sequence to begin with: microseconds, so that a reporter started again begins beyond where it
+/// was unless it sent more than a million reports a second, and for 71 minutes not in reach of the
+/// same numbers.
 fn sequence_of_now() -> u32 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u32
 }

@@ -283,7 +283,8 @@ fn the_fate_of_each_datagram_is_told() {
     assert!(counters.fault.dropped > 0 && counters.fault.duplicated > 0 && counters.fault.reordered > 0);
 }
 
-/// Asks for 65,535 sequences at a time that were never sent: what that costs has to be as if it asked for one.
+/// Asks for 65,535 sequences at a time that were never sent: what that costs has to be as if it
+/// asked for one.
 #[test]
 fn a_flood_of_nacks_costs_little_whatever_they_ask_for() {
     let cost = |count: u16| {
@@ -375,7 +376,8 @@ fn losses_are_made_good() {
             let Ok((len, _)) = receiver.socket.recv_from(&mut buffer) else { continue };
             let sequence = Report::parse(&buffer[..len]).unwrap().sequence;
             seen.insert(sequence);
-            // The first gap before it, each time something comes: a NACK that was not answered is asked again.
+            // The first gap before it, each time something comes: a NACK that was not answered is
+            // asked again.
             if let Some(gap) = (0..sequence).find(|s| !seen.contains(s)) {
                 receiver.ask(from.into(), Nack::V1 { reporter: 9, first: gap, count: 1 });
             }

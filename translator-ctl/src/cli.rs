@@ -51,7 +51,8 @@ struct Common {
     /// Name of the session in the collector [default: translator]
     #[arg(long, global = true, env = "DTA_TRANSLATOR_NAME")]
     name: Option<String>,
-    /// The collector's gRPC address; several collectors, 16 at most, by a comma between their addresses [default: http://127.0.0.1:40050]
+    /// The collector's gRPC address; several collectors, 16 at most, by a comma between their
+    /// addresses [default: http://127.0.0.1:40050]
     #[arg(long, global = true, env = "DTA_COLLECTOR", value_name = "HOST:PORT", value_delimiter = ',')]
     collector: Option<Vec<String>>,
     /// What to log, for instance `info` or `dta_translator=debug`
@@ -76,7 +77,8 @@ enum Command {
         Ends on SIGINT or SIGTERM after sending everything it holds. The session stays in the collector until its lease runs out, and \
         the next start under the same name resumes it; `dta-translator teardown` ends it at once.")]
     Run(Box<RunArgs>),
-    /// Program a switch of the configuration; a second time changes nothing, and after a failure does what was left
+    /// Program a switch of the configuration; a second time changes nothing, and after a failure
+    /// does what was left
     Setup(SetupArgs),
     /// Print what a switch should hold, or what it lacks
     #[command(after_help = "Examples:\n  \
@@ -116,7 +118,8 @@ struct RunArgs {
     /// Interface on which frames leave and come in whole, which an RDMA NIC needs; without it, a UDP socket
     #[arg(long, env = "DTA_TRANSLATOR_LINK", value_name = "INTERFACE")]
     link: Option<String>,
-    /// Where statistics, flush and program are served over gRPC; with TLS, a program only over unix:PATH [default: 127.0.0.1:40051]
+    /// Where statistics, flush and program are served over gRPC; with TLS, a program only over
+    /// unix:PATH [default: 127.0.0.1:40051]
     #[arg(long, env = "DTA_TRANSLATOR_CONTROL", value_name = "ADDR:PORT|unix:PATH")]
     control: Option<ControlAddress>,
     /// Stores wanted of the only collector, by name; all if not given
@@ -165,7 +168,8 @@ struct PlanArgs {
     /// Plan for the session of this [switch.NAME], instead of that of [translator]
     #[arg(long, value_name = "NAME")]
     switch: Option<String>,
-    /// Print only what is lacking: to the running translator at this gRPC address or, without one, to the switch of --switch
+    /// Print only what is lacking: to the running translator at this gRPC address or, without one,
+    /// to the switch of --switch
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "")]
     against: Option<String>,
     #[command(flatten)]
@@ -223,7 +227,8 @@ pub fn main() -> ExitCode {
     main_from(std::env::args_os())
 }
 
-/// Runs the program with these arguments, the first being its name. 0 = done, 1 = failed, 2 = the command line or the configuration is wrong.
+/// Runs the program with these arguments, the first being its name. 0 = done, 1 = failed, 2 = the
+/// command line or the configuration is wrong.
 pub fn main_from(args: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args).and_then(Cli::checked) {
         Ok(cli) => cli,

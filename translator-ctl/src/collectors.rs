@@ -28,8 +28,8 @@ pub struct ListRange {
     pub count: u32,
 }
 
-/// All collectors in the order of their indices. In a file it is one address, a list of addresses and tables, or one
-/// `[[translator.collector]]` for each.
+/// All collectors in the order of their indices. In a file it is one address, a list of addresses
+/// and tables, or one `[[translator.collector]]` for each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Written", into = "Written")]
 pub struct Collectors(Vec<Collector>);

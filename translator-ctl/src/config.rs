@@ -41,15 +41,17 @@ pub struct Translator {
     pub listen: SocketAddr,
     /// The collectors. Each has a session of its own, all under the same name. The first has index 0.
     pub collector: Collectors,
-    /// Where this translator's own gRPC service (statistics, flush, program) listens: a port of loopback, or `unix:PATH`. Where there is
-    /// [`Translator::tls`], programs, which hold keys, are taken on a `unix:` socket alone.
+    /// Where this translator's own gRPC service (statistics, flush, program) listens: a port of
+    /// loopback, or `unix:PATH`. Where there is [`Translator::tls`], programs, which hold keys, are
+    /// taken on a `unix:` socket alone.
     pub control: ControlAddress,
     /// Address that RoCEv2 frames come from and answers go to.
     pub source: IpAddr,
     /// UDP port on which answers are taken.
     pub source_port: u16,
-    /// Network interface on which frames leave and come in whole (AF_PACKET, CAP_NET_RAW); without it, a UDP socket. `source` is then an
-    /// address of this program's own, for which it answers ARP: the interface should not have it.
+    /// Network interface on which frames leave and come in whole (AF_PACKET, CAP_NET_RAW); without
+    /// it, a UDP socket. `source` is then an address of this program's own, for which it answers
+    /// ARP: the interface should not have it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
     /// Ethernet address of that side, for switches; with `link`, the interface's is taken.
@@ -57,8 +59,8 @@ pub struct Translator {
     pub mac: Option<String>,
     /// IPv4 TOS byte of frames.
     pub tos: u8,
-    /// Queue pair numbers at this side, for writes and for atomics; 24 bits. Those of the collector of index n are both
-    /// 2 n higher.
+    /// Queue pair numbers at this side, for writes and for atomics; 24 bits. Those of the collector
+    /// of index n are both 2 n higher.
     pub queue_pairs: [u32; 2],
     /// Seconds that the session lasts when it is not renewed.
     pub lease_seconds: u32,
@@ -70,14 +72,15 @@ pub struct Translator {
     pub reference: bool,
     /// How long reports may be held.
     pub flush: FlushTimes,
-    /// Stores of version-0 reports, by primitive. A primitive left out takes the only store of its kind at the first
-    /// collector.
+    /// Stores of version-0 reports, by primitive. A primitive left out takes the only store of its
+    /// kind at the first collector.
     pub version0: BTreeMap<Primitive, String>,
     /// Bits of reporters in sketch-merge stores; the others take free bits as they appear.
     pub sketch_reporters: Vec<SketchReporter>,
     /// Reporters whose reports are taken, each from its own address. Empty = from everybody.
     pub reporters: Vec<ListedReporter>,
-    /// NACKs a second to one version-0 source, 0 = none. Whoever can send under another's address draws them to it.
+    /// NACKs a second to one version-0 source, 0 = none. Whoever can send under another's address
+    /// draws them to it.
     pub version0_nacks: u32,
     /// Memory bounds.
     pub limits: LimitsTable,
@@ -118,7 +121,8 @@ pub struct SketchReporter {
 pub struct ListedReporter {
     /// Reporter id.
     pub id: u16,
-    /// Address that its reports come from. Version-0 reports, which have no id, are taken from all addresses listed.
+    /// Address that its reports come from. Version-0 reports, which have no id, are taken from all
+    /// addresses listed.
     pub address: Ipv4Addr,
 }
 

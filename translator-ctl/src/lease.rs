@@ -1,4 +1,5 @@
-//! The leases of a translator that runs, one in each collector: opening and renewing its session, and keeping a target in step with it.
+//! The leases of a translator that runs, one in each collector: opening and renewing its session,
+//! and keeping a target in step with it.
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +14,9 @@ use crate::share::{Refusal, Shared};
 use crate::start::Start;
 use crate::target::{After, Status, Target, TargetError};
 
-/// How long operations that nobody acknowledges keep the key to a region of before alive. After that the collector may end it: the next
-/// such frame is refused, the queue pair is made anew, and the operations go to the region of now.
+/// How long operations that nobody acknowledges keep the key to a region of before alive. After
+/// that the collector may end it: the next such frame is refused, the queue pair is made anew, and
+/// the operations go to the region of now.
 const LONGEST_FORMER: Duration = Duration::from_secs(30);
 
 /// What the leases of all collectors share.
@@ -52,13 +54,15 @@ impl Failure {
     }
 }
 
-/// Opens the sessions, one with each collector, programs the target, and keeps both in step with the collectors; none of them waits for
-/// another. A target that did not do what it was asked is asked again. `ready` is called once, when the target holds what one collector
-/// grants for the first time, and what the others grant, too, or could not.
+/// Opens the sessions, one with each collector, programs the target, and keeps both in step with
+/// the collectors; none of them waits for another. A target that did not do what it was asked is
+/// asked again. `ready` is called once, when the target holds what one collector grants for the
+/// first time, and what the others grant, too, or could not.
 ///
 /// # Errors
-/// Returns only with one that waiting does not cure: every collector refuses at the start, a program that the target cannot hold, or other
-/// translators that have opened all sessions of this name.
+/// Returns only with one that waiting does not cure: every collector refuses at the start, a
+/// program that the target cannot hold, or other translators that have opened all sessions of this
+/// name.
 pub async fn keep(
     config: &Translator,
     sessions: &mut [Session],
@@ -78,14 +82,17 @@ pub async fn keep(
 }
 
 impl<T: Target, R: Fn() -> anyhow::Result<()>> Leases<'_, T, R> {
-    /// Keeps the lease of one collector. Gives why it is over, if another translator has taken it; an error ends the program.
+    /// Keeps the lease of one collector. Gives why it is over, if another translator has taken it;
+    /// an error ends the program.
     async fn keep(&self, session: &mut Session) -> anyhow::Result<SessionError> {
         let collector = session.collector();
         let mut backoff = BACKOFF.0;
         let mut was_open = false;
-        // Whether the collector has ended the session or will not have it go on, so that the queue pairs lead nowhere.
+        // Whether the collector has ended the session or will not have it go on, so that the queue
+        // pairs lead nowhere.
         let mut ended = false;
-        // Whether a queue pair is silent that the collector thinks well of; or, at the start, what an earlier life sent is on its way.
+        // Whether a queue pair is silent that the collector thinks well of; or, at the start, what
+        // an earlier life sent is on its way.
         let mut fresh = true;
         loop {
             match self.open(session, &mut fresh, was_open).await {
@@ -108,7 +115,8 @@ impl<T: Target, R: Fn() -> anyhow::Result<()>> Leases<'_, T, R> {
                     warn!(collector = session.address(), error = %failure, "opening the session again");
                     ended = !matches!(failure, Failure::Session(SessionError::Silent));
                     fresh = !ended;
-                    // A renewal takes its time, so this is no busy loop; and nothing arrives until the session is back.
+                    // A renewal takes its time, so this is no busy loop; and nothing arrives until
+                    // the session is back.
                     continue;
                 }
                 Err(failure) => {
@@ -129,7 +137,8 @@ impl<T: Target, R: Fn() -> anyhow::Result<()>> Leases<'_, T, R> {
         }
     }
 
-    /// Opens the session and makes the target hold what it grants. Before the first time, also tells it what was before.
+    /// Opens the session and makes the target hold what it grants. Before the first time, also
+    /// tells it what was before.
     async fn open(&self, session: &mut Session, fresh: &mut bool, was_open: bool) -> Result<(), Failure> {
         let Opened { grant, resumed, reporters } = session.open(self.config.lease_seconds, *fresh).await?;
         info!(name = self.config.name, collector = session.address(), resumed, "session is open");
@@ -158,7 +167,8 @@ impl<T: Target, R: Fn() -> anyhow::Result<()>> Leases<'_, T, R> {
         if self.start.is_hopeless() { Err(failure.into_error()) } else { Ok(()) }
     }
 
-    /// Whether a refusal ends the program. What the target cannot hold of one collector among several does not stop the others.
+    /// Whether a refusal ends the program. What the target cannot hold of one collector among
+    /// several does not stop the others.
     fn is_end(&self, refusal: &Refusal) -> bool {
         match refusal {
             Refusal::Build(_) => false,
@@ -182,7 +192,8 @@ impl<T: Target, R: Fn() -> anyhow::Result<()>> Leases<'_, T, R> {
         let among_others = (!self.is_alone()).then_some(collector);
         let mut away = false;
         let mut failed_renewals = 0;
-        // Whether the target holds what the collector told last, and since when operations are on their way to what it told before.
+        // Whether the target holds what the collector told last, and since when operations are on
+        // their way to what it told before.
         let (mut holds, mut ahead_since) = (true, None);
         loop {
             tokio::time::sleep(every).await;
@@ -209,8 +220,8 @@ impl<T: Target, R: Fn() -> anyhow::Result<()>> Leases<'_, T, R> {
                         }
                         Err(refusal) => return Ok(refusal.into()),
                     };
-                    // The collector rebuilds a queue pair that it finds in error; one that it thinks well of, but that does not answer
-                    // us, is asked for anew.
+                    // The collector rebuilds a queue pair that it finds in error; one that it
+                    // thinks well of, but that does not answer us, is asked for anew.
                     let still_silent =
                         silent.contains(&collector) && self.status().await?.silent.contains(&collector);
                     failed_renewals = if still_silent { failed_renewals + 1 } else { 0 };
@@ -254,8 +265,9 @@ impl<T: Target, R: Fn() -> anyhow::Result<()>> Leases<'_, T, R> {
     }
 }
 
-/// Whether no operation is on its way to a region of before any more, since the collector told of another one; or for too long.
-/// Of a target that does not say how many regions that concerns (`None`), nothing is known: then it is for too long alone.
+/// Whether no operation is on its way to a region of before any more, since the collector told of
+/// another one; or for too long. Of a target that does not say how many regions that concerns
+/// (`None`), nothing is known: then it is for too long alone.
 fn is_through(session: &Session, former_regions: Option<usize>, ahead_since: &mut Option<Instant>) -> bool {
     if !session.is_ahead() || former_regions == Some(0) {
         *ahead_since = None;

@@ -1,9 +1,11 @@
-//! The translator of Direct Telemetry Access (DTA): it turns each report into RDMA operations on a collector's memory.
+//! The translator of Direct Telemetry Access (DTA): it turns each report into RDMA operations on a
+//! collector's memory.
 //!
 //! - [`program`]: what a switch should hold, computed from what collectors grant and the configuration.
 //! - [`session`]: the calls to the collector that open, renew and end a lease.
 //! - [`target`]: what can be programmed, and how far it got.
-//! - [`lease`]: a target kept in step with its sessions, one with each collector; [`setup`]: a switch programmed once.
+//! - [`lease`]: a target kept in step with its sessions, one with each collector; [`setup`]: a
+//!   switch programmed once.
 //! - [`run`]: the software data plane (`dta-dataplane`) between links, with its session and its own service.
 //! - [`config`], [`collectors`], [`cli`]: what the program is made of otherwise.
 

@@ -62,7 +62,8 @@ pub enum SessionError {
         /// Its words.
         message: String,
     },
-    /// Another translator has opened the session of this name; the queue pairs and keys of this one are worth nothing since.
+    /// Another translator has opened the session of this name; the queue pairs and keys of this one
+    /// are worth nothing since.
     #[error("the collector at {address} has given this translator's session to another one: {message}")]
     Superseded {
         /// Its address.
@@ -102,7 +103,8 @@ pub struct Preview {
     pub grant: Grant,
     /// Whether a session of that name is open.
     pub is_open: bool,
-    /// Where the frames of that session come from, where that is not where ours would: opening it would replace that translator.
+    /// Where the frames of that session come from, where that is not where ours would: opening it
+    /// would replace that translator.
     pub elsewhere: Option<String>,
 }
 
@@ -119,8 +121,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session that is not open yet, with the collector of this index. `endpoint` is where frames come from and answers go to,
-    /// with the port really bound.
+    /// A session that is not open yet, with the collector of this index. `endpoint` is where frames
+    /// come from and answers go to, with the port really bound.
     pub fn new(config: &Translator, collector: u8, endpoint: Endpoint) -> Result<Session, SessionError> {
         let options = ClientOptions { call: Some(CALL), ..config.client_options(collector) };
         let client = Client::connect_lazy(&options)?;
@@ -156,8 +158,9 @@ impl Session {
         }
     }
 
-    /// Notes that the data plane works with what the collector told last, and that no operation of it is on its way to a region of
-    /// before. The next renewal tells the collector, which then ends the keys to those.
+    /// Notes that the data plane works with what the collector told last, and that no operation of
+    /// it is on its way to a region of before. The next renewal tells the collector, which then
+    /// ends the keys to those.
     pub fn applied(&mut self) {
         self.applied = self.generation;
     }
@@ -191,7 +194,8 @@ impl Session {
         let held = session.translator.clone().filter(|_| session.resumed);
         let mut elsewhere = None;
         if let Some(held) = &held {
-            // A port that the kernel chose, and an interface's own address, are the running translator's to know.
+            // A port that the kernel chose, and an interface's own address, are the running
+            // translator's to know.
             if self.config.source_port == 0 {
                 self.endpoint.port = u16::try_from(held.port).unwrap_or(0);
             }
@@ -244,7 +248,8 @@ impl Session {
         }
     }
 
-    /// Renews the lease and hands in counters. Gives what the collector grants now, which is [applied](Session::applied) later.
+    /// Renews the lease and hands in counters. Gives what the collector grants now, which is
+    /// [applied](Session::applied) later.
     pub async fn renew(&mut self, mut statistics: Vec<NodeStatistics>) -> Result<Grant, SessionError> {
         loop {
             let rest = statistics.split_off(in_one_call(&statistics));
@@ -288,7 +293,8 @@ fn in_one_call(nodes: &[NodeStatistics]) -> usize {
     nodes.iter().take(NODES).take_while(fits).count().max(1).min(nodes.len())
 }
 
-/// A first PSN that an earlier life of this translator is unlikely to have just used (InfiniBand wants it random).
+/// A first PSN that an earlier life of this translator is unlikely to have just used (InfiniBand
+/// wants it random).
 fn start_psn() -> u32 {
     // The standard library's hasher begins with random bits of the system, others each time.
     let random = RandomState::new().hash_one(());

@@ -20,8 +20,8 @@ fn program(config: &Translator, grants: &[Grant]) -> anyhow::Result<Program> {
     Ok(build(&grants, &config.wanted())?)
 }
 
-/// The program of the sessions that the configuration describes, for looking at it. Nothing changes: neither in a collector nor in a
-/// running translator.
+/// The program of the sessions that the configuration describes, for looking at it. Nothing
+/// changes: neither in a collector nor in a running translator.
 pub async fn planned(config: &Translator) -> anyhow::Result<Program> {
     let mut grants = Vec::new();
     for session in sessions(config) {
@@ -45,8 +45,8 @@ pub async fn planned(config: &Translator) -> anyhow::Result<Program> {
     program(config, &grants)
 }
 
-/// Ends the session with each collector; what one refuses keeps no other from ending. Gives the addresses of those that have ended, and
-/// what the others said.
+/// Ends the session with each collector; what one refuses keeps no other from ending. Gives the
+/// addresses of those that have ended, and what the others said.
 pub async fn teardown(config: &Translator) -> (Vec<String>, Vec<SessionError>) {
     let (mut ended, mut errors) = (Vec::new(), Vec::new());
     for session in sessions(config) {
@@ -85,10 +85,11 @@ pub async fn setup(config: &Config, switch: &str) -> anyhow::Result<Vec<Change>>
     }
 }
 
-/// Opens the sessions that `config` describes, and makes a target hold its program. Gives the changes that were needed. After a
-/// failure it can be called again, and does what was left.
+/// Opens the sessions that `config` describes, and makes a target hold its program. Gives the
+/// changes that were needed. After a failure it can be called again, and does what was left.
 pub async fn set_up(config: &Translator, target: &mut impl Target) -> anyhow::Result<Vec<Change>> {
-    // Asked before a session is opened for it. One that holds no queue pair of a collector knows nothing of frames to it before.
+    // Asked before a session is opened for it. One that holds no queue pair of a collector knows
+    // nothing of frames to it before.
     let held = target.held().await?;
     let knows = |collector: u8| {
         held.entries().any(|entry| matches!(entry, Entry::QueuePair(pair) if pair.collector == collector))

@@ -1,4 +1,5 @@
-//! What the leases of all collectors share: the target, and what each collector grants, which is one program together.
+//! What the leases of all collectors share: the target, and what each collector grants, which is
+//! one program together.
 
 use std::collections::HashSet;
 
@@ -33,8 +34,8 @@ impl Refusal {
 /// A target as the leases see it.
 pub(crate) struct Shared<'a, T> {
     wanted: Wanted,
-    /// Locked from a look at the grants until the target holds their program, so that the lease of one collector does not undo what
-    /// that of another does.
+    /// Locked from a look at the grants until the target holds their program, so that the lease of
+    /// one collector does not undo what that of another does.
     state: Mutex<State<'a, T>>,
 }
 
@@ -52,7 +53,8 @@ impl<'a, T: Target> Shared<'a, T> {
         Shared { wanted: config.wanted(), state: Mutex::new(State { target, grants, told: HashSet::new() }) }
     }
 
-    /// Tells how far earlier translators had heard their reporters. Each collector knows it; the first one's word counts.
+    /// Tells how far earlier translators had heard their reporters. Each collector knows it; the
+    /// first one's word counts.
     pub(crate) async fn heard_earlier(&self, mut reporters: Vec<(u16, u32)>) -> Result<(), Refusal> {
         let mut state = self.state.lock().await;
         reporters.retain(|(id, _)| !state.told.contains(id));
@@ -66,8 +68,9 @@ impl<'a, T: Target> Shared<'a, T> {
         self.take(collector, |_| Some(grant), after).await
     }
 
-    /// Takes the queue pairs of a session that has ended out of the target: reports for this collector's stores are then dropped under that
-    /// name (`no_queue_pair`), rather than sent to a collector that throws them away.
+    /// Takes the queue pairs of a session that has ended out of the target: reports for this
+    /// collector's stores are then dropped under that name (`no_queue_pair`), rather than sent to a
+    /// collector that throws them away.
     pub(crate) async fn stand_down(&self, collector: u8) -> Result<(), Refusal> {
         self.take(collector, |held| held.map(Grant::ended), After::Renewal).await
     }

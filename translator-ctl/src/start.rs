@@ -36,7 +36,8 @@ impl Start {
         self.note(collector, Attempt::Programmed)
     }
 
-    /// Notes that a collector could not be programmed, and whether it may be later. Gives whether the translator is ready by that.
+    /// Notes that a collector could not be programmed, and whether it may be later. Gives whether
+    /// the translator is ready by that.
     pub(crate) fn failed(&self, collector: u8, may_pass: bool) -> bool {
         self.note(collector, if may_pass { Attempt::Away } else { Attempt::Refused })
     }

@@ -1,4 +1,5 @@
-//! The program at its gRPC edges: TLS to a collector that is silent, wrong or plain, and who is told keys over its own service.
+//! The program at its gRPC edges: TLS to a collector that is silent, wrong or plain, and who is
+//! told keys over its own service.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};

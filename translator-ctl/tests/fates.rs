@@ -1,5 +1,5 @@
-//! What a fault injector does to a frame is written to the ledger for the reports of that frame and of no other, also where many
-//! batches of frames leave at once.
+//! What a fault injector does to a frame is written to the ledger for the reports of that frame and
+//! of no other, also where many batches of frames leave at once.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -23,7 +23,8 @@ use tokio::sync::oneshot;
 
 const STORE: u16 = 4;
 const REPORTER: u16 = 9;
-/// Paths of which one postcard comes: all wait for the others, and leave at the stop in one go, over several batches.
+/// Paths of which one postcard comes: all wait for the others, and leave at the stop in one go,
+/// over several batches.
 const PATHS: u32 = 1500;
 const SLOTS: u64 = 1 << 20;
 const COPIES: u8 = 2;

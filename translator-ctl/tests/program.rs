@@ -1,4 +1,5 @@
-//! The program as its user meets it: started, fed, asked, programmed and stopped, with a collector of the test's own.
+//! The program as its user meets it: started, fed, asked, programmed and stopped, with a collector
+//! of the test's own.
 
 mod common;
 
@@ -258,7 +259,8 @@ fn a_replaced_region_is_confirmed_when_nothing_is_on_its_way_to_the_one_before()
     assert_eq!(departure(&nic), Some((100, OLD)));
     let told = renewals().len();
     fake.state.lock().unwrap().moved = 1;
-    // For some renewals the new region is not confirmed, and the frame of before goes out as it was. What comes goes to the new one.
+    // For some renewals the new region is not confirmed, and the frame of before goes out as it
+    // was. What comes goes to the new one.
     let (mut repeats, mut news) = (0, 0);
     while news == 0 || renewals().len() < told + 4 {
         if renewals().len() >= told + 2 && news == 0 {

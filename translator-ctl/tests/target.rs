@@ -1,5 +1,5 @@
-//! What speaks to targets, with a target that holds rows without names, makes its changes one by one, and fails on request in the
-//! middle of them: as a switch may.
+//! What speaks to targets, with a target that holds rows without names, makes its changes one by
+//! one, and fails on request in the middle of them: as a switch may.
 
 #[allow(dead_code, reason = "nobody sends to the NIC here")]
 mod common;
@@ -249,7 +249,8 @@ fn a_lease_asks_a_target_that_failed_again_and_goes_on() {
         assert!(target.holds(&setup::planned(&config).await.unwrap()));
         assert_eq!(fake.state.lock().unwrap().opened.len(), opened + 1);
 
-        // A renewal brings new queue pairs, and the target fails at the second one until it is told otherwise.
+        // A renewal brings new queue pairs, and the target fails at the second one until it is told
+        // otherwise.
         let set = |generation| fake.state.lock().unwrap().generation = generation;
         set(2);
         let want = setup::planned(&config).await.unwrap();

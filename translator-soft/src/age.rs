@@ -1,5 +1,5 @@
-//! Which held elements are oldest: a doubly linked list through arrays, so that adding, removing and finding the oldest
-//! take constant time and allocate nothing.
+//! Which held elements are oldest: a doubly linked list through arrays, so that adding, removing
+//! and finding the oldest take constant time and allocate nothing.
 
 /// Elements `0..capacity` in the order in which they were added.
 #[derive(Debug)]

@@ -1,4 +1,5 @@
-//! Append: entries gather in one batch per list, and a batch leaves when it is full, flushed, or to wake a reader now.
+//! Append: entries gather in one batch per list, and a batch leaves when it is full, flushed, or to
+//! wake a reader now.
 
 use dta_proto::layout::append as layout;
 
@@ -49,8 +50,9 @@ impl AppendState {
         AppendState { lists, ring, batch_len, entry_len, entries, notify, ranges: Vec::new() }
     }
 
-    /// Takes lists into ownership; each goes on after its newest batch in the ring. One that is owned already keeps what it holds, and
-    /// goes on after its own newest batch, unless the ring's is the later one: then another writer has been there since.
+    /// Takes lists into ownership; each goes on after its newest batch in the ring. One that is
+    /// owned already keeps what it holds, and goes on after its own newest batch, unless the ring's
+    /// is the later one: then another writer has been there since.
     pub(crate) fn own(&mut self, lists: &Lists, keep_names: bool, counters: &mut Counters) {
         let count = lists.count.min(self.lists) as usize;
         let owned = self.ranges.iter().find(|r| r.first == lists.first);

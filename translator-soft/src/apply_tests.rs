@@ -1,4 +1,5 @@
-//! Changes that come as text from whoever reaches the service: applied whole, or refused whole with the reason, and never a panic.
+//! Changes that come as text from whoever reaches the service: applied whole, or refused whole with
+//! the reason, and never a panic.
 
 use dta_proto::store::StoreSpec;
 use proptest::prelude::*;
@@ -202,8 +203,8 @@ fn change() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// Whatever changes come as JSON, and whatever reports after them: nothing panics, what is refused changes nothing, and every
-    /// report is accounted for.
+    /// Whatever changes come as JSON, and whatever reports after them: nothing panics, what is
+    /// refused changes nothing, and every report is accounted for.
     #[test]
     fn no_change_that_can_be_written_down_breaks_the_engine(
         rounds in prop::collection::vec(

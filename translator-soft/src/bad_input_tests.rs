@@ -1,4 +1,5 @@
-//! Every reason for which a report is dropped, brought about by a report, among good ones that all get through.
+//! Every reason for which a report is dropped, brought about by a report, among good ones that all
+//! get through.
 
 use dta_proto::wire::dta::Body;
 

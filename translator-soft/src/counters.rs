@@ -1,8 +1,8 @@
 //! What the data plane counts. Names are those of [`dta_proto::counter::translator`].
 //!
 //! The unit is the report unless a name says otherwise. At any time, per primitive and in sum:
-//! `received = accepted + sum(dropped.*)` and `accepted = emitted + held + superseded + sum(discarded.*)`; and
-//! `frames = idle_frames + sum(store.*.frames)`.
+//! `received = accepted + sum(dropped.*)` and `accepted = emitted + held + superseded +
+//! sum(discarded.*)`; and `frames = idle_frames + sum(store.*.frames)`.
 
 use dta_proto::counter::translator as names;
 pub use dta_proto::counter::{Discard, LossCause, Reason};
@@ -59,8 +59,8 @@ pub struct Counters {
     pub frames: u64,
     /// Of them, zero-length WRITEs in the place of operations whose store is gone.
     pub idle_frames: u64,
-    /// Frames given to the link by the store whose memory they are for: name of the store, frames. A store that goes away stays in the
-    /// list.
+    /// Frames given to the link by the store whose memory they are for: name of the store, frames.
+    /// A store that goes away stays in the list.
     pub stores: Vec<(String, u64)>,
 }
 

@@ -175,7 +175,8 @@ impl Egress {
         0..self.pairs.len() as u8
     }
 
-    /// The place of the queue pair that frames of a store leave by; [`pair_place::NONE`] where they cannot leave.
+    /// The place of the queue pair that frames of a store leave by; [`pair_place::NONE`] where they
+    /// cannot leave.
     #[inline]
     pub(crate) fn pair_of(&self, store: usize) -> u8 {
         match self.stores.get(store) {
@@ -363,8 +364,9 @@ impl Egress {
         self.pairs.iter().flatten().filter_map(|p| p.requester.deadline()).min()
     }
 
-    /// Installs or replaces a queue pair. A new one begins at its start PSN; one whose entry changed but not its identity
-    /// (addresses, TOS) goes on where it is. Templates are made anew for `stores`.
+    /// Installs or replaces a queue pair. A new one begins at its start PSN; one whose entry
+    /// changed but not its identity (addresses, TOS) goes on where it is. Templates are made anew
+    /// for `stores`.
     pub(crate) fn set_pair(
         &mut self,
         now: u64,

@@ -1,18 +1,21 @@
 //! Which epochs of a sketch are taken: those of the ring, and the next ones.
 //!
-//! A report may come late, so what is older than the ring is refused. A report may also be wrong, and one that named an epoch far ahead
-//! would make every right one old. So one report alone moves nothing. Up to a ring ahead it is merged, and the newest epoch moves when others
-//! say the same soon. Further ahead it is refused until several agree: reporters that were away for long, or started again with
-//! another count.
+//! A report may come late, so what is older than the ring is refused. A report may also be wrong,
+//! and one that named an epoch far ahead would make every right one old. So one report alone moves
+//! nothing. Up to a ring ahead it is merged, and the newest epoch moves when others say the same
+//! soon. Further ahead it is refused until several agree: reporters that were away for long, or
+//! started again with another count.
 
 use super::counters::Reason;
 
 /// Reports of one reporter in a row that stand for as much as those of two.
 const CONFIRM: u32 = 64;
-/// What a report ahead weighs against one that is not, and how much moves the newest epoch: two in a row, or more than every third.
+/// What a report ahead weighs against one that is not, and how much moves the newest epoch: two in
+/// a row, or more than every third.
 const WEIGHT: u32 = 2;
 const MOVES: u32 = 3;
-/// Reports in a row that are too old, after which they are believed: the newest epoch was wrong, or the reporters count anew.
+/// Reports in a row that are too old, after which they are believed: the newest epoch was wrong, or
+/// the reporters count anew.
 const STRANGERS: u32 = 1024;
 
 /// The epochs of one store.

@@ -105,7 +105,8 @@ pub struct Output {
     pub meta: Vec<FrameMeta>,
     /// NACK datagrams for reporters, as IPv4 packets.
     pub nacks: Frames,
-    /// Reports that queue pairs lost, one per report and copy. Filled only where the data plane keeps the names of reports.
+    /// Reports that queue pairs lost, one per report and copy. Filled only where the data plane
+    /// keeps the names of reports.
     pub lost: Vec<(super::losses::Origin, u8)>,
 }
 

@@ -11,7 +11,7 @@ pub(crate) trait Gathers {
     /// Time at which the oldest that is held was begun; `None` while nothing is held.
     fn oldest(&self) -> Option<u64>;
 
-    /// Discards everything held and what is known of it, because the store goes or memory may hold newer. What is left is as
-    /// in a new store.
+    /// Discards everything held and what is known of it, because the store goes or memory may hold
+    /// newer. What is left is as in a new store.
     fn discard(&mut self, counters: &mut Counters);
 }

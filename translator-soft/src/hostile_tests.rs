@@ -264,7 +264,8 @@ fn one_in_a_thousand_hostile_does_not_move_a_sketch() {
                 sequence += 1;
             }
         }
-        // One that names a column of the next epoch takes the place of that column's older one: two reporters' parts at most.
+        // One that names a column of the next epoch takes the place of that column's older one: two
+        // reporters' parts at most.
         assert!(lost <= 2 * sent / 1000, "{lost} of {sent} lost to one that is {ahead} epochs ahead");
     }
 }

@@ -1,8 +1,9 @@
 //! Which reports a lost frame cost.
 //!
-//! Every frame carries a [`FrameMeta`]. A report with copies is lost when all its copies are; an increment is lost when any of
-//! its copies is, since a query takes the minimum. Increments of several reports may share a frame, so their frames name
-//! their reports one by one in the [`Origins`] ring.
+//! Every frame carries a [`FrameMeta`]. A report with copies is lost when all its copies are; an
+//! increment is lost when any of its copies is, since a query takes the minimum. Increments of
+//! several reports may share a frame, so their frames name their reports one by one in the
+//! [`Origins`] ring.
 
 use std::collections::{HashMap, HashSet};
 
@@ -81,7 +82,8 @@ impl Origins {
         self.next += 1;
     }
 
-    /// The reports that a frame names; fewer than it carries if the ring has turned over them, or names are not kept.
+    /// The reports that a frame names; fewer than it carries if the ring has turned over them, or
+    /// names are not kept.
     pub fn of(&self, meta: &FrameMeta) -> impl Iterator<Item = Origin> + '_ {
         let oldest = self.next.saturating_sub(self.ring.len() as u64);
         let mask = self.ring.len() as u64 - 1;

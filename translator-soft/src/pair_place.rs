@@ -1,4 +1,5 @@
-//! Where a queue pair stands among those of all collectors: a small number, so that it is found by an array index.
+//! Where a queue pair stands among those of all collectors: a small number, so that it is found by
+//! an array index.
 
 use dta_proto::program::{MAX_COLLECTORS, Purpose, Store};
 

@@ -1,8 +1,9 @@
 //! The paths that left last, so that a postcard which comes after its path is told from one of a new path.
 //!
-//! A postcard of version 1 has a sequence of its reporter. One that is not after what the same reporter said of the path that left
-//! belongs to that path or to an earlier one. A row that leaves with hops missing, soon after another of its key, and that says nothing else
-//! than that, is the same path: it takes the missing hops from there.
+//! A postcard of version 1 has a sequence of its reporter. One that is not after what the same
+//! reporter said of the path that left belongs to that path or to an earlier one. A row that leaves
+//! with hops missing, soon after another of its key, and that says nothing else than that, is the
+//! same path: it takes the missing hops from there.
 
 use dta_proto::key::Key;
 use dta_proto::layout::hash;
@@ -14,7 +15,8 @@ use super::window::WINDOW;
 const WAYS: usize = 4;
 /// Postcards of one path by one reporter are no further from each other than this.
 const NEIGHBOURS: u32 = MAX_HOPS as u32;
-/// A row with hops missing takes them from the one before it if it began no later than this after that left (nanoseconds).
+/// A row with hops missing takes them from the one before it if it began no later than this after
+/// that left (nanoseconds).
 const SOON: u64 = 1_000_000_000;
 
 /// Who said something, and when by its own count.
@@ -30,7 +32,8 @@ struct Left {
     key: Key,
     path: Path,
     marks: [Mark; MAX_HOPS],
-    /// When it left, or the oldest of the rows that its hops are from; and the how-manieth it was, 0 = nothing is here.
+    /// When it left, or the oldest of the rows that its hops are from; and the how-manieth it was,
+    /// 0 = nothing is here.
     at: u64,
     order: u64,
     /// How often any reporter had begun to count anew: marks of before mean nothing after.
@@ -105,8 +108,9 @@ impl PathsLeft {
         Some(left.path)
     }
 
-    /// Remembers a path that leaves now; `began` is when its first postcard came. If hops are missing, and it began soon after the one before it
-    /// and says nothing else, the two are one path: gives the whole.
+    /// Remembers a path that leaves now; `began` is when its first postcard came. If hops are
+    /// missing, and it began soon after the one before it and says nothing else, the two are one
+    /// path: gives the whole.
     pub(crate) fn leave(
         &mut self,
         now: u64,

@@ -67,7 +67,8 @@ fn a_late_postcard_of_an_earlier_packet_does_not_replace_the_path() {
     assert_eq!(paths.send(2 * MS, 12, 103, 2, 3), None);
     assert_eq!(paths.flush(1000 * MS), None, "nothing replaces it");
     assert_eq!(paths.bench.drops(Reason::LatePostcard), 1);
-    // A third packet is a new path. One that loses a hop says nothing else; long after, it is told as what it is.
+    // A third packet is a new path. One that loses a hop says nothing else; long after, it is told
+    // as what it is.
     for hop in 0..4u16 {
         let written = paths.send(1001 * MS, 10 + hop, 106, hop as u8, 90 + u32::from(hop));
         assert_eq!(written, (hop == 3).then(|| whole(90)));
@@ -95,7 +96,8 @@ fn a_late_postcard_of_one_reporter_completes_its_path() {
     assert_eq!(paths.send(21 * MS, 7, 12, 2, 62), Some(whole(60)));
     let c = paths.bench.engine.counters();
     assert_eq!((c.joined_postcards, c.partial_rows), (1, 1));
-    // The network repeats the last after so many others that the window has forgotten it: only its sequence tells.
+    // The network repeats the last after so many others that the window has forgotten it: only its
+    // sequence tells.
     assert_eq!(paths.bench.engine.counters().check(), None);
 }
 
@@ -150,8 +152,8 @@ fn sequences_mean_nothing_after_a_restart_and_a_switch_remembers_nothing() {
 }
 
 proptest! {
-    /// Switches report packets of one flow, in any order within bounds, and some are lost: when all has come and one packet came whole, the whole
-    /// path stands in memory.
+    /// Switches report packets of one flow, in any order within bounds, and some are lost: when all
+    /// has come and one packet came whole, the whole path stands in memory.
     #[test]
     fn the_whole_path_stands(order in prop::collection::vec(0u32..30, 40), lost in prop::collection::vec(0u8..10, 40)) {
         let mut arriving = Vec::new();

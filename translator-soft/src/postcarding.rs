@@ -1,6 +1,7 @@
-//! Postcarding: a cache of paths in the making, keyed by the whole key. A row leaves when all hops of its length are there, when
-//! another key needs its place, or when it is flushed. Postcards that come after their row are told from those of a new path where they can
-//! be (see [`super::paths_left`]).
+//! Postcarding: a cache of paths in the making, keyed by the whole key. A row leaves when all hops
+//! of its length are there, when another key needs its place, or when it is flushed. Postcards that
+//! come after their row are told from those of a new path where they can be (see
+//! [`super::paths_left`]).
 
 use dta_proto::key::Key;
 use dta_proto::layout::hash;
@@ -42,7 +43,8 @@ pub(crate) struct Arrival<'a> {
     pub(crate) length: u8,
     pub(crate) value: u32,
     pub(crate) origin: Origin,
-    /// How often any reporter has begun to count anew, if the postcard's sequence means something and paths that left are remembered.
+    /// How often any reporter has begun to count anew, if the postcard's sequence means something
+    /// and paths that left are remembered.
     pub(crate) restarts: Option<u32>,
 }
 
@@ -67,7 +69,8 @@ impl PostcardState {
             rows: vec![Row::default(); rows],
             names: if keep_names { vec![Origin::default(); rows * MAX_HOPS] } else { Vec::new() },
             marks: vec![Mark::default(); rows * MAX_HOPS],
-            // As many as leave in some hundred milliseconds of a full cache: who comes later than that comes very late.
+            // As many as leave in some hundred milliseconds of a full cache: who comes later than
+            // that comes very late.
             left: PathsLeft::new(rows / 4),
             ages: AgeList::new(rows),
         }

@@ -5,7 +5,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use super::age::AgeList;
 use super::sequences::{Arrival, Sequences};
 
-/// A reporter that was not heard for so long (nanoseconds) gives its place to one that was never heard, if there is no other.
+/// A reporter that was not heard for so long (nanoseconds) gives its place to one that was never
+/// heard, if there is no other.
 const IDLE: u64 = 30_000_000_000;
 /// Reporters that are looked at, at most, to find one that is idle.
 const LOOKED_AT: usize = 8;
@@ -39,9 +40,11 @@ impl Source {
 pub struct ReporterCounters {
     /// Reports heard, not decodable ones aside.
     pub received: u64,
-    /// Sequences skipped, as two later reports say, and those between what was heard of it before and its first reports here.
+    /// Sequences skipped, as two later reports say, and those between what was heard of it before
+    /// and its first reports here.
     pub gaps: u64,
-    /// Of them, those that came after all: reordered, or sent again after a NACK. And those of a jump that turned out to be none.
+    /// Of them, those that came after all: reordered, or sent again after a NACK. And those of a
+    /// jump that turned out to be none.
     pub gaps_filled: u64,
     /// Reports whose sequence was seen before.
     pub duplicates: u64,
@@ -74,7 +77,8 @@ pub struct Reporter {
     pub counters: ReporterCounters,
     /// The newest of its sequences heard.
     pub newest: u32,
-    /// How many reporters had given up their places when it got its own: an id that comes again counts from 0, and this tells that it does.
+    /// How many reporters had given up their places when it got its own: an id that comes again
+    /// counts from 0, and this tells that it does.
     pub since: u64,
 }
 
@@ -118,7 +122,8 @@ pub struct Reporters {
     unconfirmed: AgeList,
     /// The others, those first that were not looked at for longest.
     confirmed: AgeList,
-    /// By id, how far it was heard before it had a place here: by an earlier life of this translator, or before it gave its place up.
+    /// By id, how far it was heard before it had a place here: by an earlier life of this
+    /// translator, or before it gave its place up.
     earlier: Vec<Option<u32>>,
     /// By id, the address that it may report from. Empty = everybody may report.
     listed: Vec<Option<Ipv4Addr>>,
@@ -156,8 +161,9 @@ impl Reporters {
         }
     }
 
-    /// Tells how far an earlier life of this translator had heard a reporter: what lies between that and the first sequence that this
-    /// one hears is missing. It is not asked for, as the earlier life may have taken some of it without being able to say so.
+    /// Tells how far an earlier life of this translator had heard a reporter: what lies between
+    /// that and the first sequence that this one hears is missing. It is not asked for, as the
+    /// earlier life may have taken some of it without being able to say so.
     pub(crate) fn heard_earlier(&mut self, id: u16, newest: u32) {
         match self.index[usize::from(id)] {
             0 => self.earlier[usize::from(id)] = Some(newest),

@@ -1,20 +1,23 @@
 //! The sequences of one reporter: which reports to take, and where it is.
 //!
-//! A report that is not near the newest sequence may be one after a long gap, the first of a reporter that began anew, or nobody's who
-//! should be believed. So it is taken, and its place is kept beside the window; the window moves there, and the gap is counted, only when the
-//! next report agrees. Both places remember what was seen there, so nothing is taken twice.
+//! A report that is not near the newest sequence may be one after a long gap, the first of a
+//! reporter that began anew, or nobody's who should be believed. So it is taken, and its place is
+//! kept beside the window; the window moves there, and the gap is counted, only when the next
+//! report agrees. Both places remember what was seen there, so nothing is taken twice.
 
 use super::budget::{Budget, Rate};
 use super::reporters::{Admission, Missing, ReporterCounters, Source};
 use super::window::{HALF, NEAR, Verdict, WINDOW, Window};
 
-/// Reports behind the window in a row, without any inside, after which the window is placed anew: the reporter counts from elsewhere, on
-/// the socket that it had, and none of its reports that said so arrived. More than one NACK can ask for, so that an answer that comes late
-/// does not look like this.
+/// Reports behind the window in a row, without any inside, after which the window is placed anew:
+/// the reporter counts from elsewhere, on the socket that it had, and none of its reports that said
+/// so arrived. More than one NACK can ask for, so that an answer that comes late does not look like
+/// this.
 const STRANGERS: u32 = WINDOW;
 /// The second report agrees with the first if it is no further ahead of it than this.
 const AGREE: u32 = 1 << 16;
-/// A jump from a socket that the reporter was never heard from is a gap up to this; beyond it, the reporter has begun anew.
+/// A jump from a socket that the reporter was never heard from is a gap up to this; beyond it, the
+/// reporter has begun anew.
 const STRANGE_JUMP: u32 = 1 << 16;
 /// Reports in a row by which a place is believed that the window has not been at.
 const TWO: u32 = 2;
@@ -60,8 +63,8 @@ pub(crate) struct Sequences {
     nacks: Budget,
 }
 
-/// A report that was dropped, because the place beside the window holds others that must not be taken twice. If the next
-/// one agrees with it, the window moves there.
+/// A report that was dropped, because the place beside the window holds others that must not be
+/// taken twice. If the next one agrees with it, the window moves there.
 #[derive(Clone, Copy, Debug, Default)]
 struct Candidate {
     sequence: u32,
@@ -77,8 +80,8 @@ impl Candidate {
     }
 }
 
-/// Reports taken ahead of where the window then moved. What lies from the first to the last of them, less than a window
-/// apart, is not taken: it may be one of them.
+/// Reports taken ahead of where the window then moved. What lies from the first to the last of
+/// them, less than a window apart, is not taken: it may be one of them.
 #[derive(Clone, Copy, Debug)]
 struct Beyond {
     first: u32,
@@ -119,8 +122,8 @@ enum Kind {
     Ahead,
     /// Another count: the reporter has begun anew, and said so or not.
     Anew { announced: bool },
-    /// Where the window was before a long gap; how many of that are still missing, and how far ahead nothing of it was taken that is forgotten
-    /// now.
+    /// Where the window was before a long gap; how many of that are still missing, and how far
+    /// ahead nothing of it was taken that is forgotten now.
     Before { from: u32, owed: u64, reach: u32 },
     /// Where the window was before the reporter began anew.
     Life,
@@ -290,8 +293,8 @@ impl Sequences {
         }
     }
 
-    /// Asks for `count` sequences from `first`, if they can be sent again and the budget allows it. Whether each of them can be is not known: the
-    /// report that showed the gap stands for all.
+    /// Asks for `count` sequences from `first`, if they can be sent again and the budget allows it.
+    /// Whether each of them can be is not known: the report that showed the gap stands for all.
     fn ask(&mut self, now: u64, arrival: &Arrival, first: u32, count: u32) -> Admission {
         if !arrival.retransmittable || count == 0 {
             return Admission::Apply(None);
@@ -397,7 +400,8 @@ impl Sequences {
         }
     }
 
-    /// A report further ahead that would have what was taken there before forgotten: only a second one is taken.
+    /// A report further ahead that would have what was taken there before forgotten: only a second
+    /// one is taken.
     fn propose(&mut self, now: u64, arrival: &Arrival) -> Admission {
         let received = self.counters.received;
         if self.candidate.agrees(arrival.sequence, received) {
@@ -411,8 +415,8 @@ impl Sequences {
         Admission::OutOfWindow
     }
 
-    /// Moves the window ahead to `newest`, which was just taken. `other` was beside the window. What is missing before
-    /// `skipped_to` is asked for.
+    /// Moves the window ahead to `newest`, which was just taken. `other` was beside the window.
+    /// What is missing before `skipped_to` is asked for.
     fn jump(
         &mut self,
         now: u64,
@@ -454,7 +458,8 @@ impl Sequences {
         let gap = u64::from(distance.saturating_sub(taken));
         self.counters.gaps += gap;
         if distance >= WINDOW {
-            // What was taken further on leaves the window in time, and must not be taken again at the place of before.
+            // What was taken further on leaves the window in time, and must not be taken again at
+            // the place of before.
             let reach = untaken.min(distance - 1).min(AGREE);
             self.keep(Kind::Before { from, owed: gap, reach }, left, left_source);
         }
@@ -543,7 +548,8 @@ impl Sequences {
         }
     }
 
-    /// Lets go of a place that nothing came to for as long as a window, unless the window is about to reach it.
+    /// Lets go of a place that nothing came to for as long as a window, unless the window is about
+    /// to reach it.
     fn forget(&mut self) {
         if let Some(Beyond { last, mark, .. }) = self.beyond {
             let unheard = self.counters.received - mark > WINDOW.into();
@@ -568,7 +574,8 @@ impl Sequences {
 }
 
 impl Other {
-    /// Whether to take this sequence at a place ahead, which is not believed yet, would make its window forget one.
+    /// Whether to take this sequence at a place ahead, which is not believed yet, would make its
+    /// window forget one.
     fn would_forget(&self, sequence: u32, received: u64) -> bool {
         let further = sequence.wrapping_sub(self.earliest);
         let believed = self.mark + 1 == received;
@@ -641,7 +648,8 @@ mod tests {
         assert_eq!(r.send(1, false, true, 1), Admission::Duplicate);
         let c = r.counters();
         assert_eq!((c.received, c.gaps, c.gaps_filled, c.duplicates, c.nacks), (5, 3, 1, 1, 1));
-        // A long gap is one when a second report says so. A NACK never asks for more than the window would take.
+        // A long gap is one when a second report says so. A NACK never asks for more than the
+        // window would take.
         assert_eq!(r.send(5005, false, true, 1), APPLY);
         assert_eq!(r.counters().gaps, 3);
         assert_eq!(r.send(5006, false, true, 1), missing(5006 - 1023, 1022));
@@ -722,7 +730,8 @@ mod tests {
             r.send(s, false, false, 1);
         }
         assert_eq!(r.send(5000, false, false, 1), APPLY);
-        // The place beside the window is taken: the first report at another one is dropped, and the second one is believed.
+        // The place beside the window is taken: the first report at another one is dropped, and the
+        // second one is believed.
         assert_eq!(r.send(1000, false, true, 1), Admission::OutOfWindow);
         assert_eq!(r.send(1001, false, true, 1), Admission::Apply(Some(Missing { first: 10, count: 991 })));
         assert_eq!(r.send(5000, false, false, 1), Admission::OutOfWindow);
@@ -774,7 +783,8 @@ mod tests {
         for s in [5000, 6000] {
             assert_eq!(r.send(s, false, false, 1), Admission::Duplicate);
         }
-        // Reports that go on step by step are taken wherever others were seen ahead, but for those that came there.
+        // Reports that go on step by step are taken wherever others were seen ahead, but for those
+        // that came there.
         let refused: Vec<u32> =
             (14..8000).filter(|s| !matches!(r.send(*s, false, false, 1), Admission::Apply(_))).collect();
         assert!(refused.iter().all(|s| [5000, 6000].contains(s)), "{refused:?}");
@@ -790,8 +800,9 @@ mod tests {
         assert_eq!(r.counters().nacks, 10_000);
     }
 
-    /// Whether jumps are mixed up with each other: there is more than one, or a report from before a jump comes when the
-    /// newest is a window further on. One place beside the window cannot tell all of that apart.
+    /// Whether jumps are mixed up with each other: there is more than one, or a report from before
+    /// a jump comes when the newest is a window further on. One place beside the window cannot tell
+    /// all of that apart.
     fn mixes_jumps(arriving: &[(u32, u32)]) -> bool {
         let (mut newest, mut jumps, mut behind) = (arriving[0].1, 0, false);
         for (_, sequence) in arriving {
@@ -807,9 +818,10 @@ mod tests {
     }
 
     proptest! {
-        /// One reporter on one socket, whose reports are lost, repeated and reordered by up to 16 places, with jumps of any length:
-        /// everything that comes is taken once, and everything that does not is counted. Where jumps are mixed up
-        /// with each other, a few that were taken may be counted as missing.
+        /// One reporter on one socket, whose reports are lost, repeated and reordered by up to 16
+        /// places, with jumps of any length: everything that comes is taken once, and everything
+        /// that does not is counted. Where jumps are mixed up with each other, a few that were
+        /// taken may be counted as missing.
         #[test]
         fn nothing_is_taken_twice_and_the_books_close(
             start in any::<u32>(),
@@ -867,7 +879,8 @@ mod tests {
             prop_assert_eq!(before_first, 0);
             let missing = u64::from(newest.wrapping_sub(start)) + 1 - taken.len() as u64;
             let counted = c.gaps - c.gaps_filled;
-            // Where jumps are mixed up, a report that was taken may be counted as missing, but none that is missing is left out.
+            // Where jumps are mixed up, a report that was taken may be counted as missing, but none
+            // that is missing is left out.
             let most = if mixes_jumps(&arriving) { 16 } else { 0 };
             prop_assert!(
                 (missing..=missing + most).contains(&counted),

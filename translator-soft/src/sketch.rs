@@ -1,7 +1,7 @@
 //! Sketch-merge: columns merged over reporters, kept for as long as their epoch is in the ring.
 //!
-//! A column leaves when all expected reporters are in it, and as it is when it is flushed. A reporter that comes after that is
-//! merged too, and the column leaves again.
+//! A column leaves when all expected reporters are in it, and as it is when it is flushed. A
+//! reporter that comes after that is merged too, and the column leaves again.
 
 use dta_proto::layout::sketch_merge::{self as layout, Column, MAX_ROWS};
 use dta_proto::store::Merge;
@@ -27,7 +27,8 @@ pub(crate) struct SketchState {
     merge: Merge,
     expected: u8,
     window: EpochWindow,
-    /// Per ring place and column: epoch, how many reporters are merged (0 = none yet) and which, reports not sent yet, and the cells.
+    /// Per ring place and column: epoch, how many reporters are merged (0 = none yet) and which,
+    /// reports not sent yet, and the cells.
     epoch: Vec<u32>,
     count: Vec<u16>,
     merged: Vec<u32>,
@@ -98,8 +99,9 @@ impl SketchState {
         }
     }
 
-    /// The bit of a reporter. One that has none gets a free one, or that of a reporter whose columns have all left the ring, or of one that
-    /// was heard once: whoever invents reporters cannot keep the bits.
+    /// The bit of a reporter. One that has none gets a free one, or that of a reporter whose
+    /// columns have all left the ring, or of one that was heard once: whoever invents reporters
+    /// cannot keep the bits.
     fn bit_of(&mut self, reporter: u16) -> Option<usize> {
         if let Some(bit) = self.bits.iter().position(|b| *b == Some(reporter)) {
             return Some(bit);

@@ -268,7 +268,8 @@ fn a_list_that_another_has_written_goes_on_after_it_and_keeps_what_it_holds() {
         let report = bench.v1(1, AP, Body::Append { list: 0, value: &[byte; 8] });
         bench.ingest(0, &[report]);
     }
-    // Another writer got as far as batch 30 of list 0. What memory says of list 1 is older than what is on its way from here.
+    // Another writer got as far as batch 30 of list 0. What memory says of list 1 is older than
+    // what is on its way from here.
     take(&mut bench, vec![(0, 30), (1, 3)]);
     let report = bench.v1(1, AP, Body::Append { list: 1, value: &[3; 8] });
     bench.ingest(0, &[report]);
@@ -980,7 +981,8 @@ proptest! {
         }
     }
 
-    /// Well-formed key-writes and increments on UC: operations are the copies, frame by frame, and coalescing keeps every sum.
+    /// Well-formed key-writes and increments on UC: operations are the copies, frame by frame, and
+    /// coalescing keeps every sum.
     #[test]
     fn coalescing_keeps_sums(deltas in prop::collection::vec((0u8..4, any::<u64>()), 1..200), split in 1usize..200) {
         let total = |coalesce: bool| {

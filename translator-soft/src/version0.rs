@@ -1,4 +1,5 @@
-//! Sequences of version-0 reporters: 8 bits, per source address, and looked at only where a report is retransmittable.
+//! Sequences of version-0 reporters: 8 bits, per source address, and looked at only where a report
+//! is retransmittable.
 
 use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
@@ -87,7 +88,8 @@ impl Version0Reporters {
         Admission0::Apply { gap: ahead - 1 }
     }
 
-    /// How many of the last sequences of a gap may be asked for: at most [`MOST_NACKS`], and what the source's budget allows.
+    /// How many of the last sequences of a gap may be asked for: at most [`MOST_NACKS`], and what
+    /// the source's budget allows.
     pub(crate) fn may_ask(&mut self, now: u64, source: Ipv4Addr, gap: u8) -> u8 {
         let (Some(rate), Some(window)) = (self.nacks, self.windows.get_mut(&source)) else { return 0 };
         (0..gap.min(MOST_NACKS)).take_while(|_| window.nacks.take(now, rate)).count() as u8

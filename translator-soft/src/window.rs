@@ -2,8 +2,9 @@
 
 /// Sequences that the window remembers, the newest included.
 pub const WINDOW: u32 = 1024;
-/// A step ahead by no more than this is believed at once. A sender that is wrong once in so many reports cannot carry the window away from the
-/// right ones, as they catch up with it before its next.
+/// A step ahead by no more than this is believed at once. A sender that is wrong once in so many
+/// reports cannot carry the window away from the right ones, as they catch up with it before its
+/// next.
 pub const NEAR: u32 = 256;
 /// Sequences less than this ahead are later ones; the others are earlier ones.
 pub const HALF: u32 = 1 << 31;
@@ -18,8 +19,8 @@ pub enum Verdict {
         /// How many were skipped.
         missing: u32,
     },
-    /// Behind the newest and not seen before: apply. `fills` tells whether it had been counted missing (it had not if it is
-    /// older than the first sequence heard).
+    /// Behind the newest and not seen before: apply. `fills` tells whether it had been counted
+    /// missing (it had not if it is older than the first sequence heard).
     Late {
         /// Whether it had been counted missing.
         fills: bool,
@@ -50,8 +51,8 @@ impl Window {
         window
     }
 
-    /// Has what came after `earlier` and before the first sequence seen taken as counted missing; how many sequences lie between. 0 if it lies
-    /// not before it.
+    /// Has what came after `earlier` and before the first sequence seen taken as counted missing;
+    /// how many sequences lie between. 0 if it lies not before it.
     pub fn missing_since(&mut self, earlier: u32) -> u32 {
         let ahead = self.first.wrapping_sub(earlier);
         if ahead == 0 || ahead >= HALF {
@@ -91,15 +92,16 @@ impl Window {
         self.seen[(bit / 64) as usize] >> (bit % 64) & 1 != 0
     }
 
-    /// Takes the sequence after the newest: the common case. The bit of the sequence that leaves the window is the new one's.
+    /// Takes the sequence after the newest: the common case. The bit of the sequence that leaves
+    /// the window is the new one's.
     #[inline]
     pub fn advance(&mut self) {
         self.newest = self.newest.wrapping_add(1);
         self.mark(self.newest);
     }
 
-    /// Judges a sequence up to `reach` ahead and remembers it. `came` tells of skipped sequences whether they have come by
-    /// another way: they are not missing.
+    /// Judges a sequence up to `reach` ahead and remembers it. `came` tells of skipped sequences
+    /// whether they have come by another way: they are not missing.
     pub fn offer(&mut self, sequence: u32, reach: u32, mut came: impl FnMut(u32) -> bool) -> Verdict {
         let ahead = sequence.wrapping_sub(self.newest);
         if ahead != 0 && ahead <= reach {
@@ -128,7 +130,8 @@ impl Window {
             return Verdict::Duplicate;
         }
         self.mark(sequence);
-        // Signed distance: `first` lies at most 2^31 behind before this stops telling, and then the window is long past it.
+        // Signed distance: `first` lies at most 2^31 behind before this stops telling, and then the
+        // window is long past it.
         Verdict::Late { fills: (sequence.wrapping_sub(self.first) as i32) > 0 || self.first_is_far() }
     }
 

@@ -1,5 +1,6 @@
-//! The engine in reference mode makes the frames of `dta-proto/vectors/frames.json`, byte for byte. They were made by another
-//! implementation (`frames.py` beside it), and every data plane is held to them.
+//! The engine in reference mode makes the frames of `dta-proto/vectors/frames.json`, byte for byte.
+//! They were made by another implementation (`frames.py` beside it), and every data plane is held
+//! to them.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 

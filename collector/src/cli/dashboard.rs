@@ -35,7 +35,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             Some(dir) => Source::memory(dir)?,
             None => {
                 let options = args.client.options();
-                // Lazy, so that the dashboard stays while a collector restarts; but one that was never there is told at once.
+                // Lazy, so that the dashboard stays while a collector restarts; but one that was
+                // never there is told at once.
                 Client::connect(&options).await?;
                 Source::live(Client::connect_lazy(&options)?, &options.address)
             }

@@ -1,6 +1,7 @@
 //! The program's command line.
 //!
-//! One module per command. Exit status: 0 done, 1 it failed (the reason is on stderr), 2 the command line or the configuration is wrong.
+//! One module per command. Exit status: 0 done, 1 it failed (the reason is on stderr), 2 the
+//! command line or the configuration is wrong.
 
 mod client_flags;
 mod completions;
@@ -69,7 +70,8 @@ pub fn main() -> ExitCode {
     run(std::env::args_os())
 }
 
-/// Runs the program with arguments, of which the first is the program's name: how another program runs it in its own process.
+/// Runs the program with arguments, of which the first is the program's name: how another program
+/// runs it in its own process.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,

@@ -30,7 +30,8 @@ enum Query {
     KeyWrite {
         #[command(flatten)]
         what: What,
-        /// How one answer is made of several copies: `first` that matches, `plurality`, or `at-least=N` that agree
+        /// How one answer is made of several copies: `first` that matches, `plurality`, or
+        /// `at-least=N` that agree
         #[arg(long, default_value = "first", value_parser = policy, value_name = "POLICY")]
         policy: (Policy, u32),
     },

@@ -47,7 +47,8 @@ struct SoftTable {
 }
 
 impl Config {
-    /// Reads and checks a file. Whether the gRPC address is safe is left to [`Config::check`], because flags may still change it.
+    /// Reads and checks a file. Whether the gRPC address is safe is left to [`Config::check`],
+    /// because flags may still change it.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let text = dta_cli::file::read_text(path)
             .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
 
-/// Table `[limits]`. A caller is a client certificate's identity (its DNS and URI names) or, without TLS, an address.
+/// Table `[limits]`. A caller is a client certificate's identity (its DNS and URI names) or,
+/// without TLS, an address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {

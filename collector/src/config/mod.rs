@@ -1,7 +1,8 @@
 //! What a collector is told: one TOML file, with flags and `DTA_*` variables over it.
 //!
-//! [`Config::load`] gives a checked configuration or an error that names the file, the line and the key. Flags are applied by
-//! the caller ([`crate::cli`]) to the fields, then [`Config::check`] looks at the whole again.
+//! [`Config::load`] gives a checked configuration or an error that names the file, the line and the
+//! key. Flags are applied by the caller ([`crate::cli`]) to the fields, then [`Config::check`]
+//! looks at the whole again.
 
 mod error;
 mod example;
@@ -133,7 +134,8 @@ impl FromStr for SoftLink {
 pub struct Verbs {
     /// Port, from 1; unset, the first that is up and has a GID that will do.
     pub port: Option<u8>,
-    /// Address that translators send to: the GID is the one that belongs to it. Unset, the NIC's choice (it is logged).
+    /// Address that translators send to: the GID is the one that belongs to it. Unset, the NIC's
+    /// choice (it is logged).
     pub address: Option<IpAddr>,
     /// Index of the GID and no other.
     pub gid_index: Option<u32>,
@@ -149,8 +151,8 @@ pub struct Tls {
     pub key: PathBuf,
     /// Authorities whose client certificates are accepted: whoever opens a session gets keys to memory.
     pub client_ca: PathBuf,
-    /// Names of client certificates that may end sessions which another certificate opened: `DNS:NAME` or `URI:NAME`. Of a bare name, one
-    /// with a colon is a URI.
+    /// Names of client certificates that may end sessions which another certificate opened:
+    /// `DNS:NAME` or `URI:NAME`. Of a bare name, one with a colon is a URI.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub operators: Vec<String>,
 }
@@ -175,7 +177,8 @@ impl Default for Config {
     }
 }
 
-/// The memory directory of a collector that names none: in shared memory, so that a restart finds it and no disk is worn.
+/// The memory directory of a collector that names none: in shared memory, so that a restart finds
+/// it and no disk is worn.
 pub fn default_directory(name: &str) -> PathBuf {
     PathBuf::from(format!("/dev/shm/dta-{name}"))
 }
@@ -207,8 +210,8 @@ pub fn default_stores() -> Vec<StoreSpec> {
 }
 
 impl Config {
-    /// Checks what can be checked without touching the machine: names, store descriptions, ids, and that keys to memory are not
-    /// handed to whoever can reach a port.
+    /// Checks what can be checked without touching the machine: names, store descriptions, ids, and
+    /// that keys to memory are not handed to whoever can reach a port.
     pub fn check(&self) -> Result<(), ConfigError> {
         if !name::is_plain(&self.name) {
             return Err(ConfigError::value("collector.name", &self.name, name::PLAIN));

@@ -1,4 +1,5 @@
-//! What the dashboard shows and what keys do. No I/O: the worker is told by [`App::want`], and tells by [`App::update`].
+//! What the dashboard shows and what keys do. No I/O: the worker is told by [`App::want`], and
+//! tells by [`App::update`].
 
 use std::collections::VecDeque;
 use std::time::Instant;

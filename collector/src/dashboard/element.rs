@@ -22,8 +22,8 @@ fn value(bytes: &[u8]) -> String {
     }
 }
 
-/// The element `index` of a store, decoded for a person. The key of a slot is not in the slot, so a checksum can be shown here but
-/// only a query can check it.
+/// The element `index` of a store, decoded for a person. The key of a slot is not in the slot, so a
+/// checksum can be shown here but only a query can check it.
 pub(super) fn describe(spec: &StoreSpec, index: u64, bytes: &[u8]) -> String {
     if (bytes.len() as u64) < spec.element_len() {
         return String::new();

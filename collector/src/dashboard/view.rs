@@ -228,7 +228,8 @@ fn draw_memory(frame: &mut Frame, area: Rect, app: &App) {
             let mut spans =
                 vec![Span::styled(if row == 0 { format!("{index:>8}  ") } else { " ".repeat(10) }, DIM)];
             spans.extend(hex_spans(part, old.and_then(|o| o.get(row * PER_LINE..)).unwrap_or(part)));
-            // What an element says may need more room than the terminal has beside one line of hex: it goes on beside the next.
+            // What an element says may need more room than the terminal has beside one line of hex:
+            // it goes on beside the next.
             let said: String = says.chars().skip(row * width).take(width).collect();
             spans.push(Span::raw(said));
             lines.push(Line::from(spans));

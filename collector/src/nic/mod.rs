@@ -1,5 +1,5 @@
-//! What a collector needs of an RDMA NIC, and nothing more: register memory, make passive queue pairs that receive
-//! from a given peer, read counters.
+//! What a collector needs of an RDMA NIC, and nothing more: register memory, make passive queue
+//! pairs that receive from a given peer, read counters.
 //!
 //! Back ends: [`soft`], a RoCEv2 responder in user space, and [`verbs`], RDMA devices through libibverbs.
 
@@ -20,13 +20,15 @@ pub use open::{SOFT, open};
 
 use crate::region::Region;
 
-/// An RDMA NIC as the collector uses it. All methods may be called from any thread; none is meant for the data path.
+/// An RDMA NIC as the collector uses it. All methods may be called from any thread; none is meant
+/// for the data path.
 pub trait Nic: Send + Sync {
     /// What this NIC is and can do.
     fn device(&self) -> Device;
 
-    /// Rises each time the device was lost and opened anew: registrations and queue pairs of before are void then, and their keys and
-    /// numbers may be given out again. A call that needs the device notices it, [`Nic::queue_pairs`] for one.
+    /// Rises each time the device was lost and opened anew: registrations and queue pairs of before
+    /// are void then, and their keys and numbers may be given out again. A call that needs the
+    /// device notices it, [`Nic::queue_pairs`] for one.
     fn epoch(&self) -> u64 {
         0
     }
@@ -44,18 +46,21 @@ pub trait Nic: Send + Sync {
     /// device can tell.
     fn destroy_queue_pair(&self, qpn: u32) -> Result<Option<u32>, NicError>;
 
-    /// Every queue pair as it stands now. A passive queue pair that fell into ERROR raises no event: it is seen here.
+    /// Every queue pair as it stands now. A passive queue pair that fell into ERROR raises no
+    /// event: it is seen here.
     fn queue_pairs(&self) -> Result<Vec<QueuePairStatus>, NicError>;
 
     /// The device's counters, by dotted name (`received`, `executed.write`, `dropped.icrc`, …).
     fn counters(&self) -> Vec<(String, u64)>;
 
-    /// Why the device has stopped for good, if it has: nothing lands any more, and only opening it anew helps.
+    /// Why the device has stopped for good, if it has: nothing lands any more, and only opening it
+    /// anew helps.
     fn failure(&self) -> Option<String>;
 
-    /// Adds the immediates received since the last call, oldest first, to `out`; waits up to `timeout` if there are
-    /// none. Each one taken posts its receive again: a queue pair holds as many as its request says, and a WRITE with
-    /// immediate that finds none left is refused (`dropped.no_receive`).
+    /// Adds the immediates received since the last call, oldest first, to `out`; waits up to
+    /// `timeout` if there are none. Each one taken posts its receive again: a queue pair holds as
+    /// many as its request says, and a WRITE with immediate that finds none left is refused
+    /// (`dropped.no_receive`).
     fn take_immediates(&self, out: &mut Vec<Immediate>, timeout: Duration) -> Result<(), NicError>;
 }
 

@@ -1,11 +1,12 @@
 //! Reading and writing memory that somebody else writes.
 //!
-//! Every access is an atomic load (acquire) or store (release) of 1, 2, 4 or 8 aligned bytes, so a race gives old or
-//! new units and never undefined behaviour, and the units of one call are read and written in ascending order. On
-//! x86-64 these are plain moves.
+//! Every access is an atomic load (acquire) or store (release) of 1, 2, 4 or 8 aligned bytes, so a
+//! race gives old or new units and never undefined behaviour, and the units of one call are read
+//! and written in ascending order. On x86-64 these are plain moves.
 //!
-//! A load is a relaxed one and a fence: a region that was opened for reading is mapped without the right to write, and
-//! of such memory Rust promises relaxed loads alone (`std::sync::atomic`, "Atomic accesses to read-only memory").
+//! A load is a relaxed one and a fence: a region that was opened for reading is mapped without the
+//! right to write, and of such memory Rust promises relaxed loads alone (`std::sync::atomic`,
+//! "Atomic accesses to read-only memory").
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
@@ -74,7 +75,8 @@ impl Region {
     #[inline]
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), AccessError> {
         let from = self.address(offset, out.len())?;
-        // SAFETY: `address` vouches for `out.len()` mapped bytes at `from`, and the mapping lives as long as `self`.
+        // SAFETY: `address` vouches for `out.len()` mapped bytes at `from`, and the mapping lives
+        // as long as `self`.
         unsafe { copy_out(from, out) };
         Ok(())
     }
@@ -83,8 +85,8 @@ impl Region {
     #[inline]
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), AccessError> {
         let to = self.address_mut(offset, data.len())?;
-        // SAFETY: `address_mut` vouches for `data.len()` mapped, writable bytes at `to`, and the mapping lives as long
-        // as `self`.
+        // SAFETY: `address_mut` vouches for `data.len()` mapped, writable bytes at `to`, and the
+        // mapping lives as long as `self`.
         unsafe { copy_in(to, data) };
         Ok(())
     }
@@ -93,7 +95,8 @@ impl Region {
     #[inline]
     pub fn load_u64(&self, offset: u64) -> Result<u64, AccessError> {
         let at = self.word(offset, 8)?;
-        // SAFETY: `word` vouches for 8 mapped, aligned bytes at `at`; in this program they are only accessed atomically.
+        // SAFETY: `word` vouches for 8 mapped, aligned bytes at `at`; in this program they are only
+        // accessed atomically.
         Ok(acquire(|| unsafe { AtomicU64::from_ptr(at.cast()) }.load(Ordering::Relaxed)))
     }
 
@@ -106,7 +109,8 @@ impl Region {
         Ok(())
     }
 
-    /// Adds to a `u64` in the host's byte order, wrapping, and gives the value before; `offset` a multiple of 8.
+    /// Adds to a `u64` in the host's byte order, wrapping, and gives the value before; `offset` a
+    /// multiple of 8.
     #[inline]
     pub fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, AccessError> {
         let at = self.word_mut(offset, 8)?;
@@ -114,8 +118,8 @@ impl Region {
         Ok(unsafe { AtomicU64::from_ptr(at.cast()) }.fetch_add(add, Ordering::AcqRel))
     }
 
-    /// Replaces a `u64` in the host's byte order by `swap` if it equals `compare`, and gives the value before;
-    /// `offset` a multiple of 8.
+    /// Replaces a `u64` in the host's byte order by `swap` if it equals `compare`, and gives the
+    /// value before; `offset` a multiple of 8.
     #[inline]
     pub fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, AccessError> {
         let at = self.word_mut(offset, 8)?;
@@ -168,8 +172,8 @@ unsafe fn copy_out(mut from: *mut u8, mut out: &mut [u8]) {
     while !out.is_empty() {
         let width = unit_width(from.addr(), out.len());
         let (unit, rest) = out.split_at_mut(width);
-        // SAFETY: `unit_width` gives a width to which `from` is aligned, no more than what remains of the caller's
-        // bytes.
+        // SAFETY: `unit_width` gives a width to which `from` is aligned, no more than what remains
+        // of the caller's bytes.
         acquire(|| unsafe {
             match width {
                 8 => unit
@@ -204,7 +208,8 @@ unsafe fn copy_in(mut to: *mut u8, mut data: &[u8]) {
     while !data.is_empty() {
         let width = unit_width(to.addr(), data.len());
         let (unit, rest) = data.split_at(width);
-        // SAFETY: `unit_width` gives a width to which `to` is aligned, no more than what remains of the caller's bytes.
+        // SAFETY: `unit_width` gives a width to which `to` is aligned, no more than what remains of
+        // the caller's bytes.
         unsafe {
             match *unit {
                 [a, b, c, d, e, f, g, h] => AtomicU64::from_ptr(to.cast())

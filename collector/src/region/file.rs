@@ -49,8 +49,8 @@ pub(super) fn open_or_create(
         .and_then(|total| whole_pages(total, huge_file))
         .ok_or(RegionError::Length { len: data_len as u64 })?;
     if !was_there {
-        // Ask before filling it: a tmpfs shares the machine's memory, and pages are made below until one fails.
-        // A file system without a limit of its own says that it has 0 blocks.
+        // Ask before filling it: a tmpfs shares the machine's memory, and pages are made below
+        // until one fails. A file system without a limit of its own says that it has 0 blocks.
         let free = rustix::fs::fstatvfs(file).ok().filter(|fs| fs.f_blocks > 0);
         if free.is_some_and(|fs| fs.f_bavail.saturating_mul(fs.f_frsize) < total as u64) {
             let _ = std::fs::remove_file(path);
@@ -160,7 +160,8 @@ pub(super) fn open_plain(path: &Path, len: usize) -> Result<Region, RegionError>
     let total = whole_pages(len, huge_file).ok_or(RegionError::Length { len: len as u64 })?;
     let has = file.metadata().map_err(fail("read its size"))?.len();
     if (1..total as u64).contains(&has) {
-        // Made at its full length in one step: what is shorter has been cut, and what is missing is not zeros.
+        // Made at its full length in one step: what is shorter has been cut, and what is missing is
+        // not zeros.
         let mismatch = Mismatch::Truncated { has, wants: total as u64 };
         return Err(RegionError::Mismatch { path: path.to_owned(), mismatch });
     }

@@ -1,9 +1,10 @@
 //! Getting memory from the kernel.
 //!
-//! Nothing here replaces what is mapped already (`MAP_FIXED`). Such a call unmaps the old memory first, so when it then
-//! fails it leaves a hole, and the next mapping of any other thread may land in it: a hole must not be unmapped, and
-//! nobody can tell it from what is still ours. So each call either takes addresses that were free, or changes the
-//! protection of memory that stays where it is; a failure leaves everything as it was.
+//! Nothing here replaces what is mapped already (`MAP_FIXED`). Such a call unmaps the old memory
+//! first, so when it then fails it leaves a hole, and the next mapping of any other thread may land
+//! in it: a hole must not be unmapped, and nobody can tell it from what is still ours. So each call
+//! either takes addresses that were free, or changes the protection of memory that stays where it
+//! is; a failure leaves everything as it was.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -30,13 +31,15 @@ pub(super) struct Mapping {
     pages: Pages,
 }
 
-// SAFETY: the mapping is plain memory that belongs to this value alone; the type gives out nothing but its address.
+// SAFETY: the mapping is plain memory that belongs to this value alone; the type gives out nothing
+// but its address.
 unsafe impl Send for Mapping {}
 // SAFETY: as for Send; all accesses through a shared reference are atomic (see `access`).
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Zeroed private memory: reserved huge pages if the pool has enough, else transparent ones, else base pages.
+    /// Zeroed private memory: reserved huge pages if the pool has enough, else transparent ones,
+    /// else base pages.
     pub(super) fn anonymous(len: usize, huge: bool) -> Result<Mapping, Errno> {
         if huge
             && len.is_multiple_of(HUGE)
@@ -55,8 +58,8 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// The first `len` bytes of `file`, shared. A file in hugetlbfs has `huge_file`, the bytes of its pages; `len` is
-    /// then a multiple of that.
+    /// The first `len` bytes of `file`, shared. A file in hugetlbfs has `huge_file`, the bytes of
+    /// its pages; `len` is then a multiple of that.
     pub(super) fn file(
         file: &File,
         len: usize,
@@ -84,12 +87,14 @@ impl Mapping {
         self.start
     }
 
-    /// What it lies in, as far as that was asked for: whether base pages are joined to huge ones is the kernel's to say.
+    /// What it lies in, as far as that was asked for: whether base pages are joined to huge ones is
+    /// the kernel's to say.
     pub(super) fn pages(&self) -> Pages {
         self.pages
     }
 
-    /// Memory in the pool's huge pages. The kernel reserves them here or refuses, so touching them later cannot fail.
+    /// Memory in the pool's huge pages. The kernel reserves them here or refuses, so touching them
+    /// later cannot fail.
     fn reserved_pages(len: usize) -> Result<Mapping, Errno> {
         let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
@@ -102,8 +107,8 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Address space for `len` bytes at an aligned address, with no access to it yet. It is larger than `len`, so that
-    /// `len` bytes fit at an aligned address wherever the kernel puts it.
+    /// Address space for `len` bytes at an aligned address, with no access to it yet. It is larger
+    /// than `len`, so that `len` bytes fit at an aligned address wherever the kernel puts it.
     fn no_access(len: usize) -> Result<Mapping, Errno> {
         let whole_len =
             len.checked_next_multiple_of(HUGE).and_then(|n| n.checked_add(HUGE)).ok_or(Errno::NOMEM)?;
@@ -118,12 +123,14 @@ impl Mapping {
 
     fn advise_huge(&self, len: usize, huge: bool) {
         let advice = if huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
-        // The kernel may be built without them: then base pages are what there is, and `Region::pages` says so.
-        // SAFETY: the advice changes how our own mapping is backed, not what it holds.
+        // The kernel may be built without them: then base pages are what there is, and
+        // `Region::pages` says so. SAFETY: the advice changes how our own mapping is backed, not
+        // what it holds.
         let _ = unsafe { rustix::mm::madvise(self.start.cast(), len, advice) };
     }
 
-    /// Makes every page exist now, so that a full file system is an error here and not a signal (SIGBUS) later.
+    /// Makes every page exist now, so that a full file system is an error here and not a signal
+    /// (SIGBUS) later.
     fn populate(&self, len: usize) -> Result<(), Errno> {
         // SAFETY: faults in pages of our own mapping and leaves their contents alone.
         match unsafe { rustix::mm::madvise(self.start.cast(), len, Advice::LinuxPopulateWrite) } {
@@ -138,8 +145,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: everything in this range was mapped by this value and by nobody else since, and with `self` its last
-        // user is gone.
+        // SAFETY: everything in this range was mapped by this value and by nobody else since, and
+        // with `self` its last user is gone.
         let _ = unsafe { rustix::mm::munmap(self.whole.cast(), self.whole_len) };
     }
 }
@@ -147,10 +154,11 @@ impl Drop for Mapping {
 /// Maps the first `len` bytes of `file`, at an address aligned to [`HUGE`] if there is one.
 fn map_file(file: &File, len: usize, protection: ProtFlags) -> Result<*mut u8, Errno> {
     for _ in 0..PLACES {
-        // The address space is given back at the end of this line, so `place` is where nothing was a moment ago.
+        // The address space is given back at the end of this line, so `place` is where nothing was
+        // a moment ago.
         let place = Mapping::no_access(len)?.start;
-        // Another thread may take the place at any time: then the kernel says so (FIXED_NOREPLACE) and touches nothing.
-        // Before Linux 4.17 it takes another place instead, which will do.
+        // Another thread may take the place at any time: then the kernel says so (FIXED_NOREPLACE)
+        // and touches nothing. Before Linux 4.17 it takes another place instead, which will do.
         let flags = MapFlags::SHARED | MapFlags::FIXED_NOREPLACE;
         // SAFETY: a new mapping that replaces none touches nothing that exists.
         match unsafe { rustix::mm::mmap(place.cast(), len, protection, flags, file, 0) } {

@@ -1,11 +1,12 @@
 //! Memory that a NIC writes while we read it.
 //!
-//! A [`Region`] is one store's memory: anonymous, or backed by a named shared-memory file with a self-describing
-//! header so that a restarted collector and a second process find it again. It lies in huge pages where the machine
-//! has some, and [`Region::pages`] says what it got.
+//! A [`Region`] is one store's memory: anonymous, or backed by a named shared-memory file with a
+//! self-describing header so that a restarted collector and a second process find it again. It lies
+//! in huge pages where the machine has some, and [`Region::pages`] says what it got.
 //!
-//! Somebody else writes this memory at any time, so there is no way to get a `&[T]` into it: every access is atomic,
-//! at most 8 bytes wide, and bounds-checked. `docs/decisions/region-memory.md` gives the reasons.
+//! Somebody else writes this memory at any time, so there is no way to get a `&[T]` into it: every
+//! access is atomic, at most 8 bytes wide, and bounds-checked. `docs/decisions/region-memory.md`
+//! gives the reasons.
 //!
 //! - [`header`]: the header of a region file.
 //! - `mapping`: getting memory from the kernel (unsafe).
@@ -29,8 +30,8 @@ pub use header::RegionHeader;
 use crate::lock::Lock;
 use mapping::Mapping;
 
-/// The memory of one store (or any other registered memory). `Send + Sync`: it is meant to be held in an `Arc` by the
-/// NIC that writes it and by the readers. Unmapped when dropped; a file stays.
+/// The memory of one store (or any other registered memory). `Send + Sync`: it is meant to be held
+/// in an `Arc` by the NIC that writes it and by the readers. Unmapped when dropped; a file stays.
 pub struct Region {
     mapping: Mapping,
     /// Where the data begins in the mapping: 0, or the file header's length.
@@ -149,7 +150,8 @@ pub enum RegionError {
 }
 
 impl Region {
-    /// Anonymous memory of `len` bytes, all zero, with the wire address `iova` (0 for memory that needs none yet).
+    /// Anonymous memory of `len` bytes, all zero, with the wire address `iova` (0 for memory that
+    /// needs none yet).
     pub fn anonymous(len: u64, iova: u64, options: RegionOptions) -> Result<Region, RegionError> {
         let size = usize::try_from(len).ok().filter(|&n| n > 0).ok_or(RegionError::Length { len })?;
         let mapping = Mapping::anonymous(size, options.huge_pages)
@@ -167,9 +169,9 @@ impl Region {
 
     /// The region of the file `path`, which is created with `header` if there is none.
     ///
-    /// An existing file must describe the same store, in this version and byte order and at full length; its
-    /// generation and address are then the file's (see [`Region::header`], [`Region::found`]). The file is locked
-    /// (`flock`) while the region lives.
+    /// An existing file must describe the same store, in this version and byte order and at full
+    /// length; its generation and address are then the file's (see [`Region::header`],
+    /// [`Region::found`]). The file is locked (`flock`) while the region lives.
     pub fn open_or_create(
         path: impl AsRef<Path>,
         header: &RegionHeader,
@@ -178,8 +180,9 @@ impl Region {
         file::open_or_create(path.as_ref(), header, options)
     }
 
-    /// A new region in the place of the file `path`, which is gone as soon as nobody has it open any more: whoever opens the path
-    /// finds the old or the new one whole. The new one is made beside it first, with the extension `region-new`.
+    /// A new region in the place of the file `path`, which is gone as soon as nobody has it open
+    /// any more: whoever opens the path finds the old or the new one whole. The new one is made
+    /// beside it first, with the extension `region-new`.
     pub(crate) fn replace_file(
         path: impl AsRef<Path>,
         header: &RegionHeader,
@@ -203,8 +206,8 @@ impl Region {
         file::open_read_only(path.as_ref())
     }
 
-    /// The first `len` bytes of a file with a format of its own, created and filled up with zeros as needed; locked
-    /// while the region lives.
+    /// The first `len` bytes of a file with a format of its own, created and filled up with zeros
+    /// as needed; locked while the region lives.
     pub(crate) fn open_plain(path: &Path, len: usize) -> Result<Region, RegionError> {
         file::open_plain(path, len)
     }
@@ -227,7 +230,8 @@ impl Region {
         self.pages.get().copied().unwrap_or(Pages::Base4K)
     }
 
-    /// Finds out what kind of pages many regions lie in, for [`Region::pages`], in the time that it takes for one.
+    /// Finds out what kind of pages many regions lie in, for [`Region::pages`], in the time that it
+    /// takes for one.
     pub fn look_up_pages<'r>(regions: impl IntoIterator<Item = &'r Region>) {
         let unknown: Vec<&Region> = regions.into_iter().filter(|r| r.pages.get().is_none()).collect();
         let (reserved, others): (Vec<&Region>, _) =
@@ -265,8 +269,8 @@ impl Region {
         self.writable
     }
 
-    /// Address of the first byte in this process, for registration with a NIC. Dereferencing it is the NIC's business:
-    /// in this program all access goes through the methods of this type.
+    /// Address of the first byte in this process, for registration with a NIC. Dereferencing it is
+    /// the NIC's business: in this program all access goes through the methods of this type.
     pub fn as_ptr(&self) -> *mut u8 {
         self.mapping.address().wrapping_add(self.data)
     }
@@ -282,9 +286,10 @@ impl fmt::Debug for Region {
     }
 }
 
-/// The address on the wire of a store's region of `len` bytes: it depends on the store's id and generation alone, so that it is
-/// the same after a restart. No two stores' regions of up to 1 TiB overlap, and neither do 128 generations of one store that follow
-/// each other. Aligned to `len`, a power of two.
+/// The address on the wire of a store's region of `len` bytes: it depends on the store's id and
+/// generation alone, so that it is the same after a restart. No two stores' regions of up to 1 TiB
+/// overlap, and neither do 128 generations of one store that follow each other. Aligned to `len`, a
+/// power of two.
 pub fn iova_for(store: u16, len: u64, generation: u64) -> u64 {
     // Ids take the bits from 40 to 56.
     let turn = (generation.max(1) - 1) % 128;

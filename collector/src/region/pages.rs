@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 
-/// Bytes in transparent huge pages of each mapping that begins at one of `starts`, in their order. The kernel looks through
-/// all memory of the process for this, so many regions are to be asked for together.
+/// Bytes in transparent huge pages of each mapping that begins at one of `starts`, in their order.
+/// The kernel looks through all memory of the process for this, so many regions are to be asked for
+/// together.
 pub(super) fn transparent(starts: &[usize]) -> Vec<usize> {
     let mut found = vec![0; starts.len()];
     let places: HashMap<usize, usize> = starts.iter().enumerate().map(|(i, &start)| (start, i)).collect();

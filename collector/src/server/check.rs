@@ -8,8 +8,9 @@ use dta_grpc::tls::{ServerFiles, ServerTls};
 use super::{ServerError, certificate};
 use crate::config::{Config, Memory};
 
-/// Looks whether a collector of this configuration could start: TLS files, and room for the stores. Opens nothing and changes nothing.
-/// Gives what keeps it from nothing yet but should be seen to, in sentences.
+/// Looks whether a collector of this configuration could start: TLS files, and room for the stores.
+/// Opens nothing and changes nothing. Gives what keeps it from nothing yet but should be seen to,
+/// in sentences.
 ///
 /// # Errors
 /// What would keep it from starting.

@@ -11,8 +11,9 @@ use super::ServerError;
 use crate::lock::Lock;
 use crate::own_file;
 
-/// Makes the memory directory, readable to its owner alone, and locks it: two collectors in one would take each other's state for their
-/// own. One that is there has to be as this makes it: its default place is one where anybody may make a directory first.
+/// Makes the memory directory, readable to its owner alone, and locks it: two collectors in one
+/// would take each other's state for their own. One that is there has to be as this makes it: its
+/// default place is one where anybody may make a directory first.
 pub(super) fn lock(dir: &Path) -> Result<Lock, ServerError> {
     let fail = |action| move |source| ServerError::Directory { path: dir.to_owned(), action, source };
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(fail("make"))?;

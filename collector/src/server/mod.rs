@@ -34,7 +34,8 @@ const TICK: Duration = Duration::from_secs(1);
 const ASK: Duration = Duration::from_secs(30);
 const ALIVE: Duration = Duration::from_secs(20);
 
-/// Open files that are for other things than connections: the NIC's sockets, region files while they are opened, state files.
+/// Open files that are for other things than connections: the NIC's sockets, region files while
+/// they are opened, state files.
 const FILES: u64 = 64;
 
 /// How long calls under way may take to end at shutdown.
@@ -81,7 +82,8 @@ impl Server {
             Memory::Directory(dir) => Some(dir.clone()),
         };
         let lock = folder.as_deref().map(directory::lock).transpose()?;
-        // On a thread of its own: making much memory takes long, and whoever waits here may want to end meanwhile.
+        // On a thread of its own: making much memory takes long, and whoever waits here may want to
+        // end meanwhile.
         let (specs, memory) = (config.stores.clone(), config.memory.clone());
         let open = move || Stores::open(&specs, &memory, RegionOptions::default());
         let opened = tokio::task::spawn_blocking(open).await;
@@ -171,8 +173,8 @@ impl Server {
         }
     }
 
-    /// Ends tails and calls, writes what is kept, and gives everything back. Sessions stay: their translators go on when a collector
-    /// starts in the same memory directory.
+    /// Ends tails and calls, writes what is kept, and gives everything back. Sessions stay: their
+    /// translators go on when a collector starts in the same memory directory.
     pub async fn stop(self) -> Result<(), ServerError> {
         self.stop.send_replace(true);
         let mut grpc = self.grpc;

@@ -11,7 +11,8 @@ impl Service {
             counters: convert::counters(counters),
             ..NodeStatistics::default()
         };
-        // Before the NIC's: what a translator has sent by then has arrived or is lost, and frames on the way are not taken for lost.
+        // Before the NIC's: what a translator has sent by then has arrived or is lost, and frames
+        // on the way are not taken for lost.
         let handed_in = self.sessions.statistics();
         let mut nodes = vec![
             own(format!("nic/{}", self.nic.device().name), self.nic.counters()),

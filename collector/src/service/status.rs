@@ -8,8 +8,8 @@ use crate::nic::NicError;
 use crate::session::{LeaseError, SessionError};
 use crate::store::StoreError;
 
-/// The status of a refused session call: `NOT_FOUND` = open it, `ABORTED` = another translator has it, `FAILED_PRECONDITION` =
-/// another session owns a store.
+/// The status of a refused session call: `NOT_FOUND` = open it, `ABORTED` = another translator has
+/// it, `FAILED_PRECONDITION` = another session owns a store.
 pub(super) fn session(error: SessionError) -> Status {
     let message = error.to_string();
     match error {

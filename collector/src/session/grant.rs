@@ -17,8 +17,8 @@ use dta_proto::wire::roce::Psn;
 use super::SessionError;
 use super::lease::{Lease, RequesterQueuePair};
 
-/// Receives kept posted on a queue pair whose writes may come with immediate: some milliseconds of a busy list. A write that finds none
-/// is dropped.
+/// Receives kept posted on a queue pair whose writes may come with immediate: some milliseconds of
+/// a busy list. A write that finds none is dropped.
 const RECEIVES: u32 = 4096;
 
 /// Queue pairs and keys of one session.
@@ -145,7 +145,8 @@ pub(super) struct Made {
     former: Vec<(Purpose, u32)>,
 }
 
-/// Queue pairs that lived and were to be made anew, because they were in ERROR or because `fresh` asked for it.
+/// Queue pairs that lived and were to be made anew, because they were in ERROR or because `fresh`
+/// asked for it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Anew {
     /// How many were.
@@ -157,8 +158,8 @@ pub(super) struct Anew {
 }
 
 impl Made {
-    /// Ends what the former grant has and this one does not, and notes how the queue pairs ended whose place was taken. To be called
-    /// when nothing can be refused any more.
+    /// Ends what the former grant has and this one does not, and notes how the queue pairs ended
+    /// whose place was taken. To be called when nothing can be refused any more.
     pub(super) fn finish(mut self, nic: &dyn Nic, former: Option<&Grant>) -> Grant {
         for (purpose, qpn) in self.former {
             // Asked as it ends: one that lives goes on executing until then.
@@ -178,8 +179,9 @@ impl Made {
     }
 }
 
-/// The grant of a lease: what lives of the one before, and new queue pairs and keys for the rest. Nothing of that one has ended
-/// when this returns: either [`Made::finish`] does that, or [`release`] gives back what is new.
+/// The grant of a lease: what lives of the one before, and new queue pairs and keys for the rest.
+/// Nothing of that one has ended when this returns: either [`Made::finish`] does that, or
+/// [`release`] gives back what is new.
 ///
 /// Nobody else makes anything on the NIC meanwhile: the caller holds the lock of the sessions.
 pub(super) fn make(
@@ -301,8 +303,9 @@ fn create(nic: &dyn Nic, grant: &Grant, request: &QueuePairRequest) -> Result<Qu
     Ok(info)
 }
 
-/// Makes sure that the device is still the one that the grant began with, after something was made on it. If it is not, all that was
-/// made before went with the earlier device, but this last thing may be the later one's: it is given back there.
+/// Makes sure that the device is still the one that the grant began with, after something was made
+/// on it. If it is not, all that was made before went with the earlier device, but this last thing
+/// may be the later one's: it is given back there.
 fn still(
     nic: &dyn Nic,
     grant: &Grant,
@@ -326,7 +329,8 @@ fn access_of(store: &Store, device: &Device) -> Result<Access, SessionError> {
     Ok(access)
 }
 
-/// The grant that a lease has, or would get; numbers and keys that are not given out yet are 0. Changes nothing.
+/// The grant that a lease has, or would get; numbers and keys that are not given out yet are 0.
+/// Changes nothing.
 pub(super) fn preview(
     nic: &dyn Nic,
     stores: &Stores,

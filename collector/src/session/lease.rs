@@ -77,9 +77,11 @@ impl NamedLists {
 pub struct Lease {
     /// Its name.
     pub name: String,
-    /// Rises, over all sessions of a collector, whenever queue pairs or keys are given out anew, which have it as theirs.
+    /// Rises, over all sessions of a collector, whenever queue pairs or keys are given out anew,
+    /// which have it as theirs.
     pub generation: u64,
-    /// The generation at the last open: a renewal of an earlier one comes from a translator that has been replaced.
+    /// The generation at the last open: a renewal of an earlier one comes from a translator that
+    /// has been replaced.
     pub opened: u64,
     /// The translator.
     pub translator: Endpoint,
@@ -91,7 +93,8 @@ pub struct Lease {
     pub stores: Vec<String>,
     /// The append lists it owns.
     pub lists: Vec<NamedLists>,
-    /// The identity that opened it, and alone may open it again, renew it and (operators aside) end it; `None` without TLS.
+    /// The identity that opened it, and alone may open it again, renew it and (operators aside) end
+    /// it; `None` without TLS.
     pub owner: Option<String>,
     /// When it ends; `None` = never.
     pub expires: Option<Instant>,
@@ -225,8 +228,8 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Leases as they were stored, each running anew from `now`: how long the collector was away is not known to a monotonic clock,
-    /// and its translators could not renew meanwhile.
+    /// Leases as they were stored, each running anew from `now`: how long the collector was away is
+    /// not known to a monotonic clock, and its translators could not renew meanwhile.
     pub fn restore(leases: Vec<Lease>, generation: u64, now: Instant) -> Self {
         let by_name = leases
             .into_iter()
@@ -343,8 +346,8 @@ impl Leases {
         self.by_name.insert(lease.name.clone(), lease);
     }
 
-    /// Extends a lease. Generations that the collector itself gave out since the last open are taken too: the answer that told of them
-    /// may have been lost.
+    /// Extends a lease. Generations that the collector itself gave out since the last open are
+    /// taken too: the answer that told of them may have been lost.
     pub fn renew(
         &mut self,
         name: &str,

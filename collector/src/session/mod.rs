@@ -1,7 +1,8 @@
 //! Sessions: named leases by which translators get queue pairs and keys to memory.
 //!
-//! A session is not a connection. It begins with [`Sessions::open`], lasts as long as it is renewed (or for ever), and ends by
-//! [`Sessions::end`] or expiry; then its queue pairs and keys end and the regions stay. Opening a name again resumes it.
+//! A session is not a connection. It begins with [`Sessions::open`], lasts as long as it is renewed
+//! (or for ever), and ends by [`Sessions::end`] or expiry; then its queue pairs and keys end and
+//! the regions stay. Opening a name again resumes it.
 //!
 //! - `caller`: who calls, and whose sessions they may touch.
 //! - [`lease`]: who may write what, until when.
@@ -43,7 +44,8 @@ use lease::Leases;
 use rebuilds::Rebuilds;
 use statistics::{LeftOut, Statistics};
 
-/// Why a session call was refused. Nothing has changed, but that the lease may have been extended before something else was refused.
+/// Why a session call was refused. Nothing has changed, but that the lease may have been extended
+/// before something else was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// The lease.
@@ -117,13 +119,15 @@ pub struct SessionCounters {
     pub ended: u64,
     /// Opens and renewals that were refused.
     pub refused: u64,
-    /// Queue pairs that were made anew because they had fallen into ERROR, were lost in a restart, or did not answer their translator.
+    /// Queue pairs that were made anew because they had fallen into ERROR, were lost in a restart,
+    /// or did not answer their translator.
     pub queue_pairs_rebuilt: u64,
     /// Times that a queue pair was left as it is for now, because it had been made anew too often.
     pub rebuilds_held_back: u64,
     /// Times that a node of statistics was left out because of its names, or of how many counters it had.
     pub statistics_left_out: u64,
-    /// Times that a node of statistics, or counters of its earlier lives, were left out because there was no room.
+    /// Times that a node of statistics, or counters of its earlier lives, were left out because
+    /// there was no room.
     pub statistics_no_room: u64,
 }
 
@@ -205,8 +209,9 @@ impl Inner {
 }
 
 impl Sessions {
-    /// Sessions over a NIC and stores. With a directory, those that an earlier collector kept there go on: their leases run anew from
-    /// `now`, and their translators get new queue pairs when they renew.
+    /// Sessions over a NIC and stores. With a directory, those that an earlier collector kept there
+    /// go on: their leases run anew from `now`, and their translators get new queue pairs when they
+    /// renew.
     pub fn open_state(
         nic: Arc<dyn Nic>,
         stores: Arc<Stores>,
@@ -234,10 +239,11 @@ impl Sessions {
         Ok(Self { nic, stores, transport, directory, inner: Mutex::new(inner) })
     }
 
-    /// Opens a session, or resumes the one of its name. If the translator is the same, it keeps the keys, and the queue pairs that
-    /// live; with `fresh` its RC queue pairs are new ones, if that is allowed so soon after the last time ([`SessionError::HeldBack`]).
-    /// Another translator gets new queue pairs and new keys. Whatever is new comes under a new generation. Reads the rings of the
-    /// session's lists, so it may take a while.
+    /// Opens a session, or resumes the one of its name. If the translator is the same, it keeps the
+    /// keys, and the queue pairs that live; with `fresh` its RC queue pairs are new ones, if that
+    /// is allowed so soon after the last time ([`SessionError::HeldBack`]). Another translator gets
+    /// new queue pairs and new keys. Whatever is new comes under a new generation. Reads the rings
+    /// of the session's lists, so it may take a while.
     pub fn open(&self, request: &OpenRequest, now: Instant) -> Result<Session, SessionError> {
         let mut inner = self.lock();
         let result = self.open_locked(&mut inner, request, now);
@@ -253,8 +259,9 @@ impl Sessions {
         Ok(session)
     }
 
-    /// What [`Sessions::open`] would give, without opening, granting or extending anything: of a session of that name what it holds,
-    /// and 0 for numbers and keys that are not given out yet. Refuses what `open` refuses.
+    /// What [`Sessions::open`] would give, without opening, granting or extending anything: of a
+    /// session of that name what it holds, and 0 for numbers and keys that are not given out yet.
+    /// Refuses what `open` refuses.
     pub fn preview(&self, request: &OpenRequest, now: Instant) -> Result<Session, SessionError> {
         let mut inner = self.lock();
         self.expire(&mut inner, now);
@@ -303,7 +310,8 @@ impl Sessions {
         inner.count_anew(&request.name, anew, now);
         if anew.held_back > 0 {
             grant::release(&*self.nic, &made.grant, before.1.as_ref());
-            // Its translator is there, and is told to come again: the session has to be there, too, and its count of rebuilds with it.
+            // Its translator is there, and is told to come again: the session has to be there, too,
+            // and its count of rebuilds with it.
             inner.leases.extend(&request.name, now);
             return Err(SessionError::HeldBack { name: request.name.clone() });
         }
@@ -335,8 +343,8 @@ impl Sessions {
         Ok(Session { lease, resumed, grant, positions: Vec::new(), reporters })
     }
 
-    /// Whether a caller may renew a session, as far as its name tells: looked at before what it sends is taken in.
-    /// A refusal is counted like one of the renewal itself.
+    /// Whether a caller may renew a session, as far as its name tells: looked at before what it
+    /// sends is taken in. A refusal is counted like one of the renewal itself.
     pub fn may_renew(&self, name: &str, caller: &Caller) -> Result<(), SessionError> {
         let mut inner = self.lock();
         let lease = inner.leases.get(name).ok_or_else(|| LeaseError::Unknown(name.to_owned()));
@@ -345,9 +353,10 @@ impl Sessions {
         Ok(result?)
     }
 
-    /// Extends a lease and takes its translator's statistics. `generation` is the one that the translator works with: keys that this
-    /// one took the place of end. If queue pairs fell into ERROR, or were lost with an earlier collector, or a store has another
-    /// region, the answer has new ones under a new generation.
+    /// Extends a lease and takes its translator's statistics. `generation` is the one that the
+    /// translator works with: keys that this one took the place of end. If queue pairs fell into
+    /// ERROR, or were lost with an earlier collector, or a store has another region, the answer has
+    /// new ones under a new generation.
     pub fn renew(
         &self,
         name: &str,
@@ -410,7 +419,8 @@ impl Sessions {
         Ok(Session { lease, resumed: true, grant, positions: Vec::new(), reporters: Vec::new() })
     }
 
-    /// Ends the keys that a session does not use any more, now that its translator works with this generation.
+    /// Ends the keys that a session does not use any more, now that its translator works with this
+    /// generation.
     fn confirm(&self, inner: &mut Inner, name: &str, generation: u64) {
         let Some(grant) = inner.grants.get_mut(name) else { return };
         let confirmed = grant.take_confirmed(generation);
@@ -423,8 +433,9 @@ impl Sessions {
         grant::end_keys(&*self.nic, grant.epoch, &confirmed);
     }
 
-    /// Ends a session: its queue pairs and keys are worth nothing from here on. `last` is what a translator gives that ends its own
-    /// session: the generation it knows, and its last counters. An operator has none.
+    /// Ends a session: its queue pairs and keys are worth nothing from here on. `last` is what a
+    /// translator gives that ends its own session: the generation it knows, and its last counters.
+    /// An operator has none.
     pub fn end(
         &self,
         name: &str,
@@ -447,10 +458,11 @@ impl Sessions {
         Ok(())
     }
 
-    /// Ends sessions that have run out, looks after the NIC, and writes statistics that came in since the last call. To be called about
-    /// once a second.
+    /// Ends sessions that have run out, looks after the NIC, and writes statistics that came in
+    /// since the last call. To be called about once a second.
     pub fn tick(&self, now: Instant) -> Result<(), StateError> {
-        // Nobody tells of a queue pair that broke, or of a device that is gone: both are seen by asking, and logged and counted there.
+        // Nobody tells of a queue pair that broke, or of a device that is gone: both are seen by
+        // asking, and logged and counted there.
         if let Err(error) = self.nic.queue_pairs() {
             tracing::debug!(%error, "the NIC does not answer");
         }

@@ -92,7 +92,8 @@ pub(super) fn load_leases(dir: &Path, now: Instant) -> Result<Leases, StateError
     Ok(Leases::restore(book.leases.into_iter().map(lease).collect(), book.generation, now))
 }
 
-/// An owner as it is written now. Collectors of before wrote names without their kinds: one with a colon was a URI, as no DNS name has one.
+/// An owner as it is written now. Collectors of before wrote names without their kinds: one with a
+/// colon was a URI, as no DNS name has one.
 fn with_kinds(owner: String) -> String {
     let with_kind = |name: &str| match name.split_once(':') {
         Some(("DNS" | "URI", _)) => name.to_owned(),

@@ -1,8 +1,9 @@
 //! How often the broken queue pairs of a session are made anew.
 //!
-//! Whoever can send in a translator's name can break its RC queue pair with one frame, as often as it is made anew. Making one takes an
-//! RDMA device up to seconds, while other sessions wait. So after some in a row it is done at intervals, by renewals and by opens that
-//! resume a session alike.
+//! Whoever can send in a translator's name can break its RC queue pair with one frame, as often as
+//! it is made anew. Making one takes an RDMA device up to seconds, while other sessions wait. So
+//! after some in a row it is done at intervals, by renewals and by opens that resume a session
+//! alike.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! What survives a kill: leases, and the counters that translators handed in. Small files beside the regions, each replaced whole.
+//! What survives a kill: leases, and the counters that translators handed in. Small files beside
+//! the regions, each replaced whole.
 //!
 //! ```text
 //! offset  bytes

@@ -1,13 +1,15 @@
 //! Counters that translators hand in: their own and their reporters'.
 //!
-//! The last word of every node is kept, also of those whose session has ended, because "where did my reports go?" is asked
-//! afterwards. A node that starts again counts from 0 again; what it counted in earlier lives is added, so that a sum over the whole
-//! time can be compared with what the next hop counted.
+//! The last word of every node is kept, also of those whose session has ended, because "where did
+//! my reports go?" is asked afterwards. A node that starts again counts from 0 again; what it
+//! counted in earlier lives is added, so that a sum over the whole time can be compared with what
+//! the next hop counted.
 //!
-//! There are as many nodes and counters as translators and reporters care to name, so there are bounds, and none of them makes a renewal
-//! fail. Sessions that ended long ago are added up to one node per kind (`reporter/ended sessions`). A node of a living session that has
-//! no room is left out, and the caller is told how many were: a sum over such nodes would need a line for each of them, because each
-//! counts on from its own last word.
+//! There are as many nodes and counters as translators and reporters care to name, so there are
+//! bounds, and none of them makes a renewal fail. Sessions that ended long ago are added up to one
+//! node per kind (`reporter/ended sessions`). A node of a living session that has no room is left
+//! out, and the caller is told how many were: a sum over such nodes would need a line for each of
+//! them, because each counts on from its own last word.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -18,7 +20,8 @@ use dta_proto::counter::{Kind, Node, Stage, reporter};
 
 /// So many nodes are kept before sessions that ended are folded, and room is short for those that live.
 pub const KEPT_NODES: usize = 1 << 16;
-/// So many bytes are kept before the same happens: [`NODE_BYTES`] a node and [`COUNTER_BYTES`] a counter, and their names.
+/// So many bytes are kept before the same happens: [`NODE_BYTES`] a node and [`COUNTER_BYTES`] a
+/// counter, and their names.
 pub const KEPT_BYTES: usize = 64 << 20;
 /// So many nodes of each session are kept even where room is short.
 pub const SESSION_NODES: usize = 256;
@@ -80,15 +83,15 @@ pub struct NodeSums {
     pub age: Duration,
 }
 
-/// The session, and the end of the node's name, under which sessions that ended are added up. No session or node can be called
-/// so: names have no spaces.
+/// The session, and the end of the node's name, under which sessions that ended are added up. No
+/// session or node can be called so: names have no spaces.
 const ENDED: &str = "ended sessions";
 
 /// How many nodes of a call were left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// A name of theirs is none ([`MAX_NAME`] printable ASCII characters and no space), or they have more than [`MAX_COUNTERS`]
-    /// counters.
+    /// A name of theirs is none ([`MAX_NAME`] printable ASCII characters and no space), or they
+    /// have more than [`MAX_COUNTERS`] counters.
     pub bad: usize,
     /// There was no room for them, or not for all that their earlier lives counted.
     pub no_room: usize,
@@ -118,7 +121,8 @@ pub struct Statistics {
 }
 
 impl Kept {
-    /// Adds what the present life counted to the earlier ones: it has ended. Gives whether there was room for all of its names.
+    /// Adds what the present life counted to the earlier ones: it has ended. Gives whether there
+    /// was room for all of its names.
     fn end_life(&mut self, of: Node) -> bool {
         let mut all = true;
         for (name, value) in std::mem::take(&mut self.current) {
@@ -178,8 +182,8 @@ impl Statistics {
         &self.nodes
     }
 
-    /// Takes what a session hands in, in one call or in several. Gives how many nodes were left out; of those without room what they
-    /// told before stays as it is.
+    /// Takes what a session hands in, in one call or in several. Gives how many nodes were left
+    /// out; of those without room what they told before stays as it is.
     pub fn hand_in(&mut self, session: &str, nodes: &[NodeCounters], now: SystemTime) -> LeftOut {
         let at = millis(now);
         let mut left_out = LeftOut::default();
@@ -340,7 +344,8 @@ fn is_good(node: &NodeCounters) -> bool {
     node.counters.len() <= MAX_COUNTERS && names.all(name_ok)
 }
 
-/// What a node is, by its name, as far as sums are told apart by it: sessions hand in no others than translators and reporters.
+/// What a node is, by its name, as far as sums are told apart by it: sessions hand in no others
+/// than translators and reporters.
 fn stage(node: &str) -> Stage {
     match Stage::of(node) {
         stage @ (Stage::Reporter | Stage::Translator) => stage,
@@ -348,8 +353,9 @@ fn stage(node: &str) -> Stage {
     }
 }
 
-/// What a counter of a life that has ended is called: what it still held was never sent, and nobody holds it any more. `None` for what has
-/// no sum over lives. A name that nobody here knows is a number that only rises.
+/// What a counter of a life that has ended is called: what it still held was never sent, and nobody
+/// holds it any more. `None` for what has no sum over lives. A name that nobody here knows is a
+/// number that only rises.
 fn after_life(of: Node, name: String) -> Option<String> {
     match of.find(&name).map(|found| (found, found.definition.kind)) {
         Some((found, Kind::Held { becomes })) => Some(found.name_of(becomes)),
@@ -521,7 +527,8 @@ mod tests {
             assert_eq!(s.of_session["late"].nodes, SESSION_NODES);
         }
         assert!(room_is_right(&s));
-        // The first makes room: each node is told with all of its present life, and those that were kept with all of both.
+        // The first makes room: each node is told with all of its present life, and those that were
+        // kept with all of both.
         s.end("big");
         assert_eq!(hand_in(&mut s, 2, 9), LeftOut::default());
         assert_eq!(total(&s), (KEPT_NODES + more * 9 + SESSION_NODES * 4) as u64);

@@ -400,7 +400,8 @@ fn a_broken_queue_pair_is_made_anew_and_told_how_it_ended() {
     assert_eq!(renewed.grant.regions, first.grant.regions);
     assert_eq!(b.sessions.counters().queue_pairs_rebuilt, 1);
     assert_eq!(b.nic.live(), (2, 5));
-    // The answer may be lost: a translator that still knows the generation before is not taken for another one.
+    // The answer may be lost: a translator that still knows the generation before is not taken for
+    // another one.
     let late = b.sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], b.t0).unwrap();
     assert_eq!(late.lease.generation, renewed.lease.generation);
     assert_eq!(late.grant.queue_pairs[1].replaced, renewed.grant.queue_pairs[1].replaced);
@@ -988,7 +989,8 @@ fn an_open_that_resumes_makes_no_more_queue_pairs_anew_than_renewals_may() {
     let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
     let fresh = OpenRequest { fresh: true, lease: Some(Duration::from_secs(2)), ..request("t", 50) };
     let (mut atomic, mut rebuilt, mut held_back) = (pairs(&first)[1].0, 0, 0);
-    // For a minute somebody breaks the queue pair, or makes it silent, and the translator opens its session anew each 500 ms.
+    // For a minute somebody breaks the queue pair, or makes it silent, and the translator opens its
+    // session anew each 500 ms.
     for n in 0..120u32 {
         let now = b.t0 + Duration::from_millis(500 * u64::from(n));
         if n % 2 == 0 {

@@ -213,7 +213,8 @@ impl<'a> Lists<'a> {
         Ok(())
     }
 
-    // Always: only so does the usual batch's length stay a constant in here, and the error stay out of memory.
+    // Always: only so does the usual batch's length stay a constant in here, and the error stay out
+    // of memory.
     #[inline(always)]
     fn look(&self, list: u32, at: u64, batch: &mut [u8]) -> Result<Found, AccessError> {
         self.region.read(place_offset(list, at, self.ring, self.batch_len), batch)?;

@@ -27,7 +27,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Asks for many keys: never below what was applied, 0 for a key that was never counted and shares no counter.
+    /// Asks for many keys: never below what was applied, 0 for a key that was never counted and
+    /// shares no counter.
     ///
     /// # Errors
     /// A slot lies outside the region: it is not that of the store's description. Then no answer counts.

@@ -9,8 +9,8 @@ use dta_proto::store::StoreKind;
 use super::Store;
 use crate::region::{AccessError, Region};
 
-/// Keys that pass a station together (see [`Reader::query`]). With N copies each, more slots than a core has outstanding cache
-/// misses (10 to 50); measured, 16 to 64 differ little.
+/// Keys that pass a station together (see [`Reader::query`]). With N copies each, more slots than a
+/// core has outstanding cache misses (10 to 50); measured, 16 to 64 differ little.
 const GROUP: usize = 32;
 
 /// What the copies say of one key.
@@ -54,8 +54,8 @@ impl<'a> Reader<'a> {
         self.redundancy
     }
 
-    /// Asks for many keys: answer `i` is of key `i`, and its value, if it is found, is in `values` at `i * value_len`,
-    /// where there are zeros if it is not.
+    /// Asks for many keys: answer `i` is of key `i`, and its value, if it is found, is in `values`
+    /// at `i * value_len`, where there are zeros if it is not.
     ///
     /// # Errors
     /// A slot lies outside the region: it is not that of the store's description. Then no answer counts.
@@ -96,8 +96,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A group of keys goes through three stations: their slots are asked for, copied, and judged. While a group's slots are on their way
-    /// from memory, the group before is copied and judged.
+    /// A group of keys goes through three stations: their slots are asked for, copied, and judged.
+    /// While a group's slots are on their way from memory, the group before is copied and judged.
     fn query_slots<const VALUE: usize, const MESSAGE: usize, const N: usize>(
         &self,
         keys: &[Key],
@@ -160,7 +160,8 @@ impl<const VALUE: usize, const MESSAGE: usize, const N: usize> Copied<VALUE, MES
         let to = self.messages.iter_mut().zip(&mut self.stored);
         for ((key, offsets), (messages, stored)) in keys.iter().zip(offsets).zip(to) {
             for ((at, message), stored) in offsets.iter().zip(messages).zip(stored) {
-                // The slot goes to where its value follows the key; its checksum lies under the key's end until it is saved.
+                // The slot goes to where its value follows the key; its checksum lies under the
+                // key's end until it is saved.
                 let slot = &mut message[KEY_LEN - CHECKSUM_LEN..];
                 region.read(*at, slot)?;
                 *stored = slot.first_chunk().map_or(0, |sum| u32::from_be_bytes(*sum));

@@ -14,13 +14,15 @@ const RUN: u64 = 16 << 10;
 /// How full a store is. Estimated from a sample where the store is larger than 4 MiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
-    /// Keys (key-write, postcarding, key-increment), batches (append) or columns (sketch-merge) that the store holds.
+    /// Keys (key-write, postcarding, key-increment), batches (append) or columns (sketch-merge)
+    /// that the store holds.
     pub used: u64,
     /// Slots, batches or columns.
     pub capacity: u64,
     /// `used / capacity`: keys per slot for keyed stores.
     pub load: f64,
-    /// Predicted share of keys that are still there (key-write, postcarding), or whose count is exact (key-increment).
+    /// Predicted share of keys that are still there (key-write, postcarding), or whose count is
+    /// exact (key-increment).
     pub survival: Option<f64>,
     /// The N that would serve best at this load; none for an empty store.
     pub advised_redundancy: Option<u8>,
@@ -33,8 +35,8 @@ pub struct Load {
 pub fn measure(store: &Store) -> Result<Load, AccessError> {
     let elements = store.spec.elements();
     let element = store.spec.element_len();
-    // Hashing spreads keys evenly, so neighbours are as good a sample as any and come fast; rings and epochs fill in order, so there
-    // the sample has to be spread.
+    // Hashing spreads keys evenly, so neighbours are as good a sample as any and come fast; rings
+    // and epochs fill in order, so there the sample has to be spread.
     let keyed = store.spec.redundancy();
     let per_run = if keyed.is_some() { (RUN / element).min(elements) } else { 1 };
     let budget = if keyed.is_some() { BUDGET / element } else { 1 << 16 };

@@ -1,11 +1,13 @@
 //! Stores: regions with their meaning, and the readers that answer from them.
 //!
-//! A reader never writes, takes no lock and asks nobody: it copies an element out of memory that a NIC may be writing at that moment,
-//! and believes the copy only if its own check says so. One module per kind of store:
-//! [`key_write`], [`postcarding`], [`append`], [`key_increment`], [`sketch_merge`]; [`follow`] goes on reading a list; [`load`] tells how full a store is.
+//! A reader never writes, takes no lock and asks nobody: it copies an element out of memory that a
+//! NIC may be writing at that moment, and believes the copy only if its own check says so. One
+//! module per kind of store: [`key_write`], [`postcarding`], [`append`], [`key_increment`],
+//! [`sketch_merge`]; [`follow`] goes on reading a list; [`load`] tells how full a store is.
 //!
-//! A store's memory can be replaced while it is in use ([`Stores::replace`]). Who asks [`Stores`] gets the memory of now, and may go
-//! on with it for as long as it wants: memory goes when nobody has it any more, a NIC among them.
+//! A store's memory can be replaced while it is in use ([`Stores::replace`]). Who asks [`Stores`]
+//! gets the memory of now, and may go on with it for as long as it wants: memory goes when nobody
+//! has it any more, a NIC among them.
 
 pub mod append;
 pub mod follow;
@@ -56,8 +58,8 @@ impl Store {
         MemoryError { store: self.spec.name.clone(), source }
     }
 
-    /// The same store with new memory of the next generation, all zero. In a directory it takes the place of the region file, so
-    /// that this is what a collector finds that starts later.
+    /// The same store with new memory of the next generation, all zero. In a directory it takes the
+    /// place of the region file, so that this is what a collector finds that starts later.
     fn successor(&self, memory: &Memory, options: RegionOptions) -> Result<Self, RegionError> {
         let header = RegionHeader::of_generation(self.spec.clone(), self.generation + 1);
         let region = match memory {
@@ -192,9 +194,10 @@ impl Stores {
         self.stores.iter().map(|place| &place.spec)
     }
 
-    /// Gives a store new memory: of the same layout, all zero, at another address on the wire. Who asks from here on gets that one.
-    /// Translators go on writing to the memory of before until they have renewed their sessions; it stays for as long as one of
-    /// them has a key to it. Takes as long as making the memory does.
+    /// Gives a store new memory: of the same layout, all zero, at another address on the wire. Who
+    /// asks from here on gets that one. Translators go on writing to the memory of before until
+    /// they have renewed their sessions; it stays for as long as one of them has a key to it. Takes
+    /// as long as making the memory does.
     ///
     /// # Errors
     /// There is no such store, or no memory for it.
@@ -207,7 +210,8 @@ impl Stores {
         Ok(store)
     }
 
-    /// Looks whether another file has taken the place of a region file, and goes on with that one. For readers beside a collector.
+    /// Looks whether another file has taken the place of a region file, and goes on with that one.
+    /// For readers beside a collector.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -236,7 +240,8 @@ impl Stores {
         })
     }
 
-    /// The store of a name and primitive ([`StoreSpec::primitive`]); without a name, the only one of that primitive.
+    /// The store of a name and primitive ([`StoreSpec::primitive`]); without a name, the only one
+    /// of that primitive.
     pub fn of_primitive(&self, name: &str, wanted: &'static str) -> Result<Arc<Store>, StoreError> {
         let candidates = || self.stores.iter().filter(|s| s.spec.primitive() == wanted);
         let have = || list(candidates().map(|s| s.spec.name.clone()));

@@ -41,7 +41,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Asks for many keys. Of copies that differ, the one with most hops is the answer: a row only loses hops when it is begun anew.
+    /// Asks for many keys. Of copies that differ, the one with most hops is the answer: a row only
+    /// loses hops when it is begun anew.
     ///
     /// # Errors
     /// A slot lies outside the region: it is not that of the store's description. Then no answer counts.

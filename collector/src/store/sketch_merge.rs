@@ -9,7 +9,8 @@ use dta_proto::store::{Merge, StoreKind};
 use super::Store;
 use crate::region::{AccessError, Region};
 
-/// A column has no checksum, so it is read until two readings agree; a single WRITE of 32 bytes is over long before.
+/// A column has no checksum, so it is read until two readings agree; a single WRITE of 32 bytes is
+/// over long before.
 const READINGS: usize = 16;
 
 /// What an epoch says of one key.
@@ -68,8 +69,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The column `column` of the ring place of `epoch`, whatever epoch it is of; `None` if it never came to rest while
-    /// it was read.
+    /// The column `column` of the ring place of `epoch`, whatever epoch it is of; `None` if it
+    /// never came to rest while it was read.
     ///
     /// # Errors
     /// The column lies outside the region.

@@ -1,4 +1,5 @@
-//! From a line of the list to the bytes of a packet, and from the bytes of an answer to what the list says of it.
+//! From a line of the list to the bytes of a packet, and from the bytes of an answer to what the
+//! list says of it.
 
 use std::net::SocketAddrV4;
 
@@ -33,8 +34,8 @@ fn opcode(op: Op, transport: Transport) -> u8 {
     }
 }
 
-/// The IPv4 packet of a line. Written byte by byte rather than with the library's own emitters, so that it can be wrong
-/// in every way, and so that both do not share a fault.
+/// The IPv4 packet of a line. Written byte by byte rather than with the library's own emitters, so
+/// that it can be wrong in every way, and so that both do not share a fault.
 pub fn emit(send: &Send, transport: Transport, start_psn: u32, at: &Handles) -> Vec<u8> {
     let region = at.region(&send.region);
     let va = send.va.unwrap_or_else(|| region.iova.wrapping_add_signed(send.at));

@@ -70,7 +70,8 @@ struct Expected {
     state: State,
 }
 
-/// Runs a case step by step, and once more with all its packets at once; gives the differences, each in one line.
+/// Runs a case step by step, and once more with all its packets at once; gives the differences,
+/// each in one line.
 pub fn run(backend: &mut dyn Backend, case: &Case) -> Vec<String> {
     let mut differences = one_by_one(backend, case);
     differences.extend(at_once(backend, case).into_iter().map(|d| format!("all at once: {d}")));

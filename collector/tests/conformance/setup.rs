@@ -1,5 +1,5 @@
-//! What a responder is given for a case: regions with their rights, a key that has ended, a queue pair. The same for all, so that what
-//! differs is the responder.
+//! What a responder is given for a case: regions with their rights, a key that has ended, a queue
+//! pair. The same for all, so that what differs is the responder.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;

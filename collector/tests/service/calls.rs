@@ -194,14 +194,16 @@ async fn tail_follows_what_is_written() {
         entries += message.entries.len();
     }
     assert_eq!(entries, 3 * 2009);
-    // A reader that was here before the lists were emptied waits for what comes; one that does not want to wait ends.
+    // A reader that was here before the lists were emptied waits for what comes; one that does not
+    // want to wait ends.
     for from_sequence in [2011, 2012, 6000, 1 << 30] {
         let request = control::TailRequest { from_sequence, until_caught_up: true, ..tail_request() };
         let mut ahead = client.tail(request).await.unwrap();
         let ended = tokio::time::timeout(Duration::from_secs(5), ahead.message()).await;
         assert_eq!(ended.expect("ends in 5 s").unwrap(), None, "from {from_sequence}");
     }
-    // More than half of all sequences ahead is behind, as they turn: what was there is told as overwritten, at once.
+    // More than half of all sequences ahead is behind, as they turn: what was there is told as
+    // overwritten, at once.
     let request =
         control::TailRequest { from_sequence: 3_000_000_000, until_caught_up: true, ..tail_request() };
     let mut behind = client.tail(request).await.unwrap();

@@ -66,7 +66,8 @@ fn with_notify(notify: bool) -> Config {
     config
 }
 
-/// Follows the list while batches are written one by one, each after the reader has gone to sleep. Gives how often it was woken.
+/// Follows the list while batches are written one by one, each after the reader has gone to sleep.
+/// Gives how often it was woken.
 async fn woken(config: &Config, immediate: Option<u32>) -> u64 {
     let (server, mut client) = start(config).await;
     let mut writer = Writer::open(&mut client).await;

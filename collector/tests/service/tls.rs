@@ -1,4 +1,5 @@
-//! gRPC with TLS: a client with a certificate of the client authority is served, anyone else is not, and each is told why.
+//! gRPC with TLS: a client with a certificate of the client authority is served, anyone else is
+//! not, and each is told why.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -102,7 +103,8 @@ impl Ground {
     }
 }
 
-/// The handshake of TLS 1.3 ends for the client before the server has judged it: a refusal may come with the first call.
+/// The handshake of TLS 1.3 ends for the client before the server has judged it: a refusal may come
+/// with the first call.
 async fn ask(options: &ClientOptions) -> Result<usize, ClientError> {
     Ok(Client::connect(options).await?.stores().await?.len())
 }

@@ -248,7 +248,8 @@ pub fn program_message(program: &Program) -> Vec<control::ProgramEntry> {
 /// The program that messages say.
 ///
 /// # Errors
-/// What is wrong with the first entry that is none. Whether the entries can be held is [`crate::program::checked`]'s to say.
+/// What is wrong with the first entry that is none. Whether the entries can be held is
+/// [`crate::program::checked`]'s to say.
 pub fn program_of(entries: &[control::ProgramEntry]) -> Result<Program> {
     Ok(entries.iter().map(Entry::try_from).collect::<Result<Vec<_>>>()?.into())
 }

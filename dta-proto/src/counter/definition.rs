@@ -182,7 +182,8 @@ impl Step {
 pub struct Found<'a> {
     /// What it counts.
     pub definition: &'static Definition,
-    /// Its variable parts, in the order of [`Definition::variables`]; empty where one was left out, and beyond them.
+    /// Its variable parts, in the order of [`Definition::variables`]; empty where one was left out,
+    /// and beyond them.
     pub values: [&'a str; MAX_VARIABLES],
     /// Whether this program knows all of these values. Others are of a newer one.
     pub known: bool,

@@ -50,7 +50,8 @@ impl LinkLoss {
         self as usize >= LinkLoss::UnsentQueueFull as usize
     }
 
-    /// Of a loss's name in either spelling, also a newer program's: why a packet was not sent. `None` for what was received.
+    /// Of a loss's name in either spelling, also a newer program's: why a packet was not sent.
+    /// `None` for what was received.
     pub fn unsent_reason(name: &str) -> Option<&str> {
         name.strip_prefix("unsent").and_then(|rest| rest.strip_prefix(['-', '_']))
     }

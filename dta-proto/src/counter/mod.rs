@@ -1,11 +1,14 @@
-//! What every node counts: name, unit, place in the waterfall and meaning of each counter, once for all programs.
+//! What every node counts: name, unit, place in the waterfall and meaning of each counter, once for
+//! all programs.
 //!
-//! A node that counts makes its names from these tables, and who reads counters finds the [`Definition`] of a name by [`find`].
-//! Names that nobody here knows come from newer or foreign programs: [`find`] says so, and readers leave them as they are.
-//! `docs/counters.md` has the same tables for people; a test keeps both equal.
+//! A node that counts makes its names from these tables, and who reads counters finds the
+//! [`Definition`] of a name by [`find`]. Names that nobody here knows come from newer or foreign
+//! programs: [`find`] says so, and readers leave them as they are. `docs/counters.md` has the same
+//! tables for people; a test keeps both equal.
 //!
 //! - [`translator`], [`reporter`], [`nic`], [`collector`], [`between`]: the tables, by the node that counts.
-//! - [`Reason`], [`Discard`], [`LossCause`], [`nic::Counter`], [`LinkLoss`], [`Fault`]: what the parts that count have an array of.
+//! - [`Reason`], [`Discard`], [`LossCause`], [`nic::Counter`], [`LinkLoss`], [`Fault`]: what the
+//!   parts that count have an array of.
 
 pub mod between;
 pub mod collector;

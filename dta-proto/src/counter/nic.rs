@@ -13,8 +13,8 @@ macro_rules! soft_nic {
     ($($GROUP:ident $pattern:literal $prefix:literal $word:literal, $unit:ident, $step:ident, $about:literal {
         $($Variant:ident = $part:literal $(, $meaning:literal)?;)+
     })+) => {
-        /// A counter of the software NIC's responder. Every packet received has exactly one fate: `received` = all `executed.*` +
-        /// all `duplicate.*` + all `dropped.*`.
+        /// A counter of the software NIC's responder. Every packet received has exactly one fate:
+        /// `received` = all `executed.*` + all `duplicate.*` + all `dropped.*`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Counter {
             $($(#[doc = concat!("`", $prefix, $part, "`" $(, ": ", $meaning)?, ".")] $Variant,)+)+

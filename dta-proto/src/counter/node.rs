@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use super::{Found, Table, between, collector, nic, reporter, translator};
 
-/// The stages of the waterfall, in the order in which reports pass them. The name of a node begins with its stage's.
+/// The stages of the waterfall, in the order in which reports pass them. The name of a node begins
+/// with its stage's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
@@ -50,7 +51,8 @@ impl Stage {
     }
 }
 
-/// A translator's sum of the reporters that gave up their places. The collector is not told: it keeps the last word of each.
+/// A translator's sum of the reporters that gave up their places. The collector is not told: it
+/// keeps the last word of each.
 pub const EVICTED: &str = "reporter/evicted";
 
 /// Who counts, as far as tables of counters differ.
@@ -84,8 +86,8 @@ impl Node {
         Node::Between,
     ];
 
-    /// What a node in a collector's or translator's statistics is, by its name. One of an unknown stage was handed in beside a translator's,
-    /// and is taken for another one.
+    /// What a node in a collector's or translator's statistics is, by its name. One of an unknown
+    /// stage was handed in beside a translator's, and is taken for another one.
     pub fn of(node: &str) -> Node {
         match Stage::of(node) {
             Stage::Reporter => Node::HeardReporter,
@@ -109,7 +111,8 @@ impl Node {
         }
     }
 
-    /// What a counter of such a node counts; `None` if no definition has this name. Of several that fit, the one whose values are all known.
+    /// What a counter of such a node counts; `None` if no definition has this name. Of several that
+    /// fit, the one whose values are all known.
     pub fn find(self, counter: &str) -> Option<Found<'_>> {
         let definitions = self.tables().iter().flat_map(|table| table.definitions);
         let mut newer = None;

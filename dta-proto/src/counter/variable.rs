@@ -1,6 +1,7 @@
 //! The parts of a name that differ from counter to counter of one definition.
 
-/// A part of a name that stands for one of several values, written in capitals in [`Definition::name`](super::Definition::name).
+/// A part of a name that stands for one of several values, written in capitals in
+/// [`Definition::name`](super::Definition::name).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Variable {
     /// The word that stands for it, in capitals.

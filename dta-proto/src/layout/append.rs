@@ -5,13 +5,16 @@
 //! | entry 0 | entry 1 | … | zeros            | sequence u32 | count | check u24 |
 //! ```
 //!
-//! All big-endian. `check` is the low 24 bits of CRC-32/ISO-HDLC over `list u32 ‖ bytes 0 to len-8 ‖ sequence ‖ count`: the whole entries area, zeros
-//! included. A trailing sequence number alone does not show a tear: a reader's copy can hold the old entries and the new trailer.
+//! All big-endian. `check` is the low 24 bits of CRC-32/ISO-HDLC over `list u32 ‖ bytes 0 to len-8
+//! ‖ sequence ‖ count`: the whole entries area, zeros included. A trailing sequence number alone
+//! does not show a tear: a reader's copy can hold the old entries and the new trailer.
 //!
-//! Batches of a list are numbered from 1 ([`next`]); 0 means never written. Batch s lies at ring place (s - 1) mod ring. After 2^32 - 1 comes
-//! 1 again; 2^32 - 1 is odd and a ring a power of two, so at that one turn the ring's last place keeps its batch of the turn before.
+//! Batches of a list are numbered from 1 ([`next`]); 0 means never written. Batch s lies at ring
+//! place (s - 1) mod ring. After 2^32 - 1 comes 1 again; 2^32 - 1 is odd and a ring a power of two,
+//! so at that one turn the ring's last place keeps its batch of the turn before.
 //!
-//! [`Cursor`] is what a reader knows of one list: it tells new batches, overwritten ones (how many), missing ones, and torn ones.
+//! [`Cursor`] is what a reader knows of one list: it tells new batches, overwritten ones (how
+//! many), missing ones, and torn ones.
 
 use super::be32;
 use crate::crc;
@@ -67,7 +70,8 @@ pub fn forward(sequence: u32, n: u32) -> u32 {
     ((u64::from(sequence) - 1 + u64::from(n)) % CYCLE + 1) as u32
 }
 
-/// Whether `a` is the later one: as with any serial numbers (RFC 1982), if it comes less than half a cycle (2^31 batches) after `b`.
+/// Whether `a` is the later one: as with any serial numbers (RFC 1982), if it comes less than half
+/// a cycle (2^31 batches) after `b`.
 #[inline]
 pub fn is_after(a: u32, b: u32) -> bool {
     a != b && u64::from(distance(b, a)) < CYCLE / 2
@@ -118,7 +122,8 @@ pub enum Batch<'a> {
         /// The entries back to back, `count` times `entry_len` bytes.
         entries: &'a [u8],
     },
-    /// Bytes whose check is wrong: read while they were written, or damaged. A damaged batch passes once in 2^24.
+    /// Bytes whose check is wrong: read while they were written, or damaged. A damaged batch passes
+    /// once in 2^24.
     Torn,
 }
 
@@ -134,7 +139,8 @@ impl Batch<'_> {
     }
 }
 
-/// Checks and takes apart a batch of `list` with entries of `entry_len` bytes. Bytes too short for a trailer are torn.
+/// Checks and takes apart a batch of `list` with entries of `entry_len` bytes. Bytes too short for
+/// a trailer are torn.
 #[inline]
 pub fn decode(batch: &[u8], list: u32, entry_len: u8) -> Batch<'_> {
     let Some(area) = batch.len().checked_sub(TRAILER_LEN) else {
@@ -172,20 +178,23 @@ pub enum Step {
         /// Its sequence.
         sequence: u32,
     },
-    /// The writer has come round: `count` batches from `sequence` on are gone. The cursor stands on the oldest that can still be there.
+    /// The writer has come round: `count` batches from `sequence` on are gone. The cursor stands on
+    /// the oldest that can still be there.
     Overwritten {
         /// First batch that is gone.
         sequence: u32,
         /// How many are gone.
         count: u32,
     },
-    /// The next batch is not there although a later one is: lost on its way, or overtaken. The cursor has not moved: look again for as long
-    /// as frames may be reordered, then [`Cursor::skip`] and count it missing.
+    /// The next batch is not there although a later one is: lost on its way, or overtaken. The
+    /// cursor has not moved: look again for as long as frames may be reordered, then
+    /// [`Cursor::skip`] and count it missing.
     Missing {
         /// The batch that is not there.
         sequence: u32,
     },
-    /// The next batch's place holds bytes of no batch: being written (look again), or damaged ([`Cursor::skip`] and count it).
+    /// The next batch's place holds bytes of no batch: being written (look again), or damaged
+    /// ([`Cursor::skip`] and count it).
     Torn {
         /// The batch that should be there.
         sequence: u32,
@@ -194,7 +203,8 @@ pub enum Step {
     Pending,
 }
 
-/// A reader's place in one list. Plain state without I/O: [`Cursor::poll`] is handed the means to read a place.
+/// A reader's place in one list. Plain state without I/O: [`Cursor::poll`] is handed the means to
+/// read a place.
 ///
 /// A reader that falls 2^31 batches or more behind its writer mistakes newer batches for older ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -211,22 +221,26 @@ impl Cursor {
     /// Places that one [`Cursor::poll`] looks at beyond the next batch's, when that is not there.
     pub const LOOK_AHEAD: u64 = 8;
 
-    /// As many of them are always the nearest, where a gap of a batch or two shows at once; the others move on from poll to poll, so that
-    /// after `ring / (LOOK_AHEAD - NEAR)` polls each place was looked at.
+    /// As many of them are always the nearest, where a gap of a batch or two shows at once; the
+    /// others move on from poll to poll, so that after `ring / (LOOK_AHEAD - NEAR)` polls each
+    /// place was looked at.
     pub const NEAR: u64 = 4;
 
-    /// A cursor that reads `sequence` next (from 1; 0 is taken as 1), in a ring of `ring` batches, a power of two.
+    /// A cursor that reads `sequence` next (from 1; 0 is taken as 1), in a ring of `ring` batches,
+    /// a power of two.
     pub fn new(ring: u64, sequence: u32) -> Self {
         Cursor { ring, next: sequence.max(1), seen: None, ahead: 0 }
     }
 
-    /// A cursor on the oldest batch of a ring, from the sequences of all valid batches found in it; on batch 1 if there are none.
+    /// A cursor on the oldest batch of a ring, from the sequences of all valid batches found in it;
+    /// on batch 1 if there are none.
     pub fn oldest(ring: u64, sequences: impl IntoIterator<Item = u32>) -> Self {
         let oldest = sequences.into_iter().reduce(|a, b| if is_after(a, b) { b } else { a });
         Cursor::new(ring, oldest.unwrap_or(1))
     }
 
-    /// A cursor after the latest batch of a ring, from the sequences of all valid batches found in it; on batch 1 if there are none.
+    /// A cursor after the latest batch of a ring, from the sequences of all valid batches found in
+    /// it; on batch 1 if there are none.
     pub fn latest(ring: u64, sequences: impl IntoIterator<Item = u32>) -> Self {
         let latest = sequences.into_iter().reduce(|a, b| if is_after(a, b) { a } else { b });
         Cursor::new(ring, next(latest.unwrap_or(0)))
@@ -242,8 +256,9 @@ impl Cursor {
         place(self.next, self.ring)
     }
 
-    /// Looks once: `read` reads the given ring place into the reader's own buffer, and says what it found. After [`Step::New`] the last place
-    /// read is that batch. Costs one read when there is a new batch, and up to [`Cursor::LOOK_AHEAD`] more when there is none.
+    /// Looks once: `read` reads the given ring place into the reader's own buffer, and says what it
+    /// found. After [`Step::New`] the last place read is that batch. Costs one read when there is a
+    /// new batch, and up to [`Cursor::LOOK_AHEAD`] more when there is none.
     #[inline]
     pub fn poll(&mut self, mut read: impl FnMut(u64) -> Found) -> Step {
         let here = self.place();
@@ -279,15 +294,16 @@ impl Cursor {
     /// `later` lies where the next batch should: everything up to a ring before it is gone.
     fn overwritten(&mut self, later: u32) -> Step {
         let sequence = self.next;
-        // At the turn from 2^32 - 1 to 1 a ring holds one batch fewer, and the oldest can be the next one itself: it is gone all the same.
+        // At the turn from 2^32 - 1 to 1 a ring holds one batch fewer, and the oldest can be the
+        // next one itself: it is gone all the same.
         let count = (u64::from(distance(sequence, later)) + 1).saturating_sub(self.ring).max(1) as u32;
         self.seen = Some(later);
         self.advance(count);
         Step::Overwritten { sequence, count }
     }
 
-    /// Looks for a later batch beyond the next one: near it, and each time a few places further, so that in the end a gap of any length
-    /// is noticed.
+    /// Looks for a later batch beyond the next one: near it, and each time a few places further, so
+    /// that in the end a gap of any length is noticed.
     fn look_ahead(&mut self, mut read: impl FnMut(u64) -> Found) {
         for look in 0..Self::LOOK_AHEAD.min(self.ring - 1) {
             let ahead = if look < Self::NEAR {
@@ -497,7 +513,8 @@ mod tests {
             }
         }
 
-        /// A reader's copy that is the new batch up to some byte and the old one from there on, or the other way round.
+        /// A reader's copy that is the new batch up to some byte and the old one from there on, or
+        /// the other way round.
         #[test]
         fn tears_are_noticed(list: u32, sequence in 1u32..1000, cut in 0usize..=64, old: [u8; 56], new: [u8; 56], ascending: bool) {
             let (mut a, mut b) = ([0; 64], [0; 64]);
@@ -522,8 +539,9 @@ mod tests {
             prop_assert_eq!(is_after(to, from), n != 0 && n < u32::MAX / 2);
         }
 
-        /// Any writer, any losses and late batches, any reader's pace, anywhere in the sequence space: the reader gets batches in order, each at
-        /// most once, and those it gets, those it calls overwritten and those it skips are together all of them.
+        /// Any writer, any losses and late batches, any reader's pace, anywhere in the sequence
+        /// space: the reader gets batches in order, each at most once, and those it gets, those it
+        /// calls overwritten and those it skips are together all of them.
         #[test]
         fn every_batch_is_accounted_for(
             start in prop_oneof![Just(1u32), (u32::MAX - 40)..=u32::MAX], bits in 0u32..5,

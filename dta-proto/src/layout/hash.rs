@@ -1,10 +1,12 @@
 //! Slots and checksums of keyed stores.
 //!
-//! `h = CRC-32C(key)`; `slot_n = CRC-32C(le32(h + C_n)) mod slots`; `checksum = CRC-32/ISO-HDLC(key ‖ value)`.
+//! `h = CRC-32C(key)`; `slot_n = CRC-32C(le32(h + C_n)) mod slots`; `checksum = CRC-32/ISO-HDLC(key
+//! ‖ value)`.
 //!
-//! A CRC is linear: `crc(key ‖ n)` for different `n` differ by constants, so that keys that collide in one slot collide in all. The
-//! integer addition of `C_n` breaks that, and the checksum uses another polynomial, so that a slot gives none of its bits away.
-//! See `docs/decisions/slot-family.md`; `tests/slot_statistics.rs` measures it.
+//! A CRC is linear: `crc(key ‖ n)` for different `n` differ by constants, so that keys that collide
+//! in one slot collide in all. The integer addition of `C_n` breaks that, and the checksum uses
+//! another polynomial, so that a slot gives none of its bits away. See
+//! `docs/decisions/slot-family.md`; `tests/slot_statistics.rs` measures it.
 
 use std::ops::Deref;
 
@@ -21,7 +23,8 @@ pub fn key_hash(key: &Key) -> u32 {
     crc::crc32c(&key.0)
 }
 
-/// Slot `n` (0 to 3) of the key whose [`key_hash`] is `h`, in a store of `slots` slots: a power of two, at most 2^32.
+/// Slot `n` (0 to 3) of the key whose [`key_hash`] is `h`, in a store of `slots` slots: a power of
+/// two, at most 2^32.
 ///
 /// # Panics
 /// If `n` is 4 or more.
@@ -31,8 +34,9 @@ pub fn slot(h: u32, n: usize, slots: u64) -> u64 {
     u64::from(crc::crc32c_u32(h.wrapping_add(CONSTANTS[n]))) & (slots - 1)
 }
 
-/// The first `redundancy` slots of `key` in a store of `slots` slots (a power of two, at most 2^32). More than
-/// [`MAX_REDUNDANCY`] copies are taken as that many. Two of them can be the same slot (1 in `slots` per pair).
+/// The first `redundancy` slots of `key` in a store of `slots` slots (a power of two, at most
+/// 2^32). More than [`MAX_REDUNDANCY`] copies are taken as that many. Two of them can be the same
+/// slot (1 in `slots` per pair).
 #[inline]
 pub fn slots(key: &Key, redundancy: u8, slots: u64) -> Slots {
     let h = key_hash(key);

@@ -1,8 +1,9 @@
 //! Key-write: a hash table of the last value per key, in N copies.
 //!
-//! A slot is `checksum u32, value[V]`, V of 4, 12, 28 or 60; checksum = CRC-32/ISO-HDLC(key ‖ value), big-endian. The key itself is not
-//! stored: whoever asks has it. After the data structure of Key-Write in "Direct Telemetry Access" (SIGCOMM 2023), whose
-//! checksum covers the key alone; here it covers the value too, so that a half-written or damaged slot does not match.
+//! A slot is `checksum u32, value[V]`, V of 4, 12, 28 or 60; checksum = CRC-32/ISO-HDLC(key ‖
+//! value), big-endian. The key itself is not stored: whoever asks has it. After the data structure
+//! of Key-Write in "Direct Telemetry Access" (SIGCOMM 2023), whose checksum covers the key alone;
+//! here it covers the value too, so that a half-written or damaged slot does not match.
 
 use super::{be32, hash};
 use crate::key::Key;
@@ -16,8 +17,8 @@ pub fn offset(slot: u64, value_len: u8) -> u64 {
     slot * (u64::from(value_len) + CHECKSUM_LEN as u64)
 }
 
-/// Writes a slot: checksum, then value. A value shorter than the slot's is filled up with zeros, which the checksum covers, so
-/// that it reads back as the whole `slot.len() - 4` bytes.
+/// Writes a slot: checksum, then value. A value shorter than the slot's is filled up with zeros,
+/// which the checksum covers, so that it reads back as the whole `slot.len() - 4` bytes.
 ///
 /// # Panics
 /// If `slot` is shorter than `4 + value.len()`.
@@ -30,8 +31,9 @@ pub fn encode(slot: &mut [u8], key: &Key, value: &[u8]) {
     sum.copy_from_slice(&hash::checksum(key, area).to_be_bytes());
 }
 
-/// The slot's value if its checksum is the one of `key` and that value; `None` if it is another key's, empty, torn, damaged, or
-/// shorter than a checksum. Another key's slot matches by chance once in 2^32.
+/// The slot's value if its checksum is the one of `key` and that value; `None` if it is another
+/// key's, empty, torn, damaged, or shorter than a checksum. Another key's slot matches by chance
+/// once in 2^32.
 #[inline]
 pub fn matches<'a>(slot: &'a [u8], key: &Key) -> Option<&'a [u8]> {
     if slot.len() <= CHECKSUM_LEN {
@@ -44,7 +46,8 @@ pub fn matches<'a>(slot: &'a [u8], key: &Key) -> Option<&'a [u8]> {
 /// How one answer is made of several copies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// The matching copy of the lowest n. Copies are written in the order of n, so it is the newest unless a frame was lost.
+    /// The matching copy of the lowest n. Copies are written in the order of n, so it is the newest
+    /// unless a frame was lost.
     #[default]
     First,
     /// The value that most matching copies hold; among equals, the one with the lowest n.
@@ -71,13 +74,14 @@ pub enum Outcome<V> {
         value: V,
         /// Copies that hold this value.
         agreeing: u8,
-        /// Matching copies with another value: an older or newer report of the key, of which some copies were lost, or a chance match.
+        /// Matching copies with another value: an older or newer report of the key, of which some
+        /// copies were lost, or a chance match.
         differing: u8,
     },
 }
 
-/// Chooses among the copies of one key, in the order of n; `None` is a copy that did not match. Copies are counted, not places:
-/// where two slots of a key coincide, their one place counts twice.
+/// Chooses among the copies of one key, in the order of n; `None` is a copy that did not match.
+/// Copies are counted, not places: where two slots of a key coincide, their one place counts twice.
 #[inline]
 pub fn choose<V: PartialEq + Copy>(policy: Policy, copies: &[Option<V>]) -> Outcome<V> {
     let agreeing = |value: V| copies.iter().flatten().filter(|other| **other == value).count() as u8;

@@ -1,15 +1,18 @@
 //! What lies in memory: where an element of a store is, what its bytes are, and how a reader checks them.
 //!
-//! Shared by the translator, which writes elements through the NIC, and the collector, which reads them. `docs/memory-layout.md`
-//! draws every byte and `vectors/layout.json` holds examples that any implementation can be tested on.
+//! Shared by the translator, which writes elements through the NIC, and the collector, which reads
+//! them. `docs/memory-layout.md` draws every byte and `vectors/layout.json` holds examples that any
+//! implementation can be tested on.
 //!
 //! - [`hash`]: slots and checksums, used by all keyed stores.
-//! - [`key_write`], [`postcarding`], [`append`], [`key_increment`], [`sketch_merge`]: one store each. They encode one element into
-//!   `&mut [u8]`, and check and decode one from `&[u8]`: a private copy of the element, since the region itself changes under the reader.
+//! - [`key_write`], [`postcarding`], [`append`], [`key_increment`], [`sketch_merge`]: one store
+//!   each. They encode one element into `&mut [u8]`, and check and decode one from `&[u8]`: a
+//!   private copy of the element, since the region itself changes under the reader.
 //! - [`load`]: how full a store is and what that does to answers.
 //!
-//! Decoding takes any bytes without panicking. Encoding panics when the buffer is not as long as the store's element, which
-//! [`StoreSpec::element_len`](crate::store::StoreSpec::element_len) tells: that is a mistake of the caller, not of the input.
+//! Decoding takes any bytes without panicking. Encoding panics when the buffer is not as long as
+//! the store's element, which [`StoreSpec::element_len`](crate::store::StoreSpec::element_len)
+//! tells: that is a mistake of the caller, not of the input.
 
 pub mod append;
 pub mod hash;
@@ -21,8 +24,8 @@ pub mod sketch_merge;
 
 use crate::store::StoreKind;
 
-/// The most reports whose data one element holds: the hops of a row, the entries of a batch, the reporters of a column; 1 where each
-/// report has an element of its own, or adds to one.
+/// The most reports whose data one element holds: the hops of a row, the entries of a batch, the
+/// reporters of a column; 1 where each report has an element of its own, or adds to one.
 pub fn reports_per_element(kind: &StoreKind) -> u8 {
     match *kind {
         StoreKind::Postcarding { hops, .. } => hops,

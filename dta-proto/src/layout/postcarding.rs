@@ -5,10 +5,11 @@
 //! | checksum u32  | bitmap | plen | 0 | hop 0 u32 | hop 1 u32 | … | hop B-1 u32 |      B = 6: 32 bytes, B = 14: 64 bytes
 //! ```
 //!
-//! All big-endian. Bit h of the bitmap (value `1 << h`) says that hop h is there; hops that are not are zero. The path length is 0
-//! where no postcard told it. The checksum is CRC-32/ISO-HDLC(key ‖ bytes 4 to the row's end). After Postcarding in "Direct Telemetry
-//! Access" (SIGCOMM 2023), which encodes each hop by itself so that a hash table of values is searched; a whole row
-//! with its bitmap takes any 32-bit value per hop and tells a partial path from a damaged one.
+//! All big-endian. Bit h of the bitmap (value `1 << h`) says that hop h is there; hops that are not
+//! are zero. The path length is 0 where no postcard told it. The checksum is CRC-32/ISO-HDLC(key ‖
+//! bytes 4 to the row's end). After Postcarding in "Direct Telemetry Access" (SIGCOMM 2023), which
+//! encodes each hop by itself so that a hash table of values is searched; a whole row with its
+//! bitmap takes any 32-bit value per hop and tells a partial path from a damaged one.
 
 use super::{be16, be32, hash};
 use crate::key::Key;
@@ -76,8 +77,8 @@ impl Path {
 /// Writes a row of `row.len()` bytes (32 or 64): header, hops, checksum.
 ///
 /// # Panics
-/// If `row` is shorter than the header, or has no room for a hop that the path holds, or for its length: the translator has dropped
-/// and counted such postcards.
+/// If `row` is shorter than the header, or has no room for a hop that the path holds, or for its
+/// length: the translator has dropped and counted such postcards.
 #[inline]
 pub fn encode(row: &mut [u8], key: &Key, path: &Path) {
     let room = (row.len() - HEADER_LEN) / 4;
@@ -97,8 +98,9 @@ pub fn encode(row: &mut [u8], key: &Key, path: &Path) {
     row[..4].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// The row's path if its checksum is the one of `key` and that path; `None` if it is another key's, empty, torn, damaged, or not 32 or
-/// 64 bytes long. [`Path::is_complete`] tells a complete path from a partial one.
+/// The row's path if its checksum is the one of `key` and that path; `None` if it is another key's,
+/// empty, torn, damaged, or not 32 or 64 bytes long. [`Path::is_complete`] tells a complete path
+/// from a partial one.
 #[inline]
 pub fn matches(row: &[u8], key: &Key) -> Option<Path> {
     if !matches!(row.len(), 32 | 64) || be32(row, 0) != hash::checksum(key, &row[4..]) {
@@ -114,7 +116,8 @@ pub fn matches(row: &[u8], key: &Key) -> Option<Path> {
     sound.then_some(path)
 }
 
-/// What a row says without its key, and so without its checksum: for a memory view. `None` for an empty row or a wrong length.
+/// What a row says without its key, and so without its checksum: for a memory view. `None` for an
+/// empty row or a wrong length.
 pub fn peek(row: &[u8]) -> Option<Path> {
     (matches!(row.len(), 32 | 64) && row.iter().any(|b| *b != 0)).then(|| read(row))
 }
@@ -196,8 +199,8 @@ mod tests {
             let _ = (matches(&row, &Key(key)), peek(&row));
         }
 
-        /// Any contents under a right checksum: either a sound path that encodes back to the same bytes but for hops that its bitmap
-        /// denies, or nothing.
+        /// Any contents under a right checksum: either a sound path that encodes back to the same
+        /// bytes but for hops that its bitmap denies, or nothing.
         #[test]
         fn contents_are_checked_beyond_the_checksum(mut row: [u8; 32], key: [u8; 16]) {
             let sum = hash::checksum(&Key(key), &row[4..]);

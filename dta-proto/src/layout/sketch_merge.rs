@@ -5,9 +5,10 @@
 //! | epoch u32  | merged | expected | cells[rows] u32 …   | zeros … |
 //! ```
 //!
-//! All big-endian; a column is 16 bytes with 1 or 2 rows, 32 bytes with 3 or 4. `merged` of `expected` reporters are in it; 0 means
-//! that the column was never written. Row n's cell for a key lies in column slot_n(key). After Sketch-Merge in "Direct Telemetry
-//! Access" (SIGCOMM 2023); the estimate is the count-min one of Cormode and Muthukrishnan (2005).
+//! All big-endian; a column is 16 bytes with 1 or 2 rows, 32 bytes with 3 or 4. `merged` of
+//! `expected` reporters are in it; 0 means that the column was never written. Row n's cell for a
+//! key lies in column slot_n(key). After Sketch-Merge in "Direct Telemetry Access" (SIGCOMM 2023);
+//! the estimate is the count-min one of Cormode and Muthukrishnan (2005).
 
 use super::{be16, be32, hash};
 use crate::key::Key;
@@ -25,8 +26,8 @@ pub fn column_len(rows: u8) -> u64 {
     if rows <= 2 { 16 } else { 32 }
 }
 
-/// Byte offset of `column` of `epoch`, in a store that keeps `epochs` epochs (a power of two) of `columns` columns of `rows` rows.
-/// Epoch e lies at ring place e mod `epochs`.
+/// Byte offset of `column` of `epoch`, in a store that keeps `epochs` epochs (a power of two) of
+/// `columns` columns of `rows` rows. Epoch e lies at ring place e mod `epochs`.
 #[inline]
 pub fn offset(epoch: u32, column: u32, epochs: u32, columns: u32, rows: u8) -> u64 {
     (u64::from(epoch & (epochs - 1)) * u64::from(columns) + u64::from(column)) * column_len(rows)
@@ -115,8 +116,8 @@ pub fn merge(how: Merge, a: u32, b: u32) -> u32 {
     }
 }
 
-/// A key's estimate from its cells, one per row: the least of them, which is never below the truth, for sum and max; the bits that
-/// all rows share for or. `None` without cells.
+/// A key's estimate from its cells, one per row: the least of them, which is never below the truth,
+/// for sum and max; the bits that all rows share for or. `None` without cells.
 #[inline]
 pub fn estimate(how: Merge, cells: &[u32]) -> Option<u32> {
     match how {

@@ -1,5 +1,6 @@
-//! Whether changes make a program that a target can hold. Asked before the first of them is applied, so that they are applied all or not
-//! at all: a collector's session, a command and whoever reaches a translator's service may be wrong.
+//! Whether changes make a program that a target can hold. Asked before the first of them is
+//! applied, so that they are applied all or not at all: a collector's session, a command and
+//! whoever reaches a translator's service may be wrong.
 
 use std::net::IpAddr;
 

@@ -28,8 +28,9 @@ pub enum Change {
         /// What it holds.
         entry: Entry,
     },
-    /// The target gathered rows or columns of a store, and memory may hold newer ones, written by another translator. It discards
-    /// its own. The store itself stays, and so do operations that are on their way.
+    /// The target gathered rows or columns of a store, and memory may hold newer ones, written by
+    /// another translator. It discards its own. The store itself stays, and so do operations that
+    /// are on their way.
     Forget {
         /// The store, as the target holds it.
         entry: Entry,
@@ -73,8 +74,9 @@ pub fn changes_for_session(have: &Program, want: &Program) -> Vec<Change> {
 }
 
 impl Fields {
-    /// The changes that turn `have` into `want`, in an order in which a target can apply them one by one. The target's rows have
-    /// these fields: entries that differ in others alone are not changed.
+    /// The changes that turn `have` into `want`, in an order in which a target can apply them one
+    /// by one. The target's rows have these fields: entries that differ in others alone are not
+    /// changed.
     ///
     /// Deletions come first, in reverse order of entries, so that an entry that refers to a store is
     /// deleted before the store. Insertions and modifications follow in the order of entries. A store
@@ -95,8 +97,9 @@ impl Fields {
     ///   counts generations over all sessions). Then memory may hold newer paths and columns than the
     ///   target does. The target discards its own ([`Change::Forget`]).
     ///
-    /// The session's entry, which carries the new generation, comes last of all. So a target that got no further
-    /// than half of the changes still has the old one, and gets what is left of them when it is asked again.
+    /// The session's entry, which carries the new generation, comes last of all. So a target that
+    /// got no further than half of the changes still has the old one, and gets what is left of them
+    /// when it is asked again.
     pub fn changes_for_session(self, have: &Program, want: &Program) -> Vec<Change> {
         let generations =
             |store: &Store| (have.generation(store.collector), want.generation(store.collector));
@@ -162,8 +165,8 @@ impl Fields {
 }
 
 impl Store {
-    /// Whether a target gathers rows or columns of it of which another translator may meanwhile have written newer ones. The
-    /// entries that it gathers of append lists are nobody else's.
+    /// Whether a target gathers rows or columns of it of which another translator may meanwhile
+    /// have written newer ones. The entries that it gathers of append lists are nobody else's.
     pub fn is_gathered(&self) -> bool {
         matches!(self.spec.kind, StoreKind::Postcarding { .. } | StoreKind::SketchMerge { .. })
     }

@@ -1,8 +1,9 @@
 //! What a switch should hold, said declaratively.
 //!
-//! A [`Program`] is a set of table entries, computed from a session and a translator's configuration. It says nothing of any
-//! one target: the software data plane, bmv2 and Tofino are programmed from the same entries. What a target holds is a `Program`
-//! too. The two are compared by their [`Row`]s, which have the [`Fields`] that the target uses. The result are the entries to
+//! A [`Program`] is a set of table entries, computed from a session and a translator's
+//! configuration. It says nothing of any one target: the software data plane, bmv2 and Tofino are
+//! programmed from the same entries. What a target holds is a `Program` too. The two are compared
+//! by their [`Row`]s, which have the [`Fields`] that the target uses. The result are the entries to
 //! insert, modify or delete, and a second application changes nothing.
 
 mod check;
@@ -138,7 +139,8 @@ pub struct QueuePair {
     pub max_dest_rd_atomic: u32,
     /// Generation of the queue pair. A new generation is a new queue pair.
     pub generation: u64,
-    /// PSN to begin with when the entry is inserted or its queue pair replaced. Not compared: it moves with every frame.
+    /// PSN to begin with when the entry is inserted or its queue pair replaced. Not compared: it
+    /// moves with every frame.
     pub start_psn: u32,
     /// How the queue pair ended that this one took the place of, where the collector knows. Not compared.
     #[serde(default)]
@@ -208,7 +210,8 @@ pub struct Version0 {
     pub store: u16,
 }
 
-/// A reporter's bit in the bitmap of a sketch-merge store. Reporters without an entry take free bits as they appear.
+/// A reporter's bit in the bitmap of a sketch-merge store. Reporters without an entry take free
+/// bits as they appear.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SketchReporter {
     /// Store id.
@@ -277,7 +280,8 @@ impl Program {
         self.entries.get(key)
     }
 
-    /// All entries: service and mode first, then queue pairs, stores and what refers to them, the session last.
+    /// All entries: service and mode first, then queue pairs, stores and what refers to them, the
+    /// session last.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values()
     }
@@ -291,7 +295,8 @@ impl Program {
         }
     }
 
-    /// The generation of the session with a collector that the program was made for; `None` where it is of none.
+    /// The generation of the session with a collector that the program was made for; `None` where
+    /// it is of none.
     pub fn generation(&self, collector: u8) -> Option<u64> {
         match self.get(&EntryKey::Session(collector)) {
             Some(Entry::Session(session)) => Some(session.generation),

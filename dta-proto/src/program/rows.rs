@@ -1,10 +1,12 @@
 //! A program as a target holds it: rows of tables.
 //!
-//! Some fields of a program are for people, for readers or for the start alone. They are not in the rows, so a target that does
-//! not have them is not programmed anew when they change. A target says by [`Fields`] which of the fields that not every target
-//! uses are in its rows. [`Fields::diff`] compares two programs by their rows.
+//! Some fields of a program are for people, for readers or for the start alone. They are not in the
+//! rows, so a target that does not have them is not programmed anew when they change. A target says
+//! by [`Fields`] which of the fields that not every target uses are in its rows. [`Fields::diff`]
+//! compares two programs by their rows.
 //!
-//! A target whose tables are shaped otherwise makes its own rows out of these or out of the entries, in the file of that target.
+//! A target whose tables are shaped otherwise makes its own rows out of these or out of the
+//! entries, in the file of that target.
 
 use std::net::IpAddr;
 
@@ -50,7 +52,8 @@ pub enum Value {
 pub struct Fields {
     /// Names of stores: for a target that counts or logs by name.
     pub name: bool,
-    /// How many reporters make a column of a sketch complete: for a target that sends complete columns, or writes the number.
+    /// How many reporters make a column of a sketch complete: for a target that sends complete
+    /// columns, or writes the number.
     pub expected: bool,
     /// Whether the batches of an append store wake a reader: for a target that writes with immediate.
     pub notify: bool,
@@ -147,7 +150,8 @@ fn queue_pair(pair: &QueuePair) -> Values {
         tos,
         max_dest_rd_atomic,
         generation,
-        // Where the numbering begins, and how the queue pair before ended: they matter when the row is written.
+        // Where the numbering begins, and how the queue pair before ended: they matter when the row
+        // is written.
         start_psn: _,
         replaced: _,
     } = pair;

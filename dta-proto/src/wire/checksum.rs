@@ -1,6 +1,7 @@
 //! The Internet checksum (RFC 1071).
 
-/// Sum of the big-endian 16-bit words of `bytes` (an odd last byte is a high byte), added to `sum`, not folded.
+/// Sum of the big-endian 16-bit words of `bytes` (an odd last byte is a high byte), added to `sum`,
+/// not folded.
 ///
 /// `sum` cannot overflow for up to 64 KiB of bytes.
 pub fn add(sum: u32, bytes: &[u8]) -> u32 {
@@ -12,7 +13,8 @@ pub fn add(sum: u32, bytes: &[u8]) -> u32 {
     sum
 }
 
-/// Folds a sum to 16 bits and complements it: the value of a checksum field, or 0 over bytes that hold a right one.
+/// Folds a sum to 16 bits and complements it: the value of a checksum field, or 0 over bytes that
+/// hold a right one.
 pub const fn finish(sum: u32) -> u16 {
     let sum = (sum >> 16) + (sum & 0xffff);
     let sum = (sum >> 16) + (sum & 0xffff);

@@ -1,7 +1,8 @@
 //! A UDP datagram in an IPv4 packet: where such packets are taken apart and put together.
 //!
-//! Everything that travels here is one: reports, NACKs and RoCEv2 frames. Sockets carry payloads alone, so a link puts
-//! these 28 bytes of header in front of what it received, and takes them off what it sends.
+//! Everything that travels here is one: reports, NACKs and RoCEv2 frames. Sockets carry payloads
+//! alone, so a link puts these 28 bytes of header in front of what it received, and takes them off
+//! what it sends.
 
 use core::net::SocketAddrV4;
 
@@ -82,8 +83,8 @@ impl<'a> Datagram<'a> {
     }
 }
 
-/// The headers of a datagram with `payload_len` bytes, 65,507 at most: no options, TOS 0, id 0, DF, TTL 64, right
-/// lengths and header checksum, UDP checksum 0 (none).
+/// The headers of a datagram with `payload_len` bytes, 65,507 at most: no options, TOS 0, id 0, DF,
+/// TTL 64, right lengths and header checksum, UDP checksum 0 (none).
 #[inline]
 pub fn header(source: SocketAddrV4, destination: SocketAddrV4, payload_len: usize) -> [u8; HEADER_LEN] {
     header_with(source, destination, payload_len, 0, 64)
@@ -124,7 +125,8 @@ pub fn header_with(
     header
 }
 
-/// Whether a receiver would find the UDP checksum in `packet` right or absent; `false` too where no datagram is.
+/// Whether a receiver would find the UDP checksum in `packet` right or absent; `false` too where no
+/// datagram is.
 pub fn udp_checksum_ok(packet: &[u8]) -> bool {
     Datagram::parse(packet).is_ok_and(|datagram| datagram.check().is_ok())
 }
@@ -183,7 +185,8 @@ mod tests {
             let mut packet = whole(at([127, 0, 0, 1], 40040), at([127, 0, 0, 2], 50000), &vec![0x5a; len]);
             fill_udp_checksum(&mut packet);
             assert!(udp_checksum_ok(&packet));
-            // The length field (bytes 24 and 25) changes what is summed, so it is left to the injector's check.
+            // The length field (bytes 24 and 25) changes what is summed, so it is left to the
+            // injector's check.
             for bit in (20 * 8..24 * 8).chain(26 * 8..packet.len() * 8) {
                 packet[bit / 8] ^= 0x80 >> (bit % 8);
                 assert!(!udp_checksum_ok(&packet), "bit {bit}");

@@ -1,7 +1,7 @@
 //! IPv4 (RFC 791), as far as reports and RoCEv2 need it.
 //!
-//! The view accepts options and fragments, so that captures can be looked at. The value does neither: it is the 20-byte
-//! header that DTA sends and accepts.
+//! The view accepts options and fragments, so that captures can be looked at. The value does
+//! neither: it is the 20-byte header that DTA sends and accepts.
 
 use core::net::Ipv4Addr;
 use core::ops::Deref;
@@ -79,7 +79,8 @@ impl<'a> Header<'a> {
         u16::from_be_bytes([self.0[6], self.0[7]]) & 0x3fff != 0
     }
 
-    /// Whether this is a fragment other than the first, so that the header of what the packet carries is not in it.
+    /// Whether this is a fragment other than the first, so that the header of what the packet
+    /// carries is not in it.
     #[inline]
     pub fn is_later_fragment(&self) -> bool {
         u16::from_be_bytes([self.0[6], self.0[7]]) & 0x1fff != 0
@@ -128,8 +129,8 @@ impl<'a> Deref for Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Checks version and lengths. Bytes beyond the total length (Ethernet padding) are cut off. The header checksum is not
-    /// checked here: see [`Packet::checksum_ok`].
+    /// Checks version and lengths. Bytes beyond the total length (Ethernet padding) are cut off.
+    /// The header checksum is not checked here: see [`Packet::checksum_ok`].
     #[inline]
     pub fn new_checked(bytes: &'a [u8]) -> Result<Self> {
         let have = len16(bytes.len());

@@ -1,8 +1,9 @@
 //! What travels in packets.
 //!
-//! Each format comes as a *view*, checked once and then read without copying (its accessors cannot fail or panic), and as a
-//! *value* with `parse`, `buffer_len` and `emit`. All integers are big-endian unless a field says otherwise. Decoding any
-//! bytes gives a value or an [`Error`], which names the layer, the field and its offset.
+//! Each format comes as a *view*, checked once and then read without copying (its accessors cannot
+//! fail or panic), and as a *value* with `parse`, `buffer_len` and `emit`. All integers are
+//! big-endian unless a field says otherwise. Decoding any bytes gives a value or an [`Error`],
+//! which names the layer, the field and its offset.
 //!
 //! - [`dta`]: reports and NACKs of both versions.
 //! - [`ethernet`], [`arp`], [`ipv4`], [`udp`]: as far as RoCEv2 and reports need them.

@@ -106,7 +106,8 @@ fn pseudo_header(src: Ipv4Addr, dst: Ipv4Addr, length: u16) -> u32 {
     sum + u32::from(ipv4::PROTOCOL_UDP) + u32::from(length)
 }
 
-/// The checksum field of a datagram with `ports` and `payload` between these addresses. Never 0, which would mean none.
+/// The checksum field of a datagram with `ports` and `payload` between these addresses. Never 0,
+/// which would mean none.
 pub fn compute_checksum(src: Ipv4Addr, dst: Ipv4Addr, src_port: u16, dst_port: u16, payload: &[u8]) -> u16 {
     let length = len16(payload.len() + HEADER_LEN);
     let sum = pseudo_header(src, dst, length) + u32::from(src_port) + u32::from(dst_port) + u32::from(length);

@@ -26,8 +26,8 @@ pub(crate) struct Failure {
     pub(crate) input: Vec<u8>,
 }
 
-/// Tries all seeds of a target as they are and then mutations of them until the time is over. The same `seed` gives
-/// the same inputs in the same order.
+/// Tries all seeds of a target as they are and then mutations of them until the time is over. The
+/// same `seed` gives the same inputs in the same order.
 ///
 /// # Errors
 /// The first input at which the property panicked.

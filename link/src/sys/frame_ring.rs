@@ -1,4 +1,5 @@
-//! The ring that the kernel receives frames into: packet_mmap (the kernel's networking/packet_mmap.rst), TPACKET_V2.
+//! The ring that the kernel receives frames into: packet_mmap (the kernel's
+//! networking/packet_mmap.rst), TPACKET_V2.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -14,8 +15,8 @@ use super::{set_option, set_option_bytes};
 const PACKET_RX_RING: c_int = 5;
 const PACKET_VERSION: c_int = 10;
 
-/// Bytes of a slot before the packet of a frame: its header, the sender's address, and room for the Ethernet header
-/// (`TPACKET2_HDRLEN` and what tpacket_rcv() makes of it).
+/// Bytes of a slot before the packet of a frame: its header, the sender's address, and room for the
+/// Ethernet header (`TPACKET2_HDRLEN` and what tpacket_rcv() makes of it).
 const BEFORE_PACKET: usize = 80;
 /// The kernel gets the ring's memory in pieces of this size, or of a slot if that is more.
 const BLOCK: usize = 1 << 16;
@@ -33,8 +34,9 @@ pub(crate) struct Frame<'a> {
     pub(crate) checksum_pending: bool,
 }
 
-/// The receive ring of a packet socket. Each slot belongs to the kernel or to us, which its first word says; we take them in
-/// turn. It outlives the socket: the kernel keeps the memory while it is mapped.
+/// The receive ring of a packet socket. Each slot belongs to the kernel or to us, which its first
+/// word says; we take them in turn. It outlives the socket: the kernel keeps the memory while it is
+/// mapped.
 pub(crate) struct FrameRing {
     memory: NonNull<u8>,
     len: usize,
@@ -46,8 +48,8 @@ pub(crate) struct FrameRing {
 unsafe impl Send for FrameRing {}
 
 impl FrameRing {
-    /// Has the packet socket `fd`, which is not bound yet, receive into a ring of at least one block and about `bytes` bytes, for
-    /// packets of up to `packet` bytes.
+    /// Has the packet socket `fd`, which is not bound yet, receive into a ring of at least one
+    /// block and about `bytes` bytes, for packets of up to `packet` bytes.
     pub(crate) fn new(fd: BorrowedFd<'_>, packet: usize, bytes: usize) -> io::Result<FrameRing> {
         let slot = (BEFORE_PACKET + packet).next_power_of_two().clamp(SLOT[0], SLOT[1]);
         let block = BLOCK.max(slot);
@@ -61,7 +63,8 @@ impl FrameRing {
             tp_frame_nr: (len / slot) as u32,
         };
         set_option_bytes(fd, libc::SOL_PACKET, PACKET_RX_RING, &request)?;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours; the length is the ring's.
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours; the
+        // length is the ring's.
         let memory = unsafe {
             libc::mmap(
                 null_mut(),
@@ -88,8 +91,9 @@ impl FrameRing {
     pub(crate) fn take<T>(&mut self, take: impl FnOnce(Frame<'_>) -> T) -> Option<T> {
         // SAFETY: `next` is below the number of slots, and slots fill the mapping: the pointer is inside it.
         let slot = unsafe { self.memory.add(self.next * self.slot) };
-        // SAFETY: a slot begins with its status, a word aligned as slots are. While the slot may change hands, kernel and we
-        // access it atomically alone; the plain read below is of a slot that is ours.
+        // SAFETY: a slot begins with its status, a word aligned as slots are. While the slot may
+        // change hands, kernel and we access it atomically alone; the plain read below is of a slot
+        // that is ours.
         let status = unsafe { AtomicU32::from_ptr(slot.cast().as_ptr()) };
         // Acquire: the kernel wrote the frame before the status.
         let now = status.load(Ordering::Acquire);
@@ -100,8 +104,8 @@ impl FrameRing {
         let header = unsafe { slot.cast::<tpacket2_hdr>().read() };
         let (at, len) = (usize::from(header.tp_mac), header.tp_snaplen as usize);
         let bytes: &[u8] = if at + len <= self.slot {
-            // SAFETY: inside the slot, as just seen, which is ours until its status is stored below; the slice does not
-            // live longer than that, for `take` cannot keep it.
+            // SAFETY: inside the slot, as just seen, which is ours until its status is stored
+            // below; the slice does not live longer than that, for `take` cannot keep it.
             unsafe { std::slice::from_raw_parts(slot.add(at).as_ptr(), len) }
         } else {
             // The kernel's word against its own: nothing of it is believed.

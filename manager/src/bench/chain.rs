@@ -66,7 +66,8 @@ fn execute(target: &mut Target, frames: &Frames, answers: &mut Batch) {
     }
 }
 
-/// Asks for every key that was reported: the reader has its value, unless a later key of these was written over it.
+/// Asks for every key that was reported: the reader has its value, unless a later key of these was
+/// written over it.
 fn check<'a>(target: &Target, reported: impl Iterator<Item = (Key, &'a [u8])>) -> anyhow::Result<()> {
     let slots = target.registration.len / ELEMENT as u64;
     let value_len = (ELEMENT - CHECKSUM_LEN) as u8;

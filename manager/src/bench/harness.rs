@@ -53,8 +53,8 @@ pub(super) struct Rates {
 /// Operations of one call, and the time that they took.
 pub(super) type Share = (u64, Duration);
 
-/// Measures `work` and `floor` in turns. Each call does a share of a turn, some milliseconds at most, and says how many
-/// operations it was.
+/// Measures `work` and `floor` in turns. Each call does a share of a turn, some milliseconds at
+/// most, and says how many operations it was.
 pub(super) fn measure(scale: &Scale, mut work: impl FnMut() -> u64, mut floor: impl FnMut() -> u64) -> Rates {
     let timed = |operations: &mut dyn FnMut() -> u64| {
         let start = Instant::now();
@@ -80,7 +80,8 @@ pub(super) fn measure_shares(
     best
 }
 
-/// The best rate of a turn's calls, taken over stretches of a tenth of the turn: an interruption spoils one of them.
+/// The best rate of a turn's calls, taken over stretches of a tenth of the turn: an interruption
+/// spoils one of them.
 fn turn(length: Duration, call: &mut impl FnMut() -> Share) -> f64 {
     let (mut all, mut best) = (Duration::ZERO, 0.0f64);
     while all < length {

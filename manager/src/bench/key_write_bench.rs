@@ -28,7 +28,8 @@ pub(super) struct KeyWriteBench {
 }
 
 impl KeyWriteBench {
-    /// `batch` reports at a time go to a store of `slots` slots (a power of two) at `address`, aligned to its length.
+    /// `batch` reports at a time go to a store of `slots` slots (a power of two) at `address`,
+    /// aligned to its length.
     pub(super) fn new(batch: usize, slots: u64, store: (u64, u32), remote_qpn: u32) -> KeyWriteBench {
         let (address, rkey) = store;
         let spec = StoreSpec {
@@ -74,14 +75,16 @@ impl KeyWriteBench {
         KeyWriteBench { engine, out, datagrams, sequence: 0, batch, frame: Vec::new() }
     }
 
-    /// Translates `batches` batches and hands each batch's frames to `sink`. Gives how many frames there were.
+    /// Translates `batches` batches and hands each batch's frames to `sink`. Gives how many frames
+    /// there were.
     pub(super) fn run(&mut self, batches: usize, mut sink: impl FnMut(&Frames)) -> u64 {
         let mut frames = 0;
         let turns = self.datagrams.len() / self.batch;
         for turn in 0..batches {
             let at = turn % turns * self.batch;
             let batch = &mut self.datagrams[at..at + self.batch];
-            // A reporter never sends a sequence twice; and with a key of its own, each report goes to a slot of its own.
+            // A reporter never sends a sequence twice; and with a key of its own, each report goes
+            // to a slot of its own.
             for datagram in batch.iter_mut() {
                 datagram[28 + 1] = self.sequence as u8;
                 datagram[28 + 8..28 + 12].copy_from_slice(&self.sequence.to_be_bytes());
@@ -96,7 +99,8 @@ impl KeyWriteBench {
         frames
     }
 
-    /// What the last [`KeyWriteBench::run`] of so many batches reported, in order; less than a turn through the datagrams.
+    /// What the last [`KeyWriteBench::run`] of so many batches reported, in order; less than a turn
+    /// through the datagrams.
     pub(super) fn reported(&self, batches: usize) -> impl Iterator<Item = (Key, &[u8])> {
         self.datagrams[..batches * self.batch].iter().map(|datagram| {
             let (key, value) = datagram[BEFORE_KEY..].split_at(KEY_LEN);
@@ -106,8 +110,9 @@ impl KeyWriteBench {
         })
     }
 
-    /// The floor of [`KeyWriteBench::run`]: for each report the CRCs (key, slot, checksum, and the part of the iCRC that differs
-    /// from frame to frame) and the copy of a finished frame. Gives a number that depends on all of it.
+    /// The floor of [`KeyWriteBench::run`]: for each report the CRCs (key, slot, checksum, and the
+    /// part of the iCRC that differs from frame to frame) and the copy of a finished frame. Gives a
+    /// number that depends on all of it.
     pub(super) fn floor(&mut self, batches: usize) -> u64 {
         if self.frame.is_empty() {
             let mut frame = Vec::new();

@@ -1,8 +1,9 @@
-//! Three processes over UDP loopback: reporter, translator, collector. The floor is three processes that pass the same
-//! datagrams on and do nothing with them.
+//! Three processes over UDP loopback: reporter, translator, collector. The floor is three processes
+//! that pass the same datagrams on and do nothing with them.
 //!
-//! In both, the sender keeps no more datagrams on the way than the sockets hold: it reads how many have arrived from the
-//! counter file of the last process, so that none is dropped and none is worked on in vain.
+//! In both, the sender keeps no more datagrams on the way than the sockets hold: it reads how many
+//! have arrived from the counter file of the last process, so that none is dropped and none is
+//! worked on in vain.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};

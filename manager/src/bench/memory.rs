@@ -1,4 +1,5 @@
-//! Whether memory stays flat: a long run of all primitives, the processes' resident memory beside their stores.
+//! Whether memory stays flat: a long run of all primitives, the processes' resident memory beside
+//! their stores.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Instant;
@@ -69,7 +70,8 @@ pub fn run(reports: u64, mut progress: impl FnMut(u64)) -> anyhow::Result<Memory
         }
         reporter.flush()?;
         made += BURST;
-        // Nothing tells this process what the translator has taken but what comes out of it: about half a frame per report.
+        // Nothing tells this process what the translator has taken but what comes out of it: about
+        // half a frame per report.
         if made % (BURST * 8) == 0 {
             runtime.block_on(quiet(&mut daemons, made))?;
         } else {
@@ -121,7 +123,8 @@ fn pause(arrived: &super::loopback::Arrived) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Kilobytes of collector, translator and this process that are resident, without shared memory: stores are that.
+/// Kilobytes of collector, translator and this process that are resident, without shared memory:
+/// stores are that.
 fn resident(daemons: &Daemons) -> anyhow::Result<[u64; 3]> {
     let [collector, translator] = daemons.pids();
     let of = |pid: Option<u32>| {

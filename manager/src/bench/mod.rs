@@ -1,8 +1,8 @@
-//! What the data path does per second, each figure beside its floor: the same memory accesses and checksums with nothing else,
-//! measured in the same run on the same memory.
+//! What the data path does per second, each figure beside its floor: the same memory accesses and
+//! checksums with nothing else, measured in the same run on the same memory.
 //!
-//! A machine that does other things too is slow at times, for both alike or for one. So work and floor take turns, and of each
-//! the fastest turn counts.
+//! A machine that does other things too is slow at times, for both alike or for one. So work and
+//! floor take turns, and of each the fastest turn counts.
 
 mod chain;
 mod harness;

@@ -1,4 +1,5 @@
-//! The processes of the loopback floor: datagrams received and forwarded, or received and forgotten, and nothing else.
+//! The processes of the loopback floor: datagrams received and forwarded, or received and
+//! forgotten, and nothing else.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;

@@ -22,7 +22,8 @@ const TRANSLATOR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const IOVA: u64 = 1 << 40;
 /// Where the RETH's address begins in a packet.
 const VA: usize = 40;
-/// Batches that are made ready before the clock starts: small enough to stay in the cache, as packets from a link do.
+/// Batches that are made ready before the clock starts: small enough to stay in the cache, as
+/// packets from a link do.
 const READY: usize = 32;
 
 /// Why a benchmark could not be set up.
@@ -36,7 +37,8 @@ pub(super) enum BenchError {
     Nic(#[from] NicError),
 }
 
-/// A responder with one region and one UC queue pair whose peer is 127.0.0.2; it is itself 127.0.0.1, port 4791.
+/// A responder with one region and one UC queue pair whose peer is 127.0.0.2; it is itself
+/// 127.0.0.1, port 4791.
 pub(super) struct Target {
     /// The responder.
     pub(super) responder: Responder,
@@ -108,16 +110,16 @@ impl WriteBench {
         self.target.executed()
     }
 
-    /// Runs at least `writes` WRITEs through the responder. Gives how many, and the CPU time that it took, without making
-    /// the packets.
+    /// Runs at least `writes` WRITEs through the responder. Gives how many, and the CPU time that
+    /// it took, without making the packets.
     pub(super) fn run(&mut self, writes: u64) -> (u64, Duration) {
         self.timed(writes, |target, batch, output| {
             target.responder.process(batch, output, &mut |full| full.clear());
         })
     }
 
-    /// The floor of [`WriteBench::run`]: the iCRC of each packet, and the store of its payload at its address, as batched
-    /// and prefetched, and nothing else.
+    /// The floor of [`WriteBench::run`]: the iCRC of each packet, and the store of its payload at
+    /// its address, as batched and prefetched, and nothing else.
     pub(super) fn floor(&mut self, writes: u64) -> (u64, Duration) {
         self.timed(writes, |target, batch, _| {
             let base = target.registration.iova;
@@ -162,7 +164,8 @@ impl WriteBench {
         for batch in batches {
             batch.clear();
             while let Some(slot) = batch.next_slot() {
-                // A counter scattered by a multiplication (Knuth 6.4), which touches every element once in a turn.
+                // A counter scattered by a multiplication (Knuth 6.4), which touches every element
+                // once in a turn.
                 *random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
                 let element = (*random).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 16;
                 let va = target.registration.iova + element * ELEMENT as u64 % target.registration.len;

@@ -90,7 +90,8 @@ pub fn decode(packet: &Packet<'_>) -> Result<Decoded, Skip> {
     }
 }
 
-/// The source, destination port and payload of a captured, unfragmented IPv4 or IPv6 UDP datagram that was captured whole.
+/// The source, destination port and payload of a captured, unfragmented IPv4 or IPv6 UDP datagram
+/// that was captured whole.
 pub fn udp_payload<'a>(packet: &Packet<'a>) -> Option<(Flow, &'a [u8])> {
     let flow = decode(packet).ok()?.flow;
     if flow.proto != ipv4::PROTOCOL_UDP {

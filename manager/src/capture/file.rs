@@ -119,7 +119,8 @@ pub enum CaptureError {
 
 /// Reads the capture at `path` and hands each packet to `each`, in file order.
 ///
-/// A file that ends inside a record, or holds a damaged one, gives every packet before that place; [`Summary::cut`] names it.
+/// A file that ends inside a record, or holds a damaged one, gives every packet before that place;
+/// [`Summary::cut`] names it.
 pub fn read(path: &Path, each: impl FnMut(Packet<'_>)) -> Result<Summary, CaptureError> {
     // A pipe may bring a capture that something unpacks; a device has no end.
     let takes = |about: &std::fs::Metadata| about.is_file() || about.file_type().is_fifo();
@@ -219,7 +220,8 @@ fn format_of(block: &PcapBlockOwned<'_>) -> Option<Format> {
     }
 }
 
-/// How long the record at the beginning of `data` says that it is: its captured bytes, or the whole block of a pcapng file.
+/// How long the record at the beginning of `data` says that it is: its captured bytes, or the whole
+/// block of a pcapng file.
 fn claimed_length(data: &[u8], format: Option<Format>) -> Option<u32> {
     let (at, big_endian) = match format? {
         Format::Classic { big_endian } => (8, big_endian),
@@ -334,7 +336,8 @@ mod tests {
         file
     }
 
-    /// A pcapng section with one interface and `packets` as enhanced packet blocks; ticks are the default microseconds.
+    /// A pcapng section with one interface and `packets` as enhanced packet blocks; ticks are the
+    /// default microseconds.
     fn section(packets: &[(u64, &[u8])], link: u16, big_endian: bool) -> Vec<u8> {
         let word = |n: u32| if big_endian { n.to_be_bytes() } else { n.to_le_bytes() };
         let half = |n: u16| if big_endian { n.to_be_bytes() } else { n.to_le_bytes() };

@@ -26,9 +26,10 @@ Exit status: 0 all is well, 1 something is wrong or unexplained, 2 the command c
 
 /// Start, feed, measure and diagnose a testbed of Direct Telemetry Access (DTA).
 ///
-/// DTA brings reports of switches and hosts into a collector's memory by RDMA, so that they can be queried at once and no
-/// CPU of the collector ran for it. This program shows that it is true on your machine: it starts a collector and a
-/// translator, simulates switches that report on traffic, and compares every answer with what was really sent.
+/// DTA brings reports of switches and hosts into a collector's memory by RDMA, so that they can be
+/// queried at once and no CPU of the collector ran for it. This program shows that it is true on
+/// your machine: it starts a collector and a translator, simulates switches that report on traffic,
+/// and compares every answer with what was really sent.
 #[derive(Parser)]
 #[command(name = "dta-manager", version, after_help = AFTER_HELP, max_term_width = 100)]
 struct Arguments {
@@ -63,9 +64,11 @@ enum Output {
     Json,
 }
 
-/// Runs the program; the value is its exit status: 0 well, 1 something is wrong with what was looked at, 2 could not run.
+/// Runs the program; the value is its exit status: 0 well, 1 something is wrong with what was
+/// looked at, 2 could not run.
 pub fn main() -> ExitCode {
-    // Collector and translator run as processes of their own, and this program carries both: it starts itself again.
+    // Collector and translator run as processes of their own, and this program carries both: it
+    // starts itself again.
     let mut arguments: Vec<_> = std::env::args_os().collect();
     let role = arguments.get(1).and_then(|first| first.to_str()).map(str::to_owned);
     if let Some(role) = role.as_deref().filter(|role| role.starts_with("__")) {

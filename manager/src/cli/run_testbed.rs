@@ -45,7 +45,8 @@ pub(super) struct RunTestbed {
     /// Play a capture (pcap or pcapng) instead of synthetic traffic
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
-    /// Make exactly this many reports, or as many as the capture gives; sketches of epochs for which there is no room are left out
+    /// Make exactly this many reports, or as many as the capture gives; sketches of epochs for
+    /// which there is no room are left out
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     reports: Option<u64>,
     /// Seed of traffic and faults: the same seed gives the same run
@@ -63,7 +64,8 @@ pub(super) struct RunTestbed {
     /// Do something to the daemons in the middle, and see what it costs
     #[arg(long, value_enum, value_name = "WHAT")]
     chaos: Option<Chaos>,
-    /// Reports made while it is away; more than 65,536 of one switch, where there are two in each tier, from 350,000 on
+    /// Reports made while it is away; more than 65,536 of one switch, where there are two in each
+    /// tier, from 350,000 on
     #[arg(long, value_name = "N", default_value_t = chaos::REPORTS, value_parser = clap::value_parser!(u64).range(1..), requires = "chaos")]
     chaos_reports: u64,
     /// The NIC: the software one on loopback, or the kernel's soft-RoCE behind a veth pair

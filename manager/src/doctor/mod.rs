@@ -1,4 +1,5 @@
-//! `doctor`: what this machine offers, and what to do about what it lacks; and why nothing lands though a session is up.
+//! `doctor`: what this machine offers, and what to do about what it lacks; and why nothing lands
+//! though a session is up.
 //!
 //! - `checks`: the machine, as far as any testbed needs it.
 //! - `rdma`: RDMA devices, as the kernel's file tree shows them.

@@ -4,7 +4,8 @@ use comfy_table::{Cell, Color, ContentArrangement, Table, presets};
 
 use super::{Finding, Level};
 
-/// A table of at most `width` columns; advice stands under what it is about, and what follows from all under the table.
+/// A table of at most `width` columns; advice stands under what it is about, and what follows from
+/// all under the table.
 pub fn table(findings: &[Finding], verdict: &str, width: u16) -> String {
     let mut table = Table::new();
     table

@@ -11,7 +11,8 @@ use super::check::{DROPPED_BY_TRANSLATOR, Ends, HELD, LOST_TO_NIC, LOST_TO_TRANS
 use super::statistics::{Node, Statistics};
 use crate::topology::{Primitive, Transport};
 
-/// The frames of one link in one direction: sent there, received here, and all that is known of the difference.
+/// The frames of one link in one direction: sent there, received here, and all that is known of the
+/// difference.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LinkAccount {
     /// `reporter-translator`, `translator-reporter`, `translator-nic` or `nic-translator`.
@@ -26,15 +27,16 @@ pub struct LinkAccount {
     pub reordered: u64,
     /// Frames of which it flipped a bit.
     pub corrupted: u64,
-    /// Of these, the ones that the kernel's checksum does not let through (the others are the receiver's to find). Of whole frames to an
-    /// RDMA device, see [`stopped_on_the_wire`].
+    /// Of these, the ones that the kernel's checksum does not let through (the others are the
+    /// receiver's to find). Of whole frames to an RDMA device, see [`stopped_on_the_wire`].
     pub corrupted_stopped: u64,
     /// Frames that the sender's link did not send, by its own count.
     pub unsent: u64,
     /// Frames that the kernel dropped, by its own count: full receive queues, ports that nobody has open.
     pub kernel: u64,
-    /// Frames that reached an RDMA device's port and that it did not take, by the kernel's count less the device's: a wrong iCRC, or
-    /// no queue pair that works. The software NIC counts those itself, by reason.
+    /// Frames that reached an RDMA device's port and that it did not take, by the kernel's count
+    /// less the device's: a wrong iCRC, or no queue pair that works. The software NIC counts those
+    /// itself, by reason.
     pub device: u64,
     /// Frames that were in the socket of a process when it was killed.
     pub killed: u64,
@@ -87,8 +89,8 @@ pub struct ReporterSide {
 /// What happened in the kernel, and around killed processes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Gaps {
-    /// The kernel's `RcvbufErrors` during the run: bounds what a socket's own drop count may be taken for, because that one
-    /// counts wrong checksums too.
+    /// The kernel's `RcvbufErrors` during the run: bounds what a socket's own drop count may be
+    /// taken for, because that one counts wrong checksums too.
     pub receive_buffer_errors: u64,
     /// Frames to the NIC's port while no process had it open, by the kernel's `NoPorts`.
     pub nic_port_closed: u64,
@@ -104,17 +106,19 @@ pub struct Gaps {
     pub reports_dropped: u64,
 }
 
-/// Frames that reached an RDMA device's UDP port and that it did not take: all datagrams that the kernel delivered in the meantime, less
-/// reports, NACKs and what the device counts. Nothing else may speak UDP meanwhile.
+/// Frames that reached an RDMA device's UDP port and that it did not take: all datagrams that the
+/// kernel delivered in the meantime, less reports, NACKs and what the device counts. Nothing else
+/// may speak UDP meanwhile.
 pub fn device_dropped(statistics: &Statistics, reporters: &ReporterSide, in_datagrams: u64) -> u64 {
     let reports = statistics.node(Stage::Translator).of(&translator::LINK_RECEIVED, &[translator::REPORTS]);
     let taken = statistics.node(Stage::Nic).get(&nic::LINK_RECEIVED);
     in_datagrams.saturating_sub(reports + reporters.received + taken)
 }
 
-/// Of the frames to an RDMA device of which a bit was flipped, those that never came to its port: a flip in the Ethernet, IPv4 or UDP
-/// header makes them another host's, another protocol's or none. Nobody counts all of these, so they are what is left, but never more than
-/// the injector damaged, less what the device's port dropped.
+/// Of the frames to an RDMA device of which a bit was flipped, those that never came to its port: a
+/// flip in the Ethernet, IPv4 or UDP header makes them another host's, another protocol's or none.
+/// Nobody counts all of these, so they are what is left, but never more than the injector damaged,
+/// less what the device's port dropped.
 fn stopped_on_the_wire(frames: &LinkAccount) -> u64 {
     let left = u64::try_from(frames.unexplained()).unwrap_or(0);
     left.min(frames.corrupted.saturating_sub(frames.device))
@@ -189,7 +193,8 @@ pub fn links(statistics: &Statistics, reporters: &ReporterSide, gaps: &Gaps) -> 
         kernel: lost_in_nic(LinkLoss::ReceiveQueue) + lost_in_nic(LinkLoss::TooLong) + gaps.nic_port_closed,
         device: gaps.device_dropped,
         killed: gaps.nic_socket,
-        // Not its link's counter: that one is written down now and then, and lags behind when the process is killed.
+        // Not its link's counter: that one is written down now and then, and lags behind when the
+        // process is killed.
         received: to.get(&nic::RECEIVED),
         ..LinkAccount::default()
     }
@@ -243,16 +248,19 @@ const RECORDED: [Counter; 10] = [
     Counter::DroppedNotRoce,
 ];
 
-/// Reports that did not come to `translator` though no record says so, and those that it dropped, as pools for the checks.
+/// Reports that did not come to `translator` though no record says so, and those that it dropped,
+/// as pools for the checks.
 ///
-/// `expected` is how many reports arrived by the records. Reports that were lost with a killed translator are in the records. The second
-/// value is how many reports are missing without any count.
+/// `expected` is how many reports arrived by the records. Reports that were lost with a killed
+/// translator are in the records. The second value is how many reports are missing without any
+/// count.
 pub fn pools(statistics: &Statistics, links: &[LinkAccount; 4], gaps: &Gaps, expected: u64) -> (Pools, u64) {
     let node = statistics.node(Stage::Translator);
     let mut pools = Pools::default();
     let mut dropped = 0;
     for (found, count) in node.each(&translator::DROPPED) {
-        // A repeat of a report that was taken is no lost report, and a damaged one is counted by the injector.
+        // A repeat of a report that was taken is no lost report, and a damaged one is counted by
+        // the injector.
         let reason = found.last();
         if !matches!(Reason::from_name(reason), Some(Reason::Duplicate | Reason::Checksum)) {
             pools.add(&format!("{DROPPED_BY_TRANSLATOR}{reason}"), count);
@@ -279,7 +287,8 @@ pub fn pools(statistics: &Statistics, links: &[LinkAccount; 4], gaps: &Gaps, exp
     (pools, missing - known)
 }
 
-/// What of one primitive can be missing because the translator dropped or holds it, or frames are; `writes` is the transport of writes.
+/// What of one primitive can be missing because the translator dropped or holds it, or frames are;
+/// `writes` is the transport of writes.
 pub fn limits(statistics: &Statistics, primitive: Primitive, writes: Transport) -> Limits {
     let node = statistics.node(Stage::Translator);
     let get = |counter: &Definition| node.of(counter, &[primitive.name()]);
@@ -326,8 +335,9 @@ pub struct Waterfall {
 }
 
 impl Waterfall {
-    /// Adds up what the checks found. `left` are pools that no check had a use for: their reports are gone all the same, and
-    /// as nothing misses them, a newer report of their key must have come; so are the `uncounted`, which no counter explains.
+    /// Adds up what the checks found. `left` are pools that no check had a use for: their reports
+    /// are gone all the same, and as nothing misses them, a newer report of their key must have
+    /// come; so are the `uncounted`, which no counter explains.
     pub fn new(sent: u64, ends: &Ends, left: &BTreeMap<String, u64>, uncounted: u64) -> Self {
         let mut all = Self {
             sent,

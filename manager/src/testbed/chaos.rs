@@ -1,12 +1,15 @@
-//! Killing a daemon, or taking the RDMA device away, in the middle of a run, so that what it costs is known and not guessed.
+//! Killing a daemon, or taking the RDMA device away, in the middle of a run, so that what it costs
+//! is known and not guessed.
 //!
-//! What a dead process had in its socket is counted by nobody. So the daemon is stopped first (SIGSTOP) and reports go on: all that was
-//! sent to it and not received lies in that one socket. Then it is killed with -9. More reports follow, into a port that nobody has open,
-//! which the kernel counts. Then it is started again.
+//! What a dead process had in its socket is counted by nobody. So the daemon is stopped first
+//! (SIGSTOP) and reports go on: all that was sent to it and not received lies in that one socket.
+//! Then it is killed with -9. More reports follow, into a port that nobody has open, which the
+//! kernel counts. Then it is started again.
 //!
-//! With an RDMA device, what comes while the collector is stopped lands all the same, for the device goes on without it; its queue pairs end
-//! when it is killed, and from then on the device takes nothing until there are new ones. A device that is removed is removed under load:
-//! reports go on while the collector lets go of it, and while it is away.
+//! With an RDMA device, what comes while the collector is stopped lands all the same, for the
+//! device goes on without it; its queue pairs end when it is killed, and from then on the device
+//! takes nothing until there are new ones. A device that is removed is removed under load: reports
+//! go on while the collector lets go of it, and while it is away.
 
 use std::time::{Duration, Instant};
 
@@ -160,7 +163,8 @@ async fn kill_collector(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::R
     Ok(Cost { seconds_down, session_resumed, frames: gaps.nic_socket + gaps.nic_port_closed })
 }
 
-/// Kills a collector behind an RDMA device: the device stays, without queue pairs until the translator's session is resumed.
+/// Kills a collector behind an RDMA device: the device stays, without queue pairs until the
+/// translator's session is resumed.
 async fn kill_collector_of_device(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::Result<Cost> {
     let before = not_taken(&scene.daemons.statistics().await?);
     scene.daemons.freeze_collector()?;
@@ -233,7 +237,8 @@ async fn remove_device(rxe: &RxeGround, scene: &mut Scene<'_, '_>, gaps: &mut Ga
     Ok(Cost { seconds_down, session_resumed, frames })
 }
 
-/// Kills the translator. Everything that it took has left it before; what is reported from then on until it is back is lost.
+/// Kills the translator. Everything that it took has left it before; what is reported from then on
+/// until it is back is lost.
 async fn kill_translator(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::Result<Cost> {
     let resumed =
         |statistics: &Statistics| statistics.node(Stage::Collector).get(&collector::SESSION_RESUMED);

@@ -275,7 +275,8 @@ async fn start_translator(
     ledger: &Path,
 ) -> anyhow::Result<Daemon> {
     let flush = plan.topology.translator.flush_ms;
-    // An address of its own in 127/8, so that testbeds can run side by side: RoCEv2 source ports are not free to choose.
+    // An address of its own in 127/8, so that testbeds can run side by side: RoCEv2 source ports
+    // are not free to choose.
     let [_, a, b, c] = std::process::id().to_be_bytes();
     let loopback = Ipv4Addr::new(127, 64 + (a & 63), b, c.clamp(1, 254));
     let (source, source_port) = plan.rxe.map_or((loopback, 0), |rxe| (rxe.translator, ROCE_PORT));

@@ -13,15 +13,18 @@ use super::switches::Switches;
 use super::workload::{Report, Workload};
 use crate::topology::Primitive;
 
-/// Kernel memory that one small datagram takes in a receive queue, at most: buffer, bookkeeping and room to spare.
+/// Kernel memory that one small datagram takes in a receive queue, at most: buffer, bookkeeping and
+/// room to spare.
 const PER_DATAGRAM: u64 = 1024;
 /// A switch has to hear what is asked of it before the translator's window of 1,024 sequences has moved on.
 const BURST: u64 = 512;
-/// Reports between two looks at what waits inside the translator for room on an RC queue pair: it holds 16,384 operations.
+/// Reports between two looks at what waits inside the translator for room on an RC queue pair: it
+/// holds 16,384 operations.
 const INSIDE: u64 = 2048;
 /// No progress for this long means that what is missing will not come.
 const STALLED: Duration = Duration::from_millis(60);
-/// Everything has come to rest when no counter has moved for this long: the NIC reads its link's counters every 100 ms.
+/// Everything has come to rest when no counter has moved for this long: the NIC reads its link's
+/// counters every 100 ms.
 const QUIET: Duration = Duration::from_millis(260);
 /// A testbed that does not come to rest within this is broken.
 const SETTLE: Duration = Duration::from_secs(60);
@@ -37,14 +40,16 @@ pub struct Window {
 }
 
 impl Window {
-    /// A window that fits the receive buffers which the kernel grants; a report becomes up to `copies` frames.
+    /// A window that fits the receive buffers which the kernel grants; a report becomes up to
+    /// `copies` frames.
     pub fn new(copies: u64) -> Self {
         let granted = std::fs::read_to_string("/proc/sys/net/core/rmem_max")
             .ok()
             .and_then(|text| text.trim().parse::<u64>().ok())
             .unwrap_or(212_992)
             .min(8 << 20);
-        // What may wait for the translator, and a burst, may become frames while the NIC's process does not run.
+        // What may wait for the translator, and a burst, may become frames while the NIC's process
+        // does not run.
         let datagrams = (granted / PER_DATAGRAM).clamp(64, 4096);
         let burst = (datagrams / 4 / copies.max(1)).clamp(16, BURST);
         Self { since: [0; 2], burst, room: burst * PER_DATAGRAM }
@@ -61,7 +66,8 @@ pub async fn send(
     window: &mut Window,
 ) -> anyhow::Result<()> {
     for report in reports.drain(..) {
-        // The hops of a packet report within a moment: a pause between them would look like a lost postcard to the translator.
+        // The hops of a packet report within a moment: a pause between them would look like a lost
+        // postcard to the translator.
         let may_wait = report.body.primitive() == Primitive::SketchMerge;
         switches.send(report, workload, journal)?;
         window.since = window.since.map(|n| n + 1);
@@ -145,7 +151,8 @@ fn unacknowledged(statistics: &Statistics) -> u64 {
     waiting_inside(statistics) + out.map(|(_, outstanding)| outstanding).sum::<u64>()
 }
 
-/// Waits until nothing moves any more, answering NACKs meanwhile; then nothing is held in the translator either.
+/// Waits until nothing moves any more, answering NACKs meanwhile; then nothing is held in the
+/// translator either.
 pub async fn settle(
     switches: &mut Switches,
     journal: &mut Journal,
@@ -165,7 +172,8 @@ pub async fn settle(
         (last, own) = (now, (side.sent, side.received));
         if moved.elapsed() > QUIET && unacknowledged(&last) == 0 {
             if daemons.flush().await? == 0 {
-                // Not read anew: between the collector's counters and the translator's a frame may leave that asks for an answer.
+                // Not read anew: between the collector's counters and the translator's a frame may
+                // leave that asks for an answer.
                 return Ok(last);
             }
             moved = Instant::now();

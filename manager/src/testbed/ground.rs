@@ -1,4 +1,5 @@
-//! What the testbed's NIC is, and the wire to it: loopback and the software NIC, or a veth pair and the kernel's soft-RoCE.
+//! What the testbed's NIC is, and the wire to it: loopback and the software NIC, or a veth pair and
+//! the kernel's soft-RoCE.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -12,7 +13,8 @@ pub enum NicKind {
     /// The software NIC, on loopback.
     #[default]
     Soft,
-    /// The kernel's soft-RoCE, on one end of a veth pair; the translator sends whole frames on the other. Needs root.
+    /// The kernel's soft-RoCE, on one end of a veth pair; the translator sends whole frames on the
+    /// other. Needs root.
     Rxe,
 }
 
@@ -26,7 +28,8 @@ impl NicKind {
     }
 }
 
-/// An RDMA device on one end of a veth pair. What was made for the testbed is taken down when this is dropped.
+/// An RDMA device on one end of a veth pair. What was made for the testbed is taken down when this
+/// is dropped.
 #[derive(Debug)]
 pub struct RxeGround {
     /// The RDMA device.
@@ -52,7 +55,8 @@ const READY: RxeGround = RxeGround {
     made: false,
 };
 
-/// What is made where there is none. The addresses are of those for testing devices (RFC 2544): no host has them.
+/// What is made where there is none. The addresses are of those for testing devices (RFC 2544): no
+/// host has them.
 const OWN: RxeGround = RxeGround {
     device: "dta-rxe",
     near: OWN_NEAR,
@@ -87,7 +91,8 @@ impl RxeGround {
         Ok(ground)
     }
 
-    /// Begins to remove the device. The process ends when it is gone, which waits for programs that have it open.
+    /// Begins to remove the device. The process ends when it is gone, which waits for programs that
+    /// have it open.
     pub fn remove(&self) -> anyhow::Result<Child> {
         Command::new("rdma")
             .args(["link", "delete", self.device])

@@ -1,8 +1,9 @@
 //! The journal: every report that was made, and what the links are known to have done to it.
 //!
-//! The fault injector of the reporters' links tells the fate of each datagram, because it runs in this process; the
-//! translator's ledger file tells the fate of each copy that its own injector, or the recovery of an RC queue pair, lost or
-//! moved. What neither knows (a full socket buffer, a firewall) is known by count alone, see [`super::check::Pools`].
+//! The fault injector of the reporters' links tells the fate of each datagram, because it runs in
+//! this process; the translator's ledger file tells the fate of each copy that its own injector, or
+//! the recovery of an RC queue pair, lost or moved. What neither knows (a full socket buffer, a
+//! firewall) is known by count alone, see [`super::check::Pools`].
 
 use crate::topology::Primitive;
 
@@ -21,8 +22,8 @@ pub struct Fate {
     pub copies_lost: u8,
     /// Bit n: of these, the ones that came to the NIC damaged.
     pub copies_damaged: u8,
-    /// Bit n: copy n's queue pair gave it up as lost. A frame that was only late may have been executed all the same, in the place
-    /// of what the requester sent under its number after that.
+    /// Bit n: copy n's queue pair gave it up as lost. A frame that was only late may have been
+    /// executed all the same, in the place of what the requester sent under its number after that.
     pub copies_given_up: u8,
     /// Bit n: copy n's frame may have arrived after later ones.
     pub copies_moved: u8,
@@ -39,7 +40,8 @@ impl Fate {
         self.may_have_landed(n) && self.copies_given_up >> n & 1 == 0
     }
 
-    /// Whether copy `n` may have reached the NIC: nobody saw it lost, though its queue pair may have given it up.
+    /// Whether copy `n` may have reached the NIC: nobody saw it lost, though its queue pair may
+    /// have given it up.
     pub fn may_have_landed(&self, n: usize) -> bool {
         self.arrived() && self.copies_lost >> n & 1 == 0
     }

@@ -1,9 +1,10 @@
 //! Reports of a stream of packets: exactly as many as are wanted.
 //!
-//! A packet makes a report of each primitive and one per hop, and the end of an epoch one per column and sketching switch. Where a number
-//! of reports is given, the columns of the running epoch are among them: with its first packet it is decided whether there is room for them.
-//! An epoch for which there is none is not reported at all. What is left in the end, less than a packet makes, are further values of one
-//! flow.
+//! A packet makes a report of each primitive and one per hop, and the end of an epoch one per
+//! column and sketching switch. Where a number of reports is given, the columns of the running
+//! epoch are among them: with its first packet it is decided whether there is room for them. An
+//! epoch for which there is none is not reported at all. What is left in the end, less than a
+//! packet makes, are further values of one flow.
 
 use super::workload::{Report, Workload};
 use crate::topology::Topology;
@@ -35,8 +36,8 @@ impl Maker {
         &self.workload
     }
 
-    /// Appends the reports of the next packet, and of the epoch that it ends; in the end, what is still to be reported. `false` when
-    /// there was nothing any more.
+    /// Appends the reports of the next packet, and of the epoch that it ends; in the end, what is
+    /// still to be reported. `false` when there was nothing any more.
     pub fn next(&mut self, reports: &mut Vec<Report>) -> bool {
         if self.ended {
             return false;

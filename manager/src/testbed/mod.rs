@@ -1,7 +1,8 @@
 //! The testbed: real processes, simulated switches, and the truth about every report.
 //!
-//! [`workload`] says what switches report, [`maker`] how much of it, [`switches`] sends it, [`journal`] and [`ledger`] know what became of it on the way;
-//! [`collect`] asks the collector, [`check`] compares, [`accounting`] adds up. [`run`] does it all in order.
+//! [`workload`] says what switches report, [`maker`] how much of it, [`switches`] sends it,
+//! [`journal`] and [`ledger`] know what became of it on the way; [`collect`] asks the collector,
+//! [`check`] compares, [`accounting`] adds up. [`run`] does it all in order.
 
 pub mod accounting;
 pub mod ask;

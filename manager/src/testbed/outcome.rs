@@ -21,7 +21,8 @@ pub struct Outcome {
     pub overwritten: u64,
     /// Reports still in the translator.
     pub held: u64,
-    /// Frames that no counter accounts for, and reports that no record does, those in such frames not counted again.
+    /// Frames that no counter accounts for, and reports that no record does, those in such frames
+    /// not counted again.
     pub unexplained: u64,
     /// Reports lost or dropped, by `dropped.<hop>.<reason>` or `lost.<link>`.
     pub losses: BTreeMap<String, u64>,
@@ -29,7 +30,8 @@ pub struct Outcome {
     pub primitives: Vec<PrimitiveOutcome>,
     /// Frames of each link in each direction.
     pub links: Vec<LinkOutcome>,
-    /// What does not add up inside a node, and what did not come back as it has to, in words; empty when all is well.
+    /// What does not add up inside a node, and what did not come back as it has to, in words; empty
+    /// when all is well.
     pub contradictions: Vec<String>,
     /// What was run.
     pub run: RunFacts,
@@ -111,7 +113,8 @@ pub struct ChaosOutcome {
     pub session_resumed: bool,
     /// Frames that the gap cost: on the way to the NIC, or of a translator on the way to it.
     pub frames_lost: u64,
-    /// Of a killed translator, without faults: sequences that it knows not to have heard when its reporters go on.
+    /// Of a killed translator, without faults: sequences that it knows not to have heard when its
+    /// reporters go on.
     pub missing_sequences: Option<u64>,
 }
 

@@ -1,7 +1,7 @@
 //! Collector and translator as processes of their own.
 //!
-//! They are this program, started again under a hidden first argument, so that one binary is a whole testbed. Each dies with
-//! its parent ([`die_with_parent`]), whatever ends that.
+//! They are this program, started again under a hidden first argument, so that one binary is a
+//! whole testbed. Each dies with its parent ([`die_with_parent`]), whatever ends that.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
@@ -55,8 +55,9 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts this program again as `role` (`__collector` or `__translator`) with `arguments`, its standard error going to the
-    /// end of `log`, and waits for the JSON object that it prints as its first line when it is ready.
+    /// Starts this program again as `role` (`__collector` or `__translator`) with `arguments`, its
+    /// standard error going to the end of `log`, and waits for the JSON object that it prints as
+    /// its first line when it is ready.
     pub async fn start(
         name: &'static str,
         role: &str,
@@ -102,7 +103,8 @@ impl Daemon {
         }
     }
 
-    /// Stops it where it stands (SIGSTOP); only a kill ends that here. When this returns, none of its threads runs.
+    /// Stops it where it stands (SIGSTOP); only a kill ends that here. When this returns, none of
+    /// its threads runs.
     pub fn freeze(&self) -> std::io::Result<()> {
         if let Some(pid) = rustix::process::Pid::from_raw(self.child.id() as i32) {
             rustix::process::kill_process(pid, rustix::process::Signal::STOP)?;
@@ -212,8 +214,8 @@ impl Ended {
     }
 }
 
-/// Does `work`; but if somebody ends this program meanwhile (SIGINT or SIGTERM), the work is dropped where it waits, and with it
-/// the processes and files of a testbed.
+/// Does `work`; but if somebody ends this program meanwhile (SIGINT or SIGTERM), the work is
+/// dropped where it waits, and with it the processes and files of a testbed.
 ///
 /// # Errors
 /// Of the system, when signals cannot be waited for.

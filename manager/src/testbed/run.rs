@@ -167,7 +167,8 @@ pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyho
         compare(&mut daemons, topology, workload, &journal, &statistics, (&links, &gaps), plan.transport)
             .await?;
     let mut contradictions = accounting::inside(&statistics);
-    // The requester gives a queue pair up that nobody answers for long, and cannot know then what was executed.
+    // The requester gives a queue pair up that nobody answers for long, and cannot know then what
+    // was executed.
     if !matches!(options.chaos, Some(Chaos::KillCollector | Chaos::RemoveDevice)) {
         contradictions.extend(accounting::lost_on_rc(&statistics, plan.transport));
     }
@@ -193,8 +194,8 @@ pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyho
     Ok(Testbed { outcome, daemons, folder, _rxe: rxe })
 }
 
-/// The faults that act on reports and NACKs: a damaged datagram with its old UDP checksum leaves through a raw socket alone, so
-/// without the right to open one there is no damage on these links.
+/// The faults that act on reports and NACKs: a damaged datagram with its old UDP checksum leaves
+/// through a raw socket alone, so without the right to open one there is no damage on these links.
 fn report_faults(faults: Faults) -> Faults {
     let bind = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let refused = faults.corrupts()
@@ -207,8 +208,8 @@ fn report_faults(faults: Faults) -> Faults {
     rest.join(",").parse().unwrap_or(Faults::NONE)
 }
 
-/// After how many reports of `total` the daemons are disturbed: so that as many come before as after, the columns of the last epoch
-/// not counted.
+/// After how many reports of `total` the daemons are disturbed: so that as many come before as
+/// after, the columns of the last epoch not counted.
 fn middle(total: u64, columns: Option<u64>, options: &Options) -> anyhow::Result<u64> {
     let of_packets = total.saturating_sub(columns.unwrap_or(0));
     let meanwhile = chaos::REPORTS + options.chaos_reports;

@@ -23,7 +23,8 @@ impl Statistics {
         self.0.extend(newer.0);
     }
 
-    /// Adds to the nodes of a stage what they counted in an earlier life. What they held then is counted as thrown away.
+    /// Adds to the nodes of a stage what they counted in an earlier life. What they held then is
+    /// counted as thrown away.
     pub fn add_earlier(&mut self, stage: Stage, earlier: &Statistics) {
         for (node, counters) in earlier.0.iter().filter(|(node, _)| Stage::of(node) == stage) {
             let now = self.0.entry(node.clone()).or_default();

@@ -42,7 +42,8 @@ impl Switches {
                 // The journal numbers from 0, too.
                 first_sequence: Some(0),
                 backup: BACKUP,
-                // Reports leave one by one: the hops of a packet report in the order in which it crosses them.
+                // Reports leave one by one: the hops of a packet report in the order in which it
+                // crosses them.
                 batch: 1,
                 faults,
                 seed: seed.wrapping_mul(0x9e37_79b9).wrapping_add(switch.into()),
@@ -78,7 +79,8 @@ impl Switches {
             .with_context(|| format!("switch {} cannot report {body:?}", Workload::switch_id(switch)))?;
         let number = journal.add(report);
         debug_assert_eq!(sequence, number, "the journal numbers as the reporter does");
-        // A report whose fate is not told at once is held back: other switches' reports overtake it even if none of its own does.
+        // A report whose fate is not told at once is held back: other switches' reports overtake it
+        // even if none of its own does.
         let fates = self.fates.lock().unwrap_or_else(PoisonError::into_inner);
         let left = fates[before..].iter().any(|(s, _, sent)| *s == switch && sent.sequence == sequence);
         if !left && let Some(fate) = journal.fate_mut(switch, number) {
@@ -91,8 +93,8 @@ impl Switches {
         self.fates.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Takes NACKs, sends again what they ask for, and lets go of what the faults held back long enough. Notes in the journal
-    /// what the links did.
+    /// Takes NACKs, sends again what they ask for, and lets go of what the faults held back long
+    /// enough. Notes in the journal what the links did.
     pub fn poll(&mut self, journal: &mut Journal) -> Result<(), LinkError> {
         for reporter in &mut self.reporters {
             reporter.poll()?;

@@ -222,7 +222,8 @@ impl Workload {
         self.in_epoch >= self.epoch_packets
     }
 
-    /// The egress switch of a packet's flow reports the packet's value `count` times, and nobody reports anything else of it.
+    /// The egress switch of a packet's flow reports the packet's value `count` times, and nobody
+    /// reports anything else of it.
     pub fn values_alone(&mut self, packet: &Decoded, time_ns: u64, count: u64, reports: &mut Vec<Report>) {
         let (flow, _) = self.flow(&packet.flow);
         let report = self.value_of(flow, packet, time_ns);
@@ -237,7 +238,8 @@ impl Workload {
         Report { switch: path[path.len() - 1], body: Body::KeyWrite { flow, value } }
     }
 
-    /// A packet crosses the network; its reports are appended to `reports`, in the order in which they are made.
+    /// A packet crosses the network; its reports are appended to `reports`, in the order in which
+    /// they are made.
     pub fn packet(&mut self, packet: &Decoded, time_ns: u64, reports: &mut Vec<Report>) {
         let (flow, new) = self.flow(&packet.flow);
         let path = &self.flows[flow as usize].path;
@@ -263,7 +265,8 @@ impl Workload {
         self.in_epoch += 1;
     }
 
-    /// Ends the running epoch if it saw any packet: the switches of the first tier report all columns and begin anew.
+    /// Ends the running epoch if it saw any packet: the switches of the first tier report all
+    /// columns and begin anew.
     pub fn end_epoch(&mut self, reports: &mut Vec<Report>) {
         if self.epoch_counts.is_empty() {
             return;

@@ -86,7 +86,8 @@ fn entries(world: &World, id: u16, truth: &Truth) -> Vec<u64> {
     batches
 }
 
-/// Each batch of alarms woke the readers with its list's number, once. On UC a frame that comes twice is written twice, and wakes twice.
+/// Each batch of alarms woke the readers with its list's number, once. On UC a frame that comes
+/// twice is written twice, and wakes twice.
 fn woken(world: &World, batches: &[u64]) {
     let uc = world.writes == Transport::Uc;
     let again = if uc { world.frame_faults.counts().duplicated } else { 0 };

@@ -1,8 +1,10 @@
-//! Engine, software NIC and readers in one process, without sockets and without clocks: reports of all five primitives go in, and
-//! every answer of every reader is held against what the reports say.
+//! Engine, software NIC and readers in one process, without sockets and without clocks: reports of
+//! all five primitives go in, and every answer of every reader is held against what the reports
+//! say.
 //!
-//! Without faults, and on RC with them, the truth is made of the reports alone. On UC, what the wire dropped is left out of it, report
-//! by report and copy by copy; everything else has to be there.
+//! Without faults, and on RC with them, the truth is made of the reports alone. On UC, what the
+//! wire dropped is left out of it, report by report and copy by copy; everything else has to be
+//! there.
 
 mod answers;
 mod reports;

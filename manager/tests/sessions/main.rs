@@ -1,5 +1,5 @@
-//! Translators with leases of a real collector: what happens to their reports when a lease ends, is taken, or comes back.
-//! Needs no privilege.
+//! Translators with leases of a real collector: what happens to their reports when a lease ends, is
+//! taken, or comes back. Needs no privilege.
 
 mod ground;
 mod plan;

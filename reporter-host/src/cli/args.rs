@@ -83,7 +83,8 @@ pub(super) struct Send {
     #[arg(long, global = true, env = "DTA_TRANSLATOR", value_name = "ADDR:PORT", default_value_t = SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, PORT))]
     pub(super) to: SocketAddrV4,
 
-    /// Address and port to send from; NACKs come to it. By default the address that the host's routes choose, and any port
+    /// Address and port to send from; NACKs come to it. By default the address that the host's
+    /// routes choose, and any port
     #[arg(long, global = true, env = "DTA_REPORTER_BIND", value_name = "ADDR:PORT")]
     pub(super) from: Option<SocketAddrV4>,
 
@@ -95,8 +96,8 @@ pub(super) struct Send {
     #[arg(long, global = true, value_name = "NAME|ID")]
     pub(super) store: Option<StoreArg>,
 
-    /// The collector's gRPC address: it is asked, before anything is sent, whether it has the store and the reports fit
-    /// [default: 127.0.0.1:40050, if a collector is there]
+    /// The collector's gRPC address: it is asked, before anything is sent, whether it has the store
+    /// and the reports fit [default: 127.0.0.1:40050, if a collector is there]
     #[arg(long, global = true, env = "DTA_COLLECTOR", value_name = "HOST:PORT")]
     pub(super) collector: Option<String>,
 
@@ -112,7 +113,8 @@ pub(super) struct Send {
     #[arg(long, global = true, value_name = "N", default_value_t = 1)]
     pub(super) count: u64,
 
-    /// With --count, what is one more in each further report: the key's or the value's first 4 bytes, as a big-endian number
+    /// With --count, what is one more in each further report: the key's or the value's first 4
+    /// bytes, as a big-endian number
     #[arg(long, global = true, value_name = "WHAT", value_enum)]
     pub(super) vary: Option<Vary>,
 
@@ -124,7 +126,8 @@ pub(super) struct Send {
     #[arg(long, global = true)]
     pub(super) retransmittable: bool,
 
-    /// Wake a reader now; only lists marked notify can, elsewhere the report is written and the translator counts the wish
+    /// Wake a reader now; only lists marked notify can, elsewhere the report is written and the
+    /// translator counts the wish
     #[arg(long, global = true)]
     pub(super) immediate: bool,
 
@@ -132,11 +135,13 @@ pub(super) struct Send {
     #[arg(long, global = true, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
     pub(super) backup: u32,
 
-    /// Milliseconds to wait for NACKs after the last report [default: 1000 with retransmittable reports, else 0]
+    /// Milliseconds to wait for NACKs after the last report [default: 1000 with retransmittable
+    /// reports, else 0]
     #[arg(long, global = true, value_name = "MS")]
     pub(super) linger: Option<u64>,
 
-    /// Faults on the way out, for tests: drop=0.01,dup=0.01,reorder=0.01,corrupt=0.01 (corrupt needs CAP_NET_RAW)
+    /// Faults on the way out, for tests: drop=0.01,dup=0.01,reorder=0.01,corrupt=0.01 (corrupt
+    /// needs CAP_NET_RAW)
     #[arg(long, global = true, value_name = "FAULTS", default_value = "none")]
     pub(super) faults: Faults,
 

@@ -54,7 +54,8 @@ pub(super) enum Stores {
 }
 
 impl Stores {
-    /// Asks the collector at `address`; at the default one if none is given. Only a collector that was named has to be there.
+    /// Asks the collector at `address`; at the default one if none is given. Only a collector that
+    /// was named has to be there.
     pub(super) fn ask(address: Option<&str>) -> Result<Self> {
         let options =
             ClientOptions { call: Some(PATIENCE), ..ClientOptions::plain(address.unwrap_or(DEFAULT)) };
@@ -150,8 +151,8 @@ fn one_of(all: &[StoreSpec], store: Option<&StoreArg>, body: &Body<'_>) -> Resul
     Ok(spec.id)
 }
 
-/// The translator gives a version-0 report to the only store of its kind, if its configuration does not name another. Where there are
-/// several, only it knows.
+/// The translator gives a version-0 report to the only store of its kind, if its configuration does
+/// not name another. Where there are several, only it knows.
 fn version0(all: &[StoreSpec], body: &Body<'_>) -> Result<u16, String> {
     let primitive = body.primitive();
     let of_kind: Vec<_> = all.iter().filter(|s| s.kind.primitive() == primitive).collect();

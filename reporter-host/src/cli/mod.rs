@@ -12,8 +12,8 @@ use clap::{CommandFactory, Parser};
 
 use args::{Cli, Command};
 
-/// Runs the program with the process's arguments. Exit status 0: all reports left; 1: some did not, or something else went wrong;
-/// 2: the arguments are wrong.
+/// Runs the program with the process's arguments. Exit status 0: all reports left; 1: some did not,
+/// or something else went wrong; 2: the arguments are wrong.
 pub fn main() -> ExitCode {
     run(Cli::parse())
 }

@@ -1,7 +1,7 @@
 //! Switches that `setup` programs: tables `[switch.NAME]`.
 //!
-//! Each switch has a session of its own in the collector. What is its own in that session is in [`Own`]; what is left out there is
-//! as in `[translator]`.
+//! Each switch has a session of its own in the collector. What is its own in that session is in
+//! [`Own`]; what is left out there is as in `[translator]`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -32,7 +32,8 @@ pub struct Software {
     pub own: Own,
 }
 
-/// What a switch has of its own in its session. What is left out is as in `[translator]`, but for the session's name.
+/// What a switch has of its own in its session. What is left out is as in `[translator]`, but for
+/// the session's name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Own {
@@ -51,7 +52,8 @@ pub struct Own {
     /// Ethernet address of that side.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
-    /// Queue pair numbers at its side, for writes and for atomics; 24 bits. For further collectors as in `[translator]`.
+    /// Queue pair numbers at its side, for writes and for atomics; 24 bits. For further collectors
+    /// as in `[translator]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_pairs: Option<[u32; 2]>,
     /// Stores wanted, by name; empty = all.
@@ -117,7 +119,8 @@ impl Config {
         })
     }
 
-    /// The translator that a switch is: `[translator]` with what the switch has of its own, and a session of its own.
+    /// The translator that a switch is: `[translator]` with what the switch has of its own, and a
+    /// session of its own.
     ///
     /// # Errors
     /// [`ConfigError::NoSwitch`].
@@ -125,7 +128,8 @@ impl Config {
         Ok(self.switch(switch)?.own().over(switch, &self.translator))
     }
 
-    /// Checks what switches have of their own, and that each has a session, queue pairs and an address of control that no other has.
+    /// Checks what switches have of their own, and that each has a session, queue pairs and an
+    /// address of control that no other has.
     pub(super) fn check_switches(&self) -> Result<(), ConfigError> {
         let mut before: Vec<(String, Translator, Option<&Switch>)> =
             vec![("[translator]".into(), self.translator.clone(), None)];
@@ -157,8 +161,8 @@ impl Config {
     }
 }
 
-/// A queue pair number of the one that the other has too at the same address, or that would give its frames the same UDP source port
-/// (0xc000 and the low 14 bits).
+/// A queue pair number of the one that the other has too at the same address, or that would give
+/// its frames the same UDP source port (0xc000 and the low 14 bits).
 fn common_queue_pair(one: &Translator, other: &Translator) -> Option<(u32, IpAddr)> {
     let port = |number: u32| number & 0x3fff;
     let common = |number: &u32| one.all_queue_pairs().any(|theirs| port(theirs) == port(*number));

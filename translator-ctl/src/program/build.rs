@@ -17,8 +17,8 @@ pub struct Wanted {
     pub reference: bool,
     /// Milliseconds that append batches, postcard rows and sketch columns may be held; 0 = never by time.
     pub flush_ms: [(Primitive, u32); 3],
-    /// Stores of version-0 primitives by name. A primitive not named takes the only store of its kind at the first collector,
-    /// where there is one.
+    /// Stores of version-0 primitives by name. A primitive not named takes the only store of its
+    /// kind at the first collector, where there is one.
     pub version0: Vec<(Primitive, String)>,
     /// Bits of sketch-merge reporters: store name, reporter, bit.
     pub sketch_reporters: Vec<(String, u16, u8)>,
@@ -53,7 +53,8 @@ pub enum BuildError {
     },
 }
 
-/// Computes what a switch should hold from what the collectors grant, by index; `None` for one that has not been heard.
+/// Computes what a switch should hold from what the collectors grant, by index; `None` for one that
+/// has not been heard.
 ///
 /// # Errors
 /// A [`BuildError`] that names what is at fault: two grants that contradict each other, or the configuration.
@@ -142,7 +143,8 @@ mod tests {
     use super::*;
     use dta_proto::store::StoreSpec;
 
-    /// The entries of the frame vectors as what a collector grants, its store ids so much higher and other names.
+    /// The entries of the frame vectors as what a collector grants, its store ids so much higher
+    /// and other names.
     fn grant(collector: u8, beyond: u16) -> Grant {
         let sample: Program =
             serde_json::from_str(include_str!("../../../dta-proto/vectors/program.json")).unwrap();

@@ -1,5 +1,5 @@
-//! The program of a switch: made from what collectors grant ([`Grant`]) and the configuration ([`build`]), and shown to people and
-//! programs.
+//! The program of a switch: made from what collectors grant ([`Grant`]) and the configuration
+//! ([`build`]), and shown to people and programs.
 
 mod build;
 mod grant;

@@ -1,4 +1,5 @@
-//! Programs and differences for people (table) and programs (JSON). Remote keys are left out unless asked for.
+//! Programs and differences for people (table) and programs (JSON). Remote keys are left out unless
+//! asked for.
 
 use comfy_table::{Table, presets::UTF8_HORIZONTAL_ONLY};
 use serde_json::{Value, json};

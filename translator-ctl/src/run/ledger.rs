@@ -1,7 +1,8 @@
 //! The ledger of a testbed: which report copies did not arrive as they were sent.
 //!
-//! A file of 8-byte records, all big-endian: `reporter u16, sequence u32, copy u8, fate u8`. A version-0 report has reporter 0 and the
-//! low 8 bits of its sequence. Reports of one frame (a batch, a row, a column, a coalesced increment) have one record each.
+//! A file of 8-byte records, all big-endian: `reporter u16, sequence u32, copy u8, fate u8`. A
+//! version-0 report has reporter 0 and the low 8 bits of its sequence. Reports of one frame (a
+//! batch, a row, a column, a coalesced increment) have one record each.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

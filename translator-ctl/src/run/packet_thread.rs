@@ -153,7 +153,8 @@ impl PacketThread {
             }
             let mut received = 0;
             if !programmed {
-                // Before the first session: reports wait in their socket until there is somewhere to send them.
+                // Before the first session: reports wait in their socket until there is somewhere
+                // to send them.
             } else if settled {
                 received = self.reports.recv(&mut input, Some(Duration::ZERO))?;
                 if received != 0 {
@@ -358,7 +359,8 @@ impl PacketThread {
     }
 }
 
-/// Counts and writes to the ledger what a fault did to the reports of a frame. The first error goes to `result`.
+/// Counts and writes to the ledger what a fault did to the reports of a frame. The first error goes
+/// to `result`.
 fn record_fate(
     engine: &mut Engine,
     ledger: &mut Option<Ledger>,

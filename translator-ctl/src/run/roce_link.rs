@@ -1,4 +1,5 @@
-//! The link that RoCEv2 frames leave by and answers come in by: a UDP socket, or the raw frames of an interface.
+//! The link that RoCEv2 frames leave by and answers come in by: a UDP socket, or the raw frames of
+//! an interface.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -51,8 +52,9 @@ impl RoceLink {
         }
     }
 
-    /// Whether frames can leave: each destination's Ethernet address is known, or nobody answered for it for so long
-    /// that frames to it are rather counted as unreachable. To be called again and again until it is so.
+    /// Whether frames can leave: each destination's Ethernet address is known, or nobody answered
+    /// for it for so long that frames to it are rather counted as unreachable. To be called again
+    /// and again until it is so.
     ///
     /// # Errors
     /// As [`Link::send`].

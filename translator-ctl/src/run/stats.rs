@@ -8,7 +8,8 @@ use super::packet_thread::Snapshot;
 use dta_dataplane::ReporterCounters;
 use dta_proto::program::Purpose;
 
-/// The translator's own node and one node per reporter that it hears. `life` is a number chosen when counting began.
+/// The translator's own node and one node per reporter that it hears. `life` is a number chosen
+/// when counting began.
 pub fn nodes(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeStatistics> {
     let mut counters = snapshot.counters.named();
     for pair in &snapshot.queue_pairs {
@@ -61,10 +62,12 @@ fn number(collector: u8) -> String {
     if collector == 0 { String::new() } else { collector.to_string() }
 }
 
-/// What goes to a collector: the last word of each reporter, and no number that only this translator's own statistics tell.
+/// What goes to a collector: the last word of each reporter, and no number that only this
+/// translator's own statistics tell.
 ///
-/// `among_others` is the collector's index if it is one of several: what it then gets are the reports of the whole translator, and the
-/// frames to it alone, so that they can be compared with what its NIC received.
+/// `among_others` is the collector's index if it is one of several: what it then gets are the
+/// reports of the whole translator, and the frames to it alone, so that they can be compared with
+/// what its NIC received.
 pub(crate) fn for_collector(nodes: &mut Vec<NodeStatistics>, among_others: Option<u8>) {
     nodes.retain(|node| node.node != EVICTED);
     for node in nodes {

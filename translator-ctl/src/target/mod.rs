@@ -1,8 +1,10 @@
-//! What is programmed. A [`Target`] makes frames: the software data plane of this process, or a running software translator.
+//! What is programmed. A [`Target`] makes frames: the software data plane of this process, or a
+//! running software translator.
 //!
-//! The leases of sessions ([`crate::lease`]) and [`crate::setup`] speak to targets and know none in particular. Each kind of
-//! target has a file here. It lowers a program to the rows of its tables, reads what it holds, and writes the difference; which of
-//! the fields that not every target uses are in its rows, it says with [`Fields`].
+//! The leases of sessions ([`crate::lease`]) and [`crate::setup`] speak to targets and know none in
+//! particular. Each kind of target has a file here. It lowers a program to the rows of its tables,
+//! reads what it holds, and writes the difference; which of the fields that not every target uses
+//! are in its rows, it says with [`Fields`].
 
 pub mod software;
 
@@ -33,7 +35,8 @@ pub trait Target {
         after: After,
     ) -> impl Future<Output = Result<Vec<Change>, TargetError>> + Send;
 
-    /// Makes it hold `want`, and gives the changes that this took. What an earlier attempt left undone is found and done.
+    /// Makes it hold `want`, and gives the changes that this took. What an earlier attempt left
+    /// undone is found and done.
     ///
     /// # Errors
     /// As [`Target::lacks`], with how far it got.
@@ -43,8 +46,8 @@ pub trait Target {
         after: After,
     ) -> impl Future<Output = Result<Vec<Change>, ApplyError>> + Send;
 
-    /// Tells it how far earlier translators of its sessions had heard their reporters, as reporter and newest sequence. For a target
-    /// that is about to be programmed for the first time.
+    /// Tells it how far earlier translators of its sessions had heard their reporters, as reporter
+    /// and newest sequence. For a target that is about to be programmed for the first time.
     ///
     /// # Errors
     /// As [`Target::held`].
@@ -63,7 +66,8 @@ pub trait Target {
 /// The call to a collector that changed the program which a target is to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
-    /// Its session was opened. Another translator may have written to its stores since the target was programmed.
+    /// Its session was opened. Another translator may have written to its stores since the target
+    /// was programmed.
     Open,
     /// Its session was renewed. Nobody else had it meanwhile.
     Renewal,
@@ -86,8 +90,8 @@ pub struct Status {
     pub nodes: Vec<NodeStatistics>,
     /// Indices of the collectors to which a queue pair does not answer, as far as the target knows.
     pub silent: BTreeSet<u8>,
-    /// How many regions that stores of all collectors had before have operations on their way to them that are not acknowledged; `None` where the
-    /// target does not say.
+    /// How many regions that stores of all collectors had before have operations on their way to
+    /// them that are not acknowledged; `None` where the target does not say.
     pub former_regions: Option<usize>,
 }
 

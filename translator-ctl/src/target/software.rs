@@ -1,7 +1,7 @@
 //! The software data plane as a target: that of this process, and that of a running translator.
 //!
-//! Its rows have all fields: it tells names, sends sketch columns when they are complete, and wakes readers. It checks all changes
-//! before the first of them, so it makes all of them or none.
+//! Its rows have all fields: it tells names, sends sketch columns when they are complete, and wakes
+//! readers. It checks all changes before the first of them, so it makes all of them or none.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc::Sender;
@@ -31,8 +31,8 @@ pub struct InProcess {
 }
 
 impl InProcess {
-    /// The data plane of the thread that `commands` goes to. `name` is the translator's, and `life` a number chosen when counting
-    /// began.
+    /// The data plane of the thread that `commands` goes to. `name` is the translator's, and `life`
+    /// a number chosen when counting began.
     pub fn new(name: String, life: u64, commands: Sender<Command>) -> Self {
         InProcess { name, life, commands, without_source: 0 }
     }
@@ -104,7 +104,8 @@ impl Target for InProcess {
     }
 }
 
-/// The data plane of a running translator, over its own gRPC service. It compares by itself, because it tells no keys.
+/// The data plane of a running translator, over its own gRPC service. It compares by itself,
+/// because it tells no keys.
 pub struct Remote {
     client: Client,
 }
@@ -134,8 +135,8 @@ impl Target for Remote {
         Ok(Program::from(deletions.into_iter().filter_map(held).collect::<Vec<Entry>>()))
     }
 
-    /// It takes every program as one of a session that was just opened. After a renewal that may discard more than is needed, and
-    /// never less.
+    /// It takes every program as one of a session that was just opened. After a renewal that may
+    /// discard more than is needed, and never less.
     async fn lacks(&mut self, want: &Program, _: After) -> Result<Vec<Change>, TargetError> {
         Ok(with_keys(self.client.compare_program(want).await?, want))
     }

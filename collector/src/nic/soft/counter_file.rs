@@ -11,8 +11,9 @@
 //! 64      64·n  entries: name (48 bytes, UTF-8, zeros after it), number (u64), 8 bytes 0
 //! ```
 //!
-//! Entries carry their names, so a program with other counters continues those that it knows and keeps the rest.
-//! The process that counts has the file locked and mapped, and stores after each batch; others read the file.
+//! Entries carry their names, so a program with other counters continues those that it knows and
+//! keeps the rest. The process that counts has the file locked and mapped, and stores after each
+//! batch; others read the file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -72,12 +73,13 @@ pub struct CounterFile {
 }
 
 impl CounterFile {
-    /// Opens or creates the file of `device` with the counters `names` (at most 47 bytes each); numbers found under
-    /// these names are continued, others kept. Without a path, the counters live in memory and begin at 0.
+    /// Opens or creates the file of `device` with the counters `names` (at most 47 bytes each);
+    /// numbers found under these names are continued, others kept. Without a path, the counters
+    /// live in memory and begin at 0.
     ///
     /// # Errors
-    /// The file is another program's, another version's or of another byte order, another process counts in it, or it
-    /// cannot be had.
+    /// The file is another program's, another version's or of another byte order, another process
+    /// counts in it, or it cannot be had.
     pub fn open(path: Option<&Path>, device: &str, names: &[&str]) -> Result<CounterFile, CounterFileError> {
         let Some(path) = path else {
             let options = RegionOptions { huge_pages: false };
@@ -103,8 +105,8 @@ impl CounterFile {
         }
         let known: BTreeMap<_, _> = old.iter().map(|(n, v)| (n.as_str(), *v)).collect();
         if old.iter().map(|(n, _)| n).ne(&all) {
-            // Another set of counters: written anew. The magic goes last, so an interruption loses numbers, which a
-            // change of program may, but never leaves a file that lies.
+            // Another set of counters: written anew. The magic goes last, so an interruption loses
+            // numbers, which a change of program may, but never leaves a file that lies.
             region.write(0, &[0; 8]).map_err(unreadable)?;
             let mut fresh = vec![0; FILE_LEN];
             fresh[8..12].copy_from_slice(&VERSION.to_le_bytes());

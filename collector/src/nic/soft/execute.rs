@@ -13,7 +13,8 @@ use super::request::Request;
 use super::responder_config::ResponderConfig;
 use crate::nic::{Immediate, QueuePairState, Transport};
 
-/// RNR timer code of 0.64 ms (InfiniBand specification 1.4, 9.7.5.2.8), as `ibv_modify_qp` is usually given it.
+/// RNR timer code of 0.64 ms (InfiniBand specification 1.4, 9.7.5.2.8), as `ibv_modify_qp` is
+/// usually given it.
 const RNR_TIMER: u8 = 12;
 
 /// Most bytes of a message (InfiniBand specification 1.4, 9.4.1).
@@ -47,8 +48,8 @@ pub(super) struct Place<'k> {
     pub(super) offset: u64,
 }
 
-/// Where the payload of a WRITE packet goes; `None` if the WRITE has no bytes at all. `message` is what the packet begins
-/// or continues, `found` what there is under its key.
+/// Where the payload of a WRITE packet goes; `None` if the WRITE has no bytes at all. `message` is
+/// what the packet begins or continues, `found` what there is under its key.
 #[inline(always)]
 pub(super) fn place<'k>(
     found: Option<(usize, &'k Entry)>,
@@ -362,7 +363,8 @@ impl Execution<'_> {
         });
     }
 
-    /// Answers a READ of memory that was found readable. `whole` says whether the answer begins with its FIRST packet.
+    /// Answers a READ of memory that was found readable. `whole` says whether the answer begins
+    /// with its FIRST packet.
     fn read_response(&mut self, qp: &QueuePair, va: u64, length: u32, whole: bool) {
         let way = self.way(qp);
         let entry = self.keys.get(self.request.reth.rkey);

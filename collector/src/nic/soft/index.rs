@@ -1,8 +1,9 @@
 //! From a random number to a place in a table: how remote keys and queue pairs are found.
 //!
-//! Open addressing, one entry after the other, in a table that is at least three quarters free. The numbers are drawn at
-//! random by the responder, so their own low bits spread them, and nobody outside can choose numbers that gather in one
-//! place: a number that is not there costs one or two looks, whoever asks for it and how often.
+//! Open addressing, one entry after the other, in a table that is at least three quarters free. The
+//! numbers are drawn at random by the responder, so their own low bits spread them, and nobody
+//! outside can choose numbers that gather in one place: a number that is not there costs one or two
+//! looks, whoever asks for it and how often.
 
 /// Marks what holds no number.
 const FREE: u32 = u32::MAX;

@@ -1,10 +1,12 @@
 //! The software NIC: a RoCEv2 responder in user space.
 //!
 //! - [`responder`]: packets in, memory changed, answers out; no I/O.
-//! - [`nic`]: the thread that moves packets between a link and the responder; the collector's [`crate::nic::Nic`].
+//! - [`nic`]: the thread that moves packets between a link and the responder; the collector's
+//!   [`crate::nic::Nic`].
 //! - [`counter`]: what is counted. [`counter_file`]: where it survives a kill.
-//! - `execute`: the verdicts. `request`, `answer`: the bytes of both directions. `keys`, `queue_pair`, over `index`: what the responder looks
-//!   things up in. `refused`: whom it refused what, for the log.
+//! - `execute`: the verdicts. `request`, `answer`: the bytes of both directions. `keys`,
+//!   `queue_pair`, over `index`: what the responder looks things up in. `refused`: whom it refused
+//!   what, for the log.
 
 mod answer;
 pub mod counter;

@@ -31,7 +31,8 @@ const IDLE: Duration = Duration::from_millis(20);
 /// How often the link's own counters are read, which costs a system call.
 const LINK_COUNTERS: Duration = Duration::from_millis(100);
 
-/// How often the log says what was refused, at most: what is sent here decides nothing about how much is logged.
+/// How often the log says what was refused, at most: what is sent here decides nothing about how
+/// much is logged.
 const TELL_REFUSED: Duration = Duration::from_secs(10);
 
 /// How often the data thread yields to a control call that waits, at most.
@@ -44,8 +45,9 @@ pub struct SoftNicConfig {
     pub responder: ResponderConfig,
     /// File of the counters; `None` keeps them in memory.
     pub counter_file: Option<PathBuf>,
-    /// On raw frames, its Ethernet address; without one, [`SoftNic::raw`] takes the interface's. With one of its own, the
-    /// kernel's IP stack drops frames to it at once instead of looking for a route for them.
+    /// On raw frames, its Ethernet address; without one, [`SoftNic::raw`] takes the interface's.
+    /// With one of its own, the kernel's IP stack drops frames to it at once instead of looking for
+    /// a route for them.
     pub mac: Option<Mac>,
     /// Faults on the answers that leave.
     pub faults: Faults,
@@ -93,7 +95,8 @@ struct Shared {
 }
 
 impl SoftNic {
-    /// A NIC on a UDP socket, which needs no privilege. With port 0 the kernel chooses one; see [`Nic::device`].
+    /// A NIC on a UDP socket, which needs no privilege. With port 0 the kernel chooses one; see
+    /// [`Nic::device`].
     ///
     /// # Errors
     /// The address cannot be bound, or the counter file cannot be used.
@@ -135,7 +138,8 @@ impl SoftNic {
         SoftNic::start_thread(config, link, false)
     }
 
-    /// `batches`: whether the thread lets senders on its processor finish their batches, which takes a link with a long queue.
+    /// `batches`: whether the thread lets senders on its processor finish their batches, which
+    /// takes a link with a long queue.
     fn start_thread(
         config: SoftNicConfig,
         link: impl Link + 'static,
@@ -379,8 +383,8 @@ impl DataThread {
     fn execute(&mut self, shared: &Shared) {
         let Self { link, injector, input, output, .. } = self;
         let mut responder = lock(&shared.responder);
-        // Counted as received before anything is executed: if this process is killed in between, the next one knows
-        // how many packets it had in hand.
+        // Counted as received before anything is executed: if this process is killed in between,
+        // the next one knows how many packets it had in hand.
         shared.counters.store(
             Counter::Received as usize,
             responder.counts().get(Counter::Received) + input.len() as u64,
@@ -398,7 +402,8 @@ impl DataThread {
             shared.immediate_came.notify_all();
         }
         drop(responder);
-        // Locks are not fair: without this, a busy data thread could take it again and again before a control call does.
+        // Locks are not fair: without this, a busy data thread could take it again and again before
+        // a control call does.
         for _ in 0..STEP_ASIDE {
             if shared.waiting.load(Ordering::Acquire) == 0 {
                 break;
@@ -457,7 +462,8 @@ fn counter_names(link: &dyn Link) -> Vec<String> {
     names
 }
 
-/// Locks, whatever happened to an earlier holder: every value here is whole between statements that can panic.
+/// Locks, whatever happened to an earlier holder: every value here is whole between statements that
+/// can panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

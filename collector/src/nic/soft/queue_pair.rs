@@ -1,7 +1,7 @@
 //! Passive queue pairs: what the responder remembers of each, and how they are found.
 //!
-//! A queue pair number is 24 random bits: one of an earlier session is not mistaken for a new one, and whoever is to write
-//! has to know it beside a key.
+//! A queue pair number is 24 random bits: one of an earlier session is not mistaken for a new one,
+//! and whoever is to write has to know it beside a key.
 
 use std::net::Ipv4Addr;
 
@@ -38,7 +38,8 @@ pub(super) struct QueuePair {
     pub(super) message: Option<Message>,
     /// Receives posted for WRITEs with immediate.
     pub(super) receives: u32,
-    /// The newest atomics and READs, so that they can be answered again; as many as there are responder resources.
+    /// The newest atomics and READs, so that they can be answered again; as many as there are
+    /// responder resources.
     pub(super) resources: Vec<Option<Resource>>,
     /// Where the next one goes.
     pub(super) next_resource: usize,

@@ -1,4 +1,5 @@
-//! Whom the NIC refused what, for the log: one example per reason, so that a flood costs neither time nor lines.
+//! Whom the NIC refused what, for the log: one example per reason, so that a flood costs neither
+//! time nor lines.
 
 use std::net::Ipv4Addr;
 
@@ -20,7 +21,8 @@ pub(super) struct Refused {
     first: [Option<Refusal>; REASONS.len()],
 }
 
-/// What somebody gets who asks for what is not theirs, in the order of [`place`]. Damage, loss and repeats are none of it.
+/// What somebody gets who asks for what is not theirs, in the order of [`place`]. Damage, loss and
+/// repeats are none of it.
 const REASONS: [Counter; 10] = [
     Counter::DroppedUnknownQueuePair,
     Counter::DroppedOpcode,

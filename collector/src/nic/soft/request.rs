@@ -1,8 +1,9 @@
 //! From the bytes of a packet to a request, or to the reason why it is none.
 //!
-//! Damage is looked for before anything else is believed, so that a frame corrupted on the way counts as that and not
-//! as whatever it was turned into. What is left out of the iCRC is left out here too: time to live, type of service,
-//! the IPv4 header's checksum (the kernel checks it on sockets; on raw frames the iCRC covers every field that is used).
+//! Damage is looked for before anything else is believed, so that a frame corrupted on the way
+//! counts as that and not as whatever it was turned into. What is left out of the iCRC is left out
+//! here too: time to live, type of service, the IPv4 header's checksum (the kernel checks it on
+//! sockets; on raw frames the iCRC covers every field that is used).
 
 use std::net::Ipv4Addr;
 
@@ -46,7 +47,8 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// Reads a packet, from its IPv4 header on. `checksum_pending` says that its UDP checksum was never filled in.
+    /// Reads a packet, from its IPv4 header on. `checksum_pending` says that its UDP checksum was
+    /// never filled in.
     #[inline]
     pub(super) fn parse(packet: &[u8], local: Local, checksum_pending: bool) -> Result<Request, Counter> {
         let headers = ipv4::Header::of(packet).zip(packet.get(ipv4::HEADER_LEN..).and_then(udp::Header::of));

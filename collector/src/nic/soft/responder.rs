@@ -1,10 +1,11 @@
 //! The responder: packets in, memory changed, answers out. One thread, no I/O, no clock.
 //!
-//! It gives the verdicts of Linux 6.1's soft-RoCE, packet by packet; `testbed/roce-conformance/` lists them, and where
-//! and why the two differ.
+//! It gives the verdicts of Linux 6.1's soft-RoCE, packet by packet; `testbed/roce-conformance/`
+//! lists them, and where and why the two differ.
 //!
-//! A batch goes through in two passes. The first reads each packet, checks it for damage, finds its key and asks the
-//! CPU to fetch the memory that it will change; by the time the second pass writes there, the memory is near.
+//! A batch goes through in two passes. The first reads each packet, checks it for damage, finds its
+//! key and asks the CPU to fetch the memory that it will change; by the time the second pass writes
+//! there, the memory is near.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -41,8 +42,8 @@ pub struct Responder {
 
 /// What the first pass made of a packet.
 enum Step {
-    /// A WRITE ONLY on UC. Whether it is good depends on nothing that comes before it, so it was found good already:
-    /// what is left is to store `payload` (a range of the packet).
+    /// A WRITE ONLY on UC. Whether it is good depends on nothing that comes before it, so it was
+    /// found good already: what is left is to store `payload` (a range of the packet).
     Write { queue_pair: usize, key: usize, offset: u64, psn: Psn, payload: (u16, u16) },
     /// Any other request, at this place in `requests`.
     Request(usize),
@@ -195,9 +196,10 @@ impl Responder {
         Batch::with_packet_capacity(slots, self.config.mtu as usize + answer::OVERHEAD)
     }
 
-    /// Executes all packets of `input`, in order, and writes the answers to `output`. When `output` is full, `send` is
-    /// called and must empty it; what is in it in the end is the caller's to send. An answer for which there is no room
-    /// (see [`Responder::answer_batch`]) is counted and lost, as if on the way.
+    /// Executes all packets of `input`, in order, and writes the answers to `output`. When `output`
+    /// is full, `send` is called and must empty it; what is in it in the end is the caller's to
+    /// send. An answer for which there is no room (see [`Responder::answer_batch`]) is counted and
+    /// lost, as if on the way.
     pub fn process<P: Packets + ?Sized>(
         &mut self,
         input: &P,

@@ -19,8 +19,9 @@ use crate::region::Region;
 
 /// An RDMA device as a collector uses it: regions, and passive queue pairs that are ready to receive.
 ///
-/// When the device is removed (a driver that is loaded anew, a NIC that is unplugged, `rdma link delete`), everything that was made
-/// of it is given up, and each call looks whether it is back. Then [`Nic::epoch`] has risen.
+/// When the device is removed (a driver that is loaded anew, a NIC that is unplugged, `rdma link
+/// delete`), everything that was made of it is given up, and each call looks whether it is back.
+/// Then [`Nic::epoch`] has risen.
 pub struct VerbsNic {
     options: VerbsOptions,
     tallies: Arc<Tallies>,
@@ -64,7 +65,8 @@ impl VerbsNic {
                 return Ok(open);
             }
             warn!(device = self.options.device, "the RDMA device is gone; its queue pairs and keys are void");
-            // Its counters are there until the removal goes on, which the kernel may hold up until this is closed.
+            // Its counters are there until the removal goes on, which the kernel may hold up until
+            // this is closed.
             open.end_queue_pairs();
             std::thread::sleep(CACHED);
             current.counters.read();
@@ -79,7 +81,8 @@ impl VerbsNic {
         Ok(open)
     }
 
-    /// Reads the immediates of completed receives as [`Nic::take_immediates`] does, and posts no receives in their stead.
+    /// Reads the immediates of completed receives as [`Nic::take_immediates`] does, and posts no
+    /// receives in their stead.
     pub fn read_immediates(&self, out: &mut Vec<Immediate>, timeout: Duration) -> Result<(), NicError> {
         self.current()?.read_immediates(out, timeout)
     }

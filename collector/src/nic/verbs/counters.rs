@@ -10,10 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::own_file;
 
-/// For so long, and some margin, the kernel may answer with values that it read before (`RDMA_HW_STATS_DEFAULT_LIFESPAN`, 10 ms, in jiffies).
+/// For so long, and some margin, the kernel may answer with values that it read before
+/// (`RDMA_HW_STATS_DEFAULT_LIFESPAN`, 10 ms, in jiffies).
 pub(super) const CACHED: Duration = Duration::from_millis(25);
 
-/// The counters of one port, counted from when this collector's memory was made: the kernel's go on from when the device was.
+/// The counters of one port, counted from when this collector's memory was made: the kernel's go on
+/// from when the device was.
 pub(super) struct PortCounters {
     directories: [PathBuf; 2],
     file: Option<PathBuf>,
@@ -77,16 +79,18 @@ impl PortCounters {
         }
     }
 
-    /// What was counted since, as `device.NAME` under the kernel's own names; a counter that cannot be read is left out. Where the
-    /// device counts packets, as rxe does, they come under the names that other back ends give them as well. While the device is
-    /// away, the values are the last ones.
+    /// What was counted since, as `device.NAME` under the kernel's own names; a counter that cannot
+    /// be read is left out. Where the device counts packets, as rxe does, they come under the names
+    /// that other back ends give them as well. While the device is away, the values are the last
+    /// ones.
     pub(super) fn read(&mut self) -> Vec<(String, u64)> {
         let mut set_back = false;
         // One by one: one that is no longer there stands still, and the others go on.
         for (name, value) in read_all(&self.directories) {
             let last = self.last.insert(name.clone(), value).unwrap_or(0);
             if value < last {
-                // It was set back, to 0 as far as anybody knows: what it had counted stays, and it goes on from there.
+                // It was set back, to 0 as far as anybody knows: what it had counted stays, and it
+                // goes on from there.
                 let start = self.baseline.start.remove(&name).unwrap_or(0);
                 *self.baseline.earlier.entry(name).or_default() += last.saturating_sub(start);
                 set_back = true;

@@ -9,7 +9,8 @@ pub struct DeviceInfo {
     pub name: String,
     /// Firmware version; empty where there is none.
     pub firmware: String,
-    /// Atomic capability: `none`, `device` (atomic among this device's operations) or `global` (with the CPU's too).
+    /// Atomic capability: `none`, `device` (atomic among this device's operations) or `global`
+    /// (with the CPU's too).
     pub atomics: &'static str,
     /// Its limits.
     pub limits: Limits,

@@ -1,12 +1,13 @@
 //! libibverbs' objects as safe types: the only module that calls the library.
 //!
-//! Each type owns one object of the library and keeps alive, by `Arc`, what the library wants alive behind it: a
-//! context for its domain, a domain for its regions and queue pairs, a completion queue for the queue pairs that
-//! complete into it, the memory of a region for its registration. So objects end in the order that the library asks for.
-//! Every verb may be called from any thread (ibv_open_device(3), "libibverbs is thread-safe"), hence Send and Sync.
+//! Each type owns one object of the library and keeps alive, by `Arc`, what the library wants alive
+//! behind it: a context for its domain, a domain for its regions and queue pairs, a completion
+//! queue for the queue pairs that complete into it, the memory of a region for its registration. So
+//! objects end in the order that the library asks for. Every verb may be called from any thread
+//! (ibv_open_device(3), "libibverbs is thread-safe"), hence Send and Sync.
 //!
-//! A device that was pulled away makes destruction fail with EIO. The library has then freed its own side or leaks it;
-//! there is nothing to do but say so.
+//! A device that was pulled away makes destruction fail with EIO. The library has then freed its
+//! own side or leaks it; there is nothing to do but say so.
 #![allow(unsafe_code)]
 
 #[cfg(feature = "verbs-requester")]
@@ -53,21 +54,23 @@ struct DeviceList {
 impl DeviceList {
     fn get() -> io::Result<DeviceList> {
         let mut len = 0;
-        // SAFETY: the library writes the count to `len`, which lives through the call, and returns an array or null.
+        // SAFETY: the library writes the count to `len`, which lives through the call, and returns
+        // an array or null.
         let first = unsafe { ibv::ibv_get_device_list(&mut len) };
         let first = NonNull::new(first).ok_or_else(io::Error::last_os_error)?;
         Ok(DeviceList { first, len: usize::try_from(len).unwrap_or(0) })
     }
 
     fn iter(&self) -> impl Iterator<Item = (String, NonNull<ibv::ibv_device>)> {
-        // SAFETY: ibv_get_device_list gave an array of `len` pointers, which is ours and unchanged until it is freed in
-        // drop; the slice borrows `self`.
+        // SAFETY: ibv_get_device_list gave an array of `len` pointers, which is ours and unchanged
+        // until it is freed in drop; the slice borrows `self`.
         let devices = unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) };
         devices.iter().filter_map(|&device| {
             let device = NonNull::new(device)?;
             // SAFETY: `device` is an element of the list, valid while the list is.
             let name = NonNull::new(unsafe { ibv::ibv_get_device_name(device.as_ptr()) }.cast_mut())?;
-            // SAFETY: the name is a terminated string inside the device, valid while the list is; it is copied here.
+            // SAFETY: the name is a terminated string inside the device, valid while the list is;
+            // it is copied here.
             let name = unsafe { CStr::from_ptr(name.as_ptr()) };
             Some((name.to_string_lossy().into_owned(), device))
         })
@@ -76,8 +79,9 @@ impl DeviceList {
 
 impl Drop for DeviceList {
     fn drop(&mut self) {
-        // SAFETY: the array came from ibv_get_device_list and is freed once. Devices that were opened stay (its manual
-        // page says so), others are not used after this: no pointer leaves `iter` but for ibv_open_device.
+        // SAFETY: the array came from ibv_get_device_list and is freed once. Devices that were
+        // opened stay (its manual page says so), others are not used after this: no pointer leaves
+        // `iter` but for ibv_open_device.
         unsafe { ibv::ibv_free_device_list(self.first.as_ptr()) }
     }
 }
@@ -110,8 +114,9 @@ impl Context {
 
     /// Name of the kernel's node for the device, such as `uverbs0`.
     pub(super) fn node(&self) -> String {
-        // SAFETY: an open context holds its device's structure, which the library fills before it gives the device out and leaves
-        // alone; the name in it is a terminated string, copied here.
+        // SAFETY: an open context holds its device's structure, which the library fills before it
+        // gives the device out and leaves alone; the name in it is a terminated string, copied
+        // here.
         let name = unsafe { CStr::from_ptr((*(*self.raw.as_ptr()).device).dev_name.as_ptr()) };
         name.to_string_lossy().into_owned()
     }
@@ -119,7 +124,8 @@ impl Context {
     /// Attributes of the device.
     pub(super) fn attributes(&self) -> io::Result<ibv::ibv_device_attr> {
         let mut attributes = ibv::ibv_device_attr::default();
-        // SAFETY: the context is open; the library fills the structure that it is given, which is the one of its header.
+        // SAFETY: the context is open; the library fills the structure that it is given, which is
+        // the one of its header.
         check(unsafe { ibv::ibv_query_device(self.raw.as_ptr(), &mut attributes) })?;
         Ok(attributes)
     }
@@ -127,8 +133,9 @@ impl Context {
     /// Attributes of a port, from 1.
     pub(super) fn port(&self, number: u8) -> io::Result<ibv::ibv_port_attr> {
         let mut attributes = ibv::ibv_port_attr::default();
-        // SAFETY: the context is open. The exported function fills `_compat_ibv_port_attr`, which is a prefix of
-        // `ibv_port_attr` (verbs.h casts the same way); what follows the prefix stays zero.
+        // SAFETY: the context is open. The exported function fills `_compat_ibv_port_attr`, which
+        // is a prefix of `ibv_port_attr` (verbs.h casts the same way); what follows the prefix
+        // stays zero.
         check(unsafe {
             ibv::ibv_query_port(self.raw.as_ptr(), number, std::ptr::from_mut(&mut attributes).cast())
         })?;
@@ -138,8 +145,8 @@ impl Context {
     /// The used entries of the GID tables of all ports, at most `most`.
     pub(super) fn gids(&self, most: usize) -> io::Result<Vec<ibv::ibv_gid_entry>> {
         let mut entries = vec![ibv::ibv_gid_entry::default(); most];
-        // SAFETY: the context is open; the library writes at most `most` entries of the size it is told, and the vector
-        // has that many.
+        // SAFETY: the context is open; the library writes at most `most` entries of the size it is
+        // told, and the vector has that many.
         let count = unsafe {
             ibv::_ibv_query_gid_table(
                 self.raw.as_ptr(),
@@ -194,8 +201,9 @@ impl Drop for ProtectionDomain {
     }
 }
 
-/// Access flags of the library: the rights asked for, no more. Local write has to be there with either remote right that
-/// changes memory (ibv_reg_mr(3)). Relaxed ordering is never set: readers rely on the order of a region's writes.
+/// Access flags of the library: the rights asked for, no more. Local write has to be there with
+/// either remote right that changes memory (ibv_reg_mr(3)). Relaxed ordering is never set: readers
+/// rely on the order of a region's writes.
 fn flags(access: Access) -> ibv::ibv_access_flags {
     let mut flags = ibv::ibv_access_flags(0);
     if access.remote_write {
@@ -241,9 +249,10 @@ impl MemoryRegion {
     ) -> io::Result<MemoryRegion> {
         let len = usize::try_from(region.len()).map_err(io::Error::other)?;
         let flags = i32::try_from(flags.0).map_err(io::Error::other)?;
-        // SAFETY: the domain is alive. `region` owns `len` mapped bytes from `as_ptr` on, keeps them at their place while
-        // it lives, and is held by the value made here until after the registration ended: so whatever the device writes
-        // lands in memory that is mapped. Nobody holds a reference into it: all of `Region`'s accesses are atomic.
+        // SAFETY: the domain is alive. `region` owns `len` mapped bytes from `as_ptr` on, keeps
+        // them at their place while it lives, and is held by the value made here until after the
+        // registration ended: so whatever the device writes lands in memory that is mapped. Nobody
+        // holds a reference into it: all of `Region`'s accesses are atomic.
         let raw = unsafe {
             ibv::ibv_reg_mr_iova(domain.raw.as_ptr(), region.as_ptr().cast(), len, region.iova(), flags)
         };
@@ -253,7 +262,8 @@ impl MemoryRegion {
 
     /// Its remote key.
     pub(super) fn rkey(&self) -> u32 {
-        // SAFETY: the structure is the library's, lives until the registration ends, and this field never changes.
+        // SAFETY: the structure is the library's, lives until the registration ends, and this field
+        // never changes.
         unsafe { (*self.raw.as_ptr()).rkey }
     }
 
@@ -265,7 +275,8 @@ impl MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        // SAFETY: registered by us, ended once. On success the device has stopped using the memory when this returns.
+        // SAFETY: registered by us, ended once. On success the device has stopped using the memory
+        // when this returns.
         let ended = check(unsafe { ibv::ibv_dereg_mr(self.raw.as_ptr()) });
         if ended.is_err() {
             // The registration may still stand, so its memory must stay mapped.
@@ -282,7 +293,8 @@ pub(super) struct Completion {
     pub(super) qpn: u32,
     /// Bytes that the WRITE wrote.
     pub(super) len: u32,
-    /// Its immediate, in host order. `None` for a receive that ended without one, as those of a queue pair in ERROR do.
+    /// Its immediate, in host order. `None` for a receive that ended without one, as those of a
+    /// queue pair in ERROR do.
     pub(super) immediate: Option<u32>,
 }
 
@@ -291,7 +303,8 @@ pub(super) struct Completions {
     cq: NonNull<ibv::ibv_cq>,
     channel: NonNull<ibv::ibv_comp_channel>,
     context: Arc<Context>,
-    /// Whether somebody waits for an event. One at a time: an event that one has taken would not wake another.
+    /// Whether somebody waits for an event. One at a time: an event that one has taken would not
+    /// wake another.
     waiting: Mutex<bool>,
     /// Told when nobody does any more.
     free: Condvar,
@@ -409,8 +422,9 @@ impl Completions {
     fn poll_each(&self, mut each: impl FnMut(&ibv::ibv_wc)) -> io::Result<()> {
         let mut batch = [ibv::ibv_wc::default(); BATCH];
         loop {
-            // SAFETY: the context's table of functions is filled by ibv_open_device and constant after; poll_cq, which
-            // every device has, writes at most BATCH entries to the array, of the structure in its header.
+            // SAFETY: the context's table of functions is filled by ibv_open_device and constant
+            // after; poll_cq, which every device has, writes at most BATCH entries to the array, of
+            // the structure in its header.
             let count = unsafe {
                 let poll = (*self.context.raw.as_ptr()).ops.poll_cq.ok_or(io::ErrorKind::Unsupported)?;
                 poll(self.cq.as_ptr(), BATCH as i32, batch.as_mut_ptr())
@@ -434,7 +448,8 @@ impl Completions {
     /// Takes the events off the channel: an event that is not acknowledged would hold up the queue's end.
     fn acknowledge_events(&self) {
         let (mut cq, mut cookie) = (null_mut(), null_mut());
-        // SAFETY: the channel is alive and its descriptor does not block; the library writes both pointers on success.
+        // SAFETY: the channel is alive and its descriptor does not block; the library writes both
+        // pointers on success.
         while unsafe { ibv::ibv_get_cq_event(self.channel.as_ptr(), &mut cq, &mut cookie) } == 0 {
             // SAFETY: `cq` is the queue of the event just taken, ours, since the channel serves no other.
             unsafe { ibv::ibv_ack_cq_events(cq, 1) };
@@ -444,8 +459,8 @@ impl Completions {
 
 impl Drop for Completions {
     fn drop(&mut self) {
-        // SAFETY: made by us, ended once; queue pairs that complete into it held an Arc and are gone, and every event
-        // taken was acknowledged.
+        // SAFETY: made by us, ended once; queue pairs that complete into it held an Arc and are
+        // gone, and every event taken was acknowledged.
         log_failed("a completion queue", check(unsafe { ibv::ibv_destroy_cq(self.cq.as_ptr()) }));
         // SAFETY: made by us, ended once, after the queue that used it.
         log_failed("a channel", check(unsafe { ibv::ibv_destroy_comp_channel(self.channel.as_ptr()) }));
@@ -521,8 +536,8 @@ impl QueuePair {
             },
             ..Default::default()
         };
-        // SAFETY: the domain and the completion queue are alive and of one context, and kept by the value made here;
-        // the library reads and updates the structure during the call only.
+        // SAFETY: the domain and the completion queue are alive and of one context, and kept by the
+        // value made here; the library reads and updates the structure during the call only.
         let raw = unsafe { ibv::ibv_create_qp(domain.raw.as_ptr(), &mut wanted) };
         let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
         Ok(QueuePair { raw, transport, _completions: completions, _domain: domain })
@@ -530,7 +545,8 @@ impl QueuePair {
 
     fn modify(&self, mut attributes: ibv::ibv_qp_attr, mask: ibv::ibv_qp_attr_mask) -> io::Result<()> {
         let mask = i32::try_from(mask.0).map_err(io::Error::other)?;
-        // SAFETY: the queue pair is alive; the library reads the fields that the mask names, during the call only.
+        // SAFETY: the queue pair is alive; the library reads the fields that the mask names, during
+        // the call only.
         check(unsafe { ibv::ibv_modify_qp(self.raw.as_ptr(), &mut attributes, mask) })
     }
 
@@ -586,7 +602,8 @@ impl QueuePair {
 
     /// Its number.
     pub(super) fn number(&self) -> u32 {
-        // SAFETY: the structure is the library's, lives until the queue pair ends, and this field never changes.
+        // SAFETY: the structure is the library's, lives until the queue pair ends, and this field
+        // never changes.
         unsafe { (*self.raw.as_ptr()).qp_num }
     }
 
@@ -616,8 +633,9 @@ impl QueuePair {
         for _ in 0..count {
             let mut request = ibv::ibv_recv_wr::default();
             let mut refused = null_mut();
-            // SAFETY: the table of functions is constant while the context is open; post_recv, which every device has,
-            // reads the one request, whose list is empty, during the call only.
+            // SAFETY: the table of functions is constant while the context is open; post_recv,
+            // which every device has, reads the one request, whose list is empty, during the call
+            // only.
             check(unsafe {
                 let context = (*self.raw.as_ptr()).context;
                 let post = (*context).ops.post_recv.ok_or(io::ErrorKind::Unsupported)?;

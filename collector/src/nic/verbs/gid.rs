@@ -1,7 +1,7 @@
 //! Which entry of a device's GID table stands for this collector.
 //!
-//! A RoCE device has several GIDs per address, one per type, at indices that change when addresses come and go: so the
-//! entry is found by type and address, never by index.
+//! A RoCE device has several GIDs per address, one per type, at indices that change when addresses
+//! come and go: so the entry is found by type and address, never by index.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -115,9 +115,9 @@ pub enum GidError {
     },
 }
 
-/// The entry of `table` (one port's) to use: the one at the index wished for; else among those of RoCE version 2 the one
-/// of the address wished for, then an IPv4 one, then global IPv6, then link-local; the lowest index among equals. An
-/// IPv6 entry is then refused, with that reason.
+/// The entry of `table` (one port's) to use: the one at the index wished for; else among those of
+/// RoCE version 2 the one of the address wished for, then an IPv4 one, then global IPv6, then
+/// link-local; the lowest index among equals. An IPv6 entry is then refused, with that reason.
 pub fn choose(table: &[GidEntry], wish: GidWish) -> Result<&GidEntry, GidError> {
     let present = || {
         let list: Vec<String> = table.iter().map(GidEntry::to_string).collect();

@@ -1,15 +1,16 @@
 //! RDMA devices through libibverbs: `mlx5_0` as well as the kernel's soft-RoCE (`rxe0`).
 //!
-//! The library is used where this crate is built with its feature `verbs`; without it [`open`] and [`devices`] say how
-//! to get it. `docs/decisions/verbs-binding.md` tells why this binding and no other.
+//! The library is used where this crate is built with its feature `verbs`; without it [`open`] and
+//! [`devices`] say how to get it. `docs/decisions/verbs-binding.md` tells why this binding and no
+//! other.
 //!
 //! - [`gid`]: which entry of the GID table stands for the collector.
 //! - `ffi`: the library's objects as safe types; all that is unsafe here.
 //! - `query`: what devices there are and what they can do.
 //! - `open_device`: regions and queue pairs of a device while it is there.
 //! - `back_end`: the [`Nic`](super::Nic), which lasts when the device goes and comes back.
-//! - `requester`: the other side, by which tests hold the software NIC against a real device; with the feature
-//!   `verbs-requester` alone.
+//! - `requester`: the other side, by which tests hold the software NIC against a real device; with
+//!   the feature `verbs-requester` alone.
 
 mod devices;
 mod error;
@@ -51,9 +52,11 @@ pub struct VerbsOptions {
     pub port: Option<u8>,
     /// What is known of the GID.
     pub gid: GidWish,
-    /// Atomics and reads in flight that a queue pair answers, at most; without it what the device offers, up to 128.
+    /// Atomics and reads in flight that a queue pair answers, at most; without it what the device
+    /// offers, up to 128.
     pub max_dest_rd_atomic: Option<u8>,
-    /// Where to keep what the device's counters were when counting began; without it, it begins each time the device is opened.
+    /// Where to keep what the device's counters were when counting began; without it, it begins
+    /// each time the device is opened.
     pub counter_file: Option<PathBuf>,
 }
 

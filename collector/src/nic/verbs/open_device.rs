@@ -77,8 +77,9 @@ struct Passive {
     immediates: u64,
 }
 
-/// Where the kernel shows a device to programs. It goes at once when the device is removed, even where the kernel then waits with the
-/// rest until programs have closed it, as it does for drivers that cannot take a device from them (`ib_uverbs_remove_one`; rxe).
+/// Where the kernel shows a device to programs. It goes at once when the device is removed, even
+/// where the kernel then waits with the rest until programs have closed it, as it does for drivers
+/// that cannot take a device from them (`ib_uverbs_remove_one`; rxe).
 struct Node {
     path: PathBuf,
     /// A device that comes later may have the same name.
@@ -154,13 +155,14 @@ impl OpenDevice {
         })
     }
 
-    /// Whether the device is still there. The kernel takes it from programs at once when it is removed, but may wait with the rest
-    /// until they have closed it.
+    /// Whether the device is still there. The kernel takes it from programs at once when it is
+    /// removed, but may wait with the rest until they have closed it.
     pub(super) fn is_there(&self) -> bool {
         self.node.is_there()
     }
 
-    /// Ends all queue pairs: from here on no packet is executed, and counters of received packets stand still.
+    /// Ends all queue pairs: from here on no packet is executed, and counters of received packets
+    /// stand still.
     pub(super) fn end_queue_pairs(&self) {
         let ended = std::mem::take(&mut self.state().queue_pairs);
         // Not under the lock: the kernel may wait for packets in hand.
@@ -183,7 +185,8 @@ impl OpenDevice {
         NicError::System { action: format!("{action} on `{}`", self.device.name), source }
     }
 
-    /// Reads the immediates of completed receives as [`Nic::take_immediates`] does, and posts no receives in their stead.
+    /// Reads the immediates of completed receives as [`Nic::take_immediates`] does, and posts no
+    /// receives in their stead.
     pub(super) fn read_immediates(
         &self,
         out: &mut Vec<Immediate>,
@@ -198,7 +201,8 @@ impl OpenDevice {
         }
         let mut state = self.state();
         for Completion { qpn, len, immediate } in completed {
-            // Receives of a queue pair in ERROR end without an immediate; posting them again would only end them again.
+            // Receives of a queue pair in ERROR end without an immediate; posting them again would
+            // only end them again.
             let Some(value) = immediate else { continue };
             out.push(Immediate { qpn, value, len });
             self.tallies.immediates.fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,8 @@
 //! A verbs requester: one queue pair of an RDMA device that writes, reads and adds in a peer's memory.
 //!
-//! A collector never is one; its peers are. This is the peer that the software NIC is held against: a real device's idea of
-//! ACKs, NAKs, READ responses and retransmission, instead of our own. `collector/tests/requester_rxe.rs` uses it.
+//! A collector never is one; its peers are. This is the peer that the software NIC is held against:
+//! a real device's idea of ACKs, NAKs, READ responses and retransmission, instead of our own.
+//! `collector/tests/requester_rxe.rs` uses it.
 
 use std::io;
 use std::net::IpAddr;
@@ -22,7 +23,8 @@ const PAUSE: Duration = Duration::from_micros(100);
 /// An operation of the RDMA kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Bytes of this side to the peer's, with an immediate (host order) for whom the peer wakes, if there is one.
+    /// Bytes of this side to the peer's, with an immediate (host order) for whom the peer wakes, if
+    /// there is one.
     Write {
         /// The immediate.
         immediate: Option<u32>,
@@ -105,8 +107,8 @@ pub struct Requester {
 }
 
 impl Requester {
-    /// Opens a device and makes a queue pair in state INIT, with room for `sends` operations that are not completed.
-    /// `memory` is what it sends from and receives into.
+    /// Opens a device and makes a queue pair in state INIT, with room for `sends` operations that
+    /// are not completed. `memory` is what it sends from and receives into.
     pub fn open(
         options: &VerbsOptions,
         transport: Transport,
@@ -154,9 +156,10 @@ impl Requester {
         self.endpoint
     }
 
-    /// INIT to RTS: from now on it sends to the queue pair `qpn` of `peer`, which expects `start_psn` first and answers
-    /// `rd_atomic` atomics and READs in flight. Packets without an answer are sent again after 4.096 µs · 2^`timeout`, up
-    /// to 7 times. The kernel finds out the peer's Ethernet address before this returns.
+    /// INIT to RTS: from now on it sends to the queue pair `qpn` of `peer`, which expects
+    /// `start_psn` first and answers `rd_atomic` atomics and READs in flight. Packets without an
+    /// answer are sent again after 4.096 µs · 2^`timeout`, up to 7 times. The kernel finds out the
+    /// peer's Ethernet address before this returns.
     pub fn connect(
         &self,
         peer: &Endpoint,

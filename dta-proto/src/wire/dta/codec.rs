@@ -29,9 +29,9 @@ impl<'a> Report<'a> {
 
     /// Writes the report to the start of `buffer` and returns its length.
     ///
-    /// Fails, and then writes nothing, if the buffer is too small, a field is out of its range, or version 0 cannot say it:
-    /// a sketch-merge, a store, a reporter, a path length, a key longer than 4 bytes, a value not of 4 bytes. Of the
-    /// sequence version 0 carries the low 8 bits.
+    /// Fails, and then writes nothing, if the buffer is too small, a field is out of its range, or
+    /// version 0 cannot say it: a sketch-merge, a store, a reporter, a path length, a key longer
+    /// than 4 bytes, a value not of 4 bytes. Of the sequence version 0 carries the low 8 bits.
     #[inline]
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize> {
         match self.version {

@@ -1,7 +1,7 @@
 //! DTA reports, from reporter to translator, and NACKs, back to the reporter.
 //!
-//! `docs/wire-format.md` draws every byte. A datagram holds one report, of exactly its length. Reserved bits and bytes are
-//! ignored on receipt and sent as zero.
+//! `docs/wire-format.md` draws every byte. A datagram holds one report, of exactly its length.
+//! Reserved bits and bytes are ignored on receipt and sent as zero.
 
 mod codec;
 mod nack;

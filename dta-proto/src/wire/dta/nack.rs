@@ -89,7 +89,8 @@ impl Nack {
         }
     }
 
-    /// Writes the NACK to the start of `buffer` and returns its length. Fails if the buffer is too small or the count is 0.
+    /// Writes the NACK to the start of `buffer` and returns its length. Fails if the buffer is too
+    /// small or the count is 0.
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize> {
         let need = self.buffer_len();
         let have = len16(buffer.len());

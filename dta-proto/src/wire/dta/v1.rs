@@ -1,4 +1,5 @@
-//! Reports of version 1: a 12-byte header, the key of keyed primitives, the primitive's own fields, its value.
+//! Reports of version 1: a 12-byte header, the key of keyed primitives, the primitive's own fields,
+//! its value.
 
 use super::report::room;
 use super::{
@@ -364,7 +365,8 @@ mod tests {
             let _ = Report::parse(&bytes);
         }
 
-        /// What parses is emitted again with the same bytes, but for reserved ones, and then parses to the same.
+        /// What parses is emitted again with the same bytes, but for reserved ones, and then parses
+        /// to the same.
         #[test]
         fn mutated_bytes(which in 0usize..5, at: prop::sample::Index, byte: u8, cut in 0usize..100) {
             let mut bytes = all().swap_remove(which).0;

@@ -5,8 +5,8 @@
 //! - BTH: SE 0, MigReq 1, P_Key 0xffff, byte 4 zero, as [`super::roce::Bth::new`] has it;
 //! - the iCRC always computed.
 //!
-//! [`Route::emit`] writes any packet, [`WriteTemplate`] and its kin the same bytes faster, for many frames of one kind. [`Received`] checks
-//! and takes apart what came in.
+//! [`Route::emit`] writes any packet, [`WriteTemplate`] and its kin the same bytes faster, for many
+//! frames of one kind. [`Received`] checks and takes apart what came in.
 
 mod received;
 mod route;

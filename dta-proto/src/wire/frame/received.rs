@@ -19,8 +19,9 @@ pub struct Received<'a> {
 impl<'a> Received<'a> {
     /// Takes a packet apart, from its IPv4 header on; bytes beyond its total length are ignored.
     ///
-    /// Refuses, in this order: what [`Datagram::parse`] refuses, a wrong IPv4 header checksum, a wrong UDP checksum (0 is none), a wrong iCRC, a BTH that cannot be or headers that its opcode lacks. The UDP
-    /// destination port is the caller's to look at.
+    /// Refuses, in this order: what [`Datagram::parse`] refuses, a wrong IPv4 header checksum, a
+    /// wrong UDP checksum (0 is none), a wrong iCRC, a BTH that cannot be or headers that its
+    /// opcode lacks. The UDP destination port is the caller's to look at.
     #[inline]
     pub fn parse(packet: &'a [u8]) -> Result<Received<'a>> {
         let datagram = Datagram::parse(packet)?;
@@ -90,7 +91,8 @@ mod tests {
             for bit in 0..len * 8 {
                 let mut flipped = buffer;
                 flipped[bit / 8] ^= 1 << (bit % 8);
-                // BTH byte 4 alone: the IPv4 checksum covers TOS and TTL, and a UDP checksum that is not 0 is checked.
+                // BTH byte 4 alone: the IPv4 checksum covers TOS and TTL, and a UDP checksum that
+                // is not 0 is checked.
                 assert_eq!(Received::parse(&flipped[..len]).is_ok(), bit / 8 == 32, "bit {bit}");
             }
         }

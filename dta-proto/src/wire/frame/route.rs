@@ -81,8 +81,8 @@ impl Route {
 
     /// Writes the whole frame that carries `packet` to the start of `buffer` and returns its length.
     ///
-    /// Fails if the buffer is too small, the frame would be longer than an IPv4 packet can be, or the packet is none
-    /// ([`roce::Repr::emit`]).
+    /// Fails if the buffer is too small, the frame would be longer than an IPv4 packet can be, or
+    /// the packet is none ([`roce::Repr::emit`]).
     pub fn emit(&self, packet: &roce::Repr<'_>, buffer: &mut [u8]) -> Result<usize> {
         let need = self.buffer_len(packet);
         let have = len16(buffer.len());

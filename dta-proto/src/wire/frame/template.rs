@@ -140,8 +140,8 @@ impl WriteTemplate {
         self.0.frame_len
     }
 
-    /// Writes a frame to the start of `buffer` and returns its length. Fails if the buffer is too small or the payload not of
-    /// the template's length.
+    /// Writes a frame to the start of `buffer` and returns its length. Fails if the buffer is too
+    /// small or the payload not of the template's length.
     #[inline]
     pub fn emit(
         &self,
@@ -175,8 +175,8 @@ impl WriteImmTemplate {
         self.0.frame_len
     }
 
-    /// Writes a frame to the start of `buffer` and returns its length. Fails if the buffer is too small or the payload not of
-    /// the template's length.
+    /// Writes a frame to the start of `buffer` and returns its length. Fails if the buffer is too
+    /// small or the payload not of the template's length.
     #[inline]
     #[allow(
         clippy::too_many_arguments,

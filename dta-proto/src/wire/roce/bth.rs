@@ -48,7 +48,8 @@ impl Bth {
         }
     }
 
-    /// Reads the header at the start of `bytes`. Refuses unknown and unsupported opcodes and transport versions other than 0.
+    /// Reads the header at the start of `bytes`. Refuses unknown and unsupported opcodes and
+    /// transport versions other than 0.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Bth> {
         let Some([op, flags, k0, k1, congestion, q0, q1, q2, a, p0, p1, p2]) = bytes.first_chunk::<BTH_LEN>()

@@ -59,7 +59,8 @@ impl<'a> Repr<'a> {
         repr
     }
 
-    /// One packet of the answer to a READ; `opcode` is one of the four READ RESPONSEs, and MIDDLE drops the AETH.
+    /// One packet of the answer to a READ; `opcode` is one of the four READ RESPONSEs, and MIDDLE
+    /// drops the AETH.
     pub const fn read_response(opcode: Opcode, place: Place, aeth: Aeth, payload: &'a [u8]) -> Repr<'a> {
         let mut repr = Repr::bare(opcode, place, payload);
         if opcode.shape().aeth {

@@ -1,8 +1,9 @@
 //! The invariant CRC of RoCEv2 over IPv4.
 //!
-//! CRC-32 (of zlib) over eight 0xff bytes, then the packet from its IPv4 header to the end of the payload, with all that may
-//! change on the way set to ones: TOS, TTL and header checksum of IPv4, the checksum of UDP, byte 4 of the BTH. It follows
-//! the packet little-endian. (Annex A17; the eight bytes stand for an InfiniBand local route header.)
+//! CRC-32 (of zlib) over eight 0xff bytes, then the packet from its IPv4 header to the end of the
+//! payload, with all that may change on the way set to ones: TOS, TTL and header checksum of IPv4,
+//! the checksum of UDP, byte 4 of the BTH. It follows the packet little-endian. (Annex A17; the
+//! eight bytes stand for an InfiniBand local route header.)
 
 use crate::crc::{Mask, crc32, crc32_update, crc32_update_masked};
 
@@ -12,7 +13,8 @@ pub const ICRC_LEN: usize = 4;
 /// CRC-32 of eight bytes 0xff: where every iCRC starts.
 pub(crate) const SEED: u32 = 0x2144_df1c;
 
-/// What the iCRC takes for ones in a packet without IPv4 options: TOS, TTL, header checksum, UDP checksum, BTH byte 4.
+/// What the iCRC takes for ones in a packet without IPv4 options: TOS, TTL, header checksum, UDP
+/// checksum, BTH byte 4.
 pub(crate) static MASK: Mask = Mask::ones_at(&[1, 8, 10, 11, 26, 27, 32]);
 
 /// The iCRC of a packet, from its IPv4 header to the end of its payload, without the iCRC itself.
@@ -42,7 +44,8 @@ fn icrc_odd(packet: &[u8]) -> u32 {
     crc32_update(crc32_update(crc32(&[0xff; 8]), &head[..len]), rest)
 }
 
-/// Whether the last four bytes of a packet, from its IPv4 header on and of exactly its total length, are its iCRC.
+/// Whether the last four bytes of a packet, from its IPv4 header on and of exactly its total
+/// length, are its iCRC.
 #[inline]
 pub fn icrc_ok(packet: &[u8]) -> bool {
     match packet.split_last_chunk() {

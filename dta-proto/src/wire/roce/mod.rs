@@ -1,7 +1,8 @@
-//! InfiniBand transport headers as RoCEv2 carries them over UDP (InfiniBand Architecture Specification, volume 1, chapter 9,
-//! and annex A17), and the invariant CRC.
+//! InfiniBand transport headers as RoCEv2 carries them over UDP (InfiniBand Architecture
+//! Specification, volume 1, chapter 9, and annex A17), and the invariant CRC.
 //!
-//! Reliable connection (RC) and unreliable connection (UC) queue pairs; SEND and its kin are recognised and refused.
+//! Reliable connection (RC) and unreliable connection (UC) queue pairs; SEND and its kin are
+//! recognised and refused.
 
 mod aeth;
 mod bth;

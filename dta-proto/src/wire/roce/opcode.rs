@@ -93,8 +93,9 @@ impl Opcode {
         Opcode::UcWriteOnlyImm,
     ];
 
-    /// The opcode in the first byte of a BTH. What the specification knows and DTA does not use (SEND and its kin, other
-    /// transports, congestion notification) is [`Kind::UnsupportedOpcode`], what nobody knows [`Kind::UnknownOpcode`].
+    /// The opcode in the first byte of a BTH. What the specification knows and DTA does not use
+    /// (SEND and its kin, other transports, congestion notification) is
+    /// [`Kind::UnsupportedOpcode`], what nobody knows [`Kind::UnknownOpcode`].
     #[inline]
     pub const fn from_byte(byte: u8) -> Result<Opcode, Kind> {
         Ok(match byte {
@@ -119,7 +120,8 @@ impl Opcode {
             0x29 => Opcode::UcWriteLastImm,
             0x2a => Opcode::UcWriteOnly,
             0x2b => Opcode::UcWriteOnlyImm,
-            // SEND on RC and UC, with invalidate on RC; RD as a whole; SEND ONLY on UD; congestion notification.
+            // SEND on RC and UC, with invalidate on RC; RD as a whole; SEND ONLY on UD; congestion
+            // notification.
             0x00..=0x05 | 0x16 | 0x17 | 0x20..=0x25 | 0x40..=0x56 | 0x64 | 0x65 | 0x81 => {
                 return Err(Kind::UnsupportedOpcode(byte));
             }

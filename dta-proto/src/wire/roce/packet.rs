@@ -19,8 +19,8 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Checks the BTH and that the headers of its opcode, the pad bytes and the iCRC are there, and no payload where there
-    /// can be none. `bytes` is the payload of the UDP datagram.
+    /// Checks the BTH and that the headers of its opcode, the pad bytes and the iCRC are there, and
+    /// no payload where there can be none. `bytes` is the payload of the UDP datagram.
     #[inline]
     pub fn new_checked(bytes: &'a [u8]) -> Result<Self> {
         let bth = Bth::parse(bytes)?;
@@ -112,7 +112,8 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// A transport packet as a value, all but its iCRC. Which of the headers are there is the opcode's [`super::Shape`].
+/// A transport packet as a value, all but its iCRC. Which of the headers are there is the opcode's
+/// [`super::Shape`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr<'a> {
     /// Base transport header.
@@ -150,10 +151,11 @@ impl<'a> Repr<'a> {
         BTH_LEN + self.bth.opcode.shape().len() + self.payload.len() + (self.bth.pad & 3) as usize
     }
 
-    /// Writes BTH, headers, payload and zero pad bytes, without the iCRC, to the start of `buffer` and returns the length.
+    /// Writes BTH, headers, payload and zero pad bytes, without the iCRC, to the start of `buffer`
+    /// and returns the length.
     ///
-    /// Fails, with nothing written, if the buffer is too small, or a header or payload is there that the opcode does not
-    /// have, or the other way round.
+    /// Fails, with nothing written, if the buffer is too small, or a header or payload is there
+    /// that the opcode does not have, or the other way round.
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize> {
         let shape = self.bth.opcode.shape();
         let there = [

@@ -22,8 +22,9 @@ impl Moment {
 
     /// The time since then, and how much of the processors' time in it was not idle.
     ///
-    /// Not idle, rather than the sum of what the kernel counts as user, system and interrupts: these it samples at each tick,
-    /// while it measures idle time (proc(5); `get_cpu_idle_time_us`).
+    /// Not idle, rather than the sum of what the kernel counts as user, system and interrupts:
+    /// these it samples at each tick, while it measures idle time (proc(5);
+    /// `get_cpu_idle_time_us`).
     pub(super) fn until(&self, end: &Moment) -> (Duration, Duration) {
         let took = end.at.duration_since(self.at);
         let idle = end.idle.saturating_sub(self.idle);
@@ -33,7 +34,8 @@ impl Moment {
 
 /// Time idle or waiting for a disk, of all processors, and how many there are.
 fn parse(stat: &str) -> Option<(Duration, u32)> {
-    // user nice system idle iowait irq softirq steal …, in hundredths of a second: USER_HZ is 100 wherever Linux runs.
+    // user nice system idle iowait irq softirq steal …, in hundredths of a second: USER_HZ is 100
+    // wherever Linux runs.
     let all: Vec<u64> = stat
         .lines()
         .find_map(|line| line.strip_prefix("cpu "))?

@@ -1,13 +1,17 @@
-//! The software NIC beside the kernel's soft-RoCE: both execute the same frames, off the same veth pair, one after the other.
+//! The software NIC beside the kernel's soft-RoCE: both execute the same frames, off the same veth
+//! pair, one after the other.
 //!
-//! A sender on one end of the pair sends a fixed number of frames that were made beforehand, in bursts, with a few bursts on
-//! their way at most, so that nothing is lost. Each frame has a slot of its own in the NIC's memory, and afterwards every slot
-//! is looked at: a frame that did not land is an error, not a faster run.
+//! A sender on one end of the pair sends a fixed number of frames that were made beforehand, in
+//! bursts, with a few bursts on their way at most, so that nothing is lost. Each frame has a slot
+//! of its own in the NIC's memory, and afterwards every slot is looked at: a frame that did not
+//! land is an error, not a faster run.
 //!
-//! Sender and NIC share one CPU, and the sender yields it where it has to wait. CPU time is that of the whole machine, for soft-RoCE works in the sender's context (a frame sent on a veth pair is received
-//! in the same softirq), where a process's own time says nothing. What sending costs by itself is measured in the same way with
-//! the same frames to an Ethernet address that nobody has, which the receiving end drops at once; the rest is the NIC's:
-//! the way up through the kernel to it, its work, and its answers. Sender and NICs take turns, and of each the best counts.
+//! Sender and NIC share one CPU, and the sender yields it where it has to wait. CPU time is that of
+//! the whole machine, for soft-RoCE works in the sender's context (a frame sent on a veth pair is
+//! received in the same softirq), where a process's own time says nothing. What sending costs by
+//! itself is measured in the same way with the same frames to an Ethernet address that nobody has,
+//! which the receiving end drops at once; the rest is the NIC's: the way up through the kernel to
+//! it, its work, and its answers. Sender and NICs take turns, and of each the best counts.
 
 mod case;
 mod cpu;
@@ -45,13 +49,15 @@ impl Length {
 pub struct Row {
     /// Of what.
     pub name: String,
-    /// `ops/s`, operations per second with the sender on the same CPU; or `ns/op`, CPU time of an operation without the sender's.
+    /// `ops/s`, operations per second with the sender on the same CPU; or `ns/op`, CPU time of an
+    /// operation without the sender's.
     pub unit: &'static str,
     /// The figure.
     pub value: f64,
     /// The sender's alone; in comparisons, soft-RoCE's figure.
     pub floor: f64,
-    /// `value / floor`; none where the floor is 0, which on a machine that does other things too a NIC's CPU time may seem to be.
+    /// `value / floor`; none where the floor is 0, which on a machine that does other things too a
+    /// NIC's CPU time may seem to be.
     pub ratio: Option<f64>,
 }
 
@@ -60,7 +66,8 @@ impl Row {
         Row { name, unit, value, floor, ratio: (floor > 0.0).then(|| value / floor) }
     }
 
-    /// Whether it compares the CPU time of a write on the two NICs, and the software NIC takes as much as soft-RoCE or more.
+    /// Whether it compares the CPU time of a write on the two NICs, and the software NIC takes as
+    /// much as soft-RoCE or more.
     pub fn is_soft_slower(&self) -> bool {
         self.unit == "ns/op"
             && self.name.ends_with(".soft/rxe")
@@ -69,8 +76,9 @@ impl Row {
     }
 }
 
-/// Measures the cases whose names `wanted` wants: with `NicKind::Rxe` both NICs, with `NicKind::Soft` the software NIC alone.
-/// Needs root: it makes a veth pair, and takes it down again. `progress` is told which case comes.
+/// Measures the cases whose names `wanted` wants: with `NicKind::Rxe` both NICs, with
+/// `NicKind::Soft` the software NIC alone. Needs root: it makes a veth pair, and takes it down
+/// again. `progress` is told which case comes.
 ///
 /// # Errors
 /// The pair or the device cannot be made, a NIC refuses, or frames did not land.

@@ -20,8 +20,8 @@ pub(super) const NEAR_MAC: Mac = Mac([2, 0, 0, 0, 0xb, 1]);
 pub(super) const SOFT_MAC: Mac = Mac([2, 0, 0, 0, 0xb, 2]);
 /// Of the interface on the sender's end.
 const FAR_MAC: Mac = Mac([2, 0, 0, 0, 0xb, 3]);
-/// What frames come from, and answers go to: not that interface's, so that its kernel drops answers at once, which on a real
-/// wire would be gone.
+/// What frames come from, and answers go to: not that interface's, so that its kernel drops answers
+/// at once, which on a real wire would be gone.
 pub(super) const SENDER_MAC: Mac = Mac([2, 0, 0, 0, 0xb, 4]);
 /// Nobody's: what is sent there, the receiving end drops at once.
 pub(super) const NOBODY: Mac = Mac([2, 0, 0, 0, 0xb, 9]);
@@ -45,7 +45,8 @@ impl Pair {
         Ok(pair)
     }
 
-    /// Puts soft-RoCE on the NIC's end, under the address that frames go to; it is gone when the value is dropped.
+    /// Puts soft-RoCE on the NIC's end, under the address that frames go to; it is gone when the
+    /// value is dropped.
     pub(super) fn rxe(&self) -> anyhow::Result<Rxe> {
         let rxe = Rxe(());
         for (program, arguments) in [

@@ -17,11 +17,12 @@ use super::case::{BURST, Case, Destination};
 use super::cpu::Moment;
 use super::pair::{DEVICE, FAR, FAR_IP, NEAR, NEAR_IP, NEAR_MAC, NOBODY, Pair, SENDER_MAC, SOFT_MAC};
 
-/// Bursts on their way at most. 256 frames and their answers are less than the 1,000 that the kernel's receive queue of a CPU
-/// holds (`net.core.netdev_max_backlog`), and than a socket under the kernel's usual limit does.
+/// Bursts on their way at most. 256 frames and their answers are less than the 1,000 that the
+/// kernel's receive queue of a CPU holds (`net.core.netdev_max_backlog`), and than a socket under
+/// the kernel's usual limit does.
 const AHEAD: usize = 4;
-/// Bursts of one stretch: the fastest of a turn counts, for whatever else the machine does spoils some of them. At its end
-/// every frame has landed, so that none counts for the next.
+/// Bursts of one stretch: the fastest of a turn counts, for whatever else the machine does spoils
+/// some of them. At its end every frame has landed, so that none counts for the next.
 const STRETCH: usize = 16;
 /// After so long, a frame that has not landed is lost.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -133,7 +134,8 @@ fn destination(mac: Mac, queue_pair: QueuePairInfo, region: Registration) -> Des
     Destination { mac, from_mac: SENDER_MAC, ip: NEAR_IP, from: FAR_IP, queue_pair, region }
 }
 
-/// Sends all bursts, `AHEAD` of them on their way at most: `landed` says whether all frames up to the end of a burst have landed.
+/// Sends all bursts, `AHEAD` of them on their way at most: `landed` says whether all frames up to
+/// the end of a burst have landed.
 fn send(
     link: &mut PacketLink,
     bursts: &mut [Batch],
@@ -143,7 +145,8 @@ fn send(
         let since = Instant::now();
         while !landed(burst) {
             ensure!(since.elapsed() < PATIENCE, "burst {burst} did not land");
-            // The NIC's thread is pinned to the same CPU, so this lets it run, and the CPU is never idle for want of the sender.
+            // The NIC's thread is pinned to the same CPU, so this lets it run, and the CPU is never
+            // idle for want of the sender.
             std::thread::yield_now();
         }
         Ok(())

@@ -5,8 +5,9 @@ use crate::doctor::Finding;
 
 const CHECK: &str = "RDMA counters";
 
-/// Counters that stand for something wrong: the kernel's name, what it means, what to do. The first group is of the kernel's
-/// soft-RoCE (`rxe_hw_counters.c`), the second of mlx5 ("Understanding mlx5 Linux Counters", NVIDIA), the last of every device
+/// Counters that stand for something wrong: the kernel's name, what it means, what to do. The first
+/// group is of the kernel's soft-RoCE (`rxe_hw_counters.c`), the second of mlx5 ("Understanding
+/// mlx5 Linux Counters", NVIDIA), the last of every device
 /// (`Documentation/ABI/stable/sysfs-class-infiniband` of the kernel).
 const TROUBLE: [(&str, &str, &str); 17] = [
     ("out_of_seq_request", "RC requests after a gap: frames before them were lost", LOST),

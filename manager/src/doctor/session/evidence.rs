@@ -52,7 +52,8 @@ pub struct Host {
     pub datagrams: Option<u64>,
     /// Neighbours of the kernel.
     pub neighbours: Neighbours,
-    /// Frames to the collector's port that reached the interface in between, or why they could not be counted.
+    /// Frames to the collector's port that reached the interface in between, or why they could not
+    /// be counted.
     pub frames: Result<Frames, String>,
 }
 
@@ -120,8 +121,9 @@ impl Evidence {
         Some(after.saturating_sub(before))
     }
 
-    /// How many frames a session's translator could not send for a reason of its link (`unsent-unreachable`, `unsent-forbidden`, …), and whether
-    /// that is why nothing lands: it goes on, or it was at least half of all. `None` if it was none.
+    /// How many frames a session's translator could not send for a reason of its link
+    /// (`unsent-unreachable`, `unsent-forbidden`, …), and whether that is why nothing lands: it
+    /// goes on, or it was at least half of all. `None` if it was none.
     pub(crate) fn unsent(&self, session: &str, reason: &str) -> Option<(u64, bool)> {
         let count = |nodes: &Nodes, name: &str| {
             nodes.translator(session).map_or(0, |(_, counters)| counters.get(name).copied().unwrap_or(0))

@@ -44,7 +44,8 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Counts a packet, from its IPv4 header on, that came to the port. `to_us`: its Ethernet destination is the interface's.
+    /// Counts a packet, from its IPv4 header on, that came to the port. `to_us`: its Ethernet
+    /// destination is the interface's.
     pub fn count(&mut self, packet: &[u8], to_us: bool) {
         let Some((source, destination, queue_pair, whole)) = read(packet) else {
             self.malformed += 1;

@@ -1,7 +1,8 @@
 //! Do frames arrive undamaged?
 //!
-//! Soft-RoCE does not count what it drops for a wrong iCRC. It shows in two ways: frames that reached the port less `rcvd_pkts`, and in
-//! the frames themselves, whose iCRC can be computed again.
+//! Soft-RoCE does not count what it drops for a wrong iCRC. It shows in two ways: frames that
+//! reached the port less `rcvd_pkts`, and in the frames themselves, whose iCRC can be computed
+//! again.
 
 use dta_proto::counter::nic::Counter;
 

@@ -43,7 +43,8 @@ pub enum LookError {
     NoEndpoint,
 }
 
-/// The longest that the kernel keeps a device's counters before it reads them again (`lifespan`, 12 ms on rxe).
+/// The longest that the kernel keeps a device's counters before it reads them again (`lifespan`, 12
+/// ms on rxe).
 const STALE: Duration = Duration::from_millis(40);
 
 /// Looks for [`LookOptions::time`]. `root` is `/` but in tests.
@@ -127,8 +128,8 @@ fn interface(root: &Path, device_name: &str, ip: Ipv4Addr) -> Option<String> {
     })
 }
 
-/// Makes the kernel ask for neighbours that it has not needed lately, so that an entry that is missing means something: one empty
-/// datagram to the discard port (RFC 863) of each translator.
+/// Makes the kernel ask for neighbours that it has not needed lately, so that an entry that is
+/// missing means something: one empty datagram to the discard port (RFC 863) of each translator.
 fn ask_for_neighbours(root: &Path, sessions: &ListSessionsResponse) {
     let neighbours = Neighbours::read(root);
     for session in &sessions.sessions {

@@ -1,8 +1,9 @@
-//! A session is up, and nothing lands: what a running collector says, what this host's kernel says, and what is on the wire, put
-//! together to the likely causes.
+//! A session is up, and nothing lands: what a running collector says, what this host's kernel says,
+//! and what is on the wire, put together to the likely causes.
 //!
-//! Looking ([`look`]) takes two readings some seconds apart and counts the frames between; judging ([`causes`]) is a function of
-//! what was seen. One check per file, in the order in which reports pass:
+//! Looking ([`look`]) takes two readings some seconds apart and counts the frames between; judging
+//! ([`causes`]) is a function of what was seen. One check per file, in the order in which reports
+//! pass:
 //!
 //! - `lease`: is there a session, and queue pairs?
 //! - `translator`: do reports come in, and frames go out?

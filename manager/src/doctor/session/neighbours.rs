@@ -67,7 +67,8 @@ impl Neighbours {
     }
 }
 
-/// `10.9.0.2 0x1 0x2 02:00:00:00:00:02 * vrx`: address, hardware type, flags, Ethernet address, mask, interface.
+/// `10.9.0.2 0x1 0x2 02:00:00:00:00:02 * vrx`: address, hardware type, flags, Ethernet address,
+/// mask, interface.
 fn neighbour(line: &str) -> Option<Neighbour> {
     /// `ATF_COM` of `<net/if_arp.h>`: the Ethernet address is known.
     const COMPLETE: u32 = 2;
@@ -77,7 +78,8 @@ fn neighbour(line: &str) -> Option<Neighbour> {
     Some(Neighbour { ip: ip.parse().ok()?, resolved: flags & COMPLETE != 0, interface: interface.to_owned() })
 }
 
-/// `vrx 0000090A 00000000 0001 0 0 0 00FFFFFF 0 0 0`: interface, destination, gateway, flags, two counts, metric, mask, …
+/// `vrx 0000090A 00000000 0001 0 0 0 00FFFFFF 0 0 0`: interface, destination, gateway, flags, two
+/// counts, metric, mask, …
 fn route(line: &str) -> Option<Route> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let (interface, number) = (fields.first()?, |at: usize| u32::from_str_radix(fields.get(at)?, 16).ok());

@@ -117,7 +117,8 @@ fn check_list(
             }
             continue;
         }
-        // Nothing tells of what never came behind the newest batch, nor where it stood if its place is not known.
+        // Nothing tells of what never came behind the newest batch, nor where it stood if its place
+        // is not known.
         let anywhere = entry.fate.moved || next.is_none();
         let before_all = missing.last.is_none() && answer.overwritten_batches > 0;
         let excused = if !entry.fate.arrived() {

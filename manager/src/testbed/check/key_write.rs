@@ -38,7 +38,8 @@ pub fn check(
         tally.queried += 1;
         let places = hash::slots(&flows[index].key, redundancy, slots);
         let all_lost = |entry: &Entry| (0..places.len()).all(|n| !entry.fate.landed(n));
-        // Copies of the report that are not lost by any record, and cannot have been overwritten by another key.
+        // Copies of the report that are not lost by any record, and cannot have been overwritten by
+        // another key.
         let there = |place: usize, entry: &Entry| {
             let overwritten = |n, slot| occupancy.taken(slot, index as u32, When::of(place, &entry.fate, n));
             places
@@ -47,8 +48,8 @@ pub fn check(
                 .filter(|(n, slot)| entry.fate.landed(*n) && !overwritten(*n, **slot))
                 .count() as u64
         };
-        // What became of a report that is not the answer, though no newer one of its key is; it is not if this many of the copies that
-        // should be there are lost, at most.
+        // What became of a report that is not the answer, though no newer one of its key is; it is
+        // not if this many of the copies that should be there are lost, at most.
         let explain = |ends: &mut Ends, pools: &mut Pools, place: usize, entry: &Entry, most: u64| {
             let there = there(place, entry);
             if !entry.fate.arrived() {
@@ -85,7 +86,8 @@ pub fn check(
                 });
             }
             Some((answer, Some(at))) => {
-                // Packets of one length and one moment have one value: the answer may be of any report that says so.
+                // Packets of one length and one moment have one value: the answer may be of any
+                // report that says so.
                 let answer_moved = reports[..=at].iter().any(|(_, entry, value)| {
                     value[..] == *answer
                         && (0..places.len())

@@ -1,8 +1,9 @@
 //! Comparing answers with the truth, and saying of each report where it ended.
 //!
-//! The words are the blueprint's: *queryable*, *superseded*, *overwritten*, *held*, *dropped*, *lost*, *unexplained* for
-//! reports; *right*, *absent*, *stale*, *partial*, *over*, *incomplete*, *wrong* for answers. A report that should be in
-//! memory by every record, and is not, is unexplained; it never disappears into another number.
+//! The words are the blueprint's: *queryable*, *superseded*, *overwritten*, *held*, *dropped*,
+//! *lost*, *unexplained* for reports; *right*, *absent*, *stale*, *partial*, *over*, *incomplete*,
+//! *wrong* for answers. A report that should be in memory by every record, and is not, is
+//! unexplained; it never disappears into another number.
 
 mod append;
 mod key_increment;
@@ -93,7 +94,8 @@ impl Ends {
         }
     }
 
-    /// A report that should be there and is not: explained by a drop that is known by count alone, if one is left.
+    /// A report that should be there and is not: explained by a drop that is known by count alone,
+    /// if one is left.
     fn not_found(&mut self, pools: &mut Pools) -> bool {
         let name = pools.take();
         self.lost_or_missing(name)

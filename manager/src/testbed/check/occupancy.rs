@@ -46,7 +46,8 @@ impl Occupancy {
         }
     }
 
-    /// Whether another key may have written to `slot` after a write of `key` that may be as early as `when.earliest`.
+    /// Whether another key may have written to `slot` after a write of `key` that may be as early
+    /// as `when.earliest`.
     pub(super) fn taken(&self, slot: u64, key: u32, when: When) -> bool {
         let Some(two) = self.0.get(&slot) else { return false };
         two.iter().flatten().any(|(owner, latest)| *owner != key && *latest > when.earliest)

@@ -4,20 +4,24 @@ use std::collections::BTreeMap;
 
 /// Drops and losses that were counted where they happened, without a record of which reports they were.
 ///
-/// A report that is not found takes one from here. What is left at the end were reports whose place another report of the
-/// same key had taken anyway: [`super::super::accounting`] moves them from *superseded* to their own name.
+/// A report that is not found takes one from here. What is left at the end were reports whose place
+/// another report of the same key had taken anyway: [`super::super::accounting`] moves them from
+/// *superseded* to their own name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pools {
     reports: BTreeMap<String, u64>,
-    /// Frames known to be gone. Which store they were for is not known, so each excuses what one frame of one store carries.
+    /// Frames known to be gone. Which store they were for is not known, so each excuses what one
+    /// frame of one store carries.
     frames: BTreeMap<String, u64>,
     /// What the primitive that is being checked can have lost; none if that is not known.
     limits: Option<Limits>,
 }
 
-/// The most reports of one primitive that a translator dropped, and that it holds; and whether frames can be lost.
+/// The most reports of one primitive that a translator dropped, and that it holds; and whether
+/// frames can be lost.
 ///
-/// Reasons are counted over all primitives. Without these limits a column that came too late would excuse a value that is missing.
+/// Reasons are counted over all primitives. Without these limits a column that came too late would
+/// excuse a value that is missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Dropped, for whatever reason.
@@ -88,7 +92,8 @@ impl Pools {
         first
     }
 
-    /// The reports that are left, by name. Frames may have carried copies of reports that are there all the same.
+    /// The reports that are left, by name. Frames may have carried copies of reports that are there
+    /// all the same.
     pub fn left(self) -> BTreeMap<String, u64> {
         self.reports.into_iter().filter(|(_, count)| *count > 0).collect()
     }

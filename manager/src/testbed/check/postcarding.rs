@@ -20,8 +20,8 @@ pub struct PathAnswer {
 
 /// Compares `answers` (one per flow, in order; `None` = not found) with the reports.
 ///
-/// `evicted` is how many rows the translator sent before they were complete: no more paths than that lack a hop without a
-/// loss of their own.
+/// `evicted` is how many rows the translator sent before they were complete: no more paths than
+/// that lack a hop without a loss of their own.
 pub fn check(
     kind: &StoreKind,
     flows: &[SeenFlow],
@@ -103,8 +103,8 @@ pub fn check(
                 not_found += 1;
             }
         }
-        // Each for itself; else all together, in the frames of one path: all copies of it where there is no answer, the one that the query
-        // answers from where an older path is there.
+        // Each for itself; else all together, in the frames of one path: all copies of it where
+        // there is no answer, the one that the query answers from where an older path is there.
         let frames = if answer.is_none() { there as u64 } else { 1 };
         let mut path = None;
         let mut unexplained = false;

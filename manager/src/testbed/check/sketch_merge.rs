@@ -15,7 +15,8 @@ use crate::topology::Primitive;
 pub struct SketchAnswers {
     /// Per ring place, all columns as they lie in memory.
     pub memory: Vec<Vec<Column>>,
-    /// Per epoch (1 first; empty where it is not kept any more): the estimate of each flow of the epoch's truth, in its order.
+    /// Per epoch (1 first; empty where it is not kept any more): the estimate of each flow of the
+    /// epoch's truth, in its order.
     pub estimates: Vec<Vec<Option<u64>>>,
 }
 
@@ -160,7 +161,8 @@ fn column_ends(
     merged <= usize::from(expected) && held.is_none_or(|c| c.expected == u16::from(expected))
 }
 
-/// The reports whose merge a column holds, as a bitmap; those that have arrived are preferred. `None` if there are no such.
+/// The reports whose merge a column holds, as a bitmap; those that have arrived are preferred.
+/// `None` if there are no such.
 fn subset_of(held: Option<&Column>, reports: &[&Entry], rows: u8) -> Option<u32> {
     let Some(held) = held else { return Some(0) };
     let rows = usize::from(rows);

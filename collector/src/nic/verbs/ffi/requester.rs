@@ -1,4 +1,5 @@
-//! What a requester does and a passive queue pair never: it sends, from memory of its own, and reads how that went.
+//! What a requester does and a passive queue pair never: it sends, from memory of its own, and
+//! reads how that went.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -13,8 +14,8 @@ use crate::nic::verbs::requester::{Completion, Operation, Status, Work};
 use crate::region::Region;
 
 impl MemoryRegion {
-    /// Registers `region` for this side alone: what is sent lies there, and what READs and atomics bring. No peer has
-    /// any right to it.
+    /// Registers `region` for this side alone: what is sent lies there, and what READs and atomics
+    /// bring. No peer has any right to it.
     pub(in crate::nic::verbs) fn local(
         domain: Arc<ProtectionDomain>,
         region: Arc<Region>,
@@ -24,7 +25,8 @@ impl MemoryRegion {
 
     /// The key that work requests of this side name it by.
     fn lkey(&self) -> u32 {
-        // SAFETY: the structure is the library's, lives until the registration ends, and this field never changes.
+        // SAFETY: the structure is the library's, lives until the registration ends, and this field
+        // never changes.
         unsafe { (*self.raw.as_ptr()).lkey }
     }
 }
@@ -89,7 +91,8 @@ impl QueuePair {
         let mut request = ibv::ibv_send_wr {
             wr_id: work.id,
             sg_list: &mut piece,
-            // A piece of length 0 would stand for 2^31 bytes on some devices (InfiniBand specification, 10.7.3.1).
+            // A piece of length 0 would stand for 2^31 bytes on some devices (InfiniBand
+            // specification, 10.7.3.1).
             num_sge: i32::from(work.len > 0),
             send_flags: ibv::ibv_send_flags::IBV_SEND_SIGNALED.0,
             ..Default::default()
@@ -126,10 +129,11 @@ impl QueuePair {
             }
         }
         let mut refused = null_mut();
-        // SAFETY: the queue pair is alive and the table of functions is constant while its context is open; post_send,
-        // which every device has, reads the one request, whose list is empty, and its one piece during the call only. The
-        // bytes that the piece names are touched later, by the device, through a key that is worth nothing once the
-        // registration has ended: a `MemoryRegion` dropped too early makes the operation fail, it frees no memory in use.
+        // SAFETY: the queue pair is alive and the table of functions is constant while its context
+        // is open; post_send, which every device has, reads the one request, whose list is empty,
+        // and its one piece during the call only. The bytes that the piece names are touched later,
+        // by the device, through a key that is worth nothing once the registration has ended: a
+        // `MemoryRegion` dropped too early makes the operation fail, it frees no memory in use.
         check(unsafe {
             let context = (*self.raw.as_ptr()).context;
             let post = (*context).ops.post_send.ok_or(io::ErrorKind::Unsupported)?;
