@@ -8,6 +8,7 @@
 //! - [`fit`]: whether a report can land in a store.
 //! - [`counter`]: what every node counts, and by what name.
 //! - [`crc`]: the CRCs that the two above share.
+//! - [`list_range`]: some of the lists of an append store.
 //! - [`queue_pair`], [`name`]: what queue pairs are, and what the names of stores and sessions may be.
 //! - [`key`]: the 16-byte key and the flow that it can hold.
 //! - [`program`]: what a switch should hold, as table entries, and the changes from one program to another.
@@ -25,6 +26,7 @@ pub mod crc;
 pub mod fit;
 pub mod key;
 pub mod layout;
+pub mod list_range;
 pub mod name;
 pub mod program;
 pub mod queue_pair;

@@ -1,5 +1,6 @@
 //! The collectors that a translator serves, as the configuration names them.
 
+use dta_proto::list_range::ListRange;
 use serde::{Deserialize, Serialize};
 
 /// One collector, and what is wanted of it.
@@ -14,18 +15,6 @@ pub struct Collector {
     /// Append lists wanted of it; empty = all lists of the stores wanted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lists: Vec<ListRange>,
-}
-
-/// Append lists `first .. first + count` of a store.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ListRange {
-    /// Name of the store.
-    pub store: String,
-    /// First list.
-    pub first: u32,
-    /// How many.
-    pub count: u32,
 }
 
 /// All collectors in the order of their indices. In a file it is one address, a list of addresses

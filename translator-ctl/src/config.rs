@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::collectors::{Collectors, ListRange};
+use crate::collectors::Collectors;
 use crate::control_address::ControlAddress;
 use crate::program::{FrameSource, Wanted};
 use dta_client::{ClientOptions, ClientTls, Server};
 use dta_dataplane::Limits;
 use dta_dataplane::requester::Timing;
+use dta_proto::list_range::ListRange;
 use dta_proto::name;
 use dta_proto::program::{Endpoint, MAX_COLLECTORS, Mac, Primitive, Service};
 use dta_proto::queue_pair::has_24_bits;
@@ -388,10 +389,7 @@ fn check_lists(table: &str, lists: &[ListRange]) -> Result<(), ConfigError> {
             let must = "at least 1; leave the range out to get all lists";
             return Err(ConfigError::Value { key: format!("{table}.lists.count"), value: "0".into(), must });
         }
-        let end = |range: &ListRange| u64::from(range.first) + u64::from(range.count);
-        let both =
-            |a: &&ListRange| a.store == b.store && u64::from(a.first) < end(b) && u64::from(b.first) < end(a);
-        if let Some(a) = lists[..i].iter().find(both) {
+        if let Some(a) = lists[..i].iter().find(|a| a.overlaps(b)) {
             let (store, list) = (b.store.clone(), a.first.max(b.first));
             return Err(ConfigError::ListTwice { table: table.into(), store, list });
         }

@@ -8,7 +8,7 @@ use futures_util::future::try_join_all;
 use tracing::{error, info, warn};
 
 use crate::config::Translator;
-use crate::run::for_collector;
+use crate::packets::for_collector;
 use crate::session::{BACKOFF, Opened, Session, SessionError};
 use crate::share::{Refusal, Shared};
 use crate::start::Start;

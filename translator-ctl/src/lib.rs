@@ -6,7 +6,9 @@
 //! - [`target`]: what can be programmed, and how far it got.
 //! - [`lease`]: a target kept in step with its sessions, one with each collector; [`setup`]: a
 //!   switch programmed once.
-//! - [`run`]: the software data plane (`dta-dataplane`) between links, with its session and its own service.
+//! - [`packets`]: the thread that carries packets between the links and the software data plane
+//!   (`dta-dataplane`).
+//! - [`run`]: the program `dta-translator run`: that thread, its leases and its own service.
 //! - [`config`], [`collectors`], [`cli`]: what the program is made of otherwise.
 
 pub mod cli;
@@ -14,6 +16,7 @@ pub mod collectors;
 pub mod config;
 pub mod control_address;
 pub mod lease;
+pub mod packets;
 pub mod program;
 pub mod run;
 pub mod session;

@@ -214,10 +214,6 @@ impl Session {
 
     fn request(&self, lease_seconds: u32) -> OpenSessionRequest {
         let c = &self.config;
-        let mapped = |ip: std::net::IpAddr| match ip {
-            std::net::IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-            std::net::IpAddr::V6(ip) => ip,
-        };
         let pair = |purpose: control::Purpose, qpn: u32| RequesterQueuePair {
             purpose: purpose.into(),
             qpn,
@@ -227,23 +223,11 @@ impl Session {
         let [write, atomic] = c.queue_pairs_of(self.collector);
         OpenSessionRequest {
             name: c.name.clone(),
-            translator: Some(control::Endpoint {
-                mac: if self.endpoint.mac == Mac::default() {
-                    Vec::new()
-                } else {
-                    self.endpoint.mac.0.to_vec()
-                },
-                ip: self.endpoint.ip.to_string(),
-                gid: mapped(self.endpoint.ip).octets().to_vec(),
-                port: self.endpoint.port.into(),
-            }),
+            translator: Some((&self.endpoint).into()),
             queue_pairs: vec![pair(control::Purpose::Write, write), pair(control::Purpose::Atomic, atomic)],
             lease_seconds,
             stores: stores.to_vec(),
-            lists: lists
-                .iter()
-                .map(|l| control::ListRange { store: l.store.clone(), first: l.first, count: l.count })
-                .collect(),
+            lists: lists.iter().cloned().map(Into::into).collect(),
             fresh: false,
         }
     }

@@ -17,8 +17,8 @@ use dta_proto::program::{
 };
 use dta_proto::wire::dta::{Body, Report, Version};
 use dta_proto::wire::frame::Received;
-use dta_translator::run::ledger::{Fate, Ledger, RECORD};
-use dta_translator::run::{Command, PacketThread, RoceLink};
+use dta_translator::packets::ledger::{Fate, Ledger, RECORD};
+use dta_translator::packets::{Command, PacketThread, RoceLink};
 use tokio::sync::oneshot;
 
 const STORE: u16 = 4;

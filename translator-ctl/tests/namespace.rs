@@ -16,7 +16,7 @@ use dta_proto::key::Key;
 use dta_proto::program::{Change, Entry, EntryKey, Program, Purpose, QueuePair, diff};
 use dta_proto::wire::dta::{Body, Report, Version};
 use dta_translator::config::Config;
-use dta_translator::run::{Command, PacketThread, PacketThreadError, RoceLink, Snapshot};
+use dta_translator::packets::{Command, PacketThread, PacketThreadError, RoceLink, Snapshot};
 use rustix::thread::UnshareFlags;
 use tokio::sync::oneshot;
 

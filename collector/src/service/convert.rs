@@ -8,7 +8,7 @@ use dta_proto::queue_pair::has_24_bits;
 use tonic::Status;
 
 use crate::nic::Endpoint;
-use crate::session::{Caller, NamedLists, NodeCounters, OpenRequest, RequesterQueuePair};
+use crate::session::{Caller, NodeCounters, OpenRequest, RequesterQueuePair};
 
 pub(super) fn open_request(
     request: control::OpenSessionRequest,
@@ -23,11 +23,7 @@ pub(super) fn open_request(
         queue_pairs: request.queue_pairs.iter().map(queue_pair).collect::<Result<_, _>>()?,
         lease: (request.lease_seconds != 0).then(|| Duration::from_secs(request.lease_seconds.into())),
         stores: request.stores,
-        lists: request
-            .lists
-            .into_iter()
-            .map(|l| NamedLists { store: l.store, first: l.first, count: l.count })
-            .collect(),
+        lists: request.lists.into_iter().map(Into::into).collect(),
         fresh: request.fresh,
         caller,
     })

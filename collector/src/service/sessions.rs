@@ -133,12 +133,7 @@ impl Service {
                 })
                 .collect(),
             regions,
-            lists: session
-                .lease
-                .lists
-                .into_iter()
-                .map(|l| control::ListRange { store: l.store, first: l.first, count: l.count })
-                .collect(),
+            lists: session.lease.lists.into_iter().map(Into::into).collect(),
             positions: session
                 .positions
                 .into_iter()

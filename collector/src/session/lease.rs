@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use bincode::{Decode, Encode};
+use dta_proto::list_range::ListRange;
 use dta_proto::store::{StoreKind, StoreSpec};
 
 use super::caller::{Action, Caller};
@@ -24,7 +24,7 @@ pub struct OpenRequest {
     /// Stores wanted, by name; empty = all.
     pub stores: Vec<String>,
     /// Append lists wanted; a store without a range here means all its lists.
-    pub lists: Vec<NamedLists>,
+    pub lists: Vec<ListRange>,
     /// Whether RC queue pairs are to be made anew even where those of the session live.
     pub fresh: bool,
     /// Who asks.
@@ -42,34 +42,11 @@ pub struct RequesterQueuePair {
     pub start_psn: u32,
 }
 
-/// Lists `first` to `first + count - 1` of an append store.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct NamedLists {
-    /// Name of the store.
-    pub store: String,
-    /// First list.
-    pub first: u32,
-    /// How many; at least 1.
-    pub count: u32,
-}
-
-impl NamedLists {
-    fn end(&self) -> u64 {
-        u64::from(self.first) + u64::from(self.count)
-    }
-
-    fn overlaps(&self, other: &Self) -> bool {
-        self.store == other.store
-            && u64::from(self.first) < other.end()
-            && u64::from(other.first) < self.end()
-    }
-
-    /// Ranges by store and first list. Those that do not overlap are in the order of their ends as well.
-    fn sorted(ranges: &[NamedLists]) -> Vec<&NamedLists> {
-        let mut sorted: Vec<_> = ranges.iter().collect();
-        sorted.sort_unstable_by(|a, b| (&a.store, a.first).cmp(&(&b.store, b.first)));
-        sorted
-    }
+/// Ranges by store and first list. Those that do not overlap are in the order of their ends as well.
+fn sorted(ranges: &[ListRange]) -> Vec<&ListRange> {
+    let mut sorted: Vec<_> = ranges.iter().collect();
+    sorted.sort_unstable_by(|a, b| (&a.store, a.first).cmp(&(&b.store, b.first)));
+    sorted
 }
 
 /// A lease: one translator's right to write some stores.
@@ -92,7 +69,7 @@ pub struct Lease {
     /// Names of the stores it may write.
     pub stores: Vec<String>,
     /// The append lists it owns.
-    pub lists: Vec<NamedLists>,
+    pub lists: Vec<ListRange>,
     /// The identity that opened it, and alone may open it again, renew it and (operators aside) end
     /// it; `None` without TLS.
     pub owner: Option<String>,
@@ -319,9 +296,9 @@ impl Leases {
             if let Some(spec) = wanted.iter().filter(whole).find(|s| has.contains(s.name.as_str())) {
                 return owned(format!("store {:?}", spec.name));
             }
-            let theirs = NamedLists::sorted(&other.lists);
+            let theirs = sorted(&other.lists);
             for mine in &lease.lists {
-                let before = |l: &&NamedLists| {
+                let before = |l: &&ListRange| {
                     (l.store.as_str(), l.end()) <= (mine.store.as_str(), u64::from(mine.first))
                 };
                 let first = theirs.get(theirs.partition_point(before)).filter(|l| l.overlaps(mine));
@@ -411,7 +388,7 @@ fn wanted_stores<'a>(
     Ok(stores.iter().copied().filter(|s| asked.contains(s.name.as_str())).collect())
 }
 
-fn wanted_lists(request: &OpenRequest, wanted: &[&StoreSpec]) -> Result<Vec<NamedLists>, LeaseError> {
+fn wanted_lists(request: &OpenRequest, wanted: &[&StoreSpec]) -> Result<Vec<ListRange>, LeaseError> {
     let append = |s: &&StoreSpec| match s.kind {
         StoreKind::Append { lists, .. } => Some(lists),
         _ => None,
@@ -435,8 +412,7 @@ fn wanted_lists(request: &OpenRequest, wanted: &[&StoreSpec]) -> Result<Vec<Name
         }
     }
     // There may be as many ranges as lists, and the sessions are locked: so neighbours alone are compared.
-    if let Some(twice) = NamedLists::sorted(&request.lists).windows(2).find(|pair| pair[0].overlaps(pair[1]))
-    {
+    if let Some(twice) = sorted(&request.lists).windows(2).find(|pair| pair[0].overlaps(pair[1])) {
         return Err(LeaseError::ListTwice { store: twice[1].store.clone(), list: twice[1].first });
     }
     let named: BTreeSet<&str> = request.lists.iter().map(|l| l.store.as_str()).collect();
@@ -445,7 +421,7 @@ fn wanted_lists(request: &OpenRequest, wanted: &[&StoreSpec]) -> Result<Vec<Name
         if let Some(count) = append(spec)
             && !named.contains(spec.name.as_str())
         {
-            lists.push(NamedLists { store: spec.name.clone(), first: 0, count });
+            lists.push(ListRange { store: spec.name.clone(), first: 0, count });
         }
     }
     Ok(lists)

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 pub use caller::Caller;
 pub use grant::{Ended, FormerRegion, Grant, GrantedQueuePair, GrantedRegion};
-pub use lease::{Lease, LeaseError, NamedLists, OpenRequest, RequesterQueuePair};
+pub use lease::{Lease, LeaseError, OpenRequest, RequesterQueuePair};
 pub use positions::ListPosition;
 pub use state::StateError;
 pub use statistics::{NodeCounters, NodeSums, ReporterPosition};

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bincode::{Decode, Encode};
+use dta_proto::list_range::ListRange;
 
-use super::lease::{Lease, Leases, NamedLists, RequesterQueuePair};
+use super::lease::{Lease, Leases, RequesterQueuePair};
 use super::state::{self, StateError};
 use super::statistics::{Nodes, Statistics};
 use crate::nic::{Endpoint, Purpose};
@@ -30,7 +31,8 @@ struct Stored {
     queue_pairs: Vec<(bool, u32, u32)>,
     lease: Option<Duration>,
     stores: Vec<String>,
-    lists: Vec<NamedLists>,
+    /// Name of the store, first list, how many.
+    lists: Vec<(String, u32, u32)>,
     owner: Option<String>,
 }
 
@@ -58,7 +60,7 @@ pub(super) fn save_leases(dir: &Path, leases: &Leases) -> Result<(), StateError>
             .collect(),
         lease: lease.lease,
         stores: lease.stores.clone(),
-        lists: lease.lists.clone(),
+        lists: lease.lists.iter().map(|l| (l.store.clone(), l.first, l.count)).collect(),
         owner: lease.owner.clone(),
     };
     let book = Book { generation: leases.generation(), leases: leases.iter().map(stored).collect() };
@@ -85,7 +87,11 @@ pub(super) fn load_leases(dir: &Path, now: Instant) -> Result<Leases, StateError
             .collect(),
         lease: stored.lease,
         stores: stored.stores,
-        lists: stored.lists,
+        lists: stored
+            .lists
+            .into_iter()
+            .map(|(store, first, count)| ListRange { store, first, count })
+            .collect(),
         owner: stored.owner.map(with_kinds),
         expires: None,
     };

@@ -1,8 +1,8 @@
 //! Where append lists stand, read from memory, so that a new writer continues where the last one ended.
 
-use super::lease::NamedLists;
 use crate::store::append::Lists;
 use crate::store::{MemoryError, Stores};
+use dta_proto::list_range::ListRange;
 
 /// The newest batch of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct ListPosition {
 ///
 /// # Errors
 /// A store's memory is not that of its description.
-pub fn of(stores: &Stores, ranges: &[NamedLists]) -> Result<Vec<ListPosition>, MemoryError> {
+pub fn of(stores: &Stores, ranges: &[ListRange]) -> Result<Vec<ListPosition>, MemoryError> {
     let mut positions = Vec::new();
     for range in ranges {
         let Ok(store) = stores.get(&range.store) else { continue };

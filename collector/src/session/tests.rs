@@ -198,7 +198,7 @@ fn wanting(name: &str, stores: &[&str]) -> OpenRequest {
 }
 
 fn lists(mut request: OpenRequest, store: &str, first: u32, count: u32) -> OpenRequest {
-    request.lists.push(NamedLists { store: store.into(), first, count });
+    request.lists.push(dta_proto::list_range::ListRange { store: store.into(), first, count });
     request
 }
 

@@ -1,5 +1,6 @@
 //! Between messages and what they mean.
 
+use crate::list_range::ListRange;
 use crate::queue_pair;
 
 /// A number that the protobuf's enumeration does not have.
@@ -27,6 +28,20 @@ impl From<queue_pair::Transport> for super::Transport {
             queue_pair::Transport::Uc => super::Transport::Uc,
             queue_pair::Transport::Rc => super::Transport::Rc,
         }
+    }
+}
+
+impl From<ListRange> for super::ListRange {
+    fn from(range: ListRange) -> Self {
+        let ListRange { store, first, count } = range;
+        super::ListRange { store, first, count }
+    }
+}
+
+impl From<super::ListRange> for ListRange {
+    fn from(range: super::ListRange) -> Self {
+        let super::ListRange { store, first, count } = range;
+        ListRange { store, first, count }
     }
 }
 

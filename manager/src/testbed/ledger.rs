@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use dta_translator::run::ledger::{Fate, RECORD};
+use dta_translator::packets::ledger::{Fate, RECORD};
 
 use super::journal::Journal;
 

@@ -1,16 +1,7 @@
 //! `dta-translator run`: the software data plane between links, with its session and its own service.
 
 mod control_port;
-pub mod ledger;
-mod packet_thread;
-mod roce_link;
 mod service;
-mod stats;
-
-pub use packet_thread::{Command, PacketThread, PacketThreadError, Snapshot};
-pub use roce_link::RoceLink;
-pub(crate) use stats::for_collector;
-pub use stats::nodes;
 
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -30,12 +21,13 @@ use tracing::{info, warn};
 use crate::config::Translator;
 use crate::control_address::ControlAddress;
 use crate::lease;
+use crate::packets::ledger::Ledger;
+use crate::packets::{Command, PacketThread, RoceLink, for_collector};
 use crate::session::Session;
 use crate::target::software::InProcess;
 use dta_dataplane::Engine;
 use dta_proto::control::NodeStatistics;
 use dta_proto::program::Endpoint;
-use ledger::Ledger;
 use service::Service;
 
 /// Options of `run` that are not in the configuration.

@@ -8,7 +8,7 @@ use dta_proto::control::{
 };
 use tonic::{Request, Response, Status};
 
-use super::packet_thread::Command;
+use crate::packets::Command;
 use crate::target::software::InProcess;
 use crate::target::{After, ApplyError, Progress, Target, TargetError};
 use dta_proto::program::{Change, Program, without_keys};

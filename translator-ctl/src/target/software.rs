@@ -16,7 +16,7 @@ use tracing::{info, warn};
 
 use super::{After, ApplyError, Progress, Status, Target, TargetError};
 use crate::config::Translator;
-use crate::run::{Command, Snapshot, nodes};
+use crate::packets::{Command, Snapshot, nodes};
 
 const FIELDS: Fields = Fields::ALL;
 

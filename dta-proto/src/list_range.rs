@@ -1,0 +1,48 @@
+//! Some of the lists of an append store, as configuration, sessions and programs name them.
+
+use serde::{Deserialize, Serialize};
+
+/// Lists `first` to `first + count - 1` of a store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListRange {
+    /// Name of the store.
+    pub store: String,
+    /// First list, from 0.
+    pub first: u32,
+    /// How many; a range without lists is none.
+    pub count: u32,
+}
+
+impl ListRange {
+    /// The number behind the last list. It may be more than 32 bits have.
+    pub fn end(&self) -> u64 {
+        u64::from(self.first) + u64::from(self.count)
+    }
+
+    /// Whether a list is in both.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.store == other.store
+            && u64::from(self.first) < other.end()
+            && u64::from(other.first) < self.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_overlap_in_one_store_only() {
+        let range = |store: &str, first, count| ListRange { store: store.into(), first, count };
+        for (a, b, overlap) in [
+            (range("a", 0, 4), range("a", 4, 4), false),
+            (range("a", 0, 5), range("a", 4, 4), true),
+            (range("a", 0, 5), range("b", 4, 4), false),
+            (range("a", u32::MAX, u32::MAX), range("a", u32::MAX - 1, 1), false),
+            (range("a", u32::MAX, u32::MAX), range("a", u32::MAX - 1, 2), true),
+        ] {
+            assert_eq!((a.overlaps(&b), b.overlaps(&a)), (overlap, overlap), "{a:?} {b:?}");
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The thread that carries packets between the links and the software data plane, and what it
+//! counts.
+//!
+//! It knows neither sessions nor targets: it is told by [`Command`]s what to do.
+
+pub mod ledger;
+mod packet_thread;
+mod roce_link;
+mod stats;
+
+pub use packet_thread::{Command, PacketThread, PacketThreadError, Snapshot};
+pub use roce_link::RoceLink;
+pub(crate) use stats::for_collector;
+pub use stats::nodes;
