@@ -28,7 +28,7 @@ impl Server {
     /// An address as one is written.
     fn example(self) -> &'static str {
         match self {
-            Self::Collector => "127.0.0.1:40050",
+            Self::Collector => crate::DEFAULT_COLLECTOR,
             Self::Translator => "127.0.0.1:40051 or unix:PATH",
         }
     }

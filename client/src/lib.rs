@@ -20,6 +20,9 @@ pub use ask::{Ask, Following};
 pub use error::{ClientError, Server};
 pub use options::{ClientOptions, ClientTls};
 
+/// Where a collector is looked for that nobody named: its default address on this host.
+pub const DEFAULT_COLLECTOR: &str = "127.0.0.1:40050";
+
 /// The longest answer that a client takes, in bytes: the counters of all nodes, 65,536 of them at most, are
 /// the longest there is.
 const MAX_ANSWER: usize = 64 << 20;

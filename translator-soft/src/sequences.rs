@@ -552,7 +552,7 @@ impl Sequences {
     /// to reach it.
     fn forget(&mut self) {
         if let Some(Beyond { last, mark, .. }) = self.beyond {
-            let unheard = self.counters.received - mark > WINDOW.into();
+            let long_silent = self.counters.received - mark > WINDOW.into();
             let left = self.window.newest().wrapping_sub(last).wrapping_sub(WINDOW) < HALF;
             let before_us = last.wrapping_sub(self.window.newest()) <= 2 * WINDOW;
             let behind_us = self.window.newest().wrapping_sub(last) < WINDOW;
@@ -560,14 +560,14 @@ impl Sequences {
             let needed = self.other.as_ref().is_some_and(|other| {
                 matches!(other.kind, Kind::Before { .. }) && other.window.is_near(last, AGREE)
             });
-            if !needed && (left || unheard && !before_us && !behind_us) {
+            if !needed && (left || long_silent && !before_us && !behind_us) {
                 self.beyond = None;
             }
         }
         let Some(other) = &self.other else { return };
-        let unheard = self.counters.received - other.mark > WINDOW.into();
+        let long_silent = self.counters.received - other.mark > WINDOW.into();
         let before_us = other.window.newest().wrapping_sub(self.window.newest()) <= 2 * WINDOW;
-        if unheard && !(other.kind == Kind::Ahead && before_us) {
+        if long_silent && !(other.kind == Kind::Ahead && before_us) {
             self.other = None;
         }
     }

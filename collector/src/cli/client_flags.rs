@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use dta_client::collector::Client;
-use dta_client::{ClientError, ClientOptions, ClientTls};
+use dta_client::{ClientError, ClientOptions, ClientTls, DEFAULT_COLLECTOR};
 
 use super::output::Output;
 
@@ -12,7 +12,7 @@ use super::output::Output;
 #[derive(Args, Clone, Debug)]
 pub(super) struct ClientFlags {
     /// The collector's gRPC address
-    #[arg(long, env = "DTA_COLLECTOR", default_value = "127.0.0.1:40050", value_name = "HOST:PORT")]
+    #[arg(long, env = "DTA_COLLECTOR", default_value = DEFAULT_COLLECTOR, value_name = "HOST:PORT")]
     collector: String,
     #[command(flatten)]
     tls: TlsFlags,

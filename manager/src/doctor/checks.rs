@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use dta_proto::wire::{dta, roce};
+
 use super::{Finding, rdma, text};
 
 /// Looks at everything. `root` is `/` but in tests.
@@ -170,7 +172,11 @@ fn receive_buffers(root: &Path) -> Finding {
 }
 
 /// Ports that the daemons listen on unless told otherwise.
-const PORTS: [(u16, &str); 3] = [(40040, "DTA reports"), (4791, "RoCEv2"), (40050, "collector gRPC")];
+const PORTS: [(u16, &str); 3] = [
+    (dta::PORT, "DTA reports"),
+    (roce::PORT, "RoCEv2"),
+    (dta_collector::config::DEFAULT_LISTEN.port(), "collector gRPC"),
+];
 
 fn ports(root: &Path) -> Finding {
     let mut taken = Vec::new();
@@ -192,7 +198,8 @@ fn ports(root: &Path) -> Finding {
         }
     }
     if taken.is_empty() {
-        Finding::ok("ports", "40040, 4791 and 40050 are free")
+        let [reports, roce, grpc] = PORTS.map(|(port, _)| port);
+        Finding::ok("ports", format!("{reports}, {roce} and {grpc} are free"))
     } else {
         Finding::note(
             "ports",

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use dta_client::collector::Client;
-use dta_client::{Ask as _, ClientError, ClientOptions};
+use dta_client::{Ask as _, ClientError, ClientOptions, DEFAULT_COLLECTOR};
 use dta_link::netstat;
 use dta_proto::control::StoreInfo;
 use dta_proto::fit;
@@ -57,8 +57,10 @@ impl Stores {
     /// Asks the collector at `address`; at the default one if none is given. Only a collector that
     /// was named has to be there.
     pub(super) fn ask(address: Option<&str>) -> Result<Self> {
-        let options =
-            ClientOptions { call: Some(PATIENCE), ..ClientOptions::plain(address.unwrap_or(DEFAULT)) };
+        let options = ClientOptions {
+            call: Some(PATIENCE),
+            ..ClientOptions::plain(address.unwrap_or(DEFAULT_COLLECTOR))
+        };
         let asked = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -76,7 +78,7 @@ impl Stores {
             .context("cannot check whether the reports can land (--unchecked sends them without asking)")),
             (Some(Err(ClientError::Unreachable { .. })) | None, None) => {
                 eprintln!(
-                    "dta-reporter: no collector at {DEFAULT}: whether these reports can land is not checked (give its address with --collector, \
+                    "dta-reporter: no collector at {DEFAULT_COLLECTOR}: whether these reports can land is not checked (give its address with --collector, \
                      or --unchecked)"
                 );
                 Ok(Self::Unknown)
@@ -108,9 +110,6 @@ impl Stores {
         }
     }
 }
-
-/// Where a collector is looked for that nobody named.
-const DEFAULT: &str = "127.0.0.1:40050";
 
 fn specs(stores: Vec<StoreInfo>) -> Result<Vec<StoreSpec>> {
     let spec = |info: StoreInfo| {
