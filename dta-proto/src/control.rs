@@ -8,10 +8,12 @@
 tonic::include_proto!("dta.v1");
 
 mod convert;
+mod endpoint_message;
 mod limits;
 mod program_message;
 mod store_message;
 
 pub use convert::{UnknownNumber, purpose, transport};
+pub use endpoint_message::{EndpointError, EndpointParts};
 pub use limits::{MAX_KEYS, MAX_NODES, MAX_READ};
 pub use program_message::{ProgramMessageError, program_message, program_of};

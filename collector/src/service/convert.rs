@@ -1,9 +1,8 @@
 //! Between protobuf messages and this program's own types. What comes from outside is checked here.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
-use dta_proto::control::{self, MAX_NODES};
+use dta_proto::control::{self, EndpointParts, MAX_NODES};
 use dta_proto::queue_pair::has_24_bits;
 use tonic::Status;
 
@@ -29,30 +28,16 @@ pub(super) fn open_request(
     })
 }
 
-fn endpoint(endpoint: &control::Endpoint) -> Result<Endpoint, Status> {
-    let bad = |what: String| Status::invalid_argument(format!("`translator`: {what}"));
-    let ip: IpAddr = endpoint
-        .ip
-        .parse()
-        .map_err(|_| bad(format!("ip is {:?}, but must be an IP address", endpoint.ip)))?;
-    let mut result = Endpoint::new(ip);
-    if !endpoint.mac.is_empty() {
-        let mac = endpoint.mac.as_slice().try_into();
-        result.mac =
-            Some(mac.map_err(|_| {
-                bad(format!("mac has {} bytes, but must have 6 or none", endpoint.mac.len()))
-            })?);
-    }
-    if !endpoint.gid.is_empty() {
-        let gid = endpoint.gid.as_slice().try_into();
-        result.gid =
-            gid.map_err(|_| bad(format!("gid has {} bytes, but must have 16 or none", endpoint.gid.len())))?;
-    }
-    if endpoint.port != 0 {
-        let port = endpoint.port.try_into();
-        result.port = port.map_err(|_| bad(format!("port is {}, but must be below 65536", endpoint.port)))?;
-    }
-    Ok(result)
+fn endpoint(message: &control::Endpoint) -> Result<Endpoint, Status> {
+    let parts = EndpointParts::try_from(message)
+        .map_err(|error| Status::invalid_argument(format!("`translator`: {error}")))?;
+    let usual = Endpoint::new(parts.ip);
+    Ok(Endpoint {
+        mac: parts.mac.map(|mac| mac.0),
+        gid: parts.gid.unwrap_or(usual.gid),
+        port: parts.port.unwrap_or(usual.port),
+        ..usual
+    })
 }
 
 fn queue_pair(pair: &control::RequesterQueuePair) -> Result<RequesterQueuePair, Status> {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::program_change::Change as ChangeMessage;
 use super::program_entry::Entry as EntryMessage;
-use super::{UnknownNumber, purpose, transport};
+use super::{EndpointError, EndpointParts, UnknownNumber, purpose, transport};
 use crate::control;
 use crate::program::{
     Change, EndedQueuePair, Endpoint, Entry, Flush, Lists, Mac, Mode, Primitive, Program, QueuePair, Rkey,
@@ -26,7 +26,7 @@ pub enum ProgramMessageError {
         /// What the message holds.
         value: u64,
     },
-    /// A text that is no address, or bytes that are none.
+    /// A text that is no address.
     #[error("{field} is {value:?}, which is no address")]
     Address {
         /// Table and field.
@@ -34,6 +34,9 @@ pub enum ProgramMessageError {
         /// What the message holds.
         value: String,
     },
+    /// An endpoint that is none.
+    #[error("an endpoint's {0}")]
+    Endpoint(#[from] EndpointError),
     /// A number that the enumeration does not have.
     #[error(transparent)]
     Unknown(#[from] UnknownNumber),
@@ -215,14 +218,8 @@ fn store(m: &control::StoreEntry) -> Result<Store> {
 }
 
 fn endpoint(m: &control::Endpoint) -> Result<Endpoint> {
-    let mac = match m.mac.as_slice() {
-        [] => Mac::default(),
-        bytes => Mac(bytes.try_into().map_err(|_| ProgramMessageError::Address {
-            field: "endpoint.mac",
-            value: format!("{bytes:02x?}"),
-        })?),
-    };
-    Ok(Endpoint { mac, ip: address("endpoint.ip", &m.ip)?, port: narrow("endpoint.port", m.port)? })
+    let EndpointParts { ip, mac, gid: _, port } = m.try_into()?;
+    Ok(Endpoint { mac: mac.unwrap_or_default(), ip, port: port.unwrap_or_default() })
 }
 
 fn address(field: &'static str, text: &str) -> Result<IpAddr> {

@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use dta_proto::control;
+use dta_proto::control::{self, EndpointParts};
 use dta_proto::program::{
-    CheckError, EndedQueuePair, Endpoint, Entry, Lists, Mac, Purpose, QueuePair, Rkey, Session, Store,
+    CheckError, EndedQueuePair, Endpoint, Entry, Lists, Purpose, QueuePair, Rkey, Session, Store,
 };
 use dta_proto::queue_pair::has_24_bits;
 use dta_proto::store::{SpecError, StoreKind, StoreSpec};
@@ -53,14 +53,9 @@ pub enum GrantError {
         /// What it holds.
         value: u64,
     },
-    /// An address cannot be read.
-    #[error("the collector's session says {field} = {value:?}, which is no address")]
-    Address {
-        /// Name of the field in `dta.v1`.
-        field: &'static str,
-        /// What it holds.
-        value: String,
-    },
+    /// Its own endpoint cannot be read.
+    #[error("the collector's session says of the collector: {0}")]
+    Endpoint(#[from] control::EndpointError),
     /// RoCEv2 over IPv4 alone is spoken.
     #[error(
         "the collector's device has the IPv6 address {0}: RoCEv2 over IPv4 only is supported; give the device an IPv4 address"
@@ -119,25 +114,11 @@ impl Grant {
 }
 
 fn endpoint(e: &control::Endpoint) -> Result<Endpoint, GrantError> {
-    let ip: IpAddr =
-        e.ip.parse().map_err(|_| GrantError::Address { field: "collector.ip", value: e.ip.clone() })?;
+    let EndpointParts { ip, mac, gid: _, port } = e.try_into()?;
     if ip.is_ipv6() {
         return Err(GrantError::Ipv6(ip));
     }
-    let mac =
-        match e.mac.len() {
-            0 => Mac::default(),
-            _ => e.mac.as_slice().try_into().map(Mac).map_err(|_| GrantError::Address {
-                field: "collector.mac",
-                value: format!("{:02x?}", e.mac),
-            })?,
-        };
-    let port = match e.port {
-        0 => roce::PORT,
-        p => u16::try_from(p)
-            .map_err(|_| GrantError::OutOfRange { field: "collector.port", value: p.into() })?,
-    };
-    Ok(Endpoint { mac, ip, port })
+    Ok(Endpoint { mac: mac.unwrap_or_default(), ip, port: port.unwrap_or(roce::PORT) })
 }
 
 fn bits24(field: &'static str, value: u32) -> Result<u32, GrantError> {

@@ -20,6 +20,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use dta_proto::wire::roce::Psn;
 use ibverbs_sys as ibv;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -615,7 +616,7 @@ impl QueuePair {
         let wanted = i32::try_from((mask::IBV_QP_STATE | mask::IBV_QP_RQ_PSN).0).map_err(io::Error::other)?;
         // SAFETY: the queue pair is alive; the library fills both structures, which live through the call.
         check(unsafe { ibv::ibv_query_qp(self.raw.as_ptr(), &mut attributes, wanted, &mut made_with) })?;
-        Ok((attributes.qp_state, attributes.rq_psn & 0xff_ffff))
+        Ok((attributes.qp_state, attributes.rq_psn & Psn::MASK))
     }
 
     /// To ERROR: it takes nothing more. Gives the PSN that it expected then.

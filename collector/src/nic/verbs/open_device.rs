@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dta_proto::counter::nic as names;
+use dta_proto::queue_pair::has_24_bits;
 use ibverbs_sys::ibv_qp_state;
 use rustix::io::Errno;
 use tracing::{info, warn};
@@ -225,10 +226,10 @@ impl OpenDevice {
 
     fn check_request(&self, request: &QueuePairRequest, posted: u32) -> Result<(), NicError> {
         let wrong = |field, value: String, must| Err(NicError::Request { field, value, must });
-        if request.peer_qpn > 0xff_ffff {
+        if !has_24_bits(request.peer_qpn) {
             return wrong("peer_qpn", request.peer_qpn.to_string(), "a 24-bit number");
         }
-        if request.start_psn > 0xff_ffff {
+        if !has_24_bits(request.start_psn) {
             return wrong("start_psn", request.start_psn.to_string(), "a 24-bit number");
         }
         if !request.peer.ip.is_ipv4() {
