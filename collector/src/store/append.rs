@@ -213,26 +213,24 @@ impl<'a> Lists<'a> {
         Ok(())
     }
 
-    // Always: only so does the usual batch's length stay a constant in here, and the error stay out
-    // of memory.
-    #[inline(always)]
+    #[inline]
     fn look(&self, list: u32, at: u64, batch: &mut [u8]) -> Result<Found, AccessError> {
         self.region.read(place_offset(list, at, self.ring, self.batch_len), batch)?;
         Ok(decode(batch, list, self.entry_len).found())
     }
 
-    /// Moves a cursor of a list by one look, or by several where nothing new is found.
+    /// Whether the whole ring of a list lies in the region: it does if its last word does.
+    fn within(&self, list: u32) -> Result<(), AccessError> {
+        let end = place_offset(list, self.ring - 1, self.ring, self.batch_len) + u64::from(self.batch_len);
+        self.region.load_u64(end - 8).map(drop)
+    }
+
+    /// Moves a cursor of a list that lies [within](Lists::within) the region by one look, or by
+    /// several where nothing new is found.
+    // A closure that keeps an error keeps it in memory: whether there is one is asked for before.
     #[inline(always)]
-    fn poll(&self, list: u32, cursor: &mut Cursor, batch: &mut [u8]) -> Result<Step, AccessError> {
-        // The cursor knows no errors: it is told that nothing is there, which leaves it where it is.
-        let mut outside = None;
-        let step = cursor.poll(|at| {
-            self.look(list, at, batch).unwrap_or_else(|error| {
-                outside = Some(error);
-                Found::Empty
-            })
-        });
-        outside.map_or(Ok(step), Err)
+    fn poll(&self, list: u32, cursor: &mut Cursor, batch: &mut [u8]) -> Step {
+        cursor.poll(|at| self.look(list, at, batch).unwrap_or(Found::Empty))
     }
 }
 
@@ -270,6 +268,7 @@ impl Reader<'_> {
         now: Instant,
         mut with: impl FnMut(u32, &[u8]),
     ) -> Result<Progress, AccessError> {
+        self.lists.within(self.at.list)?;
         let mut progress = Progress { overwritten: std::mem::take(&mut self.at.gone), ..Progress::default() };
         let mut batch = [0u8; MAX_BATCH];
         // A constant length for the usual batch makes its copy and its check straight code.
@@ -291,9 +290,10 @@ impl Reader<'_> {
     pub fn caught_up(&mut self) -> Result<bool, AccessError> {
         let mut batch = [0u8; MAX_BATCH];
         let batch = &mut batch[..usize::from(self.lists.batch_len)];
+        self.lists.within(self.at.list)?;
         let mut cursor = self.at.cursor;
         for _ in 0..=self.lists.ring / (Cursor::LOOK_AHEAD - Cursor::NEAR) {
-            let step = self.lists.poll(self.at.list, &mut cursor, batch)?;
+            let step = self.lists.poll(self.at.list, &mut cursor, batch);
             // A batch that was found is left for `read` to hand over or to count; a later one that was
             // sighted is worth remembering.
             if matches!(step, Step::Pending | Step::Missing { .. }) {
@@ -316,7 +316,7 @@ impl Reader<'_> {
         with: &mut impl FnMut(u32, &[u8]),
     ) -> Result<bool, AccessError> {
         let lists = self.lists;
-        Ok(match lists.poll(self.at.list, &mut self.at.cursor, batch)? {
+        Ok(match lists.poll(self.at.list, &mut self.at.cursor, batch) {
             Step::New { sequence } => {
                 let count = batch[batch.len() - 4];
                 let entries = &batch[..usize::from(count) * lists.entry_len()];
