@@ -139,7 +139,7 @@ impl<'a> Lists<'a> {
             let claims = (u64::from_be(self.region.load_u64(offset)?) >> 32) as u32;
             if claims != 0
                 && (newest == 0 || is_after(claims, newest))
-                && let Found::Valid(sequence) = self.look(list, at, batch)?
+                && let Found::Valid(sequence) = self.look(list, at, batch)
                 && place(sequence, self.ring) == at
                 && (newest == 0 || is_after(sequence, newest))
             {
@@ -156,7 +156,8 @@ impl<'a> Lists<'a> {
     pub(super) fn holds(&self, list: u32, sequence: u32) -> Result<bool, AccessError> {
         let mut batch = [0u8; MAX_BATCH];
         let batch = &mut batch[..usize::from(self.batch_len)];
-        Ok(self.look(list, place(sequence, self.ring), batch)? == Found::Valid(sequence))
+        self.within(list)?;
+        Ok(self.look(list, place(sequence, self.ring), batch) == Found::Valid(sequence))
     }
 
     /// The reader of a list. Reads the whole ring, or its trailers if it begins at a sequence.
@@ -167,9 +168,10 @@ impl<'a> Lists<'a> {
         if list >= self.lists {
             return Err(ListError::NoSuchList { list, last: self.lists - 1 });
         }
+        self.within(list)?;
         let mut found = Vec::new();
         if !matches!(start, Start::At(_)) {
-            self.scan(list, |sequence| found.push(sequence))?;
+            self.scan(list, |sequence| found.push(sequence));
         }
         let mut gone = 0;
         let cursor = match start {
@@ -178,7 +180,7 @@ impl<'a> Lists<'a> {
             Start::At(sequence) if self.is_a_ring_before(self.newest(list)?, sequence) => {
                 // All up to the oldest are gone at once. Sequences that lie far ahead of a list are taken for
                 // such, as sequences turn.
-                self.scan(list, |sequence| found.push(sequence))?;
+                self.scan(list, |sequence| found.push(sequence));
                 let oldest = Cursor::oldest(self.ring, found);
                 gone = distance(sequence.max(1), oldest.sequence()).into();
                 oldest
@@ -200,37 +202,31 @@ impl<'a> Lists<'a> {
     }
 
     /// Calls `with` for the sequence of every whole batch in a ring.
-    fn scan(&self, list: u32, mut with: impl FnMut(u32)) -> Result<(), AccessError> {
+    fn scan(&self, list: u32, mut with: impl FnMut(u32)) {
         let mut batch = [0u8; MAX_BATCH];
         let batch = &mut batch[..usize::from(self.batch_len)];
         for at in 0..self.ring {
-            if let Found::Valid(sequence) = self.look(list, at, batch)?
+            if let Found::Valid(sequence) = self.look(list, at, batch)
                 && place(sequence, self.ring) == at
             {
                 with(sequence);
             }
         }
-        Ok(())
     }
 
+    /// What is at a place of a list that lies [within](Lists::within) the region.
     #[inline]
-    fn look(&self, list: u32, at: u64, batch: &mut [u8]) -> Result<Found, AccessError> {
-        self.region.read(place_offset(list, at, self.ring, self.batch_len), batch)?;
-        Ok(decode(batch, list, self.entry_len).found())
+    fn look(&self, list: u32, at: u64, batch: &mut [u8]) -> Found {
+        match self.region.read(place_offset(list, at, self.ring, self.batch_len), batch) {
+            Ok(()) => decode(batch, list, self.entry_len).found(),
+            Err(_) => Found::Empty,
+        }
     }
 
     /// Whether the whole ring of a list lies in the region: it does if its last word does.
     fn within(&self, list: u32) -> Result<(), AccessError> {
         let end = place_offset(list, self.ring - 1, self.ring, self.batch_len) + u64::from(self.batch_len);
         self.region.load_u64(end - 8).map(drop)
-    }
-
-    /// Moves a cursor of a list that lies [within](Lists::within) the region by one look, or by
-    /// several where nothing new is found.
-    // A closure that keeps an error keeps it in memory: whether there is one is asked for before.
-    #[inline(always)]
-    fn poll(&self, list: u32, cursor: &mut Cursor, batch: &mut [u8]) -> Step {
-        cursor.poll(|at| self.look(list, at, batch).unwrap_or(Found::Empty))
     }
 }
 
@@ -274,10 +270,10 @@ impl Reader<'_> {
         // A constant length for the usual batch makes its copy and its check straight code.
         if self.lists.batch_len == 64 {
             let batch: &mut [u8; 64] = batch.first_chunk_mut().expect("64 of 128 bytes");
-            while progress.batches < most && self.step(batch, now, &mut progress, &mut with)? {}
+            while progress.batches < most && self.step(batch, now, &mut progress, &mut with) {}
         } else {
             let batch = &mut batch[..usize::from(self.lists.batch_len)];
-            while progress.batches < most && self.step(batch, now, &mut progress, &mut with)? {}
+            while progress.batches < most && self.step(batch, now, &mut progress, &mut with) {}
         }
         Ok(progress)
     }
@@ -293,7 +289,7 @@ impl Reader<'_> {
         self.lists.within(self.at.list)?;
         let mut cursor = self.at.cursor;
         for _ in 0..=self.lists.ring / (Cursor::LOOK_AHEAD - Cursor::NEAR) {
-            let step = self.lists.poll(self.at.list, &mut cursor, batch);
+            let step = cursor.poll(|at| self.lists.look(self.at.list, at, batch));
             // A batch that was found is left for `read` to hand over or to count; a later one that was
             // sighted is worth remembering.
             if matches!(step, Step::Pending | Step::Missing { .. }) {
@@ -314,9 +310,9 @@ impl Reader<'_> {
         now: Instant,
         progress: &mut Progress,
         with: &mut impl FnMut(u32, &[u8]),
-    ) -> Result<bool, AccessError> {
-        let lists = self.lists;
-        Ok(match lists.poll(self.at.list, &mut self.at.cursor, batch) {
+    ) -> bool {
+        let (lists, list) = (self.lists, self.at.list);
+        match self.at.cursor.poll(|at| lists.look(list, at, batch)) {
             Step::New { sequence } => {
                 let count = batch[batch.len() - 4];
                 let entries = &batch[..usize::from(count) * lists.entry_len()];
@@ -330,7 +326,7 @@ impl Reader<'_> {
                 true
             }
             Step::Missing { sequence } => {
-                let give_up = self.overtaken(sequence, batch)? || self.waited(sequence, now);
+                let give_up = self.overtaken(sequence, batch) || self.waited(sequence, now);
                 if give_up {
                     self.at.cursor.skip();
                     progress.missing += 1;
@@ -351,16 +347,16 @@ impl Reader<'_> {
                 self.at.stuck = None;
                 false
             }
-        })
+        }
     }
 
     /// Whether a batch much later than `sequence` is there.
-    fn overtaken(&self, sequence: u32, batch: &mut [u8]) -> Result<bool, AccessError> {
+    fn overtaken(&self, sequence: u32, batch: &mut [u8]) -> bool {
         let ring = self.lists.ring;
         let later = forward(sequence, REORDERED);
-        Ok(u64::from(REORDERED) < ring
-            && matches!(self.lists.look(self.at.list, place(later, ring), batch)?,
-                Found::Valid(found) if found == later || is_after(found, later)))
+        u64::from(REORDERED) < ring
+            && matches!(self.lists.look(self.at.list, place(later, ring), batch),
+                Found::Valid(found) if found == later || is_after(found, later))
     }
 
     /// Whether `sequence` has been waited for long enough.
