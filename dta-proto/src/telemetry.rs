@@ -33,6 +33,15 @@ pub const PATH_LEN: usize = 60;
 /// Hops of a [`Path`] that are told; more are counted.
 pub const PATH_HOPS: usize = (PATH_LEN - 4) / 4;
 
+/// What the names of stores for INT begin with. Such a store is used where it is named, and is never taken for the
+/// only one of its kind: not for reports of version 0, and not by a query that names no store.
+pub const STORE_PREFIX: &str = "int-";
+
+/// Whether a store of this name is one for INT.
+pub fn is_store(name: &str) -> bool {
+    name.starts_with(STORE_PREFIX)
+}
+
 /// The lists of the event store, by number.
 pub mod list {
     /// Changes: new keys, values that moved, paths.

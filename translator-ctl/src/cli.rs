@@ -16,7 +16,7 @@ use dta_proto::control::NodeStatistics;
 use serde_json::json;
 
 use crate::collectors::Collectors;
-use crate::config::{Config, ConfigError, Translator};
+use crate::config::{Config, ConfigError, IntListener, Translator};
 use crate::control_address::ControlAddress;
 use crate::program::{changes_json, changes_table, program_json, program_table};
 use crate::run::{self, Options};
@@ -69,6 +69,7 @@ enum Command {
         dta-translator run --faults drop=0.01,dup=0.01 --seed 7 --ledger /tmp/ledger\n  \
         dta-translator run --link eth1 --source 10.9.0.2 --collector https://10.9.0.1:40050\n  \
         dta-translator run --collector 10.0.0.5:40050,10.0.0.7:40050 --listen 10.0.0.6:40040 --source 10.0.0.6\n  \
+        dta-translator run --int 'udp://0.0.0.0:32766?dialect=sdfabric'\n  \
         dta-translator run --check-config --config translator.toml\n\n\
         With several collectors, each has stores of its own, and a session of this translator's name. It is ready when one of them is \
         programmed and each of the others is, too, or could not be: it is away, or refuses. Those are tried again until they do; their stores \
@@ -107,6 +108,15 @@ struct RunArgs {
     /// Where reports are taken [default: 127.0.0.1:40040]
     #[arg(long, env)]
     listen: Option<SocketAddr>,
+    /// Take Telemetry Reports of INT there, too; several by commas. DIALECT is auto, v0.5, v1.0, v2.0, sdfabric,
+    /// intcollector, geant or noviflow [default: nowhere]
+    #[arg(
+        long,
+        env = "DTA_TRANSLATOR_INT",
+        value_delimiter = ',',
+        value_name = "udp://ADDR:PORT?dialect=DIALECT"
+    )]
+    int: Option<Vec<IntListener>>,
     /// Address that RoCEv2 frames come from and answers go to [default: 127.0.0.2]
     #[arg(long, env)]
     source: Option<IpAddr>,
@@ -288,6 +298,7 @@ fn configuration(cli: &Cli) -> anyhow::Result<Config> {
     set(&mut t.collector, &cli.settings.collector.clone().map(Collectors::at));
     if let Command::Run(args) = &cli.command {
         set(&mut t.listen, &args.listen);
+        set(&mut t.int.listen, &args.int);
         set(&mut t.source, &args.source);
         set(&mut t.source_port, &args.source_port);
         if args.link.is_some() {

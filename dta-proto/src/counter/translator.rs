@@ -37,11 +37,14 @@ const METRICS: [Value; Metric::ALL.len()] = {
     names
 };
 const METRIC: Variable = Variable { word: "METRIC", values: Values::Of(&METRICS) };
+const SOURCE: Variable = Variable { word: "SOURCE", values: Values::Any };
 const INT_REASON: Variable = Variable { word: "REASON", values: Values::Of(IntReason::VALUES) };
 const COLLECTOR: Variable = Variable { word: "COLLECTOR", values: Values::Number };
 const PURPOSE: Variable = Variable { word: "PURPOSE", values: Values::Of(&PURPOSES) };
-const LINK: Variable =
-    Variable { word: "LINK", values: Values::Of(&[Value::plain(REPORTS), Value::plain(ROCE)]) };
+const LINK: Variable = Variable {
+    word: "LINK",
+    values: Values::Of(&[Value::plain(REPORTS), Value::plain(ROCE), Value::plain(INT_LINK)]),
+};
 const LOSS: Variable = Variable { word: "REASON", values: Values::Of(LinkLoss::VALUES) };
 const FAULTY: Variable = Variable {
     word: "LINK",
@@ -51,6 +54,8 @@ const FAULT: Variable = Variable { word: "FAULT", values: Values::Of(Fault::VALU
 
 /// The link that reports come in by, and NACKs leave by.
 pub const REPORTS: &str = "reports";
+/// The links of all listeners for INT, in sum.
+pub const INT_LINK: &str = "int";
 /// The link that frames leave by, and answers come in by; the faults on frames.
 pub const ROCE: &str = "roce";
 /// The faults on NACKs.
@@ -217,6 +222,11 @@ table! {
         INT_GAPS: "int.gaps", Sequences, Beside, "datagrams missing by the sequence numbers of switches";
         INT_GAPS_FILLED: "int.gaps_filled", Sequences, Beside,
             "of them, those that came after all; `int.gaps - int.gaps_filled` are lost";
+        INT_GAPS_OF: "int.gaps_of.SOURCE", Sequences, Beside,
+            "missing of one switch, told as `SWITCH/PART`, or of one that does not say its number, as `ADDRESS/PART`: of the 32 with most"
+            .with(&[SOURCE]) .detail();
+        INT_GAPS_FILLED_OF: "int.gaps_filled_of.SOURCE", Sequences, Beside, "of them, those that came after all"
+            .with(&[SOURCE]) .detail();
         INT_REPEATS: "int.repeats", Datagrams, Beside,
             "datagrams whose number had been seen. They are taken all the same: some senders do not count";
         INT_RESTARTS: "int.restarts", Times, Beside, "times that a switch began its numbers anew";

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::ConfigError;
 use dta_dataplane::int::{Detect, MetricRule, Rules, TimeMode, Watch};
 use dta_proto::telemetry::Metric;
-use dta_proto::wire::int::{Dialect, Mark, Settings};
+use dta_proto::wire::int::{Mark, Settings};
 
 /// Where Telemetry Reports are taken, and how they are read.
 ///
@@ -39,9 +39,8 @@ impl FromStr for IntListener {
         let fail = |what: String| IntListenerError { text: text.to_owned(), what };
         let rest = text.strip_prefix("udp://").ok_or_else(|| fail("it does not begin with udp://".into()))?;
         let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let listen = address
-            .parse()
-            .map_err(|_| fail(format!("{address:?} is not an IP address and a port")))?;
+        let listen =
+            address.parse().map_err(|_| fail(format!("{address:?} is not an IP address and a port")))?;
         let mut settings = Settings::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').ok_or_else(|| fail(format!("{pair:?} has no value")))?;
@@ -55,9 +54,8 @@ impl FromStr for IntListener {
                     })?;
                 }
                 "source-only-words" => {
-                    settings.source_only_words = value
-                        .parse()
-                        .map_err(|_| fail(format!("{value:?} is not a number of 0 to 255")))?;
+                    settings.source_only_words =
+                        value.parse().map_err(|_| fail(format!("{value:?} is not a number of 0 to 255")))?;
                 }
                 other => return Err(fail(format!("{other:?} is not dialect, mark or source-only-words"))),
             }
@@ -301,11 +299,17 @@ impl IntTable {
                 }
             }
         }
-        for (key, value, most) in
-            [("keys", self.keys, 1 << 26), ("trails", self.trails, 1 << 24), ("sources", self.sources, 1 << 20)]
-        {
+        for (key, value, most) in [
+            ("keys", self.keys, 1 << 26),
+            ("trails", self.trails, 1 << 24),
+            ("sources", self.sources, 1 << 20),
+        ] {
             if !(1..=most).contains(&value) {
-                return fail(key, value.to_string(), "at least 1, and at most 67108864 (keys), 16777216 (trails), 1048576 (sources)");
+                return fail(
+                    key,
+                    value.to_string(),
+                    "at least 1, and at most 67108864 (keys), 16777216 (trails), 1048576 (sources)",
+                );
             }
         }
         for listener in &self.listen {
@@ -315,11 +319,6 @@ impl IntTable {
         }
         Ok(rules)
     }
-}
-
-/// Which dialects there are, for messages and help.
-pub fn dialects() -> String {
-    Dialect::ALL.map(Dialect::name).join(", ")
 }
 
 #[cfg(test)]

@@ -16,6 +16,8 @@ use tracing::{info, warn};
 
 use crate::config::{IntListener, IntStores};
 
+/// Most listeners.
+pub const MOST_LISTENERS: usize = 16;
 /// Datagrams of one batch.
 const BATCH: usize = 128;
 /// Bytes of a datagram that is taken in: a jumbo frame's. A longer one is counted by the link.
@@ -35,11 +37,15 @@ pub struct IntSide {
 }
 
 impl IntSide {
-    /// Opens the listeners; `None` where there are none.
+    /// Opens the listeners, at most [`MOST_LISTENERS`]; `None` where there are none.
     ///
     /// # Errors
     /// A port in use, or an address that is not of this host.
-    pub fn open(listeners: &[IntListener], stores: &IntStores, rules: Rules) -> Result<Option<IntSide>, LinkError> {
+    pub fn open(
+        listeners: &[IntListener],
+        stores: &IntStores,
+        rules: Rules,
+    ) -> Result<Option<IntSide>, LinkError> {
         if listeners.is_empty() {
             return Ok(None);
         }
@@ -49,7 +55,7 @@ impl IntSide {
             Ok((link, listener.settings))
         };
         Ok(Some(IntSide {
-            listeners: listeners.iter().map(open).collect::<Result<_, LinkError>>()?,
+            listeners: listeners.iter().take(MOST_LISTENERS).map(open).collect::<Result<_, LinkError>>()?,
             stores: stores.clone(),
             int: Int::new(rules),
             made: Made::default(),
@@ -89,7 +95,12 @@ impl IntSide {
     }
 
     /// Takes a batch from each listener; how many datagrams.
-    pub(super) fn take(&mut self, now: u64, engine: &mut Engine, out: &mut Output) -> Result<usize, LinkError> {
+    pub(super) fn take(
+        &mut self,
+        now: u64,
+        engine: &mut Engine,
+        out: &mut Output,
+    ) -> Result<usize, LinkError> {
         let mut received = 0;
         for (link, settings) in &mut self.listeners {
             let count = link.recv(&mut self.batch, Some(Duration::ZERO))?;
@@ -97,7 +108,8 @@ impl IntSide {
                 continue;
             }
             received += count;
-            let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+            let wall =
+                SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
             let at = Arrival { now, wall };
             for index in 0..self.batch.len() {
                 // A socket's packets have whole headers.
@@ -147,9 +159,7 @@ fn find(program: &Program, names: &IntStores) -> StoreIds {
             _ => None,
         })
     };
-    let holds = |least: usize| {
-        move |kind: &StoreKind| matches!(kind, StoreKind::KeyWrite { value_len, .. } if usize::from(*value_len) >= least)
-    };
+    let holds = |least: usize| move |kind: &StoreKind| matches!(kind, StoreKind::KeyWrite { value_len, .. } if usize::from(*value_len) >= least);
     let events = |kind: &StoreKind| {
         matches!(kind, StoreKind::Append { lists, entry_len, .. }
             if usize::from(*entry_len) == ENTRY_LEN && *lists >= telemetry::list::COUNT)

@@ -154,7 +154,7 @@ mod tests {
             (0, 0, false, false, false),
             (0, 1, true, false, false),
             (64, 127, false, false, true),
-            (100, 151, true, false, true),
+            (100, 151, true, true, true),
             (150, 100, true, true, false),
         ] {
             assert_eq!(Detect::Powers.changed(told, value), powers, "{told} {value}");
