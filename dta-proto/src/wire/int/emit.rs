@@ -442,7 +442,7 @@ fn tcp(packet: &Packet, destination: u16, int: &[u8], payload: &[u8]) -> Vec<u8>
     out.extend(packet.flow.sport.to_be_bytes());
     out.extend(destination.to_be_bytes());
     out.extend([0; 8]);
-    out.extend([((20 + packet.tcp_options.len()) / 4 << 4) as u8, 0x10, 0x20, 0, 0, 0, 0, 0]);
+    out.extend([(((20 + packet.tcp_options.len()) / 4) << 4) as u8, 0x10, 0x20, 0, 0, 0, 0, 0]);
     let (first, second) = if packet.int_before_options {
         (int, &packet.tcp_options[..])
     } else {
