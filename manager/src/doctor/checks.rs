@@ -111,7 +111,12 @@ fn transparent(root: &Path) -> Finding {
         (Some(anonymous), shared) => {
             let shared = shared.unwrap_or("never");
             let found = format!("{anonymous} for anonymous memory, {shared} for shared memory");
-            if matches!(shared, "never" | "deny") {
+            if shared == "never" && kernel(root).is_some_and(|version| version >= (6, 1)) {
+                Finding::ok(
+                    "transparent hugepages",
+                    format!("{found}; a collector joins the pages of its files itself (MADV_COLLAPSE)"),
+                )
+            } else if matches!(shared, "never" | "deny") {
                 Finding::note(
                     "transparent hugepages",
                     found,
@@ -122,6 +127,13 @@ fn transparent(root: &Path) -> Finding {
             }
         }
     }
+}
+
+/// The kernel's version, as far as features depend on it.
+fn kernel(root: &Path) -> Option<(u32, u32)> {
+    let release = text(root.join("proc/sys/kernel/osrelease"))?;
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().ok());
+    Some((numbers.next()??, numbers.next()??))
 }
 
 fn shared_memory(root: &Path) -> Finding {
@@ -298,6 +310,24 @@ mod tests {
         assert_eq!(used_up.level, Level::Note);
         let none = Tree::new(&[(&total, "0\n"), (&free, "0\n")]).find("hugepages");
         assert!(none.advice.unwrap().contains("vm.nr_hugepages"));
+    }
+
+    #[test]
+    fn files_in_base_pages_need_nothing_where_the_collector_can_join_them() {
+        let level = |shared: &str, release: &str| {
+            let folder = "sys/kernel/mm/transparent_hugepage/";
+            let (enabled, of_files) = (format!("{folder}enabled"), format!("{folder}shmem_enabled"));
+            let tree = Tree::new(&[
+                (&enabled, "always [madvise] never\n"),
+                (&of_files, shared),
+                ("proc/sys/kernel/osrelease", release),
+            ]);
+            tree.find("transparent hugepages").level
+        };
+        assert_eq!(level("always advise [never] deny\n", "6.1.0-37-amd64\n"), Level::Ok);
+        assert_eq!(level("always advise [never] deny\n", "5.15.0\n"), Level::Note);
+        assert_eq!(level("always advise never [deny]\n", "6.18.44\n"), Level::Note);
+        assert_eq!(level("always [advise] never deny\n", "5.10.0\n"), Level::Ok);
     }
 
     #[test]
