@@ -142,7 +142,7 @@ impl UdpLink {
                 routes: Vec::new(),
                 used: Vec::new(),
                 queue: Vec::new(),
-                runs: sends_runs.then(Runs::default),
+                runs: sends_runs.then(Box::default),
                 counters: Counters::default(),
             },
         })
@@ -156,7 +156,7 @@ impl UdpLink {
     /// What is done with runs of datagrams: what was asked for, as far as the kernel can, and has not
     /// refused it since.
     pub fn runs(&self) -> RunUse {
-        let send = self.sender.runs.as_ref().is_some_and(Runs::work);
+        let send = self.sender.runs.as_ref().is_some_and(|runs| runs.work());
         RunUse { send, receive: self.receiver.takes_runs() }
     }
 
@@ -238,7 +238,7 @@ pub struct UdpSender {
     used: Vec<Way>,
     queue: Vec<u16>,
     /// Where runs are sent as such.
-    runs: Option<Runs>,
+    runs: Option<Box<Runs>>,
     counters: Counters,
 }
 

@@ -115,7 +115,7 @@ impl Messages {
             to: None,
         };
         let mut held = &self.controls[index].0[..header.msg_hdr.msg_controllen.min(CONTROL)];
-        while let Some((kind, data, rest)) = first_control(held) {
+        while let Some(ControlMessage { kind, data, rest }) = ControlMessage::first(held) {
             match kind {
                 (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
                     let info = plain::<libc::in_pktinfo>(data);
@@ -228,16 +228,27 @@ fn plain<T: PlainOldData>(data: &[u8]) -> Option<T> {
     (data.len() >= size_of::<T>()).then(|| unsafe { data.as_ptr().cast::<T>().read_unaligned() })
 }
 
-/// Level and type of the first control message, what it holds, and what comes after it.
-fn first_control(held: &[u8]) -> Option<((c_int, c_int), &[u8], &[u8])> {
-    if held.len() < size_of::<cmsghdr>() {
-        return None;
+/// A control message that came with a message.
+struct ControlMessage<'a> {
+    /// Level and type.
+    kind: (c_int, c_int),
+    data: &'a [u8],
+    /// What comes after it.
+    rest: &'a [u8],
+}
+
+impl<'a> ControlMessage<'a> {
+    /// The first of those in `held`.
+    fn first(held: &'a [u8]) -> Option<ControlMessage<'a>> {
+        if held.len() < size_of::<cmsghdr>() {
+            return None;
+        }
+        // SAFETY: there is a whole cmsghdr, which is plain integers; alignment is not asked for.
+        let header = unsafe { held.as_ptr().cast::<cmsghdr>().read_unaligned() };
+        let data = held.get(size_of::<cmsghdr>()..header.cmsg_len)?;
+        let rest = held.get(header.cmsg_len.next_multiple_of(size_of::<usize>())..).unwrap_or_default();
+        Some(ControlMessage { kind: (header.cmsg_level, header.cmsg_type), data, rest })
     }
-    // SAFETY: there is a whole cmsghdr, which is plain integers; alignment is not asked for.
-    let header = unsafe { held.as_ptr().cast::<cmsghdr>().read_unaligned() };
-    let data = held.get(size_of::<cmsghdr>()..header.cmsg_len)?;
-    let rest = held.get(header.cmsg_len.next_multiple_of(size_of::<usize>())..).unwrap_or_default();
-    Some(((header.cmsg_level, header.cmsg_type), data, rest))
 }
 
 fn socket_address(address: SocketAddrV4) -> sockaddr_in {

@@ -26,7 +26,7 @@ pub struct UdpReceiver {
     local: SocketAddrV4,
     receive_buffer: usize,
     messages: Messages,
-    runs: Option<Runs>,
+    runs: Option<Box<Runs>>,
     counters: Counters,
 }
 
@@ -49,7 +49,7 @@ impl UdpReceiver {
         receive_buffer: usize,
         runs: bool,
     ) -> UdpReceiver {
-        let buffers = || Runs { bytes: vec![0; RUNS * STRIDE].into(), count: 0, index: 0, at: 0 };
+        let buffers = || Box::new(Runs { bytes: vec![0; RUNS * STRIDE].into(), count: 0, index: 0, at: 0 });
         UdpReceiver {
             socket,
             local,

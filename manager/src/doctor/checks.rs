@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use dta_link::{RunUse, UdpConfig, UdpLink};
 use dta_proto::wire::{dta, roce};
 
 use super::{Finding, rdma, text};
@@ -10,7 +11,7 @@ use super::{Finding, rdma, text};
 /// Looks at everything. `root` is `/` but in tests.
 pub fn examine(root: &Path) -> Vec<Finding> {
     let mut findings =
-        vec![loopback(), cpu(root), cores(), hugepages(root), transparent(root), shared_memory(root)];
+        vec![loopback(), runs(), cpu(root), cores(), hugepages(root), transparent(root), shared_memory(root)];
     findings.extend([receive_buffers(root), ports(root), privileges(root), memlock(root)]);
     findings.extend(rdma::examine(root));
     findings
@@ -46,6 +47,24 @@ fn loopback() -> Finding {
     match first.and_then(|_| std::net::UdpSocket::bind("127.0.0.2:0")) {
         Ok(_) => Finding::ok("loopback", "127.0.0.1 and 127.0.0.2 can be used"),
         Err(error) => Finding::problem("loopback", format!("{error}"), "ip link set dev lo up"),
+    }
+}
+
+/// Whether many reports go through the kernel as one message.
+fn runs() -> Finding {
+    let any = std::net::SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
+    let found = match UdpLink::open(&UdpConfig::reports(any, false)) {
+        Ok(link) => link.runs(),
+        Err(error) => return Finding::problem("runs of reports", error.to_string(), "ip link set dev lo up"),
+    };
+    let told = format!("{found} (UDP_SEGMENT, UDP_GRO)");
+    match found == RunUse::BOTH {
+        true => Finding::ok("runs of reports", told),
+        false => Finding::note(
+            "runs of reports",
+            told,
+            "each report costs a walk through the kernel at both ends; Linux 5.0 can do better",
+        ),
     }
 }
 
@@ -293,7 +312,7 @@ mod tests {
     #[test]
     fn an_empty_machine_gives_advice_on_everything() {
         for finding in examine(Tree::new(&[]).root()) {
-            if !["cores", "ports", "loopback"].contains(&finding.check) {
+            if !["cores", "ports", "loopback", "runs of reports"].contains(&finding.check) {
                 assert_ne!(finding.level, Level::Ok, "{finding:?}");
                 assert!(finding.advice.is_some(), "{finding:?}");
             }
@@ -328,6 +347,12 @@ mod tests {
         assert_eq!(level("always advise [never] deny\n", "5.15.0\n"), Level::Note);
         assert_eq!(level("always advise never [deny]\n", "6.18.44\n"), Level::Note);
         assert_eq!(level("always [advise] never deny\n", "5.10.0\n"), Level::Ok);
+    }
+
+    #[test]
+    fn this_machine_sends_and_receives_runs() {
+        // Every kernel since 5.0 does.
+        assert_eq!(runs().level, Level::Ok, "{:?}", runs());
     }
 
     #[test]
