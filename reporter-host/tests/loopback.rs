@@ -472,8 +472,8 @@ fn gathered_reports_of_one_store_keep_their_order_and_are_numbered_as_they_leave
     let (receiver, address) = Receiver::new();
     let mut reporter = Reporter::open(Config { gather: true, ..config(address) }).unwrap();
     // Three stores with reports of three lengths by turns; of the last one, some can be sent again.
-    let again = |n: u32| Options { retransmittable: n % 2 == 0, immediate: false };
-    for n in 0..60 {
+    let again = |n: u32| Options { retransmittable: n.is_multiple_of(2), immediate: false };
+    for n in 0..60u32 {
         let value = n.to_be_bytes();
         match n % 3 {
             0 => reporter.report_with(1, Body::KeyWrite { redundancy: 0, key: KEY, value: &value }, again(1)),
