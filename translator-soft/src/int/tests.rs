@@ -148,7 +148,8 @@ fn what_does_not_change_is_told_again_after_the_keep_alive() {
     let mut world = World::new(Rules::default());
     let report = with_stack(flow(), LATENCIES, vec![hop(4, 100)]);
     world.take(0, &report);
-    (world.changes(), world.keys());
+    world.changes();
+    world.keys();
     assert_eq!(world.take(59 * SECOND, &report), 1);
     world.take(60 * SECOND, &report);
     assert!(world.changes().iter().all(|change| change.1 == Why::KeepAlive));
