@@ -339,11 +339,15 @@ async fn sessions() {
 async fn a_bad_open_is_told_what_is_wrong_with_it() {
     let (server, mut client) = start(&config()).await;
     type Change = fn(&mut control::OpenSessionRequest);
-    let cases: [(Change, &str); 8] = [
+    let cases: [(Change, &str); 9] = [
         (|r| r.translator = None, "translator"),
         (|r| r.translator.as_mut().unwrap().ip = "here".into(), "\"here\""),
         (|r| r.translator.as_mut().unwrap().mac = vec![0; 5], "mac has 5 bytes"),
         (|r| r.translator.as_mut().unwrap().gid = vec![0; 4], "gid has 4 bytes"),
+        (
+            |r| r.translator.as_mut().unwrap().gid = vec![1; 16],
+            "gid is that of 101:101:101:101:101:101:101:101",
+        ),
         (|r| r.translator.as_mut().unwrap().port = 70_000, "port is 70000"),
         (|r| r.queue_pairs[0].qpn = 1 << 24, "24 bits"),
         (|r| r.queue_pairs[0].purpose = 9, "purpose is 9"),

@@ -253,15 +253,6 @@ fn a_gid_that_the_device_has_no_longer() {
 }
 
 #[test]
-fn a_translator_whose_gid_is_not_its_address() {
-    let mut scene = Scene::rxe();
-    let told = scene.evidence.sessions[0].translator.as_mut().unwrap();
-    told.gid = Ipv4Addr::new(10, 9, 0, 8).to_ipv6_mapped().octets().to_vec();
-    let cause = scene.cause();
-    assert!(cause.check == "wrong GID" && cause.found.contains("its GID is that of 10.9.0.8"), "{cause:?}");
-}
-
-#[test]
 fn a_queue_pair_in_error() {
     let mut scene = Scene::rxe();
     scene.evidence.sessions[0].queue_pairs[1].state = "error".into();
