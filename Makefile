@@ -35,7 +35,7 @@ build: install-build-deps ## release programs, with the verbs back end
 	$(CARGO) build --release --workspace --features dta-collector/verbs
 
 demo: ## one command from report to answer; no root needed
-	$(CARGO) run --release -p dta-manager -- run-testbed
+	$(CARGO) run --release -p dta-manager -- run-testbed --bench
 
 test: install-test-deps lint unit pools privileged e2e rxe ## everything, as CI runs it
 

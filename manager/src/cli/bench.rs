@@ -68,13 +68,7 @@ impl Bench {
             );
         }
         warn_of_debug();
-        let mut figures = Vec::new();
-        for case in cases {
-            eprintln!("{} …", case.what);
-            // A benchmark pins its thread: each gets one of its own.
-            let run = std::thread::scope(|scope| scope.spawn(|| case.run(&scale)).join());
-            figures.push(run.map_err(|_| anyhow::anyhow!("benchmark {} panicked", case.name))??);
-        }
+        let figures = bench::figures(cases, &scale, |case| eprintln!("{} …", case.what))?;
         dta_cli::print(bench::table(&figures))?;
         if let Some(path) = &self.json {
             std::fs::write(path, bench::json(&figures) + "\n")
@@ -136,7 +130,7 @@ impl Bench {
     }
 }
 
-fn warn_of_debug() {
+pub(super) fn warn_of_debug() {
     if cfg!(debug_assertions) {
         eprintln!("dta-manager: warning: a debug build; its figures mean nothing");
     }

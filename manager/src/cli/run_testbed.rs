@@ -8,6 +8,7 @@ use clap::Args;
 use dta_cli::Status;
 use dta_link::fault::Faults;
 
+use crate::bench::{self, CASES, Scale};
 use crate::testbed::chaos::{self, Chaos};
 use crate::testbed::ground::NicKind;
 use crate::testbed::processes::unless_ended;
@@ -29,6 +30,7 @@ ended by SIGINT or SIGTERM. Then too all processes are ended, and all files remo
 
 Examples:
   dta-manager run-testbed
+  dta-manager run-testbed --bench
   dta-manager run-testbed --pcap traffic.pcap --json outcome.json
   dta-manager run-testbed --faults drop=0.01,dup=0.01,reorder=0.01,corrupt=0.01 --seed 7
   dta-manager run-testbed --transport rc --reports 1000000
@@ -75,9 +77,24 @@ pub(super) struct RunTestbed {
     /// Write the outcome as JSON to this file (- for standard output, instead of the table)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// End with a second of `dta-manager bench`: what one core does where no sockets and no
+    /// processes are between
+    #[arg(long, conflicts_with = "keep")]
+    bench: bool,
     /// Leave everything running afterwards, until Ctrl-C
     #[arg(long)]
     keep: bool,
+}
+
+/// A second of the benchmarks of one process.
+fn glance() -> anyhow::Result<()> {
+    super::bench::warn_of_debug();
+    let figures = bench::figures(CASES.iter().filter(|case| case.glance), &Scale::GLANCE, |_| {})?;
+    let table = bench::table(&figures);
+    dta_cli::print(format_args!(
+        "\nOne core, without sockets and processes between (dta-manager bench measures this with care):\n{table}"
+    ))?;
+    Ok(())
 }
 
 impl RunTestbed {
@@ -138,6 +155,9 @@ impl RunTestbed {
             None => {}
         }
         dta_cli::print(show::report(&testbed.outcome))?;
+        if self.bench {
+            glance()?;
+        }
         if !self.keep {
             dta_cli::print(format_args!("\n{}", self.next()))?;
         }
