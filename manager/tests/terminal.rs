@@ -1,136 +1,65 @@
 //! What every program prints on a terminal of 80 columns, and in a pipe: no word is broken, no line
 //! is wider than the terminal, colours only where they are wanted, and no code of a terminal in a pipe.
 
-mod common;
+mod bed;
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
-use common::MANAGER;
-use serde_json::Value;
+use bed::{Bed, program};
+
+const MANAGER: &str = env!("CARGO_BIN_EXE_dta-manager");
 
 const FLOW: &str = "10.0.0.1:5000->10.0.0.2:5000/udp";
 const COLUMNS: usize = 80;
 
-/// A collector and a translator with their default stores, on ports of their own.
-struct Bed {
-    daemons: Vec<Child>,
-    _folder: tempfile::TempDir,
-    collector: String,
-    reports: String,
-    control: String,
-}
-
-impl Bed {
-    fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let memory = folder.path().join("memory").display().to_string();
-        let mut daemons = Vec::new();
-        let mut daemon = |arguments: &[&str]| {
-            let mut child = program(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-            let mut line = String::new();
-            BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-            daemons.push(child);
-            serde_json::from_str::<Value>(&line)
-                .unwrap_or_else(|e| panic!("{arguments:?} said {line:?}: {e}"))
-        };
-        let text = |value: &Value| value.as_str().unwrap().to_owned();
-        let ready = daemon(&[
-            "__collector",
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-            "--soft-port",
-            "0",
-            "--memory",
-            &memory,
-        ]);
-        let collector = text(&ready["listen"]);
-        let [_, a, b, c] = std::process::id().to_be_bytes();
-        let source = format!("127.{}.{b}.{c}", 160 + (a & 31));
-        let at = [
-            "--listen",
-            "127.0.0.1:0",
-            "--control",
-            "127.0.0.1:0",
-            "--source",
-            &source,
-            "--source-port",
-            "0",
-        ];
-        let ready =
-            daemon(&[&["__translator", "run", "--ready", "--collector", &collector], &at[..]].concat());
-        let (reports, control) = (text(&ready["listen"]), text(&ready["control"]));
-        Bed { daemons, _folder: folder, collector, reports, control }
-    }
-
-    /// Commands of all programs, with what a person would give them.
-    fn commands(&self) -> Vec<Vec<&str>> {
-        let of_collector: [&[&str]; 12] = [
-            &["stores"],
-            &["stores", "-o", "wide"],
-            &["sessions"],
-            &["sessions", "-o", "wide"],
-            &["stats"],
-            &["stats", "--all"],
-            &["query", "key-write", FLOW, "abcd"],
-            &["query", "postcarding", FLOW, "abcd"],
-            &["query", "key-increment", FLOW, "abcd"],
-            &["query", "sketch-merge", "--epoch", "1", FLOW],
-            &["tail", "--from-start", "--once"],
-            &["stores", "-o", "json"],
-        ];
-        let collector = |flags: &&[&'static str]| {
-            [&["__collector"], *flags, &["--collector", self.collector.as_str()]].concat()
-        };
-        let translator = |flags: &[&'static str], more: &[&'static str]| {
-            [&["__translator"], flags, &[self.control.as_str()], more].concat()
-        };
-        let mut all: Vec<Vec<&str>> = of_collector.iter().map(collector).collect();
-        all.push(translator(&["stats", "--translator"], &[]));
-        all.push(translator(&["flush", "--translator"], &[]));
-        all.push([&["__translator", "plan", "--collector"], &[self.collector.as_str()][..]].concat());
-        all.push(vec!["__translator", "check-config"]);
-        all.push(vec!["__collector", "check-config", "--memory", "anonymous"]);
-        all.push(vec!["__collector", "devices"]);
-        let to = self.reports.as_str();
-        all.push(vec![
-            "__reporter",
-            "send",
-            "key-write",
-            "--unchecked",
-            "--store",
-            "1",
-            "--key",
-            FLOW,
-            "--value",
-            "1,2,3",
-            "--count",
-            "2000",
-            "--to",
-            to,
-        ]);
-        all.push(vec!["doctor"]);
-        all
-    }
-}
-
-impl Drop for Bed {
-    fn drop(&mut self) {
-        for child in self.daemons.iter_mut().rev() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-fn program(arguments: &[&str]) -> Command {
-    let mut command = Command::new(MANAGER);
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("DTA_") || name == "NO_COLOR") {
-        command.env_remove(name);
-    }
-    command.args(arguments).env("TERM", "xterm").env_remove("COLUMNS");
-    command
+/// Commands of all programs, with what a person would give them.
+fn commands(bed: &Bed) -> Vec<Vec<&str>> {
+    let of_collector: [&[&str]; 12] = [
+        &["stores"],
+        &["stores", "-o", "wide"],
+        &["sessions"],
+        &["sessions", "-o", "wide"],
+        &["stats"],
+        &["stats", "--all"],
+        &["query", "key-write", FLOW, "abcd"],
+        &["query", "postcarding", FLOW, "abcd"],
+        &["query", "key-increment", FLOW, "abcd"],
+        &["query", "sketch-merge", "--epoch", "1", FLOW],
+        &["tail", "--from-start", "--once"],
+        &["stores", "-o", "json"],
+    ];
+    let collector = |flags: &&[&'static str]| {
+        [&["__collector"], *flags, &["--collector", bed.collector.as_str()]].concat()
+    };
+    let translator = |flags: &[&'static str], more: &[&'static str]| {
+        [&["__translator"], flags, &[bed.control.as_str()], more].concat()
+    };
+    let mut all: Vec<Vec<&str>> = of_collector.iter().map(collector).collect();
+    all.push(translator(&["stats", "--translator"], &[]));
+    all.push(translator(&["flush", "--translator"], &[]));
+    all.push([&["__translator", "plan", "--collector"], &[bed.collector.as_str()][..]].concat());
+    all.push(vec!["__translator", "check-config"]);
+    all.push(vec!["__collector", "check-config", "--memory", "anonymous"]);
+    all.push(vec!["__collector", "devices"]);
+    let to = bed.reports.as_str();
+    all.push(vec![
+        "__reporter",
+        "send",
+        "key-write",
+        "--unchecked",
+        "--store",
+        "1",
+        "--key",
+        FLOW,
+        "--value",
+        "1,2,3",
+        "--count",
+        "2000",
+        "--to",
+        to,
+    ]);
+    all.push(vec!["doctor"]);
+    all
 }
 
 /// Runs a command on a terminal of its own (script(1)); gives what came out there.
@@ -175,7 +104,7 @@ fn is_stable(word: &&str) -> bool {
 #[test]
 fn no_line_is_wider_than_the_terminal_and_no_word_is_broken() {
     let bed = Bed::start();
-    for arguments in bed.commands() {
+    for arguments in commands(&bed) {
         let shown = without_styles(&on_terminal(&arguments, &[]));
         let wide: Vec<_> = shown.lines().filter(|line| line.chars().count() > COLUMNS).collect();
         // What is for programs, and one long word, may be wider.
@@ -195,7 +124,7 @@ fn no_line_is_wider_than_the_terminal_and_no_word_is_broken() {
 #[test]
 fn a_pipe_gets_no_codes_and_a_terminal_only_those_that_are_wanted() {
     let bed = Bed::start();
-    for arguments in bed.commands() {
+    for arguments in commands(&bed) {
         let output = in_pipe(&arguments);
         for text in [output.stdout, output.stderr] {
             let text = String::from_utf8(text).unwrap();
