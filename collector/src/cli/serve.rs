@@ -10,7 +10,7 @@ use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::{Config, ConfigError, Memory, SoftLink, Tls, Transport};
-use crate::server::{self, Server};
+use crate::server::Server;
 
 /// Threads that take calls; the software NIC has its own.
 const WORKERS: usize = 2;

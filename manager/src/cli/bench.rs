@@ -105,7 +105,7 @@ impl Bench {
         bar.set_message("reports");
         let figure = bench::memory(self.reports, |made| bar.set_position(made))?;
         bar.finish_and_clear();
-        self.tell(&figure, |figure| memory_table(figure))?;
+        self.tell(&figure, memory_table)?;
         Ok(Status::of(figure.is_flat()))
     }
 

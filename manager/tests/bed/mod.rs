@@ -35,7 +35,7 @@ impl Bed {
                 .unwrap_or_else(|e| panic!("{arguments:?} said {line:?}: {e}"))
         };
         let text = |value: &Value| value.as_str().unwrap().to_owned();
-        let ready = daemon(&[
+        let of_collector = daemon(&[
             "__collector",
             "serve",
             "--listen",
