@@ -69,7 +69,8 @@ pub fn exit(program: &str, result: anyhow::Result<impl Into<ExitCode>>) -> ExitC
         Err(error) if is_broken_pipe(&error) => Status::Done.into(),
         Err(error) => {
             // With standard error closed there is nobody left to tell.
-            let _ = writeln!(io::stderr().lock(), "{program}: {}", error_line(&error));
+            let text = terminal::for_stderr(&format!("{program}: {}", error_line(&error)));
+            let _ = writeln!(io::stderr().lock(), "{text}");
             let status = if error.is::<Misuse>() { Status::Misuse } else { Status::Failed };
             status.into()
         }

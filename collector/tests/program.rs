@@ -196,7 +196,7 @@ fn a_store_is_asked_by_name_or_id() {
         assert!(text.starts_with("0101"), "{store}: {text}");
     }
     let output = collector.ask(&["query", "key-write", "--store", "3", "ab"]);
-    assert!(told(&output).contains("events"), "{}", told(&output));
+    assert!(told(&output).contains("\"events\" is for append"), "{}", told(&output));
     let output = collector.ask(&["query", "key-write", "--store", "9", "ab"]);
     assert!(told(&output).contains("there is no store \"9\""), "{}", told(&output));
 }
