@@ -65,7 +65,12 @@ fn commands(bed: &Bed) -> Vec<Vec<&str>> {
 /// Runs a command on a terminal of its own (script(1)); gives what came out there.
 fn on_terminal(arguments: &[&str], environment: &[(&str, &str)]) -> String {
     let quoted: Vec<String> = arguments.iter().map(|word| format!("'{word}'")).collect();
-    let line = format!("stty cols {COLUMNS} rows 24; exec {MANAGER} {}", quoted.join(" "));
+    on_terminal_for("", &quoted, environment)
+}
+
+/// As [`on_terminal`], of words that the shell takes as they are, with a command before the program.
+fn on_terminal_for(before: &str, quoted: &[String], environment: &[(&str, &str)]) -> String {
+    let line = format!("stty cols {COLUMNS} rows 24; exec {before}{MANAGER} {}", quoted.join(" "));
     let mut command = Command::new("script");
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("DTA_") || name == "NO_COLOR") {
         command.env_remove(name);
@@ -136,6 +141,13 @@ fn a_pipe_gets_no_codes_and_a_terminal_only_those_that_are_wanted() {
             "{arguments:?} with NO_COLOR: {text:?}"
         );
     }
+    // The dashboard stays; a signal ends it.
+    let quoted: Vec<String> =
+        ["__collector", "dashboard", "--collector", &bed.collector].map(String::from).into();
+    let watch = |environment| on_terminal_for("timeout --signal INT 2 ", &quoted, environment);
+    let text = watch(&[("NO_COLOR", "1")][..]);
+    assert!(text.contains("\x1b[") && !text.contains("\x1b[3") && !text.contains("\x1b[4"), "{text:?}");
+    assert!(watch(&[]).contains("\x1b[38;5;"));
     // So that the above can fail.
     assert!(on_terminal(&["doctor"], &[]).contains("\x1b["));
     assert!(on_terminal(&["--help"], &[]).contains("\x1b["));
