@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, TableComp
 
 use crate::terminal;
 
-/// Space around each column of a framed table, and between two columns of a plain one.
+/// Space between two columns.
 const SPACE: usize = 2;
 
 /// A colour of a cell, where the output has colours.
@@ -124,17 +124,8 @@ impl Table {
         } else {
             table.force_no_tty()
         };
-        // Lines between rows would double the height of every answer; between columns, padding is enough.
-        for line in [
-            TableComponent::HorizontalLines,
-            TableComponent::VerticalLines,
-            TableComponent::MiddleIntersections,
-            TableComponent::TopBorderIntersections,
-            TableComponent::MiddleHeaderIntersections,
-            TableComponent::BottomBorderIntersections,
-        ] {
-            table.remove_style(line);
-        }
+        // Lines between rows would double the height of every answer.
+        table.remove_style(TableComponent::HorizontalLines).remove_style(TableComponent::MiddleIntersections);
         table.set_header(&self.header);
         for row in &self.rows {
             table.add_row(row.iter().map(|cell| {
@@ -149,8 +140,11 @@ impl Table {
         }
         for (number, least) in least.iter().enumerate() {
             if let Some(column) = table.column_mut(number) {
-                let width = u16::try_from(least + SPACE).unwrap_or(u16::MAX);
-                column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(width)));
+                // One of the two spaces between columns is the column's own, the other stands for a line.
+                let width = u16::try_from(least + SPACE - 1).unwrap_or(u16::MAX);
+                column
+                    .set_padding((0, 1))
+                    .set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(width)));
                 if self.right[number] {
                     column.set_cell_alignment(CellAlignment::Right);
                 }

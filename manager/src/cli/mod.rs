@@ -19,7 +19,7 @@ Examples:
   dta-manager run-testbed --faults drop=0.01    with losses, all accounted for
   dta-manager replay reports.pcap --to 127.0.0.1:40040
   dta-manager bench                             how fast it is here
-  dta-manager doctor                            what this machine offers or lacks";
+  dta-manager doctor                            what this machine lacks";
 
 /// Start, feed, measure and diagnose a testbed of Direct Telemetry Access (DTA).
 ///
