@@ -361,10 +361,6 @@ fn block_on(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<
         .block_on(future)
 }
 
-fn print(text: &str) -> anyhow::Result<()> {
-    Ok(dta_cli::print(text)?)
-}
-
 async fn plan(config: &Config, args: &PlanArgs) -> anyhow::Result<()> {
     let secrets = args.output.show_secrets;
     let translator = session_of(config, args.switch.as_deref())?;
