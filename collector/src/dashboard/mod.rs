@@ -55,7 +55,7 @@ pub async fn run(source: Source, interval: Duration) -> std::io::Result<()> {
     let mut hangup = signal(SignalKind::hangup())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let app = App::new(source.title(), interval);
-    let theme = Theme::of_environment(std::env::var_os("NO_COLOR"));
+    let theme = Theme::of(dta_cli::terminal::has_colours(&std::io::stdout()));
 
     let (want, wanted) = watch::channel(app.want());
     let (asked, questions) = mpsc::channel(8);

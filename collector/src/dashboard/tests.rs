@@ -448,7 +448,7 @@ fn write_rates_are_steady_though_translators_tell_less_often_than_is_asked() {
             live: true,
         })));
         let shown = screen(&mut app, 80, 24);
-        let known = if half < 2 { "written: not known" } else { "written: 1000 frames/s" };
+        let known = if half < 2 { "written: not known" } else { "written: 1.0k frames/s" };
         assert!(shown.contains(known), "after {half} halves: {shown}");
     }
     assert!(screen(&mut app, 80, 24).contains("████████"), "the sparkline is as steady");
@@ -457,12 +457,12 @@ fn write_rates_are_steady_though_translators_tell_less_often_than_is_asked() {
 #[test]
 fn write_rates_of_translators_are_added_up() {
     // 500,000 reports with two copies each to two translators.
-    assert!(screen(&mut app(), 80, 24).contains("written: 2.0 M frames/s"));
+    assert!(screen(&mut app(), 80, 24).contains("written: 2.00M frames/s"));
 }
 
 #[test]
 fn without_colours_there_are_none_and_what_is_selected_can_be_seen() {
-    let theme = Theme::of_environment(Some("1".into()));
+    let theme = Theme::of(false);
     let (mut app, told) = app_at();
     away(&mut app, told, 2.0);
     for tab in ['1', '2', '3', '4', '5', '6'] {

@@ -59,7 +59,7 @@ impl Bed {
     fn daemon(&mut self, name: &'static str, arguments: &[&str]) -> Value {
         let mut child = Command::new(MANAGER)
             .args(arguments)
-            .env("DTA_LOG", "error")
+            .envs(["DTA_COLLECTOR_LOG", "DTA_TRANSLATOR_LOG"].map(|name| (name, "error")))
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();

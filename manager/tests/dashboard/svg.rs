@@ -91,6 +91,19 @@ fn draw(svg: &mut String, row: usize, column: usize, style: Style, text: &str) {
     let _ = writeln!(svg, ">{}</text>", escaped(shown));
 }
 
+/// Whether a screen has colours.
+pub(crate) fn has_colours(screen: &str) -> bool {
+    let mut style = Style::default();
+    screen.lines().any(|line| runs(line, &mut style).iter().any(|(style, _)| style.colour.is_some()))
+}
+
+/// The colours of a text wherever it is on a screen.
+pub(crate) fn colours(screen: &str, text: &str) -> Vec<Option<u8>> {
+    let mut style = Style::default();
+    let all = screen.lines().flat_map(|line| runs(line, &mut style)).collect::<Vec<_>>();
+    all.into_iter().filter(|(_, run)| run.contains(text)).map(|(style, _)| style.colour).collect()
+}
+
 /// Text of one style after the other. The style goes on in the next line.
 fn runs(line: &str, style: &mut Style) -> Vec<(Style, String)> {
     let mut runs: Vec<(Style, String)> = Vec::new();

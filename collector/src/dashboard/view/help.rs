@@ -21,7 +21,7 @@ Stores
   Enter                 its memory
   load                  keys per slot; batches or columns in use
   survive               share of keys that still have an answer
-  N                     copies of a report, and how many would serve best
+  N                     copies of a report, and a better number
   writes/s              frames that translators send to it
 Waterfall
   ↑↓ PgUp PgDn Home End scroll
@@ -29,7 +29,7 @@ Waterfall
   ✗ ✓                   lost here, and why; written to memory
   share                 of what the same node received
   per second            by the node's own clock, over a second
-  last minute           a bar per second, the highest is the most
+  last minute           (minute) a bar per second; the highest is the most
 Sessions
   ↑↓ PgUp PgDn Home End scroll
 Memory

@@ -1,12 +1,12 @@
 //! The page of an append list.
 
+use dta_cli::number::grouped;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::Look;
-use super::text::count;
 use crate::dashboard::app::App;
 use crate::dashboard::element;
 
@@ -24,10 +24,10 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &App, look: &Look) -> Opt
         None => Line::from("reading …").style(look.theme.dim),
         Some(e) => Line::from(format!(
             "{} entries, to batch {}; batches overwritten {}, half-written {}",
-            count(e.total),
+            grouped(e.total),
             e.sequence,
-            count(e.overwritten),
-            count(e.torn)
+            grouped(e.overwritten),
+            grouped(e.torn)
         )),
     });
     frame.render_widget(Paragraph::new(head), title);

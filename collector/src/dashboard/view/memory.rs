@@ -1,5 +1,6 @@
 //! The page of a store's memory.
 
+use dta_cli::number::{grouped, percent};
 use dta_proto::store::StoreSpec;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -8,7 +9,6 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::Look;
-use super::text::{count, percent};
 use crate::dashboard::app::{App, MemoryView};
 use crate::dashboard::connection::ago;
 use crate::dashboard::element;
@@ -77,8 +77,11 @@ fn followed(view: &MemoryView, spec: &StoreSpec, look: &Look) -> String {
         };
         let within = change.within.as_secs_f64();
         let since = ago(look.now.saturating_duration_since(change.at));
-        let others =
-            if change.others > 0 { format!(", {} others too", count(change.others)) } else { String::new() };
+        let others = if change.others > 0 {
+            format!(", {} others too", grouped(change.others))
+        } else {
+            String::new()
+        };
         return format!("follows writes: {what} within {within:.1} s, {since} ago{others}");
     }
     if seen.known < 1.0 {

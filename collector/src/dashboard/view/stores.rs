@@ -1,5 +1,6 @@
 //! The page of stores.
 
+use dta_cli::number::{bytes, grouped, percent};
 use dta_proto::control::StoreInfo;
 use dta_proto::store::StoreSpec;
 use ratatui::Frame;
@@ -8,7 +9,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Paragraph, Row, Table, TableState};
 
 use super::Look;
-use super::text::{bytes, count, cut, gauge, short};
+use super::text::{cut, gauge, short};
 use crate::dashboard::app::{App, WRITTEN};
 use crate::dashboard::history::KEPT;
 
@@ -50,7 +51,7 @@ const COLUMNS: [Column; 9] = [
         width: 8,
         from: 0,
         said: true,
-        cell: |_, info, _| info.survival.map_or("-".into(), |s| format!("{:.1} %", s * 100.0)),
+        cell: |_, info, _| info.survival.map_or("-".into(), percent),
     },
     Column { title: "N", width: 8, from: 49, said: true, cell: |_, info, spec| advice(info, spec) },
 ];
@@ -103,14 +104,14 @@ fn draw_details(frame: &mut Frame, area: Rect, app: &App, look: &Look) {
     let mut lines = vec![
         Line::from(format!(
             "{} of {} in use, generation {}",
-            count(info.used),
-            count(info.capacity),
+            grouped(info.used),
+            grouped(info.capacity),
             info.generation
         )),
         Line::from(format!("memory: {}{}", info.memory, at_file(&info.file))),
     ];
     if let Some(spec) = app.spec() {
-        lines.push(Line::from(format!("{} elements: {}", count(spec.elements()), spec.kind.shape())));
+        lines.push(Line::from(format!("{} elements: {}", grouped(spec.elements()), spec.kind.shape())));
         match app.written(&spec.name) {
             Some(rate) => {
                 lines.push(Line::from(format!("written: {} frames/s, in the last minute:", short(rate))))

@@ -1,4 +1,6 @@
-//! Numbers as text, and bars.
+//! Rates as text, bars, and lines that fit.
+
+use dta_cli::number;
 
 /// A share as a bar of `width` characters; full at 1 and above.
 pub(super) fn gauge(share: f64, width: usize) -> String {
@@ -6,57 +8,14 @@ pub(super) fn gauge(share: f64, width: usize) -> String {
     "█".repeat(filled) + &"░".repeat(width - filled)
 }
 
-/// Bytes in the unit that people would use.
-pub(super) fn bytes(n: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = n as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if value.fract() == 0.0 {
-        format!("{value:.0} {}", UNITS[unit])
-    } else {
-        format!("{value:.1} {}", UNITS[unit])
-    }
-}
-
-/// A count in few characters: `12.3 k`.
-pub(super) fn short(n: f64) -> String {
-    match n {
-        n if n >= 1e9 => format!("{:.1} G", n / 1e9),
-        n if n >= 1e6 => format!("{:.1} M", n / 1e6),
-        n if n >= 1e4 => format!("{:.1} k", n / 1e3),
-        n if n >= 10.0 || n == 0.0 => format!("{n:.0}"),
-        n => format!("{n:.1}"),
-    }
+/// A rate in few characters; what is less than ten has a decimal, so that a little is not shown as nothing.
+pub(super) fn short(rate: f64) -> String {
+    if rate > 0.0 && rate < 9.95 { format!("{rate:.1}") } else { number::short(rate) }
 }
 
 /// A count per second in few characters; empty where it is not known.
 pub(super) fn per_second(rate: Option<f64>) -> String {
     rate.map_or_else(String::new, |rate| format!("{}/s", short(rate)))
-}
-
-/// A count with thousands set apart.
-pub(super) fn count(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// A share as per cent. What is less than can be shown is not shown as nothing.
-pub(super) fn percent(share: f64) -> String {
-    match 100.0 * share {
-        p if p > 0.0 && p < 0.1 => "< 0.1 %".into(),
-        p => format!("{p:.1} %"),
-    }
 }
 
 /// At most `width` characters (one at least); what is cut off leaves a mark.
@@ -89,13 +48,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short_and_true() {
-        assert_eq!(
-            [0.0, 0.4, 12.4, 9999.0, 12_345.0, 2.5e6, 3e9].map(short),
-            ["0", "0.4", "12", "9999", "12.3 k", "2.5 M", "3.0 G"]
-        );
-        assert_eq!([0.0, 0.0001, 0.5, 1.0].map(percent), ["0.0 %", "< 0.1 %", "50.0 %", "100.0 %"]);
-        assert_eq!([512, 1536, 16 << 20].map(bytes), ["512 B", "1.5 KiB", "16 MiB"]);
+    fn texts_are_short_and_true() {
+        assert_eq!([0.0, 0.4, 9.9, 12.4, 12_345.0].map(short), ["0", "0.4", "9.9", "12", "12.3k"]);
+        assert_eq!((per_second(Some(5.0)), per_second(None)), ("5.0/s".into(), String::new()));
         assert_eq!((cut("abcdef", 4), cut("abcd", 4)), ("abc…".into(), "abcd".into()));
         assert_eq!(gauge(0.5, 4), "██░░");
         assert_eq!(wrap("to be or not to be", 6), ["to be", "or not", "to be"]);

@@ -1,7 +1,5 @@
 //! Colours, and what stands for them where there are none.
 
-use std::ffi::OsString;
-
 use ratatui::style::{Color, Modifier, Style};
 
 /// How things look that are not plain text.
@@ -54,19 +52,8 @@ impl Theme {
         bar: Self::PLAIN,
     };
 
-    /// By the environment variable `NO_COLOR` (no-color.org): there are no colours where it is set and not empty.
-    pub(in crate::dashboard) fn of_environment(no_color: Option<OsString>) -> Theme {
-        if no_color.is_some_and(|value| !value.is_empty()) { Self::MONOCHROME } else { Self::COLOURS }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_color_is_taken_where_it_is_not_empty() {
-        let has_colours = |value: Option<&str>| Theme::of_environment(value.map(Into::into)).dim.fg.is_some();
-        assert_eq!([None, Some(""), Some("0"), Some("1")].map(has_colours), [true, true, false, false]);
+    /// With colours or without.
+    pub(in crate::dashboard) fn of(has_colours: bool) -> Theme {
+        if has_colours { Self::COLOURS } else { Self::MONOCHROME }
     }
 }

@@ -1,12 +1,13 @@
 //! The page that answers "where did my reports go?".
 
+use dta_cli::number::{grouped, percent};
 use dta_proto::counter::{self, Step};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
 use super::Look;
-use super::text::{count, cut, gauge, per_second, percent, wrap};
+use super::text::{cut, gauge, per_second, wrap};
 use crate::dashboard::app::App;
 use crate::dashboard::connection::ago;
 use crate::waterfall::{self, LinkLoss, Row};
@@ -98,7 +99,7 @@ impl Columns {
         let mut text = format!("{:<label$}{:>VALUE$}{:>SHARE$}", "", "in all", "share");
         if spark > 0 {
             text += &format!("{:>RATE$}  {:>BAR$}", "per second", "");
-            text += &format!("{:>spark$}", cut("last minute", spark));
+            text += &format!("{:>spark$}", if spark < 11 { "minute" } else { "last minute" });
         }
         Line::from(text).style(look.theme.dim)
     }
@@ -117,7 +118,7 @@ impl Columns {
         let name = cut(&format!("  {mark} {}", c.name), self.label);
         let text = format!(
             "{name:<label$}{:>VALUE$}{:>SHARE$}",
-            count(c.value),
+            grouped(c.value),
             c.share.map(percent).unwrap_or_default(),
             label = self.label,
         );
@@ -138,7 +139,7 @@ impl Columns {
     /// What the way to the next stage lost.
     fn link<'a>(&self, loss: &LinkLoss, look: &Look) -> Vec<Line<'a>> {
         let name = cut(&format!("↓ {}", loss.name), self.label);
-        let text = format!("{name:<label$}{:>VALUE$}", count(loss.lost), label = self.label);
+        let text = format!("{name:<label$}{:>VALUE$}", grouped(loss.lost), label = self.label);
         let mut lines =
             vec![Line::from(text).style(if loss.lost > 0 { look.theme.lost } else { look.theme.dim })];
         lines.extend(self.reason(&loss.how, look));
