@@ -19,7 +19,7 @@ pub(crate) struct Bed {
 
 impl Bed {
     pub(crate) fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempfile::Builder::new().prefix("dta-").tempdir().unwrap();
         let [_, a, b, c] = std::process::id().to_be_bytes();
         let source = format!("127.{}.{b}.{c}", 128 + (a & 31));
         let mut bed = Self {

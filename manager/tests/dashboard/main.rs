@@ -77,7 +77,7 @@ fn a_collector_that_goes_away_and_comes_back() {
         terminal.shows(text);
     }
     terminal.press(&["1"]);
-    terminal.shows("key-write");
+    terminal.shows("selected store");
     let coloured = terminal.coloured();
     // The second store: the first is selected.
     assert!(svg::colours(&coloured, "postcarding").contains(&Some(8)), "{coloured}");

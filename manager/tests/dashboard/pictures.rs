@@ -129,6 +129,7 @@ fn pictures() {
     }
     bed.kill("collector");
     terminal.shows("Trying again in");
+    terminal.shows("NO ANSWER for 3 s");
     taken.push(("away", "the page Stores while the collector is away", terminal.coloured()));
     terminal.press(&["q"]);
     terminal.shows("left with 0");
