@@ -53,7 +53,7 @@ fn infos() -> Vec<StoreInfo> {
         store: Some(spec.into()),
         generation: 1,
         length: spec.region_len(),
-        memory: "transparent hugepages".into(),
+        memory: "2 MiB pages: 513 of 513".into(),
         file: format!("/dev/shm/dta/{}.region", spec.name),
         used: spec.elements() / 4,
         capacity: spec.elements(),
