@@ -61,6 +61,7 @@ pub(super) fn node_counters(nodes: Vec<control::NodeStatistics>) -> Result<Vec<N
         .map(|n| NodeCounters {
             node: n.node,
             life: n.life,
+            time_us: n.time_us,
             counters: n.counters.into_iter().map(|c| (c.name, c.value)).collect(),
         })
         .collect())

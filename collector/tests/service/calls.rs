@@ -1,6 +1,6 @@
 //! Every call of the gRPC service, against a real server with the software NIC.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::common::{config, key, open_request, start, status_of};
 use std::sync::Arc;
@@ -299,6 +299,7 @@ async fn sessions() {
     let node = control::NodeStatistics {
         node: "translator/t".into(),
         life: 1,
+        time_us: 77_000_001,
         counters: vec![control::Counter { name: "received".into(), value: 42 }],
         ..Default::default()
     };
@@ -309,6 +310,11 @@ async fn sessions() {
     let nodes = client.statistics().await.unwrap();
     let told = nodes.iter().find(|n| n.node == "translator/t").unwrap();
     assert_eq!((told.session.as_str(), told.counters[0].value), ("t", 42));
+    assert_eq!(told.time_us, 77_000_001, "the translator's own clock");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64;
+    for own in nodes.iter().filter(|n| n.session.is_empty()) {
+        assert!(now.abs_diff(own.time_us) < 60_000_000, "{own:?}");
+    }
 
     let (code, told) = status(client.open_session(open_request("u", 60)).await);
     assert!(code == Code::FailedPrecondition && told.contains("\"t\""), "{told}");

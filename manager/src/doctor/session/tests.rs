@@ -69,7 +69,7 @@ fn nodes(nic: &str, received: u64, nic_counters: &[(&str, u64)], translator: &[(
             .iter()
             .map(|(name, value)| Counter { name: (*name).into(), value: *value })
             .collect(),
-        life: 0,
+        ..NodeStatistics::default()
     };
     let mut of_nic = vec![("received", received)];
     of_nic.extend(nic_counters);
