@@ -1,6 +1,7 @@
 //! What the command lines of all programs share: printing, errors, completions, logs, files that people name.
 
 pub mod file;
+mod static_names;
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -11,6 +12,8 @@ use clap::Command;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap_complete::Shell;
 use tracing_subscriber::EnvFilter;
+
+pub use static_names::choose_name_sources;
 
 /// Prints text and a line end to standard output.
 ///
