@@ -1,5 +1,5 @@
-//! The examples of the libraries `dta-reporter` and `dta-client`, run as programs against a collector and a translator. They are built
-//! by `cargo test --workspace`; with `--test library_examples`, give `--examples` too.
+//! The examples of the libraries `dta-reporter` and `dta-client`, run as programs against a collector and a translator.
+//! `cargo test --workspace` builds them; before `--test library_examples` alone, `cargo build --workspace --examples` does.
 
 mod common;
 
@@ -41,7 +41,7 @@ fn example(name: &str, address: &str) -> String {
     // Beside the folder of this test's own program.
     let folder = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("examples");
     let path: PathBuf = folder.join(name);
-    assert!(path.is_file(), "no {}: `cargo test --workspace --examples` builds it", path.display());
+    assert!(path.is_file(), "no {}: `cargo build --workspace --examples` builds it", path.display());
     let output = Command::new(&path).arg(address).output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{} ended with {}: {told}", path.display(), output.status);
