@@ -17,9 +17,10 @@ struct Daemons(Vec<Child>);
 impl Daemons {
     /// Starts one, and gives its ready line.
     fn start(&mut self, arguments: &[&str]) -> Value {
+        let quiet = ["DTA_COLLECTOR_LOG", "DTA_TRANSLATOR_LOG"].map(|name| (name, "warn"));
         let mut command = Command::new(MANAGER);
         let mut child =
-            command.args(arguments).env("DTA_LOG", "warn").stdout(Stdio::piped()).spawn().unwrap();
+            command.args(arguments).envs(quiet).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         self.0.push(child);

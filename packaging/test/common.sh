@@ -33,8 +33,16 @@ holds() { # VALUE [ARGUMENT...]
     dta dta-collector query key-write --store flows "$flow" --output json "${@:2}" | tr -d ' \n' | grep -q "$1"
 }
 
-# Reports a value and waits until the collector answers with it.
+# Reports a value until the collector answers with it. More often than once, for a collector that has just come back loses reports
+# until its translator knows.
 report_and_ask() { # VALUE
-    dta dta-reporter send key-write --store flows --key "$flow" --value "0x$1" --retransmittable
-    eventually holds "$1"
+    local n
+    for n in $(seq 100); do
+        if [ $((n % 20)) = 1 ]; then
+            dta dta-reporter send key-write --store flows --key "$flow" --value "0x$1" --retransmittable >/dev/null || true
+        fi
+        if holds "$1" 2>/dev/null; then return 0; fi
+        sleep 0.1
+    done
+    fail "the collector does not answer with $1, which was reported"
 }
