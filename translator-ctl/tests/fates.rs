@@ -135,6 +135,7 @@ fn each_fate_is_that_of_the_frames_own_reports() {
         ledger: Some(Ledger::create(&file).unwrap()),
         commands: inbox,
         reports,
+        int: None,
         roce,
     };
     let stop = AtomicBool::new(false);

@@ -40,7 +40,11 @@ pub fn nodes(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeStatistics> 
     counters.push((names::ANSWERS_IGNORED.of(&[]), snapshot.answers_ignored));
     counters.push((names::REPORTERS_EVICTED.of(&[]), snapshot.evictions.0));
     counters.push((names::REPORTERS_HEARD_ONCE.of(&[]), snapshot.evictions.1));
+    counters.extend(snapshot.int.iter().cloned());
     link(&mut counters, names::REPORTS, &snapshot.reports_link);
+    if let Some(of_int) = &snapshot.int_link {
+        link(&mut counters, names::INT_LINK, of_int);
+    }
     link(&mut counters, names::ROCE, &snapshot.roce_link);
     faults(&mut counters, names::ROCE, &snapshot.roce_faults);
     faults(&mut counters, names::NACK, &snapshot.nack_faults);
@@ -190,6 +194,8 @@ mod tests {
             queue_pairs: pairs.collect(),
             answers_ignored: 1,
             former_regions: 1,
+            int: dta_dataplane::int::Int::new(dta_dataplane::int::Rules::default()).named(),
+            int_link: Some(link),
             reports_link: link,
             roce_link: link,
             roce_faults: faults,
