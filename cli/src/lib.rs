@@ -3,9 +3,11 @@
 //! - [`program`]: version, variables of flags, exit statuses, `completions` and `man`.
 //! - [`status`]: exit statuses and their meaning.
 //! - [`output`]: the flag `-o`; [`table`], [`terminal`], [`number`]: what people see.
+//! - [`counters`]: the shape of counters in JSON.
 //! - [`host`]: addresses and names of hosts; [`file`]: files that people name.
 //! - [`help`]: a rule for help texts.
 
+pub mod counters;
 pub mod file;
 pub mod help;
 pub mod host;

@@ -13,7 +13,7 @@ use serde::Serialize;
 const FEW_REPORTERS: usize = 4;
 
 /// One node and what it counted.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// Where it stands.
     pub stage: Stage,

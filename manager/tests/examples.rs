@@ -18,12 +18,12 @@ const TRUTH: [(&str, &str, &str); 9] = [
     ("--store flows --value 1500", "query key-write FLOW", "000005dc0000000000000000"),
     ("--vary key", "query key-write 0a0003e7", "000000070000000000000000"),
     ("--store 3 --list 3", "tail --list 3 --from-start --once", "000000010000000200000003deadbeef"),
-    ("--delta 1500", "query counter FLOW", "\"at_most\":1500"),
-    ("--hop 2 --path-length 5", "query path FLOW", "[null,null,103,null,null"),
+    ("--delta 1500", "query key-increment FLOW", "\"at_most\":1500"),
+    ("--hop 2 --path-length 5", "query postcarding FLOW", "[null,null,103,null,null"),
     // One reporter of two: that the column went out is what can be asked of it alone.
-    ("--column 17", "stats", "[\"sketch-merge.emitted\",1]"),
+    ("--column 17", "stats", "\"sketch-merge.emitted\":1"),
     ("send --file -", "tail --list 2 --from-start --once", "00000001000000020000000300000004"),
-    ("--version 0", "query key-write 0a0b0c0d", "000000070000000000000000"),
+    ("--dta-version 0", "query key-write 0a0b0c0d", "000000070000000000000000"),
     ("--value 0x000000010000000200000003", "query key-write FLOW", "000000010000000200000003"),
 ];
 
@@ -166,10 +166,7 @@ fn every_example_that_sends_lands() {
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
     let nodes = told["nodes"].as_array().unwrap();
     let translator = nodes.iter().find(|node| node["stage"] == "translator").unwrap();
-    let counter = |name: &str| {
-        let counters = translator["counters"].as_array().unwrap();
-        counters.iter().find(|counter| counter[0] == name).map(|counter| &counter[1])
-    };
+    let counter = |name: &str| translator["counters"].get(name);
     assert!(counter("received").is_some());
     assert_eq!(counter("accepted"), counter("received"), "{translator}");
 }

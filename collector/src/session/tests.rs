@@ -330,6 +330,16 @@ fn single_writer_stores_are_refused_by_name_and_others_are_shared() {
 }
 
 #[test]
+fn a_store_is_asked_for_by_id_too() {
+    let b = bench();
+    b.sessions.open(&lists(wanting("a", &["3"]), "3", 0, 4), b.t0).unwrap();
+    // The session knows it by its name, as if that had been given.
+    let told = refusal(b.sessions.open(&lists(wanting("b", &["events"]), "events", 3, 1), b.t0));
+    assert!(told.contains("list 3 of store \"events\"") && told.contains("\"a\""), "{told}");
+    assert!(refusal(b.sessions.open(&wanting("c", &["99"]), b.t0)).contains("\"99\""));
+}
+
+#[test]
 fn lists_are_owned_by_range() {
     let b = bench();
     let events = |name| wanting(name, &["events"]);

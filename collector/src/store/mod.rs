@@ -228,19 +228,21 @@ impl Stores {
         Ok(())
     }
 
-    /// The store of a name.
+    /// The store of a name or id ([`dta_proto::store::named`]).
     pub fn get(&self, name: &str) -> Result<Arc<Store>, StoreError> {
         self.place(name).map(Place::get)
     }
 
     fn place(&self, name: &str) -> Result<&Place, StoreError> {
-        self.stores.iter().find(|s| s.spec.name == name).ok_or_else(|| StoreError::Unknown {
-            name: name.to_owned(),
-            have: list(self.specs().map(|spec| format!("{} ({})", spec.name, spec.primitive()))),
+        dta_proto::store::named(self.stores.iter(), |place| &place.spec, name).ok_or_else(|| {
+            StoreError::Unknown {
+                name: name.to_owned(),
+                have: list(self.specs().map(|spec| format!("{} ({})", spec.name, spec.primitive()))),
+            }
         })
     }
 
-    /// The store of a name and primitive ([`StoreSpec::primitive`]); without a name, the only one
+    /// The store of a name (or id) and primitive ([`StoreSpec::primitive`]); without one, the only one
     /// of that primitive.
     pub fn of_primitive(&self, name: &str, wanted: &'static str) -> Result<Arc<Store>, StoreError> {
         let candidates = || self.stores.iter().filter(|s| s.spec.primitive() == wanted);

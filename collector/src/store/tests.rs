@@ -365,6 +365,8 @@ fn stores_are_found_by_name_and_kind() {
         Stores::open(&crate::config::default_stores(), &Memory::Anonymous, RegionOptions::default()).unwrap();
     assert_eq!(stores.of_primitive("", "key-write").unwrap().spec.name, "flows");
     assert_eq!(stores.of_primitive("flows", "key-write").unwrap().spec.name, "flows");
+    assert_eq!(stores.of_primitive("1", "key-write").unwrap().spec.name, "flows");
+    assert!(stores.of_primitive("9", "key-write").is_err());
     let told = stores.of_primitive("flows", "append").unwrap_err().to_string();
     assert!(told.contains("key-write") && told.contains("events"), "{told}");
     assert!(stores.of_primitive("x", "append").unwrap_err().to_string().contains("paths (postcarding)"));

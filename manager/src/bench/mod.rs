@@ -21,7 +21,7 @@ mod write_bench;
 pub use harness::{Figure, Scale};
 pub use memory::{MemoryFigure, run as memory};
 pub use roles::role;
-pub use show::{json, table};
+pub use show::table;
 
 /// A benchmark: its name, and how to run it.
 pub struct Case {

@@ -1,7 +1,7 @@
 //! Programs and differences for people (table) and programs (JSON). Remote keys are left out unless
 //! asked for.
 
-use comfy_table::{Table, presets::UTF8_HORIZONTAL_ONLY};
+use dta_cli::table::Table;
 use serde_json::{Value, json};
 
 use dta_proto::program::{Change, Entry, Program};
@@ -43,11 +43,10 @@ fn redact(value: &mut Value, show_secrets: bool) {
 
 /// The program as a table: one line per entry.
 pub fn program_table(program: &Program, show_secrets: bool) -> String {
-    let mut table = Table::new();
-    table.load_preset(UTF8_HORIZONTAL_ONLY).set_header(["table", "key", "holds"]);
+    let mut table = Table::new(&["table", "key", "holds"], &[]);
     for entry in program.entries() {
         let (key, holds) = describe(entry, show_secrets);
-        table.add_row([entry.table().to_string(), key, holds]);
+        table.row([entry.table().to_string(), key, holds]);
     }
     table.to_string()
 }
@@ -57,12 +56,11 @@ pub fn changes_table(changes: &[Change], show_secrets: bool) -> String {
     if changes.is_empty() {
         return "nothing to change: the switch holds what it should".into();
     }
-    let mut table = Table::new();
-    table.load_preset(UTF8_HORIZONTAL_ONLY).set_header(["", "table", "key", "holds"]);
+    let mut table = Table::new(&["", "table", "key", "holds"], &[]);
     for change in changes {
         let mut row = |sign: &str, entry: &Entry| {
             let (key, holds) = describe(entry, show_secrets);
-            table.add_row([sign.to_string(), entry.table().to_string(), key, holds]);
+            table.row([sign.to_string(), entry.table().to_string(), key, holds]);
         };
         match change {
             Change::Insert { entry } => row("+", entry),
@@ -74,7 +72,7 @@ pub fn changes_table(changes: &[Change], show_secrets: bool) -> String {
             Change::Forget { entry } => {
                 let (key, _) = describe(entry, show_secrets);
                 let what = "what is gathered of it is discarded: memory may hold newer";
-                table.add_row(["!", entry.table(), &key, what]);
+                table.row(["!", entry.table(), &key, what]);
             }
         }
     }
