@@ -39,19 +39,20 @@ def connect(
 ) -> Collector:
     """Connects to a collector, and asks it for its stores. Raises `AskError`.
 
-    What is not given is taken from the variables that `dta-collector` takes it from: `DTA_COLLECTOR` (else
-    127.0.0.1:40050), `DTA_TLS_CA`, `DTA_TLS_CLIENT_CERT`, `DTA_TLS_CLIENT_KEY` and `DTA_TLS_DOMAIN`. The TLS files are PEM. `timeout` is
-    that of each call, in seconds.
+    What is not given is taken from the variables that the commands of `dta-collector` take it from:
+    `DTA_COLLECTOR_COLLECTOR` (else 127.0.0.1:40050), `DTA_COLLECTOR_CA`, `DTA_COLLECTOR_CLIENT_CERT`,
+    `DTA_COLLECTOR_CLIENT_KEY` and `DTA_COLLECTOR_TLS_DOMAIN`. The files of TLS are PEM. `timeout` is that of each call, in
+    seconds.
     """
     env = os.environ.get
     return Collector(
-        address or env("DTA_COLLECTOR") or DEFAULT_COLLECTOR,
+        address or env("DTA_COLLECTOR_COLLECTOR") or DEFAULT_COLLECTOR,
         (
-            ca or env("DTA_TLS_CA"),
-            client_cert or env("DTA_TLS_CLIENT_CERT"),
-            client_key or env("DTA_TLS_CLIENT_KEY"),
+            ca or env("DTA_COLLECTOR_CA"),
+            client_cert or env("DTA_COLLECTOR_CLIENT_CERT"),
+            client_key or env("DTA_COLLECTOR_CLIENT_KEY"),
         ),
-        tls_domain or env("DTA_TLS_DOMAIN"),
+        tls_domain or env("DTA_COLLECTOR_TLS_DOMAIN"),
         timeout,
     )
 

@@ -43,7 +43,7 @@ def collector_address(truth):
     config = ["--config", truth.folder / "collector.toml", "--memory", truth.memory]
     ports = ["--listen", "127.0.0.1:0", "--soft-port", "0"]
     command = [program("dta-collector"), "serve", *config, *ports]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "DTA_LOG": "warn"})
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "DTA_COLLECTOR_LOG": "warn"})
     try:
         yield json.loads(process.stdout.readline())["listen"]
     finally:
