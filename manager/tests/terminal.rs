@@ -65,7 +65,12 @@ fn commands(bed: &Bed) -> Vec<Vec<&str>> {
 /// Runs a command on a terminal of its own (script(1)); gives what came out there.
 fn on_terminal(arguments: &[&str], environment: &[(&str, &str)]) -> String {
     let quoted: Vec<String> = arguments.iter().map(|word| format!("'{word}'")).collect();
-    let line = format!("stty cols {COLUMNS} rows 24; exec {MANAGER} {}", quoted.join(" "));
+    on_terminal_for("", &quoted, environment)
+}
+
+/// As [`on_terminal`], of words that the shell takes as they are, with a command before the program.
+fn on_terminal_for(before: &str, quoted: &[String], environment: &[(&str, &str)]) -> String {
+    let line = format!("stty cols {COLUMNS} rows 24; exec {before}{MANAGER} {}", quoted.join(" "));
     let mut command = Command::new("script");
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("DTA_") || name == "NO_COLOR") {
         command.env_remove(name);
@@ -94,6 +99,15 @@ fn without_styles(text: &str) -> String {
         rest = after.trim_start_matches(|c: char| !c.is_ascii_alphabetic()).get(1..).unwrap_or("");
     }
     plain + rest
+}
+
+/// Whether a text has codes that choose a colour (SGR 30 to 38, 40 to 48, 90 to 107).
+fn has_colours(text: &str) -> bool {
+    text.split("\x1b[").skip(1).any(|code| {
+        let end = code.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(0);
+        let number = |part: &str| part.parse().is_ok_and(|n: u8| matches!(n, 30..=38 | 40..=48 | 90..=107));
+        code[end..].starts_with('m') && code[..end].split(';').any(number)
+    })
 }
 
 /// Whether a word stays the same from one run to the next.
@@ -131,13 +145,17 @@ fn a_pipe_gets_no_codes_and_a_terminal_only_those_that_are_wanted() {
             assert!(!text.contains('\x1b'), "{arguments:?} in a pipe: {text:?}");
         }
         let text = on_terminal(&arguments, &[("NO_COLOR", "1")]);
-        assert!(
-            !text.contains("\x1b[3") && !text.contains("\x1b[1"),
-            "{arguments:?} with NO_COLOR: {text:?}"
-        );
+        assert!(!has_colours(&text), "{arguments:?} with NO_COLOR: {text:?}");
     }
+    // The dashboard stays; a signal ends it.
+    let quoted: Vec<String> =
+        ["__collector", "dashboard", "--collector", &bed.collector].map(String::from).into();
+    let watch = |environment| on_terminal_for("timeout --signal INT 2 ", &quoted, environment);
+    let text = watch(&[("NO_COLOR", "1")][..]);
+    assert!(text.contains("\x1b[") && !has_colours(&text), "{text:?}");
+    assert!(has_colours(&watch(&[])));
     // So that the above can fail.
-    assert!(on_terminal(&["doctor"], &[]).contains("\x1b["));
+    assert!(has_colours(&on_terminal(&["doctor"], &[])));
     assert!(on_terminal(&["--help"], &[]).contains("\x1b["));
     assert!(!on_terminal(&["--help"], &[("NO_COLOR", "1")]).contains("\x1b["));
 }

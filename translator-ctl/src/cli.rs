@@ -104,7 +104,7 @@ enum Command {
     Teardown(TeardownArgs),
     /// Check the configuration that results from file, variables and flags
     #[command(after_help = "\
-Takes the flags and variables of `run`, and prints the configuration that results. It starts nothing.
+Takes the flags and variables of `run`. It starts nothing. The configuration that results is printed as a file.
 
 Example:
   dta-translator check-config --config translator.toml")]
@@ -349,7 +349,8 @@ fn set<T: Clone>(value: &mut T, over: &Option<T>) {
 }
 
 fn print_config(config: &Config) -> anyhow::Result<()> {
-    print(toml::to_string(config).context("cannot write the configuration")?.trim_end())
+    let text = toml::to_string(config).context("cannot write the configuration")?;
+    dta_cli::configuration_is_good(&text, &[]).map(drop)
 }
 
 fn block_on(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
@@ -358,10 +359,6 @@ fn block_on(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<
         .build()
         .context("cannot start the runtime")?
         .block_on(future)
-}
-
-fn print(text: &str) -> anyhow::Result<()> {
-    Ok(dta_cli::print(text)?)
 }
 
 async fn plan(config: &Config, args: &PlanArgs) -> anyhow::Result<()> {

@@ -1,14 +1,14 @@
 //! `dta-collector check-config`
 
+use anyhow::Context as _;
 use dta_cli::Status;
 
 use super::serve::Settings;
-use crate::config::{Config, Memory};
 use crate::server;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-Takes the flags and variables of `serve`, and looks at what a start would look at: also at files of TLS, and at memory. It starts nothing.
+Takes the flags and variables of `serve`, and looks at what a start would look at: also at files of TLS, and at memory. It starts nothing. The configuration that results is printed as a file; warnings go to standard error.
 
 Example:
   dta-collector check-config --config collector.toml")]
@@ -19,30 +19,11 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Status> {
     let config = args.settings.configuration().map_err(dta_cli::misuse)?;
-    let warnings = server::check(&config).map_err(dta_cli::misuse)?;
-    let mut lines = told(&config);
-    lines.extend(warnings.iter().map(|warning| format!("WARNING: {warning}")));
-    lines.push("the configuration is good".to_owned());
-    dta_cli::print(lines.join("\n"))?;
-    Ok(Status::Done)
-}
-
-/// What the configuration means, line by line.
-fn told(config: &Config) -> Vec<String> {
-    let safety = match (&config.tls, config.listen.ip().is_loopback()) {
-        (Some(_), _) => " with TLS",
-        (None, true) => "",
-        (None, false) => " WITHOUT TLS: whoever reaches it gets keys to memory",
-    };
-    let memory = match &config.memory {
-        Memory::Anonymous => "memory is gone with the process".to_owned(),
-        Memory::Directory(dir) => format!("memory in {}", dir.display()),
-    };
-    let mut lines =
-        vec![format!("gRPC on {}{safety}", config.listen), format!("device {}", config.device), memory];
-    for store in &config.stores {
-        let size = dta_cli::number::bytes(store.region_len());
-        lines.push(format!("store {} {} ({}), {size}", store.id, store.name, store.primitive()));
+    let mut warnings = server::check(&config).map_err(dta_cli::misuse)?;
+    if config.tls.is_none() && !config.listen.ip().is_loopback() {
+        warnings
+            .push(format!("gRPC on {} WITHOUT TLS: whoever reaches it gets keys to memory", config.listen));
     }
-    lines
+    let text = config.to_toml().context("cannot write the configuration")?;
+    dta_cli::configuration_is_good(&text, &warnings)
 }

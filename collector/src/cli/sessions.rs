@@ -113,7 +113,8 @@ fn table(sessions: &[Shown], wide: bool) -> String {
                 head.clone().map(|cell| if first { cell } else { String::new() });
             if wide {
                 let generation = if first { s.generation.to_string() } else { String::new() };
-                let owner = s.owner.clone().filter(|_| first).unwrap_or_default();
+                let owner =
+                    if first { s.owner.clone().unwrap_or_else(|| "-".to_owned()) } else { String::new() };
                 table.row([name, generation, translator, owner, expires, stores, pair, state, psn]);
             } else {
                 table.row([name, translator, expires, stores, pair, state]);

@@ -8,6 +8,7 @@ mod error;
 mod example;
 mod file;
 mod limits;
+mod write;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;

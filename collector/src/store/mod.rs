@@ -153,7 +153,7 @@ pub enum StoreError {
         have: String,
     },
     /// The store is of another kind.
-    #[error("store {name:?} is a {is} store; this query needs a {wanted} store, which here is {have}")]
+    #[error("store {name:?} is for {is}; stores for {wanted} are here: {have}")]
     Kind {
         /// The store.
         name: String,
@@ -259,7 +259,7 @@ impl Stores {
         if is == wanted {
             Ok(store)
         } else {
-            Err(StoreError::Kind { name: name.to_owned(), is, wanted, have: have() })
+            Err(StoreError::Kind { name: store.spec.name.clone(), is, wanted, have: have() })
         }
     }
 }

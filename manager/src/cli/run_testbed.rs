@@ -152,7 +152,7 @@ impl RunTestbed {
     fn next(&self) -> String {
         let mut tries = Vec::new();
         if self.faults.is_none() {
-            tries.push("--faults drop=0.01,dup=0.01,reorder=0.01   with losses, all of them accounted for");
+            tries.push("--faults drop=0.01,dup=0.01,reorder=0.01   with losses, all accounted for");
         }
         if self.pcap.is_none() {
             tries.push("--pcap FILE                                on real traffic");

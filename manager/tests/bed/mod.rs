@@ -1,5 +1,7 @@
 //! A collector and a translator as processes, on ports of their own.
 
+#![allow(dead_code)] // each test file uses its part
+
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 

@@ -185,11 +185,11 @@ macro_rules! common {
                 ),
             ),
             with(
-                "mkdir -p ~/.config/fish/completions",
+                "mkdir -p /etc/fish/completions",
                 alone(
-                    concat!($program, " completions fish > ~/.config/fish/completions/", $program, ".fish"),
+                    concat!($program, " completions fish > /etc/fish/completions/", $program, ".fish"),
                     Then(
-                        concat!("cat ~/.config/fish/completions/", $program, ".fish"),
+                        concat!("cat /etc/fish/completions/", $program, ".fish"),
                         &[concat!("complete -c ", $program)],
                     ),
                 ),

@@ -189,7 +189,10 @@ pub(super) enum PrimitiveArgs {
         delta: u64,
     },
     /// One hop of a path
-    #[command(visible_alias = "postcard")]
+    #[command(
+        visible_alias = "postcard",
+        override_usage = "dta-reporter send postcarding [OPTIONS] --key <KEY> --hop <N> --value <N>"
+    )]
     Postcarding {
         /// Flow, or up to 32 hex digits
         #[arg(long)]
@@ -205,6 +208,9 @@ pub(super) enum PrimitiveArgs {
         value: Value,
     },
     /// One column of a sketch, to be merged with those of other reporters
+    #[command(
+        override_usage = "dta-reporter send sketch-merge [OPTIONS] --epoch <N> --column <N> \\\n           --cells <N,N,…>"
+    )]
     SketchMerge {
         /// Epoch of the sketch
         #[arg(long)]

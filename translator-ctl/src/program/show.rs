@@ -98,8 +98,8 @@ fn describe(entry: &Entry, show_secrets: bool) -> (String, String) {
         Entry::QueuePair(e) => (
             format!("{}{}", e.purpose, at_collector(e.collector)),
             format!(
-                "{:?} to queue pair {:#08x} at {} ({}) port {}, from {:#08x} at {} ({}), TOS {}, start PSN {}, generation {}",
-                e.transport,
+                "{} to queue pair {:#08x} at {} ({}) port {}, from {:#08x} at {} ({}), TOS {}, start PSN {}, generation {}",
+                e.transport.to_string().to_uppercase(),
                 e.remote_qpn,
                 e.destination.ip,
                 e.destination.mac,
@@ -117,7 +117,7 @@ fn describe(entry: &Entry, show_secrets: bool) -> (String, String) {
             (
                 e.spec.id.to_string(),
                 format!(
-                    "{} ({}){}, {} elements of {} B at {:#x}, {} B, rkey {rkey}, generation {}, by {:?}",
+                    "{} ({}){}, {} elements of {} B at {:#x}, {} B, rkey {rkey}, generation {}, by the {} queue pair",
                     e.spec.name,
                     e.spec.primitive(),
                     at_collector(e.collector),
