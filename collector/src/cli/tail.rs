@@ -12,7 +12,7 @@ use super::client_flags::ClientFlags;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  dta-collector tail                                        what comes next in list 0 of the only append store
+  dta-collector tail           what comes next in list 0
   dta-collector tail --store events --list 3 --from-start
   dta-collector tail --from-start --once -o json | jq .entry
 

@@ -2,6 +2,7 @@
 
 mod bench;
 mod doctor;
+mod make_capture;
 mod replay;
 mod run_testbed;
 
@@ -40,6 +41,8 @@ enum Command {
     RunTestbed(run_testbed::RunTestbed),
     /// Send the DTA datagrams of a capture to a translator
     Replay(replay::Replay),
+    /// Write a capture of synthetic traffic, for those who have none
+    MakeCapture(make_capture::MakeCapture),
     /// Measure the data path, each figure beside its floor
     Bench(bench::Bench),
     /// Say what this machine offers, and what to do about what it lacks
@@ -74,6 +77,7 @@ pub fn main() -> ExitCode {
     dta_cli::program::run(arguments, FEATURES, |arguments: Arguments| match arguments.command {
         Command::RunTestbed(command) => command.run(),
         Command::Replay(command) => command.run().map(ExitCode::from),
+        Command::MakeCapture(command) => command.run().map(ExitCode::from),
         Command::Bench(command) => command.run().map(ExitCode::from),
         Command::Doctor(command) => command.run().map(ExitCode::from),
         Command::Common(common) => common.run::<Arguments>(FEATURES).map(ExitCode::from),

@@ -1,5 +1,6 @@
 //! `dta-manager run-testbed`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -12,6 +13,7 @@ use dta_link::fault::Faults;
 
 use crate::bench::{self, CASES, Scale};
 use crate::testbed::chaos::{self, Chaos};
+use crate::testbed::daemons::ANY_PORT;
 use crate::testbed::ground::NicKind;
 use crate::testbed::processes::unless_ended;
 use crate::testbed::run::{self, Options, Testbed};
@@ -33,7 +35,9 @@ Examples:
   dta-manager run-testbed --faults drop=0.01,dup=0.01,reorder=0.01,corrupt=0.01
   dta-manager run-testbed --transport rc --reports 1000000
   dta-manager run-testbed --topology testbed/topologies/crowded.toml
-  dta-manager run-testbed --keep     then look at it with the dashboard
+
+Left running, where the dashboard and other commands look for a collector:
+  dta-manager run-testbed --keep --listen 127.0.0.1:40050
 
 Over real RDMA verbs (as root, on a kernel with rdma_rxe):
   dta-manager run-testbed --nic rxe --transport rc
@@ -84,6 +88,9 @@ pub(super) struct RunTestbed {
     bench: bool,
     #[command(flatten)]
     output: OutputFlag,
+    /// Where the collector's gRPC listens, on loopback; a free port where not given
+    #[arg(long, value_name = "ADDR:PORT", default_value_t = ANY_PORT, hide_default_value = true)]
+    listen: SocketAddr,
     /// Leave everything running afterwards, until Ctrl-C
     #[arg(long)]
     keep: bool,
@@ -118,6 +125,7 @@ impl RunTestbed {
             chaos: self.chaos,
             chaos_reports: self.chaos_reports,
             nic: self.nic,
+            listen: self.listen,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let run = async {
