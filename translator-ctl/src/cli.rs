@@ -116,42 +116,8 @@ Example:
 
 #[derive(Args)]
 struct RunArgs {
-<<<<<<< HEAD
     #[command(flatten)]
     own: Own,
-=======
-    /// Where reports are taken [default: 127.0.0.1:40040]
-    #[arg(long, env)]
-    listen: Option<SocketAddr>,
-    /// Take Telemetry Reports of INT there, too; several by commas. DIALECT is auto, v0.5, v1.0, v2.0, sdfabric,
-    /// intcollector, geant or noviflow [default: nowhere]
-    #[arg(
-        long,
-        env = "DTA_TRANSLATOR_INT",
-        value_delimiter = ',',
-        value_name = "udp://ADDR:PORT?dialect=DIALECT"
-    )]
-    int: Option<Vec<IntListener>>,
-    /// Address that RoCEv2 frames come from and answers go to [default: 127.0.0.2]
-    #[arg(long, env)]
-    source: Option<IpAddr>,
-    /// UDP port on which answers are taken; 0 lets the kernel choose [default: 4791]
-    #[arg(long, env)]
-    source_port: Option<u16>,
-    /// Interface on which frames leave and come in whole, which an RDMA NIC needs; without it, a UDP socket
-    #[arg(long, env, value_name = "INTERFACE")]
-    link: Option<String>,
-    /// Where statistics, flush and program are served over gRPC; with TLS, a program only over
-    /// unix:PATH [default: 127.0.0.1:40051]
-    #[arg(long, env, value_name = "ADDR:PORT|unix:PATH")]
-    control: Option<ControlAddress>,
-    /// Stores wanted of the only collector, by name; all if not given
-    #[arg(long, env, value_delimiter = ',')]
-    stores: Option<Vec<String>>,
-    /// No coalescing and no timed flush, so that different targets make equal bytes
-    #[arg(long, env)]
-    reference: bool,
->>>>>>> int
     /// Faults on frames (and on NACKs): drop=P,dup=P,reorder=P,corrupt=P
     #[arg(long, env, default_value = "none")]
     faults: Faults,
@@ -181,6 +147,10 @@ struct Own {
     /// Where reports are taken [default: 127.0.0.1:40040]
     #[arg(long, env, value_name = "HOST:PORT", value_parser = host::socket)]
     listen: Option<SocketAddr>,
+    /// Take Telemetry Reports of INT there, too; several by commas. DIALECT is auto, v0.5, v1.0, v2.0,
+    /// sdfabric, intcollector, geant or noviflow [default: nowhere]
+    #[arg(long, env, value_delimiter = ',', value_name = "udp://ADDR:PORT?dialect=DIALECT")]
+    int: Option<Vec<IntListener>>,
     /// Address that RoCEv2 frames come from and answers go to [default: 127.0.0.2]
     #[arg(long, env, value_name = "HOST", value_parser = host::ip)]
     source: Option<IpAddr>,

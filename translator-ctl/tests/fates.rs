@@ -212,6 +212,7 @@ fn the_books_close_when_a_full_queue_drops_whole_runs() {
         ledger: None,
         commands: inbox,
         reports,
+        int: None,
         roce,
     };
     let mut reporter = UdpLink::open(&UdpConfig::reports(address(8, 0).into(), false)).unwrap();
