@@ -2,6 +2,7 @@
 
 mod certificate;
 mod check;
+mod collapse;
 mod directory;
 mod error;
 mod notify;
@@ -45,6 +46,8 @@ const GRACE: Duration = Duration::from_secs(3);
 pub struct Server {
     /// Where gRPC listens, with the port that was taken.
     pub listen: SocketAddr,
+    /// How long the start took.
+    pub took: Duration,
     /// The NIC, with the endpoint that it listens on.
     pub device: Device,
     stores: Arc<Stores>,
@@ -69,6 +72,7 @@ impl Server {
         config: &Config,
         open_nic: impl FnOnce() -> Result<Arc<dyn Nic>, ServerError>,
     ) -> Result<Self, ServerError> {
+        let began = Instant::now();
         // The cheap things that can be wrong come first.
         let tls = check::checked(config)?;
         let listener = TcpListener::bind(config.listen)
@@ -116,6 +120,12 @@ impl Server {
             .with_limits(&config.limits)
             .with_connections(connections.clone());
         let mut tasks = vec![tokio::spawn(tick(sessions.clone(), stopped.clone()))];
+        if nic.pins_memory() {
+            // Pinned pages cannot be joined any more, and a start does not wait until they are.
+            tracing::info!(device = %device.name, "the device pins the memory of stores: their pages are not joined to huge ones; use hugetlbfs");
+        } else {
+            tasks.push(tokio::spawn(collapse::keep(stores.clone(), stopped.clone())));
+        }
         if notify::is_wanted(&stores) {
             tasks.push(notify::spawn(nic.clone(), service.wake(), stopped.clone()));
         }
@@ -135,7 +145,8 @@ impl Server {
             .add_service(service.clone().into_server())
             .serve_with_incoming_shutdown(incoming, until(stopped));
         let grpc = tokio::spawn(serve);
-        Ok(Self { listen, device, stores, sessions, service, nic, stop, tasks, grpc, _lock: lock })
+        let took = began.elapsed();
+        Ok(Self { listen, took, device, stores, sessions, service, nic, stop, tasks, grpc, _lock: lock })
     }
 
     /// The stores.
