@@ -19,8 +19,7 @@ impl Daemons {
     fn start(&mut self, arguments: &[&str]) -> Value {
         let quiet = ["DTA_COLLECTOR_LOG", "DTA_TRANSLATOR_LOG"].map(|name| (name, "warn"));
         let mut command = Command::new(MANAGER);
-        let mut child =
-            command.args(arguments).envs(quiet).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command.args(arguments).envs(quiet).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         self.0.push(child);
@@ -54,8 +53,16 @@ fn what_the_one_example_reports_the_other_finds() {
     let memory = tempfile::tempdir().unwrap();
     let mut daemons = Daemons(Vec::new());
     let memory = memory.path().join("memory").display().to_string();
-    let collector =
-        daemons.start(&["__collector", "serve", "--listen", "127.0.0.1:0", "--soft-port", "0", "--memory", &memory]);
+    let collector = daemons.start(&[
+        "__collector",
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--soft-port",
+        "0",
+        "--memory",
+        &memory,
+    ]);
     let collector = collector["listen"].as_str().unwrap();
     let [_, a, b, c] = std::process::id().to_be_bytes();
     // Not the address of the test beside this one, which is made in the same way.
@@ -88,7 +95,8 @@ fn both_have_at_most_15_lines() {
         ("report", include_str!("../../reporter-host/examples/report.rs")),
         ("query", include_str!("../../client/examples/query.rs")),
     ] {
-        let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.trim_start().starts_with("//"));
+        let lines =
+            text.lines().filter(|line| !line.trim().is_empty() && !line.trim_start().starts_with("//"));
         assert!(lines.clone().count() <= 15, "{name} has {} lines", lines.count());
     }
 }

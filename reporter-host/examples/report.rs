@@ -11,6 +11,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // 1 and 4 are the ids of the stores `flows` and `bytes` (`dta-collector stores`).
     reporter.report(1, Body::KeyWrite { redundancy: 0, key, value: &42u32.to_be_bytes() })?;
     reporter.report(4, Body::KeyIncrement { redundancy: 0, key, delta: 1500 })?;
-    println!("{} reports sent", reporter.close()?.link.sent);
+    println!("{} reports sent", reporter.close()?.reports);
     Ok(())
 }
