@@ -220,8 +220,8 @@ mod tests {
             for word in &whole {
                 assert!(drawn.contains(word), "{word} is broken at {columns}:\n{text}");
             }
-            // 32 for a key, 6 for a word, 5 for a number, and the space around them.
-            if columns >= 49 {
+            // 32 for a key, 7 for a word, 5 for a number, and the space behind each.
+            if columns >= 50 {
                 let widest = text.lines().map(length).max().unwrap();
                 assert!(widest <= usize::from(columns), "{widest} at {columns}:\n{text}");
             }

@@ -368,7 +368,8 @@ async fn stores_in_files_are_joined_to_huge_pages_after_the_start_and_say_so() {
     // A kernel that joins no pages of files leaves them.
     let probe = RegionHeader::new(config.stores[0].clone());
     let probe = Region::open_or_create(dir.path().join("probe"), &probe, RegionOptions::default()).unwrap();
-    let can = probe.collapse(|| false).is_ok();
+    let refused = probe.collapse(|| false).err();
+    let can = refused.is_none();
     // Then again with memory that a store gets later. 4 MiB of data after 2 MiB of header.
     for _ in 0..2 {
         let until = Instant::now() + Duration::from_secs(30);
@@ -381,6 +382,8 @@ async fn stores_in_files_are_joined_to_huge_pages_after_the_start_and_say_so() {
         };
         match can {
             true => assert!(told.starts_with("2 MiB pages: ") && told.ends_with(" of 3"), "{told}"),
+            // Without memory for huge pages, some may be joined all the same.
+            false if refused.as_ref().is_some_and(|e| e.kind() == std::io::ErrorKind::OutOfMemory) => {}
             false => assert_eq!(told, "4 KiB pages"),
         }
         server.stores().replace("flows").unwrap();

@@ -25,7 +25,7 @@ fn look(root: &Value, schema: &Value, value: &Value, at: &str, faults: &mut Vec<
             "pattern" => {
                 assert_eq!(says, "^([0-9a-f]{2})*$", "the only pattern that is known: whole bytes in hex");
                 let is_hex = |text: &str| {
-                    text.len() % 2 == 0 && text.bytes().all(|c| b"0123456789abcdef".contains(&c))
+                    text.len().is_multiple_of(2) && text.bytes().all(|c| b"0123456789abcdef".contains(&c))
                 };
                 if value.as_str().is_some_and(|text| !is_hex(text)) {
                     fault(format!("{value} is not in hex"));
