@@ -24,6 +24,7 @@ pub mod codec;
 pub mod control;
 pub mod counter;
 pub mod crc;
+pub mod endpoint;
 pub mod fit;
 pub mod key;
 pub mod layout;

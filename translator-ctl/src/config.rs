@@ -41,6 +41,7 @@ pub struct Translator {
     /// Name of the session in the collector.
     pub name: String,
     /// UDP address and port on which reports are taken.
+    #[serde(deserialize_with = "dta_cli::host::serde::socket")]
     pub listen: SocketAddr,
     /// The collectors. Each has a session of its own, all under the same name. The first has index 0.
     pub collector: Collectors,
@@ -49,6 +50,7 @@ pub struct Translator {
     /// taken on a `unix:` socket alone.
     pub control: ControlAddress,
     /// Address that RoCEv2 frames come from and answers go to.
+    #[serde(deserialize_with = "dta_cli::host::serde::ip")]
     pub source: IpAddr,
     /// UDP port on which answers are taken.
     pub source_port: u16,
@@ -128,6 +130,7 @@ pub struct ListedReporter {
     pub id: u16,
     /// Address that its reports come from. Version-0 reports, which have no id, are taken from all
     /// addresses listed.
+    #[serde(deserialize_with = "dta_cli::host::serde::ipv4")]
     pub address: Ipv4Addr,
 }
 

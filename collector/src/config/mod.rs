@@ -8,6 +8,7 @@ mod error;
 mod example;
 mod file;
 mod limits;
+mod write;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -136,6 +137,7 @@ pub struct Verbs {
     pub port: Option<u8>,
     /// Address that translators send to: the GID is the one that belongs to it. Unset, the NIC's
     /// choice (it is logged).
+    #[serde(deserialize_with = "dta_cli::host::serde::some_ip")]
     pub address: Option<IpAddr>,
     /// Index of the GID and no other.
     pub gid_index: Option<u32>,

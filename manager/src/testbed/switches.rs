@@ -34,7 +34,7 @@ pub struct Switches {
 
 impl Switches {
     /// Opens a reporter per switch. `faults` act on what is sent; corruption needs CAP_NET_RAW. `runs`
-    /// says whether reports may leave as runs: the kernel counts a run that it delivers as one datagram.
+    /// says whether reports may leave as runs: what the kernel counts of them is runs then.
     pub fn open(
         topology: &Topology,
         translator: SocketAddrV4,

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, TryRecvError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use dta_link::fault::{self, FaultCounts, FaultInjector};
 use dta_link::{Batch, Link, LinkError, UdpLink, wait_readable};
@@ -50,6 +50,8 @@ pub enum Command {
 
 /// Counters of one moment.
 pub struct Snapshot {
+    /// When they were read.
+    pub at: SystemTime,
     /// The engine's.
     pub counters: Counters,
     /// Per reporter.
@@ -272,6 +274,7 @@ impl PacketThread {
 
     fn snapshot(&self) -> Snapshot {
         Snapshot {
+            at: SystemTime::now(),
             counters: self.engine.counters().clone(),
             reporters: self.engine.reporters().iter().collect(),
             evicted: self.engine.reporters().evicted(),

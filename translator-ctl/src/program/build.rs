@@ -5,6 +5,8 @@ use dta_proto::program::{
 };
 use dta_proto::telemetry;
 
+use dta_proto::store;
+
 use super::grant::Grant;
 
 /// The part of a program that configuration decides.
@@ -79,7 +81,7 @@ pub fn build(grants: &[Option<&Grant>], wanted: &Wanted) -> Result<Program, Buil
     let all_heard = grants.iter().all(Option::is_some);
     let named = |name: &str, primitive, what: &dyn Fn() -> String| {
         let of_kind = of_kind(primitive);
-        match of_kind.iter().find(|store| store.spec.name == name) {
+        match store::named(of_kind.iter(), |store| &store.spec, name) {
             Some(store) => Ok(Some(store.spec.id)),
             None if all_heard => Err(unknown_store(name, what(), &of_kind)),
             None => Ok(None),
