@@ -142,7 +142,7 @@ async fn a_client_needs_a_certificate_and_is_told_what_is_wrong() {
     let told = refusal(&ClientOptions { tls: None, ..good.clone() }).await;
     assert!(told.contains("wants TLS") && told.contains("https://"), "{told}");
 
-    assert_eq!(ask(&good).await.unwrap(), 5, "none of these harmed it");
+    assert_eq!(ask(&good).await.unwrap(), 10, "none of these harmed it");
     server.stop().await.unwrap();
 
     // TLS to a collector that has none.
