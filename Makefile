@@ -9,6 +9,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 CARGO ?= cargo
 SOAK_SEEDS ?= 10
+TARGET = $(or $(CARGO_TARGET_DIR),target)
+IMAGE ?= dta
 DTA_CAPTURES ?= $(abspath ../shared/data)
 export DTA_CAPTURES
 # The distribution's libibverbs, for a release of ibverbs-sys that reads these (docs/decisions/verbs-binding.md).
@@ -19,6 +21,7 @@ export IBVERBS_HEADER_DIR ?= /usr/include/infiniband
 # Everything in bash or sh.
 SCRIPTS = .ci/run $(filter-out %.md,$(wildcard scripts/* testbed/e2e/* testbed/rxe-guest/* testbed/rxe-guest/guest/*))
 SCRIPTS := $(filter-out testbed/rxe-guest/guest,$(SCRIPTS))
+SCRIPTS += $(addprefix packaging/,build-deb build-static build-container rustc-static test/packages test/in-systemd test/static test/common.sh)
 # What depends on the pool of huge pages: the most that these take at a time is 44 pages. They are run with --workspace,
 # because another choice of packages would build the dependencies again.
 POOL_TESTS = --lib --test region_memory --test service --test program
@@ -28,7 +31,7 @@ FUZZ_SECONDS ?= 60
 PYTHON ?= /usr/bin/python3
 
 .DEFAULT_GOAL := build
-.PHONY: build demo test soak lint unit python pools privileged e2e rxe fuzz bench install-test-deps install-build-deps help
+.PHONY: build deb static container package demo test soak lint unit python pools privileged e2e rxe fuzz bench install-test-deps install-build-deps help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -36,10 +39,19 @@ help: ## list the targets
 build: install-build-deps ## release programs, with the verbs back end
 	$(CARGO) build --release --workspace --features dta-collector/verbs
 
-demo: ## one command from report to answer; no root needed
-	$(CARGO) run --release -p dta-manager -- run-testbed
+deb: build install-package-deps ## Debian packages of the four programs, in target/packages
+	packaging/build-deb $(TARGET)/release $(TARGET)/packages
 
-test: install-test-deps lint unit python pools privileged e2e rxe ## everything, as CI runs it
+static: ## static programs without verbs, in target/static
+	packaging/build-static release $(TARGET)/static
+
+container: static ## an image of the static programs and nothing else
+	packaging/build-container $(TARGET)/static $(IMAGE)
+
+demo: ## one command from report to answer; no root needed
+	$(CARGO) run --release -p dta-manager -- run-testbed --bench
+
+test: install-test-deps lint unit python pools privileged package e2e rxe ## everything, as CI runs it
 
 soak: ## the accounting with a tenth of all frames damaged, ten seeds; SOAK_REPORTS=100000000: also whether memory stays flat
 	DTA_SEEDS=$(SOAK_SEEDS) $(CARGO) test -p dta-manager --test faults
@@ -69,6 +81,13 @@ pools: ## the tests of memory with no huge pages, with too few and with enough; 
 privileged: ## tests marked ignored because they need root, namespaces or tshark
 	$(CARGO) test --workspace -- --ignored
 
+package: ## Debian packages, static programs and image, made of a debug build and used; as root
+	$(CARGO) build --workspace --bins
+	packaging/build-deb $(TARGET)/debug $(TARGET)/package-test
+	packaging/test/packages $(TARGET)/package-test
+	packaging/build-static dev $(TARGET)/package-test
+	packaging/test/static $(TARGET)/package-test
+
 e2e: ## whole-system runs against ground truth
 	testbed/e2e/run-all
 
@@ -94,3 +113,6 @@ install-test-deps:
 
 install-build-deps:
 	scripts/install-deps build
+
+install-package-deps:
+	scripts/install-deps package

@@ -14,6 +14,7 @@ pub mod host;
 pub mod number;
 pub mod output;
 pub mod program;
+mod static_names;
 pub mod status;
 pub mod table;
 pub mod terminal;
@@ -26,6 +27,7 @@ use std::str::FromStr;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use tracing_subscriber::EnvFilter;
 
+pub use static_names::choose_name_sources;
 pub use status::{Misuse, Status, misuse};
 
 /// Prints text and a line end to standard output.

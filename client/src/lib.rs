@@ -17,6 +17,8 @@ mod options;
 pub mod translator;
 
 pub use ask::{Ask, Following};
+pub use dta_proto::control::Policy;
+pub use dta_proto::key::Key;
 pub use error::{ClientError, Server};
 pub use options::{ClientOptions, ClientTls};
 

@@ -1,9 +1,7 @@
 //! Reporting to Direct Telemetry Access (DTA) from a host.
 //!
 //! ```no_run
-//! use dta_proto::key::Key;
-//! use dta_proto::wire::dta::Body;
-//! use dta_reporter::{Config, Reporter};
+//! use dta_reporter::{Body, Config, Key, Reporter};
 //!
 //! let mut reporter = Reporter::open(Config::new("192.0.2.10:40040".parse()?))?;
 //! let key: Key = "10.0.0.1:5000->10.0.0.2:5000/udp".parse()?;
@@ -42,4 +40,6 @@ mod reporter;
 
 pub use config::{Config, Options};
 pub use counters::Counters;
+pub use dta_proto::key::Key;
+pub use dta_proto::wire::dta::Body;
 pub use reporter::{Observer, OpenError, Reporter, Sent};

@@ -1,5 +1,6 @@
 //! The program `dta-reporter`; everything is in the library, so that the manager can run it too.
 
 fn main() -> std::process::ExitCode {
+    dta_cli::choose_name_sources();
     dta_reporter::cli::main()
 }

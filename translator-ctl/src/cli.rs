@@ -20,7 +20,7 @@ use dta_proto::program::Change;
 use serde::Serialize;
 
 use crate::collectors::Collectors;
-use crate::config::{Config, ConfigError, Translator};
+use crate::config::{Config, ConfigError, IntListener, Translator};
 use crate::control_address::ControlAddress;
 use crate::program::{changes_json, changes_table, program_json, program_table};
 use crate::run::{self, Options};
@@ -75,6 +75,7 @@ enum Command {
         dta-translator run --link eth1 --source 10.9.0.2 --collector 10.9.0.1:40050\n  \
         dta-translator run --collector 10.0.0.5:40050,10.0.0.7:40050 \\\n      \
             --listen 10.0.0.6:40040 --source 10.0.0.6\n  \
+        dta-translator run --int 'udp://0.0.0.0:32766?dialect=sdfabric'\n  \
         dta-translator check-config --config translator.toml\n\n\
         With several collectors, each has stores of its own, and a session of this translator's name. It is ready when one of them is \
         programmed and each of the others is, too, or could not be: it is away, or refuses. Those are tried again until they do; their stores \
@@ -146,6 +147,10 @@ struct Own {
     /// Where reports are taken [default: 127.0.0.1:40040]
     #[arg(long, env, value_name = "HOST:PORT", value_parser = host::socket)]
     listen: Option<SocketAddr>,
+    /// Take Telemetry Reports of INT there, too; several by commas. DIALECT is auto, v0.5, v1.0, v2.0,
+    /// sdfabric, intcollector, geant or noviflow [default: nowhere]
+    #[arg(long, env, value_delimiter = ',', value_name = "udp://ADDR:PORT?dialect=DIALECT")]
+    int: Option<Vec<IntListener>>,
     /// Address that RoCEv2 frames come from and answers go to [default: 127.0.0.2]
     #[arg(long, env, value_name = "HOST", value_parser = host::ip)]
     source: Option<IpAddr>,
@@ -321,6 +326,7 @@ fn configuration(cli: &Cli) -> anyhow::Result<Config> {
     };
     if let Some(args) = own {
         set(&mut t.listen, &args.listen);
+        set(&mut t.int.listen, &args.int);
         set(&mut t.source, &args.source);
         set(&mut t.source_port, &args.source_port);
         if args.link.is_some() {

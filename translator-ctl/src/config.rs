@@ -1,7 +1,9 @@
 //! Configuration: one TOML file, flags and `DTA_*` environment over it.
 
+mod int;
 mod switch;
 
+pub use int::{IntListener, IntListenerError, IntStores, IntTable, MetricTable, Timestamps, Write};
 pub use switch::{Own, SWITCH_TYPES, Software, Switch};
 
 use std::collections::{BTreeMap, HashSet};
@@ -89,6 +91,8 @@ pub struct Translator {
     pub limits: LimitsTable,
     /// RC queue pairs.
     pub rc: Rc,
+    /// Telemetry Reports of INT.
+    pub int: IntTable,
     /// Certificates for a collector at `https://`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
@@ -205,6 +209,7 @@ impl Default for Translator {
             version0_nacks: 0,
             limits: LimitsTable::default(),
             rc: Rc::default(),
+            int: IntTable::default(),
             tls: None,
         }
     }
@@ -540,6 +545,14 @@ impl Translator {
         }
         if !(1..=64).contains(&self.rc.tries) {
             return fail("translator.rc.tries", self.rc.tries.to_string(), "1 to 64");
+        }
+        self.int.rules()?;
+        if self.int.listen.len() > crate::packets::MOST_LISTENERS {
+            return fail(
+                "translator.int.listen",
+                format!("a list of {}", self.int.listen.len()),
+                "at most 16 listeners",
+            );
         }
         if let Some(r) = self.sketch_reporters.iter().find(|r| r.bit > 31) {
             return fail("translator.sketch_reporters.bit", r.bit.to_string(), "0 to 31");

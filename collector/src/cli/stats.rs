@@ -10,7 +10,7 @@ use dta_client::Ask;
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
-use crate::waterfall::{self, Row};
+use crate::waterfall::{self, Rates, Row};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -40,14 +40,14 @@ struct Document {
 pub(super) fn run(args: Args) -> anyhow::Result<Status> {
     super::block_on(async {
         let client = args.client.connect().await?;
-        let mut before = Vec::new();
+        let mut rates = Rates::default();
         loop {
             let nodes = nodes(&client).await?;
-            show(&args, &nodes, &before)?;
+            rates.take(&nodes);
+            show(&args, &nodes, &rates)?;
             let Some(seconds) = args.watch else {
                 return anyhow::Ok(());
             };
-            before = nodes;
             tokio::select! {
                 () = tokio::time::sleep(Duration::from_secs(seconds)) => {}
                 _ = tokio::signal::ctrl_c() => return Ok(()),
@@ -61,21 +61,15 @@ async fn nodes(client: &impl Ask) -> anyhow::Result<Vec<waterfall::Node>> {
     Ok(waterfall::nodes(client.statistics().await?))
 }
 
-fn show(args: &Args, nodes: &[waterfall::Node], before: &[waterfall::Node]) -> anyhow::Result<()> {
+fn show(args: &Args, nodes: &[waterfall::Node], rates: &Rates) -> anyhow::Result<()> {
     if args.client.output.is_json() {
         let document =
             Document { nodes: nodes.iter().map(document).collect(), links: waterfall::link_losses(nodes) };
         return if args.watch.is_some() { output::json_line(&document) } else { output::json(&document) };
     }
     let mut table = Table::new(&["node", "", "count", "share", "per second"], &[2, 3, 4]);
-    for row in waterfall::rows(nodes, args.all) {
-        let rate = match (&row, args.watch) {
-            (Row::Counter { node, name, value, .. }, Some(seconds)) => waterfall::find(before, node, name)
-                .map(|was| grouped(value.saturating_sub(was) / seconds))
-                .unwrap_or_default(),
-            _ => String::new(),
-        };
-        table.row(cells(&row, rate));
+    for row in waterfall::rows(nodes, rates, args.all) {
+        table.row(cells(&row));
     }
     // A terminal shows the last look alone, as `watch` does; elsewhere one comes after another.
     let (clear, end) = match args.watch {
@@ -96,17 +90,25 @@ fn document(node: &waterfall::Node) -> counters::Node {
     }
 }
 
-fn cells(row: &Row, rate: String) -> [String; 5] {
+fn cells(row: &Row) -> [String; 5] {
     match row {
         Row::Node { name, age } => {
             let age = age.map(|a| format!("{a:.0} s ago")).unwrap_or_default();
             [name.clone(), age, String::new(), String::new(), String::new()]
         }
-        Row::Counter { name, value, share, .. } => {
-            [String::new(), name.clone(), grouped(*value), share.map(percent).unwrap_or_default(), rate]
-        }
-        Row::Link(link) => {
-            [format!("\u{2193} {}", link.name), link.how.clone(), link.lost.to_string(), String::new(), rate]
-        }
+        Row::Counter { name, value, share, rate, .. } => [
+            String::new(),
+            name.clone(),
+            grouped(*value),
+            share.map(percent).unwrap_or_default(),
+            rate.map(|rate| grouped(rate.round() as u64)).unwrap_or_default(),
+        ],
+        Row::Link(link) => [
+            format!("\u{2193} {}", link.name),
+            link.how.clone(),
+            grouped(link.lost),
+            String::new(),
+            String::new(),
+        ],
     }
 }

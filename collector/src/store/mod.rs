@@ -26,6 +26,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use dta_proto::store::StoreSpec;
+use dta_proto::telemetry;
 
 use crate::config::Memory;
 use crate::region::{AccessError, Region, RegionError, RegionHeader, RegionOptions};
@@ -243,12 +244,12 @@ impl Stores {
     }
 
     /// The store of a name (or id) and primitive ([`StoreSpec::primitive`]); without one, the only one
-    /// of that primitive.
+    /// of that primitive, where those for INT do not count ([`telemetry::is_store`]).
     pub fn of_primitive(&self, name: &str, wanted: &'static str) -> Result<Arc<Store>, StoreError> {
         let candidates = || self.stores.iter().filter(|s| s.spec.primitive() == wanted);
         let have = || list(candidates().map(|s| s.spec.name.clone()));
         if name.is_empty() {
-            let mut all = candidates();
+            let mut all = candidates().filter(|store| !telemetry::is_store(&store.spec.name));
             return match (all.next(), all.next()) {
                 (Some(place), None) => Ok(place.get()),
                 _ => Err(StoreError::Ambiguous { wanted, have: have() }),

@@ -68,13 +68,7 @@ impl Bench {
             );
         }
         warn_of_debug();
-        let mut figures = Vec::new();
-        for case in cases {
-            eprintln!("{} …", case.what);
-            // A benchmark pins its thread: each gets one of its own.
-            let run = std::thread::scope(|scope| scope.spawn(|| case.run(&scale)).join());
-            figures.push(run.map_err(|_| anyhow::anyhow!("benchmark {} panicked", case.name))??);
-        }
+        let figures = bench::figures(cases, &scale, |case| eprintln!("{} …", case.what))?;
         self.tell(&figures, |figures| bench::table(figures, Look::stdout()))?;
         let below = figures.iter().any(|figure| figure.ratio < figure.least_ratio);
         Ok(Status::of(!below))
@@ -142,7 +136,7 @@ fn memory_table(figure: &bench::MemoryFigure) -> String {
     lines.join("\n")
 }
 
-fn warn_of_debug() {
+pub(super) fn warn_of_debug() {
     if cfg!(debug_assertions) {
         eprintln!("dta-manager: warning: a debug build; its figures mean nothing");
     }

@@ -7,9 +7,11 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use dta_cli::output::OutputFlag;
+use dta_cli::table::Look;
 use dta_cli::{Status, output};
 use dta_link::fault::Faults;
 
+use crate::bench::{self, CASES, Scale};
 use crate::testbed::chaos::{self, Chaos};
 use crate::testbed::daemons::ANY_PORT;
 use crate::testbed::ground::NicKind;
@@ -28,6 +30,7 @@ Exit status 4 if something is wrong or unexplained, 1 if the testbed could not b
 
 Examples:
   dta-manager run-testbed
+  dta-manager run-testbed --bench
   dta-manager run-testbed --pcap traffic.pcap --json outcome.json
   dta-manager run-testbed --faults drop=0.01,dup=0.01,reorder=0.01,corrupt=0.01
   dta-manager run-testbed --transport rc --reports 1000000
@@ -80,6 +83,9 @@ pub(super) struct RunTestbed {
     /// Write the outcome as JSON to this file, too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// End with a second of `dta-manager bench`: one core, without sockets and processes between
+    #[arg(long, conflicts_with = "keep")]
+    bench: bool,
     #[command(flatten)]
     output: OutputFlag,
     /// Where the collector's gRPC listens, on loopback; a free port where not given
@@ -88,6 +94,17 @@ pub(super) struct RunTestbed {
     /// Leave everything running afterwards, until Ctrl-C
     #[arg(long)]
     keep: bool,
+}
+
+/// A second of the benchmarks of one process.
+fn glance() -> anyhow::Result<()> {
+    super::bench::warn_of_debug();
+    let figures = bench::figures(CASES.iter().filter(|case| case.glance), &Scale::GLANCE, |_| {})?;
+    let table = bench::table(&figures, Look::stdout());
+    dta_cli::print(format_args!(
+        "\nOne core, without sockets and processes between (dta-manager bench measures this with care):\n{table}"
+    ))?;
+    Ok(())
 }
 
 impl RunTestbed {
@@ -142,6 +159,9 @@ impl RunTestbed {
             output::json_file(path, &testbed.outcome)?;
         }
         self.output.print(&testbed.outcome, show::report)?;
+        if self.bench && !self.output.is_json() {
+            glance()?;
+        }
         if !self.keep && !self.output.is_json() {
             dta_cli::print(format_args!("\n{}", self.next()))?;
         }

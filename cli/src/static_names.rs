@@ -1,0 +1,22 @@
+//! How a static program finds out the address of a host name.
+//!
+//! glibc asks the sources that `/etc/nsswitch.conf` lists. A static program has two of them inside: `files` (`/etc/hosts`) and `dns`
+//! (`/etc/resolv.conf`). For any other it loads a shared library, which has to fit the glibc it was built with to the version, or the
+//! program may crash. So a static program asks these two, whatever the file lists.
+#![allow(unsafe_code)]
+
+/// Chooses the sources of host names, in a static program; does nothing in another. To be called first in `main`.
+pub fn choose_name_sources() {
+    #[cfg(all(target_env = "gnu", target_feature = "crt-static"))]
+    {
+        use std::ffi::{c_char, c_int};
+
+        unsafe extern "C" {
+            // nss.h of glibc.
+            fn __nss_configure_lookup(database: *const c_char, sources: *const c_char) -> c_int;
+        }
+        // SAFETY: both strings end in a zero and live for ever; glibc copies what it keeps. There is no other thread yet that looks
+        // up a name meanwhile. Should it fail, for want of memory, the file counts as before.
+        unsafe { __nss_configure_lookup(c"hosts".as_ptr(), c"files dns".as_ptr()) };
+    }
+}
