@@ -28,8 +28,10 @@ POOL_TESTS = --lib --test region_memory --test service --test program
 
 FUZZ_SECONDS ?= 60
 
+PYTHON ?= /usr/bin/python3
+
 .DEFAULT_GOAL := build
-.PHONY: build deb static container package demo test soak lint unit pools privileged e2e rxe fuzz bench install-test-deps install-build-deps help
+.PHONY: build deb static container package demo test soak lint unit python pools privileged e2e rxe fuzz bench install-test-deps install-build-deps help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -47,9 +49,9 @@ container: static ## an image of the static programs and nothing else
 	packaging/build-container $(TARGET)/static $(IMAGE)
 
 demo: ## one command from report to answer; no root needed
-	$(CARGO) run --release -p dta-manager -- run-testbed
+	$(CARGO) run --release -p dta-manager -- run-testbed --bench
 
-test: install-test-deps lint unit pools privileged package e2e rxe ## everything, as CI runs it
+test: install-test-deps lint unit python pools privileged package e2e rxe ## everything, as CI runs it
 
 soak: ## the accounting with a tenth of all frames damaged, ten seeds; SOAK_REPORTS=100000000: also whether memory stays flat
 	DTA_SEEDS=$(SOAK_SEEDS) $(CARGO) test -p dta-manager --test faults
@@ -63,6 +65,10 @@ lint: ## formatting, clippy, licences and advisories of the dependencies
 
 unit: ## tests that need no root
 	$(CARGO) test --workspace
+
+python: ## the Python package: its types, and its tests against the Rust readers
+	$(CARGO) build --workspace --bin dta-collector --example region_answers
+	cd python && $(PYTHON) -m mypy && $(PYTHON) -m pytest -q -p no:cacheprovider
 
 pools: ## the tests of memory with no huge pages, with too few and with enough; sets the pool and puts it back, as root
 	$(CARGO) test --workspace $(POOL_TESTS) --no-run

@@ -22,7 +22,7 @@ pub fn socket(text: &str) -> Result<SocketAddr, String> {
 pub fn socket_v4(text: &str) -> Result<SocketAddrV4, String> {
     match socket(text)? {
         SocketAddr::V4(address) => Ok(address),
-        SocketAddr::V6(address) => Err(format!("{text:?} is {address}, which is no IPv4 address")),
+        SocketAddr::V6(address) => Err(no_ipv4(text, address.to_string())),
     }
 }
 
@@ -45,7 +45,15 @@ pub fn ip(text: &str) -> Result<IpAddr, String> {
 pub fn ipv4(text: &str) -> Result<Ipv4Addr, String> {
     match ip(text)? {
         IpAddr::V4(address) => Ok(address),
-        IpAddr::V6(address) => Err(format!("{text:?} is {address}, which is no IPv4 address")),
+        IpAddr::V6(address) => Err(no_ipv4(text, address.to_string())),
+    }
+}
+
+fn no_ipv4(text: &str, address: String) -> String {
+    if text == address {
+        format!("{text:?} is no IPv4 address")
+    } else {
+        format!("the host {text:?} has no IPv4 address, only {address}")
     }
 }
 

@@ -3,9 +3,11 @@
 //! - [`program`]: version, variables of flags, exit statuses, `completions` and `man`.
 //! - [`status`]: exit statuses and their meaning.
 //! - [`output`]: the flag `-o`; [`table`], [`terminal`], [`number`]: what people see.
+//! - [`counters`]: the shape of counters in JSON.
 //! - [`host`]: addresses and names of hosts; [`file`]: files that people name.
 //! - [`help`]: a rule for help texts.
 
+pub mod counters;
 pub mod file;
 pub mod help;
 pub mod host;
@@ -37,6 +39,20 @@ pub fn print(text: impl Display) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{text}")
 }
 
+/// The end of `check-config`: prints the configuration that results, as a file, and on standard error
+/// warnings and that it is good.
+///
+/// # Errors
+/// As [`print`].
+pub fn configuration_is_good(text: &str, warnings: &[String]) -> anyhow::Result<Status> {
+    print(text.trim_end())?;
+    for warning in warnings {
+        eprintln!("WARNING: {warning}");
+    }
+    eprintln!("the configuration is good");
+    Ok(Status::Done)
+}
+
 /// Parses a value that is one of a few names, which `--help` and completions then list.
 pub fn one_of<T>(names: &'static [&'static str]) -> impl TypedValueParser<Value = T>
 where
@@ -55,7 +71,8 @@ pub fn exit(program: &str, result: anyhow::Result<impl Into<ExitCode>>) -> ExitC
         Err(error) if is_broken_pipe(&error) => Status::Done.into(),
         Err(error) => {
             // With standard error closed there is nobody left to tell.
-            let _ = writeln!(io::stderr().lock(), "{program}: {}", error_line(&error));
+            let text = terminal::for_stderr(&format!("{program}: {}", error_line(&error)));
+            let _ = writeln!(io::stderr().lock(), "{text}");
             let status = if error.is::<Misuse>() { Status::Misuse } else { Status::Failed };
             status.into()
         }

@@ -1,5 +1,8 @@
 //! The flag `-o`: text for people or JSON for programs.
 
+use std::path::Path;
+
+use anyhow::Context;
 use serde::Serialize;
 
 use crate::print;
@@ -57,4 +60,13 @@ pub fn json(document: &impl Serialize) -> anyhow::Result<()> {
 /// As [`print`].
 pub fn json_line(document: &impl Serialize) -> anyhow::Result<()> {
     Ok(print(serde_json::to_string(document)?)?)
+}
+
+/// Writes a JSON document to a file.
+///
+/// # Errors
+/// What the system says, with the file's name.
+pub fn json_file(path: &Path, document: &impl Serialize) -> anyhow::Result<()> {
+    let text = serde_json::to_string_pretty(document)? + "\n";
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }

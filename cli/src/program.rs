@@ -25,7 +25,7 @@ pub enum Common {
 Examples, of which each is for one shell:
   PROGRAM completions bash > /etc/bash_completion.d/PROGRAM
   PROGRAM completions zsh > /usr/share/zsh/site-functions/_PROGRAM
-  PROGRAM completions fish > ~/.config/fish/completions/PROGRAM.fish
+  PROGRAM completions fish > /etc/fish/completions/PROGRAM.fish
   PROGRAM completions powershell >> $PROFILE")]
     Completions {
         /// The shell

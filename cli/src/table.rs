@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, TableComp
 
 use crate::terminal;
 
-/// Columns of a frame's edges and of the space between two columns.
+/// Space between two columns.
 const SPACE: usize = 2;
 
 /// A colour of a cell, where the output has colours.
@@ -140,8 +140,11 @@ impl Table {
         }
         for (number, least) in least.iter().enumerate() {
             if let Some(column) = table.column_mut(number) {
-                let width = u16::try_from(least + SPACE).unwrap_or(u16::MAX);
-                column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(width)));
+                // One of the two spaces between columns is the column's own, the other stands for a line.
+                let width = u16::try_from(least + SPACE - 1).unwrap_or(u16::MAX);
+                column
+                    .set_padding((0, 1))
+                    .set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(width)));
                 if self.right[number] {
                     column.set_cell_alignment(CellAlignment::Right);
                 }
@@ -217,7 +220,8 @@ mod tests {
             for word in &whole {
                 assert!(drawn.contains(word), "{word} is broken at {columns}:\n{text}");
             }
-            if columns >= 58 {
+            // 32 for a key, 7 for a word, 5 for a number, and the space behind each.
+            if columns >= 50 {
                 let widest = text.lines().map(length).max().unwrap();
                 assert!(widest <= usize::from(columns), "{widest} at {columns}:\n{text}");
             }

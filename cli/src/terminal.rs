@@ -26,6 +26,37 @@ pub fn has_screen() -> bool {
     io::stdout().is_terminal() && !is_dumb(std::env::var("TERM").ok().as_deref())
 }
 
+/// A text for standard error: on a terminal, lines are broken between words, which the terminal would
+/// do inside of them.
+pub fn for_stderr(text: &str) -> String {
+    let stderr = io::stderr();
+    match terminal_size::terminal_size_of(&stderr) {
+        Some((terminal_size::Width(columns), _)) if columns > 0 && stderr.is_terminal() => {
+            wrapped(text, columns.into())
+        }
+        _ => text.to_owned(),
+    }
+}
+
+/// Breaks lines between words, so that none is longer than so many columns if its words are not.
+fn wrapped(text: &str, columns: usize) -> String {
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        let mut now = String::new();
+        for word in line.split(' ') {
+            let width = unicode_width::UnicodeWidthStr::width;
+            if !now.is_empty() && width(now.as_str()) + 1 + width(word) > columns {
+                lines.push(std::mem::take(&mut now));
+            } else if !now.is_empty() {
+                now.push(' ');
+            }
+            now.push_str(word);
+        }
+        lines.push(now);
+    }
+    lines.join("\n")
+}
+
 fn wanted(variable: impl Fn(&str) -> Option<String>) -> bool {
     variable("NO_COLOR").is_none_or(|value| value.is_empty()) && !is_dumb(variable("TERM").as_deref())
 }
@@ -37,6 +68,14 @@ fn is_dumb(term: Option<&str>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_are_broken_between_words() {
+        let text = "dta-collector: this program was built without libibverbs";
+        assert_eq!(wrapped(text, 20), "dta-collector: this\nprogram was built\nwithout libibverbs");
+        assert_eq!(wrapped(text, 200), text);
+        assert_eq!(wrapped("a\nbb cc", 3), "a\nbb\ncc");
+    }
 
     #[test]
     fn no_color_and_dumb_terminals_have_no_colours() {

@@ -331,7 +331,7 @@ fn raw_frames_carry_requests_arp_and_answers() {
         for (answer, opcode) in answers.iter().zip([Opcode::RcAck, Opcode::RcAtomicAck]) {
             let (ethernet, packet) = answer.split_at(14);
             assert_eq!(ethernet[..6], link.interface().mac);
-            assert_eq!(ethernet[6..12], nic.device().endpoint.mac.unwrap());
+            assert_eq!(ethernet[6..12], nic.device().endpoint.mac.0);
             assert!(icrc_ok(packet));
             assert_eq!(Packet::new_checked(&packet[28..]).unwrap().bth().opcode, opcode);
         }
@@ -346,7 +346,7 @@ fn raw_frames_carry_requests_arp_and_answers() {
             let mut fragment = request.clone();
             fragment[byte] = value;
             fragment[16..20].copy_from_slice(&to.octets());
-            let mut frame = nic.device().endpoint.mac.unwrap().to_vec();
+            let mut frame = nic.device().endpoint.mac.0.to_vec();
             frame.extend_from_slice(&link.interface().mac);
             frame.extend_from_slice(&[8, 0]);
             frame.extend_from_slice(&fragment);

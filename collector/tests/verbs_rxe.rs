@@ -25,8 +25,8 @@ use dta_proto::wire::roce::{self, Aeth, NakCode, Place, Psn, Repr, Syndrome};
 
 const COLLECTOR: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const SWITCH: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
-const COLLECTOR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
-const SWITCH_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+const COLLECTOR_MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
+const SWITCH_MAC: Mac = Mac([2, 0, 0, 0, 0, 2]);
 const SWITCH_QPN: u32 = 0x123;
 const IOVA: u64 = 1 << 40;
 const LEN: u64 = 1 << 21;
@@ -56,7 +56,7 @@ impl Switch {
 
     fn send(&mut self, packet: &Repr<'_>) {
         let route = Route {
-            ethernet: Some((Mac(COLLECTOR_MAC), Mac(SWITCH_MAC))),
+            ethernet: Some((COLLECTOR_MAC, SWITCH_MAC)),
             ..Route::new(SWITCH, COLLECTOR, packet.bth.dest_qp)
         };
         let mut frame = vec![0; route.buffer_len(packet)];
@@ -89,7 +89,7 @@ impl Switch {
 
 fn request(transport: Transport, access: Access, receives: u32) -> QueuePairRequest {
     let mut peer = Endpoint::new(IpAddr::V4(SWITCH));
-    peer.mac = Some(SWITCH_MAC);
+    peer.mac = SWITCH_MAC;
     let purpose = if access.remote_atomic { Purpose::Atomic } else { Purpose::Write };
     QueuePairRequest { purpose, transport, peer, peer_qpn: SWITCH_QPN, start_psn: 100, access, receives }
 }
@@ -169,8 +169,8 @@ fn the_device_is_described() {
     let nic = open();
     let device = nic.device();
     assert_eq!(device.endpoint.ip, IpAddr::V4(COLLECTOR));
-    assert_eq!(device.endpoint.mac, Some(COLLECTOR_MAC));
-    assert_eq!(device.endpoint.gid, COLLECTOR.to_ipv6_mapped().octets());
+    assert_eq!(device.endpoint.mac, COLLECTOR_MAC);
+    assert_eq!(device.endpoint.gid(), COLLECTOR.to_ipv6_mapped().octets());
     assert!(device.atomics && device.mtu >= 1024, "{device:?}");
 }
 

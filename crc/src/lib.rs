@@ -23,6 +23,9 @@ mod x86 {
     pub(crate) fn crc32(_crc: u32, _bytes: &[u8]) -> Option<u32> {
         None
     }
+    pub(crate) fn crc32_of<const LEN: usize>(_crc: u32, _bytes: &[u8; LEN]) -> Option<u32> {
+        None
+    }
     pub(crate) fn crc32_masked(_crc: u32, _bytes: &[u8], _mask: &super::Mask) -> Option<u32> {
         None
     }
@@ -47,6 +50,15 @@ pub fn crc32(bytes: &[u8]) -> u32 {
 #[inline]
 pub fn crc32_update(crc: u32, bytes: &[u8]) -> u32 {
     match x86::crc32(crc, bytes) {
+        Some(crc) => crc,
+        None => table::update(&table::CRC32, crc, bytes),
+    }
+}
+
+/// As [`crc32_update`] of a length that the compiler knows, which saves finding it out each time.
+#[inline]
+pub fn crc32_update_of<const LEN: usize>(crc: u32, bytes: &[u8; LEN]) -> u32 {
+    match x86::crc32_of(crc, bytes) {
         Some(crc) => crc,
         None => table::update(&table::CRC32, crc, bytes),
     }
@@ -213,6 +225,7 @@ mod tests {
         fn each_is_one_at_a_time(bytes in proptest::collection::vec(any::<u8>(), 200 * 9)) {
             fn check<const LEN: usize>(bytes: &[u8]) {
                 let messages = &bytes.as_chunks::<LEN>().0[..9];
+                assert_eq!(crc32_update_of(7, &messages[0]), crc32_update(7, &messages[0]));
                 let mut sums = [7; 10];
                 crc32_each(messages, &mut sums);
                 for (message, sum) in messages.iter().zip(&sums) {
@@ -226,6 +239,7 @@ mod tests {
             check::<20>(&bytes);
             check::<28>(&bytes);
             check::<44>(&bytes);
+            check::<61>(&bytes);
             check::<76>(&bytes);
             check::<143>(&bytes);
             check::<200>(&bytes);

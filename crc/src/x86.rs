@@ -84,6 +84,20 @@ pub(crate) fn crc32(crc: u32, bytes: &[u8]) -> Option<u32> {
     Some(unsafe { all::<false>(crc, bytes, &Mask::NONE) })
 }
 
+/// The same of a length that the compiler knows: one of `blocks` alone is left of it.
+#[inline]
+pub(crate) fn crc32_of<const LEN: usize>(crc: u32, bytes: &[u8; LEN]) -> Option<u32> {
+    #[target_feature(enable = "pclmulqdq,sse4.1")]
+    fn one<const LEN: usize>(crc: u32, bytes: &[u8; LEN]) -> u32 {
+        all::<false>(crc, bytes, &Mask::NONE)
+    }
+    if LEN < 16 || !has_clmul() {
+        return None;
+    }
+    // SAFETY: as in `crc32`.
+    Some(unsafe { one(crc, bytes) })
+}
+
 /// The same with the bits of `mask` set.
 #[inline]
 pub(crate) fn crc32_masked(crc: u32, bytes: &[u8], mask: &Mask) -> Option<u32> {

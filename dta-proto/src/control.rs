@@ -14,6 +14,6 @@ mod program_message;
 mod store_message;
 
 pub use convert::{UnknownNumber, purpose, transport};
-pub use endpoint_message::{EndpointError, EndpointParts};
+pub use endpoint_message::EndpointError;
 pub use limits::{MAX_KEYS, MAX_NODES, MAX_READ};
 pub use program_message::{ProgramMessageError, program_message, program_of};

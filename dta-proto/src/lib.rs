@@ -11,6 +11,7 @@
 //! - [`list_range`]: some of the lists of an append store.
 //! - [`queue_pair`], [`name`]: what queue pairs are, and what the names of stores and sessions may be.
 //! - [`key`]: the 16-byte key and the flow that it can hold.
+//! - [`telemetry`]: what INT becomes in the stores: keys, values, entries of lists.
 //! - [`program`]: what a switch should hold, as table entries, and the changes from one program to another.
 //! - `control`: the control plane `dta.v1` (gRPC), and `codec`, which bounds its requests; both
 //!   with the feature `control`.
@@ -23,6 +24,7 @@ pub mod codec;
 pub mod control;
 pub mod counter;
 pub mod crc;
+pub mod endpoint;
 pub mod fit;
 pub mod key;
 pub mod layout;
@@ -31,4 +33,5 @@ pub mod name;
 pub mod program;
 pub mod queue_pair;
 pub mod store;
+pub mod telemetry;
 pub mod wire;

@@ -167,6 +167,21 @@ pub struct SpecError {
     pub must: &'static str,
 }
 
+/// Finds the store that a person means by `text`: the one of this name or, where none has it, the
+/// one of this id. `spec` gives the description of one of `stores`.
+pub fn named<T>(
+    stores: impl Iterator<Item = T> + Clone,
+    spec: impl Fn(&T) -> &StoreSpec,
+    text: &str,
+) -> Option<T> {
+    let of_name = stores.clone().find(|store| spec(store).name == text);
+    of_name.or_else(|| {
+        let id: u16 = text.parse().ok()?;
+        let mut stores = stores;
+        stores.find(|store| spec(store).id == id)
+    })
+}
+
 impl StoreSpec {
     /// Checks every field; the error names the first one at fault.
     pub fn validate(&self) -> Result<(), SpecError> {

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod dta;
+mod int;
 mod key;
 mod packet;
 mod roce;
@@ -37,5 +38,8 @@ pub const PACKET: Target = Target { name: "packet", check: packet::check, seeds:
 /// same again.
 pub const KEY: Target = Target { name: "key", check: key::check, seeds: seeds::keys };
 
+/// Telemetry Reports of INT, of every dialect: any bytes are reports or errors, and no accessor panics.
+pub const INT: Target = Target { name: "int", check: int::check, seeds: seeds::int_reports };
+
 /// All of them.
-pub const TARGETS: [Target; 4] = [DTA, ROCE, PACKET, KEY];
+pub const TARGETS: [Target; 5] = [DTA, ROCE, PACKET, KEY, INT];

@@ -48,6 +48,20 @@ fn the_demonstration_as_it_comes_is_exact() {
 }
 
 #[test]
+fn the_demonstration_ends_with_what_one_core_does() {
+    let output = manager(&["run-testbed", "--reports", "2000", "--bench"]);
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{shown}");
+    let (_, glance) = shown.split_once("One core").expect(&shown);
+    for row in
+        ["software translator", "software NIC", "both in one process", "key-write query", "append tail"]
+    {
+        assert!(glance.contains(row), "{row}: {shown}");
+    }
+    assert!(!glance.contains("loopback"), "{shown}");
+}
+
+#[test]
 fn real_traffic_without_faults_is_exact_over_both_transports() {
     let Some(folder) = captures("real_traffic_without_faults_is_exact_over_both_transports") else { return };
     for (name, packets) in [("real-1kxun", 1723), ("real-wechat", 1672)] {

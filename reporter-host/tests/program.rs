@@ -48,9 +48,9 @@ fn sends_each_primitive() {
         "send key-write --store 1 --key 10.0.0.1:5000->10.0.0.2:5000/udp --value 1500 --redundancy 2",
         "send --store 2 append --list 3 --value 1,2,0xdeadbeef --immediate",
         "send key-increment --store 3 --key 0a0b --delta 1500",
-        "send postcard --store 4 --key 0a0b --hop 2 --path-length 5 --value 103",
+        "send postcarding --store 4 --key 0a0b --hop 2 --path-length 5 --value 103",
         "send sketch-merge --store 5 --epoch 1 --column 17 --cells 12,40 --reporter-id 7",
-        "send key-write --version 0 --redundancy 2 --key 0a0b0c0d --value 7",
+        "send key-write --dta-version 0 --redundancy 2 --key 0a0b0c0d --value 7",
     ] {
         let mut arguments: Vec<&str> = arguments.split(' ').collect();
         arguments.extend(["--to", &to]);
@@ -88,7 +88,9 @@ fn repeats_varies_and_keeps_a_rate() {
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(started.elapsed() >= Duration::from_millis(90), "49 waits of 2 ms");
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&json["reports"], &json["sent"]), (&50.into(), &50.into()));
+    let node = &json["nodes"][0];
+    assert_eq!((&node["node"], &node["stage"]), (&"reporter/0".into(), &"reporter".into()));
+    assert_eq!((&node["counters"]["reports"], &node["counters"]["sent"]), (&50.into(), &50.into()));
     let keys: Vec<u32> = drain(&socket)
         .iter()
         .map(|bytes| match Report::parse(bytes).unwrap().body {
@@ -141,16 +143,16 @@ fn tells_what_is_wrong() {
         ("send append --list 1", 2, "--value"),
         ("send append --list 1 --value 1,x", 2, "`x` is neither a number"),
         ("send key-write --key 10.0.0.1->10.0.0.2 --value 1", 2, "protocol"),
-        ("send append --list 1 --value 1 --version 2", 2, "versions 0 and 1"),
+        ("send append --list 1 --value 1 --dta-version 2", 2, "versions 0 and 1"),
         ("send append --list 1 --value 1 --rate=-1", 2, "from 0 on"),
-        ("send append --list 1 --value 1 --version 0 --store 3", 1, "neither a store nor a reporter id"),
+        ("send append --list 1 --value 1 --dta-version 0 --store 3", 1, "neither a store nor a reporter id"),
         (
-            "send append --list 1 --value 1 --version 0 --to 127.0.0.1:9 --retransmittable --from 192.0.2.77:0",
+            "send append --list 1 --value 1 --dta-version 0 --to 127.0.0.1:9 --retransmittable --from 192.0.2.77:0",
             1,
             "192.0.2.77",
         ),
         ("send postcard --store 4 --key 0a --hop 20 --value 1 --to 127.0.0.1:9", 1, "hop"),
-        ("send sketch-merge --epoch 1 --column 1 --cells 1 --version 0 --to 127.0.0.1:9", 1, "version"),
+        ("send sketch-merge --epoch 1 --column 1 --cells 1 --dta-version 0 --to 127.0.0.1:9", 1, "version"),
         ("send append --store 2 --list 1 --value 1 --vary key --to 127.0.0.1:9", 1, "no key"),
         ("send append --list 1 --value 1 --to 127.0.0.1:9", 1, "give --store"),
         ("send append --store events --list 1 --value 1 --to 127.0.0.1:9", 1, "`events` has no id"),

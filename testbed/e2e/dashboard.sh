@@ -58,12 +58,14 @@ tmux new-session -d -s t -x 80 -y 24 "env TERM=screen $DTA_BIN/dta-collector das
 shows "1 Stores"
 shows "key-write"
 tmux send-keys -t t 2
-shows "session "
+shows "executed.write"
 tmux send-keys -t t 3
-shows "element 0 of"
+shows "session "
 tmux send-keys -t t 4
-shows " list 0"
+shows "element 0 of"
 tmux send-keys -t t 5
+shows " list 0"
+tmux send-keys -t t 6
 shows "ask"
 tmux send-keys -t t -l "flows $key"
 tmux send-keys -t t Enter
@@ -81,7 +83,7 @@ tmux kill-server
 socket="$folder/tmux-memory"
 tmux new-session -d -s t -x 80 -y 24 "env TERM=screen $DTA_BIN/dta-collector dashboard --memory $folder/memory; echo left with \$?; exec cat"
 shows "1 Stores"
-tmux send-keys -t t 5
+tmux send-keys -t t 6
 tmux send-keys -t t -l "flows $key"
 tmux send-keys -t t Enter
 shows "68656c6c 6f20776f 726c6421"

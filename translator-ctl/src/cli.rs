@@ -6,17 +6,21 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
-use comfy_table::{Table, presets::UTF8_HORIZONTAL_ONLY};
-use dta_cli::Status;
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use dta_cli::number::grouped;
+use dta_cli::output::OutputFlag;
 use dta_cli::program::Common;
+use dta_cli::table::Table;
+use dta_cli::{Status, counters, host};
 use dta_client::translator::Client;
 use dta_link::fault::Faults;
 use dta_proto::control::NodeStatistics;
-use serde_json::json;
+use dta_proto::counter::Stage;
+use dta_proto::program::Change;
+use serde::Serialize;
 
 use crate::collectors::Collectors;
-use crate::config::{Config, ConfigError, Translator};
+use crate::config::{Config, ConfigError, IntListener, Translator};
 use crate::control_address::ControlAddress;
 use crate::program::{changes_json, changes_table, program_json, program_table};
 use crate::run::{self, Options};
@@ -28,12 +32,13 @@ use crate::setup;
     name = "dta-translator",
     version,
     after_help = "Examples:\n  \
-        dta-translator run                             translate, with a collector on this host\n  \
-        dta-translator run --collector http://10.0.0.5:40050 --listen 10.0.0.6:40040 --source 10.0.0.6\n  \
-        dta-translator stats                           what the running translator counted\n  \
-        dta-translator plan --against http://127.0.0.1:40051\n  \
-        dta-translator plan --switch tor1 --against    what the switch of [switch.tor1] lacks\n  \
-        dta-translator setup --switch tor1             program the switch of [switch.tor1]\n\n\
+        dta-translator run                            with a collector on this host\n  \
+        dta-translator run --collector 10.0.0.5:40050 --listen 10.0.0.6:40040 \\\n      \
+            --source 10.0.0.6\n  \
+        dta-translator stats                          what the running one counted\n  \
+        dta-translator plan --against 127.0.0.1:40051\n  \
+        dta-translator plan --switch tor1 --against   what [switch.tor1] lacks\n  \
+        dta-translator setup --switch tor1            program [switch.tor1]\n\n\
         Every flag of `run` that configures has a key in the file and a DTA_TRANSLATOR_* variable. Flags go before variables, variables before \
         the file. `dta-translator check-config` prints what results."
 )]
@@ -67,9 +72,11 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         dta-translator run\n  \
         dta-translator run --faults drop=0.01,dup=0.01 --seed 7 --ledger /tmp/ledger\n  \
-        dta-translator run --link eth1 --source 10.9.0.2 --collector https://10.9.0.1:40050\n  \
-        dta-translator run --collector 10.0.0.5:40050,10.0.0.7:40050 --listen 10.0.0.6:40040 --source 10.0.0.6\n  \
-        dta-translator run --check-config --config translator.toml\n\n\
+        dta-translator run --link eth1 --source 10.9.0.2 --collector 10.9.0.1:40050\n  \
+        dta-translator run --collector 10.0.0.5:40050,10.0.0.7:40050 \\\n      \
+            --listen 10.0.0.6:40040 --source 10.0.0.6\n  \
+        dta-translator run --int 'udp://0.0.0.0:32766?dialect=sdfabric'\n  \
+        dta-translator check-config --config translator.toml\n\n\
         With several collectors, each has stores of its own, and a session of this translator's name. It is ready when one of them is \
         programmed and each of the others is, too, or could not be: it is away, or refuses. Those are tried again until they do; their stores \
         are not known before, so reports for them are dropped as `unknown_store`. A collector that goes away, or ends the session, later \
@@ -83,11 +90,11 @@ enum Command {
     Setup(SetupArgs),
     /// Print what a switch should hold, or what it lacks
     #[command(after_help = "Examples:\n  \
-        dta-translator plan                                      what the session gives\n  \
-        dta-translator plan --against http://127.0.0.1:40051     the difference to a running translator\n  \
-        dta-translator plan --switch tor1                        what the session of [switch.tor1] gives\n  \
-        dta-translator plan --switch tor1 --against              the difference to that switch\n  \
-        dta-translator plan --output json | jq '.[] | select(.table == \"store\")'\n\n\
+        dta-translator plan                             what the session gives\n  \
+        dta-translator plan --against 127.0.0.1:40051   what a running one lacks\n  \
+        dta-translator plan --switch tor1               the same of [switch.tor1]\n  \
+        dta-translator plan --switch tor1 --against     what that switch lacks\n  \
+        dta-translator plan -o json | jq '.[] | select(.table == \"store\")'\n\n\
         Changes nothing: neither in the collector nor in a switch. Of a session that is not open yet, queue pair numbers and keys are 0.")]
     Plan(PlanArgs),
     /// Print what a running translator counts
@@ -96,36 +103,21 @@ enum Command {
     Flush(ControlArgs),
     /// End a session, with each collector: its queue pairs and keys end, what is in memory stays
     Teardown(TeardownArgs),
-    /// Print the configuration that results from file, variables and flags, and check it
-    CheckConfig,
+    /// Check the configuration that results from file, variables and flags
+    #[command(after_help = "\
+Takes the flags and variables of `run`. It starts nothing. The configuration that results is printed as a file.
+
+Example:
+  dta-translator check-config --config translator.toml")]
+    CheckConfig(Own),
     #[command(flatten)]
     Common(Common),
 }
 
 #[derive(Args)]
 struct RunArgs {
-    /// Where reports are taken [default: 127.0.0.1:40040]
-    #[arg(long, env)]
-    listen: Option<SocketAddr>,
-    /// Address that RoCEv2 frames come from and answers go to [default: 127.0.0.2]
-    #[arg(long, env)]
-    source: Option<IpAddr>,
-    /// UDP port on which answers are taken; 0 lets the kernel choose [default: 4791]
-    #[arg(long, env)]
-    source_port: Option<u16>,
-    /// Interface on which frames leave and come in whole, which an RDMA NIC needs; without it, a UDP socket
-    #[arg(long, env, value_name = "INTERFACE")]
-    link: Option<String>,
-    /// Where statistics, flush and program are served over gRPC; with TLS, a program only over
-    /// unix:PATH [default: 127.0.0.1:40051]
-    #[arg(long, env, value_name = "ADDR:PORT|unix:PATH")]
-    control: Option<ControlAddress>,
-    /// Stores wanted of the only collector, by name; all if not given
-    #[arg(long, env, value_delimiter = ',')]
-    stores: Option<Vec<String>>,
-    /// No coalescing and no timed flush, so that different targets make equal bytes
-    #[arg(long, env)]
-    reference: bool,
+    #[command(flatten)]
+    own: Own,
     /// Faults on frames (and on NACKs): drop=P,dup=P,reorder=P,corrupt=P
     #[arg(long, env, default_value = "none")]
     faults: Faults,
@@ -147,9 +139,37 @@ struct RunArgs {
     /// Open no session; wait to be programmed by `dta-translator setup`
     #[arg(long)]
     blank: bool,
-    /// Check configuration and flags, and end
-    #[arg(long)]
-    check_config: bool,
+}
+
+/// What of the configuration is the running translator's alone.
+#[derive(Args)]
+struct Own {
+    /// Where reports are taken [default: 127.0.0.1:40040]
+    #[arg(long, env, value_name = "HOST:PORT", value_parser = host::socket)]
+    listen: Option<SocketAddr>,
+    /// Take Telemetry Reports of INT there, too; several by commas. DIALECT is auto, v0.5, v1.0, v2.0,
+    /// sdfabric, intcollector, geant or noviflow [default: nowhere]
+    #[arg(long, env, value_delimiter = ',', value_name = "udp://ADDR:PORT?dialect=DIALECT")]
+    int: Option<Vec<IntListener>>,
+    /// Address that RoCEv2 frames come from and answers go to [default: 127.0.0.2]
+    #[arg(long, env, value_name = "HOST", value_parser = host::ip)]
+    source: Option<IpAddr>,
+    /// UDP port on which answers are taken; 0 lets the kernel choose [default: 4791]
+    #[arg(long, env)]
+    source_port: Option<u16>,
+    /// Interface on which frames leave and come in whole, which an RDMA NIC needs; without it, a UDP socket
+    #[arg(long, env, value_name = "INTERFACE")]
+    link: Option<String>,
+    /// Where statistics, flush and program are served over gRPC; with TLS, a program only over
+    /// unix:PATH [default: 127.0.0.1:40051]
+    #[arg(long, env, value_name = "HOST:PORT|unix:PATH")]
+    control: Option<ControlAddress>,
+    /// Stores wanted of the only collector, by name or id; all if not given
+    #[arg(long, env, value_name = "NAME|ID", value_delimiter = ',')]
+    stores: Option<Vec<String>>,
+    /// No coalescing and no timed flush, so that different targets make equal bytes
+    #[arg(long, env)]
+    reference: bool,
 }
 
 #[derive(Args)]
@@ -179,13 +199,14 @@ struct TeardownArgs {
     /// End the session of this [switch.NAME], instead of that of [translator]
     #[arg(long, value_name = "NAME")]
     switch: Option<String>,
+    #[command(flatten)]
+    output: OutputFlag,
 }
 
 #[derive(Args)]
 struct OutputArgs {
-    /// How to print
-    #[arg(long, short, value_enum, default_value_t = Format::Table)]
-    output: Format,
+    #[command(flatten)]
+    print: OutputFlag,
     /// Print remote keys: whoever knows them can write to the collector's memory
     #[arg(long)]
     show_secrets: bool,
@@ -196,15 +217,30 @@ struct ControlArgs {
     /// gRPC address of the running translator: HOST:PORT or unix:PATH
     #[arg(long, env, default_value = "http://127.0.0.1:40051")]
     translator: String,
-    /// How to print
-    #[arg(long, short, value_enum, default_value_t = Format::Table)]
-    output: Format,
+    #[command(flatten)]
+    output: OutputFlag,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Table,
-    Json,
+/// What `teardown` did.
+#[derive(Serialize)]
+struct Ended {
+    /// The session's name.
+    session: String,
+    /// Addresses of the collectors that ended it.
+    ended: Vec<String>,
+}
+
+/// What `flush` did.
+#[derive(Serialize)]
+struct Flushed {
+    /// Reports that were held.
+    flushed: u64,
+}
+
+/// What `stats` tells.
+#[derive(Serialize)]
+struct Statistics {
+    nodes: Vec<counters::Node>,
 }
 
 impl Cli {
@@ -247,7 +283,6 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
     }
     let config = configuration(&cli)?;
     match cli.command {
-        Command::Run(args) if args.check_config => print_config(&config),
         Command::Run(args) => run::run(
             &config.translator,
             &Options {
@@ -260,20 +295,18 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
                 blank: args.blank,
             },
         ),
-        Command::CheckConfig => print_config(&config),
+        Command::CheckConfig(_) => print_config(&config),
         Command::Common(_) => Ok(()),
         Command::Setup(args) => block_on(async {
             let changes = setup::setup(&config, &args.switch).await?;
-            print(&match args.output.output {
-                Format::Json => changes_json(&changes, args.output.show_secrets).to_string(),
-                Format::Table => changes_table(&changes, args.output.show_secrets),
-            })
+            print_changes(&changes, &args.output)
         }),
         Command::Plan(args) => block_on(plan(&config, &args)),
         Command::Stats(args) => block_on(stats(&args)),
         Command::Flush(args) => block_on(flush(&args)),
         Command::Teardown(args) => {
-            block_on(async { teardown(&session_of(&config, args.switch.as_deref())?).await })
+            let session = session_of(&config, args.switch.as_deref())?;
+            block_on(teardown(&session, args.output))
         }
     }
 }
@@ -286,8 +319,14 @@ fn configuration(cli: &Cli) -> anyhow::Result<Config> {
     let t = &mut config.translator;
     set(&mut t.name, &cli.settings.name);
     set(&mut t.collector, &cli.settings.collector.clone().map(Collectors::at));
-    if let Command::Run(args) = &cli.command {
+    let own = match &cli.command {
+        Command::Run(args) => Some(&args.own),
+        Command::CheckConfig(own) => Some(own),
+        _ => None,
+    };
+    if let Some(args) = own {
         set(&mut t.listen, &args.listen);
+        set(&mut t.int.listen, &args.int);
         set(&mut t.source, &args.source);
         set(&mut t.source_port, &args.source_port);
         if args.link.is_some() {
@@ -316,7 +355,8 @@ fn set<T: Clone>(value: &mut T, over: &Option<T>) {
 }
 
 fn print_config(config: &Config) -> anyhow::Result<()> {
-    print(toml::to_string(config).context("cannot write the configuration")?.trim_end())
+    let text = toml::to_string(config).context("cannot write the configuration")?;
+    dta_cli::configuration_is_good(&text, &[]).map(drop)
 }
 
 fn block_on(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
@@ -327,37 +367,37 @@ fn block_on(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<
         .block_on(future)
 }
 
-fn print(text: &str) -> anyhow::Result<()> {
-    Ok(dta_cli::print(text)?)
-}
-
 async fn plan(config: &Config, args: &PlanArgs) -> anyhow::Result<()> {
     let secrets = args.output.show_secrets;
     let translator = session_of(config, args.switch.as_deref())?;
     let want = setup::planned(&translator).await?;
     let changes = match (args.against.as_deref(), &args.switch) {
         (None, _) => {
-            return print(&match args.output.output {
-                Format::Json => program_json(&want, secrets).to_string(),
-                Format::Table => program_table(&want, secrets),
-            });
+            let json = program_json(&want, secrets);
+            return args.output.print.print(&json, |_| program_table(&want, secrets));
         }
         (Some(""), Some(switch)) => setup::switch_lacks(config, switch, &want).await?,
         (Some(control), _) => setup::lacks(&translator, control, &want).await?,
     };
-    print(&match args.output.output {
-        Format::Json => changes_json(&changes, secrets).to_string(),
-        Format::Table => changes_table(&changes, secrets),
-    })
+    print_changes(&changes, &args.output)
 }
 
-async fn teardown(config: &Translator) -> anyhow::Result<()> {
+fn print_changes(changes: &[Change], args: &OutputArgs) -> anyhow::Result<()> {
+    let json = changes_json(changes, args.show_secrets);
+    args.print.print(&json, |_| changes_table(changes, args.show_secrets))
+}
+
+async fn teardown(config: &Translator, output: OutputFlag) -> anyhow::Result<()> {
     let (ended, errors) = setup::teardown(config).await;
-    for address in ended {
-        match config.collector.count() {
-            1 => print(&format!("session {} has ended", config.name))?,
-            _ => print(&format!("session {} at {address} has ended", config.name))?,
-        }
+    let done = Ended { session: config.name.clone(), ended };
+    if !done.ended.is_empty() || output.is_json() {
+        output.print(&done, |done| match config.collector.count() {
+            1 => format!("session {} has ended", done.session),
+            _ => {
+                let at = |address: &String| format!("session {} at {address} has ended", done.session);
+                done.ended.iter().map(at).collect::<Vec<_>>().join("\n")
+            }
+        })?;
     }
     match &errors.iter().map(ToString::to_string).collect::<Vec<_>>()[..] {
         [] => Ok(()),
@@ -367,26 +407,21 @@ async fn teardown(config: &Translator) -> anyhow::Result<()> {
 
 async fn stats(args: &ControlArgs) -> anyhow::Result<()> {
     let nodes = Client::connect_lazy(&args.translator)?.statistics().await?;
-    print(&match args.output {
-        Format::Json => nodes_json(&nodes).to_string(),
-        Format::Table => nodes_table(&nodes),
-    })
+    let statistics = Statistics { nodes: nodes.into_iter().map(node).collect() };
+    args.output.print(&statistics, nodes_table)
 }
 
-fn nodes_json(nodes: &[NodeStatistics]) -> serde_json::Value {
-    let counters = |n: &NodeStatistics| {
-        n.counters.iter().map(|c| (c.name.clone(), json!(c.value))).collect::<serde_json::Map<_, _>>()
-    };
-    nodes.iter().map(|n| json!({"node": n.node, "counters": counters(n)})).collect()
+fn node(node: NodeStatistics) -> counters::Node {
+    let stage = Stage::of(&node.node).name();
+    counters::Node::now(node.node, stage, node.counters.into_iter().map(|c| (c.name, c.value)))
 }
 
-fn nodes_table(nodes: &[NodeStatistics]) -> String {
-    let mut table = Table::new();
-    table.load_preset(UTF8_HORIZONTAL_ONLY).set_header(["node", "counter", "value"]);
-    for node in nodes {
+fn nodes_table(statistics: &Statistics) -> String {
+    let mut table = Table::new(&["node", "counter", "value"], &[2]);
+    for node in &statistics.nodes {
         let mut name = node.node.as_str();
-        for counter in node.counters.iter().filter(|c| c.value != 0) {
-            table.add_row([name.to_string(), counter.name.clone(), counter.value.to_string()]);
+        for (counter, value) in node.counters.iter().filter(|(_, value)| **value != 0) {
+            table.row([name.to_owned(), counter.clone(), grouped(*value)]);
             name = "";
         }
     }
@@ -395,8 +430,18 @@ fn nodes_table(nodes: &[NodeStatistics]) -> String {
 
 async fn flush(args: &ControlArgs) -> anyhow::Result<()> {
     let flushed = Client::connect_lazy(&args.translator)?.flush().await?;
-    print(&match args.output {
-        Format::Json => json!({ "flushed": flushed }).to_string(),
-        Format::Table => format!("{flushed} reports were held and are on their way"),
-    })
+    args.output.print(&Flushed { flushed }, |_| format!("{flushed} reports were held and are on their way"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_sound_and_help_is_wrapped_once() {
+        let command = dta_cli::program::command::<Cli>(FEATURES);
+        command.clone().debug_assert();
+        let faults = dta_cli::help::faults(command);
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
+    }
 }

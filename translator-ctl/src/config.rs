@@ -1,7 +1,9 @@
 //! Configuration: one TOML file, flags and `DTA_*` environment over it.
 
+mod int;
 mod switch;
 
+pub use int::{IntListener, IntListenerError, IntStores, IntTable, MetricTable, Timestamps, Write};
 pub use switch::{Own, SWITCH_TYPES, Software, Switch};
 
 use std::collections::{BTreeMap, HashSet};
@@ -39,6 +41,7 @@ pub struct Translator {
     /// Name of the session in the collector.
     pub name: String,
     /// UDP address and port on which reports are taken.
+    #[serde(deserialize_with = "dta_cli::host::serde::socket")]
     pub listen: SocketAddr,
     /// The collectors. Each has a session of its own, all under the same name. The first has index 0.
     pub collector: Collectors,
@@ -47,6 +50,7 @@ pub struct Translator {
     /// taken on a `unix:` socket alone.
     pub control: ControlAddress,
     /// Address that RoCEv2 frames come from and answers go to.
+    #[serde(deserialize_with = "dta_cli::host::serde::ip")]
     pub source: IpAddr,
     /// UDP port on which answers are taken.
     pub source_port: u16,
@@ -87,6 +91,8 @@ pub struct Translator {
     pub limits: LimitsTable,
     /// RC queue pairs.
     pub rc: Rc,
+    /// Telemetry Reports of INT.
+    pub int: IntTable,
     /// Certificates for a collector at `https://`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
@@ -124,6 +130,7 @@ pub struct ListedReporter {
     pub id: u16,
     /// Address that its reports come from. Version-0 reports, which have no id, are taken from all
     /// addresses listed.
+    #[serde(deserialize_with = "dta_cli::host::serde::ipv4")]
     pub address: Ipv4Addr,
 }
 
@@ -202,6 +209,7 @@ impl Default for Translator {
             version0_nacks: 0,
             limits: LimitsTable::default(),
             rc: Rc::default(),
+            int: IntTable::default(),
             tls: None,
         }
     }
@@ -537,6 +545,14 @@ impl Translator {
         }
         if !(1..=64).contains(&self.rc.tries) {
             return fail("translator.rc.tries", self.rc.tries.to_string(), "1 to 64");
+        }
+        self.int.rules()?;
+        if self.int.listen.len() > crate::packets::MOST_LISTENERS {
+            return fail(
+                "translator.int.listen",
+                format!("a list of {}", self.int.listen.len()),
+                "at most 16 listeners",
+            );
         }
         if let Some(r) = self.sketch_reporters.iter().find(|r| r.bit > 31) {
             return fail("translator.sketch_reporters.bit", r.bit.to_string(), "0 to 31");

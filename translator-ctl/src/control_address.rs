@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// `ADDR:PORT` or `unix:PATH`.
+/// `HOST:PORT` or `unix:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum ControlAddress {
@@ -44,11 +44,10 @@ impl FromStr for ControlAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || format!("{text:?} must be ADDR:PORT or unix:PATH");
         match text.strip_prefix(dta_grpc::dial::UNIX) {
-            Some("") => Err(bad()),
+            Some("") => Err(format!("{text:?} must be HOST:PORT or unix:PATH")),
             Some(path) => Ok(Self::Unix(path.into())),
-            None => text.parse().map(Self::Tcp).map_err(|_| bad()),
+            None => dta_cli::host::socket(text).map(Self::Tcp),
         }
     }
 }

@@ -13,7 +13,7 @@ use tonic::Code;
 
 use crate::config::Translator;
 use crate::program::{Grant, GrantError};
-use dta_proto::program::{Endpoint, Mac};
+use dta_proto::program::Endpoint;
 
 /// First and longest wait between attempts to reach the collector.
 pub const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -199,10 +199,10 @@ impl Session {
             if self.config.source_port == 0 {
                 self.endpoint.port = u16::try_from(held.port).unwrap_or(0);
             }
-            if let Ok(mac) = <[u8; 6]>::try_from(&*held.mac)
+            if let Some(mac) = Endpoint::try_from(held).ok().and_then(|held| held.known_mac())
                 && self.config.mac.is_none()
             {
-                self.endpoint.mac = Mac(mac);
+                self.endpoint.mac = mac;
             }
             let own = (self.endpoint.ip.to_string(), u32::from(self.endpoint.port));
             if own != (held.ip.clone(), held.port) {

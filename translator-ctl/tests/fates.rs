@@ -135,6 +135,7 @@ fn each_fate_is_that_of_the_frames_own_reports() {
         ledger: Some(Ledger::create(&file).unwrap()),
         commands: inbox,
         reports,
+        int: None,
         roce,
     };
     let stop = AtomicBool::new(false);
@@ -211,6 +212,7 @@ fn the_books_close_when_a_full_queue_drops_whole_runs() {
         ledger: None,
         commands: inbox,
         reports,
+        int: None,
         roce,
     };
     let mut reporter = UdpLink::open(&UdpConfig::reports(address(8, 0).into(), false)).unwrap();

@@ -87,6 +87,7 @@ impl Running {
             ledger: None,
             commands: inbox,
             reports,
+            int: None,
             roce,
         };
         let thread = std::thread::spawn(|| packets.run());

@@ -78,7 +78,7 @@ impl Running {
     fn counter(&self, node: &str, name: &str) -> u64 {
         let out = run(&["stats", "--output", "json", "--translator", &self.control()]);
         let nodes: Value = serde_json::from_slice(&out.stdout).unwrap();
-        let node = nodes.as_array().unwrap().iter().find(|n| n["node"] == node);
+        let node = nodes["nodes"].as_array().unwrap().iter().find(|n| n["node"] == node);
         node.map_or(0, |n| n["counters"][name].as_u64().unwrap_or(0))
     }
 
@@ -552,7 +552,7 @@ fn wrong_use_and_wrong_configuration_say_what_to_do() {
     for (args, code, words) in [
         (&["walk"][..], 2, "unrecognized subcommand"),
         (&["run", "--faults", "drop=2"], 2, "drop"),
-        (&["run", "--listen", "[::1]:1", "--check-config"], 2, "translator.listen"),
+        (&["check-config", "--listen", "[::1]:1"], 2, "translator.listen"),
         (&["check-config", "--config", "/nonexistent.toml"], 2, "/nonexistent.toml"),
         (&["stats", "--translator", "http://127.0.0.1:1"], 1, "no translator answers"),
         (&["setup", "--switch", "x"], 2, "no [switch.x]"),

@@ -10,6 +10,9 @@ use super::egress::Write;
 use super::losses::Origin;
 use super::requester::{Action, MAX_PAYLOAD};
 
+/// Bytes of the slots that are made in a shorter buffer.
+const SHORT: usize = 32;
+
 /// The shape of one store. Nothing is held.
 #[derive(Clone, Copy)]
 pub(crate) struct KeyWriteShape {
@@ -41,8 +44,18 @@ impl KeyWriteShape {
         if value.len() > usize::from(value_len) {
             return Err(Reason::ValueLength);
         }
-        let mut slot = [0; MAX_PAYLOAD];
-        let slot = &mut slot[..layout::CHECKSUM_LEN + usize::from(value_len)];
+        // Most slots are short: less is to be cleared for each report.
+        let (mut short, mut long);
+        let slot = match layout::CHECKSUM_LEN + usize::from(value_len) {
+            len @ ..=SHORT => {
+                short = [0; SHORT];
+                &mut short[..len]
+            }
+            len => {
+                long = [0; MAX_PAYLOAD];
+                &mut long[..len]
+            }
+        };
         layout::encode(slot, key, value);
         let h = hash::key_hash(key);
         let write = Write {

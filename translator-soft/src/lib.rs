@@ -3,7 +3,7 @@
 //! [`Engine`] is pure: no socket, no clock, no thread; time is an argument (nanoseconds from any
 //! fixed point). A batch of datagrams goes in, finished IPv4 packets come out in an [`Output`] that
 //! is used again and again. Nothing is allocated per report. Reports that another source has parsed
-//! and admitted go in by [`Engine::execute`].
+//! and admitted go in by [`Engine::execute`]; [`int::Int`] makes such reports of INT.
 
 mod age;
 mod append;
@@ -26,6 +26,7 @@ mod gathers;
 #[cfg(test)]
 mod hostile_tests;
 mod increment;
+pub mod int;
 mod key_write;
 pub mod losses;
 #[cfg(test)]

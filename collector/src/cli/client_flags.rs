@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use dta_cli::output::{Output, OutputFlag};
 use dta_client::collector::Client;
 use dta_client::{ClientError, ClientOptions, ClientTls, DEFAULT_COLLECTOR};
-
-use super::output::Output;
 
 /// Where the collector is, and how to show what it says.
 #[derive(Args, Clone, Debug)]
@@ -16,9 +15,8 @@ pub(super) struct ClientFlags {
     collector: String,
     #[command(flatten)]
     tls: TlsFlags,
-    /// How to print
-    #[arg(long, short, value_enum, default_value_t, env)]
-    pub(super) output: Output,
+    #[command(flatten)]
+    pub(super) output: OutputFlag,
 }
 
 /// The files of TLS, as every program that asks a collector takes them.
@@ -54,6 +52,11 @@ impl TlsFlags {
 }
 
 impl ClientFlags {
+    /// Whether people want all columns.
+    pub(super) fn is_wide(&self) -> bool {
+        self.output.output == Output::Wide
+    }
+
     pub(super) fn options(&self) -> ClientOptions {
         ClientOptions::new(&self.collector, self.tls.tls())
     }

@@ -2,12 +2,11 @@
 
 use dta_cli::Status;
 
-use super::output;
 use crate::config::EXAMPLE;
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  dta-collector config --example > collector.toml\n  dta-collector serve --config collector.toml --check-config"
+    after_help = "Example:\n  dta-collector config --example > collector.toml\n  dta-collector check-config --config collector.toml"
 )]
 pub(super) struct Args {
     /// Print a commented file with every setting and its default
@@ -17,7 +16,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Status> {
     if args.example {
-        output::line(EXAMPLE.trim_end())?;
+        dta_cli::print(EXAMPLE.trim_end())?;
     }
     Ok(Status::Done)
 }

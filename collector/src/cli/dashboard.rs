@@ -13,12 +13,15 @@ use crate::dashboard::{self, Source};
 #[command(after_help = "\
 Examples:
   dta-collector dashboard
-  dta-collector dashboard --memory /dev/shm/dta-collector    the region files themselves, also of a collector that is not running
+  dta-collector dashboard --memory /dev/shm/dta-collector
 
-Keys are shown at the bottom of every page; q quits.")]
+With --memory it reads the region files themselves, also of a collector that is not running.
+
+Keys are shown at the bottom of every page; ? explains them, and what is shown; q quits.
+NO_COLOR=1 shows no colours. docs/dashboard.md has pictures.")]
 pub(super) struct Args {
     /// Read a memory directory instead of asking a collector
-    #[arg(long, value_name = "DIR", conflicts_with = "collector")]
+    #[arg(long, value_name = "DIR")]
     memory: Option<PathBuf>,
     /// Milliseconds between refreshes
     #[arg(long, default_value_t = 500, value_name = "MS", value_parser = clap::value_parser!(u64).range(50..=60_000))]

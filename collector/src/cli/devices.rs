@@ -3,17 +3,17 @@
 use std::path::Path;
 
 use dta_cli::Status;
+use dta_cli::number;
+use dta_cli::output::OutputFlag;
 use serde::Serialize;
 
-use super::output::{self, Output};
 use crate::nic::NicError;
 use crate::nic::verbs::{self, DeviceInfo, PortInfo, VerbsError};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// How to print
-    #[arg(long, short, value_enum, default_value_t, env)]
-    output: Output,
+    #[command(flatten)]
+    output: OutputFlag,
 }
 
 #[derive(Serialize)]
@@ -47,13 +47,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Status> {
         error => error.into(),
     })?;
     let devices: Vec<Device<'_>> = devices.iter().map(device).collect();
-    if args.output == Output::Json {
-        output::json(&devices)?;
-        return Ok(Status::Done);
-    }
-    for line in lines(&devices) {
-        output::line(line)?;
-    }
+    args.output.print(&devices, |devices| lines(devices).join("\n"))?;
     Ok(Status::Done)
 }
 
@@ -69,21 +63,21 @@ fn in_kernel(class: &Path) -> String {
 fn lines(devices: &[Device<'_>]) -> Vec<String> {
     if devices.is_empty() {
         return vec![
-            "no RDMA device; soft-RoCE on a network interface: `rdma link add rxe0 type rxe netdev eth0`, \
-             or use the software NIC (--device soft)"
-                .to_owned(),
+            "no RDMA device".to_owned(),
+            "soft-RoCE on a network interface: `rdma link add rxe0 type rxe netdev eth0`".to_owned(),
+            "or use the software NIC: --device soft".to_owned(),
         ];
     }
     let mut lines = Vec::new();
     for d in devices {
+        let firmware =
+            if d.firmware.is_empty() { String::new() } else { format!(" (firmware {})", d.firmware) };
+        lines.push(format!("{}{firmware}", d.name));
+        lines.push(format!("  atomics {}, {} in flight", d.atomics, d.atomics_in_flight));
         lines.push(format!(
-            "{}{}: atomics {}, {} in flight, regions up to {}, {} queue pairs",
-            d.name,
-            if d.firmware.is_empty() { String::new() } else { format!(" (firmware {})", d.firmware) },
-            d.atomics,
-            d.atomics_in_flight,
-            output::bytes(d.largest_region),
-            output::count(d.queue_pairs.into())
+            "  regions up to {}, {} queue pairs",
+            number::bytes(d.largest_region),
+            number::grouped(d.queue_pairs.into())
         ));
         for p in &d.ports {
             lines.push(format!("  port {}: {}, {}, MTU {}", p.number, p.state, p.link, p.mtu));
@@ -146,7 +140,9 @@ mod tests {
         };
         let shown = [device(&info)];
         let expected = [
-            "mlx5_0 (firmware 20.31.1014): atomics device, 16 in flight, regions up to 1 TiB, 262,144 queue pairs",
+            "mlx5_0 (firmware 20.31.1014)",
+            "  atomics device, 16 in flight",
+            "  regions up to 1 TiB, 262,144 queue pairs",
             "  port 1: active, ethernet, MTU 1024",
             "    port 1 index 3: 10.9.0.1 (RoCE v2)",
         ];
@@ -157,7 +153,7 @@ mod tests {
             (&json[0]["largest_region"], &json[0]["atomics_in_flight"]),
             (&(1u64 << 40).into(), &16.into())
         );
-        assert!(lines(&[])[0].contains("rdma link add rxe0"));
+        assert!(lines(&[]).join("\n").contains("rdma link add rxe0"));
     }
 
     #[test]

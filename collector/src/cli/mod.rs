@@ -2,11 +2,11 @@
 //!
 //! One module per command. Exit statuses are those of [`dta_cli::status`].
 
+mod check_config;
 mod client_flags;
 mod config;
 mod dashboard;
 mod devices;
-mod output;
 mod query;
 mod serve;
 mod sessions;
@@ -32,18 +32,20 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  dta-collector serve                                  a collector with a software NIC, on loopback
-  dta-collector config --example > collector.toml      a commented configuration to start from
+  dta-collector serve                        with a software NIC, on loopback
+  dta-collector config --example > collector.toml
   dta-collector serve --config collector.toml
-  dta-collector stores                                 what it holds, and how full it is
+  dta-collector stores                       what it holds, how full it is
   dta-collector query key-write '10.0.0.1:5000->10.0.0.2:5000/udp'
   dta-collector tail --store events --list 0 --from-start
-  dta-collector stats --watch                          where did my reports go?";
+  dta-collector stats --watch                where did my reports go?";
 
 #[derive(Subcommand)]
 enum Command {
     /// Run a collector
     Serve(serve::Args),
+    /// Check the configuration that results from file, variables and flags
+    CheckConfig(check_config::Args),
     /// Print a configuration
     Config(config::Args),
     /// Ask for what a key holds
@@ -77,6 +79,7 @@ const FEATURES: &[&str] = if cfg!(feature = "verbs") { &["verbs"] } else { &[] }
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     dta_cli::program::run(args, FEATURES, |cli: Cli| match cli.command {
         Command::Serve(args) => serve::run(args),
+        Command::CheckConfig(args) => check_config::run(&args),
         Command::Config(args) => config::run(&args),
         Command::Query(args) => query::run(args),
         Command::Tail(args) => tail::run(args),
@@ -92,4 +95,17 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// Runs a client command: a few messages to and fro need no more than this thread.
 fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_sound_and_help_is_wrapped_once() {
+        let command = dta_cli::program::command::<Cli>(FEATURES);
+        command.clone().debug_assert();
+        let faults = dta_cli::help::faults(command);
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
+    }
 }

@@ -5,16 +5,18 @@ use std::io::BufRead;
 use anyhow::Context;
 use clap::Subcommand;
 use dta_cli::Status;
+use dta_cli::number::{grouped, hex};
+use dta_cli::table::Table;
 use dta_proto::control::{CounterAnswer, KeyWriteAnswer, PathAnswer, Policy, SketchAnswer};
 use dta_proto::key::Key;
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
-use super::output::{self, Output};
 
 const KEYS: &str = "\
-Keys are flows, written 10.0.0.1:5000->10.0.0.2:5000/udp, [2001:db8::1]:1->[2001:db8::2]:2/tcp or 10.0.0.1->10.0.0.2/icmp,
-or up to 32 hex digits (fewer stand for leading bytes). `-` reads keys from standard input, one per line.";
+Keys are flows, written 10.0.0.1:5000->10.0.0.2:5000/udp, [2001:db8::1]:1->[2001:db8::2]:2/tcp or 10.0.0.1->10.0.0.2/icmp, or up to 32 hex digits (fewer stand for leading bytes). `-` reads keys from standard input, one per line.
+
+Exit status 3 says that at least one of the keys is absent.";
 
 #[derive(clap::Args)]
 #[command(after_help = KEYS)]
@@ -25,7 +27,7 @@ pub(super) struct Args {
 
 #[derive(Subcommand)]
 enum Query {
-    /// The last value of keys (key-write)
+    /// The last value of keys
     #[command(after_help = KEYS)]
     KeyWrite {
         #[command(flatten)]
@@ -35,21 +37,21 @@ enum Query {
         #[arg(long, default_value = "first", value_parser = policy, value_name = "POLICY")]
         policy: (Policy, u32),
     },
-    /// The path of keys (postcarding)
-    #[command(after_help = KEYS)]
-    Path {
+    /// The path of keys
+    #[command(visible_alias = "path", after_help = KEYS)]
+    Postcarding {
         #[command(flatten)]
         what: What,
     },
-    /// The count of keys (key-increment): never too low
-    #[command(after_help = KEYS)]
-    Counter {
+    /// The count of keys: never too low
+    #[command(visible_alias = "counter", after_help = KEYS)]
+    KeyIncrement {
         #[command(flatten)]
         what: What,
     },
-    /// The estimate of keys in one epoch (sketch-merge)
-    #[command(after_help = KEYS)]
-    Sketch {
+    /// The estimate of keys in one epoch
+    #[command(visible_alias = "sketch", after_help = KEYS)]
+    SketchMerge {
         #[command(flatten)]
         what: What,
         /// Which epoch
@@ -63,8 +65,8 @@ struct What {
     /// Keys, or `-`
     #[arg(required = true, value_name = "KEY")]
     keys: Vec<String>,
-    /// Name of the store; not needed where there is one of the kind
-    #[arg(long, short, default_value = "")]
+    /// The store, by name or id [default: the only one of the primitive]
+    #[arg(long, short, value_name = "NAME|ID", default_value = "", hide_default_value = true)]
     store: String,
     #[command(flatten)]
     client: ClientFlags,
@@ -108,7 +110,7 @@ struct Sketch {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Status> {
-    match args.query {
+    let all_there = match args.query {
         Query::KeyWrite { what, policy: (policy, at_least) } => {
             let keys = keys(&what.keys)?;
             let answers = super::block_on(async {
@@ -119,10 +121,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
                 &["key", "value", "copies"],
                 &[2],
                 keys.iter().zip(answers).map(|(k, a)| value(*k, a)),
+                |v| v.value.is_some(),
                 value_row,
-            )?;
+            )?
         }
-        Query::Path { what } => {
+        Query::Postcarding { what } => {
             let keys = keys(&what.keys)?;
             let answers =
                 super::block_on(async { Ok(what.client.connect().await?.path(&what.store, &keys).await?) })?;
@@ -131,20 +134,26 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
                 &["key", "path", "hops", "copies"],
                 &[3],
                 keys.iter().zip(answers).map(|(k, a)| path(*k, a)),
+                |p| p.found,
                 path_row,
-            )?;
+            )?
         }
-        Query::Counter { what } => {
+        Query::KeyIncrement { what } => {
             let keys = keys(&what.keys)?;
             let answers = super::block_on(async {
                 Ok(what.client.connect().await?.counter(&what.store, &keys).await?)
             })?;
             let counter = |(key, a): (&Key, CounterAnswer)| Counter { key: *key, at_most: a.value };
-            show(&what, &["key", "at most"], &[1], keys.iter().zip(answers).map(counter), |c| {
-                vec![c.key.to_string(), output::count(c.at_most)]
-            })?;
+            show(
+                &what,
+                &["key", "at most"],
+                &[1],
+                keys.iter().zip(answers).map(counter),
+                |c| c.at_most != 0,
+                |c| vec![c.key.to_string(), grouped(c.at_most)],
+            )?
         }
-        Query::Sketch { what, epoch } => {
+        Query::SketchMerge { what, epoch } => {
             let keys = keys(&what.keys)?;
             let answers = super::block_on(async {
                 Ok(what.client.connect().await?.sketch(&what.store, &keys, epoch).await?)
@@ -161,38 +170,40 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
                 &["key", "estimate", "reporters"],
                 &[1, 2],
                 keys.iter().zip(answers).map(sketch),
+                |s| s.estimate.is_some(),
                 |s| {
-                    let estimate = s.estimate.map_or_else(|| "unknown".to_owned(), output::count);
+                    let estimate = s.estimate.map_or_else(|| "unknown".to_owned(), grouped);
                     vec![s.key.to_string(), estimate, format!("{} of {}", s.merged, s.expected)]
                 },
-            )?;
+            )?
         }
-    }
-    Ok(Status::Done)
+    };
+    Ok(if all_there { Status::Done } else { Status::Absent })
 }
 
+/// Prints answers; says whether all keys are there.
 fn show<T: Serialize>(
     what: &What,
     header: &[&str],
     right: &[usize],
     answers: impl Iterator<Item = T>,
+    is_there: impl Fn(&T) -> bool,
     row: impl Fn(&T) -> Vec<String>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<bool> {
     let answers: Vec<T> = answers.collect();
-    if what.client.output == Output::Json {
-        return output::json(&answers);
-    }
-    let mut table = output::table(header, right);
-    table.add_rows(answers.iter().map(row));
-    output::line(table)?;
-    Ok(())
+    what.client.output.print(&answers, |answers| {
+        let mut table = Table::new(header, right);
+        answers.iter().for_each(|answer| table.row(row(answer)));
+        table.to_string()
+    })?;
+    Ok(answers.iter().all(is_there))
 }
 
 fn keys(written: &[String]) -> anyhow::Result<Vec<Key>> {
     let mut keys = Vec::new();
     for text in written {
         if text != "-" {
-            keys.push(text.parse()?);
+            keys.push(text.parse::<Key>().map_err(dta_cli::misuse)?);
             continue;
         }
         for line in std::io::stdin().lock().lines() {
@@ -219,7 +230,7 @@ fn policy(text: &str) -> Result<(Policy, u32), String> {
 fn value(key: Key, answer: KeyWriteAnswer) -> Value {
     Value {
         key,
-        value: answer.value.map(|v| output::hex(&v)),
+        value: answer.value.map(|v| hex(&v)),
         agreeing: answer.agreeing,
         differing: answer.differing,
         copies: answer.copies,

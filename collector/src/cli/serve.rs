@@ -5,13 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::Context;
-use dta_cli::Status;
+use dta_cli::{Status, host};
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::output;
 use crate::config::{Config, ConfigError, Memory, SoftLink, Tls, Transport};
-use crate::server::{self, Server};
+use crate::server::Server;
 
 /// Threads that take calls; the software NIC has its own.
 const WORKERS: usize = 2;
@@ -21,24 +20,37 @@ const BLOCKING: usize = 16;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  dta-collector serve                                     software NIC on 127.0.0.1:4791, gRPC on 127.0.0.1:40050
-  dta-collector serve --device mlx5_0 --config dta.toml   a real NIC
-  dta-collector serve --listen 10.0.0.5:40050 --tls-cert c.crt --tls-key c.key --tls-client-ca ca.crt
+  dta-collector serve                     software NIC, gRPC on 127.0.0.1:40050
+  dta-collector serve --device mlx5_0     a real NIC
+  dta-collector serve --listen 10.0.0.5:40050 \\
+      --tls-cert c.crt --tls-key c.key --tls-client-ca ca.crt
 
-Flags go over DTA_COLLECTOR_* variables, and these over the file. When it is ready it prints one line of JSON with the addresses it took.
-SIGTERM and SIGINT end it in order; sessions and stores outlive it, also a kill.")]
+Flags go over DTA_COLLECTOR_* variables, and these over the file. When it is ready it prints one line of JSON with the addresses it took. SIGTERM and SIGINT end it in order; sessions and stores outlive it, also a kill.")]
 pub(super) struct Args {
+    #[command(flatten)]
+    settings: Settings,
+    /// What to log, for instance `info` or `dta_collector=debug`
+    #[arg(long, env, default_value = "info", value_name = "FILTER")]
+    log: String,
+    /// File descriptor that the ready line is written to, instead of stdout
+    #[arg(long, value_name = "FD")]
+    ready_fd: Option<u32>,
+    /// End when the process that started this one ends
+    #[arg(long, hide = true)]
+    die_with_parent: bool,
+}
+
+/// What the configuration is made of.
+#[derive(clap::Args)]
+pub(super) struct Settings {
     /// Configuration file; without one, five small stores are served on loopback
     #[arg(long, short, env, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Check the configuration, say what it means, and stop
-    #[arg(long)]
-    check_config: bool,
     /// Name of this collector: names its memory directory
     #[arg(long, env)]
     name: Option<String>,
     /// Address and port of gRPC; port 0 takes a free one
-    #[arg(long, env, value_name = "ADDR:PORT")]
+    #[arg(long, env, value_name = "HOST:PORT", value_parser = host::socket)]
     listen: Option<SocketAddr>,
     /// `soft`, or the name of an RDMA device such as mlx5_0
     #[arg(long, env)]
@@ -50,7 +62,7 @@ pub(super) struct Args {
     #[arg(long, env, value_parser = dta_cli::one_of::<Transport>(&Transport::NAMES))]
     transport: Option<Transport>,
     /// IPv4 address of the software NIC
-    #[arg(long, env, value_name = "ADDR")]
+    #[arg(long, env, value_name = "HOST", value_parser = host::ipv4)]
     soft_address: Option<Ipv4Addr>,
     /// UDP port of the software NIC; 0 takes a free one
     #[arg(long, env, value_name = "PORT")]
@@ -68,7 +80,7 @@ pub(super) struct Args {
     #[arg(long, env, value_name = "N")]
     ib_port: Option<u8>,
     /// Address whose GID translators send to
-    #[arg(long, env, value_name = "ADDR")]
+    #[arg(long, env, value_name = "HOST", value_parser = host::ip)]
     roce_address: Option<IpAddr>,
     /// Index of the GID of the RDMA device, rather than the one that suits best
     #[arg(long, env, value_name = "N")]
@@ -88,15 +100,48 @@ pub(super) struct Args {
         value_name = "YES|NO", value_parser = clap::builder::BoolishValueParser::new()
     )]
     insecure: Option<bool>,
-    /// What to log, for instance `info` or `dta_collector=debug`
-    #[arg(long, env, default_value = "info", value_name = "FILTER")]
-    log: String,
-    /// File descriptor that the ready line is written to, instead of stdout
-    #[arg(long, value_name = "FD")]
-    ready_fd: Option<u32>,
-    /// End when the process that started this one ends
-    #[arg(long, hide = true)]
-    die_with_parent: bool,
+}
+
+impl Settings {
+    /// The file, with flags and variables over it.
+    pub(super) fn configuration(&self) -> Result<Config, ConfigError> {
+        let mut config = match &self.config {
+            Some(path) => Config::load(path)?,
+            None => Config::default(),
+        };
+        if let Some(name) = &self.name {
+            if config.memory == Memory::Directory(crate::config::default_directory(&config.name)) {
+                config.memory = Memory::Directory(crate::config::default_directory(name));
+            }
+            config.name.clone_from(name);
+        }
+        fn over<T: Clone>(field: &mut T, flag: &Option<T>) {
+            if let Some(flag) = flag {
+                field.clone_from(flag);
+            }
+        }
+        over(&mut config.listen, &self.listen);
+        over(&mut config.device, &self.device);
+        over(&mut config.memory, &self.memory);
+        over(&mut config.transport, &self.transport);
+        over(&mut config.soft.address, &self.soft_address);
+        over(&mut config.soft.port, &self.soft_port);
+        over(&mut config.soft.link, &self.soft_link);
+        over(&mut config.soft.faults, &self.soft_faults);
+        over(&mut config.soft.fault_seed, &self.soft_fault_seed);
+        config.verbs.port = self.ib_port.or(config.verbs.port);
+        config.verbs.address = self.roce_address.or(config.verbs.address);
+        config.verbs.gid_index = self.gid_index.or(config.verbs.gid_index);
+        if let (Some(cert), Some(key), Some(client_ca)) = (&self.tls_cert, &self.tls_key, &self.tls_client_ca)
+        {
+            let operators = config.tls.take().map(|tls| tls.operators).unwrap_or_default();
+            config.tls =
+                Some(Tls { cert: cert.clone(), key: key.clone(), client_ca: client_ca.clone(), operators });
+        }
+        over(&mut config.insecure, &self.insecure);
+        config.check()?;
+        Ok(config)
+    }
 }
 
 /// What the ready line says.
@@ -112,10 +157,7 @@ struct Ready<'a> {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Status> {
-    let config = configuration(&args).map_err(dta_cli::misuse)?;
-    if args.check_config {
-        return check(&config);
-    }
+    let config = args.settings.configuration().map_err(dta_cli::misuse)?;
     if args.die_with_parent {
         let parent = rustix::process::getppid();
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
@@ -157,69 +199,6 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
     Ok(Status::Done)
 }
 
-/// The file, with flags and variables over it.
-fn configuration(args: &Args) -> Result<Config, ConfigError> {
-    let mut config = match &args.config {
-        Some(path) => Config::load(path)?,
-        None => Config::default(),
-    };
-    if let Some(name) = &args.name {
-        if config.memory == Memory::Directory(crate::config::default_directory(&config.name)) {
-            config.memory = Memory::Directory(crate::config::default_directory(name));
-        }
-        config.name.clone_from(name);
-    }
-    fn over<T: Clone>(field: &mut T, flag: &Option<T>) {
-        if let Some(flag) = flag {
-            field.clone_from(flag);
-        }
-    }
-    over(&mut config.listen, &args.listen);
-    over(&mut config.device, &args.device);
-    over(&mut config.memory, &args.memory);
-    over(&mut config.transport, &args.transport);
-    over(&mut config.soft.address, &args.soft_address);
-    over(&mut config.soft.port, &args.soft_port);
-    over(&mut config.soft.link, &args.soft_link);
-    over(&mut config.soft.faults, &args.soft_faults);
-    over(&mut config.soft.fault_seed, &args.soft_fault_seed);
-    config.verbs.port = args.ib_port.or(config.verbs.port);
-    config.verbs.address = args.roce_address.or(config.verbs.address);
-    config.verbs.gid_index = args.gid_index.or(config.verbs.gid_index);
-    if let (Some(cert), Some(key), Some(client_ca)) = (&args.tls_cert, &args.tls_key, &args.tls_client_ca) {
-        let operators = config.tls.take().map(|tls| tls.operators).unwrap_or_default();
-        config.tls =
-            Some(Tls { cert: cert.clone(), key: key.clone(), client_ca: client_ca.clone(), operators });
-    }
-    over(&mut config.insecure, &args.insecure);
-    config.check()?;
-    Ok(config)
-}
-
-fn check(config: &Config) -> anyhow::Result<Status> {
-    let warnings = server::check(config)?;
-    let safety = match (&config.tls, config.listen.ip().is_loopback()) {
-        (Some(_), _) => " with TLS",
-        (None, true) => "",
-        (None, false) => " WITHOUT TLS: whoever reaches it gets keys to memory",
-    };
-    output::line(format!("gRPC on {}{safety}", config.listen))?;
-    output::line(format!("device {}", config.device))?;
-    output::line(match &config.memory {
-        Memory::Anonymous => "memory is gone with the process".to_owned(),
-        Memory::Directory(dir) => format!("memory in {}", dir.display()),
-    })?;
-    for store in &config.stores {
-        let size = output::bytes(store.region_len());
-        output::line(format!("store {} {} ({}), {size}", store.id, store.name, store.primitive()))?;
-    }
-    for warning in warnings {
-        output::line(format!("WARNING: {warning}"))?;
-    }
-    output::line("the configuration is good")?;
-    Ok(Status::Done)
-}
-
 /// The error of a ready line that cannot be written. The collector then stops, because the program
 /// that started it waits for this line.
 fn ready_line_error(error: std::io::Error) -> anyhow::Error {
@@ -245,7 +224,7 @@ fn announce(server: &Server, fd: Option<u32>) -> anyhow::Result<()> {
                 .with_context(|| format!("cannot write the ready line to file descriptor {fd}"))?;
             writeln!(file, "{line}").map_err(ready_line_error)?;
         }
-        None => output::line(line).map_err(ready_line_error)?,
+        None => dta_cli::print(line).map_err(ready_line_error)?,
     }
     tracing::info!(
         listen = %server.listen,

@@ -2,12 +2,12 @@
 
 use clap::Subcommand;
 use dta_cli::Status;
+use dta_cli::table::Table;
 use dta_client::Ask;
 use dta_proto::control::{Purpose, SessionInfo, Transport};
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
-use super::output::{self, Output};
 
 #[derive(clap::Args)]
 #[command(
@@ -15,7 +15,8 @@ use super::output::{self, Output};
     after_help = "\
 Examples:
   dta-collector sessions
-  dta-collector sessions end leaf1      its queue pairs and keys end at once; what it wrote stays
+  dta-collector sessions -o wide     with owners and generations
+  dta-collector sessions end leaf1   its keys end at once; what it wrote stays
 
 A translator that runs opens its session again: stop it first, if another one is to have its lists."
 )]
@@ -66,13 +67,19 @@ struct Pair {
     counters: std::collections::BTreeMap<String, u64>,
 }
 
+#[derive(Serialize)]
+struct Ended {
+    /// Names of sessions.
+    ended: Vec<String>,
+}
+
 pub(super) fn run(args: Args) -> anyhow::Result<Status> {
     match args.command {
         Some(Command::End { name, client }) => {
             super::block_on(async { Ok(client.connect().await?.end_session(&name).await?) })?;
-            if client.output == Output::Table {
-                output::line(format!("session {name} has ended"))?;
-            }
+            client.output.print(&Ended { ended: vec![name] }, |ended| {
+                ended.ended.iter().map(|name| format!("session {name} has ended")).collect()
+            })?;
         }
         Some(Command::List { client }) => list(&client)?,
         None => list(&args.client)?,
@@ -83,46 +90,45 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
 fn list(client: &ClientFlags) -> anyhow::Result<()> {
     let sessions = super::block_on(async { Ok(client.connect().await?.sessions().await?.sessions) })?;
     let sessions: Vec<Shown> = sessions.into_iter().map(shown).collect();
-    if client.output == Output::Json {
-        return output::json(&sessions);
-    }
+    client.output.print(&sessions, |sessions| table(sessions, client.is_wide()))
+}
+
+fn table(sessions: &[Shown], wide: bool) -> String {
     if sessions.is_empty() {
-        output::line("no session: no translator has a key to this collector's memory")?;
-        return Ok(());
+        return "no session: no translator has a key to this collector's memory".to_owned();
     }
-    let mut table = output::table(
-        &[
-            "session",
-            "generation",
-            "translator",
-            "expires in",
-            "stores",
-            "queue pair",
-            "state",
-            "expects PSN",
-        ],
-        &[1, 3, 7],
-    );
-    for s in &sessions {
-        let head = [
-            s.name.clone(),
-            s.generation.to_string(),
-            s.translator.clone(),
-            s.expires_in.map_or_else(|| "never".to_owned(), |t| format!("{t:.0} s")),
-            s.stores.join(", "),
-        ];
+    let mut table = if wide {
+        Table::new(
+            &["session", "gen.", "translator", "owner", "expires", "stores", "queue pair", "state", "PSN"],
+            &[1, 4, 8],
+        )
+    } else {
+        Table::new(&["session", "translator", "expires", "stores", "queue pair", "state"], &[2])
+    };
+    for s in sessions {
+        let expires = s.expires_in.map_or_else(|| "never".to_owned(), |t| format!("{t:.0} s"));
+        let head = [s.name.clone(), s.translator.clone(), expires, s.stores.join(", ")];
+        let mut row = |first: bool, [pair, state, psn]: [String; 3]| {
+            let [name, translator, expires, stores] =
+                head.clone().map(|cell| if first { cell } else { String::new() });
+            if wide {
+                let generation = if first { s.generation.to_string() } else { String::new() };
+                let owner =
+                    if first { s.owner.clone().unwrap_or_else(|| "-".to_owned()) } else { String::new() };
+                table.row([name, generation, translator, owner, expires, stores, pair, state, psn]);
+            } else {
+                table.row([name, translator, expires, stores, pair, state]);
+            }
+        };
         if s.queue_pairs.is_empty() {
-            let rest = ["none until it renews".to_owned(), String::new(), String::new()];
-            table.add_row(head.iter().cloned().chain(rest));
+            row(true, ["none until it renews".to_owned(), String::new(), String::new()]);
         }
         for (i, pair) in s.queue_pairs.iter().enumerate() {
-            let head = head.iter().map(|cell| if i == 0 { cell.clone() } else { String::new() });
             let qpn = format!("{:#08x} {} ({})", pair.qpn, pair.purpose, pair.transport);
-            table.add_row(head.chain([qpn, pair.state.clone(), pair.expected_psn.to_string()]));
+            row(i == 0, [qpn, pair.state.clone(), pair.expected_psn.to_string()]);
         }
     }
-    output::line(table)?;
-    Ok(())
+    table.to_string()
 }
 
 fn shown(session: SessionInfo) -> Shown {

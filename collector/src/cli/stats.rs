@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use dta_cli::Status;
+use dta_cli::number::{grouped, percent};
+use dta_cli::table::Table;
+use dta_cli::{counters, output, terminal};
 use dta_client::Ask;
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
-use super::output::{self, Output};
-use crate::waterfall::{self, Row};
+use crate::waterfall::{self, Rates, Row};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-Every node counts what comes in, what goes on and what it drops, where it happens; the waterfall puts them in the order in
-which reports pass them. Translators hand in their numbers, and their reporters', when they renew their session, so these may be
-seconds old; docs/counters.md explains every name.
+Every node counts what comes in, what goes on and what it drops, where it happens; the waterfall puts them in the order in which reports pass them. Translators hand in their numbers, and their reporters', when they renew their session, so these may be seconds old; docs/counters.md explains every name.
 
 Examples:
   dta-collector stats
@@ -33,21 +33,21 @@ pub(super) struct Args {
 
 #[derive(Serialize)]
 struct Document {
-    nodes: Vec<waterfall::Node>,
+    nodes: Vec<counters::Node>,
     links: Vec<waterfall::LinkLoss>,
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Status> {
     super::block_on(async {
         let client = args.client.connect().await?;
-        let mut before = Vec::new();
+        let mut rates = Rates::default();
         loop {
             let nodes = nodes(&client).await?;
-            show(&args, &nodes, &before)?;
+            rates.take(&nodes);
+            show(&args, &nodes, &rates)?;
             let Some(seconds) = args.watch else {
                 return anyhow::Ok(());
             };
-            before = nodes;
             tokio::select! {
                 () = tokio::time::sleep(Duration::from_secs(seconds)) => {}
                 _ = tokio::signal::ctrl_c() => return Ok(()),
@@ -61,44 +61,54 @@ async fn nodes(client: &impl Ask) -> anyhow::Result<Vec<waterfall::Node>> {
     Ok(waterfall::nodes(client.statistics().await?))
 }
 
-fn show(args: &Args, nodes: &[waterfall::Node], before: &[waterfall::Node]) -> anyhow::Result<()> {
-    if args.client.output == Output::Json {
-        let document = Document { nodes: nodes.to_vec(), links: waterfall::link_losses(nodes) };
+fn show(args: &Args, nodes: &[waterfall::Node], rates: &Rates) -> anyhow::Result<()> {
+    if args.client.output.is_json() {
+        let document =
+            Document { nodes: nodes.iter().map(document).collect(), links: waterfall::link_losses(nodes) };
         return if args.watch.is_some() { output::json_line(&document) } else { output::json(&document) };
     }
-    if args.watch.is_some() {
-        // Clear and home, as `watch` does.
-        output::line("\x1b[2J\x1b[H")?;
+    let mut table = Table::new(&["node", "", "count", "share", "per second"], &[2, 3, 4]);
+    for row in waterfall::rows(nodes, rates, args.all) {
+        table.row(cells(&row));
     }
-    let mut table = output::table(&["node", "", "count", "share", "per second"], &[2, 3, 4]);
-    for row in waterfall::rows(nodes, args.all) {
-        let rate = match (&row, args.watch) {
-            (Row::Counter { node, name, value, .. }, Some(seconds)) => waterfall::find(before, node, name)
-                .map(|was| output::count(value.saturating_sub(was) / seconds))
-                .unwrap_or_default(),
-            _ => String::new(),
-        };
-        table.add_row(cells(&row, rate));
-    }
-    output::line(table)?;
-    Ok(())
+    // A terminal shows the last look alone, as `watch` does; elsewhere one comes after another.
+    let (clear, end) = match args.watch {
+        Some(_) if terminal::has_screen() => ("\x1b[2J\x1b[H", ""),
+        Some(_) => ("", "\n"),
+        None => ("", ""),
+    };
+    Ok(dta_cli::print(format_args!("{clear}{table}{end}"))?)
 }
 
-fn cells(row: &Row, rate: String) -> [String; 5] {
+fn document(node: &waterfall::Node) -> counters::Node {
+    counters::Node {
+        node: node.name.clone(),
+        stage: node.stage.name().to_owned(),
+        session: (!node.session.is_empty()).then(|| node.session.clone()),
+        age_seconds: node.age,
+        counters: node.counters.iter().cloned().collect(),
+    }
+}
+
+fn cells(row: &Row) -> [String; 5] {
     match row {
         Row::Node { name, age } => {
             let age = age.map(|a| format!("{a:.0} s ago")).unwrap_or_default();
             [name.clone(), age, String::new(), String::new(), String::new()]
         }
-        Row::Counter { name, value, share, .. } => [
+        Row::Counter { name, value, share, rate, .. } => [
             String::new(),
             name.clone(),
-            output::count(*value),
-            share.map(output::percent).unwrap_or_default(),
-            rate,
+            grouped(*value),
+            share.map(percent).unwrap_or_default(),
+            rate.map(|rate| grouped(rate.round() as u64)).unwrap_or_default(),
         ],
-        Row::Link(link) => {
-            [format!("\u{2193} {}", link.name), link.how.clone(), link.lost.to_string(), String::new(), rate]
-        }
+        Row::Link(link) => [
+            format!("\u{2193} {}", link.name),
+            link.how.clone(),
+            grouped(link.lost),
+            String::new(),
+            String::new(),
+        ],
     }
 }

@@ -1,19 +1,22 @@
 //! `dta-collector stores`
 
 use dta_cli::Status;
+use dta_cli::number::{bytes, grouped, percent};
+use dta_cli::table::Table;
 use dta_client::Ask;
 use dta_proto::control::StoreInfo;
 use dta_proto::store::StoreSpec;
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
-use super::output::{self, Output};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-Load is keys per slot (batches or columns in use, for lists and sketches). Survival is the share of keys that are still
-there (of counters, whose count is exact); more copies help only while load times copies is below 0.69, so
-\"advised N\" says how many would serve best at this load.")]
+Used are keys, and load is keys per slot (of lists and sketches: batches or columns in use). Survival is the share of keys that are still there (of counters: whose count is exact). N is how many copies a key has. More copies help only while load times copies is below 0.69; \"advised\" says how many would serve best at this load.
+
+Examples:
+  dta-collector stores
+  dta-collector stores -o wide    with layout, capacity and kind of memory")]
 pub(super) struct Args {
     #[command(flatten)]
     client: ClientFlags,
@@ -37,32 +40,53 @@ struct Shown {
 pub(super) fn run(args: Args) -> anyhow::Result<Status> {
     let stores = super::block_on(async { Ok(args.client.connect().await?.stores().await?) })?;
     let stores = stores.into_iter().map(shown).collect::<anyhow::Result<Vec<_>>>()?;
-    if args.client.output == Output::Json {
-        output::json(&stores)?;
-        return Ok(Status::Done);
-    }
-    let mut table = output::table(
-        &["id", "store", "kind", "layout", "size", "used", "load", "survival", "N", "advised N", "memory"],
-        &[0, 4, 5, 6, 7, 8, 9],
-    );
-    for s in &stores {
-        let dash = || "-".to_owned();
-        table.add_row([
-            s.spec.id.to_string(),
-            s.spec.name.clone(),
-            s.spec.primitive().to_owned(),
-            s.spec.kind.shape(),
-            output::bytes(s.bytes),
-            format!("{} of {}", output::count(s.used), output::count(s.capacity)),
-            output::percent(s.load),
-            s.survival.map_or_else(dash, output::percent),
-            s.spec.redundancy().map_or_else(dash, |n| n.to_string()),
-            s.advised_redundancy.map_or_else(dash, |n| n.to_string()),
-            s.memory.clone(),
-        ]);
-    }
-    output::line(table)?;
+    args.client.output.print(&stores, |stores| table(stores, args.client.is_wide()))?;
     Ok(Status::Done)
+}
+
+fn table(stores: &[Shown], wide: bool) -> String {
+    let mut table = if wide {
+        Table::new(
+            &[
+                "id",
+                "store",
+                "primitive",
+                "layout",
+                "size",
+                "used",
+                "of",
+                "load",
+                "survival",
+                "N",
+                "advised",
+                "memory",
+            ],
+            &[0, 4, 5, 6, 7, 8, 9, 10],
+        )
+    } else {
+        Table::new(
+            &["id", "store", "primitive", "size", "used", "load", "survival", "N", "advised"],
+            &[0, 3, 4, 5, 6, 7, 8],
+        )
+    };
+    for s in stores {
+        let dash = || "-".to_owned();
+        let (id, name, primitive) =
+            (s.spec.id.to_string(), s.spec.name.clone(), s.spec.primitive().to_owned());
+        let (size, used, load) = (bytes(s.bytes), grouped(s.used), percent(s.load));
+        let survival = s.survival.map_or_else(dash, percent);
+        let redundancy = s.spec.redundancy().map_or_else(dash, |n| n.to_string());
+        let advised = s.advised_redundancy.map_or_else(dash, |n| n.to_string());
+        if wide {
+            let (layout, of, memory) = (s.spec.kind.shape(), grouped(s.capacity), s.memory.clone());
+            table.row([
+                id, name, primitive, layout, size, used, of, load, survival, redundancy, advised, memory,
+            ]);
+        } else {
+            table.row([id, name, primitive, size, used, load, survival, redundancy, advised]);
+        }
+    }
+    table.to_string()
 }
 
 fn shown(info: StoreInfo) -> anyhow::Result<Shown> {

@@ -1,25 +1,25 @@
 //! `dta-collector tail`
 
 use dta_cli::Status;
+use dta_cli::number::{grouped, hex};
+use dta_cli::output::{self, OutputFlag};
 use dta_client::Ask;
 use dta_proto::control::{TailRequest, TailResponse};
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
-use super::output::{self, Output};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  dta-collector tail                                        what comes next in list 0 of the only append store
+  dta-collector tail           what comes next in list 0
   dta-collector tail --store events --list 3 --from-start
   dta-collector tail --from-start --once -o json | jq .entry
 
-Entries are printed as hex. What the reader missed is told in lines of their own: overwritten (the ring came round before it
-was read), missing (lost on the way to memory), damaged.")]
+Entries are printed as hex. What the reader missed is told in lines of their own: overwritten (the ring came round before it was read), missing (lost on the way to memory), damaged.")]
 pub(super) struct Args {
-    /// Name of the store; not needed where there is one append store
-    #[arg(long, short, default_value = "")]
+    /// The store, by name or id [default: the only append store]
+    #[arg(long, short, value_name = "NAME|ID", default_value = "", hide_default_value = true)]
     store: String,
     /// Which list
     #[arg(long, short, default_value_t = 0)]
@@ -79,24 +79,24 @@ fn lines(message: TailResponse) -> impl Iterator<Item = Line> {
     let gaps = gaps
         .into_iter()
         .filter(|line| !matches!(line, Line::Overwritten(0) | Line::Missing(0) | Line::Damaged(0)));
-    gaps.chain(message.entries.into_iter().map(|e| Line::Entry(output::hex(&e))))
+    gaps.chain(message.entries.into_iter().map(|e| Line::Entry(hex(&e))))
 }
 
-fn print(line: &Line, output: Output) -> anyhow::Result<()> {
-    if output == Output::Json {
+fn print(line: &Line, flag: OutputFlag) -> anyhow::Result<()> {
+    if flag.is_json() {
         return output::json_line(line);
     }
     match line {
-        Line::Entry(hex) => output::line(hex)?,
+        Line::Entry(hex) => dta_cli::print(hex)?,
         Line::Overwritten(n) => {
-            output::line(format!("-- {} overwritten before they were read", batches(*n)))?
+            dta_cli::print(format!("-- {} overwritten before they were read", batches(*n)))?
         }
-        Line::Missing(n) => output::line(format!("-- {} never came", batches(*n)))?,
-        Line::Damaged(n) => output::line(format!("-- {} damaged", batches(*n)))?,
+        Line::Missing(n) => dta_cli::print(format!("-- {} never came", batches(*n)))?,
+        Line::Damaged(n) => dta_cli::print(format!("-- {} damaged", batches(*n)))?,
     }
     Ok(())
 }
 
 fn batches(n: u64) -> String {
-    if n == 1 { "1 batch".to_owned() } else { format!("{} batches", output::count(n)) }
+    if n == 1 { "1 batch".to_owned() } else { format!("{} batches", grouped(n)) }
 }

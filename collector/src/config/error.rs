@@ -53,6 +53,14 @@ pub enum ConfigError {
         /// What it may hold.
         must: String,
     },
+    /// An address that is none, or a host that nobody knows.
+    #[error("{key}: {why}")]
+    Address {
+        /// The key, with its table.
+        key: &'static str,
+        /// What is wrong.
+        why: String,
+    },
     /// A store's own description is wrong.
     #[error(transparent)]
     Store(#[from] SpecError),

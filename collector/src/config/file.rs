@@ -1,9 +1,9 @@
 //! The TOML file: its shape, and the line of what is wrong in it.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::path::Path;
 
+use dta_cli::host;
 use dta_link::fault::Faults;
 use dta_proto::store::StoreSpec;
 use serde::Deserialize;
@@ -72,12 +72,7 @@ impl Config {
             config.name = name.into_inner();
         }
         if let Some(listen) = file.collector.listen {
-            config.listen = parsed::<SocketAddr>(
-                "collector.listen",
-                &listen,
-                "an address and port, such as 127.0.0.1:40050",
-                &at,
-            )?;
+            config.listen = address("collector.listen", &listen, host::socket, &at)?;
         }
         config.insecure = file.collector.insecure;
         if let Some(memory) = file.collector.memory {
@@ -115,7 +110,7 @@ fn soft(
     let mut soft =
         Soft { faults: table.faults.unwrap_or_default(), fault_seed: table.fault_seed, ..Soft::default() };
     if let Some(address) = table.address {
-        soft.address = parsed::<Ipv4Addr>("soft.address", &address, "an IPv4 address", at)?;
+        soft.address = self::address("soft.address", &address, host::ipv4, at)?;
     }
     if let Some(port) = table.port {
         soft.port = port;
@@ -128,6 +123,16 @@ fn soft(
         soft.mac = Some(mac);
     }
     Ok(soft)
+}
+
+/// Reads an address or the name of a host; the error names its key and line.
+fn address<T>(
+    key: &'static str,
+    value: &Spanned<String>,
+    read: impl Fn(&str) -> Result<T, String>,
+    at: &impl Fn(Range<usize>, ConfigError) -> ConfigError,
+) -> Result<T, ConfigError> {
+    read(value.get_ref()).map_err(|why| at(value.span(), ConfigError::Address { key, why }))
 }
 
 /// Parses a string value; the error names its key and line.

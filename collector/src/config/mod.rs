@@ -8,6 +8,7 @@ mod error;
 mod example;
 mod file;
 mod limits;
+mod write;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -136,6 +137,7 @@ pub struct Verbs {
     pub port: Option<u8>,
     /// Address that translators send to: the GID is the one that belongs to it. Unset, the NIC's
     /// choice (it is logged).
+    #[serde(deserialize_with = "dta_cli::host::serde::some_ip")]
     pub address: Option<IpAddr>,
     /// Index of the GID and no other.
     pub gid_index: Option<u32>,
@@ -183,7 +185,8 @@ pub fn default_directory(name: &str) -> PathBuf {
     PathBuf::from(format!("/dev/shm/dta-{name}"))
 }
 
-/// One store of each kind, some tens of megabytes in all.
+/// One store of each kind, some tens of megabytes in all, and the small ones that the translator's rules
+/// for INT write.
 pub fn default_stores() -> Vec<StoreSpec> {
     let store = |id, name: &str, kind| StoreSpec { id, name: name.into(), kind };
     vec![
@@ -206,6 +209,15 @@ pub fn default_stores() -> Vec<StoreSpec> {
                 expected: 2,
             },
         ),
+        store(16, "int-paths", StoreKind::KeyWrite { slots: 1 << 16, value_len: 60, redundancy: 4 }),
+        store(17, "int-values", StoreKind::KeyWrite { slots: 1 << 18, value_len: 12, redundancy: 4 }),
+        store(
+            18,
+            "int-events",
+            StoreKind::Append { lists: 4, ring: 1 << 12, batch_len: 128, entry_len: 60, notify: false },
+        ),
+        store(19, "int-counters", StoreKind::KeyIncrement { slots: 1 << 18, redundancy: 2 }),
+        store(20, "int-postcards", StoreKind::Postcarding { slots: 1 << 15, hops: 6, redundancy: 4 }),
     ]
 }
 

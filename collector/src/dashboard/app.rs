@@ -1,12 +1,18 @@
-//! What the dashboard shows and what keys do. No I/O: the worker is told by [`App::want`], and
-//! tells by [`App::update`].
+//! What the dashboard shows and what keys do. No I/O and no clock: the workers are told by [`App::want`], and
+//! tell by [`App::update`]; every time comes from outside.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use dta_proto::control::{NodeStatistics, SessionInfo, StoreInfo};
+use dta_proto::control::{SessionInfo, StoreInfo};
+use dta_proto::counter::{Stage, translator};
 use dta_proto::store::{StoreKind, StoreSpec};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::connection::Connection;
+use super::follow::{Change, Seen};
+use super::history::History;
+use crate::waterfall::{self, Node, Rates, Row};
 
 /// Bytes fetched for the memory view: more than any terminal shows, less than one request may ask.
 const WINDOW_BYTES: u64 = 16 << 10;
@@ -16,7 +22,8 @@ const WINDOW_BYTES: u64 = 16 << 10;
 pub(super) struct Snapshot {
     pub(super) stores: Vec<StoreInfo>,
     pub(super) sessions: Vec<SessionInfo>,
-    pub(super) nodes: Vec<NodeStatistics>,
+    pub(super) nodes: Vec<Node>,
+    /// When the nodes' ages were true.
     pub(super) taken: Instant,
     /// From a running collector (rather than from memory, which knows no sessions or counters).
     pub(super) live: bool,
@@ -53,9 +60,11 @@ pub(super) struct Question {
     pub(super) store: String,
     pub(super) key: String,
     pub(super) epoch: u32,
+    /// As it was typed.
+    pub(super) text: String,
 }
 
-/// What the worker should fetch besides the snapshot.
+/// What the workers should fetch besides the snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Want {
     pub(super) memory: Option<Window>,
@@ -64,33 +73,56 @@ pub(super) struct Want {
     pub(super) list: Option<ListId>,
 }
 
-/// What the worker fetched.
+/// What the workers fetched.
 #[derive(Clone, Debug)]
 pub(super) enum Update {
-    Snapshot(Result<Snapshot, String>),
-    Memory(Window, Result<Vec<u8>, String>),
-    /// A store was written at this offset since the last look.
-    Written(String, u64),
-    Entries(ListId, Result<Entries, String>),
-    Answer(Question, Result<Vec<String>, String>),
+    Snapshot(Result<Snapshot, Failure>),
+    /// Bytes as they were at that time.
+    Memory(Window, Instant, Result<Vec<u8>, String>),
+    /// What a look for writes to a store of that name found.
+    Written(String, Result<Seen, String>),
+    Entries(ListId, Instant, Result<Entries, String>),
+    Answer(Question, Instant, Result<Vec<String>, String>),
+}
+
+/// Figures did not come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) error: String,
+    pub(super) at: Instant,
+    /// When it is tried again.
+    pub(super) next: Instant,
+}
+
+/// What a key asks of others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    Ask(Question),
+    /// Fetch figures now.
+    Refresh,
+    /// Give the terminal back until the shell continues this program.
+    Suspend,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tab {
     Stores,
-    Traffic,
+    Waterfall,
+    Sessions,
     Memory,
     Lists,
     Query,
 }
 
 impl Tab {
-    pub(super) const ALL: [Tab; 5] = [Tab::Stores, Tab::Traffic, Tab::Memory, Tab::Lists, Tab::Query];
+    pub(super) const ALL: [Tab; 6] =
+        [Tab::Stores, Tab::Waterfall, Tab::Sessions, Tab::Memory, Tab::Lists, Tab::Query];
 
     pub(super) fn title(self) -> &'static str {
         match self {
             Tab::Stores => "Stores",
-            Tab::Traffic => "Traffic",
+            Tab::Waterfall => "Waterfall",
+            Tab::Sessions => "Sessions",
             Tab::Memory => "Memory",
             Tab::Lists => "Lists",
             Tab::Query => "Query",
@@ -108,50 +140,81 @@ pub(super) struct MemoryView {
     /// First element shown.
     pub(super) element: u64,
     pub(super) follow: bool,
+    /// What the last look for writes found, and the last change that any look found.
+    pub(super) seen: Option<Seen>,
+    pub(super) change: Option<Change>,
     pub(super) window: Option<(Window, Vec<u8>)>,
+    /// When that was read.
+    pub(super) read: Option<Instant>,
     /// The same window one refresh earlier: what differs was written since.
     pub(super) before: Option<(Window, Vec<u8>)>,
     /// An element number being typed (`g`).
     pub(super) goto: Option<String>,
 }
 
+/// A question that was answered.
+#[derive(Clone, Debug)]
+pub(super) struct Answered {
+    pub(super) asked: String,
+    pub(super) lines: Vec<String>,
+    /// `None` where it never left this program.
+    pub(super) at: Option<Instant>,
+}
+
 /// The state of the whole dashboard.
 #[derive(Debug)]
 pub(super) struct App {
     pub(super) title: String,
+    /// Between refreshes.
+    pub(super) interval: Duration,
     pub(super) tab: Tab,
     pub(super) quit: bool,
+    /// First line shown of the help, while it is shown.
+    pub(super) help: Option<usize>,
     pub(super) now: Option<Snapshot>,
-    pub(super) earlier: Option<Snapshot>,
-    /// The last error, until something works again.
+    pub(super) rates: Rates,
+    pub(super) history: History,
+    pub(super) connection: Connection,
+    /// Why the page has nothing new to show, though the collector answers.
     pub(super) error: Option<String>,
     /// Which store is selected (index in the snapshot).
     pub(super) store: usize,
-    /// First line shown of the Traffic tab.
-    pub(super) scroll: u16,
+    /// Whether the waterfall shows counters that are 0, and each reporter.
+    pub(super) all: bool,
+    /// First line shown of the waterfall and of the sessions. Drawing bounds them by what there is.
+    pub(super) scroll: [usize; 2],
     pub(super) memory: MemoryView,
     pub(super) list: u32,
-    pub(super) entries: Option<(ListId, Entries)>,
+    /// With the time at which they were read.
+    pub(super) entries: Option<(ListId, Instant, Entries)>,
     pub(super) input: String,
-    pub(super) answers: VecDeque<(String, Vec<String>)>,
+    pub(super) answers: VecDeque<Answered>,
+    /// Questions without an answer yet.
+    pub(super) asking: usize,
 }
 
 impl App {
-    pub(super) fn new(title: String) -> Self {
+    pub(super) fn new(title: String, interval: Duration) -> Self {
         Self {
             title,
+            interval,
             tab: Tab::Stores,
             quit: false,
+            help: None,
             now: None,
-            earlier: None,
+            rates: Rates::default(),
+            history: History::default(),
+            connection: Connection::default(),
             error: None,
             store: 0,
-            scroll: 0,
+            all: false,
+            scroll: [0; 2],
             memory: MemoryView::default(),
             list: 0,
             entries: None,
             input: String::new(),
             answers: VecDeque::new(),
+            asking: 0,
         }
     }
 
@@ -171,9 +234,19 @@ impl App {
         self.spec().filter(is_append).or_else(|| specs().find(is_append))
     }
 
-    /// What the worker should fetch.
+    /// Frames per second that all translators write to a store; `None` where nobody has said so lately.
+    pub(super) fn written(&self, store: &str) -> Option<f64> {
+        let translators =
+            self.now.iter().flat_map(|now| &now.nodes).filter(|node| node.stage == Stage::Translator);
+        self.rates.sum(translators, &translator::STORE_FRAMES.of(&[store]))
+    }
+
+    /// What the workers should fetch: nothing while the collector is away, who comes back asks again.
     pub(super) fn want(&self) -> Want {
         let mut want = Want::default();
+        if self.connection.is_lost() {
+            return want;
+        }
         match self.tab {
             Tab::Memory => {
                 if let Some(spec) = self.spec() {
@@ -186,63 +259,125 @@ impl App {
             Tab::Lists => {
                 want.list = self.append_store().map(|spec| ListId { store: spec.name, list: self.list });
             }
-            Tab::Stores | Tab::Traffic | Tab::Query => {}
+            Tab::Stores | Tab::Waterfall | Tab::Sessions | Tab::Query => {}
         }
         want
     }
 
-    /// Takes in what the worker fetched.
+    /// Takes in what the workers fetched.
     pub(super) fn update(&mut self, update: Update) {
         match update {
-            Update::Snapshot(Ok(snapshot)) => {
+            Update::Snapshot(Ok(snapshot)) => self.figures(snapshot),
+            Update::Snapshot(Err(Failure { error, at, next })) => self.connection.failed(error, at, next),
+            Update::Memory(window, at, Ok(bytes)) => {
                 self.error = None;
-                self.store = self.store.min(snapshot.stores.len().saturating_sub(1));
-                self.earlier = self.now.replace(snapshot);
-            }
-            Update::Memory(window, Ok(bytes)) => {
                 let view = &mut self.memory;
                 let same = view.window.as_ref().is_some_and(|(old, _)| *old == window);
                 let old = view.window.replace((window, bytes));
                 view.before = if same { old } else { None };
+                view.read = Some(at);
             }
-            Update::Written(store, offset) => {
-                if let Some(spec) = self.spec()
-                    && self.memory.follow
-                    && spec.name == store
-                {
-                    self.memory.element = offset / spec.element_len();
+            Update::Written(store, Ok(seen)) => {
+                if self.memory.follow && self.spec().is_some_and(|spec| spec.name == store) {
+                    if let Some(change) = seen.change {
+                        self.memory.element = change.element;
+                        self.memory.change = Some(change);
+                    }
+                    self.memory.seen = Some(seen);
                 }
             }
-            Update::Entries(list, Ok(entries)) => self.entries = Some((list, entries)),
-            Update::Answer(question, answer) => {
-                let lines = answer.unwrap_or_else(|error| vec![format!("error: {error}")]);
-                self.answers.push_front((format!("{} {}", question.store, question.key), lines));
-                self.answers.truncate(20);
+            Update::Entries(list, at, Ok(entries)) => {
+                self.error = None;
+                self.entries = Some((list, at, entries));
             }
-            Update::Snapshot(Err(error)) | Update::Memory(_, Err(error)) | Update::Entries(_, Err(error)) => {
+            Update::Answer(question, at, answer) => {
+                self.asking = self.asking.saturating_sub(1);
+                let lines = answer.unwrap_or_else(|error| vec![format!("error: {error}")]);
+                self.answered(question.text, lines, Some(at));
+            }
+            Update::Memory(_, _, Err(error))
+            | Update::Written(_, Err(error))
+            | Update::Entries(_, _, Err(error)) => {
                 self.error = Some(error);
             }
         }
     }
 
-    /// What a key does; a question is for the worker.
-    pub(super) fn key(&mut self, key: KeyEvent) -> Option<Question> {
-        if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
-            self.quit = true;
+    fn figures(&mut self, snapshot: Snapshot) {
+        self.connection.good(snapshot.taken);
+        self.store = self.store.min(snapshot.stores.len().saturating_sub(1));
+        self.rates.take(&snapshot.nodes);
+        let taken = snapshot.taken;
+        self.now = Some(snapshot);
+        if self.history.is_due(taken) {
+            let rates = self.present_rates();
+            self.history.keep(taken, rates);
+        }
+    }
+
+    /// The rates that have a history: what the waterfall shows without details, and what is written to stores.
+    fn present_rates(&self) -> Vec<((String, String), Option<f64>)> {
+        let now = self.now.iter();
+        let counters = now.clone().flat_map(|now| waterfall::rows(&now.nodes, &self.rates, false));
+        let counters = counters.filter_map(|row| match row {
+            Row::Counter { node, name, rate, .. } => Some(((node, name), rate)),
+            Row::Node { .. } | Row::Link(_) => None,
+        });
+        let stores = now.flat_map(|now| &now.stores).filter_map(|info| info.store.as_ref());
+        let stores =
+            stores.map(|store| ((store.name.clone(), WRITTEN.to_owned()), self.written(&store.name)));
+        counters.chain(stores).collect()
+    }
+
+    fn answered(&mut self, asked: String, lines: Vec<String>, at: Option<Instant>) {
+        self.answers.push_front(Answered { asked, lines, at });
+        self.answers.truncate(20);
+    }
+
+    /// Says that a question could not be passed on.
+    pub(super) fn not_asked(&mut self, question: Question) {
+        self.asking = self.asking.saturating_sub(1);
+        let lines = vec!["not asked: earlier questions have no answer yet".into()];
+        self.answered(question.text, lines, None);
+    }
+
+    /// What a key does.
+    pub(super) fn key(&mut self, key: KeyEvent) -> Option<Action> {
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            match key.code {
+                KeyCode::Char('c') => self.quit = true,
+                KeyCode::Char('z') => return Some(Action::Suspend),
+                KeyCode::Char('l') => return Some(Action::Refresh),
+                _ => {}
+            }
             return None;
         }
+        if let Some(top) = &mut self.help {
+            match scrolled(*top, key.code) {
+                Some(to) => *top = to,
+                None => self.help = None,
+            }
+            return None;
+        }
+        let types = self.tab == Tab::Query && !self.input.is_empty();
         match key.code {
+            KeyCode::F(1) => self.help = Some(0),
+            KeyCode::Char('?') if !types => self.help = Some(0),
             KeyCode::Tab => self.turn(1),
             KeyCode::BackTab => self.turn(Tab::ALL.len() - 1),
             KeyCode::Esc if self.memory.goto.take().is_some() => {}
+            KeyCode::Esc if types => self.input.clear(),
             KeyCode::Esc => self.quit = true,
             _ if self.tab == Tab::Query => return self.query_key(key.code),
             _ if self.tab == Tab::Memory && self.memory.goto.is_some() => self.goto_key(key.code),
             KeyCode::Char('q') => self.quit = true,
-            KeyCode::Char(digit @ '1'..='5') => self.tab = Tab::ALL[digit as usize - '1' as usize],
+            KeyCode::Char('r') => return Some(Action::Refresh),
+            KeyCode::Char(digit @ '1'..='6') => self.go(Tab::ALL[digit as usize - '1' as usize]),
             code => match self.tab {
                 Tab::Stores => self.store_key(code),
-                Tab::Traffic => self.traffic_key(code),
+                Tab::Waterfall if code == KeyCode::Char('a') => self.all = !self.all,
+                Tab::Waterfall => self.scroll_key(0, code),
+                Tab::Sessions => self.scroll_key(1, code),
                 Tab::Memory => self.memory_key(code),
                 Tab::Lists => self.list_key(code),
                 Tab::Query => {}
@@ -251,8 +386,13 @@ impl App {
         None
     }
 
+    fn go(&mut self, tab: Tab) {
+        self.tab = tab;
+        self.error = None;
+    }
+
     fn turn(&mut self, by: usize) {
-        self.tab = Tab::ALL[(self.tab.index() + by) % Tab::ALL.len()];
+        self.go(Tab::ALL[(self.tab.index() + by) % Tab::ALL.len()]);
     }
 
     fn select_store(&mut self, forward: bool) {
@@ -267,20 +407,15 @@ impl App {
         match code {
             KeyCode::Down | KeyCode::Char('j') => self.select_store(true),
             KeyCode::Up | KeyCode::Char('k') => self.select_store(false),
-            KeyCode::Enter => self.tab = Tab::Memory,
+            KeyCode::Enter => self.go(Tab::Memory),
             _ => {}
         }
     }
 
-    fn traffic_key(&mut self, code: KeyCode) {
-        self.scroll = match code {
-            KeyCode::Down | KeyCode::Char('j') => self.scroll.saturating_add(1),
-            KeyCode::Up | KeyCode::Char('k') => self.scroll.saturating_sub(1),
-            KeyCode::PageDown => self.scroll.saturating_add(10),
-            KeyCode::PageUp => self.scroll.saturating_sub(10),
-            KeyCode::Home => 0,
-            _ => return,
-        };
+    fn scroll_key(&mut self, page: usize, code: KeyCode) {
+        if let Some(to) = scrolled(self.scroll[page], code) {
+            self.scroll[page] = to;
+        }
     }
 
     fn memory_key(&mut self, code: KeyCode) {
@@ -292,6 +427,7 @@ impl App {
             KeyCode::Left | KeyCode::Char('h') => return self.select_store(false),
             KeyCode::Char('f') => {
                 self.memory.follow = !self.memory.follow;
+                (self.memory.seen, self.memory.change) = (None, None);
                 return;
             }
             KeyCode::Char('g') => {
@@ -339,25 +475,24 @@ impl App {
         };
     }
 
-    fn query_key(&mut self, code: KeyCode) -> Option<Question> {
+    fn query_key(&mut self, code: KeyCode) -> Option<Action> {
         match code {
             KeyCode::Char(c) if self.input.len() < 200 => self.input.push(c),
             KeyCode::Backspace => {
                 self.input.pop();
             }
             KeyCode::Up => {
-                if let Some((asked, _)) = self.answers.front() {
-                    self.input.clone_from(asked);
+                if let Some(answered) = self.answers.front() {
+                    self.input.clone_from(&answered.asked);
                 }
             }
             KeyCode::Enter => match parse_question(&self.input) {
                 Ok(question) => {
                     self.input.clear();
-                    return Some(question);
+                    self.asking += 1;
+                    return Some(Action::Ask(question));
                 }
-                Err(error) if !self.input.is_empty() => {
-                    self.answers.push_front((self.input.clone(), vec![error]));
-                }
+                Err(error) if !self.input.is_empty() => self.answered(self.input.clone(), vec![error], None),
                 Err(_) => {}
             },
             _ => {}
@@ -376,13 +511,21 @@ fn parse_question(input: &str) -> Result<Question, String> {
         None => 0,
         Some(word) => word.parse().map_err(|_| format!("the epoch is a number, not {word:?}"))?,
     };
-    Ok(Question { store: store.into(), key: key.into(), epoch })
+    Ok(Question { store: store.into(), key: key.into(), epoch, text: input.into() })
 }
 
-/// Per second, between two readings of a counter; `None` where there are no two readings.
-pub(super) fn rate(now: (u64, Instant), earlier: Option<(u64, Instant)>) -> Option<f64> {
-    let (before, then) = earlier?;
-    let seconds = now.1.checked_duration_since(then)?.as_secs_f64();
-    // A counter that fell is one that began anew.
-    (seconds > 0.0 && now.0 >= before).then(|| (now.0 - before) as f64 / seconds)
+/// The name under which the history has what is written to a store.
+pub(super) const WRITTEN: &str = "written";
+
+/// Where a key scrolls to; `None` for other keys. Drawing bounds it by what there is.
+fn scrolled(from: usize, code: KeyCode) -> Option<usize> {
+    Some(match code {
+        KeyCode::Down | KeyCode::Char('j') => from + 1,
+        KeyCode::Up | KeyCode::Char('k') => from.saturating_sub(1),
+        KeyCode::PageDown => from + 10,
+        KeyCode::PageUp => from.saturating_sub(10),
+        KeyCode::Home => 0,
+        KeyCode::End => usize::MAX / 2,
+        _ => return None,
+    })
 }

@@ -1,31 +1,47 @@
 //! `dta-collector dashboard`: a terminal view of a collector, by its address or by its memory directory.
 //!
-//! [`source`] asks, [`written`] finds out where a store is written, [`app`] holds what is shown and what keys
-//! do (no I/O), [`view`] draws it, [`element`] explains the bytes of one element. A worker task fetches, so
-//! that a slow collector never freezes the keys.
+//! [`source`] asks, [`worker`] says when, [`follow`] finds out where a store is written, [`connection`] knows how old the
+//! figures are and [`history`] what rates were. [`app`] holds what is shown and what keys do (no I/O), [`view`] draws it, and
+//! [`element`] explains the bytes of one element.
 
 mod app;
+mod connection;
 mod element;
+mod follow;
+mod history;
 mod source;
 #[cfg(test)]
 mod tests;
 mod view;
-mod written;
+mod worker;
 
 use std::io::IsTerminal;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
+use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
-use tokio::sync::{mpsc, watch};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Notify, mpsc, watch};
 
 pub use source::Source;
 
-use app::{App, Update, Want};
+use app::{Action, App};
+use view::Theme;
+use worker::Orders;
 
 /// How long one look at the keyboard waits; bounds how late a quit is noticed.
 const KEYBOARD_POLL: Duration = Duration::from_millis(100);
 
-/// Shows `source` until the user quits, refreshed every `interval`.
+/// The screen is drawn so often though nothing came: ages go on.
+const REDRAW: Duration = Duration::from_millis(250);
+
+/// Whether a part of this program panicked: the panic hook has given the terminal back, and nothing is drawn any more.
+static PANICKED: AtomicBool = AtomicBool::new(false);
+
+/// Shows `source` until the user quits or the program is asked to end (SIGTERM, SIGHUP, SIGINT), refreshed every
+/// `interval`. The terminal is as it was afterwards, also after a panic.
 ///
 /// # Errors
 /// Where standard output is no terminal, or the terminal fails.
@@ -35,49 +51,119 @@ pub async fn run(source: Source, interval: Duration) -> std::io::Result<()> {
             "the dashboard needs a terminal; `dta-collector stats` and `stores` print the same figures anywhere",
         ));
     }
-    let mut app = App::new(source.title());
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let app = App::new(source.title(), interval);
+    let theme = Theme::of(dta_cli::terminal::has_colours(&std::io::stdout()));
+
     let (want, wanted) = watch::channel(app.want());
     let (asked, questions) = mpsc::channel(8);
-    let (updates, mut updated) = mpsc::channel(64);
-    let worker = tokio::spawn(work(source, interval, wanted, questions, updates));
-
-    let (keys, mut pressed) = mpsc::channel(64);
+    let (updates, updated) = mpsc::channel(64);
+    let refresh = Arc::new(Notify::new());
+    let orders = Orders { wanted, questions, refresh: refresh.clone(), updates };
+    let mut workers = worker::start(&source, interval, orders);
+    let (keys, pressed) = mpsc::channel(64);
     let keyboard = std::thread::spawn(move || watch_keyboard(&keys));
 
-    // `init` restores the terminal on a panic as well.
-    let mut terminal = ratatui::init();
-    let result = loop {
-        if let Err(error) = terminal.draw(|frame| view::draw(frame, &app)) {
-            break Err(error);
-        }
-        tokio::select! {
-            event = pressed.recv() => match event {
-                Some(Event::Key(key)) if key.kind != KeyEventKind::Release => {
-                    if let Some(question) = app.key(key) {
-                        // A full queue means that the collector does not answer: the status line says so
-                        // already.
-                        let _ = asked.try_send(question);
-                    }
-                    want.send_if_modified(|old| { let new = app.want(); let changed = *old != new; *old = new; changed });
-                }
-                // A resize redraws, as any event does.
-                Some(_) => {}
-                None => break Err(std::io::Error::other("the terminal's input ended")),
-            },
-            Some(update) = updated.recv() => {
-                app.update(update);
-                want.send_if_modified(|old| { let new = app.want(); let changed = *old != new; *old = new; changed });
-            },
-        }
-        if app.quit {
-            break Ok(());
-        }
+    let screen = Screen { terminal: open_terminal(), theme, app, want, asked, refresh };
+    let result = tokio::select! {
+        result = screen.show(pressed, updated) => result,
+        _ = workers.join_next() => Err(std::io::Error::other("a part of the dashboard ended by a mistake of this program")),
+        _ = terminate.recv() => Ok(()),
+        _ = hangup.recv() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
     };
-    ratatui::restore();
-    worker.abort();
-    drop(pressed);
+    // A second time would put the cursor over what the panic said.
+    if !PANICKED.load(Ordering::SeqCst) {
+        ratatui::restore();
+    }
+    workers.abort_all();
     let _ = keyboard.join();
     result
+}
+
+/// Takes the terminal; a panic anywhere gives it back before it is told.
+fn open_terminal() -> DefaultTerminal {
+    let terminal = ratatui::init();
+    let restore = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        PANICKED.store(true, Ordering::SeqCst);
+        restore(panic);
+    }));
+    terminal
+}
+
+/// The terminal and what belongs to it.
+struct Screen {
+    terminal: DefaultTerminal,
+    theme: Theme,
+    app: App,
+    want: watch::Sender<app::Want>,
+    asked: mpsc::Sender<app::Question>,
+    refresh: Arc<Notify>,
+}
+
+impl Screen {
+    /// Draws, and takes keys and news, until the user quits.
+    async fn show(
+        mut self,
+        mut pressed: mpsc::Receiver<Event>,
+        mut updated: mpsc::Receiver<app::Update>,
+    ) -> std::io::Result<()> {
+        let mut redraw = tokio::time::interval(REDRAW);
+        redraw.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            if !PANICKED.load(Ordering::SeqCst) {
+                let (app, theme) = (&mut self.app, &self.theme);
+                self.terminal.draw(|frame| view::draw(frame, app, theme, Instant::now()))?;
+            }
+            tokio::select! {
+                event = pressed.recv() => match event {
+                    Some(Event::Key(key)) if key.kind != KeyEventKind::Release => {
+                        let action = self.app.key(key);
+                        self.act(action)?;
+                    }
+                    // A resize redraws, as any event does.
+                    Some(_) => {}
+                    None => return Err(std::io::Error::other("the terminal's input ended")),
+                },
+                Some(update) = updated.recv() => self.app.update(update),
+                _ = redraw.tick() => {}
+            }
+            if self.app.quit {
+                return Ok(());
+            }
+            let wish = self.app.want();
+            self.want.send_if_modified(|old| {
+                let changed = *old != wish;
+                *old = wish;
+                changed
+            });
+        }
+    }
+
+    fn act(&mut self, action: Option<Action>) -> std::io::Result<()> {
+        match action {
+            Some(Action::Ask(question)) => {
+                if let Err(full) = self.asked.try_send(question) {
+                    self.app.not_asked(full.into_inner());
+                }
+            }
+            Some(Action::Refresh) => {
+                self.refresh.notify_one();
+                self.terminal.clear()?;
+            }
+            Some(Action::Suspend) => {
+                ratatui::restore();
+                rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TSTP)?;
+                self.terminal = ratatui::init();
+                self.terminal.clear()?;
+            }
+            None => {}
+        }
+        Ok(())
+    }
 }
 
 /// Sends terminal events until nobody listens any more.
@@ -94,59 +180,6 @@ fn watch_keyboard(keys: &mpsc::Sender<Event>) {
                 Err(_) => return,
             },
             Err(_) => return,
-        }
-    }
-}
-
-/// Fetches what is wanted, at every interval and at once when the wish changes.
-async fn work(
-    mut source: Source,
-    interval: Duration,
-    mut wanted: watch::Receiver<Want>,
-    mut questions: mpsc::Receiver<app::Question>,
-    updates: mpsc::Sender<Update>,
-) {
-    let mut tick = tokio::time::interval(interval);
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        let full = tokio::select! {
-            _ = tick.tick() => true,
-            changed = wanted.changed() => {
-                if changed.is_err() {
-                    return;
-                }
-                false
-            }
-            Some(question) = questions.recv() => {
-                let answer = source.query(&question).await;
-                if updates.send(Update::Answer(question, answer)).await.is_err() {
-                    return;
-                }
-                continue;
-            }
-        };
-        let want = wanted.borrow_and_update().clone();
-        let mut news = Vec::new();
-        if full {
-            news.push(Update::Snapshot(source.snapshot().await));
-        }
-        if let Some(spec) = want.follow
-            && let Ok(Some(offset)) = source.written(&spec).await
-        {
-            news.push(Update::Written(spec.name, offset));
-        }
-        if let Some(window) = want.memory {
-            let bytes = source.memory_bytes(&window).await;
-            news.push(Update::Memory(window, bytes));
-        }
-        if let Some(list) = want.list {
-            let read = source.tail(&list).await;
-            news.push(Update::Entries(list, read));
-        }
-        for update in news {
-            if updates.send(update).await.is_err() {
-                return;
-            }
         }
     }
 }

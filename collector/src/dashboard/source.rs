@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dta_client::collector::Client;
@@ -15,8 +16,8 @@ use dta_proto::key::Key;
 use dta_proto::store::{StoreKind, StoreSpec};
 
 use super::app::{Entries, ListId, Question, Snapshot, Window};
-use super::written::Writes;
 use crate::answers::{FilesError, Memory};
+use crate::waterfall;
 
 /// How long any one answer may take before the dashboard says that the collector does not answer.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -27,18 +28,17 @@ const QUIET: Duration = Duration::from_millis(20);
 /// Entries kept of the list being followed.
 pub(super) const KEPT_ENTRIES: usize = 200;
 
-/// Where figures come from.
+/// Where figures come from. Clones ask the same.
+#[derive(Clone)]
 pub struct Source {
-    ask: Box<dyn Ask>,
+    ask: Arc<dyn Ask>,
     title: String,
     /// Whether sessions and counters are known: memory alone knows none.
     running: bool,
-    writes: Option<Writes>,
-    tail: Option<Tail>,
 }
 
-/// The list that is being followed, and what came of it.
-struct Tail {
+/// A list that is being followed, and what came of it.
+pub(super) struct Tail {
     list: ListId,
     following: Following,
     seen: Entries,
@@ -47,7 +47,7 @@ struct Tail {
 impl Source {
     /// A running collector; `address` is what the title shows.
     pub fn live(client: Client, address: &str) -> Self {
-        Self::new(Box::new(client), format!("collector {address}"), true)
+        Self::asking(Arc::new(client), format!("collector {address}"), true)
     }
 
     /// The region files of a memory directory, read-only, whether or not their collector runs.
@@ -56,82 +56,47 @@ impl Source {
     /// As [`Memory::open`].
     pub fn memory(directory: &Path) -> Result<Self, FilesError> {
         let memory = Memory::open(directory)?;
-        Ok(Self::new(Box::new(memory), format!("memory {}", directory.display()), false))
+        Ok(Self::asking(Arc::new(memory), format!("memory {}", directory.display()), false))
     }
 
-    fn new(ask: Box<dyn Ask>, title: String, running: bool) -> Self {
-        Self { ask, title, running, writes: None, tail: None }
+    /// Whoever can be asked. `running` says that sessions and counters are known there.
+    pub fn asking(ask: Arc<dyn Ask>, title: String, running: bool) -> Self {
+        Self { ask, title, running }
     }
 
     pub(super) fn title(&self) -> String {
         self.title.clone()
     }
 
-    pub(super) async fn snapshot(&mut self) -> Result<Snapshot, String> {
-        let taken = Instant::now();
+    pub(super) async fn snapshot(&self) -> Result<Snapshot, String> {
         let stores = patient(self.ask.stores()).await?;
         let (mut sessions, mut nodes) = (Vec::new(), Vec::new());
         if self.running {
             sessions = patient(self.ask.sessions()).await?.sessions;
-            nodes = patient(self.ask.statistics()).await?;
+            nodes = waterfall::nodes(patient(self.ask.statistics()).await?);
         }
-        Ok(Snapshot { stores, sessions, nodes, taken, live: self.running })
+        Ok(Snapshot { stores, sessions, nodes, taken: Instant::now(), live: self.running })
     }
 
-    pub(super) async fn memory_bytes(&mut self, window: &Window) -> Result<Vec<u8>, String> {
+    pub(super) async fn memory_bytes(&self, window: &Window) -> Result<Vec<u8>, String> {
         let Window { store, offset, length } = window.clone();
         Ok(patient(self.ask.read_memory(ReadMemoryRequest { store, offset, length })).await?.data)
     }
 
-    /// The element of `spec`'s store that was written most recently as far as one more stretch of its memory
-    /// shows; `None` where nothing changed. The first round only learns what is there.
-    pub(super) async fn written(&mut self, spec: &StoreSpec) -> Result<Option<u64>, String> {
-        let mut writes = match self.writes.take() {
-            Some(writes) if writes.is_of(spec) => writes,
-            _ => Writes::new(spec),
+    /// Begins to follow a list at the oldest batch that is there.
+    pub(super) async fn tail(&self, list: &ListId) -> Result<Tail, String> {
+        let request = TailRequest {
+            store: list.store.clone(),
+            list: list.list,
+            from_start: true,
+            ..TailRequest::default()
         };
-        let mut changed = None;
-        for window in writes.windows() {
-            let bytes = self.memory_bytes(&window).await?;
-            if writes.changed(&bytes) {
-                changed = Some(window.offset);
-            }
-        }
-        self.writes = Some(writes);
-        Ok(changed)
-    }
-
-    pub(super) async fn tail(&mut self, list: &ListId) -> Result<Entries, String> {
-        let mut tail = match self.tail.take() {
-            Some(tail) if tail.list == *list => tail,
-            _ => {
-                let request = TailRequest {
-                    store: list.store.clone(),
-                    list: list.list,
-                    from_start: true,
-                    ..TailRequest::default()
-                };
-                let following = patient(self.ask.tail(request)).await?;
-                Tail { list: list.clone(), following, seen: Entries::default() }
-            }
-        };
-        let began = Instant::now();
-        // Take what is there; the stream stays open while it is quiet. A writer that is never quiet does not
-        // keep the screen from being drawn.
-        while began.elapsed() < PATIENCE
-            && let Ok(message) = tokio::time::timeout(QUIET, tail.following.message()).await
-        {
-            let Some(news) = message.map_err(|error| error.to_string())? else { return Ok(tail.seen) };
-            tail.seen.overwritten += news.overwritten_batches;
-            tail.seen.torn += news.torn;
-            tail.seen.sequence = tail.seen.sequence.max(news.sequence);
-            keep(&mut tail.seen, news.entries);
-        }
-        Ok(self.tail.insert(tail).seen.clone())
+        let following = patient(self.ask.tail(request)).await?;
+        Ok(Tail { list: list.clone(), following, seen: Entries::default() })
     }
 
     /// The answer as lines for a person.
-    pub(super) async fn query(&mut self, question: &Question) -> Result<Vec<String>, String> {
+    pub(super) async fn query(&self, question: &Question) -> Result<Vec<String>, String> {
         let stores = patient(self.ask.stores()).await?;
         let specs: Vec<_> = stores.iter().filter_map(|info| info.store.as_ref()).collect();
         let spec = specs.iter().find(|spec| spec.name == question.store).ok_or_else(|| {
@@ -162,6 +127,28 @@ impl Source {
             }
             StoreKind::Append { .. } => Err("an append store has lists, not keys: see the Lists tab".into()),
         }
+    }
+}
+
+impl Tail {
+    pub(super) fn is_of(&self, list: &ListId) -> bool {
+        self.list == *list
+    }
+
+    /// Takes what is there; the stream stays open while it is quiet. A writer that is never quiet does not keep the
+    /// screen from being drawn.
+    pub(super) async fn read(&mut self) -> Result<&Entries, String> {
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE
+            && let Ok(message) = tokio::time::timeout(QUIET, self.following.message()).await
+        {
+            let Some(news) = message.map_err(|error| error.to_string())? else { break };
+            self.seen.overwritten += news.overwritten_batches;
+            self.seen.torn += news.torn;
+            self.seen.sequence = self.seen.sequence.max(news.sequence);
+            keep(&mut self.seen, news.entries);
+        }
+        Ok(&self.seen)
     }
 }
 
@@ -242,7 +229,7 @@ mod tests {
         const RING: u64 = 64;
         let directory = tempfile::tempdir().unwrap();
         let kind = StoreKind::Append { lists: 1, ring: RING, batch_len: 64, entry_len: 4, notify: false };
-        let (store, mut source) = of_memory(directory.path(), kind);
+        let (store, source) = of_memory(directory.path(), kind);
         for sequence in [1, 2, 3, 5, 6] {
             let mut batch = [0; 64];
             append::encode(&mut batch, 0, sequence, 1, &sequence.to_be_bytes());
@@ -250,11 +237,11 @@ mod tests {
         }
         store.region.write(append::offset(0, 2, RING, 64), &[0xff]).unwrap();
         let list = ListId { store: "s".into(), list: 0 };
-        let (began, mut seen) = (Instant::now(), Entries::default());
-        while seen.sequence < 6 {
-            assert!(began.elapsed() < Duration::from_secs(20), "{seen:?}");
-            seen = source.tail(&list).await.unwrap();
+        let (began, mut tail) = (Instant::now(), source.tail(&list).await.unwrap());
+        while tail.read().await.unwrap().sequence < 6 {
+            assert!(began.elapsed() < Duration::from_secs(20), "{:?}", tail.seen);
         }
+        let seen = tail.seen;
         let expected: Vec<_> =
             [1u32, 3, 5, 6].iter().map(|sequence| sequence.to_be_bytes().to_vec()).collect();
         assert_eq!((Vec::from(seen.newest), seen.total), (expected, 4));
@@ -264,7 +251,7 @@ mod tests {
     async fn memory_tells_of_unknown_hops_at_the_end_of_a_path() {
         let directory = tempfile::tempdir().unwrap();
         let kind = StoreKind::Postcarding { slots: 1 << 8, hops: 6, redundancy: 2 };
-        let (store, mut source) = of_memory(directory.path(), kind);
+        let (store, source) = of_memory(directory.path(), kind);
         let mut path = postcarding::Path { length: 5, ..Default::default() };
         assert!(path.set(0, 10) && path.set(2, 30));
         let mut row = [0; 32];
@@ -272,7 +259,7 @@ mod tests {
         for at in hash::slots(&key(), 2, 1 << 8).iter() {
             store.region.write(postcarding::offset(*at, 6), &row).unwrap();
         }
-        let question = Question { store: "s".into(), key: key().to_string(), epoch: 0 };
+        let question = Question { store: "s".into(), key: key().to_string(), epoch: 0, text: String::new() };
         assert_eq!(source.query(&question).await.unwrap(), ["10 → ? → 30 → ? → ?", "partial"]);
     }
 }

@@ -1,15 +1,33 @@
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dta_proto::control::{self, Counter, NodeStatistics, StoreInfo};
+use dta_client::{Ask, ClientError, Following};
+use dta_proto::control::{
+    self, Counter, ListSessionsResponse, NodeStatistics, QueryCounterRequest, QueryCounterResponse,
+    QueryKeyWriteRequest, QueryKeyWriteResponse, QueryPathRequest, QueryPathResponse, QuerySketchRequest,
+    QuerySketchResponse, ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest,
+};
 use dta_proto::key::Key;
 use dta_proto::layout::{append, key_write};
 use dta_proto::store::{Merge, StoreKind, StoreSpec};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+use ratatui::buffer::{Buffer, Cell};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::style::{Color, Modifier};
+use tokio::sync::{Notify, mpsc, watch};
 
-use super::app::{App, Entries, ListId, Question, Snapshot, Tab, Update, Window, rate};
-use super::view;
+use super::app::{Action, App, Entries, Failure, ListId, Question, Snapshot, Tab, Update, Want, Window};
+use super::follow::{Change, Seen};
+use super::source::Source;
+use super::view::{self, Theme};
+use super::worker::{self, Orders};
+use crate::config::Memory as Place;
+use crate::region::RegionOptions;
+use crate::store::Store;
+use crate::waterfall;
+
+const INTERVAL: Duration = Duration::from_millis(500);
 
 fn specs() -> Vec<StoreSpec> {
     let spec = |id, name: &str, kind| StoreSpec { id, name: name.into(), kind };
@@ -30,36 +48,78 @@ fn specs() -> Vec<StoreSpec> {
     ]
 }
 
-fn snapshot(taken: Instant, received: u64) -> Snapshot {
-    let stores = specs()
-        .iter()
-        .map(|spec| StoreInfo {
-            store: Some(spec.into()),
-            generation: 1,
-            length: spec.region_len(),
-            memory: "2 MiB pages: 513 of 513".into(),
-            file: format!("/dev/shm/dta/{}.region", spec.name),
-            used: spec.elements() / 4,
-            capacity: spec.elements(),
-            load: 0.25,
-            survival: spec.redundancy().map(|_| 0.9511),
-            advised_redundancy: spec.redundancy().map(|_| 3),
-        })
-        .collect();
-    let counter = |name: &str, value| Counter { name: name.into(), value };
-    let mut nodes = vec![NodeStatistics {
-        node: "nic/soft".into(),
-        counters: vec![counter("received", received), counter("dropped.icrc", 7), counter("dropped.pkey", 0)],
-        ..Default::default()
-    }];
-    // Two translators write to one store.
-    nodes.extend([("translator/a", received / 5), ("translator/b", received - received / 5)].map(
-        |(node, frames)| NodeStatistics {
-            node: node.into(),
-            counters: vec![counter("store.flows.frames", frames)],
-            ..Default::default()
-        },
-    ));
+fn infos() -> Vec<StoreInfo> {
+    let info = |spec: &StoreSpec| StoreInfo {
+        store: Some(spec.into()),
+        generation: 1,
+        length: spec.region_len(),
+        memory: "2 MiB pages: 513 of 513".into(),
+        file: format!("/dev/shm/dta/{}.region", spec.name),
+        used: spec.elements() / 4,
+        capacity: spec.elements(),
+        load: 0.25,
+        survival: spec.redundancy().map(|_| 0.9511),
+        advised_redundancy: spec.redundancy().map(|_| 3),
+    };
+    specs().iter().map(info).collect()
+}
+
+/// What a node told at a time of its own clock, in seconds.
+fn node(name: &str, session: &str, age: f64, seconds: f64, counters: &[(&str, u64)]) -> NodeStatistics {
+    NodeStatistics {
+        node: name.into(),
+        session: session.into(),
+        age_seconds: age,
+        time_us: (seconds * 1e6) as u64,
+        counters: counters
+            .iter()
+            .map(|(name, value)| Counter { name: (*name).into(), value: *value })
+            .collect(),
+        ..NodeStatistics::default()
+    }
+}
+
+/// A collector with two translators, some seconds after it began: 500,000 reports a second to each, of which some are
+/// dropped or lost. The clocks of the three are not the same.
+fn snapshot(taken: Instant, second: u64) -> Snapshot {
+    let n = second * 500_000;
+    let translator = |name: &str, session: &str, clock: f64, dropped: u64| {
+        let counters = [
+            ("received", n),
+            ("dropped.unknown_store", dropped),
+            ("accepted", n - dropped),
+            ("emitted", n - dropped),
+            ("operations", 2 * (n - dropped)),
+            ("frames", 2 * (n - dropped)),
+            ("store.flows.frames", 2 * (n - dropped)),
+        ];
+        node(name, session, 0.4, clock + second as f64, &counters)
+    };
+    let sent = 4 * n - 2 * 1200;
+    let nodes = vec![
+        node(
+            "nic/soft",
+            "",
+            0.0,
+            50.0 + second as f64,
+            &[
+                ("received", sent - 300),
+                ("executed.write", sent - 307),
+                ("dropped.icrc", 7),
+                ("dropped.pkey", 0),
+            ],
+        ),
+        node("collector", "", 0.0, 50.0 + second as f64, &[("session.opened", 2)]),
+        translator("translator/a", "a", 1000.0, 1200),
+        translator("translator/b", "b", 2000.25, 0),
+        node(
+            "reporter/7",
+            "a",
+            0.4,
+            1000.0 + second as f64,
+            &[("received", n), ("gaps", 31), ("gaps_filled", 11)],
+        ),
+    ];
     let sessions = vec![control::SessionInfo {
         name: "tofino1".into(),
         generation: 3,
@@ -77,19 +137,25 @@ fn snapshot(taken: Instant, received: u64) -> Snapshot {
         expires_in_seconds: 28.4,
         owner: String::new(),
     }];
-    Snapshot { stores, sessions, nodes, taken, live: true }
+    Snapshot { stores: infos(), sessions, nodes: waterfall::nodes(nodes), taken, live: true }
 }
 
-/// An app that has seen two snapshots, a second apart.
-fn app() -> App {
-    let mut app = App::new("collector 127.0.0.1:40050".into());
+/// An app that has seen figures for ten seconds, and the time of the last.
+fn app_at() -> (App, Instant) {
+    let mut app = App::new("collector 127.0.0.1:40050".into(), INTERVAL);
     let start = Instant::now();
-    app.update(Update::Snapshot(Ok(snapshot(start, 1_000_000))));
-    app.update(Update::Snapshot(Ok(snapshot(start + Duration::from_secs(1), 3_500_000))));
-    app
+    let at = |second: u64| start + Duration::from_secs(second);
+    for second in 1..=10 {
+        app.update(Update::Snapshot(Ok(snapshot(at(second), second))));
+    }
+    (app, at(10))
 }
 
-fn press(app: &mut App, code: KeyCode) -> Option<Question> {
+fn app() -> App {
+    app_at().0
+}
+
+fn press(app: &mut App, code: KeyCode) -> Option<Action> {
     app.key(KeyEvent::new(code, KeyModifiers::NONE))
 }
 
@@ -99,57 +165,134 @@ fn type_text(app: &mut App, text: &str) {
     }
 }
 
-fn screen(app: &App, width: u16, height: u16) -> String {
+fn terminal(app: &mut App, theme: &Theme, now: Instant, width: u16, height: u16) -> Terminal<TestBackend> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a test terminal");
-    terminal.draw(|frame| view::draw(frame, app)).expect("drawn");
-    terminal.backend().to_string()
+    terminal.draw(|frame| view::draw(frame, app, theme, now)).expect("drawn");
+    terminal
+}
+
+/// The screen as it is some seconds after the last figures.
+fn screen_after(app: &mut App, seconds: f64, width: u16, height: u16) -> String {
+    let told = app.now.as_ref().map_or_else(Instant::now, |snapshot| snapshot.taken);
+    let now = told + Duration::from_secs_f64(seconds);
+    terminal(app, &Theme::COLOURS, now, width, height).backend().to_string()
+}
+
+fn screen(app: &mut App, width: u16, height: u16) -> String {
+    screen_after(app, 0.2, width, height)
+}
+
+/// The cells of a line.
+fn cells(buffer: &Buffer, y: u16) -> Vec<Cell> {
+    (0..buffer.area.width).map(|x| buffer[(x, y)].clone()).collect()
+}
+
+fn away(app: &mut App, at: Instant, tries_in: f64) {
+    let error = "the collector has not answered for 3 s".into();
+    let next = at + Duration::from_secs_f64(tries_in);
+    app.update(Update::Snapshot(Err(Failure { error, at, next })));
 }
 
 #[test]
 fn stores_at_80x24() {
-    insta::assert_snapshot!(screen(&app(), 80, 24));
+    insta::assert_snapshot!(screen(&mut app(), 80, 24));
 }
 
 #[test]
-fn traffic_at_80x24() {
+fn waterfall_at_80x24() {
     let mut app = app();
     press(&mut app, KeyCode::Char('2'));
-    insta::assert_snapshot!(screen(&app, 80, 24));
+    insta::assert_snapshot!(screen(&mut app, 80, 24));
+}
+
+#[test]
+fn waterfall_at_120x40() {
+    let mut app = app();
+    press(&mut app, KeyCode::Char('2'));
+    insta::assert_snapshot!(screen(&mut app, 120, 40));
+}
+
+#[test]
+fn the_waterfall_names_each_loss_and_why() {
+    let mut app = app();
+    press(&mut app, KeyCode::Char('2'));
+    let all = screen(&mut app, 100, 60);
+    for (loss, value, why) in [
+        ("↓ lost.reporter-translator", "20", "31 sequences skipped, 11 came later"),
+        ("✗ dropped.unknown_store", "1,200", "store"),
+        ("↓ lost.translator-nic", "300", "frames sent"),
+        ("✗ dropped.icrc", "7", "the iCRC is wrong: damaged on the way"),
+    ] {
+        let lines: Vec<&str> = all.lines().collect();
+        let at =
+            lines.iter().position(|line| line.contains(loss)).unwrap_or_else(|| panic!("{loss} in {all}"));
+        assert!(lines[at].contains(value) && lines[at + 1].contains(why), "{loss}: {:?}", &lines[at..at + 2]);
+    }
+    assert!(all.contains("✓ executed.write") && !all.contains("dropped.pkey"), "{all}");
+    press(&mut app, KeyCode::Char('a'));
+    assert!(screen(&mut app, 100, 60).contains("dropped.pkey"));
+}
+
+#[test]
+fn sessions_at_80x24() {
+    let mut app = app();
+    press(&mut app, KeyCode::Char('3'));
+    insta::assert_snapshot!(screen(&mut app, 80, 24));
+}
+
+#[test]
+fn help_at_80x24_and_how_to_leave_it() {
+    let mut app = app();
+    press(&mut app, KeyCode::Char('?'));
+    insta::assert_snapshot!(screen(&mut app, 80, 24));
+    press(&mut app, KeyCode::End);
+    assert!(screen(&mut app, 80, 24).contains("second line from below says when"));
+    press(&mut app, KeyCode::Char('q'));
+    assert!(app.help.is_none() && !app.quit, "q closes the help alone");
+    for (width, height) in [(40, 10), (200, 60)] {
+        press(&mut app, KeyCode::F(1));
+        assert!(screen(&mut app, width, height).contains("help"));
+        press(&mut app, KeyCode::Esc);
+    }
+    // A question is typed, not asked.
+    press(&mut app, KeyCode::Char('6'));
+    type_text(&mut app, "a?");
+    assert_eq!((app.input.as_str(), app.help), ("a?", None));
 }
 
 #[test]
 fn memory_shows_slots_in_hex_and_decoded() {
     let mut app = app();
-    press(&mut app, KeyCode::Char('3'));
+    press(&mut app, KeyCode::Char('4'));
     let window = app.want().memory.expect("the memory page wants memory");
     assert_eq!(window, Window { store: "flows".into(), offset: 0, length: 16384 });
     let mut bytes = vec![0; 16384];
     key_write::encode(&mut bytes[16..32], &Key([7; 16]), b"hello world!");
-    app.update(Update::Memory(window, Ok(bytes)));
-    insta::assert_snapshot!(screen(&app, 80, 24));
+    app.update(Update::Memory(window, Instant::now(), Ok(bytes)));
+    insta::assert_snapshot!(screen(&mut app, 80, 24));
 }
 
 #[test]
 fn memory_marks_what_changed() {
     let mut app = app();
-    press(&mut app, KeyCode::Char('3'));
+    press(&mut app, KeyCode::Char('4'));
     let window = app.want().memory.expect("a window");
     let mut bytes = vec![1; 16384];
-    app.update(Update::Memory(window.clone(), Ok(bytes.clone())));
+    app.update(Update::Memory(window.clone(), Instant::now(), Ok(bytes.clone())));
     bytes[17] = 2;
-    app.update(Update::Memory(window, Ok(bytes)));
-    let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("a test terminal");
-    terminal.draw(|frame| view::draw(frame, &app)).expect("drawn");
-    let green = |c: &ratatui::buffer::Cell| c.fg == ratatui::style::Color::Green;
-    let marked: String =
-        terminal.backend().buffer().content().iter().filter(|c| green(c)).map(|c| c.symbol()).collect();
+    app.update(Update::Memory(window, Instant::now(), Ok(bytes)));
+    let now = Instant::now();
+    let drawn = terminal(&mut app, &Theme::COLOURS, now, 80, 24);
+    let green = |c: &&Cell| c.fg == Color::Green;
+    let content = drawn.backend().buffer().content();
+    let marked: String = content.iter().filter(green).map(|c| c.symbol()).collect();
     assert_eq!(marked, "02");
 }
 
 #[test]
 fn memory_scrolls_jumps_and_follows() {
     let mut app = app();
-    press(&mut app, KeyCode::Char('3'));
+    press(&mut app, KeyCode::Char('4'));
     press(&mut app, KeyCode::End);
     assert_eq!(app.memory.element, (1 << 20) - 1);
     assert_eq!(app.want().memory.map(|w| w.length), Some(16), "no window past the end");
@@ -160,10 +303,12 @@ fn memory_scrolls_jumps_and_follows() {
     press(&mut app, KeyCode::Enter);
     assert_eq!(app.memory.element, 77);
     press(&mut app, KeyCode::Char('f'));
-    app.update(Update::Written("flows".into(), 160));
+    let change = Change { element: 10, of: 1, others: 3, within: 2 * INTERVAL, at: Instant::now() };
+    let seen = Seen { change: Some(change), elements: 1 << 18, known: 1.0 };
+    app.update(Update::Written("flows".into(), Ok(seen.clone())));
     assert_eq!(app.memory.element, 10);
-    app.update(Update::Written("paths".into(), 0));
-    assert_eq!(app.memory.element, 10, "another store's news");
+    app.update(Update::Written("paths".into(), Ok(Seen { change: None, ..seen })));
+    assert_eq!((app.memory.element, app.memory.change), (10, Some(change)), "another store's news");
     press(&mut app, KeyCode::Left);
     assert_eq!(app.spec().map(|s| s.name), Some("packets".into()), "to the left of the first is the last");
 }
@@ -171,39 +316,45 @@ fn memory_scrolls_jumps_and_follows() {
 #[test]
 fn lists_at_80x24() {
     let mut app = app();
-    press(&mut app, KeyCode::Char('4'));
+    press(&mut app, KeyCode::Char('5'));
     press(&mut app, KeyCode::Right);
     let list = app.want().list.expect("the lists page wants a list");
     assert_eq!(list, ListId { store: "events".into(), list: 1 });
     let newest = (0u8..30).map(|i| vec![i; 12]).collect();
     app.update(Update::Entries(
         list,
+        Instant::now(),
         Ok(Entries { newest, total: 30, sequence: 8, overwritten: 2, torn: 1 }),
     ));
-    insta::assert_snapshot!(screen(&app, 80, 24));
+    insta::assert_snapshot!(screen(&mut app, 80, 24));
 }
 
 #[test]
 fn query_asks_and_shows_answers_and_mistakes() {
     let mut app = app();
-    press(&mut app, KeyCode::Char('5'));
+    press(&mut app, KeyCode::Char('6'));
     type_text(&mut app, "flows");
     assert_eq!(press(&mut app, KeyCode::Enter), None);
     assert_eq!(app.answers.len(), 1, "a mistake is answered on the spot");
     type_text(&mut app, " 10.0.0.1:1->10.0.0.2:2/udp 3");
-    let question = press(&mut app, KeyCode::Enter).expect("a question");
-    assert_eq!(
+    let key = "10.0.0.1:1->10.0.0.2:2/udp".to_owned();
+    let question =
+        Question { store: "flows".into(), key: key.clone(), epoch: 3, text: format!("flows {key} 3") };
+    assert_eq!(press(&mut app, KeyCode::Enter), Some(Action::Ask(question.clone())));
+    assert!(screen(&mut app, 80, 24).contains("asking"));
+    let at = app.now.as_ref().unwrap().taken;
+    app.update(Update::Answer(
         question,
-        Question { store: "flows".into(), key: "10.0.0.1:1->10.0.0.2:2/udp".into(), epoch: 3 }
-    );
-    app.update(Update::Answer(question, Ok(vec!["00000001".into(), "2 of 2 copies agree, 0 differ".into()])));
-    insta::assert_snapshot!(screen(&app, 80, 24));
+        at,
+        Ok(vec!["00000001".into(), "2 of 2 copies agree, 0 differ".into()]),
+    ));
+    insta::assert_snapshot!(screen(&mut app, 80, 24));
 }
 
 #[test]
 fn letters_are_typed_on_the_query_page_and_commands_elsewhere() {
     let mut app = app();
-    press(&mut app, KeyCode::Char('5'));
+    press(&mut app, KeyCode::Char('6'));
     type_text(&mut app, "q2");
     assert!(!app.quit);
     assert_eq!(app.input, "q2");
@@ -216,30 +367,365 @@ fn letters_are_typed_on_the_query_page_and_commands_elsewhere() {
 #[test]
 fn every_page_draws_at_any_size() {
     let mut app = app();
-    for tab in ['1', '2', '3', '4'] {
+    let window = Window { store: "flows".into(), offset: 0, length: 16384 };
+    app.update(Update::Memory(window, Instant::now(), Ok(vec![0; 16384])));
+    for tab in ['1', '2', '3', '4', '5', '6'] {
         press(&mut app, KeyCode::Char(tab));
-        for (width, height) in [(1, 1), (3, 2), (20, 5), (80, 24), (200, 60)] {
-            screen(&app, width, height);
+        for (width, height) in [(1, 1), (3, 2), (20, 5), (39, 9), (40, 10), (61, 13), (80, 24), (200, 60)] {
+            screen(&mut app, width, height);
         }
     }
 }
 
 #[test]
-fn an_error_is_shown_and_goes_when_things_work_again() {
-    let mut app = app();
-    app.update(Update::Snapshot(Err("the collector has not answered for 3 s".into())));
-    assert!(screen(&app, 80, 24).contains("! the collector has not answered for 3 s"));
-    app.update(Update::Snapshot(Ok(snapshot(Instant::now(), 1))));
-    assert!(!screen(&app, 80, 24).contains("has not answered"));
+fn a_collector_that_is_away_leaves_the_key_help_and_dims_what_is_old() {
+    let (mut app, told) = app_at();
+    let at = |seconds: f64| told + Duration::from_secs_f64(seconds);
+    let store_line =
+        |app: &mut App, now| cells(terminal(app, &Theme::COLOURS, now, 80, 24).backend().buffer(), 4);
+    let dim = |cells: &[Cell]| {
+        cells.iter().filter(|cell| cell.symbol() != " ").all(|cell| cell.fg == Color::DarkGray)
+    };
+    assert!(screen(&mut app, 80, 24).contains("live, every 0.5 s"));
+    assert!(!dim(&store_line(&mut app, at(0.2))));
+
+    away(&mut app, at(4.0), 2.0);
+    let shown = screen_after(&mut app, 4.7, 80, 24);
+    for expected in [
+        "NO ANSWER for 0 s, figures are 4 s old",
+        "! Trying again in 2 s (r: now): the collector has not answered for 3 s",
+        "? help  q quit",
+        "key-write",
+    ] {
+        assert!(shown.contains(expected), "{expected}: {shown}");
+    }
+    assert!(dim(&store_line(&mut app, at(4.7))));
+    assert_eq!(app.want(), Want::default(), "nothing else is asked meanwhile");
+    assert!(screen_after(&mut app, 6.5, 80, 24).contains("Trying again now:"));
+    away(&mut app, at(9.0), 4.0);
+    assert!(screen_after(&mut app, 10.1, 80, 24).contains("NO ANSWER for 6 s, figures are 10 s old"));
+    assert_eq!(press(&mut app, KeyCode::Char('r')), Some(Action::Refresh));
+
+    app.update(Update::Snapshot(Ok(snapshot(at(13.0), 11))));
+    let shown = screen(&mut app, 80, 24);
+    assert!(shown.contains("live") && !shown.contains("has not answered"), "{shown}");
+    assert!(!dim(&store_line(&mut app, at(13.1))));
 }
 
 #[test]
-fn a_counter_that_begins_anew_has_no_rate() {
-    let then = Instant::now();
-    let now = then + Duration::from_secs(2);
-    assert_eq!(rate((30, now), Some((10, then))), Some(10.0));
-    assert_eq!(rate((3, now), Some((10, then))), None);
-    assert_eq!(rate((3, now), None), None);
+fn figures_that_stop_coming_are_old_before_anything_fails() {
+    let (mut app, told) = app_at();
+    assert!(screen_after(&mut app, 3.1, 80, 24).contains("waiting, figures are 3 s old"));
+    let drawn = terminal(&mut app, &Theme::COLOURS, told + Duration::from_secs(3), 80, 24);
+    assert!(cells(drawn.backend().buffer(), 4).iter().all(|cell| cell.fg == Color::DarkGray));
+}
+
+#[test]
+fn the_age_of_what_a_node_told_goes_on() {
+    let mut app = app();
+    press(&mut app, KeyCode::Char('2'));
+    assert!(screen_after(&mut app, 0.3, 80, 24).contains("translator/a  told 0 s ago"));
+    assert!(screen_after(&mut app, 2.7, 80, 24).contains("translator/a  told 3 s ago"));
+    assert!(screen_after(&mut app, 30.0, 80, 24).contains("told 30 s ago  silent"));
+}
+
+#[test]
+fn write_rates_are_steady_though_translators_tell_less_often_than_is_asked() {
+    let mut app = App::new("x".into(), INTERVAL);
+    let start = Instant::now();
+    for half in 0..20u32 {
+        // Asked every half second; it tells every second, and 1000 frames are written in each.
+        let told = f64::from(half / 2);
+        let frames = 1000 * u64::from(half / 2);
+        let nodes = vec![node("translator/t", "t", 0.0, 77.0 + told, &[("store.flows.frames", frames)])];
+        let nodes = waterfall::nodes(nodes);
+        let taken = start + INTERVAL * half;
+        app.update(Update::Snapshot(Ok(Snapshot {
+            stores: infos(),
+            sessions: vec![],
+            nodes,
+            taken,
+            live: true,
+        })));
+        let shown = screen(&mut app, 80, 24);
+        let known = if half < 2 { "written: not known" } else { "written: 1.0k frames/s" };
+        assert!(shown.contains(known), "after {half} halves: {shown}");
+    }
+    assert!(screen(&mut app, 80, 24).contains("████████"), "the sparkline is as steady");
+}
+
+#[test]
+fn write_rates_of_translators_are_added_up() {
+    // 500,000 reports with two copies each to two translators.
+    assert!(screen(&mut app(), 80, 24).contains("written: 2.00M frames/s"));
+}
+
+#[test]
+fn without_colours_there_are_none_and_what_is_selected_can_be_seen() {
+    let theme = Theme::of(false);
+    let (mut app, told) = app_at();
+    away(&mut app, told, 2.0);
+    for tab in ['1', '2', '3', '4', '5', '6'] {
+        press(&mut app, KeyCode::Char(tab));
+        let drawn = terminal(&mut app, &theme, told, 80, 24);
+        let content = drawn.backend().buffer().content();
+        assert!(content.iter().all(|cell| cell.fg == Color::Reset && cell.bg == Color::Reset), "page {tab}");
+        assert!(content.iter().any(|cell| cell.modifier.contains(Modifier::REVERSED)), "page {tab}");
+        assert!(content.iter().any(|cell| cell.modifier.contains(Modifier::DIM)), "page {tab}");
+    }
+}
+
+#[test]
+fn a_small_terminal_says_what_is_missing() {
+    let mut app = app();
+    assert!(!screen(&mut app, 80, 24).contains("not shown"));
+    let shown = screen(&mut app, 60, 16);
+    assert!(shown.contains("not shown, 80x24 has room: kind, size, details"), "{shown}");
+    let shown = screen(&mut app, 30, 8);
+    assert!(shown.contains("30x8 is too small"), "{shown}");
+    press(&mut app, KeyCode::Char('2'));
+    let shown = screen(&mut app, 50, 12);
+    assert!(shown.contains("lines 1 to 8 of"), "{shown}");
+    assert!(screen(&mut app, 60, 60).contains("not shown below 72 columns: rates and bars"));
+}
+
+#[test]
+fn scrolling_ends_where_there_is_no_more() {
+    let mut app = app();
+    press(&mut app, KeyCode::Char('2'));
+    for _ in 0..100 {
+        press(&mut app, KeyCode::PageDown);
+    }
+    let end = screen(&mut app, 80, 16);
+    press(&mut app, KeyCode::Up);
+    assert_ne!(screen(&mut app, 80, 16), end, "one key up is one line up");
+}
+
+#[test]
+fn many_stores_scroll_with_the_selection() {
+    let mut app = app();
+    let mut snapshot = app.now.clone().unwrap();
+    let one = snapshot.stores[0].clone();
+    snapshot.stores = (0..40)
+        .map(|i| {
+            let mut info = one.clone();
+            info.store.as_mut().unwrap().name = format!("s{i}");
+            info
+        })
+        .collect();
+    app.update(Update::Snapshot(Ok(snapshot)));
+    press(&mut app, KeyCode::Up);
+    let shown = screen(&mut app, 80, 24);
+    assert!(shown.contains("s39") && shown.contains("of 40"), "{shown}");
+}
+
+/// Somebody who answers with figures at once, and with memory after a while, or not at all.
+struct Slow {
+    memory: Duration,
+    is_there: watch::Receiver<bool>,
+}
+
+#[tonic::async_trait]
+impl Ask for Slow {
+    async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
+        if *self.is_there.borrow() {
+            Ok(infos())
+        } else {
+            Err(tonic::Status::unavailable("nobody listens").into())
+        }
+    }
+
+    async fn query_key_write(&self, _: QueryKeyWriteRequest) -> Result<QueryKeyWriteResponse, ClientError> {
+        std::future::pending().await
+    }
+
+    async fn query_path(&self, _: QueryPathRequest) -> Result<QueryPathResponse, ClientError> {
+        std::future::pending().await
+    }
+
+    async fn query_counter(&self, _: QueryCounterRequest) -> Result<QueryCounterResponse, ClientError> {
+        std::future::pending().await
+    }
+
+    async fn query_sketch(&self, _: QuerySketchRequest) -> Result<QuerySketchResponse, ClientError> {
+        std::future::pending().await
+    }
+
+    async fn tail(&self, _: TailRequest) -> Result<Following, ClientError> {
+        std::future::pending().await
+    }
+
+    async fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {
+        tokio::time::sleep(self.memory).await;
+        Ok(ReadMemoryResponse { data: vec![0; request.length as usize], generation: 1 })
+    }
+
+    async fn sessions(&self) -> Result<ListSessionsResponse, ClientError> {
+        Ok(ListSessionsResponse::default())
+    }
+
+    async fn statistics(&self) -> Result<Vec<NodeStatistics>, ClientError> {
+        Ok(Vec::new())
+    }
+}
+
+/// An app and the workers that serve it, without keyboard and terminal.
+struct Bench {
+    app: App,
+    want: watch::Sender<Want>,
+    asked: mpsc::Sender<Question>,
+    updated: mpsc::Receiver<Update>,
+    refresh: Arc<Notify>,
+    _workers: tokio::task::JoinSet<()>,
+}
+
+impl Bench {
+    fn new(source: &Source, interval: Duration) -> Self {
+        let app = App::new("x".into(), interval);
+        let (want, wanted) = watch::channel(app.want());
+        let (asked, questions) = mpsc::channel(8);
+        let (updates, updated) = mpsc::channel(64);
+        let refresh = Arc::new(Notify::new());
+        let orders = Orders { wanted, questions, refresh: refresh.clone(), updates };
+        let workers = worker::start(source, interval, orders);
+        Self { app, want, asked, updated, refresh, _workers: workers }
+    }
+
+    fn press(&mut self, code: KeyCode) {
+        match press(&mut self.app, code) {
+            Some(Action::Ask(question)) => self.asked.try_send(question).unwrap(),
+            Some(Action::Refresh) => self.refresh.notify_one(),
+            _ => {}
+        }
+        self.wish();
+    }
+
+    fn wish(&mut self) {
+        let wish = self.app.want();
+        self.want.send_if_modified(|old| {
+            let changed = *old != wish;
+            *old = wish;
+            changed
+        });
+    }
+
+    /// Takes news until something is so.
+    async fn until(&mut self, what: &str, mut is_so: impl FnMut(&mut App) -> bool) {
+        let all = async {
+            while !is_so(&mut self.app) {
+                let update = self.updated.recv().await.expect("the workers live");
+                self.app.update(update);
+                let wish = self.app.want();
+                self.want.send_if_modified(|old| {
+                    let changed = *old != wish;
+                    *old = wish;
+                    changed
+                });
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), all).await.unwrap_or_else(|_| panic!("never: {what}"));
+    }
+}
+
+/// How many figures came since.
+fn figures_since(since: Instant) -> impl FnMut(&mut App) -> bool {
+    move |app| app.now.as_ref().is_some_and(|now| now.taken > since)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn following_writes_never_holds_up_the_figures() {
+    let (_there, is_there) = watch::channel(true);
+    let slow = Slow { memory: Duration::from_secs(1), is_there };
+    let mut bench = Bench::new(&Source::asking(Arc::new(slow), "x".into(), true), Duration::from_millis(100));
+    bench.until("figures", |app| app.now.is_some()).await;
+    bench.press(KeyCode::Char('4'));
+    bench.press(KeyCode::Char('f'));
+    // A look is under way, and would be for a minute: each page of memory takes a second.
+    let look = Instant::now();
+    bench.until("figures while it looks", figures_since(look)).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    bench.until("more of them", figures_since(look + Duration::from_millis(300))).await;
+    bench.press(KeyCode::Char('2'));
+    bench.until("figures of the page that is gone to", figures_since(Instant::now())).await;
+    assert!(look.elapsed() < Duration::from_secs(20), "{:?}", look.elapsed());
+    assert!(bench.app.memory.seen.is_none(), "the look was given up");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_without_an_answer_holds_up_nothing() {
+    let (_there, is_there) = watch::channel(true);
+    let slow = Slow { memory: Duration::ZERO, is_there };
+    let mut bench = Bench::new(&Source::asking(Arc::new(slow), "x".into(), true), Duration::from_millis(100));
+    bench.until("figures", |app| app.now.is_some()).await;
+    bench.press(KeyCode::Char('6'));
+    type_text(&mut bench.app, "flows 0a000001");
+    bench.press(KeyCode::Enter);
+    bench.until("figures", figures_since(Instant::now())).await;
+    assert_eq!(bench.app.asking, 1);
+    bench.until("an answer", |app| app.asking == 0).await;
+    assert_eq!(bench.app.answers[0].lines, ["error: the collector has not answered for 3 s"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_tries_again_less_and_less_often_and_comes_back_by_itself() {
+    let (there, is_there) = watch::channel(false);
+    let slow = Slow { memory: Duration::ZERO, is_there };
+    let mut bench = Bench::new(&Source::asking(Arc::new(slow), "x".into(), true), INTERVAL);
+    let failure = async |bench: &mut Bench| match bench.updated.recv().await {
+        Some(Update::Snapshot(Err(failure))) => failure,
+        other => panic!("nobody is there, but {other:?}"),
+    };
+    let mut failures: Vec<Failure> = Vec::new();
+    for _ in 0..4 {
+        failures.push(failure(&mut bench).await);
+    }
+    for (waits, tries) in [500, 1000, 2000].into_iter().zip(failures.windows(2)) {
+        assert_eq!(tries[0].next - tries[0].at, Duration::from_millis(waits));
+        assert!(tries[1].at >= tries[0].next, "not before it said");
+    }
+    let last = failures.pop().unwrap();
+    assert!(last.error.contains("nobody listens"), "{last:?}");
+    bench.app.update(Update::Snapshot(Err(last.clone())));
+    // A key tries at once.
+    bench.press(KeyCode::Char('r'));
+    assert!(failure(&mut bench).await.at < last.next);
+    there.send_replace(true);
+    bench.until("it is back", |app| app.now.is_some() && !app.connection.is_lost()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn following_writes_shows_the_element_that_was_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let spec = StoreSpec {
+        kind: StoreKind::KeyWrite { slots: 1 << 14, value_len: 12, redundancy: 2 },
+        ..specs()[0].clone()
+    };
+    let store =
+        Store::open(&spec, &Place::Directory(directory.path().to_owned()), RegionOptions::default()).unwrap();
+    let mut bench = Bench::new(&Source::memory(directory.path()).unwrap(), Duration::from_millis(20));
+    bench.until("figures", |app| app.now.is_some()).await;
+    bench.press(KeyCode::Char('4'));
+    bench.press(KeyCode::Char('f'));
+    bench
+        .until("all was looked at", |app| app.memory.seen.as_ref().is_some_and(|seen| seen.known >= 1.0))
+        .await;
+    assert!(bench.app.memory.change.is_none());
+    // In the middle of a page of 64 KiB, and the last of all.
+    for element in [5001u64, (1 << 14) - 1] {
+        let mut slot = [0; 16];
+        key_write::encode(&mut slot, &Key([element as u8; 16]), b"hello world!");
+        store.region.write(element * 16, &slot).unwrap();
+        bench.until("the element is found", |app| app.memory.element == element).await;
+        bench
+            .until("its bytes are shown", |app| {
+                let window = app.memory.window.as_ref();
+                window.is_some_and(|(window, bytes)| window.offset == element * 16 && bytes[..16] == slot)
+            })
+            .await;
+        let shown = screen(&mut bench.app, 100, 24);
+        assert!(shown.contains(&format!("element {element} changed within")), "{shown}");
+        assert!(shown.contains("value \"hello world!\"") && shown.contains('▶'), "{shown}");
+    }
 }
 
 #[test]

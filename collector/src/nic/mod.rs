@@ -8,10 +8,10 @@ pub mod soft;
 pub mod verbs;
 
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use dta_proto::endpoint::Endpoint;
 pub use dta_proto::queue_pair::{Purpose, Transport};
 use dta_proto::store::StoreKind;
 pub use dta_proto::wire::roce::PORT as ROCE_PORT;
@@ -82,30 +82,6 @@ pub struct Device {
     pub max_dest_rd_atomic: u8,
     /// Whether FETCH_ADD and CMP_SWAP are executed.
     pub atomics: bool,
-}
-
-/// One end of RoCEv2 packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Endpoint {
-    /// IP address (RoCEv2 over IPv4 for now).
-    pub ip: IpAddr,
-    /// Ethernet address, where it is known; UDP sockets need none.
-    pub mac: Option<[u8; 6]>,
-    /// GID: for IPv4 the IPv4-mapped address.
-    pub gid: [u8; 16],
-    /// UDP port that packets for this end are sent to.
-    pub port: u16,
-}
-
-impl Endpoint {
-    /// The endpoint of an address: RoCEv2's port, the GID that belongs to the address, no Ethernet address.
-    pub fn new(ip: IpAddr) -> Endpoint {
-        let gid = match ip {
-            IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
-            IpAddr::V6(ip) => ip.octets(),
-        };
-        Endpoint { ip, mac: None, gid, port: ROCE_PORT }
-    }
 }
 
 /// What a remote peer may do with registered memory.

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
@@ -14,6 +14,13 @@ use super::{Pages, Region};
 
 /// Times that one huge page is tried: somebody may have looked at one of its base pages just then.
 const ATTEMPTS: usize = 3;
+
+/// Huge pages one after the other for which there was no memory, before no more are asked for. The
+/// kernel may find some a moment later, when it has put free memory together.
+const WITHOUT_MEMORY: usize = 16;
+
+/// The rest after one for which there was no memory.
+const REST: Duration = Duration::from_millis(10);
 
 impl Region {
     /// Whether [`Region::collapse`] has something to do that was not tried yet.
@@ -33,9 +40,9 @@ impl Region {
     /// a time.
     ///
     /// # Errors
-    /// The kernel cannot do it for this memory (`EINVAL`, `ENOSYS`), or has no memory for a huge
-    /// page, or a limit does not allow one (`ENOMEM`, `EBUSY`): the rest stays in base pages. Single
-    /// pages that cannot be joined are no error.
+    /// The kernel cannot do it for this memory (`EINVAL`, `ENOSYS`), or had no memory for some of the
+    /// huge pages, or a limit did not allow them (`ENOMEM`, `EBUSY`): what is not joined stays in base
+    /// pages. Single pages that cannot be joined for another reason are no error.
     pub fn collapse(&self, mut stop: impl FnMut() -> bool) -> io::Result<()> {
         if !self.wants_collapse() {
             return Ok(());
@@ -44,24 +51,32 @@ impl Region {
         let start = self.mapping.address().addr();
         let first = start.next_multiple_of(HUGE) - start;
         let end = self.data + self.len;
-        let mut joined = 0;
+        let (mut joined, mut without_memory, mut refused) = (0, 0, Ok(()));
         for offset in (first..end).step_by(HUGE).take_while(|offset| offset + HUGE <= end) {
             if stop() {
                 return Ok(());
             }
             let began = Instant::now();
             match self.collapse_one(offset) {
-                Ok(()) => joined += 1,
+                Ok(()) => (joined, without_memory) = (joined + 1, 0),
                 Err(error) => match Errno::from_io_error(&error) {
                     Some(Errno::AGAIN) => {}
                     // Of one page among others it says nothing of the kernel.
                     Some(Errno::INVAL) if joined > 0 => {}
+                    Some(Errno::NOMEM | Errno::BUSY) => {
+                        refused = Err(error);
+                        without_memory += 1;
+                        if without_memory == WITHOUT_MEMORY {
+                            break;
+                        }
+                        std::thread::sleep(REST);
+                    }
                     _ => return Err(error),
                 },
             }
             std::thread::sleep(began.elapsed());
         }
-        Ok(())
+        refused
     }
 
     fn collapse_one(&self, offset: usize) -> io::Result<()> {

@@ -62,12 +62,10 @@ fn collapse(
             && told.insert(error.kind())
         {
             let why = match Errno::from_io_error(&error) {
-                Some(Errno::NOMEM | Errno::BUSY) => {
-                    "there is no memory for huge pages, or a limit allows none"
-                }
+                Some(Errno::NOMEM | Errno::BUSY) => "there was no memory for some huge pages, or a limit",
                 _ => "this kernel does not join pages of such memory (Linux 6.1 does, of files on a tmpfs)",
             };
-            tracing::info!(store = %store.spec.name, %error, "{why}: the store stays in 4 KiB pages");
+            tracing::info!(store = %store.spec.name, %error, "{why}: what is not joined stays in 4 KiB pages");
         }
         if counted.elapsed() > COUNT || todo.len() == 1 {
             Region::look_up_pages_again([&*store.region]);

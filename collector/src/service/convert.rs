@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use dta_proto::control::{self, EndpointParts, MAX_NODES};
+use dta_proto::control::{self, MAX_NODES};
+use dta_proto::endpoint::Endpoint;
 use dta_proto::queue_pair::has_24_bits;
 use tonic::Status;
 
-use crate::nic::Endpoint;
 use crate::session::{Caller, NodeCounters, OpenRequest, RequesterQueuePair};
 
 pub(super) fn open_request(
@@ -29,15 +29,9 @@ pub(super) fn open_request(
 }
 
 fn endpoint(message: &control::Endpoint) -> Result<Endpoint, Status> {
-    let parts = EndpointParts::try_from(message)
-        .map_err(|error| Status::invalid_argument(format!("`translator`: {error}")))?;
-    let usual = Endpoint::new(parts.ip);
-    Ok(Endpoint {
-        mac: parts.mac.map(|mac| mac.0),
-        gid: parts.gid.unwrap_or(usual.gid),
-        port: parts.port.unwrap_or(usual.port),
-        ..usual
-    })
+    Endpoint::try_from(message)
+        .map(Endpoint::with_usual_port)
+        .map_err(|error| Status::invalid_argument(format!("`translator`: {error}")))
 }
 
 fn queue_pair(pair: &control::RequesterQueuePair) -> Result<RequesterQueuePair, Status> {
@@ -67,18 +61,10 @@ pub(super) fn node_counters(nodes: Vec<control::NodeStatistics>) -> Result<Vec<N
         .map(|n| NodeCounters {
             node: n.node,
             life: n.life,
+            time_us: n.time_us,
             counters: n.counters.into_iter().map(|c| (c.name, c.value)).collect(),
         })
         .collect())
-}
-
-pub(super) fn endpoint_message(endpoint: &Endpoint) -> control::Endpoint {
-    control::Endpoint {
-        mac: endpoint.mac.map(|m| m.to_vec()).unwrap_or_default(),
-        ip: endpoint.ip.to_string(),
-        gid: endpoint.gid.to_vec(),
-        port: endpoint.port.into(),
-    }
 }
 
 pub(super) fn counters(counters: Vec<(String, u64)>) -> Vec<control::Counter> {

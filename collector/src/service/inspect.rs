@@ -1,5 +1,7 @@
 //! Statistics: what operators look at.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use dta_proto::control::{NodeStatistics, StatisticsResponse};
 
 use super::{Service, convert};
@@ -9,6 +11,7 @@ impl Service {
         let own = |node: String, counters| NodeStatistics {
             node,
             counters: convert::counters(counters),
+            time_us: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64),
             ..NodeStatistics::default()
         };
         // Before the NIC's: what a translator has sent by then has arrived or is lost, and frames
@@ -24,6 +27,7 @@ impl Service {
             age_seconds: n.age.as_secs_f64(),
             session: n.session,
             life: 0,
+            time_us: n.time_us,
         }));
         StatisticsResponse { nodes }
     }

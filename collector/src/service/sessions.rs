@@ -71,7 +71,7 @@ impl Service {
         let info = |session: crate::session::SessionStatus| control::SessionInfo {
             name: session.lease.name.clone(),
             generation: session.lease.generation,
-            translator: Some(convert::endpoint_message(&session.lease.translator)),
+            translator: Some((&session.lease.translator).into()),
             queue_pairs: session
                 .queue_pairs
                 .into_iter()
@@ -93,7 +93,7 @@ impl Service {
         Ok(control::ListSessionsResponse {
             sessions: sessions.into_iter().map(info).collect(),
             device: device.name,
-            collector: Some(convert::endpoint_message(&device.endpoint)),
+            collector: Some((&device.endpoint).into()),
         })
     }
 
@@ -115,7 +115,7 @@ impl Service {
             name: session.lease.name,
             generation: session.lease.generation,
             resumed: session.resumed,
-            collector: Some(convert::endpoint_message(&device.endpoint)),
+            collector: Some((&device.endpoint).into()),
             queue_pairs: session
                 .grant
                 .queue_pairs
@@ -146,7 +146,7 @@ impl Service {
                 .collect(),
             lease_seconds: session.lease.lease.map_or(0, |l| l.as_secs() as u32),
             mtu: device.mtu,
-            translator: Some(convert::endpoint_message(&session.lease.translator)),
+            translator: Some((&session.lease.translator).into()),
         })
     }
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use dta_proto::list_range::ListRange;
-use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::store::{StoreKind, StoreSpec, named};
 
 use super::caller::{Action, Caller};
 use crate::nic::{Endpoint, Purpose};
@@ -379,13 +379,14 @@ fn wanted_stores<'a>(
     if request.stores.is_empty() {
         return Ok(stores.to_vec());
     }
-    let there: BTreeSet<&str> = stores.iter().map(|s| s.name.as_str()).collect();
-    if let Some(missing) = request.stores.iter().find(|name| !there.contains(name.as_str())) {
-        let have = stores.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ");
-        return Err(LeaseError::UnknownStore { store: missing.clone(), have });
-    }
-    let asked: BTreeSet<&str> = request.stores.iter().map(String::as_str).collect();
-    Ok(stores.iter().copied().filter(|s| asked.contains(s.name.as_str())).collect())
+    let meant = |text: &String| {
+        named(stores.iter().copied(), |spec| spec, text).ok_or_else(|| {
+            let have = stores.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ");
+            LeaseError::UnknownStore { store: text.clone(), have }
+        })
+    };
+    let asked = request.stores.iter().map(|text| Ok(meant(text)?.id)).collect::<Result<BTreeSet<_>, _>>()?;
+    Ok(stores.iter().copied().filter(|s| asked.contains(&s.id)).collect())
 }
 
 fn wanted_lists(request: &OpenRequest, wanted: &[&StoreSpec]) -> Result<Vec<ListRange>, LeaseError> {
@@ -395,7 +396,14 @@ fn wanted_lists(request: &OpenRequest, wanted: &[&StoreSpec]) -> Result<Vec<List
     };
     let lists_of: BTreeMap<&str, u32> =
         wanted.iter().filter_map(|s| Some((s.name.as_str(), append(s)?))).collect();
-    for range in &request.lists {
+    // Who gave an id means the store of that name from here on.
+    let mut lists = request.lists.clone();
+    for range in &mut lists {
+        if let Some(spec) = named(wanted.iter().copied(), |spec| spec, &range.store) {
+            range.store.clone_from(&spec.name);
+        }
+    }
+    for range in &lists {
         let have = *lists_of
             .get(range.store.as_str())
             .ok_or_else(|| LeaseError::NotAppend { store: range.store.clone() })?;
@@ -412,14 +420,13 @@ fn wanted_lists(request: &OpenRequest, wanted: &[&StoreSpec]) -> Result<Vec<List
         }
     }
     // There may be as many ranges as lists, and the sessions are locked: so neighbours alone are compared.
-    if let Some(twice) = sorted(&request.lists).windows(2).find(|pair| pair[0].overlaps(pair[1])) {
+    if let Some(twice) = sorted(&lists).windows(2).find(|pair| pair[0].overlaps(pair[1])) {
         return Err(LeaseError::ListTwice { store: twice[1].store.clone(), list: twice[1].first });
     }
-    let named: BTreeSet<&str> = request.lists.iter().map(|l| l.store.as_str()).collect();
-    let mut lists = request.lists.clone();
+    let given: BTreeSet<String> = lists.iter().map(|l| l.store.clone()).collect();
     for spec in wanted {
         if let Some(count) = append(spec)
-            && !named.contains(spec.name.as_str())
+            && !given.contains(&spec.name)
         {
             lists.push(ListRange { store: spec.name.clone(), first: 0, count });
         }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bincode::{Decode, Encode};
 use dta_proto::list_range::ListRange;
+use dta_proto::wire::ethernet::Mac;
 
 use super::lease::{Lease, Leases, RequesterQueuePair};
 use super::state::{self, StateError};
@@ -25,6 +26,7 @@ struct Stored {
     opened: u64,
     ip: IpAddr,
     mac: Option<[u8; 6]>,
+    /// Written for collectors of before, which read it; the address says it.
     gid: [u8; 16],
     port: u16,
     /// Whether it is for atomics, queue pair number, start PSN.
@@ -50,8 +52,8 @@ pub(super) fn save_leases(dir: &Path, leases: &Leases) -> Result<(), StateError>
         generation: lease.generation,
         opened: lease.opened,
         ip: lease.translator.ip,
-        mac: lease.translator.mac,
-        gid: lease.translator.gid,
+        mac: lease.translator.known_mac().map(|mac| mac.0),
+        gid: lease.translator.gid(),
         port: lease.translator.port,
         queue_pairs: lease
             .queue_pairs
@@ -75,7 +77,11 @@ pub(super) fn load_leases(dir: &Path, now: Instant) -> Result<Leases, StateError
         name: stored.name,
         generation: stored.generation,
         opened: stored.opened,
-        translator: Endpoint { ip: stored.ip, mac: stored.mac, gid: stored.gid, port: stored.port },
+        translator: Endpoint {
+            ip: stored.ip,
+            mac: stored.mac.map(Mac).unwrap_or_default(),
+            port: stored.port,
+        },
         queue_pairs: stored
             .queue_pairs
             .into_iter()

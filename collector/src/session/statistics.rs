@@ -15,6 +15,9 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use bincode::de::Decoder;
+use bincode::enc::Encoder;
+use bincode::error::{DecodeError, EncodeError};
 use bincode::{Decode, Encode};
 use dta_proto::counter::{Kind, Node, Stage, reporter};
 
@@ -54,12 +57,14 @@ pub struct NodeCounters {
     pub node: String,
     /// A number that the node chose when it began to count from 0.
     pub life: u64,
+    /// When it read them, in microseconds since 1970 by its own clock; 0 = it did not say.
+    pub time_us: u64,
     /// Counters by dotted name.
     pub counters: Vec<(String, u64)>,
 }
 
 /// One node, over all its lives.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Kept {
     life: u64,
     /// Sums of earlier lives.
@@ -68,7 +73,25 @@ struct Kept {
     current: BTreeMap<String, u64>,
     /// When it came, in milliseconds since 1970: a monotonic clock would not survive a restart.
     at: u64,
+    /// When the node read the counters of this life, as in [`NodeSums::time_us`]. Not kept over a restart: rates are
+    /// made of two words, and the next one comes soon.
+    time_us: u64,
 }
+
+impl Encode for Kept {
+    fn encode<E: Encoder>(&self, encoder: &mut E) -> Result<(), EncodeError> {
+        (self.life, &self.earlier, &self.current, self.at).encode(encoder)
+    }
+}
+
+impl<C> Decode<C> for Kept {
+    fn decode<D: Decoder<Context = C>>(decoder: &mut D) -> Result<Self, DecodeError> {
+        let (life, earlier, current, at) = Decode::decode(decoder)?;
+        Ok(Kept { life, earlier, current, at, time_us: 0 })
+    }
+}
+
+bincode::impl_borrow_decode!(Kept);
 
 /// One node's sums, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +104,9 @@ pub struct NodeSums {
     pub counters: Vec<(String, u64)>,
     /// How long ago.
     pub age: Duration,
+    /// When the node read them, in microseconds since 1970 by its own clock, or by that of this collector where it did
+    /// not say. 0 = before this collector started.
+    pub time_us: u64,
 }
 
 /// The session, and the end of the node's name, under which sessions that ended are added up. No
@@ -216,6 +242,7 @@ impl Statistics {
                 kept.life = node.life;
                 kept.current = current;
                 kept.at = at;
+                kept.time_us = if node.time_us == 0 { at * 1000 } else { node.time_us };
                 all
             });
             left_out.no_room += usize::from(!all);
@@ -330,6 +357,7 @@ impl Statistics {
                     node: node.clone(),
                     counters: sums.into_iter().collect(),
                     age: Duration::from_millis(millis(now).saturating_sub(kept.at)),
+                    time_us: kept.time_us,
                 }
             })
             .collect()
@@ -395,7 +423,12 @@ mod tests {
     use super::*;
 
     fn node(life: u64, received: u64) -> NodeCounters {
-        NodeCounters { node: "translator/t".into(), life, counters: vec![("received".into(), received)] }
+        NodeCounters {
+            node: "translator/t".into(),
+            life,
+            time_us: 0,
+            counters: vec![("received".into(), received)],
+        }
     }
 
     fn received(statistics: &Statistics) -> u64 {
@@ -412,6 +445,22 @@ mod tests {
     }
 
     #[test]
+    fn the_time_is_the_nodes_own_or_when_its_word_came() {
+        let mut s = Statistics::default();
+        let came = UNIX_EPOCH + Duration::from_secs(50);
+        let time = |s: &Statistics| s.sums(came)[0].time_us;
+        s.hand_in("t", &[node(7, 10)], came);
+        assert_eq!(time(&s), 50_000_000);
+        s.hand_in("t", &[NodeCounters { time_us: 7_000_001, ..node(7, 11) }], came);
+        assert_eq!(time(&s), 7_000_001);
+        // A collector that started again does not know it, and reads what those of before wrote.
+        let bytes = bincode::encode_to_vec(s.nodes(), bincode::config::standard()).unwrap();
+        let (nodes, _): (Nodes, _) = bincode::decode_from_slice(&bytes, bincode::config::standard()).unwrap();
+        let again = Statistics::restore(nodes, |_| true);
+        assert_eq!((time(&again), received(&again)), (0, 11));
+    }
+
+    #[test]
     fn lives_add_up() {
         let mut s = Statistics::default();
         s.hand_in("t", &[node(7, 10)], UNIX_EPOCH);
@@ -425,8 +474,12 @@ mod tests {
     #[test]
     fn what_a_life_held_at_its_end_is_told_as_discarded() {
         let mut s = Statistics::default();
-        let holding =
-            |life, held| NodeCounters { node: "t".into(), life, counters: vec![("held".into(), held)] };
+        let holding = |life, held| NodeCounters {
+            node: "t".into(),
+            life,
+            counters: vec![("held".into(), held)],
+            ..NodeCounters::default()
+        };
         s.hand_in("t", &[holding(1, 5)], UNIX_EPOCH);
         s.hand_in("t", &[holding(1, 3)], UNIX_EPOCH);
         s.hand_in("t", &[holding(2, 1)], UNIX_EPOCH);
@@ -454,6 +507,7 @@ mod tests {
             node: format!("reporter/{reporter}"),
             life,
             counters: vec![("newest".into(), newest)],
+            ..NodeCounters::default()
         };
         s.hand_in("t", &[heard(7, 1, 100), heard(300, 1, 5), node(1, 10)], UNIX_EPOCH);
         s.hand_in("u", &[heard(7, 1, 900)], UNIX_EPOCH);
@@ -483,6 +537,7 @@ mod tests {
             node: "n".into(),
             life: 0,
             counters: (0..=MAX_COUNTERS).map(|i| (format!("c{i}"), 0)).collect(),
+            ..NodeCounters::default()
         };
         let nameless = NodeCounters::default();
         let called_so = NodeCounters { node: format!("reporter/{ENDED}"), ..node(1, 9) };
@@ -539,7 +594,7 @@ mod tests {
     fn heavy(node: usize, life: u64, counters: usize) -> NodeCounters {
         let name = |n| format!("{n:08}.{life:08}.{}", "n".repeat(MAX_NAME - 18));
         let counters = (0..counters).map(|n| (name(n), 1)).collect();
-        NodeCounters { node: format!("reporter/{node}"), life, counters }
+        NodeCounters { node: format!("reporter/{node}"), life, time_us: 0, counters }
     }
 
     #[test]

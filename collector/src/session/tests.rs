@@ -307,7 +307,12 @@ fn a_translator_ends_its_own_session_and_not_its_successors() {
     assert!(
         refusal(b.sessions.end("t", &Caller::ANYBODY, Some((old, &[])), b.t0)).contains("another translator")
     );
-    let told = NodeCounters { node: "translator/t".into(), life: 1, counters: vec![("received".into(), 5)] };
+    let told = NodeCounters {
+        node: "translator/t".into(),
+        life: 1,
+        time_us: 1,
+        counters: vec![("received".into(), 5)],
+    };
     b.sessions.end("t", &Caller::ANYBODY, Some((new, &[told])), b.t0).unwrap();
     assert_eq!(b.sessions.statistics()[0].counters, [("received".to_owned(), 5)]);
 }
@@ -327,6 +332,16 @@ fn single_writer_stores_are_refused_by_name_and_others_are_shared() {
     b.sessions.open(&wanting("second", &["flows", "bytes"]), b.t0).unwrap();
     b.sessions.end("first", &Caller::ANYBODY, None, b.t0).unwrap();
     b.sessions.open(&wanting("third", &["paths", "packets", "events"]), b.t0).unwrap();
+}
+
+#[test]
+fn a_store_is_asked_for_by_id_too() {
+    let b = bench();
+    b.sessions.open(&lists(wanting("a", &["3"]), "3", 0, 4), b.t0).unwrap();
+    // The session knows it by its name, as if that had been given.
+    let told = refusal(b.sessions.open(&lists(wanting("b", &["events"]), "events", 3, 1), b.t0));
+    assert!(told.contains("list 3 of store \"events\"") && told.contains("\"a\""), "{told}");
+    assert!(refusal(b.sessions.open(&wanting("c", &["99"]), b.t0)).contains("\"99\""));
 }
 
 #[test]
@@ -550,7 +565,12 @@ fn a_device_that_was_lost_gives_everything_anew_and_nothing_of_before_is_ended_i
     let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
     b.nic.lose();
     // The lease goes on, and counters are taken, while the device is away.
-    let told = NodeCounters { node: "translator/t".into(), life: 1, counters: vec![("received".into(), 5)] };
+    let told = NodeCounters {
+        node: "translator/t".into(),
+        life: 1,
+        time_us: 1,
+        counters: vec![("received".into(), 5)],
+    };
     let s = |n| b.t0 + Duration::from_secs(n);
     assert!(
         refusal(b.sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[told], s(9)))
@@ -615,7 +635,12 @@ fn a_restarted_collector_knows_its_sessions() {
     let (_, sessions) = open();
     let t0 = Instant::now();
     let first = sessions.open(&request("t", 50), t0).unwrap();
-    let told = NodeCounters { node: "translator/t".into(), life: 1, counters: vec![("received".into(), 5)] };
+    let told = NodeCounters {
+        node: "translator/t".into(),
+        life: 1,
+        time_us: 1,
+        counters: vec![("received".into(), 5)],
+    };
     sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[told], t0).unwrap();
     sessions.tick(t0).unwrap();
     // Nothing is closed in order: a kill does not either.
@@ -791,6 +816,7 @@ fn reporters(of: std::ops::Range<u32>, received: u64) -> Vec<NodeCounters> {
     of.map(|id| NodeCounters {
         node: format!("reporter/{id}"),
         life: 1,
+        time_us: 1,
         counters: vec![("received".into(), received), ("newest".into(), 7)],
     })
     .collect()
@@ -866,6 +892,7 @@ fn sessions_that_ended_are_folded_into_sums() {
             NodeCounters {
                 node: format!("translator/{name}"),
                 life: 1,
+                time_us: 1,
                 counters: vec![("received".into(), 10), ("held".into(), 1)],
             },
             reporters(n..n + 1, 3).remove(0),

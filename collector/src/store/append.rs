@@ -124,26 +124,39 @@ impl<'a> Lists<'a> {
     }
 
     /// Sequence of the newest batch in a list's ring; 0 if it holds none. Reads the trailers of the whole
-    /// ring, and checks only batches that claim to be newer than what was found so far.
+    /// ring twice: what claims to be the newest is checked first, so that few others have to be.
     ///
     /// # Errors
     /// The ring lies outside the region.
     pub fn newest(&self, list: u32) -> Result<u32, AccessError> {
         let mut batch = [0u8; MAX_BATCH];
         let batch = &mut batch[..usize::from(self.batch_len)];
+        let mut is_there = |sequence, at| self.look(list, at, batch) == Found::Valid(sequence);
+        let claimed = self.newer(list, 0, |_, _| true)?;
+        let known = if is_there(claimed, place(claimed, self.ring)) { claimed } else { 0 };
+        self.newer(list, known, is_there)
+    }
+
+    /// The newest sequence that a trailer of a ring claims and that `holds(sequence, place)`; `known` if
+    /// none is newer than that one (0 = none is known). Asks only about what is newer than what was found.
+    fn newer(
+        &self,
+        list: u32,
+        known: u32,
+        mut holds: impl FnMut(u32, u64) -> bool,
+    ) -> Result<u32, AccessError> {
         let trailer = u64::from(self.batch_len) - TRAILER_LEN as u64;
-        let mut newest = 0;
+        let mut newest = known;
         for at in 0..self.ring {
             let offset = place_offset(list, at, self.ring, self.batch_len) + trailer;
             // Big-endian, the sequence first.
             let claims = (u64::from_be(self.region.load_u64(offset)?) >> 32) as u32;
             if claims != 0
+                && place(claims, self.ring) == at
                 && (newest == 0 || is_after(claims, newest))
-                && let Found::Valid(sequence) = self.look(list, at, batch)
-                && place(sequence, self.ring) == at
-                && (newest == 0 || is_after(sequence, newest))
+                && holds(claims, at)
             {
-                newest = sequence;
+                newest = claims;
             }
         }
         Ok(newest)

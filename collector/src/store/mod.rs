@@ -26,6 +26,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use dta_proto::store::StoreSpec;
+use dta_proto::telemetry;
 
 use crate::config::Memory;
 use crate::region::{AccessError, Region, RegionError, RegionHeader, RegionOptions};
@@ -153,7 +154,7 @@ pub enum StoreError {
         have: String,
     },
     /// The store is of another kind.
-    #[error("store {name:?} is a {is} store; this query needs a {wanted} store, which here is {have}")]
+    #[error("store {name:?} is for {is}; stores for {wanted} are here: {have}")]
     Kind {
         /// The store.
         name: String,
@@ -228,25 +229,27 @@ impl Stores {
         Ok(())
     }
 
-    /// The store of a name.
+    /// The store of a name or id ([`dta_proto::store::named`]).
     pub fn get(&self, name: &str) -> Result<Arc<Store>, StoreError> {
         self.place(name).map(Place::get)
     }
 
     fn place(&self, name: &str) -> Result<&Place, StoreError> {
-        self.stores.iter().find(|s| s.spec.name == name).ok_or_else(|| StoreError::Unknown {
-            name: name.to_owned(),
-            have: list(self.specs().map(|spec| format!("{} ({})", spec.name, spec.primitive()))),
+        dta_proto::store::named(self.stores.iter(), |place| &place.spec, name).ok_or_else(|| {
+            StoreError::Unknown {
+                name: name.to_owned(),
+                have: list(self.specs().map(|spec| format!("{} ({})", spec.name, spec.primitive()))),
+            }
         })
     }
 
-    /// The store of a name and primitive ([`StoreSpec::primitive`]); without a name, the only one
-    /// of that primitive.
+    /// The store of a name (or id) and primitive ([`StoreSpec::primitive`]); without one, the only one
+    /// of that primitive, where those for INT do not count ([`telemetry::is_store`]).
     pub fn of_primitive(&self, name: &str, wanted: &'static str) -> Result<Arc<Store>, StoreError> {
         let candidates = || self.stores.iter().filter(|s| s.spec.primitive() == wanted);
         let have = || list(candidates().map(|s| s.spec.name.clone()));
         if name.is_empty() {
-            let mut all = candidates();
+            let mut all = candidates().filter(|store| !telemetry::is_store(&store.spec.name));
             return match (all.next(), all.next()) {
                 (Some(place), None) => Ok(place.get()),
                 _ => Err(StoreError::Ambiguous { wanted, have: have() }),
@@ -257,7 +260,7 @@ impl Stores {
         if is == wanted {
             Ok(store)
         } else {
-            Err(StoreError::Kind { name: name.to_owned(), is, wanted, have: have() })
+            Err(StoreError::Kind { name: store.spec.name.clone(), is, wanted, have: have() })
         }
     }
 }

@@ -187,6 +187,25 @@ fn a_region_that_is_too_short_is_an_error_and_no_answer() {
 }
 
 #[test]
+fn the_newest_batch_is_found_among_trailers_that_lie() {
+    let store = list_store(64);
+    let lists = append::Lists::new(&store).unwrap();
+    (1..=5).for_each(|sequence| put_batch(&store, 0, sequence));
+    let claim = |place: u64, sequence: u32| {
+        let claims = (u64::from(sequence) << 32).to_be_bytes();
+        store.region.write(layout::append::place_offset(0, place, RING, 64) + 56, &claims).unwrap();
+    };
+    // Later than all, at the place where it belongs; and one so far ahead that the oldest seems to come after it.
+    for lie in [9 + 3 * RING as u32, 5 + (1 << 31)] {
+        claim(layout::append::place(lie, RING), lie);
+        assert_eq!(lists.newest(0), Ok(5), "{lie}");
+    }
+    // None is left.
+    (0..RING).for_each(|place| claim(place, place as u32 + 1 + RING as u32));
+    assert_eq!(lists.newest(0), Ok(0));
+}
+
+#[test]
 fn a_list_that_the_region_ends_in_is_an_error_and_not_an_empty_list() {
     use append::{ListError, Lists, Start};
     // The first list lies in it, the others outside.
@@ -365,6 +384,8 @@ fn stores_are_found_by_name_and_kind() {
         Stores::open(&crate::config::default_stores(), &Memory::Anonymous, RegionOptions::default()).unwrap();
     assert_eq!(stores.of_primitive("", "key-write").unwrap().spec.name, "flows");
     assert_eq!(stores.of_primitive("flows", "key-write").unwrap().spec.name, "flows");
+    assert_eq!(stores.of_primitive("1", "key-write").unwrap().spec.name, "flows");
+    assert!(stores.of_primitive("9", "key-write").is_err());
     let told = stores.of_primitive("flows", "append").unwrap_err().to_string();
     assert!(told.contains("key-write") && told.contains("events"), "{told}");
     assert!(stores.of_primitive("x", "append").unwrap_err().to_string().contains("paths (postcarding)"));

@@ -1,6 +1,6 @@
 //! Every call of the gRPC service, against a real server with the software NIC.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::common::{config, key, open_request, start, status_of};
 use std::sync::Arc;
@@ -242,7 +242,7 @@ async fn stores_memory_and_statistics() {
     let (server, mut client) = start(&config()).await;
     (0..50_000).for_each(|i| write_flow(&server, &key(i), &[7; 12]));
     let stores = client.stores().await.unwrap();
-    assert_eq!(stores.len(), 5);
+    assert_eq!(stores.len(), 10);
     let flows = &stores[0];
     assert_eq!(flows.store.as_ref().unwrap().name, "flows");
     assert_eq!((flows.capacity, flows.length), (1 << 20, 16 << 20));
@@ -278,7 +278,7 @@ async fn sessions() {
     write_batch(&server, 2);
     let session = client.open_session(open_request("t", 50)).await.unwrap();
     assert!(!session.resumed && session.generation > 0 && session.lease_seconds == 30 && session.mtu >= 256);
-    assert_eq!(session.regions.len(), 5);
+    assert_eq!(session.regions.len(), 10);
     for region in &session.regions {
         assert_eq!(region.address % region.length, 0, "address = base | offset");
     }
@@ -293,12 +293,14 @@ async fn sessions() {
         ]
     );
     assert!(session.queue_pairs[1].max_dest_rd_atomic > 0);
-    assert_eq!(session.lists, [control::ListRange { store: "events".into(), first: 0, count: 16 }]);
+    let all = |store: &str, count| control::ListRange { store: store.into(), first: 0, count };
+    assert_eq!(session.lists, [all("events", 16), all("int-events", 4)]);
     assert_eq!(session.positions, [control::ListPosition { store: "events".into(), list: 3, sequence: 2 }]);
 
     let node = control::NodeStatistics {
         node: "translator/t".into(),
         life: 1,
+        time_us: 77_000_001,
         counters: vec![control::Counter { name: "received".into(), value: 42 }],
         ..Default::default()
     };
@@ -309,6 +311,11 @@ async fn sessions() {
     let nodes = client.statistics().await.unwrap();
     let told = nodes.iter().find(|n| n.node == "translator/t").unwrap();
     assert_eq!((told.session.as_str(), told.counters[0].value), ("t", 42));
+    assert_eq!(told.time_us, 77_000_001, "the translator's own clock");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64;
+    for own in nodes.iter().filter(|n| n.session.is_empty()) {
+        assert!(now.abs_diff(own.time_us) < 60_000_000, "{own:?}");
+    }
 
     let (code, told) = status(client.open_session(open_request("u", 60)).await);
     assert!(code == Code::FailedPrecondition && told.contains("\"t\""), "{told}");
@@ -339,11 +346,15 @@ async fn sessions() {
 async fn a_bad_open_is_told_what_is_wrong_with_it() {
     let (server, mut client) = start(&config()).await;
     type Change = fn(&mut control::OpenSessionRequest);
-    let cases: [(Change, &str); 8] = [
+    let cases: [(Change, &str); 9] = [
         (|r| r.translator = None, "translator"),
         (|r| r.translator.as_mut().unwrap().ip = "here".into(), "\"here\""),
         (|r| r.translator.as_mut().unwrap().mac = vec![0; 5], "mac has 5 bytes"),
         (|r| r.translator.as_mut().unwrap().gid = vec![0; 4], "gid has 4 bytes"),
+        (
+            |r| r.translator.as_mut().unwrap().gid = vec![1; 16],
+            "gid is that of 101:101:101:101:101:101:101:101",
+        ),
         (|r| r.translator.as_mut().unwrap().port = 70_000, "port is 70000"),
         (|r| r.queue_pairs[0].qpn = 1 << 24, "24 bits"),
         (|r| r.queue_pairs[0].purpose = 9, "purpose is 9"),
@@ -368,7 +379,8 @@ async fn stores_in_files_are_joined_to_huge_pages_after_the_start_and_say_so() {
     // A kernel that joins no pages of files leaves them.
     let probe = RegionHeader::new(config.stores[0].clone());
     let probe = Region::open_or_create(dir.path().join("probe"), &probe, RegionOptions::default()).unwrap();
-    let can = probe.collapse(|| false).is_ok();
+    let refused = probe.collapse(|| false).err();
+    let can = refused.is_none();
     // Then again with memory that a store gets later. 4 MiB of data after 2 MiB of header.
     for _ in 0..2 {
         let until = Instant::now() + Duration::from_secs(30);
@@ -381,6 +393,8 @@ async fn stores_in_files_are_joined_to_huge_pages_after_the_start_and_say_so() {
         };
         match can {
             true => assert!(told.starts_with("2 MiB pages: ") && told.ends_with(" of 3"), "{told}"),
+            // Without memory for huge pages, some may be joined all the same.
+            false if refused.as_ref().is_some_and(|e| e.kind() == std::io::ErrorKind::OutOfMemory) => {}
             false => assert_eq!(told, "4 KiB pages"),
         }
         server.stores().replace("flows").unwrap();

@@ -119,7 +119,7 @@ async fn a_client_needs_a_certificate_and_is_told_what_is_wrong() {
     let ground = Ground::new();
     let server = Server::start(&ground.config()).await.unwrap();
     let good = ground.client(&server, &ground.ca.issue(&["client.example"], |_| {}));
-    assert_eq!(ask(&good).await.unwrap(), 5);
+    assert_eq!(ask(&good).await.unwrap(), 10);
 
     let with = |change: &dyn Fn(&mut ClientTls)| {
         let mut options = good.clone();

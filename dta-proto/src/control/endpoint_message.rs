@@ -1,22 +1,10 @@
-//! What a message says of an endpoint.
+//! An endpoint and its message.
 
 use std::net::IpAddr;
 
 use crate::control;
+use crate::endpoint::Endpoint;
 use crate::wire::ethernet::Mac;
-
-/// The parts of an endpoint's message, each in its own form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EndpointParts {
-    /// IP address.
-    pub ip: IpAddr,
-    /// Ethernet address, where it is told.
-    pub mac: Option<Mac>,
-    /// GID, where it is told.
-    pub gid: Option<[u8; 16]>,
-    /// UDP port, where it is told.
-    pub port: Option<u16>,
-}
 
 /// Why a message says no endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,24 +18,46 @@ pub enum EndpointError {
     /// A GID of another length.
     #[error("gid has {0} bytes, but must have 16 or none")]
     Gid(usize),
+    /// A GID that is not the address's: answers would go to another address than frames come from.
+    #[error("gid is that of {gid}, but must be that of ip, which is {ip}")]
+    OtherGid {
+        /// The address that the GID is of.
+        gid: IpAddr,
+        /// The address.
+        ip: IpAddr,
+    },
     /// A port that does not fit.
     #[error("port is {0}, but must be below 65536")]
     Port(u32),
 }
 
-impl TryFrom<&control::Endpoint> for EndpointParts {
+impl From<&Endpoint> for control::Endpoint {
+    fn from(endpoint: &Endpoint) -> Self {
+        control::Endpoint {
+            mac: endpoint.known_mac().map(|mac| mac.0.to_vec()).unwrap_or_default(),
+            ip: endpoint.ip.to_string(),
+            gid: endpoint.gid().to_vec(),
+            port: endpoint.port.into(),
+        }
+    }
+}
+
+impl TryFrom<&control::Endpoint> for Endpoint {
     type Error = EndpointError;
 
     fn try_from(message: &control::Endpoint) -> Result<Self, EndpointError> {
         let control::Endpoint { mac, ip, gid, port } = message;
-        let parts = EndpointParts {
+        let endpoint = Endpoint {
             ip: ip.parse().map_err(|_| EndpointError::Ip(ip.clone()))?,
-            mac: bytes(mac).map_err(EndpointError::Mac)?.map(Mac),
-            gid: bytes(gid).map_err(EndpointError::Gid)?,
-            port: Some(u16::try_from(*port).map_err(|_| EndpointError::Port(*port))?)
-                .filter(|port| *port != 0),
+            mac: bytes(mac).map_err(EndpointError::Mac)?.map(Mac).unwrap_or_default(),
+            port: u16::try_from(*port).map_err(|_| EndpointError::Port(*port))?,
         };
-        Ok(parts)
+        match bytes(gid).map_err(EndpointError::Gid)? {
+            Some(gid) if gid != endpoint.gid() => {
+                Err(EndpointError::OtherGid { gid: IpAddr::from(gid).to_canonical(), ip: endpoint.ip })
+            }
+            _ => Ok(endpoint),
+        }
     }
 }
 
@@ -65,25 +75,24 @@ mod tests {
 
     #[test]
     fn each_part_is_read_or_named() {
-        let good = control::Endpoint {
-            mac: vec![2, 0, 0, 0, 0, 1],
-            ip: "10.9.0.1".into(),
-            gid: vec![7; 16],
-            port: 65_535,
-        };
-        let read = EndpointParts::try_from(&good).unwrap();
-        assert_eq!((read.mac, read.gid), (Some(Mac([2, 0, 0, 0, 0, 1])), Some([7; 16])));
-        assert_eq!((read.ip, read.port), ("10.9.0.1".parse().unwrap(), Some(65_535)));
+        let endpoint =
+            Endpoint { mac: Mac([2, 0, 0, 0, 0, 1]), ip: "10.9.0.1".parse().unwrap(), port: 65_535 };
+        let good = control::Endpoint::from(&endpoint);
+        assert_eq!(Endpoint::try_from(&good), Ok(endpoint));
         let bare = control::Endpoint { ip: "::1".into(), ..Default::default() };
-        let read = EndpointParts::try_from(&bare).unwrap();
-        assert_eq!((read.mac, read.gid, read.port), (None, None, None));
+        let read = Endpoint::try_from(&bare).unwrap();
+        assert_eq!((read.known_mac(), read.port), (None, 0));
+        let mut other = good.clone();
+        other.gid[15] = 2;
+        let of_another = EndpointError::OtherGid { gid: "10.9.0.2".parse().unwrap(), ip: endpoint.ip };
         for (bad, told) in [
             (control::Endpoint { ip: String::new(), ..good.clone() }, EndpointError::Ip(String::new())),
             (control::Endpoint { mac: vec![1; 5], ..good.clone() }, EndpointError::Mac(5)),
             (control::Endpoint { gid: vec![1; 17], ..good.clone() }, EndpointError::Gid(17)),
+            (other, of_another),
             (control::Endpoint { port: 65_536, ..good.clone() }, EndpointError::Port(65_536)),
         ] {
-            assert_eq!(EndpointParts::try_from(&bad), Err(told));
+            assert_eq!(Endpoint::try_from(&bad), Err(told));
         }
     }
 }

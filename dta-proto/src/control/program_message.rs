@@ -4,10 +4,10 @@ use std::net::IpAddr;
 
 use super::program_change::Change as ChangeMessage;
 use super::program_entry::Entry as EntryMessage;
-use super::{EndpointError, EndpointParts, UnknownNumber, purpose, transport};
+use super::{EndpointError, UnknownNumber, purpose, transport};
 use crate::control;
 use crate::program::{
-    Change, EndedQueuePair, Endpoint, Entry, Flush, Lists, Mac, Mode, Primitive, Program, QueuePair, Rkey,
+    Change, EndedQueuePair, Endpoint, Entry, Flush, Lists, Mode, Primitive, Program, QueuePair, Rkey,
     Service, Session, SketchReporter, Store, Version0,
 };
 use crate::store::{SpecError, StoreSpec};
@@ -55,21 +55,6 @@ impl From<Primitive> for control::Primitive {
             Primitive::KeyIncrement => control::Primitive::KeyIncrement,
             Primitive::Postcarding => control::Primitive::Postcarding,
             Primitive::SketchMerge => control::Primitive::SketchMerge,
-        }
-    }
-}
-
-impl From<&Endpoint> for control::Endpoint {
-    fn from(endpoint: &Endpoint) -> Self {
-        let gid = match endpoint.ip {
-            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-            IpAddr::V6(ip) => ip,
-        };
-        control::Endpoint {
-            mac: if endpoint.mac == Mac::default() { Vec::new() } else { endpoint.mac.0.to_vec() },
-            ip: endpoint.ip.to_string(),
-            gid: gid.octets().to_vec(),
-            port: endpoint.port.into(),
         }
     }
 }
@@ -185,7 +170,8 @@ impl TryFrom<&control::ProgramEntry> for Entry {
 
 fn pair(m: &control::QueuePairEntry) -> Result<QueuePair> {
     let side = |name, side: &Option<control::Endpoint>| {
-        endpoint(side.as_ref().ok_or(ProgramMessageError::Missing(name))?)
+        let side = side.as_ref().ok_or(ProgramMessageError::Missing(name))?;
+        Ok::<_, ProgramMessageError>(Endpoint::try_from(side)?)
     };
     Ok(QueuePair {
         collector: narrow("queue-pair.collector", m.collector)?,
@@ -215,11 +201,6 @@ fn store(m: &control::StoreEntry) -> Result<Store> {
         generation: region.generation,
         queue_pair: purpose(m.queue_pair)?,
     })
-}
-
-fn endpoint(m: &control::Endpoint) -> Result<Endpoint> {
-    let EndpointParts { ip, mac, gid: _, port } = m.try_into()?;
-    Ok(Endpoint { mac: mac.unwrap_or_default(), ip, port: port.unwrap_or_default() })
 }
 
 fn address(field: &'static str, text: &str) -> Result<IpAddr> {

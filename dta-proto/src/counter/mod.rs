@@ -24,7 +24,7 @@ mod variable;
 pub use definition::{Definition, Found, Kind, MAX_VARIABLES, Step, Table, Unit};
 pub use link::{Fault, LinkLoss};
 pub use node::{EVICTED, Node, Stage, find};
-pub use reason::{Discard, LossCause, Reason};
+pub use reason::{Discard, IntReason, LossCause, Reason};
 pub use variable::{Value, Values, Variable};
 
 /// Declares the counters of one table of the document: a static per definition, and the table.

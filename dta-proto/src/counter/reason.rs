@@ -1,6 +1,7 @@
 //! Why reports were not taken, thrown away or lost. The data plane has one number for each.
 
 use super::values;
+use crate::wire::{Error, Kind, Layer};
 
 values! {
     /// Why a report was not taken: `dropped.REASON`.
@@ -62,5 +63,27 @@ values! {
             "an RC queue pair had `rc.queue` operations that waited or were not acknowledged";
         Injected = "injected",
             "the fault injector of this translator's link dropped or corrupted their frames on UC (RC sends them again)";
+    }
+}
+
+values! {
+    /// Why a report of INT was not taken: `int.dropped.REASON`.
+    IntReason {
+        Version = "version", "a version of the Telemetry Report that does not exist, or not in this dialect";
+        Header = "header", "the report's own header is not whole, or holds what it must not";
+        Packet = "packet", "the packet that the report is about cannot be read, and nothing is said of a drop or queue";
+        Stack = "stack", "the packet must hold INT, and what is there is not whole or contradicts itself";
+    }
+}
+
+impl IntReason {
+    /// The reason for an error of the decoders.
+    pub fn of(error: &Error) -> IntReason {
+        match (error.layer, error.kind) {
+            (Layer::TelemetryReport, Kind::UnknownVersion(_)) => IntReason::Version,
+            (Layer::TelemetryReport, _) => IntReason::Header,
+            (Layer::Int, _) => IntReason::Stack,
+            _ => IntReason::Packet,
+        }
     }
 }

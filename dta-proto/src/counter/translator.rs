@@ -1,11 +1,15 @@
 //! What a translator counts.
 
-use super::{Discard, Fault, Kind, LinkLoss, LossCause, Reason, Table, Value, Values, Variable, table};
+use super::{
+    Discard, Fault, IntReason, Kind, LinkLoss, LossCause, Reason, Table, Value, Values, Variable, table,
+};
 use crate::queue_pair::Purpose;
+use crate::telemetry::Metric;
 use crate::wire::dta::Primitive;
 
 /// The tables, in the order of the document.
-pub(super) static TABLES: &[&Table] = &[&OWN, &OF_PRIMITIVE, &NOT_ACCEPTED, &KNOWN_LOST, &QUEUE_PAIR, &LINKS];
+pub(super) static TABLES: &[&Table] =
+    &[&OWN, &OF_PRIMITIVE, &NOT_ACCEPTED, &KNOWN_LOST, &QUEUE_PAIR, &LINKS, &INT];
 
 const PRIMITIVES: [Value; Primitive::ALL.len()] = {
     let mut names = [Value::plain(""); Primitive::ALL.len()];
@@ -23,10 +27,24 @@ const STORE: Variable = Variable { word: "STORE", values: Values::Any };
 const REASON: Variable = Variable { word: "REASON", values: Values::Of(Reason::VALUES) };
 const DISCARD: Variable = Variable { word: "REASON", values: Values::Of(Discard::VALUES) };
 const CAUSE: Variable = Variable { word: "CAUSE", values: Values::Of(LossCause::VALUES) };
+const METRICS: [Value; Metric::ALL.len()] = {
+    let mut names = [Value::plain(""); Metric::ALL.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = Value::plain(Metric::ALL[at].name());
+        at += 1;
+    }
+    names
+};
+const METRIC: Variable = Variable { word: "METRIC", values: Values::Of(&METRICS) };
+const SOURCE: Variable = Variable { word: "SOURCE", values: Values::Any };
+const INT_REASON: Variable = Variable { word: "REASON", values: Values::Of(IntReason::VALUES) };
 const COLLECTOR: Variable = Variable { word: "COLLECTOR", values: Values::Number };
 const PURPOSE: Variable = Variable { word: "PURPOSE", values: Values::Of(&PURPOSES) };
-const LINK: Variable =
-    Variable { word: "LINK", values: Values::Of(&[Value::plain(REPORTS), Value::plain(ROCE)]) };
+const LINK: Variable = Variable {
+    word: "LINK",
+    values: Values::Of(&[Value::plain(REPORTS), Value::plain(ROCE), Value::plain(INT_LINK)]),
+};
 const LOSS: Variable = Variable { word: "REASON", values: Values::Of(LinkLoss::VALUES) };
 const FAULTY: Variable = Variable {
     word: "LINK",
@@ -36,6 +54,8 @@ const FAULT: Variable = Variable { word: "FAULT", values: Values::Of(Fault::VALU
 
 /// The link that reports come in by, and NACKs leave by.
 pub const REPORTS: &str = "reports";
+/// The links of all listeners for INT, in sum.
+pub const INT_LINK: &str = "int";
 /// The link that frames leave by, and answers come in by; the faults on frames.
 pub const ROCE: &str = "roce";
 /// The faults on NACKs.
@@ -178,5 +198,44 @@ table! {
             .with(&[FAULTY]);
         FAULTS: "faults.LINK.FAULT", Packets, Beside, "packets to which the fault injector did something"
             .with(&[FAULTY, FAULT]);
+    }
+}
+
+table! {
+    /// What a translator counts of Telemetry Reports of INT, before they are primitives.
+    INT "translator, INT" {
+        INT_DATAGRAMS: "int.datagrams", Datagrams, Beside, "datagrams taken as Telemetry Reports";
+        INT_REPORTS: "int.reports", Reports, Beside,
+            "reports in them: v2.0 has several in one datagram; a datagram that cannot be read counts as one. `int.reports = int.dropped.* + int.not_watched + int.unchanged + int.changed`";
+        INT_DROPPED: "int.dropped.REASON", Reports, Beside, "reports that were not taken" .with(&[INT_REASON]);
+        INT_NOT_WATCHED: "int.not_watched", Reports, Beside, "reports of flows that are not on the watchlist";
+        INT_UNCHANGED: "int.unchanged", Reports, Beside,
+            "reports in which nothing had changed: at most the count of their flow was raised";
+        INT_CHANGED: "int.changed", Reports, Beside, "reports of which values, events or counts of drops were made";
+        INT_PRIMITIVES: "int.primitives", Reports, Beside,
+            "key-writes, entries, increments and postcards made of all of them. Each is one of `received` from here on";
+        INT_EVENTS: "int.events", Reports, Beside, "of them, entries of the event lists" .detail();
+        INT_SUPPRESSED: "int.suppressed.METRIC", Times, Beside,
+            "values that were not told: they are as the one told last" .with(&[METRIC]) .detail();
+        INT_LONG_TRAILS: "int.long_trails", Times, Beside,
+            "times that a switch reported a flow that six others had reported before: it is not put on the flow's path";
+        INT_GAPS: "int.gaps", Sequences, Beside, "datagrams missing by the sequence numbers of switches";
+        INT_GAPS_FILLED: "int.gaps_filled", Sequences, Beside,
+            "of them, those that came after all; `int.gaps - int.gaps_filled` are lost";
+        INT_GAPS_OF: "int.gaps_of.SOURCE", Sequences, Beside,
+            "missing of one switch, told as `SWITCH/PART`, or of one that does not say its number, as `ADDRESS/PART`: of the 32 with most"
+            .with(&[SOURCE]) .detail();
+        INT_GAPS_FILLED_OF: "int.gaps_filled_of.SOURCE", Sequences, Beside, "of them, those that came after all"
+            .with(&[SOURCE]) .detail();
+        INT_REPEATS: "int.repeats", Datagrams, Beside,
+            "datagrams whose number had been seen. They are taken all the same: some senders do not count";
+        INT_RESTARTS: "int.restarts", Times, Beside, "times that a switch began its numbers anew";
+        INT_SOURCES: "int.sources", Times, Beside, "switches, and parts of them that number by themselves, heard of"
+            .kind(Kind::Now);
+        INT_SOURCES_BEYOND: "int.sources_beyond", Datagrams, Beside,
+            "datagrams of switches that there was no more room for: their numbers are not looked at";
+        INT_KEYS: "int.keys", Keys, Beside, "keys of which it is remembered what was told" .kind(Kind::Now);
+        INT_EVICTED: "int.evicted", Keys, Beside,
+            "keys that lost their places to others. When they come again they are new: an event too many, never one too few";
     }
 }

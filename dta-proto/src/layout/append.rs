@@ -105,7 +105,13 @@ pub fn seal(batch: &mut [u8], list: u32, sequence: u32, count: u8) {
 /// Low 24 bits of the CRC-32 over `list ‖ covered`; `covered` is a batch without its last three bytes.
 #[inline]
 fn check(list: u32, covered: &[u8]) -> u32 {
-    crc::crc32_update(crc::crc32(&list.to_be_bytes()), covered) & 0x00ff_ffff
+    let list = crc::crc32(&list.to_be_bytes());
+    // The usual batch has 64 bytes, and is checked at twice the speed if the compiler knows it.
+    let check = match <&[u8; 61]>::try_from(covered) {
+        Ok(covered) => crc::crc32_update_of(list, covered),
+        Err(_) => crc::crc32_update(list, covered),
+    };
+    check & 0x00ff_ffff
 }
 
 /// What lies at one ring place.

@@ -10,6 +10,7 @@ mod check;
 mod diff;
 mod rows;
 
+pub use crate::endpoint::Endpoint;
 pub use crate::queue_pair::{Purpose, Transport};
 pub use crate::wire::dta::Primitive;
 pub use crate::wire::ethernet::Mac;
@@ -102,17 +103,6 @@ pub struct Flush {
     pub primitive: Primitive,
     /// Milliseconds after the first report held; 0 = never by time.
     pub after_ms: u32,
-}
-
-/// One side of RoCEv2 frames.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Endpoint {
-    /// Ethernet address; all zero where the link needs none (UDP sockets).
-    pub mac: Mac,
-    /// IP address.
-    pub ip: IpAddr,
-    /// UDP port that frames for this endpoint are sent to, normally 4791.
-    pub port: u16,
 }
 
 /// A queue pair and the constant part of its frames.

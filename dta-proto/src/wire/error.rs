@@ -39,6 +39,12 @@ pub enum Layer {
     Udp,
     /// InfiniBand transport headers, from the BTH on.
     Roce,
+    /// A Telemetry Report of INT.
+    TelemetryReport,
+    /// INT in a packet, from its shim on.
+    Int,
+    /// The packet that a Telemetry Report is about.
+    Reported,
 }
 
 /// What is wrong with a field.
@@ -123,6 +129,9 @@ impl fmt::Display for Layer {
             Layer::Ipv4 => "IPv4",
             Layer::Udp => "UDP",
             Layer::Roce => "RoCEv2",
+            Layer::TelemetryReport => "Telemetry Report",
+            Layer::Int => "INT",
+            Layer::Reported => "packet in a report",
         })
     }
 }

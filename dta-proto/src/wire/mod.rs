@@ -10,6 +10,7 @@
 //! - [`datagram`]: UDP in IPv4, put together and taken apart in one place.
 //! - [`roce`]: the InfiniBand transport headers and the invariant CRC.
 //! - [`frame`]: whole RoCEv2 frames, as the software translator and NIC send them.
+//! - [`int`]: Telemetry Reports and the INT in the packets that they report.
 
 pub mod arp;
 pub mod checksum;
@@ -18,6 +19,7 @@ pub mod dta;
 mod error;
 pub mod ethernet;
 pub mod frame;
+pub mod int;
 pub mod ipv4;
 pub mod roce;
 pub mod udp;

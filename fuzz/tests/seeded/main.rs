@@ -51,6 +51,11 @@ fn keys_as_text() {
     holds(dta_fuzz::KEY);
 }
 
+#[test]
+fn int_reports() {
+    holds(dta_fuzz::INT);
+}
+
 /// A decoder with a mistake behind two bytes that no seed has.
 #[test]
 fn a_mistake_is_found_and_its_input_told() {

@@ -18,6 +18,8 @@ pub struct Scale {
 impl Scale {
     /// As the project's figures are taken.
     pub const FULL: Self = Self { turns: 8, turn: Duration::from_millis(400), memory: 1 << 30 };
+    /// A glance: about a second for what runs in one process.
+    pub const GLANCE: Self = Self { turns: 2, turn: Duration::from_millis(40), memory: 1 << 26 };
     /// To see that it works, and roughly how fast.
     pub const QUICK: Self = Self { turns: 3, turn: Duration::from_millis(60), memory: 1 << 26 };
 }

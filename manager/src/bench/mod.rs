@@ -23,7 +23,7 @@ mod write_bench;
 pub use harness::{Figure, Scale};
 pub use memory::{MemoryFigure, run as memory};
 pub use roles::role;
-pub use show::{json, table};
+pub use show::table;
 
 /// A benchmark: its name, and how to run it.
 pub struct Case {
@@ -35,6 +35,8 @@ pub struct Case {
     pub least_ratio: f64,
     /// The rate that it aims at on a server CPU, operations per second, where there is one.
     pub target: Option<f64>,
+    /// Whether it is part of a glance: one core, with no sockets, files and other processes.
+    pub glance: bool,
     run: fn(&Scale) -> anyhow::Result<harness::Rates>,
 }
 
@@ -45,6 +47,7 @@ pub const CASES: [Case; 9] = [
         what: "software translator: key-write datagram to RoCEv2 frame, N = 1",
         least_ratio: 0.3,
         target: None,
+        glance: true,
         run: translator::run,
     },
     Case {
@@ -52,6 +55,7 @@ pub const CASES: [Case; 9] = [
         what: "software NIC: UC WRITE of 16 B, checked iCRC, random in 1 GiB",
         least_ratio: 0.3,
         target: Some(30e6),
+        glance: true,
         run: nic::run,
     },
     Case {
@@ -59,6 +63,7 @@ pub const CASES: [Case; 9] = [
         what: "both in one process: report to memory",
         least_ratio: 0.3,
         target: Some(10e6),
+        glance: true,
         run: chain::run,
     },
     Case {
@@ -66,6 +71,7 @@ pub const CASES: [Case; 9] = [
         what: "key-write query, N = 2, random keys, 1 GiB",
         least_ratio: 0.4,
         target: Some(25e6),
+        glance: true,
         run: query::run,
     },
     Case {
@@ -73,6 +79,7 @@ pub const CASES: [Case; 9] = [
         what: "append tail, 64-byte batches of 4-byte entries (entries)",
         least_ratio: 0.5,
         target: None,
+        glance: true,
         run: tail::run,
     },
     Case {
@@ -80,6 +87,7 @@ pub const CASES: [Case; 9] = [
         what: "UDP loopback, three processes: report to memory",
         least_ratio: 0.5,
         target: None,
+        glance: false,
         run: loopback::run,
     },
     Case {
@@ -87,6 +95,7 @@ pub const CASES: [Case; 9] = [
         what: "UDP loopback, reporter to translator, in runs: reports counted and dropped",
         least_ratio: 0.5,
         target: None,
+        glance: false,
         run: reports::in_runs,
     },
     Case {
@@ -94,6 +103,7 @@ pub const CASES: [Case; 9] = [
         what: "the same, one message each",
         least_ratio: 0.0,
         target: None,
+        glance: false,
         run: reports::plain,
     },
     Case {
@@ -101,9 +111,24 @@ pub const CASES: [Case; 9] = [
         what: "NIC into a file in 2 MiB pages, beside the same in 4 KiB pages",
         least_ratio: 0.0,
         target: None,
+        glance: false,
         run: nic_file::run,
     },
 ];
+
+/// Runs these, each on a thread of its own, as a benchmark pins its thread. `about` is told before each.
+pub fn figures<'a>(
+    cases: impl IntoIterator<Item = &'a Case>,
+    scale: &Scale,
+    about: impl Fn(&Case),
+) -> anyhow::Result<Vec<Figure>> {
+    let one = |case: &'a Case| {
+        about(case);
+        let run = std::thread::scope(|scope| scope.spawn(|| case.run(scale)).join());
+        run.map_err(|_| anyhow::anyhow!("benchmark {} panicked", case.name))?
+    };
+    cases.into_iter().map(one).collect()
+}
 
 impl Case {
     /// Runs it.

@@ -1,66 +1,35 @@
-//! Figures for people and for programs.
+//! Figures for people.
 
-use comfy_table::{Cell, CellAlignment, Color, Table, presets};
+use dta_cli::number::short;
+use dta_cli::table::{Cell, Colour, Look, Table};
 
 use super::Figure;
-use crate::testbed::show::short;
 
-/// A table within 80 columns.
-pub fn table(figures: &[Figure]) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_header([
-        "benchmark",
-        "per s",
-        "floor",
-        "ratio",
-        "least",
-        "",
-    ]);
-    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+/// A table with a row for each figure.
+pub fn table(figures: &[Figure], look: Look) -> String {
+    let mut table = Table::new(&["benchmark", "per s", "floor", "ratio", "least", ""], &[1, 2, 3, 4]);
     for figure in figures {
         let asked = figure.least_ratio > 0.0;
-        let (mark, color) = match figure.ratio >= figure.least_ratio {
-            true if !asked => ("told", Color::Reset),
-            true => ("good", Color::Green),
-            false => ("below", Color::Red),
+        let mark = match figure.ratio >= figure.least_ratio {
+            true if !asked => Cell::from("told"),
+            true => Cell::coloured("good", Colour::Green),
+            false => Cell::coloured("below", Colour::Red),
         };
         let least = if asked { format!("{:.2}", figure.least_ratio) } else { String::new() };
         let what = match figure.target {
-            Some(target) => format!("{}\naim {}/s", wrapped(figure.what), short(target)),
-            None => wrapped(figure.what),
+            Some(target) => format!("{} (aim {}/s)", figure.what, short(target)),
+            None => figure.what.to_owned(),
         };
-        table.add_row([
-            Cell::new(what),
-            right(short(figure.value)),
-            right(short(figure.floor)),
-            right(format!("{:.2}", figure.ratio)),
-            right(least),
-            Cell::new(mark).fg(color),
+        table.row([
+            Cell::from(what),
+            Cell::from(short(figure.value)),
+            Cell::from(short(figure.floor)),
+            Cell::from(format!("{:.2}", figure.ratio)),
+            Cell::from(least),
+            mark,
         ]);
     }
-    table.to_string()
-}
-
-/// Lines of at most 34 characters, broken between words.
-fn wrapped(text: &str) -> String {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let last = lines.last_mut().expect("there is a line from the start");
-        if !last.is_empty() && last.chars().count() + 1 + word.chars().count() > 34 {
-            lines.push(word.to_owned());
-        } else {
-            if !last.is_empty() {
-                last.push(' ');
-            }
-            last.push_str(word);
-        }
-    }
-    lines.join("\n")
-}
-
-/// A JSON list of `{name, unit, value, floor, ratio, …}`.
-pub fn json(figures: &[Figure]) -> String {
-    serde_json::to_string_pretty(figures).expect("numbers and strings always serialize")
+    table.draw(look)
 }
 
 #[cfg(test)]
@@ -83,9 +52,9 @@ mod tests {
                 what: case.what,
             })
             .collect();
-        let text = table(&figures);
+        let text = table(&figures, Look::terminal(80));
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-        let json: serde_json::Value = serde_json::from_str(&json(&figures)).unwrap();
+        let json = serde_json::to_value(&figures).unwrap();
         assert_eq!(json.as_array().unwrap().len(), CASES.len());
         for key in ["value", "floor", "ratio"] {
             assert!(json[0][key].is_f64());

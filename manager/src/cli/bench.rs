@@ -2,42 +2,42 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::Args;
-use dta_cli::Status;
+use dta_cli::number::grouped;
+use dta_cli::output::OutputFlag;
+use dta_cli::table::Look;
+use dta_cli::{Status, output};
+use serde::Serialize;
 
 use crate::bench::veth::{self, Length, Row};
 use crate::bench::{self, CASES, Scale};
 use crate::testbed::ground::NicKind;
-use crate::testbed::show::grouped;
 
 #[derive(Args)]
 #[command(after_help = "\
-Each figure stands beside its floor, the same memory accesses and checksums with nothing else, measured in turns with it; of
-both the fastest turn counts. The ratio decides: other machines have other floors. Build with --release.
+Each figure stands beside its floor, the same memory accesses and checksums with nothing else, measured in turns with it; of both the fastest turn counts. The ratio decides: other machines have other floors. Build with --release.
 
-Benchmarks: translator, nic, chain, query, tail, loopback, reports, reports-plain, nic-file. `memory` runs only when it is named: a long run that watches
-the memory of the processes.
+Benchmarks: translator, nic, chain, query, tail, loopback, reports, reports-plain, nic-file. `memory` runs only when it is named: a long run that watches the memory of the processes.
 
-With --nic rxe, others instead: the software NIC beside the kernel's soft-RoCE, on the same frames off the same veth pair
-(uc-write-8, uc-write-64, rc-write-8, rc-write-64, rc-fetch-add). CPU time is the whole machine's, less that of sending the
-same frames to nobody; let nothing else run. With --nic soft, the software NIC alone in the same way. Both need root, and the
-first a kernel with rdma_rxe and a build with libibverbs.
+With --nic rxe, others instead: the software NIC beside the kernel's soft-RoCE, on the same frames off the same veth pair (uc-write-8, uc-write-64, rc-write-8, rc-write-64, rc-fetch-add). CPU time is the whole machine's, less that of sending the same frames to nobody; let nothing else run. With --nic soft, the software NIC alone in the same way. Both need root, and the first a kernel with rdma_rxe and a build with libibverbs.
 
-Exit status 1 if a ratio is below the least one, or memory grows, or a write takes the software NIC more CPU time than soft-RoCE.
+Exit status 4 if a ratio is below the least one, or memory grows, or a write takes the software NIC more CPU time than soft-RoCE.
 
 Examples:
   dta-manager bench
-  dta-manager bench nic chain --json figures.json
+  dta-manager bench nic chain -o json > figures.json
   dta-manager bench --quick
-  testbed/rxe-guest/run --timeout 300 -- target/release/dta-manager bench --nic rxe
+  testbed/rxe-guest/run --timeout 300 -- \\
+      target/release/dta-manager bench --nic rxe
   dta-manager bench memory --reports 100000000")]
 pub(super) struct Bench {
     /// Only benchmarks whose name contains one of these
     filter: Vec<String>,
-    /// Write the figures as JSON to this file
+    /// Write the figures as JSON to this file, too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputFlag,
     /// Short turns and small memory: to see that it works
     #[arg(long)]
     quick: bool,
@@ -68,18 +68,8 @@ impl Bench {
             );
         }
         warn_of_debug();
-        let mut figures = Vec::new();
-        for case in cases {
-            eprintln!("{} …", case.what);
-            // A benchmark pins its thread: each gets one of its own.
-            let run = std::thread::scope(|scope| scope.spawn(|| case.run(&scale)).join());
-            figures.push(run.map_err(|_| anyhow::anyhow!("benchmark {} panicked", case.name))??);
-        }
-        dta_cli::print(bench::table(&figures))?;
-        if let Some(path) = &self.json {
-            std::fs::write(path, bench::json(&figures) + "\n")
-                .with_context(|| format!("cannot write the figures to {}", path.display()))?;
-        }
+        let figures = bench::figures(cases, &scale, |case| eprintln!("{} …", case.what))?;
+        self.tell(&figures, |figures| bench::table(figures, Look::stdout()))?;
         let below = figures.iter().any(|figure| figure.ratio < figure.least_ratio);
         Ok(Status::of(!below))
     }
@@ -100,11 +90,7 @@ impl Bench {
         warn_of_debug();
         let length = if self.quick { Length::QUICK } else { Length::FULL };
         let rows = veth::run(nic, &length, |name| self.wants(name), |case| eprintln!("{} …", case.what))?;
-        dta_cli::print(veth::table(&rows))?;
-        if let Some(path) = &self.json {
-            std::fs::write(path, veth::json(&rows) + "\n")
-                .with_context(|| format!("cannot write the figures to {}", path.display()))?;
-        }
+        self.tell(&rows, |rows| veth::table(rows, Look::stdout()))?;
         Ok(Status::of(!rows.iter().any(Row::is_soft_slower)))
     }
 
@@ -113,30 +99,44 @@ impl Bench {
         bar.set_message("reports");
         let figure = bench::memory(self.reports, |made| bar.set_position(made))?;
         bar.finish_and_clear();
-        dta_cli::print(format_args!(
-            "{} reports in {:.0} s, {} accepted, {} operations executed\nresident memory beside the stores, KiB: after a tenth of the run, and at most later",
+        self.tell(&figure, memory_table)?;
+        Ok(Status::of(figure.is_flat()))
+    }
+
+    /// Prints what was measured, and writes it to the file of --json.
+    fn tell<T: Serialize>(&self, what: &T, table: impl FnOnce(&T) -> String) -> anyhow::Result<()> {
+        self.output.print(what, table)?;
+        match &self.json {
+            Some(path) => output::json_file(path, what),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The memory run for people.
+fn memory_table(figure: &bench::MemoryFigure) -> String {
+    let mut lines = vec![
+        format!(
+            "{} reports in {:.0} s, {} accepted, {} operations executed",
             grouped(figure.reports),
             figure.seconds,
             grouped(figure.accepted),
             grouped(figure.executed)
-        ))?;
-        for (name, [early, most]) in [
-            ("collector", figure.collector),
-            ("translator", figure.translator),
-            ("reporter", figure.reporter),
-        ] {
-            dta_cli::print(format_args!("  {name:<12}{:>10}{:>10}", grouped(early), grouped(most)))?;
-        }
-        dta_cli::print(if figure.is_flat() { "FLAT" } else { "IT GROWS" })?;
-        if let Some(path) = &self.json {
-            std::fs::write(path, serde_json::to_string_pretty(&figure)? + "\n")
-                .with_context(|| format!("cannot write the figure to {}", path.display()))?;
-        }
-        Ok(Status::of(figure.is_flat()))
-    }
+        ),
+        "resident memory beside the stores, KiB:".to_owned(),
+        "after a tenth of the run, and at most later".to_owned(),
+    ];
+    let processes =
+        [("collector", figure.collector), ("translator", figure.translator), ("reporter", figure.reporter)];
+    lines.extend(
+        processes
+            .map(|(name, [early, most])| format!("  {name:<12}{:>10}{:>10}", grouped(early), grouped(most))),
+    );
+    lines.push(if figure.is_flat() { "FLAT" } else { "IT GROWS" }.to_owned());
+    lines.join("\n")
 }
 
-fn warn_of_debug() {
+pub(super) fn warn_of_debug() {
     if cfg!(debug_assertions) {
         eprintln!("dta-manager: warning: a debug build; its figures mean nothing");
     }

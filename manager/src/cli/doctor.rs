@@ -5,26 +5,23 @@ use std::time::Duration;
 
 use clap::Args;
 use dta_cli::Status;
+use dta_cli::output::OutputFlag;
+use dta_cli::table::Look;
 use dta_client::ClientOptions;
 use dta_collector::cli::TlsFlags;
 
 use crate::doctor::session::{self, LookOptions};
 use crate::doctor::{self, Level};
 
-use super::Output;
-
 #[derive(Args)]
 #[command(after_help = "\
-Looks at CPU, hugepages, shared memory, receive buffers, ports, privileges, memory locking, RDMA devices with their GIDs and
-counters, and the soft-RoCE module. Exit status 1 if the embedded testbed cannot run here.
+Looks at CPU, hugepages, shared memory, receive buffers, ports, privileges, memory locking, RDMA devices with their GIDs and counters, and the soft-RoCE module. Exit status 4 if the embedded testbed cannot run here.
 
-With --collector it asks a running collector why nothing lands though a session is up: it takes two readings of all counters,
-counts the frames that reach the RoCEv2 port between them (as root), looks at GIDs and neighbours, and names likely causes, the
-likeliest first. Run it on the collector's host. Exit status 1 if it found one.
+With --collector it asks a running collector why nothing lands though a session is up: it takes two readings of all counters, counts the frames that reach the RoCEv2 port between them (as root), looks at GIDs and neighbours, and names likely causes, the likeliest first. Run it on the collector's host. Exit status 4 if it found one.
 
 Examples:
   dta-manager doctor
-  dta-manager doctor --output json | jq '.[] | select(.level != \"ok\")'
+  dta-manager doctor -o json | jq '.[] | select(.level != \"ok\")'
   dta-manager doctor --collector 127.0.0.1:40050
   dta-manager doctor --collector 10.0.0.5:40050 --session tor1 --seconds 10")]
 pub(super) struct Doctor {
@@ -39,9 +36,8 @@ pub(super) struct Doctor {
     seconds: u64,
     #[command(flatten)]
     tls: TlsFlags,
-    /// A table for people or JSON for programs
-    #[arg(long, value_enum, default_value = "table")]
-    output: Output,
+    #[command(flatten)]
+    output: OutputFlag,
 }
 
 impl Doctor {
@@ -65,11 +61,7 @@ impl Doctor {
                 (findings, verdict)
             }
         };
-        let text = match self.output {
-            Output::Table => doctor::table(&findings, &verdict, super::width()),
-            Output::Json => doctor::json(&findings),
-        };
-        dta_cli::print(text)?;
+        self.output.print(&findings, |findings| doctor::table(findings, &verdict, Look::stdout()))?;
         let failed = findings.iter().any(|finding| finding.level == Level::Problem);
         Ok(Status::of(!failed))
     }

@@ -2,10 +2,10 @@
 
 mod bench;
 mod doctor;
+mod make_capture;
 mod replay;
 mod run_testbed;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -15,12 +15,12 @@ use crate::testbed::processes;
 
 const AFTER_HELP: &str = "\
 Examples:
-  dta-manager run-testbed                              a whole testbed on this machine, in a few seconds
-  dta-manager run-testbed --pcap traffic.pcap          the same on real traffic
-  dta-manager run-testbed --faults drop=0.01,dup=0.01  with losses, and every one of them accounted for
-  dta-manager replay reports.pcap --to 127.0.0.1:40040 send the DTA reports of a capture
-  dta-manager bench                                    how fast it is here, beside how fast it could be
-  dta-manager doctor                                   what this machine offers, and what to do about it";
+  dta-manager run-testbed                       a whole testbed on this machine
+  dta-manager run-testbed --pcap traffic.pcap   the same on real traffic
+  dta-manager run-testbed --faults drop=0.01    with losses, all accounted for
+  dta-manager replay reports.pcap --to 127.0.0.1:40040
+  dta-manager bench                             how fast it is here
+  dta-manager doctor                            what this machine lacks";
 
 /// Start, feed, measure and diagnose a testbed of Direct Telemetry Access (DTA).
 ///
@@ -41,21 +41,14 @@ enum Command {
     RunTestbed(run_testbed::RunTestbed),
     /// Send the DTA datagrams of a capture to a translator
     Replay(replay::Replay),
+    /// Write a capture of synthetic traffic, for those who have none
+    MakeCapture(make_capture::MakeCapture),
     /// Measure the data path, each figure beside its floor
     Bench(bench::Bench),
     /// Say what this machine offers, and what to do about what it lacks
     Doctor(doctor::Doctor),
     #[command(flatten)]
     Common(Common),
-}
-
-/// How output is given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    /// For people
-    Table,
-    /// For programs
-    Json,
 }
 
 /// What of cargo's features is built in, as `--version` tells it.
@@ -84,16 +77,22 @@ pub fn main() -> ExitCode {
     dta_cli::program::run(arguments, FEATURES, |arguments: Arguments| match arguments.command {
         Command::RunTestbed(command) => command.run(),
         Command::Replay(command) => command.run().map(ExitCode::from),
+        Command::MakeCapture(command) => command.run().map(ExitCode::from),
         Command::Bench(command) => command.run().map(ExitCode::from),
         Command::Doctor(command) => command.run().map(ExitCode::from),
         Command::Common(common) => common.run::<Arguments>(FEATURES).map(ExitCode::from),
     })
 }
 
-/// Columns of the terminal, 80 where there is none.
-fn width() -> u16 {
-    if !std::io::stdout().is_terminal() {
-        return 80;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_sound_and_help_is_wrapped_once() {
+        let command = dta_cli::program::command::<Arguments>(FEATURES);
+        command.clone().debug_assert();
+        let faults = dta_cli::help::faults(command);
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
     }
-    rustix::termios::tcgetwinsize(std::io::stdout()).map_or(80, |size| size.ws_col.clamp(60, 160))
 }

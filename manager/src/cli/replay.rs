@@ -1,30 +1,34 @@
 //! `dta-manager replay`.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::net::SocketAddrV4;
 use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use dta_cli::Status;
-use indicatif::{ProgressBar, ProgressStyle};
+use dta_cli::number::{grouped, short};
+use dta_cli::output::OutputFlag;
+use dta_cli::{Status, host};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use serde::Serialize;
 
 use crate::replay::{self, Options};
 
 #[derive(Args)]
 #[command(after_help = "\
-Takes the UDP datagrams of FILE that were addressed to a DTA port and sends their payloads, as they stand, to ADDR:PORT.
-A capture that is cut short is sent up to the cut, with a warning.
+Takes the UDP datagrams of FILE that were addressed to a DTA port and sends their payloads, as they stand, to HOST:PORT. A capture that is cut short is sent up to the cut, with a warning.
 
 Examples:
   dta-manager replay reports.pcap --to 127.0.0.1:40040
-  dta-manager replay reports.pcapng --to 10.0.0.1:40040 --port 5000 --rate 10000 --loop 100
-  dta-manager replay frames.pcap --raw veth0      whole frames, as captured (needs CAP_NET_RAW)")]
+  dta-manager replay reports.pcapng --to tor1.example:40040 --port 5000 \\
+      --rate 10000 --loop 100
+  dta-manager replay frames.pcap --raw veth0      whole frames (CAP_NET_RAW)")]
 pub(super) struct Replay {
     /// Capture to send, pcap or pcapng
     file: PathBuf,
     /// Translator to send to (IPv4)
-    #[arg(long, value_name = "ADDR:PORT", required_unless_present = "raw")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = host::socket_v4, required_unless_present = "raw")]
     to: Option<SocketAddrV4>,
     /// Destination ports in the capture that carry DTA
     #[arg(long, value_name = "PORT", value_delimiter = ',', default_values_t = [dta_proto::wire::dta::PORT])]
@@ -38,6 +42,23 @@ pub(super) struct Replay {
     /// How many times to send the whole capture
     #[arg(long = "loop", value_name = "N", default_value = "1", value_parser = clap::value_parser!(u64).range(1..))]
     times: u64,
+    #[command(flatten)]
+    output: OutputFlag,
+}
+
+/// What was sent, for programs.
+#[derive(Serialize)]
+struct Replayed {
+    /// Datagrams or frames that left.
+    sent: u64,
+    /// How many there were to send.
+    of: u64,
+    /// How long it took.
+    seconds: f64,
+    /// Packets of the capture that were not to be sent.
+    skipped: u64,
+    /// How many did not leave, by reason.
+    lost: BTreeMap<String, u64>,
 }
 
 impl Replay {
@@ -70,21 +91,30 @@ impl Replay {
             (None, None) => unreachable!("clap asks for --to or --raw"),
         };
         bar.finish_and_clear();
-        let seconds = sent.seconds.max(1e-9);
-        dta_cli::print(format_args!(
-            "{} of {} datagrams sent in {:.3} s ({:.0}/s); {} packets of the capture were not for {}",
-            sent.sent,
-            load.packets.len() as u64 * self.times,
-            seconds,
-            sent.sent as f64 / seconds,
-            load.skipped,
-            if self.raw.is_some() { "sending" } else { "these ports" },
-        ))?;
-        for (reason, count) in &sent.losses {
-            dta_cli::print(format_args!("  not sent, {reason}: {count}"))?;
-        }
+        let done = Replayed {
+            sent: sent.sent,
+            of: load.packets.len() as u64 * self.times,
+            seconds: sent.seconds,
+            skipped: load.skipped,
+            lost: sent.losses.iter().map(|(reason, count)| (reason.to_string(), *count)).collect(),
+        };
+        let others = if self.raw.is_some() { "not for sending" } else { "not for these ports" };
+        self.output.print(&done, |done| text(done, others))?;
         Ok(if sent.losses.is_empty() { Status::Done } else { Status::Failed })
     }
+}
+
+/// What was sent, for people.
+fn text(done: &Replayed, others: &str) -> String {
+    let rate = short(done.sent as f64 / done.seconds.max(1e-9));
+    let (sent, of, skipped) = (grouped(done.sent), grouped(done.of), grouped(done.skipped));
+    let mut lines = vec![format!("{sent} of {of} datagrams sent in {:.3} s ({rate}/s)", done.seconds)];
+    if done.skipped > 0 {
+        lines.push(format!("{skipped} packets of the capture were {others}"));
+    }
+    lines
+        .extend(done.lost.iter().map(|(reason, count)| format!("  not sent, {reason}: {}", grouped(*count))));
+    lines.join("\n")
 }
 
 /// A progress bar on a terminal, nothing elsewhere.
@@ -92,7 +122,12 @@ pub(super) fn progress(total: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = "{msg:12} [{bar:30}] {human_pos}/{human_len} {per_sec} {eta}";
-    let style = ProgressStyle::with_template(style).expect("the template is well-formed");
+    let style = "{msg:12} [{bar:30}] {human_pos}/{human_len} {rate} {eta}";
+    let style = ProgressStyle::with_template(style).expect("the template is well-formed").with_key(
+        "rate",
+        |state: &ProgressState, text: &mut dyn std::fmt::Write| {
+            let _ = write!(text, "{}/s", short(state.per_sec()));
+        },
+    );
     ProgressBar::new(total).with_style(style.progress_chars("=> "))
 }

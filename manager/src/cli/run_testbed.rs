@@ -1,14 +1,19 @@
 //! `dta-manager run-testbed`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use dta_cli::Status;
+use dta_cli::output::OutputFlag;
+use dta_cli::table::Look;
+use dta_cli::{Status, output};
 use dta_link::fault::Faults;
 
+use crate::bench::{self, CASES, Scale};
 use crate::testbed::chaos::{self, Chaos};
+use crate::testbed::daemons::ANY_PORT;
 use crate::testbed::ground::NicKind;
 use crate::testbed::processes::unless_ended;
 use crate::testbed::run::{self, Options, Testbed};
@@ -17,28 +22,31 @@ use crate::topology::{RXE, Topology, Transport};
 
 #[derive(Args)]
 #[command(after_help = "\
-Starts a collector and a translator as processes on loopback, simulates switches that report each packet by all five
-primitives, then asks the collector about everything and compares each answer with the truth. Needs no privilege;
-without CAP_NET_RAW, corrupt acts on RoCEv2 frames alone: a damaged report cannot leave through an ordinary socket.
+Starts a collector and a translator as processes on loopback, simulates switches that report each packet by all five primitives, then asks the collector about everything and compares each answer with the truth. Needs no privilege; without CAP_NET_RAW, corrupt acts on RoCEv2 frames alone: a damaged report cannot leave through an ordinary socket.
 
-Each report ends in exactly one way: queryable, superseded (a newer one of its key), overwritten (other keys, or a turn
-of a ring), held, dropped.HOP.REASON, lost.LINK, or unexplained.
+Each report ends in exactly one way: queryable, superseded (a newer one of its key), overwritten (other keys, or a turn of a ring), held, dropped.HOP.REASON, lost.LINK, or unexplained.
 
-Exit status: 0 nothing is wrong and nothing unexplained; 1 something is; 2 the testbed could not be run; 130 or 143 it was
-ended by SIGINT or SIGTERM. Then too all processes are ended, and all files removed.
+Exit status 4 if something is wrong or unexplained, 1 if the testbed could not be run. SIGINT and SIGTERM end it, and all of its processes; its files are removed.
 
 Examples:
   dta-manager run-testbed
+  dta-manager run-testbed --bench
   dta-manager run-testbed --pcap traffic.pcap --json outcome.json
-  dta-manager run-testbed --faults drop=0.01,dup=0.01,reorder=0.01,corrupt=0.01 --seed 7
+  dta-manager run-testbed --faults drop=0.01,dup=0.01,reorder=0.01,corrupt=0.01
   dta-manager run-testbed --transport rc --reports 1000000
-  dta-manager run-testbed --nic rxe --transport rc   over real RDMA verbs (root, and a kernel with rdma_rxe)
   dta-manager run-testbed --topology testbed/topologies/crowded.toml
-  dta-manager run-testbed --chaos kill-collector  the collector is killed (-9) and started again
-  dta-manager run-testbed --chaos kill-translator  the same with the translator
-  dta-manager run-testbed --chaos kill-translator --chaos-reports 350000 --reports 1200000   away for long
-  dta-manager run-testbed --nic rxe --chaos remove-device  the RDMA device is removed and put back
-  dta-manager run-testbed --keep                  then look at it with the dashboard")]
+
+Left running, where the dashboard and other commands look for a collector:
+  dta-manager run-testbed --keep --listen 127.0.0.1:40050
+
+Over real RDMA verbs (as root, on a kernel with rdma_rxe):
+  dta-manager run-testbed --nic rxe --transport rc
+
+A daemon is killed (-9) and started again, or the RDMA device is removed and put back:
+  dta-manager run-testbed --chaos kill-collector
+  dta-manager run-testbed --chaos kill-translator --chaos-reports 350000 \\
+      --reports 1200000
+  dta-manager run-testbed --nic rxe --chaos remove-device")]
 pub(super) struct RunTestbed {
     /// Topology file: network, traffic, stores; the embedded one where not given
     #[arg(long, value_name = "FILE")]
@@ -72,12 +80,31 @@ pub(super) struct RunTestbed {
     /// The NIC: the software one on loopback, or the kernel's soft-RoCE behind a veth pair
     #[arg(long, value_enum, default_value_t)]
     nic: NicKind,
-    /// Write the outcome as JSON to this file (- for standard output, instead of the table)
+    /// Write the outcome as JSON to this file, too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// End with a second of `dta-manager bench`: one core, without sockets and processes between
+    #[arg(long, conflicts_with = "keep")]
+    bench: bool,
+    #[command(flatten)]
+    output: OutputFlag,
+    /// Where the collector's gRPC listens, on loopback; a free port where not given
+    #[arg(long, value_name = "ADDR:PORT", default_value_t = ANY_PORT, hide_default_value = true)]
+    listen: SocketAddr,
     /// Leave everything running afterwards, until Ctrl-C
     #[arg(long)]
     keep: bool,
+}
+
+/// A second of the benchmarks of one process.
+fn glance() -> anyhow::Result<()> {
+    super::bench::warn_of_debug();
+    let figures = bench::figures(CASES.iter().filter(|case| case.glance), &Scale::GLANCE, |_| {})?;
+    let table = bench::table(&figures, Look::stdout());
+    dta_cli::print(format_args!(
+        "\nOne core, without sockets and processes between (dta-manager bench measures this with care):\n{table}"
+    ))?;
+    Ok(())
 }
 
 impl RunTestbed {
@@ -98,6 +125,7 @@ impl RunTestbed {
             chaos: self.chaos,
             chaos_reports: self.chaos_reports,
             nic: self.nic,
+            listen: self.listen,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let run = async {
@@ -127,18 +155,14 @@ impl RunTestbed {
     }
 
     fn tell(&self, testbed: &Testbed) -> anyhow::Result<()> {
-        let json = serde_json::to_string_pretty(&testbed.outcome)?;
-        match self.json.as_deref() {
-            Some(path) if path.as_os_str() == "-" => {
-                dta_cli::print(json)?;
-                return Ok(());
-            }
-            Some(path) => std::fs::write(path, json + "\n")
-                .with_context(|| format!("cannot write the outcome to {}", path.display()))?,
-            None => {}
+        if let Some(path) = &self.json {
+            output::json_file(path, &testbed.outcome)?;
         }
-        dta_cli::print(show::report(&testbed.outcome))?;
-        if !self.keep {
+        self.output.print(&testbed.outcome, show::report)?;
+        if self.bench && !self.output.is_json() {
+            glance()?;
+        }
+        if !self.keep && !self.output.is_json() {
             dta_cli::print(format_args!("\n{}", self.next()))?;
         }
         Ok(())
@@ -148,7 +172,7 @@ impl RunTestbed {
     fn next(&self) -> String {
         let mut tries = Vec::new();
         if self.faults.is_none() {
-            tries.push("--faults drop=0.01,dup=0.01,reorder=0.01   with losses, all of them accounted for");
+            tries.push("--faults drop=0.01,dup=0.01,reorder=0.01   with losses, all accounted for");
         }
         if self.pcap.is_none() {
             tries.push("--pcap FILE                                on real traffic");

@@ -13,7 +13,7 @@ mod show;
 mod tree;
 
 pub use checks::examine;
-pub use show::{json, machine_verdict, session_verdict, table};
+pub use show::{machine_verdict, session_verdict, table};
 
 use std::path::Path;
 

@@ -1,31 +1,26 @@
-//! Findings for people and for programs.
+//! Findings for people.
 
-use comfy_table::{Cell, Color, ContentArrangement, Table, presets};
+use dta_cli::table::{Cell, Colour, Look, Table};
 
 use super::{Finding, Level};
 
-/// A table of at most `width` columns; advice stands under what it is about, and what follows from
+/// A table; advice stands under what it is about, and what follows from
 /// all under the table.
-pub fn table(findings: &[Finding], verdict: &str, width: u16) -> String {
-    let mut table = Table::new();
-    table
-        .load_preset(presets::UTF8_HORIZONTAL_ONLY)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(width)
-        .set_header(["", "check", "found, and what to do"]);
+pub fn table(findings: &[Finding], verdict: &str, look: Look) -> String {
+    let mut table = Table::new(&["", "check", "found, and what to do"], &[]);
     for finding in findings {
         let (mark, color) = match finding.level {
-            Level::Ok => ("ok", Color::Green),
-            Level::Note => ("note", Color::Yellow),
-            Level::Problem => ("FAIL", Color::Red),
+            Level::Ok => ("ok", Colour::Green),
+            Level::Note => ("note", Colour::Yellow),
+            Level::Problem => ("FAIL", Colour::Red),
         };
         let text = match &finding.advice {
             Some(advice) => format!("{}\n→ {advice}", finding.found),
             None => finding.found.clone(),
         };
-        table.add_row([Cell::new(mark).fg(color), Cell::new(finding.check), Cell::new(text)]);
+        table.row([Cell::coloured(mark, color), Cell::from(finding.check), Cell::from(text)]);
     }
-    format!("{table}\n{verdict}")
+    format!("{}\n{verdict}", table.draw(look))
 }
 
 /// What follows from a look at this machine.
@@ -49,11 +44,6 @@ fn problems(findings: &[Finding]) -> usize {
     findings.iter().filter(|f| f.level == Level::Problem).count()
 }
 
-/// A JSON list of `{check, level, found, advice}`.
-pub fn json(findings: &[Finding]) -> String {
-    serde_json::to_string_pretty(findings).expect("strings and enums always serialize")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,15 +52,15 @@ mod tests {
     fn a_table_fits_80_columns_and_json_has_every_field() {
         let findings = [
             Finding::ok("cpu", "CRC in hardware"),
-            Finding::note("hugepages", "none reserved", "x".repeat(120)),
+            Finding::note("hugepages", "none reserved", "to do ".repeat(20)),
             Finding::problem("loopback", "down", "ip link set lo up"),
         ];
-        let text = table(&findings, &machine_verdict(&findings), 80);
+        let text = table(&findings, &machine_verdict(&findings), Look::terminal(80));
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(text.contains("1 of the above"));
         assert_eq!(session_verdict(&findings), "The first line is the likely cause.");
         assert!(session_verdict(&findings[..2]).contains("dta-collector stats"));
-        let json: serde_json::Value = serde_json::from_str(&json(&findings)).unwrap();
+        let json = serde_json::to_value(&findings).unwrap();
         assert_eq!(json[1]["level"], "note");
         assert_eq!(json[0]["advice"], serde_json::Value::Null);
     }

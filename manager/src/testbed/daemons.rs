@@ -1,6 +1,6 @@
 //! A collector and a translator for one testbed: their files, their start, their counters.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
@@ -30,15 +30,29 @@ pub struct Plan<'a> {
     pub report_faults: Faults,
     /// Of the faults.
     pub seed: u64,
+    /// Where the collector's gRPC listens; port 0 takes a free one.
+    pub listen: SocketAddr,
     /// Where files go.
     pub folder: &'a Path,
 }
+
+/// A free port on loopback.
+pub const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 impl<'a> Plan<'a> {
     /// The software NIC on loopback, writes over UC, no faults.
     pub fn plain(topology: &'a Topology, folder: &'a Path) -> Self {
         let faults = Faults::NONE;
-        Self { topology, rxe: None, transport: Transport::Uc, faults, report_faults: faults, seed: 1, folder }
+        Self {
+            topology,
+            rxe: None,
+            transport: Transport::Uc,
+            faults,
+            report_faults: faults,
+            seed: 1,
+            listen: ANY_PORT,
+            folder,
+        }
     }
 }
 
@@ -99,7 +113,7 @@ impl Daemons {
     /// Starts both and waits until they are ready.
     pub async fn start(plan: &Plan<'_>) -> anyhow::Result<Self> {
         let folder = plan.folder.to_owned();
-        let collector = start_collector(plan, "127.0.0.1:0", 0).await?;
+        let collector = start_collector(plan, &plan.listen.to_string(), 0).await?;
         let collector_address = said(&collector, "listen")?.to_owned();
         let roce: SocketAddrV4 =
             said(&collector, "roce")?.parse().context("the collector's RoCEv2 address")?;

@@ -122,8 +122,14 @@ async fn wait_for_room(
         if start.elapsed() > SETTLE {
             bail!("{waiting:?} bytes wait in receive queues, and nobody has taken them for {SETTLE:?}");
         }
-        tokio::time::sleep(Duration::from_micros(50)).await;
+        pause(Duration::from_micros(50)).await;
     }
+}
+
+/// A short sleep. Tokio's own are whole milliseconds, in which a small receive queue stands empty.
+async fn pause(length: Duration) {
+    std::thread::sleep(length);
+    tokio::task::yield_now().await;
 }
 
 /// Waits until few operations wait inside the translator.
@@ -142,7 +148,7 @@ async fn wait_inside(
         if now != last {
             (last, moved) = (now, Instant::now());
         }
-        tokio::time::sleep(Duration::from_micros(200)).await;
+        pause(Duration::from_micros(200)).await;
     }
 }
 

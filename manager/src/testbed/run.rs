@@ -52,6 +52,8 @@ pub struct Options {
     pub chaos_reports: u64,
     /// The NIC.
     pub nic: NicKind,
+    /// Where the collector's gRPC listens; port 0 takes a free one.
+    pub listen: SocketAddr,
 }
 
 /// A testbed after its run, still there: its daemons end when it is dropped.
@@ -100,6 +102,7 @@ pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyho
         transport: options.transport.unwrap_or(topology.collector.transport),
         faults: options.faults,
         seed: options.seed,
+        listen: options.listen,
         folder: folder.path(),
     };
     let mut daemons = Daemons::start(&plan).await?;

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, Table, TableComponent, presets};
+use dta_cli::number::{grouped, short};
 
 use super::outcome::Outcome;
 
@@ -205,29 +206,6 @@ fn verdict(outcome: &Outcome) -> String {
     }
 }
 
-/// 1234567 as 1,234,567.
-pub fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// A rate in a few characters: 950, 12.3k, 4.5M.
-pub fn short(rate: f64) -> String {
-    match rate {
-        r if r < 1000.0 => format!("{r:.0}"),
-        r if r < 1e6 => format!("{:.1}k", r / 1e3),
-        r if r < 1e9 => format!("{:.2}M", r / 1e6),
-        r => format!("{:.2}G", r / 1e9),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -317,11 +295,5 @@ mod tests {
             assert!(json["primitives"][0][key].is_u64(), "{key}");
         }
         assert_eq!(json["primitives"][0]["name"], "key-write");
-    }
-
-    #[test]
-    fn numbers_are_written_for_people() {
-        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
-        assert_eq!([5.0, 12_300.0, 4_500_000.0].map(short), ["5", "12.3k", "4.50M"]);
     }
 }

@@ -2,13 +2,24 @@
 
 use std::collections::BTreeMap;
 
+use dta_cli::counters;
 use dta_proto::control::NodeStatistics;
 use dta_proto::counter::{self, Definition, Found, Kind, Stage, Step};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// Counters by node and name.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics(BTreeMap<String, BTreeMap<String, u64>>);
+
+/// As a list of nodes, which is how all programs print counters.
+impl Serialize for Statistics {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let node = |(node, all): (&String, &BTreeMap<String, u64>)| {
+            counters::Node::now(node.clone(), Stage::of(node).name(), all.clone())
+        };
+        to.collect_seq(self.0.iter().map(node))
+    }
+}
 
 impl Statistics {
     /// Takes over what a node says; a node that is there already is replaced.

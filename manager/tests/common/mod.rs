@@ -37,7 +37,7 @@ pub fn manager(arguments: &[&str]) -> Output {
 
 /// Runs a testbed and gives exit status and outcome.
 pub fn testbed(arguments: &[&str]) -> (i32, Value) {
-    let output = manager(&[&["run-testbed", "--json", "-"], arguments].concat());
+    let output = manager(&[&["run-testbed", "-o", "json"], arguments].concat());
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     let status = output.status.code().unwrap_or(-1);
     assert!(status == 0 || status == 4, "run-testbed {arguments:?} ended with {status}: {told}");
@@ -59,9 +59,10 @@ pub fn assert_good(what: &str, (status, outcome): &(i32, Value)) {
 
 /// Asserts that every counter of every node is one that `docs/counters.md` has.
 fn assert_defined(what: &str, outcome: &Value) {
-    let nodes = outcome["nodes"].as_object().expect("nodes by name");
+    let nodes = outcome["nodes"].as_array().expect("a list of nodes");
     let mut counters = 0;
-    for (node, all) in nodes {
+    for node in nodes {
+        let (node, all) = (node["node"].as_str().expect("a name"), &node["counters"]);
         for name in all.as_object().expect("counters by name").keys() {
             let found = dta_proto::counter::find(node, name);
             assert!(

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use dta_collector::config::Memory;
 use dta_collector::nic::soft::{Responder, ResponderConfig};
-use dta_collector::nic::{Access, Endpoint as NicEndpoint, QueuePairRequest, ROCE_PORT};
+use dta_collector::nic::{Access, QueuePairRequest, ROCE_PORT};
 use dta_collector::region::RegionOptions;
 use dta_collector::store::Store;
 use dta_dataplane::losses::FrameMeta;
@@ -15,7 +15,7 @@ use dta_dataplane::{Engine, Limits, Output};
 use dta_link::fault::{Fate, FaultInjector, Faults};
 use dta_link::{Batch, Scope};
 use dta_proto::program::{
-    Endpoint, Entry, Flush, Lists, Mac, Mode, Primitive, Program, Purpose, QueuePair, Rkey, Transport, diff,
+    Endpoint, Entry, Flush, Lists, Mode, Primitive, Program, Purpose, QueuePair, Rkey, Transport, diff,
 };
 use dta_proto::store::StoreKind;
 
@@ -207,7 +207,7 @@ fn queue_pair(
         .create_queue_pair(&QueuePairRequest {
             purpose,
             transport,
-            peer: NicEndpoint::new(TRANSLATOR.into()),
+            peer: Endpoint::new(TRANSLATOR.into()),
             peer_qpn: local_qpn,
             // PSNs turn over on the way.
             start_psn: 0xff_ff00,
@@ -216,7 +216,7 @@ fn queue_pair(
             receives: 1 << 16,
         })
         .expect("room for a queue pair");
-    let endpoint = |ip: Ipv4Addr| Endpoint { mac: Mac::default(), ip: ip.into(), port: ROCE_PORT };
+    let endpoint = |ip: Ipv4Addr| Endpoint::new(ip.into());
     QueuePair {
         collector: 0,
         purpose,

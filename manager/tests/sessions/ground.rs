@@ -327,7 +327,7 @@ impl Translator {
     pub(crate) fn counter(&self, name: &str) -> Option<u64> {
         let out = run("__translator", &["stats", "--output", "json", "--translator", &self.control()]);
         let nodes: Value = serde_json::from_slice(&out.stdout).ok()?;
-        let own = nodes
+        let own = nodes["nodes"]
             .as_array()?
             .iter()
             .find(|n| n["node"].as_str().is_some_and(|node| node.starts_with("translator/")))?;

@@ -4,6 +4,8 @@ use std::net::SocketAddrV4;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use dta_cli::host;
+use dta_cli::output::Output;
 use dta_link::fault::Faults;
 use dta_proto::key::Key;
 use dta_proto::wire::dta::{PORT, Version};
@@ -33,8 +35,7 @@ pub(super) enum Command {
 }
 
 const SEND_HELP: &str = "\
-Values are numbers (4 bytes each, big-endian) or 0x and hex digits in groups of 8; several are joined by commas.
-A key is a flow as people write it, or up to 32 hex digits.
+Values are numbers (4 bytes each, big-endian) or 0x and hex digits in groups of 8; several are joined by commas. A key is a flow as people write it, or up to 32 hex digits.
 
 Examples:
   The last value of a flow, into the store `flows`:
@@ -49,7 +50,7 @@ Examples:
     dta-reporter send key-increment --delta 1500 \\
         --key '10.0.0.1:5000->10.0.0.2:5000/udp'
   The third of five hops of a path (hops count from 0):
-    dta-reporter send postcard --hop 2 --path-length 5 --value 103 \\
+    dta-reporter send postcarding --hop 2 --path-length 5 --value 103 \\
         --key '10.0.0.1:5000->10.0.0.2:5000/udp'
   One column of a sketch with 3 rows:
     dta-reporter send sketch-merge --epoch 1 --column 17 --cells 12,40,8
@@ -57,7 +58,7 @@ Examples:
     echo '{\"primitive\":\"append\",\"list\":2,\"value\":[1,2,3,4]}' |
         dta-reporter send --file -
   As older reporters send (version 0: 4-byte keys and values, no store):
-    dta-reporter send key-write --version 0 --key 0a0b0c0d --value 7";
+    dta-reporter send key-write --dta-version 0 --key 0a0b0c0d --value 7";
 
 const FILE_HELP: &str = "\
 Send the reports of a file, one JSON object a line; - reads standard input
@@ -76,12 +77,12 @@ pub(super) struct Send {
     pub(super) file: Option<PathBuf>,
 
     /// The translator's address and port
-    #[arg(long, global = true, env, value_name = "ADDR:PORT", default_value_t = SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, PORT))]
+    #[arg(long, global = true, env, value_name = "HOST:PORT", value_parser = host::socket_v4, default_value_t = SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, PORT))]
     pub(super) to: SocketAddrV4,
 
     /// Address and port to send from; NACKs come to it. By default the address that the host's
     /// routes choose, and any port
-    #[arg(long, global = true, env, value_name = "ADDR:PORT")]
+    #[arg(long, global = true, env, value_name = "HOST:PORT", value_parser = host::socket_v4)]
     pub(super) from: Option<SocketAddrV4>,
 
     /// This reporter's id: the translator tells reporters apart by it
@@ -102,8 +103,8 @@ pub(super) struct Send {
     pub(super) unchecked: bool,
 
     /// Version of the report format
-    #[arg(long = "version", id = "format", global = true, value_name = "0|1", default_value = "1", value_parser = version)]
-    pub(super) format: Version,
+    #[arg(long, global = true, value_name = "0|1", default_value = "1", value_parser = version)]
+    pub(super) dta_version: Version,
 
     /// How many times to send the report
     #[arg(long, global = true, value_name = "N", default_value_t = 1)]
@@ -146,21 +147,18 @@ pub(super) struct Send {
     pub(super) seed: u64,
 
     /// How to print what was sent
-    #[arg(long, global = true, value_enum, default_value = "table")]
+    #[arg(long, short, global = true, env, value_enum, default_value_t)]
     pub(super) output: Output,
+
+    /// Print nothing but errors
+    #[arg(long, short, global = true, conflicts_with = "output")]
+    pub(super) quiet: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Vary {
     Key,
     Value,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Output {
-    Table,
-    Json,
-    None,
 }
 
 #[derive(Debug, Subcommand)]
@@ -191,7 +189,11 @@ pub(super) enum PrimitiveArgs {
         delta: u64,
     },
     /// One hop of a path
-    Postcard {
+    #[command(
+        visible_alias = "postcard",
+        override_usage = "dta-reporter send postcarding [OPTIONS] --key <KEY> --hop <N> --value <N>"
+    )]
+    Postcarding {
         /// Flow, or up to 32 hex digits
         #[arg(long)]
         key: Key,
@@ -206,6 +208,9 @@ pub(super) enum PrimitiveArgs {
         value: Value,
     },
     /// One column of a sketch, to be merged with those of other reporters
+    #[command(
+        override_usage = "dta-reporter send sketch-merge [OPTIONS] --epoch <N> --column <N> \\\n           --cells <N,N,…>"
+    )]
     SketchMerge {
         /// Epoch of the sketch
         #[arg(long)]

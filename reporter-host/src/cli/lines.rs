@@ -37,7 +37,8 @@ pub(super) enum Line {
         immediate: Option<bool>,
         retransmittable: Option<bool>,
     },
-    Postcard {
+    #[serde(alias = "postcard")]
+    Postcarding {
         store: Option<StoreArg>,
         key: Key,
         hop: u8,
@@ -80,7 +81,7 @@ impl Line {
                 Body::KeyIncrement { redundancy: *redundancy, key: *key, delta: *delta },
                 options(immediate, retransmittable),
             ),
-            Line::Postcard { store, key, hop, path_length, value, immediate, retransmittable } => (
+            Line::Postcarding { store, key, hop, path_length, value, immediate, retransmittable } => (
                 store.as_ref(),
                 Body::Postcard { key: *key, hop: *hop, path_length: *path_length, value: value.word()? },
                 options(immediate, retransmittable),
@@ -124,7 +125,7 @@ mod tests {
                 Body::KeyIncrement { redundancy: 2, key, delta: 9 },
             ),
             (
-                r#"{"primitive":"postcard","key":"0a0b","hop":1,"value":5}"#,
+                r#"{"primitive":"postcarding","key":"0a0b","hop":1,"value":5}"#,
                 Body::Postcard { key, hop: 1, path_length: 0, value: 5 },
             ),
             (

@@ -33,7 +33,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_are_sound() {
-        dta_cli::program::command::<Cli>(FEATURES).debug_assert();
+    fn arguments_are_sound_and_help_is_wrapped_once() {
+        let command = dta_cli::program::command::<Cli>(FEATURES);
+        command.clone().debug_assert();
+        let faults = dta_cli::help::faults(command);
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
     }
 }

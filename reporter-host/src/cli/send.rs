@@ -6,15 +6,17 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use dta_proto::counter::reporter as names;
+use dta_cli::number::{grouped, short};
+use dta_cli::output::{self, Output};
+use dta_proto::counter::{Stage, reporter as names};
 use dta_proto::key::Key;
 use dta_proto::wire::dta::{Body, Version};
 
-use super::args::{Output, PrimitiveArgs, Send, Vary};
+use super::args::{PrimitiveArgs, Send, Vary};
 use super::check::{self, Stores};
 use super::lines::Line;
 use crate::pace::Pacer;
-use crate::{Config, Counters, Options, Reporter};
+use crate::{Config, Options, Reporter};
 
 /// Bad lines that are told one by one.
 const TOLD: u64 = 10;
@@ -24,9 +26,9 @@ const LINE_MAX: u64 = 64 << 10;
 
 /// Sends; `true` if everything left.
 pub(super) fn run(args: &Send) -> Result<bool> {
-    if args.format == Version::V0 && (args.store.is_some() || args.reporter_id != 0) {
+    if args.dta_version == Version::V0 && (args.store.is_some() || args.reporter_id != 0) {
         bail!(
-            "version 0 carries neither a store nor a reporter id: leave out --store and --reporter-id, or use --version 1"
+            "version 0 carries neither a store nor a reporter id: leave out --store and --reporter-id, or use --dta-version 1"
         );
     }
     if args.primitive.is_some() && args.file.is_some() {
@@ -41,11 +43,11 @@ pub(super) fn run(args: &Send) -> Result<bool> {
     let usual = Options { retransmittable: args.retransmittable, immediate: args.immediate };
     let mut config = Config::new(args.to);
     config.bind = args.from.unwrap_or(config.bind);
-    config.version = args.format;
+    config.version = args.dta_version;
     config.reporter = args.reporter_id;
     config.options = usual;
     // Version 0 takes a well-known port for NACKs: not without need.
-    let wants_nacks = args.retransmittable || args.file.is_some() && args.format == Version::V1;
+    let wants_nacks = args.retransmittable || args.file.is_some() && args.dta_version == Version::V1;
     config.backup = if wants_nacks { args.backup as usize } else { 0 };
     config.faults = args.faults;
     config.seed = args.seed;
@@ -53,7 +55,7 @@ pub(super) fn run(args: &Send) -> Result<bool> {
     let mut run = Run {
         reporter,
         stores,
-        version: args.format,
+        version: args.dta_version,
         pacer: Pacer::new(args.rate, Instant::now()),
         kept: false,
         started: Instant::now(),
@@ -70,7 +72,9 @@ pub(super) fn run(args: &Send) -> Result<bool> {
     let linger = args.linger.unwrap_or(if run.kept { 1000 } else { 0 });
     run.reporter.linger(Duration::from_millis(linger))?;
     let counters = run.reporter.close()?;
-    print(args.output, &counters, took)?;
+    if !args.quiet {
+        print(args, counters.named(), took)?;
+    }
     if bad > 0 {
         eprintln!("dta-reporter: {bad} lines were not sent");
     }
@@ -246,7 +250,7 @@ fn body<'a>(
         PrimitiveArgs::KeyIncrement { keyed, delta } => {
             Body::KeyIncrement { redundancy: keyed.redundancy, key: key_of(&keyed.key), delta: *delta }
         }
-        PrimitiveArgs::Postcard { key, hop, path_length, value } => {
+        PrimitiveArgs::Postcarding { key, hop, path_length, value } => {
             let value = value.word().map_err(anyhow::Error::msg)?.wrapping_add(more_value);
             Body::Postcard { key: key_of(key), hop: *hop, path_length: *path_length, value }
         }
@@ -257,26 +261,33 @@ fn body<'a>(
     })
 }
 
-fn print(output: Output, counters: &Counters, took: Duration) -> Result<()> {
-    let rate = counters.reports as f64 / took.as_secs_f64().max(1e-9);
-    match output {
-        Output::None => {}
-        Output::Table => {
-            for (name, count) in counters.named() {
-                if count > 0 || [names::REPORTS.name, names::SENT.name].contains(&name.as_str()) {
-                    dta_cli::print(format_args!("{name:<40} {count:>12}"))?;
-                }
-            }
-            if counters.reports > 1 {
-                dta_cli::print(format_args!("{:<40} {rate:>12.0}", "reports per second"))?;
-            }
+/// What was sent, for programs.
+#[derive(serde::Serialize)]
+struct Sent {
+    /// How long it took.
+    seconds: f64,
+    /// This reporter.
+    nodes: [dta_cli::counters::Node; 1],
+}
+
+fn print(args: &Send, counters: Vec<(String, u64)>, took: Duration) -> Result<()> {
+    if args.output == Output::Json {
+        let name = Stage::Reporter.node(&args.reporter_id.to_string());
+        let node = dta_cli::counters::Node::now(name, Stage::Reporter.name(), counters);
+        return output::json(&Sent { seconds: took.as_secs_f64(), nodes: [node] });
+    }
+    let mut reports = 0;
+    for (name, count) in counters {
+        if name == names::REPORTS.name {
+            reports = count;
         }
-        Output::Json => {
-            let mut all: serde_json::Map<String, serde_json::Value> =
-                counters.named().into_iter().map(|(name, count)| (name, count.into())).collect();
-            all.insert("seconds".into(), took.as_secs_f64().into());
-            dta_cli::print(serde_json::Value::from(all))?;
+        if count > 0 || [names::REPORTS.name, names::SENT.name].contains(&name.as_str()) {
+            dta_cli::print(format_args!("{name:<40} {:>12}", grouped(count)))?;
         }
+    }
+    if reports > 1 {
+        let rate = short(reports as f64 / took.as_secs_f64().max(1e-9));
+        dta_cli::print(format_args!("{:<40} {rate:>12}", "reports per second"))?;
     }
     Ok(())
 }

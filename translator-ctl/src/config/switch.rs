@@ -41,10 +41,10 @@ pub struct Own {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     /// UDP address and port on which it takes reports.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "dta_cli::host::serde::some_socket")]
     pub listen: Option<SocketAddr>,
     /// Address that its RoCEv2 frames come from and answers go to.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "dta_cli::host::serde::some_ip")]
     pub source: Option<IpAddr>,
     /// UDP port on which it takes answers.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -213,7 +213,10 @@ mod tests {
     fn unknown_and_wrong_fields_of_a_switch_are_named() {
         for (rest, words) in [
             ("sorce = '10.0.0.1'", "unknown field `sorce`"),
-            ("source = 'x'", "[switch.a]\n  | ^^^^^^^^^^\ninvalid IP address syntax"),
+            (
+                "source = 'x y'",
+                "[switch.a]\n  | ^^^^^^^^^^\n\"x y\" is neither an address nor the name of a host",
+            ),
             ("queue_pairs = [1, 2, 3]", "[switch.a]\n  | ^^^^^^^^^^\ninvalid length 3"),
             ("source = '::1'", "switch.a.source is ::1, but must be"),
             ("listen = '[::1]:1'", "switch.a.listen is [::1]:1, but must be"),

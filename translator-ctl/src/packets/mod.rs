@@ -3,11 +3,13 @@
 //!
 //! It knows neither sessions nor targets: it is told by [`Command`]s what to do.
 
+mod int_side;
 pub mod ledger;
 mod packet_thread;
 mod roce_link;
 mod stats;
 
+pub use int_side::{IntSide, MOST_LISTENERS};
 pub use packet_thread::{Command, PacketThread, PacketThreadError, Snapshot};
 pub use roce_link::RoceLink;
 pub(crate) use stats::for_collector;

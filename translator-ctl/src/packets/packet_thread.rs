@@ -3,13 +3,14 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, TryRecvError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use dta_link::fault::{self, FaultCounts, FaultInjector};
 use dta_link::{Batch, Link, LinkError, UdpLink, wait_readable};
 use tokio::sync::oneshot;
 use tracing::warn;
 
+use super::int_side::{IntSide, MOST_LISTENERS};
 use super::ledger::{self, Ledger};
 use super::roce_link::RoceLink;
 use dta_dataplane::counters::Counters;
@@ -49,6 +50,8 @@ pub enum Command {
 
 /// Counters of one moment.
 pub struct Snapshot {
+    /// When they were read.
+    pub at: SystemTime,
     /// The engine's.
     pub counters: Counters,
     /// Per reporter.
@@ -63,6 +66,10 @@ pub struct Snapshot {
     pub former_regions: usize,
     /// RoCEv2 packets that were no answer of ours.
     pub answers_ignored: u64,
+    /// What is counted of INT, under its dotted names; empty where none is taken.
+    pub int: Vec<(String, u64)>,
+    /// The links of all INT listeners, in sum.
+    pub int_link: Option<dta_link::Counters>,
     /// Link of reports and NACKs.
     pub reports_link: dta_link::Counters,
     /// Link of frames and answers.
@@ -79,6 +86,8 @@ pub struct Snapshot {
 pub struct PacketThread {
     /// Takes and sends.
     pub reports: UdpLink,
+    /// Takes Telemetry Reports of INT.
+    pub int: Option<IntSide>,
     /// Frames out, answers in.
     pub roce: RoceLink,
     /// The data plane.
@@ -160,6 +169,7 @@ impl PacketThread {
                 if received != 0 {
                     self.engine.ingest(now(), input.iter(), &mut out);
                 }
+                received += self.take_int(now(), &mut out)?;
             } else {
                 // Reports wait in their socket until their frames can leave.
                 settled = self.settle()?;
@@ -170,6 +180,14 @@ impl PacketThread {
             if received == 0 {
                 self.rest(now(), programmed && settled)?;
             }
+        }
+    }
+
+    /// Takes Telemetry Reports that have come.
+    fn take_int(&mut self, now: u64, out: &mut Output) -> Result<usize, PacketThreadError> {
+        match &mut self.int {
+            Some(int) => Ok(int.take(now, &mut self.engine, out)?),
+            None => Ok(0),
         }
     }
 
@@ -196,8 +214,16 @@ impl PacketThread {
         }
         let due = self.engine.deadline().map(|at| Duration::from_nanos(at.saturating_sub(now)));
         let wait = due.map_or(IDLE, |due| due.clamp(Duration::from_micros(50), IDLE));
-        let both = [self.roce.as_fd(), self.reports.as_fd()];
-        wait_readable(if taking { &both } else { &both[..1] }, Some(wait))?;
+        let mut sockets = [self.roce.as_fd(); 2 + MOST_LISTENERS];
+        let mut count = 1;
+        if taking {
+            let reports = std::iter::once(self.reports.as_fd());
+            for socket in reports.chain(self.int.iter().flat_map(IntSide::sockets)) {
+                sockets[count] = socket;
+                count += 1;
+            }
+        }
+        wait_readable(&sockets[..count], Some(wait))?;
         Ok(())
     }
 
@@ -224,6 +250,9 @@ impl PacketThread {
                 // A refused program changes nothing, not even where frames would go.
                 if applied.is_ok() {
                     self.roce.follow(&changes);
+                    if let Some(int) = &mut self.int {
+                        int.follow(self.engine.program());
+                    }
                 }
                 let _ = reply.send(applied);
             }
@@ -245,6 +274,7 @@ impl PacketThread {
 
     fn snapshot(&self) -> Snapshot {
         Snapshot {
+            at: SystemTime::now(),
             counters: self.engine.counters().clone(),
             reporters: self.engine.reporters().iter().collect(),
             evicted: self.engine.reporters().evicted(),
@@ -252,6 +282,8 @@ impl PacketThread {
             queue_pairs: self.engine.queue_pairs(),
             former_regions: self.engine.former_regions(),
             answers_ignored: self.engine.answers_ignored(),
+            int: self.int.as_ref().map(IntSide::named).unwrap_or_default(),
+            int_link: self.int.as_ref().map(IntSide::link),
             reports_link: self.reports.counters(),
             roce_link: self.roce.counters(),
             roce_faults: self.roce_faults.counts(),
@@ -272,6 +304,9 @@ impl PacketThread {
         let taken_until = now() + DRAIN.as_nanos() as u64;
         while now() < taken_until && self.reports.recv(input, Some(Duration::ZERO))? != 0 {
             self.engine.ingest(now(), input.iter(), out);
+            self.depart(out, carried)?;
+        }
+        while now() < taken_until && self.take_int(now(), out)? != 0 {
             self.depart(out, carried)?;
         }
         self.engine.flush(now(), out);

@@ -47,7 +47,7 @@ impl RoceLink {
             | Change::Modify { to: Entry::QueuePair(pair), .. } = change
                 && let IpAddr::V4(ip) = pair.destination.ip
             {
-                link.want(ip, (pair.destination.mac != Mac::default()).then_some(pair.destination.mac.0));
+                link.want(ip, pair.destination.known_mac().map(|mac| mac.0));
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Counters of a moment under their dotted names, for `dta.v1`.
 
+use std::time::UNIX_EPOCH;
+
 use dta_link::fault::FaultCounts;
 use dta_proto::control::{Counter, NodeStatistics};
 use dta_proto::counter::{EVICTED, Kind, Node, Stage, reporter as heard, translator as names};
@@ -11,6 +13,8 @@ use dta_proto::program::Purpose;
 /// The translator's own node and one node per reporter that it hears. `life` is a number chosen
 /// when counting began.
 pub fn nodes(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeStatistics> {
+    let time_us = snapshot.at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64);
+    let node = |name, life, counters| node(name, life, time_us, counters);
     let mut counters = snapshot.counters.named();
     for pair in &snapshot.queue_pairs {
         let purpose = pair.purpose.name();
@@ -36,7 +40,11 @@ pub fn nodes(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeStatistics> 
     counters.push((names::ANSWERS_IGNORED.of(&[]), snapshot.answers_ignored));
     counters.push((names::REPORTERS_EVICTED.of(&[]), snapshot.evictions.0));
     counters.push((names::REPORTERS_HEARD_ONCE.of(&[]), snapshot.evictions.1));
+    counters.extend(snapshot.int.iter().cloned());
     link(&mut counters, names::REPORTS, &snapshot.reports_link);
+    if let Some(of_int) = &snapshot.int_link {
+        link(&mut counters, names::INT_LINK, of_int);
+    }
     link(&mut counters, names::ROCE, &snapshot.roce_link);
     faults(&mut counters, names::ROCE, &snapshot.roce_faults);
     faults(&mut counters, names::NACK, &snapshot.nack_faults);
@@ -109,9 +117,9 @@ fn of_reporter(c: &ReporterCounters) -> Vec<(String, u64)> {
     all.map(|(counter, value)| (counter.of(&[]), value)).into()
 }
 
-fn node(node: String, life: u64, counters: Vec<(String, u64)>) -> NodeStatistics {
+fn node(node: String, life: u64, time_us: u64, counters: Vec<(String, u64)>) -> NodeStatistics {
     let counters = counters.into_iter().map(|(name, value)| Counter { name, value }).collect();
-    NodeStatistics { node, counters, age_seconds: 0.0, session: String::new(), life }
+    NodeStatistics { node, counters, age_seconds: 0.0, session: String::new(), life, time_us }
 }
 
 fn link(counters: &mut Vec<(String, u64)>, name: &str, link: &dta_link::Counters) {
@@ -132,6 +140,8 @@ fn faults(counters: &mut Vec<(String, u64)>, name: &str, faults: &FaultCounts) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use dta_dataplane::counters::Counters;
     use dta_dataplane::requester::RequesterCounters;
@@ -176,6 +186,7 @@ mod tests {
         let pairs = [0, 1].iter().flat_map(|collector| Purpose::ALL.map(|purpose| pair(*collector, purpose)));
         let heard = ReporterCounters { received: 1, ..ReporterCounters::default() };
         Snapshot {
+            at: UNIX_EPOCH + Duration::from_micros(1_700_000_000_000_001),
             counters,
             reporters: vec![Reporter { id: 7, counters: heard, newest: 1, since: 0 }],
             evicted: heard,
@@ -183,6 +194,8 @@ mod tests {
             queue_pairs: pairs.collect(),
             answers_ignored: 1,
             former_regions: 1,
+            int: dta_dataplane::int::Int::new(dta_dataplane::int::Rules::default()).named(),
+            int_link: Some(link),
             reports_link: link,
             roce_link: link,
             roce_faults: faults,
@@ -214,6 +227,7 @@ mod tests {
         let mut nodes = nodes("t", 1, &snapshot());
         let own: Vec<_> = nodes.iter().map(|node| node.node.clone()).collect();
         assert_eq!(own, ["translator/t", "reporter/7", EVICTED]);
+        assert!(nodes.iter().all(|node| node.time_us == 1_700_000_000_000_001), "all were read at one time");
         for_collector(&mut nodes, None);
         let told = names_of(&nodes);
         for (node, counter, is) in [

@@ -3,6 +3,9 @@
 use dta_proto::program::{
     CheckError, Entry, Flush, Mode, Primitive, Program, Service, SketchReporter, Store, Version0,
 };
+use dta_proto::telemetry;
+
+use dta_proto::store;
 
 use super::grant::Grant;
 
@@ -18,7 +21,7 @@ pub struct Wanted {
     /// Milliseconds that append batches, postcard rows and sketch columns may be held; 0 = never by time.
     pub flush_ms: [(Primitive, u32); 3],
     /// Stores of version-0 primitives by name. A primitive not named takes the only store of its
-    /// kind at the first collector, where there is one.
+    /// kind at the first collector, where there is one; those for INT do not count.
     pub version0: Vec<(Primitive, String)>,
     /// Bits of sketch-merge reporters: store name, reporter, bit.
     pub sketch_reporters: Vec<(String, u16, u8)>,
@@ -78,7 +81,7 @@ pub fn build(grants: &[Option<&Grant>], wanted: &Wanted) -> Result<Program, Buil
     let all_heard = grants.iter().all(Option::is_some);
     let named = |name: &str, primitive, what: &dyn Fn() -> String| {
         let of_kind = of_kind(primitive);
-        match of_kind.iter().find(|store| store.spec.name == name) {
+        match store::named(of_kind.iter(), |store| &store.spec, name) {
             Some(store) => Ok(Some(store.spec.id)),
             None if all_heard => Err(unknown_store(name, what(), &of_kind)),
             None => Ok(None),
@@ -91,7 +94,7 @@ pub fn build(grants: &[Option<&Grant>], wanted: &Wanted) -> Result<Program, Buil
         let chosen = match wanted.version0.iter().find(|(p, _)| *p == primitive) {
             Some((_, name)) => named(name, primitive, &|| format!("version 0 {primitive}"))?,
             // Of the first collector alone: what is taken does not depend on who answers.
-            None => match of_kind(primitive).iter().filter(|s| s.collector == 0).collect::<Vec<_>>()[..] {
+            None => match of_kind(primitive).iter().filter(|s| takes_unnamed(s)).collect::<Vec<_>>()[..] {
                 [only] => Some(only.spec.id),
                 _ => None,
             },
@@ -108,6 +111,11 @@ pub fn build(grants: &[Option<&Grant>], wanted: &Wanted) -> Result<Program, Buil
     }
     program.entries().try_for_each(Entry::check)?;
     Ok(program)
+}
+
+/// Whether a store can be the one of reports that name none.
+fn takes_unnamed(store: &Store) -> bool {
+    store.collector == 0 && !telemetry::is_store(&store.spec.name)
 }
 
 /// Refuses a name or id that stores of two collectors have.
@@ -197,6 +205,19 @@ mod tests {
         let error = build(&[Some(&first), Some(&second)], &nowhere).unwrap_err().to_string();
         assert!(error.contains("`nowhere`") && error.contains("`kw`, `kwx`"), "{error}");
         assert_eq!(of(&[Some(&first), None], &nowhere), None);
+    }
+
+    #[test]
+    fn a_store_for_int_is_never_the_one_of_reports_that_name_none() {
+        let mut first = grant(0, 0);
+        let mut more = first.stores[0].clone();
+        (more.spec.id, more.spec.name) = (30, "int-values".into());
+        first.stores.push(more);
+        let of = |grant: &Grant| version0(&build(&[Some(grant)], &wanted(&[])).unwrap(), Primitive::KeyWrite);
+        assert_eq!(of(&first), Some(1));
+        // Another second one leaves it open.
+        first.stores.last_mut().unwrap().spec.name = "values".into();
+        assert_eq!(of(&first), None);
     }
 
     #[test]

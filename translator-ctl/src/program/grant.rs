@@ -2,13 +2,12 @@
 
 use std::net::IpAddr;
 
-use dta_proto::control::{self, EndpointParts};
+use dta_proto::control;
 use dta_proto::program::{
     CheckError, EndedQueuePair, Endpoint, Entry, Lists, Purpose, QueuePair, Rkey, Session, Store,
 };
 use dta_proto::queue_pair::has_24_bits;
 use dta_proto::store::{SpecError, StoreKind, StoreSpec};
-use dta_proto::wire::roce;
 
 /// The translator's side of its frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,11 +113,11 @@ impl Grant {
 }
 
 fn endpoint(e: &control::Endpoint) -> Result<Endpoint, GrantError> {
-    let EndpointParts { ip, mac, gid: _, port } = e.try_into()?;
-    if ip.is_ipv6() {
-        return Err(GrantError::Ipv6(ip));
+    let endpoint = Endpoint::try_from(e)?.with_usual_port();
+    if endpoint.ip.is_ipv6() {
+        return Err(GrantError::Ipv6(endpoint.ip));
     }
-    Ok(Endpoint { mac: mac.unwrap_or_default(), ip, port: port.unwrap_or(roce::PORT) })
+    Ok(endpoint)
 }
 
 fn bits24(field: &'static str, value: u32) -> Result<u32, GrantError> {
@@ -143,8 +142,8 @@ fn queue_pair(
             Purpose::Write => source.write_qpn,
             Purpose::Atomic => source.atomic_qpn,
         },
-        source: source.endpoint.clone(),
-        destination: destination.clone(),
+        source: source.endpoint,
+        destination: *destination,
         tos: source.tos,
         max_dest_rd_atomic: pair.max_dest_rd_atomic,
         // Collectors of before do not tell it: all was made anew with the session's.

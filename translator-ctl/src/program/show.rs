@@ -1,7 +1,7 @@
 //! Programs and differences for people (table) and programs (JSON). Remote keys are left out unless
 //! asked for.
 
-use comfy_table::{Table, presets::UTF8_HORIZONTAL_ONLY};
+use dta_cli::table::Table;
 use serde_json::{Value, json};
 
 use dta_proto::program::{Change, Entry, Program};
@@ -43,11 +43,10 @@ fn redact(value: &mut Value, show_secrets: bool) {
 
 /// The program as a table: one line per entry.
 pub fn program_table(program: &Program, show_secrets: bool) -> String {
-    let mut table = Table::new();
-    table.load_preset(UTF8_HORIZONTAL_ONLY).set_header(["table", "key", "holds"]);
+    let mut table = Table::new(&["table", "key", "holds"], &[]);
     for entry in program.entries() {
         let (key, holds) = describe(entry, show_secrets);
-        table.add_row([entry.table().to_string(), key, holds]);
+        table.row([entry.table().to_string(), key, holds]);
     }
     table.to_string()
 }
@@ -57,12 +56,11 @@ pub fn changes_table(changes: &[Change], show_secrets: bool) -> String {
     if changes.is_empty() {
         return "nothing to change: the switch holds what it should".into();
     }
-    let mut table = Table::new();
-    table.load_preset(UTF8_HORIZONTAL_ONLY).set_header(["", "table", "key", "holds"]);
+    let mut table = Table::new(&["", "table", "key", "holds"], &[]);
     for change in changes {
         let mut row = |sign: &str, entry: &Entry| {
             let (key, holds) = describe(entry, show_secrets);
-            table.add_row([sign.to_string(), entry.table().to_string(), key, holds]);
+            table.row([sign.to_string(), entry.table().to_string(), key, holds]);
         };
         match change {
             Change::Insert { entry } => row("+", entry),
@@ -74,7 +72,7 @@ pub fn changes_table(changes: &[Change], show_secrets: bool) -> String {
             Change::Forget { entry } => {
                 let (key, _) = describe(entry, show_secrets);
                 let what = "what is gathered of it is discarded: memory may hold newer";
-                table.add_row(["!", entry.table(), &key, what]);
+                table.row(["!", entry.table(), &key, what]);
             }
         }
     }
@@ -100,8 +98,8 @@ fn describe(entry: &Entry, show_secrets: bool) -> (String, String) {
         Entry::QueuePair(e) => (
             format!("{}{}", e.purpose, at_collector(e.collector)),
             format!(
-                "{:?} to queue pair {:#08x} at {} ({}) port {}, from {:#08x} at {} ({}), TOS {}, start PSN {}, generation {}",
-                e.transport,
+                "{} to queue pair {:#08x} at {} ({}) port {}, from {:#08x} at {} ({}), TOS {}, start PSN {}, generation {}",
+                e.transport.to_string().to_uppercase(),
                 e.remote_qpn,
                 e.destination.ip,
                 e.destination.mac,
@@ -119,7 +117,7 @@ fn describe(entry: &Entry, show_secrets: bool) -> (String, String) {
             (
                 e.spec.id.to_string(),
                 format!(
-                    "{} ({}){}, {} elements of {} B at {:#x}, {} B, rkey {rkey}, generation {}, by {:?}",
+                    "{} ({}){}, {} elements of {} B at {:#x}, {} B, rkey {rkey}, generation {}, by the {} queue pair",
                     e.spec.name,
                     e.spec.primitive(),
                     at_collector(e.collector),

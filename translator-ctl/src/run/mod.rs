@@ -22,7 +22,7 @@ use crate::config::Translator;
 use crate::control_address::ControlAddress;
 use crate::lease;
 use crate::packets::ledger::Ledger;
-use crate::packets::{Command, PacketThread, RoceLink, for_collector};
+use crate::packets::{Command, IntSide, PacketThread, RoceLink, for_collector};
 use crate::session::Session;
 use crate::target::software::InProcess;
 use dta_dataplane::Engine;
@@ -65,6 +65,9 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
     let nack_faults = options.nack_faults.unwrap_or(options.faults);
     let reports = UdpLink::open(&UdpConfig::reports(config.listen, nack_faults.corrupts()))
         .context("cannot take reports")?;
+    let int = IntSide::open(&config.int.listen, &config.int.stores, config.int.rules()?)
+        .context("cannot take Telemetry Reports of INT")?;
+    let int_addresses = int.as_ref().map(IntSide::addresses).unwrap_or_default();
     let (roce, endpoint) = RoceLink::open(config).context("cannot send frames and take the NIC's answers")?;
     let (listen, runs) = (reports.local_addr(), reports.runs());
     let own = control_port::Port::open(&config.control)
@@ -91,6 +94,7 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
         ledger,
         commands: inbox,
         reports,
+        int,
         roce,
     };
     let (ended, mut end) = oneshot::channel();
@@ -115,7 +119,9 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
     let mut sessions: Vec<Session> = (config.collector.indices())
         .map(|collector| Session::new(config, collector, endpoint.clone()))
         .collect::<Result<_, _>>()?;
-    let ready = |session: bool| ready_line(config, options, listen, &control_address, &endpoint, session);
+    let ready = |session: bool| {
+        ready_line(config, options, listen, &int_addresses, &control_address, &endpoint, session)
+    };
     let mut stop = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let result = {
@@ -170,6 +176,7 @@ fn ready_line(
     config: &Translator,
     options: &Options,
     listen: SocketAddrV4,
+    int: &[String],
     control: &ControlAddress,
     endpoint: &Endpoint,
     session: bool,
@@ -182,6 +189,7 @@ fn ready_line(
         "program": "dta-translator",
         "name": config.name,
         "listen": listen.to_string(),
+        "int": int,
         "control": control.to_string(),
         "source": format!("{}:{}", endpoint.ip, endpoint.port),
         "session": session,

@@ -41,13 +41,33 @@ impl Engine {
     ) {
         self.clock = self.clock.max(now);
         for report in reports {
-            self.egress.counters.received += 1;
-            self.egress.counters.of(report.body.primitive()).received += 1;
-            if let Err(reason) = self.execute_one(report, out) {
-                self.egress.counters.drop_one(reason);
-            }
+            self.execute_counted(report, out);
         }
         self.end_batch(out);
+    }
+
+    /// As [`Engine::execute`], of reports that nobody numbered, each with the id of its store.
+    pub fn execute_unnumbered<'a>(
+        &mut self,
+        now: u64,
+        reports: impl IntoIterator<Item = (u16, Body<'a>)>,
+        out: &mut Output,
+    ) {
+        self.clock = self.clock.max(now);
+        for (store, body) in reports {
+            let report =
+                Admitted { body: &body, store, reporter: 0, sequence: 0, numbered: false, immediate: false };
+            self.execute_counted(report, out);
+        }
+        self.end_batch(out);
+    }
+
+    fn execute_counted(&mut self, report: Admitted<'_>, out: &mut Output) {
+        self.egress.counters.received += 1;
+        self.egress.counters.of(report.body.primitive()).received += 1;
+        if let Err(reason) = self.execute_one(report, out) {
+            self.egress.counters.drop_one(reason);
+        }
     }
 
     /// Executes one report. It is counted as accepted, or the reason is given why it cannot be

@@ -411,8 +411,8 @@ impl Execution<'_> {
             let mut answer = *request;
             answer[..6].copy_from_slice(&request[6..12]);
             answer[6..12].copy_from_slice(&request[..6]);
-            if let Some(mac) = qp.request.peer.mac {
-                answer[..6].copy_from_slice(&mac);
+            if let Some(mac) = qp.request.peer.known_mac() {
+                answer[..6].copy_from_slice(&mac.0);
             }
             answer
         });

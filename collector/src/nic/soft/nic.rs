@@ -199,7 +199,7 @@ impl Nic for SoftNic {
         let config = &self.shared.config.responder;
         let mut endpoint = Endpoint::new(IpAddr::V4(config.ip));
         endpoint.port = config.port;
-        endpoint.mac = self.shared.config.mac.map(|mac| mac.0);
+        endpoint.mac = self.shared.config.mac.unwrap_or_default();
         Device {
             name: config.device.clone(),
             endpoint,

@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use dta_link::Batch;
+use dta_proto::queue_pair::has_24_bits;
 use dta_proto::wire::roce::{self, Opcode, Psn};
 
 use super::answer;
@@ -126,7 +127,7 @@ impl Responder {
         let IpAddr::V4(peer_ip) = request.peer.ip else {
             return fail("peer", request.peer.ip.to_string(), "an IPv4 address: RoCEv2 goes over IPv4 here");
         };
-        if request.peer_qpn > roce::QPN_MASK {
+        if !has_24_bits(request.peer_qpn) {
             return fail("peer_qpn", request.peer_qpn.to_string(), "a number below 2^24");
         }
         if request.start_psn > Psn::MASK {

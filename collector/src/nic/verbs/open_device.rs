@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use dta_proto::counter::nic as names;
 use dta_proto::queue_pair::has_24_bits;
+use dta_proto::wire::ethernet::Mac;
 use ibverbs_sys::ibv_qp_state;
 use rustix::io::Errno;
 use tracing::{info, warn};
@@ -131,7 +132,7 @@ impl OpenDevice {
         let interface = entry.interface.clone().unwrap_or_default();
         let device = Device {
             name: name.to_owned(),
-            endpoint: Endpoint { ip: entry.address(), mac: mac(&interface), gid: entry.gid, port: ROCE_PORT },
+            endpoint: Endpoint { mac: mac(&interface), ..Endpoint::new(entry.address()) },
             mtu: port.active_mtu,
             max_dest_rd_atomic: options
                 .max_dest_rd_atomic
@@ -280,7 +281,7 @@ impl OpenDevice {
             .receive_from(&Path {
                 port: self.port,
                 gid_index: self.gid_index,
-                peer_gid: request.peer.gid,
+                peer_gid: request.peer.gid(),
                 peer_qpn: request.peer_qpn,
                 start_psn: request.start_psn,
                 mtu: query::mtu_code(self.mtu),
@@ -350,14 +351,9 @@ pub(super) fn choose<'a>(
 }
 
 /// Ethernet address of an interface.
-fn mac(interface: &str) -> Option<[u8; 6]> {
-    let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/address")).ok()?;
-    let mut bytes = text.trim().split(':').map(|part| u8::from_str_radix(part, 16).ok());
-    let mut mac = [0; 6];
-    for byte in &mut mac {
-        *byte = bytes.next()??;
-    }
-    bytes.next().is_none().then_some(mac)
+fn mac(interface: &str) -> Mac {
+    let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/address"));
+    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or_default()
 }
 
 fn state_of(state: ibv_qp_state::Type) -> QueuePairState {

@@ -137,7 +137,7 @@ impl Requester {
             memory,
             completions,
             interface: entry.interface.clone().unwrap_or_default(),
-            endpoint: Endpoint { gid: entry.gid, ..Endpoint::new(entry.address()) },
+            endpoint: Endpoint::new(entry.address()),
             port: port.number,
             gid_index: u8::try_from(entry.index).map_err(|e| cannot_open(io::Error::other(e)))?,
             mtu: port.active_mtu,
@@ -175,7 +175,7 @@ impl Requester {
         let path = Path {
             port: self.port,
             gid_index: self.gid_index,
-            peer_gid: peer.gid,
+            peer_gid: peer.gid(),
             peer_qpn: qpn,
             start_psn: 0,
             mtu: query::mtu_code(self.mtu),

@@ -22,7 +22,7 @@ mod turn;
 use serde::Serialize;
 
 pub use case::{CASES, Case};
-pub use show::{json, table};
+pub use show::table;
 
 use crate::testbed::ground::NicKind;
 use pair::Pair;

@@ -106,7 +106,7 @@ impl Turn<'_> {
         }
         let registration = nic.register(Arc::clone(&region), case.access())?;
         let mut peer = Endpoint::new(FAR_IP.into());
-        peer.mac = Some(SENDER_MAC.0);
+        peer.mac = SENDER_MAC;
         let queue_pair = nic.create_queue_pair(&QueuePairRequest {
             purpose: case.purpose(),
             transport: case.transport,

@@ -15,21 +15,6 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(table(e));
     findings.extend(elsewhere(e));
-    findings.extend(e.sessions.iter().filter_map(|session| {
-        let endpoint = session.translator.as_ref()?;
-        let gid: [u8; 16] = endpoint.gid.as_slice().try_into().ok()?;
-        let (gid, ip) = (IpAddr::from(gid).to_canonical(), translator_ip(session)?);
-        (gid != ip).then(|| {
-            Finding::problem(
-                CHECK,
-                format!(
-                    "{}: the translator says that its address is {ip}, but its GID is that of {gid}",
-                    session.name
-                ),
-                "answers go to the GID's address, and frames from any other are dropped: both must be one",
-            )
-        })
-    }));
     if findings.is_empty() {
         let whose = if e.is_soft() { "the software NIC" } else { e.device.as_str() };
         findings.push(Finding::ok("GID", format!("{} is {whose}'s", e.collector)));

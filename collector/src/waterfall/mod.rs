@@ -3,29 +3,17 @@
 //! Pure: from what [`Ask::statistics`](dta_client::Ask::statistics) answers to rows, for the
 //! command line and the dashboard.
 
-use dta_proto::control::NodeStatistics;
-use dta_proto::counter::{
-    self, Definition, Found, Kind, Stage, Step, Unit, between, nic, reporter, translator,
-};
+mod node;
+mod rates;
+
+use dta_proto::counter::{self, Definition, Found, Kind, Stage, Unit, between, nic, reporter, translator};
 use serde::Serialize;
+
+pub use node::{Node, nodes};
+pub use rates::Rates;
 
 /// Reporters are shown one by one up to this many; more are added up, unless everything is asked for.
 const FEW_REPORTERS: usize = 4;
-
-/// One node and what it counted.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Node {
-    /// Where it stands.
-    pub stage: Stage,
-    /// `translator/NAME`, `nic/DEVICE`, …
-    pub name: String,
-    /// The session that handed it in; empty for the collector's own.
-    pub session: String,
-    /// Seconds since it gave these numbers.
-    pub age: f64,
-    /// By name, in the order of the waterfall.
-    pub counters: Vec<(String, u64)>,
-}
 
 /// What was sent to the next stage and did not arrive there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -59,25 +47,11 @@ pub enum Row {
         value: u64,
         /// Of what the node received, where both count the same unit.
         share: Option<f64>,
+        /// How many per second, where that is known.
+        rate: Option<f64>,
     },
     /// What was lost on the way to the next stage.
     Link(LinkLoss),
-}
-
-/// Nodes in order, with their counters in order.
-pub fn nodes(statistics: Vec<NodeStatistics>) -> Vec<Node> {
-    let mut nodes: Vec<Node> = statistics
-        .into_iter()
-        .map(|n| {
-            let stage = Stage::of(&n.node);
-            let mut counters: Vec<(String, u64)> =
-                n.counters.into_iter().map(|c| (c.name, c.value)).collect();
-            counters.sort_by_cached_key(|(name, _)| (rank(counter::find(&n.node, name)), name.clone()));
-            Node { stage, name: n.node, session: n.session, age: n.age_seconds, counters }
-        })
-        .collect();
-    nodes.sort_by(|a, b| (a.stage, &a.name, &a.session).cmp(&(b.stage, &b.name, &b.session)));
-    nodes
 }
 
 /// What the links between stages lost, where that is known: nothing is guessed.
@@ -136,22 +110,24 @@ pub fn link_losses(nodes: &[Node]) -> Vec<LinkLoss> {
 }
 
 /// The waterfall, line by line. Without `all`, only what is not 0, and no details of single primitives.
-pub fn rows(nodes: &[Node], all: bool) -> Vec<Row> {
+pub fn rows(nodes: &[Node], rates: &Rates, all: bool) -> Vec<Row> {
     let losses = link_losses(nodes);
-    let added_up;
-    let nodes = if all {
-        nodes
-    } else {
-        added_up = few_reporters(nodes);
-        &added_up
-    };
+    let sum_of_reporters = if all { None } else { sum_of_many_reporters(nodes) };
     let mut rows = Vec::new();
     if nodes.iter().all(|node| node.stage != Stage::Reporter) {
         rows.extend(
             losses.iter().filter(|l| l.name == between::REPORTER_TRANSLATOR.name).cloned().map(Row::Link),
         );
     }
-    for (i, node) in nodes.iter().enumerate() {
+    let of_reporters: Vec<&Node> = nodes.iter().filter(|node| node.stage == Stage::Reporter).collect();
+    let rest = nodes.iter().filter(|node| sum_of_reporters.is_none() || node.stage != Stage::Reporter);
+    // Each with those that it stands for.
+    let nodes: Vec<(&Node, Vec<&Node>)> = sum_of_reporters
+        .iter()
+        .map(|sum| (sum, of_reporters.clone()))
+        .chain(rest.map(|node| (node, vec![node])))
+        .collect();
+    for (i, (node, stands_for)) in nodes.iter().enumerate() {
         let own = node.session.is_empty();
         rows.push(Row::Node { name: node.title(), age: (!own).then_some(node.age) });
         let came_in = node.came_in();
@@ -163,10 +139,11 @@ pub fn rows(nodes: &[Node], all: bool) -> Vec<Row> {
             let share = came_in
                 .filter(|(unit, _)| found.is_some_and(|found| is_share(&found, *unit)))
                 .map(|(_, came_in)| *value as f64 / came_in as f64);
-            rows.push(Row::Counter { node: node.title(), name: name.clone(), value: *value, share });
+            let rate = rates.sum(stands_for.iter().copied(), name);
+            rows.push(Row::Counter { node: node.title(), name: name.clone(), value: *value, share, rate });
         }
         // After the last node of a stage: the link to the next.
-        if nodes.get(i + 1).is_none_or(|next| next.stage != node.stage) {
+        if nodes.get(i + 1).is_none_or(|(next, _)| next.stage != node.stage) {
             let from = match node.stage {
                 Stage::Reporter => between::REPORTER_TRANSLATOR.name,
                 Stage::Translator => between::TRANSLATOR_NIC.name,
@@ -178,12 +155,11 @@ pub fn rows(nodes: &[Node], all: bool) -> Vec<Row> {
     rows
 }
 
-/// Puts many reporters together as one node.
-fn few_reporters(nodes: &[Node]) -> Vec<Node> {
-    let (reporters, mut rest): (Vec<Node>, Vec<Node>) =
-        nodes.iter().cloned().partition(|n| n.stage == Stage::Reporter);
+/// Many reporters added up as one node; `None` where there are few.
+fn sum_of_many_reporters(nodes: &[Node]) -> Option<Node> {
+    let reporters: Vec<&Node> = nodes.iter().filter(|node| node.stage == Stage::Reporter).collect();
     if reporters.len() <= FEW_REPORTERS {
-        return nodes.to_vec();
+        return None;
     }
     let mut sums = Node {
         stage: Stage::Reporter,
@@ -191,6 +167,7 @@ fn few_reporters(nodes: &[Node]) -> Vec<Node> {
         // As with a single one: these are not the collector's own numbers.
         session: "all".into(),
         age: 0.0,
+        time_us: 0,
         counters: Vec::new(),
     };
     for reporter in reporters {
@@ -198,70 +175,14 @@ fn few_reporters(nodes: &[Node]) -> Vec<Node> {
         let has_sum = |name: &str| {
             counter::find(&reporter.name, name).is_none_or(|found| found.definition.kind != Kind::Position)
         };
-        for (name, value) in reporter.counters.into_iter().filter(|(name, _)| has_sum(name)) {
-            match sums.counters.iter_mut().find(|(n, _)| *n == name) {
+        for (name, value) in reporter.counters.iter().filter(|(name, _)| has_sum(name)) {
+            match sums.counters.iter_mut().find(|(n, _)| n == name) {
                 Some((_, sum)) => *sum += value,
-                None => sums.counters.push((name, value)),
+                None => sums.counters.push((name.clone(), *value)),
             }
         }
     }
-    rest.insert(0, sums);
-    rest
-}
-
-impl Node {
-    /// Its name, and the session where that says more.
-    pub fn title(&self) -> String {
-        if self.session.is_empty()
-            || !self.name.contains('/')
-            || self.name.split_once('/').is_some_and(|(_, name)| name == self.session)
-        {
-            self.name.clone()
-        } else {
-            format!("{} ({})", self.name, self.session)
-        }
-    }
-
-    /// What came in, unless it was nothing: its unit and how many.
-    fn came_in(&self) -> Option<(Unit, u64)> {
-        let of_all = |found: &Found<'_>| found.definition.step == Step::In && !found.definition.detail;
-        let came_in = self.counters.iter().find_map(|(name, value)| {
-            let found = counter::find(&self.name, name).filter(of_all)?;
-            Some((found.definition.unit, *value))
-        });
-        came_in.filter(|(_, value)| *value != 0)
-    }
-
-    /// The value of a counter.
-    pub fn get(&self, counter: &str) -> Option<u64> {
-        self.counters.iter().find(|(name, _)| name == counter).map(|(_, value)| *value)
-    }
-}
-
-/// The value that a counter of a node (by its title) had in an earlier answer.
-pub fn find(nodes: &[Node], title: &str, counter: &str) -> Option<u64> {
-    nodes.iter().find(|n| n.title() == title)?.get(counter)
-}
-
-/// In comes first, then what was taken and what became of it, drops beside; details of these, and
-/// what nobody here knows, come last.
-fn rank(found: Option<Found<'_>>) -> u8 {
-    match found.map(|found| found.definition) {
-        Some(definition) if !definition.detail => match definition.step {
-            Step::In => 0,
-            Step::Dropped => 1,
-            Step::Accepted => 2,
-            Step::Superseded | Step::Held | Step::Discarded => 3,
-            Step::Emitted => 4,
-            Step::Operations => 5,
-            Step::Frames => 6,
-            Step::Lost => 7,
-            Step::Executed => 8,
-            Step::Duplicate => 9,
-            Step::Answered | Step::Beside => 10,
-        },
-        _ => 10,
-    }
+    Some(sums)
 }
 
 /// Whether a counter's share of what came in says something: it is in that unit, and of what became of it.
@@ -272,7 +193,7 @@ fn is_share(found: &Found<'_>, unit: Unit) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dta_proto::control::Counter;
+    use dta_proto::control::{Counter, NodeStatistics};
 
     fn node(name: &str, session: &str, counters: &[(&str, u64)]) -> NodeStatistics {
         let counters =
@@ -301,7 +222,7 @@ mod tests {
             node("reporter/7", "t", &[("received", 100), ("gaps", 5), ("gaps_filled", 2)]),
         ]);
         let shown = |all| -> Vec<String> {
-            rows(&nodes, all)
+            rows(&nodes, &Rates::default(), all)
                 .into_iter()
                 .map(|row| match row {
                     Row::Node { name, .. } => name,
@@ -323,13 +244,37 @@ mod tests {
         let many =
             (0..9).map(|i| node(&format!("reporter/{i}"), "t", &[("received", 10), ("gaps", i)])).collect();
         let many = nodes(many);
-        let titles = |all| rows(&many, all).iter().filter(|r| matches!(r, Row::Node { .. })).count();
+        let titles = |all| {
+            rows(&many, &Rates::default(), all).iter().filter(|r| matches!(r, Row::Node { .. })).count()
+        };
         assert_eq!((titles(false), titles(true)), (1, 9));
-        let received = rows(&many, false).into_iter().find_map(|row| match row {
+        let received = rows(&many, &Rates::default(), false).into_iter().find_map(|row| match row {
             Row::Counter { node, name, value, .. } if name == "received" => Some((node, value)),
             _ => None,
         });
         assert_eq!(received, Some(("9 reporters".to_owned(), 90)));
+    }
+
+    #[test]
+    fn the_rate_of_many_reporters_is_the_sum_of_theirs() {
+        let mut rates = Rates::default();
+        let word = |seconds: u64| -> Vec<Node> {
+            let of = |i: u64| NodeStatistics {
+                time_us: seconds * 1_000_000,
+                ..node(&format!("reporter/{i}"), "t", &[("received", 10 * i * seconds)])
+            };
+            nodes((0..9).map(of).collect())
+        };
+        rates.take(&word(1));
+        rates.take(&word(2));
+        let rate = |all| {
+            rows(&word(2), &rates, all).into_iter().filter_map(|row| match row {
+                Row::Counter { rate, .. } => rate,
+                _ => None,
+            })
+        };
+        assert_eq!(rate(false).collect::<Vec<_>>(), [360.0]);
+        assert_eq!((rate(true).count(), rate(true).sum::<f64>()), (9, 360.0));
     }
 
     #[test]
@@ -351,7 +296,7 @@ mod tests {
             let mut all = vec![node(translator.0, "t", &translator.1)];
             all.extend_from_slice(reporters);
             let nodes = nodes(all);
-            let shown = rows(&nodes, false);
+            let shown = rows(&nodes, &Rates::default(), false);
             let links: Vec<_> = shown.iter().filter(|row| matches!(row, Row::Link(_))).collect();
             assert_eq!(links.len(), 1, "{shown:?}");
             let loss = link_losses(&nodes).remove(0);

@@ -1,0 +1,29 @@
+//! `dta-collector check-config`
+
+use anyhow::Context as _;
+use dta_cli::Status;
+
+use super::serve::Settings;
+use crate::server;
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Takes the flags and variables of `serve`, and looks at what a start would look at: also at files of TLS, and at memory. It starts nothing. The configuration that results is printed as a file; warnings go to standard error.
+
+Example:
+  dta-collector check-config --config collector.toml")]
+pub(super) struct Args {
+    #[command(flatten)]
+    settings: Settings,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<Status> {
+    let config = args.settings.configuration().map_err(dta_cli::misuse)?;
+    let mut warnings = server::check(&config).map_err(dta_cli::misuse)?;
+    if config.tls.is_none() && !config.listen.ip().is_loopback() {
+        warnings
+            .push(format!("gRPC on {} WITHOUT TLS: whoever reaches it gets keys to memory", config.listen));
+    }
+    let text = config.to_toml().context("cannot write the configuration")?;
+    dta_cli::configuration_is_good(&text, &warnings)
+}

@@ -1,0 +1,99 @@
+//! A configuration as the file that means it.
+
+use dta_proto::store::StoreSpec;
+use serde::Serialize;
+
+use super::{Config, Limits, Memory, SoftLink, Tls, Transport, Verbs};
+
+#[derive(Serialize)]
+struct File<'a> {
+    collector: Collector<'a>,
+    soft: Soft,
+    verbs: &'a Verbs,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tls: Option<&'a Tls>,
+    limits: &'a Limits,
+    store: &'a [StoreSpec],
+}
+
+#[derive(Serialize)]
+struct Collector<'a> {
+    name: &'a str,
+    listen: String,
+    insecure: bool,
+    memory: String,
+    device: &'a str,
+    transport: Transport,
+}
+
+#[derive(Serialize)]
+struct Soft {
+    address: String,
+    port: u16,
+    link: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mac: Option<String>,
+    faults: String,
+    fault_seed: u64,
+}
+
+impl Config {
+    /// The file that means this configuration, with every setting that has a value.
+    ///
+    /// # Errors
+    /// TOML cannot say it: a name of a file that is no UTF-8.
+    pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
+        let soft = &self.soft;
+        toml::to_string(&File {
+            collector: Collector {
+                name: &self.name,
+                listen: self.listen.to_string(),
+                insecure: self.insecure,
+                memory: match &self.memory {
+                    Memory::Anonymous => "anonymous".to_owned(),
+                    Memory::Directory(dir) => dir.display().to_string(),
+                },
+                device: &self.device,
+                transport: self.transport,
+            },
+            soft: Soft {
+                address: soft.address.to_string(),
+                port: soft.port,
+                link: match &soft.link {
+                    SoftLink::Udp => "udp".to_owned(),
+                    SoftLink::Packet { interface } => format!("packet:{interface}"),
+                },
+                mac: soft.mac.map(|mac| mac.to_string()),
+                faults: soft.faults.to_string(),
+                fault_seed: soft.fault_seed,
+            },
+            verbs: &self.verbs,
+            tls: self.tls.as_ref(),
+            limits: &self.limits,
+            store: &self.stores,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::EXAMPLE;
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        // The example with all that is commented out there.
+        let all: String =
+            EXAMPLE.lines().map(|l| l.strip_prefix("#! ").unwrap_or(l).to_owned() + "\n").collect();
+        let all = all.replace("link = \"udp\"", "link = \"packet:eth0\"");
+        for text in
+            ["", &all, "[soft]\nfaults = \"drop=0.01,dup=0.5\"\n[collector]\nmemory = \"anonymous\"\n"]
+        {
+            let config = Config::parse(text, Path::new("x")).unwrap();
+            let written = config.to_toml().unwrap();
+            assert_eq!(Config::parse(&written, Path::new("x")).unwrap(), config, "{written}");
+        }
+    }
+}

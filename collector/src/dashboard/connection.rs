@@ -1,0 +1,129 @@
+//! Whether figures come, how old they are, and when it is tried again.
+
+use std::time::{Duration, Instant};
+
+/// The waits between tries: the first, and the longest.
+const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
+
+/// How long to wait after so many failed tries in a row.
+pub(super) fn wait_after(failures: u32) -> Duration {
+    (WAITS.0 * 2u32.saturating_pow(failures.saturating_sub(1).min(16))).min(WAITS.1)
+}
+
+/// How the last tries went.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Connection {
+    /// When the figures that are shown were told.
+    told: Option<Instant>,
+    trouble: Option<Trouble>,
+}
+
+/// No answer.
+#[derive(Clone, Debug)]
+struct Trouble {
+    error: String,
+    since: Instant,
+    next: Instant,
+}
+
+impl Connection {
+    /// Figures came.
+    pub(super) fn good(&mut self, told: Instant) {
+        *self = Self { told: Some(told), trouble: None };
+    }
+
+    /// A try failed at a time; the next one is at `next`.
+    pub(super) fn failed(&mut self, error: String, at: Instant, next: Instant) {
+        let since = self.trouble.as_ref().map_or(at, |trouble| trouble.since);
+        self.trouble = Some(Trouble { error, since, next });
+    }
+
+    /// Whether the last try failed.
+    pub(super) fn is_lost(&self) -> bool {
+        self.trouble.is_some()
+    }
+
+    /// How old the figures are.
+    pub(super) fn age(&self, now: Instant) -> Option<Duration> {
+        self.told.map(|told| now.saturating_duration_since(told))
+    }
+
+    /// Whether the figures are not to be taken for those of now: a refresh failed, or one more than two are missing.
+    pub(super) fn is_old(&self, now: Instant, interval: Duration) -> bool {
+        self.is_lost() || self.age(now).is_some_and(|age| age > 2 * interval + Duration::from_secs(1))
+    }
+
+    /// How things are, in a few words.
+    pub(super) fn state(&self, now: Instant, interval: Duration) -> String {
+        let figures = match self.age(now) {
+            Some(age) => format!("figures are {} old", ago(age)),
+            None => "no figures yet".into(),
+        };
+        match &self.trouble {
+            Some(trouble) => {
+                format!("NO ANSWER for {}, {figures}", ago(now.saturating_duration_since(trouble.since)))
+            }
+            None if self.is_old(now, interval) => format!("waiting, {figures}"),
+            None if self.told.is_some() => format!("live, {}", every(interval)),
+            None => "asking".into(),
+        }
+    }
+
+    /// What went wrong and when it is tried again; `None` where all is well.
+    pub(super) fn trouble(&self, now: Instant) -> Option<String> {
+        let Trouble { error, next, .. } = self.trouble.as_ref()?;
+        let wait = next.saturating_duration_since(now);
+        let when = if wait.is_zero() {
+            "Trying again now".to_owned()
+        } else {
+            format!("Trying again in {} s (r: now)", wait.as_secs_f64().ceil())
+        };
+        Some(format!("{when}: {error}"))
+    }
+}
+
+/// A time as people say it.
+pub(super) fn ago(time: Duration) -> String {
+    match time.as_secs() {
+        seconds if seconds < 120 => format!("{seconds} s"),
+        seconds if seconds < 7200 => format!("{} min", seconds / 60),
+        seconds => format!("{} h", seconds / 3600),
+    }
+}
+
+fn every(interval: Duration) -> String {
+    format!("every {} s", interval.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_and_have_an_end() {
+        let waits: Vec<_> = (1..8).map(|failures| wait_after(failures).as_millis()).collect();
+        assert_eq!(waits, [500, 1000, 2000, 4000, 8000, 10_000, 10_000]);
+        assert_eq!(wait_after(u32::MAX), WAITS.1);
+    }
+
+    #[test]
+    fn it_says_what_is_old_and_when_it_tries_again() {
+        let start = Instant::now();
+        let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
+        let interval = Duration::from_millis(500);
+        let mut c = Connection::default();
+        assert_eq!((c.state(at(0.0), interval).as_str(), c.is_old(at(9.0), interval)), ("asking", false));
+        c.good(at(0.0));
+        assert_eq!(c.state(at(1.0), interval), "live, every 0.5 s");
+        assert_eq!(c.state(at(3.0), interval), "waiting, figures are 3 s old");
+        assert!(c.is_old(at(3.0), interval) && !c.is_lost() && c.trouble(at(3.0)).is_none());
+        c.failed("gone".into(), at(3.0), at(4.0));
+        c.failed("gone".into(), at(4.5), at(6.5));
+        assert_eq!(c.state(at(5.2), interval), "NO ANSWER for 2 s, figures are 5 s old");
+        assert_eq!(c.trouble(at(5.2)).unwrap(), "Trying again in 2 s (r: now): gone");
+        assert_eq!(c.trouble(at(6.5)).unwrap(), "Trying again now: gone");
+        c.good(at(7.0));
+        assert!(!c.is_lost() && !c.is_old(at(7.5), interval));
+        assert_eq!(ago(Duration::from_secs(300)), "5 min");
+    }
+}

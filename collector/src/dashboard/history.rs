@@ -1,0 +1,129 @@
+//! Rates of the last minute, for sparklines.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+/// Rates kept of each counter.
+pub(super) const KEPT: usize = 60;
+
+/// At most one rate of each counter in this time.
+const STEP: Duration = Duration::from_secs(1);
+
+/// A counter: its node's title, or a store's name, and its name.
+type Name = (String, String);
+
+/// What counters counted per second in the last minute, in steps of a second, or of the dashboard's refresh where
+/// that is slower.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    of: BTreeMap<Name, VecDeque<Option<f64>>>,
+    last: Option<Instant>,
+}
+
+impl History {
+    /// Whether a step has passed, so that rates are to be kept.
+    pub(super) fn is_due(&self, at: Instant) -> bool {
+        // A refresh that comes a little early belongs to the next step.
+        self.last.is_none_or(|last| at.saturating_duration_since(last) + STEP / 10 >= STEP)
+    }
+
+    /// Keeps rates; `None` is one that is not known. Counters that are not among them any more are forgotten.
+    pub(super) fn keep(&mut self, at: Instant, rates: impl IntoIterator<Item = (Name, Option<f64>)>) {
+        let missed = self.last.map_or(0, |last| missed(at.saturating_duration_since(last)));
+        self.last = Some(at);
+        let mut of = BTreeMap::new();
+        for (name, rate) in rates {
+            let mut kept = self.of.remove(&name).unwrap_or_default();
+            kept.extend(std::iter::repeat_n(None, missed));
+            kept.push_back(rate);
+            while kept.len() > KEPT {
+                kept.pop_front();
+            }
+            of.insert(name, kept);
+        }
+        self.of = of;
+    }
+
+    /// The newest `width` rates as a line of bars, as high as each is beside the highest of them; a step of which no rate is
+    /// known is left blank.
+    pub(super) fn sparkline(&self, node: &str, counter: &str, width: usize) -> String {
+        let Some(kept) = self.of.get(&(node.to_owned(), counter.to_owned())) else {
+            return String::new();
+        };
+        let shown: Vec<Option<f64>> = kept.iter().skip(kept.len().saturating_sub(width)).copied().collect();
+        let most = shown.iter().flatten().copied().fold(0.0, f64::max);
+        let bars: String = shown.iter().map(|rate| rate.map_or(' ', |rate| bar(rate, most))).collect();
+        format!("{bars:>width$}")
+    }
+}
+
+/// How many steps passed without a rate, of those that are kept.
+fn missed(passed: Duration) -> usize {
+    // Slow refreshes miss nothing: their step is longer.
+    let steps = passed.as_secs_f64() / STEP.as_secs_f64();
+    if steps < 5.0 { 0 } else { (steps as usize - 1).min(KEPT) }
+}
+
+fn bar(rate: f64, most: f64) -> char {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    if most <= 0.0 {
+        return BARS[0];
+    }
+    BARS[((rate / most * 8.0).ceil() as usize).clamp(1, 8) - 1]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name() -> Name {
+        ("nic/soft".into(), "received".into())
+    }
+
+    fn line(rates: &[(u64, Option<f64>)], width: usize) -> String {
+        let start = Instant::now();
+        let mut history = History::default();
+        for (millis, rate) in rates {
+            let at = start + Duration::from_millis(*millis);
+            if history.is_due(at) {
+                history.keep(at, [(name(), *rate)]);
+            }
+        }
+        history.sparkline("nic/soft", "received", width)
+    }
+
+    #[test]
+    fn bars_are_as_high_as_rates_beside_the_highest() {
+        let rates: Vec<_> = (0..9u64).map(|i| (i * 1000, Some(i as f64 * 125.0))).collect();
+        assert_eq!(line(&rates, 9), "▁▁▂▃▄▅▆▇█");
+        assert_eq!(line(&rates, 3), "▆▇█");
+        assert_eq!(line(&[(0, Some(0.0)), (1000, Some(0.0))], 4), "  ▁▁");
+        assert_eq!(line(&[], 4), "");
+    }
+
+    #[test]
+    fn a_step_is_a_second_and_what_is_not_known_is_blank() {
+        // Refreshed each half second, now and then late.
+        assert_eq!(line(&[(0, Some(1.0)), (500, Some(9.0)), (990, Some(1.0)), (1490, Some(9.0))], 3), " ██");
+        assert_eq!(line(&[(0, Some(1.0)), (1000, None), (2000, Some(1.0))], 3), "█ █");
+        // The collector was away for 10 s.
+        assert_eq!(
+            line(&[(0, Some(1.0)), (10_000, Some(1.0))], 20).trim_start(),
+            format!("█{}█", " ".repeat(9))
+        );
+        // Slow refreshes miss nothing.
+        assert_eq!(line(&[(0, Some(1.0)), (3000, Some(1.0))], 2), "██");
+    }
+
+    #[test]
+    fn old_rates_and_counters_that_are_gone_are_forgotten() {
+        let start = Instant::now();
+        let mut history = History::default();
+        for i in 0..200 {
+            history.keep(start + Duration::from_secs(i), [(name(), Some(1.0))]);
+        }
+        assert_eq!(history.of[&name()].len(), KEPT);
+        history.keep(start + Duration::from_secs(200), []);
+        assert!(history.of.is_empty());
+    }
+}

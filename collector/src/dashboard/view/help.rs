@@ -1,0 +1,65 @@
+//! The help that lies over a page.
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::text::Line;
+use ratatui::widgets::{Block, Clear};
+
+use super::{Theme, draw_lines, text};
+
+/// What keys do, and what figures mean. A line that begins with no blank is a title.
+const TEXT: &str = "\
+Everywhere
+  1-6, Tab, Shift-Tab   pages
+  ? or F1               this help
+  r                     refresh now; try again now
+  Ctrl-L                draw the screen anew
+  q, Esc, Ctrl-C        quit (on Query: Esc, Ctrl-C)
+  Ctrl-Z                to the shell; fg comes back
+Stores
+  ↑↓ or j k             select a store; other pages show it
+  Enter                 its memory
+  load                  keys per slot; batches or columns in use
+  survive               share of keys that still have an answer
+  N                     copies of a report, and a better number
+  writes/s              frames that translators send to it
+Waterfall
+  ↑↓ PgUp PgDn Home End scroll
+  a                     all counters, also those that are 0
+  ✗ ✓                   lost here, and why; written to memory
+  share                 of what the same node received
+  per second            by the node's own clock, over a second
+  last minute           (minute) a bar per second; the highest is the most
+Sessions
+  ↑↓ PgUp PgDn Home End scroll
+Memory
+  ↑↓ PgUp PgDn Home End scroll        ←→ other store
+  g                     go to an element by its number
+  f                     follow writes: show what changed last
+  Following compares memory between two looks. It cannot see
+  when something was written in between, nor that the same
+  bytes were written again.
+Lists
+  ←→ Home End           other list; the newest entry is first
+Query
+  Enter                 ask: STORE KEY [EPOCH]
+  ↑                     the last question again
+Figures that are old are dim; the first line says how old. A
+collector that went away is asked again, and again, and the
+second line from below says when.";
+
+pub(super) fn draw(frame: &mut Frame, area: Rect, top: &mut usize, theme: &Theme) {
+    let width = area.width.min(68);
+    let height = (TEXT.lines().count() as u16 + 2).min(area.height.saturating_sub(2));
+    let over = Rect { x: (area.width - width) / 2, y: 1, width, height };
+    let block = Block::bordered().title(" help: ↑↓ scroll, any other key closes ");
+    let inner = block.inner(over);
+    frame.render_widget(Clear, over);
+    frame.render_widget(block, over);
+    let lines = TEXT.lines().map(|line| {
+        let line_of = Line::from(text::cut(line, usize::from(inner.width)));
+        let is_title = !line.starts_with(' ') && line.split(' ').count() == 1;
+        if is_title { line_of.style(theme.header) } else { line_of }
+    });
+    draw_lines(frame, inner, lines.collect(), top);
+}

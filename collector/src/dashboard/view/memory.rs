@@ -1,0 +1,113 @@
+//! The page of a store's memory.
+
+use dta_cli::number::{grouped, percent};
+use dta_proto::store::StoreSpec;
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+
+use super::Look;
+use crate::dashboard::app::{App, MemoryView};
+use crate::dashboard::connection::ago;
+use crate::dashboard::element;
+
+/// Columns of the element's number.
+const NUMBER: usize = 11;
+
+pub(super) fn draw(frame: &mut Frame, area: Rect, app: &App, look: &Look) -> Option<String> {
+    let Some(spec) = app.spec() else {
+        frame.render_widget(Line::from("there is no store").style(look.theme.dim), area);
+        return None;
+    };
+    let view = &app.memory;
+    let heights = [Constraint::Length(1), Constraint::Length(u16::from(view.follow)), Constraint::Min(0)];
+    let [title, follow, body] = Layout::vertical(heights).areas(area);
+    let at = format!("{} ({}), element {} of {}", spec.name, spec.primitive(), view.element, spec.elements());
+    frame.render_widget(Line::from(at).style(look.theme.header), title);
+    if view.follow {
+        frame.render_widget(Line::from(followed(view, &spec, look)).style(look.theme.changed), follow);
+    }
+    let Some((window, memory)) = view.window.as_ref().filter(|(w, _)| w.store == spec.name) else {
+        frame.render_widget(Line::from("reading …").style(look.theme.dim), body);
+        return None;
+    };
+    let before = view.before.as_ref().map(|(_, bytes)| &**bytes);
+    let per_line = if body.width >= 66 { 16 } else { 8 };
+    let room = usize::from(body.width).saturating_sub(NUMBER + per_line * 2 + per_line / 4 + 1);
+    let len = spec.element_len() as usize;
+    let first = window.offset / spec.element_len();
+    let found = view.change.filter(|_| view.follow).map(|change| change.element..change.element + change.of);
+    let mut lines = Vec::new();
+    for (i, bytes) in memory.chunks_exact(len).enumerate() {
+        if lines.len() >= usize::from(body.height) {
+            break;
+        }
+        let index = first + i as u64;
+        let is_found = found.as_ref().is_some_and(|found| found.contains(&index));
+        let (mark, style) = if is_found { ('▶', look.theme.changed) } else { (' ', look.theme.dim) };
+        let old = before.and_then(|b| b.get(i * len..(i + 1) * len));
+        let says = element::describe(&spec, index, bytes);
+        for (row, part) in bytes.chunks(per_line).enumerate() {
+            let number = if row == 0 { format!("{mark}{index:>8}  ") } else { " ".repeat(NUMBER) };
+            let mut spans = vec![Span::styled(number, style)];
+            let old = old.and_then(|o| o.get(row * per_line..)).unwrap_or(part);
+            spans.extend(hex_spans(part, old, per_line, look));
+            // What an element says may need more room than the terminal has beside one line of hex:
+            // it goes on beside the next.
+            let said: String = says.chars().skip(row * room).take(room).collect();
+            spans.push(Span::raw(said));
+            lines.push(Line::from(spans));
+        }
+    }
+    frame.render_widget(Paragraph::new(lines), body);
+    (room < 20).then(|| "there is little room for what elements say: 80 columns have more".into())
+}
+
+/// What following writes has found: the truth about what comparing memory can say.
+fn followed(view: &MemoryView, spec: &StoreSpec, look: &Look) -> String {
+    let Some(seen) = &view.seen else { return "follows writes: looking for the first time".into() };
+    if let Some(change) = view.change {
+        let what = match change.of {
+            1 => format!("element {} changed", change.element),
+            of => {
+                format!("one or more of elements {} to {} changed", change.element, change.element + of - 1)
+            }
+        };
+        let within = change.within.as_secs_f64();
+        let since = ago(look.now.saturating_duration_since(change.at));
+        let others = if change.others > 0 {
+            format!(", {} others too", grouped(change.others))
+        } else {
+            String::new()
+        };
+        return format!("follows writes: {what} within {within:.1} s, {since} ago{others}");
+    }
+    if seen.known < 1.0 {
+        return format!(
+            "follows writes: has seen {} of the store once, compares it next",
+            percent(seen.known)
+        );
+    }
+    let share = seen.elements as f64 / spec.elements() as f64;
+    format!("follows writes: nothing changed yet; each look compares {}", percent(share))
+}
+
+/// Hex of one line; bytes that differ from `old` stand out.
+fn hex_spans<'a>(bytes: &[u8], old: &[u8], per_line: usize, look: &Look) -> Vec<Span<'a>> {
+    let mut spans = Vec::new();
+    for i in 0..per_line {
+        let gap = if i % 4 == 3 { " " } else { "" };
+        spans.push(match bytes.get(i) {
+            Some(byte) if old.get(i) == Some(byte) => {
+                let style = if *byte == 0 { look.theme.dim } else { Style::new() };
+                Span::styled(format!("{byte:02x}{gap}"), style)
+            }
+            Some(byte) => Span::styled(format!("{byte:02x}{gap}"), look.theme.changed),
+            None => Span::raw(format!("  {gap}")),
+        });
+    }
+    spans.push(Span::raw(" "));
+    spans
+}

@@ -1,0 +1,138 @@
+//! Draws the dashboard: one module per page. Everything fits in 80x24 and grows with the terminal; what a smaller one has no
+//! room for, it says.
+
+mod help;
+mod lists;
+mod memory;
+mod query;
+mod sessions;
+mod stores;
+mod text;
+mod theme;
+mod waterfall;
+
+use std::time::Instant;
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+
+use super::app::{App, Tab};
+
+pub(super) use theme::Theme;
+
+/// Columns and lines below which no page says anything.
+const LEAST: (u16, u16) = (40, 10);
+
+/// What pages draw with.
+struct Look<'a> {
+    theme: &'a Theme,
+    now: Instant,
+}
+
+/// Draws everything as it is at `now`.
+pub(super) fn draw(frame: &mut Frame, app: &mut App, theme: &Theme, now: Instant) {
+    let area = frame.area();
+    if area.width < LEAST.0 || area.height < LEAST.1 {
+        return too_small(frame, area);
+    }
+    let heights = [Constraint::Length(2), Constraint::Min(0), Constraint::Length(1), Constraint::Length(1)];
+    let [head, body, note, foot] = Layout::vertical(heights).areas(area);
+    let look = Look { theme, now };
+    draw_head(frame, head, app, &look);
+    let said = draw_page(frame, body, app, &look);
+    if app.tab != Tab::Query && app.connection.is_old(now, app.interval) {
+        frame.buffer_mut().set_style(body, theme.old);
+    }
+    let note_line = match (app.connection.trouble(now), &app.error) {
+        (Some(trouble), _) => Line::from(format!("! {trouble}")).style(theme.bad),
+        (None, Some(error)) => Line::from(format!("! {error}")).style(theme.bad),
+        (None, None) => Line::from(said.unwrap_or_default()).style(theme.dim),
+    };
+    frame.render_widget(note_line, note);
+    frame.render_widget(Line::from(keys(app)).style(theme.dim), foot);
+    if let Some(top) = &mut app.help {
+        help::draw(frame, area, top, theme);
+    }
+}
+
+fn too_small(frame: &mut Frame, area: Rect) {
+    let text = format!(
+        "{}x{} is too small: the dashboard needs {}x{}, and shows all at 80x24. q quits.",
+        area.width, area.height, LEAST.0, LEAST.1
+    );
+    let lines = text::wrap(&text, usize::from(area.width)).into_iter().map(Line::from);
+    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), area);
+}
+
+fn draw_head(frame: &mut Frame, area: Rect, app: &App, look: &Look) {
+    let [title, tabs] = Layout::vertical([Constraint::Length(1), Constraint::Length(1)]).areas(area);
+    let state = app.connection.state(look.now, app.interval);
+    let style = if app.connection.is_lost() { look.theme.bad } else { look.theme.dim };
+    let [left, right] =
+        Layout::horizontal([Constraint::Min(0), Constraint::Length(state.chars().count() as u16)])
+            .spacing(1)
+            .areas(title);
+    let name = Line::from(vec![Span::styled("DTA ", look.theme.header), Span::raw(app.title.as_str())]);
+    frame.render_widget(name, left);
+    frame.render_widget(Line::from(state).style(style), right);
+
+    let names = area.width >= 68;
+    let mut spans = Vec::new();
+    for (i, tab) in Tab::ALL.iter().enumerate() {
+        if i > 0 {
+            spans.push(Span::styled(if names { "│" } else { "" }, look.theme.dim));
+        }
+        let selected = *tab == app.tab;
+        let text =
+            if names || selected { format!(" {} {} ", i + 1, tab.title()) } else { format!(" {} ", i + 1) };
+        spans.push(if selected { Span::styled(text, look.theme.selected) } else { Span::raw(text) });
+    }
+    frame.render_widget(Line::from(spans), tabs);
+}
+
+/// Draws the page; says what there was no room for.
+fn draw_page(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) -> Option<String> {
+    if app.now.is_none() {
+        frame.render_widget(Line::from("waiting for the first figures …").style(look.theme.dim), area);
+        return None;
+    }
+    match app.tab {
+        Tab::Stores => stores::draw(frame, area, app, look),
+        Tab::Waterfall => waterfall::draw(frame, area, app, look),
+        Tab::Sessions => sessions::draw(frame, area, app, look),
+        Tab::Memory => memory::draw(frame, area, app, look),
+        Tab::Lists => lists::draw(frame, area, app, look),
+        Tab::Query => query::draw(frame, area, app, look),
+    }
+}
+
+/// The keys of the page, those of all pages first: a narrow terminal cuts off the end.
+fn keys(app: &App) -> String {
+    if app.help.is_some() {
+        return "↑↓ scroll  any other key closes the help".into();
+    }
+    match app.tab {
+        Tab::Stores => "? help  q quit  ↑↓ store  Enter its memory  1-6 Tab pages".into(),
+        Tab::Waterfall if app.all => "? help  q quit  ↑↓ scroll  a only what is not 0  1-6 Tab pages".into(),
+        Tab::Waterfall => "? help  q quit  ↑↓ scroll  a all counters  1-6 Tab pages".into(),
+        Tab::Sessions => "? help  q quit  ↑↓ scroll  1-6 Tab pages".into(),
+        Tab::Memory => match &app.memory.goto {
+            Some(typed) => format!("go to element: {typed}▏   Enter go  Esc not"),
+            None => "? help  q quit  ↑↓ PgUp PgDn scroll  g go to  f follow writes  ←→ store".into(),
+        },
+        Tab::Lists => "? help  q quit  ←→ list  1-6 Tab pages".into(),
+        Tab::Query => "? help  Esc quit  Enter ask  ↑ last question  Tab pages".into(),
+    }
+}
+
+/// Draws lines from `top` on, which is bounded by what there is; says which ones if there are more.
+fn draw_lines(frame: &mut Frame, area: Rect, lines: Vec<Line>, top: &mut usize) -> Option<String> {
+    let (all, room) = (lines.len(), usize::from(area.height));
+    *top = (*top).min(all.saturating_sub(room));
+    let shown: Vec<Line> = lines.into_iter().skip(*top).take(room).collect();
+    let last = *top + shown.len();
+    frame.render_widget(Paragraph::new(shown), area);
+    (all > room).then(|| format!("lines {} to {last} of {all}: ↑↓", *top + 1))
+}

@@ -1,0 +1,58 @@
+//! Rates as text, bars, and lines that fit.
+
+use dta_cli::number;
+
+/// A share as a bar of `width` characters; full at 1 and above.
+pub(super) fn gauge(share: f64, width: usize) -> String {
+    let filled = ((share.clamp(0.0, 1.0) * width as f64).round() as usize).min(width);
+    "█".repeat(filled) + &"░".repeat(width - filled)
+}
+
+/// A rate in few characters; what is less than ten has a decimal, so that a little is not shown as nothing.
+pub(super) fn short(rate: f64) -> String {
+    if rate > 0.0 && rate < 9.95 { format!("{rate:.1}") } else { number::short(rate) }
+}
+
+/// A count per second in few characters; empty where it is not known.
+pub(super) fn per_second(rate: Option<f64>) -> String {
+    rate.map_or_else(String::new, |rate| format!("{}/s", short(rate)))
+}
+
+/// At most `width` characters (one at least); what is cut off leaves a mark.
+pub(super) fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.into();
+    }
+    let mut short: String = text.chars().take(width.saturating_sub(1)).collect();
+    short.push('…');
+    short
+}
+
+/// Words in lines of at most `width` characters; a word that is longer has a line of its own.
+pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.into()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_short_and_true() {
+        assert_eq!([0.0, 0.4, 9.9, 12.4, 12_345.0].map(short), ["0", "0.4", "9.9", "12", "12.3k"]);
+        assert_eq!((per_second(Some(5.0)), per_second(None)), ("5.0/s".into(), String::new()));
+        assert_eq!((cut("abcdef", 4), cut("abcd", 4)), ("abc…".into(), "abcd".into()));
+        assert_eq!(gauge(0.5, 4), "██░░");
+        assert_eq!(wrap("to be or not to be", 6), ["to be", "or not", "to be"]);
+    }
+}

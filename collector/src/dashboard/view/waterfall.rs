@@ -1,0 +1,153 @@
+//! The page that answers "where did my reports go?".
+
+use dta_cli::number::{grouped, percent};
+use dta_proto::counter::{self, Step};
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+
+use super::Look;
+use super::text::{cut, gauge, per_second, wrap};
+use crate::dashboard::app::App;
+use crate::dashboard::connection::ago;
+use crate::waterfall::{self, LinkLoss, Row};
+
+/// From this width on there are rates and bars.
+const WIDE: usize = 72;
+const VALUE: usize = 13;
+const SHARE: usize = 9;
+const RATE: usize = 11;
+const BAR: usize = 6;
+
+/// A translator tells its counters every second. From this age on, in seconds, its node is said to be silent.
+const SILENT: f64 = 10.0;
+
+pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) -> Option<String> {
+    let now = app.now.as_ref()?;
+    let columns = Columns::of(usize::from(area.width));
+    let mut lines = Vec::new();
+    if !now.live {
+        let text = "Memory alone knows no counters: attach to the collector's address.";
+        lines.push(Line::from(text).style(look.theme.dim));
+    } else {
+        lines.push(columns.header(look));
+    }
+    let told = look.now.saturating_duration_since(now.taken);
+    for row in waterfall::rows(&now.nodes, &app.rates, app.all) {
+        match row {
+            Row::Node { name, age } => {
+                lines.push(node(name, age.map(|age| age + told.as_secs_f64()), look));
+            }
+            Row::Counter { node, name, value, share, rate } => {
+                let spark = app.history.sparkline(&node, &name, columns.spark);
+                lines.extend(columns.counter(&Counter { node, name, value, share, rate, spark }, look));
+            }
+            Row::Link(loss) => lines.extend(columns.link(&loss, look)),
+        }
+    }
+    let note = super::draw_lines(frame, area, lines, &mut app.scroll[0]);
+    let narrow = (columns.spark == 0).then(|| format!("not shown below {WIDE} columns: rates and bars"));
+    match (narrow, note) {
+        (Some(narrow), Some(note)) => Some(format!("{note}  {narrow}")),
+        (narrow, note) => narrow.or(note),
+    }
+}
+
+fn node<'a>(name: String, age: Option<f64>, look: &Look) -> Line<'a> {
+    let mut spans = vec![Span::styled(name, look.theme.header)];
+    if let Some(age) = age {
+        let told = format!("  told {} ago", ago(std::time::Duration::from_secs_f64(age.max(0.0))));
+        spans.push(Span::styled(told, look.theme.dim));
+        if age >= SILENT {
+            spans.push(Span::styled("  silent: it stopped, or its session ended", look.theme.lost));
+        }
+    }
+    Line::from(spans)
+}
+
+/// One line of the page.
+struct Counter {
+    node: String,
+    name: String,
+    value: u64,
+    share: Option<f64>,
+    rate: Option<f64>,
+    spark: String,
+}
+
+/// How wide columns are.
+struct Columns {
+    width: usize,
+    label: usize,
+    /// 0 where there is no room for rates and bars.
+    spark: usize,
+}
+
+impl Columns {
+    fn of(width: usize) -> Self {
+        if width < WIDE {
+            return Self { width, label: width.saturating_sub(VALUE + SHARE), spark: 0 };
+        }
+        let rest = width - VALUE - SHARE - RATE - BAR - 2;
+        // The longest names have 40 characters.
+        let label = (rest * 3 / 4).min(44);
+        Self { width, label, spark: (rest - label).min(crate::dashboard::history::KEPT) }
+    }
+
+    fn header<'a>(&self, look: &Look) -> Line<'a> {
+        let (label, spark) = (self.label, self.spark);
+        let mut text = format!("{:<label$}{:>VALUE$}{:>SHARE$}", "", "in all", "share");
+        if spark > 0 {
+            text += &format!("{:>RATE$}  {:>BAR$}", "per second", "");
+            text += &format!("{:>spark$}", if spark < 11 { "minute" } else { "last minute" });
+        }
+        Line::from(text).style(look.theme.dim)
+    }
+
+    /// The line of a counter; for reports that ended here also why.
+    fn counter<'a>(&self, c: &Counter, look: &Look) -> Vec<Line<'a>> {
+        let found = counter::find(&c.node, &c.name);
+        let step = found.map(|found| found.definition.step);
+        let lost = matches!(step, Some(Step::Dropped | Step::Lost | Step::Discarded)) && c.value > 0;
+        let mark = match step {
+            _ if lost => '✗',
+            Some(Step::Executed) if c.value > 0 => '✓',
+            _ => ' ',
+        };
+        let style = if lost { look.theme.lost } else { ratatui::style::Style::new() };
+        let name = cut(&format!("  {mark} {}", c.name), self.label);
+        let text = format!(
+            "{name:<label$}{:>VALUE$}{:>SHARE$}",
+            grouped(c.value),
+            c.share.map(percent).unwrap_or_default(),
+            label = self.label,
+        );
+        let mut spans = vec![Span::styled(text, style)];
+        if self.spark > 0 {
+            spans.push(Span::styled(format!("{:>RATE$}", per_second(c.rate)), style));
+            let bar = c.share.map_or_else(|| " ".repeat(BAR), |share| gauge(share, BAR));
+            spans.push(Span::styled(format!("  {bar}"), if lost { style } else { look.theme.bar }));
+            spans.push(Span::styled(format!("{:>1$}", c.spark, self.spark), look.theme.bar));
+        }
+        let mut lines = vec![Line::from(spans)];
+        if lost && let Some(found) = found {
+            lines.extend(self.reason(found.meaning(), look));
+        }
+        lines
+    }
+
+    /// What the way to the next stage lost.
+    fn link<'a>(&self, loss: &LinkLoss, look: &Look) -> Vec<Line<'a>> {
+        let name = cut(&format!("↓ {}", loss.name), self.label);
+        let text = format!("{name:<label$}{:>VALUE$}", grouped(loss.lost), label = self.label);
+        let mut lines =
+            vec![Line::from(text).style(if loss.lost > 0 { look.theme.lost } else { look.theme.dim })];
+        lines.extend(self.reason(&loss.how, look));
+        lines
+    }
+
+    fn reason<'a>(&self, words: &str, look: &Look) -> Vec<Line<'a>> {
+        let lines = wrap(words, self.width.saturating_sub(8)).into_iter();
+        lines.map(|line| Line::from(format!("      {line}")).style(look.theme.dim)).collect()
+    }
+}

@@ -1,0 +1,159 @@
+//! Asks for what the dashboard shows: one task each for the figures, for the page that is looked at, and for questions. So none
+//! waits for another, and a slow collector never freezes the keys.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dta_proto::store::StoreSpec;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::app::{Failure, ListId, Question, Update, Want};
+use super::connection::wait_after;
+use super::follow::{Follow, Seen};
+use super::source::{Source, Tail};
+
+/// Pages of a followed store that are read per refresh, at most: 4 MiB.
+const PAGES_AT_ONCE: usize = 64;
+
+/// The share of the time between refreshes that is spent with looking for writes.
+const LOOK_SHARE: u32 = 2;
+
+/// What the workers are told, and whom they tell.
+pub(super) struct Orders {
+    pub(super) wanted: watch::Receiver<Want>,
+    pub(super) questions: mpsc::Receiver<Question>,
+    /// Fetch figures now.
+    pub(super) refresh: Arc<Notify>,
+    pub(super) updates: mpsc::Sender<Update>,
+}
+
+/// Starts the workers. They end when the other ends of their channels are gone, or with the set.
+pub(super) fn start(source: &Source, interval: Duration, orders: Orders) -> JoinSet<()> {
+    let Orders { wanted, questions, refresh, updates } = orders;
+    let mut workers = JoinSet::new();
+    workers.spawn(figures(source.clone(), interval, refresh, updates.clone()));
+    workers.spawn(page(source.clone(), interval, wanted, updates.clone()));
+    workers.spawn(answers(source.clone(), questions, updates));
+    workers
+}
+
+/// Fetches figures at every interval; while that fails, less and less often.
+async fn figures(source: Source, interval: Duration, refresh: Arc<Notify>, updates: mpsc::Sender<Update>) {
+    let mut failures = 0u32;
+    loop {
+        let snapshot = source.snapshot().await;
+        failures = if snapshot.is_ok() { 0 } else { failures.saturating_add(1) };
+        let wait = if failures == 0 { interval } else { wait_after(failures) };
+        let at = Instant::now();
+        let snapshot = snapshot.map_err(|error| Failure { error, at, next: at + wait });
+        if updates.send(Update::Snapshot(snapshot)).await.is_err() {
+            return;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = refresh.notified() => {}
+        }
+    }
+}
+
+/// Fetches what the present page wants, at every interval and at once when the wish changes. What is no longer wanted is
+/// given up on the spot.
+async fn page(
+    source: Source,
+    interval: Duration,
+    mut wanted: watch::Receiver<Want>,
+    updates: mpsc::Sender<Update>,
+) {
+    let mut page = Page { source, look: interval / LOOK_SHARE, follow: None, tail: None };
+    // A jump to what a look found changes the wish, and begins no other look.
+    let mut next_look = Instant::now();
+    loop {
+        let want = wanted.borrow_and_update().clone();
+        let work = async {
+            page.fetch(&want, &updates).await?;
+            if let Some(spec) = want.follow.as_ref().filter(|_| next_look <= Instant::now()) {
+                let seen = page.look(spec).await;
+                next_look = Instant::now() + interval / LOOK_SHARE;
+                updates.send(Update::Written(spec.name.clone(), seen)).await.ok()?;
+            }
+            tokio::time::sleep(interval).await;
+            Some(())
+        };
+        tokio::select! {
+            changed = wanted.changed() => if changed.is_err() { return },
+            done = work => if done.is_none() { return },
+        }
+    }
+}
+
+async fn answers(source: Source, mut questions: mpsc::Receiver<Question>, updates: mpsc::Sender<Update>) {
+    while let Some(question) = questions.recv().await {
+        let answer = source.query(&question).await;
+        if updates.send(Update::Answer(question, Instant::now(), answer)).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// What is known of the page that is looked at. Work that is given up in the middle leaves it whole.
+struct Page {
+    source: Source,
+    /// How long one look for writes may take.
+    look: Duration,
+    follow: Option<Follow>,
+    tail: Option<Tail>,
+}
+
+impl Page {
+    /// Fetches memory and list; `None` where nobody listens any more.
+    async fn fetch(&mut self, want: &Want, updates: &mpsc::Sender<Update>) -> Option<()> {
+        if want.follow.is_none() {
+            self.follow = None;
+        }
+        if let Some(window) = &want.memory {
+            let bytes = self.source.memory_bytes(window).await;
+            updates.send(Update::Memory(window.clone(), Instant::now(), bytes)).await.ok()?;
+        }
+        match &want.list {
+            Some(list) => {
+                let read = self.list(list).await;
+                updates.send(Update::Entries(list.clone(), Instant::now(), read)).await.ok()?;
+            }
+            None => self.tail = None,
+        }
+        Some(())
+    }
+
+    async fn list(&mut self, list: &ListId) -> Result<super::app::Entries, String> {
+        let tail = match &mut self.tail {
+            Some(tail) if tail.is_of(list) => tail,
+            tail => tail.insert(self.source.tail(list).await?),
+        };
+        let read = tail.read().await.cloned();
+        if read.is_err() {
+            // A stream that broke goes on with another one.
+            self.tail = None;
+        }
+        read
+    }
+
+    /// Looks at one more stretch of a store's memory.
+    async fn look(&mut self, spec: &StoreSpec) -> Result<Seen, String> {
+        let began = Instant::now();
+        let follow = match &mut self.follow {
+            Some(follow) if follow.is_of(spec) => follow,
+            follow => follow.insert(Follow::new(spec)),
+        };
+        let mut seen = Seen::nothing();
+        for _ in 0..PAGES_AT_ONCE.min(follow.pages()) {
+            let window = follow.window();
+            let bytes = self.source.memory_bytes(&window).await?;
+            follow.compare(&bytes, Instant::now(), &mut seen);
+            if began.elapsed() >= self.look {
+                break;
+            }
+        }
+        Ok(seen)
+    }
+}

@@ -1,0 +1,206 @@
+//! What counters add per second, by the clocks of the nodes that count.
+//!
+//! A node gives its numbers when it wants to: the collector's own NIC at each question, a translator once a
+//! second with its renewal. Who asks twice in between gets the same word twice. So a rate is made of two words
+//! of one node and of the times that the node itself gave them ([`NodeStatistics::time_us`]); when somebody
+//! asked has no part in it.
+//!
+//! [`NodeStatistics::time_us`]: dta_proto::control::NodeStatistics::time_us
+
+use std::collections::{BTreeMap, VecDeque};
+
+use dta_proto::counter;
+
+use super::Node;
+
+/// A rate is made of words that lie at least so far apart, where a node gives so many. Shorter stretches would make the
+/// figures jump.
+const STRETCH_US: u64 = 900_000;
+
+/// Two words that lie so close together say nothing of a second: what a node counts in the steps of its batches
+/// would be taken for bursts.
+const SHORTEST_US: u64 = 40_000;
+
+/// The last words of all nodes.
+#[derive(Debug, Default)]
+pub struct Rates {
+    /// By title ([`Node::title`]).
+    nodes: BTreeMap<String, Words>,
+}
+
+/// What one node told last, oldest first.
+#[derive(Debug, Default)]
+struct Words(VecDeque<Word>);
+
+#[derive(Debug)]
+struct Word {
+    time_us: u64,
+    /// Sorted by name.
+    counters: Vec<(String, u64)>,
+}
+
+impl Rates {
+    /// Takes what nodes told. Nodes that are not among them any more are forgotten.
+    pub fn take(&mut self, nodes: &[Node]) {
+        let mut words = BTreeMap::new();
+        for node in nodes {
+            let title = node.title();
+            let mut of_node = self.nodes.remove(&title).unwrap_or_default();
+            of_node.take(node);
+            words.insert(title, of_node);
+        }
+        self.nodes = words;
+    }
+
+    /// How many a counter of a node counts per second. `None` where that is not known: before its second word,
+    /// of a counter that began anew or may fall, of a node that has fallen silent, and of one that gives no times.
+    pub fn of(&self, node: &Node, counter: &str) -> Option<f64> {
+        if counter::find(&node.name, counter).is_some_and(|found| found.definition.kind.may_fall()) {
+            return None;
+        }
+        self.nodes.get(&node.title())?.rate(node.age, counter)
+    }
+
+    /// The sum of [`Rates::of`] over nodes, of those for which it is known; `None` where it is known of none.
+    pub fn sum<'a>(&self, nodes: impl IntoIterator<Item = &'a Node>, counter: &str) -> Option<f64> {
+        nodes.into_iter().filter_map(|node| self.of(node, counter)).reduce(|a, b| a + b)
+    }
+}
+
+impl Words {
+    fn take(&mut self, node: &Node) {
+        let newest = self.0.back().map(|word| word.time_us);
+        if node.time_us == 0 || newest == Some(node.time_us) {
+            return;
+        }
+        if newest.is_some_and(|newest| newest > node.time_us) {
+            // The node's clock was put back: what it told before says nothing of a rate.
+            self.0.clear();
+        }
+        let mut counters = node.counters.clone();
+        counters.sort_unstable();
+        self.0.push_back(Word { time_us: node.time_us, counters });
+        // The word before the stretch is the one to compare with.
+        while self.0.get(1).is_some_and(|second| node.time_us - second.time_us >= STRETCH_US) {
+            self.0.pop_front();
+        }
+    }
+
+    fn rate(&self, age: f64, counter: &str) -> Option<f64> {
+        let (first, last) = (self.0.front()?, self.0.back()?);
+        let stretch = last.time_us - first.time_us;
+        if stretch < SHORTEST_US || age > silent_after(stretch) {
+            return None;
+        }
+        let added = last.value(counter)?.checked_sub(first.value(counter).unwrap_or(0))?;
+        Some(added as f64 * 1e6 / stretch as f64)
+    }
+}
+
+impl Word {
+    fn value(&self, counter: &str) -> Option<u64> {
+        let at = self.counters.binary_search_by(|(name, _)| name.as_str().cmp(counter)).ok()?;
+        Some(self.counters[at].1)
+    }
+}
+
+/// From which age in seconds on the last word of a node says nothing of now: two more should have come.
+fn silent_after(stretch_us: u64) -> f64 {
+    2.0 * stretch_us.max(STRETCH_US) as f64 / 1e6 + 0.5
+}
+
+#[cfg(test)]
+mod tests {
+    use dta_proto::control::{Counter, NodeStatistics};
+
+    use super::super::nodes as in_order;
+    use super::*;
+
+    fn nodes(of: &[(&str, u64, u64)]) -> Vec<Node> {
+        let node = |(name, time_us, received): &(&str, u64, u64)| NodeStatistics {
+            node: (*name).into(),
+            session: "t".into(),
+            counters: vec![
+                Counter { name: "received".into(), value: *received },
+                Counter { name: "held".into(), value: *received },
+            ],
+            time_us: *time_us,
+            ..NodeStatistics::default()
+        };
+        in_order(of.iter().map(node).collect())
+    }
+
+    const S: u64 = 1_000_000;
+
+    #[test]
+    fn a_rate_is_the_nodes_own_however_often_it_is_asked() {
+        for step in [50_000, 300_000, 500_000, 999_000, 1_700_000] {
+            let mut rates = Rates::default();
+            let mut known = 0;
+            for asked in (0..20 * S).step_by(step) {
+                // It tells its numbers every second, a little early or late, and gets 1000 reports a second.
+                let second = asked / S;
+                let told = 100 * S + second * S + second % 3 * 7000;
+                let now = nodes(&[("translator/t", told, told / 1000)]);
+                rates.take(&now);
+                if let Some(rate) = rates.of(&now[0], "received") {
+                    assert!((rate - 1000.0).abs() < 0.01, "{rate} after {asked} us, asked every {step} us");
+                    known += 1;
+                }
+            }
+            assert!(known > 8, "asked every {step} us");
+        }
+    }
+
+    #[test]
+    fn many_words_are_one_rate_over_a_second() {
+        let mut rates = Rates::default();
+        let mut last = nodes(&[]);
+        for i in 1..100 {
+            // In steps of 30 reports, every 60 ms: 500 per second.
+            last = nodes(&[("nic/soft", i * 25_000, i * 25 / 60 * 30)]);
+            rates.take(&last);
+        }
+        let rate = rates.of(&last[0], "received").unwrap();
+        assert!((470.0..530.0).contains(&rate), "{rate}");
+        assert!(rates.nodes.values().all(|words| words.0.len() < 50), "old words are forgotten");
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_said() {
+        let mut rates = Rates::default();
+        let take = |rates: &mut Rates, time, received| {
+            let now = nodes(&[("translator/t", time, received)]);
+            rates.take(&now);
+            now.into_iter().next().unwrap()
+        };
+        let first = take(&mut rates, S, 10);
+        assert_eq!(rates.of(&first, "received"), None, "one word");
+        let second = take(&mut rates, 3 * S, 30);
+        assert_eq!(rates.of(&second, "received"), Some(10.0));
+        assert_eq!(rates.of(&second, "held"), None, "it may fall");
+        assert_eq!(rates.of(&second, "nothing"), None);
+        let silent = Node { age: 60.0, ..second };
+        assert_eq!(rates.of(&silent, "received"), None, "it said nothing for a minute");
+        let anew = take(&mut rates, 5 * S, 3);
+        assert_eq!(rates.of(&anew, "received"), None, "it began anew");
+        let back = take(&mut rates, S, 50);
+        assert_eq!(rates.of(&back, "received"), None, "its clock was put back");
+        let on = take(&mut rates, 2 * S, 60);
+        assert_eq!(rates.of(&on, "received"), Some(10.0));
+        let timeless = take(&mut rates, 0, 70);
+        assert_eq!(rates.of(&timeless, "received"), Some(10.0), "a word without a time says nothing new");
+        rates.take(&nodes(&[]));
+        assert!(rates.nodes.is_empty());
+    }
+
+    #[test]
+    fn nodes_with_clocks_of_their_own_are_added_up() {
+        let mut rates = Rates::default();
+        rates.take(&nodes(&[("translator/a", S, 0), ("translator/b", 77 * S, 0)]));
+        let now = nodes(&[("translator/a", 2 * S, 100), ("translator/b", 78 * S + S / 2, 300)]);
+        rates.take(&now);
+        assert_eq!(rates.sum(&now, "received"), Some(300.0));
+        assert_eq!(rates.sum(&now, "nothing"), None);
+    }
+}

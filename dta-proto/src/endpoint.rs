@@ -1,0 +1,65 @@
+//! One side of RoCEv2 packets.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::wire::ethernet::Mac;
+use crate::wire::roce::PORT;
+
+/// One side of RoCEv2 packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// Ethernet address; all zero where it is not known, or where the link needs none (UDP sockets).
+    pub mac: Mac,
+    /// IP address.
+    pub ip: IpAddr,
+    /// UDP port that packets for this side are sent to, normally 4791; 0 where it is not told.
+    pub port: u16,
+}
+
+impl Endpoint {
+    /// The side at an address: RoCEv2's port, no Ethernet address.
+    pub fn new(ip: IpAddr) -> Endpoint {
+        Endpoint { mac: Mac::default(), ip, port: PORT }
+    }
+
+    /// The same, with RoCEv2's port where none was told.
+    pub fn with_usual_port(self) -> Endpoint {
+        if self.port == 0 { Endpoint { port: PORT, ..self } } else { self }
+    }
+
+    /// The Ethernet address, where it is known.
+    pub fn known_mac(&self) -> Option<Mac> {
+        (self.mac != Mac::default()).then_some(self.mac)
+    }
+
+    /// The GID. In RoCEv2 it is the IP address, for IPv4 the IPv4-mapped one (InfiniBand
+    /// Architecture Specification, volume 1, annex A17.4.1.2).
+    pub fn gid(&self) -> [u8; 16] {
+        match self.ip {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+            IpAddr::V6(ip) => ip.octets(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gid_is_the_address() {
+        let of = |ip: &str| Endpoint::new(ip.parse().unwrap()).gid();
+        assert_eq!(of("10.9.0.1"), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 9, 0, 1]);
+        assert_eq!(of("fd00::7"), [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7]);
+    }
+
+    #[test]
+    fn what_is_not_told() {
+        let bare = Endpoint { port: 0, ..Endpoint::new("10.9.0.1".parse().unwrap()) };
+        assert_eq!((bare.known_mac(), bare.with_usual_port().port), (None, 4791));
+        let told = Endpoint { port: 9, mac: Mac([2, 0, 0, 0, 0, 1]), ..bare };
+        assert_eq!((told.known_mac(), told.with_usual_port().port), (Some(told.mac), 9));
+    }
+}

@@ -1,0 +1,550 @@
+//! What INT becomes in the stores: keys, values and list entries that the translator's rules write and that
+//! readers take apart. All integers are big-endian.
+//!
+//! **Keys.** A flow's own values are under the flow's key. Others are at most 12 bytes, zeros up to there, and
+//! four bytes that name the kind; what is longer is CRC-32, CRC-32C and CRC-32K over all its bytes, and then the
+//! kind. A flow in such a key is `src ‖ dst ‖ sport ‖ dport ‖ protocol`: 13 bytes, or 37 for IPv6.
+//!
+//! | kind | of what | bytes |
+//! |---|---|---|
+//! | `hlat` | hop latency | flow, switch 32: CRCs |
+//! | `qocc`, `qcon` | queue occupancy, congestion status | switch 32, egress port 32, queue 32 |
+//! | `util` | utilisation of a link | switch 32, egress port 32 |
+//! | `drop` | drops of a switch by reason | switch 32, reason 8 |
+//! | `fdrp` | drops of a flow by reason | flow, reason 8: CRCs |
+//! | `pkts`, `byts` | packets and bytes of a flow | flow: CRCs |
+//!
+//! A number that is not available is all ones in a key.
+//!
+//! **Values.** A number is `value u32, time u64` ([`Value`]); a path is `hops u8, flags u8, 0 u16, switches u32 ..`
+//! ([`Path`]). **Entries** of the event lists have 60 bytes ([`Entry`]).
+
+use core::net::IpAddr;
+
+use crate::crc;
+use crate::key::{Flow, KEY_LEN, Key};
+
+/// Bytes of an entry of the event lists.
+pub const ENTRY_LEN: usize = 60;
+/// Bytes of a [`Value`].
+pub const VALUE_LEN: usize = 12;
+/// Bytes of a [`Path`].
+pub const PATH_LEN: usize = 60;
+/// Hops of a [`Path`] that are told; more are counted.
+pub const PATH_HOPS: usize = (PATH_LEN - 4) / 4;
+
+/// What the names of stores for INT begin with. Such a store is used where it is named, and is never taken for the
+/// only one of its kind: not for reports of version 0, and not by a query that names no store.
+pub const STORE_PREFIX: &str = "int-";
+
+/// Whether a store of this name is one for INT.
+pub fn is_store(name: &str) -> bool {
+    name.starts_with(STORE_PREFIX)
+}
+
+/// The lists of the event store, by number.
+pub mod list {
+    /// Changes: new keys, values that moved, paths.
+    pub const CHANGES: u32 = 0;
+    /// Dropped packets.
+    pub const DROPS: u32 = 1;
+    /// Packets in congested queues.
+    pub const CONGESTION: u32 = 2;
+    /// The key directory: what keys mean.
+    pub const KEYS: u32 = 3;
+    /// How many there are.
+    pub const COUNT: u32 = 4;
+}
+
+/// What is measured. The order is that of settings and counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Metric {
+    /// The switches that a flow passes.
+    FlowPath = 1,
+    /// Nanoseconds of a flow through all hops.
+    FlowLatency = 2,
+    /// Nanoseconds of a flow through one hop.
+    HopLatency = 3,
+    /// Occupancy of a queue.
+    QueueOccupancy = 4,
+    /// Congestion status of a queue.
+    QueueCongestion = 5,
+    /// Utilisation of an egress port.
+    LinkUtilization = 6,
+}
+
+impl Metric {
+    /// All of them.
+    pub const ALL: [Metric; 6] = [
+        Metric::FlowPath,
+        Metric::FlowLatency,
+        Metric::HopLatency,
+        Metric::QueueOccupancy,
+        Metric::QueueCongestion,
+        Metric::LinkUtilization,
+    ];
+
+    /// Its place in [`Metric::ALL`].
+    pub const fn index(self) -> usize {
+        self as usize - 1
+    }
+
+    /// Its name in configuration and counters.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Metric::FlowPath => "flow-path",
+            Metric::FlowLatency => "flow-latency",
+            Metric::HopLatency => "hop-latency",
+            Metric::QueueOccupancy => "queue-occupancy",
+            Metric::QueueCongestion => "queue-congestion",
+            Metric::LinkUtilization => "link-utilization",
+        }
+    }
+
+    /// The metric of this number.
+    pub fn from_number(number: u8) -> Option<Metric> {
+        Metric::ALL.get(usize::from(number).checked_sub(1)?).copied()
+    }
+}
+
+/// Why a change was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Why {
+    /// The key is new, or had been forgotten.
+    New = 1,
+    /// The value left its interval, or moved by more than the threshold; the path is another.
+    Moved = 2,
+    /// Nothing changed for as long as the keep-alive.
+    KeepAlive = 3,
+    /// The path passes a switch twice (told beside the change of the path).
+    Loop = 4,
+}
+
+impl Why {
+    /// The reason of this number.
+    pub const fn from_number(number: u8) -> Option<Why> {
+        match number {
+            1 => Some(Why::New),
+            2 => Some(Why::Moved),
+            3 => Some(Why::KeepAlive),
+            4 => Some(Why::Loop),
+            _ => None,
+        }
+    }
+}
+
+/// The bytes of a flow in a longer key, and then others.
+struct FlowBytes {
+    bytes: [u8; 37 + 4],
+    len: usize,
+}
+
+impl FlowBytes {
+    fn of(flow: &Flow) -> FlowBytes {
+        let mut all = FlowBytes { bytes: [0; 41], len: 0 };
+        match (flow.src, flow.dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => {
+                all.push(&src.octets());
+                all.push(&dst.octets());
+            }
+            (src, dst) => {
+                let v6 = |address| match address {
+                    IpAddr::V4(address) => address.to_ipv6_mapped(),
+                    IpAddr::V6(address) => address,
+                };
+                all.push(&v6(src).octets());
+                all.push(&v6(dst).octets());
+            }
+        }
+        all.push(&flow.sport.to_be_bytes());
+        all.push(&flow.dport.to_be_bytes());
+        all.push(&[flow.proto]);
+        all
+    }
+
+    /// At most 4 bytes more than the flow's.
+    fn push(&mut self, more: &[u8]) {
+        self.bytes[self.len..self.len + more.len()].copy_from_slice(more);
+        self.len += more.len();
+    }
+
+    fn get(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// A key of more than 16 bytes: three CRCs over all of them, and four bytes that name their kind.
+pub fn long_key(bytes: &[u8], kind: [u8; 4]) -> Key {
+    let mut key = [0; KEY_LEN];
+    key[..4].copy_from_slice(&crc::crc32(bytes).to_be_bytes());
+    key[4..8].copy_from_slice(&crc::crc32c(bytes).to_be_bytes());
+    key[8..12].copy_from_slice(&crc::crc32k(bytes).to_be_bytes());
+    key[12..].copy_from_slice(&kind);
+    Key(key)
+}
+
+/// At most three numbers and the kind.
+fn short_key(numbers: &[u32], kind: [u8; 4]) -> Key {
+    let mut key = [0; KEY_LEN];
+    for (place, number) in key.chunks_exact_mut(4).zip(numbers) {
+        place.copy_from_slice(&number.to_be_bytes());
+    }
+    key[12..].copy_from_slice(&kind);
+    Key(key)
+}
+
+/// A number in a key.
+const fn known(number: Option<u32>) -> u32 {
+    match number {
+        Some(number) => number,
+        None => u32::MAX,
+    }
+}
+
+/// Key of the latency of a flow in one switch.
+pub fn hop_latency_key(flow: &Flow, switch: u32) -> Key {
+    let mut bytes = FlowBytes::of(flow);
+    bytes.push(&switch.to_be_bytes());
+    long_key(bytes.get(), *b"hlat")
+}
+
+/// Key of the occupancy of a queue.
+pub fn queue_occupancy_key(switch: u32, port: Option<u32>, queue: Option<u32>) -> Key {
+    short_key(&[switch, known(port), known(queue)], *b"qocc")
+}
+
+/// Key of the congestion status of a queue.
+pub fn queue_congestion_key(switch: u32, port: Option<u32>, queue: Option<u32>) -> Key {
+    short_key(&[switch, known(port), known(queue)], *b"qcon")
+}
+
+/// Key of the utilisation of an egress port.
+pub fn link_utilization_key(switch: u32, port: Option<u32>) -> Key {
+    short_key(&[switch, known(port)], *b"util")
+}
+
+/// Key of the count of drops in a switch for a reason.
+pub fn drops_key(switch: u32, reason: u8) -> Key {
+    short_key(&[switch, u32::from(reason) << 24], *b"drop")
+}
+
+/// Key of the count of drops of a flow for a reason.
+pub fn flow_drops_key(flow: &Flow, reason: u8) -> Key {
+    let mut bytes = FlowBytes::of(flow);
+    bytes.push(&[reason]);
+    long_key(bytes.get(), *b"fdrp")
+}
+
+/// Key of the count of packets of a flow.
+pub fn packets_key(flow: &Flow) -> Key {
+    long_key(FlowBytes::of(flow).get(), *b"pkts")
+}
+
+/// Key of the count of bytes of a flow.
+pub fn bytes_key(flow: &Flow) -> Key {
+    long_key(FlowBytes::of(flow).get(), *b"byts")
+}
+
+/// A number of one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// The number; larger ones are 2^32 - 1.
+    pub value: u32,
+    /// When, in nanoseconds: since 1970, or as the switch sent it, by the translator's setting.
+    pub time: u64,
+}
+
+impl Value {
+    /// Its bytes.
+    pub fn bytes(&self) -> [u8; VALUE_LEN] {
+        let mut bytes = [0; VALUE_LEN];
+        bytes[..4].copy_from_slice(&self.value.to_be_bytes());
+        bytes[4..].copy_from_slice(&self.time.to_be_bytes());
+        bytes
+    }
+
+    /// The number in these bytes; `None` where they are fewer than 12.
+    pub fn parse(bytes: &[u8]) -> Option<Value> {
+        let (value, rest) = bytes.split_first_chunk()?;
+        let time = rest.first_chunk()?;
+        Some(Value { value: u32::from_be_bytes(*value), time: u64::from_be_bytes(*time) })
+    }
+}
+
+/// The path of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// Hops; more than 14 are counted here alone.
+    pub hops: u8,
+    /// Whether a switch is on it twice.
+    pub looped: bool,
+    /// The first 14 switches, in the order in which packets pass them; one that is unknown is all ones.
+    pub switches: [u32; PATH_HOPS],
+}
+
+impl Path {
+    /// The path through these switches.
+    pub fn of(switches: &[u32]) -> Path {
+        let mut path = Path { hops: switches.len().min(255) as u8, looped: false, switches: [0; PATH_HOPS] };
+        path.switches.iter_mut().zip(switches).for_each(|(place, switch)| *place = *switch);
+        let twice = |(n, switch): (usize, &u32)| *switch != u32::MAX && switches[..n].contains(switch);
+        path.looped = switches.iter().enumerate().any(twice);
+        path
+    }
+
+    /// The switches that are told.
+    pub fn switches(&self) -> &[u32] {
+        &self.switches[..usize::from(self.hops).min(PATH_HOPS)]
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> [u8; PATH_LEN] {
+        let mut bytes = [0; PATH_LEN];
+        bytes[..2].copy_from_slice(&[self.hops, self.looped.into()]);
+        for (place, switch) in bytes[4..].chunks_exact_mut(4).zip(self.switches()) {
+            place.copy_from_slice(&switch.to_be_bytes());
+        }
+        bytes
+    }
+
+    /// The path in these bytes; `None` where they are fewer than 60.
+    pub fn parse(bytes: &[u8]) -> Option<Path> {
+        let bytes: &[u8; PATH_LEN] = bytes.first_chunk()?;
+        let (head, rest) = bytes.split_first_chunk::<4>()?;
+        let mut path = Path { hops: head[0], looped: head[1] & 1 != 0, switches: [0; PATH_HOPS] };
+        for (place, word) in path.switches.iter_mut().zip(rest.chunks_exact(4)) {
+            *place = word.iter().fold(0, |all, byte| all << 8 | u32::from(*byte));
+        }
+        path.switches[usize::from(path.hops).min(PATH_HOPS)..].fill(0);
+        Some(path)
+    }
+}
+
+impl core::fmt::Display for Path {
+    /// As `6:5:4`; one that is longer than is told ends in `:...`.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        for (n, switch) in self.switches().iter().enumerate() {
+            let colon = if n == 0 { "" } else { ":" };
+            if *switch == u32::MAX { write!(f, "{colon}?")? } else { write!(f, "{colon}{switch}")? }
+        }
+        if usize::from(self.hops) > PATH_HOPS { f.write_str(":...") } else { Ok(()) }
+    }
+}
+
+/// Where something was seen: numbers that are not available are `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Switch.
+    pub switch: Option<u32>,
+    /// Egress port.
+    pub port: Option<u32>,
+    /// Queue.
+    pub queue: Option<u32>,
+}
+
+/// An entry of the event lists, 60 bytes:
+///
+/// - change: `"chng", time 64, key[16], metric 8, why 8, 0 16, old 64, new 64, switch 32, port 32, queue 32`.
+///   Of a path, old and new are its number of hops and 0 or 1 for a loop (bit 8 up).
+/// - drop: `"drop", time 64, flow key[16], switch 32, ingress port 32, egress port 32, queue 32, reason 8, 0 ..`
+/// - congestion: `"cong", time 64, flow key[16], switch 32, egress port 32, queue 32, occupancy 32, latency 32, 0 ..`
+/// - key: `"keys", key[16], length 8, bytes ..`: what the key stands for, at most 39 bytes: nothing where the key
+///   says it itself, the flow for an IPv6 flow, and `key[16] of the flow, switch 32` for a hop latency (for the drops of
+///   a flow: `key[16] of the flow, reason 32`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// A value changed.
+    Change {
+        /// When.
+        time: u64,
+        /// Key under which the value is.
+        key: Key,
+        /// What changed.
+        metric: Metric,
+        /// Why this is told.
+        why: Why,
+        /// The value told last; 0 for a new key.
+        old: u64,
+        /// The value.
+        new: u64,
+        /// Where.
+        place: Place,
+    },
+    /// A packet was dropped.
+    Drop {
+        /// When.
+        time: u64,
+        /// Key of the flow; zeros where the packet could not be read.
+        key: Key,
+        /// Where.
+        place: Place,
+        /// Port that it came in at.
+        ingress_port: Option<u32>,
+        /// Why.
+        reason: u8,
+    },
+    /// A packet waited in a congested queue.
+    Congestion {
+        /// When.
+        time: u64,
+        /// Key of the flow; zeros where the packet could not be read.
+        key: Key,
+        /// Where.
+        place: Place,
+        /// How full the queue was.
+        occupancy: Option<u32>,
+        /// Nanoseconds in the switch; larger ones are 2^32 - 2.
+        latency: Option<u32>,
+    },
+    /// What a key stands for.
+    Key {
+        /// The key.
+        key: Key,
+        /// What it stands for.
+        means: Means,
+    },
+}
+
+/// What a key stands for, where it does not say so itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Means {
+    /// The key says it: an IPv4 flow, or numbers and their kind.
+    Itself,
+    /// An IPv6 flow.
+    Flow(Flow),
+    /// A hop of a flow: the flow's key, and the switch; or its drops: the flow's key, and the reason.
+    Hop(Key, u32),
+}
+
+/// Writes one field behind another.
+struct Writer<'a>(&'a mut [u8; ENTRY_LEN], usize);
+
+impl Writer<'_> {
+    fn put(&mut self, bytes: &[u8]) -> &mut Self {
+        self.0[self.1..self.1 + bytes.len()].copy_from_slice(bytes);
+        self.1 += bytes.len();
+        self
+    }
+
+    fn number(&mut self, number: Option<u32>) -> &mut Self {
+        self.put(&known(number).to_be_bytes())
+    }
+}
+
+/// Reads one field behind another.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (bytes, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*bytes)
+    }
+
+    fn key(&mut self) -> Option<Key> {
+        self.take().map(Key)
+    }
+
+    fn time(&mut self) -> Option<u64> {
+        self.take().map(u64::from_be_bytes)
+    }
+
+    /// A number; the inner one is `None` where it is not available.
+    fn number(&mut self) -> Option<Option<u32>> {
+        self.take().map(u32::from_be_bytes).map(|number| Some(number).filter(|number| *number != u32::MAX))
+    }
+}
+
+impl Entry {
+    /// Its bytes.
+    pub fn bytes(&self) -> [u8; ENTRY_LEN] {
+        let mut bytes = [0; ENTRY_LEN];
+        let mut writer = Writer(&mut bytes, 0);
+        match self {
+            Entry::Change { time, key, metric, why, old, new, place } => {
+                writer.put(b"chng").put(&time.to_be_bytes()).put(&key.0);
+                writer
+                    .put(&[*metric as u8, *why as u8, 0, 0])
+                    .put(&old.to_be_bytes())
+                    .put(&new.to_be_bytes());
+                writer.number(place.switch).number(place.port).number(place.queue);
+            }
+            Entry::Drop { time, key, place, ingress_port, reason } => {
+                writer.put(b"drop").put(&time.to_be_bytes()).put(&key.0);
+                writer.number(place.switch).number(*ingress_port).number(place.port).number(place.queue);
+                writer.put(&[*reason]);
+            }
+            Entry::Congestion { time, key, place, occupancy, latency } => {
+                writer.put(b"cong").put(&time.to_be_bytes()).put(&key.0);
+                writer.number(place.switch).number(place.port).number(place.queue);
+                writer.number(*occupancy).number(*latency);
+            }
+            Entry::Key { key, means } => {
+                writer.put(b"keys").put(&key.0);
+                match means {
+                    Means::Itself => {}
+                    Means::Flow(flow) => {
+                        let flow = FlowBytes::of(flow);
+                        writer.put(&[flow.len as u8]).put(flow.get());
+                    }
+                    Means::Hop(flow, switch) => {
+                        writer.put(&[20]).put(&flow.0).put(&switch.to_be_bytes());
+                    }
+                }
+            }
+        }
+        bytes
+    }
+
+    /// The entry in these bytes; `None` where they are none.
+    pub fn parse(bytes: &[u8]) -> Option<Entry> {
+        let mut reader = Reader(bytes.first_chunk::<ENTRY_LEN>()?);
+        let kind: [u8; 4] = reader.take()?;
+        if kind == *b"keys" {
+            let key = reader.key()?;
+            let [len] = reader.take()?;
+            let means = match len {
+                0 => Means::Itself,
+                20 => {
+                    let flow = reader.key()?;
+                    Means::Hop(flow, u32::from_be_bytes(reader.take()?))
+                }
+                37 => {
+                    let (src, dst): ([u8; 16], [u8; 16]) = (reader.take()?, reader.take()?);
+                    let (sport, dport) =
+                        (u16::from_be_bytes(reader.take()?), u16::from_be_bytes(reader.take()?));
+                    let [proto] = reader.take()?;
+                    Means::Flow(Flow { src: src.into(), dst: dst.into(), sport, dport, proto })
+                }
+                _ => return None,
+            };
+            return Some(Entry::Key { key, means });
+        }
+        let (time, key) = (reader.time()?, reader.key()?);
+        match &kind {
+            b"chng" => {
+                let [metric, why, _, _] = reader.take()?;
+                let (metric, why) = (Metric::from_number(metric)?, Why::from_number(why)?);
+                let (old, new) = (reader.time()?, reader.time()?);
+                let place =
+                    Place { switch: reader.number()?, port: reader.number()?, queue: reader.number()? };
+                Some(Entry::Change { time, key, metric, why, old, new, place })
+            }
+            b"drop" => {
+                let (switch, ingress_port) = (reader.number()?, reader.number()?);
+                let place = Place { switch, port: reader.number()?, queue: reader.number()? };
+                let [reason] = reader.take()?;
+                Some(Entry::Drop { time, key, place, ingress_port, reason })
+            }
+            b"cong" => {
+                let place =
+                    Place { switch: reader.number()?, port: reader.number()?, queue: reader.number()? };
+                let (occupancy, latency) = (reader.number()?, reader.number()?);
+                Some(Entry::Congestion { time, key, place, occupancy, latency })
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Who sends the reports, as far as their bytes differ.
+
+use core::fmt;
+use core::str::FromStr;
+
+use super::ReportVersion;
+
+/// The senders whose bytes differ. A listener has one; [`Dialect::Auto`] guesses per datagram.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// By the first bytes of each datagram: version 0 is a Telemetry Report v0.5, 2 is v2.0; 1 is v1.0, or
+    /// what INTCollector's report generator sends, which says 1 in v0.5 too and 1 word as the length of v1.0.
+    #[default]
+    Auto,
+    /// Telemetry Report v0.5 as specified.
+    V05,
+    /// Telemetry Report v1.0 as specified.
+    V10,
+    /// Telemetry Report v2.0 as specified.
+    V20,
+    /// SD-Fabric (fabric-tna): v0.5, never with INT inside.
+    SdFabric,
+    /// INTCollector's generator: v0.5 or v1.0, always with INT inside, queue fields of 16 and 16 bits.
+    IntCollector,
+    /// GÉANT's switches: v1.0 with timestamps of 64 bits.
+    Geant,
+    /// NoviFlow's switches (AmLight): v1.0, INT before the TCP options, and hop latencies that are always 0,
+    /// so that they are computed from both timestamps.
+    NoviFlow,
+}
+
+impl Dialect {
+    /// All of them.
+    pub const ALL: [Dialect; 8] = [
+        Dialect::Auto,
+        Dialect::V05,
+        Dialect::V10,
+        Dialect::V20,
+        Dialect::SdFabric,
+        Dialect::IntCollector,
+        Dialect::Geant,
+        Dialect::NoviFlow,
+    ];
+
+    /// Its name in configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Dialect::Auto => "auto",
+            Dialect::V05 => "v0.5",
+            Dialect::V10 => "v1.0",
+            Dialect::V20 => "v2.0",
+            Dialect::SdFabric => "sdfabric",
+            Dialect::IntCollector => "intcollector",
+            Dialect::Geant => "geant",
+            Dialect::NoviFlow => "noviflow",
+        }
+    }
+}
+
+impl fmt::Display for Dialect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A text names no dialect.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no dialect: write auto, v0.5, v1.0, v2.0, sdfabric, intcollector, geant or noviflow")]
+pub struct DialectError(String);
+
+impl FromStr for Dialect {
+    type Err = DialectError;
+
+    fn from_str(text: &str) -> Result<Dialect, DialectError> {
+        Dialect::ALL
+            .into_iter()
+            .find(|dialect| dialect.name() == text)
+            .ok_or_else(|| DialectError(text.to_owned()))
+    }
+}
+
+/// By what a packet inside a report shows that it carries INT behind its TCP or UDP header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mark {
+    /// As the dialect has it; for most that is [`Mark::Guess`].
+    #[default]
+    ByDialect,
+    /// What reads as INT without a contradiction is INT.
+    Guess,
+    /// There is always INT.
+    Always,
+    /// There is never INT.
+    Never,
+    /// The DSCP, under a mask.
+    Dscp {
+        /// 6 bits.
+        value: u8,
+        /// Bits of it that count.
+        mask: u8,
+    },
+    /// The UDP destination port.
+    Port(u16),
+    /// These 8 bytes before the shim (the probe marker).
+    Probe(u64),
+}
+
+/// How a listener reads what it gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Who sends.
+    pub dialect: Dialect,
+    /// How INT is recognised.
+    pub mark: Mark,
+    /// Words that the INT source alone adds for its domain (v2.1); 0 = what does not fill a hop.
+    pub source_only_words: u8,
+}
+
+/// What a dialect and the first bytes of a datagram decide.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Form {
+    pub(super) version: ReportVersion,
+    pub(super) mark: Mark,
+    pub(super) halved_queue: bool,
+    pub(super) no_latency: bool,
+    /// INT before the TCP options, rather than behind them, where both read well.
+    pub(super) before_options: bool,
+    pub(super) source_only_words: u8,
+}
+
+impl Settings {
+    /// What holds for a datagram that begins with these two bytes; `None` where the version is
+    /// unknown.
+    #[inline]
+    pub(super) fn form(&self, first: [u8; 2]) -> Option<Form> {
+        let mut form = Form {
+            version: ReportVersion::V10,
+            mark: Mark::Guess,
+            halved_queue: false,
+            no_latency: false,
+            before_options: false,
+            source_only_words: self.source_only_words,
+        };
+        match self.dialect {
+            Dialect::Auto => {
+                let (version, generator) = guess(first)?;
+                (form.version, form.halved_queue) = (version, generator);
+            }
+            Dialect::V05 => form.version = ReportVersion::V05,
+            Dialect::V10 => {}
+            Dialect::V20 => form.version = ReportVersion::V20,
+            Dialect::SdFabric => {
+                form.version = ReportVersion::V05;
+                form.mark = Mark::Never;
+            }
+            Dialect::IntCollector => {
+                form.version = guess(first).map_or(ReportVersion::V10, |(version, _)| version);
+                form.mark = Mark::Always;
+                form.halved_queue = true;
+            }
+            Dialect::Geant => {}
+            Dialect::NoviFlow => {
+                form.no_latency = true;
+                form.before_options = true;
+            }
+        }
+        if self.mark != Mark::ByDialect {
+            form.mark = self.mark;
+        }
+        Some(form)
+    }
+}
+
+/// The version, and whether it is INTCollector's generator.
+///
+/// Where the first half byte is 1, the second is the header's length in words (v1.0: 4 to 10, and 1 from
+/// the generator) or the next protocol (v0.5: 0 from the generator; 1 with the D bit, or 2). In v1.0 the top
+/// bits of byte 1 are 0 to 2 and the D bit of v0.5 is never set.
+fn guess(first: [u8; 2]) -> Option<(ReportVersion, bool)> {
+    match (first[0] >> 4, first[0] & 0xf) {
+        (0, _) => Some((ReportVersion::V05, false)),
+        (1, 0) => Some((ReportVersion::V05, true)),
+        (1, 1) if first[1] & 0x80 != 0 => Some((ReportVersion::V05, false)),
+        (1, 1) => Some((ReportVersion::V10, true)),
+        (1, 2) => Some((ReportVersion::V05, false)),
+        (1, _) => Some((ReportVersion::V10, false)),
+        (2, _) => Some((ReportVersion::V20, false)),
+        _ => None,
+    }
+}

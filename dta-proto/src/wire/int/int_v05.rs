@@ -1,0 +1,57 @@
+//! INT v0.5 over TCP and UDP.
+//!
+//! Shim: `type 8, reserved 8, length 8, reserved 8`. Header, 8 bytes: `version 4, rep 2, C 1, E 1,
+//! reserved 3, instruction count 5, max hops 8, total hops 8, instructions 16, reserved 16`. Then the
+//! stack, and a tail of 4 bytes: `protocol 8, port 16, DSCP 8`. The length counts all of them, in words;
+//! generators leave it 0, which is taken too, as the header alone says how long the stack is.
+
+use super::IntVersion;
+use super::metadata::{Instructions, Layout};
+use super::stack::{Behind, SHIM_LEN, Stack, TYPE_HOP_BY_HOP, err};
+use crate::wire::error::len16;
+use crate::wire::{Kind, Result};
+
+const HEADER_LEN: usize = 8;
+const TAIL_LEN: usize = 4;
+static INSTRUCTIONS: Instructions = Instructions::of(IntVersion::V05);
+
+#[inline]
+pub(super) fn parse(bytes: &[u8]) -> Result<(Stack<'_>, Behind)> {
+    let have = len16(bytes.len());
+    let truncated = |need: usize| err("stack", 12, Kind::Truncated { need: len16(need), have });
+    let Some(head) = bytes.first_chunk::<{ SHIM_LEN + HEADER_LEN }>() else {
+        return Err(truncated(SHIM_LEN + HEADER_LEN));
+    };
+    if head[0] != TYPE_HOP_BY_HOP {
+        return Err(err("type", 0, Kind::Reserved(head[0])));
+    }
+    let instructions = u16::from_be_bytes([head[8], head[9]]);
+    let count = u32::from(head[5] & 0x1f);
+    if count == 0 || INSTRUCTIONS.words(instructions) != count {
+        return Err(err("instruction_count", 5, Kind::Contradiction));
+    }
+    let hops = usize::from(head[7]);
+    let hop_len = count as usize * 4;
+    let stack_end = SHIM_LEN + HEADER_LEN + hops * hop_len;
+    let end = stack_end + TAIL_LEN;
+    if head[2] != 0 && usize::from(head[2]) * 4 != end {
+        return Err(err("length", 2, Kind::Length(u16::from(head[2]) * 4)));
+    }
+    let Some(stack) = bytes.get(SHIM_LEN + HEADER_LEN..stack_end) else { return Err(truncated(end)) };
+    // A packet that was cut to the headers may end here.
+    let tail = bytes.get(stack_end..end).and_then(|tail| tail.first_chunk::<TAIL_LEN>());
+    let port = tail.map(|tail| u16::from_be_bytes([tail[1], tail[2]])).filter(|port| *port != 0);
+    let stack = Stack {
+        version: IntVersion::V05,
+        bytes: stack,
+        hop_len: hop_len as u8,
+        layout: Layout::of(&INSTRUCTIONS, instructions, 0),
+        instructions,
+        hops_exceeded: head[4] & 1 != 0,
+        mtu_exceeded: false,
+        domain: 0,
+        domain_instructions: 0,
+        source_only: &[],
+    };
+    Ok((stack, Behind { len: end, port, next_header: None }))
+}

@@ -1,0 +1,63 @@
+//! INT v1.0 over TCP and UDP.
+//!
+//! Shim: `type 8, reserved 8, length 8, DSCP 6, reserved 2`; the length counts shim, header and stack, in
+//! words. Header, 8 bytes: `version 4, rep 2, C 1, E 1, M 1, reserved 10, hop words 5, remaining hops 8,
+//! instructions 16, reserved 16`. No tail.
+//!
+//! The hop words tell three dialects from the specification, in which bit 6 alone takes 8 bytes:
+//! INTCollector's bit 6 has 4 bytes and is that of v0.5, and GÉANT's timestamps have 8 bytes.
+
+use super::IntVersion;
+use super::metadata::{BIT_6, Instructions, Layout, TIMES};
+use super::stack::{Behind, SHIM_LEN, Stack, TYPE_HOP_BY_HOP, err};
+use crate::wire::error::len16;
+use crate::wire::{Kind, Result};
+
+const HEADER_LEN: usize = 8;
+
+const SPECIFIED: Instructions = Instructions::of(IntVersion::V10);
+/// In the order in which they are tried.
+static DIALECTS: [Instructions; 4] = [
+    SPECIFIED,
+    SPECIFIED.with_congestion(),
+    Instructions { wide: TIMES | BIT_6, ..SPECIFIED },
+    Instructions { wide: TIMES, ..SPECIFIED.with_congestion() },
+];
+
+#[inline]
+pub(super) fn parse(bytes: &[u8]) -> Result<(Stack<'_>, Behind)> {
+    let have = len16(bytes.len());
+    let truncated = |need: usize| err("stack", 12, Kind::Truncated { need: len16(need), have });
+    let Some(head) = bytes.first_chunk::<{ SHIM_LEN + HEADER_LEN }>() else {
+        return Err(truncated(SHIM_LEN + HEADER_LEN));
+    };
+    if head[0] != TYPE_HOP_BY_HOP {
+        return Err(err("type", 0, Kind::Reserved(head[0])));
+    }
+    let instructions = u16::from_be_bytes([head[8], head[9]]);
+    let hop_words = head[6] & 0x1f;
+    let Some(form) = DIALECTS.iter().find(|form| form.words(instructions) == u32::from(hop_words)) else {
+        return Err(err("hop_words", 6, Kind::Contradiction));
+    };
+    let (end, hop_len) = (usize::from(head[2]) * 4, usize::from(hop_words) * 4);
+    let Some(stack_len) = end.checked_sub(SHIM_LEN + HEADER_LEN) else {
+        return Err(err("length", 2, Kind::Length(len16(end))));
+    };
+    if hop_len == 0 || stack_len % hop_len != 0 {
+        return Err(err("length", 2, Kind::Length(len16(end))));
+    }
+    let Some(stack) = bytes.get(SHIM_LEN + HEADER_LEN..end) else { return Err(truncated(end)) };
+    let stack = Stack {
+        version: IntVersion::V10,
+        bytes: stack,
+        hop_len: hop_len as u8,
+        layout: Layout::of(form, instructions, 0),
+        instructions,
+        hops_exceeded: head[4] & 1 != 0,
+        mtu_exceeded: head[5] & 0x80 != 0,
+        domain: 0,
+        domain_instructions: 0,
+        source_only: &[],
+    };
+    Ok((stack, Behind { len: end, port: None, next_header: None }))
+}

@@ -1,0 +1,76 @@
+//! INT v2.0 and v2.1 (INT-MD) over TCP and UDP.
+//!
+//! Shim: `type 4, NPT 2, reserved 2, length 8`, then 16 bits by NPT: 0 the DSCP, 1 the UDP destination port,
+//! 2 the protocol of the header that follows INT, as the UDP header before it is INT's own. The length counts
+//! header and stack, in words. Header, 12 bytes: `version 4 = 2, D 1, E 1, M 1, reserved 12, hop words 5,
+//! remaining hops 8, instructions 16, domain 16, domain instructions 16, domain flags 16`.
+//!
+//! The metadata of a domain ends each hop, and is not read. What the source alone added ("source-only") stands
+//! behind the last hop. The bytes do not say how long it is: the setting does; without one, what does not fill
+//! a hop is taken for it.
+
+use super::IntVersion;
+use super::metadata::{Instructions, Layout};
+use super::stack::{Behind, SHIM_LEN, Stack, TYPE_HOP_BY_HOP, err};
+use crate::wire::error::len16;
+use crate::wire::{Kind, Result};
+
+const HEADER_LEN: usize = 12;
+static INSTRUCTIONS: Instructions = Instructions::of(IntVersion::V21);
+
+#[inline]
+pub(super) fn parse(bytes: &[u8], source_only_words: u8) -> Result<(Stack<'_>, Behind)> {
+    let have = len16(bytes.len());
+    let truncated = |need: usize| err("stack", 16, Kind::Truncated { need: len16(need), have });
+    let Some(head) = bytes.first_chunk::<{ SHIM_LEN + HEADER_LEN }>() else {
+        return Err(truncated(SHIM_LEN + HEADER_LEN));
+    };
+    if head[0] >> 4 != TYPE_HOP_BY_HOP {
+        return Err(err("type", 0, Kind::Reserved(head[0] >> 4)));
+    }
+    let parameter = u16::from_be_bytes([head[2], head[3]]);
+    // In this version, the length stands in byte 1 and the 16 bits behind it.
+    let words = usize::from(head[1]);
+    let (port, next_header) = match head[0] >> 2 & 3 {
+        0 => (None, None),
+        1 => (Some(parameter), None),
+        2 => (None, Some(parameter as u8)),
+        other => return Err(err("npt", 0, Kind::Reserved(other))),
+    };
+    let instructions = u16::from_be_bytes([head[8], head[9]]);
+    let domain_instructions = u16::from_be_bytes([head[12], head[13]]);
+    let hop_words = usize::from(head[6] & 0x1f);
+    if (INSTRUCTIONS.words(instructions) as usize) > hop_words {
+        return Err(err("hop_words", 6, Kind::Contradiction));
+    }
+    let length_is_wrong = || err("length", 1, Kind::Length(len16(words * 4)));
+    let Some(stack_words) = words.checked_sub(HEADER_LEN / 4) else { return Err(length_is_wrong()) };
+    if hop_words == 0 {
+        return Err(err("hop_words", 6, Kind::Length(0)));
+    }
+    let source_only = match source_only_words {
+        _ if domain_instructions == 0 => 0,
+        0 => stack_words % hop_words,
+        set => usize::from(set),
+    };
+    let hops = match stack_words.checked_sub(source_only) {
+        Some(hops) if hops % hop_words == 0 => hops,
+        _ => return Err(length_is_wrong()),
+    };
+    let end = SHIM_LEN + words * 4;
+    let Some(stack) = bytes.get(SHIM_LEN + HEADER_LEN..end) else { return Err(truncated(end)) };
+    let (stack, source_only) = stack.split_at(hops * 4);
+    let stack = Stack {
+        version: IntVersion::V21,
+        bytes: stack,
+        hop_len: hop_words as u8 * 4,
+        layout: Layout::of(&INSTRUCTIONS, instructions, 0),
+        instructions,
+        hops_exceeded: head[4] & 4 != 0,
+        mtu_exceeded: head[4] & 2 != 0,
+        domain: u16::from_be_bytes([head[10], head[11]]),
+        domain_instructions,
+        source_only,
+    };
+    Ok((stack, Behind { len: end, port, next_header }))
+}

@@ -1,0 +1,187 @@
+//! In-band Network Telemetry (INT): the Telemetry Reports that switches send, and the INT in the packets
+//! that they report.
+//!
+//! Sources: Telemetry Report v0.5, v1.0, v2.0 and INT v0.5, v1.0, v2.1 of the P4.org applications group. All
+//! integers are big-endian. [`reports`] takes the payload of one UDP datagram and gives its reports; each is a view
+//! that borrows from the datagram, and nothing is allocated. No bytes make an accessor panic.
+//!
+//! | file | format |
+//! |---|---|
+//! | `report_v05.rs`, `report_v10.rs`, `report_v20.rs` | a Telemetry Report of that version |
+//! | `int_v05.rs`, `int_v10.rs`, `int_v21.rs` | INT of that version behind TCP or UDP |
+//! | `packet.rs` | the packet in a report: flow, tunnel |
+//! | `dialect.rs` | who sends, and what differs |
+//! | `metadata.rs`, `stack.rs` | what a node said of itself; the stack of a packet |
+//! | `emit.rs` | all of it written: for tests, benchmarks and testbeds |
+
+mod dialect;
+pub mod drop_reason;
+pub mod emit;
+mod int_v05;
+mod int_v10;
+mod int_v21;
+mod metadata;
+mod packet;
+mod report_v05;
+mod report_v10;
+mod report_v20;
+mod stack;
+
+pub use dialect::{Dialect, DialectError, Mark, Settings};
+pub use metadata::{Fill, Metadata, Time};
+pub use packet::{Packet, Tunnel, TunnelKind};
+pub use stack::Stack;
+
+use self::dialect::Form;
+use super::error::len16;
+use super::{Error, Kind, Layer, Result};
+
+/// Version of a Telemetry Report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReportVersion {
+    /// v0.5.
+    V05,
+    /// v1.0.
+    V10,
+    /// v2.0.
+    V20,
+}
+
+/// Version of INT in a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IntVersion {
+    /// v0.5.
+    V05,
+    /// v1.0.
+    V10,
+    /// v2.0 and v2.1, whose headers are the same.
+    V21,
+}
+
+/// Who numbered a datagram, and its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Number of the switch; `None` in v0.5 without a drop or switch-local header, which has none.
+    pub switch: Option<u32>,
+    /// The part of the switch that numbers, 6 bits.
+    pub hardware: u8,
+    /// Number of the datagram, modulo 2^`sequence_bits`.
+    pub sequence: u32,
+    /// 32; 22 in v2.0.
+    pub sequence_bits: u8,
+}
+
+/// What a report is about. Several can be set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flags {
+    /// A packet was dropped.
+    pub dropped: bool,
+    /// A queue is congested.
+    pub congested: bool,
+    /// A flow that is tracked.
+    pub tracked: bool,
+    /// A node on the way sent it, with what was in the packet so far (v2.0).
+    pub intermediate: bool,
+}
+
+/// One report.
+#[derive(Clone, Copy, Debug)]
+pub struct Report<'a> {
+    /// Its version.
+    pub version: ReportVersion,
+    /// Number of the switch that sent it, where it says so.
+    pub switch: Option<u32>,
+    /// What it is about.
+    pub flags: Flags,
+    /// What that switch says of itself.
+    pub local: Metadata<'a>,
+    /// The packet; or why there is none to read, which leaves the rest good.
+    pub packet: Result<Packet<'a>>,
+}
+
+impl<'a> Report<'a> {
+    /// The stack of the packet.
+    pub fn stack(&self) -> Option<&Stack<'a>> {
+        self.packet.as_ref().ok().and_then(|packet| packet.stack.as_ref())
+    }
+
+    /// All hops that the report tells of, newest first: the switch that sent it, where it says more of
+    /// itself than the moment of arrival, then those of the packet. Each with its switch's number.
+    #[inline]
+    pub fn hops(&self) -> impl Iterator<Item = (Option<u32>, Metadata<'a>)> + use<'a> {
+        let own = self.local.is_hop().then_some((self.switch, self.local));
+        let stack = self.stack().map(|stack| stack.hops().map(|hop| (hop.switch(), hop)));
+        own.into_iter().chain(stack.into_iter().flatten())
+    }
+}
+
+/// The reports of one datagram, in their order.
+#[derive(Clone, Debug)]
+pub struct Reports<'a> {
+    source: Source,
+    form: Form,
+    next: Next<'a>,
+}
+
+#[derive(Clone, Debug)]
+enum Next<'a> {
+    One(Option<Report<'a>>),
+    Group(&'a [u8]),
+}
+
+impl Reports<'_> {
+    /// Who numbered the datagram.
+    pub fn source(&self) -> Source {
+        self.source
+    }
+}
+
+impl<'a> Iterator for Reports<'a> {
+    type Item = Result<Report<'a>>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        match &mut self.next {
+            Next::One(report) => report.take().map(Ok),
+            Next::Group([]) => None,
+            Next::Group(bytes) => {
+                let (report, behind) = report_v20::next(bytes, self.source.switch, &self.form);
+                *bytes = behind;
+                Some(report)
+            }
+        }
+    }
+}
+
+/// Reads the payload of a datagram.
+///
+/// # Errors
+/// Its header is of an unknown version, or not whole.
+#[inline]
+pub fn reports<'a>(payload: &'a [u8], settings: &Settings) -> Result<Reports<'a>> {
+    let Some(first) = payload.first_chunk::<2>() else {
+        return Err(err("header", 0, Kind::Truncated { need: 2, have: len16(payload.len()) }));
+    };
+    let Some(form) = settings.form(*first) else {
+        return Err(err("version", 0, Kind::UnknownVersion(first[0] >> 4)));
+    };
+    let (source, next) = match form.version {
+        ReportVersion::V05 => {
+            let (source, report) = report_v05::parse(payload, &form)?;
+            (source, Next::One(Some(report)))
+        }
+        ReportVersion::V10 => {
+            let (source, report) = report_v10::parse(payload, &form)?;
+            (source, Next::One(Some(report)))
+        }
+        ReportVersion::V20 => {
+            let (source, group) = report_v20::group(payload)?;
+            (source, Next::Group(group))
+        }
+    };
+    Ok(Reports { source, form, next })
+}
+
+fn err(field: &'static str, offset: u16, kind: Kind) -> Error {
+    Error::new(Layer::TelemetryReport, field, offset, kind)
+}

@@ -1,0 +1,339 @@
+//! The packet that a report is about: its flow, the INT stack in it, and the flow in its tunnel.
+
+use core::net::{IpAddr, Ipv6Addr};
+
+use super::dialect::{Form, Mark};
+use super::stack::{self, Behind, Stack};
+use crate::key::Flow;
+use crate::wire::error::len16;
+use crate::wire::{Error, Kind, Layer, Result, ethernet, ipv4, udp};
+
+const TYPE_IPV6: u16 = 0x86dd;
+const TYPE_MPLS: u16 = 0x8847;
+/// 802.1Q, 802.1ad, and the older tag of stacked ones.
+const TYPE_VLAN: [u16; 3] = [0x8100, 0x88a8, 0x9100];
+const TCP: u8 = 6;
+const TCP_HEADER_LEN: usize = 20;
+/// UDP destination port of VXLAN (RFC 7348).
+const VXLAN: u16 = 4789;
+const VXLAN_HEADER_LEN: usize = 8;
+/// UDP destination port of GTP-U (3GPP TS 29.281).
+const GTP_U: u16 = 2152;
+const GTP_HEADER_LEN: usize = 8;
+/// Message type of a user packet.
+const GTP_USER_PACKET: u8 = 255;
+
+/// What a packet begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum First {
+    Ethernet,
+    Ip,
+}
+
+/// The packet that a report is about, as far as its first bytes were sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    /// Its 5-tuple: as the sender wrote it where INT had changed port or protocol. Ports are 0 where the
+    /// protocol has none, or in a fragment without them.
+    pub flow: Flow,
+    /// Bytes of the IP packet, as its header says.
+    pub length: u16,
+    /// Time to live, or hop limit.
+    pub ttl: u8,
+    /// VLAN of the outermost tag.
+    pub vlan: Option<u16>,
+    /// What hops wrote into it.
+    pub stack: Option<Stack<'a>>,
+    /// The tunnel that it is a packet of.
+    pub tunnel: Option<Tunnel>,
+}
+
+/// A tunnel and the flow in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tunnel {
+    /// Its kind and number.
+    pub kind: TunnelKind,
+    /// The flow of the packet in it.
+    pub flow: Flow,
+}
+
+/// The tunnels that are looked into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TunnelKind {
+    /// VXLAN and its network identifier, 24 bits.
+    Vxlan(u32),
+    /// GTP-U and its tunnel endpoint identifier.
+    GtpU(u32),
+}
+
+impl Packet<'_> {
+    /// The flow of the user's packet: the one in the tunnel, where there is one.
+    pub fn inner_flow(&self) -> Flow {
+        self.tunnel.map_or(self.flow, |tunnel| tunnel.flow)
+    }
+}
+
+fn err(field: &'static str, offset: u16, kind: Kind) -> Error {
+    Error::new(Layer::Reported, field, offset, kind)
+}
+
+fn truncated(field: &'static str, need: usize, have: usize) -> Error {
+    err(field, 0, Kind::Truncated { need: len16(need), have: len16(have) })
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// Reads a packet. One in a tunnel is read too, and may hold the stack where the outer one has none.
+#[inline]
+pub(super) fn parse<'a>(bytes: &'a [u8], first: First, form: &Form) -> Result<Packet<'a>> {
+    let mut packet = parse_layer(bytes, first, form)?;
+    if let Some(behind) = packet.behind
+        && let Some((kind, inside, begins)) = tunnel(behind, packet.packet.flow.dport)
+        && let Ok(inner) = parse_layer(inside, begins, form)
+    {
+        packet.packet.tunnel = Some(Tunnel { kind, flow: inner.packet.flow });
+        packet.packet.stack = packet.packet.stack.or(inner.packet.stack);
+    }
+    Ok(packet.packet)
+}
+
+/// A packet, and what its UDP header carries.
+struct Parsed<'a> {
+    packet: Packet<'a>,
+    behind: Option<&'a [u8]>,
+}
+
+#[inline]
+fn parse_layer<'a>(bytes: &'a [u8], first: First, form: &Form) -> Result<Parsed<'a>> {
+    let (ip, vlan) = match first {
+        First::Ip => (bytes, None),
+        First::Ethernet => behind_ethernet(bytes)?,
+    };
+    let ip = match ip.first().map(|byte| byte >> 4) {
+        Some(4) => ipv4_packet(ip)?,
+        Some(6) => ipv6_packet(ip)?,
+        Some(version) => return Err(err("ip_version", 0, Kind::UnknownVersion(version))),
+        None => return Err(truncated("ip", 1, 0)),
+    };
+    let mut flow = Flow { src: ip.src, dst: ip.dst, sport: 0, dport: 0, proto: ip.protocol };
+    let mut packet = Packet { flow, length: ip.length, ttl: ip.ttl, vlan, stack: None, tunnel: None };
+    if !ip.has_ports {
+        return Ok(Parsed { packet, behind: None });
+    }
+    set_ports(&mut flow, ip.rest);
+    let (mut rest, found) = match flow.proto {
+        TCP => {
+            let found = find_in_tcp(ip.rest, ip.dscp, form)?;
+            (&[][..], found)
+        }
+        ipv4::PROTOCOL_UDP => {
+            let rest = ip.rest.get(udp::HEADER_LEN..).unwrap_or(&[]);
+            (rest, find(rest, ip.dscp, Some(flow.dport), form)?)
+        }
+        _ => (&[][..], None),
+    };
+    if let Some((stack, behind)) = found {
+        packet.stack = Some(stack);
+        rest = rest.get(behind.len..).unwrap_or(&[]);
+        if let Some(port) = behind.port {
+            flow.dport = port;
+        }
+        if let Some(protocol) = behind.next_header {
+            flow = Flow { proto: protocol, sport: 0, dport: 0, ..flow };
+            set_ports(&mut flow, rest);
+            rest =
+                if protocol == ipv4::PROTOCOL_UDP { rest.get(udp::HEADER_LEN..).unwrap_or(&[]) } else { &[] };
+        }
+    }
+    packet.flow = flow;
+    let behind = (flow.proto == ipv4::PROTOCOL_UDP).then_some(rest);
+    Ok(Parsed { packet, behind })
+}
+
+/// Whether the protocol's header begins with both ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
+fn has_ports(protocol: u8) -> bool {
+    matches!(protocol, TCP | ipv4::PROTOCOL_UDP | 33 | 132 | 136)
+}
+
+fn set_ports(flow: &mut Flow, header: &[u8]) {
+    if has_ports(flow.proto)
+        && let (Some(source), Some(destination)) = (u16_at(header, 0), u16_at(header, 2))
+    {
+        (flow.sport, flow.dport) = (source, destination);
+    }
+}
+
+type Found<'a> = Option<(Stack<'a>, Behind)>;
+
+/// INT before or behind the TCP options: the specification leaves that to the network.
+fn find_in_tcp<'a>(tcp: &'a [u8], dscp: u8, form: &Form) -> Result<Found<'a>> {
+    let options_end = tcp.get(12).map_or(TCP_HEADER_LEN, |byte| usize::from(byte >> 4) * 4);
+    let plain = tcp.get(TCP_HEADER_LEN..).unwrap_or(&[]);
+    if options_end <= TCP_HEADER_LEN {
+        return find(plain, dscp, None, form);
+    }
+    let behind_options = tcp.get(options_end..).unwrap_or(&[]);
+    let (first, second) = if form.before_options { (plain, behind_options) } else { (behind_options, plain) };
+    let found = find(first, dscp, None, form);
+    match found {
+        Ok(Some(found)) => Ok(Some(found)),
+        missed => match find(second, dscp, None, form) {
+            Ok(Some(found)) => Ok(Some(found)),
+            _ => missed,
+        },
+    }
+}
+
+/// INT at the start of these bytes. An error where there must be INT, and what is there is not.
+#[inline]
+fn find<'a>(bytes: &'a [u8], dscp: u8, port: Option<u16>, form: &Form) -> Result<Found<'a>> {
+    match form.mark {
+        Mark::Never => Ok(None),
+        Mark::Guess | Mark::ByDialect => Ok(stack::parse(bytes, form).ok()),
+        Mark::Always => stack::parse(bytes, form).map(Some),
+        Mark::Dscp { value, mask } if dscp & mask == value & mask => stack::parse(bytes, form).map(Some),
+        Mark::Port(int) if port == Some(int) => stack::parse(bytes, form).map(Some),
+        Mark::Probe(marker) if bytes.first_chunk() == Some(&marker.to_be_bytes()) => {
+            let (stack, mut behind) = stack::parse(&bytes[8..], form)?;
+            behind.len += 8;
+            Ok(Some((stack, behind)))
+        }
+        Mark::Dscp { .. } | Mark::Port(_) | Mark::Probe(_) => Ok(None),
+    }
+}
+
+/// Steps over Ethernet, VLAN tags and MPLS labels; gives what follows and the outermost VLAN.
+fn behind_ethernet(bytes: &[u8]) -> Result<(&[u8], Option<u16>)> {
+    let short = || truncated("ethernet", ethernet::HEADER_LEN, bytes.len());
+    let mut kind = u16_at(bytes, 12).ok_or_else(short)?;
+    let mut at = ethernet::HEADER_LEN;
+    let mut vlan = None;
+    while TYPE_VLAN.contains(&kind) {
+        let tag = u16_at(bytes, at).ok_or_else(short)?;
+        vlan = vlan.or(Some(tag & 0x0fff));
+        kind = u16_at(bytes, at + 2).ok_or_else(short)?;
+        at += 4;
+    }
+    if kind == TYPE_MPLS {
+        // The last label has bit 8 set.
+        loop {
+            let label = u32_at(bytes, at).ok_or_else(short)?;
+            at += 4;
+            if label & 0x100 != 0 {
+                return Ok((bytes.get(at..).unwrap_or(&[]), vlan));
+            }
+        }
+    }
+    if kind != ethernet::TYPE_IPV4 && kind != TYPE_IPV6 {
+        return Err(err("ethertype", 12, Kind::Protocol(kind)));
+    }
+    Ok((bytes.get(at..).unwrap_or(&[]), vlan))
+}
+
+/// What is needed of an IP header, and what follows it.
+struct Ip<'a> {
+    src: IpAddr,
+    dst: IpAddr,
+    protocol: u8,
+    dscp: u8,
+    ttl: u8,
+    length: u16,
+    has_ports: bool,
+    rest: &'a [u8],
+}
+
+fn ipv4_packet(bytes: &[u8]) -> Result<Ip<'_>> {
+    let Some(header) = ipv4::Header::of(bytes) else {
+        return Err(truncated("ipv4", ipv4::HEADER_LEN, bytes.len()));
+    };
+    let (header_len, length) = (header.header_len(), header.total_length());
+    if header_len < ipv4::HEADER_LEN || usize::from(length) < header_len {
+        return Err(err("ipv4", 0, Kind::Length(length)));
+    }
+    // The report may hold the packet's first bytes alone.
+    let end = bytes.len().min(length.into());
+    Ok(Ip {
+        src: header.src().into(),
+        dst: header.dst().into(),
+        protocol: header.protocol(),
+        dscp: header.tos() >> 2,
+        ttl: header.ttl(),
+        length,
+        has_ports: has_ports(header.protocol()) && !header.is_later_fragment(),
+        rest: bytes.get(header_len..end).unwrap_or(&[]),
+    })
+}
+
+/// RFC 8200; hop-by-hop, routing, fragment and destination options are stepped over.
+fn ipv6_packet(bytes: &[u8]) -> Result<Ip<'_>> {
+    let Some(header) = bytes.first_chunk::<40>() else { return Err(truncated("ipv6", 40, bytes.len())) };
+    let length = u16::from_be_bytes([header[4], header[5]]).saturating_add(40);
+    let end = bytes.len().min(length.into());
+    let (mut protocol, mut at, mut first_fragment) = (header[6], 40, true);
+    while matches!(protocol, 0 | 43 | 44 | 60) {
+        let extension: Option<&[u8; 8]> = bytes.get(at..end).and_then(|rest| rest.first_chunk());
+        let Some(extension) = extension else { return Err(truncated("ipv6", at + 8, bytes.len())) };
+        at += if protocol == 44 {
+            first_fragment &= u16::from_be_bytes([extension[2], extension[3]]) & 0xfff8 == 0;
+            8
+        } else {
+            8 + 8 * usize::from(extension[1])
+        };
+        protocol = extension[0];
+    }
+    let address = |at: usize| IpAddr::V6(Ipv6Addr::from(core::array::from_fn(|n| header[at + n])));
+    Ok(Ip {
+        src: address(8),
+        dst: address(24),
+        protocol,
+        dscp: (header[0] << 4 | header[1] >> 4) >> 2,
+        ttl: header[7],
+        length,
+        has_ports: has_ports(protocol) && first_fragment,
+        rest: bytes.get(at..end).unwrap_or(&[]),
+    })
+}
+
+/// The tunnel that a UDP payload to this port is of, its payload, and what that begins with.
+fn tunnel(bytes: &[u8], port: u16) -> Option<(TunnelKind, &[u8], First)> {
+    match port {
+        VXLAN => {
+            // The flag that there is a network identifier.
+            if bytes.first()? & 0x08 == 0 {
+                return None;
+            }
+            let kind = TunnelKind::Vxlan(u32_at(bytes, 4)? >> 8);
+            Some((kind, bytes.get(VXLAN_HEADER_LEN..)?, First::Ethernet))
+        }
+        GTP_U => {
+            let flags = *bytes.first()?;
+            // Version 1, GTP and not GTP'.
+            if flags & 0xf0 != 0x30 || *bytes.get(1)? != GTP_USER_PACKET {
+                return None;
+            }
+            let kind = TunnelKind::GtpU(u32_at(bytes, 4)?);
+            let mut at = GTP_HEADER_LEN;
+            if flags & 0x07 != 0 {
+                let mut next = if flags & 0x04 != 0 { *bytes.get(at + 3)? } else { 0 };
+                at += 4;
+                // Extension headers: their length in words, and at their end the type of the next.
+                while next != 0 {
+                    let len = usize::from(*bytes.get(at)?) * 4;
+                    if len == 0 {
+                        return None;
+                    }
+                    next = *bytes.get(at + len - 1)?;
+                    at += len;
+                }
+            }
+            Some((kind, bytes.get(at..)?, First::Ip))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,51 @@
+//! Telemetry Report v0.5.
+//!
+//! 12 bytes: `version 4, next protocol 4, D 1, Q 1, F 1, reserved 15, hardware id 6, sequence 32 (per hardware
+//! id and destination), ingress timestamp 32`. Next protocol 0: the packet, from Ethernet on. 1: the drop header
+//! (12 bytes: `switch 32, ingress port 16, egress port 16, queue 8, drop reason 8, pad 16`), then the packet.
+//! 2: the switch-local header (16 bytes: `switch 32, ingress port 16, egress port 16, queue 8, occupancy 24,
+//! egress timestamp 32`), then the packet.
+
+use super::dialect::Form;
+use super::metadata::{Item, Layout};
+use super::packet::{self, First};
+use super::{Flags, Metadata, Report, ReportVersion, Source, err};
+use crate::wire::error::len16;
+use crate::wire::{Kind, Result};
+
+const FIXED_LEN: usize = 12;
+const SWITCH_AT: u8 = FIXED_LEN as u8;
+const FIXED: Layout = Layout::NONE.with(Item::IngressTime, 8);
+const WITH_SWITCH: Layout = FIXED.with(Item::Switch, SWITCH_AT).with(Item::Ports, SWITCH_AT + 4);
+const DROP: Layout = WITH_SWITCH.with(Item::Drop, SWITCH_AT + 8);
+const LOCAL: Layout = WITH_SWITCH.with(Item::Queue, SWITCH_AT + 8).with(Item::EgressTime, SWITCH_AT + 12);
+
+/// The source, and the report. The packet may be unreadable, and the rest good.
+#[inline]
+pub(super) fn parse<'a>(bytes: &'a [u8], form: &Form) -> Result<(Source, Report<'a>)> {
+    let have = len16(bytes.len());
+    let Some(fixed) = bytes.first_chunk::<FIXED_LEN>() else {
+        return Err(err("header", 0, Kind::Truncated { need: FIXED_LEN as u16, have }));
+    };
+    let (layout, len) = match fixed[0] & 0xf {
+        0 => (FIXED, FIXED_LEN),
+        1 => (DROP, FIXED_LEN + 12),
+        2 => (LOCAL, FIXED_LEN + 16),
+        other => return Err(err("next_protocol", 0, Kind::Reserved(other))),
+    };
+    let Some((header, rest)) = bytes.split_at_checked(len) else {
+        return Err(err("header", 0, Kind::Truncated { need: len as u16, have }));
+    };
+    let local = Metadata::new(header, layout.with_halved_queue(form.halved_queue));
+    let sequence = u32::from_be_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]);
+    let source = Source { switch: local.switch(), hardware: fixed[3] & 0x3f, sequence, sequence_bits: 32 };
+    let flags = Flags {
+        dropped: fixed[1] & 0x80 != 0,
+        congested: fixed[1] & 0x40 != 0,
+        tracked: fixed[1] & 0x20 != 0,
+        intermediate: false,
+    };
+    let packet = packet::parse(rest, First::Ethernet, form);
+    let report = Report { version: ReportVersion::V05, switch: local.switch(), flags, local, packet };
+    Ok((source, report))
+}

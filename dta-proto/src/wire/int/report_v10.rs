@@ -1,0 +1,60 @@
+//! Telemetry Report v1.0.
+//!
+//! 16 bytes: `version 4 = 1, length 4 (words), next protocol 3 (0 Ethernet, 1 IPv4, 2 IPv6), metadata bits 6,
+//! reserved 6, D 1, Q 1, F 1, hardware id 6, switch 32, sequence 32, ingress timestamp 32`, then 4 bytes for
+//! each metadata bit, most significant first: ports; hop latency; queue and occupancy; egress timestamp; queue
+//! and drop reason; transmit utilisation. Then the packet.
+//!
+//! INTCollector's generator sends a length of 1. A length that leaves no room for what the bits ask for is not
+//! believed: the header is as long as they say.
+
+use super::dialect::Form;
+use super::metadata::{Instructions, Item, Layout};
+use super::packet::{self, First};
+use super::{Flags, Metadata, Report, ReportVersion, Source, err};
+use crate::wire::error::len16;
+use crate::wire::{Kind, Result};
+
+const FIXED_LEN: usize = 16;
+static INSTRUCTIONS: Instructions = Instructions::of_report_v10();
+
+#[inline]
+pub(super) fn parse<'a>(bytes: &'a [u8], form: &Form) -> Result<(Source, Report<'a>)> {
+    let have = len16(bytes.len());
+    let Some(fixed) = bytes.first_chunk::<FIXED_LEN>() else {
+        return Err(err("header", 0, Kind::Truncated { need: FIXED_LEN as u16, have }));
+    };
+    let word = u32::from_be_bytes([fixed[0], fixed[1], fixed[2], fixed[3]]);
+    let first = match word >> 21 & 7 {
+        0 => First::Ethernet,
+        1 | 2 => First::Ip,
+        other => return Err(err("next_protocol", 1, Kind::Reserved(other as u8))),
+    };
+    let bits = (word >> 15 & 0x3f) as u16;
+    let bitmap = bits << 10;
+    let len = usize::from(fixed[0] & 0xf).max(FIXED_LEN / 4 + bits.count_ones() as usize) * 4;
+    let Some((header, rest)) = bytes.split_at_checked(len) else {
+        return Err(err("length", 0, Kind::Truncated { need: len as u16, have }));
+    };
+    let layout = Layout::of(&INSTRUCTIONS, bitmap, FIXED_LEN as u8)
+        .with(Item::Switch, 4)
+        .with(Item::IngressTime, 12)
+        .with_halved_queue(form.halved_queue);
+    let layout = if form.no_latency { layout.without(Item::Latency) } else { layout };
+    let local = Metadata::new(header, layout);
+    let source = Source {
+        // All ones would be "not available" in metadata; here it is a number like any other.
+        switch: Some(u32::from_be_bytes([fixed[4], fixed[5], fixed[6], fixed[7]])),
+        hardware: (word & 0x3f) as u8,
+        sequence: u32::from_be_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]),
+        sequence_bits: 32,
+    };
+    let flags = Flags {
+        dropped: word & 0x100 != 0,
+        congested: word & 0x80 != 0,
+        tracked: word & 0x40 != 0,
+        intermediate: false,
+    };
+    let packet = packet::parse(rest, first, form);
+    Ok((source, Report { version: ReportVersion::V10, switch: source.switch, flags, local, packet }))
+}

@@ -1,0 +1,129 @@
+//! Telemetry Report v2.0: a group header, then one or more reports.
+//!
+//! Group, 8 bytes: `version 4 = 2, hardware id 6, sequence 22, node 32`. Each report: `type 4 (0 packet only, 1 INT,
+//! 2 IOAM), inner type 4 (0 none, 1 TLVs, 2 domain data, 3 Ethernet, 4 IPv4, 5 IPv6), length 8 (words after this
+//! one, 255 = to the end), metadata length 8 (words), D 1, Q 1, F 1, I 1, reserved 4`; of type INT then `metadata bits
+//! 16, domain 16, domain bits 16, domain status 16` and the metadata; then what the inner type says.
+//!
+//! IOAM's contents are not defined in this version: such a report is an error of its own, and those behind it
+//! are read.
+
+use super::dialect::Form;
+use super::metadata::{Instructions, Layout};
+use super::packet::{self, First, Packet};
+use super::{Flags, Metadata, Report, ReportVersion, Source, err};
+use crate::wire::error::len16;
+use crate::wire::{Error, Kind, Result};
+
+const GROUP_LEN: usize = 8;
+const WORD: usize = 4;
+/// What stands before the metadata in a report of type INT.
+const INT_FIXED_LEN: usize = 8;
+/// A length that means "to the end of the datagram".
+const TO_THE_END: usize = 0xff;
+static INSTRUCTIONS: Instructions = Instructions::of_report_v20();
+
+/// The source, the node, and the bytes of all reports.
+pub(super) fn group(bytes: &[u8]) -> Result<(Source, &[u8])> {
+    let have = len16(bytes.len());
+    let Some((head, rest)) = bytes.split_first_chunk::<GROUP_LEN>() else {
+        return Err(err("group", 0, Kind::Truncated { need: GROUP_LEN as u16, have }));
+    };
+    let word = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
+    if word >> 28 != 2 {
+        return Err(err("version", 0, Kind::UnknownVersion((word >> 28) as u8)));
+    }
+    if rest.is_empty() {
+        return Err(err(
+            "report",
+            GROUP_LEN as u16,
+            Kind::Truncated { need: (GROUP_LEN + WORD) as u16, have },
+        ));
+    }
+    let source = Source {
+        switch: Some(u32::from_be_bytes([head[4], head[5], head[6], head[7]])),
+        hardware: (word >> 22 & 0x3f) as u8,
+        sequence: word & 0x003f_ffff,
+        sequence_bits: 22,
+    };
+    Ok((source, rest))
+}
+
+/// The first of these reports, and the bytes behind it. Where its length is wrong, nothing can be
+/// read behind it.
+pub(super) fn next<'a>(bytes: &'a [u8], node: Option<u32>, form: &Form) -> (Result<Report<'a>>, &'a [u8]) {
+    let have = len16(bytes.len());
+    let Some((head, rest)) = bytes.split_first_chunk::<WORD>() else {
+        return (Err(err("report", 0, Kind::Truncated { need: WORD as u16, have })), &[]);
+    };
+    let (body, behind) = match usize::from(head[1]) {
+        TO_THE_END => (rest, &[][..]),
+        words => match rest.split_at_checked(words * WORD) {
+            Some(split) => split,
+            None => {
+                let kind = Kind::Truncated { need: len16(WORD + words * WORD), have };
+                return (Err(err("report_length", 1, kind)), &[]);
+            }
+        },
+    };
+    (report(head, body, node, form), behind)
+}
+
+fn report<'a>(head: &[u8; WORD], body: &'a [u8], node: Option<u32>, form: &Form) -> Result<Report<'a>> {
+    let flags = Flags {
+        dropped: head[3] & 0x80 != 0,
+        congested: head[3] & 0x40 != 0,
+        tracked: head[3] & 0x20 != 0,
+        intermediate: head[3] & 0x10 != 0,
+    };
+    let (local, inner) = match head[0] >> 4 {
+        0 => (Metadata::new(&[], Layout::NONE), body),
+        1 => metadata(body, usize::from(head[2]) * WORD, form)?,
+        other => return Err(err("report_type", 0, Kind::Reserved(other))),
+    };
+    let packet = match head[0] & 0xf {
+        0 | 2 => Err(no_packet()),
+        1 => in_tlvs(inner, form),
+        3 => packet::parse(inner, First::Ethernet, form),
+        4 | 5 => packet::parse(inner, First::Ip, form),
+        other => return Err(err("inner_type", 0, Kind::Reserved(other))),
+    };
+    Ok(Report { version: ReportVersion::V20, switch: node, flags, local, packet })
+}
+
+fn no_packet() -> Error {
+    err("packet", 0, Kind::Truncated { need: 1, have: 0 })
+}
+
+/// The metadata of a report of type INT, and what follows it.
+fn metadata<'a>(body: &'a [u8], len: usize, form: &Form) -> Result<(Metadata<'a>, &'a [u8])> {
+    let have = len16(body.len());
+    let need = INT_FIXED_LEN + len;
+    let Some((head, inner)) = body.split_at_checked(need) else {
+        return Err(err("metadata_length", 2, Kind::Truncated { need: len16(need), have }));
+    };
+    let bits = u16::from_be_bytes([head[0], head[1]]);
+    // More than these bits ask for is the domain's.
+    if INSTRUCTIONS.words(bits) as usize * WORD > len {
+        return Err(err("metadata_length", 2, Kind::Length(len16(len))));
+    }
+    let layout = Layout::of(&INSTRUCTIONS, bits, INT_FIXED_LEN as u8).with_halved_queue(form.halved_queue);
+    Ok((Metadata::new(head, layout), inner))
+}
+
+/// The packet in the first TLV that holds one. Each: `type 4 (0 domain data, 1 Ethernet, 2 IPv4, 3 IPv6),
+/// reserved 4, length 8 (words after this one), template 16`.
+fn in_tlvs<'a>(mut bytes: &'a [u8], form: &Form) -> Result<Packet<'a>> {
+    while let Some((head, rest)) = bytes.split_first_chunk::<WORD>() {
+        let len = usize::from(head[1]) * WORD;
+        let Some((value, behind)) = rest.split_at_checked(len) else {
+            return Err(err("tlv_length", 1, Kind::Truncated { need: len16(len), have: len16(rest.len()) }));
+        };
+        match head[0] >> 4 {
+            1 => return packet::parse(value, First::Ethernet, form),
+            2 | 3 => return packet::parse(value, First::Ip, form),
+            _ => bytes = behind,
+        }
+    }
+    Err(no_packet())
+}

@@ -1,0 +1,115 @@
+//! The metadata that switches put into a packet on its way: header and stack of INT, behind TCP or UDP.
+
+use super::metadata::{Item, Layout};
+use super::{IntVersion, Metadata, dialect::Form, int_v05, int_v10, int_v21};
+use crate::wire::error::len16;
+use crate::wire::{Error, Kind, Layer, Result};
+
+/// Bytes of the shim between the TCP or UDP header and INT, in all versions.
+pub(super) const SHIM_LEN: usize = 4;
+/// The type of shim of metadata that hops add ("hop by hop", INT-MD).
+pub(super) const TYPE_HOP_BY_HOP: u8 = 1;
+
+pub(super) fn err(field: &'static str, offset: u16, kind: Kind) -> Error {
+    Error::new(Layer::Int, field, offset, kind)
+}
+
+/// The stack of one packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Stack<'a> {
+    pub(super) version: IntVersion,
+    /// Whole hops, newest first.
+    pub(super) bytes: &'a [u8],
+    /// Bytes of one hop, not 0.
+    pub(super) hop_len: u8,
+    pub(super) layout: Layout,
+    pub(super) instructions: u16,
+    pub(super) hops_exceeded: bool,
+    pub(super) mtu_exceeded: bool,
+    pub(super) domain: u16,
+    pub(super) domain_instructions: u16,
+    pub(super) source_only: &'a [u8],
+}
+
+/// What stands behind a stack, and what the packet was before INT came into it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Behind {
+    /// Bytes from the shim to the end of INT.
+    pub(super) len: usize,
+    /// The UDP or TCP destination port, where INT says it.
+    pub(super) port: Option<u16>,
+    /// The protocol of a header that follows, where the UDP header is INT's own.
+    pub(super) next_header: Option<u8>,
+}
+
+impl<'a> Stack<'a> {
+    /// The version of its header.
+    pub fn version(&self) -> IntVersion {
+        self.version
+    }
+
+    /// How many hops it holds.
+    pub fn len(&self) -> usize {
+        self.bytes.len() / usize::from(self.hop_len)
+    }
+
+    /// Whether no hop added anything.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The hops, newest first, as they lie in the packet.
+    #[inline]
+    pub fn hops(&self) -> impl DoubleEndedIterator<Item = Metadata<'a>> + ExactSizeIterator + use<'a> {
+        let layout = self.layout;
+        self.bytes.chunks_exact(self.hop_len.into()).map(move |hop| Metadata::new(hop, layout))
+    }
+
+    /// The instruction bitmap, most significant bit first.
+    pub fn instructions(&self) -> u16 {
+        self.instructions
+    }
+
+    /// Whether some hop found the limit of hops reached and added nothing.
+    pub fn hops_exceeded(&self) -> bool {
+        self.hops_exceeded
+    }
+
+    /// Whether some hop added nothing because the packet would have become too long (from v1.0 on).
+    pub fn mtu_exceeded(&self) -> bool {
+        self.mtu_exceeded
+    }
+
+    /// Domain (v2.1), and its instructions.
+    pub fn domain(&self) -> (u16, u16) {
+        (self.domain, self.domain_instructions)
+    }
+
+    /// What the source alone added for its domain (v2.1); most often empty.
+    pub fn source_only(&self) -> &'a [u8] {
+        self.source_only
+    }
+}
+
+/// Reads INT at the start of these bytes: shim, header, stack, and in v0.5 the tail.
+///
+/// The version is that of the header: v2.1 says 2, v1.0 says 1 or 0, and v0.5 counts its
+/// instructions where v1.0 has reserved bits.
+#[inline]
+pub(super) fn parse<'a>(bytes: &'a [u8], form: &Form) -> Result<(Stack<'a>, Behind)> {
+    let have = len16(bytes.len());
+    let Some(head) = bytes.first_chunk::<8>() else {
+        return Err(err("header", SHIM_LEN as u16, Kind::Truncated { need: 8, have }));
+    };
+    let (mut stack, behind) = match head[4] >> 4 {
+        2 => int_v21::parse(bytes, form.source_only_words)?,
+        0 | 1 if head[5] & 0x1f != 0 => int_v05::parse(bytes)?,
+        0 | 1 => int_v10::parse(bytes)?,
+        other => return Err(err("version", 4, Kind::UnknownVersion(other))),
+    };
+    stack.layout = stack.layout.with_halved_queue(form.halved_queue);
+    if form.no_latency {
+        stack.layout = stack.layout.without(Item::Latency);
+    }
+    Ok((stack, behind))
+}

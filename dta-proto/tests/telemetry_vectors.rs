@@ -1,0 +1,111 @@
+//! Keys, values and entries of INT's metrics: the keys as another implementation makes them
+//! (`vectors/telemetry.py`), the rest by writing and reading.
+
+use dta_proto::key::{Flow, Key};
+use dta_proto::telemetry::{self, ENTRY_LEN, Entry, Means, Metric, Path, Place, Value, Why};
+use proptest::prelude::*;
+use serde_json::Value as Json;
+
+#[test]
+fn keys_are_those_of_the_vectors() {
+    let vectors: Json = serde_json::from_str(include_str!("../vectors/telemetry.json")).unwrap();
+    let cases = vectors["keys"].as_array().unwrap();
+    assert!(cases.len() >= 16);
+    for case in cases {
+        let number = |n: usize| case["numbers"][n].as_u64().map(|number| number as u32);
+        let flow = || case["flow"].as_str().unwrap().parse::<Flow>().unwrap();
+        let key = match case["kind"].as_str().unwrap() {
+            "hlat" => telemetry::hop_latency_key(&flow(), number(0).unwrap()),
+            "fdrp" => telemetry::flow_drops_key(&flow(), number(0).unwrap() as u8),
+            "pkts" => telemetry::packets_key(&flow()),
+            "byts" => telemetry::bytes_key(&flow()),
+            "qocc" => telemetry::queue_occupancy_key(number(0).unwrap(), number(1), number(2)),
+            "qcon" => telemetry::queue_congestion_key(number(0).unwrap(), number(1), number(2)),
+            "util" => telemetry::link_utilization_key(number(0).unwrap(), number(1)),
+            "drop" => telemetry::drops_key(number(0).unwrap(), number(1).unwrap() as u8),
+            other => panic!("{other}"),
+        };
+        assert_eq!(key, case["key"].as_str().unwrap().parse::<Key>().unwrap(), "{case}");
+        assert_eq!(key.flow(), None, "no key of a metric is taken for a flow's: {case}");
+    }
+}
+
+#[test]
+fn a_path_as_people_read_it() {
+    let path = Path::of(&[6, 5, 4]);
+    assert_eq!((path.to_string().as_str(), path.looped), ("6:5:4", false));
+    assert!(Path::of(&[1, 2, 1]).looped && !Path::of(&[u32::MAX, u32::MAX]).looped);
+    assert_eq!(Path::of(&[1, u32::MAX]).to_string(), "1:?");
+    let long: Vec<u32> = (0..300).collect();
+    assert_eq!(Path::of(&long).hops, 255);
+    assert!(Path::of(&long).to_string().ends_with(":13:..."));
+}
+
+fn number() -> impl Strategy<Value = Option<u32>> {
+    prop::option::of(0..u32::MAX)
+}
+
+fn place() -> impl Strategy<Value = Place> {
+    (number(), number(), number()).prop_map(|(switch, port, queue)| Place { switch, port, queue })
+}
+
+fn entry() -> impl Strategy<Value = Entry> {
+    let key = || any::<[u8; 16]>().prop_map(Key);
+    let why = prop_oneof![Just(Why::New), Just(Why::Moved), Just(Why::KeepAlive), Just(Why::Loop)];
+    let change =
+        (any::<u64>(), key(), prop::sample::select(&Metric::ALL[..]), why, any::<(u64, u64)>(), place());
+    let v6 = (any::<[u8; 16]>(), any::<[u8; 16]>(), any::<(u16, u16, u8)>()).prop_map(
+        |(src, dst, (sport, dport, proto))| {
+            Means::Flow(Flow { src: src.into(), dst: dst.into(), sport, dport, proto })
+        },
+    );
+    let hop = (key(), any::<u32>()).prop_map(|(key, switch)| Means::Hop(key, switch));
+    prop_oneof![
+        change.prop_map(|(time, key, metric, why, (old, new), place)| Entry::Change {
+            time,
+            key,
+            metric,
+            why,
+            old,
+            new,
+            place
+        }),
+        (any::<u64>(), key(), place(), number(), any::<u8>()).prop_map(
+            |(time, key, place, ingress_port, reason)| Entry::Drop { time, key, place, ingress_port, reason }
+        ),
+        (any::<u64>(), key(), place(), number(), number()).prop_map(
+            |(time, key, place, occupancy, latency)| Entry::Congestion {
+                time,
+                key,
+                place,
+                occupancy,
+                latency
+            }
+        ),
+        (key(), prop_oneof![Just(Means::Itself), v6, hop]).prop_map(|(key, means)| Entry::Key { key, means }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn entries_are_read_as_they_were_written(entry in entry()) {
+        prop_assert_eq!(Entry::parse(&entry.bytes()), Some(entry));
+    }
+
+    #[test]
+    fn any_bytes_are_an_entry_or_none(kind in 0..5usize, bytes: [u8; ENTRY_LEN], len in 0..=ENTRY_LEN) {
+        let mut bytes = bytes;
+        bytes[..4].copy_from_slice([b"chng", b"drop", b"cong", b"keys", b"none"][kind]);
+        let _ = Entry::parse(&bytes);
+        prop_assert!(len == ENTRY_LEN || Entry::parse(&bytes[..len]).is_none());
+        let _ = (Path::parse(&bytes).map(|path| path.to_string()), Value::parse(&bytes[..len]));
+    }
+
+    #[test]
+    fn values_and_paths_are_read_as_they_were_written(value: u32, time: u64, path: Vec<u32>) {
+        let value = Value { value, time };
+        prop_assert_eq!(Value::parse(&value.bytes()), Some(value));
+        let path = Path::of(&path);
+        prop_assert_eq!(Path::parse(&path.bytes()), Some(path));
+    }
+}

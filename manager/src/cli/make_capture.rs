@@ -1,0 +1,61 @@
+//! `dta-manager make-capture`.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+use dta_cli::Status;
+
+use crate::capture;
+use crate::traffic::{Shape, Synthetic};
+use dta_cli::number::grouped;
+
+#[derive(Args)]
+#[command(after_help = "\
+Packets are TCP and UDP over IPv4, and headers alone are kept. A few flows
+are large and most are small, as on real links. The same seed gives the same file.
+
+Examples:
+  dta-manager make-capture traffic.pcap
+  dta-manager make-capture traffic.pcap --packets 100000 --flows 5000 --seed 7")]
+pub(super) struct MakeCapture {
+    /// File to write (classic pcap)
+    file: PathBuf,
+    /// Packets
+    #[arg(long, value_name = "N", default_value = "10000", value_parser = clap::value_parser!(u64).range(1..))]
+    packets: u64,
+    /// Flows to choose from
+    #[arg(long, value_name = "N", default_value = "300", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    flows: u32,
+    /// Seed of the traffic
+    #[arg(long, value_name = "N", default_value = "1")]
+    seed: u64,
+}
+
+impl MakeCapture {
+    pub(super) fn run(self) -> anyhow::Result<Status> {
+        let write = || -> std::io::Result<usize> {
+            let mut file = BufWriter::new(File::create(&self.file)?);
+            let mut flows = HashSet::new();
+            capture::write_header(&mut file)?;
+            let shape = Shape { flows: self.flows, exponent: 1.1, seed: self.seed };
+            for packet in Synthetic::new(shape).take(self.packets as usize) {
+                flows.insert(packet.packet.flow);
+                capture::write_packet(&mut file, &packet.packet, packet.time_ns)?;
+            }
+            file.flush()?;
+            Ok(flows.len())
+        };
+        let flows = write().with_context(|| format!("cannot write {}", self.file.display()))?;
+        dta_cli::print(format_args!(
+            "{} packets of {} flows are in {}",
+            grouped(self.packets),
+            grouped(flows as u64),
+            self.file.display()
+        ))?;
+        Ok(Status::Done)
+    }
+}

@@ -1,0 +1,244 @@
+//! The dashboard as people see it: in a real terminal, beside a collector, a translator and reporters that run.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bed;
+mod pictures;
+mod svg;
+mod terminal;
+
+use std::time::{Duration, Instant};
+
+use bed::Bed;
+use terminal::Terminal;
+
+const FLOW: &str = "10.0.0.1:5000->10.0.0.2:5000/udp";
+
+/// The rate between two words of a line, as 12.3k of `written: 12.3k frames/s`.
+fn number(screen: &str, before: &str, after: &str) -> Option<f64> {
+    let text =
+        screen.lines().find_map(|line| line.split_once(before)?.1.split_once(after).map(|(text, _)| text))?;
+    let text = text.trim();
+    let (number, factor) = match text.strip_suffix('k') {
+        Some(number) => (number, 1e3),
+        None => text.strip_suffix('M').map_or((text, 1.0), |number| (number, 1e6)),
+    };
+    Some(number.parse::<f64>().ok()? * factor)
+}
+
+#[test]
+#[ignore = "needs tmux"]
+fn the_rate_of_writes_is_that_of_the_sender() {
+    const REPORTS: u32 = 40_000;
+    const RATE: u32 = 4000;
+    let bed = Bed::start();
+    let terminal = Terminal::start(bed.path(), &bed.dashboard(), 80, 24);
+    terminal.shows("key-write");
+    let (count, rate) = (REPORTS.to_string(), RATE.to_string());
+    let start = Instant::now();
+    let report = ["key-write", "--store", "flows", "--key", "0a000000", "--value", "7", "--vary", "key"];
+    let mut reporter = bed.reporter(&[&report[..], &["--count", &count, "--rate", &rate]].concat());
+    // The first words of a node that begins to count are no rate of a whole second yet.
+    terminal.until("a rate", |screen| number(screen, "written:", "frames/s").filter(|rate| *rate > 0.0));
+    std::thread::sleep(Duration::from_secs(2));
+    let mut seen = Vec::new();
+    while reporter.try_wait().unwrap().is_none() && seen.len() < 30 {
+        seen.push(number(&terminal.screen(), "written:", "frames/s").expect("a rate is shown all the time"));
+        std::thread::sleep(Duration::from_millis(170));
+    }
+    assert!(reporter.wait().unwrap().success());
+    // Each report is written twice (N = 2).
+    let truth = 2.0 * f64::from(REPORTS) / start.elapsed().as_secs_f64();
+    assert!(seen.len() >= 20, "the sender ended too early: {seen:?}");
+    seen.sort_by(f64::total_cmp);
+    let (least, median, most) = (seen[0], seen[seen.len() / 2], seen[seen.len() - 1]);
+    eprintln!(
+        "sent {truth:.0} frames/s; seen {least:.0} to {most:.0}, median {median:.0}, in {} looks",
+        seen.len()
+    );
+    assert!((0.85..1.15).contains(&(median / truth)), "{median} seen, {truth} sent: {seen:?}");
+    // It was 0 and twice the truth in turn.
+    assert!(least > 0.4 * truth && most < 1.7 * truth, "{truth} sent: {seen:?}");
+    terminal.press(&["q"]);
+    terminal.shows("left with 0");
+}
+
+#[test]
+#[ignore = "needs tmux"]
+fn a_collector_that_goes_away_and_comes_back() {
+    let mut bed = Bed::start();
+    let terminal = Terminal::start(bed.path(), &bed.dashboard(), 80, 24);
+    terminal.shows("live, every 0.5 s");
+    terminal.press(&["4", "f"]);
+    terminal.shows("follows writes");
+    bed.kill("collector");
+    for text in ["NO ANSWER for", "figures are", "! Trying again", "? help  q quit"] {
+        terminal.shows(text);
+    }
+    terminal.press(&["1"]);
+    terminal.shows("selected store");
+    let coloured = terminal.coloured();
+    // The second store: the first is selected.
+    assert!(svg::colours(&coloured, "postcarding").contains(&Some(8)), "{coloured}");
+    bed.start_collector();
+    terminal.shows("live, every 0.5 s");
+    assert!(!terminal.screen().contains("Trying again"));
+    // What is looked at goes on by itself, too.
+    terminal.press(&["4"]);
+    terminal.until("an end of the first look", |screen| screen.contains("nothing changed yet").then_some(()));
+    terminal.press(&["q"]);
+    terminal.shows("left with 0");
+}
+
+#[test]
+#[ignore = "needs tmux"]
+fn following_writes_leads_to_the_report_that_was_sent() {
+    let bed = Bed::start();
+    let terminal = Terminal::start(bed.path(), &bed.dashboard(), 100, 24);
+    terminal.shows("key-write");
+    terminal.press(&["4", "f"]);
+    terminal.shows("nothing changed yet");
+    bed.send(&["key-write", "--store", "flows", "--key", FLOW, "--value", "0x68656c6c6f20776f726c6421"]);
+    terminal.shows("▶");
+    let screen = terminal
+        .until("the value", |screen| screen.contains("value \"hello world!\"").then(|| screen.to_owned()));
+    let marked = screen.lines().find(|line| line.starts_with('▶')).expect("what changed is marked");
+    assert!(marked.contains("hello world!"), "{screen}");
+    terminal.press(&["q"]);
+    terminal.shows("left with 0");
+}
+
+#[test]
+#[ignore = "needs tmux"]
+fn the_terminal_is_as_it_was_however_the_dashboard_ends() {
+    let bed = Bed::start();
+    let panic = format!(
+        "DTA_TEST_PANIC={} {} --ignored --exact panics_in_a_terminal --nocapture",
+        bed.collector,
+        std::env::current_exe().unwrap().display()
+    );
+    let dashboard = bed.dashboard();
+    let endings: [(&str, &str, &[&str], &str); 4] = [
+        ("q", &dashboard, &["q"], "left with 0"),
+        ("Ctrl-C", &dashboard, &["C-c"], "left with 0"),
+        ("SIGTERM", &dashboard, &[], "left with 0"),
+        ("a panic", &panic, &[], "left with 1"),
+    ];
+    for (how, line, keys, said) in endings {
+        let folder = tempfile::tempdir().unwrap();
+        let pid = folder.path().join("pid");
+        // A shell passes no signal on, so the number of the program is needed.
+        let line = match how {
+            "SIGTERM" => format!("set -m; {line} & echo $! > {}; fg", pid.display()),
+            _ => line.to_owned(),
+        };
+        let terminal = Terminal::start(folder.path(), &line, 80, 24);
+        terminal.until("the dashboard", |_| (terminal.property("#{alternate_on}") == "1").then_some(()));
+        if how != "a panic" {
+            terminal.shows("key-write");
+            assert_eq!(terminal.property("#{mouse_any_flag}"), "0", "the mouse is the terminal's");
+            assert_eq!(terminal.property("#{cursor_flag}"), "0");
+        }
+        if how == "SIGTERM" {
+            let pid = std::fs::read_to_string(pid).unwrap();
+            let pid = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        } else if !keys.is_empty() {
+            terminal.press(keys);
+        }
+        terminal.shows(said);
+        let properties =
+            ["#{alternate_on}", "#{mouse_any_flag}", "#{cursor_flag}"].map(|f| terminal.property(f));
+        assert_eq!(properties, ["0", "0", "1"], "{how}");
+        if how == "a panic" {
+            assert!(terminal.screen().contains("a mistake that the test made"), "{}", terminal.screen());
+        }
+        // Lines are edited and echoed again: `cat` gives them back.
+        terminal.type_text("hello");
+        terminal.press(&["Enter"]);
+        terminal.until("an echo", |screen| (screen.matches("hello").count() == 2).then_some(()));
+    }
+}
+
+/// Runs in a terminal of the test above: a worker of the dashboard panics while it is shown.
+#[test]
+#[ignore = "is run by another test"]
+fn panics_in_a_terminal() {
+    use dta_client::{Ask, ClientError, Following, collector::Client};
+    use dta_proto::control as c;
+    let Ok(address) = std::env::var("DTA_TEST_PANIC") else { return };
+
+    /// A collector that answers the first questions alone.
+    struct Panics(Client, std::sync::atomic::AtomicU32);
+
+    type Answer<T> = Result<T, ClientError>;
+
+    #[tonic::async_trait]
+    impl Ask for Panics {
+        async fn stores(&self) -> Answer<Vec<c::StoreInfo>> {
+            if self.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 3 {
+                panic!("a mistake that the test made");
+            }
+            self.0.stores().await
+        }
+        async fn query_key_write(&self, r: c::QueryKeyWriteRequest) -> Answer<c::QueryKeyWriteResponse> {
+            self.0.query_key_write(r).await
+        }
+        async fn query_path(&self, r: c::QueryPathRequest) -> Answer<c::QueryPathResponse> {
+            self.0.query_path(r).await
+        }
+        async fn query_counter(&self, r: c::QueryCounterRequest) -> Answer<c::QueryCounterResponse> {
+            self.0.query_counter(r).await
+        }
+        async fn query_sketch(&self, r: c::QuerySketchRequest) -> Answer<c::QuerySketchResponse> {
+            self.0.query_sketch(r).await
+        }
+        async fn tail(&self, r: c::TailRequest) -> Answer<Following> {
+            self.0.tail(r).await
+        }
+        async fn read_memory(&self, r: c::ReadMemoryRequest) -> Answer<c::ReadMemoryResponse> {
+            self.0.read_memory(r).await
+        }
+        async fn sessions(&self) -> Answer<c::ListSessionsResponse> {
+            self.0.sessions().await
+        }
+        async fn statistics(&self) -> Answer<Vec<c::NodeStatistics>> {
+            self.0.statistics().await
+        }
+    }
+
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let client = Client::connect_lazy(&dta_client::ClientOptions::plain(&address)).unwrap();
+        let ask = std::sync::Arc::new(Panics(client, Default::default()));
+        let source = dta_collector::dashboard::Source::asking(ask, "x".into(), true);
+        // As the program does: another panic would give the terminal back once more.
+        let error = dta_collector::dashboard::run(source, Duration::from_millis(300)).await.unwrap_err();
+        eprintln!("{error}");
+        std::process::exit(1);
+    });
+}
+
+#[test]
+#[ignore = "needs tmux"]
+fn no_color_a_resize_and_a_small_terminal() {
+    let bed = Bed::start();
+    let terminal = Terminal::start(bed.path(), &format!("NO_COLOR=1 {}", bed.dashboard()), 80, 24);
+    terminal.shows("key-write");
+    let screen = terminal.coloured();
+    assert!(!svg::has_colours(&screen), "{screen:?}");
+    assert!(screen.contains("\x1b[7m") || screen.contains(";7m"), "what is selected can be seen: {screen:?}");
+    terminal.resize(30, 8);
+    terminal.shows("30x8 is too small");
+    terminal.resize(60, 16);
+    terminal.shows("not shown, 80x24 has room");
+    terminal.resize(120, 40);
+    terminal.until("no notes", |screen| {
+        (!screen.contains("not shown") && screen.contains("survive")).then_some(())
+    });
+    terminal.press(&["?"]);
+    terminal.shows("any other key closes");
+    terminal.press(&["x"]);
+    terminal.press(&["q"]);
+    terminal.shows("left with 0");
+}

@@ -1,0 +1,570 @@
+//! What each example brings about.
+
+/// What is expected of an example. Blanks in what is printed do not count.
+pub(crate) enum Judge {
+    /// It prints all of this.
+    Says(&'static [&'static str]),
+    /// After it, this command prints all of that.
+    Then(&'static str, &'static [&'static str]),
+    /// It goes on; meanwhile this command prints all of that. Ctrl-C ends it.
+    Serves(&'static str, &'static [&'static str]),
+    /// It goes on, and prints all of this. Ctrl-C ends it.
+    Shows(&'static [&'static str]),
+    /// It fills a terminal, where all of this is to be seen.
+    Screen(&'static [&'static str]),
+    /// This is run in its place, and prints all of that; and why.
+    Instead(&'static str, &'static [&'static str], &'static str),
+    /// It is not run, and why.
+    NotHere(&'static str),
+}
+
+/// What is known of an example.
+pub(crate) struct Known {
+    /// As it is typed.
+    pub(crate) command: &'static str,
+    /// Whether a collector and a translator run, with their defaults and with what the examples of `dta-reporter send`
+    /// have reported.
+    pub(crate) up: bool,
+    /// Commands that make what it needs.
+    pub(crate) before: &'static str,
+    /// Commands that go on beside it, with what they print when they are ready.
+    pub(crate) beside: &'static [(&'static str, &'static str)],
+    pub(crate) judge: Judge,
+}
+
+use Judge::{Instead, NotHere, Says, Screen, Serves, Shows, Then};
+
+const fn up(command: &'static str, judge: Judge) -> Known {
+    Known { command, up: true, before: "", beside: &[], judge }
+}
+
+const fn alone(command: &'static str, judge: Judge) -> Known {
+    Known { command, up: false, before: "", beside: &[], judge }
+}
+
+const fn with(before: &'static str, known: Known) -> Known {
+    Known { before, ..known }
+}
+
+const fn beside(beside: &'static [(&'static str, &'static str)], known: Known) -> Known {
+    Known { beside, ..known }
+}
+
+const VALUE: &str = "dta-collector query key-write '10.0.0.1:5000->10.0.0.2:5000/udp' -o json";
+const BUILDS: &str = "it builds, which the tests have done, too";
+const INSTALLS: &str =
+    "it installs packages, for which a test has no place; those of Debian are what `make python` runs on";
+const CI: &str = "it is what CI runs, and this test is part of it";
+const GUEST: &str = "it needs the guest with soft-RoCE: make rxe runs its tests";
+const FEWER: &str = "fewer reports, as this is a debug build";
+const GOOD: &[&str] = &["unexplained"];
+
+const CHAOS: &str = "manager/tests/chaos.rs runs it, and judges each counter";
+const BENCH: &str = "as short as it can be, as this is a debug build; its figures mean nothing here";
+const SERVE: &[(&str, &str)] = &[("dta-collector serve", "\"listen\"")];
+const SEND_ONE: &str = "\
+dta-reporter send key-write --store flows --key 0123 --value 1500 2>/dev/null; sleep 1
+dta-collector query key-write 0123 -o json";
+const SEND_ELSEWHERE: &str = "\
+dta-reporter send key-write --store flows --key 0123 --value 1500 --to 10.0.0.6:40040 --collector 10.0.0.5:40050 2>/dev/null
+sleep 1; dta-collector query key-write 0123 -o json --collector 10.0.0.5:40050";
+const CAPTURE: &str = "dta-manager make-capture traffic.pcap";
+/// Makes captures of DTA reports, as anybody would: `catch.py ADDRESS PORT FILE` catches three datagrams, and writes them as
+/// frames. `look.py` says what comes to `veth1`.
+macro_rules! capture {
+    ($address:literal, $port:literal, $file:literal) => {
+        concat!(
+            "\
+cat > catch.py <<'END'
+import socket, struct, sys
+port, to = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), open(sys.argv[3], 'wb')
+port.bind((sys.argv[1], int(sys.argv[2])))
+open('caught', 'w').close()
+to.write(struct.pack('<IHHIIII', 0xa1b2c3d4, 2, 4, 0, 0, 65535, 1))
+for n in range(3):
+    data = port.recv(2000)
+    udp = struct.pack('>HHHH', 9, int(sys.argv[2]), 8 + len(data), 0) + data
+    ip = struct.pack('>BBHHHBBHII', 0x45, 0, 20 + len(udp), n, 0, 64, 17, 0, 0x7f000001, 0x7f000001)
+    frame = bytes(12) + b'\\x08\\x00' + ip + udp
+    to.write(struct.pack('<IIII', n, 0, len(frame), len(frame)) + frame)
+END
+rm -f caught; python3 catch.py ",
+            $address,
+            " ",
+            $port,
+            " ",
+            $file,
+            " & catching=$!
+until [ -e caught ]; do sleep 0.1; done
+for n in 4 5 6; do dta-reporter send key-write --store 1 --key 0abd --value $n --unchecked --to ",
+            $address,
+            ":",
+            $port,
+            "; done
+wait $catching"
+        )
+    };
+}
+/// At another address, as the translator has that port of the usual one.
+const REPORTS: &str = capture!("127.0.0.9", "40040", "reports.pcap");
+const OTHER_REPORTS: &str = capture!("127.0.0.1", "5000", "reports.pcapng");
+const FRAMES: &str = concat!(
+    "ip link add veth0 type veth peer name veth1; ip link set veth0 up; ip link set veth1 up
+cat > look.py <<'END'
+import socket
+veth1 = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.ntohs(0x0800))
+veth1.bind(('veth1', 0))
+open('looking', 'w').close()
+ports = [int.from_bytes(veth1.recv(2000)[36:38], 'big') for _ in range(3)]
+print('came to', *ports)
+END
+",
+    capture!("127.0.0.1", "5000", "frames.pcap")
+);
+const fn there(command: &'static str, wanted: &'static [&'static str]) -> Judge {
+    Instead(command, wanted, "the configuration is not at its usual place")
+}
+const TRANSLATOR_ELSEWHERE: &[(&str, &str)] =
+    &[SERVE[0], ("dta-translator run --ready --listen 10.0.0.1:40040", "\"listen\"")];
+const MORE_ENTRIES: &[(&str, &str)] =
+    &[("while sleep 0.5; do dta-reporter send append --list 0 --value 10,11,12,13; done", "")];
+const COLLECTOR_ELSEWHERE: &[(&str, &str)] = &[(
+    "dta-collector serve --listen 10.0.0.5:40050 --insecure --soft-address 10.0.0.5 --memory anonymous",
+    "\"listen\"",
+)];
+const TWO_COLLECTORS: &[(&str, &str)] =
+    &[COLLECTOR_ELSEWHERE[0], ("dta-collector serve --config other.toml", "\"listen\"")];
+/// A second collector, whose one store is none of the first one's.
+const OTHER_COLLECTOR: &str = "\
+cat > other.toml <<'END'
+[collector]
+name = \"other\"
+listen = \"10.0.0.7:40050\"
+insecure = true
+memory = \"anonymous\"
+[soft]
+address = \"10.0.0.7\"
+[[store]]
+id = 9
+name = \"others\"
+kind = \"key-write\"
+slots = 1024
+value_len = 12
+redundancy = 2
+END";
+/// A switch, which is a translator that waits for its program; and where the program is told of it.
+const SWITCH: &str = "\
+cat > translator.toml <<'END'
+[translator]
+collector = \"http://127.0.0.1:40050\"
+[switch.tor1]
+type = \"software\"
+control = \"127.0.0.1:40061\"
+listen = \"10.0.1.1:40040\"
+source = \"10.0.1.1\"
+stores = [\"flows\", \"bytes\"]
+END";
+const BLANK: &[(&str, &str)] = &[(
+    "dta-translator run --ready --blank --listen 10.0.1.1:40040 --control 127.0.0.1:40061 --source 10.0.1.1",
+    "10.0.1.1:40040",
+)];
+
+/// What every program has.
+macro_rules! common {
+    ($program:literal) => {
+        [
+            alone(
+                concat!($program, " completions bash > /etc/bash_completion.d/", $program),
+                Then(
+                    concat!("cat /etc/bash_completion.d/", $program),
+                    &["complete -F", concat!("-o bashdefault -o default ", $program)],
+                ),
+            ),
+            alone(
+                concat!($program, " completions zsh > /usr/share/zsh/site-functions/_", $program),
+                Then(
+                    concat!("cat /usr/share/zsh/site-functions/_", $program),
+                    &[concat!("#compdef ", $program)],
+                ),
+            ),
+            with(
+                "mkdir -p /etc/fish/completions",
+                alone(
+                    concat!($program, " completions fish > /etc/fish/completions/", $program, ".fish"),
+                    Then(
+                        concat!("cat /etc/fish/completions/", $program, ".fish"),
+                        &[concat!("complete -c ", $program)],
+                    ),
+                ),
+            ),
+            alone(
+                concat!($program, " completions powershell >> $PROFILE"),
+                Instead(
+                    concat!($program, " completions powershell"),
+                    &["Register-ArgumentCompleter"],
+                    "only PowerShell sets the variable",
+                ),
+            ),
+            alone(
+                concat!($program, " man | man -l -"),
+                Instead(concat!($program, " man"), &[".TH", $program], "a bare machine has no man"),
+            ),
+            alone(
+                concat!($program, " man /usr/local/share/man/man1"),
+                Then(
+                    "ls /usr/local/share/man/man1",
+                    &[concat!($program, ".1"), concat!($program, "-completions.1")],
+                ),
+            ),
+        ]
+    };
+}
+
+/// Every example.
+pub(crate) fn truth() -> Vec<Known> {
+    let programs = [
+        common!("dta-collector"),
+        common!("dta-translator"),
+        common!("dta-reporter"),
+        common!("dta-manager"),
+    ];
+    programs.into_iter().flatten().chain(own()).collect()
+}
+
+fn own() -> Vec<Known> {
+    vec![
+    // dta-reporter
+    up(
+        "dta-reporter send key-write --store flows --value 1500 --key '10.0.0.1:5000->10.0.0.2:5000/udp'",
+        Then(VALUE, &["000005dc0000000000000000"]),
+    ),
+    up(
+        "dta-reporter send key-write --key 0a000000 --value 7 --vary key --count 1000 --rate 1000 --retransmittable",
+        Then("dta-collector query key-write 0a0003e7 -o json", &["000000070000000000000000"]),
+    ),
+    up(
+        "dta-reporter send append --store 3 --list 3 --value 1,2,3,0xdeadbeef",
+        Then("dta-collector tail --list 3 --from-start --once", &["000000010000000200000003deadbeef"]),
+    ),
+    up(
+        "dta-reporter send key-increment --delta 1500 --key '10.0.0.1:5000->10.0.0.2:5000/udp'",
+        Then("dta-collector query key-increment '10.0.0.1:5000->10.0.0.2:5000/udp' -o json", &["1500"]),
+    ),
+    up(
+        "dta-reporter send postcarding --hop 2 --path-length 5 --value 103 --key '10.0.0.1:5000->10.0.0.2:5000/udp'",
+        Then("dta-collector query postcarding '10.0.0.1:5000->10.0.0.2:5000/udp' -o json", &["[null,null,103,null,null"]),
+    ),
+    up(
+        "dta-reporter send sketch-merge --epoch 1 --column 17 --cells 12,40,8",
+        // One reporter of two: that the column went out is what can be asked of it alone.
+        Then("dta-collector stats -o json", &["\"sketch-merge.emitted\":1"]),
+    ),
+    up(
+        "echo '{\"primitive\":\"append\",\"list\":2,\"value\":[1,2,3,4]}' | dta-reporter send --file -",
+        Then("dta-collector tail --list 2 --from-start --once", &["00000001000000020000000300000004"]),
+    ),
+    up(
+        "dta-reporter send key-write --dta-version 0 --key 0a0b0c0d --value 7",
+        Then("dta-collector query key-write 0a0b0c0d -o json", &["000000070000000000000000"]),
+    ),
+    up(
+        "dta-reporter send key-write --store flows --key '10.0.0.1:5000->10.0.0.2:5000/udp' --value 0x000000010000000200000003",
+        Then(VALUE, &["000000010000000200000003"]),
+    ),
+    // dta-collector
+    alone("dta-collector serve", Serves("dta-collector stores", &["flows", "key-write", "packets"])),
+    alone(
+        "dta-collector config --example > collector.toml",
+        Then("dta-collector check-config --config collector.toml", &["127.0.0.1:40050", "flows"]),
+    ),
+    with(
+        "dta-collector config --example > collector.toml",
+        alone("dta-collector serve --config collector.toml", Serves("dta-collector stores", &["flows", "packets"])),
+    ),
+    with(
+        "dta-collector config --example > collector.toml",
+        alone("dta-collector check-config --config collector.toml", Says(&["127.0.0.1:40050", "flows"])),
+    ),
+    alone("dta-collector serve --device mlx5_0", NotHere("it needs a NIC of NVIDIA")),
+    with(
+        "openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.crt -days 2 -subj /CN=ca 2>/dev/null
+         openssl req -newkey rsa:2048 -nodes -keyout c.key -out c.csr -subj /CN=c 2>/dev/null
+         printf 'subjectAltName=IP:10.0.0.5,DNS:c.example\\n' > san
+         openssl x509 -req -in c.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out c.crt -days 2 -extfile san 2>/dev/null",
+        alone(
+            "dta-collector serve --listen 10.0.0.5:40050 --tls-cert c.crt --tls-key c.key --tls-client-ca ca.crt",
+            Serves(
+                "dta-collector stores --collector 10.0.0.5:40050 --ca ca.crt --client-cert c.crt --client-key c.key",
+                &["flows", "packets"],
+            ),
+        ),
+    ),
+    up("dta-collector stores", Says(&["flows", "key-write", "paths", "events", "bytes", "packets"])),
+    up("dta-collector query key-write '10.0.0.1:5000->10.0.0.2:5000/udp'", Says(&["000000010000000200000003"])),
+    beside(
+        MORE_ENTRIES,
+        up("dta-collector tail --store events --list 0 --from-start", Shows(&["0000000a0000000b0000000c0000000d"])),
+    ),
+    beside(MORE_ENTRIES, up("dta-collector tail", Shows(&["0000000a0000000b0000000c0000000d"]))),
+    up("dta-collector tail --store events --list 3 --from-start", Shows(&["000000010000000200000003deadbeef"])),
+    with(
+        "dta-reporter send append --list 0 --value 5,6,7,8; sleep 1",
+        up("dta-collector tail --from-start --once -o json | jq .entry", Says(&["\"00000005000000060000000700000008\""])),
+    ),
+    up("dta-collector stats", Says(&["translator", "reporter", "accepted"])),
+    up("dta-collector stats --watch", Shows(&["translator", "accepted"])),
+    up("dta-collector stats --all -o json", Says(&["\"nodes\":", "\"dropped.destination\":0"])),
+    up("dta-collector sessions", Says(&["translator", "write", "atomic"])),
+    up("dta-collector sessions -o wide", Says(&["translator", "gen."])),
+    up("dta-collector stores -o wide", Says(&["flows", "12-byte values", "events"])),
+    up(
+        "dta-collector stats -o json | jq '.nodes[] | select(.stage == \"translator\") | .counters.accepted'",
+        Says(&["1"]),
+    ),
+    up(
+            "dta-collector query key-write \"$flow\" -o json; test $? -eq 3 && echo \"nobody reported it\"",
+            Instead(
+                "flow=ffff; dta-collector query key-write \"$flow\" -o json; test $? -eq 3 && echo \"nobody reported it\"",
+                &["nobody reported it"],
+                "the reader's script sets the variable",
+            ),
+    ),
+    beside(
+        &[(
+            "dta-translator run --ready --name leaf1 --stores flows --listen 127.0.0.1:0 --control 127.0.0.1:0 --source 127.0.0.3",
+            "\"listen\"",
+        )],
+        up("dta-collector sessions end leaf1", Says(&["leaf1"])),
+    ),
+    up(
+        "dta-collector devices",
+        Instead("dta-collector devices 2>&1 || [ $? = 1 ]", &["RDMA devices"], "this build knows none, and says so"),
+    ),
+    up("dta-collector dashboard", Screen(&["flows"])),
+    up("dta-collector dashboard --memory /dev/shm/dta-collector", Screen(&["flows"])),
+    // dta-translator
+    beside(SERVE, alone("dta-translator run", Serves(SEND_ONE, &["000005dc0000000000000000"]))),
+    beside(
+        COLLECTOR_ELSEWHERE,
+        alone(
+            "dta-translator run --collector 10.0.0.5:40050 --listen 10.0.0.6:40040 --source 10.0.0.6",
+            Serves(SEND_ELSEWHERE, &["000005dc0000000000000000"]),
+        ),
+    ),
+    with(
+        OTHER_COLLECTOR,
+        beside(
+            TWO_COLLECTORS,
+            alone(
+                "dta-translator run --collector 10.0.0.5:40050,10.0.0.7:40050 --listen 10.0.0.6:40040 --source 10.0.0.6",
+                Serves(
+                    "dta-reporter send key-write --key 01 --value 9 --store others --to 10.0.0.6:40040 --collector 10.0.0.7:40050
+                     sleep 1; dta-collector query key-write 01 -o json --collector 10.0.0.7:40050",
+                    &["000000090000000000000000"],
+                ),
+            ),
+        ),
+    ),
+    beside(
+        SERVE,
+        alone(
+            "dta-translator run --faults drop=0.01,dup=0.01 --seed 7 --ledger /tmp/ledger",
+            Serves(SEND_ONE, &["000005dc0000000000000000"]),
+        ),
+    ),
+    alone(
+        "dta-translator run --link eth1 --source 10.9.0.2 --collector 10.9.0.1:40050",
+        NotHere("it needs an interface towards an RDMA NIC; the guest's tests have one"),
+    ),
+    with(SWITCH, alone("dta-translator check-config --config translator.toml", Says(&["tor1"]))),
+    up("dta-translator stats", Says(&["accepted", "key-write"])),
+    up("dta-translator plan", Says(&["flows", "packets", "queue"])),
+    up("dta-translator plan --against 127.0.0.1:40051", Says(&["nothing"])),
+    with(SWITCH, beside(BLANK, up("dta-translator setup --switch tor1", there("DTA_TRANSLATOR_CONFIG=translator.toml dta-translator setup --switch tor1", &["store"])))),
+    with(SWITCH, beside(BLANK, up("dta-translator plan --switch tor1", there("DTA_TRANSLATOR_CONFIG=translator.toml dta-translator plan --switch tor1", &["flows", "bytes"])))),
+    with(SWITCH, beside(BLANK, up("dta-translator plan --switch tor1 --against", there("DTA_TRANSLATOR_CONFIG=translator.toml dta-translator plan --switch tor1 --against", &["flows", "bytes"])))),
+    up("dta-translator plan -o json | jq '.[] | select(.table == \"store\")'", Says(&["\"flows\""])),
+    // dta-manager
+    alone("dta-manager run-testbed", Instead("dta-manager run-testbed --reports 20000", GOOD, FEWER)),
+    with(
+        CAPTURE,
+        alone("dta-manager run-testbed --pcap traffic.pcap", Instead("dta-manager run-testbed --pcap traffic.pcap --reports 20000", GOOD, FEWER)),
+    ),
+    with(
+        CAPTURE,
+        alone(
+            "dta-manager run-testbed --pcap traffic.pcap --json outcome.json",
+            Instead(
+                "dta-manager run-testbed --pcap traffic.pcap --reports 20000 --json outcome.json; jq '{unexplained, sent}' outcome.json",
+                &["\"unexplained\":0,\"sent\":20000"],
+                FEWER,
+            ),
+        ),
+    ),
+    alone(
+        "dta-manager run-testbed --faults drop=0.01",
+        Instead("dta-manager run-testbed --faults drop=0.01 --reports 20000", GOOD, FEWER),
+    ),
+    alone(
+        "dta-manager run-testbed --faults drop=0.01,dup=0.01,reorder=0.01,corrupt=0.01",
+        Instead(
+            "dta-manager run-testbed --faults drop=0.01,dup=0.01,reorder=0.01,corrupt=0.01 --reports 20000",
+            GOOD,
+            FEWER,
+        ),
+    ),
+    alone(
+        "dta-manager run-testbed --transport rc --reports 1000000",
+        Instead("dta-manager run-testbed --transport rc --reports 20000", GOOD, FEWER),
+    ),
+    alone("dta-manager run-testbed --nic rxe --transport rc", NotHere(GUEST)),
+    alone(
+        "dta-manager run-testbed --topology testbed/topologies/crowded.toml",
+        Instead("dta-manager run-testbed --topology testbed/topologies/crowded.toml --reports 20000", GOOD, FEWER),
+    ),
+    alone("dta-manager run-testbed --chaos kill-collector", NotHere(CHAOS)),
+    alone(
+        "dta-manager run-testbed --chaos kill-translator --chaos-reports 350000 --reports 1200000",
+        NotHere(CHAOS),
+    ),
+    alone("dta-manager run-testbed --nic rxe --chaos remove-device", NotHere(GUEST)),
+    alone(
+        "dta-manager run-testbed --keep --listen 127.0.0.1:40050",
+        Instead(
+            "dta-manager run-testbed --keep --listen 127.0.0.1:40050 --reports 20000 > kept & \
+             until grep -q 'Still running' kept; do sleep 1; done; dta-collector stores; kill $!",
+            &["flows", "packets"],
+            FEWER,
+        ),
+    ),
+    with(
+        REPORTS,
+        up("dta-manager replay reports.pcap --to 127.0.0.1:40040", Says(&["3 of 3 datagrams sent"])),
+    ),
+    with(
+        OTHER_REPORTS,
+        beside(
+            TRANSLATOR_ELSEWHERE,
+            alone(
+                "dta-manager replay reports.pcapng --to tor1.example:40040 --port 5000 --rate 10000 --loop 100",
+                Then("dta-collector query key-write 0abd -o json", &["\"value\":\"000000"]),
+            ),
+        ),
+    ),
+    with(
+        FRAMES,
+        alone(
+            "dta-manager replay frames.pcap --raw veth0",
+            Instead(
+                "rm -f looking; python3 look.py & looking=$!; until [ -e looking ]; do sleep 0.1; done
+                 dta-manager replay frames.pcap --raw veth0; wait $looking",
+                &["3 of 3 datagrams sent", "came to 5000 5000 5000"],
+                "the other end of the pair looks at what comes",
+            ),
+        ),
+    ),
+    alone(
+        "dta-manager make-capture traffic.pcap",
+        Then("dta-manager run-testbed --pcap traffic.pcap --reports 20000", GOOD),
+    ),
+    alone(
+        "dta-manager make-capture traffic.pcap --packets 100000 --flows 5000 --seed 7",
+        Then("dta-manager run-testbed --pcap traffic.pcap --reports 20000", GOOD),
+    ),
+    alone("dta-manager bench", Instead("dta-manager bench query --quick || [ $? = 4 ]", &["query"], BENCH)),
+    alone(
+        "dta-manager bench nic chain -o json > figures.json",
+        Instead(
+            "dta-manager bench nic chain --quick -o json > figures.json || [ $? = 4 ]; jq .[].name figures.json",
+            &["nic", "chain"],
+            BENCH,
+        ),
+    ),
+    alone("dta-manager bench --quick", Instead("dta-manager bench query --quick || [ $? = 4 ]", &["query"], BENCH)),
+    alone(
+        "dta-manager bench memory --reports 100000000",
+        Instead("dta-manager bench memory --reports 20000 || [ $? = 4 ]", &["collector", "translator", "KiB"], FEWER),
+    ),
+    alone("dta-manager doctor", Instead("dta-manager doctor || [ $? = 4 ]", &["cpu"], "it may find something here")),
+    alone(
+        "dta-manager doctor -o json | jq '.[] | select(.level != \"ok\")'",
+        Says(&["\"level\""]),
+    ),
+    // What is on its way while it looks would be missed.
+    with("sleep 3", up("dta-manager doctor --collector 127.0.0.1:40050", Says(&["session"]))),
+    beside(
+        COLLECTOR_ELSEWHERE,
+        alone(
+            "dta-manager doctor --collector 10.0.0.5:40050 --session tor1 --seconds 10",
+            Instead(
+                "dta-manager doctor --collector 10.0.0.5:40050 --session tor1 --seconds 1 || [ $? = 4 ]",
+                &["there is no session"],
+                "there is no such session, which is what it says",
+            ),
+        ),
+    ),
+    // What builds and tests.
+    with(
+        "dta-manager make-capture capture.pcap",
+        alone(
+            "cargo run --release -p dta-manager -- run-testbed --pcap capture.pcap",
+            Instead("cargo run --release -p dta-manager -- run-testbed --pcap capture.pcap --reports 20000", GOOD, FEWER),
+        ),
+    ),
+    alone(
+        "cargo run --release -p dta-manager -- run-testbed --faults drop=0.01,dup=0.01,reorder=0.01",
+        Instead(
+            "cargo run --release -p dta-manager -- run-testbed --faults drop=0.01,dup=0.01,reorder=0.01 --reports 20000",
+            GOOD,
+            FEWER,
+        ),
+    ),
+    alone(
+        "cargo run --release -p dta-manager -- run-testbed --keep",
+        Instead(
+            "cargo run --release -p dta-manager -- run-testbed --keep --reports 20000 > kept & \
+             until grep -q 'Still running' kept; do sleep 1; done; $(grep -o 'dta-collector stats --collector .*' kept); kill $!",
+            &["accepted"],
+            FEWER,
+        ),
+    ),
+    alone("make demo", Instead("make -n demo", &["run-testbed"], "the command that it runs is another example")),
+    alone("make test", NotHere(CI)),
+    alone("make bench", Instead("make -n bench", &["dta-manager -- bench"], "the command that it runs is another example")),
+    alone(
+        "dta-manager run-testbed --reports 100000 --transport rc --faults drop=0.1,dup=0.1,reorder=0.1,corrupt=0.1 --report-faults none --seed 1",
+        Instead(
+            "dta-manager run-testbed --reports 5000 --transport rc --faults drop=0.1,dup=0.1,reorder=0.1,corrupt=0.1 --report-faults none --seed 1",
+            GOOD,
+            FEWER,
+        ),
+    ),
+    alone(
+        "export PATH=\"$PWD/target/release:$PATH\"",
+        Instead(
+            "export PATH=\"$PWD/target/release:$PATH\"; command -v dta-collector",
+            &["target/release/dta-collector"],
+            "a variable ends with its shell",
+        ),
+    ),
+    alone("apt-get install python3-numpy python3-grpcio python3-protobuf", NotHere(INSTALLS)),
+    alone("pip install './python[live]'", NotHere(INSTALLS)),
+    alone("modprobe crc32_generic && modprobe rdma_rxe", NotHere(GUEST)),
+    alone("rdma link add rxe0 type rxe netdev eth0", NotHere(GUEST)),
+    alone("testbed/rxe-guest/install", NotHere(GUEST)),
+    alone("testbed/rxe-guest/run -- ibv_devinfo -v", NotHere(GUEST)),
+    alone(
+        "testbed/rxe-guest/run --timeout 300 --share /tmp/results -- target/debug/dta-manager run-testbed --nic rxe",
+        NotHere(GUEST),
+    ),
+    alone("testbed/rxe-guest/run --timeout 300 -- dta-manager bench --nic rxe", NotHere(GUEST)),
+    alone(
+        "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=\"$PWD/testbed/rxe-guest/run --\" cargo test -p dta-collector --features verbs-requester",
+        NotHere(GUEST),
+    ),
+    alone("cargo test -p dta-fuzz", NotHere(CI)),
+    alone("cargo run --release -p dta-crc --example compare", NotHere("it measures, and a debug build has nothing to tell")),
+    alone("make fuzz", NotHere("it needs a nightly compiler")),
+    alone("cargo build --release", NotHere(BUILDS)),
+    ]
+}

@@ -1,0 +1,352 @@
+//! Captures of Telemetry Reports, replayed with `dta-manager replay` into a translator and a collector as they are
+//! without a configuration of stores: every report is decoded, and the answers are the capture's. Needs no privilege.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use common::{MANAGER, captures, manager};
+use dta_client::collector::Client;
+use dta_client::{Ask, ClientOptions, translator};
+use dta_proto::control::{NodeStatistics, Policy, TailRequest};
+use dta_proto::key::{Flow, Key};
+use dta_proto::telemetry::{self, Entry, Metric, Path, Value, Why, list};
+use serde_json::Value as Json;
+
+/// A daemon that ends with the test.
+struct Daemon {
+    child: Child,
+    ready: Json,
+}
+
+impl Daemon {
+    fn start(arguments: &[&str]) -> Self {
+        let mut child = Command::new(MANAGER)
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .envs(["DTA_COLLECTOR_LOG", "DTA_TRANSLATOR_LOG"].map(|name| (name, "warn")))
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ready =
+            serde_json::from_str(&line).unwrap_or_else(|e| panic!("{arguments:?} said {line:?}: {e}"));
+        Self { child, ready }
+    }
+
+    fn said(&self, field: &str) -> &str {
+        self.ready[field].as_str().unwrap()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+struct Bed {
+    _collector: Daemon,
+    translator: Daemon,
+    client: Client,
+    control: translator::Client,
+    _folder: tempfile::TempDir,
+}
+
+/// Counters of a translator's own node.
+struct Counted(Vec<NodeStatistics>);
+
+impl Counted {
+    fn of(&self, node: &str, name: &str) -> u64 {
+        let node = self.0.iter().find(|n| n.node.starts_with(node));
+        node.and_then(|n| n.counters.iter().find(|c| c.name == name)).map_or(0, |c| c.value)
+    }
+
+    fn own(&self, name: &str) -> u64 {
+        self.of("translator/", name)
+    }
+}
+
+impl Bed {
+    /// `place` makes an address of its own, so that tests run side by side. `more` is for `[translator.int]`.
+    async fn new(place: u8, dialect: &str, more: &str) -> Bed {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let file = format!(
+            "[collector]\nname = \"int\"\nlisten = \"127.0.0.1:0\"\nmemory = \"{}\"\n[soft]\nport = 0\n",
+            path("memory")
+        );
+        std::fs::write(path("collector.toml"), file).unwrap();
+        let collector = Daemon::start(&["__collector", "serve", "--config", &path("collector.toml")]);
+        let [_, a, b, _] = std::process::id().to_be_bytes();
+        let file = format!(
+            "[translator]\nname = \"int\"\nlisten = \"127.0.0.1:0\"\ncontrol = \"127.0.0.1:0\"\n\
+             collector = \"http://{}\"\nsource = \"127.{}.{b}.{place}\"\nsource_port = 0\n[translator.int]\n{more}\n",
+            collector.said("listen"),
+            128 + (a & 63),
+        );
+        std::fs::write(path("translator.toml"), file).unwrap();
+        let int = format!("udp://127.0.0.1:0?dialect={dialect}");
+        let config = path("translator.toml");
+        let translator =
+            Daemon::start(&["__translator", "run", "--ready", "--int", &int, "--config", &config]);
+        let client = Client::connect(&ClientOptions::plain(collector.said("listen"))).await.unwrap();
+        let control = translator::Client::connect_lazy(translator.said("control")).unwrap();
+        Bed { _collector: collector, translator, client, control, _folder: folder }
+    }
+
+    /// Replays a capture of so many reports to a port, and waits until all are in memory. All must be decoded.
+    async fn replay(&mut self, capture: PathBuf, port: &str, reports: u64) -> Counted {
+        let to = self.translator.ready["int"][0].as_str().unwrap().to_owned();
+        let output = manager(&["replay", capture.to_str().unwrap(), "--to", &to, "--port", port]);
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(told.starts_with(&format!("{reports} of {reports} datagrams sent")), "{told}");
+        for _ in 0..2000 {
+            self.control.flush().await.unwrap();
+            let own = Counted(self.control.statistics().await.unwrap());
+            let nic = Counted(self.client.statistics().await.unwrap());
+            let executed = nic.of("nic/", "executed.write") + nic.of("nic/", "executed.fetch_add");
+            let arrived =
+                own.own("int.reports") == reports && own.own("received") == own.own("int.primitives");
+            if arrived && own.own("held") == 0 && executed == own.own("operations") {
+                assert_eq!(own.own("accepted"), own.own("received"), "a primitive was dropped: {:#?}", own.0);
+                let ended = own.own("int.unchanged") + own.own("int.changed");
+                assert_eq!(ended, reports, "a report was not decoded: {:#?}", own.0);
+                assert_eq!((own.own("int.gaps"), own.own("int.evicted")), (0, 0));
+                return own;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        panic!("the reports of {} were not executed", capture.display());
+    }
+
+    async fn values(&mut self, keys: &[Key]) -> Vec<Option<u32>> {
+        let answers = self.client.key_write("int-values", keys, Policy::First, 0).await.unwrap();
+        answers.iter().map(|a| a.value.as_ref().map(|value| Value::parse(value).unwrap().value)).collect()
+    }
+
+    async fn paths(&mut self, flows: &[Flow]) -> Vec<String> {
+        let keys: Vec<_> = flows.iter().map(Flow::key).collect();
+        let answers = self.client.key_write("int-paths", &keys, Policy::First, 0).await.unwrap();
+        answers.iter().map(|a| Path::parse(a.value.as_ref().unwrap()).unwrap().to_string()).collect()
+    }
+
+    async fn counts(&mut self, keys: &[Key]) -> Vec<u64> {
+        self.client.counter("int-counters", keys).await.unwrap().iter().map(|answer| answer.value).collect()
+    }
+
+    /// All entries of a list.
+    async fn entries(&mut self, list: u32) -> Vec<Entry> {
+        let request = TailRequest {
+            store: "int-events".into(),
+            list,
+            until_caught_up: true,
+            from_sequence: 1,
+            ..TailRequest::default()
+        };
+        let mut stream = self.client.tail(request).await.unwrap();
+        let mut entries = Vec::new();
+        while let Some(message) = stream.message().await.unwrap() {
+            let trouble = message.overwritten_batches + message.missing_batches + message.damaged_batches;
+            assert_eq!(trouble, 0, "{message:?}");
+            entries.extend(message.entries.iter().map(|entry| Entry::parse(entry).unwrap()));
+        }
+        entries
+    }
+
+    /// Reason, old and new of the changes of one metric.
+    async fn changes(&mut self, metric: Metric) -> Vec<(Key, Why, u64, u64)> {
+        let entries = self.entries(list::CHANGES).await;
+        let of_metric = |entry| match entry {
+            Entry::Change { key, metric: of, why, old, new, .. } if of == metric => {
+                Some((key, why, old, new))
+            }
+            _ => None,
+        };
+        entries.into_iter().filter_map(of_metric).collect()
+    }
+}
+
+fn flow(text: &str) -> Flow {
+    text.parse().unwrap()
+}
+
+/// A capture, or nothing where there are none.
+fn capture(file: &str) -> Option<PathBuf> {
+    Some(captures(&format!("replay of {file}"))?.join("int").join(file))
+}
+
+#[tokio::test]
+async fn three_reports_change_what_they_change() {
+    let Some(file) = capture("int-v1.0-three-reports.pcap") else { return };
+    let mut bed = Bed::new(11, "intcollector", "timestamps = \"raw\"").await;
+    let counted = bed.replay(file, "54321", 3).await;
+    assert_eq!((counted.own("int.changed"), counted.own("int.unchanged")), (2, 1));
+    let flow = flow("10.0.0.1:5000->10.0.0.2:5000/udp");
+    assert_eq!(bed.paths(&[flow]).await, ["6:5:4"]);
+    let keys = [
+        flow.key(),
+        telemetry::hop_latency_key(&flow, 4),
+        telemetry::hop_latency_key(&flow, 5),
+        telemetry::queue_occupancy_key(4, Some(3), Some(5)),
+        telemetry::queue_congestion_key(4, Some(3), Some(5)),
+        telemetry::link_utilization_key(4, Some(3)),
+    ];
+    let last = [12, 4, 4, 6, 10, 1000].map(Some);
+    assert_eq!(bed.values(&keys).await, last);
+    assert_eq!(bed.counts(&[flow.key()]).await, [3]);
+    let (new, moved) = (Why::New, Why::Moved);
+    let expected = [(flow.key(), new, 0, 408), (flow.key(), moved, 408, 12)];
+    assert_eq!(bed.changes(Metric::FlowLatency).await, expected);
+    let of_switch_4: Vec<_> =
+        bed.changes(Metric::HopLatency).await.into_iter().filter(|change| change.0 == keys[1]).collect();
+    assert_eq!(of_switch_4, [(keys[1], new, 0, 400), (keys[1], moved, 400, 4)]);
+    // Three of each at the first report, and what changed at the third.
+    for (metric, count) in [
+        (Metric::FlowPath, 1),
+        (Metric::QueueOccupancy, 4),
+        (Metric::QueueCongestion, 4),
+        (Metric::LinkUtilization, 4),
+    ] {
+        assert_eq!(bed.changes(metric).await.len(), count, "{metric:?}");
+    }
+    // The moment that the switch sent, as it is.
+    let answer = bed.client.key_write("int-values", &keys[1..2], Policy::First, 0).await.unwrap();
+    assert_eq!(Value::parse(answer[0].value.as_ref().unwrap()).unwrap().time, 0x5ad9_f94a);
+}
+
+/// Paths and latencies of 100 flows through six hops whose latencies are 4 to 9.
+async fn six_hops(place: u8, file: &str, path: &str) {
+    let Some(file) = capture(file) else { return };
+    let mut bed = Bed::new(place, "auto", "").await;
+    let counted = bed.replay(file, "54321", 100).await;
+    let keys = bed.entries(list::KEYS).await;
+    let flows: Vec<Flow> = keys
+        .iter()
+        .filter_map(|entry| match entry {
+            Entry::Key { key, .. } => key.flow(),
+            _ => None,
+        })
+        .collect();
+    // A flow is in the directory for its path and for its latency.
+    assert_eq!(flows.len(), 200);
+    let flows: Vec<Flow> = flows
+        .iter()
+        .map(Flow::key)
+        .collect::<std::collections::BTreeSet<_>>()
+        .iter()
+        .filter_map(Key::flow)
+        .collect();
+    assert_eq!(flows.len(), 100);
+    assert!(bed.paths(&flows).await.iter().all(|told| told == path));
+    let keys: Vec<_> = flows.iter().map(Flow::key).collect();
+    assert!(bed.values(&keys).await.iter().all(|latency| *latency == Some(39)));
+    let first: u32 = path.rsplit(':').next().unwrap().parse().unwrap();
+    for hop in 0..6 {
+        let keys: Vec<_> = flows.iter().map(|flow| telemetry::hop_latency_key(flow, first + hop)).collect();
+        assert!(bed.values(&keys).await.iter().all(|latency| *latency == Some(4 + hop)), "hop {hop}");
+        let queue = telemetry::queue_occupancy_key(first + hop, Some(3), Some(5));
+        let link = telemetry::link_utilization_key(first + hop, Some(3));
+        assert_eq!(bed.values(&[queue, link]).await, [Some(6), Some(11 + hop)]);
+    }
+    // Queues and links are told by the first flow.
+    assert_eq!(counted.own("int.suppressed.queue-occupancy"), 99 * 6);
+}
+
+#[tokio::test]
+async fn all_fields_of_six_hops_in_v05() {
+    six_hops(12, "int-v0.5-6-hops-all-fields.pcap", "5:4:3:2:1:0").await;
+}
+
+#[tokio::test]
+async fn all_fields_of_six_hops_in_v10() {
+    six_hops(13, "int-v1.0-6-hops-all-fields.pcap", "6:5:4:3:2:1").await;
+}
+
+#[tokio::test]
+async fn paths_of_a_thousand_flows() {
+    let Some(file) = capture("int-v0.5-1000-flows-paths.pcap") else { return };
+    let mut bed = Bed::new(14, "intcollector", "").await;
+    bed.replay(file, "54321", 1000).await;
+    let changes = bed.changes(Metric::FlowPath).await;
+    let flows: Vec<Flow> = changes.iter().filter_map(|change| change.0.flow()).collect();
+    assert_eq!(flows.len(), 1000);
+    assert!(bed.paths(&flows).await.iter().all(|path| path == "5:4:3:2:1:0"));
+    assert!(bed.changes(Metric::FlowLatency).await.is_empty(), "nothing says it");
+}
+
+#[tokio::test]
+async fn a_latency_is_told_when_it_leaves_its_interval() {
+    let Some(file) = capture("int-v0.5-latency-events.pcap") else { return };
+    // The third hop's latency is the third word of the third hop, in every report.
+    let bytes = std::fs::read(&file).unwrap();
+    let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+    let latencies: Vec<u32> = (0..100).map(|n| word(24 + n * (16 + 148) + 16 + 132 + 4)).collect();
+    assert_eq!(latencies[..2], [200, 202]);
+    let mut told: Vec<(Why, u64, u64)> = Vec::new();
+    for latency in latencies.iter().map(|latency| u64::from(*latency)) {
+        match told.last() {
+            None => told.push((Why::New, 0, latency)),
+            Some((_, _, last)) if last / 64 != latency / 64 => told.push((Why::Moved, *last, latency)),
+            Some(_) => {}
+        }
+    }
+    assert!(told.len() > 2, "{told:?}");
+    let mut bed =
+        Bed::new(15, "intcollector", "[translator.int.metric.hop-latency]\ndetect = \"width=64\"").await;
+    bed.replay(file, "54321", 100).await;
+    let changes = bed.changes(Metric::HopLatency).await;
+    let third = changes.iter().find(|change| change.3 == 200).unwrap().0;
+    let of_third: Vec<_> = changes
+        .iter()
+        .filter(|change| change.0 == third)
+        .map(|(_, why, old, new)| (*why, *old, *new))
+        .collect();
+    assert_eq!(of_third, told);
+}
+
+#[tokio::test]
+async fn sdfabric_drops_per_reason_and_switch() {
+    let Some(file) = capture("sdfabric-v0.5-real-traffic.pcap") else { return };
+    let mut bed = Bed::new(16, "sdfabric", "").await;
+    let counted = bed.replay(file, "32766", 3579).await;
+    assert_eq!(counted.own("int.sources"), 4);
+    let drops: BTreeMap<(u32, u8), u64> = [
+        ((3, 26), 1),
+        ((3, 29), 4),
+        ((3, 71), 1),
+        ((3, 89), 1),
+        ((3, 129), 1),
+        ((3, 130), 1),
+        ((3, 131), 2),
+        ((3, 133), 1),
+        ((4, 26), 2),
+        ((4, 29), 2),
+        ((4, 89), 1),
+        ((4, 130), 1),
+        ((4, 131), 2),
+        ((4, 133), 1),
+    ]
+    .into();
+    let keys: Vec<_> = drops.keys().map(|(switch, reason)| telemetry::drops_key(*switch, *reason)).collect();
+    assert_eq!(bed.counts(&keys).await, drops.values().copied().collect::<Vec<_>>());
+    assert_eq!(bed.counts(&[telemetry::drops_key(1, 71)]).await, [0]);
+    let entries = bed.entries(list::DROPS).await;
+    let mut listed = BTreeMap::new();
+    for entry in &entries {
+        let Entry::Drop { place, reason, .. } = entry else { panic!("{entry:?}") };
+        *listed.entry((place.switch.unwrap(), *reason)).or_insert(0) += 1;
+    }
+    assert_eq!(listed, drops);
+    assert_eq!(bed.entries(list::CONGESTION).await.len(), 38);
+    // The path of a flow whose switches each report for themselves.
+    let paths = bed.changes(Metric::FlowPath).await;
+    let (key, _, _, hops) = *paths.iter().rfind(|change| change.3 > 1).expect("a flow with several switches");
+    let answers = bed.client.path("int-postcards", &[key]).await.unwrap();
+    assert_eq!(answers[0].path_length, hops as u32, "{:?}", answers[0]);
+}

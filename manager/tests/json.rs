@@ -1,0 +1,203 @@
+//! What commands print with `-o json` is as the schemas in `docs/schemas` say, and every schema is held
+//! against real output.
+
+mod bed;
+mod schema;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use bed::{Bed, program};
+use schema::faults;
+use serde_json::Value;
+
+const FLOW: &str = "10.0.0.1:5000->10.0.0.2:5000/udp";
+
+/// Schemas of what needs an RDMA device or a long run; their types are held against them elsewhere.
+const ELSEWHERE: [&str; 3] = ["dta-collector-devices", "dta-manager-bench-nic", "dta-manager-bench-memory"];
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schemas")
+}
+
+fn schema(name: &str) -> Value {
+    let path = folder().join(format!("{name}.json"));
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// Holds documents against the schemas of commands, and remembers which schemas that were.
+#[derive(Default)]
+struct Held(BTreeSet<String>);
+
+impl Held {
+    fn hold(&mut self, name: &str, document: &Value) {
+        let faults = faults(&schema(name), document);
+        assert!(faults.is_empty(), "{name}: {faults:#?} in {document:#}");
+        self.0.insert(name.to_owned());
+    }
+
+    /// Runs a command and holds what it prints against its schema; gives what it printed.
+    fn run(&mut self, name: &str, arguments: &[&str]) -> Value {
+        let output = json(arguments);
+        let document = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|e| panic!("{arguments:?}: {e}: {}", String::from_utf8_lossy(&output.stderr)));
+        self.hold(name, &document);
+        document
+    }
+}
+
+fn json(arguments: &[&str]) -> Output {
+    program(arguments).args(["-o", "json"]).output().unwrap()
+}
+
+#[test]
+fn what_commands_print_is_as_their_schemas_say() {
+    let bed = Bed::start();
+    let mut held = Held::default();
+    held.hold("dta-collector-serve", &bed.ready[0]);
+    held.hold("dta-translator-run", &bed.ready[1]);
+
+    let send = |report: &[&'static str]| {
+        let at = ["--unchecked", "--to", &bed.reports];
+        [&["__reporter", "send"], report, &at[..]]
+            .concat()
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+    };
+    for report in [
+        &["key-write", "--store", "1", "--key", FLOW, "--value", "1,2,3"][..],
+        &["postcarding", "--store", "2", "--key", FLOW, "--hop", "1", "--path-length", "3", "--value", "7"],
+        &["append", "--store", "3", "--list", "0", "--value", "1,2,3,4"],
+        &["key-increment", "--store", "4", "--key", FLOW, "--delta", "5"],
+    ] {
+        let arguments = send(report);
+        let sent = held.run("dta-reporter-send", &arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(sent["nodes"][0]["counters"]["sent"], 1);
+    }
+    let control = bed.control.as_str();
+    held.run("dta-translator-flush", &["__translator", "flush", "--translator", control]);
+    let collector = |command: &[&'static str]| {
+        [&["__collector"], command, &["--collector", bed.collector.as_str()]].concat()
+    };
+    // What was flushed is on its way: ask until the last of it is there.
+    let mut count = Value::Null;
+    for _ in 0..200 {
+        count = held
+            .run("dta-collector-query-key-increment", &collector(&["query", "key-increment", FLOW, "ab"]));
+        if count[0]["at_most"] == 5 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert_eq!(count[0]["at_most"], 5);
+    held.run("dta-collector-query-key-write", &collector(&["query", "key-write", FLOW, "ab"]));
+    held.run("dta-collector-query-postcarding", &collector(&["query", "postcarding", FLOW, "ab"]));
+    held.run(
+        "dta-collector-query-sketch-merge",
+        &collector(&["query", "sketch-merge", "--epoch", "1", FLOW]),
+    );
+    let tail = json(&collector(&["tail", "--from-start", "--once"]));
+    let lines: Vec<Value> = String::from_utf8(tail.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines.len(), 1);
+    lines.iter().for_each(|line| held.hold("dta-collector-tail", line));
+    held.run("dta-collector-stores", &collector(&["stores"]));
+    held.run("dta-collector-stats", &collector(&["stats"]));
+    held.run("dta-collector-sessions", &collector(&["sessions"]));
+    held.run("dta-translator-stats", &["__translator", "stats", "--translator", control]);
+    let plan = ["__translator", "plan", "--collector", &bed.collector];
+    held.run("dta-translator-plan", &plan);
+    let lacking = held.run("dta-translator-setup", &[&plan[..], &["--against", control]].concat());
+    assert_ne!(
+        lacking,
+        serde_json::json!([]),
+        "the plan is of another place, so there is something to change"
+    );
+    held.run("dta-translator-teardown", &["__translator", "teardown", "--collector", &bed.collector]);
+    let name = "translator";
+    held.run("dta-translator-plan", &plan);
+    // The translator that runs opens its session again: then it can be ended once more.
+    for _ in 0..200 {
+        let output = json(&collector(&["sessions", "end", name]));
+        if output.status.success() {
+            held.hold("dta-collector-sessions-end", &serde_json::from_slice(&output.stdout).unwrap());
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+
+    let folder = tempfile::tempdir().unwrap();
+    let capture = folder.path().join("one.pcap");
+    std::fs::write(&capture, capture_of_one_report()).unwrap();
+    held.run("dta-manager-replay", &["replay", capture.to_str().unwrap(), "--to", &bed.reports]);
+    held.run("dta-manager-doctor", &["doctor"]);
+    held.run("dta-manager-bench", &["bench", "--quick", "query"]);
+    held.run("dta-manager-run-testbed", &["run-testbed", "--reports", "2000"]);
+
+    let all: BTreeSet<String> = std::fs::read_dir(self::folder())
+        .unwrap()
+        .map(|file| file.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
+        .filter(|name| !ELSEWHERE.contains(&name.as_str()))
+        .collect();
+    assert_eq!(all, held.0, "a schema that nothing was held against, or a command without one");
+}
+
+/// A capture (pcap, Ethernet) with one datagram for port 40040.
+fn capture_of_one_report() -> Vec<u8> {
+    let payload = [0u8; 16];
+    let udp_len = 8 + payload.len() as u16;
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
+    frame.extend((20 + udp_len).to_be_bytes());
+    frame.extend([0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    for word in [5000, 40040, udp_len, 0] {
+        frame.extend(word.to_be_bytes());
+    }
+    frame.extend(payload);
+    let mut file = Vec::new();
+    for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1, 0, 0, frame.len() as u32, frame.len() as u32]
+    {
+        file.extend(word.to_le_bytes());
+    }
+    file.extend(frame);
+    file
+}
+
+#[test]
+fn what_is_printed_elsewhere_is_as_the_schemas_say() {
+    let mut held = Held::default();
+    let figure = dta_manager::bench::MemoryFigure {
+        reports: 1,
+        accepted: 1,
+        executed: 1,
+        seconds: 0.5,
+        collector: [1, 2],
+        translator: [1, 2],
+        reporter: [1, 2],
+    };
+    held.hold("dta-manager-bench-memory", &serde_json::to_value(figure).unwrap());
+    let row = |ratio| dta_manager::bench::veth::Row {
+        name: "rc-write-8.soft".into(),
+        unit: "ops/s",
+        value: 1.0,
+        floor: 2.0,
+        ratio,
+    };
+    held.hold("dta-manager-bench-nic", &serde_json::to_value([row(Some(0.5)), row(None)]).unwrap());
+}
+
+#[test]
+fn every_schema_is_told_in_the_page() {
+    let page = std::fs::read_to_string(folder().join("../json.md")).unwrap();
+    for file in std::fs::read_dir(folder()).unwrap() {
+        let name = file.unwrap().file_name().into_string().unwrap();
+        let told = schema(name.trim_end_matches(".json"))["description"].as_str().unwrap().to_owned();
+        let row = page.lines().find(|line| line.contains(&format!("(schemas/{name})")));
+        assert!(row.is_some_and(|row| row.contains(&told)), "{name}: {row:?}");
+    }
+}

@@ -1,0 +1,53 @@
+"""Reads the stores of a Direct Telemetry Access (DTA) collector into numpy arrays.
+
+`open` and `open_memory` read region files, whether or not their collector runs; `connect` asks a running collector
+over gRPC. Both give the same five kinds of stores, with the same answers::
+
+    import dta
+
+    memory = dta.open_memory("/dev/shm/dta-collector")
+    answers = memory["flows"].query(["10.0.0.1:5000->10.0.0.2:5000/udp"])
+    answers.to_dict()
+
+What lies where in memory is defined in `docs/memory-layout.md` of DTA; how keys are hashed, copies checked and votes
+counted is as in the Rust readers, and tested against them.
+"""
+
+from .answers import CounterAnswers, Entries, KeyWriteAnswers, PathAnswers, SketchAnswers
+from .errors import AskError, BadKey, Error, NoSuchStore, RegionError
+from .key import Flow, Key, keys
+from .live import Collector, connect
+from .memory import Memory, open_memory, open_region
+from .spec import StoreSpec
+from .store import AppendStore, KeyIncrementStore, KeyWriteStore, PostcardingStore, SketchMergeStore, Store
+
+#: Opens one region file: `dta.open("flows.region")`.
+open = open_region
+
+__all__ = [
+    "AppendStore",
+    "AskError",
+    "BadKey",
+    "Collector",
+    "CounterAnswers",
+    "Entries",
+    "Error",
+    "Flow",
+    "Key",
+    "KeyIncrementStore",
+    "KeyWriteAnswers",
+    "KeyWriteStore",
+    "Memory",
+    "NoSuchStore",
+    "PathAnswers",
+    "PostcardingStore",
+    "RegionError",
+    "SketchAnswers",
+    "SketchMergeStore",
+    "Store",
+    "StoreSpec",
+    "connect",
+    "keys",
+    "open",
+    "open_memory",
+]

@@ -1,0 +1,180 @@
+"""What queries give: one array per column, all of one length, in the order of the keys that were asked for.
+
+`to_dict` gives columns that `pandas.DataFrame` takes as they are, and `len`, `[i]` and iteration give rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Dict, Iterator, List
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .key import Key, KeyArray
+
+
+class Answers:
+    """What all answers can do."""
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Columns by name: arrays of numbers, or lists where something can be unknown (`None`)."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        columns = self.to_dict()
+        return len(next(iter(columns.values())))
+
+    def __getitem__(self, row: int) -> Dict[str, Any]:
+        def plain(value: Any) -> Any:
+            return value.item() if isinstance(value, np.generic) else value
+
+        return {name: plain(column[row]) for name, column in self.to_dict().items()}
+
+    def __iter__(self) -> Iterator[Dict[str, Any]]:
+        columns = self.to_dict()
+        for row in zip(*(c.tolist() if isinstance(c, np.ndarray) else c for c in columns.values())):
+            yield dict(zip(columns, row))
+
+
+def _numbers(bytes_of_rows: NDArray[np.uint8], dtype: str) -> NDArray[Any]:
+    # In the machine's own byte order, which is what pandas takes.
+    return np.ascontiguousarray(bytes_of_rows).view(dtype).astype(np.dtype(dtype).newbyteorder("="))
+
+
+def _texts(keys: KeyArray) -> List[str]:
+    return [str(Key(key.tobytes())) for key in keys]
+
+
+@dataclass(frozen=True, eq=False)
+class KeyWriteAnswers(Answers):
+    """The last value of each key."""
+
+    #: The keys, bytes of shape (n, 16).
+    keys: KeyArray
+    #: Whether there is a value.
+    found: NDArray[np.bool_]
+    #: The values, bytes of shape (n, value length); zeros where none was found.
+    values: NDArray[np.uint8]
+    #: Matching copies that hold the value (or, without a value, the value that most hold).
+    agreeing: NDArray[np.uint8]
+    #: Matching copies with another value.
+    differing: NDArray[np.uint8]
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Columns `key` (text), `value` (bytes or None), `agreeing`, `differing`."""
+        value = [value.tobytes() if found else None for value, found in zip(self.values, self.found)]
+        return {"key": _texts(self.keys), "value": value, "agreeing": self.agreeing, "differing": self.differing}
+
+    def numbers(self, dtype: str = ">u4") -> NDArray[Any]:
+        """The values as numbers, shape (n, value length / size of a number); `>u4` is big-endian, 32 bits."""
+        return _numbers(self.values, dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class PathAnswers(Answers):
+    """The path of each key."""
+
+    #: The keys, bytes of shape (n, 16).
+    keys: KeyArray
+    #: Whether anything of the path is known.
+    found: NDArray[np.bool_]
+    #: Values by hop, of shape (n, hops of the store); 0 where it is not known.
+    hops: NDArray[np.uint32]
+    #: Whether the hop's value is known, of shape (n, hops of the store).
+    present: NDArray[np.bool_]
+    #: Hops of the whole path; 0 where no postcard told.
+    path_length: NDArray[np.uint8]
+    #: Whether the length and each of its hops are known.
+    complete: NDArray[np.bool_]
+    #: Matching copies that hold this path.
+    agreeing: NDArray[np.uint8]
+    #: Matching copies with another one.
+    differing: NDArray[np.uint8]
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Columns `key`, `path` (a list with None for what is not known, or None), `complete`, `agreeing`, `differing`."""
+        path: List[Any] = [None] * len(self.keys)
+        for row in np.flatnonzero(self.found):
+            known = np.flatnonzero(self.present[row])
+            length = max(int(self.path_length[row]), int(known[-1]) + 1 if len(known) else 0)
+            hops, present = self.hops[row].tolist(), self.present[row]
+            path[row] = [hops[h] if present[h] else None for h in range(length)]
+        return {
+            "key": _texts(self.keys),
+            "path": path,
+            "complete": self.complete,
+            "agreeing": self.agreeing,
+            "differing": self.differing,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class CounterAnswers(Answers):
+    """What was counted of each key: its own increments, and more where other keys share its counters."""
+
+    #: The keys, bytes of shape (n, 16).
+    keys: KeyArray
+    #: The counts: never below what was applied.
+    counts: NDArray[np.uint64]
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Columns `key` and `count`."""
+        return {"key": _texts(self.keys), "count": self.counts}
+
+
+@dataclass(frozen=True, eq=False)
+class SketchAnswers(Answers):
+    """The estimate of each key in one epoch."""
+
+    #: The keys, bytes of shape (n, 16).
+    keys: KeyArray
+    #: The epoch.
+    epoch: int
+    #: Whether all columns of the key hold this epoch.
+    known: NDArray[np.bool_]
+    #: The estimates; 0 where it is not known.
+    estimates: NDArray[np.uint64]
+    #: Fewest reporters merged into any of the key's columns.
+    merged: NDArray[np.uint16]
+    #: Reporters that make a column complete.
+    expected: int
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Columns `key`, `epoch`, `estimate` (None where it is not known), `merged`, `expected`."""
+        estimate = [n if known else None for n, known in zip(self.estimates.tolist(), self.known)]
+        n = len(self.keys)
+        return {
+            "key": _texts(self.keys),
+            "epoch": np.full(n, self.epoch, dtype=np.uint32),
+            "estimate": estimate,
+            "merged": self.merged,
+            "expected": np.full(n, self.expected, dtype=np.uint16),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Entries(Answers):
+    """Entries of one append list, in order."""
+
+    #: The entries, bytes of shape (n, entry length).
+    entries: NDArray[np.uint8]
+    #: Sequence to go on with: `read(list, from_sequence=...)` gives what came since.
+    next_sequence: int
+    #: Batches that the writer overwrote before they could be read.
+    overwritten: int = 0
+    #: Batches that never came although later ones did.
+    missing: int = 0
+    #: Places whose bytes are those of no batch.
+    damaged: int = 0
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def to_dict(self) -> Dict[str, Any]:
+        """The column `entry`, as bytes."""
+        return {"entry": [entry.tobytes() for entry in self.entries]}
+
+    def numbers(self, dtype: str = ">u4") -> NDArray[Any]:
+        """The entries as numbers, shape (n, entry length / size of a number); `>u4` is big-endian, 32 bits."""
+        return _numbers(self.entries, dtype)

@@ -1,0 +1,167 @@
+"""Reading an append list out of its ring, as `collector/src/store/append.rs` does.
+
+A list is looked at as a whole: what lies at each place, and whether it is a batch of this list. A batch that is missing
+or damaged is looked for once more after the time in which frames can overtake each other, and given up then.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import List, Optional, Tuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import layout
+from .answers import Entries
+from .spec import StoreSpec
+
+#: Sequences in a cycle: 1 to 2^32 - 1.
+_CYCLE = (1 << 32) - 1
+#: Seconds after which a batch that is not there is given up: one that was merely overtaken is here by then.
+_PATIENCE = 0.05
+
+
+def forward(sequence: int, n: int) -> int:
+    """The sequence `n` batches after `sequence`, over the wrap."""
+    return (sequence - 1 + n) % _CYCLE + 1
+
+
+def distance(start: int, end: int) -> int:
+    """How many batches `end` comes after `start`, over the wrap."""
+    return (end - start) % _CYCLE
+
+
+def is_after(a: int, b: int) -> bool:
+    """Whether `a` is the later one: less than half a cycle after `b`."""
+    return a != b and distance(b, a) < _CYCLE // 2
+
+
+@dataclass(frozen=True)
+class Ring:
+    """A copy of one list's ring."""
+
+    raw: NDArray[np.uint8]
+    #: Sequence of the batch at each place; 0 where there is none.
+    sequence: NDArray[np.int64]
+    #: Entries of the batch at each place.
+    count: NDArray[np.uint8]
+    #: Whether the place holds bytes, but not those of a batch that belongs there.
+    torn: NDArray[np.bool_]
+
+    @classmethod
+    def copy(cls, spec: StoreSpec, data: NDArray[np.uint8], list: int) -> Ring:
+        """Copies a list's ring out of its store's memory, and looks at all places."""
+        return cls.look(spec, np.array(data.reshape(spec.lists, spec.ring, spec.batch_len)[list]), list)
+
+    @classmethod
+    def look(cls, spec: StoreSpec, raw: NDArray[np.uint8], list: int) -> Ring:
+        """Looks at all places of a list; `raw` are its batches, of shape (ring, batch length)."""
+        batches = raw.view(layout.dtype(spec)).reshape(-1)
+        sequence = batches["sequence"].astype(np.int64)
+        check = batches["check"].astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], dtype=np.uint32)
+        used = batches["count"].astype(np.int64) * spec.entry_len
+        valid = (sequence != 0) & (used != 0) & (used <= spec.batch_len - layout.TRAILER_LEN)
+        # Only what can be a batch at all is worth its CRC.
+        at = np.flatnonzero(valid)
+        lists = np.full(len(at), list, dtype=np.uint32)
+        valid[at] = layout.batch_checks(lists, raw[at]) == check[at]
+        # A whole batch at another batch's place is as good as none.
+        belongs = valid & ((sequence - 1) % spec.ring == np.arange(spec.ring))
+        empty = ~valid & ~raw.any(axis=1)
+        return cls(raw, np.where(belongs, sequence, 0), batches["count"], ~belongs & ~empty)
+
+    def ends(self) -> Optional[Tuple[int, int]]:
+        """The oldest and the newest sequence; `None` if no batch is there."""
+        there = self.sequence[self.sequence != 0]
+        if not len(there):
+            return None
+        # Places after the first batch's, over the wrap: negative ones are earlier.
+        ahead = (there - there[0]) % _CYCLE
+        ahead = np.where(ahead < _CYCLE // 2, ahead, ahead - _CYCLE)
+        return int(there[ahead.argmin()]), int(there[ahead.argmax()])
+
+    def run(self, start: int) -> int:
+        """How many batches from a sequence on are there without a gap."""
+        size = len(self.sequence)
+        wanted = (start - 1 + np.arange(size, dtype=np.int64)) % _CYCLE + 1
+        there = self.sequence[(wanted - 1) % size] == wanted
+        return size if there.all() else int(there.argmin())
+
+
+def read(spec: StoreSpec, data: NDArray[np.uint8], list: int, from_sequence: int) -> Entries:
+    """The entries of a list from a sequence on, or from its oldest batch (0)."""
+    ring = Ring.copy(spec, data, list)
+    walk = _Walk(spec, ring, from_sequence)
+    if not walk.to_the_end(ring, None):
+        time.sleep(_PATIENCE)
+        # What was not there before, and still is not, is given up; what came since has its own time.
+        known = ring
+        ring = Ring.copy(spec, data, list)
+        walk.to_the_end(ring, known)
+    return walk.entries()
+
+
+class _Walk:
+    """A reader's way through a list."""
+
+    def __init__(self, spec: StoreSpec, ring: Ring, from_sequence: int) -> None:
+        self.spec = spec
+        self.overwritten = self.missing = self.damaged = 0
+        self.parts: List[NDArray[np.uint8]] = []
+        ends = ring.ends()
+        self.next = from_sequence or (ends[0] if ends else 1)
+        if from_sequence and ends and is_after(ends[1], from_sequence):
+            if distance(from_sequence, ends[1]) >= spec.ring:
+                # All up to the oldest are gone at once.
+                self.overwritten = distance(from_sequence, ends[0])
+                self.next = ends[0]
+
+    def to_the_end(self, ring: Ring, before: Optional[Ring]) -> bool:
+        """Takes all that is there. What is missing or damaged ends it (`False`) or, if it was so in the ring as it
+        was before, is given up and counted."""
+        size = self.spec.ring
+        while True:
+            run = ring.run(self.next)
+            if run:
+                self._take(ring, run)
+                continue
+            place = (self.next - 1) % size
+            there = int(ring.sequence[place])
+            if there and is_after(there, self.next):
+                gone = max(distance(self.next, there) + 1 - size, 1)
+                self.overwritten += gone
+                self.next = forward(self.next, gone)
+                continue
+            ends = ring.ends()
+            if not ring.torn[place] and not (ends and is_after(ends[1], self.next)):
+                return True
+            if before is None:
+                return False
+            was = before.ends()
+            if not before.torn[place] and not (was and is_after(was[1], self.next)):
+                return False
+            if ring.torn[place]:
+                self.damaged += 1
+            else:
+                self.missing += 1
+            self.next = forward(self.next, 1)
+
+    def _take(self, ring: Ring, run: int) -> None:
+        places = (np.arange(run, dtype=np.int64) + self.next - 1) % _CYCLE % self.spec.ring
+        room = (self.spec.batch_len - layout.TRAILER_LEN) // self.spec.entry_len
+        held = ring.raw[places, : room * self.spec.entry_len].reshape(run, room, self.spec.entry_len)
+        there = np.arange(room) < ring.count[places][:, np.newaxis]
+        self.parts.append(held[there])
+        self.next = forward(self.next, run)
+
+    def entries(self) -> Entries:
+        none = np.zeros((0, self.spec.entry_len), dtype=np.uint8)
+        return Entries(
+            np.concatenate([none, *self.parts]),
+            self.next,
+            self.overwritten,
+            self.missing,
+            self.damaged,
+        )

@@ -1,0 +1,304 @@
+"""Asking a running collector over gRPC. Needs `grpcio` and `protobuf`; nothing else of this package does."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Type
+from urllib.parse import urlsplit
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .answers import CounterAnswers, Entries, KeyWriteAnswers, PathAnswers, SketchAnswers
+from .errors import AskError
+from .key import KeyArray
+from .memory import named
+from .spec import StoreSpec
+from .store import Store, store_of
+
+#: Where a collector is looked for that nobody named.
+DEFAULT_COLLECTOR = "127.0.0.1:40050"
+_SERVICE = "dta.v1.Collector"
+#: Most keys of one query, and most bytes of one raw read, as the collector takes them.
+_MAX_KEYS = 16_384
+_MAX_READ = 64 << 10
+#: The longest answer that is taken, in bytes.
+_MAX_ANSWER = 64 << 20
+
+
+def connect(
+    address: Optional[str] = None,
+    *,
+    ca: Optional[str] = None,
+    client_cert: Optional[str] = None,
+    client_key: Optional[str] = None,
+    tls_domain: Optional[str] = None,
+    timeout: float = 10.0,
+) -> Collector:
+    """Connects to a collector, and asks it for its stores. Raises `AskError`.
+
+    What is not given is taken from the variables that the commands of `dta-collector` take it from:
+    `DTA_COLLECTOR_COLLECTOR` (else 127.0.0.1:40050), `DTA_COLLECTOR_CA`, `DTA_COLLECTOR_CLIENT_CERT`,
+    `DTA_COLLECTOR_CLIENT_KEY` and `DTA_COLLECTOR_TLS_DOMAIN`. The files of TLS are PEM. `timeout` is that of each call, in
+    seconds.
+    """
+    env = os.environ.get
+    return Collector(
+        address or env("DTA_COLLECTOR_COLLECTOR") or DEFAULT_COLLECTOR,
+        (
+            ca or env("DTA_COLLECTOR_CA"),
+            client_cert or env("DTA_COLLECTOR_CLIENT_CERT"),
+            client_key or env("DTA_COLLECTOR_CLIENT_KEY"),
+        ),
+        tls_domain or env("DTA_COLLECTOR_TLS_DOMAIN"),
+        timeout,
+    )
+
+
+class Collector(Mapping[str, Store]):
+    """A running collector: its stores by name, in the order of their ids. Made by `connect`.
+
+    Keep one for all questions, and close it (or use it in a `with` statement). Threads may share it.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        tls: Tuple[Optional[str], ...],
+        domain: Optional[str],
+        timeout: float,
+    ) -> None:
+        self.address = address
+        self._timeout = timeout
+        self._channel = _channel(address, tls, domain)
+        self._stores: Dict[str, Store] = {}
+        try:
+            self.refresh()
+        except BaseException:
+            self.close()
+            raise
+
+    def refresh(self) -> None:
+        """Asks again which stores there are."""
+        stores = self._call("ListStores").stores
+        source = _Live(self)
+        found = [(StoreSpec.from_protobuf(s.store.SerializeToString()), s.generation) for s in stores]
+        found.sort(key=lambda store: store[0].id)
+        self._stores = {spec.name: store_of(spec, generation, source) for spec, generation in found}
+
+    def statistics(self) -> Dict[str, Dict[str, int]]:
+        """The counters of every node by its name: `collector`, `nic/…`, `translator/…`, `reporter/…` (docs/counters.md).
+
+        Of a node that several sessions tell of, the sum.
+        """
+        nodes: Dict[str, Dict[str, int]] = {}
+        for node in self._call("Statistics").nodes:
+            counters = nodes.setdefault(node.node, {})
+            for counter in node.counters:
+                counters[counter.name] = counters.get(counter.name, 0) + counter.value
+        return nodes
+
+    def tail(self, store: str, list: int = 0, from_sequence: Optional[int] = None) -> Iterator[Entries]:
+        """Follows an append list without end: what comes next, or from the batch of a sequence on.
+
+        Ends when the iterator is closed, or with an `AskError` when the collector goes away.
+        """
+        self[store]
+        yield from _Live(self).follow(store, list, from_sequence or 0, False)
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._channel.close()
+
+    def __enter__(self) -> Collector:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.close()
+
+    def __getitem__(self, name: str) -> Store:
+        return named(self._stores, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stores)
+
+    def __len__(self) -> int:
+        return len(self._stores)
+
+    def _call(self, method: str, **request: Any) -> Any:
+        """One call with one answer. Raises `AskError`."""
+        import grpc
+
+        from .messages import of_collector
+
+        ask, answer = of_collector().classes(_SERVICE, method)
+        call = self._channel.unary_unary(
+            f"/{_SERVICE}/{method}", request_serializer=ask.SerializeToString, response_deserializer=answer.FromString
+        )
+        try:
+            return call(ask(**request), timeout=self._timeout)
+        except grpc.RpcError as error:
+            raise self._told(error) from None
+
+    def _stream(self, method: str, **request: Any) -> Iterator[Any]:
+        """One call with a stream of answers, which may last any time. Raises `AskError`."""
+        import grpc
+
+        from .messages import of_collector
+
+        ask, answer = of_collector().classes(_SERVICE, method)
+        call = self._channel.unary_stream(
+            f"/{_SERVICE}/{method}", request_serializer=ask.SerializeToString, response_deserializer=answer.FromString
+        )
+        answers = call(ask(**request))
+        try:
+            yield from answers
+        except grpc.RpcError as error:
+            raise self._told(error) from None
+        finally:
+            answers.cancel()
+
+    def _told(self, error: Any) -> AskError:
+        return AskError(f"the collector at {self.address}: {error.details() or error.code().name.lower()}")
+
+
+class _Live:
+    """The source of a running collector's stores."""
+
+    def __init__(self, collector: Collector) -> None:
+        self.collector = collector
+
+    def raw(self, spec: StoreSpec) -> NDArray[np.uint8]:
+        data = np.empty(spec.region_len, dtype=np.uint8)
+        for offset in range(0, spec.region_len, _MAX_READ):
+            length = min(_MAX_READ, spec.region_len - offset)
+            piece = self.collector._call("ReadMemory", store=spec.name, offset=offset, length=length).data
+            data[offset : offset + length] = np.frombuffer(piece, dtype=np.uint8)
+        return data
+
+    def key_write(self, spec: StoreSpec, keys: KeyArray, policy: str, at_least: int) -> KeyWriteAnswers:
+        number = {"first": 0, "plurality": 1, "at-least": 2}[policy]
+        answers = self._ask("QueryKeyWrite", spec, keys, policy=number, at_least=at_least)
+        values = np.zeros((len(keys), spec.value_len), dtype=np.uint8)
+        found = np.array([answer.HasField("value") for answer in answers], dtype=bool)
+        for row in np.flatnonzero(found):
+            values[row] = np.frombuffer(answers[row].value, dtype=np.uint8)
+        return KeyWriteAnswers(keys, found, values, *_votes(answers))
+
+    def path(self, spec: StoreSpec, keys: KeyArray) -> PathAnswers:
+        answers = self._ask("QueryPath", spec, keys)
+        hops = np.zeros((len(keys), spec.hops), dtype=np.uint32)
+        present = np.zeros((len(keys), spec.hops), dtype=bool)
+        for row, answer in enumerate(answers):
+            hops[row, : len(answer.hops)] = answer.hops
+            present[row, : len(answer.present)] = answer.present
+        found = _column(answers, "found", np.bool_)
+        complete = _column(answers, "complete", np.bool_)
+        length = _column(answers, "path_length", np.uint8)
+        return PathAnswers(keys, found, hops, present, length, complete, *_votes(answers))
+
+    def counter(self, spec: StoreSpec, keys: KeyArray) -> CounterAnswers:
+        answers = self._ask("QueryCounter", spec, keys)
+        return CounterAnswers(keys, _column(answers, "value", np.uint64))
+
+    def sketch(self, spec: StoreSpec, keys: KeyArray, epoch: int) -> SketchAnswers:
+        answers = self._ask("QuerySketch", spec, keys, epoch=epoch)
+        known = np.array([answer.HasField("estimate") for answer in answers], dtype=bool)
+        estimates, merged = _column(answers, "estimate", np.uint64), _column(answers, "merged", np.uint16)
+        return SketchAnswers(keys, epoch, known, estimates, merged, spec.expected)
+
+    def entries(self, spec: StoreSpec, list: int, from_sequence: int) -> Entries:
+        parts = [*self.follow(spec.name, list, from_sequence, True)]
+        none = np.zeros((0, spec.entry_len), dtype=np.uint8)
+        return Entries(
+            np.concatenate([none, *(part.entries for part in parts)]),
+            # What only tells of losses has no sequence of its own.
+            next((part.next_sequence for part in reversed(parts) if len(part)), max(from_sequence, 1)),
+            *(sum(getattr(part, name) for part in parts) for name in ("overwritten", "missing", "damaged")),
+        )
+
+    def follow(self, store: str, list: int, from_sequence: int, to_the_end: bool) -> Iterator[Entries]:
+        from .append import forward
+
+        entry_len = self.collector[store].spec.entry_len
+        stream = self.collector._stream(
+            "Tail",
+            store=store,
+            list=list,
+            from_start=to_the_end and not from_sequence,
+            until_caught_up=to_the_end,
+            from_sequence=from_sequence,
+        )
+        for news in stream:
+            entries = np.frombuffer(b"".join(news.entries), dtype=np.uint8).reshape(-1, entry_len)
+            lost = news.overwritten_batches, news.missing_batches, news.damaged_batches
+            yield Entries(entries, forward(news.sequence, 1) if news.sequence else 1, *lost)
+
+    def _ask(self, method: str, spec: StoreSpec, keys: KeyArray, **more: Any) -> List[Any]:
+        """Answers for any number of keys, in as many calls as it takes."""
+        answers: List[Any] = []
+        for start in range(0, len(keys), _MAX_KEYS):
+            some = [key.tobytes() for key in keys[start : start + _MAX_KEYS]]
+            answers += self.collector._call(method, store=spec.name, keys=some, **more).answers
+        return answers
+
+
+def _column(answers: List[Any], name: str, of: Any) -> Any:
+    return np.array([getattr(answer, name) for answer in answers], dtype=of)
+
+
+def _votes(answers: List[Any]) -> Any:
+    return _column(answers, "agreeing", np.uint8), _column(answers, "differing", np.uint8)
+
+
+def _channel(address: str, tls: Tuple[Optional[str], ...], domain: Optional[str]) -> Any:
+    try:
+        import grpc
+    except ImportError as error:
+        what = "to ask a collector, install grpcio and protobuf (Debian: python3-grpcio python3-protobuf)"
+        raise AskError(what) from error
+    host = _host(address, bool(tls[0]))
+    if any(tls) and not all(tls):
+        raise AskError("TLS takes three files: the authority (ca), this client's certificate and its key")
+    options: List[Tuple[str, Any]] = [
+        ("grpc.max_receive_message_length", _MAX_ANSWER),
+        # As all programs of DTA: what is named is what is reached.
+        ("grpc.enable_http_proxy", 0),
+    ]
+    if not tls[0]:
+        return grpc.insecure_channel(host, options)
+    try:
+        ca, cert, key = (Path(path).read_bytes() for path in tls if path)
+    except OSError as error:
+        raise AskError(f"a file of TLS cannot be read: {error}") from error
+    if domain:
+        options.append(("grpc.ssl_target_name_override", domain))
+    return grpc.secure_channel(host, grpc.ssl_channel_credentials(ca, key, cert), options)
+
+
+def _host(address: str, tls: bool) -> str:
+    """Host and port of an address. Raises `AskError`."""
+
+    def bad(what: str) -> AskError:
+        return AskError(f"{address!r} is not the address of a collector: {what}")
+
+    scheme, mark, host = address.rpartition("://")
+    try:
+        parts = urlsplit(f"//{host}")
+        port = parts.port
+    except ValueError:
+        raise bad("write HOST:PORT") from None
+    if not parts.hostname or port is None:
+        raise bad("write HOST:PORT")
+    if mark and scheme not in ("http", "https"):
+        raise bad(f"{scheme} is neither http nor https")
+    if mark and (scheme == "https") != tls:
+        raise bad("http, but the files of TLS are given" if tls else "https needs the three files of TLS")
+    return host

@@ -1,0 +1,87 @@
+"""The stores of region files, whether or not their collector runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Dict, Iterator, Mapping, Union
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import append, readers
+from .answers import CounterAnswers, Entries, KeyWriteAnswers, PathAnswers, SketchAnswers
+from .errors import NoSuchStore, RegionError
+from .key import KeyArray
+from .region import Region, open_file
+from .spec import StoreSpec
+from .store import Store, store_of
+
+
+class _File:
+    """The source of one region's store."""
+
+    def __init__(self, region: Region) -> None:
+        self.data = region.data
+
+    def raw(self, spec: StoreSpec) -> NDArray[np.uint8]:
+        return self.data
+
+    def key_write(self, spec: StoreSpec, keys: KeyArray, policy: str, at_least: int) -> KeyWriteAnswers:
+        return readers.key_write(spec, self.data, keys, policy, at_least)
+
+    def path(self, spec: StoreSpec, keys: KeyArray) -> PathAnswers:
+        return readers.path(spec, self.data, keys)
+
+    def counter(self, spec: StoreSpec, keys: KeyArray) -> CounterAnswers:
+        return readers.counter(spec, self.data, keys)
+
+    def sketch(self, spec: StoreSpec, keys: KeyArray, epoch: int) -> SketchAnswers:
+        return readers.sketch(spec, self.data, keys, epoch)
+
+    def entries(self, spec: StoreSpec, list: int, from_sequence: int) -> Entries:
+        return append.read(spec, self.data, list, from_sequence)
+
+
+def open_region(path: Union[str, "os.PathLike[str]"]) -> Store:
+    """The store of a region file. Raises `RegionError`."""
+    region = open_file(path)
+    return store_of(region.spec, region.generation, _File(region))
+
+
+class Memory(Mapping[str, Store]):
+    """The stores of a memory directory by name, in the order of their ids.
+
+    They are those that were there when the directory was opened: where a collector replaces one, open it again.
+    """
+
+    def __init__(self, directory: Union[str, "os.PathLike[str]"]) -> None:
+        self.directory = Path(directory)
+        if not self.directory.is_dir():
+            raise RegionError(f"{directory} is not a directory; give the `memory` directory of a collector")
+        stores = [open_region(path) for path in sorted(self.directory.glob("*.region"))]
+        if not stores:
+            raise RegionError(f"there is no region file (*.region) in {directory}; give the `memory` directory of a collector")
+        self._stores: Dict[str, Store] = {store.name: store for store in sorted(stores, key=lambda s: s.spec.id)}
+
+    def __getitem__(self, name: str) -> Store:
+        return named(self._stores, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stores)
+
+    def __len__(self) -> int:
+        return len(self._stores)
+
+
+def named(stores: Dict[str, Store], name: str) -> Store:
+    """The store of a name; `NoSuchStore` lists the names that there are."""
+    try:
+        return stores[name]
+    except KeyError:
+        raise NoSuchStore(f"there is no store {name!r}; there are {', '.join(stores) or 'none'}") from None
+
+
+def open_memory(directory: Union[str, "os.PathLike[str]"] = "/dev/shm/dta-collector") -> Memory:
+    """The stores of a collector's memory directory. Raises `RegionError`."""
+    return Memory(directory)

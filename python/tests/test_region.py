@@ -1,0 +1,54 @@
+"""Files that are no region files, or damaged ones."""
+
+import struct
+import zlib
+
+import pytest
+
+import dta
+
+
+@pytest.fixture
+def whole(truth):
+    return bytearray((truth.memory / "events24.region").read_bytes())
+
+
+def test_versions_and_damage(whole, tmp_path):
+    path = tmp_path / "events.region"
+
+    def told(data):
+        path.write_bytes(data)
+        with pytest.raises(dta.RegionError) as error:
+            dta.open(path)
+        assert str(error.value).startswith(str(path))
+        return str(error.value)
+
+    def changed(at, data):
+        return whole[:at] + data + whole[at + len(data) :]
+
+    assert "is not a region file" in told(b"#!/bin/sh\n" * 1000)
+    assert "is cut off" in told(b"")
+    assert "is cut off" in told(whole[:100])
+    assert "is cut off" in told(whole[:-1])
+    assert "header version 3" in told(changed(8, b"\3"))
+    assert "byte order" in told(changed(12, b"\1\2\3\4"))
+    assert "checksum" in told(changed(24, b"\1"))
+    assert "checksum" in told(changed(45, b"\xff"))
+    (length,) = struct.unpack_from("<I", whole, 32)
+    body = bytes(whole[40 : 40 + length])
+    # Version 1, whose checksum is of the body alone.
+    path.write_bytes(changed(8, b"\1\0\0\0")[:36] + struct.pack("<I", zlib.crc32(body)) + whole[40:])
+    assert dta.open(path).spec.kind == "append"
+    for cut in range(length):
+        short = bytes(whole[:32]) + struct.pack("<I", cut)
+        short += struct.pack("<I", zlib.crc32(short[8:36] + body[:cut])) + body[:cut]
+        told(short.ljust(4096, b"\0") + whole[4096:])
+
+
+def test_a_directory_without_regions(tmp_path):
+    with pytest.raises(dta.RegionError, match="no region file"):
+        dta.open_memory(tmp_path)
+    with pytest.raises(dta.RegionError, match="is not a directory"):
+        dta.open_memory(tmp_path / "none")
+    with pytest.raises(dta.RegionError, match="cannot be opened: No such file"):
+        dta.open(tmp_path / "none.region")

@@ -1,0 +1,378 @@
+//! Table `[translator.int]`: Telemetry Reports of INT as they come from existing switches.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::ConfigError;
+use dta_dataplane::int::{Detect, MetricRule, Rules, TimeMode, Watch};
+use dta_proto::telemetry::Metric;
+use dta_proto::wire::int::{Mark, Settings};
+
+/// Where Telemetry Reports are taken, and how they are read.
+///
+/// Written `udp://ADDR:PORT?dialect=NAME&mark=MARK&source-only-words=N`; what follows the question mark may be left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct IntListener {
+    /// UDP address and port.
+    pub listen: SocketAddr,
+    /// How datagrams are read.
+    pub settings: Settings,
+}
+
+/// A text is no listener.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no INT listener: {what}; write udp://0.0.0.0:32766?dialect=sdfabric")]
+pub struct IntListenerError {
+    text: String,
+    what: String,
+}
+
+impl FromStr for IntListener {
+    type Err = IntListenerError;
+
+    fn from_str(text: &str) -> Result<IntListener, IntListenerError> {
+        let fail = |what: String| IntListenerError { text: text.to_owned(), what };
+        let rest = text.strip_prefix("udp://").ok_or_else(|| fail("it does not begin with udp://".into()))?;
+        let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let listen =
+            address.parse().map_err(|_| fail(format!("{address:?} is not an IP address and a port")))?;
+        let mut settings = Settings::default();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').ok_or_else(|| fail(format!("{pair:?} has no value")))?;
+            match key {
+                "dialect" => settings.dialect = value.parse().map_err(|error| fail(format!("{error}")))?,
+                "mark" => {
+                    settings.mark = mark(value).ok_or_else(|| {
+                        fail(format!(
+                            "mark={value} is none of guess, always, never, dscp:VALUE, dscp:VALUE/MASK, port:PORT, probe:HEX"
+                        ))
+                    })?;
+                }
+                "source-only-words" => {
+                    settings.source_only_words =
+                        value.parse().map_err(|_| fail(format!("{value:?} is not a number of 0 to 255")))?;
+                }
+                other => return Err(fail(format!("{other:?} is not dialect, mark or source-only-words"))),
+            }
+        }
+        Ok(IntListener { listen, settings })
+    }
+}
+
+/// By what INT is recognised.
+fn mark(text: &str) -> Option<Mark> {
+    let number = |text: &str| match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    };
+    let six_bits = |text: &str| number(text).filter(|n| *n < 64).map(|n| n as u8);
+    match text.split_once(':') {
+        None => match text {
+            "guess" => Some(Mark::Guess),
+            "always" => Some(Mark::Always),
+            "never" => Some(Mark::Never),
+            _ => None,
+        },
+        Some(("dscp", value)) => {
+            let (value, mask) = value.split_once('/').unwrap_or((value, "63"));
+            Some(Mark::Dscp { value: six_bits(value)?, mask: six_bits(mask)? })
+        }
+        Some(("port", port)) => port.parse().ok().map(Mark::Port),
+        Some(("probe", marker)) => u64::from_str_radix(marker, 16).ok().map(Mark::Probe),
+        Some(_) => None,
+    }
+}
+
+impl fmt::Display for IntListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "udp://{}?dialect={}", self.listen, self.settings.dialect)?;
+        match self.settings.mark {
+            Mark::ByDialect => {}
+            Mark::Guess => f.write_str("&mark=guess")?,
+            Mark::Always => f.write_str("&mark=always")?,
+            Mark::Never => f.write_str("&mark=never")?,
+            Mark::Dscp { value, mask } => write!(f, "&mark=dscp:{value}/{mask}")?,
+            Mark::Port(port) => write!(f, "&mark=port:{port}")?,
+            Mark::Probe(marker) => write!(f, "&mark=probe:{marker:016x}")?,
+        }
+        match self.settings.source_only_words {
+            0 => Ok(()),
+            words => write!(f, "&source-only-words={words}"),
+        }
+    }
+}
+
+impl TryFrom<String> for IntListener {
+    type Error = IntListenerError;
+
+    fn try_from(text: String) -> Result<IntListener, IntListenerError> {
+        text.parse()
+    }
+}
+
+impl From<IntListener> for String {
+    fn from(listener: IntListener) -> String {
+        listener.to_string()
+    }
+}
+
+/// Table `[translator.int]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct IntTable {
+    /// Where reports are taken. Empty = nowhere.
+    pub listen: Vec<IntListener>,
+    /// Names of the stores that are written. What has no store of its name is not made.
+    pub stores: IntStores,
+    /// Whether each report stands for a packet, so that packets and bytes of flows can be counted.
+    pub per_packet: bool,
+    /// Whether the reports of each flow are counted.
+    pub count_reports: bool,
+    /// Which moment is written beside a value: `arrival`, `switch` or `raw`.
+    pub timestamps: Timestamps,
+    /// Prefixes and flows that are looked at; empty = all.
+    pub watch: Vec<String>,
+    /// Keys of values that are remembered; 32 bytes each.
+    pub keys: usize,
+    /// Flows whose switches each report for themselves that are remembered; 64 bytes each.
+    pub trails: usize,
+    /// Switches whose sequence numbers are followed.
+    pub sources: usize,
+    /// How metrics are followed, by name: `flow-path`, `flow-latency`, `hop-latency`, `queue-occupancy`,
+    /// `queue-congestion`, `link-utilization`. One that is left out is followed as by default.
+    pub metric: BTreeMap<String, MetricTable>,
+}
+
+/// Table `[translator.int.stores]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct IntStores {
+    /// Key-write, values of 60 bytes.
+    pub paths: String,
+    /// Key-write, values of 12 bytes.
+    pub values: String,
+    /// Append, 4 lists, entries of 60 bytes.
+    pub events: String,
+    /// Key-increment.
+    pub counters: String,
+    /// Postcarding.
+    pub postcards: String,
+}
+
+/// Which moment is written beside a value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Timestamps {
+    /// When the report arrived.
+    #[default]
+    Arrival,
+    /// What the switch says, of 32 bits those nearest to the arrival.
+    Switch,
+    /// The number that the switch sent.
+    Raw,
+}
+
+/// Table `[translator.int.metric.NAME]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MetricTable {
+    /// Whether it is looked at.
+    pub on: bool,
+    /// When a value counts as changed: `powers`, `width=N`, `threshold=N` or `any`. A path always does when a switch
+    /// is another.
+    pub detect: String,
+    /// Milliseconds after which what did not change is told again; 0 = never.
+    pub keep_alive_ms: u64,
+    /// `change` writes a value with its event, `always` with each report.
+    pub write: Write,
+}
+
+/// When a value is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Write {
+    /// With its event.
+    #[default]
+    Change,
+    /// With each report.
+    Always,
+}
+
+impl Default for IntTable {
+    fn default() -> Self {
+        let rules = Rules::default();
+        IntTable {
+            listen: Vec::new(),
+            stores: IntStores::default(),
+            per_packet: rules.per_packet,
+            count_reports: rules.count_reports,
+            timestamps: Timestamps::Arrival,
+            watch: Vec::new(),
+            keys: rules.keys,
+            trails: rules.trails,
+            sources: rules.sources,
+            metric: BTreeMap::new(),
+        }
+    }
+}
+
+impl Default for IntStores {
+    fn default() -> Self {
+        IntStores {
+            paths: "int-paths".into(),
+            values: "int-values".into(),
+            events: "int-events".into(),
+            counters: "int-counters".into(),
+            postcards: "int-postcards".into(),
+        }
+    }
+}
+
+impl Default for MetricTable {
+    fn default() -> Self {
+        MetricTable { on: true, detect: "powers".into(), keep_alive_ms: 60_000, write: Write::Change }
+    }
+}
+
+fn detect(text: &str) -> Option<Detect> {
+    match text.split_once('=') {
+        None if text == "powers" => Some(Detect::Powers),
+        None if text == "any" => Some(Detect::Any),
+        Some(("width", width)) => width.parse().ok().filter(|width| *width != 0).map(Detect::Width),
+        Some(("threshold", most)) => most.parse().ok().map(Detect::Threshold),
+        _ => None,
+    }
+}
+
+impl IntTable {
+    /// The rules that this table asks for.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`] of what cannot be read or is out of range.
+    pub fn rules(&self) -> Result<Rules, ConfigError> {
+        let fail = |key: &str, value: String, must| {
+            Err(ConfigError::Value { key: format!("translator.int.{key}"), value, must })
+        };
+        let mut rules = Rules {
+            per_packet: self.per_packet,
+            count_reports: self.count_reports,
+            time: match self.timestamps {
+                Timestamps::Arrival => TimeMode::Arrival,
+                Timestamps::Switch => TimeMode::Switch,
+                Timestamps::Raw => TimeMode::Raw,
+            },
+            keys: self.keys,
+            trails: self.trails,
+            sources: self.sources,
+            ..Rules::default()
+        };
+        for (name, table) in &self.metric {
+            let Some(metric) = Metric::ALL.into_iter().find(|metric| metric.name() == name) else {
+                return fail(
+                    "metric",
+                    format!("{name:?}"),
+                    "flow-path, flow-latency, hop-latency, queue-occupancy, queue-congestion or link-utilization",
+                );
+            };
+            let Some(detect) = detect(&table.detect) else {
+                let key = format!("metric.{name}.detect");
+                return fail(&key, format!("{:?}", table.detect), "powers, width=N, threshold=N or any");
+            };
+            rules.metrics[metric.index()] = MetricRule {
+                on: table.on,
+                detect,
+                keep_alive: table.keep_alive_ms.saturating_mul(1_000_000),
+                always: table.write == Write::Always,
+            };
+        }
+        for text in &self.watch {
+            match text.parse::<Watch>() {
+                Ok(watch) => rules.watch.push(watch),
+                Err(_) => {
+                    let must = "prefixes (10.0.0.0/8) and flows (10.0.0.1:5000->10.0.0.2:80/tcp)";
+                    return fail("watch", format!("{text:?}"), must);
+                }
+            }
+        }
+        for (key, value, most) in [
+            ("keys", self.keys, 1 << 26),
+            ("trails", self.trails, 1 << 24),
+            ("sources", self.sources, 1 << 20),
+        ] {
+            if !(1..=most).contains(&value) {
+                return fail(
+                    key,
+                    value.to_string(),
+                    "at least 1, and at most 67108864 (keys), 16777216 (trails), 1048576 (sources)",
+                );
+            }
+        }
+        for listener in &self.listen {
+            if listener.listen.is_ipv6() {
+                return fail("listen", listener.to_string(), "an IPv4 address and port");
+            }
+        }
+        Ok(rules)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_are_read_and_shown() {
+        let plain: IntListener = "udp://0.0.0.0:32766".parse().unwrap();
+        assert_eq!((plain.listen.port(), plain.settings), (32766, Settings::default()));
+        for text in [
+            "udp://0.0.0.0:32766?dialect=sdfabric",
+            "udp://127.0.0.1:0?dialect=auto&mark=dscp:23/63",
+            "udp://127.0.0.1:0?dialect=v2.0&mark=port:32766&source-only-words=2",
+            "udp://127.0.0.1:0?dialect=v1.0&mark=probe:0123456789abcdef",
+        ] {
+            let listener: IntListener = text.parse().unwrap();
+            assert_eq!(listener.to_string(), text);
+        }
+        for (text, what) in [
+            ("0.0.0.0:1", "udp://"),
+            ("udp://host:1", "IP address"),
+            ("udp://0.0.0.0:1?dialect=cisco", "no dialect"),
+            ("udp://0.0.0.0:1?mark=dscp:64", "mark=dscp:64"),
+            ("udp://0.0.0.0:1?colour=red", "colour"),
+            ("udp://0.0.0.0:1?dialect", "no value"),
+        ] {
+            let error = text.parse::<IntListener>().unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
+        }
+    }
+
+    #[test]
+    fn rules_come_of_the_table_and_what_is_wrong_is_named() {
+        let table = |text: &str| toml::from_str::<IntTable>(text).unwrap();
+        assert_eq!(IntTable::default().rules().unwrap(), Rules::default());
+        let rules = table(
+            "per_packet = true\ntimestamps = 'raw'\nwatch = ['10.0.0.0/8']\n[metric.hop-latency]\ndetect = 'width=64'\n\
+             keep_alive_ms = 5\nwrite = 'always'",
+        )
+        .rules()
+        .unwrap();
+        let hop = rules.metrics[Metric::HopLatency.index()];
+        assert_eq!((hop.detect, hop.keep_alive, hop.always), (Detect::Width(64), 5_000_000, true));
+        assert_eq!((rules.time, rules.per_packet, rules.watch.len()), (TimeMode::Raw, true, 1));
+        for (text, key) in [
+            ("[metric.latency]", "translator.int.metric is"),
+            ("[metric.hop-latency]\ndetect = 'width=0'", "translator.int.metric.hop-latency.detect"),
+            ("watch = ['host']", "translator.int.watch"),
+            ("keys = 0", "translator.int.keys"),
+            ("listen = ['udp://[::1]:1']", "translator.int.listen"),
+        ] {
+            let error = table(text).rules().unwrap_err().to_string();
+            assert!(error.starts_with(key), "{error}");
+        }
+    }
+}

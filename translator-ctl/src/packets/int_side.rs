@@ -1,0 +1,174 @@
+//! The side of the packet thread that takes Telemetry Reports of INT: its sockets, and the rules that make
+//! primitives of them.
+
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use dta_dataplane::int::{Arrival, Int, Made, Rules, StoreIds};
+use dta_dataplane::{Engine, Output};
+use dta_link::{Batch, Link, LinkError, UdpConfig, UdpLink};
+use dta_proto::program::{Entry, Primitive, Program};
+use dta_proto::store::StoreKind;
+use dta_proto::telemetry::{self, ENTRY_LEN, PATH_LEN, VALUE_LEN};
+use dta_proto::wire::int::Settings;
+use tracing::{info, warn};
+
+use crate::config::{IntListener, IntStores};
+
+/// Most listeners.
+pub const MOST_LISTENERS: usize = 16;
+/// Datagrams of one batch.
+const BATCH: usize = 128;
+/// Bytes of a datagram that is taken in: a jumbo frame's. A longer one is counted by the link.
+const RECEIVED: usize = 9216;
+/// Sources with gaps that are told by name, those with most of them first.
+const NAMED_SOURCES: usize = 32;
+
+/// The listeners and the rules.
+pub struct IntSide {
+    listeners: Vec<(UdpLink, Settings)>,
+    stores: IntStores,
+    int: Int,
+    made: Made,
+    batch: Batch,
+    /// What the program last had, so that it is told once.
+    ids: Option<StoreIds>,
+}
+
+impl IntSide {
+    /// Opens the listeners, at most [`MOST_LISTENERS`]; `None` where there are none.
+    ///
+    /// # Errors
+    /// A port in use, or an address that is not of this host.
+    pub fn open(
+        listeners: &[IntListener],
+        stores: &IntStores,
+        rules: Rules,
+    ) -> Result<Option<IntSide>, LinkError> {
+        if listeners.is_empty() {
+            return Ok(None);
+        }
+        let open = |listener: &IntListener| {
+            let link = UdpLink::open(&UdpConfig::reports(listener.listen, false))?;
+            info!(listen = %link.local_addr(), dialect = %listener.settings.dialect, "taking Telemetry Reports");
+            Ok((link, listener.settings))
+        };
+        Ok(Some(IntSide {
+            listeners: listeners.iter().take(MOST_LISTENERS).map(open).collect::<Result<_, LinkError>>()?,
+            stores: stores.clone(),
+            int: Int::new(rules),
+            made: Made::default(),
+            batch: Batch::with_packet_capacity(BATCH, RECEIVED),
+            ids: None,
+        }))
+    }
+
+    /// Where reports are taken, in the order of the configuration.
+    pub fn addresses(&self) -> Vec<String> {
+        self.listeners.iter().map(|(link, _)| link.local_addr().to_string()).collect()
+    }
+
+    /// What the thread waits on.
+    pub(super) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.listeners.iter().map(|(link, _)| link.as_fd())
+    }
+
+    /// Finds the stores in a program that was changed.
+    pub(super) fn follow(&mut self, program: &Program) {
+        let ids = find(program, &self.stores);
+        if self.ids == Some(ids) {
+            return;
+        }
+        let wanted = [
+            (&self.stores.paths, ids.paths, "key-write, value_len 60"),
+            (&self.stores.values, ids.values, "key-write, value_len 12 or more"),
+            (&self.stores.events, ids.events, "append, entry_len 60, 4 lists"),
+            (&self.stores.counters, ids.counters, "key-increment"),
+            (&self.stores.postcards, ids.postcards, "postcarding"),
+        ];
+        for (store, _, must) in wanted.iter().filter(|(_, id, _)| id.is_none()) {
+            warn!(%store, must, "no such store: what the rules for INT would write there is not made");
+        }
+        self.int.set_stores(ids);
+        self.ids = Some(ids);
+    }
+
+    /// Takes a batch from each listener; how many datagrams.
+    pub(super) fn take(
+        &mut self,
+        now: u64,
+        engine: &mut Engine,
+        out: &mut Output,
+    ) -> Result<usize, LinkError> {
+        let mut received = 0;
+        for (link, settings) in &mut self.listeners {
+            let count = link.recv(&mut self.batch, Some(Duration::ZERO))?;
+            if count == 0 {
+                continue;
+            }
+            received += count;
+            let wall =
+                SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+            let at = Arrival { now, wall };
+            for index in 0..self.batch.len() {
+                // A socket's packets have whole headers.
+                let Some(datagram) = self.batch.udp(index) else { continue };
+                let from: Ipv4Addr = *datagram.source().ip();
+                self.int.ingest(at, from, datagram.payload(), settings, &mut self.made);
+            }
+            engine.execute_unnumbered(now, self.made.iter(), out);
+            self.made.clear();
+        }
+        Ok(received)
+    }
+
+    /// Every counter under its dotted name.
+    pub(super) fn named(&self) -> Vec<(String, u64)> {
+        use dta_proto::counter::translator as names;
+        let mut named = self.int.named();
+        let mut lacking: Vec<_> =
+            self.int.sources().iter().filter(|(_, counters)| counters.gaps != 0).collect();
+        lacking.sort_by_key(|(name, counters)| (std::cmp::Reverse(counters.gaps), *name));
+        for (name, counters) in lacking.into_iter().take(NAMED_SOURCES) {
+            let name = name.to_string();
+            named.push((names::INT_GAPS_OF.of(&[&name]), counters.gaps));
+            named.push((names::INT_GAPS_FILLED_OF.of(&[&name]), counters.gaps_filled));
+        }
+        named
+    }
+
+    /// What the links of all listeners count, in sum.
+    pub(super) fn link(&self) -> dta_link::Counters {
+        let mut sum = dta_link::Counters::default();
+        for (link, _) in &self.listeners {
+            let counters = link.counters();
+            sum.received += counters.received;
+            sum.dropped_too_long += counters.dropped_too_long;
+            sum.dropped_by_kernel += counters.dropped_by_kernel;
+        }
+        sum
+    }
+}
+
+/// The ids of stores that have the names and can hold what is written.
+fn find(program: &Program, names: &IntStores) -> StoreIds {
+    let store = |name: &str, fits: &dyn Fn(&StoreKind) -> bool| {
+        program.entries().find_map(|entry| match entry {
+            Entry::Store(store) if store.spec.name == name && fits(&store.spec.kind) => Some(store.spec.id),
+            _ => None,
+        })
+    };
+    let holds = |least: usize| move |kind: &StoreKind| matches!(kind, StoreKind::KeyWrite { value_len, .. } if usize::from(*value_len) >= least);
+    let events = |kind: &StoreKind| {
+        matches!(kind, StoreKind::Append { lists, entry_len, .. }
+            if usize::from(*entry_len) == ENTRY_LEN && *lists >= telemetry::list::COUNT)
+    };
+    StoreIds {
+        paths: store(&names.paths, &holds(PATH_LEN)),
+        values: store(&names.values, &holds(VALUE_LEN)),
+        events: store(&names.events, &events),
+        counters: store(&names.counters, &|kind| kind.primitive() == Primitive::KeyIncrement),
+        postcards: store(&names.postcards, &|kind| kind.primitive() == Primitive::Postcarding),
+    }
+}

@@ -1,0 +1,69 @@
+//! What is counted of INT. Names are those of [`dta_proto::counter::translator`].
+
+pub use dta_proto::counter::IntReason;
+use dta_proto::counter::translator as names;
+use dta_proto::telemetry::Metric;
+
+/// Counters of all listeners. `reports = dropped + not_watched + unchanged + changed` at any time.
+#[derive(Clone, Debug, Default)]
+pub struct IntCounters {
+    /// Datagrams.
+    pub datagrams: u64,
+    /// Reports in them; a datagram that cannot be read counts as one.
+    pub reports: u64,
+    dropped: [u64; IntReason::ALL.len()],
+    /// Reports of flows that are not on the watchlist.
+    pub not_watched: u64,
+    /// Reports of which nothing was made.
+    pub unchanged: u64,
+    /// Reports of which primitives were made.
+    pub changed: u64,
+    /// Primitives made; each is a report of the data plane from there on.
+    pub primitives: u64,
+    /// Entries of the event lists among them.
+    pub events: u64,
+    /// Values that made no event, by metric.
+    pub suppressed: [u64; Metric::ALL.len()],
+    /// Switches beyond those that are kept of a path.
+    pub long_trails: u64,
+}
+
+impl IntCounters {
+    /// Reports dropped for a reason.
+    pub fn dropped(&self, reason: IntReason) -> u64 {
+        self.dropped[reason as usize]
+    }
+
+    pub(super) fn drop_one(&mut self, reason: IntReason) {
+        self.dropped[reason as usize] += 1;
+    }
+
+    /// What does not add up, in words.
+    pub fn check(&self) -> Option<String> {
+        let dropped: u64 = self.dropped.iter().sum();
+        let ended = dropped + self.not_watched + self.unchanged + self.changed;
+        (self.reports != ended).then(|| format!("{} reports of INT, and {ended} that ended", self.reports))
+    }
+
+    /// Every counter under its dotted name, zeroes of reasons left out.
+    pub(super) fn named(&self) -> Vec<(String, u64)> {
+        let all = [
+            (&names::INT_DATAGRAMS, self.datagrams),
+            (&names::INT_REPORTS, self.reports),
+            (&names::INT_NOT_WATCHED, self.not_watched),
+            (&names::INT_UNCHANGED, self.unchanged),
+            (&names::INT_CHANGED, self.changed),
+            (&names::INT_PRIMITIVES, self.primitives),
+            (&names::INT_EVENTS, self.events),
+            (&names::INT_LONG_TRAILS, self.long_trails),
+        ];
+        let mut list: Vec<_> = all.into_iter().map(|(name, count)| (name.of(&[]), count)).collect();
+        for (reason, count) in IntReason::ALL.iter().zip(&self.dropped).filter(|(_, count)| **count != 0) {
+            list.push((names::INT_DROPPED.of(&[reason.name()]), *count));
+        }
+        for (metric, count) in Metric::ALL.iter().zip(&self.suppressed) {
+            list.push((names::INT_SUPPRESSED.of(&[metric.name()]), *count));
+        }
+        list
+    }
+}

@@ -1,0 +1,197 @@
+//! Which datagrams of INT are missing: sequence numbers, per switch and the part of it that numbers.
+//!
+//! v0.5 without a drop or switch-local header does not say its switch; then the address that it came from stands
+//! for it. Sequences have 32 bits, 22 in v2.0. A source that always says the same number does not count, and nothing
+//! is known of what it lost.
+
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+
+use dta_proto::wire::int;
+
+/// A skip of this many or more is a new beginning: so many are never lost in a row without the switch, or the
+/// translator, having been away.
+const RESTART: u32 = 1 << 16;
+/// Sequences behind the newest that are told apart from repeats.
+const WINDOW: u32 = 64;
+
+/// Who numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum SourceName {
+    /// The number of a switch, and the part of it.
+    Switch(u32, u8),
+    /// The address of one that does not say its number, and the part of it.
+    Address(Ipv4Addr, u8),
+}
+
+impl std::fmt::Display for SourceName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            SourceName::Switch(switch, part) => write!(f, "{switch}/{part}"),
+            SourceName::Address(address, part) => write!(f, "{address}/{part}"),
+        }
+    }
+}
+
+/// What is counted of one source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SourceCounters {
+    /// Datagrams.
+    pub received: u64,
+    /// Sequences skipped when a later one came.
+    pub gaps: u64,
+    /// Of them, those that came after all.
+    pub gaps_filled: u64,
+    /// Datagrams whose number had been seen. They are taken all the same.
+    pub repeats: u64,
+    /// Times that the sequence began anew.
+    pub restarts: u64,
+}
+
+impl std::ops::AddAssign for SourceCounters {
+    fn add_assign(&mut self, other: SourceCounters) {
+        self.received += other.received;
+        self.gaps += other.gaps;
+        self.gaps_filled += other.gaps_filled;
+        self.repeats += other.repeats;
+        self.restarts += other.restarts;
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Numbered {
+    newest: u32,
+    /// Bit d: the sequence d behind the newest was seen.
+    seen: u64,
+    counters: SourceCounters,
+}
+
+/// All sources, at most a configured number; those beyond are counted together and not looked at.
+pub struct Sources {
+    by_name: HashMap<SourceName, Numbered>,
+    limit: usize,
+    beyond: u64,
+}
+
+impl Sources {
+    /// At most so many.
+    pub(crate) fn new(limit: usize) -> Sources {
+        Sources { by_name: HashMap::with_capacity(limit), limit, beyond: 0 }
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (SourceName, SourceCounters)> {
+        self.by_name.iter().map(|(name, source)| (*name, source.counters))
+    }
+
+    /// The sum of all.
+    pub fn sum(&self) -> SourceCounters {
+        let mut sum = SourceCounters::default();
+        self.by_name.values().for_each(|source| sum += source.counters);
+        sum
+    }
+
+    /// Datagrams of sources that there was no room for.
+    pub fn beyond(&self) -> u64 {
+        self.beyond
+    }
+
+    /// Notes a datagram.
+    pub(crate) fn note(&mut self, from: Ipv4Addr, source: &int::Source) {
+        let name = match source.switch {
+            Some(switch) => SourceName::Switch(switch, source.hardware),
+            None => SourceName::Address(from, source.hardware),
+        };
+        let sequence = source.sequence;
+        let Some(known) = self.by_name.get_mut(&name) else {
+            if self.by_name.len() < self.limit {
+                let counters = SourceCounters { received: 1, ..SourceCounters::default() };
+                // Nothing before the first is missing.
+                self.by_name.insert(name, Numbered { newest: sequence, seen: u64::MAX, counters });
+            } else {
+                self.beyond += 1;
+            }
+            return;
+        };
+        let counters = &mut known.counters;
+        counters.received += 1;
+        let bits = u32::from(source.sequence_bits).min(32);
+        let mask = u32::MAX >> (32 - bits);
+        let ahead = sequence.wrapping_sub(known.newest) & mask;
+        let behind = known.newest.wrapping_sub(sequence) & mask;
+        if ahead == 0 {
+            counters.repeats += 1;
+        } else if ahead < RESTART {
+            counters.gaps += u64::from(ahead - 1);
+            known.seen = if ahead < WINDOW { known.seen << ahead | 1 } else { 1 };
+            known.newest = sequence;
+        } else if behind < WINDOW {
+            if known.seen >> behind & 1 == 1 {
+                counters.repeats += 1;
+            } else {
+                known.seen |= 1 << behind;
+                counters.gaps_filled += 1;
+            }
+        } else {
+            counters.restarts += 1;
+            (known.newest, known.seen) = (sequence, u64::MAX);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(switch: Option<u32>, sequence: u32, sequence_bits: u8) -> int::Source {
+        int::Source { switch, hardware: 1, sequence, sequence_bits }
+    }
+
+    fn of(bits: u8, sequences: &[u32]) -> SourceCounters {
+        let mut sources = Sources::new(1);
+        for sequence in sequences {
+            sources.note(Ipv4Addr::LOCALHOST, &source(Some(7), *sequence, bits));
+        }
+        sources.sum()
+    }
+
+    #[test]
+    fn gaps_late_ones_and_repeats() {
+        let counted = of(32, &[5, 6, 9, 8, 8, 10]);
+        assert_eq!((counted.gaps, counted.gaps_filled, counted.repeats), (2, 1, 1));
+        assert_eq!(counted.received, 6);
+    }
+
+    #[test]
+    fn sequences_wrap_at_their_width() {
+        assert_eq!(of(32, &[u32::MAX, 1]).gaps, 1);
+        assert_eq!(of(22, &[(1 << 22) - 1, 2]).gaps, 2);
+        assert_eq!(of(22, &[(1 << 22) - 1, 2]).restarts, 0);
+    }
+
+    #[test]
+    fn a_switch_that_starts_anew_lost_nothing() {
+        let counted = of(32, &[1_000_000, 1, 2, 4]);
+        assert_eq!((counted.restarts, counted.gaps), (1, 1));
+    }
+
+    #[test]
+    fn one_that_does_not_count_lost_nothing_that_is_known() {
+        let counted = of(32, &[0; 100]);
+        assert_eq!((counted.gaps, counted.repeats), (0, 99));
+    }
+
+    #[test]
+    fn sources_are_told_apart_and_bounded() {
+        let mut sources = Sources::new(2);
+        let (a, b) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+        sources.note(a, &source(None, 1, 32));
+        sources.note(b, &source(None, 9, 32));
+        sources.note(a, &source(None, 3, 32));
+        sources.note(a, &source(Some(4), 1, 32));
+        assert_eq!((sources.sum().gaps, sources.beyond()), (1, 1));
+        let mut names: Vec<_> = sources.iter().map(|(name, _)| name.to_string()).collect();
+        names.sort();
+        assert_eq!(names, ["10.0.0.1/1", "10.0.0.2/1"]);
+    }
+}

@@ -1,0 +1,100 @@
+//! The paths of flows whose switches each report for themselves (INT-XD): which switches were heard of, in the order
+//! in which they were first heard. The bound is as in [`super::seen`]: a flow that falls out begins anew.
+
+use dta_proto::crc::crc32c;
+use dta_proto::key::Key;
+
+/// Switches of one flow that are kept.
+pub(crate) const SWITCHES: usize = 6;
+const WAYS: usize = 2;
+
+#[derive(Clone, Copy)]
+struct Trail {
+    key: Key,
+    switches: [u32; SWITCHES],
+    /// How many; 0 = free.
+    count: u32,
+    heard: u64,
+}
+
+const FREE: Trail = Trail { key: Key([0; 16]), switches: [0; SWITCHES], count: 0, heard: 0 };
+
+/// Paths of many flows.
+pub(crate) struct Trails {
+    buckets: Box<[[Trail; WAYS]]>,
+    evicted: u64,
+}
+
+/// What hearing of a switch did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard<'a> {
+    /// It is on the path already. The whole path.
+    Known(&'a [u32]),
+    /// It is the last of the path now. The whole path.
+    Added(&'a [u32]),
+    /// The path has as many switches as are kept.
+    Full,
+}
+
+impl Trails {
+    /// Room for at least this many flows: a power of two, 2 at least.
+    pub(crate) fn new(flows: usize) -> Trails {
+        let buckets = flows.next_power_of_two().max(WAYS) / WAYS;
+        Trails { buckets: vec![[FREE; WAYS]; buckets].into(), evicted: 0 }
+    }
+
+    /// Flows that lost their places.
+    pub(crate) fn evicted(&self) -> u64 {
+        self.evicted
+    }
+
+    /// Notes that a switch reported a packet of a flow.
+    pub(crate) fn hear(&mut self, key: Key, switch: u32, now: u64) -> Heard<'_> {
+        let place = crc32c(&key.0).wrapping_mul(0x9e37_79b9) as usize >> 8;
+        let bucket = &mut self.buckets[place & (self.buckets.len() - 1)];
+        let known = bucket.iter().position(|trail| trail.count != 0 && trail.key == key);
+        let way = known.unwrap_or_else(|| {
+            let age = |trail: &Trail| (trail.count != 0, trail.heard);
+            let way = usize::from(age(&bucket[1]) < age(&bucket[0]));
+            self.evicted += u64::from(bucket[way].count != 0);
+            bucket[way] = Trail { key, ..FREE };
+            way
+        });
+        let trail = &mut bucket[way];
+        trail.heard = now;
+        let count = trail.count as usize;
+        if trail.switches[..count].contains(&switch) {
+            return Heard::Known(&trail.switches[..count]);
+        }
+        if count == SWITCHES {
+            return Heard::Full;
+        }
+        trail.switches[count] = switch;
+        trail.count += 1;
+        Heard::Added(&trail.switches[..=count])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn switches_stand_in_the_order_in_which_they_were_heard() {
+        let mut trails = Trails::new(2);
+        let (a, b, c) = (Key([1; 16]), Key([2; 16]), Key([3; 16]));
+        assert_eq!(trails.hear(a, 7, 1), Heard::Added(&[7]));
+        assert_eq!(trails.hear(a, 5, 2), Heard::Added(&[7, 5]));
+        assert_eq!(trails.hear(a, 7, 3), Heard::Known(&[7, 5]));
+        assert_eq!(trails.hear(b, 7, 4), Heard::Added(&[7]));
+        // The flow heard longest ago gives its place, and begins anew.
+        assert_eq!(trails.hear(c, 7, 5), Heard::Added(&[7]));
+        assert_eq!(trails.hear(a, 5, 6), Heard::Added(&[5]));
+        assert_eq!(trails.evicted(), 2);
+        for switch in 10..15 {
+            assert!(matches!(trails.hear(a, switch, 7), Heard::Added(_)));
+        }
+        assert_eq!(trails.hear(a, 15, 8), Heard::Full);
+        assert_eq!(trails.hear(a, 14, 9), Heard::Known(&[5, 10, 11, 12, 13, 14]));
+    }
+}
