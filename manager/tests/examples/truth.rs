@@ -52,6 +52,7 @@ const fn beside(beside: &'static [(&'static str, &'static str)], known: Known) -
 
 const VALUE: &str = "dta-collector query key-write '10.0.0.1:5000->10.0.0.2:5000/udp' -o json";
 const BUILDS: &str = "it builds, which the tests have done, too";
+const PACKAGES: &str = "`make package` tries packages, units and static programs on a root of their own";
 const INSTALLS: &str =
     "it installs packages, for which a test has no place; those of Debian are what `make python` runs on";
 const CI: &str = "it is what CI runs, and this test is part of it";
@@ -385,6 +386,10 @@ fn own() -> Vec<Known> {
     with(SWITCH, beside(BLANK, up("dta-translator plan --switch tor1 --against", there("DTA_TRANSLATOR_CONFIG=translator.toml dta-translator plan --switch tor1 --against", &["flows", "bytes"])))),
     up("dta-translator plan -o json | jq '.[] | select(.table == \"store\")'", Says(&["\"flows\""])),
     // dta-manager
+    alone(
+        "dta-manager run-testbed --bench",
+        Instead("dta-manager run-testbed --bench --reports 20000", GOOD, FEWER),
+    ),
     alone("dta-manager run-testbed", Instead("dta-manager run-testbed --reports 20000", GOOD, FEWER)),
     with(
         CAPTURE,
@@ -501,6 +506,54 @@ fn own() -> Vec<Known> {
                 &["there is no session"],
                 "there is no such session, which is what it says",
             ),
+        ),
+    ),
+    // docs/install.md
+    alone("make deb", NotHere(PACKAGES)),
+    alone("make static", NotHere(PACKAGES)),
+    alone("make container", NotHere(PACKAGES)),
+    alone("apt install ./target/packages/dta-collector_*.deb", NotHere(PACKAGES)),
+    alone("systemctl enable --now dta-collector", NotHere(PACKAGES)),
+    alone("systemctl enable --now dta-translator", NotHere(PACKAGES)),
+    alone("podman run --rm --network host --shm-size 1g dta dta-collector serve", NotHere(PACKAGES)),
+    alone("podman run --rm --network host dta dta-translator run", NotHere(PACKAGES)),
+    alone("podman run --rm --network host dta dta-collector stores", NotHere(PACKAGES)),
+    up(
+        "dta-reporter send key-write --store flows --key '10.0.0.1:5000->10.0.0.2:5000/udp' --value 42",
+        Then(VALUE, &["0000002a0000000000000000"]),
+    ),
+    // docs/dashboard.md
+    beside(
+        COLLECTOR_ELSEWHERE,
+        alone("dta-collector dashboard --collector 10.0.0.5:40050", Screen(&["flows"])),
+    ),
+    up("dta-collector dashboard --interval 2000", Screen(&["flows"])),
+    // docs/int.md
+    beside(
+        SERVE,
+        alone(
+            "dta-translator run --int 'udp://0.0.0.0:32766?dialect=sdfabric'",
+            Serves("dta-translator stats", &["received"]),
+        ),
+    ),
+    beside(
+        SERVE,
+        alone(
+            "dta-translator run --int 'udp://127.0.0.1:54321?dialect=intcollector'",
+            Serves("dta-translator stats", &["received"]),
+        ),
+    ),
+    alone(
+        "dta-manager replay int-v1.0-three-reports.pcap --to 127.0.0.1:54321 --port 54321",
+        NotHere("it needs a capture that the repository does not hold; the tests of INT replay it where it is"),
+    ),
+    up("dta-translator flush", Says(&["held"])),
+    up(
+        "dta-collector query key-write --store int-values '10.0.0.1:5000->10.0.0.2:5000/udp'",
+        Instead(
+            "dta-collector query key-write --store int-values '10.0.0.1:5000->10.0.0.2:5000/udp' || [ $? = 3 ]",
+            &["10.0.0.1:5000->10.0.0.2:5000/udp"],
+            "no INT switch has reported here, which is what it says",
         ),
     ),
     // What builds and tests.
