@@ -256,7 +256,7 @@ impl Session {
     }
 
     fn grant(&self, session: &control::Session) -> Result<Grant, GrantError> {
-        let source = self.config.frame_source(self.collector, self.endpoint.clone());
+        let source = self.config.frame_source(self.collector, self.endpoint);
         Grant::read(session, self.collector, &source)
     }
 }

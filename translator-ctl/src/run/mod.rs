@@ -117,7 +117,7 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
     info!(%listen, control = %control_address, source = %endpoint.ip, port = endpoint.port, runs = %runs, "taking reports");
 
     let mut sessions: Vec<Session> = (config.collector.indices())
-        .map(|collector| Session::new(config, collector, endpoint.clone()))
+        .map(|collector| Session::new(config, collector, endpoint))
         .collect::<Result<_, _>>()?;
     let ready = |session: bool| {
         ready_line(config, options, listen, &int_addresses, &control_address, &endpoint, session)
