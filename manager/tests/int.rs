@@ -4,50 +4,15 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 
-use common::{MANAGER, captures, manager};
+use common::daemon::{Daemon, counter};
+use common::{captures, manager};
 use dta_client::collector::Client;
 use dta_client::{Ask, ClientOptions, translator};
 use dta_proto::control::{NodeStatistics, Policy, TailRequest};
 use dta_proto::key::{Flow, Key};
 use dta_proto::telemetry::{self, Entry, Metric, Path, Value, Why, list};
-use serde_json::Value as Json;
-
-/// A daemon that ends with the test.
-struct Daemon {
-    child: Child,
-    ready: Json,
-}
-
-impl Daemon {
-    fn start(arguments: &[&str]) -> Self {
-        let mut child = Command::new(MANAGER)
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .envs(["DTA_COLLECTOR_LOG", "DTA_TRANSLATOR_LOG"].map(|name| (name, "warn")))
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let ready =
-            serde_json::from_str(&line).unwrap_or_else(|e| panic!("{arguments:?} said {line:?}: {e}"));
-        Self { child, ready }
-    }
-
-    fn said(&self, field: &str) -> &str {
-        self.ready[field].as_str().unwrap()
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 struct Bed {
     _collector: Daemon,
@@ -62,8 +27,7 @@ struct Counted(Vec<NodeStatistics>);
 
 impl Counted {
     fn of(&self, node: &str, name: &str) -> u64 {
-        let node = self.0.iter().find(|n| n.node.starts_with(node));
-        node.and_then(|n| n.counters.iter().find(|c| c.name == name)).map_or(0, |c| c.value)
+        counter(&self.0, node, name)
     }
 
     fn own(&self, name: &str) -> u64 {

@@ -3,38 +3,11 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use common::MANAGER;
-use serde_json::Value;
-
-/// Daemons, which end with the test.
-struct Daemons(Vec<Child>);
-
-impl Daemons {
-    /// Starts one, and gives its ready line.
-    fn start(&mut self, arguments: &[&str]) -> Value {
-        let quiet = ["DTA_COLLECTOR_LOG", "DTA_TRANSLATOR_LOG"].map(|name| (name, "warn"));
-        let mut command = Command::new(MANAGER);
-        let mut child = command.args(arguments).envs(quiet).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        self.0.push(child);
-        serde_json::from_str(&line).unwrap_or_else(|e| panic!("{arguments:?} said {line:?}: {e}"))
-    }
-}
-
-impl Drop for Daemons {
-    fn drop(&mut self) {
-        for child in self.0.iter_mut().rev() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
+use common::daemon::Daemon;
 
 /// Runs an example, and gives what it printed.
 fn example(name: &str, address: &str) -> String {
@@ -51,9 +24,8 @@ fn example(name: &str, address: &str) -> String {
 #[test]
 fn what_the_one_example_reports_the_other_finds() {
     let memory = tempfile::tempdir().unwrap();
-    let mut daemons = Daemons(Vec::new());
     let memory = memory.path().join("memory").display().to_string();
-    let collector = daemons.start(&[
+    let collector = Daemon::start(&[
         "__collector",
         "serve",
         "--listen",
@@ -63,23 +35,23 @@ fn what_the_one_example_reports_the_other_finds() {
         "--memory",
         &memory,
     ]);
-    let collector = collector["listen"].as_str().unwrap();
+    let address = collector.said("listen");
     let [_, a, b, c] = std::process::id().to_be_bytes();
     // Not the address of the test beside this one, which is made in the same way.
     let source = format!("127.{}.{b}.{c}", 224 + (a & 15));
     let ports = ["--listen", "127.0.0.1:0", "--control", "127.0.0.1:0", "--source-port", "0"];
-    let names = ["__translator", "run", "--ready", "--collector", collector, "--source", &source];
-    let translator = daemons.start(&[&names[..], &ports].concat());
+    let names = ["__translator", "run", "--ready", "--collector", address, "--source", &source];
+    let translator = Daemon::start(&[&names[..], &ports].concat());
 
     let flow = "10.0.0.1:5000->10.0.0.2:5000/udp";
-    assert!(example("query", collector).contains(&format!("{flow} has 0 bytes")), "an empty collector");
-    assert_eq!(example("report", translator["listen"].as_str().unwrap()), "2 reports sent\n");
+    assert!(example("query", address).contains(&format!("{flow} has 0 bytes")), "an empty collector");
+    assert_eq!(example("report", translator.said("listen")), "2 reports sent\n");
     let wanted = format!(
         "{flow} is Some([00, 00, 00, 2a, 00, 00, 00, 00, 00, 00, 00, 00]), says 2 of 2 copies\n{flow} has 1500 bytes\n"
     );
     let mut found = String::new();
     for _ in 0..200 {
-        found = example("query", collector);
+        found = example("query", address);
         if found == wanted {
             return;
         }

@@ -5,16 +5,15 @@
 mod common;
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
+use common::daemon::{Daemon, counter};
 use common::{MANAGER, captures, manager};
 use dta_client::collector::Client;
 use dta_client::{Ask, ClientOptions, translator};
-use dta_proto::control::{NodeStatistics, Policy, TailRequest};
+use dta_proto::control::{Policy, TailRequest};
 use dta_proto::key::Key;
-use serde_json::Value;
 
 const STORES: &str = r#"
 [[store]]
@@ -41,39 +40,6 @@ kind = "key-increment"
 slots = 65536
 redundancy = 4
 "#;
-
-/// A daemon that ends with the test.
-struct Daemon {
-    child: Child,
-    ready: Value,
-}
-
-impl Daemon {
-    fn start(arguments: &[&str]) -> Self {
-        let mut child = Command::new(MANAGER)
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .envs(["DTA_COLLECTOR_LOG", "DTA_TRANSLATOR_LOG"].map(|name| (name, "warn")))
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let ready =
-            serde_json::from_str(&line).unwrap_or_else(|e| panic!("{arguments:?} said {line:?}: {e}"));
-        Self { child, ready }
-    }
-
-    fn said(&self, field: &str) -> &str {
-        self.ready[field].as_str().unwrap()
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 struct Bed {
     _collector: Daemon,
@@ -117,10 +83,6 @@ impl Bed {
             told.replace(',', "").starts_with(&format!("{reports} of {reports} datagrams sent")),
             "{told}"
         );
-        let counter = |nodes: &[NodeStatistics], node: &str, name: &str| {
-            let node = nodes.iter().find(|n| n.node.starts_with(node));
-            node.and_then(|n| n.counters.iter().find(|c| c.name == name)).map_or(0, |c| c.value)
-        };
         for _ in 0..2000 {
             self.control.flush().await.unwrap();
             let own = self.control.statistics().await.unwrap();

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub)] // each test file uses its part
 
+pub mod daemon;
 pub mod outcome_document;
 
 use std::path::PathBuf;
