@@ -113,8 +113,9 @@ fn following_writes_leads_to_the_report_that_was_sent() {
 #[ignore = "needs tmux"]
 fn the_terminal_is_as_it_was_however_the_dashboard_ends() {
     let bed = Bed::start();
+    // A backtrace would push what was said off the screen.
     let panic = format!(
-        "DTA_TEST_PANIC={} {} --ignored --exact panics_in_a_terminal --nocapture",
+        "RUST_BACKTRACE=0 DTA_TEST_PANIC={} {} --ignored --exact panics_in_a_terminal --nocapture",
         bed.collector,
         std::env::current_exe().unwrap().display()
     );
