@@ -1,6 +1,9 @@
-//! What the command lines of all programs share: printing, errors, completions, logs, files that people name.
+//! What the command lines of all programs share: printing, errors, completions, logs, files that people name
+//! and what is wrong in them, the service manager that started a daemon.
 
+pub mod config_file;
 pub mod file;
+pub mod service_manager;
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -73,18 +76,45 @@ pub fn error_line(error: &anyhow::Error) -> String {
     text
 }
 
+/// How a log is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON object per line, for programs.
+    Json,
+}
+
+impl LogFormat {
+    /// Their names.
+    pub const NAMES: [&'static str; 2] = ["text", "json"];
+}
+
+impl FromStr for LogFormat {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err(format!("a log is written as {}", Self::NAMES.join(" or "))),
+        }
+    }
+}
+
 /// Writes logs to standard error, in colour on a terminal. `filter` as `RUST_LOG` has it (`info`,
 /// `dta_collector=debug`); one that cannot be read, or that is empty, counts as `info`. A program
 /// that has set up its own log keeps it.
-pub fn log(filter: &str) {
+pub fn log(filter: &str, format: LogFormat) {
     // An empty one would be taken, and let errors through alone.
     let filter = if filter.trim().is_empty() { "info" } else { filter };
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(io::stderr().is_terminal())
-        .with_writer(io::stderr)
-        .try_init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let _ = match format {
+        LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).try_init(),
+        LogFormat::Json => log.json().flatten_event(true).try_init(),
+    };
 }
 
 #[cfg(test)]

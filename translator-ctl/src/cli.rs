@@ -9,13 +9,16 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use comfy_table::{Table, presets::UTF8_HORIZONTAL_ONLY};
+use dta_cli::LogFormat;
+use dta_cli::config_file::{self, Places};
 use dta_client::translator::Client;
 use dta_link::fault::Faults;
 use dta_proto::control::NodeStatistics;
 use serde_json::json;
+use tracing::info;
 
 use crate::collectors::Collectors;
-use crate::config::{Config, ConfigError, Translator};
+use crate::config::{Config, ConfigError, EXAMPLE, Translator};
 use crate::control_address::ControlAddress;
 use crate::program::{changes_json, changes_table, program_json, program_table};
 use crate::run::{self, Options};
@@ -45,7 +48,8 @@ struct Cli {
 
 #[derive(Args)]
 struct Common {
-    /// TOML file; without one, the defaults serve a collector on this host
+    /// TOML file [default: ~/.config/dta/translator.toml or /etc/dta/translator.toml, if there is one; else
+    /// the defaults serve a collector on this host]; `none` reads no file
     #[arg(long, short, global = true, env = "DTA_TRANSLATOR_CONFIG")]
     config: Option<PathBuf>,
     /// Name of the session in the collector [default: translator]
@@ -58,6 +62,9 @@ struct Common {
     /// What to log, for instance `info` or `dta_translator=debug`
     #[arg(long, global = true, env = "DTA_LOG", default_value = "info")]
     log: String,
+    /// How to write the log
+    #[arg(long, global = true, env = "DTA_LOG_FORMAT", value_name = "FORMAT", default_value = "text", value_parser = dta_cli::one_of::<LogFormat>(&LogFormat::NAMES))]
+    log_format: LogFormat,
 }
 
 #[derive(Subcommand)]
@@ -74,6 +81,8 @@ enum Command {
         are not known before, so reports for them are dropped as `unknown_store`. A collector that goes away, or ends the session, later \
         does not stop the others: its reports go to its queue pairs until the session has ended, and are dropped as `no_queue_pair` then. A store \
         that two collectors offer (same name or same id) ends the start.\n\n\
+        SIGHUP reads the configuration again: TLS files, stores and lists, flush times, reporters, version 0 and the lease change; \
+        anything else that has changed is told, and then nothing changes.\n\n\
         Ends on SIGINT or SIGTERM after sending everything it holds. The session stays in the collector until its lease runs out, and \
         the next start under the same name resumes it; `dta-translator teardown` ends it at once.")]
     Run(Box<RunArgs>),
@@ -97,6 +106,13 @@ enum Command {
     Teardown(TeardownArgs),
     /// Print the configuration that results from file, variables and flags, and check it
     CheckConfig,
+    /// Print a commented configuration to start from
+    #[command(after_help = "Example:\n  dta-translator config --example > translator.toml\n  dta-translator run --check-config --config translator.toml")]
+    Config {
+        /// Print a commented file with every setting and its default
+        #[arg(long, required = true)]
+        example: bool,
+    },
     /// Print a completion script
     Completions {
         /// For which shell
@@ -239,7 +255,7 @@ pub fn main_from(args: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode
             return ExitCode::from(code);
         }
     };
-    dta_cli::log(&cli.common.log);
+    dta_cli::log(&cli.common.log, cli.common.log_format);
     let done = dispatch(cli).map(|()| ExitCode::SUCCESS);
     // A wrong configuration is wrong use, wherever it is noticed.
     let failure = if done.as_ref().is_err_and(|error| error.is::<ConfigError>()) { 2 } else { 1 };
@@ -247,11 +263,15 @@ pub fn main_from(args: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode
 }
 
 fn dispatch(cli: Cli) -> anyhow::Result<()> {
-    if let Command::Completions { shell } = cli.command {
-        return Ok(dta_cli::completions(Cli::command(), shell)?);
+    match &cli.command {
+        Command::Completions { shell } => return Ok(dta_cli::completions(Cli::command(), *shell)?),
+        Command::Config { .. } => return print(EXAMPLE.trim_end()),
+        Command::Stats(args) => return block_on(stats(args)),
+        Command::Flush(args) => return block_on(flush(args)),
+        _ => {}
     }
     let config = configuration(&cli)?;
-    match cli.command {
+    match &cli.command {
         Command::Run(args) if args.check_config => print_config(&config),
         Command::Run(args) => run::run(
             &config.translator,
@@ -260,13 +280,15 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
                 nack_faults: args.nack_faults,
                 answer_faults: args.answer_faults,
                 seed: args.seed,
-                ledger: args.ledger,
+                ledger: args.ledger.clone(),
                 ready: args.ready,
                 blank: args.blank,
             },
+            &|| Ok(configuration(&cli)?.translator),
         ),
         Command::CheckConfig => print_config(&config),
-        Command::Completions { .. } => Ok(()),
+        // They need no configuration.
+        Command::Completions { .. } | Command::Config { .. } | Command::Stats(_) | Command::Flush(_) => Ok(()),
         Command::Setup(args) => block_on(async {
             let changes = setup::setup(&config, &args.switch).await?;
             print(&match args.output.output {
@@ -274,24 +296,47 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
                 Format::Table => changes_table(&changes, args.output.show_secrets),
             })
         }),
-        Command::Plan(args) => block_on(plan(&config, &args)),
-        Command::Stats(args) => block_on(stats(&args)),
-        Command::Flush(args) => block_on(flush(&args)),
+        Command::Plan(args) => block_on(plan(&config, args)),
         Command::Teardown(args) => {
             block_on(async { teardown(&session_of(&config, args.switch.as_deref())?).await })
         }
     }
 }
 
+/// The file, with flags and variables over it.
 fn configuration(cli: &Cli) -> anyhow::Result<Config> {
-    let mut config = match &cli.common.config {
+    let path = config_file::place(cli.common.config.as_deref(), "translator.toml");
+    let (mut config, mut places) = match &path {
         Some(path) => Config::load(path)?,
-        None => Config::default(),
+        None => Default::default(),
     };
+    match (&path, &cli.command) {
+        (Some(path), _) => info!(config = %path.display(), "the configuration was read"),
+        (None, Command::Run(_)) => info!("no configuration file: the defaults are served"),
+        (None, _) => {}
+    }
+    // What a flag says is not the file's fault.
+    let forget = |places: &mut Places, key: &str, given: bool| {
+        if given {
+            places.forget(&format!("translator.{key}"));
+        }
+    };
+    forget(&mut places, "name", cli.common.name.is_some());
+    forget(&mut places, "collector", cli.common.collector.is_some());
     let t = &mut config.translator;
     set(&mut t.name, &cli.common.name);
     set(&mut t.collector, &cli.common.collector.clone().map(Collectors::at));
     if let Command::Run(args) = &cli.command {
+        for (key, given) in [
+            ("listen", args.listen.is_some()),
+            ("source", args.source.is_some()),
+            ("source_port", args.source_port.is_some()),
+            ("link", args.link.is_some()),
+            ("control", args.control.is_some()),
+            ("stores", args.stores.is_some()),
+        ] {
+            forget(&mut places, key, given);
+        }
         set(&mut t.listen, &args.listen);
         set(&mut t.source, &args.source);
         set(&mut t.source_port, &args.source_port);
@@ -302,7 +347,7 @@ fn configuration(cli: &Cli) -> anyhow::Result<Config> {
         set(&mut t.stores, &args.stores);
         t.reference |= args.reference;
     }
-    config.check()?;
+    config.check().map_err(|error| error.at(&places))?;
     Ok(config)
 }
 

@@ -130,6 +130,7 @@ fn each_fate_is_that_of_the_frames_own_reports() {
         nack_faults: none(),
         answer_faults: none(),
         faulty: true,
+        turns: Default::default(),
         ledger: Some(Ledger::create(&file).unwrap()),
         commands: inbox,
         reports,

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use dta_cli::LogFormat;
+use dta_cli::config_file;
 use serde::Serialize;
-use tokio::signal::unix::{SignalKind, signal};
-
 use super::output;
+use super::supervise::{self, Signals, service_manager};
 use crate::config::{Config, ConfigError, Memory, SoftLink, Tls, Transport};
 use crate::server::{self, Server};
 
@@ -26,9 +27,11 @@ Examples:
   dta-collector serve --listen 10.0.0.5:40050 --tls-cert c.crt --tls-key c.key --tls-client-ca ca.crt
 
 Flags and DTA_* variables go over the file. When it is ready it prints one line of JSON with the addresses it took.
-SIGTERM and SIGINT end it in order; sessions and stores outlive it, also a kill.")]
+SIGTERM and SIGINT end it in order; sessions and stores outlive it, also a kill. SIGHUP reads the configuration again: TLS files,
+limits, operators and stores that were added change; anything else that has changed is told, and then nothing changes.")]
 pub(super) struct Args {
-    /// Configuration file; without one, five small stores are served on loopback
+    /// Configuration file [default: ~/.config/dta/collector.toml or /etc/dta/collector.toml, if there is
+    /// one; else five small stores are served on loopback]; `none` reads no file
     #[arg(long, short, env = "DTA_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
     /// Check the configuration, say what it means, and stop
@@ -91,6 +94,9 @@ pub(super) struct Args {
     /// File descriptor that the ready line is written to, instead of stdout
     #[arg(long, value_name = "FD")]
     ready_fd: Option<u32>,
+    /// How to write the log
+    #[arg(long, env = "DTA_LOG_FORMAT", value_name = "FORMAT", value_parser = dta_cli::one_of::<LogFormat>(&LogFormat::NAMES))]
+    log_format: Option<LogFormat>,
     /// End when the process that started this one ends
     #[arg(long, hide = true)]
     die_with_parent: bool,
@@ -109,8 +115,8 @@ struct Ready<'a> {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let config = match configuration(&args) {
-        Ok(config) => config,
+    let (config, path) = match configuration(&args) {
+        Ok(read) => read,
         Err(e) => {
             eprintln!("dta-collector: {e}");
             return Ok(ExitCode::from(2));
@@ -128,7 +134,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::FAILURE);
         }
     }
-    dta_cli::log(&std::env::var("DTA_LOG").unwrap_or_default());
+    dta_cli::log(&std::env::var("DTA_LOG").unwrap_or_default(), args.log_format.unwrap_or_default());
+    match &path {
+        Some(path) => tracing::info!(config = %path.display(), "the configuration was read"),
+        None => tracing::info!("no configuration file: the defaults are served"),
+    }
     dta_grpc::raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
@@ -138,34 +148,41 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         .build()?;
     runtime.block_on(async {
         // Before anything is announced: a signal right after the ready line must be seen.
-        let (mut terminate, mut interrupt) =
-            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        let mut told_to_end = std::pin::pin!(async {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-            tracing::info!("shutting down");
-        });
+        let mut signals = Signals::new()?;
+        let manager = service_manager();
         let server = tokio::select! {
             server = Server::start(&config) => server?,
-            () = &mut told_to_end => return Ok(()),
+            () = signals.end() => return Ok(()),
+            never = supervise::ask_for_time(&manager) => match never {},
         };
         announce(&server, args.ready_fd)?;
-        server.run_until(told_to_end).await?;
-        anyhow::Ok(())
+        let read = || configuration(&args).map(|(config, _)| config);
+        supervise::run(server, &manager, &mut signals, &read).await
     })?;
     // A start that was broken off may still be making memory, which nobody needs to wait for.
     runtime.shutdown_background();
     Ok(ExitCode::SUCCESS)
 }
 
-/// The file, with flags and variables over it.
-fn configuration(args: &Args) -> Result<Config, ConfigError> {
-    let mut config = match &args.config {
+/// The file, with flags and variables over it; and which file, if there is one.
+fn configuration(args: &Args) -> Result<(Config, Option<PathBuf>), ConfigError> {
+    let path = config_file::place(args.config.as_deref(), "collector.toml");
+    let (mut config, mut places) = match &path {
         Some(path) => Config::load(path)?,
-        None => Config::default(),
+        None => Default::default(),
     };
+    // What a flag says is not the file's fault.
+    for (key, given) in [
+        ("collector.name", args.name.is_some()),
+        ("collector.listen", args.listen.is_some()),
+        ("collector.device", args.device.is_some()),
+        ("soft.link", args.soft_link.is_some()),
+        ("tls", args.tls_cert.is_some()),
+    ] {
+        if given {
+            places.forget(key);
+        }
+    }
     if let Some(name) = &args.name {
         if config.memory == Memory::Directory(crate::config::default_directory(&config.name)) {
             config.memory = Memory::Directory(crate::config::default_directory(name));
@@ -195,8 +212,11 @@ fn configuration(args: &Args) -> Result<Config, ConfigError> {
             Some(Tls { cert: cert.clone(), key: key.clone(), client_ca: client_ca.clone(), operators });
     }
     over(&mut config.insecure, &args.insecure);
-    config.check()?;
-    Ok(config)
+    config.check().map_err(|error| {
+        let key = error.key().to_owned();
+        if places.has(&key) { error.at(&key, &places) } else { error }
+    })?;
+    Ok((config, path))
 }
 
 fn check(config: &Config) -> anyhow::Result<ExitCode> {

@@ -8,7 +8,7 @@ mod packet_thread;
 mod roce_link;
 mod stats;
 
-pub use packet_thread::{Command, PacketThread, PacketThreadError, Snapshot};
+pub use packet_thread::{Command, Dropped, PacketThread, PacketThreadError, Snapshot};
 pub use roce_link::RoceLink;
 pub(crate) use stats::for_collector;
 pub use stats::nodes;

@@ -1,0 +1,175 @@
+//! The program `dta-translator` under a service manager: what it tells through NOTIFY_SOCKET, and what
+//! its log says of reports that it drops.
+
+#[allow(dead_code, reason = "not all of it is needed here")]
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::net::UdpSocket;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use common::Fake;
+use dta_proto::key::Key;
+use dta_proto::wire::dta::{Body, Report, Version};
+use rustix::process::{Pid, Signal, kill_process};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A translator on free ports, with a service manager that is this test.
+struct Supervised {
+    child: Child,
+    manager: UnixDatagram,
+    log: Receiver<String>,
+    listen: String,
+}
+
+impl Supervised {
+    /// `config` is the text of its configuration, without `[translator]`. It is ready when this returns.
+    fn start(folder: &Path, config: &str, source: &str) -> Self {
+        write(folder, config);
+        let socket = folder.join("notify");
+        let manager = UnixDatagram::bind(&socket).unwrap();
+        manager.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dta-translator"));
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("DTA_")) {
+            command.env_remove(name);
+        }
+        let mut child = command
+            .env("NOTIFY_SOCKET", &socket)
+            .env("WATCHDOG_USEC", "2000000")
+            .env_remove("WATCHDOG_PID")
+            .arg("--config")
+            .arg(folder.join("translator.toml"))
+            .args(["run", "--ready", "--listen", "127.0.0.1:0", "--control", "127.0.0.1:0"])
+            .args(["--source", source, "--source-port", "0"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (sender, log) = channel();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ready: serde_json::Value = serde_json::from_str(&line).expect("a ready line");
+        let listen = ready["listen"].as_str().unwrap().to_owned();
+        Supervised { child, manager, log, listen }
+    }
+
+    /// The next message with these words.
+    fn told_of(&self, words: &str) -> String {
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
+            let mut bytes = [0; 1024];
+            let len = self.manager.recv(&mut bytes).expect("a message");
+            let told = String::from_utf8(bytes[..len].to_vec()).unwrap();
+            if told.contains(words) {
+                return told;
+            }
+        }
+        panic!("nothing about {words:?}");
+    }
+
+    /// The next line of the log with these words.
+    fn logs(&self, words: &str) -> String {
+        self.logs_within(words, PATIENCE).unwrap_or_else(|| panic!("no log about {words:?}"))
+    }
+
+    fn logs_within(&self, words: &str, time: Duration) -> Option<String> {
+        let until = Instant::now() + time;
+        loop {
+            let line = self.log.recv_timeout(until.saturating_duration_since(Instant::now())).ok()?;
+            if line.contains(words) {
+                return Some(line);
+            }
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+}
+
+impl Drop for Supervised {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn write(folder: &Path, config: &str) {
+    std::fs::write(folder.join("translator.toml"), format!("[translator]\n{config}")).unwrap();
+}
+
+fn report(sequence: u32, store: u16, value: &[u8]) -> Vec<u8> {
+    let report = Report {
+        version: Version::V1,
+        immediate: false,
+        retransmittable: false,
+        restarted: false,
+        sequence,
+        reporter: 7,
+        store,
+        body: Body::KeyWrite { redundancy: 0, key: Key([1; 16]), value },
+    };
+    let mut payload = [0; 256];
+    let len = report.emit(&mut payload).unwrap();
+    payload[..len].to_vec()
+}
+
+#[test]
+fn the_service_manager_is_told_of_start_life_and_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let (fake, _nic) = Fake::start();
+    let config = format!("collector = '{}'", fake.url());
+    let mut translator = Supervised::start(folder.path(), &config, "127.0.0.60");
+    let ready = translator.told_of("READY=1");
+    assert!(ready.ends_with("STATUS=1 of 1 session open"), "{ready}");
+    translator.told_of("WATCHDOG=1");
+    translator.told_of("WATCHDOG=1");
+    translator.signal(Signal::TERM);
+    translator.told_of("STOPPING=1");
+    assert!(translator.child.wait().unwrap().success());
+}
+
+#[test]
+fn a_flood_of_bad_reports_is_one_line_for_each_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let (fake, _nic) = Fake::start();
+    let config = format!("collector = '{}'", fake.url());
+    let translator = Supervised::start(folder.path(), &config, "127.0.0.61");
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let from = socket.local_addr().unwrap().to_string();
+    for sequence in 0..300 {
+        // Store 99 is nobody's, store 1 takes values of 12 bytes.
+        let (store, len) = if sequence % 2 == 0 { (99, 12) } else { (1, 16) };
+        socket.send_to(&report(sequence, store, &vec![0; len]), &translator.listen).unwrap();
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let (mut unknown, mut length) = (Vec::new(), Vec::new());
+    // The rest of the flood is told with the next line, ten seconds later.
+    let reports = |lines: &[String]| -> u64 {
+        let of = |line: &String| line.split("reports=").nth(1)?.split(' ').next()?.parse::<u64>().ok();
+        lines.iter().map(|line| of(line).unwrap_or_else(|| panic!("{line}"))).sum()
+    };
+    while reports(&unknown) < 150 || reports(&length) < 150 {
+        let line = translator.logs("reports are dropped");
+        match line.contains("unknown_store") {
+            true => unknown.push(line),
+            false => length.push(line),
+        }
+    }
+    assert!(unknown.len() <= 3 && length.len() <= 3, "{unknown:#?}\n{length:#?}");
+    for words in [&*format!("7 at {from}"), "99 (there are 1 flows, 2 events)", "dta-collector stores"] {
+        assert!(unknown[0].contains(words), "{words}: {}", unknown[0]);
+    }
+    let misfit = "the length of the value is 16, but store `flows` takes at most 12 bytes";
+    for words in ["value_length", "1 (flows, key-write)", misfit] {
+        assert!(length[0].contains(words), "{words}: {}", length[0]);
+    }
+    assert_eq!((reports(&unknown), reports(&length)), (150, 150));
+}
