@@ -132,3 +132,31 @@ fn without_a_watchdog_none_is_told() {
         panic!("{}", String::from_utf8_lossy(&bytes[..len]));
     }
 }
+
+#[test]
+fn sighup_is_a_reload_and_never_an_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut collector = Supervised::start(folder.path(), "", None);
+    collector.told_of("READY=1");
+    assert!(collector.logs("the configuration was read").contains("collector.toml"));
+    let write = |text: &str| std::fs::write(folder.path().join("collector.toml"), text).unwrap();
+    let reload = |collector: &Supervised| {
+        collector.signal(Signal::HUP);
+        let told = collector.told_of("RELOADING=1");
+        assert!(told.contains("MONOTONIC_USEC="), "{told}");
+        collector.told_of("READY=1");
+        collector.logs("the configuration was read anew")
+    };
+    assert!(reload(&collector).contains("nothing has changed"));
+    write("[limits]\ntails = 3\n");
+    assert!(reload(&collector).contains("limits.tails"));
+    write("[limits]\ntails = 5\n[collector]\ntransport = \"rc\"\n");
+    let line = reload(&collector);
+    assert!(line.contains("is not taken") && line.contains("collector.transport cannot change"), "{line}");
+    write("[limits]\n\ntails = \"many\"\n");
+    let line = reload(&collector);
+    assert!(line.contains("collector.toml, line 3, key `limits.tails`"), "{line}");
+    assert!(collector.child.try_wait().unwrap().is_none(), "it goes on");
+    collector.signal(Signal::TERM);
+    assert!(collector.child.wait().unwrap().success());
+}

@@ -173,3 +173,93 @@ fn a_flood_of_bad_reports_is_one_line_for_each_reason() {
     }
     assert_eq!((reports(&unknown), reports(&length)), (150, 150));
 }
+
+#[test]
+fn sighup_is_a_reload_and_never_an_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let (fake, nic) = Fake::start();
+    let config = |more: &str| format!("collector = '{}'\n{more}", fake.url());
+    let mut translator = Supervised::start(folder.path(), &config(""), "127.0.0.62");
+    translator.told_of("READY=1");
+    let reload = || {
+        translator.signal(Signal::HUP);
+        let told = translator.told_of("RELOADING=1");
+        assert!(told.contains("MONOTONIC_USEC="), "{told}");
+        translator.told_of("READY=1");
+        translator.logs("the configuration was read anew")
+    };
+    let opened = || fake.state.lock().unwrap().opened.clone();
+    assert!(reload().contains("nothing has changed"));
+    assert_eq!(opened().len(), 1);
+
+    // What it asks of the collector changes: the session is opened again, with the queue pairs that it has.
+    write(folder.path(), &config("stores = ['flows', 'events']\nreporters = [{ id = 9, address = '127.0.0.1' }]"));
+    let line = reload();
+    assert!(line.contains("translator.reporters, translator.stores"), "{line}");
+    let until = Instant::now() + PATIENCE;
+    while opened().len() < 2 {
+        assert!(Instant::now() < until, "it was not opened again");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let last = opened().pop().unwrap();
+    assert_eq!((last.stores, last.fresh), (vec!["flows".to_owned(), "events".to_owned()], false));
+    // Reporter 7 is not listed any more, and that took no restart.
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.send_to(&report(1, 1, &[0; 12]), &translator.listen).unwrap();
+    assert!(translator.logs("reports are dropped").contains("reporter_not_listed"));
+    assert!(nic.recv().is_none());
+
+    // What cannot change says so, and then nothing changes, not even what could.
+    write(folder.path(), &config("tos = 8\nversion0_nacks = 5"));
+    let line = reload();
+    assert!(line.contains("translator.tos cannot change"), "{line}");
+    // Nor does anything when the collector refuses what it is asked for.
+    write(folder.path(), &config("stores = ['nobody']"));
+    fake.state.lock().unwrap().refuse = Some("there is no store nobody".into());
+    let line = reload();
+    assert!(line.contains("is not taken") && line.contains("there is no store nobody"), "{line}");
+    fake.state.lock().unwrap().refuse = None;
+    write(folder.path(), &config("\nlease_seconds = 'long'"));
+    let line = reload();
+    assert!(line.contains("translator.toml, line 4, key `translator.lease_seconds`"), "{line}");
+    assert_eq!(opened().len(), 2);
+    assert!(translator.child.try_wait().unwrap().is_none(), "it goes on");
+    translator.signal(Signal::TERM);
+    assert!(translator.child.wait().unwrap().success());
+}
+
+#[test]
+fn stores_that_a_collector_gets_are_asked_for_without_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let (fake, _nic) = Fake::start();
+    fake.state.lock().unwrap().offered = 2;
+    let config = format!("collector = '{}'", fake.url());
+    let translator = Supervised::start(folder.path(), &config, "127.0.0.63");
+    fake.state.lock().unwrap().offered = 3;
+    translator.logs("the collector has more stores: asking for them");
+    let until = Instant::now() + PATIENCE;
+    while fake.state.lock().unwrap().opened.len() < 2 {
+        assert!(Instant::now() < until, "it was not opened again");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(!fake.state.lock().unwrap().opened[1].fresh);
+    // One that is refused goes on with what it has.
+    fake.state.lock().unwrap().offered = 4;
+    fake.state.lock().unwrap().refuse = Some("another session has the lists".into());
+    translator.logs("goes on without them");
+    assert!(translator.logs_within("opening the session again", Duration::from_secs(3)).is_none());
+}
+
+#[test]
+fn logs_are_json_where_that_is_asked_for() {
+    let ran = Command::new(env!("CARGO_BIN_EXE_dta-translator"))
+        .args(["--log-format", "json", "--config", "none", "run", "--source", "127.0.0.64"])
+        .args(["--listen", "127.0.0.1:0", "--source-port", "0", "--control", "unix:/nonexistent/socket"])
+        .output()
+        .unwrap();
+    assert_eq!(ran.status.code(), Some(1));
+    let log = String::from_utf8_lossy(&ran.stderr);
+    let first: serde_json::Value = serde_json::from_str(log.lines().next().unwrap()).expect("JSON");
+    assert_eq!(first["message"], "no configuration file: the defaults are served");
+    assert_eq!(first["level"], "INFO");
+}

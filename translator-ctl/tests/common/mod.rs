@@ -24,6 +24,8 @@ pub(crate) struct State {
     pub(crate) generation: u64,
     /// How often store `flows` got another region.
     pub(crate) moved: u64,
+    /// How many stores it has, as it tells.
+    pub(crate) offered: u32,
     /// Writes go over RC.
     pub(crate) rc: bool,
     open: bool,
@@ -140,6 +142,7 @@ impl Fake {
             mtu: 1024,
             reporters: state.reporters.clone(),
             translator: state.opened.last().and_then(|o| o.translator.clone()),
+            stores_offered: state.offered,
         }
     }
 }
@@ -160,6 +163,9 @@ impl Collector for Fake {
 
     async fn preview_session(&self, _: Request<OpenSessionRequest>) -> Answer<Session> {
         let state = self.state.lock().unwrap();
+        if let Some(reason) = &state.refuse {
+            return Err(Status::failed_precondition(reason.clone()));
+        }
         Ok(Response::new(self.session(&state, state.open)))
     }
 
