@@ -1,19 +1,34 @@
-//! What the command lines of all programs share: printing, errors, completions, logs, files that people name
-//! and what is wrong in them, the service manager that started a daemon.
+//! What the command lines of all programs share.
+//!
+//! - [`program`]: version, variables of flags, exit statuses, `completions` and `man`.
+//! - [`status`]: exit statuses and their meaning.
+//! - [`output`]: the flag `-o`; [`table`], [`terminal`], [`number`]: what people see.
+//! - [`host`]: addresses and names of hosts; [`file`]: files that people name; [`config_file`]: what is wrong
+//!   in a configuration, and where.
+//! - [`service_manager`]: what a daemon tells whoever started it.
+//! - [`help`]: a rule for help texts.
 
 pub mod config_file;
 pub mod file;
+pub mod help;
+pub mod host;
+pub mod number;
+pub mod output;
+pub mod program;
 pub mod service_manager;
+pub mod status;
+pub mod table;
+pub mod terminal;
 
 use std::fmt::Display;
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use clap::Command;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap_complete::Shell;
 use tracing_subscriber::EnvFilter;
+
+pub use status::{Misuse, Status, misuse};
 
 /// Prints text and a line end to standard output.
 ///
@@ -22,17 +37,6 @@ use tracing_subscriber::EnvFilter;
 /// ([`ErrorKind::BrokenPipe`]), which [`exit`] takes for a good end.
 pub fn print(text: impl Display) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{text}")
-}
-
-/// Prints the completion script of a program for a shell.
-///
-/// # Errors
-/// As [`print`].
-pub fn completions(mut command: Command, shell: Shell) -> io::Result<()> {
-    let name = command.get_name().to_owned();
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut command, name, &mut script);
-    io::stdout().lock().write_all(&script)
 }
 
 /// Parses a value that is one of a few names, which `--help` and completions then list.
@@ -44,17 +48,18 @@ where
     PossibleValuesParser::new(names).try_map(|name| name.parse())
 }
 
-/// The exit status of a program; an error is told on standard error first, and gives `failure`. A
-/// reader that has gone (`| head`) has seen what it wanted, and is no error: where nobody reading
-/// is one, as with a daemon's ready line, it has to come in other words than the system's.
-pub fn exit(program: &str, result: anyhow::Result<ExitCode>, failure: u8) -> ExitCode {
+/// The exit status of a program; an error is told on standard error first. A reader that has gone
+/// (`| head`) has seen what it wanted, and is no error: where nobody reading is one, as with a
+/// daemon's ready line, it has to come in other words than the system's.
+pub fn exit(program: &str, result: anyhow::Result<impl Into<ExitCode>>) -> ExitCode {
     match result {
-        Ok(code) => code,
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Ok(code) => code.into(),
+        Err(error) if is_broken_pipe(&error) => Status::Done.into(),
         Err(error) => {
             // With standard error closed there is nobody left to tell.
             let _ = writeln!(io::stderr().lock(), "{program}: {}", error_line(&error));
-            ExitCode::from(failure)
+            let status = if error.is::<Misuse>() { Status::Misuse } else { Status::Failed };
+            status.into()
         }
     }
 }
@@ -112,7 +117,7 @@ pub fn log(filter: &str, format: LogFormat) {
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     let _ = match format {
-        LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).try_init(),
+        LogFormat::Text => log.with_ansi(terminal::has_colours(&io::stderr())).try_init(),
         LogFormat::Json => log.json().flatten_event(true).try_init(),
     };
 }
@@ -134,9 +139,10 @@ mod tests {
 
     #[test]
     fn a_reader_that_has_gone_is_no_error() {
-        let gone = || Err(io::Error::from(ErrorKind::BrokenPipe).into());
-        assert_eq!(exit("x", gone(), 2), ExitCode::SUCCESS);
-        assert_eq!(exit("x", gone().context("cannot print"), 2), ExitCode::SUCCESS);
-        assert_eq!(exit("x", Err(anyhow::anyhow!("else")), 2), ExitCode::from(2));
+        let gone = || Err::<Status, _>(io::Error::from(ErrorKind::BrokenPipe).into());
+        assert_eq!(exit("x", gone()), ExitCode::SUCCESS);
+        assert_eq!(exit("x", gone().context("cannot print")), ExitCode::SUCCESS);
+        assert_eq!(exit("x", Err::<Status, _>(anyhow::anyhow!("else"))), ExitCode::from(1));
+        assert_eq!(exit("x", Err::<Status, _>(misuse(anyhow::anyhow!("else")))), ExitCode::from(2));
     }
 }

@@ -439,8 +439,8 @@ fn a_collector_tells_what_it_does_unless_asked_not_to() {
             .args(["serve", "--listen", "127.0.0.1:0", "--soft-port", "0", "--memory"])
             .arg(dir.path().join("m"));
         match level {
-            Some(level) => command.env("DTA_LOG", level),
-            None => command.env_remove("DTA_LOG"),
+            Some(level) => command.env("DTA_COLLECTOR_LOG", level),
+            None => command.env_remove("DTA_COLLECTOR_LOG"),
         };
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut ready = String::new();
@@ -492,13 +492,14 @@ fn flags_and_variables_go_over_the_file() {
     for (word, open) in [("1", true), ("yes", true), ("0", false), ("no", false)] {
         let mut command = program();
         command.args(["serve", "--check-config", "--listen", "0.0.0.0:1", "--memory", "anonymous"]);
-        let output = command.env("DTA_INSECURE", word).output().unwrap();
+        let output = command.env("DTA_COLLECTOR_INSECURE", word).output().unwrap();
         assert_eq!(output.status.success(), open, "{word}: {}", told(&output));
         assert_eq!(String::from_utf8(output.stdout).unwrap().contains("WITHOUT TLS"), open, "{word}");
     }
-    let shown = check(&[], &[("DTA_LISTEN", "127.0.0.1:2"), ("DTA_NAME", "b")]);
+    let shown = check(&[], &[("DTA_COLLECTOR_LISTEN", "127.0.0.1:2"), ("DTA_COLLECTOR_NAME", "b")]);
     assert!(shown.contains("127.0.0.1:2\n") && shown.contains("/dev/shm/dta-b"), "{shown}");
-    let shown = check(&["--listen", "127.0.0.1:3", "--device", "soft"], &[("DTA_LISTEN", "127.0.0.1:2")]);
+    let shown =
+        check(&["--listen", "127.0.0.1:3", "--device", "soft"], &[("DTA_COLLECTOR_LISTEN", "127.0.0.1:2")]);
     assert!(shown.contains("127.0.0.1:3\n") && shown.contains("device soft"), "{shown}");
 }
 
@@ -607,7 +608,7 @@ fn silent_connections_do_not_stop_a_collector() {
         .args(["serve", "--listen", "127.0.0.1:0", "--soft-port", "0", "--memory"])
         .arg(dir.path().join("m"))
         .args(server_flags(dir.path()))
-        .env("DTA_LOG", "warn");
+        .env("DTA_COLLECTOR_LOG", "warn");
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();

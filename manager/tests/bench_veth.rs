@@ -23,7 +23,7 @@ fn bench(command: &[&str], nic: &str) -> Vec<Figure> {
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     print!("{}{told}", String::from_utf8_lossy(&output.stdout));
     // 1: the software NIC took more CPU time, of which so short a run says nothing.
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{told}");
+    assert!(matches!(output.status.code(), Some(0 | 4)), "{told}");
     let figures: Value = serde_json::from_slice(&std::fs::read(&json).expect("the figures")).expect("JSON");
     let figure = |row: &Value| {
         let text = |name: &str| row[name].as_str().expect("text").to_owned();

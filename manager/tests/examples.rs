@@ -73,14 +73,18 @@ impl Bed {
             "0",
         ]);
         let listen = ready["listen"].as_str().unwrap().to_owned();
-        bed.environment = vec![("DTA_COLLECTOR", collector), ("DTA_TRANSLATOR", listen)];
+        bed.environment = vec![
+            ("DTA_COLLECTOR_COLLECTOR", collector.clone()),
+            ("DTA_REPORTER_COLLECTOR", collector),
+            ("DTA_REPORTER_TO", listen),
+        ];
         bed
     }
 
     fn daemon(&mut self, arguments: &[&str]) -> Value {
         let mut child = Command::new(MANAGER)
             .args(arguments)
-            .env("DTA_LOG", "warn")
+            .envs(["DTA_COLLECTOR_LOG", "DTA_TRANSLATOR_LOG"].map(|name| (name, "warn")))
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();

@@ -81,7 +81,7 @@ fn hundred_reports_dropped_by_a_firewall_are_unexplained_and_the_status_says_so(
     assert_eq!(namespace.dropped(), 100);
     assert_eq!(outcome["unexplained"], 100, "{outcome:#}");
     assert_eq!(outcome["links"][0]["unexplained"], 100, "{outcome:#}");
-    assert_eq!(status, 1);
+    assert_eq!(status, 4);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn hundred_frames_dropped_by_a_firewall_are_unexplained_and_the_status_says_so()
     assert_eq!(namespace.dropped(), 100);
     assert_eq!(outcome["unexplained"], 100, "{outcome:#}");
     assert_eq!(outcome["links"][2]["unexplained"], 100, "{outcome:#}");
-    assert_eq!(status, 1);
+    assert_eq!(status, 4);
 }
 
 #[test]

@@ -53,7 +53,7 @@ impl Daemon {
         let mut child = Command::new(MANAGER)
             .args(arguments)
             .stdout(Stdio::piped())
-            .env("DTA_LOG", "warn")
+            .envs(["DTA_COLLECTOR_LOG", "DTA_TRANSLATOR_LOG"].map(|name| (name, "warn")))
             .spawn()
             .unwrap();
         let mut line = String::new();
@@ -274,7 +274,7 @@ fn a_capture_cut_in_the_middle_is_replayed_up_to_the_cut_with_a_warning() {
     // Cut inside the file's own header, it is no capture at all.
     std::fs::write(&path, &whole[..20]).unwrap();
     let ran = Command::new(MANAGER).args(["replay", path.to_str().unwrap(), "--to", &to]).output().unwrap();
-    assert_eq!(ran.status.code(), Some(2));
+    assert_eq!(ran.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&ran.stderr).contains("cut.pcap"));
     socket.set_nonblocking(true).unwrap();
     assert!(socket.recv(&mut bytes).is_err(), "nothing more was sent");

@@ -23,10 +23,10 @@ fn program(arguments: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_dta-reporter"))
         .args(arguments)
         .args(arguments.contains(&"send").then_some("--unchecked"))
-        .env_remove("DTA_COLLECTOR")
-        .env_remove("DTA_TRANSLATOR")
-        .env_remove("DTA_REPORTER_ID")
-        .env_remove("DTA_REPORTER_BIND")
+        .env_remove("DTA_REPORTER_COLLECTOR")
+        .env_remove("DTA_REPORTER_TO")
+        .env_remove("DTA_REPORTER_FROM")
+        .env_remove("DTA_REPORTER_REPORTER_ID")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -169,7 +169,7 @@ fn help_teaches_and_completions_complete() {
     let output = program(&["send", "--help"], "");
     let help = String::from_utf8(output.stdout).unwrap();
     for expect in
-        ["Examples:", "key-write --store flows", "--unchecked", "--retransmittable", "DTA_TRANSLATOR"]
+        ["Examples:", "key-write --store flows", "--unchecked", "--retransmittable", "DTA_REPORTER_TO"]
     {
         assert!(help.contains(expect), "no {expect} in {help}");
     }

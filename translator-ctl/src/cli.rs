@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
-use clap_complete::Shell;
 use comfy_table::{Table, presets::UTF8_HORIZONTAL_ONLY};
-use dta_cli::LogFormat;
 use dta_cli::config_file::{self, Places};
+use dta_cli::program::Common;
+use dta_cli::{LogFormat, Status};
 use dta_client::translator::Client;
 use dta_link::fault::Faults;
 use dta_proto::control::NodeStatistics;
@@ -41,29 +41,29 @@ use crate::setup;
 )]
 struct Cli {
     #[command(flatten)]
-    common: Common,
+    settings: Settings,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Args)]
-struct Common {
-    /// TOML file [default: ~/.config/dta/translator.toml or /etc/dta/translator.toml, if there is one; else
-    /// the defaults serve a collector on this host]; `none` reads no file
-    #[arg(long, short, global = true, env = "DTA_TRANSLATOR_CONFIG")]
+struct Settings {
+    /// TOML file; `none` reads no file [default: ~/.config/dta/translator.toml or
+    /// /etc/dta/translator.toml, if there is one; else the defaults serve a collector on this host]
+    #[arg(long, short, global = true, env)]
     config: Option<PathBuf>,
     /// Name of the session in the collector [default: translator]
-    #[arg(long, global = true, env = "DTA_TRANSLATOR_NAME")]
+    #[arg(long, global = true, env)]
     name: Option<String>,
     /// The collector's gRPC address; several collectors, 16 at most, by a comma between their
     /// addresses [default: http://127.0.0.1:40050]
-    #[arg(long, global = true, env = "DTA_COLLECTOR", value_name = "HOST:PORT", value_delimiter = ',')]
+    #[arg(long, global = true, env, value_name = "HOST:PORT", value_delimiter = ',')]
     collector: Option<Vec<String>>,
     /// What to log, for instance `info` or `dta_translator=debug`
-    #[arg(long, global = true, env = "DTA_LOG", default_value = "info")]
+    #[arg(long, global = true, env, default_value = "info")]
     log: String,
     /// How to write the log
-    #[arg(long, global = true, env = "DTA_LOG_FORMAT", value_name = "FORMAT", default_value = "text", value_parser = dta_cli::one_of::<LogFormat>(&LogFormat::NAMES))]
+    #[arg(long, global = true, env, value_name = "FORMAT", default_value = "text", value_parser = dta_cli::one_of::<LogFormat>(&LogFormat::NAMES))]
     log_format: LogFormat,
 }
 
@@ -113,51 +113,48 @@ enum Command {
         #[arg(long, required = true)]
         example: bool,
     },
-    /// Print a completion script
-    Completions {
-        /// For which shell
-        shell: Shell,
-    },
+    #[command(flatten)]
+    Common(Common),
 }
 
 #[derive(Args)]
 struct RunArgs {
     /// Where reports are taken [default: 127.0.0.1:40040]
-    #[arg(long, env = "DTA_TRANSLATOR_LISTEN")]
+    #[arg(long, env)]
     listen: Option<SocketAddr>,
     /// Address that RoCEv2 frames come from and answers go to [default: 127.0.0.2]
-    #[arg(long, env = "DTA_TRANSLATOR_SOURCE")]
+    #[arg(long, env)]
     source: Option<IpAddr>,
     /// UDP port on which answers are taken; 0 lets the kernel choose [default: 4791]
-    #[arg(long, env = "DTA_TRANSLATOR_SOURCE_PORT")]
+    #[arg(long, env)]
     source_port: Option<u16>,
     /// Interface on which frames leave and come in whole, which an RDMA NIC needs; without it, a UDP socket
-    #[arg(long, env = "DTA_TRANSLATOR_LINK", value_name = "INTERFACE")]
+    #[arg(long, env, value_name = "INTERFACE")]
     link: Option<String>,
     /// Where statistics, flush and program are served over gRPC; with TLS, a program only over
     /// unix:PATH [default: 127.0.0.1:40051]
-    #[arg(long, env = "DTA_TRANSLATOR_CONTROL", value_name = "ADDR:PORT|unix:PATH")]
+    #[arg(long, env, value_name = "ADDR:PORT|unix:PATH")]
     control: Option<ControlAddress>,
     /// Stores wanted of the only collector, by name; all if not given
-    #[arg(long, env = "DTA_TRANSLATOR_STORES", value_delimiter = ',')]
+    #[arg(long, env, value_delimiter = ',')]
     stores: Option<Vec<String>>,
     /// No coalescing and no timed flush, so that different targets make equal bytes
-    #[arg(long, env = "DTA_TRANSLATOR_REFERENCE")]
+    #[arg(long, env)]
     reference: bool,
     /// Faults on frames (and on NACKs): drop=P,dup=P,reorder=P,corrupt=P
-    #[arg(long, env = "DTA_TRANSLATOR_FAULTS", default_value = "none")]
+    #[arg(long, env, default_value = "none")]
     faults: Faults,
     /// Faults on NACKs, where they are to be others
-    #[arg(long, env = "DTA_TRANSLATOR_NACK_FAULTS")]
+    #[arg(long, env)]
     nack_faults: Option<Faults>,
     /// Faults on the NIC's answers as they come in, for a NIC that injects none itself
-    #[arg(long, env = "DTA_TRANSLATOR_ANSWER_FAULTS", default_value = "none")]
+    #[arg(long, env, default_value = "none")]
     answer_faults: Faults,
     /// Seed of the faults
-    #[arg(long, env = "DTA_TRANSLATOR_SEED", default_value_t = 1)]
+    #[arg(long, env, default_value_t = 1)]
     seed: u64,
     /// Write there which report copies did not arrive as they were sent (for testbeds)
-    #[arg(long, env = "DTA_TRANSLATOR_LEDGER")]
+    #[arg(long, env)]
     ledger: Option<PathBuf>,
     /// Print one line of JSON on stdout once reports are taken
     #[arg(long)]
@@ -212,7 +209,7 @@ struct OutputArgs {
 #[derive(Args)]
 struct ControlArgs {
     /// gRPC address of the running translator: HOST:PORT or unix:PATH
-    #[arg(long, env = "DTA_TRANSLATOR_URL", default_value = "http://127.0.0.1:40051")]
+    #[arg(long, env, default_value = "http://127.0.0.1:40051")]
     translator: String,
     /// How to print
     #[arg(long, short, value_enum, default_value_t = Format::Table)]
@@ -243,28 +240,26 @@ pub fn main() -> ExitCode {
     main_from(std::env::args_os())
 }
 
-/// Runs the program with these arguments, the first being its name. 0 = done, 1 = failed, 2 = the
-/// command line or the configuration is wrong.
+/// The program has no features of cargo's.
+const FEATURES: &[&str] = &[];
+
+/// Runs the program with these arguments, the first being its name.
 pub fn main_from(args: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(args).and_then(Cli::checked) {
-        Ok(cli) => cli,
-        Err(error) => {
-            // Help and version are errors to clap, but not to the user.
-            let code = if error.use_stderr() { 2 } else { 0 };
-            let _ = error.print();
-            return ExitCode::from(code);
-        }
-    };
-    dta_cli::log(&cli.common.log, cli.common.log_format);
-    let done = dispatch(cli).map(|()| ExitCode::SUCCESS);
-    // A wrong configuration is wrong use, wherever it is noticed.
-    let failure = if done.as_ref().is_err_and(|error| error.is::<ConfigError>()) { 2 } else { 1 };
-    dta_cli::exit("dta-translator", done, failure)
+    dta_cli::program::run(args, FEATURES, |cli: Cli| {
+        let cli = cli.checked().unwrap_or_else(|error| error.exit());
+        dta_cli::log(&cli.settings.log, cli.settings.log_format);
+        // A wrong configuration is wrong use, wherever it is noticed.
+        dispatch(cli).map(|()| Status::Done).map_err(|error| match error.is::<ConfigError>() {
+            true => dta_cli::misuse(error),
+            false => error,
+        })
+    })
 }
 
 fn dispatch(cli: Cli) -> anyhow::Result<()> {
+    // They need no configuration.
     match &cli.command {
-        Command::Completions { shell } => return Ok(dta_cli::completions(Cli::command(), *shell)?),
+        Command::Common(common) => return common.run::<Cli>(FEATURES).map(drop),
         Command::Config { .. } => return print(EXAMPLE.trim_end()),
         Command::Stats(args) => return block_on(stats(args)),
         Command::Flush(args) => return block_on(flush(args)),
@@ -287,8 +282,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
             &|| Ok(configuration(&cli)?.translator),
         ),
         Command::CheckConfig => print_config(&config),
-        // They need no configuration.
-        Command::Completions { .. } | Command::Config { .. } | Command::Stats(_) | Command::Flush(_) => Ok(()),
+        Command::Common(_) | Command::Config { .. } | Command::Stats(_) | Command::Flush(_) => Ok(()),
         Command::Setup(args) => block_on(async {
             let changes = setup::setup(&config, &args.switch).await?;
             print(&match args.output.output {
@@ -305,7 +299,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
 
 /// The file, with flags and variables over it.
 fn configuration(cli: &Cli) -> anyhow::Result<Config> {
-    let path = config_file::place(cli.common.config.as_deref(), "translator.toml");
+    let path = config_file::place(cli.settings.config.as_deref(), "translator.toml");
     let (mut config, mut places) = match &path {
         Some(path) => Config::load(path)?,
         None => Default::default(),
@@ -321,11 +315,11 @@ fn configuration(cli: &Cli) -> anyhow::Result<Config> {
             places.forget(&format!("translator.{key}"));
         }
     };
-    forget(&mut places, "name", cli.common.name.is_some());
-    forget(&mut places, "collector", cli.common.collector.is_some());
+    forget(&mut places, "name", cli.settings.name.is_some());
+    forget(&mut places, "collector", cli.settings.collector.is_some());
     let t = &mut config.translator;
-    set(&mut t.name, &cli.common.name);
-    set(&mut t.collector, &cli.common.collector.clone().map(Collectors::at));
+    set(&mut t.name, &cli.settings.name);
+    set(&mut t.collector, &cli.settings.collector.clone().map(Collectors::at));
     if let Command::Run(args) = &cli.command {
         for (key, given) in [
             ("listen", args.listen.is_some()),

@@ -12,12 +12,12 @@ use super::output::Output;
 #[derive(Args, Clone, Debug)]
 pub(super) struct ClientFlags {
     /// The collector's gRPC address
-    #[arg(long, env = "DTA_COLLECTOR", default_value = DEFAULT_COLLECTOR, value_name = "HOST:PORT")]
+    #[arg(long, env, default_value = DEFAULT_COLLECTOR, value_name = "HOST:PORT")]
     collector: String,
     #[command(flatten)]
     tls: TlsFlags,
     /// How to print
-    #[arg(long, short, value_enum, default_value_t, env = "DTA_OUTPUT")]
+    #[arg(long, short, value_enum, default_value_t, env)]
     pub(super) output: Output,
 }
 
@@ -25,16 +25,16 @@ pub(super) struct ClientFlags {
 #[derive(Args, Clone, Debug, Default)]
 pub struct TlsFlags {
     /// Authority of the collector's certificate (PEM); turns TLS on
-    #[arg(long, env = "DTA_TLS_CA", value_name = "FILE", requires_all = ["client_cert", "client_key"])]
+    #[arg(long, env, value_name = "FILE", requires_all = ["client_cert", "client_key"])]
     ca: Option<PathBuf>,
     /// This client's certificate (PEM)
-    #[arg(long, env = "DTA_TLS_CLIENT_CERT", value_name = "FILE", requires = "ca")]
+    #[arg(long, env, value_name = "FILE", requires = "ca")]
     client_cert: Option<PathBuf>,
     /// This client's private key (PEM)
-    #[arg(long, env = "DTA_TLS_CLIENT_KEY", value_name = "FILE", requires = "ca")]
+    #[arg(long, env, value_name = "FILE", requires = "ca")]
     client_key: Option<PathBuf>,
     /// Name in the collector's certificate, if it is not the host of its address
-    #[arg(long, env = "DTA_TLS_DOMAIN", value_name = "NAME", requires = "ca")]
+    #[arg(long, env, value_name = "NAME", requires = "ca")]
     tls_domain: Option<String>,
 }
 

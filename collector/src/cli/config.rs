@@ -1,6 +1,6 @@
 //! `dta-collector config`
 
-use std::process::ExitCode;
+use dta_cli::Status;
 
 use super::output;
 use crate::config::EXAMPLE;
@@ -15,9 +15,9 @@ pub(super) struct Args {
     example: bool,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &Args) -> anyhow::Result<Status> {
     if args.example {
         output::line(EXAMPLE.trim_end())?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::Done)
 }

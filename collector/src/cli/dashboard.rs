@@ -1,9 +1,9 @@
 //! `dta-collector dashboard`
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Duration;
 
+use dta_cli::Status;
 use dta_client::collector::Client;
 
 use super::client_flags::ClientFlags;
@@ -27,7 +27,7 @@ pub(super) struct Args {
     client: ClientFlags,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: Args) -> anyhow::Result<Status> {
     let interval = Duration::from_millis(args.interval);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     runtime.block_on(async {
@@ -44,5 +44,5 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         dashboard::run(source, interval).await?;
         anyhow::Ok(())
     })?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::Done)
 }

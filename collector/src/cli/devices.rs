@@ -1,8 +1,8 @@
 //! `dta-collector devices`
 
 use std::path::Path;
-use std::process::ExitCode;
 
+use dta_cli::Status;
 use serde::Serialize;
 
 use super::output::{self, Output};
@@ -12,7 +12,7 @@ use crate::nic::verbs::{self, DeviceInfo, PortInfo, VerbsError};
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// How to print
-    #[arg(long, short, value_enum, default_value_t, env = "DTA_OUTPUT")]
+    #[arg(long, short, value_enum, default_value_t, env)]
     output: Output,
 }
 
@@ -37,7 +37,7 @@ struct Port<'a> {
     gids: Vec<String>,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &Args) -> anyhow::Result<Status> {
     let devices = verbs::devices().map_err(|error| match error {
         // What is there can be told without the library, how it may be used cannot.
         NicError::Verbs(VerbsError::NotBuilt) => {
@@ -49,12 +49,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let devices: Vec<Device<'_>> = devices.iter().map(device).collect();
     if args.output == Output::Json {
         output::json(&devices)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(Status::Done);
     }
     for line in lines(&devices) {
         output::line(line)?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::Done)
 }
 
 /// The names of the devices that the kernel has, in words.

@@ -1,10 +1,8 @@
 //! The program's command line.
 //!
-//! One module per command. Exit status: 0 done, 1 it failed (the reason is on stderr), 2 the
-//! command line or the configuration is wrong.
+//! One module per command. Exit statuses are those of [`dta_cli::status`].
 
 mod client_flags;
-mod completions;
 mod config;
 mod dashboard;
 mod devices;
@@ -21,12 +19,13 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use dta_cli::program::Common;
 
 pub use client_flags::TlsFlags;
 
 /// Collector of Direct Telemetry Access: memory that translators write by RDMA, and answers from it.
 #[derive(Parser)]
-#[command(name = "dta-collector", version, after_help = EXAMPLES, propagate_version = true, max_term_width = 100)]
+#[command(name = "dta-collector", version, after_help = EXAMPLES, propagate_version = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -62,8 +61,8 @@ enum Command {
     Devices(devices::Args),
     /// Watch a collector in the terminal
     Dashboard(dashboard::Args),
-    /// Print a completion script for a shell
-    Completions(completions::Args),
+    #[command(flatten)]
+    Common(Common),
 }
 
 /// Runs the program with the arguments of this process.
@@ -71,18 +70,13 @@ pub fn main() -> ExitCode {
     run(std::env::args_os())
 }
 
+/// What of cargo's features is built in, as `--version` tells it.
+const FEATURES: &[&str] = if cfg!(feature = "verbs") { &["verbs"] } else { &[] };
+
 /// Runs the program with arguments, of which the first is the program's name: how another program
 /// runs it in its own process.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(args) {
-        Ok(cli) => cli,
-        Err(e) => {
-            // Help and version are no errors, and say so in their code.
-            let _ = e.print();
-            return ExitCode::from(e.exit_code() as u8);
-        }
-    };
-    let done = match cli.command {
+    dta_cli::program::run(args, FEATURES, |cli: Cli| match cli.command {
         Command::Serve(args) => serve::run(args),
         Command::Config(args) => config::run(&args),
         Command::Query(args) => query::run(args),
@@ -92,9 +86,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Sessions(args) => sessions::run(args),
         Command::Devices(args) => devices::run(&args),
         Command::Dashboard(args) => dashboard::run(args),
-        Command::Completions(args) => completions::run(&args),
-    };
-    dta_cli::exit("dta-collector", done, 1)
+        Command::Common(common) => common.run::<Cli>(FEATURES),
+    })
 }
 
 /// Runs a client command: a few messages to and fro need no more than this thread.

@@ -1,10 +1,10 @@
 //! `dta-collector query`
 
 use std::io::BufRead;
-use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Subcommand;
+use dta_cli::Status;
 use dta_proto::control::{CounterAnswer, KeyWriteAnswer, PathAnswer, Policy, SketchAnswer};
 use dta_proto::key::Key;
 use serde::Serialize;
@@ -107,7 +107,7 @@ struct Sketch {
     expected: u32,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: Args) -> anyhow::Result<Status> {
     match args.query {
         Query::KeyWrite { what, policy: (policy, at_least) } => {
             let keys = keys(&what.keys)?;
@@ -168,7 +168,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             )?;
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::Done)
 }
 
 fn show<T: Serialize>(

@@ -3,11 +3,9 @@
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use anyhow::Context;
-use dta_cli::LogFormat;
-use dta_cli::config_file;
+use dta_cli::{LogFormat, Status, config_file};
 use serde::Serialize;
 use super::output;
 use super::supervise::{self, Signals, service_manager};
@@ -26,77 +24,80 @@ Examples:
   dta-collector serve --device mlx5_0 --config dta.toml   a real NIC
   dta-collector serve --listen 10.0.0.5:40050 --tls-cert c.crt --tls-key c.key --tls-client-ca ca.crt
 
-Flags and DTA_* variables go over the file. When it is ready it prints one line of JSON with the addresses it took.
+Flags go over DTA_COLLECTOR_* variables, and these over the file. When it is ready it prints one line of JSON with the addresses it took.
 SIGTERM and SIGINT end it in order; sessions and stores outlive it, also a kill. SIGHUP reads the configuration again: TLS files,
 limits, operators and stores that were added change; anything else that has changed is told, and then nothing changes.")]
 pub(super) struct Args {
-    /// Configuration file [default: ~/.config/dta/collector.toml or /etc/dta/collector.toml, if there is
-    /// one; else five small stores are served on loopback]; `none` reads no file
-    #[arg(long, short, env = "DTA_CONFIG", value_name = "FILE")]
+    /// Configuration file; `none` reads no file [default: ~/.config/dta/collector.toml or
+    /// /etc/dta/collector.toml, if there is one; else five small stores are served on loopback]
+    #[arg(long, short, env, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Check the configuration, say what it means, and stop
     #[arg(long)]
     check_config: bool,
     /// Name of this collector: names its memory directory
-    #[arg(long, env = "DTA_NAME")]
+    #[arg(long, env)]
     name: Option<String>,
     /// Address and port of gRPC; port 0 takes a free one
-    #[arg(long, env = "DTA_LISTEN", value_name = "ADDR:PORT")]
+    #[arg(long, env, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
     /// `soft`, or the name of an RDMA device such as mlx5_0
-    #[arg(long, env = "DTA_DEVICE")]
+    #[arg(long, env)]
     device: Option<String>,
     /// Directory of region files, or `anonymous`
-    #[arg(long, env = "DTA_MEMORY", value_name = "DIR")]
+    #[arg(long, env, value_name = "DIR")]
     memory: Option<Memory>,
     /// Transport of writes
-    #[arg(long, env = "DTA_TRANSPORT", value_parser = dta_cli::one_of::<Transport>(&Transport::NAMES))]
+    #[arg(long, env, value_parser = dta_cli::one_of::<Transport>(&Transport::NAMES))]
     transport: Option<Transport>,
     /// IPv4 address of the software NIC
-    #[arg(long, env = "DTA_SOFT_ADDRESS", value_name = "ADDR")]
+    #[arg(long, env, value_name = "ADDR")]
     soft_address: Option<Ipv4Addr>,
     /// UDP port of the software NIC; 0 takes a free one
-    #[arg(long, env = "DTA_SOFT_PORT", value_name = "PORT")]
+    #[arg(long, env, value_name = "PORT")]
     soft_port: Option<u16>,
     /// Link of the software NIC: `udp` or `packet:INTERFACE`
-    #[arg(long, env = "DTA_SOFT_LINK", value_name = "LINK")]
+    #[arg(long, env, value_name = "LINK")]
     soft_link: Option<SoftLink>,
     /// Faults on what the software NIC sends, such as drop=0.01,dup=0.01 (for testbeds)
-    #[arg(long, env = "DTA_SOFT_FAULTS", value_name = "FAULTS")]
+    #[arg(long, env, value_name = "FAULTS")]
     soft_faults: Option<dta_link::fault::Faults>,
     /// Seed of these faults
-    #[arg(long, env = "DTA_SOFT_FAULT_SEED", value_name = "N")]
+    #[arg(long, env, value_name = "N")]
     soft_fault_seed: Option<u64>,
     /// Port of the RDMA device, from 1
-    #[arg(long, env = "DTA_IB_PORT", value_name = "N")]
+    #[arg(long, env, value_name = "N")]
     ib_port: Option<u8>,
     /// Address whose GID translators send to
-    #[arg(long, env = "DTA_ROCE_ADDRESS", value_name = "ADDR")]
+    #[arg(long, env, value_name = "ADDR")]
     roce_address: Option<IpAddr>,
     /// Index of the GID of the RDMA device, rather than the one that suits best
-    #[arg(long, env = "DTA_GID_INDEX", value_name = "N")]
+    #[arg(long, env, value_name = "N")]
     gid_index: Option<u32>,
     /// Certificate of the gRPC service (PEM)
-    #[arg(long, env = "DTA_TLS_CERT", value_name = "FILE", requires_all = ["tls_key", "tls_client_ca"])]
+    #[arg(long, env, value_name = "FILE", requires_all = ["tls_key", "tls_client_ca"])]
     tls_cert: Option<PathBuf>,
     /// Its private key (PEM)
-    #[arg(long, env = "DTA_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, env, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
     /// Authority of client certificates (PEM)
-    #[arg(long, env = "DTA_TLS_CLIENT_CA", value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, env, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
     /// Serve an address that is not loopback without TLS: whoever reaches it gets keys to memory
     #[arg(
-        long, env = "DTA_INSECURE", num_args = 0..=1, default_missing_value = "true",
+        long, env, num_args = 0..=1, default_missing_value = "true",
         value_name = "YES|NO", value_parser = clap::builder::BoolishValueParser::new()
     )]
     insecure: Option<bool>,
+    /// What to log, for instance `info` or `dta_collector=debug`
+    #[arg(long, env, default_value = "info", value_name = "FILTER")]
+    log: String,
     /// File descriptor that the ready line is written to, instead of stdout
     #[arg(long, value_name = "FD")]
     ready_fd: Option<u32>,
     /// How to write the log
-    #[arg(long, env = "DTA_LOG_FORMAT", value_name = "FORMAT", value_parser = dta_cli::one_of::<LogFormat>(&LogFormat::NAMES))]
-    log_format: Option<LogFormat>,
+    #[arg(long, env, value_name = "FORMAT", default_value = "text", value_parser = dta_cli::one_of::<LogFormat>(&LogFormat::NAMES))]
+    log_format: LogFormat,
     /// End when the process that started this one ends
     #[arg(long, hide = true)]
     die_with_parent: bool,
@@ -114,14 +115,8 @@ struct Ready<'a> {
     roce: SocketAddr,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let (config, path) = match configuration(&args) {
-        Ok(read) => read,
-        Err(e) => {
-            eprintln!("dta-collector: {e}");
-            return Ok(ExitCode::from(2));
-        }
-    };
+pub(super) fn run(args: Args) -> anyhow::Result<Status> {
+    let (config, path) = configuration(&args).map_err(dta_cli::misuse)?;
     if args.check_config {
         return check(&config);
     }
@@ -131,10 +126,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             .context("cannot ask to end with the parent")?;
         // It may have ended before the line above.
         if rustix::process::getppid() != parent {
-            return Ok(ExitCode::FAILURE);
+            return Ok(Status::Failed);
         }
     }
-    dta_cli::log(&std::env::var("DTA_LOG").unwrap_or_default(), args.log_format.unwrap_or_default());
+    dta_cli::log(&args.log, args.log_format);
     match &path {
         Some(path) => tracing::info!(config = %path.display(), "the configuration was read"),
         None => tracing::info!("no configuration file: the defaults are served"),
@@ -161,7 +156,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     })?;
     // A start that was broken off may still be making memory, which nobody needs to wait for.
     runtime.shutdown_background();
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::Done)
 }
 
 /// The file, with flags and variables over it; and which file, if there is one.
@@ -219,7 +214,7 @@ fn configuration(args: &Args) -> Result<(Config, Option<PathBuf>), ConfigError> 
     Ok((config, path))
 }
 
-fn check(config: &Config) -> anyhow::Result<ExitCode> {
+fn check(config: &Config) -> anyhow::Result<Status> {
     let warnings = server::check(config)?;
     let safety = match (&config.tls, config.listen.ip().is_loopback()) {
         (Some(_), _) => " with TLS",
@@ -240,7 +235,7 @@ fn check(config: &Config) -> anyhow::Result<ExitCode> {
         output::line(format!("WARNING: {warning}"))?;
     }
     output::line("the configuration is good")?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::Done)
 }
 
 /// The error of a ready line that cannot be written. The collector then stops, because the program

@@ -1,8 +1,7 @@
 //! `dta-collector sessions`
 
-use std::process::ExitCode;
-
 use clap::Subcommand;
+use dta_cli::Status;
 use dta_client::Ask;
 use dta_proto::control::{Purpose, SessionInfo, Transport};
 use serde::Serialize;
@@ -67,7 +66,7 @@ struct Pair {
     counters: std::collections::BTreeMap<String, u64>,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: Args) -> anyhow::Result<Status> {
     match args.command {
         Some(Command::End { name, client }) => {
             super::block_on(async { Ok(client.connect().await?.end_session(&name).await?) })?;
@@ -78,7 +77,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Some(Command::List { client }) => list(&client)?,
         None => list(&args.client)?,
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::Done)
 }
 
 fn list(client: &ClientFlags) -> anyhow::Result<()> {

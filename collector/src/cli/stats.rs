@@ -1,8 +1,8 @@
 //! `dta-collector stats`
 
-use std::process::ExitCode;
 use std::time::Duration;
 
+use dta_cli::Status;
 use dta_client::Ask;
 use serde::Serialize;
 
@@ -37,7 +37,7 @@ struct Document {
     links: Vec<waterfall::LinkLoss>,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: Args) -> anyhow::Result<Status> {
     super::block_on(async {
         let client = args.client.connect().await?;
         let mut before = Vec::new();
@@ -54,7 +54,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             }
         }
     })?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::Done)
 }
 
 async fn nodes(client: &impl Ask) -> anyhow::Result<Vec<waterfall::Node>> {

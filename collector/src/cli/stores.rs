@@ -1,7 +1,6 @@
 //! `dta-collector stores`
 
-use std::process::ExitCode;
-
+use dta_cli::Status;
 use dta_client::Ask;
 use dta_proto::control::StoreInfo;
 use dta_proto::store::StoreSpec;
@@ -35,12 +34,12 @@ struct Shown {
     advised_redundancy: Option<u32>,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: Args) -> anyhow::Result<Status> {
     let stores = super::block_on(async { Ok(args.client.connect().await?.stores().await?) })?;
     let stores = stores.into_iter().map(shown).collect::<anyhow::Result<Vec<_>>>()?;
     if args.client.output == Output::Json {
         output::json(&stores)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(Status::Done);
     }
     let mut table = output::table(
         &["id", "store", "kind", "layout", "size", "used", "load", "survival", "N", "advised N", "memory"],
@@ -63,7 +62,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         ]);
     }
     output::line(table)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::Done)
 }
 
 fn shown(info: StoreInfo) -> anyhow::Result<Shown> {

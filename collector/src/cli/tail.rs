@@ -1,7 +1,6 @@
 //! `dta-collector tail`
 
-use std::process::ExitCode;
-
+use dta_cli::Status;
 use dta_client::Ask;
 use dta_proto::control::{TailRequest, TailResponse};
 use serde::Serialize;
@@ -50,7 +49,7 @@ enum Line {
     Damaged(u64),
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: Args) -> anyhow::Result<Status> {
     let request = TailRequest {
         store: args.store,
         list: args.list,
@@ -67,7 +66,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         anyhow::Ok(())
     })?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::Done)
 }
 
 fn lines(message: TailResponse) -> impl Iterator<Item = Line> {

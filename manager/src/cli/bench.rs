@@ -1,10 +1,10 @@
 //! `dta-manager bench`.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
+use dta_cli::Status;
 
 use crate::bench::veth::{self, Length, Row};
 use crate::bench::{self, CASES, Scale};
@@ -50,7 +50,7 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(self) -> anyhow::Result<Status> {
         if self.filter.iter().any(|name| name == "memory") {
             return self.memory();
         }
@@ -81,14 +81,14 @@ impl Bench {
                 .with_context(|| format!("cannot write the figures to {}", path.display()))?;
         }
         let below = figures.iter().any(|figure| figure.ratio < figure.least_ratio);
-        Ok(ExitCode::from(u8::from(below)))
+        Ok(Status::of(!below))
     }
 
     fn wants(&self, name: &str) -> bool {
         self.filter.is_empty() || self.filter.iter().any(|part| name.contains(part.as_str()))
     }
 
-    fn veth(&self, nic: NicKind) -> anyhow::Result<ExitCode> {
+    fn veth(&self, nic: NicKind) -> anyhow::Result<Status> {
         let names = veth::CASES.map(|case| case.name);
         if !names.iter().any(|name| self.wants(name)) {
             anyhow::bail!(
@@ -105,10 +105,10 @@ impl Bench {
             std::fs::write(path, veth::json(&rows) + "\n")
                 .with_context(|| format!("cannot write the figures to {}", path.display()))?;
         }
-        Ok(ExitCode::from(u8::from(rows.iter().any(Row::is_soft_slower))))
+        Ok(Status::of(!rows.iter().any(Row::is_soft_slower)))
     }
 
-    fn memory(&self) -> anyhow::Result<ExitCode> {
+    fn memory(&self) -> anyhow::Result<Status> {
         let bar = super::replay::progress(self.reports);
         bar.set_message("reports");
         let figure = bench::memory(self.reports, |made| bar.set_position(made))?;
@@ -132,7 +132,7 @@ impl Bench {
             std::fs::write(path, serde_json::to_string_pretty(&figure)? + "\n")
                 .with_context(|| format!("cannot write the figure to {}", path.display()))?;
         }
-        Ok(ExitCode::from(u8::from(!figure.is_flat())))
+        Ok(Status::of(figure.is_flat()))
     }
 }
 

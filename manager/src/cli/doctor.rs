@@ -1,10 +1,10 @@
 //! `dta-manager doctor`.
 
 use std::path::Path;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use dta_cli::Status;
 use dta_client::ClientOptions;
 use dta_collector::cli::TlsFlags;
 
@@ -45,7 +45,7 @@ pub(super) struct Doctor {
 }
 
 impl Doctor {
-    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(self) -> anyhow::Result<Status> {
         let root = Path::new("/");
         let (findings, verdict) = match &self.collector {
             None => {
@@ -71,6 +71,6 @@ impl Doctor {
         };
         dta_cli::print(text)?;
         let failed = findings.iter().any(|finding| finding.level == Level::Problem);
-        Ok(ExitCode::from(u8::from(failed)))
+        Ok(Status::of(!failed))
     }
 }

@@ -8,8 +8,8 @@ mod run_testbed;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
-use clap_complete::Shell;
+use clap::{Parser, Subcommand};
+use dta_cli::program::Common;
 
 use crate::testbed::processes;
 
@@ -20,9 +20,7 @@ Examples:
   dta-manager run-testbed --faults drop=0.01,dup=0.01  with losses, and every one of them accounted for
   dta-manager replay reports.pcap --to 127.0.0.1:40040 send the DTA reports of a capture
   dta-manager bench                                    how fast it is here, beside how fast it could be
-  dta-manager doctor                                   what this machine offers, and what to do about it
-
-Exit status: 0 all is well, 1 something is wrong or unexplained, 2 the command could not be carried out.";
+  dta-manager doctor                                   what this machine offers, and what to do about it";
 
 /// Start, feed, measure and diagnose a testbed of Direct Telemetry Access (DTA).
 ///
@@ -31,7 +29,7 @@ Exit status: 0 all is well, 1 something is wrong or unexplained, 2 the command c
 /// your machine: it starts a collector and a translator, simulates switches that report on traffic,
 /// and compares every answer with what was really sent.
 #[derive(Parser)]
-#[command(name = "dta-manager", version, after_help = AFTER_HELP, max_term_width = 100)]
+#[command(name = "dta-manager", version, after_help = AFTER_HELP)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -47,12 +45,8 @@ enum Command {
     Bench(bench::Bench),
     /// Say what this machine offers, and what to do about what it lacks
     Doctor(doctor::Doctor),
-    /// Print shell completions
-    #[command(after_help = "Example:\n  dta-manager completions bash > /etc/bash_completion.d/dta-manager")]
-    Completions {
-        /// For which shell
-        shell: Shell,
-    },
+    #[command(flatten)]
+    Common(Common),
 }
 
 /// How output is given.
@@ -64,8 +58,10 @@ enum Output {
     Json,
 }
 
-/// Runs the program; the value is its exit status: 0 well, 1 something is wrong with what was
-/// looked at, 2 could not run.
+/// What of cargo's features is built in, as `--version` tells it.
+const FEATURES: &[&str] = if cfg!(feature = "verbs") { &["verbs"] } else { &[] };
+
+/// Runs the program; the value is its exit status, see [`dta_cli::status`].
 pub fn main() -> ExitCode {
     // Collector and translator run as processes of their own, and this program carries both: it
     // starts itself again.
@@ -85,16 +81,13 @@ pub fn main() -> ExitCode {
             _ => arguments.insert(1, role.into()),
         }
     }
-    let result = match Arguments::parse().command {
+    dta_cli::program::run(arguments, FEATURES, |arguments: Arguments| match arguments.command {
         Command::RunTestbed(command) => command.run(),
-        Command::Replay(command) => command.run(),
-        Command::Bench(command) => command.run(),
-        Command::Doctor(command) => command.run(),
-        Command::Completions { shell } => {
-            dta_cli::completions(Arguments::command(), shell).map(|()| ExitCode::SUCCESS).map_err(Into::into)
-        }
-    };
-    dta_cli::exit("dta-manager", result, 2)
+        Command::Replay(command) => command.run().map(ExitCode::from),
+        Command::Bench(command) => command.run().map(ExitCode::from),
+        Command::Doctor(command) => command.run().map(ExitCode::from),
+        Command::Common(common) => common.run::<Arguments>(FEATURES).map(ExitCode::from),
+    })
 }
 
 /// Columns of the terminal, 80 where there is none.

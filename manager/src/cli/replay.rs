@@ -3,10 +3,10 @@
 use std::io::IsTerminal;
 use std::net::SocketAddrV4;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
+use dta_cli::Status;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::replay::{self, Options};
@@ -41,7 +41,7 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(self) -> anyhow::Result<Status> {
         let load = match self.raw {
             Some(_) => replay::load_frames(&self.file),
             None => replay::load_datagrams(&self.file, &self.port),
@@ -83,7 +83,7 @@ impl Replay {
         for (reason, count) in &sent.losses {
             dta_cli::print(format_args!("  not sent, {reason}: {count}"))?;
         }
-        Ok(ExitCode::from(u8::from(!sent.losses.is_empty())))
+        Ok(if sent.losses.is_empty() { Status::Done } else { Status::Failed })
     }
 }
 

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
+use dta_cli::Status;
 use dta_link::fault::Faults;
 
 use crate::testbed::chaos::{self, Chaos};
@@ -82,9 +83,10 @@ pub(super) struct RunTestbed {
 impl RunTestbed {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let topology = match (&self.topology, self.nic) {
-            (None, NicKind::Rxe) => Topology::parse(RXE, "topology of soft-RoCE")?,
-            (path, _) => Topology::load(path.as_deref())?,
+            (None, NicKind::Rxe) => Topology::parse(RXE, "topology of soft-RoCE"),
+            (path, _) => Topology::load(path.as_deref()),
         };
+        let topology = topology.map_err(dta_cli::misuse)?;
         let options = Options {
             topology,
             capture: self.pcap.clone(),
@@ -121,7 +123,7 @@ impl RunTestbed {
             let ended = runtime.block_on(unless_ended(std::future::pending::<()>()));
             ended.map(drop).context(SIGNALS)?;
         }
-        Ok(ExitCode::from(u8::from(!testbed.outcome.is_good())))
+        Ok(Status::of(testbed.outcome.is_good()).into())
     }
 
     fn tell(&self, testbed: &Testbed) -> anyhow::Result<()> {

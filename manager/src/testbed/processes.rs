@@ -190,7 +190,7 @@ impl Drop for Daemon {
 /// Whether a variable of the environment is not a daemon's setting.
 fn own(name: &std::ffi::OsStr) -> bool {
     let name = name.to_string_lossy();
-    !name.starts_with("DTA_") || name == "DTA_LOG"
+    !name.starts_with("DTA_") || name.ends_with("_LOG")
 }
 
 /// Called by a daemon that [`Daemon::start`] started: the kernel ends it when its parent ends.

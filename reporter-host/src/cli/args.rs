@@ -28,12 +28,8 @@ pub(super) enum Command {
     /// Send reports
     #[command(after_help = SEND_HELP)]
     Send(Box<Send>),
-    /// Print a completion script for a shell
-    #[command(after_help = "Example:\n  dta-reporter completions bash > /etc/bash_completion.d/dta-reporter")]
-    Completions {
-        /// The shell
-        shell: clap_complete::Shell,
-    },
+    #[command(flatten)]
+    Common(dta_cli::program::Common),
 }
 
 const SEND_HELP: &str = "\
@@ -80,16 +76,16 @@ pub(super) struct Send {
     pub(super) file: Option<PathBuf>,
 
     /// The translator's address and port
-    #[arg(long, global = true, env = "DTA_TRANSLATOR", value_name = "ADDR:PORT", default_value_t = SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, PORT))]
+    #[arg(long, global = true, env, value_name = "ADDR:PORT", default_value_t = SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, PORT))]
     pub(super) to: SocketAddrV4,
 
     /// Address and port to send from; NACKs come to it. By default the address that the host's
     /// routes choose, and any port
-    #[arg(long, global = true, env = "DTA_REPORTER_BIND", value_name = "ADDR:PORT")]
+    #[arg(long, global = true, env, value_name = "ADDR:PORT")]
     pub(super) from: Option<SocketAddrV4>,
 
     /// This reporter's id: the translator tells reporters apart by it
-    #[arg(long, global = true, env = "DTA_REPORTER_ID", value_name = "ID", default_value_t = 0)]
+    #[arg(long, global = true, env, value_name = "ID", default_value_t = 0)]
     pub(super) reporter_id: u16,
 
     /// The store, by name or id [default: the only one of the report's kind that the collector has]
@@ -98,7 +94,7 @@ pub(super) struct Send {
 
     /// The collector's gRPC address: it is asked, before anything is sent, whether it has the store
     /// and the reports fit [default: 127.0.0.1:40050, if a collector is there]
-    #[arg(long, global = true, env = "DTA_COLLECTOR", value_name = "HOST:PORT")]
+    #[arg(long, global = true, env, value_name = "HOST:PORT")]
     pub(super) collector: Option<String>,
 
     /// Send without asking the collector, and without looking whether somebody listens

@@ -8,29 +8,24 @@ mod value;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use dta_cli::Status;
 
 use args::{Cli, Command};
 
-/// Runs the program with the process's arguments. Exit status 0: all reports left; 1: some did not,
-/// or something else went wrong; 2: the arguments are wrong.
+/// The program has no features of cargo's that a person would notice.
+const FEATURES: &[&str] = &[];
+
+/// Runs the program with the process's arguments.
 pub fn main() -> ExitCode {
-    run(Cli::parse())
+    main_from(std::env::args_os())
 }
 
 /// Runs the program with other arguments, the first being its name: for a program that stands in for it.
 pub fn main_from(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode {
-    run(Cli::parse_from(arguments))
-}
-
-fn run(cli: Cli) -> ExitCode {
-    let result = match cli.command {
-        Command::Send(send) => send::run(&send),
-        Command::Completions { shell } => {
-            dta_cli::completions(Cli::command(), shell).map(|()| true).map_err(Into::into)
-        }
-    };
-    dta_cli::exit("dta-reporter", result.map(|all| ExitCode::from(u8::from(!all))), 1)
+    dta_cli::program::run(arguments, FEATURES, |cli: Cli| match cli.command {
+        Command::Send(send) => send::run(&send).map(|all| if all { Status::Done } else { Status::Failed }),
+        Command::Common(common) => common.run::<Cli>(FEATURES),
+    })
 }
 
 #[cfg(test)]
@@ -39,6 +34,6 @@ mod tests {
 
     #[test]
     fn arguments_are_sound() {
-        Cli::command().debug_assert();
+        dta_cli::program::command::<Cli>(FEATURES).debug_assert();
     }
 }

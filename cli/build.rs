@@ -1,0 +1,23 @@
+//! Tells the crate the commit that it is built from (`DTA_COMMIT`, empty if nobody knows).
+//!
+//! Only a release asks git: a developer's build would be made anew with each commit otherwise, and
+//! all programs with it. Who builds packages may give `DTA_COMMIT`; `git archive` writes the commit
+//! into `build/commit.txt`.
+
+#[path = "build/commit.rs"]
+mod commit;
+
+use std::path::Path;
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=build");
+    println!("cargo:rerun-if-env-changed=DTA_COMMIT");
+    let given = std::env::var("DTA_COMMIT").ok();
+    let release = std::env::var("PROFILE").is_ok_and(|profile| profile == "release");
+    let found = commit::find(given.as_deref(), include_str!("build/commit.txt"), Path::new("."), release);
+    for file in &found.watch {
+        println!("cargo:rerun-if-changed={}", file.display());
+    }
+    println!("cargo:rustc-env=DTA_COMMIT={}", found.commit.unwrap_or_default());
+}

@@ -1,0 +1,51 @@
+//! The commit that a program is built from, as `--version` tells it. Part of the build script; its
+//! tests are in `tests/commit.rs`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Characters of a commit that are shown.
+const SHOWN: usize = 12;
+
+/// What was found out.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// The commit; `None` where nobody knows it.
+    pub(crate) commit: Option<String>,
+    /// Files that change when the commit does.
+    pub(crate) watch: Vec<PathBuf>,
+}
+
+/// Finds the commit of the sources in `folder`. What was `given` goes first, then what `git archive`
+/// wrote into `stamp` (the text of `build/commit.txt`), then git, if `ask_git`.
+pub(crate) fn find(given: Option<&str>, stamp: &str, folder: &Path, ask_git: bool) -> Found {
+    let known = given.and_then(commit).or_else(|| commit(stamp));
+    match known {
+        Some(_) => Found { commit: known, watch: Vec::new() },
+        None if ask_git => git(folder).unwrap_or_default(),
+        None => Found::default(),
+    }
+}
+
+/// A commit as it is shown, if the text is one.
+fn commit(text: &str) -> Option<String> {
+    let text = text.trim();
+    let is_hash = (7..=64).contains(&text.len()) && text.bytes().all(|c| c.is_ascii_hexdigit());
+    is_hash.then(|| text.chars().take(SHOWN).collect())
+}
+
+fn git(folder: &Path) -> Option<Found> {
+    let ask = |arguments: &[&str]| {
+        let output = Command::new("git").arg("-C").arg(folder).args(arguments).output().ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        output.status.success().then(|| text.trim().to_owned())
+    };
+    // The sources may lie unpacked in somebody else's repository, whose commit is not theirs.
+    ask(&["ls-files", "--error-unmatch", "Cargo.toml"])?;
+    let found = commit(&ask(&["rev-parse", "HEAD"])?);
+    let path = |name: &str| Some(folder.join(ask(&["rev-parse", "--git-path", name])?));
+    // On a branch it is the branch's file that changes with a commit; a packed one has none.
+    let branch = ask(&["symbolic-ref", "--quiet", "HEAD"]);
+    let watch = [path("HEAD"), branch.and_then(|name| path(&name)), path("packed-refs")];
+    Some(Found { commit: found, watch: watch.into_iter().flatten().filter(|file| file.exists()).collect() })
+}

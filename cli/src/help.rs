@@ -1,0 +1,69 @@
+//! A rule for help texts, which each program's tests hold its own against.
+//!
+//! The terminal's width decides where a paragraph is wrapped. So a paragraph is one line of the
+//! source; only lines that begin with two spaces, such as examples, stand as they are written, and
+//! these fit 80 columns. (A manual page keeps such lines apart, too.)
+
+use clap::Command;
+
+/// Columns of the narrowest terminal.
+const NARROWEST: usize = 80;
+
+/// What is against the rule in the help of a program's commands; each with the command's name.
+pub fn faults(mut command: Command) -> Vec<String> {
+    command.build();
+    let mut faults = Vec::new();
+    look(&command, &mut faults);
+    faults
+}
+
+fn look(command: &Command, faults: &mut Vec<String>) {
+    let name = command.get_bin_name().unwrap_or(command.get_name());
+    let own = [
+        command.get_about(),
+        command.get_long_about(),
+        command.get_after_help(),
+        command.get_after_long_help(),
+    ];
+    let args = command.get_arguments().flat_map(|arg| [arg.get_help(), arg.get_long_help()]);
+    for text in own.into_iter().chain(args).flatten() {
+        faults.extend(of_text(&text.to_string()).into_iter().map(|fault| format!("{name}: {fault}")));
+    }
+    let mut help = command.clone().term_width(NARROWEST);
+    for text in [help.render_help().to_string(), help.render_long_help().to_string()] {
+        let wide = text.lines().filter(|line| line.chars().count() > NARROWEST);
+        faults.extend(wide.map(|line| format!("{name}: too wide: {line}")));
+    }
+    command.get_subcommands().for_each(|command| look(command, faults));
+}
+
+fn of_text(text: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    let mut before: Option<&str> = None;
+    for line in text.lines() {
+        let stands = line.starts_with("  ");
+        if stands && line.chars().count() > NARROWEST {
+            faults.push(format!("wider than {NARROWEST} columns: {line}"));
+        }
+        let goes_on = before.is_some_and(|before| !before.is_empty() && !before.starts_with("  "));
+        if goes_on && !stands && !line.is_empty() {
+            faults.push(format!("a paragraph of several lines: {line}"));
+        }
+        before = Some(line);
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paragraphs_are_lines_and_examples_fit() {
+        assert_eq!(of_text(&format!("{}\n\nExamples:\n  a\n    b\nAnother.", "word ".repeat(40))), [""; 0]);
+        assert_eq!(of_text("One\ntwo").len(), 1);
+        assert_eq!(of_text(&format!("Examples:\n  {}", "x".repeat(79))).len(), 1);
+        let command = Command::new("a").subcommand(Command::new("b").after_help("One\ntwo"));
+        assert_eq!(faults(command), ["a b: a paragraph of several lines: two"]);
+    }
+}

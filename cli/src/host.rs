@@ -1,0 +1,162 @@
+//! Addresses as people write them: numbers, or names of hosts, which are looked up once, when a
+//! program starts. Where a host has several addresses, the first of IPv4 is taken, or else the first.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs};
+
+/// Reads `HOST:PORT`.
+///
+/// # Errors
+/// What is wrong with the text, or that the host has no address, in words.
+pub fn socket(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let (host, port) = split(text)?;
+    first(host, look_up(host, port)?)
+}
+
+/// Reads `HOST:PORT`, of IPv4 alone.
+///
+/// # Errors
+/// As [`socket`]; and for a host that has addresses of IPv6 alone.
+pub fn socket_v4(text: &str) -> Result<SocketAddrV4, String> {
+    match socket(text)? {
+        SocketAddr::V4(address) => Ok(address),
+        SocketAddr::V6(address) => Err(format!("{text:?} is {address}, which is no IPv4 address")),
+    }
+}
+
+/// Reads a host.
+///
+/// # Errors
+/// As [`socket`].
+pub fn ip(text: &str) -> Result<IpAddr, String> {
+    match text.parse() {
+        Ok(address) => Ok(address),
+        Err(_) if !is_name(text) => Err(format!("{text:?} is neither an address nor the name of a host")),
+        Err(_) => Ok(first(text, look_up(text, 0)?)?.ip()),
+    }
+}
+
+/// Reads a host, of IPv4 alone.
+///
+/// # Errors
+/// As [`socket_v4`].
+pub fn ipv4(text: &str) -> Result<Ipv4Addr, String> {
+    match ip(text)? {
+        IpAddr::V4(address) => Ok(address),
+        IpAddr::V6(address) => Err(format!("{text:?} is {address}, which is no IPv4 address")),
+    }
+}
+
+fn split(text: &str) -> Result<(&str, u16), String> {
+    let bad =
+        || format!("{text:?} is no address: give HOST:PORT, such as 127.0.0.1:40040 or tor1.example:40040");
+    let (host, port) = text.rsplit_once(':').ok_or_else(bad)?;
+    if !is_name(host) {
+        return Err(bad());
+    }
+    Ok((host, port.parse().map_err(|_| format!("{port:?} in {text:?} is no port: ports are 0 to 65535"))?))
+}
+
+/// Whether this may be the name of a host (RFC 1123), so that nobody is asked about what is none.
+fn is_name(host: &str) -> bool {
+    let mark = |c: u8| c.is_ascii_alphanumeric() || b"-._".contains(&c);
+    (1..=253).contains(&host.len())
+        && host.bytes().all(mark)
+        && !host.bytes().all(|c| c.is_ascii_digit() || c == b'.')
+}
+
+fn look_up(host: &str, port: u16) -> Result<impl Iterator<Item = SocketAddr>, String> {
+    (host, port)
+        .to_socket_addrs()
+        .map_err(|error| format!("no address of the host {host:?} is known: {error}"))
+}
+
+fn first(host: &str, addresses: impl Iterator<Item = SocketAddr>) -> Result<SocketAddr, String> {
+    let all: Vec<_> = addresses.collect();
+    let of_v4 = all.iter().find(|address| address.is_ipv4());
+    of_v4.or(all.first()).copied().ok_or_else(|| format!("the host {host:?} has no address"))
+}
+
+/// For `#[serde(deserialize_with = "…")]`: the same, of a text in a file.
+pub mod serde {
+    use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+    use serde::de::{Deserialize, Deserializer, Error};
+
+    /// As [`socket`](super::socket).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn socket<'de, D: Deserializer<'de>>(from: D) -> Result<SocketAddr, D::Error> {
+        super::socket(&String::deserialize(from)?).map_err(Error::custom)
+    }
+
+    /// As [`socket`](super::socket), where the key is there.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn some_socket<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
+        socket(from).map(Some)
+    }
+
+    /// As [`ip`](super::ip).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn ip<'de, D: Deserializer<'de>>(from: D) -> Result<IpAddr, D::Error> {
+        super::ip(&String::deserialize(from)?).map_err(Error::custom)
+    }
+
+    /// As [`ip`](super::ip), where the key is there.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn some_ip<'de, D: Deserializer<'de>>(from: D) -> Result<Option<IpAddr>, D::Error> {
+        ip(from).map(Some)
+    }
+
+    /// As [`ipv4`](super::ipv4).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn ipv4<'de, D: Deserializer<'de>>(from: D) -> Result<Ipv4Addr, D::Error> {
+        super::ipv4(&String::deserialize(from)?).map_err(Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_names_are_taken() {
+        assert_eq!(socket("10.0.0.1:7"), Ok(SocketAddr::from(([10, 0, 0, 1], 7))));
+        assert_eq!(socket("[::1]:7").unwrap().to_string(), "[::1]:7");
+        assert_eq!(socket("localhost:7"), Ok(SocketAddr::from(([127, 0, 0, 1], 7))));
+        assert_eq!(socket_v4("localhost:7").unwrap().to_string(), "127.0.0.1:7");
+        assert_eq!(ip("localhost"), Ok(Ipv4Addr::LOCALHOST.into()));
+        assert_eq!(ipv4("localhost"), Ok(Ipv4Addr::LOCALHOST));
+        assert_eq!(ip("::1").unwrap().to_string(), "::1");
+    }
+
+    #[test]
+    fn what_is_no_address_is_told() {
+        for (text, told) in [
+            ("localhost", "give HOST:PORT"),
+            ("", "give HOST:PORT"),
+            ("10.0.0.300:7", "give HOST:PORT"),
+            ("http://a:7", "give HOST:PORT"),
+            ("localhost:70000", "ports are 0 to 65535"),
+            // RFC 6761: no name under .invalid is anybody's.
+            ("nobody.invalid:7", "no address of the host \"nobody.invalid\" is known"),
+        ] {
+            let error = socket(text).unwrap_err();
+            assert!(error.contains(told), "{text}: {error}");
+        }
+        assert!(socket_v4("[::1]:7").unwrap_err().contains("no IPv4 address"));
+        assert!(ip("a b").unwrap_err().contains("neither an address nor the name of a host"));
+        assert!(ipv4("::1").unwrap_err().contains("no IPv4 address"));
+    }
+}

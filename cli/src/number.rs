@@ -1,0 +1,66 @@
+//! Numbers for people.
+
+use std::fmt::Write;
+
+/// A count with thousands set apart: `1,234,567`.
+pub fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A rate in a few characters: `950`, `12.3k`, `4.50M`.
+pub fn short(rate: f64) -> String {
+    match rate {
+        r if r < 1000.0 => format!("{r:.0}"),
+        r if r < 1e6 => format!("{:.1}k", r / 1e3),
+        r if r < 1e9 => format!("{:.2}M", r / 1e6),
+        r => format!("{:.2}G", r / 1e9),
+    }
+}
+
+/// A share as per cent.
+pub fn percent(share: f64) -> String {
+    format!("{:.2} %", 100.0 * share)
+}
+
+/// Bytes in the unit that people would use.
+pub fn bytes(n: u64) -> String {
+    let (mut value, mut unit) = (n as f64, "B");
+    for next in ["KiB", "MiB", "GiB", "TiB"] {
+        if value < 1024.0 {
+            break;
+        }
+        (value, unit) = (value / 1024.0, next);
+    }
+    if value.fract() == 0.0 { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") }
+}
+
+/// Bytes as hex digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_for_people() {
+        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!([5.0, 12_300.0, 4_500_000.0].map(short), ["5", "12.3k", "4.50M"]);
+        assert_eq!(short(16_621.310_1), "16.6k");
+        assert_eq!([512, 1024, 1536, 16 << 20].map(bytes), ["512 B", "1 KiB", "1.5 KiB", "16 MiB"]);
+        assert_eq!(hex(&[0, 0xab]), "00ab");
+        assert_eq!(percent(0.25), "25.00 %");
+    }
+}

@@ -1,0 +1,60 @@
+//! The flag `-o`: text for people or JSON for programs.
+
+use serde::Serialize;
+
+use crate::print;
+
+/// How a command prints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Output {
+    /// For people
+    #[default]
+    #[value(alias = "table")]
+    Text,
+    /// For people, with all columns
+    Wide,
+    /// For programs: one document, or one a line where there is no end
+    Json,
+}
+
+/// The flag itself.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct OutputFlag {
+    /// How to print
+    #[arg(long, short, env, value_enum, default_value_t, global = true)]
+    pub output: Output,
+}
+
+impl OutputFlag {
+    /// Whether it is for programs.
+    pub fn is_json(self) -> bool {
+        self.output == Output::Json
+    }
+
+    /// Prints a document for programs, or the text that `text` makes of it for people.
+    ///
+    /// # Errors
+    /// As [`print`].
+    pub fn print<T: Serialize>(self, document: &T, text: impl FnOnce(&T) -> String) -> anyhow::Result<()> {
+        match self.output {
+            Output::Json => json(document),
+            Output::Text | Output::Wide => Ok(print(text(document))?),
+        }
+    }
+}
+
+/// Prints a JSON document over several lines.
+///
+/// # Errors
+/// As [`print`].
+pub fn json(document: &impl Serialize) -> anyhow::Result<()> {
+    Ok(print(serde_json::to_string_pretty(document)?)?)
+}
+
+/// Prints a JSON document in one line.
+///
+/// # Errors
+/// As [`print`].
+pub fn json_line(document: &impl Serialize) -> anyhow::Result<()> {
+    Ok(print(serde_json::to_string(document)?)?)
+}

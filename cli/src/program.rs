@@ -1,0 +1,250 @@
+//! What every program adds to its commands: a version with commit and features, a variable for each
+//! flag that has one, the exit statuses, `completions` and `man`.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Command, CommandFactory, Parser};
+use clap_complete::Shell;
+
+use crate::status::{self, Status};
+
+/// The commit that this was built from; empty where nobody knows.
+const COMMIT: &str = env!("DTA_COMMIT");
+
+/// Widest that help is written, in columns.
+const WIDEST: usize = 100;
+
+/// Commands that every program has beside its own.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Common {
+    /// Print a completion script for a shell
+    #[command(after_help = "\
+Examples, of which each is for one shell:
+  PROGRAM completions bash > /etc/bash_completion.d/PROGRAM
+  PROGRAM completions zsh > /usr/share/zsh/site-functions/_PROGRAM
+  PROGRAM completions fish > ~/.config/fish/completions/PROGRAM.fish
+  PROGRAM completions powershell >> $PROFILE")]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page, or write one for each command into a directory
+    #[command(after_help = "\
+Examples:
+  PROGRAM man | man -l -
+  PROGRAM man /usr/local/share/man/man1")]
+    Man {
+        /// Where to write PROGRAM.1, and PROGRAM-COMMAND.1 for each command
+        dir: Option<PathBuf>,
+    },
+}
+
+impl Common {
+    /// Does it for a program with these features.
+    ///
+    /// # Errors
+    /// Standard output or the directory cannot be written.
+    pub fn run<C: CommandFactory>(&self, features: &[&str]) -> anyhow::Result<Status> {
+        let mut command = command::<C>(features);
+        match self {
+            Self::Completions { shell } => {
+                let name = command.get_name().to_owned();
+                let mut script = Vec::new();
+                clap_complete::generate(*shell, &mut command, name, &mut script);
+                write(&script)?;
+            }
+            Self::Man { dir: None } => {
+                let mut page = Vec::new();
+                clap_mangen::Man::new(pages(command)).render(&mut page)?;
+                write(&page)?;
+            }
+            Self::Man { dir: Some(dir) } => manual(command, dir)?,
+        }
+        Ok(Status::Done)
+    }
+}
+
+fn write(bytes: &[u8]) -> std::io::Result<()> {
+    use std::io::Write;
+    std::io::stdout().lock().write_all(bytes)
+}
+
+/// A program as its manual shows it: the commit would make every page another one.
+fn pages(command: Command) -> Command {
+    command.version(env!("CARGO_PKG_VERSION")).disable_help_subcommand(true)
+}
+
+fn manual(command: Command, dir: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    clap_mangen::generate_to(pages(command), dir)
+        .with_context(|| format!("cannot write manual pages into {}", dir.display()))
+}
+
+/// The program's commands with what all programs have. `features` are those of cargo that it is
+/// built with.
+pub fn command<C: CommandFactory>(features: &[&str]) -> Command {
+    complete(C::command(), features)
+}
+
+fn complete(command: Command, features: &[&str]) -> Command {
+    let name = command.get_name().to_owned();
+    let help = command.get_after_help().map(ToString::to_string);
+    let help = help.into_iter().chain([status::help()]).collect::<Vec<_>>().join("\n\n");
+    let prefix = format!("{}_", name.to_uppercase().replace('-', "_"));
+    let command = with_names(with_variables(command, &prefix), &name);
+    command.version(leaked(version(features))).after_help(help).max_term_width(WIDEST)
+}
+
+/// Gives each flag with a variable the one of its name: `--soft-port` of dta-collector has
+/// DTA_COLLECTOR_SOFT_PORT. Flags say that they have one by `#[arg(long, env)]`.
+fn with_variables(command: Command, prefix: &str) -> Command {
+    let command = command.mut_args(|arg| match (arg.get_env(), arg.get_long()) {
+        (Some(_), Some(long)) => {
+            let name = format!("{prefix}{}", long.to_uppercase().replace('-', "_"));
+            arg.env(leaked(name)).hide_env_values(true)
+        }
+        _ => arg,
+    });
+    command.mut_subcommands(|command| with_variables(command, prefix))
+}
+
+/// Puts the program's name into help texts that all programs share.
+fn with_names(command: Command, name: &str) -> Command {
+    let named = |text: String| text.replace("PROGRAM", name);
+    command.mut_subcommands(|mut command| {
+        if let Some(text) = command.get_after_help().map(ToString::to_string) {
+            command = command.after_help(named(text));
+        }
+        if command.get_name() == "man" {
+            command = command.mut_args(|arg| match arg.get_help().map(ToString::to_string) {
+                Some(text) => arg.help(named(text)),
+                None => arg,
+            });
+        }
+        command
+    })
+}
+
+/// A text that lives as long as the program: clap takes names in no other way.
+fn leaked(text: String) -> &'static str {
+    text.leak()
+}
+
+fn version(features: &[&str]) -> String {
+    let commit = if COMMIT.is_empty() { "unknown" } else { COMMIT };
+    let build = if cfg!(debug_assertions) { "debug" } else { "release" };
+    let features = match features {
+        [] => "no features".to_owned(),
+        features => format!("features {}", features.join(" ")),
+    };
+    format!("{} (commit {commit}, {build} build, {features})", env!("CARGO_PKG_VERSION"))
+}
+
+/// Runs a program: reads arguments, of which the first is its name, does what they say, and tells
+/// how it ended. An error is told on standard error.
+pub fn run<P: Parser, S: Into<ExitCode>>(
+    args: impl IntoIterator<Item = OsString>,
+    features: &[&str],
+    work: impl FnOnce(P) -> anyhow::Result<S>,
+) -> ExitCode {
+    let command = command::<P>(features);
+    let name = command.get_name().to_owned();
+    let parsed = command.try_get_matches_from(args).and_then(|matches| P::from_arg_matches(&matches));
+    match parsed {
+        Ok(program) => crate::exit(&name, work(program)),
+        Err(error) => {
+            // Help and version are errors to clap, but not to the user.
+            let status = if error.use_stderr() { Status::Misuse } else { Status::Done };
+            let _ = error.print();
+            status.into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Parser)]
+    #[command(name = "dta-test", version, after_help = "Examples:\n  dta-test one", propagate_version = true)]
+    struct Test {
+        #[arg(long, env, global = true, default_value = "a")]
+        some_flag: String,
+        #[command(subcommand)]
+        command: TestCommand,
+    }
+
+    #[derive(clap::Subcommand)]
+    enum TestCommand {
+        /// One
+        One {
+            /// A key
+            #[arg(long, env, value_name = "FILE")]
+            private_key: Option<PathBuf>,
+            /// No variable
+            #[arg(long)]
+            count: Option<u32>,
+        },
+        #[command(flatten)]
+        Common(Common),
+    }
+
+    #[test]
+    fn a_flag_with_a_variable_has_the_one_of_its_name() {
+        let mut command = command::<Test>(&[]);
+        command.build();
+        let one = command.find_subcommand("one").unwrap();
+        let variable = |name: &str| {
+            let arg = one.get_arguments().find(|arg| arg.get_long() == Some(name)).unwrap();
+            arg.get_env().map(|name| name.to_string_lossy().into_owned())
+        };
+        assert_eq!(variable("some-flag").as_deref(), Some("DTA_TEST_SOME_FLAG"));
+        assert_eq!(variable("private-key").as_deref(), Some("DTA_TEST_PRIVATE_KEY"));
+        assert_eq!(variable("count"), None);
+    }
+
+    #[test]
+    fn the_version_says_commit_and_features() {
+        let version = |features: &[&str]| command::<Test>(features).render_version();
+        let told = version(&[]);
+        assert!(told.starts_with(&format!("dta-test {} (commit ", env!("CARGO_PKG_VERSION"))), "{told}");
+        assert!(told.trim_end().ends_with("no features)"), "{told}");
+        assert!(version(&["verbs"]).trim_end().ends_with(", features verbs)"), "{told}");
+    }
+
+    #[test]
+    fn every_shell_has_completions_and_every_command_a_page() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::Elvish, Shell::PowerShell] {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut command::<Test>(&[]), "dta-test", &mut script);
+            let script = String::from_utf8(script).unwrap();
+            assert!(script.contains("dta-test") && script.contains("private-key"), "{shell}: {script}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        manual(command::<Test>(&[]), &dir.path().join("man1")).unwrap();
+        let page = |name: &str| std::fs::read_to_string(dir.path().join("man1").join(name)).unwrap();
+        assert!(page("dta-test-one.1").contains("DTA_TEST_PRIVATE_KEY"), "{}", page("dta-test-one.1"));
+        assert!(page("dta-test-completions.1").contains("completions fish"));
+        let all = page("dta-test.1");
+        assert!(all.contains("Exit status:") && all.contains("dta\\-test one"), "{all}");
+        assert!(!all.contains("commit"), "{all}");
+        assert!(manual(command::<Test>(&[]), Path::new("/dev/null/x")).is_err());
+    }
+
+    #[test]
+    fn statuses_tell_what_was_wrong() {
+        let run = |args: &[&str], work: fn() -> anyhow::Result<Status>| {
+            run::<Test, Status>(args.iter().map(OsString::from), &[], |_| work())
+        };
+        let is = |code: ExitCode, status: Status| assert_eq!(code, status.into());
+        is(run(&["dta-test", "one"], || Ok(Status::Done)), Status::Done);
+        is(run(&["dta-test", "one"], || Ok(Status::Absent)), Status::Absent);
+        is(run(&["dta-test", "one"], || Err(anyhow::anyhow!("no"))), Status::Failed);
+        is(run(&["dta-test", "one"], || Err(status::misuse(anyhow::anyhow!("no")))), Status::Misuse);
+        is(run(&["dta-test", "two"], || Ok(Status::Done)), Status::Misuse);
+        is(run(&["dta-test", "--version"], || Ok(Status::Failed)), Status::Done);
+    }
+}

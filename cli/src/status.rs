@@ -1,0 +1,90 @@
+//! Exit statuses: one table for all programs.
+
+use std::process::ExitCode;
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Status {
+    /// It was done, and all is well.
+    Done = 0,
+    /// It failed, in whole or in part.
+    Failed = 1,
+    /// The command line or the configuration is wrong.
+    Misuse = 2,
+    /// A key that was asked for is not there.
+    Absent = 3,
+    /// It was done, and what it looked at is not well.
+    NotWell = 4,
+}
+
+/// Every status with its meaning, for help texts and documents.
+pub const STATUSES: [(&str, &str); 6] = [
+    ("0", "it was done, and all is well"),
+    ("1", "it failed, in whole or in part; standard error says why"),
+    ("2", "the command line or the configuration is wrong; nothing was done"),
+    ("3", "a key that was asked for is not there"),
+    ("4", "it was done, and what it looked at is not well"),
+    ("130, 143", "it was ended by SIGINT (Ctrl-C) or by SIGTERM"),
+];
+
+impl From<Status> for ExitCode {
+    fn from(status: Status) -> ExitCode {
+        ExitCode::from(status as u8)
+    }
+}
+
+impl Status {
+    /// [`Status::Done`] if `well`, otherwise [`Status::NotWell`].
+    pub fn of(well: bool) -> Status {
+        if well { Status::Done } else { Status::NotWell }
+    }
+}
+
+/// A wrong command line or configuration that the parser of arguments cannot see. Programs end with
+/// [`Status::Misuse`] because of it.
+#[derive(Debug)]
+pub struct Misuse(anyhow::Error);
+
+impl std::fmt::Display for Misuse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Misuse {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.chain().nth(1)
+    }
+}
+
+/// Says of an error that the command line or the configuration is wrong.
+pub fn misuse(error: impl Into<anyhow::Error>) -> anyhow::Error {
+    Misuse(error.into()).into()
+}
+
+/// The part of a help text that explains exit statuses.
+pub(crate) fn help() -> String {
+    let lines = STATUSES.map(|(status, meaning)| format!("  {status:<10}{meaning}"));
+    format!("Exit status:\n{}", lines.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_has_each_status() {
+        let all = [Status::Done, Status::Failed, Status::Misuse, Status::Absent, Status::NotWell];
+        for (status, (number, _)) in all.into_iter().zip(STATUSES) {
+            assert_eq!((status as u8).to_string(), number);
+        }
+        assert!(help().lines().all(|line| line.len() <= 80), "{}", help());
+    }
+
+    #[test]
+    fn a_misuse_tells_its_causes() {
+        let error = misuse(anyhow::anyhow!("the port is 0").context("cannot use c.toml"));
+        assert_eq!(crate::error_line(&error), "cannot use c.toml: the port is 0");
+    }
+}

@@ -1,0 +1,254 @@
+//! Tables. On a terminal they fit its columns, and no word is broken; in a file or a pipe each row is
+//! one line, however long, with two spaces between its columns and no lines drawn.
+
+use std::fmt;
+
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, TableComponent, Width, presets};
+
+use crate::terminal;
+
+/// Columns of a frame's edges and of the space between two columns.
+const SPACE: usize = 2;
+
+/// A colour of a cell, where the output has colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Colour {
+    /// All is well.
+    Green,
+    /// Worth a look.
+    Yellow,
+    /// Wrong.
+    Red,
+}
+
+/// Text of a cell, maybe of several lines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cell {
+    text: String,
+    colour: Option<Colour>,
+}
+
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Cell { text: text.into(), colour: None }
+    }
+}
+
+impl Cell {
+    /// Text in a colour.
+    pub fn coloured(text: impl Into<String>, colour: Colour) -> Self {
+        Cell { text: text.into(), colour: Some(colour) }
+    }
+}
+
+/// What a table is drawn for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// Columns of the terminal; `None` where there is none.
+    pub columns: Option<u16>,
+    /// Whether there are colours.
+    pub colours: bool,
+}
+
+impl Look {
+    /// What standard output takes.
+    pub fn stdout() -> Self {
+        Look { columns: terminal::columns(), colours: terminal::has_colours(&std::io::stdout()) }
+    }
+
+    /// A terminal without colours.
+    pub fn terminal(columns: u16) -> Self {
+        Look { columns: Some(columns), colours: false }
+    }
+
+    /// A file or a pipe.
+    pub const PIPE: Look = Look { columns: None, colours: false };
+}
+
+/// A table with a header.
+#[derive(Clone, Debug)]
+pub struct Table {
+    header: Vec<String>,
+    right: Vec<bool>,
+    rows: Vec<Vec<Cell>>,
+}
+
+impl Table {
+    /// A table without rows. `right` are the columns of numbers: they stand at the right and are
+    /// never wrapped.
+    pub fn new(header: &[&str], right: &[usize]) -> Self {
+        let header: Vec<_> = header.iter().map(ToString::to_string).collect();
+        let right = (0..header.len()).map(|column| right.contains(&column)).collect();
+        Table { header, right, rows: Vec::new() }
+    }
+
+    /// Adds a row, which has a cell for each column of the header.
+    pub fn row<C: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = C>) {
+        let mut row: Vec<Cell> = cells.into_iter().map(Into::into).collect();
+        row.resize_with(self.header.len(), || Cell::from(""));
+        self.rows.push(row);
+    }
+
+    /// The table for this output.
+    pub fn draw(&self, look: Look) -> String {
+        let Some(columns) = look.columns.map(usize::from) else {
+            return self.plain();
+        };
+        let sum = |widths: &[usize]| widths.iter().map(|width| width + SPACE).sum::<usize>();
+        let least: Vec<usize> = (0..self.header.len()).map(|column| self.least(column)).collect();
+        if sum(&least) <= columns { self.framed(&least, columns, look) } else { self.blocks() }
+    }
+
+    /// Texts of a column with its header.
+    fn texts(&self, column: usize) -> impl Iterator<Item = &str> {
+        let cells = self.rows.iter().map(move |row| row[column].text.as_str());
+        std::iter::once(self.header[column].as_str()).chain(cells)
+    }
+
+    /// Columns of the terminal that a column needs at least.
+    fn least(&self, column: usize) -> usize {
+        let width = |text: &str| match self.right[column] {
+            true => text.lines().map(length).max().unwrap_or(0),
+            false => text.split_whitespace().map(length).max().unwrap_or(0),
+        };
+        self.texts(column).map(width).max().unwrap_or(0)
+    }
+
+    /// For a terminal: lines above, below, and under the header; words wrapped.
+    fn framed(&self, least: &[usize], columns: usize, look: Look) -> String {
+        let mut table = comfy_table::Table::new();
+        table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_width(columns.try_into().unwrap_or(u16::MAX));
+        if look.colours {
+            table.enforce_styling()
+        } else {
+            table.force_no_tty()
+        };
+        // Lines between rows would double the height of every answer.
+        table.remove_style(TableComponent::HorizontalLines).remove_style(TableComponent::MiddleIntersections);
+        table.set_header(&self.header);
+        for row in &self.rows {
+            table.add_row(row.iter().map(|cell| {
+                let text = comfy_table::Cell::new(&cell.text);
+                match cell.colour {
+                    None => text,
+                    Some(Colour::Green) => text.fg(comfy_table::Color::Green),
+                    Some(Colour::Yellow) => text.fg(comfy_table::Color::Yellow),
+                    Some(Colour::Red) => text.fg(comfy_table::Color::Red),
+                }
+            }));
+        }
+        for (number, least) in least.iter().enumerate() {
+            if let Some(column) = table.column_mut(number) {
+                let width = u16::try_from(least + SPACE).unwrap_or(u16::MAX);
+                column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(width)));
+                if self.right[number] {
+                    column.set_cell_alignment(CellAlignment::Right);
+                }
+            }
+        }
+        table.to_string()
+    }
+
+    /// For programs such as grep and awk: a line for each row.
+    fn plain(&self) -> String {
+        let one_line = |text: &str| text.lines().collect::<Vec<_>>().join(" ");
+        let rows: Vec<Vec<String>> = std::iter::once(self.header.clone())
+            .chain(self.rows.iter().map(|row| row.iter().map(|cell| one_line(&cell.text)).collect()))
+            .collect();
+        let width = |column: usize| rows.iter().map(|row| length(&row[column])).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..self.header.len()).map(width).collect();
+        let line = |row: &Vec<String>| {
+            let cells = row.iter().enumerate().map(|(column, text)| {
+                let space = " ".repeat(widths[column] - length(text));
+                if self.right[column] { space + text } else { text.clone() + &space }
+            });
+            cells.collect::<Vec<_>>().join(&" ".repeat(SPACE)).trim_end().to_owned()
+        };
+        rows.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+
+    /// For a terminal that is too narrow: each row as a block, with a line for each of its cells.
+    fn blocks(&self) -> String {
+        let names = self.header.iter().map(|name| length(name)).max().unwrap_or(0);
+        let line = |(name, cell): (&String, &Cell)| {
+            let text = cell.text.lines().collect::<Vec<_>>().join(" ");
+            let space = " ".repeat(names - length(name) + SPACE);
+            (!text.is_empty()).then(|| format!("{name}{space}{text}"))
+        };
+        let block =
+            |row: &Vec<Cell>| self.header.iter().zip(row).filter_map(line).collect::<Vec<_>>().join("\n");
+        self.rows.iter().map(block).collect::<Vec<_>>().join("\n\n")
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.draw(Look::stdout()))
+    }
+}
+
+/// Columns that a text takes.
+fn length(text: &str) -> usize {
+    unicode_width::UnicodeWidthStr::width(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        let mut table = Table::new(&["key", "found, and what to do", "count"], &[2]);
+        table.row(["10.0.0.1:5000->10.0.0.2:5000/udp", "one two three four five six seven eight", "1,234"]);
+        table.row(["abcd", "nothing", "5"]);
+        table
+    }
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn no_word_is_broken_at_any_width() {
+        let whole = words(&table().draw(Look::PIPE));
+        for columns in 1..=120 {
+            let text = table().draw(Look::terminal(columns));
+            let drawn = words(&text);
+            for word in &whole {
+                assert!(drawn.contains(word), "{word} is broken at {columns}:\n{text}");
+            }
+            if columns >= 58 {
+                let widest = text.lines().map(length).max().unwrap();
+                assert!(widest <= usize::from(columns), "{widest} at {columns}:\n{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn in_a_pipe_a_row_is_a_line() {
+        let text = table().draw(Look::PIPE);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 3);
+        assert_eq!(
+            lines[2],
+            "abcd                              nothing                                      5"
+        );
+        assert!(text.is_ascii(), "no lines are drawn: {text}");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_shown_as_blocks() {
+        let text = table().draw(Look::terminal(40));
+        assert!(text.starts_with("key                    10.0.0.1:5000->10.0.0.2:5000/udp\n"), "{text}");
+        assert!(text.contains("\n\nkey                    abcd\n"), "{text}");
+    }
+
+    #[test]
+    fn colours_are_there_only_where_they_are_wanted() {
+        let mut table = Table::new(&["a"], &[]);
+        table.row([Cell::coloured("wrong", Colour::Red)]);
+        let escapes = |colours| table.draw(Look { columns: Some(80), colours }).contains('\x1b');
+        assert!(escapes(true) && !escapes(false));
+        assert!(!table.draw(Look { columns: None, colours: true }).contains('\x1b'));
+    }
+}
