@@ -179,22 +179,13 @@ struct Spot {
 
 fn walk(text: &str, table: &DeTable<'_>, under: &str, spots: &mut Vec<Spot>) {
     for (key, value) in table {
-        let path = if under.is_empty() {
-            key.get_ref().to_string()
-        } else {
-            format!("{under}.{}", key.get_ref())
-        };
+        let path =
+            if under.is_empty() { key.get_ref().to_string() } else { format!("{under}.{}", key.get_ref()) };
         spot(text, path, key.span(), value, spots);
     }
 }
 
-fn spot(
-    text: &str,
-    path: String,
-    key: Range<usize>,
-    value: &Spanned<DeValue<'_>>,
-    spots: &mut Vec<Spot>,
-) {
+fn spot(text: &str, path: String, key: Range<usize>, value: &Spanned<DeValue<'_>>, spots: &mut Vec<Spot>) {
     let start = if key.is_empty() { value.span().start } else { key.start };
     let is_table = matches!(value.get_ref(), DeValue::Table(_));
     spots.push(Spot { path: path.clone(), line: line(text, start), key, value: value.span(), is_table });
@@ -221,9 +212,8 @@ fn wrong<T: DeserializeOwned>(text: &str, spots: &[Spot], error: &toml::de::Erro
     }
     let holds = |spot: &&Spot| spot.value.start <= span.start && span.end <= spot.value.end;
     // The innermost one; of equal ones, the one deeper in the tree, which comes later.
-    let inner = spots.iter().filter(holds).min_by_key(|spot| {
-        (spot.value.len(), std::cmp::Reverse(spot.path.len()))
-    });
+    let inner =
+        spots.iter().filter(holds).min_by_key(|spot| (spot.value.len(), std::cmp::Reverse(spot.path.len())));
     let Some(inner) = inner else {
         return Wrong { line: Some(at_line), key: None, message };
     };
@@ -366,20 +356,39 @@ mod tests {
             (told("[main]\nport = 'x'"), "line 2, key `main.port`: invalid type: string \"x\", expected u16"),
             (told("[main]\nprt = 1"), "line 2, key `main.prt`: unknown field `prt`, expected `port`"),
             (told("\n[man]\n"), "line 2, key `man`: unknown field `man`, expected `main` or `store`"),
-            (told("[main]\nport = 70000"), "line 2, key `main.port`: invalid value: integer `70000`, expected u16"),
-            (of("copies = 2", "copies = 'two'"), "line 12, key `store.copies`: invalid type: string \"two\", expected u8"),
-            (of("copies = 2", "copies = 300"), "line 12, key `store.copies`: invalid value: integer `300`, expected u8"),
-            (of("slots = 1", "slots = -1"), "line 11, key `store.slots`: invalid value: integer `-1`, expected u64"),
+            (
+                told("[main]\nport = 70000"),
+                "line 2, key `main.port`: invalid value: integer `70000`, expected u16",
+            ),
+            (
+                of("copies = 2", "copies = 'two'"),
+                "line 12, key `store.copies`: invalid type: string \"two\", expected u8",
+            ),
+            (
+                of("copies = 2", "copies = 300"),
+                "line 12, key `store.copies`: invalid value: integer `300`, expected u8",
+            ),
+            (
+                of("slots = 1", "slots = -1"),
+                "line 11, key `store.slots`: invalid value: integer `-1`, expected u64",
+            ),
             (of("'heap'", "'heep'"), "line 10, key `store.kind`: unknown variant `heep`, expected `heap`"),
             (of("id = 1", "id = 'a'"), "line 9, key `store.id`: invalid type: string \"a\", expected u16"),
             (of("slots = 1", "slot = 1"), "line 11, key `store.slot`: unknown field `slot`"),
             (of("slots = 1\n", ""), "line 8, key `store`: missing field `slots`"),
-            (of("slots = 1", "slots = 1\naddress = 'x'"), "line 12, key `store.address`: invalid IPv4 address syntax"),
+            (
+                of("slots = 1", "slots = 1\naddress = 'x'"),
+                "line 12, key `store.address`: invalid IPv4 address syntax",
+            ),
         ] {
             assert!(told.starts_with(is), "{told}\n{is}");
         }
         assert!(told("a = 1\n[main\n").starts_with("line 2, "), "{}", told("a = 1\n[main\n"));
-        assert!(told("[main]\nport = 1\nport = 2").contains("line 3, "), "{}", told("[main]\nport = 1\nport = 2"));
+        assert!(
+            told("[main]\nport = 1\nport = 2").contains("line 3, "),
+            "{}",
+            told("[main]\nport = 1\nport = 2")
+        );
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-pub use dta_proto::queue_pair::Transport;
 use dta_cli::config_file::{self, Places, plain};
+pub use dta_proto::queue_pair::Transport;
 use dta_proto::store::{SpecError, StoreKind, StoreSpec};
 pub use dta_proto::wire::dta::Primitive;
 use serde::Deserialize;

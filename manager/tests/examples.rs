@@ -18,7 +18,7 @@ const TRUTH: [(&str, &str, &str); 9] = [
     ("--store flows --value 1500", "query key-write FLOW", "000005dc0000000000000000"),
     ("--vary key", "query key-write 0a0003e7", "000000070000000000000000"),
     ("--store 3 --list 3", "tail --list 3 --from-start --once", "000000010000000200000003deadbeef"),
-    ("--delta 1500", "query counter FLOW", "\"at_most\":1500"),
+    ("--delta 1500", "query counter FLOW", "\"counted\":1500"),
     ("--hop 2 --path-length 5", "query path FLOW", "[null,null,103,null,null"),
     // One reporter of two: that the column went out is what can be asked of it alone.
     ("--column 17", "stats", "[\"sketch-merge.emitted\",1]"),

@@ -107,7 +107,9 @@ enum Command {
     /// Print the configuration that results from file, variables and flags, and check it
     CheckConfig,
     /// Print a commented configuration to start from
-    #[command(after_help = "Example:\n  dta-translator config --example > translator.toml\n  dta-translator run --check-config --config translator.toml")]
+    #[command(
+        after_help = "Example:\n  dta-translator config --example > translator.toml\n  dta-translator run --check-config --config translator.toml"
+    )]
     Config {
         /// Print a commented file with every setting and its default
         #[arg(long, required = true)]

@@ -309,7 +309,10 @@ pub enum ConfigError {
         reporter: u16,
     },
     /// Ranges that overlap.
-    #[error("{}.lists asks twice for list {list} of store {store:?}; let the ranges not overlap", plain(table))]
+    #[error(
+        "{}.lists asks twice for list {list} of store {store:?}; let the ranges not overlap",
+        plain(table)
+    )]
     ListTwice {
         /// The table: `translator`, one of its collectors, or that of a switch.
         table: String,
@@ -386,7 +389,9 @@ impl ConfigError {
             Self::SessionTwice { both, .. } => of(&both[1], "session"),
             Self::QueuePairTwice { both, .. } => of(&both[1], "queue_pairs"),
             Self::ControlTwice { both, .. } => of(&both[1], "control"),
-            Self::Read { .. } | Self::Parse { .. } | Self::Line { .. } | Self::NoSwitch { .. } => String::new(),
+            Self::Read { .. } | Self::Parse { .. } | Self::Line { .. } | Self::NoSwitch { .. } => {
+                String::new()
+            }
         }
     }
 
@@ -437,7 +442,11 @@ fn check_lists(table: &str, lists: &[ListRange]) -> Result<(), ConfigError> {
     for (index, b) in lists.iter().enumerate() {
         if b.count == 0 {
             let must = "at least 1; leave the range out to get all lists";
-            return Err(ConfigError::Value { key: format!("{table}.lists[{index}].count"), value: "0".into(), must });
+            return Err(ConfigError::Value {
+                key: format!("{table}.lists[{index}].count"),
+                value: "0".into(),
+                must,
+            });
         }
         if let Some(a) = lists[..index].iter().find(|a| a.overlaps(b)) {
             let (store, list) = (b.store.clone(), a.first.max(b.first));
@@ -595,7 +604,11 @@ impl Translator {
             }
             for a in self.sketch_reporters[..index].iter().filter(|a| a.store == b.store) {
                 if a.reporter == b.reporter {
-                    return Err(ConfigError::ReporterTwice { index, store: b.store.clone(), reporter: b.reporter });
+                    return Err(ConfigError::ReporterTwice {
+                        index,
+                        store: b.store.clone(),
+                        reporter: b.reporter,
+                    });
                 }
                 if a.bit == b.bit {
                     return Err(ConfigError::BitTwice {
@@ -769,11 +782,20 @@ mod tests {
                 "[[translator.reporters]]\nid = 7\naddress = '10.0.0.1'\n[[translator.reporters]]\nid = 7\naddress = '10.0.0.2'",
                 "t.toml, line 6: translator.reporters lists reporter 7 twice",
             ),
-            ("[[translator.reporters]]\nid = 7\naddress = 'x'", "t.toml, line 4, key `translator.reporters.address`"),
-            ("[switch.a]\ntype = 'software'\ncontrol = 'c:1'\nsource = 'x'", "t.toml, line 5, key `switch.a.source`: invalid IP"),
+            (
+                "[[translator.reporters]]\nid = 7\naddress = 'x'",
+                "t.toml, line 4, key `translator.reporters.address`",
+            ),
+            (
+                "[switch.a]\ntype = 'software'\ncontrol = 'c:1'\nsource = 'x'",
+                "t.toml, line 5, key `switch.a.source`: invalid IP",
+            ),
             ("[switch.a]\ntype = 'tofino'", "t.toml, line 3: switch a is of type"),
             ("[switch.a]\ntype = 'software'\ncontrol = 'c:1'\nmac = '02'", "t.toml, line 5: switch.a.mac is"),
-            ("[switch.translator]\ntype = 'software'\ncontrol = 'c:1'", "t.toml, line 2: [translator] and [switch.translator]"),
+            (
+                "[switch.translator]\ntype = 'software'\ncontrol = 'c:1'",
+                "t.toml, line 2: [translator] and [switch.translator]",
+            ),
             ("[trans", "t.toml, line 2, "),
         ] {
             let told = told(text);

@@ -204,7 +204,10 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
                     }
                     if matches!(failure, Failure::Session(SessionError::MoreStores)) {
                         // The same session goes on, with more.
-                        info!(collector = session.address(), "the collector has more stores: asking for them");
+                        info!(
+                            collector = session.address(),
+                            "the collector has more stores: asking for them"
+                        );
                         continue;
                     }
                     warn!(collector = session.address(), error = %failure, "opening the session again");
@@ -371,10 +374,12 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
                         // Asked first: a session that is refused when it is opened would be lost.
                         match self.until_halt(session.preview()).await {
                             None => return Ok(None),
-                            Some(Ok(preview)) => match self.target.could_hold(vec![(collector, preview.grant)]).await {
-                                Ok(()) => return Ok(Some(SessionError::MoreStores.into())),
-                                Err(error) => tell_without(session, &error),
-                            },
+                            Some(Ok(preview)) => {
+                                match self.target.could_hold(vec![(collector, preview.grant)]).await {
+                                    Ok(()) => return Ok(Some(SessionError::MoreStores.into())),
+                                    Err(error) => tell_without(session, &error),
+                                }
+                            }
                             Some(Err(error)) => tell_without(session, &error),
                         }
                     }

@@ -193,7 +193,10 @@ fn sighup_is_a_reload_and_never_an_end() {
     assert_eq!(opened().len(), 1);
 
     // What it asks of the collector changes: the session is opened again, with the queue pairs that it has.
-    write(folder.path(), &config("stores = ['flows', 'events']\nreporters = [{ id = 9, address = '127.0.0.1' }]"));
+    write(
+        folder.path(),
+        &config("stores = ['flows', 'events']\nreporters = [{ id = 9, address = '127.0.0.1' }]"),
+    );
     let line = reload();
     assert!(line.contains("translator.reporters, translator.stores"), "{line}");
     let until = Instant::now() + PATIENCE;

@@ -53,7 +53,8 @@ impl Version0Reporters {
 
     /// From here on, one source may draw so many NACKs in a second.
     pub(crate) fn set_nacks(&mut self, nacks: u32) {
-        self.nacks = (nacks != 0).then(|| Rate::per_second(nacks.into(), nacks.max(MOST_NACKS.into()).into()));
+        self.nacks =
+            (nacks != 0).then(|| Rate::per_second(nacks.into(), nacks.max(MOST_NACKS.into()).into()));
     }
 
     /// Takes reports from these addresses alone; from all if there are none.

@@ -5,12 +5,17 @@ use std::io::BufRead;
 use anyhow::Context;
 use clap::Subcommand;
 use dta_cli::Status;
+use dta_client::Ask;
+use dta_client::collector::Client;
 use dta_proto::control::{CounterAnswer, KeyWriteAnswer, PathAnswer, Policy, SketchAnswer};
 use dta_proto::key::Key;
+use dta_proto::store::StoreSpec;
+use dta_proto::wire::dta::Primitive;
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
 use super::output::{self, Output};
+use crate::lacks::Lacks;
 
 const KEYS: &str = "\
 Keys are flows, written 10.0.0.1:5000->10.0.0.2:5000/udp, [2001:db8::1]:1->[2001:db8::2]:2/tcp or 10.0.0.1->10.0.0.2/icmp,
@@ -41,7 +46,7 @@ enum Query {
         #[command(flatten)]
         what: What,
     },
-    /// The count of keys (key-increment): never too low
+    /// The count of keys (key-increment), and what it may lack
     #[command(after_help = KEYS)]
     Counter {
         #[command(flatten)]
@@ -93,9 +98,27 @@ struct Path {
 }
 
 #[derive(Serialize)]
-struct Counter {
+struct Counter<'a> {
     key: Key,
-    at_most: u64,
+    /// Too high by other keys in the same counters, too low by what is in `lacks`.
+    counted: u64,
+    lacks: &'a Lacks,
+}
+
+/// The key-increment store of a name (of none: the only one), and what its counts may lack.
+async fn lacks(client: &Client, store: &str) -> anyhow::Result<(String, Lacks)> {
+    let store = match store {
+        "" => {
+            let all = client.stores().await?.into_iter().filter_map(|info| info.store);
+            let specs = all.filter_map(|store| StoreSpec::try_from(&store).ok());
+            let mut of_kind = specs.filter(|spec| spec.kind.primitive() == Primitive::KeyIncrement);
+            of_kind.next().map(|spec| spec.name).unwrap_or_default()
+        }
+        name => name.to_owned(),
+    };
+    let (sessions, nodes) = (client.sessions().await?.sessions, client.statistics().await?);
+    let lacks = crate::lacks::of_store(&store, Primitive::KeyIncrement, &sessions, &nodes);
+    Ok((store, lacks))
 }
 
 #[derive(Serialize)]
@@ -136,13 +159,20 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         }
         Query::Counter { what } => {
             let keys = keys(&what.keys)?;
-            let answers = super::block_on(async {
-                Ok(what.client.connect().await?.counter(&what.store, &keys).await?)
+            let (answers, store, lacks) = super::block_on(async {
+                let mut client = what.client.connect().await?;
+                let answers = client.counter(&what.store, &keys).await?;
+                let (store, lacks) = lacks(&client, &what.store).await?;
+                Ok((answers, store, lacks))
             })?;
-            let counter = |(key, a): (&Key, CounterAnswer)| Counter { key: *key, at_most: a.value };
-            show(&what, &["key", "at most"], &[1], keys.iter().zip(answers).map(counter), |c| {
-                vec![c.key.to_string(), output::count(c.at_most)]
+            let counter =
+                |(key, a): (&Key, CounterAnswer)| Counter { key: *key, counted: a.value, lacks: &lacks };
+            show(&what, &["key", "counted"], &[1], keys.iter().zip(answers).map(counter), |c| {
+                vec![c.key.to_string(), output::count(c.counted)]
             })?;
+            if what.client.output != Output::Json {
+                output::line(lacks.in_words(&store))?;
+            }
         }
         Query::Sketch { what, epoch } => {
             let keys = keys(&what.keys)?;

@@ -4,13 +4,13 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use anyhow::Context;
-use dta_cli::{LogFormat, Status, config_file};
-use serde::Serialize;
 use super::output;
 use super::supervise::{self, Signals, service_manager};
 use crate::config::{Config, ConfigError, Memory, SoftLink, Tls, Transport};
 use crate::server::{self, Server};
+use anyhow::Context;
+use dta_cli::{LogFormat, Status, config_file};
+use serde::Serialize;
 
 /// Threads that take calls; the software NIC has its own.
 const WORKERS: usize = 2;
@@ -25,8 +25,9 @@ Examples:
   dta-collector serve --listen 10.0.0.5:40050 --tls-cert c.crt --tls-key c.key --tls-client-ca ca.crt
 
 Flags go over DTA_COLLECTOR_* variables, and these over the file. When it is ready it prints one line of JSON with the addresses it took.
-SIGTERM and SIGINT end it in order; sessions and stores outlive it, also a kill. SIGHUP reads the configuration again: TLS files,
-limits, operators and stores that were added change; anything else that has changed is told, and then nothing changes.")]
+SIGTERM and SIGINT end it in order; sessions and stores outlive it, also a kill.
+
+SIGHUP reads the configuration again. TLS files, limits, operators and stores that were added change. Anything else that has changed is told, and then nothing changes.")]
 pub(super) struct Args {
     /// Configuration file; `none` reads no file [default: ~/.config/dta/collector.toml or
     /// /etc/dta/collector.toml, if there is one; else five small stores are served on loopback]

@@ -113,7 +113,9 @@ pub(super) async fn run(
         }
         let moves = progress.is_made(server.progress(), Instant::now());
         if !moves && !stuck {
-            tracing::error!("sessions or the NIC stand still: health is told as not serving, and a watchdog nothing more");
+            tracing::error!(
+                "sessions or the NIC stand still: health is told as not serving, and a watchdog nothing more"
+            );
         }
         server.set_serving(moves);
         stuck = !moves;

@@ -96,7 +96,9 @@ impl ConfigError {
         match self {
             Self::Value { key, .. } => key,
             Self::Exposed { .. } => "collector.listen",
-            Self::Store(_) | Self::NoStore | Self::DoubleStoreId { .. } | Self::DoubleStoreName { .. } => "store",
+            Self::Store(_) | Self::NoStore | Self::DoubleStoreId { .. } | Self::DoubleStoreName { .. } => {
+                "store"
+            }
             Self::Read { .. } | Self::Parse { .. } | Self::Line { .. } | Self::File { .. } => "",
         }
     }

@@ -56,10 +56,8 @@ impl Config {
 
     /// Like [`Config::load`], of a text; `path` is only for messages.
     pub fn parse(text: &str, path: &Path) -> Result<(Self, Places), ConfigError> {
-        let (file, places) = config_file::parse::<File>(text, path).map_err(|wrong| ConfigError::Parse {
-            path: path.to_owned(),
-            message: wrong.to_string(),
-        })?;
+        let (file, places) = config_file::parse::<File>(text, path)
+            .map_err(|wrong| ConfigError::Parse { path: path.to_owned(), message: wrong.to_string() })?;
         match of_file(file) {
             Ok(config) => Ok((config, places)),
             Err((key, error)) => Err(error.at(&key, &places)),
@@ -129,7 +127,11 @@ fn soft(table: SoftTable) -> Result<Soft, (String, ConfigError)> {
 }
 
 /// Parses a string value; the error names its key.
-fn parsed<T: std::str::FromStr>(key: &'static str, value: &str, must: &str) -> Result<T, (String, ConfigError)> {
+fn parsed<T: std::str::FromStr>(
+    key: &'static str,
+    value: &str,
+    must: &str,
+) -> Result<T, (String, ConfigError)> {
     value.parse().map_err(|_| (key.to_owned(), ConfigError::value(key, value, must)))
 }
 
@@ -207,7 +209,9 @@ mod tests {
         ];
         for (what, text) in &cases {
             let told = error(text);
-            let starts = told.strip_prefix("collector.toml, line ").is_some_and(|rest| rest.starts_with(char::is_numeric));
+            let starts = told
+                .strip_prefix("collector.toml, line ")
+                .is_some_and(|rest| rest.starts_with(char::is_numeric));
             assert!(starts, "{what}: {told}");
         }
         let told: String =

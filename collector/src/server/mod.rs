@@ -225,7 +225,12 @@ impl Server {
     pub fn status(&self) -> Option<String> {
         let (stores, sessions) = (self.stores.specs().count(), self.sessions.count()?);
         let s = |n| if n == 1 { "" } else { "s" };
-        Some(format!("{stores} store{}, {sessions} session{}, gRPC on {}", s(stores), s(sessions), self.listen))
+        Some(format!(
+            "{stores} store{}, {sessions} session{}, gRPC on {}",
+            s(stores),
+            s(sessions),
+            self.listen
+        ))
     }
 
     /// Counters that rise as long as this collector works: one of the sessions' care, and one of

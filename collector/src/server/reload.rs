@@ -61,11 +61,7 @@ impl Server {
             return Ok(changed);
         }
         // What can fail comes first, and the memory last of it: nothing has to be taken back then.
-        let service = self
-            .service
-            .clone()
-            .with_operators(operators(new))
-            .with_limits(&new.limits);
+        let service = self.service.clone().with_operators(operators(new)).with_limits(&new.limits);
         if !added.is_empty() {
             let (stores, specs) = (self.stores.clone(), added.clone());
             let made = tokio::task::spawn_blocking(move || stores.add(&specs)).await;

@@ -202,7 +202,8 @@ impl Stores {
     }
 
     fn places(&self) -> impl Iterator<Item = &Place> {
-        let batches = std::iter::successors(Some(&self.stores), |batch| batch.later.get().map(|later| &**later));
+        let batches =
+            std::iter::successors(Some(&self.stores), |batch| batch.later.get().map(|later| &**later));
         batches.flat_map(|batch| &batch.places)
     }
 

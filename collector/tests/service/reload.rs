@@ -31,10 +31,8 @@ async fn stores_that_were_added_are_served_and_granted() {
     let (mut server, mut client) = start(&old).await;
     let session = client.open_session(open_request("t", 0x21)).await.unwrap();
     assert_eq!((session.regions.len(), session.stores_offered), (5, 5));
-    let mut follows = client
-        .tail(TailRequest { store: "events".into(), list: 0, ..TailRequest::default() })
-        .await
-        .unwrap();
+    let mut follows =
+        client.tail(TailRequest { store: "events".into(), list: 0, ..TailRequest::default() }).await.unwrap();
 
     let mut new = old.clone();
     new.stores.push(more());

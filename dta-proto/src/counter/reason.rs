@@ -52,8 +52,12 @@ impl Reason {
             R::Version | R::Opcode | R::Length | R::Field => {
                 "the reporter speaks another version of DTA, or something else is sent to this port"
             }
-            R::Version0Store => "name the store under [translator.version0], or let the reporter send version 1",
-            R::UnknownStore => "`dta-collector stores` lists stores and their ids: give the reporter one of them, or add the store",
+            R::Version0Store => {
+                "name the store under [translator.version0], or let the reporter send version 1"
+            }
+            R::UnknownStore => {
+                "`dta-collector stores` lists stores and their ids: give the reporter one of them, or add the store"
+            }
             R::WrongPrimitive => {
                 "`dta-collector stores` says which store takes which primitive: give the reporter another store"
             }
@@ -69,12 +73,18 @@ impl Reason {
             R::EpochAhead => "the reporter's epochs are not those of the others: look at its clock",
             R::DuplicateColumn => "two reporters use one id, or one sends each column twice",
             R::SketchReporters => "spread the reporters over several sketches",
-            R::Reporters => "raise `limits.reporters`, or see who makes up reporters (docs/operating.md, Exposure)",
+            R::Reporters => {
+                "raise `limits.reporters`, or see who makes up reporters (docs/operating.md, Exposure)"
+            }
             R::NotListed => "add it to [[translator.reporters]] with this address, if it is one of yours",
-            R::Duplicate => "a retransmission that was not needed, a copy made by the network, or two reporters with one id",
+            R::Duplicate => {
+                "a retransmission that was not needed, a copy made by the network, or two reporters with one id"
+            }
             R::OutOfWindow => "two reporters use one id, or the network holds reports back for long",
             R::LatePostcard => "the network reorders reports by more than the flush time, or copies them",
-            R::NoQueuePair => "see why there is no session: `dta-collector sessions`, and this translator's log",
+            R::NoQueuePair => {
+                "see why there is no session: `dta-collector sessions`, and this translator's log"
+            }
         }
     }
 }

@@ -196,7 +196,10 @@ mod tests {
     #[test]
     fn switches_of_other_types_say_which_there_are() {
         let error = told("[switch.tor1]\ntype = 'tofino'\ncontrol = 'x'");
-        assert_eq!(error, "t.toml, line 2: switch tor1 is of type \"tofino\", but this build programs: software");
+        assert_eq!(
+            error,
+            "t.toml, line 2: switch tor1 is of type \"tofino\", but this build programs: software"
+        );
         let error = told("[switch.tor1]\ncontrol = 'x'");
         assert!(error.contains("t.toml") && error.contains("missing field `type`"), "{error}");
         let config = parse(&switch("a", "")).unwrap();

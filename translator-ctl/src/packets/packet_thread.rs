@@ -274,8 +274,10 @@ impl PacketThread {
             }
             Command::Drops(reply) => {
                 let first: Vec<_> = self.engine.take_offenders().collect();
-                let dropped = |(reason, first)| {
-                    Dropped { reason, total: self.engine.counters().dropped(reason), first }
+                let dropped = |(reason, first)| Dropped {
+                    reason,
+                    total: self.engine.counters().dropped(reason),
+                    first,
                 };
                 let _ = reply.send(first.into_iter().map(dropped).collect());
             }

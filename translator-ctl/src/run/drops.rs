@@ -104,7 +104,9 @@ fn about(offender: &Offender, program: &Program) -> About {
     let payload = behind.get(udp::HEADER_LEN..).unwrap_or_default();
     let report = match Report::parse(payload) {
         Ok(report) => report,
-        Err(error) => return About { reporter: format!("at {at}"), misfit: Some(error.to_string()), ..nobody() },
+        Err(error) => {
+            return About { reporter: format!("at {at}"), misfit: Some(error.to_string()), ..nobody() };
+        }
     };
     let store = match report.version {
         Version::V1 => Some(report.store),

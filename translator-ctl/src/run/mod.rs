@@ -31,8 +31,8 @@ use crate::target::software::InProcess;
 use dta_dataplane::Engine;
 use dta_proto::control::NodeStatistics;
 use dta_proto::program::Endpoint;
-use reload::{Asked, Prepared};
 pub use reload::Read;
+use reload::{Asked, Prepared};
 use service::Service;
 use watch::Manager;
 

@@ -63,7 +63,8 @@ pub(super) async fn prepare(
     let config = read()?;
     let mut changed = dta_cli::config_file::changes(old, &config);
     // Which collectors there are cannot change, what is wanted of them can.
-    let addresses = |config: &Translator| config.collector.iter().map(|c| c.address.clone()).collect::<Vec<_>>();
+    let addresses =
+        |config: &Translator| config.collector.iter().map(|c| c.address.clone()).collect::<Vec<_>>();
     if addresses(old) == addresses(&config)
         && let Some(collector) = changed.iter_mut().find(|key| *key == "collector")
     {
@@ -97,9 +98,13 @@ pub(super) async fn prepare(
             let address = config.collector.address(collector);
             match answer {
                 Ok(Ok(preview)) => granted.push((collector, preview.grant)),
-                Ok(Err(error @ (SessionError::Refused { .. } | SessionError::Security { .. }))) => bail!(error),
+                Ok(Err(error @ (SessionError::Refused { .. } | SessionError::Security { .. }))) => {
+                    bail!(error)
+                }
                 Ok(Err(error)) => warn!(collector = address, %error, "whether it grants this is not known"),
-                Err(_) => warn!(collector = address, "it does not answer: whether it grants this is not known"),
+                Err(_) => {
+                    warn!(collector = address, "it does not answer: whether it grants this is not known")
+                }
             }
         }
     }

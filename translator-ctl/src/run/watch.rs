@@ -100,7 +100,9 @@ pub(super) async fn look_after(target: &InProcess, turns: &AtomicU64, manager: &
         manager.health.set(moves && manager.has_session.get());
         if !moves {
             if !stuck {
-                tracing::error!("the data plane stands still: health is told as not serving, and a watchdog nothing more");
+                tracing::error!(
+                    "the data plane stands still: health is told as not serving, and a watchdog nothing more"
+                );
             }
             stuck = true;
             continue;

@@ -213,7 +213,8 @@ fn what_was_dropped_long_ago_is_told_with_its_reasons() {
     // What rises now is told so; repeats took nothing away.
     let mut scene = Scene::soft();
     scene.evidence.before = nodes("soft", 100, &[], &TRANSLATED);
-    let now = [&TRANSLATED[..], &[("dropped.field", 7), ("lost.queue_full", 2), ("dropped.duplicate", 9)]].concat();
+    let now =
+        [&TRANSLATED[..], &[("dropped.field", 7), ("lost.queue_full", 2), ("dropped.duplicate", 9)]].concat();
     scene.evidence.after = nodes("soft", 120, &[("dropped.icrc", 0)], &now);
     let first = scene.findings().remove(0);
     assert!(first.found.ends_with("7 dropped.field (7 in 3 s), 2 lost.queue_full (2 in 3 s)"), "{first:?}");

@@ -13,7 +13,11 @@ const CHECK: &str = "translator";
 const SILENT: f64 = 60.0;
 
 pub(super) fn check(e: &Evidence) -> Vec<Finding> {
-    e.sessions.iter().flat_map(|session| [Some(one(e, &session.name)), totals(e, &session.name)]).flatten().collect()
+    e.sessions
+        .iter()
+        .flat_map(|session| [Some(one(e, &session.name)), totals(e, &session.name)])
+        .flatten()
+        .collect()
 }
 
 /// What the translator took in and did not make into operations, or lost, since it began to count: it
@@ -31,7 +35,8 @@ fn totals(e: &Evidence, session: &str) -> Option<Finding> {
             let is_drop = found.definition == &translator::DROPPED;
             // A repeat took nothing away.
             let is_repeat = is_drop && found.last() == Reason::Duplicate.name();
-            let counts = is_drop || [&translator::DISCARDED, &translator::LOST_BY].contains(&found.definition);
+            let counts =
+                is_drop || [&translator::DISCARDED, &translator::LOST_BY].contains(&found.definition);
             if !counts || is_repeat {
                 return None;
             }
@@ -53,14 +58,20 @@ fn totals(e: &Evidence, session: &str) -> Option<Finding> {
     if reasons.is_empty() {
         return None;
     }
-    let largest = reasons[0].1.split(' ').nth(1).and_then(|name| Reason::from_name(name.strip_prefix("dropped.")?));
+    let largest =
+        reasons[0].1.split(' ').nth(1).and_then(|name| Reason::from_name(name.strip_prefix("dropped.")?));
     let advice = match largest {
         Some(reason) => format!("of the first: {}", reason.advice()),
         None => "docs/counters.md says what each of them means".to_owned(),
     };
     let all = reasons.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(", ");
-    let found = format!("{session}: {received} reports received and {emitted} emitted since it counts: {all}");
-    Some(Finding::note(CHECK, found, format!("{advice}; the translator's log names the first reporter of each reason")))
+    let found =
+        format!("{session}: {received} reports received and {emitted} emitted since it counts: {all}");
+    Some(Finding::note(
+        CHECK,
+        found,
+        format!("{advice}; the translator's log names the first reporter of each reason"),
+    ))
 }
 
 fn one(e: &Evidence, session: &str) -> Finding {
