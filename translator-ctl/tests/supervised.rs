@@ -16,6 +16,7 @@ use common::Fake;
 use dta_proto::key::Key;
 use dta_proto::wire::dta::{Body, Report, Version};
 use rustix::process::{Pid, Signal, kill_process};
+use tonic_health::pb::health_check_response::ServingStatus;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -25,6 +26,7 @@ struct Supervised {
     manager: UnixDatagram,
     log: Receiver<String>,
     listen: String,
+    control: String,
 }
 
 impl Supervised {
@@ -56,8 +58,8 @@ impl Supervised {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let ready: serde_json::Value = serde_json::from_str(&line).expect("a ready line");
-        let listen = ready["listen"].as_str().unwrap().to_owned();
-        Supervised { child, manager, log, listen }
+        let of = |key: &str| ready[key].as_str().unwrap().to_owned();
+        Supervised { child, manager, log, listen: of("listen"), control: of("control") }
     }
 
     /// The next message with these words.
@@ -134,6 +136,41 @@ fn the_service_manager_is_told_of_start_life_and_end() {
     translator.signal(Signal::TERM);
     translator.told_of("STOPPING=1");
     assert!(translator.child.wait().unwrap().success());
+}
+
+#[test]
+fn health_is_that_of_its_sessions() {
+    let folder = tempfile::tempdir().unwrap();
+    let (fake, _nic) = Fake::start();
+    let config = format!("collector = '{}'", fake.url());
+    let translator = Supervised::start(folder.path(), &config, "127.0.0.65");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let address = format!("http://{}", translator.control);
+        let channel = tonic::transport::Channel::from_shared(address).unwrap().connect().await.unwrap();
+        let mut client = tonic_health::pb::health_client::HealthClient::new(channel);
+        let until = Instant::now() + PATIENCE;
+        let mut becomes = async |status: ServingStatus| {
+            for service in ["", "dta.v1.Translator"] {
+                loop {
+                    let request = tonic_health::pb::HealthCheckRequest { service: service.into() };
+                    if client.check(request).await.unwrap().into_inner().status() == status {
+                        break;
+                    }
+                    assert!(Instant::now() < until, "{service:?} is not {status:?}");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+        };
+        becomes(ServingStatus::Serving).await;
+        // The session ends, and the collector does not let it in again.
+        fake.state.lock().unwrap().refuse = Some("no".into());
+        fake.state.lock().unwrap().gone = true;
+        becomes(ServingStatus::NotServing).await;
+        fake.state.lock().unwrap().refuse = None;
+        fake.state.lock().unwrap().gone = false;
+        becomes(ServingStatus::Serving).await;
+    });
 }
 
 #[test]

@@ -19,6 +19,8 @@ pub(crate) struct State {
     pub(crate) refuse: Option<String>,
     pub(crate) away: bool,
     pub(crate) reporters: Vec<ReporterPosition>,
+    /// Whether the session has ended.
+    pub(crate) gone: bool,
     /// Whether another translator has the session by now.
     pub(crate) superseded: bool,
     pub(crate) generation: u64,
@@ -173,6 +175,9 @@ impl Collector for Fake {
         let mut state = self.state.lock().unwrap();
         if state.away {
             return Err(Status::unavailable("gone fishing"));
+        }
+        if state.gone {
+            return Err(Status::not_found("no such session"));
         }
         if state.superseded {
             return Err(Status::aborted("another translator has it"));
