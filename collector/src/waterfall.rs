@@ -99,7 +99,9 @@ pub fn link_losses(nodes: &[Node]) -> Vec<LinkLoss> {
     .unwrap_or(0);
     let at_socket = match socket {
         0 => String::new(),
-        _ => format!("{socket} dropped at the translator's socket (receive queue full, or wrong checksum)"),
+        _ => format!(
+            "{socket} dropped at the translator's socket (receive queue full, or wrong checksum; a run of reports counts as one)"
+        ),
     };
     match (sum(Stage::Reporter, &reporter::GAPS, &[]), sum(Stage::Reporter, &reporter::GAPS_FILLED, &[])) {
         (Some(gaps), Some(filled)) => {

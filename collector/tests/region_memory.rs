@@ -189,10 +189,11 @@ fn kernels_word(address: usize, len: usize) -> Pages {
             mapping.clone().find_map(|line| line.strip_prefix(name)).expect("a mapping with this line");
         line.trim().trim_end_matches(" kB").parse::<usize>().unwrap()
     };
-    match (kib("KernelPageSize:"), kib("AnonHugePages:")) {
+    let joined = (kib("AnonHugePages:") + kib("ShmemPmdMapped:")) * 1024 / HUGE;
+    match (kib("KernelPageSize:"), joined) {
         (2048, _) => Pages::Hugetlb(HUGE),
-        (_, huge) if huge * 1024 >= len / 10 * 9 => Pages::Transparent,
-        _ => Pages::Base4K,
+        (_, 0) => Pages::Base4K,
+        (_, huge) => Pages::Transparent { huge, of: len / HUGE },
     }
 }
 
@@ -210,7 +211,7 @@ fn anonymous_regions_lie_in_the_pages_that_there_are() {
                 Pages::Hugetlb(HUGE) => huge_pages && pool >= pages_wanted,
                 Pages::Hugetlb(_) => false,
 
-                Pages::Transparent => huge_pages && pool < pages_wanted && !thp.contains("[never]"),
+                Pages::Transparent { .. } => huge_pages && pool < pages_wanted && !thp.contains("[never]"),
                 // Transparent ones are the kernel's to give or not, whatever the setting.
                 Pages::Base4K => !huge_pages || pool < pages_wanted,
             };
@@ -218,6 +219,96 @@ fn anonymous_regions_lie_in_the_pages_that_there_are() {
             if !right || said != kernel { Err(format!("{case}; the kernel says {kernel}")) } else { Ok(()) }
         });
     }
+}
+
+/// Bytes of a store's file: 8 MiB of data after 2 MiB of header.
+const FILE: usize = 10 << 20;
+const SLOTS: u64 = 1 << 19;
+
+/// Asks the kernel to join all pages of a region. Whether it can: on a kernel that cannot, pages
+/// stay as they were.
+fn collapse(region: &Region) -> bool {
+    let done = region.collapse(|| false);
+    Region::look_up_pages_again([region]);
+    assert!(!region.wants_collapse(), "it is tried once");
+    match done {
+        Ok(()) => true,
+        Err(error) => {
+            println!("this kernel joins no pages of files: {error}");
+            assert_eq!(region.pages(), Pages::Base4K);
+            false
+        }
+    }
+}
+
+#[test]
+fn a_region_file_is_joined_to_huge_pages_while_it_is_written_and_nothing_is_lost() {
+    let _turn = turn();
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("flows");
+    let region = open(&path, SLOTS);
+    let words = region.len() / 8;
+    let reader = Region::open_read_only(&path).unwrap();
+    for word in 0..words {
+        region.store_u64(word * 8, word).unwrap();
+    }
+    let done = AtomicBool::new(false);
+    let (joined, rounds) = std::thread::scope(|scope| {
+        let (region, done) = (&region, &done);
+        let writer = scope.spawn(move || {
+            let mut rounds = 0;
+            while !done.load(Ordering::Relaxed) || rounds == 0 {
+                for word in (0..words).step_by(64) {
+                    region.fetch_add(word * 8, 1 << 32).unwrap();
+                }
+                rounds += 1;
+            }
+            rounds
+        });
+        let end = SetWhenDropped(done);
+        let joined = collapse(region);
+        drop(end);
+        (joined, writer.join().unwrap())
+    });
+    for word in 0..words {
+        let added = if word % 64 == 0 { rounds << 32 } else { 0 };
+        assert_eq!(region.load_u64(word * 8).unwrap(), word + added);
+        assert_eq!(reader.load_u64(word * 8).unwrap(), word + added);
+    }
+    assert_eq!(region.pages(), kernels_word(region.as_ptr().addr(), FILE));
+    if joined {
+        // Single pages may stay, if somebody held them just then.
+        let Pages::Transparent { huge, of } = region.pages() else { panic!("{}", region.pages()) };
+        assert!(huge >= 1 && of == FILE / HUGE, "{}", region.pages());
+    }
+    // Whoever opens it again finds it.
+    drop((region, reader));
+    let again = open(&path, SLOTS);
+    assert_eq!((again.found(), again.load_u64(8).unwrap()), (true, 1));
+}
+
+#[test]
+fn joining_ends_when_it_is_told_to_and_leaves_other_regions_alone() {
+    let _turn = turn();
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let region = open(&dir.path().join("flows"), SLOTS);
+    let mut asked = 0;
+    let done = region.collapse(|| {
+        asked += 1;
+        asked > 2
+    });
+    Region::look_up_pages_again([&region]);
+    match (done, region.pages()) {
+        (Ok(()), Pages::Transparent { huge, of }) => assert!((1..=2).contains(&huge) && of == 5),
+        (Ok(()), other) => panic!("{other}"),
+        (Err(_), pages) => assert_eq!(pages, Pages::Base4K),
+    }
+    // Asked for base pages, it stays in them.
+    let options = RegionOptions { huge_pages: false };
+    let small = Region::open_or_create(dir.path().join("small"), &header(SLOTS), options).unwrap();
+    assert!(!small.wants_collapse());
+    small.collapse(|| panic!("there is nothing to do")).unwrap();
+    assert_eq!(small.pages(), Pages::Base4K);
 }
 
 /// A hugetlbfs of its own.

@@ -12,9 +12,11 @@
 //!
 //! - [`fault`]: drops, duplicates, reorders and corrupts frames before they are sent, seeded.
 //! - [`netstat`]: the kernel's own counters, by which its losses are told from ours.
+//! - [`bare`]: system calls with nothing around them, for benchmarks.
 //!
 //! Nothing here allocates per datagram, and no system call is made per datagram: all goes by batches.
 
+pub mod bare;
 pub mod batch;
 mod counters;
 mod error;
@@ -34,7 +36,7 @@ pub use error::{LinkError, Result};
 pub use ethernet::EthernetLink;
 pub use link::{Link, Scope, wait_readable};
 pub use packet::{PacketConfig, PacketLink};
-pub use udp::{UdpConfig, UdpLink};
+pub use udp::{RunUse, UdpConfig, UdpLink};
 
 /// Tells the kernel that the calling thread works in batches (SCHED_BATCH). A frame that arrives
 /// then wakes it as ever where a processor is idle, but does not take the processor from who is

@@ -245,7 +245,7 @@ impl Link for PacketLink {
         counters.unsent_malformed += (batch.len() - queue.len()) as u64;
         send_all(socket.as_fd(), messages, counters, queue, SEND_RETRIES, |index| {
             let bytes = batch.frame(index).unwrap_or_default();
-            (Outgoing { bytes, to: None, from: None }, batch.packet(index).len())
+            (Outgoing { bytes, ..Outgoing::default() }, batch.packet(index).len())
         });
         let sent = (counters.sent - before) as usize;
         batch.clear();

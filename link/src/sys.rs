@@ -2,17 +2,24 @@
 #![allow(unsafe_code)]
 
 mod frame_ring;
+mod messages;
 
 use std::io;
 use std::mem::{size_of, zeroed};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::ptr::{null, null_mut};
+use std::ptr::null;
 use std::time::Duration;
 
-use libc::{c_int, c_void, cmsghdr, iovec, mmsghdr, msghdr, sockaddr_in, socklen_t};
+use libc::{c_int, c_void, sockaddr_in, socklen_t};
 
 pub(crate) use frame_ring::{Frame, FrameRing};
+pub(crate) use messages::{Messages, Outgoing};
+
+/// linux/udp.h: of a socket, that runs are received whole; of a message, the bytes of each of its datagrams.
+pub(crate) const UDP_GRO: c_int = 104;
+/// linux/udp.h: the bytes of each datagram that a message is cut into.
+pub(crate) const UDP_SEGMENT: c_int = 103;
 
 /// Wait until a datagram can be read.
 pub(crate) const READABLE: i16 = libc::POLLIN;
@@ -128,201 +135,6 @@ pub(crate) fn wait(fds: &[BorrowedFd<'_>], events: i16, timeout: Option<Duration
         Ok(ready) => Ok(ready > 0),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
         Err(error) => Err(error),
-    }
-}
-
-/// One datagram to send.
-#[derive(Default)]
-pub(crate) struct Outgoing<'a> {
-    /// What to send.
-    pub(crate) bytes: &'a [u8],
-    /// Where to; `None` on a bound packet socket.
-    pub(crate) to: Option<SocketAddrV4>,
-    /// The source address to use, where the socket is bound to none.
-    pub(crate) from: Option<Ipv4Addr>,
-}
-
-/// One datagram received.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Incoming {
-    /// Bytes in the buffer.
-    pub(crate) len: usize,
-    /// Whether the datagram was longer than the buffer.
-    pub(crate) truncated: bool,
-    /// The sender, on UDP sockets.
-    pub(crate) from: SocketAddrV4,
-    /// The address it was sent to, on sockets with IP_PKTINFO.
-    pub(crate) to: Option<Ipv4Addr>,
-}
-
-/// Room for control messages: IP_PKTINFO takes 32 bytes.
-#[repr(C, align(8))]
-#[derive(Clone, Copy)]
-struct Control([u8; 64]);
-
-/// The arrays that recvmmsg and sendmmsg take, allocated once.
-pub(crate) struct Messages {
-    headers: Box<[mmsghdr]>,
-    vectors: Box<[iovec]>,
-    names: Box<[sockaddr_in]>,
-    controls: Box<[Control]>,
-}
-
-// SAFETY: the pointers inside headers and vectors are written anew before each system call, from references
-// that live over it, and never read otherwise; so where the thread is does not matter.
-unsafe impl Send for Messages {}
-
-impl Messages {
-    /// Room for `count` datagrams a call.
-    pub(crate) fn new(count: usize) -> Self {
-        // SAFETY: all zeros is a valid value of these plain C structures (null pointers, zero lengths).
-        let (header, vector, name) =
-            unsafe { (zeroed::<mmsghdr>(), zeroed::<iovec>(), zeroed::<sockaddr_in>()) };
-        Self {
-            headers: vec![header; count].into(),
-            vectors: vec![vector; count].into(),
-            names: vec![name; count].into(),
-            controls: vec![Control([0; 64]); count].into(),
-        }
-    }
-
-    /// Receives what is there, without waiting, one datagram into each buffer. Gives how many.
-    pub(crate) fn recv<'a>(
-        &mut self,
-        fd: BorrowedFd<'_>,
-        buffers: impl Iterator<Item = &'a mut [u8]>,
-    ) -> io::Result<usize> {
-        let mut count = 0;
-        for (index, buffer) in buffers.take(self.headers.len()).enumerate() {
-            self.vectors[index] = iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-            let control = self.controls[index].0.len();
-            self.fill(index, true, control);
-            count += 1;
-        }
-        // SAFETY: the first count headers point to a name, a vector and a control buffer of this
-        // object, and each vector to a buffer that is mutably borrowed for 'a, which outlives this
-        // call; all lengths are right.
-        let received = check(unsafe {
-            libc::recvmmsg(
-                fd.as_raw_fd(),
-                self.headers.as_mut_ptr(),
-                count as u32,
-                libc::MSG_DONTWAIT as _,
-                null_mut(),
-            )
-        })?;
-        Ok(received as usize)
-    }
-
-    /// What the last [`Messages::recv`] says of its datagram `index`.
-    pub(crate) fn incoming(&self, index: usize) -> Incoming {
-        let header = &self.headers[index];
-        let name = &self.names[index];
-        Incoming {
-            len: header.msg_len as usize,
-            truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
-            from: SocketAddrV4::new(
-                Ipv4Addr::from(u32::from_be(name.sin_addr.s_addr)),
-                u16::from_be(name.sin_port),
-            ),
-            to: self.packet_info(index).map(|info| Ipv4Addr::from(u32::from_be(info.ipi_addr.s_addr))),
-        }
-    }
-
-    /// The IP_PKTINFO control message that came with datagram `index`.
-    fn packet_info(&self, index: usize) -> Option<libc::in_pktinfo> {
-        let held = &self.controls[index].0[..self.headers[index].msg_hdr.msg_controllen.min(64)];
-        let mut at = 0;
-        while let Some(rest) = held.get(at..).filter(|rest| rest.len() >= size_of::<cmsghdr>()) {
-            // SAFETY: rest holds a whole cmsghdr, which is plain integers; alignment is not asked for.
-            let header = unsafe { rest.as_ptr().cast::<cmsghdr>().read_unaligned() };
-            let len = header.cmsg_len;
-            let data = rest.get(size_of::<cmsghdr>()..len)?;
-            if (header.cmsg_level, header.cmsg_type) == (libc::IPPROTO_IP, libc::IP_PKTINFO)
-                && data.len() >= size_of::<libc::in_pktinfo>()
-            {
-                // SAFETY: data holds a whole in_pktinfo, which is plain integers; alignment is not asked for.
-                return Some(unsafe { data.as_ptr().cast::<libc::in_pktinfo>().read_unaligned() });
-            }
-            at += len.next_multiple_of(size_of::<usize>());
-        }
-        None
-    }
-
-    /// Sends datagrams without waiting. Gives how many of them, from the first on, the kernel took; an error
-    /// concerns the first.
-    pub(crate) fn send<'a>(
-        &mut self,
-        fd: BorrowedFd<'_>,
-        datagrams: impl Iterator<Item = Outgoing<'a>>,
-    ) -> io::Result<usize> {
-        let mut count = 0;
-        for (index, datagram) in datagrams.take(self.headers.len()).enumerate() {
-            // sendmmsg reads only, though iovec has a mutable pointer.
-            let base = datagram.bytes.as_ptr().cast_mut().cast();
-            self.vectors[index] = iovec { iov_base: base, iov_len: datagram.bytes.len() };
-            if let Some(to) = datagram.to {
-                self.names[index] = socket_address(to);
-            }
-            let control = datagram.from.map_or(0, |from| self.write_source(index, from));
-            self.fill(index, datagram.to.is_some(), control);
-            count += 1;
-        }
-        // SAFETY: as in recv; the kernel only reads what the vectors point to.
-        let sent = check(unsafe {
-            libc::sendmmsg(fd.as_raw_fd(), self.headers.as_mut_ptr(), count as u32, libc::MSG_DONTWAIT as _)
-        })?;
-        Ok(sent as usize)
-    }
-
-    /// Points header `index` at its vector, its name (if any) and `control` bytes of its control buffer.
-    fn fill(&mut self, index: usize, name: bool, control: usize) {
-        // SAFETY: all zeros is a valid msghdr; some C libraries have private padding that cannot be named.
-        let mut header = unsafe { zeroed::<msghdr>() };
-        if name {
-            header.msg_name = (&raw mut self.names[index]).cast();
-            header.msg_namelen = size_of::<sockaddr_in>() as socklen_t;
-        }
-        if control > 0 {
-            header.msg_control = self.controls[index].0.as_mut_ptr().cast();
-            header.msg_controllen = control as _;
-        }
-        header.msg_iov = &raw mut self.vectors[index];
-        header.msg_iovlen = 1;
-        self.headers[index] = mmsghdr { msg_hdr: header, msg_len: 0 };
-    }
-
-    /// Writes an IP_PKTINFO control message that sets the source address; gives its length.
-    fn write_source(&mut self, index: usize, from: Ipv4Addr) -> usize {
-        let info = libc::in_pktinfo {
-            ipi_ifindex: 0,
-            ipi_spec_dst: libc::in_addr { s_addr: u32::from(from).to_be() },
-            ipi_addr: libc::in_addr { s_addr: 0 },
-        };
-        let data_len = size_of::<libc::in_pktinfo>();
-        // SAFETY: all zeros is a valid cmsghdr.
-        let mut header = unsafe { zeroed::<cmsghdr>() };
-        header.cmsg_len = (size_of::<cmsghdr>() + data_len) as _;
-        header.cmsg_level = libc::IPPROTO_IP;
-        header.cmsg_type = libc::IP_PKTINFO;
-        let space = (size_of::<cmsghdr>() + data_len).next_multiple_of(size_of::<usize>());
-        let control = &mut self.controls[index].0;
-        assert!(space <= control.len());
-        // SAFETY: the control buffer has room for both, as just asserted, and is aligned to 8.
-        unsafe {
-            control.as_mut_ptr().cast::<cmsghdr>().write_unaligned(header);
-            control.as_mut_ptr().add(size_of::<cmsghdr>()).cast::<libc::in_pktinfo>().write_unaligned(info);
-        }
-        space
-    }
-}
-
-fn socket_address(address: SocketAddrV4) -> sockaddr_in {
-    sockaddr_in {
-        sin_family: libc::AF_INET as libc::sa_family_t,
-        sin_port: address.port().to_be(),
-        sin_addr: libc::in_addr { s_addr: u32::from(*address.ip()).to_be() },
-        sin_zero: [0; 8],
     }
 }
 

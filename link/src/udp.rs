@@ -3,10 +3,18 @@
 //! On receive, each payload gets the 28 bytes of IPv4 and UDP header in front that
 //! [`datagram::header`] makes from the two socket addresses. On send, these 28 bytes are stripped;
 //! source and destination are what the packet's writer told the batch, or else read from them.
+//! Where the kernel can, datagrams of one length that go to one place leave as a run, in one message
+//! that the kernel cuts (UDP_SEGMENT), and runs are received whole and cut here (UDP_GRO). To callers
+//! datagrams stay datagrams.
+//!
 //! Sockets are never connected and always set DF, because only then does the kernel send IP id 0,
 //! which the iCRC of RoCEv2 covers.
 
+mod receiver;
+mod runs;
+
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,13 +23,19 @@ use std::time::{Duration, Instant};
 
 use dta_proto::wire::ipv4;
 
-use crate::batch::{Addresses, HEADROOM};
+pub use receiver::UdpReceiver;
+use runs::Runs;
+
+use crate::batch::Addresses;
 use crate::sys::{self, Messages, Outgoing};
 use crate::{Batch, Counters, Link, LinkError, Result, Scope};
 use dta_proto::wire::datagram::{self, Datagram};
 
 /// Datagrams a system call at most: the kernel's own bound is 1,024.
 const CALL_MAX: usize = 256;
+
+/// Datagrams of a run at most, sent or received (the kernel's UDP_MAX_SEGMENTS, where it is least).
+pub const RUN_MAX: usize = 64;
 
 /// Times that a full queue is waited for (1 ms each) before a datagram is counted as not sent.
 pub(crate) const SEND_RETRIES: u32 = 100;
@@ -39,18 +53,50 @@ pub struct UdpConfig {
     pub corrupt: bool,
     /// Bytes of receive queue to ask the kernel for. It may give less: [`UdpLink::receive_buffer`].
     pub receive_buffer: usize,
+    /// What to do with runs of datagrams, where the kernel can: see [`UdpLink::runs`]. Runs are sent
+    /// with `checksum` alone.
+    pub runs: RunUse,
+}
+
+/// What is done with runs: datagrams of one length that follow each other from one place to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunUse {
+    /// Sent as one message that the kernel cuts (UDP_SEGMENT).
+    pub send: bool,
+    /// Received as one message and cut here (UDP_GRO). The kernel then counts a run that it drops at
+    /// the receive queue as one. Takes a buffer of 64 KiB for each of 64 messages, of which only what
+    /// is really received takes memory.
+    pub receive: bool,
+}
+
+impl RunUse {
+    /// Each datagram is a message.
+    pub const NONE: Self = Self { send: false, receive: false };
+    /// Both.
+    pub const BOTH: Self = Self { send: true, receive: true };
+}
+
+impl fmt::Display for RunUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match (self.send, self.receive) {
+            (true, true) => "sent and received whole",
+            (true, false) => "sent whole, received one by one",
+            (false, true) => "sent one by one, received whole",
+            (false, false) => "sent and received one by one",
+        })
+    }
 }
 
 impl UdpConfig {
-    /// A link for RoCEv2: no UDP checksum.
+    /// A link for RoCEv2: no UDP checksum, and no runs, whose datagrams the kernel would number (IP id).
     pub fn roce(bind: SocketAddr) -> Self {
-        Self { bind, checksum: false, corrupt: false, receive_buffer: 8 << 20 }
+        Self { bind, checksum: false, corrupt: false, receive_buffer: 8 << 20, runs: RunUse::NONE }
     }
 
     /// A link for DTA reports and NACKs: with UDP checksum. `corrupt` says whether a fault injector may
     /// corrupt what is sent.
     pub fn reports(bind: SocketAddr, corrupt: bool) -> Self {
-        Self { bind, checksum: true, corrupt, receive_buffer: 8 << 20 }
+        Self { bind, checksum: true, corrupt, receive_buffer: 8 << 20, runs: RunUse::BOTH }
     }
 }
 
@@ -77,15 +123,13 @@ impl UdpLink {
             sys::set_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_PKTINFO, 1)
                 .map_err(LinkError::io("cannot ask for IP_PKTINFO"))?;
         }
+        // Kernels before 5.0 and 4.18 refuse these.
+        let can = |option, value| sys::set_option(socket.as_fd(), libc::SOL_UDP, option, value).is_ok();
+        let receives_runs = config.runs.receive && can(sys::UDP_GRO, 1);
+        let sends_runs = config.runs.send && config.checksum && can(sys::UDP_SEGMENT, 0);
         let socket = Arc::new(socket);
         Ok(Self {
-            receiver: UdpReceiver {
-                socket: Arc::clone(&socket),
-                local,
-                receive_buffer,
-                messages: Messages::new(CALL_MAX),
-                counters: Counters::default(),
-            },
+            receiver: UdpReceiver::new(Arc::clone(&socket), local, receive_buffer, receives_runs),
             sender: UdpSender {
                 checksum: config.checksum,
                 retries: SEND_RETRIES,
@@ -98,6 +142,7 @@ impl UdpLink {
                 routes: Vec::new(),
                 used: Vec::new(),
                 queue: Vec::new(),
+                runs: sends_runs.then(Box::default),
                 counters: Counters::default(),
             },
         })
@@ -105,12 +150,19 @@ impl UdpLink {
 
     /// The address and port that it receives on, the port being the one that the kernel chose if 0 was asked.
     pub fn local_addr(&self) -> SocketAddrV4 {
-        self.receiver.local
+        self.receiver.local()
+    }
+
+    /// What is done with runs of datagrams: what was asked for, as far as the kernel can, and has not
+    /// refused it since.
+    pub fn runs(&self) -> RunUse {
+        let send = self.sender.runs.as_ref().is_some_and(|runs| runs.work());
+        RunUse { send, receive: self.receiver.takes_runs() }
     }
 
     /// Bytes of receive queue that the kernel granted (half of what it counts, as SO_RCVBUF is written).
     pub fn receive_buffer(&self) -> usize {
-        self.receiver.receive_buffer
+        self.receiver.receive_buffer()
     }
 
     /// Opens the socket for a source address and port now, so that a port in use shows at start.
@@ -160,70 +212,6 @@ impl Link for UdpLink {
     }
 }
 
-/// The receiving half of a UDP link.
-pub struct UdpReceiver {
-    socket: Arc<OwnedFd>,
-    local: SocketAddrV4,
-    receive_buffer: usize,
-    messages: Messages,
-    counters: Counters,
-}
-
-impl UdpReceiver {
-    /// As [`Link::recv`].
-    pub fn recv(&mut self, batch: &mut Batch, timeout: Option<Duration>) -> Result<usize> {
-        let received = self.recv_now(batch)?;
-        if received > 0 || timeout == Some(Duration::ZERO) {
-            return Ok(received);
-        }
-        crate::wait_readable(&[self.as_fd()], timeout)?;
-        self.recv_now(batch)
-    }
-
-    /// What was received, and what the kernel dropped at this socket up to now.
-    pub fn counters(&self) -> Counters {
-        let dropped_by_kernel = sys::drops(self.as_fd());
-        Counters { dropped_by_kernel, ..self.counters }
-    }
-
-    fn recv_now(&mut self, batch: &mut Batch) -> Result<usize> {
-        batch.clear();
-        let count =
-            match self.messages.recv(self.socket.as_fd(), batch.buffers(HEADROOM + datagram::HEADER_LEN)) {
-                Ok(count) => count,
-                Err(error) => match error.raw_os_error() {
-                    // ECONNREFUSED is a late word about an earlier datagram of ours; nothing is
-                    // wrong with receiving.
-                    Some(libc::EAGAIN | libc::EINTR | libc::ECONNREFUSED) => 0,
-                    _ => return Err(LinkError::io("cannot receive datagrams")(error)),
-                },
-            };
-        for index in 0..count {
-            let incoming = self.messages.incoming(index);
-            if incoming.truncated {
-                self.counters.dropped_too_long += 1;
-                continue;
-            }
-            let to = SocketAddrV4::new(incoming.to.unwrap_or(*self.local.ip()), self.local.port());
-            batch.adopt(index, datagram::HEADER_LEN + incoming.len);
-            let packet = batch.packet_mut(batch.len() - 1);
-            packet[..datagram::HEADER_LEN].copy_from_slice(&datagram::header(
-                incoming.from,
-                to,
-                incoming.len,
-            ));
-            self.counters.count_received(packet.len());
-        }
-        Ok(batch.len())
-    }
-}
-
-impl AsFd for UdpReceiver {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
-
 /// Sockets that a link keeps open to send from. Sources come and go with queue pairs; with more,
 /// all are closed, and those still used are opened again.
 const SOURCES_MAX: usize = 64;
@@ -249,6 +237,8 @@ pub struct UdpSender {
     routes: Vec<Option<Route>>,
     used: Vec<Way>,
     queue: Vec<u16>,
+    /// Where runs are sent as such.
+    runs: Option<Box<Runs>>,
     counters: Counters,
 }
 
@@ -409,7 +399,7 @@ impl UdpSender {
     }
 
     fn send_through(&mut self, way: Way, batch: &Batch) {
-        let Self { sockets, raw, messages, routes, queue, counters, retries, .. } = self;
+        let Self { sockets, raw, messages, routes, queue, runs, counters, retries, .. } = self;
         let socket = match (way, raw.as_ref()) {
             (Way::Socket(index), _) => sockets[usize::from(index)].as_fd(),
             (Way::Raw, Some(raw)) => raw.as_fd(),
@@ -418,15 +408,20 @@ impl UdpSender {
         let route = |index: usize| routes[index].filter(|route| route.way == way);
         queue.clear();
         queue.extend((0..batch.len()).filter(|index| route(*index).is_some()).map(|index| index as u16));
-        send_all(socket, messages, counters, queue, *retries, |index| {
+        let datagram = |index: usize| {
             let packet = batch.packet(index);
             let outgoing = route(index).map(|route| Outgoing {
                 bytes: &packet[route.skip..route.end],
+                segment: None,
                 to: Some(route.to),
                 from: route.from,
             });
             (outgoing.unwrap_or_default(), packet.len())
-        });
+        };
+        match runs.as_mut().filter(|runs| runs.work() && way != Way::Raw) {
+            Some(runs) => runs.send(socket, messages, counters, queue, *retries, datagram),
+            None => send_all(socket, messages, counters, queue, *retries, datagram),
+        }
     }
 }
 
@@ -456,29 +451,36 @@ pub(crate) fn send_all<'a>(
             }
             Err(error) => error,
         };
-        let most = match error.raw_os_error() {
-            Some(libc::EAGAIN | libc::ENOBUFS) => patience,
-            // A late word about an earlier datagram, or a signal: this datagram has not been tried.
-            Some(libc::ECONNREFUSED | libc::EINTR) => SEND_RETRIES,
-            _ => 0,
-        };
-        if retries < most {
-            retries += 1;
-            match error.raw_os_error() {
-                // The device's queue is full, which poll does not tell.
-                Some(libc::ENOBUFS) => std::thread::sleep(Duration::from_micros(100)),
-                // An error of poll shows again at the next send.
-                Some(libc::EAGAIN) => {
-                    drop(sys::wait(&[socket], sys::WRITABLE, Some(Duration::from_millis(1))))
-                }
-                _ => {}
-            }
+        if wait_for_room(socket, &error, patience, &mut retries) {
             continue;
         }
         counters.count_unsent(&error);
         rest = &rest[1..];
         retries = 0;
     }
+}
+
+/// Whether a message that the kernel refused with `error` is to be tried again; waits a moment where
+/// that helps. `patience` is how often a full queue is waited for, and `retries` counts.
+fn wait_for_room(socket: BorrowedFd<'_>, error: &io::Error, patience: u32, retries: &mut u32) -> bool {
+    let most = match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::ENOBUFS) => patience,
+        // A late word about an earlier datagram, or a signal: this one has not been tried.
+        Some(libc::ECONNREFUSED | libc::EINTR) => SEND_RETRIES,
+        _ => 0,
+    };
+    if *retries >= most {
+        return false;
+    }
+    *retries += 1;
+    match error.raw_os_error() {
+        // The device's queue is full, which poll does not tell.
+        Some(libc::ENOBUFS) => std::thread::sleep(Duration::from_micros(100)),
+        // An error of poll shows again at the next send.
+        Some(libc::EAGAIN) => drop(sys::wait(&[socket], sys::WRITABLE, Some(Duration::from_millis(1)))),
+        _ => {}
+    }
+    true
 }
 
 /// A raw socket that sends whole IPv4 packets and receives none.
@@ -519,4 +521,41 @@ pub(crate) fn set_receive_buffer(socket: BorrowedFd<'_>, bytes: usize) -> Result
     sys::get_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &mut granted)
         .map_err(LinkError::io("cannot read SO_RCVBUF"))?;
     Ok(granted[0] as usize / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_that_the_kernel_refuses_leave_one_by_one_and_soon_no_more_are_made() {
+        let open = || UdpLink::open(&UdpConfig::reports((Ipv4Addr::LOCALHOST, 0).into(), false)).unwrap();
+        let (mut link, mut peer) = (open(), open());
+        let (from, to) = (link.local_addr(), peer.local_addr());
+        let (mut batch, mut received) = (Batch::default(), Batch::default());
+        let mut round = |link: &mut UdpLink| {
+            while !batch.is_full() {
+                batch.push_udp(from, to, &[batch.len() as u8; 40], 0).unwrap();
+            }
+            assert_eq!(link.send(&mut batch).unwrap(), 64);
+            let mut got = Vec::new();
+            while got.len() < 64 && peer.recv(&mut received, Some(Duration::from_secs(5))).unwrap() > 0 {
+                got.extend(received.iter().map(|packet| packet[datagram::HEADER_LEN]));
+            }
+            assert_eq!(got, (0..64).collect::<Vec<u8>>());
+        };
+        round(&mut link);
+        assert!(link.runs().send);
+        // Without UDP checksums the kernel cuts no runs (EINVAL).
+        sys::set_option(link.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
+        for _ in 0..3 {
+            round(&mut link);
+        }
+        assert!(link.runs().send, "some may be refused");
+        for _ in 0..3 {
+            round(&mut link);
+        }
+        assert_eq!(link.runs(), RunUse { send: false, receive: true });
+        assert_eq!((link.counters().sent, link.counters().unsent()), (7 * 64, 0));
+    }
 }

@@ -543,3 +543,23 @@ fn a_device_whose_queue_is_full_is_waited_for_and_then_counted() {
         assert_eq!(link.counters().unsent(), 0);
     });
 }
+
+#[test]
+#[ignore = "needs root: makes a network namespace with a veth pair"]
+fn datagrams_of_a_run_that_are_longer_than_the_path_are_counted_and_runs_go_on() {
+    in_namespace(|| {
+        let near = at([10, 9, 0, 1], 0).into();
+        let mut link = UdpLink::open(&UdpConfig::reports(near, false)).unwrap();
+        let (from, to) = (link.local_addr(), at([10, 9, 0, 2], 40040));
+        let mut batch = Batch::with_packet_capacity(64, 3000);
+        for _ in 0..20 {
+            for length in [40, 40, 40, 1473, 1473, 1472, 1472, 50] {
+                batch.push_udp(from, to, &vec![1; length], 0).unwrap();
+            }
+            assert_eq!(link.send(&mut batch).unwrap(), 6);
+        }
+        let counters = link.counters();
+        assert_eq!((counters.sent, counters.unsent_too_long, counters.unsent()), (120, 40, 40));
+        assert!(link.runs().send, "it is not the kernel that refuses runs");
+    });
+}

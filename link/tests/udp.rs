@@ -3,7 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::time::Duration;
 
-use dta_link::{Addresses, Batch, Link, LinkError, UdpConfig, UdpLink};
+use dta_link::udp::RUN_MAX;
+use dta_link::{Addresses, Batch, Link, LinkError, RunUse, UdpConfig, UdpLink};
 use dta_proto::wire::datagram::{self, Datagram};
 
 const SOON: Option<Duration> = Some(Duration::from_secs(5));
@@ -275,4 +276,151 @@ fn the_largest_datagram_fits_a_batch_made_for_it() {
     assert_eq!(a.send(&mut batch).unwrap(), 1);
     assert_eq!(b.recv(&mut batch, SOON).unwrap(), 1);
     assert_eq!(batch.udp(0).unwrap().payload(), [1; 65_507]);
+}
+
+fn reports(address: SocketAddrV4, runs: RunUse) -> UdpLink {
+    UdpLink::open(&UdpConfig { runs, ..UdpConfig::reports(address.into(), false) }).unwrap()
+}
+
+const SEND: RunUse = RunUse { send: true, receive: false };
+const RECEIVE: RunUse = RunUse { send: false, receive: true };
+
+#[test]
+fn a_link_for_reports_uses_runs_and_one_for_roce_never_does() {
+    let link = reports(loopback(1, 0), RunUse::BOTH);
+    // Every kernel since 5.0 can.
+    assert_eq!(link.runs(), RunUse::BOTH);
+    assert_eq!(reports(loopback(1, 0), SEND).runs(), SEND);
+    let asked = UdpConfig { runs: RunUse::BOTH, ..UdpConfig::roce(loopback(1, 0).into()) };
+    assert!(!UdpLink::open(&asked).unwrap().runs().send);
+    assert_eq!(roce(loopback(1, 0)).runs(), RunUse::NONE);
+}
+
+#[test]
+fn datagrams_stay_datagrams_in_their_order_whatever_runs_they_make() {
+    // Runs of all lengths, a shorter one at an end, empty ones, and more than a run can be.
+    let mut lengths = [vec![40; 150], vec![40, 32, 40, 40, 0, 0, 8, 4, 4, 60], vec![1400; 60]].concat();
+    lengths.extend((0..90).map(|n| [36, 40, 52][n / 7 % 3]));
+    for (sender, receiver) in
+        [(RunUse::BOTH, RunUse::BOTH), (SEND, RunUse::NONE), (RunUse::NONE, RECEIVE), (SEND, RECEIVE)]
+    {
+        let (mut a, mut b) = (reports(loopback(2, 0), sender), reports(loopback(1, 0), receiver));
+        let mut batch = Batch::new(lengths.len());
+        for (n, length) in lengths.iter().enumerate() {
+            batch.push_udp(a.local_addr(), b.local_addr(), &vec![n as u8; *length], 0).unwrap();
+        }
+        let sent: Vec<Vec<u8>> = batch.iter().map(<[u8]>::to_vec).collect();
+        assert_eq!(a.send(&mut batch).unwrap(), lengths.len());
+        assert_eq!(collect(&mut b, lengths.len()), sent, "{sender} to {receiver}");
+        let bytes = sent.iter().map(Vec::len).sum::<usize>() as u64;
+        let (from, to) = (a.counters(), b.counters());
+        assert_eq!((from.sent, from.sent_bytes, from.unsent()), (lengths.len() as u64, bytes, 0));
+        assert_eq!((to.received, to.received_bytes, to.dropped_by_kernel), (from.sent, bytes, 0));
+        assert_eq!((a.runs(), b.runs()), (sender, receiver), "nothing was refused");
+    }
+}
+
+#[test]
+fn a_run_that_is_longer_than_a_batch_is_handed_out_in_parts_without_waiting() {
+    let (mut a, mut b) = (reports(loopback(2, 0), SEND), reports(loopback(1, 0), RECEIVE));
+    let mut all = Batch::new(200);
+    for n in 0..200u8 {
+        all.push_udp(a.local_addr(), b.local_addr(), &[n; 12], 0).unwrap();
+    }
+    assert_eq!(a.send(&mut all).unwrap(), 200);
+    let (mut small, mut got) = (Batch::new(7), Vec::new());
+    while b.recv(&mut small, Some(Duration::ZERO)).unwrap() > 0 {
+        got.extend(small.iter().map(|packet| packet[datagram::HEADER_LEN]));
+    }
+    assert_eq!(got, (0..200).collect::<Vec<u8>>());
+}
+
+#[test]
+fn each_datagram_of_a_run_that_is_too_long_is_counted() {
+    let (mut a, mut b) = (reports(loopback(2, 0), SEND), reports(loopback(1, 0), RECEIVE));
+    let mut long = Batch::with_packet_capacity(16, 9000);
+    for length in [8, 8, 5000, 5000, 5000, 4999, 12] {
+        long.push_udp(a.local_addr(), b.local_addr(), &vec![7; length], 0).unwrap();
+    }
+    assert_eq!(a.send(&mut long).unwrap(), 7);
+    let lengths: Vec<_> =
+        collect(&mut b, 3).iter().map(|packet| packet.len() - datagram::HEADER_LEN).collect();
+    assert_eq!(lengths, [8, 8, 12]);
+    assert_eq!((b.counters().dropped_too_long, b.counters().received), (4, 3));
+}
+
+#[test]
+fn runs_to_many_places_come_to_each_and_tell_where_they_were_meant_to() {
+    let mut server = reports(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0), RunUse::BOTH);
+    let port = server.local_addr().port();
+    let mut client = reports(loopback(9, 0), RunUse::BOTH);
+    let mut batch = Batch::new(90);
+    for n in 0..90u8 {
+        // Runs of ten, and one by one.
+        let last = 1 + if n < 60 { n / 10 } else { n % 3 };
+        batch.push_udp(client.local_addr(), loopback(last, port), &[last, n], 0).unwrap();
+    }
+    assert_eq!(client.send(&mut batch).unwrap(), 90);
+    let mut answers = Batch::new(90);
+    for packet in collect(&mut server, 90) {
+        let question = Datagram::parse_exact(&packet).unwrap();
+        assert_eq!(question.destination(), loopback(question.payload()[0], port));
+        assert_eq!(question.source(), client.local_addr());
+        answers.push_udp(question.destination(), question.source(), question.payload(), 0).unwrap();
+    }
+    // From the address that was meant, in runs.
+    assert_eq!(server.send(&mut answers).unwrap(), 90);
+    for (n, packet) in collect(&mut client, 90).iter().enumerate() {
+        let answer = Datagram::parse_exact(packet).unwrap();
+        assert_eq!(answer.source(), loopback(answer.payload()[0], port));
+        assert_eq!(usize::from(answer.payload()[1]), n);
+    }
+    assert_eq!(server.runs(), RunUse::BOTH);
+}
+
+/// What the kernel counts when it drops runs, which is what the accounting rests on: a run is lost
+/// whole, and counts as one.
+#[test]
+fn a_full_queue_drops_whole_runs_and_counts_each_as_one() {
+    for (receiver, counts_datagrams) in [(RECEIVE, false), (RunUse::NONE, true)] {
+        let config = UdpConfig {
+            receive_buffer: 10_000,
+            runs: receiver,
+            ..UdpConfig::reports(loopback(1, 0).into(), false)
+        };
+        let (mut a, mut b) = (reports(loopback(2, 0), SEND), UdpLink::open(&config).unwrap());
+        let (mut batch, mut number) = (Batch::new(256), 0u32);
+        let mut runs = Vec::new();
+        // Each batch is one run.
+        for n in 0..40 {
+            let run = [RUN_MAX as u32, 30][n % 2];
+            for _ in 0..run {
+                let payload = [&number.to_be_bytes()[..], &[0; 96]].concat();
+                batch.push_udp(a.local_addr(), b.local_addr(), &payload, 0).unwrap();
+                number += 1;
+            }
+            runs.push(number - run..number);
+            assert_eq!(a.send(&mut batch).unwrap(), run as usize);
+        }
+        let mut got = Vec::new();
+        while b.recv(&mut batch, Some(Duration::ZERO)).unwrap() > 0 {
+            got.extend(
+                (0..batch.len())
+                    .map(|n| u32::from_be_bytes(batch.udp(n).unwrap().payload()[..4].try_into().unwrap())),
+            );
+        }
+        assert!(got.is_sorted(), "in their order");
+        let missing = u64::from(number) - got.len() as u64;
+        let counted = b.counters().dropped_by_kernel;
+        if counts_datagrams {
+            assert!(counted > 1000);
+            assert_eq!(counted, missing);
+            continue;
+        }
+        let lost: Vec<_> = runs.iter().filter(|run| got.binary_search(&run.start).is_err()).collect();
+        assert!(lost.len() > 10, "{} runs lost", lost.len());
+        assert_eq!(lost.iter().map(|run| u64::from(run.end - run.start)).sum::<u64>(), missing, "lost whole");
+        assert_eq!(counted, lost.len() as u64, "a run counts as one");
+        assert!(counted <= missing && missing <= counted * RUN_MAX as u64);
+    }
 }

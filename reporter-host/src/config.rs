@@ -36,6 +36,14 @@ pub struct Config {
     /// Reports per batch, at least 1: a full batch is sent at once, an unfilled one at
     /// [`Reporter::flush`](crate::Reporter::flush).
     pub batch: usize,
+    /// Whether reports that follow each other and have one length leave as one message, which the kernel
+    /// cuts, where it can: several times as many a second.
+    pub runs: bool,
+    /// Whether reports of one length are put behind each other in their batch, so that runs are long
+    /// where lengths are mixed. Reports of one store keep their order. They are numbered as they
+    /// leave: what [`Reporter::report`](crate::Reporter::report) gives is one of the sequences of its batch then, and not
+    /// always the report's own.
+    pub gather: bool,
     /// UDP port for version-0 NACKs, at the address of `bind`. Opened in version 0 when `backup` is not 0.
     pub nack_port_v0: u16,
     /// Faults that reports suffer on their way out, for tests.
@@ -57,6 +65,8 @@ impl Config {
             backup: 4096,
             resends_per_second: 20_000,
             batch: dta_link::batch::SLOTS,
+            runs: true,
+            gather: false,
             nack_port_v0: NACK_PORT_V0,
             faults: Faults::NONE,
             seed: 0,

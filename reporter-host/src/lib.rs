@@ -12,6 +12,20 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! Who has many reports of one kind writes them where they leave from:
+//!
+//! ```no_run
+//! # use dta_proto::key::Key;
+//! # use dta_proto::wire::dta::Body;
+//! # fn report(reporter: &mut dta_reporter::Reporter, flows: &[([u8; 16], u32)]) -> Result<(), Box<dyn std::error::Error>> {
+//! let like = Body::KeyWrite { redundancy: 0, key: Key([0; 16]), value: &[0; 4] };
+//! reporter.report_many(1, like, flows.len(), |n, fields| {
+//!     fields.key.copy_from_slice(&flows[n].0);
+//!     fields.value.copy_from_slice(&flows[n].1.to_be_bytes());
+//! })?;
+//! # Ok(()) }
+//! ```
+//!
 //! [`Reporter`] takes reports of any primitive, numbers them, sends them in batches, keeps the
 //! retransmittable ones in a bounded backup and sends them again when the translator asks (NACK).
 //! It allocates when it is opened and never waits. [`pace`] keeps a rate. The program
@@ -22,6 +36,7 @@ pub mod backup;
 pub mod cli;
 mod config;
 mod counters;
+mod gather;
 pub mod pace;
 mod reporter;
 

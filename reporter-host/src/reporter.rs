@@ -5,24 +5,29 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dta_link::fault::{Fate, FaultInjector};
-use dta_link::{Addresses, Batch, Link, LinkError, UdpConfig, UdpLink};
+use dta_link::{Addresses, Batch, Link, LinkError, RunUse, UdpConfig, UdpLink};
 use dta_proto::wire;
 use dta_proto::wire::datagram;
-use dta_proto::wire::dta::{Body, MAX_REPORT_LEN, Nack, Report, Version};
+use dta_proto::wire::dta::{Body, Fields, MAX_REPORT_LEN, Nack, Report, Version};
 
 use crate::backup::{Backup, Found};
+use crate::gather::Gather;
 use crate::pace::Pacer;
 use crate::{Config, Counters, Options};
 
-/// Bit 5 of byte 2 of a report: the reporter has restarted.
+/// The byte of flags in a report.
+pub(crate) const FLAGS: usize = 2;
+/// Bit 5 of it: the reporter has restarted.
 const RESTARTED: u8 = 0x20;
+/// Bit 6 of it: the report is kept and can be sent again.
+pub(crate) const RETRANSMITTABLE: u8 = 0x40;
 
 /// Reports at the start that say so in version 1: the first of them to arrive counts, so that one
 /// loss does no harm. In version 0 one does, since there each begins the sequence anew.
 const RESTARTED_V1: u8 = 8;
 
 /// Bit of a cookie beside the 32 of the sequence: the report was sent again.
-const AGAIN: u64 = 1 << 32;
+pub(crate) const AGAIN: u64 = 1 << 32;
 
 /// Bytes of receive queue for NACKs.
 const NACK_QUEUE: usize = 256 << 10;
@@ -79,6 +84,7 @@ pub struct Reporter {
     link: UdpLink,
     nack_link: Option<UdpLink>,
     batch: Batch,
+    gather: Option<Gather>,
     nacks: Batch,
     backup: Backup,
     resends: Pacer,
@@ -110,12 +116,18 @@ impl Reporter {
         let bind = SocketAddrV4::new(from, config.bind.port());
         let reports = UdpConfig {
             receive_buffer: NACK_QUEUE,
+            // NACKs are few: the kernel is to count each that it drops.
+            runs: RunUse { send: config.runs, receive: false },
             ..UdpConfig::reports(bind.into(), config.faults.corrupts())
         };
         let link = UdpLink::open(&reports)?.without_waiting();
         let nack_link = match config.nack_bind_v0(from) {
             Some(bind) => {
-                let nacks = UdpConfig { receive_buffer: NACK_QUEUE, ..UdpConfig::reports(bind, false) };
+                let nacks = UdpConfig {
+                    receive_buffer: NACK_QUEUE,
+                    runs: RunUse::NONE,
+                    ..UdpConfig::reports(bind, false)
+                };
                 Some(UdpLink::open(&nacks).map_err(OpenError::NackSocket)?)
             }
             None => None,
@@ -127,6 +139,7 @@ impl Reporter {
         Ok(Reporter {
             source: link.local_addr(),
             batch: Batch::with_packet_capacity(config.batch.max(1), datagram::HEADER_LEN + MAX_REPORT_LEN),
+            gather: config.gather.then(|| Gather::new(config.version, config.batch.max(1))),
             nacks: Batch::with_packet_capacity(NACKS, datagram::HEADER_LEN + 64),
             backup: Backup::new(backup),
             resends: Pacer::with_burst(config.resends_per_second.into(), RESENDS_AT_ONCE, Instant::now()),
@@ -205,12 +218,22 @@ impl Reporter {
         };
         head.copy_from_slice(&datagram::header(self.source, self.config.translator, len));
         if options.retransmittable {
-            self.backup.keep(sequence, &payload[..len]);
+            // Where reports are numbered as they leave, they are kept then.
+            if self.gather.is_none() {
+                self.backup.keep(sequence, &payload[..len]);
+            }
             self.keeps = true;
         }
+        self.commit(len);
+        Ok(sequence)
+    }
+
+    /// Adds the report of `len` bytes in the batch's next slot, and sends the batch if it is full then.
+    #[inline]
+    fn commit(&mut self, len: usize) {
         let addresses = Addresses { source: self.source, destination: self.config.translator };
-        self.batch.commit_datagram(datagram::HEADER_LEN + len, addresses, sequence.into());
-        self.next = sequence.wrapping_add(1);
+        self.batch.commit_datagram(datagram::HEADER_LEN + len, addresses, self.next.into());
+        self.next = self.next.wrapping_add(1);
         self.restarted = self.restarted.saturating_sub(1);
         self.counters.reports += 1;
         if self.batch.is_full() {
@@ -219,7 +242,61 @@ impl Reporter {
                 self.take_nacks();
             }
         }
-        Ok(sequence)
+    }
+
+    /// Takes `count` reports for `store` that are like `first` but for what `fill` writes: it is given the
+    /// number of each, from 0, and its [`Fields`], which hold those of `first` and lie where the report
+    /// leaves from. So nothing is copied, and as all have one length, they leave as runs
+    /// ([`Config::runs`](crate::Config::runs)). The options are those of the configuration. Gives the sequence of the first.
+    ///
+    /// # Errors
+    /// The format cannot say `first`: the error names the field. Nothing was taken, no sequence used.
+    #[inline]
+    pub fn report_many(
+        &mut self,
+        store: u16,
+        first: Body<'_>,
+        count: usize,
+        mut fill: impl FnMut(usize, Fields<'_>),
+    ) -> wire::Result<u32> {
+        let version = self.config.version;
+        let (store, reporter) = match version {
+            Version::V0 => (0, 0),
+            Version::V1 => (store, self.config.reporter),
+        };
+        let Options { immediate, retransmittable } = self.config.options;
+        let report = Report {
+            version,
+            immediate,
+            retransmittable,
+            restarted: false,
+            sequence: 0,
+            reporter,
+            store,
+            body: first,
+        };
+        let mut like = [0; datagram::HEADER_LEN + MAX_REPORT_LEN];
+        let (head, payload) = like.split_at_mut(datagram::HEADER_LEN);
+        let len = report.emit(payload).inspect_err(|_| self.counters.refused += count as u64)?;
+        head.copy_from_slice(&datagram::header(self.source, self.config.translator, len));
+        let like = &like[..datagram::HEADER_LEN + len];
+        let begin = self.next;
+        self.keeps |= retransmittable && count > 0;
+        for number in 0..count {
+            let slot = self.batch.next_slot().expect("a full batch is sent at once");
+            slot[..like.len()].copy_from_slice(like);
+            let payload = &mut slot[datagram::HEADER_LEN..like.len()];
+            number_report(version, payload, self.next);
+            payload[FLAGS] |= if self.restarted > 0 { RESTARTED } else { 0 };
+            if let Some(fields) = Fields::of(version, first.primitive(), payload) {
+                fill(number, fields);
+            }
+            if retransmittable && self.gather.is_none() {
+                self.backup.keep(self.next, payload);
+            }
+            self.commit(len);
+        }
+        Ok(begin)
     }
 
     /// Sends what is in the batch, then does as [`Reporter::poll`]. Does not wait.
@@ -291,7 +368,11 @@ impl Reporter {
     }
 
     fn send_batch(&mut self) {
-        let Reporter { injector, observer, link, batch, trouble, .. } = self;
+        let Reporter { injector, observer, link, batch, gather, backup, trouble, .. } = self;
+        let batch = match gather {
+            Some(gather) => gather.put_in_order(batch, backup),
+            None => batch,
+        };
         let leaving = injector.apply(batch, Instant::now(), tell(observer));
         if !leaving.is_empty()
             && let Err(error) = link.send(leaving)
@@ -394,12 +475,21 @@ impl Reporter {
         {
             // The sequence does not start anew with it: the translator has later reports.
             let at = self.batch.len() - 1;
-            self.batch.packet_mut(at)[datagram::HEADER_LEN + 2] &= !RESTARTED;
+            self.batch.packet_mut(at)[datagram::HEADER_LEN + FLAGS] &= !RESTARTED;
             self.counters.retransmitted += 1;
         }
         if self.batch.is_full() {
             self.send_batch();
         }
+    }
+}
+
+/// Writes the sequence into a report.
+#[inline]
+pub(crate) fn number_report(version: Version, report: &mut [u8], sequence: u32) {
+    report[1] = sequence as u8;
+    if version == Version::V1 {
+        report[8..12].copy_from_slice(&sequence.to_be_bytes());
     }
 }
 

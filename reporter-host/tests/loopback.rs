@@ -403,3 +403,129 @@ fn losses_are_made_good() {
     assert!(counters.fault.dropped > 20 && counters.retransmitted > 20, "{counters:?}");
     assert!(counters.balanced());
 }
+
+/// What a reporter sends in its first hundred reports, plainly or in runs.
+fn sent(runs: bool, batch: usize, report: impl Fn(&mut Reporter)) -> Vec<Vec<u8>> {
+    let (receiver, address) = Receiver::new();
+    let mut reporter = Reporter::open(Config { runs, batch, ..config(address) }).unwrap();
+    report(&mut reporter);
+    reporter.flush().unwrap();
+    let counters = reporter.close().unwrap();
+    assert!(counters.balanced());
+    receiver.drain().into_iter().map(|(bytes, _)| bytes).collect()
+}
+
+#[test]
+fn reports_written_in_place_are_those_that_are_handed_over() {
+    let one_by_one = |reporter: &mut Reporter| {
+        for n in 0..100 {
+            key_write(reporter, n);
+        }
+    };
+    let in_place = |reporter: &mut Reporter| {
+        let like = Body::KeyWrite { redundancy: 0, key: KEY, value: &[0; 4] };
+        for begin in [0, 70] {
+            let count = if begin == 0 { 70 } else { 30 };
+            let first = reporter.report_many(3, like, count, |n, fields| {
+                assert_eq!((&*fields.key, fields.place.len(), &*fields.value), (&KEY.0[..], 0, &[0; 4][..]));
+                fields.value.copy_from_slice(&(begin + n as u32).to_be_bytes());
+            });
+            assert_eq!(first, Ok(begin));
+        }
+    };
+    let expected = sent(false, 1, one_by_one);
+    assert_eq!(expected.len(), 100);
+    for (runs, batch) in [(false, 64), (true, 64), (true, 7), (true, 128)] {
+        assert_eq!(sent(runs, batch, one_by_one), expected, "one by one, {runs}, {batch}");
+        assert_eq!(sent(runs, batch, in_place), expected, "in place, {runs}, {batch}");
+    }
+}
+
+#[test]
+fn reports_written_in_place_are_kept_and_a_bad_one_takes_no_sequence() {
+    let (receiver, address) = Receiver::new();
+    let mut reporter = Reporter::open(config(address)).unwrap();
+    let bad = Body::Append { list: 0, value: &[0; 5] };
+    assert!(reporter.report_many(1, bad, 3, |_, _| panic!("there is nothing to fill")).is_err());
+    let like = Body::Append { list: 0, value: &[0; 8] };
+    let first = reporter.report_many(1, like, 20, |n, fields| {
+        fields.place.copy_from_slice(&(n as u32).to_be_bytes());
+        fields.value.fill(n as u8);
+    });
+    assert_eq!(first, Ok(0));
+    reporter.flush().unwrap();
+    assert_eq!(receiver.drain().len(), 20);
+    receiver.ask(reporter.local_addr().into(), Nack::V1 { reporter: 9, first: 12, count: 2 });
+    reporter.linger(Duration::from_millis(200)).unwrap();
+    let again = receiver.drain();
+    for (n, (bytes, _)) in (12..14).zip(&again) {
+        let report = Report::parse(bytes).unwrap();
+        assert_eq!((report.sequence, report.restarted), (n, false));
+        assert_eq!(report.body, Body::Append { list: n, value: &[n as u8; 8] });
+    }
+    let counters = reporter.close().unwrap();
+    assert_eq!((counters.reports, counters.refused, counters.retransmitted), (20, 3, 2));
+}
+
+#[test]
+fn gathered_reports_of_one_store_keep_their_order_and_are_numbered_as_they_leave() {
+    let (receiver, address) = Receiver::new();
+    let mut reporter = Reporter::open(Config { gather: true, ..config(address) }).unwrap();
+    // Three stores with reports of three lengths by turns; of the last one, some can be sent again.
+    let again = |n: u32| Options { retransmittable: n.is_multiple_of(2), immediate: false };
+    for n in 0..60u32 {
+        let value = n.to_be_bytes();
+        match n % 3 {
+            0 => reporter.report_with(1, Body::KeyWrite { redundancy: 0, key: KEY, value: &value }, again(1)),
+            1 => reporter.report_with(2, Body::Append { list: n, value: &value }, again(1)),
+            _ => reporter.report_with(
+                3,
+                Body::KeyIncrement { redundancy: 0, key: KEY, delta: n.into() },
+                again(n),
+            ),
+        }
+        .unwrap();
+    }
+    reporter.flush().unwrap();
+    let came: Vec<Vec<u8>> = receiver.drain().into_iter().map(|(bytes, _)| bytes).collect();
+    let reports: Vec<Report<'_>> = came.iter().map(|bytes| Report::parse(bytes).unwrap()).collect();
+    assert!(reports.iter().map(|report| report.sequence).eq(0..60), "a sequence for each, in order");
+    assert!(came.is_sorted_by_key(Vec::len), "those of one length stand together");
+    let number = |report: &Report<'_>| match report.body {
+        Body::KeyWrite { value, .. } => u32::from_be_bytes(value.try_into().unwrap()),
+        Body::Append { list, .. } => list,
+        Body::KeyIncrement { delta, .. } => delta as u32,
+        _ => unreachable!(),
+    };
+    for store in 1..=3 {
+        let of: Vec<u32> = reports.iter().filter(|r| r.store == store).map(number).collect();
+        assert_eq!(of, (0..20).map(|n| 3 * n + u32::from(store) - 1).collect::<Vec<_>>());
+    }
+    // What is asked for is what had that sequence.
+    receiver.ask(reporter.local_addr().into(), Nack::V1 { reporter: 9, first: 0, count: 60 });
+    reporter.linger(Duration::from_millis(200)).unwrap();
+    let kept: Vec<&Vec<u8>> = came
+        .iter()
+        .zip(&reports)
+        .filter(|(_, report)| report.retransmittable)
+        .map(|(bytes, _)| bytes)
+        .collect();
+    let mut resent: Vec<Vec<u8>> = receiver.drain().into_iter().map(|(bytes, _)| bytes).collect();
+    // Only the first reports of all say that the reporter has restarted.
+    for bytes in &mut resent {
+        bytes[2] |= kept.iter().find(|kept| kept[8..12] == bytes[8..12]).map_or(0, |kept| kept[2] & 0x20);
+    }
+    assert_eq!(resent.iter().collect::<Vec<_>>(), kept);
+    assert_eq!(kept.len(), 10);
+
+    // Two lengths in one store may be two values of one key: nothing moves.
+    for n in 0..10u8 {
+        let value = vec![n; if n % 2 == 0 { 8 } else { 4 }];
+        reporter.report(1, Body::KeyWrite { redundancy: 0, key: KEY, value: &value }).unwrap();
+    }
+    reporter.flush().unwrap();
+    let came = receiver.drain();
+    let order: Vec<u8> = came.iter().map(|(bytes, _)| *bytes.last().unwrap()).collect();
+    assert_eq!(order, (0..10).collect::<Vec<u8>>());
+    assert!(reporter.close().unwrap().balanced());
+}

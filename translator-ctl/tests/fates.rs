@@ -1,5 +1,6 @@
 //! What a fault injector does to a frame is written to the ledger for the reports of that frame and
-//! of no other, also where many batches of frames leave at once.
+//! of no other, also where many batches of frames leave at once. And reports that a full receive queue
+//! drops, whole runs at a time, are missing by their sequences, each of them.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -9,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use dta_dataplane::{Engine, Limits};
 use dta_link::fault::{FaultInjector, Faults};
-use dta_link::{Batch, Link, UdpConfig, UdpLink};
+use dta_link::udp::RUN_MAX;
+use dta_link::{Batch, Link, RunUse, UdpConfig, UdpLink};
 use dta_proto::key::Key;
 use dta_proto::layout::{hash, postcarding};
 use dta_proto::program::{
@@ -187,4 +189,80 @@ fn each_fate_is_that_of_the_frames_own_reports() {
             assert_eq!(came, expected, "path {number}, copy {copy}, fate {fate:?}");
         }
     }
+}
+
+#[test]
+fn the_books_close_when_a_full_queue_drops_whole_runs() {
+    let nic = UdpLink::open(&UdpConfig::roce(address(5, 0).into())).unwrap();
+    let program = program(nic.local_addr());
+    // So small that most of what is sent does not fit.
+    let config = UdpConfig { receive_buffer: 10_000, ..UdpConfig::reports(address(7, 0).into(), false) };
+    let reports = UdpLink::open(&config).unwrap();
+    assert_eq!(reports.runs(), RunUse::BOTH);
+    let to = reports.local_addr();
+    let roce = RoceLink::Udp(UdpLink::open(&UdpConfig::roce(address(6, 0).into())).unwrap());
+    let (commands, inbox) = mpsc::channel();
+    let none = || FaultInjector::new(Faults::NONE, 0, dta_link::Scope::Payload);
+    let thread = PacketThread {
+        engine: Engine::new(Limits::default()),
+        roce_faults: none(),
+        nack_faults: none(),
+        answer_faults: none(),
+        faulty: false,
+        ledger: None,
+        commands: inbox,
+        reports,
+        roce,
+    };
+    let mut reporter = UdpLink::open(&UdpConfig::reports(address(8, 0).into(), false)).unwrap();
+    let from = reporter.local_addr();
+    let mut batch = Batch::new(RUN_MAX);
+    let mut send = |numbers: std::ops::Range<u32>| {
+        for n in numbers {
+            batch.push_udp(from, to, &report(n), 0).unwrap();
+            if batch.is_full() {
+                assert_eq!(reporter.send(&mut batch).unwrap(), RUN_MAX);
+            }
+        }
+        reporter.send(&mut batch).unwrap();
+    };
+    let ask = || {
+        let (reply, told) = oneshot::channel();
+        commands.send(Command::Snapshot(reply)).unwrap();
+        told.blocking_recv().unwrap()
+    };
+    let told = std::thread::scope(|scope| {
+        // Nobody takes reports before there is a program: the first runs fit, and the others do not.
+        send(0..100 * RUN_MAX as u32);
+        let runner = scope.spawn(|| thread.run());
+        let (reply, applied) = oneshot::channel();
+        commands.send(Command::Apply(diff(&Program::default(), &program), reply)).unwrap();
+        applied.blocking_recv().unwrap().unwrap();
+        let until = Instant::now() + Duration::from_secs(20);
+        while ask().counters.received == 0 {
+            assert!(Instant::now() < until, "no report is taken");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // Two more reports tell what is missing.
+        let sent = 100 * RUN_MAX as u32 + 2;
+        send(sent - 2..sent);
+        while ask().reporters.first().is_none_or(|reporter| reporter.newest != sent - 1) {
+            assert!(Instant::now() < until, "the last report does not come");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let (reply, told) = oneshot::channel();
+        commands.send(Command::Stop(reply)).unwrap();
+        let told = told.blocking_recv().unwrap();
+        runner.join().unwrap().unwrap();
+        told
+    });
+    let sent = 100 * RUN_MAX as u64 + 2;
+    let dropped = told.reports_link.dropped_by_kernel;
+    assert_eq!(told.reports_link.received, told.counters.received);
+    let counters = told.reporters[0].counters;
+    let missing = counters.gaps - counters.gaps_filled;
+    assert_eq!(counters.received + missing, sent, "each report came, or is missing by its sequence");
+    // The kernel counted runs.
+    assert!(dropped > 20, "{dropped} runs dropped");
+    assert_eq!(missing, dropped * RUN_MAX as u64);
 }

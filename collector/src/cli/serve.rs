@@ -266,6 +266,12 @@ fn announce(server: &Server, fd: Option<u32>) -> anyhow::Result<()> {
         }
         None => output::line(line).map_err(ready_line_error)?,
     }
-    tracing::info!(listen = %server.listen, device = %server.device.name, roce = %ready.roce, "ready");
+    tracing::info!(
+        listen = %server.listen,
+        device = %server.device.name,
+        roce = %ready.roce,
+        seconds = server.took.as_secs_f64(),
+        "ready"
+    );
     Ok(())
 }

@@ -37,7 +37,7 @@ fn snapshot(taken: Instant, received: u64) -> Snapshot {
             store: Some(spec.into()),
             generation: 1,
             length: spec.region_len(),
-            memory: "transparent hugepages".into(),
+            memory: "2 MiB pages: 513 of 513".into(),
             file: format!("/dev/shm/dta/{}.region", spec.name),
             used: spec.elements() / 4,
             capacity: spec.elements(),

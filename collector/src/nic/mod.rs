@@ -33,6 +33,11 @@ pub trait Nic: Send + Sync {
         0
     }
 
+    /// Whether registered memory is pinned: its pages can be moved no more.
+    fn pins_memory(&self) -> bool {
+        false
+    }
+
     /// Lets remote peers access `region` with the rights `access`, at its own [`Region::iova`].
     fn register(&self, region: Arc<Region>, access: Access) -> Result<Registration, NicError>;
 

@@ -4,7 +4,6 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::sync::OnceLock;
 
 use rustix::io::Errno;
 
@@ -71,8 +70,7 @@ pub(super) fn open_or_create(
         e => fail("map it")(e.into()),
     })?;
     let iova = header.iova;
-    let mut region =
-        Region { mapping, data: 0, len: total, writable: true, iova, backing: None, pages: OnceLock::new() };
+    let mut region = Region { iova, huge_pages: options.huge_pages, ..Region::of(mapping, total) };
     if !was_there {
         // Through the mapping, because hugetlbfs has no write(2).
         let (bytes, magic) = header::encode(&header, data_offset);
@@ -149,7 +147,7 @@ pub(super) fn open_read_only(path: &Path) -> Result<Region, RegionError> {
     let inode = inode(&file).map_err(fail("read its number"))?;
     let backing =
         Some(Backing { path: path.to_owned(), header: Some(header), found: true, inode, _lock: None });
-    Ok(Region { mapping, data, len: data_len, writable: false, iova, backing, pages: OnceLock::new() })
+    Ok(Region { data, writable: false, iova, backing, ..Region::of(mapping, data_len) })
 }
 
 pub(super) fn open_plain(path: &Path, len: usize) -> Result<Region, RegionError> {
@@ -177,7 +175,7 @@ pub(super) fn open_plain(path: &Path, len: usize) -> Result<Region, RegionError>
     let inode = inode(lock.file()).map_err(fail("read its number"))?;
     let backing =
         Some(Backing { path: path.to_owned(), header: None, found: has > 0, inode, _lock: Some(lock) });
-    Ok(Region { mapping, data: 0, len, writable: true, iova: 0, backing, pages: OnceLock::new() })
+    Ok(Region { backing, ..Region::of(mapping, len) })
 }
 
 /// Opens or creates a file, and locks it.

@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 use std::fs::File;
+use std::io;
 use std::ptr::null_mut;
 
 use rustix::io::Errno;
@@ -85,6 +86,21 @@ impl Mapping {
     #[inline(always)]
     pub(super) fn address(&self) -> *mut u8 {
         self.start
+    }
+
+    /// Joins the base pages of one huge page, `offset` bytes into the mapping, into a huge page, if the
+    /// address there is aligned to one. Who reads or writes there meanwhile waits, and finds
+    /// everything as it was.
+    ///
+    /// # Errors
+    /// As madvise(2) says of `MADV_COLLAPSE` (Linux 6.1): the pages stay as they were.
+    pub(super) fn collapse(&self, offset: usize) -> io::Result<()> {
+        debug_assert!(self.start.addr() + offset + HUGE <= self.whole.addr() + self.whole_len);
+        // SAFETY: `HUGE` bytes from there lie in our own mapping. The advice changes how they are
+        // backed, not what they hold.
+        let done =
+            unsafe { libc::madvise(self.start.wrapping_add(offset).cast(), HUGE, libc::MADV_COLLAPSE) };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     /// What it lies in, as far as that was asked for: whether base pages are joined to huge ones is

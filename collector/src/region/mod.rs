@@ -12,9 +12,11 @@
 //! - `mapping`: getting memory from the kernel (unsafe).
 //! - `access`: reading and writing it (unsafe).
 //! - `pages`: what kind of pages the kernel gave.
+//! - `collapse`: joining base pages to huge ones, later.
 //! - `file`: creating, opening and locking region files.
 
 mod access;
+mod collapse;
 mod file;
 pub mod header;
 mod mapping;
@@ -22,13 +24,14 @@ mod pages;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, PoisonError};
 
 pub use access::AccessError;
 pub use header::RegionHeader;
 
 use crate::lock::Lock;
-use mapping::Mapping;
+use mapping::{HUGE, Mapping};
 
 /// The memory of one store (or any other registered memory). `Send + Sync`: it is meant to be held
 /// in an `Arc` by the NIC that writes it and by the readers. Unmapped when dropped; a file stays.
@@ -41,8 +44,12 @@ pub struct Region {
     writable: bool,
     iova: u64,
     backing: Option<Backing>,
-    /// Looked up when it is asked for the first time.
-    pages: OnceLock<Pages>,
+    /// Whether base pages are to be joined to huge ones.
+    huge_pages: bool,
+    /// Whether that was tried.
+    collapsed: AtomicBool,
+    /// Looked up when it is asked for the first time, and again when pages were joined.
+    pages: Mutex<Option<Pages>>,
 }
 
 /// The file behind a region.
@@ -62,8 +69,13 @@ struct Backing {
 pub enum Pages {
     /// Reserved huge pages (hugetlbfs or `MAP_HUGETLB`) of so many bytes each.
     Hugetlb(usize),
-    /// Transparent huge pages; the kernel gave at least nine tenths of the region as such.
-    Transparent,
+    /// Base pages, of which the kernel has joined some to huge pages of 2 MiB.
+    Transparent {
+        /// Huge pages.
+        huge: usize,
+        /// Whole 2 MiB of the region (a file's header is the first of them).
+        of: usize,
+    },
     /// Base pages.
     Base4K,
 }
@@ -72,7 +84,7 @@ impl fmt::Display for Pages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Pages::Hugetlb(bytes) => write!(f, "hugetlb {} MiB", bytes >> 20),
-            Pages::Transparent => f.write_str("transparent hugepages"),
+            Pages::Transparent { huge, of } => write!(f, "2 MiB pages: {huge} of {of}"),
             Pages::Base4K => f.write_str("4 KiB pages"),
         }
     }
@@ -156,15 +168,22 @@ impl Region {
         let size = usize::try_from(len).ok().filter(|&n| n > 0).ok_or(RegionError::Length { len })?;
         let mapping = Mapping::anonymous(size, options.huge_pages)
             .map_err(|source| RegionError::Memory { len, source: source.into() })?;
-        Ok(Region {
+        Ok(Region { iova, huge_pages: options.huge_pages, ..Region::of(mapping, size) })
+    }
+
+    /// Writable memory of `len` bytes in base pages, from the first byte of a mapping on.
+    fn of(mapping: Mapping, len: usize) -> Region {
+        Region {
             mapping,
             data: 0,
-            len: size,
+            len,
             writable: true,
-            iova,
+            iova: 0,
             backing: None,
-            pages: OnceLock::new(),
-        })
+            huge_pages: false,
+            collapsed: AtomicBool::new(false),
+            pages: Mutex::default(),
+        }
     }
 
     /// The region of the file `path`, which is created with `header` if there is none.
@@ -227,25 +246,37 @@ impl Region {
     /// [`Region::look_up_pages`].
     pub fn pages(&self) -> Pages {
         Region::look_up_pages([self]);
-        self.pages.get().copied().unwrap_or(Pages::Base4K)
+        self.known_pages().unwrap_or(Pages::Base4K)
+    }
+
+    fn known_pages(&self) -> Option<Pages> {
+        *self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Finds out what kind of pages many regions lie in, for [`Region::pages`], in the time that it
     /// takes for one.
     pub fn look_up_pages<'r>(regions: impl IntoIterator<Item = &'r Region>) {
-        let unknown: Vec<&Region> = regions.into_iter().filter(|r| r.pages.get().is_none()).collect();
+        Region::look_up_pages_again(regions.into_iter().filter(|region| region.known_pages().is_none()));
+    }
+
+    /// As [`Region::look_up_pages`], also of regions whose pages were known: they may have been
+    /// joined since.
+    pub fn look_up_pages_again<'r>(regions: impl IntoIterator<Item = &'r Region>) {
+        let set = |region: &Region, pages| {
+            *region.pages.lock().unwrap_or_else(PoisonError::into_inner) = Some(pages)
+        };
         let (reserved, others): (Vec<&Region>, _) =
-            unknown.into_iter().partition(|r| matches!(r.mapping.pages(), Pages::Hugetlb(_)));
+            regions.into_iter().partition(|r| matches!(r.mapping.pages(), Pages::Hugetlb(_)));
         for region in reserved {
-            region.pages.get_or_init(|| region.mapping.pages());
+            set(region, region.mapping.pages());
         }
         if others.is_empty() {
             return;
         }
         let starts: Vec<usize> = others.iter().map(|r| r.mapping.address().addr()).collect();
-        for (region, huge) in others.into_iter().zip(pages::transparent(&starts)) {
-            let enough = huge > 0 && huge / 9 >= (region.data + region.len) / 10;
-            region.pages.get_or_init(|| if enough { Pages::Transparent } else { Pages::Base4K });
+        for (region, bytes) in others.into_iter().zip(pages::transparent(&starts)) {
+            let (huge, of) = (bytes / HUGE, (region.data + region.len) / HUGE);
+            set(region, if huge > 0 { Pages::Transparent { huge, of } } else { Pages::Base4K });
         }
     }
 

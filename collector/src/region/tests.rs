@@ -44,10 +44,11 @@ fn anonymous_memory_is_zero() {
 
 #[test]
 fn pages_have_names() {
-    let names = [Pages::Hugetlb(2 << 20), Pages::Hugetlb(1 << 30), Pages::Transparent, Pages::Base4K];
+    let joined = Pages::Transparent { huge: 509, of: 513 };
+    let names = [Pages::Hugetlb(2 << 20), Pages::Hugetlb(1 << 30), joined, Pages::Base4K];
     assert_eq!(
         names.map(|pages| pages.to_string()),
-        ["hugetlb 2 MiB", "hugetlb 1024 MiB", "transparent hugepages", "4 KiB pages"]
+        ["hugetlb 2 MiB", "hugetlb 1024 MiB", "2 MiB pages: 509 of 513", "4 KiB pages"]
     );
 }
 

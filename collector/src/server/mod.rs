@@ -2,6 +2,7 @@
 
 mod certificate;
 mod check;
+mod collapse;
 mod directory;
 mod error;
 mod notify;
@@ -62,6 +63,8 @@ struct Grpc {
 pub struct Server {
     /// Where gRPC listens, with the port that was taken.
     pub listen: SocketAddr,
+    /// How long the start took.
+    pub took: Duration,
     /// The NIC, with the endpoint that it listens on.
     pub device: Device,
     stores: Arc<Stores>,
@@ -98,6 +101,7 @@ impl Server {
         config: &Config,
         open_nic: impl FnOnce() -> Result<Arc<dyn Nic>, ServerError>,
     ) -> Result<Self, ServerError> {
+        let began = Instant::now();
         // The cheap things that can be wrong come first.
         let tls = check::checked(config)?;
         let listener = TcpListener::bind(config.listen)
@@ -145,6 +149,12 @@ impl Server {
             .with_connections(connections.clone());
         let ticks = Arc::new(AtomicU64::new(0));
         let mut tasks = vec![tokio::spawn(tick(sessions.clone(), ticks.clone(), stopped.clone()))];
+        if nic.pins_memory() {
+            // Pinned pages cannot be joined any more, and a start does not wait until they are.
+            tracing::info!(device = %device.name, "the device pins the memory of stores: their pages are not joined to huge ones; use hugetlbfs");
+        } else {
+            tasks.push(tokio::spawn(collapse::keep(stores.clone(), stopped.clone())));
+        }
         let wakes = notify::is_wanted(&stores);
         if wakes {
             tasks.push(notify::spawn(nic.clone(), service.wake(), stopped.clone()));
@@ -153,8 +163,10 @@ impl Server {
         let health = standard::health(SERVICE);
         let grpc = serve(listener.clone(), config, tls, &service, &health, connections.clone(), &stopped)?;
         health.set(true);
+        let took = began.elapsed();
         Ok(Self {
             listen,
+            took,
             device,
             stores,
             sessions,

@@ -1,6 +1,6 @@
 //! Every call of the gRPC service, against a real server with the software NIC.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::{config, key, open_request, start, status_of};
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use std::sync::Arc;
 use dta_client::collector::Client;
 use dta_client::{Ask, ClientError, ClientOptions, Following};
 use dta_collector::config::{Config, Memory};
-use dta_collector::region::Region;
+use dta_collector::region::{Region, RegionHeader, RegionOptions};
 use dta_collector::server::{Server, ServerError};
 use dta_proto::control::{self, Policy};
 use dta_proto::control::{MAX_KEYS, MAX_READ};
 use dta_proto::key::Key;
 use dta_proto::layout::{self, hash};
-use dta_proto::store::StoreKind;
+use dta_proto::store::{StoreKind, StoreSpec};
 use tonic::Code;
 
 /// Code and words of a refusal.
@@ -354,6 +354,36 @@ async fn a_bad_open_is_told_what_is_wrong_with_it() {
         change(&mut request);
         let (code, told) = status(client.open_session(request).await);
         assert!(code == Code::InvalidArgument && told.contains(wanted), "{told}");
+    }
+    server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stores_in_files_are_joined_to_huge_pages_after_the_start_and_say_so() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut config = Config { memory: Memory::Directory(dir.path().join("memory")), ..config() };
+    let kind = StoreKind::KeyWrite { slots: 1 << 18, value_len: 12, redundancy: 2 };
+    config.stores = vec![StoreSpec { id: 1, name: "flows".into(), kind }];
+    let (server, client) = start(&config).await;
+    // A kernel that joins no pages of files leaves them.
+    let probe = RegionHeader::new(config.stores[0].clone());
+    let probe = Region::open_or_create(dir.path().join("probe"), &probe, RegionOptions::default()).unwrap();
+    let can = probe.collapse(|| false).is_ok();
+    // Then again with memory that a store gets later. 4 MiB of data after 2 MiB of header.
+    for _ in 0..2 {
+        let until = Instant::now() + Duration::from_secs(30);
+        let told = loop {
+            let told = client.stores().await.unwrap()[0].memory.clone();
+            if told != "4 KiB pages" || !can || Instant::now() > until {
+                break told;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        match can {
+            true => assert!(told.starts_with("2 MiB pages: ") && told.ends_with(" of 3"), "{told}"),
+            false => assert_eq!(told, "4 KiB pages"),
+        }
+        server.stores().replace("flows").unwrap();
     }
     server.stop().await.unwrap();
 }

@@ -35,7 +35,7 @@ pub struct Figure {
     pub floor: f64,
     /// `value / floor`.
     pub ratio: f64,
-    /// The least ratio asked for.
+    /// The least ratio asked for; 0 where none is.
     pub least_ratio: f64,
     /// The rate aimed at.
     pub target: Option<f64>,

@@ -10,7 +10,9 @@ mod key_write_bench;
 mod loopback;
 mod memory;
 mod nic;
+mod nic_file;
 mod query;
+mod reports;
 mod roles;
 mod show;
 mod tail;
@@ -29,7 +31,7 @@ pub struct Case {
     pub name: &'static str,
     /// What is measured, in a line.
     pub what: &'static str,
-    /// The least ratio of rate to floor that the project asks for.
+    /// The least ratio of rate to floor that the project asks for; 0 where it asks for none.
     pub least_ratio: f64,
     /// The rate that it aims at on a server CPU, operations per second, where there is one.
     pub target: Option<f64>,
@@ -37,7 +39,7 @@ pub struct Case {
 }
 
 /// All benchmarks, in the order of the report.
-pub const CASES: [Case; 6] = [
+pub const CASES: [Case; 9] = [
     Case {
         name: "translator",
         what: "software translator: key-write datagram to RoCEv2 frame, N = 1",
@@ -79,6 +81,27 @@ pub const CASES: [Case; 6] = [
         least_ratio: 0.5,
         target: None,
         run: loopback::run,
+    },
+    Case {
+        name: "reports",
+        what: "UDP loopback, reporter to translator, in runs: reports counted and dropped",
+        least_ratio: 0.5,
+        target: None,
+        run: reports::in_runs,
+    },
+    Case {
+        name: "reports-plain",
+        what: "the same, one message each",
+        least_ratio: 0.0,
+        target: None,
+        run: reports::plain,
+    },
+    Case {
+        name: "nic-file",
+        what: "NIC into a file in 2 MiB pages, beside the same in 4 KiB pages",
+        least_ratio: 0.0,
+        target: None,
+        run: nic_file::run,
     },
 ];
 

@@ -18,8 +18,13 @@ pub fn table(figures: &[Figure]) -> String {
     ]);
     let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
     for figure in figures {
-        let (mark, color) =
-            if figure.ratio >= figure.least_ratio { ("good", Color::Green) } else { ("below", Color::Red) };
+        let asked = figure.least_ratio > 0.0;
+        let (mark, color) = match figure.ratio >= figure.least_ratio {
+            true if !asked => ("told", Color::Reset),
+            true => ("good", Color::Green),
+            false => ("below", Color::Red),
+        };
+        let least = if asked { format!("{:.2}", figure.least_ratio) } else { String::new() };
         let what = match figure.target {
             Some(target) => format!("{}\naim {}/s", wrapped(figure.what), short(target)),
             None => wrapped(figure.what),
@@ -29,7 +34,7 @@ pub fn table(figures: &[Figure]) -> String {
             right(short(figure.value)),
             right(short(figure.floor)),
             right(format!("{:.2}", figure.ratio)),
-            right(format!("{:.2}", figure.least_ratio)),
+            right(least),
             Cell::new(mark).fg(color),
         ]);
     }
@@ -81,7 +86,7 @@ mod tests {
         let text = table(&figures);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         let json: serde_json::Value = serde_json::from_str(&json(&figures)).unwrap();
-        assert_eq!(json.as_array().unwrap().len(), 6);
+        assert_eq!(json.as_array().unwrap().len(), CASES.len());
         for key in ["value", "floor", "ratio"] {
             assert!(json[0][key].is_f64());
         }

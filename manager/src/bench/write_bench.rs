@@ -56,7 +56,12 @@ impl Target {
     /// # Errors
     /// There is no memory for it.
     pub(super) fn new(len: u64) -> Result<Target, BenchError> {
-        let region = Arc::new(Region::anonymous(len, IOVA.next_multiple_of(len), RegionOptions::default())?);
+        Target::over(Region::anonymous(len, IOVA.next_multiple_of(len), RegionOptions::default())?)
+    }
+
+    /// A target of this memory.
+    fn over(region: Region) -> Result<Target, BenchError> {
+        let region = Arc::new(region);
         let mut responder = Responder::new(ResponderConfig {
             device: "bench".into(),
             ip: COLLECTOR,
@@ -99,7 +104,15 @@ impl WriteBench {
     /// # Errors
     /// There is no memory for it.
     pub(super) fn new(len: u64, batch: usize) -> Result<WriteBench, BenchError> {
-        let target = Target::new(len)?;
+        WriteBench::of(Target::new(len)?, batch)
+    }
+
+    /// As [`WriteBench::new`], over memory of the caller's.
+    pub(super) fn over(region: Region, batch: usize) -> Result<WriteBench, BenchError> {
+        WriteBench::of(Target::over(region)?, batch)
+    }
+
+    fn of(target: Target, batch: usize) -> Result<WriteBench, BenchError> {
         let output = target.responder.answer_batch(8);
         let batches = vec![Batch::with_packet_capacity(batch, 112); READY];
         Ok(WriteBench { target, output, batches, random: 1, psn: 0 })

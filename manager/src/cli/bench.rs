@@ -16,7 +16,7 @@ use crate::testbed::show::grouped;
 Each figure stands beside its floor, the same memory accesses and checksums with nothing else, measured in turns with it; of
 both the fastest turn counts. The ratio decides: other machines have other floors. Build with --release.
 
-Benchmarks: translator, nic, chain, query, tail, loopback. `memory` runs only when it is named: a long run that watches
+Benchmarks: translator, nic, chain, query, tail, loopback, reports, reports-plain, nic-file. `memory` runs only when it is named: a long run that watches
 the memory of the processes.
 
 With --nic rxe, others instead: the software NIC beside the kernel's soft-RoCE, on the same frames off the same veth pair

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use dta_link::{RunUse, UdpConfig, UdpLink};
 use dta_proto::wire::{dta, roce};
 
 use super::{Finding, rdma, text};
@@ -10,7 +11,7 @@ use super::{Finding, rdma, text};
 /// Looks at everything. `root` is `/` but in tests.
 pub fn examine(root: &Path) -> Vec<Finding> {
     let mut findings =
-        vec![loopback(), cpu(root), cores(), hugepages(root), transparent(root), shared_memory(root)];
+        vec![loopback(), runs(), cpu(root), cores(), hugepages(root), transparent(root), shared_memory(root)];
     findings.extend([receive_buffers(root), ports(root), privileges(root), memlock(root)]);
     findings.extend(rdma::examine(root));
     findings
@@ -46,6 +47,24 @@ fn loopback() -> Finding {
     match first.and_then(|_| std::net::UdpSocket::bind("127.0.0.2:0")) {
         Ok(_) => Finding::ok("loopback", "127.0.0.1 and 127.0.0.2 can be used"),
         Err(error) => Finding::problem("loopback", format!("{error}"), "ip link set dev lo up"),
+    }
+}
+
+/// Whether many reports go through the kernel as one message.
+fn runs() -> Finding {
+    let any = std::net::SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
+    let found = match UdpLink::open(&UdpConfig::reports(any, false)) {
+        Ok(link) => link.runs(),
+        Err(error) => return Finding::problem("runs of reports", error.to_string(), "ip link set dev lo up"),
+    };
+    let told = format!("{found} (UDP_SEGMENT, UDP_GRO)");
+    match found == RunUse::BOTH {
+        true => Finding::ok("runs of reports", told),
+        false => Finding::note(
+            "runs of reports",
+            told,
+            "each report costs a walk through the kernel at both ends; Linux 5.0 can do better",
+        ),
     }
 }
 
@@ -111,7 +130,12 @@ fn transparent(root: &Path) -> Finding {
         (Some(anonymous), shared) => {
             let shared = shared.unwrap_or("never");
             let found = format!("{anonymous} for anonymous memory, {shared} for shared memory");
-            if matches!(shared, "never" | "deny") {
+            if shared == "never" && kernel(root).is_some_and(|version| version >= (6, 1)) {
+                Finding::ok(
+                    "transparent hugepages",
+                    format!("{found}; a collector joins the pages of its files itself (MADV_COLLAPSE)"),
+                )
+            } else if matches!(shared, "never" | "deny") {
                 Finding::note(
                     "transparent hugepages",
                     found,
@@ -122,6 +146,13 @@ fn transparent(root: &Path) -> Finding {
             }
         }
     }
+}
+
+/// The kernel's version, as far as features depend on it.
+fn kernel(root: &Path) -> Option<(u32, u32)> {
+    let release = text(root.join("proc/sys/kernel/osrelease"))?;
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().ok());
+    Some((numbers.next()??, numbers.next()??))
 }
 
 fn shared_memory(root: &Path) -> Finding {
@@ -281,7 +312,7 @@ mod tests {
     #[test]
     fn an_empty_machine_gives_advice_on_everything() {
         for finding in examine(Tree::new(&[]).root()) {
-            if !["cores", "ports", "loopback"].contains(&finding.check) {
+            if !["cores", "ports", "loopback", "runs of reports"].contains(&finding.check) {
                 assert_ne!(finding.level, Level::Ok, "{finding:?}");
                 assert!(finding.advice.is_some(), "{finding:?}");
             }
@@ -298,6 +329,30 @@ mod tests {
         assert_eq!(used_up.level, Level::Note);
         let none = Tree::new(&[(&total, "0\n"), (&free, "0\n")]).find("hugepages");
         assert!(none.advice.unwrap().contains("vm.nr_hugepages"));
+    }
+
+    #[test]
+    fn files_in_base_pages_need_nothing_where_the_collector_can_join_them() {
+        let level = |shared: &str, release: &str| {
+            let folder = "sys/kernel/mm/transparent_hugepage/";
+            let (enabled, of_files) = (format!("{folder}enabled"), format!("{folder}shmem_enabled"));
+            let tree = Tree::new(&[
+                (&enabled, "always [madvise] never\n"),
+                (&of_files, shared),
+                ("proc/sys/kernel/osrelease", release),
+            ]);
+            tree.find("transparent hugepages").level
+        };
+        assert_eq!(level("always advise [never] deny\n", "6.1.0-37-amd64\n"), Level::Ok);
+        assert_eq!(level("always advise [never] deny\n", "5.15.0\n"), Level::Note);
+        assert_eq!(level("always advise never [deny]\n", "6.18.44\n"), Level::Note);
+        assert_eq!(level("always [advise] never deny\n", "5.10.0\n"), Level::Ok);
+    }
+
+    #[test]
+    fn this_machine_sends_and_receives_runs() {
+        // Every kernel since 5.0 does.
+        assert_eq!(runs().level, Level::Ok, "{:?}", runs());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use dta_link::fault::FaultCounts;
+use dta_link::udp::RUN_MAX;
 use dta_proto::counter::nic::{self, Counter};
 use dta_proto::counter::{Definition, Fault, LinkLoss, Reason, Stage, Step, translator};
 use serde::Serialize;
@@ -124,6 +125,13 @@ fn stopped_on_the_wire(frames: &LinkAccount) -> u64 {
     left.min(frames.corrupted.saturating_sub(frames.device))
 }
 
+/// The kernel counts a run of reports that it drops at the receive queue as one. So each of `dropped`
+/// may have taken more with it: what is left, but no more than runs hold.
+fn rest_of_runs(reports: &LinkAccount, dropped: u64) -> u64 {
+    let left = u64::try_from(reports.unexplained()).unwrap_or(0);
+    left.min(dropped * (RUN_MAX as u64 - 1))
+}
+
 /// Whether a NIC is an RDMA device, and has counted something.
 fn is_device(nic: &Node<'_>) -> bool {
     nic.each(&nic::DEVICE_COUNTER).next().is_some()
@@ -160,19 +168,20 @@ pub fn links(statistics: &Statistics, reporters: &ReporterSide, gaps: &Gaps) -> 
     let lost_in_nic = |reason: LinkLoss| to.of(&nic::LINK_LOST, &[reason.name_at_nic()]);
 
     let stopped = |corrupted: u64| if reporters.checksum { corrupted } else { 0 };
+    let reports_dropped =
+        queue_full(lost_in(translator::REPORTS, LinkLoss::ReceiveQueue), reporters.faults.corrupted);
     let reports = LinkAccount {
         name: "reporter-translator",
         sent: reporters.faults.frames,
         corrupted_stopped: stopped(reporters.faults.corrupted),
         unsent: reporters.unsent,
-        kernel: queue_full(lost_in(translator::REPORTS, LinkLoss::ReceiveQueue), reporters.faults.corrupted)
-            + lost_in(translator::REPORTS, LinkLoss::TooLong)
-            + gaps.reports_dropped,
+        kernel: reports_dropped + lost_in(translator::REPORTS, LinkLoss::TooLong) + gaps.reports_dropped,
         killed: gaps.reports_socket,
         received: from.of(&translator::LINK_RECEIVED, &[translator::REPORTS]),
         ..LinkAccount::default()
     }
     .faults(&reporters.faults);
+    let reports = LinkAccount { kernel: reports.kernel + rest_of_runs(&reports, reports_dropped), ..reports };
 
     let nack_faults = faults_on(translator::NACK);
     let nacks = LinkAccount {
@@ -485,6 +494,25 @@ mod tests {
             ..ReporterSide::default()
         };
         assert_eq!(links(&all, &side, &Gaps::default())[0].unexplained(), 0);
+    }
+
+    #[test]
+    fn a_run_that_the_kernel_dropped_explains_as_many_reports_as_a_run_holds_and_no_more() {
+        let account = |received, dropped| {
+            let counters =
+                [("link.reports.received", received), ("link.reports.dropped.receive-queue", dropped)];
+            let faults = FaultCounts { frames: 1000, ..FaultCounts::default() };
+            let side = ReporterSide { faults, ..ReporterSide::default() };
+            let [reports, ..] = links(&statistics(&counters, &[]), &side, &Gaps::default());
+            (reports.kernel, reports.unexplained())
+        };
+        assert_eq!(account(1000, 0), (0, 0));
+        assert_eq!(account(990, 10), (10, 0));
+        assert_eq!(account(900, 2), (100, 0));
+        assert_eq!(account(800, 2), (128, 72));
+        // What no queue dropped stays unexplained, to the last.
+        assert_eq!(account(900, 0), (0, 100));
+        assert_eq!(account(998, 5), (5, -3));
     }
 
     #[test]

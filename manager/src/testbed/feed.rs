@@ -9,7 +9,7 @@ use dta_proto::counter::{Stage, nic, translator};
 use super::daemons::Daemons;
 use super::journal::Journal;
 use super::statistics::Statistics;
-use super::switches::Switches;
+use super::switches::{RUN, Switches};
 use super::workload::{Report, Workload};
 use crate::topology::Primitive;
 
@@ -35,8 +35,8 @@ pub struct Window {
     since: [u64; 2],
     /// Reports between two looks at the queues.
     burst: u64,
-    /// Bytes that may wait in a receive queue before more is sent.
-    room: u64,
+    /// Bytes that may wait in the translator's and in the NIC's receive queue before more is sent.
+    room: [u64; 2],
 }
 
 impl Window {
@@ -52,7 +52,9 @@ impl Window {
         // does not run.
         let datagrams = (granted / PER_DATAGRAM).clamp(64, 4096);
         let burst = (datagrams / 4 / copies.max(1)).clamp(16, BURST);
-        Self { since: [0; 2], burst, room: burst * PER_DATAGRAM }
+        // A run takes little more room than one datagram.
+        let room = [burst * PER_DATAGRAM / RUN as u64, burst * PER_DATAGRAM];
+        Self { since: [0; 2], burst, room }
     }
 }
 
@@ -69,12 +71,16 @@ pub async fn send(
         // The hops of a packet report within a moment: a pause between them would look like a lost
         // postcard to the translator.
         let may_wait = report.body.primitive() == Primitive::SketchMerge;
-        switches.send(report, workload, journal)?;
+        match may_wait {
+            true => switches.gather(report, workload, journal)?,
+            false => switches.send(report, workload, journal)?,
+        }
         window.since = window.since.map(|n| n + 1);
         if may_wait {
             keep_to(window, switches, journal, daemons).await?;
         }
     }
+    switches.send_gathered()?;
     keep_to(window, switches, journal, daemons).await
 }
 
@@ -106,15 +112,15 @@ async fn wait_for_room(
     let start = Instant::now();
     loop {
         switches.poll(journal)?;
-        let mut waiting = 0;
-        for socket in [daemons.reports, daemons.roce] {
-            waiting = waiting.max(netstat::socket_backlog(socket)?.unwrap_or(0));
+        let mut waiting = [0; 2];
+        for (waiting, socket) in waiting.iter_mut().zip([daemons.reports, daemons.roce]) {
+            *waiting = netstat::socket_backlog(socket)?.unwrap_or(0);
         }
-        if waiting <= window.room {
+        if waiting[0] <= window.room[0] && waiting[1] <= window.room[1] {
             return Ok(());
         }
         if start.elapsed() > SETTLE {
-            bail!("{waiting} bytes wait in a receive queue, and nobody has taken them for {SETTLE:?}");
+            bail!("{waiting:?} bytes wait in receive queues, and nobody has taken them for {SETTLE:?}");
         }
         tokio::time::sleep(Duration::from_micros(50)).await;
     }

@@ -104,7 +104,7 @@ pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyho
     };
     let mut daemons = Daemons::start(&plan).await?;
     let kernel = UdpStats::read()?;
-    let mut switches = Switches::open(topology, daemons.reports, report_faults, options.seed)?;
+    let mut switches = Switches::open(topology, daemons.reports, report_faults, options.seed, rxe.is_none())?;
     let mut journal = Journal::default();
     let mut window = Window::new(most_copies(topology));
 

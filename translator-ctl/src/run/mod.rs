@@ -79,7 +79,7 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
     let reports = UdpLink::open(&UdpConfig::reports(config.listen, nack_faults.corrupts()))
         .context("cannot take reports")?;
     let (roce, endpoint) = RoceLink::open(config).context("cannot send frames and take the NIC's answers")?;
-    let listen = reports.local_addr();
+    let (listen, runs) = (reports.local_addr(), reports.runs());
     let own = control_port::Port::open(&config.control)
         .await
         .with_context(|| format!("cannot serve gRPC on {}: choose another --control", config.control))?;
@@ -128,7 +128,7 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
     let service = Service::new(target.clone(), programs);
     let service = own.serve(service, &health, stopped).map_err(|error| anyhow!(error))?;
     let manager = Manager::new(health, options.blank);
-    info!(%listen, control = %control_address, source = %endpoint.ip, port = endpoint.port, "taking reports");
+    info!(%listen, control = %control_address, source = %endpoint.ip, port = endpoint.port, runs = %runs, "taking reports");
 
     let mut sessions: Vec<Session> = (config.collector.indices())
         .map(|collector| Session::new(config, collector, endpoint.clone()))

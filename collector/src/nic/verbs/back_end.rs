@@ -97,6 +97,10 @@ impl Nic for VerbsNic {
         self.epoch.load(Ordering::Acquire)
     }
 
+    fn pins_memory(&self) -> bool {
+        true
+    }
+
     fn register(&self, region: Arc<Region>, access: Access) -> Result<Registration, NicError> {
         self.current()?.register(region, access)
     }

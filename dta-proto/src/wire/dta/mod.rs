@@ -4,11 +4,13 @@
 //! Reserved bits and bytes are ignored on receipt and sent as zero.
 
 mod codec;
+mod fields;
 mod nack;
 mod report;
 mod v0;
 mod v1;
 
+pub use fields::Fields;
 pub use nack::{NACK_V0_LEN, NACK_V1_LEN, Nack};
 pub use report::{Body, Report};
 pub use v1::HEADER_LEN as V1_HEADER_LEN;

@@ -1,0 +1,85 @@
+//! Joins the memory of stores to huge pages in the background: a start does not wait for it.
+
+use std::collections::HashSet;
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use tokio::sync::watch;
+
+use crate::region::Region;
+use crate::store::{Store, Stores};
+
+/// How often it is looked whether a store has new memory.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often pages are counted meanwhile: the kernel looks through all memory for it.
+const COUNT: Duration = Duration::from_secs(1);
+
+/// Joins the memory that stores have, and the memory that they get later, until the collector stops.
+pub(super) async fn keep(stores: Arc<Stores>, stopped: watch::Receiver<bool>) {
+    let mut told = HashSet::new();
+    loop {
+        let todo: Vec<Arc<Store>> = stores.iter().filter(|store| store.region.wants_collapse()).collect();
+        if !todo.is_empty() {
+            let stop = stopped.clone();
+            let (all, tell) = (Arc::clone(&stores), std::mem::take(&mut told));
+            let run = tokio::task::spawn_blocking(move || collapse(&all, &todo, &stop, tell)).await;
+            match run {
+                Ok(tell) => told = tell,
+                Err(error) => return tracing::warn!(%error, "memory is no longer joined to huge pages"),
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            () = super::until(stopped.clone()) => return,
+        }
+    }
+}
+
+/// Joins the memory of `todo`, one store after the other. Gives the kinds of errors that were told
+/// up to now: each is told once.
+fn collapse(
+    all: &Stores,
+    todo: &[Arc<Store>],
+    stop: &watch::Receiver<bool>,
+    mut told: HashSet<ErrorKind>,
+) -> HashSet<ErrorKind> {
+    let mut counted = Instant::now();
+    for store in todo {
+        let began = Instant::now();
+        let done = store.region.collapse(|| {
+            if counted.elapsed() > COUNT {
+                Region::look_up_pages_again([&*store.region]);
+                counted = Instant::now();
+            }
+            *stop.borrow()
+        });
+        if *stop.borrow() {
+            return told;
+        }
+        if let Err(error) = done
+            && told.insert(error.kind())
+        {
+            let why = match Errno::from_io_error(&error) {
+                Some(Errno::NOMEM | Errno::BUSY) => {
+                    "there is no memory for huge pages, or a limit allows none"
+                }
+                _ => "this kernel does not join pages of such memory (Linux 6.1 does, of files on a tmpfs)",
+            };
+            tracing::info!(store = %store.spec.name, %error, "{why}: the store stays in 4 KiB pages");
+        }
+        if counted.elapsed() > COUNT || todo.len() == 1 {
+            Region::look_up_pages_again([&*store.region]);
+            counted = Instant::now();
+        }
+        tracing::debug!(store = %store.spec.name, seconds = began.elapsed().as_secs_f64(), "pages joined");
+    }
+    // Together, or each would take the time of all.
+    let stores: Vec<Arc<Store>> = all.iter().collect();
+    Region::look_up_pages_again(stores.iter().map(|store| &*store.region));
+    for store in todo {
+        tracing::info!(store = %store.spec.name, memory = %store.region.pages(), "pages of the store");
+    }
+    told
+}

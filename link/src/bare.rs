@@ -1,0 +1,128 @@
+//! The system calls of a UDP link with nothing around them: what a benchmark holds a link against.
+
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use crate::sys::{self, Messages, Outgoing};
+use crate::udp::set_receive_buffer;
+use crate::{LinkError, Result};
+
+/// Messages of a call, as a link takes them.
+const RUNS: usize = 64;
+/// Bytes of a buffer that takes any message.
+const LONGEST: usize = (64 << 10) + 3 * 64;
+
+fn open() -> Result<(OwnedFd, SocketAddrV4)> {
+    let any = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
+    let socket = UdpSocket::bind(any).map_err(|error| LinkError::bind(any.into(), error))?;
+    match socket.local_addr().map_err(LinkError::io("cannot read a socket's address"))? {
+        std::net::SocketAddr::V4(local) => Ok((socket.into(), local)),
+        other => Err(LinkError::Ipv6(other)),
+    }
+}
+
+/// Sends the same datagrams again and again.
+pub struct BareSender {
+    socket: OwnedFd,
+    messages: Messages,
+    payload: Vec<u8>,
+    to: SocketAddrV4,
+    /// Bytes of a datagram.
+    len: u16,
+    /// Datagrams of a message, and messages of a call.
+    run: usize,
+    calls: usize,
+}
+
+impl BareSender {
+    /// For datagrams of `len` bytes, `run` of them as one message (1: plain), `messages` of these a call.
+    ///
+    /// # Errors
+    /// No socket can be had on loopback.
+    pub fn open(to: SocketAddrV4, len: u16, run: usize, messages: usize) -> Result<Self> {
+        Ok(Self {
+            socket: open()?.0,
+            messages: Messages::new(messages),
+            payload: vec![0x5a; usize::from(len) * run],
+            to,
+            len,
+            run,
+            calls: messages,
+        })
+    }
+
+    /// One call; gives how many datagrams the kernel took.
+    ///
+    /// # Errors
+    /// What the call said.
+    pub fn send(&mut self) -> Result<usize> {
+        let segment = (self.run > 1).then_some(self.len);
+        let message = || Outgoing { bytes: &self.payload, segment, to: Some(self.to), from: None };
+        let messages = (0..self.calls).map(|_| message());
+        match self.messages.send(self.socket.as_fd(), messages) {
+            Ok(sent) => Ok(sent * self.run),
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => Ok(0),
+            Err(error) => Err(LinkError::io("cannot send datagrams")(error)),
+        }
+    }
+}
+
+/// Receives datagrams and forgets them.
+pub struct BareReceiver {
+    socket: OwnedFd,
+    local: SocketAddrV4,
+    messages: Messages,
+    buffers: Vec<u8>,
+    /// Bytes of a buffer.
+    each: usize,
+}
+
+impl BareReceiver {
+    /// On a free port of loopback, with a receive queue as a link for reports has it. `runs`:
+    /// takes runs whole.
+    ///
+    /// # Errors
+    /// No socket can be had on loopback, or it takes no runs.
+    pub fn open(runs: bool) -> Result<Self> {
+        let (socket, local) = open()?;
+        set_receive_buffer(socket.as_fd(), 8 << 20)?;
+        if runs {
+            sys::set_option(socket.as_fd(), libc::SOL_UDP, sys::UDP_GRO, 1)
+                .map_err(LinkError::io("cannot receive runs (UDP_GRO)"))?;
+        }
+        let (count, each) = if runs { (RUNS, LONGEST) } else { (128, 2048) };
+        Ok(Self { socket, local, messages: Messages::new(count), buffers: vec![0; count * each], each })
+    }
+
+    /// Where it receives.
+    pub fn local_addr(&self) -> SocketAddrV4 {
+        self.local
+    }
+
+    /// One call, after a wait if there is nothing; gives how many datagrams came.
+    ///
+    /// # Errors
+    /// What the call said.
+    pub fn recv(&mut self, timeout: Duration) -> Result<usize> {
+        let Self { socket, messages, buffers, each, .. } = self;
+        let mut receive = || messages.recv(socket.as_fd(), buffers.chunks_exact_mut(*each));
+        let received = match receive() {
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
+                crate::wait_readable(&[socket.as_fd()], Some(timeout))?;
+                receive()
+            }
+            other => other,
+        };
+        let count = match received {
+            Ok(count) => count,
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => 0,
+            Err(error) => return Err(LinkError::io("cannot receive datagrams")(error)),
+        };
+        let datagrams = |index| {
+            let incoming = messages.incoming(index);
+            incoming.segment.map_or(1, |segment| incoming.len.div_ceil(segment.get()))
+        };
+        Ok((0..count).map(datagrams).sum())
+    }
+}

@@ -1,0 +1,261 @@
+//! Sending and receiving many messages a call.
+
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::num::NonZero;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::null_mut;
+
+use libc::{c_int, cmsghdr, iovec, mmsghdr, msghdr, sockaddr_in, socklen_t};
+
+use super::{UDP_GRO, UDP_SEGMENT, check};
+
+/// One datagram to send, or a run of them.
+#[derive(Default)]
+pub(crate) struct Outgoing<'a> {
+    /// What to send.
+    pub(crate) bytes: &'a [u8],
+    /// Bytes of each datagram that the kernel is to cut this into; the last one may be shorter.
+    pub(crate) segment: Option<u16>,
+    /// Where to; `None` on a bound packet socket.
+    pub(crate) to: Option<SocketAddrV4>,
+    /// The source address to use, where the socket is bound to none.
+    pub(crate) from: Option<Ipv4Addr>,
+}
+
+/// One datagram received, or a run of them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Incoming {
+    /// Bytes in the buffer.
+    pub(crate) len: usize,
+    /// Bytes of each datagram in it, but the last one, which may be shorter; `None` where it is one datagram.
+    pub(crate) segment: Option<NonZero<usize>>,
+    /// Whether the datagram was longer than the buffer.
+    pub(crate) truncated: bool,
+    /// The sender, on UDP sockets.
+    pub(crate) from: SocketAddrV4,
+    /// The address it was sent to, on sockets with IP_PKTINFO.
+    pub(crate) to: Option<Ipv4Addr>,
+}
+
+/// Room for control messages: IP_PKTINFO takes 32 bytes, UDP_SEGMENT and UDP_GRO take 24.
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+struct Control([u8; CONTROL]);
+
+const CONTROL: usize = 64;
+
+/// The arrays that recvmmsg and sendmmsg take, allocated once.
+pub(crate) struct Messages {
+    headers: Box<[mmsghdr]>,
+    vectors: Box<[iovec]>,
+    names: Box<[sockaddr_in]>,
+    controls: Box<[Control]>,
+}
+
+// SAFETY: the pointers inside headers and vectors are written anew before each system call, from references
+// that live over it, and never read otherwise; so where the thread is does not matter.
+unsafe impl Send for Messages {}
+
+impl Messages {
+    /// Room for `count` datagrams a call.
+    pub(crate) fn new(count: usize) -> Self {
+        // SAFETY: all zeros is a valid value of these plain C structures (null pointers, zero lengths).
+        let (header, vector, name) =
+            unsafe { (zeroed::<mmsghdr>(), zeroed::<iovec>(), zeroed::<sockaddr_in>()) };
+        Self {
+            headers: vec![header; count].into(),
+            vectors: vec![vector; count].into(),
+            names: vec![name; count].into(),
+            controls: vec![Control([0; CONTROL]); count].into(),
+        }
+    }
+
+    /// Receives what is there, without waiting, one datagram into each buffer. Gives how many.
+    pub(crate) fn recv<'a>(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        buffers: impl Iterator<Item = &'a mut [u8]>,
+    ) -> io::Result<usize> {
+        let mut count = 0;
+        for (index, buffer) in buffers.take(self.headers.len()).enumerate() {
+            self.vectors[index] = iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+            let control = self.controls[index].0.len();
+            self.fill(index, true, control);
+            count += 1;
+        }
+        // SAFETY: the first count headers point to a name, a vector and a control buffer of this
+        // object, and each vector to a buffer that is mutably borrowed for 'a, which outlives this
+        // call; all lengths are right.
+        let received = check(unsafe {
+            libc::recvmmsg(
+                fd.as_raw_fd(),
+                self.headers.as_mut_ptr(),
+                count as u32,
+                libc::MSG_DONTWAIT as _,
+                null_mut(),
+            )
+        })?;
+        Ok(received as usize)
+    }
+
+    /// What the last [`Messages::recv`] says of its datagram `index`.
+    pub(crate) fn incoming(&self, index: usize) -> Incoming {
+        let header = &self.headers[index];
+        let name = &self.names[index];
+        let mut incoming = Incoming {
+            len: header.msg_len as usize,
+            segment: None,
+            truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+            from: SocketAddrV4::new(
+                Ipv4Addr::from(u32::from_be(name.sin_addr.s_addr)),
+                u16::from_be(name.sin_port),
+            ),
+            to: None,
+        };
+        let mut held = &self.controls[index].0[..header.msg_hdr.msg_controllen.min(CONTROL)];
+        while let Some(ControlMessage { kind, data, rest }) = ControlMessage::first(held) {
+            match kind {
+                (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                    let info = plain::<libc::in_pktinfo>(data);
+                    incoming.to = info.map(|info| Ipv4Addr::from(u32::from_be(info.ipi_addr.s_addr)));
+                }
+                (libc::SOL_UDP, UDP_GRO) => {
+                    let bytes = plain::<c_int>(data).and_then(|bytes| usize::try_from(bytes).ok());
+                    incoming.segment = bytes.and_then(NonZero::new);
+                }
+                _ => {}
+            }
+            held = rest;
+        }
+        incoming
+    }
+
+    /// Sends datagrams, or runs of them, without waiting. Gives how many of these, from the first on, the kernel took; an error
+    /// concerns the first.
+    pub(crate) fn send<'a>(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        datagrams: impl Iterator<Item = Outgoing<'a>>,
+    ) -> io::Result<usize> {
+        let mut count = 0;
+        for (index, datagram) in datagrams.take(self.headers.len()).enumerate() {
+            // sendmmsg reads only, though iovec has a mutable pointer.
+            let base = datagram.bytes.as_ptr().cast_mut().cast();
+            self.vectors[index] = iovec { iov_base: base, iov_len: datagram.bytes.len() };
+            if let Some(to) = datagram.to {
+                self.names[index] = socket_address(to);
+            }
+            let mut control = 0;
+            if let Some(from) = datagram.from {
+                let info = libc::in_pktinfo {
+                    ipi_ifindex: 0,
+                    ipi_spec_dst: libc::in_addr { s_addr: u32::from(from).to_be() },
+                    ipi_addr: libc::in_addr { s_addr: 0 },
+                };
+                control = self.write_control(index, control, (libc::IPPROTO_IP, libc::IP_PKTINFO), info);
+            }
+            if let Some(segment) = datagram.segment {
+                control = self.write_control(index, control, (libc::SOL_UDP, UDP_SEGMENT), segment);
+            }
+            self.fill(index, datagram.to.is_some(), control);
+            count += 1;
+        }
+        // SAFETY: as in recv; the kernel only reads what the vectors point to.
+        let sent = check(unsafe {
+            libc::sendmmsg(fd.as_raw_fd(), self.headers.as_mut_ptr(), count as u32, libc::MSG_DONTWAIT as _)
+        })?;
+        Ok(sent as usize)
+    }
+
+    /// Points header `index` at its vector, its name (if any) and `control` bytes of its control buffer.
+    fn fill(&mut self, index: usize, name: bool, control: usize) {
+        // SAFETY: all zeros is a valid msghdr; some C libraries have private padding that cannot be named.
+        let mut header = unsafe { zeroed::<msghdr>() };
+        if name {
+            header.msg_name = (&raw mut self.names[index]).cast();
+            header.msg_namelen = size_of::<sockaddr_in>() as socklen_t;
+        }
+        if control > 0 {
+            header.msg_control = self.controls[index].0.as_mut_ptr().cast();
+            header.msg_controllen = control as _;
+        }
+        header.msg_iov = &raw mut self.vectors[index];
+        header.msg_iovlen = 1;
+        self.headers[index] = mmsghdr { msg_hdr: header, msg_len: 0 };
+    }
+
+    /// Writes a control message behind the first `at` bytes of control buffer `index`; gives where it ends.
+    fn write_control<T: PlainOldData>(
+        &mut self,
+        index: usize,
+        at: usize,
+        kind: (c_int, c_int),
+        data: T,
+    ) -> usize {
+        let len = size_of::<cmsghdr>() + size_of::<T>();
+        let end = at + len.next_multiple_of(size_of::<usize>());
+        let control = &mut self.controls[index].0[at..end];
+        // SAFETY: all zeros is a valid cmsghdr.
+        let mut header = unsafe { zeroed::<cmsghdr>() };
+        header.cmsg_len = len as _;
+        (header.cmsg_level, header.cmsg_type) = kind;
+        // SAFETY: `control` has room for both, one after the other; alignment is not asked for.
+        unsafe {
+            control.as_mut_ptr().cast::<cmsghdr>().write_unaligned(header);
+            control.as_mut_ptr().add(size_of::<cmsghdr>()).cast::<T>().write_unaligned(data);
+        }
+        end
+    }
+}
+
+/// C types of control messages: any bytes are a value.
+///
+/// # Safety
+/// Any bytes have to make a value, and a value has to have no padding.
+unsafe trait PlainOldData: Copy {}
+// SAFETY: three 32-bit integers.
+unsafe impl PlainOldData for libc::in_pktinfo {}
+// SAFETY: an integer.
+unsafe impl PlainOldData for c_int {}
+// SAFETY: an integer.
+unsafe impl PlainOldData for u16 {}
+
+/// What a control message holds, if it is long enough.
+fn plain<T: PlainOldData>(data: &[u8]) -> Option<T> {
+    // SAFETY: there are enough bytes, any of which make a `T`; alignment is not asked for.
+    (data.len() >= size_of::<T>()).then(|| unsafe { data.as_ptr().cast::<T>().read_unaligned() })
+}
+
+/// A control message that came with a message.
+struct ControlMessage<'a> {
+    /// Level and type.
+    kind: (c_int, c_int),
+    data: &'a [u8],
+    /// What comes after it.
+    rest: &'a [u8],
+}
+
+impl<'a> ControlMessage<'a> {
+    /// The first of those in `held`.
+    fn first(held: &'a [u8]) -> Option<ControlMessage<'a>> {
+        if held.len() < size_of::<cmsghdr>() {
+            return None;
+        }
+        // SAFETY: there is a whole cmsghdr, which is plain integers; alignment is not asked for.
+        let header = unsafe { held.as_ptr().cast::<cmsghdr>().read_unaligned() };
+        let data = held.get(size_of::<cmsghdr>()..header.cmsg_len)?;
+        let rest = held.get(header.cmsg_len.next_multiple_of(size_of::<usize>())..).unwrap_or_default();
+        Some(ControlMessage { kind: (header.cmsg_level, header.cmsg_type), data, rest })
+    }
+}
+
+fn socket_address(address: SocketAddrV4) -> sockaddr_in {
+    sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: address.port().to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from(*address.ip()).to_be() },
+        sin_zero: [0; 8],
+    }
+}

@@ -1,0 +1,188 @@
+//! The receiving half of a UDP link.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::num::NonZero;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dta_proto::wire::datagram;
+
+use super::CALL_MAX;
+use crate::batch::HEADROOM;
+use crate::sys::{self, Messages};
+use crate::{Batch, Counters, LinkError, Result};
+
+/// Messages of a call where each may be a run.
+const RUNS: usize = 64;
+
+/// Bytes from one of their buffers to the next: what the longest run takes, and three cache lines
+/// more, so that their beginnings do not all fall into one set of the cache.
+const STRIDE: usize = (64 << 10) + 3 * 64;
+
+/// The receiving half of a UDP link.
+pub struct UdpReceiver {
+    socket: Arc<OwnedFd>,
+    local: SocketAddrV4,
+    receive_buffer: usize,
+    messages: Messages,
+    runs: Option<Box<Runs>>,
+    counters: Counters,
+}
+
+/// Runs of the last call, and how far they were handed out.
+struct Runs {
+    /// Memory is taken for as much of it as runs really fill.
+    bytes: Box<[u8]>,
+    count: usize,
+    /// The run that is handed out now.
+    index: usize,
+    /// Bytes of it that were.
+    at: usize,
+}
+
+impl UdpReceiver {
+    /// `runs` says whether the socket may give runs of datagrams as one message.
+    pub(super) fn new(
+        socket: Arc<OwnedFd>,
+        local: SocketAddrV4,
+        receive_buffer: usize,
+        runs: bool,
+    ) -> UdpReceiver {
+        let buffers = || Box::new(Runs { bytes: vec![0; RUNS * STRIDE].into(), count: 0, index: 0, at: 0 });
+        UdpReceiver {
+            socket,
+            local,
+            receive_buffer,
+            messages: Messages::new(if runs { RUNS } else { CALL_MAX }),
+            runs: runs.then(buffers),
+            counters: Counters::default(),
+        }
+    }
+
+    pub(super) fn local(&self) -> SocketAddrV4 {
+        self.local
+    }
+
+    pub(super) fn receive_buffer(&self) -> usize {
+        self.receive_buffer
+    }
+
+    pub(super) fn takes_runs(&self) -> bool {
+        self.runs.is_some()
+    }
+
+    /// As [`crate::Link::recv`].
+    pub fn recv(&mut self, batch: &mut Batch, timeout: Option<Duration>) -> Result<usize> {
+        let received = self.recv_now(batch)?;
+        if received > 0 || timeout == Some(Duration::ZERO) {
+            return Ok(received);
+        }
+        crate::wait_readable(&[self.as_fd()], timeout)?;
+        self.recv_now(batch)
+    }
+
+    /// What was received, and what the kernel dropped at this socket up to now.
+    pub fn counters(&self) -> Counters {
+        let dropped_by_kernel = sys::drops(self.as_fd());
+        Counters { dropped_by_kernel, ..self.counters }
+    }
+
+    /// 0 says that nothing is left of what the kernel gave before either, so that a caller may wait.
+    fn recv_now(&mut self, batch: &mut Batch) -> Result<usize> {
+        batch.clear();
+        let Self { socket, messages, runs, .. } = self;
+        match runs {
+            Some(runs) => {
+                if runs.index == runs.count {
+                    let buffers = runs.bytes.chunks_exact_mut(STRIDE);
+                    (runs.index, runs.at) = (0, 0);
+                    runs.count = taken(messages.recv(socket.as_fd(), buffers))?;
+                }
+                self.hand_out(batch);
+            }
+            None => {
+                let buffers = batch.buffers(HEADROOM + datagram::HEADER_LEN);
+                let count = taken(messages.recv(socket.as_fd(), buffers))?;
+                self.adopt(batch, count);
+            }
+        }
+        Ok(batch.len())
+    }
+
+    /// Puts headers in front of the datagrams that the kernel wrote into the slots of `batch`.
+    fn adopt(&mut self, batch: &mut Batch, count: usize) {
+        for index in 0..count {
+            let incoming = self.messages.incoming(index);
+            if incoming.truncated {
+                self.counters.dropped_too_long += 1;
+                continue;
+            }
+            let to = self.destination(incoming.to);
+            batch.adopt(index, datagram::HEADER_LEN + incoming.len);
+            let packet = batch.packet_mut(batch.len() - 1);
+            packet[..datagram::HEADER_LEN].copy_from_slice(&datagram::header(
+                incoming.from,
+                to,
+                incoming.len,
+            ));
+            self.counters.count_received(packet.len());
+        }
+    }
+
+    /// Cuts runs into datagrams, as far as `batch` has room for them.
+    fn hand_out(&mut self, batch: &mut Batch) {
+        let room = batch.packet_capacity().saturating_sub(datagram::HEADER_LEN);
+        while let Some(runs) = self.runs.as_ref().filter(|runs| runs.index < runs.count) {
+            let incoming = self.messages.incoming(runs.index);
+            let (from, to) = (incoming.from, self.destination(incoming.to));
+            let len = incoming.len.min(STRIDE);
+            // A run of datagrams of no bytes does not exist: one of them is a message.
+            let segment = incoming.segment.map_or(len, NonZero::get).min(len);
+            let header = datagram::header(from, to, segment.min(room));
+            let Some(runs) = &mut self.runs else { return };
+            let message = &runs.bytes[runs.index * STRIDE..][..len];
+            loop {
+                let datagram = &message[runs.at..(runs.at + segment).min(len)];
+                if incoming.truncated || datagram.len() > room {
+                    self.counters.dropped_too_long += 1;
+                } else {
+                    let Some(slot) = batch.next_slot() else { return };
+                    let (head, payload) = slot.split_at_mut(datagram::HEADER_LEN);
+                    match datagram.len() == segment {
+                        true => head.copy_from_slice(&header),
+                        false => head.copy_from_slice(&datagram::header(from, to, datagram.len())),
+                    }
+                    payload[..datagram.len()].copy_from_slice(datagram);
+                    batch.commit(datagram::HEADER_LEN + datagram.len(), 0);
+                    self.counters.count_received(datagram::HEADER_LEN + datagram.len());
+                }
+                runs.at += datagram.len();
+                if runs.at >= len {
+                    break;
+                }
+            }
+            (runs.index, runs.at) = (runs.index + 1, 0);
+        }
+    }
+
+    /// Where a datagram was sent to: `to` is told on sockets that are bound to all addresses.
+    fn destination(&self, to: Option<Ipv4Addr>) -> SocketAddrV4 {
+        SocketAddrV4::new(to.unwrap_or(*self.local.ip()), self.local.port())
+    }
+}
+
+/// How many messages the kernel gave; none there is no error.
+fn taken(received: std::io::Result<usize>) -> Result<usize> {
+    received.or_else(|error| match error.raw_os_error() {
+        // ECONNREFUSED is a late word about an earlier datagram of ours; nothing is wrong with receiving.
+        Some(libc::EAGAIN | libc::EINTR | libc::ECONNREFUSED) => Ok(0),
+        _ => Err(LinkError::io("cannot receive datagrams")(error)),
+    })
+}
+
+impl AsFd for UdpReceiver {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,182 @@
+//! Runs: datagrams that follow each other to one place, all of one length but the last, which may be
+//! shorter. The kernel takes a run as one message and cuts it (UDP_SEGMENT).
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+
+use super::{RUN_MAX, send_all, wait_for_room};
+use crate::Counters;
+use crate::sys::{Messages, Outgoing};
+use dta_proto::wire::datagram;
+
+/// Bytes of a message at most: UDP's own bound.
+const BYTES_MAX: usize = datagram::PACKET_MAX - datagram::HEADER_LEN;
+
+/// Runs that the kernel refuses one after the other, though it takes their datagrams one by one,
+/// before no more are made.
+const REFUSED_MAX: u8 = 4;
+
+/// A datagram as a sender hands it over: what to send, and the bytes to count for it.
+pub(super) type Datagram<'a> = (Outgoing<'a>, usize);
+
+/// Puts datagrams together and sends them.
+#[derive(Debug, Default)]
+pub(super) struct Runs {
+    plan: Vec<Run>,
+    /// The payloads of runs, one behind the other.
+    bytes: Vec<u8>,
+    refused: u8,
+}
+
+#[derive(Debug)]
+struct Run {
+    /// Which datagrams, by their place in the queue.
+    members: Range<usize>,
+    /// Where their payloads lie together; empty for a datagram on its own.
+    bytes: Range<usize>,
+    segment: u16,
+    to: Option<SocketAddrV4>,
+    from: Option<Ipv4Addr>,
+}
+
+impl Runs {
+    /// Whether runs still make sense here.
+    pub(super) fn work(&self) -> bool {
+        self.refused < REFUSED_MAX
+    }
+
+    /// As [`send_all`], with datagrams that follow each other to one place, of one length, put
+    /// together. Their order stays.
+    pub(super) fn send<'a>(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        messages: &mut Messages,
+        counters: &mut Counters,
+        queue: &[u16],
+        patience: u32,
+        datagram: impl Fn(usize) -> Datagram<'a>,
+    ) {
+        self.make(queue, &datagram);
+        let (mut rest, mut retries) = (&self.plan[..], 0);
+        let of = |place: usize| datagram(usize::from(queue[place]));
+        while let Some(first) = rest.first() {
+            let outgoing = rest.iter().map(|run| match run.bytes.is_empty() {
+                true => of(run.members.start).0,
+                false => Outgoing {
+                    bytes: &self.bytes[run.bytes.clone()],
+                    segment: Some(run.segment),
+                    to: run.to,
+                    from: run.from,
+                },
+            });
+            let error = match messages.send(socket, outgoing) {
+                Ok(sent) => {
+                    for run in &rest[..sent] {
+                        run.members.clone().for_each(|place| counters.count_sent(of(place).1));
+                        if run.members.len() > 1 {
+                            self.refused = 0;
+                        }
+                    }
+                    (rest, retries) = (&rest[sent..], 0);
+                    continue;
+                }
+                Err(error) => error,
+            };
+            if wait_for_room(socket, &error, patience, &mut retries) {
+                continue;
+            }
+            let members = first.members.clone();
+            let refused = matches!(
+                error.raw_os_error(),
+                Some(libc::EINVAL | libc::EIO | libc::EMSGSIZE | libc::EOPNOTSUPP | libc::ENOPROTOOPT)
+            );
+            if refused && members.len() > 1 {
+                // Not the datagrams, perhaps, but that they are a run: no device or path of less than
+                // their length takes one. Each tells for itself.
+                let before = counters.sent;
+                send_all(socket, messages, counters, &queue[members], patience, &datagram);
+                if counters.sent > before {
+                    self.refused += 1;
+                }
+            } else {
+                members.for_each(|_| counters.count_unsent(&error));
+            }
+            (rest, retries) = (&rest[1..], 0);
+        }
+    }
+
+    /// Plans runs of `queue`, in its order.
+    fn make<'a>(&mut self, queue: &[u16], datagram: &impl Fn(usize) -> Datagram<'a>) {
+        let Self { plan, bytes, .. } = self;
+        plan.clear();
+        bytes.clear();
+        // The run that still grows, and its first payload, which is copied when there is a second.
+        let mut open: Option<&[u8]> = None;
+        for (place, index) in queue.iter().enumerate() {
+            let Outgoing { bytes: payload, to, from, .. } = datagram(usize::from(*index)).0;
+            if let (Some(first), Some(run)) = (open, plan.last_mut())
+                && (run.to, run.from) == (to, from)
+                && !payload.is_empty()
+                && payload.len() <= first.len()
+                && run.members.len() < RUN_MAX
+                && run.members.len() * first.len() + payload.len() <= BYTES_MAX
+            {
+                if run.bytes.is_empty() {
+                    run.bytes = bytes.len()..bytes.len();
+                    bytes.extend_from_slice(first);
+                }
+                bytes.extend_from_slice(payload);
+                run.bytes.end = bytes.len();
+                run.members.end = place + 1;
+                if payload.len() < first.len() {
+                    open = None;
+                }
+                continue;
+            }
+            let segment = payload.len() as u16;
+            plan.push(Run { members: place..place + 1, bytes: 0..0, segment, to, from });
+            open = (!payload.is_empty()).then_some(payload);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lengths of the datagrams of each run.
+    fn runs(lengths: &[usize]) -> Vec<Vec<usize>> {
+        let payloads: Vec<Vec<u8>> = lengths.iter().enumerate().map(|(n, len)| vec![n as u8; *len]).collect();
+        let queue: Vec<u16> = (0..lengths.len() as u16).collect();
+        let mut runs = Runs::default();
+        let datagram = |index: usize| (Outgoing { bytes: &payloads[index], ..Outgoing::default() }, 0);
+        runs.make(&queue, &datagram);
+        let all = &runs.plan;
+        for run in all.iter().filter(|run| run.members.len() > 1) {
+            assert_eq!(runs.bytes[run.bytes.clone()], payloads[run.members.clone()].concat());
+            assert_eq!(usize::from(run.segment), payloads[run.members.start].len());
+        }
+        all.iter().map(|run| lengths[run.members.clone()].to_vec()).collect()
+    }
+
+    #[test]
+    fn a_run_is_of_one_length_and_its_last_datagram_may_be_shorter() {
+        assert_eq!(runs(&[40, 40, 40]), [[40, 40, 40]]);
+        assert_eq!(runs(&[40, 40, 32, 40, 40]), [&[40, 40, 32][..], &[40, 40]]);
+        assert_eq!(runs(&[40, 48, 48, 44, 44]), [&[40][..], &[48, 48, 44], &[44]]);
+        assert_eq!(runs(&[0, 0, 4, 0]), [&[0][..], &[0], &[4], &[0]]);
+        assert!(runs(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_run_is_no_longer_than_the_kernel_takes() {
+        let lengths = |runs: Vec<Vec<usize>>| runs.iter().map(Vec::len).collect::<Vec<_>>();
+        assert_eq!(lengths(runs(&[8; 150])), [64, 64, 22]);
+        assert_eq!(lengths(runs(&[9000; 20])), [7, 7, 6]);
+        assert_eq!(lengths(runs(&[40_000; 2])), [1, 1]);
+        // To the byte: 65,507.
+        assert_eq!(lengths(runs(&[32_754, 32_753])), [2]);
+        assert_eq!(lengths(runs(&[32_754, 32_754])), [1, 1]);
+    }
+}

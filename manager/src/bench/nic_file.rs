@@ -1,0 +1,36 @@
+//! UC WRITE frames into a store in a file, joined to huge pages, beside the same in base pages.
+
+use std::cell::RefCell;
+
+use dta_collector::region::{Pages, Region, RegionHeader, RegionOptions};
+use dta_proto::store::{StoreKind, StoreSpec};
+
+use super::harness::{Rates, Scale, measure_shares, pin};
+use super::translator::BATCH;
+use super::write_bench::WriteBench;
+
+/// Frames of a call: a millisecond or two.
+const FRAMES: u64 = 32_768;
+
+pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
+    pin();
+    let folder = tempfile::tempdir_in("/dev/shm")?;
+    let open = |name: &str| -> anyhow::Result<Region> {
+        let kind = StoreKind::KeyWrite { slots: scale.memory / 16, value_len: 12, redundancy: 1 };
+        let header = RegionHeader::new(StoreSpec { id: 1, name: name.into(), kind });
+        Ok(Region::open_or_create(folder.path().join(name), &header, RegionOptions::default())?)
+    };
+    let (joined, base) = (open("joined")?, open("base")?);
+    let told = joined.collapse(|| false);
+    Region::look_up_pages_again([&joined, &base]);
+    eprintln!("  {} beside {}", joined.pages(), base.pages());
+    if let Err(error) = told {
+        eprintln!("  this kernel joined not all of it: {error}");
+    }
+    if !matches!(base.pages(), Pages::Base4K) {
+        eprintln!("  the kernel joins pages of files by itself here: both are alike");
+    }
+    let joined = RefCell::new(WriteBench::over(joined, BATCH)?);
+    let base = RefCell::new(WriteBench::over(base, BATCH)?);
+    Ok(measure_shares(scale, || joined.borrow_mut().run(FRAMES), || base.borrow_mut().run(FRAMES)))
+}

@@ -1,0 +1,101 @@
+//! Reports of one length put behind each other before they leave.
+
+use dta_link::Batch;
+use dta_proto::wire::datagram;
+use dta_proto::wire::dta::Version;
+
+use crate::backup::Backup;
+use crate::reporter::{AGAIN, FLAGS, RETRANSMITTABLE, number_report};
+
+/// Reorders batches. Allocates when it is made.
+pub(crate) struct Gather {
+    version: Version,
+    ordered: Batch,
+    order: Vec<(usize, usize)>,
+    /// Per store in the batch, the length of its reports.
+    stores: Vec<(u16, usize)>,
+    /// Sequences in the order in which they are given.
+    sequences: Vec<u32>,
+}
+
+impl Gather {
+    /// For batches of up to `batch` reports.
+    pub(crate) fn new(version: Version, batch: usize) -> Gather {
+        Gather {
+            version,
+            ordered: Batch::new(0),
+            order: Vec::with_capacity(batch),
+            stores: Vec::with_capacity(batch),
+            sequences: Vec::with_capacity(batch),
+        }
+    }
+
+    /// Gives the reports of `batch` by length, those of one length in the order in which they came,
+    /// numbered in their new order; keeps the retransmittable ones. `batch` is empty then, or is what is
+    /// given. If two reports of one store differ in length, all stay where they are: they may be of one key.
+    pub(crate) fn put_in_order<'a>(&'a mut self, batch: &'a mut Batch, backup: &mut Backup) -> &'a mut Batch {
+        self.order.clear();
+        self.stores.clear();
+        let (mut in_order, mut mixed) = (true, false);
+        for index in 0..batch.len() {
+            let len = batch.packet(index).len();
+            in_order &= self.order.last().is_none_or(|(last, _)| *last <= len);
+            let store = store_of(self.version, &batch.packet(index)[datagram::HEADER_LEN..]);
+            match self.stores.iter().find(|(known, _)| *known == store) {
+                Some((_, known)) => mixed |= *known != len,
+                None => self.stores.push((store, len)),
+            }
+            self.order.push((len, index));
+        }
+        let leaving = if in_order || mixed {
+            batch
+        } else {
+            // By place among those of one length: no allocation, and their order stays.
+            self.order.sort_unstable();
+            if self.ordered.capacity() < batch.capacity()
+                || self.ordered.packet_capacity() < batch.packet_capacity()
+            {
+                self.ordered = Batch::with_packet_capacity(batch.capacity(), batch.packet_capacity());
+            }
+            self.ordered.clear();
+            self.sequences.clear();
+            let new = (0..batch.len()).map(|index| batch.cookie(index)).filter(|cookie| cookie & AGAIN == 0);
+            self.sequences.extend(new.map(|cookie| cookie as u32));
+            let mut sequences = self.sequences.iter();
+            for (_, index) in &self.order {
+                let again = batch.cookie(*index) & AGAIN != 0;
+                let cookie = match again {
+                    true => batch.cookie(*index),
+                    false => u64::from(sequences.next().copied().unwrap_or_default()),
+                };
+                let packet = batch.packet(*index);
+                let Some(slot) = self.ordered.next_slot() else { break };
+                slot[..packet.len()].copy_from_slice(packet);
+                if !again {
+                    number_report(self.version, &mut slot[datagram::HEADER_LEN..packet.len()], cookie as u32);
+                }
+                match batch.addresses(*index) {
+                    Some(addresses) => self.ordered.commit_datagram(packet.len(), addresses, cookie),
+                    None => self.ordered.commit(packet.len(), cookie),
+                }
+            }
+            batch.clear();
+            &mut self.ordered
+        };
+        for index in 0..leaving.len() {
+            let report = &leaving.packet(index)[datagram::HEADER_LEN..];
+            if report[FLAGS] & RETRANSMITTABLE != 0 && leaving.cookie(index) & AGAIN == 0 {
+                backup.keep(leaving.cookie(index) as u32, report);
+            }
+        }
+        leaving
+    }
+}
+
+/// What a report is for: its store; in version 0, which names none, its primitive.
+fn store_of(version: Version, report: &[u8]) -> u16 {
+    match version {
+        Version::V0 => report[0].into(),
+        Version::V1 => u16::from_be_bytes([report[4], report[5]]),
+    }
+}
