@@ -747,6 +747,8 @@ mod tests {
             EXAMPLE.lines().map(|l| l.strip_prefix("#! ").unwrap_or(l).to_owned() + "\n").collect();
         // With a link of its own, the address is one that no host has.
         let text = text.replace("source = \"127.0.0.2\"", "source = \"10.0.1.9\"");
+        // And with TLS, the collector is reached by it.
+        let text = text.replace("http://127.0.0.1:40050", "https://127.0.0.1:40050");
         let config = parse(&text).unwrap();
         assert!(config.translator.tls.is_some() && config.translator.link.is_some());
         assert_eq!(config.translator_of("tor1").unwrap().lists.len(), 1);
