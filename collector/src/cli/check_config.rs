@@ -18,7 +18,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Status> {
-    let config = args.settings.configuration().map_err(dta_cli::misuse)?;
+    let (config, _) = args.settings.configuration().map_err(dta_cli::misuse)?;
     let mut warnings = server::check(&config).map_err(dta_cli::misuse)?;
     if config.tls.is_none() && !config.listen.ip().is_loopback() {
         warnings
