@@ -41,12 +41,21 @@ fn choose(asked: Option<&Path>, name: &str, folders: &[Option<&Path>]) -> Option
 pub struct Places {
     path: PathBuf,
     lines: BTreeMap<String, usize>,
+    forgotten: Vec<String>,
+}
+
+/// Whether a key is this one, or stands under it.
+fn is_of(key: &str, this: &str) -> bool {
+    key.strip_prefix(this).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 impl Places {
     /// The line, from 1, of a key; of the table that it would stand in, where it does not stand in
-    /// the file. `None` if neither does.
+    /// the file. `None` if neither does, or the key was forgotten.
     pub fn line(&self, key: &str) -> Option<usize> {
+        if self.forgotten.iter().any(|forgotten| is_of(key, forgotten)) {
+            return None;
+        }
         let mut key = key;
         loop {
             if let Some(line) = self.lines.get(key) {
@@ -68,10 +77,8 @@ impl Places {
 
     /// Forgets a key: something else, such as a flag, has taken the place of its value.
     pub fn forget(&mut self, key: &str) {
-        let below = |other: &str| {
-            other.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-        };
-        self.lines.retain(|other, _| !below(other));
+        self.lines.retain(|other, _| !is_of(other, key));
+        self.forgotten.push(key.to_owned());
     }
 }
 
@@ -156,7 +163,7 @@ pub fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<(T, Places)
     match toml::from_str::<T>(text) {
         Ok(read) => {
             let lines = spots.into_iter().map(|spot| (spot.path, spot.line)).collect();
-            Ok((read, Places { path: path.to_owned(), lines }))
+            Ok((read, Places { path: path.to_owned(), lines, forgotten: Vec::new() }))
         }
         Err(error) => Err(wrong::<T>(text, &spots, &error)),
     }
@@ -401,8 +408,11 @@ mod tests {
         assert_eq!((places.path(), places.line("store[0]")), (Path::new("x.toml"), Some(3)));
         assert_eq!(places.line("nothing.of.this"), None);
         assert!(places.has("main.port"));
+        // The table stays, but is not to blame for a key of which something else gives the value.
+        places.forget("main.port");
+        assert_eq!((places.line("main.port"), places.line("main.other")), (None, Some(1)));
         places.forget("main");
-        assert_eq!(places.line("main.port"), None);
+        assert_eq!(places.line("main.other"), None);
         assert_eq!(plain("store[12].copies"), "store.copies");
     }
 

@@ -38,7 +38,7 @@ async fn stores_that_were_added_are_served_and_granted() {
     let old = Config { memory: Memory::Directory(dir.path().join("m")), ..config() };
     let (mut server, mut client) = start(&old).await;
     let session = client.open_session(open_request("t", 0x21)).await.unwrap();
-    assert_eq!((session.regions.len(), session.stores_offered), (5, 5));
+    assert_eq!((session.regions.len(), session.stores_offered), (10, 10));
     let mut follows =
         client.tail(TailRequest { store: "events".into(), list: 0, ..TailRequest::default() }).await.unwrap();
 
@@ -46,15 +46,15 @@ async fn stores_that_were_added_are_served_and_granted() {
     new.stores.push(more());
     assert_eq!(server.reload(&new).await.unwrap(), ["store more (new)"]);
     assert_eq!(server.reload(&new).await.unwrap(), Vec::<String>::new());
-    assert_eq!(stores(&client).await, 6);
+    assert_eq!(stores(&client).await, 11);
     assert!(dir.path().join("m/more.region").exists());
     // The translator is told of it when it renews, and gets it when it opens its session again: with
     // the queue pairs that it has.
     let request = |generation| RenewSessionRequest { name: "t".into(), generation, statistics: Vec::new() };
     let renewed = client.renew_session(request(session.generation)).await.unwrap();
-    assert_eq!((renewed.regions.len(), renewed.stores_offered), (5, 6));
+    assert_eq!((renewed.regions.len(), renewed.stores_offered), (10, 11));
     let again = client.open_session(open_request("t", 0x21)).await.unwrap();
-    assert_eq!(again.regions.len(), 6);
+    assert_eq!(again.regions.len(), 11);
     let numbers = |session: &dta_proto::control::Session| {
         session.queue_pairs.iter().map(|pair| pair.qpn).collect::<Vec<_>>()
     };
@@ -83,7 +83,7 @@ async fn what_cannot_change_is_named_and_then_nothing_changes() {
         }
         other => panic!("{other:?}"),
     }
-    assert_eq!(stores(&client).await, 5);
+    assert_eq!(stores(&client).await, 10);
     assert!(!dir.path().join("m/more.region").exists());
     let follow = || client.tail(TailRequest { store: "events".into(), list: 0, ..TailRequest::default() });
     let _two = (follow().await.unwrap(), follow().await.unwrap());
@@ -94,7 +94,7 @@ async fn what_cannot_change_is_named_and_then_nothing_changes() {
     new.stores.extend([more(), blocked]);
     std::fs::create_dir(dir.path().join("m/blocked.region")).unwrap();
     assert!(matches!(server.reload(&new).await, Err(ReloadError::Region(_))));
-    assert_eq!(stores(&client).await, 5);
+    assert_eq!(stores(&client).await, 10);
     assert!(!dir.path().join("m/more.region").exists());
     server.stop().await.unwrap();
 }

@@ -125,7 +125,7 @@ async fn files_are_read_again_and_bad_ones_change_nothing() {
     std::fs::write(&ground.tls.key, other).unwrap();
     let refused = server.reload(&ground.config()).await.unwrap_err().to_string();
     assert!(refused.contains("is not that of the certificate"), "{refused}");
-    assert_eq!(ask(&good).await.unwrap(), 5);
+    assert_eq!(ask(&good).await.unwrap(), 10);
 
     let (cert, key) = ground.ca.issue(&["second.example"], |_| {});
     std::fs::write(&ground.tls.cert, cert).unwrap();
@@ -134,7 +134,7 @@ async fn files_are_read_again_and_bad_ones_change_nothing() {
     assert!(refusal(&good).await.contains("second.example"));
     let mut second = good.clone();
     second.tls.as_mut().unwrap().domain = Some("second.example".into());
-    assert_eq!(ask(&second).await.unwrap(), 5);
+    assert_eq!(ask(&second).await.unwrap(), 10);
     // Who was connected is asked to come again, and sees the new certificate.
     let until = std::time::Instant::now() + Duration::from_secs(10);
     while connected.stores().await.is_ok() {
