@@ -285,11 +285,9 @@ impl Stores {
     }
 
     fn place(&self, name: &str) -> Result<&Place, StoreError> {
-        dta_proto::store::named(self.places(), |place| &place.spec, name).ok_or_else(|| {
-            StoreError::Unknown {
-                name: name.to_owned(),
-                have: list(self.specs().map(|spec| format!("{} ({})", spec.name, spec.primitive()))),
-            }
+        dta_proto::store::named(self.places(), |place| &place.spec, name).ok_or_else(|| StoreError::Unknown {
+            name: name.to_owned(),
+            have: list(self.specs().map(|spec| format!("{} ({})", spec.name, spec.primitive()))),
         })
     }
 
