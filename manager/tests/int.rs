@@ -103,7 +103,7 @@ impl Bed {
     async fn replay(&mut self, capture: PathBuf, port: &str, reports: u64) -> Counted {
         let to = self.translator.ready["int"][0].as_str().unwrap().to_owned();
         let output = manager(&["replay", capture.to_str().unwrap(), "--to", &to, "--port", port]);
-        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        let told = String::from_utf8_lossy(&output.stdout).replace(',', "");
         assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stderr));
         assert!(told.starts_with(&format!("{reports} of {reports} datagrams sent")), "{told}");
         for _ in 0..2000 {

@@ -213,7 +213,7 @@ async fn every_side_refuses_in_the_same_words() {
 
     for (store, code, words) in [
         ("nowhere", Code::NotFound, "events (append)"),
-        ("events", Code::InvalidArgument, "needs a key-write store, which here is flows"),
+        ("events", Code::InvalidArgument, "is for append; stores for key-write are here: flows"),
     ] {
         let request = key_write(store, keys([1]));
         let told = sides.refusal(async |ask| ask.query_key_write(request.clone()).await).await;

@@ -12,7 +12,8 @@ use dta_link::netstat;
 use dta_proto::control::StoreInfo;
 use dta_proto::fit;
 use dta_proto::store::StoreSpec;
-use dta_proto::wire::dta::{Body, Version};
+use dta_proto::telemetry;
+use dta_proto::wire::dta::{Body, Primitive, Version};
 use serde::Deserialize;
 
 /// The longest that a collector may take to say what stores it has.
@@ -129,7 +130,7 @@ fn one_of(all: &[StoreSpec], store: Option<&StoreArg>, body: &Body<'_>) -> Resul
         Some(StoreArg::Id(id)) => all.iter().find(|s| s.id == *id),
         Some(StoreArg::Name(name)) => all.iter().find(|s| s.name == *name),
         None => {
-            let mut of_kind = all.iter().filter(|s| s.kind.primitive() == primitive);
+            let mut of_kind = unnamed(all, primitive);
             let first = of_kind
                 .next()
                 .ok_or_else(|| format!("the collector has no {primitive} store, but {}", have()))?;
@@ -150,11 +151,16 @@ fn one_of(all: &[StoreSpec], store: Option<&StoreArg>, body: &Body<'_>) -> Resul
     Ok(spec.id)
 }
 
+/// The stores of a primitive that a report which names none can be for: those for INT do not count.
+fn unnamed(all: &[StoreSpec], primitive: Primitive) -> impl Iterator<Item = &StoreSpec> {
+    all.iter().filter(move |s| s.kind.primitive() == primitive && !telemetry::is_store(&s.name))
+}
+
 /// The translator gives a version-0 report to the only store of its kind, if its configuration does
 /// not name another. Where there are several, only it knows.
 fn version0(all: &[StoreSpec], body: &Body<'_>) -> Result<u16, String> {
     let primitive = body.primitive();
-    let of_kind: Vec<_> = all.iter().filter(|s| s.kind.primitive() == primitive).collect();
+    let of_kind: Vec<_> = unnamed(all, primitive).collect();
     match of_kind[..] {
         [] => Err(format!("the collector has no {primitive} store for version-0 reports")),
         [only] => fit::fits(only, body).map(|()| 0).map_err(|misfit| misfit.to_string()),
@@ -188,6 +194,8 @@ mod tests {
             store(1, "flows", StoreKind::KeyWrite { slots: 8, value_len: 12, redundancy: 2 }),
             store(2, "events", append.clone()),
             store(3, "drops", append),
+            // One for INT is never meant where none is named.
+            store(16, "int-values", StoreKind::KeyWrite { slots: 8, value_len: 12, redundancy: 2 }),
         ])
     }
 
