@@ -96,7 +96,7 @@ impl Table {
         };
         let sum = |widths: &[usize]| widths.iter().map(|width| width + SPACE).sum::<usize>();
         let least: Vec<usize> = (0..self.header.len()).map(|column| self.least(column)).collect();
-        if sum(&least) <= columns { self.framed(&least, columns, look) } else { self.blocks() }
+        if sum(&least) <= columns { self.framed(&least, columns, look) } else { self.blocks(columns) }
     }
 
     /// Texts of a column with its header.
@@ -171,12 +171,15 @@ impl Table {
         rows.iter().map(line).collect::<Vec<_>>().join("\n")
     }
 
-    /// For a terminal that is too narrow: each row as a block, with a line for each of its cells.
-    fn blocks(&self) -> String {
+    /// For a terminal that is too narrow: each row as a block, with a line for each of its cells, or
+    /// several where words have to go on below.
+    fn blocks(&self, columns: usize) -> String {
         let names = self.header.iter().map(|name| length(name)).max().unwrap_or(0);
         let line = |(name, cell): (&String, &Cell)| {
-            let text = cell.text.lines().collect::<Vec<_>>().join(" ");
-            let space = " ".repeat(names - length(name) + SPACE);
+            let begin = names + SPACE;
+            let lines = words_in_lines(&cell.text, columns.saturating_sub(begin));
+            let space = " ".repeat(begin - length(name));
+            let text = lines.join(&format!("\n{}", " ".repeat(begin)));
             (!text.is_empty()).then(|| format!("{name}{space}{text}"))
         };
         let block =
@@ -189,6 +192,21 @@ impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.draw(Look::stdout()))
     }
+}
+
+/// The words of a text in lines of at most so many columns. A longer word has a line of its own.
+fn words_in_lines(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if length(line) + 1 + length(word) <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 /// Columns that a text takes.
@@ -245,6 +263,8 @@ mod tests {
         let text = table().draw(Look::terminal(40));
         assert!(text.starts_with("key                    10.0.0.1:5000->10.0.0.2:5000/udp\n"), "{text}");
         assert!(text.contains("\n\nkey                    abcd\n"), "{text}");
+        let wrapped = "found, and what to do  one two three\n                       four five six\n";
+        assert!(text.contains(wrapped), "{text}");
     }
 
     #[test]

@@ -17,8 +17,7 @@ Examples:
 
 With --memory it reads the region files themselves, also of a collector that is not running.
 
-Keys are shown at the bottom of every page; ? explains them, and what is shown; q quits.
-NO_COLOR=1 shows no colours. docs/dashboard.md has pictures.")]
+Keys are shown at the bottom of every page; ? explains them, and what is shown; q quits. NO_COLOR=1 shows no colours. docs/dashboard.md has pictures.")]
 pub(super) struct Args {
     /// Read a memory directory instead of asking a collector
     #[arg(long, value_name = "DIR")]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use dta_client::collector::Client;
 use dta_client::{Ask, ClientError, ClientOptions, Following};
-use dta_collector::config::{Config, Memory};
+use dta_collector::config::{Config, Memory, default_stores};
 use dta_collector::region::{Region, RegionHeader, RegionOptions};
 use dta_collector::server::{Server, ServerError};
 use dta_proto::control::{self, Policy};
@@ -328,7 +328,10 @@ async fn sessions() {
     assert!(collector.counters.iter().any(|c| c.name == "session.statistics_left_out" && c.value == 1));
 
     let listed = client.sessions().await.unwrap().sessions;
-    assert_eq!((listed.len(), listed[0].name.as_str(), listed[0].stores.len()), (1, "t", 10));
+    assert_eq!(
+        (listed.len(), listed[0].name.as_str(), listed[0].stores.len()),
+        (1, "t", default_stores().len())
+    );
     assert!(listed[0].expires_in_seconds > 20.0);
     assert_eq!(listed[0].queue_pairs.iter().map(|p| p.peer_qpn).collect::<Vec<_>>(), [50, 51]);
     assert!(listed[0].queue_pairs.iter().all(|p| p.state == "rtr"));

@@ -15,8 +15,7 @@ use dta_cli::number::grouped;
 
 #[derive(Args)]
 #[command(after_help = "\
-Packets are TCP and UDP over IPv4, and headers alone are kept. A few flows
-are large and most are small, as on real links. The same seed gives the same file.
+Packets are TCP and UDP over IPv4, and headers alone are kept. A few flows are large and most are small, as on real links. The same seed gives the same file.
 
 Examples:
   dta-manager make-capture traffic.pcap

@@ -91,9 +91,10 @@ impl Room {
     /// A line, as a person at a shell would run it.
     pub(crate) fn command(&self, line: &str) -> Command {
         let path = std::env::var("PATH").unwrap_or_default();
-        let mut command = Command::new("bash");
+        // Where a script starts these tests in the background, SIGINT is ignored, also by what they start.
+        let mut command = Command::new("env");
         command
-            .args(["-c", line])
+            .args(["--default-signal=INT", "bash", "-c", line])
             .current_dir(self.here())
             .env("PATH", format!("{}:{path}", self.here().join("target/release").display()))
             .env("HOME", self.here().join("home"))

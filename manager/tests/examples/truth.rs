@@ -301,7 +301,11 @@ fn own() -> Vec<Known> {
         ),
     ),
     up("dta-collector stores", Says(&["flows", "key-write", "paths", "events", "bytes", "packets"])),
-    up("dta-collector query key-write '10.0.0.1:5000->10.0.0.2:5000/udp'", Says(&["000000010000000200000003"])),
+    // Other examples write another value under that key.
+    with(
+        "dta-reporter send key-write --store flows --key '10.0.0.1:5000->10.0.0.2:5000/udp' --value 0x000000010000000200000003; sleep 1",
+        up("dta-collector query key-write '10.0.0.1:5000->10.0.0.2:5000/udp'", Says(&["000000010000000200000003"])),
+    ),
     beside(
         MORE_ENTRIES,
         up("dta-collector tail --store events --list 0 --from-start", Shows(&["0000000a0000000b0000000c0000000d"])),
@@ -537,14 +541,14 @@ fn own() -> Vec<Known> {
         SERVE,
         alone(
             "dta-translator run --int 'udp://0.0.0.0:32766?dialect=sdfabric'",
-            Serves("dta-translator stats", &["received"]),
+            Serves("dta-translator stats -o json", &["int.received"]),
         ),
     ),
     beside(
         SERVE,
         alone(
             "dta-translator run --int 'udp://127.0.0.1:54321?dialect=intcollector'",
-            Serves("dta-translator stats", &["received"]),
+            Serves("dta-translator stats -o json", &["int.received"]),
         ),
     ),
     alone(

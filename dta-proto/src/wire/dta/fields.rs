@@ -44,16 +44,23 @@ mod tests {
 
     #[test]
     fn what_is_written_in_place_is_what_a_parser_reads() {
-        let key = Key([1; 16]);
-        let bodies = [
-            Body::KeyWrite { redundancy: 2, key, value: &[0; 4] },
-            Body::Append { list: 1, value: &[0; 4] },
-            Body::KeyIncrement { redundancy: 2, key, delta: 1 },
-            Body::Postcard { key, hop: 3, path_length: 0, value: 1 },
-            Body::SketchMerge { epoch: 7, column: 1, cells: &[0; 4] },
-        ];
+        let bodies = |key| {
+            [
+                Body::KeyWrite { redundancy: 2, key, value: &[0; 4] },
+                Body::Append { list: 1, value: &[0; 4] },
+                Body::KeyIncrement { redundancy: 2, key, delta: 1 },
+                Body::Postcard { key, hop: 3, path_length: 0, value: 1 },
+                Body::SketchMerge { epoch: 7, column: 1, cells: &[0; 4] },
+            ]
+        };
         for version in [Version::V0, Version::V1] {
-            for body in bodies.into_iter().filter(|b| version == Version::V1 || b.primitive().in_version0()) {
+            let key = match version {
+                Version::V0 => Key::from_v0([1; 4]),
+                Version::V1 => Key([1; 16]),
+            };
+            for body in
+                bodies(key).into_iter().filter(|b| version == Version::V1 || b.primitive().in_version0())
+            {
                 let mut bytes = [0; 100];
                 let report = Report {
                     version,
