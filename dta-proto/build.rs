@@ -7,6 +7,9 @@ fn main() {}
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
     let files = protox::compile(["dta/v1/collector.proto", "dta/v1/translator.proto"], ["proto"])?;
+    // What servers tell of themselves (gRPC reflection).
+    let descriptors = std::path::Path::new(&std::env::var("OUT_DIR")?).join("dta_v1.bin");
+    std::fs::write(descriptors, prost::Message::encode_to_vec(&files))?;
     let mut config = tonic_prost_build::Config::new();
     // The codec asks for the name of a message.
     config.enable_type_names();

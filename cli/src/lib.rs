@@ -4,9 +4,12 @@
 //! - [`status`]: exit statuses and their meaning.
 //! - [`output`]: the flag `-o`; [`table`], [`terminal`], [`number`]: what people see.
 //! - [`counters`]: the shape of counters in JSON.
-//! - [`host`]: addresses and names of hosts; [`file`]: files that people name.
+//! - [`host`]: addresses and names of hosts; [`file`]: files that people name; [`config_file`]: what is wrong
+//!   in a configuration, and where.
+//! - [`service_manager`]: what a daemon tells whoever started it.
 //! - [`help`]: a rule for help texts.
 
+pub mod config_file;
 pub mod counters;
 pub mod file;
 pub mod help;
@@ -14,6 +17,7 @@ pub mod host;
 pub mod number;
 pub mod output;
 pub mod program;
+pub mod service_manager;
 mod static_names;
 pub mod status;
 pub mod table;
@@ -96,18 +100,45 @@ pub fn error_line(error: &anyhow::Error) -> String {
     text
 }
 
+/// How a log is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON object per line, for programs.
+    Json,
+}
+
+impl LogFormat {
+    /// Their names.
+    pub const NAMES: [&'static str; 2] = ["text", "json"];
+}
+
+impl FromStr for LogFormat {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err(format!("a log is written as {}", Self::NAMES.join(" or "))),
+        }
+    }
+}
+
 /// Writes logs to standard error, in colour on a terminal. `filter` as `RUST_LOG` has it (`info`,
 /// `dta_collector=debug`); one that cannot be read, or that is empty, counts as `info`. A program
 /// that has set up its own log keeps it.
-pub fn log(filter: &str) {
+pub fn log(filter: &str, format: LogFormat) {
     // An empty one would be taken, and let errors through alone.
     let filter = if filter.trim().is_empty() { "info" } else { filter };
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(terminal::has_colours(&io::stderr()))
-        .with_writer(io::stderr)
-        .try_init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let _ = match format {
+        LogFormat::Text => log.with_ansi(terminal::has_colours(&io::stderr())).try_init(),
+        LogFormat::Json => log.json().flatten_event(true).try_init(),
+    };
 }
 
 #[cfg(test)]

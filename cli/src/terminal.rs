@@ -38,6 +38,14 @@ pub fn for_stderr(text: &str) -> String {
     }
 }
 
+/// A text for standard output, as [`for_stderr`] has one for standard error.
+pub fn for_stdout(text: &str) -> String {
+    match columns() {
+        Some(columns) => wrapped(text, columns.into()),
+        None => text.to_owned(),
+    }
+}
+
 /// Breaks lines between words, so that none is longer than so many columns if its words are not.
 fn wrapped(text: &str, columns: usize) -> String {
     let mut lines = Vec::new();

@@ -124,7 +124,12 @@ fn commands_answer_for_people_and_for_programs() {
     assert_eq!(answer[0]["value"], "ab".repeat(12));
     assert_eq!(answer[1]["key"], format!("abcd{}", "0".repeat(28)));
     assert_eq!(answer[1]["value"], Value::Null);
-    assert_eq!(collector.json(&["query", "counter", FLOW])[0]["at_most"], 1234567);
+    let counter = collector.json(&["query", "counter", FLOW]);
+    assert_eq!(counter[0]["counted"], 1234567);
+    assert_eq!(counter[0]["lacks"]["not_applied"], 0);
+    let text = collector.text(&["query", "counter", FLOW]);
+    assert!(text.contains("counted") && text.contains("1,234,567"), "{text}");
+    assert!(text.contains("whether something was lost on the way is not known"), "{text}");
     let path = collector.json(&["query", "path", FLOW]);
     assert_eq!(path[0]["hops"], serde_json::json!([7, null, 9]));
     assert_eq!(path[0]["complete"], false);

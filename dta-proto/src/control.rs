@@ -7,6 +7,9 @@
 
 tonic::include_proto!("dta.v1");
 
+/// The `.proto` files as an encoded `FileDescriptorSet`: what gRPC reflection tells.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/dta_v1.bin"));
+
 mod convert;
 mod endpoint_message;
 mod limits;

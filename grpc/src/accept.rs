@@ -79,21 +79,41 @@ fn count(counter: &AtomicU64) {
 
 /// Begins to accept on a listener. Must be called within a tokio runtime.
 pub fn accept(listener: TcpListener, listen: Listen, counters: Arc<Counters>) -> Incoming {
-    let listener = Arc::new(listener);
+    accept_until(Arc::new(listener), listen, counters, std::future::pending())
+}
+
+/// As [`accept`], until `stopped` is ready; the listener is the caller's. Connections that are in
+/// their handshake by then still come, and then the stream ends.
+pub fn accept_until(
+    listener: Arc<TcpListener>,
+    listen: Listen,
+    counters: Arc<Counters>,
+    stopped: impl Future<Output = ()> + Send + 'static,
+) -> Incoming {
     let one = move || {
         let listener = listener.clone();
         async move { listener.accept().await }
     };
-    accept_with(one, listen, counters)
+    accept_with(one, listen, counters, stopped)
 }
 
-fn accept_with<A, F>(accept: A, listen: Listen, counters: Arc<Counters>) -> Incoming
+fn accept_with<A, F>(
+    accept: A,
+    listen: Listen,
+    counters: Arc<Counters>,
+    stopped: impl Future<Output = ()> + Send + 'static,
+) -> Incoming
 where
     A: Fn() -> F + Send + 'static,
     F: Future<Output = io::Result<(TcpStream, SocketAddr)>> + Send + 'static,
 {
     let (sender, receiver) = mpsc::channel(QUEUE);
-    tokio::spawn(run(accept, listen, counters, sender));
+    tokio::spawn(async move {
+        tokio::select! {
+            () = run(accept, listen, counters, sender) => {}
+            () = stopped => {}
+        }
+    });
     ReceiverStream::new(receiver)
 }
 
@@ -287,7 +307,8 @@ mod tests {
             std::future::ready(Err(io::Error::from_raw_os_error(24)))
         };
         let counters = Arc::new(Counters::default());
-        let _incoming = accept_with(accept, Listen { limits: limits(), tls: None }, counters.clone());
+        let listen = Listen { limits: limits(), tls: None };
+        let _incoming = accept_with(accept, listen, counters.clone(), std::future::pending());
         tokio::time::sleep(Duration::from_millis(500)).await;
         let calls = calls.load(Ordering::Relaxed);
         assert!((1..=6).contains(&calls), "{calls} calls in half a second");

@@ -7,6 +7,8 @@
 //! A client connects through [`dial`], which limits the time that connecting may take, and tells
 //! with [`reason`] why it failed.
 //!
+//! [`standard`] has the services that every daemon serves beside its own: health and reflection.
+//!
 //! What a call means is not known here.
 
 mod accept;
@@ -18,13 +20,14 @@ mod peer;
 mod quiet;
 mod reason;
 mod share;
+pub mod standard;
 mod stream;
 #[cfg(test)]
 mod testing;
 pub mod tls;
 mod unix;
 
-pub use accept::{Counters, Incoming, Listen, accept};
+pub use accept::{Counters, Incoming, Listen, accept, accept_until};
 pub use admit::Admission;
 pub use files::{file_limit, raise_file_limit};
 pub use peer::{Identity, Name, Peer};

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use dta_cli::config_file::{self, Places, plain};
 pub use dta_proto::queue_pair::Transport;
 use dta_proto::store::{SpecError, StoreKind, StoreSpec};
 pub use dta_proto::wire::dta::Primitive;
@@ -119,34 +120,49 @@ pub enum TopologyError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// Not TOML, or a key is unknown, missing or of another type; the message shows the line.
-    #[error("{name}: {message}")]
+    /// Not TOML, or a key is unknown, missing or of another type.
+    #[error("{name}, {message}")]
     Parse {
         /// Which file.
         name: String,
-        /// Line and reason, as the TOML parser words them.
+        /// Line, key, and the reason as the parser words it.
         message: String,
     },
     /// A value outside its range.
-    #[error("{name}: {key} is {value}, but must be {must}")]
+    #[error("{name}{}: {} is {value}, but must be {must}", at(*line), plain(key))]
     Value {
         /// Which file.
         name: String,
+        /// Line of the key, from 1, if it is there.
+        line: Option<usize>,
         /// The key with its table.
-        key: &'static str,
+        key: String,
         /// What it holds.
         value: String,
         /// What it may hold.
         must: &'static str,
     },
     /// A store's description is wrong.
-    #[error("{name}: {source}")]
+    #[error("{name}{}: {source}", at(*line))]
     Store {
         /// Which file.
         name: String,
+        /// Line of the key, from 1, if it is there.
+        line: Option<usize>,
         /// What is wrong.
         source: SpecError,
     },
+}
+
+/// `, line N` in messages.
+fn at(line: Option<usize>) -> String {
+    line.map(|line| format!(", line {line}")).unwrap_or_default()
+}
+
+/// Makes the error of a value.
+fn fail(places: &Places, key: &str, value: String, must: &'static str) -> Result<(), TopologyError> {
+    let (name, line) = (places.path().display().to_string(), places.line(key));
+    Err(TopologyError::Value { name, line, key: key.into(), value, must })
 }
 
 impl Topology {
@@ -164,11 +180,9 @@ impl Topology {
 
     /// Parses and checks; `name` stands in messages.
     pub fn parse(text: &str, name: &str) -> Result<Self, TopologyError> {
-        let topology: Self = toml::from_str(text).map_err(|error| TopologyError::Parse {
-            name: name.into(),
-            message: error.to_string().trim_end().to_owned(),
-        })?;
-        topology.check(name)?;
+        let (topology, places): (Self, _) = config_file::parse(text, Path::new(name))
+            .map_err(|wrong| TopologyError::Parse { name: name.into(), message: wrong.to_string() })?;
+        topology.check(&places)?;
         Ok(topology)
     }
 
@@ -183,9 +197,8 @@ impl Topology {
             .expect("a checked topology has a store of each primitive")
     }
 
-    fn check(&self, name: &str) -> Result<(), TopologyError> {
-        let fail =
-            |key, value: String, must| Err(TopologyError::Value { name: name.into(), key, value, must });
+    fn check(&self, places: &Places) -> Result<(), TopologyError> {
+        let fail = |key: &str, value: String, must| fail(places, key, value, must);
         let tiers = &self.network.tiers;
         let switches: u32 = tiers.iter().map(|&n| u32::from(n)).sum();
         if tiers.is_empty() || tiers.contains(&0) || switches > 1000 {
@@ -213,8 +226,12 @@ impl Topology {
         if self.translator.lease_seconds == 0 {
             return fail("translator.lease_seconds", "0".into(), "at least 1");
         }
-        for store in &self.stores {
-            store.validate().map_err(|source| TopologyError::Store { name: name.into(), source })?;
+        for (index, store) in self.stores.iter().enumerate() {
+            store.validate().map_err(|source| TopologyError::Store {
+                name: places.path().display().to_string(),
+                line: places.line(&format!("store[{index}].{}", source.field)),
+                source,
+            })?;
         }
         for primitive in Primitive::ALL {
             let of_it: Vec<_> = self.stores.iter().filter(|s| s.primitive() == primitive.name()).collect();
@@ -226,21 +243,24 @@ impl Topology {
         for (n, store) in self.stores.iter().enumerate() {
             if self.stores[..n].iter().any(|other| other.id == store.id || other.name == store.name) {
                 return fail(
-                    "store",
+                    &format!("store[{n}]"),
                     format!("{:?} with id {}", store.name, store.id),
                     "of its own name and id",
                 );
             }
         }
-        self.check_fit(name)
+        self.check_fit(places)
     }
 
     /// What the simulated switches report has to fit the stores.
-    fn check_fit(&self, name: &str) -> Result<(), TopologyError> {
-        let fail =
-            |key, value: String, must| Err(TopologyError::Value { name: name.into(), key, value, must });
+    fn check_fit(&self, places: &Places) -> Result<(), TopologyError> {
         let tiers = &self.network.tiers;
-        for store in &self.stores {
+        for (index, store) in self.stores.iter().enumerate() {
+            // A key of this store, or of another table.
+            let fail = |key: &str, value: String, must| match key.strip_prefix("store.") {
+                Some(field) => fail(places, &format!("store[{index}].{field}"), value, must),
+                None => fail(places, key, value, must),
+            };
             match store.kind {
                 StoreKind::KeyWrite { value_len, .. } if value_len != 12 => {
                     return fail(
@@ -301,6 +321,7 @@ mod tests {
             ("flows = 2000", "flowz = 1", "flowz"),
             ("slots = 1048576", "slots = 1000000", "a power of two"),
             ("value_len = 12", "value_len = 28", "store.value_len"),
+            ("value_len = 12", "value_len = \"twelve\"", "key `store.value_len`: invalid type: string"),
             ("kind = \"append\"", "kind = \"apend\"", "apend"),
             ("id = 2", "id = 1", "of its own name and id"),
             (
@@ -313,6 +334,7 @@ mod tests {
             let text = EMBEDDED.replacen(from, to, 1);
             let error = Topology::parse(&text, "file.toml").expect_err(to).to_string();
             assert!(error.contains(expect) && error.contains("file.toml"), "{to}: {error}");
+            assert!(error.contains(", line "), "{to}: {error}");
         }
         let missing = Topology::load(Some(Path::new("/nonexistent.toml"))).unwrap_err();
         assert!(missing.to_string().contains("/nonexistent.toml"));

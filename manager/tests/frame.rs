@@ -145,6 +145,40 @@ fn exit_statuses_are_the_same_in_all_programs() {
 }
 
 #[test]
+fn a_configuration_is_found_in_its_place_and_is_blamed_for_nothing_that_a_flag_says() {
+    for (role, name, wrong) in [
+        ("__collector", "collector.toml", "listen = \"0.0.0.0:41996\""),
+        ("__translator", "translator.toml", "control = \"0.0.0.0:41996\""),
+    ] {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("dta").join(name);
+        std::fs::create_dir(home.path().join("dta")).unwrap();
+        let table = role.trim_start_matches('_');
+        let check = |text: &str, flags: &[&str]| {
+            std::fs::write(&file, format!("[{table}]\n{text}\n")).unwrap();
+            let variables = [("XDG_CONFIG_HOME", home.path().to_str().unwrap())];
+            run(&[role], &[&["check-config"], flags].concat(), &variables)
+        };
+        let output = check("name = \"placed\"", &[]);
+        assert!(text(&output.stdout).contains("name = \"placed\""), "{output:?}");
+        assert!(text(&output.stderr).contains(file.to_str().unwrap()), "which file it was: {output:?}");
+        let output = check("name = \"placed\"", &["--config", "none"]);
+        assert!(output.status.success() && !text(&output.stdout).contains("placed"), "{output:?}");
+
+        let output = check(wrong, &[]);
+        assert_eq!(output.status.code(), Some(2));
+        let place = format!("{}, line 2: ", file.display());
+        assert!(text(&output.stderr).contains(&place), "{output:?}");
+        let [flag, _, value] = wrong.split(' ').collect::<Vec<_>>()[..] else { panic!("{wrong}") };
+        let output = check("", &[&format!("--{flag}"), value.trim_matches('"')]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(!text(&output.stderr).contains(", line "), "{output:?}");
+        let output = check(wrong, &[&format!("--{flag}"), "127.0.0.1:41996"]);
+        assert!(output.status.success(), "a flag goes over the file: {output:?}");
+    }
+}
+
+#[test]
 fn names_of_hosts_are_taken_wherever_addresses_are() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = socket.local_addr().unwrap().port();

@@ -87,12 +87,12 @@ fn what_commands_print_is_as_their_schemas_say() {
     for _ in 0..200 {
         count = held
             .run("dta-collector-query-key-increment", &collector(&["query", "key-increment", FLOW, "ab"]));
-        if count[0]["at_most"] == 5 {
+        if count[0]["counted"] == 5 {
             break;
         }
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    assert_eq!(count[0]["at_most"], 5);
+    assert_eq!(count[0]["counted"], 5);
     held.run("dta-collector-query-key-write", &collector(&["query", "key-write", FLOW, "ab"]));
     held.run("dta-collector-query-postcarding", &collector(&["query", "postcarding", FLOW, "ab"]));
     held.run(

@@ -7,20 +7,22 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use dta_cli::config_file::{self, Places};
 use dta_cli::number::grouped;
 use dta_cli::output::OutputFlag;
 use dta_cli::program::Common;
 use dta_cli::table::Table;
-use dta_cli::{Status, counters, host};
+use dta_cli::{LogFormat, Status, counters, host};
 use dta_client::translator::Client;
 use dta_link::fault::Faults;
 use dta_proto::control::NodeStatistics;
 use dta_proto::counter::Stage;
 use dta_proto::program::Change;
 use serde::Serialize;
+use tracing::info;
 
 use crate::collectors::Collectors;
-use crate::config::{Config, ConfigError, IntListener, Translator};
+use crate::config::{Config, ConfigError, EXAMPLE, IntListener, Translator};
 use crate::control_address::ControlAddress;
 use crate::program::{changes_json, changes_table, program_json, program_table};
 use crate::run::{self, Options};
@@ -51,7 +53,8 @@ struct Cli {
 
 #[derive(Args)]
 struct Settings {
-    /// TOML file; without one, the defaults serve a collector on this host
+    /// TOML file; `none` reads no file [default: ~/.config/dta/translator.toml or
+    /// /etc/dta/translator.toml, if there is one; else the defaults serve a collector on this host]
     #[arg(long, short, global = true, env)]
     config: Option<PathBuf>,
     /// Name of the session in the collector [default: translator]
@@ -64,6 +67,9 @@ struct Settings {
     /// What to log, for instance `info` or `dta_translator=debug`
     #[arg(long, global = true, env, default_value = "info")]
     log: String,
+    /// How to write the log
+    #[arg(long, global = true, env, value_name = "FORMAT", default_value = "text", value_parser = dta_cli::one_of::<LogFormat>(&LogFormat::NAMES))]
+    log_format: LogFormat,
 }
 
 #[derive(Subcommand)]
@@ -82,6 +88,8 @@ enum Command {
         are not known before, so reports for them are dropped as `unknown_store`. A collector that goes away, or ends the session, later \
         does not stop the others: its reports go to its queue pairs until the session has ended, and are dropped as `no_queue_pair` then. A store \
         that two collectors offer (same name or same id) ends the start.\n\n\
+        SIGHUP reads the configuration again: TLS files, stores and lists, flush times, reporters, version 0 and the lease change; \
+        anything else that has changed is told, and then nothing changes.\n\n\
         Ends on SIGINT or SIGTERM after sending everything it holds. The session stays in the collector until its lease runs out, and \
         the next start under the same name resumes it; `dta-translator teardown` ends it at once.")]
     Run(Box<RunArgs>),
@@ -110,6 +118,15 @@ Takes the flags and variables of `run`. It starts nothing. The configuration tha
 Example:
   dta-translator check-config --config translator.toml")]
     CheckConfig(Own),
+    /// Print a commented configuration to start from
+    #[command(
+        after_help = "Example:\n  dta-translator config --example > translator.toml\n  dta-translator check-config --config translator.toml"
+    )]
+    Config {
+        /// Print a commented file with every setting and its default
+        #[arg(long, required = true)]
+        example: bool,
+    },
     #[command(flatten)]
     Common(Common),
 }
@@ -268,7 +285,7 @@ const FEATURES: &[&str] = &[];
 pub fn main_from(args: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode {
     dta_cli::program::run(args, FEATURES, |cli: Cli| {
         let cli = cli.checked().unwrap_or_else(|error| error.exit());
-        dta_cli::log(&cli.settings.log);
+        dta_cli::log(&cli.settings.log, cli.settings.log_format);
         // A wrong configuration is wrong use, wherever it is noticed.
         dispatch(cli).map(|()| Status::Done).map_err(|error| match error.is::<ConfigError>() {
             true => dta_cli::misuse(error),
@@ -278,11 +295,16 @@ pub fn main_from(args: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode
 }
 
 fn dispatch(cli: Cli) -> anyhow::Result<()> {
-    if let Command::Common(common) = &cli.command {
-        return common.run::<Cli>(FEATURES).map(drop);
+    // They need no configuration.
+    match &cli.command {
+        Command::Common(common) => return common.run::<Cli>(FEATURES).map(drop),
+        Command::Config { .. } => return Ok(dta_cli::print(EXAMPLE.trim_end())?),
+        Command::Stats(args) => return block_on(stats(args)),
+        Command::Flush(args) => return block_on(flush(args)),
+        _ => {}
     }
     let config = configuration(&cli)?;
-    match cli.command {
+    match &cli.command {
         Command::Run(args) => run::run(
             &config.translator,
             &Options {
@@ -290,20 +312,19 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
                 nack_faults: args.nack_faults,
                 answer_faults: args.answer_faults,
                 seed: args.seed,
-                ledger: args.ledger,
+                ledger: args.ledger.clone(),
                 ready: args.ready,
                 blank: args.blank,
             },
+            &|| Ok(configuration(&cli)?.translator),
         ),
         Command::CheckConfig(_) => print_config(&config),
-        Command::Common(_) => Ok(()),
+        Command::Common(_) | Command::Config { .. } | Command::Stats(_) | Command::Flush(_) => Ok(()),
         Command::Setup(args) => block_on(async {
             let changes = setup::setup(&config, &args.switch).await?;
             print_changes(&changes, &args.output)
         }),
-        Command::Plan(args) => block_on(plan(&config, &args)),
-        Command::Stats(args) => block_on(stats(&args)),
-        Command::Flush(args) => block_on(flush(&args)),
+        Command::Plan(args) => block_on(plan(&config, args)),
         Command::Teardown(args) => {
             let session = session_of(&config, args.switch.as_deref())?;
             block_on(teardown(&session, args.output))
@@ -311,11 +332,26 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
     }
 }
 
+/// The file, with flags and variables over it.
 fn configuration(cli: &Cli) -> anyhow::Result<Config> {
-    let mut config = match &cli.settings.config {
+    let path = config_file::place(cli.settings.config.as_deref(), "translator.toml");
+    let (mut config, mut places) = match &path {
         Some(path) => Config::load(path)?,
-        None => Config::default(),
+        None => Default::default(),
     };
+    match (&path, &cli.command) {
+        (Some(path), _) => info!(config = %path.display(), "the configuration was read"),
+        (None, Command::Run(_)) => info!("no configuration file: the defaults are served"),
+        (None, _) => {}
+    }
+    // What a flag says is not the file's fault.
+    let forget = |places: &mut Places, key: &str, given: bool| {
+        if given {
+            places.forget(&format!("translator.{key}"));
+        }
+    };
+    forget(&mut places, "name", cli.settings.name.is_some());
+    forget(&mut places, "collector", cli.settings.collector.is_some());
     let t = &mut config.translator;
     set(&mut t.name, &cli.settings.name);
     set(&mut t.collector, &cli.settings.collector.clone().map(Collectors::at));
@@ -325,6 +361,17 @@ fn configuration(cli: &Cli) -> anyhow::Result<Config> {
         _ => None,
     };
     if let Some(args) = own {
+        for (key, given) in [
+            ("listen", args.listen.is_some()),
+            ("int.listen", args.int.is_some()),
+            ("source", args.source.is_some()),
+            ("source_port", args.source_port.is_some()),
+            ("link", args.link.is_some()),
+            ("control", args.control.is_some()),
+            ("stores", args.stores.is_some()),
+        ] {
+            forget(&mut places, key, given);
+        }
         set(&mut t.listen, &args.listen);
         set(&mut t.int.listen, &args.int);
         set(&mut t.source, &args.source);
@@ -336,7 +383,7 @@ fn configuration(cli: &Cli) -> anyhow::Result<Config> {
         set(&mut t.stores, &args.stores);
         t.reference |= args.reference;
     }
-    config.check()?;
+    config.check().map_err(|error| error.at(&places))?;
     Ok(config)
 }
 

@@ -4,12 +4,18 @@ mod int;
 mod switch;
 
 pub use int::{IntListener, IntListenerError, IntStores, IntTable, MetricTable, Timestamps, Write};
+
+/// The commented configuration that `dta-translator config --example` prints. Lines that begin with
+/// `#!` are settings that have no default.
+pub const EXAMPLE: &str = include_str!("config/example.toml");
+
 pub use switch::{Own, SWITCH_TYPES, Software, Switch};
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use dta_cli::config_file::{self, Places, Wrong, plain};
 use serde::{Deserialize, Serialize};
 
 use crate::collectors::Collectors;
@@ -250,18 +256,28 @@ pub enum ConfigError {
         /// What the system says.
         source: std::io::Error,
     },
-    /// The text is not TOML, or has an unknown key or a value of another type. The message shows the line.
-    #[error("{}: {message}", path.display())]
+    /// The text is not TOML, or has an unknown key or a value of another type.
+    #[error("{}, {message}", path.display())]
     Parse {
         /// The file.
         path: PathBuf,
-        /// What the parser says.
+        /// Line, key, and what the parser says.
         message: String,
     },
+    /// Something in a line of the file that parses but cannot be used.
+    #[error("{}, line {line}: {source}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// What is wrong there.
+        source: Box<ConfigError>,
+    },
     /// A value outside its range.
-    #[error("{key} is {value}, but must be {must}")]
+    #[error("{} is {value}, but must be {must}", plain(key))]
     Value {
-        /// The key.
+        /// The key, with the numbers of tables of an array.
         key: String,
         /// What it holds.
         value: String,
@@ -274,6 +290,8 @@ pub enum ConfigError {
         reporters[0], reporters[1]
     )]
     BitTwice {
+        /// Which of the entries is the second.
+        index: usize,
         /// The store.
         store: String,
         /// The bit.
@@ -284,6 +302,8 @@ pub enum ConfigError {
     /// One reporter with two bits.
     #[error("translator.sketch_reporters names reporter {reporter} of store {store:?} twice; it has one bit")]
     ReporterTwice {
+        /// Which of the entries is the second.
+        index: usize,
         /// The store.
         store: String,
         /// The reporter.
@@ -292,14 +312,21 @@ pub enum ConfigError {
     /// One reporter listed twice.
     #[error("translator.reporters lists reporter {reporter} twice; it has one address")]
     ListedTwice {
+        /// Which of the entries is the second.
+        index: usize,
         /// The reporter.
         reporter: u16,
     },
     /// Ranges that overlap.
-    #[error("{table}.lists asks twice for list {list} of store {store:?}; let the ranges not overlap")]
+    #[error(
+        "{}.lists asks twice for list {list} of store {store:?}; let the ranges not overlap",
+        plain(table)
+    )]
     ListTwice {
-        /// The table: `translator`, or that of a switch.
+        /// The table: `translator`, one of its collectors, or that of a switch.
         table: String,
+        /// Which of its ranges is the second.
+        index: usize,
         /// The store.
         store: String,
         /// The first list in both.
@@ -357,30 +384,59 @@ pub enum ConfigError {
     },
 }
 
+impl ConfigError {
+    /// The key at fault, with the numbers of tables of an array; empty where it is none of the file's.
+    fn key(&self) -> String {
+        let of = |who: &str, key: &str| format!("{}.{key}", who.trim_matches(['[', ']']));
+        match self {
+            Self::Value { key, .. } => key.clone(),
+            Self::BitTwice { index, .. } => format!("translator.sketch_reporters[{index}].bit"),
+            Self::ReporterTwice { index, .. } => format!("translator.sketch_reporters[{index}].reporter"),
+            Self::ListedTwice { index, .. } => format!("translator.reporters[{index}].id"),
+            Self::ListTwice { table, index, .. } => format!("{table}.lists[{index}]"),
+            Self::SwitchType { name, .. } => format!("switch.{name}.type"),
+            Self::SessionTwice { both, .. } => of(&both[1], "session"),
+            Self::QueuePairTwice { both, .. } => of(&both[1], "queue_pairs"),
+            Self::ControlTwice { both, .. } => of(&both[1], "control"),
+            Self::Read { .. } | Self::Parse { .. } | Self::Line { .. } | Self::NoSwitch { .. } => {
+                String::new()
+            }
+        }
+    }
+
+    /// This error with the file and the line of its key, if that, or the table that it would stand
+    /// in, is in the file.
+    pub fn at(self, places: &Places) -> ConfigError {
+        match places.line(&self.key()) {
+            Some(line) => Self::Line { path: places.path().to_owned(), line, source: Box::new(self) },
+            None => self,
+        }
+    }
+}
+
 impl Config {
-    /// Reads a file. Values are checked by [`Config::check`], because flags may still change them.
-    pub fn load(path: &Path) -> Result<Config, ConfigError> {
+    /// Reads a file, and gives where its keys stand. Values are checked by [`Config::check`], because flags
+    /// may still change them.
+    pub fn load(path: &Path) -> Result<(Config, Places), ConfigError> {
         let text = dta_cli::file::read_text(path)
             .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         Config::parse(&text, path)
     }
 
     /// As [`Config::load`], from text; `path` is for messages.
-    pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
-        let error = |e: toml::de::Error| ConfigError::Parse {
-            path: path.to_owned(),
-            message: e.to_string().trim_end().into(),
-        };
+    pub fn parse(text: &str, path: &Path) -> Result<(Config, Places), ConfigError> {
+        let error = |wrong: Wrong| ConfigError::Parse { path: path.to_owned(), message: wrong.to_string() };
         // First of all, because a type that is not known has fields that are not known either.
-        let table: toml::Table = toml::from_str(text).map_err(error)?;
+        let (table, places) = config_file::parse::<toml::Table>(text, path).map_err(error)?;
         for (name, switch) in table.get("switch").and_then(toml::Value::as_table).into_iter().flatten() {
             if let Some(kind) = switch.get("type").and_then(toml::Value::as_str)
                 && !SWITCH_TYPES.contains(&kind)
             {
-                return Err(ConfigError::SwitchType { name: name.clone(), kind: kind.into() });
+                let error = ConfigError::SwitchType { name: name.clone(), kind: kind.into() };
+                return Err(error.at(&places));
             }
         }
-        toml::from_str(text).map_err(error)
+        config_file::parse(text, path).map_err(error)
     }
 
     /// Checks every value; the error names the first one at fault.
@@ -392,14 +448,18 @@ impl Config {
 
 /// Checks that ranges of lists are not empty and do not overlap; `table` has them.
 fn check_lists(table: &str, lists: &[ListRange]) -> Result<(), ConfigError> {
-    for (i, b) in lists.iter().enumerate() {
+    for (index, b) in lists.iter().enumerate() {
         if b.count == 0 {
             let must = "at least 1; leave the range out to get all lists";
-            return Err(ConfigError::Value { key: format!("{table}.lists.count"), value: "0".into(), must });
+            return Err(ConfigError::Value {
+                key: format!("{table}.lists[{index}].count"),
+                value: "0".into(),
+                must,
+            });
         }
-        if let Some(a) = lists[..i].iter().find(|a| a.overlaps(b)) {
+        if let Some(a) = lists[..index].iter().find(|a| a.overlaps(b)) {
             let (store, list) = (b.store.clone(), a.first.max(b.first));
-            return Err(ConfigError::ListTwice { table: table.into(), store, list });
+            return Err(ConfigError::ListTwice { table: table.into(), index, store, list });
         }
     }
     Ok(())
@@ -450,7 +510,7 @@ impl Translator {
             if self.collector.iter().take(index.into()).any(|other| other.address == *address) {
                 return fail("translator.collector", format!("{address:?} twice"), "each address once");
             }
-            check_lists("translator.collector", &collector.lists)?;
+            check_lists(&format!("translator.collector[{index}]"), &collector.lists)?;
         }
         Ok(())
     }
@@ -554,16 +614,22 @@ impl Translator {
                 "at most 16 listeners",
             );
         }
-        if let Some(r) = self.sketch_reporters.iter().find(|r| r.bit > 31) {
-            return fail("translator.sketch_reporters.bit", r.bit.to_string(), "0 to 31");
-        }
-        for (i, b) in self.sketch_reporters.iter().enumerate() {
-            for a in self.sketch_reporters[..i].iter().filter(|a| a.store == b.store) {
+        for (index, b) in self.sketch_reporters.iter().enumerate() {
+            if b.bit > 31 {
+                let key = format!("translator.sketch_reporters[{index}].bit");
+                return fail(&key, b.bit.to_string(), "0 to 31");
+            }
+            for a in self.sketch_reporters[..index].iter().filter(|a| a.store == b.store) {
                 if a.reporter == b.reporter {
-                    return Err(ConfigError::ReporterTwice { store: b.store.clone(), reporter: b.reporter });
+                    return Err(ConfigError::ReporterTwice {
+                        index,
+                        store: b.store.clone(),
+                        reporter: b.reporter,
+                    });
                 }
                 if a.bit == b.bit {
                     return Err(ConfigError::BitTwice {
+                        index,
                         store: b.store.clone(),
                         bit: b.bit,
                         reporters: [a.reporter, b.reporter],
@@ -572,8 +638,8 @@ impl Translator {
             }
         }
         let mut listed = HashSet::new();
-        if let Some(twice) = self.reporters.iter().find(|r| !listed.insert(r.id)) {
-            return Err(ConfigError::ListedTwice { reporter: twice.id });
+        if let Some((index, twice)) = self.reporters.iter().enumerate().find(|(_, r)| !listed.insert(r.id)) {
+            return Err(ConfigError::ListedTwice { index, reporter: twice.id });
         }
         if self.version0_nacks > 1_000_000 {
             return fail("translator.version0_nacks", self.version0_nacks.to_string(), "0 to 1000000");
@@ -606,6 +672,11 @@ impl Translator {
         }
         self.check_beside_collectors(table)?;
         check_lists(table, &self.lists)
+    }
+
+    /// The reporters whose reports are taken: id and address.
+    pub fn listed(&self) -> Vec<(u16, Ipv4Addr)> {
+        self.reporters.iter().map(|reporter| (reporter.id, reporter.address)).collect()
     }
 
     /// The translator's side of its frames.
@@ -666,7 +737,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Config, ConfigError> {
-        let config = Config::parse(text, Path::new("t.toml"))?;
+        let (config, _) = Config::parse(text, Path::new("t.toml"))?;
         config.check()?;
         Ok(config)
     }
@@ -680,6 +751,75 @@ mod tests {
     fn the_defaults_can_be_written_and_read_again() {
         let text = toml::to_string(&Config::default()).unwrap();
         assert_eq!(parse(&text).unwrap(), Config::default());
+    }
+
+    #[test]
+    fn the_example_is_the_default() {
+        assert_eq!(parse(EXAMPLE).unwrap(), Config::default());
+    }
+
+    #[test]
+    fn every_commented_key_of_the_example_is_known_and_good() {
+        let text: String =
+            EXAMPLE.lines().map(|l| l.strip_prefix("#! ").unwrap_or(l).to_owned() + "\n").collect();
+        // With a link of its own, the address is one that no host has.
+        let text = text.replace("source = \"127.0.0.2\"", "source = \"10.0.1.9\"");
+        // And with TLS, the collector is reached by it.
+        let text = text.replace("http://127.0.0.1:40050", "https://127.0.0.1:40050");
+        let config = parse(&text).unwrap();
+        assert!(config.translator.tls.is_some() && config.translator.link.is_some());
+        assert_eq!(config.translator_of("tor1").unwrap().lists.len(), 1);
+        // Every key that there is stands in it.
+        let all = toml::Value::try_from(&config).unwrap();
+        let keys = all["translator"].as_table().unwrap().keys();
+        for key in keys {
+            let line = |line: &str| {
+                let line = line.trim_start_matches("#! ");
+                line.starts_with(&format!("{key} =")) || line == format!("[translator.{key}]")
+            };
+            assert!(EXAMPLE.lines().any(line), "{key}");
+        }
+    }
+
+    #[test]
+    fn whatever_is_wrong_has_a_line() {
+        let told = |text: &str| {
+            let text = format!("[translator]\n{text}");
+            let checked = Config::parse(&text, Path::new("t.toml"))
+                .and_then(|(config, places)| config.check().map_err(|error| error.at(&places)));
+            checked.unwrap_err().to_string()
+        };
+        let range = "{ store = 's', first = 0, count = 1 }";
+        for (text, words) in [
+            ("\nname = ''", "t.toml, line 3: translator.name is"),
+            ("tos = 'x'", "t.toml, line 2, key `translator.tos`: invalid type"),
+            ("[translator.rc]\n\nwindow = 100", "t.toml, line 4: translator.rc.window is 100"),
+            ("collector = 'https://c:1'", "t.toml, line 1: translator.tls is absent"),
+            ("collector = ['a:1', 'c']", "t.toml, line 2: translator.collector is \"c\""),
+            (&*format!("lists = [{range},\n{range}]"), "t.toml, line 3: translator.lists asks twice"),
+            (
+                "[[translator.reporters]]\nid = 7\naddress = '10.0.0.1'\n[[translator.reporters]]\nid = 7\naddress = '10.0.0.2'",
+                "t.toml, line 6: translator.reporters lists reporter 7 twice",
+            ),
+            (
+                "[[translator.reporters]]\nid = 7\naddress = 'x y'",
+                "t.toml, line 4, key `translator.reporters.address`",
+            ),
+            (
+                "[switch.a]\ntype = 'software'\ncontrol = 'c:1'\nsource = 'x y'",
+                "t.toml, line 5, key `switch.a.source`: \"x y\" is neither an address",
+            ),
+            ("[switch.a]\ntype = 'tofino'", "t.toml, line 3: switch a is of type"),
+            ("[switch.a]\ntype = 'software'\ncontrol = 'c:1'\nmac = '02'", "t.toml, line 5: switch.a.mac is"),
+            (
+                "[switch.translator]\ntype = 'software'\ncontrol = 'c:1'",
+                "t.toml, line 2: [translator] and [switch.translator]",
+            ),
+            ("[trans", "t.toml, line 2, "),
+        ] {
+            let told = told(text);
+            assert!(told.starts_with(words), "{text}: {told}");
+        }
     }
 
     #[test]
@@ -698,7 +838,7 @@ mod tests {
             ("listen = '[::1]:40040'", "translator.listen"),
             ("source = '::1'", "translator.source"),
             ("control = '0.0.0.0:40051'", "translator.control"),
-            ("control = 'unix:'", "t.toml: TOML parse error"),
+            ("control = 'unix:'", "t.toml, line 2, key `translator.control`: "),
             ("collector = 'ftp://127.0.0.1:40050'", "translator.collector"),
             ("collector = ''", "translator.collector"),
             ("collector = 'https://c:1'", "translator.tls"),
@@ -718,8 +858,8 @@ mod tests {
                 "collector = ['a:1', 'b:1']\nlists = [{ store = 's', first = 0, count = 1 }]",
                 "translator.lists is there",
             ),
-            ("collector = 7", "t.toml: TOML parse error"),
-            ("collector = [{ adress = 'a:1' }]", "t.toml: TOML parse error"),
+            ("collector = 7", "t.toml, line 2, key `translator.collector`: "),
+            ("collector = [{ adress = 'a:1' }]", "t.toml, line 2, key `translator.collector`: "),
             ("rc.window = 100", "translator.rc.window"),
             ("version0.sketch-merge = 'x'", "translator.version0"),
             ("version0_nacks = 1000001", "translator.version0_nacks"),

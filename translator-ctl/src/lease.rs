@@ -1,16 +1,20 @@
 //! The leases of a translator that runs, one in each collector: opening and renewing its session,
 //! and keeping a target in step with it.
 
+use std::fmt;
+use std::future::Future;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use futures_util::future::try_join_all;
+use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 use crate::config::Translator;
 use crate::packets::for_collector;
+use crate::program::Grant;
 use crate::session::{BACKOFF, Opened, Session, SessionError};
-use crate::share::{Refusal, Shared};
+use crate::share::{Known, Refusal, Shared};
 use crate::start::Start;
 use crate::target::{After, Status, Target, TargetError};
 
@@ -23,9 +27,82 @@ const LONGEST_FORMER: Duration = Duration::from_secs(30);
 struct Leases<'a, T, R> {
     config: &'a Translator,
     target: Shared<'a, T>,
-    start: Start,
-    ready: R,
+    start: &'a Start,
+    halt: watch::Receiver<bool>,
+    tell: R,
 }
+
+/// What leases know. It outlives a change of configuration.
+pub struct Kept {
+    known: Known,
+    start: Start,
+    /// By collector.
+    leases: Vec<KeptLease>,
+}
+
+/// What is known of one lease.
+#[derive(Default)]
+struct KeptLease {
+    /// Whether it was open.
+    was_open: bool,
+    /// Why it is over, if another translator has taken it.
+    over: Option<SessionError>,
+}
+
+impl Kept {
+    /// Nothing is known yet of the leases in so many collectors.
+    pub fn new(collectors: usize) -> Kept {
+        Kept {
+            known: Known::new(collectors),
+            start: Start::new(collectors),
+            leases: (0..collectors).map(|_| KeptLease::default()).collect(),
+        }
+    }
+}
+
+impl Kept {
+    /// Whether a target could hold what these collectors would grant by another configuration, and
+    /// of the others what it holds.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub async fn could_hold(
+        &self,
+        config: &Translator,
+        target: &mut impl Target,
+        granted: Vec<(u8, Grant)>,
+    ) -> Result<(), String> {
+        self.known.could_hold(target, granted, &config.wanted()).await
+    }
+}
+
+/// How the leases are, whenever one has changed.
+#[derive(Clone, Copy, Debug)]
+pub struct Event<'a> {
+    /// Whether the translator is ready by this: told once.
+    pub ready: bool,
+    /// Whether each collector was asked.
+    pub asked: bool,
+    /// How many leases are open, of how many.
+    pub open: (usize, usize),
+    /// The collector that is not open, if this is about one, and why not.
+    pub waits_for: Option<(&'a str, &'a str)>,
+}
+
+impl fmt::Display for Event<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (open, of) = self.open;
+        write!(f, "{open} of {of} session{} open", if of == 1 { "" } else { "s" })?;
+        match self.waits_for {
+            Some((address, why)) => write!(f, "; waiting for the collector at {address}: {why}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why [`keep`] has returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Halted;
 
 /// Why a session is not open, or not of use.
 #[derive(Debug, thiserror::Error)]
@@ -56,22 +133,31 @@ impl Failure {
 
 /// Opens the sessions, one with each collector, programs the target, and keeps both in step with
 /// the collectors; none of them waits for another. A target that did not do what it was asked is
-/// asked again. `ready` is called once, when the target holds what one collector grants for the
-/// first time, and what the others grant, too, or could not.
+/// asked again. `tell` hears how the leases are. The translator is ready when the target holds what
+/// one collector grants for the first time, and what the others grant, too, or could not.
+///
+/// Returns when `halt` becomes true, between two steps: then the target holds one program, and can
+/// be kept with other sessions of the same names and what was `kept`.
 ///
 /// # Errors
-/// Returns only with one that waiting does not cure: every collector refuses at the start, a
-/// program that the target cannot hold, or other translators that have opened all sessions of this
-/// name.
+/// What waiting does not cure: every collector refuses at the start, a program that the target
+/// cannot hold, or other translators that have opened all sessions of this name.
 pub async fn keep(
     config: &Translator,
     sessions: &mut [Session],
     target: &mut impl Target,
-    ready: impl Fn() -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    let leases =
-        Leases { config, target: Shared::new(config, target), start: Start::new(sessions.len()), ready };
-    let mut over = try_join_all(sessions.iter_mut().map(|session| leases.keep(session))).await?;
+    kept: &mut Kept,
+    halt: watch::Receiver<bool>,
+    tell: impl Fn(Event<'_>) -> anyhow::Result<()>,
+) -> anyhow::Result<Halted> {
+    let Kept { known, start, leases: all } = kept;
+    let leases = Leases { config, target: Shared::new(config, target, known), start, halt, tell };
+    let each = sessions.iter_mut().zip(all.iter_mut());
+    try_join_all(each.map(|(session, kept)| leases.keep(session, kept))).await?;
+    if all.iter().any(|kept| kept.over.is_none()) {
+        return Ok(Halted);
+    }
+    let mut over: Vec<SessionError> = all.iter_mut().filter_map(|kept| kept.over.take()).collect();
     match (over.pop(), over.len()) {
         (Some(only), 0) => bail!(only),
         (last, _) => {
@@ -81,36 +167,48 @@ pub async fn keep(
     }
 }
 
-impl<T: Target, R: Fn() -> anyhow::Result<()>> Leases<'_, T, R> {
-    /// Keeps the lease of one collector. Gives why it is over, if another translator has taken it;
-    /// an error ends the program.
-    async fn keep(&self, session: &mut Session) -> anyhow::Result<SessionError> {
+impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
+    /// Keeps the lease of one collector until it is over, because another translator has taken it,
+    /// or it is to halt. An error ends the program.
+    async fn keep(&self, session: &mut Session, kept: &mut KeptLease) -> anyhow::Result<()> {
+        if kept.over.is_some() {
+            return Ok(());
+        }
         let collector = session.collector();
         let mut backoff = BACKOFF.0;
-        let mut was_open = false;
+        let was_open = &mut kept.was_open;
         // Whether the collector has ended the session or will not have it go on, so that the queue
         // pairs lead nowhere.
         let mut ended = false;
         // Whether a queue pair is silent that the collector thinks well of; or, at the start, what
         // an earlier life sent is on its way.
-        let mut fresh = true;
+        let mut fresh = !*was_open;
         loop {
-            match self.open(session, &mut fresh, was_open).await {
+            let Some(opened) = self.open(session, &mut fresh, *was_open).await else { return Ok(()) };
+            match opened {
                 Ok(()) => {
                     // Renewals have to know this generation from the first on.
                     session.applied();
-                    was_open = true;
-                    if self.start.programmed(collector) {
-                        (self.ready)()?;
-                    }
+                    *was_open = true;
+                    let ready = self.start.programmed(collector);
+                    self.tell(ready, None)?;
                     backoff = BACKOFF.0;
-                    let failure = self.renew(session).await?;
+                    let Some(failure) = self.renew(session).await? else { return Ok(()) };
                     if let Failure::Session(over @ SessionError::Superseded { .. }) = failure {
                         self.stand_down(collector).await?;
                         if !self.is_alone() {
                             error!(error = %over, "reports for this collector's stores are dropped until this program is started again");
                         }
-                        return Ok(over);
+                        kept.over = Some(over);
+                        return Ok(());
+                    }
+                    if matches!(failure, Failure::Session(SessionError::MoreStores)) {
+                        // The same session goes on, with more.
+                        info!(
+                            collector = session.address(),
+                            "the collector has more stores: asking for them"
+                        );
+                        continue;
                     }
                     warn!(collector = session.address(), error = %failure, "opening the session again");
                     ended = !matches!(failure, Failure::Session(SessionError::Silent));
@@ -124,7 +222,7 @@ impl<T: Target, R: Fn() -> anyhow::Result<()>> Leases<'_, T, R> {
                     warn!(collector = address, error = %failure, "trying again in {wait} ms");
                     // What the target did not do now, it is asked for again.
                     let lasts = !matches!(&failure, Failure::Refusal(refusal) if refusal.may_pass());
-                    self.judge(collector, failure)?;
+                    self.judge(session, failure)?;
                     if ended && lasts && self.stand_down(collector).await? {
                         ended = false;
                         // The target knows nothing of these queue pairs any more.
@@ -132,15 +230,60 @@ impl<T: Target, R: Fn() -> anyhow::Result<()>> Leases<'_, T, R> {
                     }
                 }
             }
-            tokio::time::sleep(backoff).await;
+            if self.until_halt(tokio::time::sleep(backoff)).await.is_none() {
+                return Ok(());
+            }
             backoff = (backoff * 2).min(BACKOFF.1);
         }
     }
 
+    /// Waits for something that may be broken off; `None` if it was, because this is to halt. What
+    /// changes the target is not.
+    async fn until_halt<O>(&self, work: impl Future<Output = O>) -> Option<O> {
+        let mut halt = self.halt.clone();
+        let halted = async move {
+            // Without a sender nobody can halt it any more.
+            if halt.wait_for(|halt| *halt).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = halted => None,
+            done = work => Some(done),
+        }
+    }
+
+    /// Tells how the leases are.
+    fn tell(&self, ready: bool, waits_for: Option<(&str, &str)>) -> anyhow::Result<()> {
+        let (open, asked) = self.start.count();
+        (self.tell)(Event { ready, asked, open: (open, self.config.collector.count()), waits_for })
+    }
+
     /// Opens the session and makes the target hold what it grants. Before the first time, also
-    /// tells it what was before.
-    async fn open(&self, session: &mut Session, fresh: &mut bool, was_open: bool) -> Result<(), Failure> {
-        let Opened { grant, resumed, reporters } = session.open(self.config.lease_seconds, *fresh).await?;
+    /// tells it what was before. `None` if this was to halt first.
+    async fn open(
+        &self,
+        session: &mut Session,
+        fresh: &mut bool,
+        was_open: bool,
+    ) -> Option<Result<(), Failure>> {
+        let opened = self.until_halt(session.open(self.config.lease_seconds, *fresh)).await?;
+        Some(match opened {
+            Ok(opened) => self.program(session, opened, fresh, was_open).await,
+            Err(error) => Err(error.into()),
+        })
+    }
+
+    /// Makes the target hold what a session that was opened grants.
+    async fn program(
+        &self,
+        session: &Session,
+        opened: Opened,
+        fresh: &mut bool,
+        was_open: bool,
+    ) -> Result<(), Failure> {
+        let Opened { grant, resumed, reporters } = opened;
         info!(name = self.config.name, collector = session.address(), resumed, "session is open");
         // New queue pairs, if they were asked for, are there by now.
         *fresh = false;
@@ -151,7 +294,7 @@ impl<T: Target, R: Fn() -> anyhow::Result<()>> Leases<'_, T, R> {
     }
 
     /// Judges a failed attempt to open: an error if the program ends by it.
-    fn judge(&self, collector: u8, failure: Failure) -> anyhow::Result<()> {
+    fn judge(&self, session: &Session, failure: Failure) -> anyhow::Result<()> {
         let may_pass = failure.may_pass();
         match &failure {
             // A collector that took this session before may be starting with another configuration.
@@ -161,10 +304,11 @@ impl<T: Target, R: Fn() -> anyhow::Result<()>> Leases<'_, T, R> {
             Failure::Refusal(_) if !may_pass && !self.start.is_ready() => return Err(failure.into_error()),
             Failure::Refusal(_) => {}
         }
-        if self.start.failed(collector, may_pass) {
-            (self.ready)()?;
+        let ready = self.start.failed(session.collector(), may_pass);
+        if self.start.is_hopeless() {
+            return Err(failure.into_error());
         }
-        if self.start.is_hopeless() { Err(failure.into_error()) } else { Ok(()) }
+        self.tell(ready, Some((session.address(), &failure.to_string())))
     }
 
     /// Whether a refusal ends the program. What the target cannot hold of one collector among
@@ -184,19 +328,23 @@ impl<T: Target, R: Fn() -> anyhow::Result<()>> Leases<'_, T, R> {
         self.config.collector.count() == 1
     }
 
-    /// Renews until the session has to be opened again; gives the reason.
-    async fn renew(&self, session: &mut Session) -> anyhow::Result<Failure> {
+    /// Renews until the session has to be opened again; gives the reason, or `None` if this is to halt.
+    async fn renew(&self, session: &mut Session) -> anyhow::Result<Option<Failure>> {
         let collector = session.collector();
         let lease = u64::from(self.config.lease_seconds);
         let every = Duration::from_millis(lease * 1000 / 3).min(Duration::from_secs(1));
         let among_others = (!self.is_alone()).then_some(collector);
         let mut away = false;
         let mut failed_renewals = 0;
+        // How many stores the collector had when it was found that this session gets no more of them.
+        let mut known_stores = None;
         // Whether the target holds what the collector told last, and since when operations are on
         // their way to what it told before.
         let (mut holds, mut ahead_since) = (true, None);
         loop {
-            tokio::time::sleep(every).await;
+            if self.until_halt(tokio::time::sleep(every)).await.is_none() {
+                return Ok(None);
+            }
             // The lease is kept even if the target does not answer just now.
             let Status { mut nodes, silent, former_regions } = self.status().await?;
             for_collector(&mut nodes, among_others);
@@ -204,7 +352,8 @@ impl<T: Target, R: Fn() -> anyhow::Result<()>> Leases<'_, T, R> {
             if holds && is_through(session, former_regions, &mut ahead_since) {
                 session.applied();
             }
-            match session.renew(nodes).await {
+            let Some(renewed) = self.until_halt(session.renew(nodes)).await else { return Ok(None) };
+            match renewed {
                 Ok(newest) => {
                     if std::mem::take(&mut away) {
                         info!(collector = session.address(), "the collector answers again");
@@ -218,15 +367,29 @@ impl<T: Target, R: Fn() -> anyhow::Result<()>> Leases<'_, T, R> {
                         Err(refusal) if self.is_end(&refusal) => {
                             return Err(Failure::from(refusal).into_error());
                         }
-                        Err(refusal) => return Ok(refusal.into()),
+                        Err(refusal) => return Ok(Some(refusal.into())),
                     };
+                    if let Some(more) = session.more_stores().filter(|more| known_stores != Some(*more)) {
+                        known_stores = Some(more);
+                        // Asked first: a session that is refused when it is opened would be lost.
+                        match self.until_halt(session.preview()).await {
+                            None => return Ok(None),
+                            Some(Ok(preview)) => {
+                                match self.target.could_hold(vec![(collector, preview.grant)]).await {
+                                    Ok(()) => return Ok(Some(SessionError::MoreStores.into())),
+                                    Err(error) => tell_without(session, &error),
+                                }
+                            }
+                            Some(Err(error)) => tell_without(session, &error),
+                        }
+                    }
                     // The collector rebuilds a queue pair that it finds in error; one that it
                     // thinks well of, but that does not answer us, is asked for anew.
                     let still_silent =
                         silent.contains(&collector) && self.status().await?.silent.contains(&collector);
                     failed_renewals = if still_silent { failed_renewals + 1 } else { 0 };
                     if failed_renewals >= 2 {
-                        return Ok(SessionError::Silent.into());
+                        return Ok(Some(SessionError::Silent.into()));
                     }
                 }
                 Err(error @ SessionError::Away { .. }) => {
@@ -235,7 +398,7 @@ impl<T: Target, R: Fn() -> anyhow::Result<()>> Leases<'_, T, R> {
                         warn!(%error, "going on with the queue pairs that are there");
                     }
                 }
-                Err(error) => return Ok(error.into()),
+                Err(error) => return Ok(Some(error.into())),
             }
         }
     }
@@ -263,6 +426,14 @@ impl<T: Target, R: Fn() -> anyhow::Result<()>> Leases<'_, T, R> {
             Err(refusal) => Err(Failure::from(refusal).into_error()),
         }
     }
+}
+
+/// Says that a session does not get what the collector has more of.
+fn tell_without(session: &Session, error: &dyn fmt::Display) {
+    warn!(
+        collector = session.address(), %error,
+        "the collector has more stores, but not for this session, which goes on without them"
+    );
 }
 
 /// Whether no operation is on its way to a region of before any more, since the collector told of

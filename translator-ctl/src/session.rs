@@ -74,6 +74,9 @@ pub enum SessionError {
     /// A queue pair is silent although the collector thinks well of it.
     #[error("a queue pair does not answer")]
     Silent,
+    /// The collector has got more stores, which this session wants.
+    #[error("the collector has more stores")]
+    MoreStores,
     /// What the collector gave cannot be used.
     #[error(transparent)]
     Grant(#[from] GrantError),
@@ -118,6 +121,8 @@ pub struct Session {
     generation: u64,
     /// What the data plane works with: renewals say so.
     applied: u64,
+    /// How many stores the collector had when the session was opened, and by its last word.
+    offered: (u32, u32),
 }
 
 impl Session {
@@ -126,7 +131,31 @@ impl Session {
     pub fn new(config: &Translator, collector: u8, endpoint: Endpoint) -> Result<Session, SessionError> {
         let options = ClientOptions { call: Some(CALL), ..config.client_options(collector) };
         let client = Client::connect_lazy(&options)?;
-        Ok(Session { config: config.clone(), collector, endpoint, client, generation: 0, applied: 0 })
+        Ok(Session {
+            config: config.clone(),
+            collector,
+            endpoint,
+            client,
+            generation: 0,
+            applied: 0,
+            offered: (0, 0),
+        })
+    }
+
+    /// The same session by another configuration. It has to be opened again for what is asked for.
+    ///
+    /// # Errors
+    /// As [`Session::new`].
+    pub fn again(&self, config: &Translator) -> Result<Session, SessionError> {
+        let new = Session::new(config, self.collector, self.endpoint)?;
+        Ok(Session { generation: self.generation, applied: self.applied, offered: self.offered, ..new })
+    }
+
+    /// How many stores the collector has, if it has got more since the session was opened, and the
+    /// session is for all of them.
+    pub fn more_stores(&self) -> Option<u32> {
+        let (at_open, now) = self.offered;
+        (now > at_open && self.config.wanted_of(self.collector).0.is_empty()).then_some(now)
     }
 
     /// Index of its collector.
@@ -182,6 +211,7 @@ impl Session {
         let request = OpenSessionRequest { fresh, ..self.request(lease_seconds) };
         let session = self.client.open_session(request).await.map_err(|e| self.error(e))?;
         self.generation = session.generation;
+        self.offered = (session.stores_offered, session.stores_offered);
         let reporters =
             session.reporters.iter().filter_map(|p| Some((u16::try_from(p.reporter).ok()?, p.sequence)));
         Ok(Opened { grant: self.grant(&session)?, resumed: session.resumed, reporters: reporters.collect() })
@@ -241,6 +271,7 @@ impl Session {
                 RenewSessionRequest { name: self.config.name.clone(), generation: self.applied, statistics };
             let session = self.client.renew_session(request).await.map_err(|e| self.error(e))?;
             self.generation = session.generation;
+            self.offered.1 = session.stores_offered;
             if rest.is_empty() {
                 return Ok(self.grant(&session)?);
             }

@@ -41,25 +41,57 @@ pub(crate) struct Shared<'a, T> {
 
 struct State<'a, T> {
     target: &'a mut T,
+    known: &'a mut Known,
+}
+
+/// What is known of a target. It outlives a change of configuration.
+pub(crate) struct Known {
     /// What each collector grants, as the target holds it.
     grants: Vec<Option<Grant>>,
     /// Reporters of which a collector has told how far they were heard before.
     told: HashSet<u16>,
 }
 
+impl Known {
+    /// A target that was not programmed yet, for so many collectors.
+    pub(crate) fn new(collectors: usize) -> Known {
+        Known { grants: vec![None; collectors], told: HashSet::new() }
+    }
+
+    /// Whether the target could hold what these collectors grant, and of the others what it holds.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub(crate) async fn could_hold(
+        &self,
+        target: &mut impl Target,
+        granted: Vec<(u8, Grant)>,
+        wanted: &Wanted,
+    ) -> Result<(), String> {
+        let mut grants = self.grants.clone();
+        for (collector, grant) in granted {
+            if let Some(place) = grants.get_mut(usize::from(collector)) {
+                *place = Some(grant);
+            }
+        }
+        let all: Vec<Option<&Grant>> = grants.iter().map(Option::as_ref).collect();
+        let want = build(&all, wanted).map_err(|error| error.to_string())?;
+        target.could_hold(&want).await.map_err(|error| error.to_string())
+    }
+}
+
 impl<'a, T: Target> Shared<'a, T> {
-    pub(crate) fn new(config: &Translator, target: &'a mut T) -> Shared<'a, T> {
-        let grants = vec![None; config.collector.count()];
-        Shared { wanted: config.wanted(), state: Mutex::new(State { target, grants, told: HashSet::new() }) }
+    pub(crate) fn new(config: &Translator, target: &'a mut T, known: &'a mut Known) -> Shared<'a, T> {
+        Shared { wanted: config.wanted(), state: Mutex::new(State { target, known }) }
     }
 
     /// Tells how far earlier translators had heard their reporters. Each collector knows it; the
     /// first one's word counts.
     pub(crate) async fn heard_earlier(&self, mut reporters: Vec<(u16, u32)>) -> Result<(), Refusal> {
         let mut state = self.state.lock().await;
-        reporters.retain(|(id, _)| !state.told.contains(id));
+        reporters.retain(|(id, _)| !state.known.told.contains(id));
         state.target.heard_earlier(&reporters).await.map_err(ApplyError::nothing)?;
-        state.told.extend(reporters.iter().map(|(id, _)| id));
+        state.known.told.extend(reporters.iter().map(|(id, _)| id));
         Ok(())
     }
 
@@ -80,6 +112,15 @@ impl<'a, T: Target> Shared<'a, T> {
         self.state.lock().await.target.status().await
     }
 
+    /// Whether the target could hold what these collectors grant; of the others, what it holds.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub(crate) async fn could_hold(&self, granted: Vec<(u8, Grant)>) -> Result<(), String> {
+        let State { target, known } = &mut *self.state.lock().await;
+        known.could_hold(*target, granted, &self.wanted).await
+    }
+
     async fn take(
         &self,
         collector: u8,
@@ -87,7 +128,7 @@ impl<'a, T: Target> Shared<'a, T> {
         after: After,
     ) -> Result<(), Refusal> {
         let mut state = self.state.lock().await;
-        let mut grants = state.grants.clone();
+        let mut grants = state.known.grants.clone();
         if let Some(grant) = grants.get_mut(usize::from(collector)) {
             *grant = becomes(grant.take());
         }
@@ -95,7 +136,7 @@ impl<'a, T: Target> Shared<'a, T> {
         let want: Program = build(&all, &self.wanted)?;
         state.target.apply(&want, after).await?;
         // What was made of it in part is found, and done or undone, with the next program.
-        state.grants = grants;
+        state.known.grants = grants;
         Ok(())
     }
 }

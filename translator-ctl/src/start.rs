@@ -53,6 +53,13 @@ impl Start {
         becomes
     }
 
+    /// How many collectors are programmed, and whether each was asked.
+    pub(crate) fn count(&self) -> (usize, bool) {
+        let state = self.state.borrow();
+        let programmed = state.attempts.iter().filter(|attempt| **attempt == Attempt::Programmed).count();
+        (programmed, state.attempts.iter().all(|attempt| *attempt != Attempt::None))
+    }
+
     /// Whether it is ready, or was.
     pub(crate) fn is_ready(&self) -> bool {
         self.state.borrow().ready

@@ -97,7 +97,7 @@ impl Drop for Running {
 #[test]
 fn keys_that_came_with_tls_go_over_a_socket_of_the_owner_alone() {
     let files = Files::new();
-    let config = Config::load(&files.config()).unwrap().translator;
+    let config = Config::load(&files.config()).unwrap().0.translator;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let compare = |control: &str| {
         runtime.block_on(async {

@@ -84,6 +84,7 @@ impl Running {
             nack_faults: none(reports.scope()),
             answer_faults: none(roce.scope()),
             faulty: false,
+            turns: Default::default(),
             ledger: None,
             commands: inbox,
             reports,

@@ -133,7 +133,7 @@ fn config(fake: &Fake) -> Translator {
         "[translator]\nname = 't'\nsource = '127.0.0.50'\ncollector = '{}'\nlease_seconds = 3\n",
         fake.url()
     );
-    Config::parse(&text, "t.toml".as_ref()).unwrap().translator
+    Config::parse(&text, "t.toml".as_ref()).unwrap().0.translator
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -209,12 +209,25 @@ fn a_new_session_that_failed_at_any_change_is_finished_by_the_next() {
     });
 }
 
+/// Keeps a lease for a target until an error ends it. `ready` is called when it is ready.
+async fn keep(
+    config: &Translator,
+    session: &mut Session,
+    target: &mut Switch,
+    ready: impl Fn() -> anyhow::Result<()>,
+) -> anyhow::Result<lease::Halted> {
+    let (_halt, halted) = tokio::sync::watch::channel(false);
+    let mut kept = lease::Kept::new(1);
+    let tell = |event: lease::Event<'_>| if event.ready { ready() } else { Ok(()) };
+    lease::keep(config, std::slice::from_mut(session), target, &mut kept, halted, tell).await
+}
+
 /// Keeps a lease for a target until `done`.
 async fn keep_until(fake: &Fake, target: &Switch, mut done: impl FnMut() -> bool) {
     let config = config(fake);
     let mut session = Session::new(&config, 0, config.endpoint()).unwrap();
     let mut target = target.clone();
-    let kept = lease::keep(&config, std::slice::from_mut(&mut session), &mut target, || Ok(()));
+    let kept = keep(&config, &mut session, &mut target, || Ok(()));
     let watch = async {
         let until = Instant::now() + Duration::from_secs(20);
         while !done() {
@@ -286,9 +299,7 @@ fn a_lease_ends_when_the_target_cannot_hold_the_program() {
         let mut target = Switch::default();
         target.with(|state| (state.fails_after, state.refuses) = (Some(2), true));
         let mut session = Session::new(&config, 0, config.endpoint()).unwrap();
-        let kept = lease::keep(&config, std::slice::from_mut(&mut session), &mut target, || {
-            panic!("it is not ready")
-        });
+        let kept = keep(&config, &mut session, &mut target, || panic!("it is not ready"));
         let error = tokio::time::timeout(Duration::from_secs(10), kept).await.expect("it ends").unwrap_err();
         assert!(error.to_string().ends_with("then: the table is full"), "{error}");
     });
@@ -307,7 +318,7 @@ fn a_target_whose_session_was_given_to_another_stands_down() {
             Ok(())
         };
         let seen = target.clone();
-        let kept = lease::keep(&config, std::slice::from_mut(&mut session), &mut target, ready);
+        let kept = keep(&config, &mut session, &mut target, ready);
         let error = tokio::time::timeout(Duration::from_secs(10), kept).await.expect("it ends").unwrap_err();
         assert!(matches!(error.downcast_ref(), Some(SessionError::Superseded { .. })), "{error}");
         assert_eq!(seen.queue_pairs(), 0);

@@ -48,6 +48,6 @@ mod tests;
 mod version0;
 pub mod window;
 
-pub use engine::{Admitted, Engine, Limits, QueuePairStatus, SetupError};
+pub use engine::{Admitted, Engine, Limits, Offender, QueuePairStatus, SetupError};
 pub use frame::{Frames, Output};
 pub use reporters::{Reporter, ReporterCounters};

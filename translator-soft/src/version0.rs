@@ -41,12 +41,20 @@ pub(crate) struct Version0Reporters {
 impl Version0Reporters {
     /// `nacks` is how many of them one source may draw in a second.
     pub(crate) fn new(limit: usize, nacks: u32) -> Self {
-        Version0Reporters {
+        let mut reporters = Version0Reporters {
             windows: HashMap::with_capacity(limit.min(1024)),
             limit,
-            nacks: (nacks != 0).then(|| Rate::per_second(nacks.into(), nacks.max(MOST_NACKS.into()).into())),
+            nacks: None,
             listed: HashSet::new(),
-        }
+        };
+        reporters.set_nacks(nacks);
+        reporters
+    }
+
+    /// From here on, one source may draw so many NACKs in a second.
+    pub(crate) fn set_nacks(&mut self, nacks: u32) {
+        self.nacks =
+            (nacks != 0).then(|| Rate::per_second(nacks.into(), nacks.max(MOST_NACKS.into()).into()));
     }
 
     /// Takes reports from these addresses alone; from all if there are none.

@@ -18,7 +18,11 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Status> {
-    let config = args.settings.configuration().map_err(dta_cli::misuse)?;
+    let (config, path) = args.settings.configuration().map_err(dta_cli::misuse)?;
+    match path {
+        Some(path) => eprintln!("configuration: {}", path.display()),
+        None => eprintln!("no configuration file: these are the defaults"),
+    }
     let mut warnings = server::check(&config).map_err(dta_cli::misuse)?;
     if config.tls.is_none() && !config.listen.ip().is_loopback() {
         warnings

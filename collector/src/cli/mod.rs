@@ -12,6 +12,7 @@ mod serve;
 mod sessions;
 mod stats;
 mod stores;
+mod supervise;
 mod tail;
 
 use std::ffi::OsString;

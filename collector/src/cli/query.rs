@@ -7,11 +7,18 @@ use clap::Subcommand;
 use dta_cli::Status;
 use dta_cli::number::{grouped, hex};
 use dta_cli::table::Table;
+use dta_cli::terminal;
+use dta_client::Ask;
+use dta_client::collector::Client;
 use dta_proto::control::{CounterAnswer, KeyWriteAnswer, PathAnswer, Policy, SketchAnswer};
 use dta_proto::key::Key;
+use dta_proto::store::StoreSpec;
+use dta_proto::telemetry;
+use dta_proto::wire::dta::Primitive;
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
+use crate::lacks::Lacks;
 
 const KEYS: &str = "\
 Keys are flows, written 10.0.0.1:5000->10.0.0.2:5000/udp, [2001:db8::1]:1->[2001:db8::2]:2/tcp or 10.0.0.1->10.0.0.2/icmp, or up to 32 hex digits (fewer stand for leading bytes). `-` reads keys from standard input, one per line.
@@ -43,7 +50,7 @@ enum Query {
         #[command(flatten)]
         what: What,
     },
-    /// The count of keys: never too low
+    /// The count of keys, and what it may lack
     #[command(visible_alias = "counter", after_help = KEYS)]
     KeyIncrement {
         #[command(flatten)]
@@ -95,9 +102,28 @@ struct Path {
 }
 
 #[derive(Serialize)]
-struct Counter {
+struct Counter<'a> {
     key: Key,
-    at_most: u64,
+    /// Too high by other keys in the same counters, too low by what is in `lacks`.
+    counted: u64,
+    lacks: &'a Lacks,
+}
+
+/// The name of the key-increment store that `store` means (of none: the only one), and what its counts
+/// may lack.
+async fn lacks(client: &Client, store: &str) -> anyhow::Result<(String, Lacks)> {
+    let all = client.stores().await?.into_iter().filter_map(|info| info.store);
+    let specs: Vec<StoreSpec> = all.filter_map(|store| StoreSpec::try_from(&store).ok()).collect();
+    let spec = match store {
+        "" => specs.iter().find(|spec| {
+            spec.kind.primitive() == Primitive::KeyIncrement && !telemetry::is_store(&spec.name)
+        }),
+        store => dta_proto::store::named(specs.iter(), |spec| spec, store),
+    };
+    let store = spec.map_or_else(|| store.to_owned(), |spec| spec.name.clone());
+    let (sessions, nodes) = (client.sessions().await?.sessions, client.statistics().await?);
+    let lacks = crate::lacks::of_store(&store, Primitive::KeyIncrement, &sessions, &nodes);
+    Ok((store, lacks))
 }
 
 #[derive(Serialize)]
@@ -140,18 +166,26 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         }
         Query::KeyIncrement { what } => {
             let keys = keys(&what.keys)?;
-            let answers = super::block_on(async {
-                Ok(what.client.connect().await?.counter(&what.store, &keys).await?)
+            let (answers, store, lacks) = super::block_on(async {
+                let mut client = what.client.connect().await?;
+                let answers = client.counter(&what.store, &keys).await?;
+                let (store, lacks) = lacks(&client, &what.store).await?;
+                Ok((answers, store, lacks))
             })?;
-            let counter = |(key, a): (&Key, CounterAnswer)| Counter { key: *key, at_most: a.value };
-            show(
+            let counter =
+                |(key, a): (&Key, CounterAnswer)| Counter { key: *key, counted: a.value, lacks: &lacks };
+            let all_there = show(
                 &what,
-                &["key", "at most"],
+                &["key", "counted"],
                 &[1],
                 keys.iter().zip(answers).map(counter),
-                |c| c.at_most != 0,
-                |c| vec![c.key.to_string(), grouped(c.at_most)],
-            )?
+                |c| c.counted != 0,
+                |c| vec![c.key.to_string(), grouped(c.counted)],
+            )?;
+            if !what.client.output.is_json() {
+                dta_cli::print(terminal::for_stdout(&lacks.in_words(&store)))?;
+            }
+            all_there
         }
         Query::SketchMerge { what, epoch } => {
             let keys = keys(&what.keys)?;

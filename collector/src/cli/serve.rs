@@ -5,10 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::Context;
-use dta_cli::{Status, host};
+use dta_cli::{LogFormat, Status, config_file, host};
 use serde::Serialize;
-use tokio::signal::unix::{SignalKind, signal};
 
+use super::supervise::{self, Signals, service_manager};
 use crate::config::{Config, ConfigError, Memory, SoftLink, Tls, Transport};
 use crate::server::Server;
 
@@ -25,13 +25,18 @@ Examples:
   dta-collector serve --listen 10.0.0.5:40050 \\
       --tls-cert c.crt --tls-key c.key --tls-client-ca ca.crt
 
-Flags go over DTA_COLLECTOR_* variables, and these over the file. When it is ready it prints one line of JSON with the addresses it took. SIGTERM and SIGINT end it in order; sessions and stores outlive it, also a kill.")]
+Flags go over DTA_COLLECTOR_* variables, and these over the file. When it is ready it prints one line of JSON with the addresses it took. SIGTERM and SIGINT end it in order; sessions and stores outlive it, also a kill.
+
+SIGHUP reads the configuration again. TLS files, limits, operators and stores that were added change. Anything else that has changed is told, and then nothing changes.")]
 pub(super) struct Args {
     #[command(flatten)]
     settings: Settings,
     /// What to log, for instance `info` or `dta_collector=debug`
     #[arg(long, env, default_value = "info", value_name = "FILTER")]
     log: String,
+    /// How to write the log
+    #[arg(long, env, value_name = "FORMAT", default_value = "text", value_parser = dta_cli::one_of::<LogFormat>(&LogFormat::NAMES))]
+    log_format: LogFormat,
     /// File descriptor that the ready line is written to, instead of stdout
     #[arg(long, value_name = "FD")]
     ready_fd: Option<u32>,
@@ -43,7 +48,8 @@ pub(super) struct Args {
 /// What the configuration is made of.
 #[derive(clap::Args)]
 pub(super) struct Settings {
-    /// Configuration file; without one, five small stores are served on loopback
+    /// Configuration file; `none` reads no file [default: ~/.config/dta/collector.toml or
+    /// /etc/dta/collector.toml, if there is one; else small stores are served on loopback]
     #[arg(long, short, env, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Name of this collector: names its memory directory
@@ -103,12 +109,25 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// The file, with flags and variables over it.
-    pub(super) fn configuration(&self) -> Result<Config, ConfigError> {
-        let mut config = match &self.config {
+    /// The file, with flags and variables over it; and which file, if there is one.
+    pub(super) fn configuration(&self) -> Result<(Config, Option<PathBuf>), ConfigError> {
+        let path = config_file::place(self.config.as_deref(), "collector.toml");
+        let (mut config, mut places) = match &path {
             Some(path) => Config::load(path)?,
-            None => Config::default(),
+            None => Default::default(),
         };
+        // What a flag says is not the file's fault.
+        for (key, given) in [
+            ("collector.name", self.name.is_some()),
+            ("collector.listen", self.listen.is_some()),
+            ("collector.device", self.device.is_some()),
+            ("soft.link", self.soft_link.is_some()),
+            ("tls", self.tls_cert.is_some()),
+        ] {
+            if given {
+                places.forget(key);
+            }
+        }
         if let Some(name) = &self.name {
             if config.memory == Memory::Directory(crate::config::default_directory(&config.name)) {
                 config.memory = Memory::Directory(crate::config::default_directory(name));
@@ -139,8 +158,11 @@ impl Settings {
                 Some(Tls { cert: cert.clone(), key: key.clone(), client_ca: client_ca.clone(), operators });
         }
         over(&mut config.insecure, &self.insecure);
-        config.check()?;
-        Ok(config)
+        config.check().map_err(|error| {
+            let key = error.key().to_owned();
+            if places.has(&key) { error.at(&key, &places) } else { error }
+        })?;
+        Ok((config, path))
     }
 }
 
@@ -157,7 +179,7 @@ struct Ready<'a> {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Status> {
-    let config = args.settings.configuration().map_err(dta_cli::misuse)?;
+    let (config, path) = args.settings.configuration().map_err(dta_cli::misuse)?;
     if args.die_with_parent {
         let parent = rustix::process::getppid();
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
@@ -167,7 +189,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
             return Ok(Status::Failed);
         }
     }
-    dta_cli::log(&args.log);
+    dta_cli::log(&args.log, args.log_format);
+    match &path {
+        Some(path) => tracing::info!(config = %path.display(), "the configuration was read"),
+        None => tracing::info!("no configuration file: the defaults are served"),
+    }
     dta_grpc::raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
@@ -177,22 +203,16 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         .build()?;
     runtime.block_on(async {
         // Before anything is announced: a signal right after the ready line must be seen.
-        let (mut terminate, mut interrupt) =
-            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        let mut told_to_end = std::pin::pin!(async {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-            tracing::info!("shutting down");
-        });
+        let mut signals = Signals::new()?;
+        let manager = service_manager();
         let server = tokio::select! {
             server = Server::start(&config) => server?,
-            () = &mut told_to_end => return Ok(()),
+            () = signals.end() => return Ok(()),
+            never = supervise::ask_for_time(&manager) => match never {},
         };
         announce(&server, args.ready_fd)?;
-        server.run_until(told_to_end).await?;
-        anyhow::Ok(())
+        let read = || args.settings.configuration().map(|(config, _)| config);
+        supervise::run(server, &manager, &mut signals, &read).await
     })?;
     // A start that was broken off may still be making memory, which nobody needs to wait for.
     runtime.shutdown_background();

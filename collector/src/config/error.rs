@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use dta_cli::config_file::Places;
 use dta_proto::store::SpecError;
 
 /// Why a configuration cannot be used, in words that say what to change.
@@ -17,12 +18,12 @@ pub enum ConfigError {
         /// What the system says.
         source: std::io::Error,
     },
-    /// The text is not TOML, or a key is unknown, missing or of another type. The message shows the line.
-    #[error("{}: {message}", path.display())]
+    /// The text is not TOML, or a key is unknown, missing or of another type.
+    #[error("{}, {message}", path.display())]
     Parse {
         /// The file.
         path: PathBuf,
-        /// Line, column and reason, as the TOML parser words them.
+        /// Line, key, and the reason as the parser words it.
         message: String,
     },
     /// Something in a line of the file that parses but cannot be used.
@@ -98,6 +99,36 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
+    /// The key at fault; empty where there is none.
+    pub(crate) fn key(&self) -> &str {
+        match self {
+            Self::Value { key, .. } | Self::Address { key, .. } => key,
+            Self::Exposed { .. } => "collector.listen",
+            Self::Store(_) | Self::NoStore | Self::DoubleStoreId { .. } | Self::DoubleStoreName { .. } => {
+                "store"
+            }
+            Self::Read { .. } | Self::Parse { .. } | Self::Line { .. } | Self::File { .. } => "",
+        }
+    }
+
+    /// The key of the store's table that is at fault.
+    pub(super) fn field_of_store(&self) -> &'static str {
+        match self {
+            Self::Store(error) => error.field,
+            Self::DoubleStoreName { .. } => "name",
+            _ => "id",
+        }
+    }
+
+    /// This error with the file and the line of a key, if it stands there.
+    pub(crate) fn at(self, key: &str, places: &Places) -> Self {
+        let (path, source) = (places.path().to_owned(), Box::new(self));
+        match places.line(key) {
+            Some(line) => Self::Line { path, line, source },
+            None => Self::File { path, source },
+        }
+    }
+
     /// A value outside its range.
     pub(crate) fn value(key: &'static str, value: impl Display, must: impl Into<String>) -> Self {
         Self::Value { key, value: value.to_string(), must: must.into() }

@@ -1,13 +1,12 @@
 //! The TOML file: its shape, and the line of what is wrong in it.
 
-use std::ops::Range;
 use std::path::Path;
 
+use dta_cli::config_file::{self, Places};
 use dta_cli::host;
 use dta_link::fault::Faults;
 use dta_proto::store::StoreSpec;
 use serde::Deserialize;
-use toml::Spanned;
 
 use super::{
     Config, ConfigError, Limits, Memory, Soft, Tls, Transport, Verbs, check_store, default_directory,
@@ -21,16 +20,16 @@ struct File {
     verbs: Verbs,
     tls: Option<Tls>,
     limits: Limits,
-    store: Option<Vec<Spanned<StoreSpec>>>,
+    store: Option<Vec<StoreSpec>>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct Collector {
-    name: Option<Spanned<String>>,
-    listen: Option<Spanned<String>>,
+    name: Option<String>,
+    listen: Option<String>,
     insecure: bool,
-    memory: Option<Spanned<String>>,
+    memory: Option<String>,
     device: Option<String>,
     transport: Transport,
 }
@@ -38,111 +37,107 @@ struct Collector {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct SoftTable {
-    address: Option<Spanned<String>>,
+    address: Option<String>,
     port: Option<u16>,
-    link: Option<Spanned<String>>,
-    mac: Option<Spanned<String>>,
+    link: Option<String>,
+    mac: Option<String>,
     faults: Option<Faults>,
     fault_seed: u64,
 }
 
 impl Config {
     /// Reads and checks a file. Whether the gRPC address is safe is left to [`Config::check`],
-    /// because flags may still change it.
-    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+    /// because flags may still change it. Gives also where its keys stand.
+    pub fn load(path: &Path) -> Result<(Self, Places), ConfigError> {
         let text = dta_cli::file::read_text(path)
             .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         Self::parse(&text, path)
     }
 
     /// Like [`Config::load`], of a text; `path` is only for messages.
-    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let file: File = toml::from_str(text).map_err(|e| ConfigError::Parse {
-            path: path.to_owned(),
-            message: e.to_string().trim_end().to_owned(),
-        })?;
-        let at = |span: Range<usize>, source: ConfigError| ConfigError::Line {
-            path: path.to_owned(),
-            line: text[..span.start.min(text.len())].matches('\n').count() + 1,
-            source: Box::new(source),
-        };
-        let mut config = Self::default();
-        if let Some(name) = file.collector.name {
-            config.memory = Memory::Directory(default_directory(name.get_ref()));
-            config.name = name.into_inner();
+    pub fn parse(text: &str, path: &Path) -> Result<(Self, Places), ConfigError> {
+        let (file, places) = config_file::parse::<File>(text, path)
+            .map_err(|wrong| ConfigError::Parse { path: path.to_owned(), message: wrong.to_string() })?;
+        match of_file(file) {
+            Ok(config) => Ok((config, places)),
+            Err((key, error)) => Err(error.at(&key, &places)),
         }
-        if let Some(listen) = file.collector.listen {
-            config.listen = address("collector.listen", &listen, host::socket, &at)?;
-        }
-        config.insecure = file.collector.insecure;
-        if let Some(memory) = file.collector.memory {
-            config.memory = parsed("collector.memory", &memory, "\"anonymous\" or a directory", &at)?;
-        }
-        if let Some(device) = file.collector.device {
-            config.device = device;
-        }
-        config.transport = file.collector.transport;
-        config.soft = soft(file.soft, &at)?;
-        config.verbs = file.verbs;
-        config.tls = file.tls;
-        config.limits = file.limits;
-        if let Some(stores) = file.store {
-            config.stores.clear();
-            for store in stores {
-                let span = store.span();
-                let store = store.into_inner();
-                check_store(&store, &config.stores).map_err(|e| at(span, e))?;
-                config.stores.push(store);
-            }
-        }
-        // The address may still be overridden by a flag, so it is judged later.
-        let listen = std::mem::replace(&mut config.listen, super::DEFAULT_LISTEN);
-        config.check().map_err(|e| ConfigError::File { path: path.to_owned(), source: Box::new(e) })?;
-        config.listen = listen;
-        Ok(config)
     }
 }
 
-fn soft(
-    table: SoftTable,
-    at: &impl Fn(Range<usize>, ConfigError) -> ConfigError,
-) -> Result<Soft, ConfigError> {
+/// A configuration of what a file says; or what is wrong, and under which key.
+fn of_file(file: File) -> Result<Config, (String, ConfigError)> {
+    let mut config = Config::default();
+    if let Some(name) = file.collector.name {
+        config.memory = Memory::Directory(default_directory(&name));
+        config.name = name;
+    }
+    if let Some(listen) = file.collector.listen {
+        config.listen = address("collector.listen", &listen, host::socket)?;
+    }
+    config.insecure = file.collector.insecure;
+    if let Some(memory) = file.collector.memory {
+        config.memory = parsed("collector.memory", &memory, "\"anonymous\" or a directory")?;
+    }
+    if let Some(device) = file.collector.device {
+        config.device = device;
+    }
+    config.transport = file.collector.transport;
+    config.soft = soft(file.soft)?;
+    config.verbs = file.verbs;
+    config.tls = file.tls;
+    config.limits = file.limits;
+    if let Some(stores) = file.store {
+        config.stores.clear();
+        for (index, store) in stores.into_iter().enumerate() {
+            check_store(&store, &config.stores).map_err(|error| {
+                let field = error.field_of_store();
+                (format!("store[{index}].{field}"), error)
+            })?;
+            config.stores.push(store);
+        }
+    }
+    // The address may still be overridden by a flag, so it is judged later.
+    let listen = std::mem::replace(&mut config.listen, super::DEFAULT_LISTEN);
+    config.check().map_err(|error| (error.key().to_owned(), error))?;
+    config.listen = listen;
+    Ok(config)
+}
+
+fn soft(table: SoftTable) -> Result<Soft, (String, ConfigError)> {
     let mut soft =
         Soft { faults: table.faults.unwrap_or_default(), fault_seed: table.fault_seed, ..Soft::default() };
     if let Some(address) = table.address {
-        soft.address = self::address("soft.address", &address, host::ipv4, at)?;
+        soft.address = self::address("soft.address", &address, host::ipv4)?;
     }
     if let Some(port) = table.port {
         soft.port = port;
     }
     if let Some(link) = table.link {
-        soft.link = parsed("soft.link", &link, "\"udp\" or \"packet:INTERFACE\"", at)?;
+        soft.link = parsed("soft.link", &link, "\"udp\" or \"packet:INTERFACE\"")?;
     }
     if let Some(mac) = table.mac {
-        let mac = parsed("soft.mac", &mac, "an Ethernet address such as 02:00:00:00:00:01", at)?;
-        soft.mac = Some(mac);
+        soft.mac = Some(parsed("soft.mac", &mac, "an Ethernet address such as 02:00:00:00:00:01")?);
     }
     Ok(soft)
 }
 
-/// Reads an address or the name of a host; the error names its key and line.
+/// Reads an address or the name of a host; the error names its key.
 fn address<T>(
     key: &'static str,
-    value: &Spanned<String>,
+    value: &str,
     read: impl Fn(&str) -> Result<T, String>,
-    at: &impl Fn(Range<usize>, ConfigError) -> ConfigError,
-) -> Result<T, ConfigError> {
-    read(value.get_ref()).map_err(|why| at(value.span(), ConfigError::Address { key, why }))
+) -> Result<T, (String, ConfigError)> {
+    read(value).map_err(|why| (key.to_owned(), ConfigError::Address { key, why }))
 }
 
-/// Parses a string value; the error names its key and line.
+/// Parses a string value; the error names its key.
 fn parsed<T: std::str::FromStr>(
     key: &'static str,
-    value: &Spanned<String>,
+    value: &str,
     must: &str,
-    at: &impl Fn(Range<usize>, ConfigError) -> ConfigError,
-) -> Result<T, ConfigError> {
-    value.get_ref().parse().map_err(|_| at(value.span(), ConfigError::value(key, value.get_ref(), must)))
+) -> Result<T, (String, ConfigError)> {
+    value.parse().map_err(|_| (key.to_owned(), ConfigError::value(key, value, must)))
 }
 
 #[cfg(test)]
@@ -156,13 +151,13 @@ mod tests {
 
     #[test]
     fn an_empty_file_is_the_default() {
-        assert_eq!(Config::parse("", Path::new("x")).unwrap(), Config::default());
+        assert_eq!(Config::parse("", Path::new("x")).unwrap().0, Config::default());
         Config::default().check().unwrap();
     }
 
     #[test]
     fn the_example_is_the_default() {
-        assert_eq!(Config::parse(EXAMPLE, Path::new("x")).unwrap(), Config::default());
+        assert_eq!(Config::parse(EXAMPLE, Path::new("x")).unwrap().0, Config::default());
     }
 
     #[test]
@@ -173,7 +168,7 @@ mod tests {
         assert_ne!(text, EXAMPLE);
         // An Ethernet address goes with whole frames alone.
         let text = text.replace("link = \"udp\"", "link = \"packet:eth0\"");
-        let config = Config::parse(&text, Path::new("x")).unwrap();
+        let (config, _) = Config::parse(&text, Path::new("x")).unwrap();
         assert!(config.tls.is_some());
     }
 
@@ -193,6 +188,9 @@ mod tests {
             ("missing key of a store", good.clone() + &counters(2, "b", "slots = 8")),
             ("missing id", "[[store]]\nname = \"a\"\nkind = \"append\"\n".into()),
             ("unknown kind", "[[store]]\nid = 1\nname = \"a\"\nkind = \"heap\"\n".into()),
+            ("type of a store's key", good.clone() + &counters(2, "b", "slots = 8\nredundancy = \"two\"")),
+            ("range of a store's key", good.clone() + &counters(2, "b", "slots = 8\nredundancy = 300")),
+            ("type", "[limits]\ncalls = \"many\"\n".into()),
             ("slots", good.clone() + &counters(2, "b", "slots = 9\nredundancy = 1")),
             ("double id", good.clone() + &counters(1, "b", "slots = 8\nredundancy = 1")),
             ("double name", good.clone() + &counters(2, "a", "slots = 8\nredundancy = 1")),
@@ -214,6 +212,13 @@ mod tests {
             ("half of TLS", "[tls]\ncert = \"a\"\nkey = \"b\"\n".into()),
             ("not TOML", "[collector\n".into()),
         ];
+        for (what, text) in &cases {
+            let told = error(text);
+            let starts = told
+                .strip_prefix("collector.toml, line ")
+                .is_some_and(|rest| rest.starts_with(char::is_numeric));
+            assert!(starts, "{what}: {told}");
+        }
         let told: String =
             cases.iter().map(|(what, text)| format!("# {what}\n{}\n\n", error(text))).collect();
         insta::assert_snapshot!("errors", told);
@@ -227,7 +232,7 @@ mod tests {
 
     #[test]
     fn an_open_address_needs_tls_or_insecure() {
-        let mut config =
+        let (mut config, _) =
             Config::parse("[collector]\nlisten = \"0.0.0.0:40050\"\n", Path::new("collector.toml")).unwrap();
         insta::assert_snapshot!("exposed", config.check().unwrap_err().to_string());
         config.insecure = true;

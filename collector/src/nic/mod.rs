@@ -62,6 +62,12 @@ pub trait Nic: Send + Sync {
     /// anew helps.
     fn failure(&self) -> Option<String>;
 
+    /// How often this NIC's own thread has looked for packets; one that stands still for seconds is
+    /// stuck. `None` = it has no thread, as an RDMA device has none.
+    fn turns(&self) -> Option<u64> {
+        None
+    }
+
     /// Adds the immediates received since the last call, oldest first, to `out`; waits up to
     /// `timeout` if there are none. Each one taken posts its receive again: a queue pair holds as
     /// many as its request says, and a WRITE with immediate that finds none left is refused

@@ -208,3 +208,38 @@ pub(super) fn decode(bytes: &[u8; HEADER_LEN]) -> Result<Option<Found>, Mismatch
     let header = RegionHeader { spec, generation: body.generation, iova: body.iova, created: body.created };
     Ok(Some(Found { header, data_offset, data_len }))
 }
+
+#[cfg(test)]
+mod tests {
+    use dta_proto::store::StoreKind;
+
+    use super::*;
+
+    /// The bytes of the example in the document, which a program in another language wrote.
+    fn of_the_document() -> Vec<u8> {
+        let document = include_str!("../../../docs/region-file.md");
+        let example = document.split("```hex\n").nth(1).and_then(|rest| rest.split("```").next());
+        let digits = example.expect("an example").split_whitespace();
+        digits.map(|byte| u8::from_str_radix(byte, 16).expect("hex")).collect()
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn the_document_has_these_bytes() {
+        let spec = StoreSpec {
+            id: 1,
+            name: "flows".into(),
+            kind: StoreKind::KeyWrite { slots: 16, value_len: 12, redundancy: 2 },
+        };
+        let header = RegionHeader { spec, generation: 1, iova: 2 << 40, created: 1_700_000_000 };
+        let (mut bytes, magic) = encode(&header, 4096);
+        bytes[..8].copy_from_slice(&magic);
+        assert_eq!(bytes, of_the_document());
+        assert_eq!(header.iova, iova_for(1, 256, 1));
+
+        let mut file = [0; HEADER_LEN];
+        file[..bytes.len()].copy_from_slice(&bytes);
+        let found = decode(&file).unwrap().expect("a header");
+        assert_eq!((found.header, found.data_offset, found.data_len), (header, 4096, 256));
+    }
+}

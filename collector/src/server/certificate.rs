@@ -13,7 +13,7 @@ const LOOK: Duration = Duration::from_secs(3600);
 
 /// The warning about a certificate that has expired or soon will; `None` while there is time.
 pub(super) fn expiry_warning(validity: &Validity, now: SystemTime) -> Option<String> {
-    let cure = "put a new one in its place and start this collector again";
+    let cure = "put a new one in its place and send this collector SIGHUP";
     match validity.ends_soon(now)? {
         Duration::ZERO => Some(format!("has expired: clients are refused by it; {cure}")),
         left => Some(format!("ends in {}: {cure} before", for_people(left))),

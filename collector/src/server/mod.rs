@@ -6,12 +6,16 @@ mod collapse;
 mod directory;
 mod error;
 mod notify;
+mod reload;
 
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use dta_grpc::standard::{self, Health};
+use dta_grpc::tls::ServerTls;
 use dta_grpc::{Admission, Listen};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -19,6 +23,7 @@ use tokio::task::JoinHandle;
 
 pub use check::check;
 pub use error::ServerError;
+pub use reload::ReloadError;
 
 use crate::config::{Config, Memory};
 use crate::lock::Lock;
@@ -39,8 +44,20 @@ const ALIVE: Duration = Duration::from_secs(20);
 /// they are opened, state files.
 const FILES: u64 = 64;
 
+/// The gRPC service of collectors, by its full name.
+const SERVICE: &str = "dta.v1.Collector";
+
 /// How long calls under way may take to end at shutdown.
 const GRACE: Duration = Duration::from_secs(3);
+
+/// The gRPC server of one configuration.
+struct Grpc {
+    task: JoinHandle<Result<(), tonic::transport::Error>>,
+    /// Takes no further connections once this is true; those that it has are asked to come again.
+    halt: watch::Sender<bool>,
+    /// Tells when its certificate ends.
+    certificate: Option<JoinHandle<()>>,
+}
 
 /// A running collector. Dropping it leaves it running; [`Server::stop`] ends it in order.
 pub struct Server {
@@ -55,8 +72,20 @@ pub struct Server {
     service: Service,
     nic: Arc<dyn Nic>,
     stop: watch::Sender<bool>,
+    stopped: watch::Receiver<bool>,
     tasks: Vec<JoinHandle<()>>,
-    grpc: JoinHandle<Result<(), tonic::transport::Error>>,
+    /// How often sessions have been looked after.
+    ticks: Arc<AtomicU64>,
+    grpc: Grpc,
+    /// Those of configurations of before: they end with their last connection.
+    former: Vec<JoinHandle<Result<(), tonic::transport::Error>>>,
+    listener: Arc<TcpListener>,
+    connections: Arc<dta_grpc::Counters>,
+    health: Health,
+    /// Whether somebody takes the NIC's immediates.
+    wakes: bool,
+    /// What it serves by now.
+    config: Config,
     /// Holds the lock of the memory directory.
     _lock: Option<Lock>,
 }
@@ -113,40 +142,54 @@ impl Server {
         )?);
 
         let (stop, stopped) = watch::channel(false);
-        let operators = config.tls.iter().flat_map(|tls| &tls.operators);
         let connections = Arc::new(dta_grpc::Counters::default());
         let service = Service::new(stores.clone(), sessions.clone(), nic.clone(), stopped.clone())
-            .with_operators(operators.filter_map(|name| name.parse().ok()).collect())
+            .with_operators(operators(config))
             .with_limits(&config.limits)
             .with_connections(connections.clone());
-        let mut tasks = vec![tokio::spawn(tick(sessions.clone(), stopped.clone()))];
+        let ticks = Arc::new(AtomicU64::new(0));
+        let mut tasks = vec![tokio::spawn(tick(sessions.clone(), ticks.clone(), stopped.clone()))];
         if nic.pins_memory() {
             // Pinned pages cannot be joined any more, and a start does not wait until they are.
             tracing::info!(device = %device.name, "the device pins the memory of stores: their pages are not joined to huge ones; use hugetlbfs");
         } else {
             tasks.push(tokio::spawn(collapse::keep(stores.clone(), stopped.clone())));
         }
-        if notify::is_wanted(&stores) {
+        let wakes = notify::is_wanted(&stores);
+        if wakes {
             tasks.push(notify::spawn(nic.clone(), service.wake(), stopped.clone()));
         }
-        if let (Some(tls), Some(files)) = (&tls, &config.tls) {
-            tasks.push(tokio::spawn(certificate::watch(files.cert.clone(), tls.validity, stopped.clone())));
-        }
-        let limits = limits(config);
-        let incoming =
-            dta_grpc::accept(listener, Listen { limits, tls: tls.map(|tls| tls.config) }, connections);
-        let streams = u32::try_from(limits.streams_per_caller + limits.calls_per_caller).unwrap_or(u32::MAX);
-        let serve = tonic::transport::Server::builder()
-            .http2_keepalive_interval(Some(ASK))
-            .http2_keepalive_timeout(Some(ALIVE))
-            .max_concurrent_streams(Some(streams))
-            .timeout(Duration::from_secs(config.limits.call_seconds.into()))
-            .layer(Admission::new(limits.calls))
-            .add_service(service.clone().into_server())
-            .serve_with_incoming_shutdown(incoming, until(stopped));
-        let grpc = tokio::spawn(serve);
+        let listener = Arc::new(listener);
+        let health = standard::health(SERVICE);
+        let grpc = serve(listener.clone(), config, tls, &service, &health, connections.clone(), &stopped)?;
+        health.set(true);
         let took = began.elapsed();
-        Ok(Self { listen, took, device, stores, sessions, service, nic, stop, tasks, grpc, _lock: lock })
+        Ok(Self {
+            listen,
+            took,
+            device,
+            stores,
+            sessions,
+            service,
+            nic,
+            stop,
+            stopped,
+            tasks,
+            ticks,
+            grpc,
+            former: Vec::new(),
+            listener,
+            connections,
+            health,
+            wakes,
+            config: config.clone(),
+            _lock: lock,
+        })
+    }
+
+    /// Tells whoever asks for this collector's health whether it serves.
+    pub fn set_serving(&self, serving: bool) {
+        self.health.set(serving);
     }
 
     /// The stores.
@@ -169,31 +212,59 @@ impl Server {
     /// # Errors
     /// The NIC or the gRPC server ended by itself: whoever looks after this process is to start it again.
     pub async fn run_until(mut self, shutdown: impl Future<Output = ()>) -> Result<(), ServerError> {
+        let failure = tokio::select! {
+            () = shutdown => return self.stop().await,
+            failure = self.failed() => failure,
+        };
+        self.stop().await?;
+        Err(failure)
+    }
+
+    /// Waits until the NIC or the gRPC server has ended by itself. May be asked again and again.
+    pub async fn failed(&mut self) -> ServerError {
         let nic = self.nic.clone();
         tokio::select! {
-            () = shutdown => self.stop().await,
-            reason = failure(nic) => {
-                self.stop().await?;
-                Err(NicError::Stopped { reason }.into())
-            }
-            ended = &mut self.grpc => Err(ServerError::Ended(match ended {
+            reason = failure(nic) => NicError::Stopped { reason }.into(),
+            ended = &mut self.grpc.task => ServerError::Ended(match ended {
                 Ok(Ok(())) => "its listener closed".into(),
                 Ok(Err(e)) => e.to_string(),
                 Err(e) => e.to_string(),
-            })),
+            }),
         }
+    }
+
+    /// What it does now, in one line for people; `None` while its sessions are being changed.
+    pub fn status(&self) -> Option<String> {
+        let (stores, sessions) = (self.stores.specs().count(), self.sessions.count()?);
+        let s = |n| if n == 1 { "" } else { "s" };
+        Some(format!(
+            "{stores} store{}, {sessions} session{}, gRPC on {}",
+            s(stores),
+            s(sessions),
+            self.listen
+        ))
+    }
+
+    /// Counters that rise as long as this collector works: one of the sessions' care, and one of
+    /// the NIC's thread. Where the NIC has none, the first stands for both.
+    pub fn progress(&self) -> [u64; 2] {
+        let ticks = self.ticks.load(Ordering::Relaxed);
+        [ticks, self.nic.turns().unwrap_or(ticks)]
     }
 
     /// Ends tails and calls, writes what is kept, and gives everything back. Sessions stay: their
     /// translators go on when a collector starts in the same memory directory.
     pub async fn stop(self) -> Result<(), ServerError> {
+        self.health.set(false);
         self.stop.send_replace(true);
-        let mut grpc = self.grpc;
-        if tokio::time::timeout(GRACE, &mut grpc).await.is_err() {
+        let Grpc { task: mut grpc, certificate, .. } = self.grpc;
+        // One that has ended by itself may have been asked for its result already.
+        if !grpc.is_finished() && tokio::time::timeout(GRACE, &mut grpc).await.is_err() {
             tracing::info!("calls that did not end in time are cut off");
             grpc.abort();
         }
-        for task in self.tasks {
+        self.former.iter().for_each(JoinHandle::abort);
+        for task in self.tasks.into_iter().chain(certificate) {
             if let Err(error) = task.await {
                 tracing::warn!(%error, "a task ended early");
             }
@@ -204,6 +275,44 @@ impl Server {
             .map_err(|e| ServerError::Ended(e.to_string()))??;
         Ok(())
     }
+}
+
+/// Serves gRPC with what a configuration says of TLS and limits.
+fn serve(
+    listener: Arc<TcpListener>,
+    config: &Config,
+    tls: Option<ServerTls>,
+    service: &Service,
+    health: &Health,
+    connections: Arc<dta_grpc::Counters>,
+    stopped: &watch::Receiver<bool>,
+) -> Result<Grpc, ServerError> {
+    let reflection = standard::reflection(dta_proto::control::DESCRIPTORS).map_err(ServerError::Ended)?;
+    let (halt, halted) = watch::channel(false);
+    let certificate = tls.as_ref().zip(config.tls.as_ref()).map(|(tls, files)| {
+        tokio::spawn(certificate::watch(files.cert.clone(), tls.validity, stopped.clone()))
+    });
+    let limits = limits(config);
+    let listen = Listen { limits, tls: tls.map(|tls| tls.config) };
+    let incoming = dta_grpc::accept_until(listener, listen, connections, until(halted));
+    let streams = u32::try_from(limits.streams_per_caller + limits.calls_per_caller).unwrap_or(u32::MAX);
+    let serve = tonic::transport::Server::builder()
+        .http2_keepalive_interval(Some(ASK))
+        .http2_keepalive_timeout(Some(ALIVE))
+        .max_concurrent_streams(Some(streams))
+        .timeout(Duration::from_secs(config.limits.call_seconds.into()))
+        .layer(Admission::new(limits.calls))
+        .add_service(service.clone().into_server())
+        .add_service(health.service())
+        .add_service(reflection)
+        .serve_with_incoming_shutdown(incoming, until(stopped.clone()));
+    Ok(Grpc { task: tokio::spawn(serve), halt, certificate })
+}
+
+/// Certificate names that may end anybody's session.
+fn operators(config: &Config) -> Vec<dta_grpc::Name> {
+    let names = config.tls.iter().flat_map(|tls| &tls.operators);
+    names.filter_map(|name| name.parse().ok()).collect()
 }
 
 /// The limits of connections, where the system allows as many.
@@ -235,7 +344,7 @@ async fn failure(nic: Arc<dyn Nic>) -> String {
     }
 }
 
-async fn tick(sessions: Arc<Sessions>, stopped: watch::Receiver<bool>) {
+async fn tick(sessions: Arc<Sessions>, ticks: Arc<AtomicU64>, stopped: watch::Receiver<bool>) {
     let mut interval = tokio::time::interval(TICK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -249,5 +358,6 @@ async fn tick(sessions: Arc<Sessions>, stopped: watch::Receiver<bool>) {
             Ok(Err(error)) => tracing::warn!(%error, "state could not be written; it is tried again"),
             Err(error) => tracing::warn!(%error, "sessions could not be looked after"),
         }
+        ticks.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -147,6 +147,7 @@ impl Service {
             lease_seconds: session.lease.lease.map_or(0, |l| l.as_secs() as u32),
             mtu: device.mtu,
             translator: Some((&session.lease.translator).into()),
+            stores_offered: u32::try_from(self.stores.specs().count()).unwrap_or(u32::MAX),
         })
     }
 }

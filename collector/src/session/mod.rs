@@ -26,7 +26,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant, SystemTime};
 
 pub use caller::Caller;
@@ -487,6 +487,16 @@ impl Sessions {
                 queue_pairs: inner.grants.get(&lease.name).map(of).unwrap_or_default(),
             })
             .collect())
+    }
+
+    /// How many there are; `None` while they are being changed, which may take a while.
+    pub fn count(&self) -> Option<usize> {
+        let inner = match self.inner.try_lock() {
+            Ok(inner) => inner,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(inner.leases.iter().count())
     }
 
     /// What happened since the collector started.

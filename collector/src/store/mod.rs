@@ -23,7 +23,7 @@ pub use info::info;
 mod tests;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use dta_proto::store::StoreSpec;
 use dta_proto::telemetry;
@@ -95,15 +95,22 @@ pub fn region_path(directory: &std::path::Path, store: &str) -> PathBuf {
     directory.join(format!("{store}.region"))
 }
 
-/// All stores of a collector, in the order of its configuration.
+/// All stores of a collector, in the order of its configuration; those that came later are last.
 #[derive(Debug)]
 pub struct Stores {
-    stores: Vec<Place>,
+    stores: Batch,
     /// Where memory is made.
     memory: Memory,
     options: RegionOptions,
     /// Held while memory is made for a store: one after another.
     replacing: Mutex<()>,
+}
+
+/// Stores that came together, and those that came after them: once there, none goes or moves.
+#[derive(Debug, Default)]
+struct Batch {
+    places: Vec<Place>,
+    later: OnceLock<Box<Batch>>,
 }
 
 /// The place of one store.
@@ -187,12 +194,55 @@ impl Stores {
 
     /// In the order of the configuration.
     pub fn iter(&self) -> impl Iterator<Item = Arc<Store>> {
-        self.stores.iter().map(Place::get)
+        self.places().map(Place::get)
     }
 
     /// Their descriptions, in the same order.
     pub fn specs(&self) -> impl Iterator<Item = &StoreSpec> {
-        self.stores.iter().map(|place| &place.spec)
+        self.places().map(|place| &place.spec)
+    }
+
+    fn places(&self) -> impl Iterator<Item = &Place> + Clone {
+        let batches =
+            std::iter::successors(Some(&self.stores), |batch| batch.later.get().map(|later| &**later));
+        batches.flat_map(|batch| &batch.places)
+    }
+
+    /// Opens further stores, or makes them. All of them are there from now on, or none.
+    ///
+    /// # Errors
+    /// No memory for one of them. What was made for others is taken back.
+    pub fn add(&self, specs: &[StoreSpec]) -> Result<(), RegionError> {
+        let _one = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stores: Vec<Store> = Vec::new();
+        for spec in specs {
+            match Store::open(spec, &self.memory, self.options) {
+                Ok(store) => stores.push(store),
+                Err(error) => {
+                    stores.iter().for_each(|store| self.take_back(store));
+                    return Err(error);
+                }
+            }
+        }
+        Region::look_up_pages(stores.iter().map(|store| &*store.region));
+        let places = stores.into_iter().map(Place::from).collect();
+        let mut last = &self.stores;
+        while let Some(later) = last.later.get() {
+            last = later;
+        }
+        // Nobody else adds: the lock is held.
+        let _ = last.later.set(Box::new(Batch { places, later: OnceLock::new() }));
+        Ok(())
+    }
+
+    /// Removes the region file of a store that was made and is not needed after all. One that was
+    /// found stays.
+    fn take_back(&self, store: &Store) {
+        if let (Memory::Directory(dir), false) = (&self.memory, store.region.found())
+            && let Err(error) = std::fs::remove_file(region_path(dir, &store.spec.name))
+        {
+            tracing::warn!(%error, store = %store.spec.name, "a region file that is not needed could not be removed");
+        }
     }
 
     /// Gives a store new memory: of the same layout, all zero, at another address on the wire. Who
@@ -217,7 +267,7 @@ impl Stores {
     /// # Errors
     /// The file cannot be read.
     pub fn follow_files(&self) -> Result<(), RegionError> {
-        for place in &self.stores {
+        for place in self.places() {
             if let Some(region) = place.get().region.reopened()?
                 && let Some(header) = region.header()
                 && header.spec == place.spec
@@ -235,18 +285,16 @@ impl Stores {
     }
 
     fn place(&self, name: &str) -> Result<&Place, StoreError> {
-        dta_proto::store::named(self.stores.iter(), |place| &place.spec, name).ok_or_else(|| {
-            StoreError::Unknown {
-                name: name.to_owned(),
-                have: list(self.specs().map(|spec| format!("{} ({})", spec.name, spec.primitive()))),
-            }
+        dta_proto::store::named(self.places(), |place| &place.spec, name).ok_or_else(|| StoreError::Unknown {
+            name: name.to_owned(),
+            have: list(self.specs().map(|spec| format!("{} ({})", spec.name, spec.primitive()))),
         })
     }
 
     /// The store of a name (or id) and primitive ([`StoreSpec::primitive`]); without one, the only one
     /// of that primitive, where those for INT do not count ([`telemetry::is_store`]).
     pub fn of_primitive(&self, name: &str, wanted: &'static str) -> Result<Arc<Store>, StoreError> {
-        let candidates = || self.stores.iter().filter(|s| s.spec.primitive() == wanted);
+        let candidates = || self.places().filter(|s| s.spec.primitive() == wanted);
         let have = || list(candidates().map(|s| s.spec.name.clone()));
         if name.is_empty() {
             let mut all = candidates().filter(|store| !telemetry::is_store(&store.spec.name));
@@ -274,7 +322,8 @@ fn list(names: impl Iterator<Item = String>) -> String {
 impl FromIterator<Store> for Stores {
     fn from_iter<T: IntoIterator<Item = Store>>(stores: T) -> Self {
         let (memory, options) = (Memory::Anonymous, RegionOptions::default());
-        let stores = stores.into_iter().map(Place::from).collect();
+        let places = stores.into_iter().map(Place::from).collect();
+        let stores = Batch { places, later: OnceLock::new() };
         Self { stores, memory, options, replacing: Mutex::new(()) }
     }
 }

@@ -5,4 +5,6 @@ mod calls;
 mod common;
 mod limits;
 mod notify;
+mod reload;
+mod standard;
 mod tls;

@@ -115,6 +115,36 @@ async fn refusal(options: &ClientOptions) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn files_are_read_again_and_bad_ones_change_nothing() {
+    let ground = Ground::new();
+    let mut server = Server::start(&ground.config()).await.unwrap();
+    let good = ground.client(&server, &ground.ca.issue(&["client.example"], |_| {}));
+    let connected = Client::connect(&good).await.unwrap();
+    // A key of another pair.
+    let (_, other) = ground.ca.issue(&["other.example"], |_| {});
+    std::fs::write(&ground.tls.key, other).unwrap();
+    let refused = server.reload(&ground.config()).await.unwrap_err().to_string();
+    assert!(refused.contains("is not that of the certificate"), "{refused}");
+    assert_eq!(ask(&good).await.unwrap(), 10);
+
+    let (cert, key) = ground.ca.issue(&["second.example"], |_| {});
+    std::fs::write(&ground.tls.cert, cert).unwrap();
+    std::fs::write(&ground.tls.key, key).unwrap();
+    assert_eq!(server.reload(&ground.config()).await.unwrap(), ["the TLS files"]);
+    assert!(refusal(&good).await.contains("second.example"));
+    let mut second = good.clone();
+    second.tls.as_mut().unwrap().domain = Some("second.example".into());
+    assert_eq!(ask(&second).await.unwrap(), 10);
+    // Who was connected is asked to come again, and sees the new certificate.
+    let until = std::time::Instant::now() + Duration::from_secs(10);
+    while connected.stores().await.is_ok() {
+        assert!(std::time::Instant::now() < until, "the connection of before goes on");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_client_needs_a_certificate_and_is_told_what_is_wrong() {
     let ground = Ground::new();
     let server = Server::start(&ground.config()).await.unwrap();

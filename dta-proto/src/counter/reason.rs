@@ -42,6 +42,54 @@ values! {
     }
 }
 
+impl Reason {
+    /// What to do about it, in words that go on behind the meaning.
+    pub const fn advice(self) -> &'static str {
+        use Reason as R;
+        match self {
+            R::Header | R::Checksum => {
+                "something on the way damages or cuts off datagrams, or something else than DTA is sent to this port"
+            }
+            R::Version | R::Opcode | R::Length | R::Field => {
+                "the reporter speaks another version of DTA, or something else is sent to this port"
+            }
+            R::Version0Store => {
+                "name the store under [translator.version0], or let the reporter send version 1"
+            }
+            R::UnknownStore => {
+                "`dta-collector stores` lists stores and their ids: give the reporter one of them, or add the store"
+            }
+            R::WrongPrimitive => {
+                "`dta-collector stores` says which store takes which primitive: give the reporter another store"
+            }
+            R::ListRange => "let the reporter use a list that the store has, or give the store more lists",
+            R::ListNotOwned => {
+                "report to the translator that owns the list (`dta-collector sessions`), or ask for it in `lists`"
+            }
+            R::Redundancy => "let the reporter ask for 0 copies, which means as many as the store has",
+            R::ValueLength | R::Hop | R::PathLength | R::Column => {
+                "what the reporter sends does not fit the store's description (`dta-collector stores`): change one of the two"
+            }
+            R::EpochOld => "the reporter's clock is behind the others', or the sketch needs more epochs",
+            R::EpochAhead => "the reporter's epochs are not those of the others: look at its clock",
+            R::DuplicateColumn => "two reporters use one id, or one sends each column twice",
+            R::SketchReporters => "spread the reporters over several sketches",
+            R::Reporters => {
+                "raise `limits.reporters`, or see who makes up reporters (docs/operating.md, Exposure)"
+            }
+            R::NotListed => "add it to [[translator.reporters]] with this address, if it is one of yours",
+            R::Duplicate => {
+                "a retransmission that was not needed, a copy made by the network, or two reporters with one id"
+            }
+            R::OutOfWindow => "two reporters use one id, or the network holds reports back for long",
+            R::LatePostcard => "the network reorders reports by more than the flush time, or copies them",
+            R::NoQueuePair => {
+                "see why there is no session: `dta-collector sessions`, and this translator's log"
+            }
+        }
+    }
+}
+
 values! {
     /// Why an accepted report never left: `discarded.REASON`.
     Discard {

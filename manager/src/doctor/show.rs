@@ -33,7 +33,12 @@ pub fn machine_verdict(findings: &[Finding]) -> String {
 
 /// What follows from a look at a collector's sessions.
 pub fn session_verdict(findings: &[Finding]) -> String {
+    let notes = findings.iter().filter(|f| f.level == Level::Note).count();
     match problems(findings) {
+        0 if notes == 1 => "Nothing was found that keeps all reports from landing; the note above may be about some of them.".to_owned(),
+        0 if notes > 1 => {
+            format!("Nothing was found that keeps all reports from landing; the {notes} notes above may be about some of them.")
+        }
         0 => "Nothing was found that keeps reports from landing; `dta-collector stats` shows how far they come.".to_owned(),
         1 => "The first line is the likely cause.".to_owned(),
         n => format!("{n} likely causes. Begin with the first: it may explain those below it."),
@@ -59,7 +64,8 @@ mod tests {
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(text.contains("1 of the above"));
         assert_eq!(session_verdict(&findings), "The first line is the likely cause.");
-        assert!(session_verdict(&findings[..2]).contains("dta-collector stats"));
+        assert!(session_verdict(&findings[..2]).contains("the note above"));
+        assert!(session_verdict(&findings[..1]).contains("dta-collector stats"));
         let json = serde_json::to_value(&findings).unwrap();
         assert_eq!(json[1]["level"], "note");
         assert_eq!(json[0]["advice"], serde_json::Value::Null);

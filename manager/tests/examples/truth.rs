@@ -249,7 +249,7 @@ fn own() -> Vec<Known> {
     ),
     up(
         "dta-reporter send key-increment --delta 1500 --key '10.0.0.1:5000->10.0.0.2:5000/udp'",
-        Then("dta-collector query key-increment '10.0.0.1:5000->10.0.0.2:5000/udp' -o json", &["1500"]),
+        Then("dta-collector query key-increment '10.0.0.1:5000->10.0.0.2:5000/udp' -o json", &["\"counted\":1500"]),
     ),
     up(
         "dta-reporter send postcarding --hop 2 --path-length 5 --value 103 --key '10.0.0.1:5000->10.0.0.2:5000/udp'",
@@ -380,6 +380,10 @@ fn own() -> Vec<Known> {
     alone(
         "dta-translator run --link eth1 --source 10.9.0.2 --collector 10.9.0.1:40050",
         NotHere("it needs an interface towards an RDMA NIC; the guest's tests have one"),
+    ),
+    alone(
+        "dta-translator config --example > translator.toml",
+        Then("dta-translator check-config --config translator.toml", &["127.0.0.1:40040", "[translator.rc]"]),
     ),
     with(SWITCH, alone("dta-translator check-config --config translator.toml", Says(&["tor1"]))),
     up("dta-translator stats", Says(&["accepted", "key-write"])),

@@ -10,7 +10,7 @@ mod roce_link;
 mod stats;
 
 pub use int_side::{IntSide, MOST_LISTENERS};
-pub use packet_thread::{Command, PacketThread, PacketThreadError, Snapshot};
+pub use packet_thread::{Command, Dropped, PacketThread, PacketThreadError, Snapshot};
 pub use roce_link::RoceLink;
 pub(crate) use stats::for_collector;
 pub use stats::nodes;

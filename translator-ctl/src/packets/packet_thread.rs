@@ -1,7 +1,10 @@
 //! The thread that carries reports: links, engine and fault injectors, in batches.
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -13,9 +16,9 @@ use tracing::warn;
 use super::int_side::{IntSide, MOST_LISTENERS};
 use super::ledger::{self, Ledger};
 use super::roce_link::RoceLink;
-use dta_dataplane::counters::Counters;
+use dta_dataplane::counters::{Counters, Reason};
 use dta_dataplane::losses::FrameMeta;
-use dta_dataplane::{Engine, Output, QueuePairStatus, Reporter, ReporterCounters, SetupError};
+use dta_dataplane::{Engine, Offender, Output, QueuePairStatus, Reporter, ReporterCounters, SetupError};
 use dta_proto::program::{Change, Entry, Program};
 
 /// Longest time that a command waits for the thread.
@@ -36,6 +39,11 @@ const RECEIVED: usize = 2032;
 pub enum Command {
     /// Apply changes to the engine's program.
     Apply(Vec<Change>, oneshot::Sender<Result<(), SetupError>>),
+    /// Tell whether changes could be applied. Nothing changes.
+    Check(Vec<Change>, oneshot::Sender<Result<(), SetupError>>),
+    /// From here on, the reporters whose reports are taken (empty = all), and NACKs a second to one
+    /// version-0 source.
+    Reception(Vec<(u16, Ipv4Addr)>, u32, oneshot::Sender<()>),
     /// How far an earlier life of this translator had heard its reporters: id and newest sequence.
     Reporters(Vec<(u16, u32)>, oneshot::Sender<()>),
     /// Send everything held.
@@ -44,8 +52,21 @@ pub enum Command {
     Program(oneshot::Sender<Program>),
     /// Tell the counters.
     Snapshot(oneshot::Sender<Box<Snapshot>>),
+    /// Tell the drops: for each reason for which reports were dropped since this was last asked.
+    Drops(oneshot::Sender<Vec<Dropped>>),
     /// Flush, wait for acknowledgements, and end.
     Stop(oneshot::Sender<Box<Snapshot>>),
+}
+
+/// Reports dropped for one reason.
+#[derive(Clone, Copy, Debug)]
+pub struct Dropped {
+    /// The reason.
+    pub reason: Reason,
+    /// How many, since the translator started.
+    pub total: u64,
+    /// The first since drops were last asked for.
+    pub first: Offender,
 }
 
 /// Counters of one moment.
@@ -100,6 +121,8 @@ pub struct PacketThread {
     pub answer_faults: FaultInjector,
     /// Whether there are faults on frames, so that what frames carry must be remembered.
     pub faulty: bool,
+    /// Rises with each turn of this thread, so that somebody else can tell that it is not stuck.
+    pub turns: Arc<AtomicU64>,
     /// Where the fate of reports is written.
     pub ledger: Option<Ledger>,
     /// From the control side.
@@ -143,7 +166,11 @@ impl PacketThread {
         let mut carried = Carried(vec![FrameMeta::IDLE; if self.faulty { REMEMBERED } else { 0 }]);
         let mut settled = true;
         let mut programmed = false;
+        let mut turns = 0;
         loop {
+            turns += 1;
+            // Nobody else writes it, and nothing else is read by way of it.
+            self.turns.store(turns, Ordering::Relaxed);
             match self.commands.try_recv() {
                 Ok(Command::Stop(reply)) => {
                     self.stop(&now, &mut input, &mut out, &mut carried)?;
@@ -256,6 +283,14 @@ impl PacketThread {
                 }
                 let _ = reply.send(applied);
             }
+            Command::Check(changes, reply) => {
+                let _ = reply.send(self.engine.check(&changes));
+            }
+            Command::Reception(listed, version0_nacks, reply) => {
+                self.engine.list_reporters(&listed);
+                self.engine.set_version0_nacks(version0_nacks);
+                let _ = reply.send(());
+            }
             Command::Reporters(heard, reply) => {
                 self.engine.heard_earlier(&heard);
                 let _ = reply.send(());
@@ -265,6 +300,15 @@ impl PacketThread {
             }
             Command::Program(reply) => {
                 let _ = reply.send(self.engine.program().clone());
+            }
+            Command::Drops(reply) => {
+                let first: Vec<_> = self.engine.take_offenders().collect();
+                let dropped = |(reason, first)| Dropped {
+                    reason,
+                    total: self.engine.counters().dropped(reason),
+                    first,
+                };
+                let _ = reply.send(first.into_iter().map(dropped).collect());
             }
             Command::Snapshot(reply) | Command::Stop(reply) => {
                 let _ = reply.send(Box::new(self.snapshot()));

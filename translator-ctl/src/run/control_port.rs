@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dta_grpc::standard::{self, Health};
 use dta_grpc::{Admission, Counters, Limits, Listen, MAX_MESSAGE, UnixPath};
 use dta_proto::control::translator_server::TranslatorServer;
 use tokio::net::{TcpListener, UnixListener};
@@ -56,16 +57,22 @@ impl Port {
     }
 
     /// Serves until `stopped` is ready.
+    ///
+    /// # Errors
+    /// What can be called cannot be told.
     pub(super) fn serve(
         self,
         service: Service,
+        health: &Health,
         stopped: impl Future<Output = ()> + Send + 'static,
-    ) -> JoinHandle<Result<(), tonic::transport::Error>> {
+    ) -> Result<JoinHandle<Result<(), tonic::transport::Error>>, String> {
         let server = tonic::transport::Server::builder()
             .timeout(CALL)
             .layer(Admission::new(LIMITS.calls))
-            .add_service(TranslatorServer::new(service).max_decoding_message_size(MAX_MESSAGE));
-        match self.listener {
+            .add_service(TranslatorServer::new(service).max_decoding_message_size(MAX_MESSAGE))
+            .add_service(health.service())
+            .add_service(standard::reflection(dta_proto::control::DESCRIPTORS)?);
+        Ok(match self.listener {
             Listener::Tcp(listener) => {
                 let listen = Listen { limits: LIMITS, tls: None };
                 let incoming = dta_grpc::accept(listener, listen, Arc::new(Counters::default()));
@@ -75,6 +82,6 @@ impl Port {
                 let _file = file;
                 server.serve_with_incoming_shutdown(UnixListenerStream::new(listener), stopped).await
             }),
-        }
+        })
     }
 }

@@ -1,10 +1,13 @@
 //! `dta-translator run`: the software data plane between links, with its session and its own service.
 
 mod control_port;
+mod drops;
+mod reload;
 mod service;
+mod watch;
 
 use std::io::Write as _;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddrV4;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,12 +18,12 @@ use dta_link::{Link, UdpConfig, UdpLink};
 use futures_util::future::join_all;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch::channel as watch_channel};
 use tracing::{info, warn};
 
 use crate::config::Translator;
 use crate::control_address::ControlAddress;
-use crate::lease;
+use crate::lease::{self, Event, Halted, Kept};
 use crate::packets::ledger::Ledger;
 use crate::packets::{Command, IntSide, PacketThread, RoceLink, for_collector};
 use crate::session::Session;
@@ -28,7 +31,13 @@ use crate::target::software::InProcess;
 use dta_dataplane::Engine;
 use dta_proto::control::NodeStatistics;
 use dta_proto::program::Endpoint;
+pub use reload::Read;
+use reload::{Asked, Prepared};
 use service::Service;
+use watch::Manager;
+
+/// The gRPC service of translators, by its full name.
+const SERVICE: &str = "dta.v1.Translator";
 
 /// Options of `run` that are not in the configuration.
 #[derive(Clone, Debug, Default)]
@@ -49,19 +58,23 @@ pub struct Options {
     pub blank: bool,
 }
 
-/// Runs until SIGINT or SIGTERM.
+/// Runs until SIGINT or SIGTERM. At SIGHUP, `read` gives the configuration of then.
 ///
 /// # Errors
 /// An address in use, a collector that refuses, or a link that stops working.
-pub fn run(config: &Translator, options: &Options) -> anyhow::Result<()> {
+pub fn run(config: &Translator, options: &Options, read: &Read<'_>) -> anyhow::Result<()> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the runtime")?
-        .block_on(serve(config, options))
+        .block_on(serve(config, options, read))
 }
 
-async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
+async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyhow::Result<()> {
+    // Before anything else: none of them ends the process by itself from here on.
+    let mut stop = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
     let nack_faults = options.nack_faults.unwrap_or(options.faults);
     let reports = UdpLink::open(&UdpConfig::reports(config.listen, nack_faults.corrupts()))
         .context("cannot take reports")?;
@@ -83,14 +96,15 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
     };
     let (commands, inbox) = mpsc::channel();
     let mut engine = Engine::new(config.limits(ledger.is_some()));
-    let listed: Vec<(u16, Ipv4Addr)> = config.reporters.iter().map(|r| (r.id, r.address)).collect();
-    engine.list_reporters(&listed);
+    engine.list_reporters(&config.listed());
+    let turns = watch::turns();
     let packets = PacketThread {
         engine,
         roce_faults: FaultInjector::new(options.faults, options.seed, roce.scope()),
         nack_faults: FaultInjector::new(nack_faults, options.seed ^ 0x4e41_434b, reports.scope()),
         answer_faults: FaultInjector::new(options.answer_faults, options.seed ^ 0x4143_4b53, roce.scope()),
         faulty: !options.faults.is_none(),
+        turns: turns.clone(),
         ledger,
         commands: inbox,
         reports,
@@ -111,9 +125,13 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
     let programs = config.tls.is_none() || matches!(control_address, ControlAddress::Unix(_));
     let mut target = InProcess::new(config.name.clone(), life(), commands);
     let (stop_service, service_stopped) = oneshot::channel::<()>();
-    let service = own.serve(Service::new(target.clone(), programs), async {
+    let health = dta_grpc::standard::health(SERVICE);
+    let stopped = async {
         let _ = service_stopped.await;
-    });
+    };
+    let service = Service::new(target.clone(), programs);
+    let service = own.serve(service, &health, stopped).map_err(|error| anyhow!(error))?;
+    let manager = Manager::new(health, options.blank);
     info!(%listen, control = %control_address, source = %endpoint.ip, port = endpoint.port, runs = %runs, "taking reports");
 
     let mut sessions: Vec<Session> = (config.collector.indices())
@@ -122,27 +140,79 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
     let ready = |session: bool| {
         ready_line(config, options, listen, &int_addresses, &control_address, &endpoint, session)
     };
-    let mut stop = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let result = {
-        let leased = async {
-            if options.blank {
-                ready(false)?;
-                std::future::pending::<anyhow::Result<()>>().await
-            } else {
-                lease::keep(config, &mut sessions, &mut target, || ready(true)).await
+    let tell = |event: Event<'_>| {
+        manager.sessions(&event);
+        if event.ready { ready(true) } else { Ok(()) }
+    };
+    let looked_after = target.clone();
+    let mut look_after = std::pin::pin!(watch::look_after(&looked_after, &turns, &manager));
+    let mut config = config.clone();
+    let mut kept = Kept::new(sessions.len());
+    let mut announced = false;
+    let result = loop {
+        let (halt, mut halted) = watch_channel(false);
+        let mut prepared: Option<Prepared> = None;
+        let next = {
+            let config = &config;
+            let mut asked: Option<Asked<'_>> = None;
+            let mut leased = std::pin::pin!(async {
+                if options.blank {
+                    if !std::mem::replace(&mut announced, true) {
+                        ready(false)?;
+                        manager.ready("waiting to be programmed".into());
+                    }
+                    // The sender lives longer than this.
+                    let _ = halted.wait_for(|halt| *halt).await;
+                    Ok(Halted)
+                } else {
+                    lease::keep(config, &mut sessions, &mut target, &mut kept, halted, tell).await
+                }
+            });
+            loop {
+                tokio::select! {
+                    result = &mut leased => break match result {
+                        Ok(Halted) => Next::Reload,
+                        Err(error) => Next::End(Err(error)),
+                    },
+                    _ = stop.recv() => break Next::End(Ok(())),
+                    _ = interrupt.recv() => break Next::End(Ok(())),
+                    _ = hangup.recv(), if asked.is_none() && prepared.is_none() => {
+                        manager.reloading();
+                        asked = Some(Box::pin(reload::prepare(config, &endpoint, options.blank, read)));
+                    }
+                    outcome = async { asked.as_mut().expect("asked").await }, if asked.is_some() => {
+                        asked = None;
+                        match outcome {
+                            Ok(Some(new)) => {
+                                prepared = Some(new);
+                                halt.send_replace(true);
+                            }
+                            Ok(None) => manager.reloaded(),
+                            Err(error) => {
+                                reload::refused(&error);
+                                manager.reloaded();
+                            }
+                        }
+                    }
+                    ended = &mut end => break Next::End(Err(match ended {
+                        Ok(Err(error)) => anyhow!(error).context("the data plane stopped"),
+                        _ => anyhow!("the data plane stopped"),
+                    })),
+                    never = &mut look_after => match never {},
+                }
             }
         };
-        tokio::select! {
-            result = leased => result,
-            _ = stop.recv() => Ok(()),
-            _ = interrupt.recv() => Ok(()),
-            ended = &mut end => match ended {
-                Ok(Err(error)) => Err(anyhow!(error).context("the data plane stopped")),
-                _ => Err(anyhow!("the data plane stopped")),
-            },
+        match (next, prepared) {
+            (Next::End(result), _) => break result,
+            (Next::Reload, Some(new)) => {
+                let taken = reload::take(new, &mut config, &mut sessions, &mut target, &kept).await;
+                taken.unwrap_or_else(|error| reload::refused(&error));
+                manager.reloaded();
+            }
+            (Next::Reload, None) => {}
         }
     };
+    manager.stopping();
 
     // Send the reports that are still held, and give the collectors the last counters. The sessions are not
     // ended, so that the next start resumes them.
@@ -159,6 +229,14 @@ async fn serve(config: &Translator, options: &Options) -> anyhow::Result<()> {
     service.abort();
     let _ = thread.join();
     result
+}
+
+/// What follows when the leases are kept no longer.
+enum Next {
+    /// They go on with another configuration.
+    Reload,
+    /// The program ends.
+    End(anyhow::Result<()>),
 }
 
 /// Gives a collector the counters of the end. `alone` says that it is the only one.

@@ -46,6 +46,15 @@ pub trait Target {
         after: After,
     ) -> impl Future<Output = Result<Vec<Change>, ApplyError>> + Send;
 
+    /// Whether it could hold `want`, as far as it can tell without a change.
+    ///
+    /// # Errors
+    /// Why not.
+    fn could_hold(&mut self, want: &Program) -> impl Future<Output = Result<(), TargetError>> + Send {
+        let _ = want;
+        async { Ok(()) }
+    }
+
     /// Tells it how far earlier translators of its sessions had heard their reporters, as reporter
     /// and newest sequence. For a target that is about to be programmed for the first time.
     ///

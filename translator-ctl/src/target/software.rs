@@ -90,6 +90,12 @@ impl Target for InProcess {
         Ok(changes)
     }
 
+    async fn could_hold(&mut self, want: &Program) -> Result<(), TargetError> {
+        let changes = self.lacks(want, After::Renewal).await?;
+        let checked = self.ask(|reply| Command::Check(changes, reply)).await?;
+        checked.map_err(|error| TargetError::Refused(error.to_string()))
+    }
+
     async fn heard_earlier(&mut self, reporters: &[(u16, u32)]) -> Result<(), TargetError> {
         let reporters = reporters.to_vec();
         self.ask(|reply| Command::Reporters(reporters, reply)).await

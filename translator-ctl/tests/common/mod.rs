@@ -19,11 +19,15 @@ pub(crate) struct State {
     pub(crate) refuse: Option<String>,
     pub(crate) away: bool,
     pub(crate) reporters: Vec<ReporterPosition>,
+    /// Whether the session has ended.
+    pub(crate) gone: bool,
     /// Whether another translator has the session by now.
     pub(crate) superseded: bool,
     pub(crate) generation: u64,
     /// How often store `flows` got another region.
     pub(crate) moved: u64,
+    /// How many stores it has, as it tells.
+    pub(crate) offered: u32,
     /// Writes go over RC.
     pub(crate) rc: bool,
     open: bool,
@@ -140,6 +144,7 @@ impl Fake {
             mtu: 1024,
             reporters: state.reporters.clone(),
             translator: state.opened.last().and_then(|o| o.translator.clone()),
+            stores_offered: state.offered,
         }
     }
 }
@@ -160,6 +165,9 @@ impl Collector for Fake {
 
     async fn preview_session(&self, _: Request<OpenSessionRequest>) -> Answer<Session> {
         let state = self.state.lock().unwrap();
+        if let Some(reason) = &state.refuse {
+            return Err(Status::failed_precondition(reason.clone()));
+        }
         Ok(Response::new(self.session(&state, state.open)))
     }
 
@@ -167,6 +175,9 @@ impl Collector for Fake {
         let mut state = self.state.lock().unwrap();
         if state.away {
             return Err(Status::unavailable("gone fishing"));
+        }
+        if state.gone {
+            return Err(Status::not_found("no such session"));
         }
         if state.superseded {
             return Err(Status::aborted("another translator has it"));

@@ -67,6 +67,7 @@ impl Engine {
         self.egress.counters.of(report.body.primitive()).received += 1;
         if let Err(reason) = self.execute_one(report, out) {
             self.egress.counters.drop_one(reason);
+            self.offenders.note_admitted(reason, report.reporter, report.store);
         }
     }
 

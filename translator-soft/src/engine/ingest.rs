@@ -18,6 +18,7 @@ impl Engine {
             self.egress.counters.received += 1;
             if let Err(reason) = self.ingest_one(packet, out) {
                 self.egress.counters.drop_one(reason);
+                self.offenders.note(reason, packet);
             }
         }
         self.end_batch(out);

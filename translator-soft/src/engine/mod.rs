@@ -13,6 +13,7 @@ mod admission;
 mod answers;
 mod execute;
 mod ingest;
+mod offenders;
 mod program;
 mod status;
 mod stores;
@@ -23,6 +24,7 @@ use std::net::Ipv4Addr;
 use dta_proto::program::Program;
 use dta_proto::wire::dta;
 
+use self::offenders::Offenders;
 use self::stores::Stores;
 use super::egress::Egress;
 use super::frame::Output;
@@ -33,6 +35,7 @@ use super::requester::Timing;
 use super::version0::Version0Reporters;
 
 pub use execute::Admitted;
+pub use offenders::Offender;
 pub use program::SetupError;
 pub use status::QueuePairStatus;
 
@@ -86,6 +89,7 @@ pub struct Engine {
     service: (Ipv4Addr, u16),
     clock: u64,
     answers_ignored: u64,
+    offenders: Offenders,
 }
 
 impl Engine {
@@ -107,6 +111,7 @@ impl Engine {
             service: (Ipv4Addr::UNSPECIFIED, dta::PORT),
             clock: 0,
             answers_ignored: 0,
+            offenders: Offenders::new(),
         }
     }
 
@@ -123,6 +128,12 @@ impl Engine {
     pub fn list_reporters(&mut self, reporters: &[(u16, Ipv4Addr)]) {
         self.reporters.list(reporters);
         self.reporters0.list(reporters.iter().map(|(_, address)| *address));
+    }
+
+    /// Lets one version-0 source draw so many NACKs a second; 0 = none.
+    pub fn set_version0_nacks(&mut self, a_second: u32) {
+        self.limits.version0_nacks = a_second;
+        self.reporters0.set_nacks(a_second);
     }
 
     /// Ends all queue pairs: what was not acknowledged is counted lost.

@@ -32,12 +32,11 @@ pub enum SetupError {
 }
 
 impl Engine {
-    /// Applies changes, in order. Operations that this sets free go to `out`.
+    /// Whether changes could be applied.
     ///
     /// # Errors
-    /// A [`SetupError`] that names the entry which cannot be held; then nothing has changed.
-    pub fn apply(&mut self, now: u64, changes: &[Change], out: &mut Output) -> Result<(), SetupError> {
-        self.clock = self.clock.max(now);
+    /// As [`Engine::apply`].
+    pub fn check(&self, changes: &[Change]) -> Result<(), SetupError> {
         checked(&self.program, changes)?;
         for change in changes {
             if let Change::Insert { entry: Entry::Store(store) }
@@ -46,6 +45,16 @@ impl Engine {
                 self.check_room(store)?;
             }
         }
+        Ok(())
+    }
+
+    /// Applies changes, in order. Operations that this sets free go to `out`.
+    ///
+    /// # Errors
+    /// A [`SetupError`] that names the entry which cannot be held; then nothing has changed.
+    pub fn apply(&mut self, now: u64, changes: &[Change], out: &mut Output) -> Result<(), SetupError> {
+        self.clock = self.clock.max(now);
+        self.check(changes)?;
         for change in changes {
             match change {
                 Change::Insert { entry } => self.set(entry, out),

@@ -2,8 +2,8 @@
 
 use dta_proto::program::{Program, Purpose, Transport};
 
-use super::Engine;
-use crate::counters::Counters;
+use super::{Engine, Offender};
+use crate::counters::{Counters, Reason};
 use crate::egress::Pair;
 use crate::losses::Origins;
 use crate::reporters::Reporters;
@@ -43,6 +43,11 @@ impl Engine {
     /// What it counts.
     pub fn counters(&self) -> &Counters {
         &self.egress.counters
+    }
+
+    /// The first report that was dropped for each reason since this was last asked.
+    pub fn take_offenders(&mut self) -> impl Iterator<Item = (Reason, Offender)> + '_ {
+        self.offenders.take()
     }
 
     /// Reporters heard, version 1.

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -87,6 +87,8 @@ struct Shared {
     /// Control calls that wait for the lock: the data thread lets them go first.
     waiting: AtomicUsize,
     stop: AtomicBool,
+    /// How often the data thread has looked for packets.
+    turns: AtomicU64,
     counters: CounterFile,
     immediates: Mutex<Vec<Immediate>>,
     immediate_came: Condvar,
@@ -164,6 +166,7 @@ impl SoftNic {
             responder: Mutex::new(responder),
             waiting: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
+            turns: AtomicU64::new(0),
             counters,
             immediates: Mutex::new(Vec::new()),
             immediate_came: Condvar::new(),
@@ -235,6 +238,10 @@ impl Nic for SoftNic {
 
     fn failure(&self) -> Option<String> {
         lock(&self.shared.failure).clone()
+    }
+
+    fn turns(&self) -> Option<u64> {
+        Some(self.shared.turns.load(Ordering::Relaxed))
     }
 
     fn take_immediates(&self, out: &mut Vec<Immediate>, timeout: Duration) -> Result<(), NicError> {
@@ -325,7 +332,11 @@ impl DataThread {
     }
 
     fn serve(&mut self, shared: &Shared) -> dta_link::Result<()> {
+        let mut turns = 0;
         while !shared.stop.load(Ordering::Acquire) {
+            turns += 1;
+            // Nobody else writes it, and nothing else is read by way of it.
+            shared.turns.store(turns, Ordering::Relaxed);
             // Frames held back for reordering leave by time.
             let timeout = if self.injector.counts().held > 0 { Duration::from_millis(2) } else { IDLE };
             let received = match self.link.recv(&mut self.input, Some(timeout)) {

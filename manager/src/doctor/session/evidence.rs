@@ -82,6 +82,14 @@ impl Nodes {
         found.map(|(_, (age, counters))| (*age, counters))
     }
 
+    /// The sum of a counter over the reporters that a session's translator hears.
+    pub fn of_reporters(&self, session: &str, counter: &str) -> u64 {
+        let of = |((node, of), _): &(&(String, String), &(f64, BTreeMap<String, u64>))| {
+            of == session && Stage::of(node) == Stage::Reporter
+        };
+        self.0.iter().filter(of).filter_map(|(_, (_, counters))| counters.get(counter)).sum()
+    }
+
     /// A counter of a node that is the collector's own.
     pub fn own(&self, node: &str, counter: &str) -> Option<u64> {
         self.0.get(&(node.to_owned(), String::new()))?.1.get(counter).copied()

@@ -189,6 +189,38 @@ fn what_is_healthy_is_called_so() {
 }
 
 #[test]
+fn what_was_dropped_long_ago_is_told_with_its_reasons() {
+    let translated = [
+        ("received", 10_021),
+        ("accepted", 10_012),
+        ("emitted", 10_012),
+        ("frames", 20_024),
+        ("dropped.unknown_store", 6),
+        ("dropped.value_length", 3),
+    ];
+    let mut scene = Scene::soft();
+    scene.evidence.before = nodes("soft", 100, &[], &translated);
+    scene.evidence.after = nodes("soft", 120, &[("dropped.icrc", 0)], &translated);
+    let first = scene.findings().remove(0);
+    assert_eq!((first.level, first.check), (Level::Note, "translator"));
+    assert_eq!(
+        first.found,
+        "tor1: 10021 reports received and 10012 emitted since it counts: 6 dropped.unknown_store (none of them now), \
+         3 dropped.value_length (none of them now)"
+    );
+    assert!(first.advice.unwrap().contains("`dta-collector stores` lists stores and their ids"));
+
+    // What rises now is told so; repeats took nothing away.
+    let mut scene = Scene::soft();
+    scene.evidence.before = nodes("soft", 100, &[], &TRANSLATED);
+    let now =
+        [&TRANSLATED[..], &[("dropped.field", 7), ("lost.queue_full", 2), ("dropped.duplicate", 9)]].concat();
+    scene.evidence.after = nodes("soft", 120, &[("dropped.icrc", 0)], &now);
+    let first = scene.findings().remove(0);
+    assert!(first.found.ends_with("7 dropped.field (7 in 3 s), 2 lost.queue_full (2 in 3 s)"), "{first:?}");
+}
+
+#[test]
 fn no_session_or_none_of_that_name() {
     let mut scene = Scene::rxe();
     scene.evidence.sessions.clear();

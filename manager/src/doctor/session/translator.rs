@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use dta_proto::counter::{Definition, Found, LinkLoss, Node, translator};
+use dta_proto::counter::{Definition, Found, LinkLoss, Node, Reason, between, reporter, translator};
 
-use super::Evidence;
+use super::{Evidence, Nodes};
 use crate::doctor::Finding;
 
 const CHECK: &str = "translator";
@@ -13,7 +13,65 @@ const CHECK: &str = "translator";
 const SILENT: f64 = 60.0;
 
 pub(super) fn check(e: &Evidence) -> Vec<Finding> {
-    e.sessions.iter().map(|session| one(e, &session.name)).collect()
+    e.sessions
+        .iter()
+        .flat_map(|session| [Some(one(e, &session.name)), totals(e, &session.name)])
+        .flatten()
+        .collect()
+}
+
+/// What the translator took in and did not make into operations, or lost, since it began to count: it
+/// may have happened long before this look.
+fn totals(e: &Evidence, session: &str) -> Option<Finding> {
+    let (_, counters) = e.after.translator(session)?;
+    let before = e.before.translator(session).map(|(_, counters)| counters);
+    let count = |counter: &Definition| counters.get(counter.name).copied().unwrap_or(0);
+    let (received, emitted) = (count(&translator::RECEIVED), count(&translator::EMITTED));
+    let mut reasons: Vec<(u64, String)> = counters
+        .iter()
+        .filter(|(_, value)| **value > 0)
+        .filter_map(|(name, value)| {
+            let found = Node::Translator.find(name)?;
+            let is_drop = found.definition == &translator::DROPPED;
+            // A repeat took nothing away.
+            let is_repeat = is_drop && found.last() == Reason::Duplicate.name();
+            let counts =
+                is_drop || [&translator::DISCARDED, &translator::LOST_BY].contains(&found.definition);
+            if !counts || is_repeat {
+                return None;
+            }
+            let new = value.saturating_sub(before.and_then(|before| before.get(name)).copied().unwrap_or(0));
+            let when = if new == 0 { "none of them now".into() } else { format!("{new} {}", e.in_window()) };
+            Some((*value, format!("{value} {name} ({when})")))
+        })
+        .collect();
+    let missing = |nodes: &Nodes| {
+        let sum = |counter: &Definition| nodes.of_reporters(session, counter.name);
+        sum(&reporter::GAPS).saturating_sub(sum(&reporter::GAPS_FILLED))
+    };
+    let (gone, new) = (missing(&e.after), missing(&e.after).saturating_sub(missing(&e.before)));
+    if gone > 0 {
+        let when = if new == 0 { "none of them now".into() } else { format!("{new} {}", e.in_window()) };
+        reasons.push((gone, format!("{gone} {} ({when})", between::REPORTER_TRANSLATOR.name)));
+    }
+    reasons.sort_by(|a, b| b.cmp(a));
+    if reasons.is_empty() {
+        return None;
+    }
+    let largest =
+        reasons[0].1.split(' ').nth(1).and_then(|name| Reason::from_name(name.strip_prefix("dropped.")?));
+    let advice = match largest {
+        Some(reason) => format!("of the first: {}", reason.advice()),
+        None => "docs/counters.md says what each of them means".to_owned(),
+    };
+    let all = reasons.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(", ");
+    let found =
+        format!("{session}: {received} reports received and {emitted} emitted since it counts: {all}");
+    Some(Finding::note(
+        CHECK,
+        found,
+        format!("{advice}; the translator's log names the first reporter of each reason"),
+    ))
 }
 
 fn one(e: &Evidence, session: &str) -> Finding {

@@ -1,0 +1,213 @@
+//! What a daemon tells the service manager that started it: the protocol of `sd_notify(3)`.
+//!
+//! The manager names a datagram socket in `NOTIFY_SOCKET`; each message is a few `NAME=VALUE` lines.
+//! Where there is no such variable, nothing is sent. A message that cannot be sent is dropped: no
+//! daemon waits for its manager.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// The service manager, if there is one.
+#[derive(Debug, Default)]
+pub struct ServiceManager {
+    to: Option<(UnixDatagram, SocketAddr)>,
+    watchdog: Option<Duration>,
+}
+
+impl ServiceManager {
+    /// The one that started this process, by its environment: `NOTIFY_SOCKET`, `WATCHDOG_USEC` and
+    /// `WATCHDOG_PID`.
+    ///
+    /// # Errors
+    /// A socket that is no unix socket, or a system without sockets.
+    pub fn of_this_process() -> io::Result<ServiceManager> {
+        let Some(socket) = std::env::var_os("NOTIFY_SOCKET").filter(|socket| !socket.is_empty()) else {
+            return Ok(ServiceManager::default());
+        };
+        let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+        // A watchdog may be meant for the parent of this process alone.
+        let ours = std::env::var_os("WATCHDOG_PID").is_none()
+            || number("WATCHDOG_PID") == Some(std::process::id().into());
+        let watchdog = number("WATCHDOG_USEC").filter(|micros| ours && *micros != 0);
+        ServiceManager::new(&socket, watchdog.map(Duration::from_micros))
+    }
+
+    /// The one at a socket: a path, or a name of the abstract name space behind `@`. `watchdog` is
+    /// the time after which it takes this process for stuck.
+    ///
+    /// # Errors
+    /// As [`ServiceManager::of_this_process`].
+    pub fn new(socket: &OsStr, watchdog: Option<Duration>) -> io::Result<ServiceManager> {
+        let address = match socket.as_bytes() {
+            [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+            [b'/', ..] => SocketAddr::from_pathname(Path::new(socket))?,
+            _ => {
+                let what = format!("NOTIFY_SOCKET is {socket:?}, which is neither a path nor @NAME");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+            }
+        };
+        let own = UnixDatagram::unbound()?;
+        own.set_nonblocking(true)?;
+        Ok(ServiceManager { to: Some((own, address)), watchdog })
+    }
+
+    /// Whether there is one.
+    pub fn is_there(&self) -> bool {
+        self.to.is_some()
+    }
+
+    /// How often it wants to hear that this process lives: half of what it waits.
+    pub fn watchdog(&self) -> Option<Duration> {
+        self.watchdog.map(|time| time / 2)
+    }
+
+    /// The service is up, or has done reloading.
+    pub fn ready(&self, status: &str) {
+        self.tell(&format!("READY=1\nSTATUS={}", one_line(status)));
+    }
+
+    /// One line that people read (`systemctl status`).
+    pub fn status(&self, status: &str) {
+        self.tell(&format!("STATUS={}", one_line(status)));
+    }
+
+    /// The service makes progress.
+    pub fn alive(&self) {
+        self.tell("WATCHDOG=1");
+    }
+
+    /// The start takes `time` from now on, whatever the unit's `TimeoutStartSec=` says.
+    pub fn longer(&self, time: Duration) {
+        self.tell(&format!("EXTEND_TIMEOUT_USEC={}", time.as_micros()));
+    }
+
+    /// The configuration is read anew; [`ServiceManager::ready`] says when that is done.
+    pub fn reloading(&self) {
+        let now = clock_gettime(ClockId::Monotonic);
+        let micros = now.tv_sec.saturating_mul(1_000_000).saturating_add(now.tv_nsec / 1000);
+        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={micros}\nSTATUS=reading the configuration anew"));
+    }
+
+    /// The service is about to end in order.
+    pub fn stopping(&self) {
+        self.tell("STOPPING=1\nSTATUS=ending");
+    }
+
+    fn tell(&self, message: &str) {
+        if let Some((own, address)) = &self.to {
+            // A manager that has gone, or does not read, loses what it is told.
+            let _ = own.send_to_addr(message.as_bytes(), address);
+        }
+    }
+}
+
+/// Whether everything that a daemon does goes on: counters that rise as long as it does.
+#[derive(Debug)]
+pub struct Progress<const N: usize> {
+    patience: Duration,
+    seen: Option<[(u64, Instant); N]>,
+}
+
+impl<const N: usize> Progress<N> {
+    /// A counter that has not risen for longer than `patience` tells that something is stuck.
+    pub fn new(patience: Duration) -> Progress<N> {
+        Progress { patience, seen: None }
+    }
+
+    /// Takes the counters of now. Gives whether all of them rise.
+    pub fn is_made(&mut self, counters: [u64; N], now: Instant) -> bool {
+        let seen = self.seen.get_or_insert(counters.map(|counter| (counter, now)));
+        for ((last, at), counter) in seen.iter_mut().zip(counters) {
+            if *last != counter {
+                (*last, *at) = (counter, now);
+            }
+        }
+        seen.iter().all(|(_, at)| now.saturating_duration_since(*at) <= self.patience)
+    }
+}
+
+/// A status is one line: what follows a line end would be read as another message.
+fn one_line(status: &str) -> String {
+    status.replace(['\n', '\r'], " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(socket: &UnixDatagram) -> String {
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let mut bytes = [0; 512];
+        let len = socket.recv(&mut bytes).unwrap();
+        String::from_utf8(bytes[..len].to_vec()).unwrap()
+    }
+
+    fn tells_all(manager: &ServiceManager, socket: &UnixDatagram) {
+        manager.ready("two\nlines");
+        assert_eq!(told(socket), "READY=1\nSTATUS=two lines");
+        manager.status("busy");
+        assert_eq!(told(socket), "STATUS=busy");
+        manager.alive();
+        assert_eq!(told(socket), "WATCHDOG=1");
+        manager.longer(Duration::from_secs(2));
+        assert_eq!(told(socket), "EXTEND_TIMEOUT_USEC=2000000");
+        manager.reloading();
+        let reloading = told(socket);
+        assert!(reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{reloading}");
+        assert_ne!(reloading.lines().nth(1), Some("MONOTONIC_USEC=0"));
+        manager.stopping();
+        assert_eq!(told(socket).lines().next(), Some("STOPPING=1"));
+    }
+
+    #[test]
+    fn a_path_and_an_abstract_name_are_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        let manager = ServiceManager::new(path.as_os_str(), Some(Duration::from_secs(3))).unwrap();
+        assert_eq!(manager.watchdog(), Some(Duration::from_millis(1500)));
+        tells_all(&manager, &socket);
+
+        let name = format!("dta-cli-test-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let socket = UnixDatagram::bind_addr(&address).unwrap();
+        let manager = ServiceManager::new(OsStr::new(&format!("@{name}")), None).unwrap();
+        assert_eq!(manager.watchdog(), None);
+        tells_all(&manager, &socket);
+    }
+
+    #[test]
+    fn one_counter_that_stands_still_is_no_progress() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut progress = Progress::new(Duration::from_secs(5));
+        assert!(progress.is_made([1, 1], at(0)));
+        assert!(progress.is_made([2, 1], at(5)));
+        assert!(!progress.is_made([3, 1], at(6)));
+        assert!(progress.is_made([3, 2], at(7)));
+        assert!(!progress.is_made([3, 3], at(12)));
+    }
+
+    #[test]
+    fn a_manager_that_has_gone_or_does_not_read_stops_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        let manager = ServiceManager::new(path.as_os_str(), None).unwrap();
+        for _ in 0..10_000 {
+            manager.alive();
+        }
+        drop(socket);
+        manager.alive();
+        ServiceManager::default().ready("nobody");
+        assert!(!ServiceManager::default().is_there());
+        assert!(ServiceManager::new(OsStr::new("vsock:2:1"), None).is_err());
+    }
+}

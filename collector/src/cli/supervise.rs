@@ -1,0 +1,152 @@
+//! A collector while it runs: signals, and what the service manager is told.
+
+use std::convert::Infallible;
+use std::io;
+use std::time::{Duration, Instant};
+
+use dta_cli::service_manager::{Progress, ServiceManager};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::config::{Config, ConfigError};
+use crate::server::Server;
+
+/// How often the status line is looked at, and the watchdog at least.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long something may stand still before the watchdog is told nothing more. Sessions are looked
+/// after every second, but wait for calls that take long.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often a start asks for more time, and for how much.
+const MORE_TIME: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
+
+/// The service manager that started this process, if there is one.
+pub(super) fn service_manager() -> ServiceManager {
+    ServiceManager::of_this_process().unwrap_or_else(|error| {
+        tracing::warn!(%error, "the service manager is told nothing");
+        ServiceManager::default()
+    })
+}
+
+/// The signals that say something to a collector.
+pub(super) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    /// From here on none of them ends the process by itself.
+    pub(super) fn new() -> io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits until it is to end. What else comes meanwhile is kept.
+    pub(super) async fn end(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+        tracing::info!("shutting down");
+    }
+
+    /// Waits for the next signal.
+    async fn next(&mut self) -> Told {
+        tokio::select! {
+            _ = self.terminate.recv() => Told::End,
+            _ = self.interrupt.recv() => Told::End,
+            _ = self.hangup.recv() => Told::Reload,
+        }
+    }
+}
+
+/// What a signal says.
+enum Told {
+    End,
+    Reload,
+}
+
+/// Tells the service manager again and again that the start goes on: to make much memory takes long.
+pub(super) async fn ask_for_time(manager: &ServiceManager) -> Infallible {
+    loop {
+        tokio::time::sleep(MORE_TIME.0).await;
+        manager.longer(MORE_TIME.1);
+    }
+}
+
+/// Serves until it is told to end, or something has ended by itself.
+pub(super) async fn run(
+    mut server: Server,
+    manager: &ServiceManager,
+    signals: &mut Signals,
+    read: &dyn Fn() -> Result<Config, ConfigError>,
+) -> anyhow::Result<()> {
+    let mut told = server.status().unwrap_or_default();
+    manager.ready(&told);
+    let watchdog = manager.watchdog();
+    let mut look = tokio::time::interval(watchdog.map_or(LOOK, |half| half.min(LOOK)));
+    let mut progress = Progress::new(PATIENCE);
+    let mut stuck = false;
+    loop {
+        tokio::select! {
+            signal = signals.next() => match signal {
+                Told::End => {
+                    tracing::info!("shutting down");
+                    manager.stopping();
+                    return Ok(server.stop().await?);
+                }
+                Told::Reload => {
+                    manager.reloading();
+                    reload(&mut server, read).await;
+                    told = server.status().unwrap_or(told);
+                    manager.ready(&told);
+                }
+            },
+            failure = server.failed() => {
+                manager.stopping();
+                server.stop().await?;
+                return Err(failure.into());
+            }
+            _ = look.tick() => {}
+        }
+        let moves = progress.is_made(server.progress(), Instant::now());
+        if !moves && !stuck {
+            tracing::error!(
+                "sessions or the NIC stand still: health is told as not serving, and a watchdog nothing more"
+            );
+        }
+        server.set_serving(moves);
+        stuck = !moves;
+        if moves && watchdog.is_some() {
+            manager.alive();
+        }
+        if let Some(status) = server.status()
+            && status != told
+        {
+            manager.status(&status);
+            told = status;
+        }
+    }
+}
+
+/// Goes on with the configuration as it is now, or says why not.
+async fn reload(server: &mut Server, read: &dyn Fn() -> Result<Config, ConfigError>) {
+    let changed = match read() {
+        Ok(config) => server.reload(&config).await.map_err(anyhow::Error::from),
+        Err(error) => Err(error.into()),
+    };
+    match changed {
+        Ok(changed) if changed.is_empty() => {
+            tracing::info!("the configuration was read anew: nothing has changed");
+        }
+        Ok(changed) => {
+            tracing::info!(changed = changed.join(", "), "the configuration was read anew");
+        }
+        Err(error) => {
+            let error = dta_cli::error_line(&error);
+            tracing::error!(error, "the configuration was read anew and is not taken: nothing has changed");
+        }
+    }
+}

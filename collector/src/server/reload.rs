@@ -1,0 +1,121 @@
+//! Another configuration for a running collector: all that can change, or nothing.
+
+use dta_cli::config_file::changes;
+use dta_proto::store::{StoreKind, StoreSpec};
+
+use super::{Grpc, Server, ServerError, check, notify, operators, serve};
+use crate::config::Config;
+use crate::region::RegionError;
+
+/// Why another configuration was not taken. Nothing has changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReloadError {
+    /// Keys that a running collector cannot change.
+    #[error("{} cannot change while the collector runs: restart it for that", .0.join(", "))]
+    Fixed(Vec<String>),
+    /// A store that the NIC cannot serve.
+    #[error("store {store:?} needs atomics, which the device {device:?} does not have; leave the store out")]
+    NoAtomics {
+        /// The store.
+        store: String,
+        /// The device.
+        device: String,
+    },
+    /// What would keep a collector of this configuration from starting.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// No memory for a store.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+}
+
+impl Server {
+    /// Goes on with another configuration: TLS files are read again, limits and operators are those
+    /// of now, and stores that were added are served. Connections that there are may finish their
+    /// calls and are asked to come again; lists that are followed are followed on. Gives what has
+    /// changed, in words.
+    ///
+    /// # Errors
+    /// A [`ReloadError`]; then nothing has changed.
+    pub async fn reload(&mut self, new: &Config) -> Result<Vec<String>, ReloadError> {
+        let fixed = fixed(&self.config, new);
+        if !fixed.is_empty() {
+            return Err(ReloadError::Fixed(fixed));
+        }
+        let tls = check::checked(new)?;
+        let added: Vec<StoreSpec> =
+            new.stores.iter().filter(|store| !self.config.stores.contains(store)).cloned().collect();
+        let needs_atomics = |store: &&StoreSpec| matches!(store.kind, StoreKind::KeyIncrement { .. });
+        if let (Some(store), false) = (added.iter().find(needs_atomics), self.device.atomics) {
+            let (store, device) = (store.name.clone(), self.device.name.clone());
+            return Err(ReloadError::NoAtomics { store, device });
+        }
+        let mut changed = changes(&self.config.limits, &new.limits);
+        changed.iter_mut().for_each(|key| *key = format!("limits.{key}"));
+        if let (Some(old), Some(new)) = (&self.config.tls, &new.tls) {
+            changed.extend(changes(old, new).into_iter().map(|key| format!("tls.{key}")));
+            changed.push("the TLS files".into());
+        }
+        changed.extend(added.iter().map(|store| format!("store {} (new)", store.name)));
+        if changed.is_empty() {
+            return Ok(changed);
+        }
+        // What can fail comes first, and the memory last of it: nothing has to be taken back then.
+        let service = self.service.clone().with_operators(operators(new)).with_limits(&new.limits);
+        if !added.is_empty() {
+            let (stores, specs) = (self.stores.clone(), added.clone());
+            let made = tokio::task::spawn_blocking(move || stores.add(&specs)).await;
+            made.map_err(|error| ServerError::Ended(error.to_string()))??;
+        }
+        let stopped = &self.stopped;
+        let connections = self.connections.clone();
+        let next = serve(self.listener.clone(), new, tls, &service, &self.health, connections, stopped)?;
+        let Grpc { task, halt, certificate } = std::mem::replace(&mut self.grpc, next);
+        halt.send_replace(true);
+        if let Some(certificate) = certificate {
+            certificate.abort();
+        }
+        self.former.retain(|former| !former.is_finished());
+        self.former.push(task);
+        if !self.wakes && notify::is_wanted(&self.stores) {
+            self.wakes = true;
+            self.tasks.push(notify::spawn(self.nic.clone(), service.wake(), self.stopped.clone()));
+        }
+        self.service = service;
+        self.config = new.clone();
+        Ok(changed)
+    }
+}
+
+/// The keys that differ and cannot change while a collector runs.
+fn fixed(old: &Config, new: &Config) -> Vec<String> {
+    let mut keys = Vec::new();
+    for (key, differs) in [
+        ("collector.name", old.name != new.name),
+        ("collector.listen", old.listen != new.listen),
+        ("collector.insecure", old.insecure != new.insecure),
+        ("collector.memory", old.memory != new.memory),
+        ("collector.device", old.device != new.device),
+        ("collector.transport", old.transport != new.transport),
+        ("soft.address", old.soft.address != new.soft.address),
+        ("soft.port", old.soft.port != new.soft.port),
+        ("soft.link", old.soft.link != new.soft.link),
+        ("soft.mac", old.soft.mac != new.soft.mac),
+        ("soft.faults", old.soft.faults != new.soft.faults),
+        ("soft.fault_seed", old.soft.fault_seed != new.soft.fault_seed),
+        ("tls", old.tls.is_some() != new.tls.is_some()),
+    ] {
+        if differs {
+            keys.push(key.to_owned());
+        }
+    }
+    keys.extend(changes(&old.verbs, &new.verbs).into_iter().map(|key| format!("verbs.{key}")));
+    for store in &old.stores {
+        match new.stores.iter().find(|other| other.name == store.name) {
+            Some(other) if other == store => {}
+            Some(_) => keys.push(format!("store {}", store.name)),
+            None => keys.push(format!("store {} (removed)", store.name)),
+        }
+    }
+    keys
+}

@@ -1,0 +1,120 @@
+//! Another configuration for a running collector.
+
+use std::time::Duration;
+
+use dta_client::Ask;
+use dta_client::collector::Client;
+use dta_client::{ClientError, ClientOptions};
+use dta_collector::config::{Config, Limits, Memory, Transport};
+use dta_collector::server::ReloadError;
+use dta_proto::control::{RenewSessionRequest, TailRequest};
+use dta_proto::store::{StoreKind, StoreSpec};
+
+use crate::common::{config, open_request, start};
+
+fn more() -> StoreSpec {
+    StoreSpec {
+        id: 9,
+        name: "more".into(),
+        kind: StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2 },
+    }
+}
+
+/// How many stores there are. A call that meets the end of a connection of before was not sent: it is
+/// made again, as a translator's is.
+async fn stores(client: &Client) -> usize {
+    loop {
+        match client.stores().await {
+            Ok(stores) => return stores.len(),
+            Err(ClientError::Status(status)) if status.code() == tonic::Code::Cancelled => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stores_that_were_added_are_served_and_granted() {
+    let dir = tempfile::tempdir().unwrap();
+    let old = Config { memory: Memory::Directory(dir.path().join("m")), ..config() };
+    let (mut server, mut client) = start(&old).await;
+    let session = client.open_session(open_request("t", 0x21)).await.unwrap();
+    assert_eq!((session.regions.len(), session.stores_offered), (10, 10));
+    let mut follows =
+        client.tail(TailRequest { store: "events".into(), list: 0, ..TailRequest::default() }).await.unwrap();
+
+    let mut new = old.clone();
+    new.stores.push(more());
+    assert_eq!(server.reload(&new).await.unwrap(), ["store more (new)"]);
+    assert_eq!(server.reload(&new).await.unwrap(), Vec::<String>::new());
+    assert_eq!(stores(&client).await, 11);
+    assert!(dir.path().join("m/more.region").exists());
+    // The translator is told of it when it renews, and gets it when it opens its session again: with
+    // the queue pairs that it has.
+    let request = |generation| RenewSessionRequest { name: "t".into(), generation, statistics: Vec::new() };
+    let renewed = client.renew_session(request(session.generation)).await.unwrap();
+    assert_eq!((renewed.regions.len(), renewed.stores_offered), (10, 11));
+    let again = client.open_session(open_request("t", 0x21)).await.unwrap();
+    assert_eq!(again.regions.len(), 11);
+    let numbers = |session: &dta_proto::control::Session| {
+        session.queue_pairs.iter().map(|pair| pair.qpn).collect::<Vec<_>>()
+    };
+    assert_eq!(numbers(&again), numbers(&session));
+    // A list that was followed before is followed on.
+    let waited = tokio::time::timeout(Duration::from_millis(300), follows.message()).await;
+    assert!(waited.is_err(), "it ended: {waited:?}");
+    drop(follows);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_change_is_named_and_then_nothing_changes() {
+    let dir = tempfile::tempdir().unwrap();
+    let old = Config { memory: Memory::Directory(dir.path().join("m")), ..config() };
+    let (mut server, client) = start(&old).await;
+    let mut new = old.clone();
+    new.stores.push(more());
+    new.limits.tails_per_caller = 1;
+    new.transport = Transport::Rc;
+    new.stores[0].kind = StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2 };
+    new.stores.remove(1);
+    match server.reload(&new).await {
+        Err(ReloadError::Fixed(keys)) => {
+            assert_eq!(keys, ["collector.transport", "store flows", "store paths (removed)"]);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(stores(&client).await, 10);
+    assert!(!dir.path().join("m/more.region").exists());
+    let follow = || client.tail(TailRequest { store: "events".into(), list: 0, ..TailRequest::default() });
+    let _two = (follow().await.unwrap(), follow().await.unwrap());
+
+    // A store whose memory cannot be made takes the others of its configuration with it.
+    let mut new = old.clone();
+    let blocked = StoreSpec { id: 10, name: "blocked".into(), ..more() };
+    new.stores.extend([more(), blocked]);
+    std::fs::create_dir(dir.path().join("m/blocked.region")).unwrap();
+    assert!(matches!(server.reload(&new).await, Err(ReloadError::Region(_))));
+    assert_eq!(stores(&client).await, 10);
+    assert!(!dir.path().join("m/more.region").exists());
+    server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_are_those_of_now() {
+    let old = config();
+    let (mut server, client) = start(&old).await;
+    let tail = |client: &Client| {
+        let client = client.clone();
+        async move { client.tail(TailRequest { store: "events".into(), list: 0, ..TailRequest::default() }).await }
+    };
+    let _before = (tail(&client).await.unwrap(), tail(&client).await.unwrap());
+    let new = Config { limits: Limits { tails_per_caller: 1, ..Limits::default() }, ..old };
+    assert_eq!(server.reload(&new).await.unwrap(), ["limits.tails_per_caller"]);
+    let client = Client::connect(&ClientOptions::plain(server.listen)).await.unwrap();
+    let _one = tail(&client).await.unwrap();
+    match tail(&client).await {
+        Err(ClientError::Status(status)) => assert_eq!(status.code(), tonic::Code::ResourceExhausted),
+        other => panic!("{:?}", other.map(|_| ())),
+    }
+    server.stop().await.unwrap();
+}

@@ -1,0 +1,144 @@
+//! Reading the configuration anew (SIGHUP): all that can change while a translator runs, or nothing.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use anyhow::bail;
+use dta_proto::program::Endpoint;
+use futures_util::future::join_all;
+use tracing::{error, info, warn};
+
+use crate::config::Translator;
+use crate::lease::Kept;
+use crate::packets::Command;
+use crate::program::Grant;
+use crate::session::{Session, SessionError};
+use crate::target::software::InProcess;
+
+/// Gives the configuration as it is when it is called.
+pub type Read<'a> = dyn Fn() -> anyhow::Result<Translator> + 'a;
+
+/// A configuration that is being looked at.
+pub(super) type Asked<'a> = Pin<Box<dyn Future<Output = anyhow::Result<Option<Prepared>>> + 'a>>;
+
+/// What can change while a translator runs: keys of `[translator]`, with all that stands under them.
+const CHANGEABLE: &[&str] = &[
+    "stores",
+    "lists",
+    "lease_seconds",
+    "flush",
+    "version0",
+    "version0_nacks",
+    "sketch_reporters",
+    "reporters",
+    "tls.ca",
+    "tls.cert",
+    "tls.key",
+    "tls.domain",
+];
+
+/// How long a collector is waited for.
+const ASK: Duration = Duration::from_secs(5);
+
+/// A configuration that was found good.
+pub(super) struct Prepared {
+    config: Translator,
+    changed: Vec<String>,
+    /// What the collectors that answered would grant.
+    granted: Vec<(u8, Grant)>,
+}
+
+/// Reads the configuration, and looks whether this translator can go on with it. `None` if nothing
+/// is to be done. Nothing changes.
+///
+/// # Errors
+/// What is wrong with it, or cannot change.
+pub(super) async fn prepare(
+    old: &Translator,
+    endpoint: &Endpoint,
+    blank: bool,
+    read: &Read<'_>,
+) -> anyhow::Result<Option<Prepared>> {
+    let config = read()?;
+    let mut changed = dta_cli::config_file::changes(old, &config);
+    // Which collectors there are cannot change, what is wanted of them can.
+    let addresses =
+        |config: &Translator| config.collector.iter().map(|c| c.address.clone()).collect::<Vec<_>>();
+    if addresses(old) == addresses(&config)
+        && let Some(collector) = changed.iter_mut().find(|key| *key == "collector")
+    {
+        *collector = "collector.stores".into();
+    }
+    let can = |key: &&String| {
+        let under = |name: &&&str| {
+            key.strip_prefix(**name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        *key == "collector.stores" || CHANGEABLE.iter().any(|name| under(&name))
+    };
+    let fixed: Vec<String> =
+        changed.iter().filter(|key| !can(key)).map(|key| format!("translator.{key}")).collect();
+    if !fixed.is_empty() {
+        bail!("{} cannot change while the translator runs: restart it for that", fixed.join(", "));
+    }
+    if changed.is_empty() && config.tls.is_none() {
+        info!("the configuration was read anew: nothing has changed");
+        return Ok(None);
+    }
+    let mut sessions: Vec<Session> = (config.collector.indices())
+        .map(|collector| Session::new(&config, collector, *endpoint))
+        .collect::<Result<_, _>>()?;
+    let mut granted = Vec::new();
+    if !blank {
+        let asked = sessions.iter_mut().map(|session| async {
+            let collector = session.collector();
+            (collector, tokio::time::timeout(ASK, session.preview()).await)
+        });
+        for (collector, answer) in join_all(asked).await {
+            let address = config.collector.address(collector);
+            match answer {
+                Ok(Ok(preview)) => granted.push((collector, preview.grant)),
+                Ok(Err(error @ (SessionError::Refused { .. } | SessionError::Security { .. }))) => {
+                    bail!(error)
+                }
+                Ok(Err(error)) => warn!(collector = address, %error, "whether it grants this is not known"),
+                Err(_) => {
+                    warn!(collector = address, "it does not answer: whether it grants this is not known")
+                }
+            }
+        }
+    }
+    Ok(Some(Prepared { config, changed, granted }))
+}
+
+/// Goes on with a configuration. The leases are halted.
+///
+/// # Errors
+/// The data plane could not hold what it asks for. Then nothing has changed.
+pub(super) async fn take(
+    new: Prepared,
+    config: &mut Translator,
+    sessions: &mut Vec<Session>,
+    target: &mut InProcess,
+    kept: &Kept,
+) -> anyhow::Result<()> {
+    let Prepared { config: wanted, changed, granted } = new;
+    kept.could_hold(&wanted, target, granted).await.map_err(anyhow::Error::msg)?;
+    let again: Vec<Session> =
+        sessions.iter().map(|session| session.again(&wanted)).collect::<Result<_, _>>()?;
+    let listed = wanted.listed();
+    target.ask(|reply| Command::Reception(listed, wanted.version0_nacks, reply)).await?;
+    let changed = match &changed[..] {
+        [] => "the TLS files alone were read again".into(),
+        changed => changed.iter().map(|key| format!("translator.{key}")).collect::<Vec<_>>().join(", "),
+    };
+    info!(changed, "the configuration was read anew");
+    (*config, *sessions) = (wanted, again);
+    Ok(())
+}
+
+/// Says that a configuration was not taken.
+pub(super) fn refused(why: &anyhow::Error) {
+    let why = dta_cli::error_line(why);
+    error!(error = why, "the configuration was read anew and is not taken: nothing has changed");
+}

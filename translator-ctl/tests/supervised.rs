@@ -1,0 +1,305 @@
+//! The program `dta-translator` under a service manager: what it tells through NOTIFY_SOCKET, and what
+//! its log says of reports that it drops.
+
+#[allow(dead_code, reason = "not all of it is needed here")]
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::net::UdpSocket;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use common::Fake;
+use dta_proto::key::Key;
+use dta_proto::wire::dta::{Body, Report, Version};
+use rustix::process::{Pid, Signal, kill_process};
+use tonic_health::pb::health_check_response::ServingStatus;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A translator on free ports, with a service manager that is this test.
+struct Supervised {
+    child: Child,
+    manager: UnixDatagram,
+    log: Receiver<String>,
+    listen: String,
+    control: String,
+}
+
+impl Supervised {
+    /// `config` is the text of its configuration, without `[translator]`. It is ready when this returns.
+    fn start(folder: &Path, config: &str, source: &str) -> Self {
+        write(folder, config);
+        let socket = folder.join("notify");
+        let manager = UnixDatagram::bind(&socket).unwrap();
+        manager.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dta-translator"));
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("DTA_")) {
+            command.env_remove(name);
+        }
+        let mut child = command
+            .env("NOTIFY_SOCKET", &socket)
+            .env("WATCHDOG_USEC", "2000000")
+            .env_remove("WATCHDOG_PID")
+            .arg("--config")
+            .arg(folder.join("translator.toml"))
+            .args(["run", "--ready", "--listen", "127.0.0.1:0", "--control", "127.0.0.1:0"])
+            .args(["--source", source, "--source-port", "0"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (sender, log) = channel();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ready: serde_json::Value = serde_json::from_str(&line).expect("a ready line");
+        let of = |key: &str| ready[key].as_str().unwrap().to_owned();
+        Supervised { child, manager, log, listen: of("listen"), control: of("control") }
+    }
+
+    /// The next message with these words.
+    fn told_of(&self, words: &str) -> String {
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
+            let mut bytes = [0; 1024];
+            let len = self.manager.recv(&mut bytes).expect("a message");
+            let told = String::from_utf8(bytes[..len].to_vec()).unwrap();
+            if told.contains(words) {
+                return told;
+            }
+        }
+        panic!("nothing about {words:?}");
+    }
+
+    /// The next line of the log with these words.
+    fn logs(&self, words: &str) -> String {
+        self.logs_within(words, PATIENCE).unwrap_or_else(|| panic!("no log about {words:?}"))
+    }
+
+    fn logs_within(&self, words: &str, time: Duration) -> Option<String> {
+        let until = Instant::now() + time;
+        loop {
+            let line = self.log.recv_timeout(until.saturating_duration_since(Instant::now())).ok()?;
+            if line.contains(words) {
+                return Some(line);
+            }
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+}
+
+impl Drop for Supervised {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn write(folder: &Path, config: &str) {
+    std::fs::write(folder.join("translator.toml"), format!("[translator]\n{config}")).unwrap();
+}
+
+fn report(sequence: u32, store: u16, value: &[u8]) -> Vec<u8> {
+    let report = Report {
+        version: Version::V1,
+        immediate: false,
+        retransmittable: false,
+        restarted: false,
+        sequence,
+        reporter: 7,
+        store,
+        body: Body::KeyWrite { redundancy: 0, key: Key([1; 16]), value },
+    };
+    let mut payload = [0; 256];
+    let len = report.emit(&mut payload).unwrap();
+    payload[..len].to_vec()
+}
+
+#[test]
+fn the_service_manager_is_told_of_start_life_and_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let (fake, _nic) = Fake::start();
+    let config = format!("collector = '{}'", fake.url());
+    let mut translator = Supervised::start(folder.path(), &config, "127.0.0.60");
+    let ready = translator.told_of("READY=1");
+    assert!(ready.ends_with("STATUS=1 of 1 session open"), "{ready}");
+    translator.told_of("WATCHDOG=1");
+    translator.told_of("WATCHDOG=1");
+    translator.signal(Signal::TERM);
+    translator.told_of("STOPPING=1");
+    assert!(translator.child.wait().unwrap().success());
+}
+
+#[test]
+fn health_is_that_of_its_sessions() {
+    let folder = tempfile::tempdir().unwrap();
+    let (fake, _nic) = Fake::start();
+    let config = format!("collector = '{}'", fake.url());
+    let translator = Supervised::start(folder.path(), &config, "127.0.0.65");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let address = format!("http://{}", translator.control);
+        let channel = tonic::transport::Channel::from_shared(address).unwrap().connect().await.unwrap();
+        let mut client = tonic_health::pb::health_client::HealthClient::new(channel);
+        let until = Instant::now() + PATIENCE;
+        let mut becomes = async |status: ServingStatus| {
+            for service in ["", "dta.v1.Translator"] {
+                loop {
+                    let request = tonic_health::pb::HealthCheckRequest { service: service.into() };
+                    if client.check(request).await.unwrap().into_inner().status() == status {
+                        break;
+                    }
+                    assert!(Instant::now() < until, "{service:?} is not {status:?}");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+        };
+        becomes(ServingStatus::Serving).await;
+        // The session ends, and the collector does not let it in again.
+        fake.state.lock().unwrap().refuse = Some("no".into());
+        fake.state.lock().unwrap().gone = true;
+        becomes(ServingStatus::NotServing).await;
+        fake.state.lock().unwrap().refuse = None;
+        fake.state.lock().unwrap().gone = false;
+        becomes(ServingStatus::Serving).await;
+    });
+}
+
+#[test]
+fn a_flood_of_bad_reports_is_one_line_for_each_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let (fake, _nic) = Fake::start();
+    let config = format!("collector = '{}'", fake.url());
+    let translator = Supervised::start(folder.path(), &config, "127.0.0.61");
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let from = socket.local_addr().unwrap().to_string();
+    for sequence in 0..300 {
+        // Store 99 is nobody's, store 1 takes values of 12 bytes.
+        let (store, len) = if sequence % 2 == 0 { (99, 12) } else { (1, 16) };
+        socket.send_to(&report(sequence, store, &vec![0; len]), &translator.listen).unwrap();
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let (mut unknown, mut length) = (Vec::new(), Vec::new());
+    // The rest of the flood is told with the next line, ten seconds later.
+    let reports = |lines: &[String]| -> u64 {
+        let of = |line: &String| line.split("reports=").nth(1)?.split(' ').next()?.parse::<u64>().ok();
+        lines.iter().map(|line| of(line).unwrap_or_else(|| panic!("{line}"))).sum()
+    };
+    while reports(&unknown) < 150 || reports(&length) < 150 {
+        let line = translator.logs("reports are dropped");
+        match line.contains("unknown_store") {
+            true => unknown.push(line),
+            false => length.push(line),
+        }
+    }
+    assert!(unknown.len() <= 3 && length.len() <= 3, "{unknown:#?}\n{length:#?}");
+    for words in [&*format!("7 at {from}"), "99 (there are 1 flows, 2 events)", "dta-collector stores"] {
+        assert!(unknown[0].contains(words), "{words}: {}", unknown[0]);
+    }
+    let misfit = "the length of the value is 16, but store `flows` takes at most 12 bytes";
+    for words in ["value_length", "1 (flows, key-write)", misfit] {
+        assert!(length[0].contains(words), "{words}: {}", length[0]);
+    }
+    assert_eq!((reports(&unknown), reports(&length)), (150, 150));
+}
+
+#[test]
+fn sighup_is_a_reload_and_never_an_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let (fake, nic) = Fake::start();
+    let config = |more: &str| format!("collector = '{}'\n{more}", fake.url());
+    let mut translator = Supervised::start(folder.path(), &config(""), "127.0.0.62");
+    translator.told_of("READY=1");
+    let reload = || {
+        translator.signal(Signal::HUP);
+        let told = translator.told_of("RELOADING=1");
+        assert!(told.contains("MONOTONIC_USEC="), "{told}");
+        translator.told_of("READY=1");
+        translator.logs("the configuration was read anew")
+    };
+    let opened = || fake.state.lock().unwrap().opened.clone();
+    assert!(reload().contains("nothing has changed"));
+    assert_eq!(opened().len(), 1);
+
+    // What it asks of the collector changes: the session is opened again, with the queue pairs that it has.
+    write(
+        folder.path(),
+        &config("stores = ['flows', 'events']\nreporters = [{ id = 9, address = '127.0.0.1' }]"),
+    );
+    let line = reload();
+    assert!(line.contains("translator.reporters, translator.stores"), "{line}");
+    let until = Instant::now() + PATIENCE;
+    while opened().len() < 2 {
+        assert!(Instant::now() < until, "it was not opened again");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let last = opened().pop().unwrap();
+    assert_eq!((last.stores, last.fresh), (vec!["flows".to_owned(), "events".to_owned()], false));
+    // Reporter 7 is not listed any more, and that took no restart.
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.send_to(&report(1, 1, &[0; 12]), &translator.listen).unwrap();
+    assert!(translator.logs("reports are dropped").contains("reporter_not_listed"));
+    assert!(nic.recv().is_none());
+
+    // What cannot change says so, and then nothing changes, not even what could.
+    write(folder.path(), &config("tos = 8\nversion0_nacks = 5"));
+    let line = reload();
+    assert!(line.contains("translator.tos cannot change"), "{line}");
+    // Nor does anything when the collector refuses what it is asked for.
+    write(folder.path(), &config("stores = ['nobody']"));
+    fake.state.lock().unwrap().refuse = Some("there is no store nobody".into());
+    let line = reload();
+    assert!(line.contains("is not taken") && line.contains("there is no store nobody"), "{line}");
+    fake.state.lock().unwrap().refuse = None;
+    write(folder.path(), &config("\nlease_seconds = 'long'"));
+    let line = reload();
+    assert!(line.contains("translator.toml, line 4, key `translator.lease_seconds`"), "{line}");
+    assert_eq!(opened().len(), 2);
+    assert!(translator.child.try_wait().unwrap().is_none(), "it goes on");
+    translator.signal(Signal::TERM);
+    assert!(translator.child.wait().unwrap().success());
+}
+
+#[test]
+fn stores_that_a_collector_gets_are_asked_for_without_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let (fake, _nic) = Fake::start();
+    fake.state.lock().unwrap().offered = 2;
+    let config = format!("collector = '{}'", fake.url());
+    let translator = Supervised::start(folder.path(), &config, "127.0.0.63");
+    fake.state.lock().unwrap().offered = 3;
+    translator.logs("the collector has more stores: asking for them");
+    let until = Instant::now() + PATIENCE;
+    while fake.state.lock().unwrap().opened.len() < 2 {
+        assert!(Instant::now() < until, "it was not opened again");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(!fake.state.lock().unwrap().opened[1].fresh);
+    // One that is refused goes on with what it has.
+    fake.state.lock().unwrap().offered = 4;
+    fake.state.lock().unwrap().refuse = Some("another session has the lists".into());
+    translator.logs("goes on without them");
+    assert!(translator.logs_within("opening the session again", Duration::from_secs(3)).is_none());
+}
+
+#[test]
+fn logs_are_json_where_that_is_asked_for() {
+    let ran = Command::new(env!("CARGO_BIN_EXE_dta-translator"))
+        .args(["--log-format", "json", "--config", "none", "run", "--source", "127.0.0.64"])
+        .args(["--listen", "127.0.0.1:0", "--source-port", "0", "--control", "unix:/nonexistent/socket"])
+        .output()
+        .unwrap();
+    assert_eq!(ran.status.code(), Some(1));
+    let log = String::from_utf8_lossy(&ran.stderr);
+    let first: serde_json::Value = serde_json::from_str(log.lines().next().unwrap()).expect("JSON");
+    assert_eq!(first["message"], "no configuration file: the defaults are served");
+    assert_eq!(first["level"], "INFO");
+}
