@@ -217,6 +217,10 @@ table! {
         INT_EVENTS: "int.events", Reports, Beside, "of them, entries of the event lists" .detail();
         INT_SUPPRESSED: "int.suppressed.METRIC", Times, Beside,
             "values that were not told: they are as the one told last" .with(&[METRIC]) .detail();
+        INT_COUNTS_HELD: "int.counts_held", Reports, Beside,
+            "reports that are added up in the count of their flow, which is not written yet: it waits for `count_wait_ms`" .kind(Kind::Now);
+        INT_COUNTS_EARLY: "int.counts_early", Reports, Beside,
+            "reports whose count was written before its time, as another flow took its place" .detail();
         INT_LONG_TRAILS: "int.long_trails", Times, Beside,
             "times that a switch reported a flow that six others had reported before: it is not put on the flow's path";
         INT_GAPS: "int.gaps", Sequences, Beside, "datagrams missing by the sequence numbers of switches";

@@ -6,6 +6,7 @@
 
 mod chain;
 mod harness;
+pub mod int;
 mod key_write_bench;
 mod loopback;
 mod memory;

@@ -8,6 +8,7 @@ use dta_link::Batch;
 use dta_proto::wire::frame::Route;
 use dta_proto::wire::roce::{Bth, ICRC_LEN, Opcode, Psn, Repr, Reth, icrc, icrc_ok};
 
+use super::harness::cpu_time;
 use dta_collector::nic::soft::{Counter, Responder, ResponderConfig};
 use dta_collector::nic::{
     Access, Endpoint, NicError, Purpose, QueuePairInfo, QueuePairRequest, Registration, Transport,
@@ -198,12 +199,6 @@ impl WriteBench {
             }
         }
     }
-}
-
-/// CPU time of this thread: unlike the time of day, the same beside other programs.
-fn cpu_time() -> Duration {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
 }
 
 #[cfg(test)]

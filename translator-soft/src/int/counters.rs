@@ -24,6 +24,8 @@ pub struct IntCounters {
     pub events: u64,
     /// Values that made no event, by metric.
     pub suppressed: [u64; Metric::ALL.len()],
+    /// Reports whose counts were written before their time, as another flow took their place.
+    pub counts_early: u64,
     /// Switches beyond those that are kept of a path.
     pub long_trails: u64,
 }
@@ -55,6 +57,7 @@ impl IntCounters {
             (&names::INT_CHANGED, self.changed),
             (&names::INT_PRIMITIVES, self.primitives),
             (&names::INT_EVENTS, self.events),
+            (&names::INT_COUNTS_EARLY, self.counts_early),
             (&names::INT_LONG_TRAILS, self.long_trails),
         ];
         let mut list: Vec<_> = all.into_iter().map(|(name, count)| (name.of(&[]), count)).collect();

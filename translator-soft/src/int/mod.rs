@@ -16,9 +16,11 @@
 
 mod counters;
 mod made;
+mod prefetch;
 mod rules;
 mod seen;
 mod sources;
+mod tallies;
 #[cfg(test)]
 mod tests;
 mod trails;
@@ -38,7 +40,8 @@ pub use seen::Detect;
 pub use sources::{SourceCounters, SourceName, Sources};
 pub use watch::{Watch, WatchError};
 
-use seen::{Seen, Verdict};
+use seen::{Home, Name, Seen, Verdict};
+use tallies::{Sum, Tallies};
 use trails::{Heard, Trails};
 
 /// Hops of one report that are looked at: more do not fit into the longest stack with anything beside
@@ -50,6 +53,8 @@ const FLOW_DROP_COUNTER: u8 = 17;
 const TRAIL: u8 = 18;
 /// Added to the kind where the flow is of IPv6, and its bits in the key are CRCs.
 const OF_IPV6: u8 = 0x80;
+/// Added to the kind where the switch has more than 24 bits.
+const OF_LONG_SWITCH: u8 = 0x40;
 
 /// Turns reports into primitives.
 pub struct Int {
@@ -57,6 +62,7 @@ pub struct Int {
     stores: StoreIds,
     seen: Seen,
     trails: Trails,
+    tallies: Tallies,
     sources: Sources,
     counters: IntCounters,
 }
@@ -77,11 +83,41 @@ enum Outcome {
     Changed,
 }
 
-/// The flow of a report, and its key.
+/// The flow of a report, its key, and where its values are found.
 #[derive(Clone, Copy)]
 struct Whose {
     flow: Flow,
     key: Key,
+    home: Home,
+}
+
+impl Whose {
+    #[inline]
+    fn of(flow: Flow) -> Whose {
+        let key = flow.key();
+        Whose { flow, key, home: Home::of(u128::from_be_bytes(key.0)) }
+    }
+
+    /// Names a value of the flow itself.
+    #[inline]
+    fn name(&self, kind: u8) -> Name {
+        self.home.value(kind, u128::from_be_bytes(self.key.0))
+    }
+
+    /// Names the latency of a hop: by the flow's key, with the switch in place of its last three bytes, which say IPv4
+    /// or IPv6 and nothing else; the kind says that here. A switch of more than 24 bits does not fit, and its hop is
+    /// named by its own key.
+    #[inline]
+    fn hop(&self, switch: u32) -> Name {
+        let kind = Metric::HopLatency as u8;
+        if switch >= 1 << 24 {
+            let key = telemetry::hop_latency_key(&self.flow, switch);
+            return self.home.hop(kind | OF_LONG_SWITCH, u128::from_be_bytes(key.0), switch);
+        }
+        let family = if self.key.0[15] == 0 { 0 } else { OF_IPV6 };
+        let ident = u128::from_be_bytes(self.key.0) & !0x00ff_ffff | u128::from(switch);
+        self.home.hop(kind | family, ident, switch)
+    }
 }
 
 impl Int {
@@ -90,6 +126,7 @@ impl Int {
         Int {
             seen: Seen::new(rules.keys),
             trails: Trails::new(rules.trails),
+            tallies: Tallies::new(if rules.gathers() { rules.keys / 2 } else { 0 }, rules.count_wait),
             sources: Sources::new(rules.sources),
             counters: IntCounters::default(),
             stores: StoreIds::default(),
@@ -124,6 +161,7 @@ impl Int {
             (&names::INT_SOURCES, self.sources.iter().count() as u64),
             (&names::INT_SOURCES_BEYOND, self.sources.beyond()),
             (&names::INT_KEYS, self.seen.held()),
+            (&names::INT_COUNTS_HELD, self.tallies.held()),
             (&names::INT_EVICTED, self.seen.evicted() + self.trails.evicted()),
         ];
         list.extend(more.map(|(name, count)| (name.of(&[]), count)));
@@ -173,7 +211,9 @@ impl Int {
                 if !self.rules.watch.is_empty() && !self.rules.watch.iter().any(|watch| watch.admits(&flow)) {
                     return Ok(Outcome::NotWatched);
                 }
-                Some(Whose { flow, key: flow.key() })
+                let whose = Whose::of(flow);
+                self.fetch(&whose, report);
+                Some(whose)
             }
             // What is said of a drop or queue is good without the packet.
             Err(_) if dropped || report.local.is_hop() => None,
@@ -187,9 +227,23 @@ impl Int {
         self.hops(at, report, whose, made);
         let outcome = if made.len() == before { Outcome::Unchanged } else { Outcome::Changed };
         if let (Some(whose), Ok(packet)) = (whose, &report.packet) {
-            self.count_flow(whose, packet, made);
+            self.count_flow(at, whose, packet, made);
         }
         Ok(outcome)
+    }
+
+    /// Asks memory for all that a report's judgements need, at once: each by itself would be waited for.
+    #[inline]
+    fn fetch(&self, whose: &Whose, report: &Report<'_>) {
+        if self.rules.gathers() {
+            self.tallies.fetch(whose.home);
+        }
+        self.seen.fetch(&whose.name(Metric::FlowPath as u8));
+        for (switch, _) in report.hops().take(MOST_HOPS) {
+            if let Some(switch) = switch {
+                self.seen.fetch(&whose.hop(switch));
+            }
+        }
     }
 
     fn drop_report(&mut self, at: Arrival, report: &Report<'_>, whose: Option<Whose>, made: &mut Made) {
@@ -250,7 +304,7 @@ impl Int {
                     at,
                     time,
                     Metric::FlowLatency,
-                    ident(whose.key),
+                    &whose.name(Metric::FlowLatency as u8),
                     || whose.key,
                     latency,
                     place,
@@ -279,37 +333,37 @@ impl Int {
         let port = hop.egress_port();
         let place = Place { switch: Some(switch), port, queue: None };
         if let (Some(whose), Some(latency)) = (whose, latency) {
-            let (kind, ident) = hop_ident(&whose, switch);
+            let name = whose.hop(switch);
             let key = || telemetry::hop_latency_key(&whose.flow, switch);
             let means = || Means::Hop(whose.key, switch);
-            self.value(at, time, Metric::HopLatency, (kind, ident), key, latency, place, made, means);
+            self.value(at, time, Metric::HopLatency, &name, key, latency, place, made, means);
         }
         let number = |number: Option<u32>| u128::from(number.unwrap_or(u32::MAX));
         let of_port = u128::from(switch) << 64 | number(port) << 32;
         let queue = hop.queue();
         if let Some(occupancy) = queue.value {
             let key = || telemetry::queue_occupancy_key(switch, port, queue.id);
-            let ident = (0, of_port | number(queue.id));
+            let name = Name::alone(Metric::QueueOccupancy as u8, of_port | number(queue.id));
             let place = Place { queue: queue.id, ..place };
             let means = || Means::Itself;
-            self.value(at, time, Metric::QueueOccupancy, ident, key, occupancy.into(), place, made, means);
+            self.value(at, time, Metric::QueueOccupancy, &name, key, occupancy.into(), place, made, means);
         }
         let congestion = hop.congestion();
         if let Some(status) = congestion.value {
             let key = || telemetry::queue_congestion_key(switch, port, congestion.id);
-            let ident = (0, of_port | number(congestion.id));
+            let name = Name::alone(Metric::QueueCongestion as u8, of_port | number(congestion.id));
             let place = Place { queue: congestion.id, ..place };
             let means = || Means::Itself;
-            self.value(at, time, Metric::QueueCongestion, ident, key, status.into(), place, made, means);
+            self.value(at, time, Metric::QueueCongestion, &name, key, status.into(), place, made, means);
         }
         if let Some(utilization) = hop.utilization() {
             let key = || telemetry::link_utilization_key(switch, port);
-            let ident = (0, of_port);
+            let name = Name::alone(Metric::LinkUtilization as u8, of_port);
             self.value(
                 at,
                 time,
                 Metric::LinkUtilization,
-                ident,
+                &name,
                 key,
                 utilization.into(),
                 place,
@@ -319,7 +373,7 @@ impl Int {
         }
     }
 
-    /// Judges a value, and writes and tells what it is to become. `ident` names the key to the table of what was told;
+    /// Judges a value, and writes and tells what it is to become. `name` names the key to the table of what was told;
     /// the key itself is made only when it is needed.
     #[expect(clippy::too_many_arguments, reason = "one value with all that is known of it")]
     #[inline]
@@ -328,7 +382,7 @@ impl Int {
         at: Arrival,
         time: Option<Time>,
         metric: Metric,
-        (kind, ident): (u8, u128),
+        name: &Name,
         key: impl Fn() -> Key,
         value: u64,
         place: Place,
@@ -339,8 +393,7 @@ impl Int {
         if !rule.on {
             return;
         }
-        let kind = kind | metric as u8;
-        let verdict = self.seen.judge(kind, ident, value, at.now, rule.detect, rule.keep_alive);
+        let verdict = self.seen.judge(name, value, at.now, rule.detect, rule.keep_alive);
         if verdict == Verdict::Same {
             self.counters.suppressed[metric.index()] += 1;
             if !rule.always {
@@ -368,9 +421,8 @@ impl Int {
         if !rule.on {
             return;
         }
-        let (kind, ident) = ident(whose.key);
-        let kind = kind | Metric::FlowPath as u8;
-        let verdict = self.seen.judge(kind, ident, summary(switches), at.now, Detect::Any, rule.keep_alive);
+        let name = whose.name(Metric::FlowPath as u8);
+        let verdict = self.seen.judge(&name, summary(switches), at.now, Detect::Any, rule.keep_alive);
         if verdict == Verdict::Same {
             self.counters.suppressed[Metric::FlowPath.index()] += 1;
             if !rule.always {
@@ -418,9 +470,8 @@ impl Int {
             }
             Heard::Known(switches) | Heard::Added(switches) => switches,
         };
-        let (kind, ident) = ident(whose.key);
         let (summary, hops) = (summary(switches), switches.len() as u64);
-        let verdict = self.seen.judge(kind | TRAIL, ident, summary, at.now, Detect::Any, rule.keep_alive);
+        let verdict = self.seen.judge(&whose.name(TRAIL), summary, at.now, Detect::Any, rule.keep_alive);
         let (why, old) = match verdict {
             Verdict::Same => {
                 self.counters.suppressed[Metric::FlowPath.index()] += 1;
@@ -441,24 +492,69 @@ impl Int {
         }
     }
 
-    /// The counters that every report of a flow adds to.
-    fn count_flow(&mut self, whose: Whose, packet: &Packet<'_>, made: &mut Made) {
-        let store = self.stores.counters;
-        if self.rules.count_reports {
-            made.increment(store, whose.key, 1);
-        }
-        if !self.rules.per_packet {
+    /// The counters that every report of a flow adds to: gathered, or raised at once.
+    fn count_flow(&mut self, at: Arrival, whose: Whose, packet: &Packet<'_>, made: &mut Made) {
+        if !self.rules.count_reports && !self.rules.per_packet || self.stores.counters.is_none() {
             return;
         }
-        made.increment(store, telemetry::packets_key(&whose.flow), 1);
-        made.increment(store, telemetry::bytes_key(&whose.flow), packet.length.into());
+        let bytes = u64::from(packet.length);
+        let one = Sum::one(whose.key, bytes);
+        if !self.rules.gathers() {
+            self.raise(one, Some(&whose.flow), made);
+            return;
+        }
+        // The keys of packets and bytes are made of the flow, which the key of one of IPv6 does not tell.
+        if self.rules.per_packet && whose.key.flow().is_none() {
+            self.raise(one, Some(&whose.flow), made);
+            return;
+        }
+        if let Some(sum) = self.tallies.add(whose.home, whose.key, bytes, at.now) {
+            self.counters.counts_early += u64::from(sum.reports);
+            self.raise(sum, None, made);
+        }
+    }
+
+    /// Raises the counters of a flow.
+    fn raise(&self, sum: Sum, flow: Option<&Flow>, made: &mut Made) {
+        let store = self.stores.counters;
+        let reports = u64::from(sum.reports);
+        if self.rules.count_reports {
+            made.increment(store, sum.key, reports);
+        }
+        if let (true, Some(flow)) = (self.rules.per_packet, flow.copied().or_else(|| sum.key.flow())) {
+            made.increment(store, telemetry::packets_key(&flow), reports);
+            made.increment(store, telemetry::bytes_key(&flow), sum.bytes);
+        }
+    }
+
+    /// Writes the counts of flows that have waited long enough. To be called in each turn, also where nothing came.
+    #[inline]
+    pub fn tick(&mut self, now: u64, made: &mut Made) {
+        if self.tallies.held() != 0 && self.stores.counters.is_some() {
+            self.write_counts(made, |tallies, write| tallies.due(now, write));
+        }
+    }
+
+    /// Writes all counts that wait.
+    pub fn flush(&mut self, made: &mut Made) {
+        if self.stores.counters.is_some() {
+            self.write_counts(made, |tallies, write| tallies.flush(write));
+        }
+    }
+
+    fn write_counts(&mut self, made: &mut Made, each: impl FnOnce(&mut Tallies, &mut dyn FnMut(Sum))) {
+        let before = made.len();
+        let mut tallies = std::mem::take(&mut self.tallies);
+        each(&mut tallies, &mut |sum| self.raise(sum, None, made));
+        self.tallies = tallies;
+        self.counters.primitives += (made.len() - before) as u64;
     }
 
     /// Tells a key in the directory, where it is new or due for its keep-alive.
     fn tell_key(&mut self, at: Arrival, kind: u8, key: Key, means: Means, made: &mut Made) {
         let keep_alive = self.rules.metrics[Metric::FlowPath.index()].keep_alive;
-        let ident = u128::from_be_bytes(key.0);
-        if self.seen.judge(kind, ident, 0, at.now, Detect::Any, keep_alive) != Verdict::Same {
+        let name = Name::alone(kind, u128::from_be_bytes(key.0));
+        if self.seen.judge(&name, 0, at.now, Detect::Any, keep_alive) != Verdict::Same {
             self.event(list::KEYS, &Entry::Key { key, means }, made);
         }
     }
@@ -487,22 +583,6 @@ impl Int {
 /// The key directory's words for a flow.
 fn means_flow(flow: &Flow) -> Means {
     if flow.src.is_ipv4() && flow.dst.is_ipv4() { Means::Itself } else { Means::Flow(*flow) }
-}
-
-/// What names a flow in the table of what was told.
-fn ident(key: Key) -> (u8, u128) {
-    (0, u128::from_be_bytes(key.0))
-}
-
-/// What names a hop of a flow in that table: the flow's key, and the switch in place of its last three bytes, which say
-/// IPv4 or IPv6 and nothing else; the kind says that here. A switch of more than 24 bits does not fit, and its hop is
-/// named by its own key.
-fn hop_ident(whose: &Whose, switch: u32) -> (u8, u128) {
-    let family = if whose.key.0[15] == 0 { 0 } else { OF_IPV6 };
-    if switch >= 1 << 24 {
-        return (0x40, u128::from_be_bytes(telemetry::hop_latency_key(&whose.flow, switch).0));
-    }
-    (family, u128::from_be_bytes(whose.key.0) & !0x00ff_ffff | u128::from(switch))
 }
 
 /// A path in 64 bits: the number of its hops in the lowest 8, and two CRCs of the switches.

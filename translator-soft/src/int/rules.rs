@@ -55,6 +55,9 @@ pub struct Rules {
     pub per_packet: bool,
     /// Whether the reports of each flow are counted.
     pub count_reports: bool,
+    /// Nanoseconds that counts of a flow's reports, packets and bytes are added up before they are written; 0 = each
+    /// report writes them.
+    pub count_wait: u64,
     /// Which moment is written.
     pub time: TimeMode,
     /// Flows that are looked at; empty = all. Reports whose packet cannot be read are always looked at.
@@ -78,11 +81,19 @@ impl Default for Rules {
             metrics,
             per_packet: false,
             count_reports: true,
+            count_wait: 1_000_000_000,
             time: TimeMode::Arrival,
             watch: Vec::new(),
             keys: 1 << 18,
             trails: 1 << 14,
             sources: 4096,
         }
+    }
+}
+
+impl Rules {
+    /// Whether counts of flows are added up before they are written.
+    pub(crate) fn gathers(&self) -> bool {
+        self.count_wait != 0 && (self.count_reports || self.per_packet)
     }
 }

@@ -1,10 +1,14 @@
 //! Which values were told last, so that what has not changed need not be told again.
 //!
-//! The table has a fixed number of places, four to a bucket. A key that finds its bucket full takes the place of
-//! the one told longest ago, which is counted; that key is new when it comes again. So what falls out costs an
+//! The table has a fixed number of places, four to a bucket, and each key has two buckets. One that finds both full
+//! takes the place of the one told longest ago, which is counted; that key is new when it comes again. So what falls out costs an
 //! event too many, and never one too few: keys are kept and compared whole.
+//!
+//! A report of a flow asks for the path, the latency, and the latency of each hop. Their buckets are 16 neighbours in
+//! memory: in one page, so that the processor translates one address for all of them. [`Seen::fetch`] asks for them
+//! before the first is needed.
 
-use dta_proto::crc::crc32c;
+use super::prefetch::prefetch;
 
 /// When a value counts as changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +68,69 @@ const FREE: Told = Told { ident: 0, value: 0, meta: 0 };
 #[repr(align(128))]
 struct Bucket([Told; WAYS]);
 
+/// Buckets that lie together: 2 KiB.
+const NEIGHBOURS: usize = 16;
+
+/// The name of a value: what tells it from others, and where it is looked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Name {
+    /// Not 0. Names are told apart by kind and `ident` together.
+    kind: u8,
+    ident: u128,
+    /// The bucket that it is in, unless that was full.
+    place: usize,
+    /// The other one, as it differs from that: 1 to 15.
+    other: usize,
+}
+
+/// A flow's number, from which all its values are found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Home(usize);
+
+impl Home {
+    /// Of the flow with this key.
+    #[inline]
+    pub(crate) fn of(key: u128) -> Home {
+        Home(mix(key as u64, (key >> 64) as u64) as usize)
+    }
+
+    /// A value of the flow itself.
+    #[inline]
+    pub(crate) fn value(self, kind: u8, ident: u128) -> Name {
+        self.hop(kind, ident, 0)
+    }
+
+    /// A value of one of its hops.
+    #[inline]
+    pub(crate) fn hop(self, kind: u8, ident: u128, switch: u32) -> Name {
+        let bits = (switch ^ u32::from(kind) << 24).wrapping_mul(0x9e37_79b1) as usize >> 20;
+        Name { kind, ident, place: self.0 ^ bits >> 8, other: bits & (NEIGHBOURS - 1) | 1 }
+    }
+
+    /// The number, mixed well.
+    #[inline]
+    pub(crate) fn number(self) -> usize {
+        self.0
+    }
+}
+
+impl Name {
+    /// A value that is of no flow.
+    #[inline]
+    pub(crate) fn alone(kind: u8, ident: u128) -> Name {
+        let place = mix(ident as u64 ^ u64::from(kind) << 56, (ident >> 64) as u64) as usize;
+        Name { kind, ident, place, other: place >> 48 & (NEIGHBOURS - 1) | 1 }
+    }
+}
+
+/// 64 mixed bits of 128: the halves of a product, of which each depends on all bits of both factors.
+#[inline]
+fn mix(a: u64, b: u64) -> u64 {
+    let product = u128::from(a ^ 0x9e37_79b9_7f4a_7c15) * u128::from(b ^ 0xd1b5_4a32_d192_ed03);
+    let folded = product as u64 ^ (product >> 64) as u64;
+    folded.wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 20 ^ folded
+}
+
 /// What was told of many keys.
 pub(crate) struct Seen {
     buckets: Box<[Bucket]>,
@@ -88,53 +155,66 @@ impl Seen {
         self.held
     }
 
-    /// Judges a value, and notes it where it is to be told. `kind` is not 0; keys are told apart by kind and
-    /// `ident` together. `keep_alive` is in nanoseconds, 0 = never.
+    /// Asks memory for what is known of this name, which will be judged soon.
+    #[inline]
+    pub(crate) fn fetch(&self, name: &Name) {
+        let bucket = &self.buckets[name.place & (self.buckets.len() - 1)].0;
+        prefetch(&bucket[0]);
+        prefetch(&bucket[WAYS / 2]);
+    }
+
+    /// Judges a value, and notes it where it is to be told. `keep_alive` is in nanoseconds, 0 = never.
     #[inline]
     pub(crate) fn judge(
         &mut self,
-        kind: u8,
-        ident: u128,
+        name: &Name,
         value: u64,
         now: u64,
         detect: Detect,
         keep_alive: u64,
     ) -> Verdict {
-        let hash = (u64::from(crc32c(&ident.to_le_bytes())) ^ u64::from(kind) << 32)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let bucket = &mut self.buckets[(hash >> 32) as usize & (self.buckets.len() - 1)].0;
-        let (kind, now) = (u64::from(kind) << 56, now & TIME);
-        for told in bucket.iter_mut() {
-            if told.ident != ident || told.meta & !TIME != kind {
-                continue;
+        let mask = self.buckets.len() - 1;
+        let (kind, now) = (u64::from(name.kind) << 56, now & TIME);
+        for place in [name.place, name.place ^ name.other] {
+            for told in &mut self.buckets[place & mask].0 {
+                if told.ident != name.ident || told.meta & !TIME != kind {
+                    continue;
+                }
+                let old = told.value;
+                let verdict = if detect.changed(old, value) {
+                    Verdict::Changed(old)
+                } else if keep_alive != 0 && now.saturating_sub(told.meta & TIME) >= keep_alive {
+                    Verdict::KeepAlive(old)
+                } else {
+                    return Verdict::Same;
+                };
+                (told.value, told.meta) = (value, kind | now);
+                return verdict;
             }
-            let old = told.value;
-            let verdict = if detect.changed(old, value) {
-                Verdict::Changed(old)
-            } else if keep_alive != 0 && now.saturating_sub(told.meta & TIME) >= keep_alive {
-                Verdict::KeepAlive(old)
-            } else {
-                return Verdict::Same;
-            };
-            (told.value, told.meta) = (value, kind | now);
-            return verdict;
         }
+        self.take_place(name, Told { ident: name.ident, value, meta: kind | now });
+        Verdict::New
+    }
+
+    /// Puts a new key into one of its buckets: into the first free place, or that of the one told longest ago.
+    #[cold]
+    fn take_place(&mut self, name: &Name, new: Told) {
+        let mask = self.buckets.len() - 1;
+        let places = [name.place, name.place ^ name.other].into_iter();
+        let all = places.flat_map(|place| (0..WAYS).map(move |way| (place & mask, way)));
         // A free place has the moment 0, so it is the oldest.
-        let mut oldest = 0;
-        for way in 1..WAYS {
-            let older = (bucket[way].meta != 0, bucket[way].meta & TIME)
-                < (bucket[oldest].meta != 0, bucket[oldest].meta & TIME);
-            if older {
-                oldest = way;
-            }
-        }
-        if bucket[oldest].meta == 0 {
+        let age = |(bucket, way): &(usize, usize)| {
+            let told = self.buckets[*bucket].0[*way];
+            (told.meta != 0, told.meta & TIME)
+        };
+        let Some((bucket, way)) = all.min_by_key(age) else { return };
+        let place = &mut self.buckets[bucket].0[way];
+        if place.meta == 0 {
             self.held += 1;
         } else {
             self.evicted += 1;
         }
-        bucket[oldest] = Told { ident, value, meta: kind | now };
-        Verdict::New
+        *place = new;
     }
 }
 
@@ -166,7 +246,7 @@ mod tests {
     #[test]
     fn new_changed_same_and_kept_alive() {
         let mut seen = Seen::new(4);
-        let mut judge = |kind, value, now| seen.judge(kind, 7, value, now, Detect::Width(10), 100);
+        let mut judge = |kind, value, now| seen.judge(&Name::alone(kind, 7), value, now, Detect::Width(10), 100);
         assert_eq!(judge(1, 5, 0), Verdict::New);
         assert_eq!(judge(1, 9, 50), Verdict::Same);
         assert_eq!(judge(2, 9, 50), Verdict::New, "another kind is another key");
@@ -180,7 +260,7 @@ mod tests {
     #[test]
     fn the_key_told_longest_ago_gives_its_place() {
         let mut seen = Seen::new(4);
-        let mut judge = |ident, now| seen.judge(1, ident, 1, now, Detect::Any, 0);
+        let mut judge = |ident, now| seen.judge(&Name::alone(1, ident), 1, now, Detect::Any, 0);
         for ident in 0..4 {
             assert_eq!(judge(ident, 10 + ident as u64), Verdict::New);
         }
@@ -204,7 +284,8 @@ mod tests {
             for (key, value, passed) in steps {
                 now += passed;
                 let (kind, ident) = (1 + key % 2, u128::from(key / 2));
-                let verdict = seen.judge(kind, ident, value, now, detect, 100);
+                let name = if key % 3 == 0 { Name::alone(kind, ident) } else { Home::of(ident).hop(kind, ident, key.into()) };
+                let verdict = seen.judge(&name, value, now, detect, 100);
                 // The model follows what was told.
                 let told = model.get(&(kind, ident)).copied();
                 let due = told.is_none_or(|(old, at)| detect.changed(old, value) || now - at >= 100);

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
 use dta_proto::wire::int;
+use foldhash::fast::RandomState;
 
 /// A skip of this many or more is a new beginning: so many are never lost in a row without the switch, or the
 /// translator, having been away.
@@ -68,7 +69,7 @@ struct Numbered {
 
 /// All sources, at most a configured number; those beyond are counted together and not looked at.
 pub struct Sources {
-    by_name: HashMap<SourceName, Numbered>,
+    by_name: HashMap<SourceName, Numbered, RandomState>,
     limit: usize,
     beyond: u64,
 }
@@ -76,7 +77,7 @@ pub struct Sources {
 impl Sources {
     /// At most so many.
     pub(crate) fn new(limit: usize) -> Sources {
-        Sources { by_name: HashMap::with_capacity(limit), limit, beyond: 0 }
+        Sources { by_name: HashMap::with_capacity_and_hasher(limit, RandomState::default()), limit, beyond: 0 }
     }
 
     /// All of them.

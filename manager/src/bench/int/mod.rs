@@ -1,0 +1,233 @@
+//! Telemetry Reports of INT, from frame to memory on one core: what a report costs where nothing changes, where
+//! everything changes, and where each report is written (`write = "always"`).
+//!
+//! The floor of the first is reading the same reports, and one load per value out of memory as large as the table of
+//! what was told, at a place that belongs to the value. That of the other two is reading the same reports, and as many
+//! key-writes through the same engine and NIC as the reports made; entries of the event lists and paths, which are
+//! longer, are not in it.
+
+mod floor;
+mod show;
+mod traffic;
+mod world;
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use dta_collector::store::key_write;
+use dta_dataplane::int::{Detect, Rules};
+use dta_proto::key::Key;
+use dta_proto::layout::key_write::Policy;
+use dta_proto::telemetry::{self, VALUE_LEN, Value};
+use dta_proto::wire::int::{Settings, reports};
+use serde::Serialize;
+
+use super::harness::{Scale, Share, cpu_time, measure_shares, pin};
+use floor::Floor;
+pub use show::table;
+use traffic::Traffic;
+use world::{VALUES, World};
+
+/// What reports bring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Nothing new.
+    Unchanged,
+    /// Another value in each field, and the switches of the path in another order.
+    Changed,
+    /// Nothing new, and each value is written all the same.
+    Always,
+}
+
+/// One benchmark.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// Name, for filters and reports.
+    pub name: &'static str,
+    /// What is measured, in a line.
+    pub what: &'static str,
+    /// The least ratio of floor to work that the project asks for; 0 where it asks for none.
+    pub least_ratio: f64,
+    kind: Kind,
+    hops: usize,
+    flows: usize,
+    /// What INTCollector's XDP program was measured at on the same reports, nanoseconds.
+    intcollector: Option<f64>,
+}
+
+const fn case(name: &'static str, what: &'static str, kind: Kind, hops: usize, flows: usize) -> Case {
+    let least_ratio = match kind {
+        Kind::Unchanged => 0.4,
+        Kind::Changed => 0.8,
+        Kind::Always => 0.0,
+    };
+    let intcollector = match (kind, flows, hops) {
+        (Kind::Unchanged, 100, 3) => Some(255.0),
+        (Kind::Unchanged, 100, 6) => Some(458.0),
+        _ => None,
+    };
+    Case { name, what, least_ratio, kind, hops, flows, intcollector }
+}
+
+/// All of them, in the order of the report.
+pub const CASES: [Case; 12] = [
+    case("int-unchanged-3-100", "nothing changes, 3 hops, 100 flows", Kind::Unchanged, 3, 100),
+    case("int-unchanged-6-100", "nothing changes, 6 hops, 100 flows", Kind::Unchanged, 6, 100),
+    case("int-unchanged-3-100k", "nothing changes, 3 hops, 100,000 flows", Kind::Unchanged, 3, 100_000),
+    case("int-unchanged-6-100k", "nothing changes, 6 hops, 100,000 flows", Kind::Unchanged, 6, 100_000),
+    case("int-changed-3-100", "everything changes, 3 hops, 100 flows", Kind::Changed, 3, 100),
+    case("int-changed-6-100", "everything changes, 6 hops, 100 flows", Kind::Changed, 6, 100),
+    case("int-changed-3-100k", "everything changes, 3 hops, 100,000 flows", Kind::Changed, 3, 100_000),
+    case("int-changed-6-100k", "everything changes, 6 hops, 100,000 flows", Kind::Changed, 6, 100_000),
+    case("int-always-3-100", "write = \"always\", 3 hops, 100 flows", Kind::Always, 3, 100),
+    case("int-always-6-100", "write = \"always\", 6 hops, 100 flows", Kind::Always, 6, 100),
+    case("int-always-3-100k", "write = \"always\", 3 hops, 100,000 flows", Kind::Always, 3, 100_000),
+    case("int-always-6-100k", "write = \"always\", 6 hops, 100,000 flows", Kind::Always, 6, 100_000),
+];
+
+/// One figure, as JSON gives it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// Which benchmark.
+    pub name: &'static str,
+    /// `ns/report`.
+    pub unit: &'static str,
+    /// Nanoseconds of a report.
+    pub value: f64,
+    /// Of the floor.
+    pub floor: f64,
+    /// `floor / value`: the rate beside the floor's.
+    pub ratio: f64,
+    /// The least ratio asked for; 0 where none is.
+    pub least_ratio: f64,
+    /// Nanoseconds that INTCollector's XDP program was measured at, on another machine.
+    pub intcollector: Option<f64>,
+    /// In words.
+    pub what: &'static str,
+}
+
+impl Row {
+    /// Whether it is below the least ratio.
+    pub fn is_below(&self) -> bool {
+        self.ratio < self.least_ratio
+    }
+}
+
+/// Runs these, each on a thread of its own, as a benchmark pins its thread. `about` is told before each.
+pub fn figures<'a>(
+    cases: impl IntoIterator<Item = &'a Case>,
+    scale: &Scale,
+    about: impl Fn(&Case),
+) -> anyhow::Result<Vec<Row>> {
+    let one = |case: &'a Case| {
+        about(case);
+        let run = std::thread::scope(|scope| scope.spawn(|| case.run(scale)).join());
+        run.map_err(|_| anyhow::anyhow!("benchmark {} panicked", case.name))?
+    };
+    cases.into_iter().map(one).collect()
+}
+
+impl Case {
+    fn rules(&self) -> Rules {
+        let mut rules = Rules::default();
+        // Path, flow latency and hop latencies of each flow, and the queues and links of all switches; room for twice
+        // as many, so that few buckets are full.
+        rules.keys = (2 * self.flows * (2 + self.hops) + 10_000).max(rules.keys);
+        for metric in &mut rules.metrics {
+            metric.always = self.kind == Kind::Always;
+            if self.kind == Kind::Changed {
+                metric.detect = Detect::Any;
+            }
+        }
+        rules
+    }
+
+    fn run(&self, scale: &Scale) -> anyhow::Result<Row> {
+        pin();
+        let rules = self.rules();
+        let traffic = RefCell::new(Traffic::new(self.flows, self.hops, self.kind == Kind::Changed));
+        let values = traffic.borrow().values();
+        let floor = RefCell::new(Floor::new(rules.keys, self.kind == Kind::Unchanged));
+        let mut world = World::new(rules, self.flows, self.flows * (1 + self.hops))?;
+        let settings = Settings::default();
+        // What is new is told before the clock starts.
+        for _ in 0..=2 * self.flows as u64 / Traffic::READY {
+            traffic.borrow_mut().make_ready().iter().for_each(|batch| world.take(batch, &settings));
+        }
+        let before = world.int.counters().clone();
+        let world = RefCell::new(world);
+        let timed = |run: &mut dyn FnMut(&mut World, &dta_link::Batch)| -> Share {
+            let (mut traffic, world) = (traffic.borrow_mut(), &mut *world.borrow_mut());
+            let batches = traffic.make_ready();
+            let start = cpu_time();
+            batches.iter().for_each(|batch| run(world, batch));
+            (Traffic::READY, cpu_time().saturating_sub(start).max(Duration::from_nanos(1)))
+        };
+        let rates = measure_shares(
+            scale,
+            || timed(&mut |world, batch| world.take(batch, &settings)),
+            || timed(&mut |world, batch| floor.borrow_mut().take(batch, &settings, world)),
+        );
+        let mut world = world.into_inner();
+        let counters = world.int.counters();
+        let taken = counters.reports - before.reports;
+        let [unchanged, changed] = [counters.unchanged - before.unchanged, counters.changed - before.changed];
+        let suppressed: u64 =
+            counters.suppressed.iter().sum::<u64>() - before.suppressed.iter().sum::<u64>();
+        let expected = match self.kind {
+            Kind::Unchanged => (taken, 0, taken * values),
+            Kind::Changed => (0, taken, 0),
+            Kind::Always => (0, taken, taken * values),
+        };
+        let seen = (unchanged, changed, suppressed);
+        anyhow::ensure!(
+            seen == expected,
+            "unchanged, changed and suppressed are {seen:?}, and are to be {expected:?}"
+        );
+        self.check(&mut traffic.borrow_mut(), &mut world, &settings)?;
+        let [value, floor] = [rates.work, rates.floor].map(|rate| 1e9 / rate);
+        Ok(Row {
+            name: self.name,
+            unit: "ns/report",
+            value,
+            floor,
+            ratio: floor / value,
+            least_ratio: self.least_ratio,
+            intcollector: self.intcollector,
+            what: self.what,
+        })
+    }
+
+    /// Takes more reports, and asks for the latencies in the last of them: a reader has them.
+    fn check(&self, traffic: &mut Traffic, world: &mut World, settings: &Settings) -> anyhow::Result<()> {
+        let batches = traffic.make_ready();
+        batches.iter().for_each(|batch| world.take(batch, settings));
+        world.finish()?;
+        let last = batches.last().and_then(|batch| batch.udp(batch.len() - 1));
+        let last = last.map(|datagram| reports(datagram.payload(), settings));
+        let Some(Ok(mut last)) = last else { anyhow::bail!("the last report cannot be read") };
+        let Some(Ok(report)) = last.next() else { anyhow::bail!("the last report cannot be read") };
+        let flow = report.packet.map(|packet| packet.inner_flow())?;
+        let (keys, wanted): (Vec<Key>, Vec<u32>) = report
+            .hops()
+            .filter_map(|(switch, hop)| {
+                Some((telemetry::hop_latency_key(&flow, switch?), hop.latency()? as u32))
+            })
+            .unzip();
+        anyhow::ensure!(keys.len() == self.hops, "{} hops in the last report", keys.len());
+        let Some(reader) = key_write::Reader::new(world.store(VALUES)?) else {
+            anyhow::bail!("not a key-write store")
+        };
+        let mut answers = vec![key_write::Answer::default(); keys.len()];
+        let mut values = vec![0; keys.len() * VALUE_LEN];
+        reader.query(&keys, Policy::First, &mut answers, &mut values)?;
+        let read = values.chunks_exact(VALUE_LEN).map(|value| Value::parse(value).map(|value| value.value));
+        for ((answer, read), wanted) in answers.iter().zip(read).zip(wanted) {
+            anyhow::ensure!(answer.found && read == Some(wanted), "{read:?} is in memory for {wanted}");
+        }
+        let (counters, primitives) = (world.engine.counters(), world.int.counters().primitives);
+        let dropped = counters.received - counters.primitives.iter().map(|of| of.accepted).sum::<u64>();
+        anyhow::ensure!(dropped == 0 && primitives != 0, "{dropped} primitives were dropped");
+        Ok(())
+    }
+}

@@ -1,0 +1,221 @@
+//! Rules, engine and software NIC in one thread, and the stores that the rules write.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use dta_collector::config::Memory;
+use dta_collector::nic::soft::{Responder, ResponderConfig};
+use dta_collector::nic::{Access, QueuePairRequest, ROCE_PORT};
+use dta_collector::region::RegionOptions;
+use dta_collector::store::Store;
+use dta_dataplane::int::{Arrival, Int, Made, Rules, StoreIds};
+use dta_dataplane::{Engine, Limits, Output};
+use dta_link::Batch;
+use dta_proto::program::{
+    self, Endpoint, Entry, Lists, Program, Purpose, QueuePair, Rkey, Transport, diff,
+};
+use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::telemetry::{ENTRY_LEN, PATH_LEN, VALUE_LEN, list};
+use dta_proto::wire::dta::Body;
+use dta_proto::wire::int::Settings;
+
+const COLLECTOR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
+const TRANSLATOR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+/// The store of values: see [`StoreIds`].
+pub(super) const VALUES: u16 = 17;
+const STORES: StoreIds =
+    StoreIds { paths: Some(16), values: Some(VALUES), events: Some(18), counters: Some(19), postcards: None };
+/// Answers of one batch: each count may be two FETCH_ADDs.
+const ANSWERS: usize = 4096;
+
+/// Everything between a frame and memory.
+pub(super) struct World {
+    pub(super) int: Int,
+    pub(super) engine: Engine,
+    pub(super) stores: Vec<Store>,
+    responder: Responder,
+    made: Made,
+    out: Output,
+    answers: Batch,
+    start: Instant,
+}
+
+/// The collector's default stores, with slots for so many values.
+fn specs(flows: usize, values: usize) -> Vec<StoreSpec> {
+    let slots = |of: usize, least: u64| ((4 * of) as u64).next_power_of_two().max(least);
+    let kinds = [
+        (16, "paths", StoreKind::KeyWrite { slots: slots(flows, 1 << 16), value_len: PATH_LEN as u8, redundancy: 4 }),
+        (VALUES, "values", StoreKind::KeyWrite { slots: slots(values, 1 << 18), value_len: VALUE_LEN as u8, redundancy: 4 }),
+        (
+            18,
+            "events",
+            StoreKind::Append {
+                lists: list::COUNT,
+                ring: 1 << 12,
+                batch_len: 128,
+                entry_len: ENTRY_LEN as u8,
+                notify: false,
+            },
+        ),
+        (19, "counters", StoreKind::KeyIncrement { slots: slots(flows, 1 << 18), redundancy: 2 }),
+    ];
+    kinds.map(|(id, name, kind)| StoreSpec { id, name: name.into(), kind }).into()
+}
+
+impl World {
+    pub(super) fn new(rules: Rules, flows: usize, values: usize) -> anyhow::Result<World> {
+        let mut responder = Responder::new(ResponderConfig {
+            device: "bench".into(),
+            ip: COLLECTOR,
+            port: ROCE_PORT,
+            mtu: 1024,
+            max_dest_rd_atomic: 16,
+        });
+        let mut program = Program::default();
+        for (purpose, transport, access) in [
+            (Purpose::Write, Transport::Uc, Access::WRITE),
+            (Purpose::Atomic, Transport::Rc, Access::ATOMIC),
+        ] {
+            program.set(Entry::QueuePair(queue_pair(&mut responder, purpose, transport, access)?));
+        }
+        let stores = specs(flows, values)
+            .iter()
+            .map(|spec| Store::open(spec, &Memory::Anonymous, RegionOptions::default()))
+            .collect::<Result<Vec<_>, _>>()?;
+        for store in &stores {
+            let access = Access::for_store(&store.spec.kind);
+            let registration = responder.register(Arc::clone(&store.region), access)?;
+            program.set(Entry::Store(program::Store {
+                collector: 0,
+                spec: store.spec.clone(),
+                address: registration.iova,
+                length: registration.len,
+                rkey: Rkey(registration.rkey),
+                generation: 1,
+                queue_pair: store.spec.kind.primitive().purpose(),
+            }));
+            if let StoreKind::Append { lists, .. } = store.spec.kind {
+                program.set(Entry::Lists(Lists { store: store.spec.id, first: 0, count: lists, positions: Vec::new() }));
+            }
+        }
+        let mut engine = Engine::new(Limits::default());
+        let mut out = Output::default();
+        let applied = engine.apply(0, &diff(&Program::default(), &program), &mut out);
+        anyhow::ensure!(applied.is_ok(), "the engine does not take the benchmark's program");
+        let mut int = Int::new(rules);
+        int.set_stores(STORES);
+        let answers = responder.answer_batch(ANSWERS);
+        Ok(World {
+            int,
+            engine,
+            stores,
+            responder,
+            made: Made::default(),
+            out,
+            answers,
+            start: Instant::now(),
+        })
+    }
+
+    fn now(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    /// From frames to memory.
+    pub(super) fn take(&mut self, batch: &Batch, settings: &Settings) {
+        let now = self.now();
+        let at = Arrival { now, wall: 1_700_000_000_000_000_000 + now };
+        for index in 0..batch.len() {
+            let Some(datagram) = batch.udp(index) else { continue };
+            self.int.ingest(at, *datagram.source().ip(), datagram.payload(), settings, &mut self.made);
+        }
+        self.engine.execute_unnumbered(now, self.made.iter(), &mut self.out);
+        self.made.clear();
+        self.engine.tick(now, &mut self.out);
+        self.carry();
+    }
+
+    /// Key-writes alone, through engine and NIC.
+    pub(super) fn write<'a>(&mut self, writes: impl IntoIterator<Item = (u16, Body<'a>)>) {
+        let now = self.now();
+        self.engine.execute_unnumbered(now, writes, &mut self.out);
+        self.carry();
+    }
+
+    /// Sends what is held, and waits until all of it is in memory.
+    pub(super) fn finish(&mut self) -> anyhow::Result<()> {
+        let limit = Instant::now() + Duration::from_secs(10);
+        self.engine.flush(self.now(), &mut self.out);
+        loop {
+            self.carry();
+            if self.engine.queue_pairs().iter().all(|pair| pair.outstanding == 0 && pair.waiting == 0) {
+                return Ok(());
+            }
+            anyhow::ensure!(Instant::now() < limit, "the queue pairs of the benchmark come to no end");
+            self.engine.tick(self.now(), &mut self.out);
+        }
+    }
+
+    /// Frames to the NIC and answers back, until there are none.
+    fn carry(&mut self) {
+        let mut answers_lost = false;
+        loop {
+            for batch in self.out.frames.batches() {
+                self.responder.process(batch, &mut self.answers, &mut |full| {
+                    answers_lost = true;
+                    full.clear();
+                });
+            }
+            self.out.clear();
+            if self.answers.is_empty() {
+                break;
+            }
+            self.engine.answers(self.now(), self.answers.iter(), &mut self.out);
+            self.answers.clear();
+            if self.out.frames.is_empty() {
+                break;
+            }
+        }
+        debug_assert!(!answers_lost);
+    }
+
+    /// The store of this id.
+    pub(super) fn store(&self, id: u16) -> anyhow::Result<&Store> {
+        self.stores.iter().find(|store| store.spec.id == id).context("a store of the benchmark")
+    }
+}
+
+fn queue_pair(
+    responder: &mut Responder,
+    purpose: Purpose,
+    transport: Transport,
+    access: Access,
+) -> anyhow::Result<QueuePair> {
+    let local_qpn = 0x11 + purpose as u32;
+    let info = responder.create_queue_pair(&QueuePairRequest {
+        purpose,
+        transport,
+        peer: dta_collector::nic::Endpoint::new(TRANSLATOR.into()),
+        peer_qpn: local_qpn,
+        start_psn: 0,
+        access,
+        receives: 0,
+    })?;
+    let endpoint = |ip: Ipv4Addr| Endpoint::new(ip.into());
+    Ok(QueuePair {
+        collector: 0,
+        purpose,
+        transport,
+        remote_qpn: info.qpn,
+        local_qpn,
+        source: endpoint(TRANSLATOR),
+        destination: endpoint(COLLECTOR),
+        tos: 0,
+        max_dest_rd_atomic: info.max_dest_rd_atomic.into(),
+        generation: 1,
+        start_psn: info.expected_psn,
+        replaced: None,
+    })
+}
