@@ -95,26 +95,30 @@ impl Key {
 
 impl Flow {
     /// The key of this flow, as the module says.
+    #[inline]
     pub fn key(&self) -> Key {
+        let (IpAddr::V4(src), IpAddr::V4(dst)) = (self.src, self.dst) else { return self.long_key() };
+        // As one number: this is done for each report.
+        let addresses = u64::from(src.to_bits()) << 32 | u64::from(dst.to_bits());
+        let ports = u32::from(self.sport) << 16 | u32::from(self.dport);
+        let rest = u64::from(ports) << 32 | u64::from(self.proto) << 24;
+        Key((u128::from(addresses) << 64 | u128::from(rest)).to_be_bytes())
+    }
+
+    /// The key where an address is of IPv6.
+    fn long_key(&self) -> Key {
         let mut key = [0; KEY_LEN];
         key[12] = self.proto;
-        if let (IpAddr::V4(src), IpAddr::V4(dst)) = (self.src, self.dst) {
-            key[..4].copy_from_slice(&src.octets());
-            key[4..8].copy_from_slice(&dst.octets());
-            key[8..10].copy_from_slice(&self.sport.to_be_bytes());
-            key[10..12].copy_from_slice(&self.dport.to_be_bytes());
-        } else {
-            let mut tuple = [0; 37];
-            tuple[..16].copy_from_slice(&v6(self.src).octets());
-            tuple[16..32].copy_from_slice(&v6(self.dst).octets());
-            tuple[32..34].copy_from_slice(&self.sport.to_be_bytes());
-            tuple[34..36].copy_from_slice(&self.dport.to_be_bytes());
-            tuple[36] = self.proto;
-            key[..4].copy_from_slice(&crc::crc32(&tuple).to_be_bytes());
-            key[4..8].copy_from_slice(&crc::crc32c(&tuple).to_be_bytes());
-            key[8..12].copy_from_slice(&crc::crc32k(&tuple).to_be_bytes());
-            key[15] = 6;
-        }
+        let mut tuple = [0; 37];
+        tuple[..16].copy_from_slice(&v6(self.src).octets());
+        tuple[16..32].copy_from_slice(&v6(self.dst).octets());
+        tuple[32..34].copy_from_slice(&self.sport.to_be_bytes());
+        tuple[34..36].copy_from_slice(&self.dport.to_be_bytes());
+        tuple[36] = self.proto;
+        key[..4].copy_from_slice(&crc::crc32(&tuple).to_be_bytes());
+        key[4..8].copy_from_slice(&crc::crc32c(&tuple).to_be_bytes());
+        key[8..12].copy_from_slice(&crc::crc32k(&tuple).to_be_bytes());
+        key[15] = 6;
         Key(key)
     }
 }

@@ -493,6 +493,7 @@ fn own() -> Vec<Known> {
             BENCH,
         ),
     ),
+    alone("dta-manager bench --int unchanged", Instead("dta-manager bench --int --quick unchanged-3-few || [ $? = 4 ]", &["nothing changes"], BENCH)),
     alone("dta-manager bench --quick", Instead("dta-manager bench query --quick || [ $? = 4 ]", &["query"], BENCH)),
     alone(
         "dta-manager bench memory --reports 100000000",

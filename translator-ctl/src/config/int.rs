@@ -12,6 +12,9 @@ use dta_dataplane::int::{Detect, MetricRule, Rules, TimeMode, Watch};
 use dta_proto::telemetry::Metric;
 use dta_proto::wire::int::{Mark, Settings};
 
+/// Longest time that counts are added up.
+const MOST_COUNT_WAIT_MS: u64 = 3_600_000;
+
 /// Where Telemetry Reports are taken, and how they are read.
 ///
 /// Written `udp://ADDR:PORT?dialect=NAME&mark=MARK&source-only-words=N`; what follows the question mark may be left out.
@@ -133,11 +136,13 @@ pub struct IntTable {
     pub per_packet: bool,
     /// Whether the reports of each flow are counted.
     pub count_reports: bool,
+    /// Milliseconds that counts of a flow are added up before they are written; 0 = each report writes them.
+    pub count_wait_ms: u64,
     /// Which moment is written beside a value: `arrival`, `switch` or `raw`.
     pub timestamps: Timestamps,
     /// Prefixes and flows that are looked at; empty = all.
     pub watch: Vec<String>,
-    /// Keys of values that are remembered; 32 bytes each.
+    /// Keys of values that are remembered; 32 bytes each, and 16 for the counts of flows.
     pub keys: usize,
     /// Flows whose switches each report for themselves that are remembered; 64 bytes each.
     pub trails: usize,
@@ -211,6 +216,7 @@ impl Default for IntTable {
             stores: IntStores::default(),
             per_packet: rules.per_packet,
             count_reports: rules.count_reports,
+            count_wait_ms: rules.count_wait / 1_000_000,
             timestamps: Timestamps::Arrival,
             watch: Vec::new(),
             keys: rules.keys,
@@ -261,6 +267,7 @@ impl IntTable {
         let mut rules = Rules {
             per_packet: self.per_packet,
             count_reports: self.count_reports,
+            count_wait: self.count_wait_ms.saturating_mul(1_000_000),
             time: match self.timestamps {
                 Timestamps::Arrival => TimeMode::Arrival,
                 Timestamps::Switch => TimeMode::Switch,
@@ -298,6 +305,9 @@ impl IntTable {
                     return fail("watch", format!("{text:?}"), must);
                 }
             }
+        }
+        if self.count_wait_ms > MOST_COUNT_WAIT_MS {
+            return fail("count_wait_ms", self.count_wait_ms.to_string(), "at most 3600000, an hour");
         }
         for (key, value, most) in [
             ("keys", self.keys, 1 << 26),
@@ -368,6 +378,7 @@ mod tests {
             ("[metric.latency]", "translator.int.metric is"),
             ("[metric.hop-latency]\ndetect = 'width=0'", "translator.int.metric.hop-latency.detect"),
             ("watch = ['host']", "translator.int.watch"),
+            ("count_wait_ms = 3600001", "translator.int.count_wait_ms"),
             ("keys = 0", "translator.int.keys"),
             ("listen = ['udp://[::1]:1']", "translator.int.listen"),
         ] {

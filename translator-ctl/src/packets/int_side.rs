@@ -1,7 +1,7 @@
 //! The side of the packet thread that takes Telemetry Reports of INT: its sockets, and the rules that make
 //! primitives of them.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -111,16 +111,25 @@ impl IntSide {
             let wall =
                 SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
             let at = Arrival { now, wall };
-            for index in 0..self.batch.len() {
-                // A socket's packets have whole headers.
-                let Some(datagram) = self.batch.udp(index) else { continue };
-                let from: Ipv4Addr = *datagram.source().ip();
-                self.int.ingest(at, from, datagram.payload(), settings, &mut self.made);
-            }
-            engine.execute_unnumbered(now, self.made.iter(), out);
-            self.made.clear();
+            let batch = &self.batch;
+            // A socket's packets have whole headers.
+            let datagrams = (0..batch.len()).filter_map(|index| {
+                let datagram = batch.udp(index)?;
+                Some((IpAddr::V4(*datagram.source().ip()), datagram.payload()))
+            });
+            self.int.ingest_all(at, datagrams, settings, &mut self.made);
+            execute(&mut self.made, now, engine, out);
         }
+        // Counts that have waited long enough, also where nothing came.
+        self.int.tick(now, &mut self.made);
+        execute(&mut self.made, now, engine, out);
         Ok(received)
+    }
+
+    /// Writes the counts that wait.
+    pub(super) fn flush(&mut self, now: u64, engine: &mut Engine, out: &mut Output) {
+        self.int.flush(&mut self.made);
+        execute(&mut self.made, now, engine, out);
     }
 
     /// Every counter under its dotted name.
@@ -148,6 +157,14 @@ impl IntSide {
             sum.dropped_by_kernel += counters.dropped_by_kernel;
         }
         sum
+    }
+}
+
+/// Hands over what was made.
+fn execute(made: &mut Made, now: u64, engine: &mut Engine, out: &mut Output) {
+    if !made.is_empty() {
+        engine.execute_unnumbered(now, made.iter(), out);
+        made.clear();
     }
 }
 

@@ -218,6 +218,13 @@ impl PacketThread {
         }
     }
 
+    /// Writes the counts of flows that wait.
+    fn flush_int(&mut self, now: u64, out: &mut Output) {
+        if let Some(int) = &mut self.int {
+            int.flush(now, &mut self.engine, out);
+        }
+    }
+
     /// Looks whether frames can leave; warns if they are going to be lost.
     fn settle(&mut self) -> Result<bool, PacketThreadError> {
         let settled = self.roce.settle()?;
@@ -296,6 +303,7 @@ impl PacketThread {
                 let _ = reply.send(());
             }
             Command::Flush(reply) => {
+                self.flush_int(now, out);
                 let _ = reply.send(self.engine.flush(now, out));
             }
             Command::Program(reply) => {
@@ -353,6 +361,7 @@ impl PacketThread {
         while now() < taken_until && self.take_int(now(), out)? != 0 {
             self.depart(out, carried)?;
         }
+        self.flush_int(now(), out);
         self.engine.flush(now(), out);
         self.depart(out, carried)?;
         self.drain(now, input, out, carried)?;

@@ -4,16 +4,13 @@ use dta_proto::key::Key;
 use dta_proto::telemetry::ENTRY_LEN;
 use dta_proto::wire::dta::Body;
 
-/// The longest value: a path, or an entry.
-const LONGEST: usize = ENTRY_LEN;
-
-/// One primitive, with its value beside it.
+/// One primitive, and where its value is.
 #[derive(Clone, Copy, Debug)]
 struct Primitive {
-    store: u16,
     kind: Kind,
-    value: [u8; LONGEST],
+    value: u32,
     len: u8,
+    store: u16,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -26,28 +23,33 @@ enum Kind {
 
 /// Primitives, in the order in which they were made. The room is used again and again.
 #[derive(Debug, Default)]
-pub struct Made(Vec<Primitive>);
+pub struct Made {
+    primitives: Vec<Primitive>,
+    /// The values of all of them, one after the other.
+    values: Vec<u8>,
+}
 
 impl Made {
     /// How many.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.primitives.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.primitives.is_empty()
     }
 
     /// Forgets all of them.
     pub fn clear(&mut self) {
-        self.0.clear();
+        self.primitives.clear();
+        self.values.clear();
     }
 
     /// All of them, each with the id of its store.
     pub fn iter(&self) -> impl Iterator<Item = (u16, Body<'_>)> {
-        self.0.iter().map(|made| {
-            let value = &made.value[..usize::from(made.len)];
+        self.primitives.iter().map(|made| {
+            let value = &self.values[made.value as usize..][..usize::from(made.len)];
             let body = match made.kind {
                 Kind::KeyWrite(key) => Body::KeyWrite { redundancy: 0, key, value },
                 Kind::Append(list) => Body::Append { list, value },
@@ -61,9 +63,9 @@ impl Made {
     }
 
     fn push(&mut self, store: u16, kind: Kind, bytes: &[u8]) {
-        let mut value = [0; LONGEST];
-        value[..bytes.len()].copy_from_slice(bytes);
-        self.0.push(Primitive { store, kind, value, len: bytes.len() as u8 });
+        let (value, len) = (self.values.len() as u32, bytes.len() as u8);
+        self.values.extend_from_slice(bytes);
+        self.primitives.push(Primitive { kind, value, len, store });
     }
 
     /// Values have at most 60 bytes. Nothing is made without a store.

@@ -26,7 +26,7 @@ mod tests;
 mod trails;
 mod watch;
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use dta_proto::counter::translator as names;
 use dta_proto::key::{Flow, Key};
@@ -51,6 +51,8 @@ const MOST_HOPS: usize = 64;
 const DROP_COUNTER: u8 = 16;
 const FLOW_DROP_COUNTER: u8 = 17;
 const TRAIL: u8 = 18;
+/// Queues of a port that are looked for beside its link.
+const BESIDE: u32 = 16;
 /// Added to the kind where the flow is of IPv6, and its bits in the key are CRCs.
 const OF_IPV6: u8 = 0x80;
 /// Added to the kind where the switch has more than 24 bits.
@@ -76,11 +78,68 @@ pub struct Arrival {
     pub wall: u64,
 }
 
-/// What became of a report that was taken.
-enum Outcome {
+/// An egress port of a switch, with which its queues and its link are named.
+#[derive(Clone, Copy)]
+struct Port {
+    number: u128,
+    home: Home,
+}
+
+impl Port {
+    /// A port or queue that is not available is all ones.
+    #[inline]
+    fn of(switch: u32, port: Option<u32>) -> Port {
+        let number = u128::from(switch) << 64 | u128::from(port.unwrap_or(u32::MAX)) << 32;
+        Port { number, home: Home::of(number) }
+    }
+
+    /// Names the utilisation of its link.
+    #[inline]
+    fn link(&self) -> Name {
+        self.home.value(Metric::LinkUtilization as u8, self.number)
+    }
+
+    /// Names a value of one of its queues. The first are found beside the link; where a port has more, all of them
+    /// would not have room there.
+    #[inline]
+    fn queue(&self, metric: Metric, queue: Option<u32>) -> Name {
+        let queue = queue.unwrap_or(u32::MAX);
+        let number = self.number | u128::from(queue);
+        match queue {
+            0..BESIDE => self.home.hop(metric as u8, number, queue),
+            _ => Name::alone(metric as u8, number),
+        }
+    }
+}
+
+/// A report that is to be judged.
+struct Taken<'a> {
+    report: Report<'a>,
+    /// `None` where its packet cannot be read.
+    whose: Option<Whose>,
+}
+
+/// A value that is to be written or told, with all that is known of it.
+struct Tell {
+    metric: Metric,
+    verdict: Verdict,
+    value: u64,
+    time: Option<Time>,
+    key: Key,
+    place: Place,
+    means: Means,
+}
+
+/// Why a report is not judged.
+enum Untaken {
     NotWatched,
-    Unchanged,
-    Changed,
+    Dropped(IntReason),
+}
+
+/// Whether a report is about a dropped packet.
+#[inline]
+fn is_dropped(report: &Report<'_>) -> bool {
+    report.flags.dropped || report.local.drop_reason().is_some()
 }
 
 /// The flow of a report, its key, and where its values are found.
@@ -88,6 +147,8 @@ enum Outcome {
 struct Whose {
     flow: Flow,
     key: Key,
+    /// The key as a number.
+    number: u128,
     home: Home,
 }
 
@@ -95,13 +156,14 @@ impl Whose {
     #[inline]
     fn of(flow: Flow) -> Whose {
         let key = flow.key();
-        Whose { flow, key, home: Home::of(u128::from_be_bytes(key.0)) }
+        let number = u128::from_be_bytes(key.0);
+        Whose { flow, key, number, home: Home::of(number) }
     }
 
     /// Names a value of the flow itself.
     #[inline]
     fn name(&self, kind: u8) -> Name {
-        self.home.value(kind, u128::from_be_bytes(self.key.0))
+        self.home.value(kind, self.number)
     }
 
     /// Names the latency of a hop: by the flow's key, with the switch in place of its last three bytes, which say IPv4
@@ -114,8 +176,8 @@ impl Whose {
             let key = telemetry::hop_latency_key(&self.flow, switch);
             return self.home.hop(kind | OF_LONG_SWITCH, u128::from_be_bytes(key.0), switch);
         }
-        let family = if self.key.0[15] == 0 { 0 } else { OF_IPV6 };
-        let ident = u128::from_be_bytes(self.key.0) & !0x00ff_ffff | u128::from(switch);
+        let family = if self.number as u8 == 0 { 0 } else { OF_IPV6 };
+        let ident = self.number & !0x00ff_ffff | u128::from(switch);
         self.home.hop(kind | family, ident, switch)
     }
 }
@@ -172,64 +234,99 @@ impl Int {
     pub fn ingest(
         &mut self,
         at: Arrival,
-        from: Ipv4Addr,
+        from: IpAddr,
         payload: &[u8],
         settings: &Settings,
         made: &mut Made,
     ) {
-        self.counters.datagrams += 1;
-        let reports = match int::reports(payload, settings) {
-            Ok(reports) => reports,
-            Err(error) => {
+        self.ingest_all(at, std::iter::once((from, payload)), settings, made);
+    }
+
+    /// Takes the payloads of many datagrams, each with the address that it came from. As each report is read before
+    /// the one ahead of it is judged, what memory has of its flow is on its way by the time that it is needed.
+    pub fn ingest_all<'a>(
+        &mut self,
+        at: Arrival,
+        datagrams: impl IntoIterator<Item = (IpAddr, &'a [u8])>,
+        settings: &Settings,
+        made: &mut Made,
+    ) {
+        // The report that was read last and the one before it, in turns: nothing is moved.
+        let mut taken: [Option<Taken<'a>>; 2] = [None, None];
+        let mut last = 0;
+        for (from, payload) in datagrams {
+            self.counters.datagrams += 1;
+            let reports = match int::reports(payload, settings) {
+                Ok(reports) => reports,
+                Err(error) => {
+                    self.counters.reports += 1;
+                    self.counters.drop_one(IntReason::of(&error));
+                    continue;
+                }
+            };
+            self.sources.note(from, &reports.source());
+            for report in reports {
                 self.counters.reports += 1;
-                self.counters.drop_one(IntReason::of(&error));
-                return;
+                let whose = match &report {
+                    Ok(report) => self.whose(report),
+                    Err(error) => Err(Untaken::Dropped(IntReason::of(error))),
+                };
+                match (whose, report) {
+                    (Ok(whose), Ok(report)) => {
+                        taken[1 - last] = Some(Taken { report, whose });
+                        if let Some(before) = &taken[last] {
+                            self.judge(at, before, made);
+                        }
+                        last = 1 - last;
+                    }
+                    (Err(Untaken::Dropped(reason)), _) => self.counters.drop_one(reason),
+                    _ => self.counters.not_watched += 1,
+                }
             }
-        };
-        self.sources.note(from, &reports.source());
-        for report in reports {
-            self.counters.reports += 1;
-            let before = made.len();
-            let outcome = report.map_err(|error| IntReason::of(&error));
-            match outcome.and_then(|report| self.report(at, &report, made)) {
-                Err(reason) => self.counters.drop_one(reason),
-                Ok(Outcome::NotWatched) => self.counters.not_watched += 1,
-                Ok(Outcome::Unchanged) => self.counters.unchanged += 1,
-                Ok(Outcome::Changed) => self.counters.changed += 1,
-            }
-            self.counters.primitives += (made.len() - before) as u64;
+        }
+        if let Some(taken) = &taken[last] {
+            self.judge(at, taken, made);
         }
     }
 
-    /// Takes one report.
-    fn report(&mut self, at: Arrival, report: &Report<'_>, made: &mut Made) -> Result<Outcome, IntReason> {
-        let before = made.len();
-        let dropped = report.flags.dropped || report.local.drop_reason().is_some();
-        let whose = match &report.packet {
+    /// Finds whose a report is, and asks memory for what is known of its flow. `None` where its packet cannot be read.
+    #[inline]
+    fn whose(&mut self, report: &Report<'_>) -> Result<Option<Whose>, Untaken> {
+        match &report.packet {
             Ok(packet) => {
                 let flow = packet.inner_flow();
                 if !self.rules.watch.is_empty() && !self.rules.watch.iter().any(|watch| watch.admits(&flow)) {
-                    return Ok(Outcome::NotWatched);
+                    return Err(Untaken::NotWatched);
                 }
                 let whose = Whose::of(flow);
                 self.fetch(&whose, report);
-                Some(whose)
+                Ok(Some(whose))
             }
             // What is said of a drop or queue is good without the packet.
-            Err(_) if dropped || report.local.is_hop() => None,
-            Err(error) => return Err(IntReason::of(error)),
-        };
-        if dropped {
+            Err(_) if is_dropped(report) || report.local.is_hop() => Ok(None),
+            Err(error) => Err(Untaken::Dropped(IntReason::of(error))),
+        }
+    }
+
+    /// Judges what a report says, and makes what is to be made of it.
+    #[inline]
+    fn judge(&mut self, at: Arrival, taken: &Taken<'_>, made: &mut Made) {
+        let Taken { report, whose } = taken;
+        let (before, whose) = (made.len(), *whose);
+        if is_dropped(report) {
             self.drop_report(at, report, whose, made);
         } else if report.flags.congested {
             self.congestion(at, report, whose, made);
         }
         self.hops(at, report, whose, made);
-        let outcome = if made.len() == before { Outcome::Unchanged } else { Outcome::Changed };
+        match made.len() == before {
+            true => self.counters.unchanged += 1,
+            false => self.counters.changed += 1,
+        }
         if let (Some(whose), Ok(packet)) = (whose, &report.packet) {
             self.count_flow(at, whose, packet, made);
         }
-        Ok(outcome)
+        self.counters.primitives += (made.len() - before) as u64;
     }
 
     /// Asks memory for all that a report's judgements need, at once: each by itself would be waited for.
@@ -239,10 +336,14 @@ impl Int {
             self.tallies.fetch(whose.home);
         }
         self.seen.fetch(&whose.name(Metric::FlowPath as u8));
-        for (switch, _) in report.hops().take(MOST_HOPS) {
-            if let Some(switch) = switch {
-                self.seen.fetch(&whose.hop(switch));
-            }
+        self.seen.fetch(&whose.name(Metric::FlowLatency as u8));
+        let hops = report.stack().into_iter().flat_map(|stack| stack.hops()).take(MOST_HOPS);
+        for hop in hops {
+            let Some(switch) = hop.switch() else { continue };
+            self.seen.fetch(&whose.hop(switch));
+            let port = Port::of(switch, hop.egress_port());
+            self.seen.fetch(&port.link());
+            self.seen.fetch(&port.queue(Metric::QueueOccupancy, hop.queue().id));
         }
     }
 
@@ -285,7 +386,7 @@ impl Int {
         // Newest first: the path is filled from its end.
         let mut first = MOST_HOPS;
         let mut latency = Some(0u64);
-        for (switch, hop) in report.hops().take(MOST_HOPS) {
+        let mut note = |switch: Option<u32>, hop: Metadata<'_>| {
             first -= 1;
             path[first] = switch.unwrap_or(u32::MAX);
             let of_hop = hop.latency();
@@ -293,24 +394,25 @@ impl Int {
             if let Some(switch) = switch {
                 self.hop(at, report, whose, switch, &hop, of_hop, made);
             }
+        };
+        let own = report.local.is_hop();
+        if own {
+            note(report.switch, report.local);
+        }
+        if let Some(stack) = report.stack() {
+            stack.hops().take(MOST_HOPS - usize::from(own)).for_each(|hop| note(hop.switch(), hop));
         }
         let (Some(whose), path) = (whose, &path[first..]) else { return };
         let time = report.local.ingress_time();
         if report.stack().is_some() && !path.is_empty() {
             self.path(at, time, whose, path, made);
-            if let Some(latency) = latency {
-                let place = Place::default();
-                self.value(
-                    at,
-                    time,
-                    Metric::FlowLatency,
-                    &whose.name(Metric::FlowLatency as u8),
-                    || whose.key,
-                    latency,
-                    place,
-                    made,
-                    || means_flow(&whose.flow),
-                );
+            let Some(latency) = latency else { return };
+            let name = whose.name(Metric::FlowLatency as u8);
+            if let Some(verdict) = self.judged(Metric::FlowLatency, &name, latency, at.now) {
+                let (key, place, means) = (whose.key, Place::default(), means_flow(&whose.flow));
+                let tell =
+                    Tell { metric: Metric::FlowLatency, verdict, value: latency, time, key, place, means };
+                self.tell(at, &tell, made);
             }
         } else if let ([switch], true) = (path, report.flags.tracked) {
             self.trail(at, whose, *switch, made);
@@ -329,78 +431,70 @@ impl Int {
         latency: Option<u64>,
         made: &mut Made,
     ) {
-        let time = hop.egress_time().or(report.local.ingress_time());
+        let time = || hop.egress_time().or(report.local.ingress_time());
         let port = hop.egress_port();
-        let place = Place { switch: Some(switch), port, queue: None };
-        if let (Some(whose), Some(latency)) = (whose, latency) {
-            let name = whose.hop(switch);
-            let key = || telemetry::hop_latency_key(&whose.flow, switch);
-            let means = || Means::Hop(whose.key, switch);
-            self.value(at, time, Metric::HopLatency, &name, key, latency, place, made, means);
+        let place = |queue: Option<u32>| Place { switch: Some(switch), port, queue };
+        if let (Some(whose), Some(latency)) = (whose, latency)
+            && let Some(verdict) = self.judged(Metric::HopLatency, &whose.hop(switch), latency, at.now)
+        {
+            let key = telemetry::hop_latency_key(&whose.flow, switch);
+            let means = Means::Hop(whose.key, switch);
+            let (metric, value, time, place) = (Metric::HopLatency, latency, time(), place(None));
+            self.tell(at, &Tell { metric, verdict, value, time, key, place, means }, made);
         }
-        let number = |number: Option<u32>| u128::from(number.unwrap_or(u32::MAX));
-        let of_port = u128::from(switch) << 64 | number(port) << 32;
+        let of_port = Port::of(switch, port);
         let queue = hop.queue();
-        if let Some(occupancy) = queue.value {
-            let key = || telemetry::queue_occupancy_key(switch, port, queue.id);
-            let name = Name::alone(Metric::QueueOccupancy as u8, of_port | number(queue.id));
-            let place = Place { queue: queue.id, ..place };
-            let means = || Means::Itself;
-            self.value(at, time, Metric::QueueOccupancy, &name, key, occupancy.into(), place, made, means);
+        if let Some(value) = queue.value.map(u64::from) {
+            let metric = Metric::QueueOccupancy;
+            let name = of_port.queue(metric, queue.id);
+            if let Some(verdict) = self.judged(metric, &name, value, at.now) {
+                let key = telemetry::queue_occupancy_key(switch, port, queue.id);
+                let (time, place, means) = (time(), place(queue.id), Means::Itself);
+                self.tell(at, &Tell { metric, verdict, value, time, key, place, means }, made);
+            }
         }
         let congestion = hop.congestion();
-        if let Some(status) = congestion.value {
-            let key = || telemetry::queue_congestion_key(switch, port, congestion.id);
-            let name = Name::alone(Metric::QueueCongestion as u8, of_port | number(congestion.id));
-            let place = Place { queue: congestion.id, ..place };
-            let means = || Means::Itself;
-            self.value(at, time, Metric::QueueCongestion, &name, key, status.into(), place, made, means);
+        if let Some(value) = congestion.value.map(u64::from) {
+            let metric = Metric::QueueCongestion;
+            let name = of_port.queue(metric, congestion.id);
+            if let Some(verdict) = self.judged(metric, &name, value, at.now) {
+                let key = telemetry::queue_congestion_key(switch, port, congestion.id);
+                let (time, place, means) = (time(), place(congestion.id), Means::Itself);
+                self.tell(at, &Tell { metric, verdict, value, time, key, place, means }, made);
+            }
         }
-        if let Some(utilization) = hop.utilization() {
-            let key = || telemetry::link_utilization_key(switch, port);
-            let name = Name::alone(Metric::LinkUtilization as u8, of_port);
-            self.value(
-                at,
-                time,
-                Metric::LinkUtilization,
-                &name,
-                key,
-                utilization.into(),
-                place,
-                made,
-                || Means::Itself,
-            );
+        if let Some(value) = hop.utilization().map(u64::from) {
+            let metric = Metric::LinkUtilization;
+            if let Some(verdict) = self.judged(metric, &of_port.link(), value, at.now) {
+                let (key, means) = (telemetry::link_utilization_key(switch, port), Means::Itself);
+                let (time, place) = (time(), place(None));
+                self.tell(at, &Tell { metric, verdict, value, time, key, place, means }, made);
+            }
         }
     }
 
-    /// Judges a value, and writes and tells what it is to become. `name` names the key to the table of what was told;
-    /// the key itself is made only when it is needed.
-    #[expect(clippy::too_many_arguments, reason = "one value with all that is known of it")]
-    #[inline]
-    fn value(
-        &mut self,
-        at: Arrival,
-        time: Option<Time>,
-        metric: Metric,
-        name: &Name,
-        key: impl Fn() -> Key,
-        value: u64,
-        place: Place,
-        made: &mut Made,
-        means: impl Fn() -> Means,
-    ) {
-        let rule = self.rules.metrics[metric.index()];
+    /// Judges a value by its rule; `None` where nothing is to be done with it.
+    #[inline(always)] // on the path of every value: most end here
+    fn judged(&mut self, metric: Metric, name: &Name, value: u64, now: u64) -> Option<Verdict> {
+        let rule = &self.rules.metrics[metric.index()];
         if !rule.on {
-            return;
+            return None;
         }
-        let verdict = self.seen.judge(name, value, at.now, rule.detect, rule.keep_alive);
+        let verdict = self.seen.judge(name, value, now, rule.detect, rule.keep_alive);
         if verdict == Verdict::Same {
             self.counters.suppressed[metric.index()] += 1;
             if !rule.always {
-                return;
+                return None;
             }
         }
-        let (key, time) = (key(), self.moment(at, time));
+        Some(verdict)
+    }
+
+    /// Writes a value, and tells what of it is to be told.
+    #[inline(never)]
+    fn tell(&mut self, at: Arrival, tell: &Tell, made: &mut Made) {
+        let Tell { metric, verdict, value, time, key, place, means } = *tell;
+        let time = self.moment(at, time);
         let written = Value { value: value.min(u32::MAX.into()) as u32, time };
         made.key_write(self.stores.values, key, &written.bytes());
         let (why, old) = match verdict {
@@ -411,24 +505,28 @@ impl Int {
         };
         self.event(list::CHANGES, &Entry::Change { time, key, metric, why, old, new: value, place }, made);
         if why != Why::Moved {
-            self.event(list::KEYS, &Entry::Key { key, means: means() }, made);
+            self.event(list::KEYS, &Entry::Key { key, means }, made);
         }
     }
 
     /// The path of a flow through a stack.
     fn path(&mut self, at: Arrival, time: Option<Time>, whose: Whose, switches: &[u32], made: &mut Made) {
-        let rule = self.rules.metrics[Metric::FlowPath.index()];
-        if !rule.on {
-            return;
-        }
         let name = whose.name(Metric::FlowPath as u8);
-        let verdict = self.seen.judge(&name, summary(switches), at.now, Detect::Any, rule.keep_alive);
-        if verdict == Verdict::Same {
-            self.counters.suppressed[Metric::FlowPath.index()] += 1;
-            if !rule.always {
-                return;
-            }
-        }
+        let Some(verdict) = self.judged(Metric::FlowPath, &name, summary(switches), at.now) else { return };
+        self.tell_path(at, time, whose, switches, verdict, made);
+    }
+
+    /// Writes a path, and tells what of it is to be told.
+    #[inline(never)]
+    fn tell_path(
+        &mut self,
+        at: Arrival,
+        time: Option<Time>,
+        whose: Whose,
+        switches: &[u32],
+        verdict: Verdict,
+        made: &mut Made,
+    ) {
         let path = Path::of(switches);
         made.key_write(self.stores.paths, whose.key, &path.bytes());
         let (why, old) = match verdict {
@@ -585,13 +683,9 @@ fn means_flow(flow: &Flow) -> Means {
     if flow.src.is_ipv4() && flow.dst.is_ipv4() { Means::Itself } else { Means::Flow(*flow) }
 }
 
-/// A path in 64 bits: the number of its hops in the lowest 8, and two CRCs of the switches.
+/// A path in 64 bits: the number of its hops in the lowest 8, and 56 mixed bits of the switches.
+#[inline]
 fn summary(switches: &[u32]) -> u64 {
-    let mut bytes = [0; 4 * MOST_HOPS];
-    for (place, switch) in bytes.chunks_exact_mut(4).zip(switches) {
-        place.copy_from_slice(&switch.to_be_bytes());
-    }
-    let bytes = &bytes[..4 * switches.len().min(MOST_HOPS)];
-    let (a, b) = (dta_proto::crc::crc32c(bytes), dta_proto::crc::crc32(bytes));
-    u64::from(a) << 32 | u64::from(b) & 0xffff_ff00 | switches.len() as u64 & 0xff
+    let mixed = switches.iter().fold(0, |mixed: u64, switch| seen::mix(mixed, u64::from(*switch) + 1));
+    mixed & !0xff | switches.len() as u64 & 0xff
 }

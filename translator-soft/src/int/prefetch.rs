@@ -7,7 +7,9 @@ pub(super) fn prefetch<T>(item: &T) {
     #[allow(unsafe_code)]
     // SAFETY: a prefetch changes nothing but caches, whatever the address; this one is of a live item besides.
     unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(std::ptr::from_ref(item).cast());
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
+            std::ptr::from_ref(item).cast(),
+        );
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = item;

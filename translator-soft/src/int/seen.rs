@@ -25,6 +25,7 @@ pub enum Detect {
 
 impl Detect {
     /// Whether a value has changed, as against the one told last.
+    #[inline]
     pub fn changed(self, told: u64, value: u64) -> bool {
         match self {
             Detect::Any => told != value,
@@ -59,6 +60,22 @@ struct Told {
     value: u64,
     /// Kind (8 bits, 0 = free) and moment (56 bits).
     meta: u64,
+}
+
+impl Told {
+    #[inline(always)] // on the path of every value
+    fn judge(&mut self, value: u64, now: u64, detect: Detect, keep_alive: u64) -> Verdict {
+        let old = self.value;
+        let verdict = if detect.changed(old, value) {
+            Verdict::Changed(old)
+        } else if keep_alive != 0 && now.saturating_sub(self.meta & TIME) >= keep_alive {
+            Verdict::KeepAlive(old)
+        } else {
+            return Verdict::Same;
+        };
+        (self.value, self.meta) = (value, self.meta & !TIME | now);
+        verdict
+    }
 }
 
 const FREE: Told = Told { ident: 0, value: 0, meta: 0 };
@@ -125,7 +142,7 @@ impl Name {
 
 /// 64 mixed bits of 128: the halves of a product, of which each depends on all bits of both factors.
 #[inline]
-fn mix(a: u64, b: u64) -> u64 {
+pub(super) fn mix(a: u64, b: u64) -> u64 {
     let product = u128::from(a ^ 0x9e37_79b9_7f4a_7c15) * u128::from(b ^ 0xd1b5_4a32_d192_ed03);
     let folded = product as u64 ^ (product >> 64) as u64;
     folded.wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 20 ^ folded
@@ -164,7 +181,7 @@ impl Seen {
     }
 
     /// Judges a value, and notes it where it is to be told. `keep_alive` is in nanoseconds, 0 = never.
-    #[inline]
+    #[inline(always)] // on the path of every value
     pub(crate) fn judge(
         &mut self,
         name: &Name,
@@ -175,22 +192,31 @@ impl Seen {
     ) -> Verdict {
         let mask = self.buckets.len() - 1;
         let (kind, now) = (u64::from(name.kind) << 56, now & TIME);
-        for place in [name.place, name.place ^ name.other] {
-            for told in &mut self.buckets[place & mask].0 {
-                if told.ident != name.ident || told.meta & !TIME != kind {
-                    continue;
-                }
-                let old = told.value;
-                let verdict = if detect.changed(old, value) {
-                    Verdict::Changed(old)
-                } else if keep_alive != 0 && now.saturating_sub(told.meta & TIME) >= keep_alive {
-                    Verdict::KeepAlive(old)
-                } else {
-                    return Verdict::Same;
-                };
-                (told.value, told.meta) = (value, kind | now);
-                return verdict;
-            }
+        let bucket = name.place & mask;
+        let is_it = |told: &Told| told.ident == name.ident && told.meta & !TIME == kind;
+        let way = match self.buckets[bucket].0.iter().position(is_it) {
+            Some(way) => way,
+            None => return self.judge_elsewhere(name, value, now, detect, keep_alive),
+        };
+        self.buckets[bucket].0[way].judge(value, now, detect, keep_alive)
+    }
+
+    /// As [`Seen::judge`], of a name that is not in its first bucket.
+    #[inline(never)]
+    fn judge_elsewhere(
+        &mut self,
+        name: &Name,
+        value: u64,
+        now: u64,
+        detect: Detect,
+        keep_alive: u64,
+    ) -> Verdict {
+        let mask = self.buckets.len() - 1;
+        let kind = u64::from(name.kind) << 56;
+        let is_it = |told: &&mut Told| told.ident == name.ident && told.meta & !TIME == kind;
+        let found = self.buckets[(name.place ^ name.other) & mask].0.iter_mut().find(is_it);
+        if let Some(told) = found {
+            return told.judge(value, now, detect, keep_alive);
         }
         self.take_place(name, Told { ident: name.ident, value, meta: kind | now });
         Verdict::New
@@ -246,7 +272,8 @@ mod tests {
     #[test]
     fn new_changed_same_and_kept_alive() {
         let mut seen = Seen::new(4);
-        let mut judge = |kind, value, now| seen.judge(&Name::alone(kind, 7), value, now, Detect::Width(10), 100);
+        let mut judge =
+            |kind, value, now| seen.judge(&Name::alone(kind, 7), value, now, Detect::Width(10), 100);
         assert_eq!(judge(1, 5, 0), Verdict::New);
         assert_eq!(judge(1, 9, 50), Verdict::Same);
         assert_eq!(judge(2, 9, 50), Verdict::New, "another kind is another key");

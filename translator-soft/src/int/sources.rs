@@ -5,7 +5,7 @@
 //! is known of what it lost.
 
 use std::collections::HashMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use dta_proto::wire::int;
 use foldhash::fast::RandomState;
@@ -22,7 +22,7 @@ pub enum SourceName {
     /// The number of a switch, and the part of it.
     Switch(u32, u8),
     /// The address of one that does not say its number, and the part of it.
-    Address(Ipv4Addr, u8),
+    Address(IpAddr, u8),
 }
 
 impl std::fmt::Display for SourceName {
@@ -77,7 +77,11 @@ pub struct Sources {
 impl Sources {
     /// At most so many.
     pub(crate) fn new(limit: usize) -> Sources {
-        Sources { by_name: HashMap::with_capacity_and_hasher(limit, RandomState::default()), limit, beyond: 0 }
+        Sources {
+            by_name: HashMap::with_capacity_and_hasher(limit, RandomState::default()),
+            limit,
+            beyond: 0,
+        }
     }
 
     /// All of them.
@@ -98,7 +102,7 @@ impl Sources {
     }
 
     /// Notes a datagram.
-    pub(crate) fn note(&mut self, from: Ipv4Addr, source: &int::Source) {
+    pub(crate) fn note(&mut self, from: IpAddr, source: &int::Source) {
         let name = match source.switch {
             Some(switch) => SourceName::Switch(switch, source.hardware),
             None => SourceName::Address(from, source.hardware),
@@ -151,7 +155,7 @@ mod tests {
     fn of(bits: u8, sequences: &[u32]) -> SourceCounters {
         let mut sources = Sources::new(1);
         for sequence in sequences {
-            sources.note(Ipv4Addr::LOCALHOST, &source(Some(7), *sequence, bits));
+            sources.note(IpAddr::from([127, 0, 0, 1]), &source(Some(7), *sequence, bits));
         }
         sources.sum()
     }
@@ -185,7 +189,7 @@ mod tests {
     #[test]
     fn sources_are_told_apart_and_bounded() {
         let mut sources = Sources::new(2);
-        let (a, b) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+        let (a, b) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
         sources.note(a, &source(None, 1, 32));
         sources.note(b, &source(None, 9, 32));
         sources.note(a, &source(None, 3, 32));

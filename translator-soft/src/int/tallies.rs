@@ -111,7 +111,8 @@ impl Tallies {
         let buckets = (u128::from(passed) * self.buckets.len() as u128 / u128::from(self.wait)) as usize;
         if buckets != 0 {
             // The time that these stand for; what is left of it counts next time.
-            self.looked += (buckets as u128 * u128::from(self.wait)).div_ceil(self.buckets.len() as u128) as u64;
+            self.looked +=
+                (buckets as u128 * u128::from(self.wait)).div_ceil(self.buckets.len() as u128) as u64;
             self.look(buckets, now, &mut write);
         }
     }

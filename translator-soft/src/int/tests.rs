@@ -36,7 +36,25 @@ impl World {
     fn take(&mut self, now: u64, bytes: &[u8]) -> usize {
         let mut made = Made::default();
         let at = Arrival { now, wall: 1_700_000_000 * SECOND + now };
-        self.int.ingest(at, Ipv4Addr::LOCALHOST, bytes, &self.settings, &mut made);
+        self.int.ingest(at, IpAddr::from([127, 0, 0, 1]), bytes, &self.settings, &mut made);
+        self.note(made)
+    }
+
+    /// Lets all counts be written.
+    fn flush(&mut self) -> usize {
+        let mut made = Made::default();
+        self.int.flush(&mut made);
+        self.note(made)
+    }
+
+    /// Lets time come to this moment.
+    fn tick(&mut self, now: u64) -> usize {
+        let mut made = Made::default();
+        self.int.tick(now, &mut made);
+        self.note(made)
+    }
+
+    fn note(&mut self, made: Made) -> usize {
         for (store, body) in made.iter() {
             match body {
                 Body::KeyWrite { key, value, .. } => {
@@ -128,8 +146,8 @@ fn a_new_flow_is_told_once_and_then_only_what_changes() {
     assert!(new.iter().all(|change| change.1 == Why::New));
     assert_eq!(world.keys().len(), 5);
 
-    // Nothing new: one count of the flow.
-    assert_eq!(world.take(1, &report(401)), 1);
+    // Nothing new: only the count of the flow is raised, and that waits.
+    assert_eq!(world.take(1, &report(401)), 0);
     assert_eq!((world.value(hop4), world.changes()), (Some(400), vec![]));
 
     world.take(2, &report(4));
@@ -137,10 +155,93 @@ fn a_new_flow_is_told_once_and_then_only_what_changes() {
     assert_eq!(world.changes(), expected);
     assert_eq!((world.value(hop4), world.value(flow().key())), (Some(4), Some(12)));
     assert!(world.keys().is_empty(), "these keys are known");
+    assert_eq!((world.flush(), world.flush()), (1, 0));
     assert_eq!(world.counts[&flow().key()], 3);
     let counters = world.int.counters();
     assert_eq!((counters.reports, counters.changed, counters.unchanged), (3, 2, 1));
     assert_eq!(counters.suppressed[Metric::HopLatency.index()], 3 + 2);
+}
+
+#[test]
+fn counts_wait_and_are_written_at_their_time_or_at_once() {
+    let report = |flow| with_stack(flow, LATENCIES, vec![hop(4, 1)]);
+    let v6: Flow = "[2001:db8::1]:5000->[2001:db8::2]:5000/udp".parse().unwrap();
+    for (per_packet, counters) in [(false, 1), (true, 3)] {
+        let mut world = World::new(Rules { per_packet, ..Rules::default() });
+        let mut bytes = 0;
+        for now in 0..10 {
+            world.take(now, &report(flow()));
+            bytes = int::reports(&report(flow()), &world.settings)
+                .unwrap()
+                .next()
+                .unwrap()
+                .unwrap()
+                .packet
+                .unwrap()
+                .length;
+        }
+        assert!(world.counts.is_empty());
+        assert_eq!(world.tick(SECOND / 2), 0);
+        assert_eq!(world.int.named().iter().find(|(name, _)| name == "int.counts_held").unwrap().1, 10);
+        assert_eq!(world.tick(2 * SECOND), counters);
+        assert_eq!(world.counts[&flow().key()], 10);
+        if per_packet {
+            assert_eq!(world.counts[&telemetry::packets_key(&flow())], 10);
+            assert_eq!(world.counts[&telemetry::bytes_key(&flow())], 10 * u64::from(bytes));
+        }
+        // Packets and bytes of a flow of IPv6 are under keys that are made of the flow.
+        let made = world.take(3 * SECOND, &report(v6));
+        world.flush();
+        assert_eq!(world.counts[&v6.key()], 1);
+        assert_eq!(world.counts.contains_key(&telemetry::packets_key(&v6)), per_packet);
+        assert!(made > 0);
+    }
+    let mut world = World::new(Rules { count_wait: 0, ..Rules::default() });
+    world.take(0, &report(flow()));
+    assert_eq!((world.take(1, &report(flow())), world.flush()), (1, 0));
+    assert_eq!(world.counts[&flow().key()], 2);
+    // Without a store they wait, and none is lost.
+    let mut world = World::new(Rules::default());
+    world.take(0, &report(flow()));
+    world.int.set_stores(StoreIds::default());
+    assert_eq!((world.tick(9 * SECOND), world.flush()), (0, 0));
+    world.int.set_stores(STORES);
+    assert_eq!((world.tick(10 * SECOND), world.counts[&flow().key()]), (1, 1));
+}
+
+#[test]
+fn a_batch_makes_what_its_datagrams_make_one_by_one() {
+    let flows = ["10.0.0.1:1->10.0.0.2:2/udp", "10.0.0.1:3->10.0.0.2:4/tcp", "[::1]:1->[::2]:2/udp"];
+    let mut datagrams: Vec<Vec<u8>> = Vec::new();
+    for n in 0..60u32 {
+        let flow = flows[n as usize % 3].parse().unwrap();
+        datagrams.push(with_stack(flow, LATENCIES, vec![hop(4 + n % 5, n * n), hop(20, 1 << (n % 20))]));
+        if n % 7 == 0 {
+            datagrams.push(vec![0x10; n as usize]);
+        }
+    }
+    let mut one_by_one = World::new(Rules::default());
+    for bytes in &datagrams {
+        one_by_one.take(5, bytes);
+    }
+    let mut at_once = World::new(Rules::default());
+    let mut made = Made::default();
+    let from = IpAddr::from([127, 0, 0, 1]);
+    let at = Arrival { now: 5, wall: 1_700_000_000 * SECOND + 5 };
+    at_once.int.ingest_all(
+        at,
+        datagrams.iter().map(|bytes| (from, &bytes[..])),
+        &at_once.settings,
+        &mut made,
+    );
+    at_once.note(made);
+    for world in [&mut one_by_one, &mut at_once] {
+        world.flush();
+    }
+    assert_eq!(one_by_one.int.named(), at_once.int.named());
+    assert_eq!(one_by_one.entries, at_once.entries);
+    assert_eq!(one_by_one.writes, at_once.writes);
+    assert_eq!(one_by_one.counts, at_once.counts);
 }
 
 #[test]
@@ -150,11 +251,11 @@ fn what_does_not_change_is_told_again_after_the_keep_alive() {
     world.take(0, &report);
     world.changes();
     world.keys();
-    assert_eq!(world.take(59 * SECOND, &report), 1);
+    assert_eq!(world.take(59 * SECOND, &report), 0);
     world.take(60 * SECOND, &report);
     assert!(world.changes().iter().all(|change| change.1 == Why::KeepAlive));
     assert_eq!(world.keys().len(), 3, "the directory, too");
-    assert_eq!(world.take(61 * SECOND, &report), 1);
+    assert_eq!(world.take(61 * SECOND, &report), 0);
 }
 
 #[test]
@@ -164,7 +265,7 @@ fn always_writes_and_tells_no_more() {
     let mut world = World::new(rules);
     world.take(0, &with_stack(flow(), LATENCIES, vec![hop(4, 100)]));
     world.changes();
-    assert_eq!(world.take(1, &with_stack(flow(), LATENCIES, vec![hop(4, 101)])), 2);
+    assert_eq!(world.take(1, &with_stack(flow(), LATENCIES, vec![hop(4, 101)])), 1);
     assert_eq!(world.value(telemetry::hop_latency_key(&flow(), 4)), Some(101));
     assert_eq!(world.changes(), []);
 }
@@ -254,7 +355,7 @@ fn a_path_of_switches_that_report_for_themselves() {
     let time = 1_700_000_000 * SECOND + 2;
     let (key, occupancy, latency) = (flow().key(), Some(9), Some(100));
     assert_eq!(congestion[..], [Entry::Congestion { time, key, place, occupancy, latency }]);
-    assert_eq!(world.take(3, &report(3, false)), 1, "known");
+    assert_eq!(world.take(3, &report(3, false)), 0, "known");
 }
 
 #[test]
@@ -295,6 +396,7 @@ fn the_flow_in_a_tunnel_is_the_flow() {
     let flags = Flags { tracked: true, ..Flags::default() };
     let mut world = World::new(Rules { per_packet: true, ..Rules::default() });
     world.take(0, &one(ReportVersion::V05, flags, Local::SwitchLocal, hop(4, 0), outer));
+    assert_eq!(world.flush(), 3);
     assert_eq!(world.counts[&flow().key()], 1);
     assert_eq!(world.counts[&telemetry::packets_key(&flow())], 1);
     assert!(world.counts[&telemetry::bytes_key(&flow())] > 28);
@@ -346,8 +448,8 @@ fn reports_that_cannot_be_read_are_counted_by_reason() {
 fn without_a_store_nothing_is_made_of_it() {
     let mut world = World::new(Rules::default());
     world.int.set_stores(StoreIds { counters: Some(4), ..StoreIds::default() });
-    assert_eq!(world.take(0, &with_stack(flow(), LATENCIES, vec![hop(4, 1)])), 1);
-    assert_eq!(world.counts.len(), 1);
+    assert_eq!(world.take(0, &with_stack(flow(), LATENCIES, vec![hop(4, 1)])), 0);
+    assert_eq!((world.flush(), world.counts.len()), (1, 1));
 }
 
 #[test]

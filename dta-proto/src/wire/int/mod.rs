@@ -125,7 +125,9 @@ pub struct Reports<'a> {
 
 #[derive(Clone, Debug)]
 enum Next<'a> {
-    One(Option<Report<'a>>),
+    /// A datagram whose header is good, and has one report.
+    One(&'a [u8]),
+    /// The reports behind the header of a group.
     Group(&'a [u8]),
 }
 
@@ -142,8 +144,15 @@ impl<'a> Iterator for Reports<'a> {
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         match &mut self.next {
-            Next::One(report) => report.take().map(Ok),
-            Next::Group([]) => None,
+            Next::One([]) | Next::Group([]) => None,
+            Next::One(bytes) => {
+                let report = match self.form.version {
+                    ReportVersion::V05 => report_v05::parse(bytes, &self.form),
+                    _ => report_v10::parse(bytes, &self.form),
+                };
+                *bytes = &[];
+                Some(report)
+            }
             Next::Group(bytes) => {
                 let (report, behind) = report_v20::next(bytes, self.source.switch, &self.form);
                 *bytes = behind;
@@ -166,14 +175,8 @@ pub fn reports<'a>(payload: &'a [u8], settings: &Settings) -> Result<Reports<'a>
         return Err(err("version", 0, Kind::UnknownVersion(first[0] >> 4)));
     };
     let (source, next) = match form.version {
-        ReportVersion::V05 => {
-            let (source, report) = report_v05::parse(payload, &form)?;
-            (source, Next::One(Some(report)))
-        }
-        ReportVersion::V10 => {
-            let (source, report) = report_v10::parse(payload, &form)?;
-            (source, Next::One(Some(report)))
-        }
+        ReportVersion::V05 => (report_v05::source(payload)?, Next::One(payload)),
+        ReportVersion::V10 => (report_v10::source(payload)?, Next::One(payload)),
         ReportVersion::V20 => {
             let (source, group) = report_v20::group(payload)?;
             (source, Next::Group(group))

@@ -20,9 +20,9 @@ const WITH_SWITCH: Layout = FIXED.with(Item::Switch, SWITCH_AT).with(Item::Ports
 const DROP: Layout = WITH_SWITCH.with(Item::Drop, SWITCH_AT + 8);
 const LOCAL: Layout = WITH_SWITCH.with(Item::Queue, SWITCH_AT + 8).with(Item::EgressTime, SWITCH_AT + 12);
 
-/// The source, and the report. The packet may be unreadable, and the rest good.
+/// The bytes before the header that the first byte names, that header with them, and the packet.
 #[inline]
-pub(super) fn parse<'a>(bytes: &'a [u8], form: &Form) -> Result<(Source, Report<'a>)> {
+fn head(bytes: &[u8]) -> Result<(&[u8; FIXED_LEN], Layout, &[u8], &[u8])> {
     let have = len16(bytes.len());
     let Some(fixed) = bytes.first_chunk::<FIXED_LEN>() else {
         return Err(err("header", 0, Kind::Truncated { need: FIXED_LEN as u16, have }));
@@ -33,12 +33,26 @@ pub(super) fn parse<'a>(bytes: &'a [u8], form: &Form) -> Result<(Source, Report<
         2 => (LOCAL, FIXED_LEN + 16),
         other => return Err(err("next_protocol", 0, Kind::Reserved(other))),
     };
-    let Some((header, rest)) = bytes.split_at_checked(len) else {
-        return Err(err("header", 0, Kind::Truncated { need: len as u16, have }));
-    };
-    let local = Metadata::new(header, layout.with_halved_queue(form.halved_queue));
+    match bytes.split_at_checked(len) {
+        Some((header, rest)) => Ok((fixed, layout, header, rest)),
+        None => Err(err("header", 0, Kind::Truncated { need: len as u16, have })),
+    }
+}
+
+/// Who numbered the datagram. The header is whole then.
+#[inline]
+pub(super) fn source(bytes: &[u8]) -> Result<Source> {
+    let (fixed, layout, header, _) = head(bytes)?;
     let sequence = u32::from_be_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]);
-    let source = Source { switch: local.switch(), hardware: fixed[3] & 0x3f, sequence, sequence_bits: 32 };
+    let switch = Metadata::new(header, layout).switch();
+    Ok(Source { switch, hardware: fixed[3] & 0x3f, sequence, sequence_bits: 32 })
+}
+
+/// The report. The packet may be unreadable, and the rest good.
+#[inline]
+pub(super) fn parse<'a>(bytes: &'a [u8], form: &Form) -> Result<Report<'a>> {
+    let (fixed, layout, header, rest) = head(bytes)?;
+    let local = Metadata::new(header, layout.with_halved_queue(form.halved_queue));
     let flags = Flags {
         dropped: fixed[1] & 0x80 != 0,
         congested: fixed[1] & 0x40 != 0,
@@ -46,6 +60,5 @@ pub(super) fn parse<'a>(bytes: &'a [u8], form: &Form) -> Result<(Source, Report<
         intermediate: false,
     };
     let packet = packet::parse(rest, First::Ethernet, form);
-    let report = Report { version: ReportVersion::V05, switch: local.switch(), flags, local, packet };
-    Ok((source, report))
+    Ok(Report { version: ReportVersion::V05, switch: local.switch(), flags, local, packet })
 }

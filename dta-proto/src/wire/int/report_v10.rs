@@ -18,8 +18,18 @@ use crate::wire::{Kind, Result};
 const FIXED_LEN: usize = 16;
 static INSTRUCTIONS: Instructions = Instructions::of_report_v10();
 
+/// What the first bytes say of the rest.
+struct Head<'a> {
+    fixed: &'a [u8; FIXED_LEN],
+    first: First,
+    /// The metadata bits, at the top of a bitmap.
+    bitmap: u16,
+    header: &'a [u8],
+    rest: &'a [u8],
+}
+
 #[inline]
-pub(super) fn parse<'a>(bytes: &'a [u8], form: &Form) -> Result<(Source, Report<'a>)> {
+fn head(bytes: &[u8]) -> Result<Head<'_>> {
     let have = len16(bytes.len());
     let Some(fixed) = bytes.first_chunk::<FIXED_LEN>() else {
         return Err(err("header", 0, Kind::Truncated { need: FIXED_LEN as u16, have }));
@@ -31,30 +41,47 @@ pub(super) fn parse<'a>(bytes: &'a [u8], form: &Form) -> Result<(Source, Report<
         other => return Err(err("next_protocol", 1, Kind::Reserved(other as u8))),
     };
     let bits = (word >> 15 & 0x3f) as u16;
-    let bitmap = bits << 10;
     let len = usize::from(fixed[0] & 0xf).max(FIXED_LEN / 4 + bits.count_ones() as usize) * 4;
     let Some((header, rest)) = bytes.split_at_checked(len) else {
         return Err(err("length", 0, Kind::Truncated { need: len as u16, have }));
     };
+    Ok(Head { fixed, first, bitmap: bits << 10, header, rest })
+}
+
+/// Who numbered the datagram. The header is whole then.
+#[inline]
+pub(super) fn source(bytes: &[u8]) -> Result<Source> {
+    let Head { fixed, .. } = head(bytes)?;
+    Ok(Source {
+        // All ones would be "not available" in metadata; here it is a number like any other.
+        switch: Some(u32::from_be_bytes([fixed[4], fixed[5], fixed[6], fixed[7]])),
+        hardware: fixed[3] & 0x3f,
+        sequence: u32::from_be_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]),
+        sequence_bits: 32,
+    })
+}
+
+/// The report. The packet may be unreadable, and the rest good.
+#[inline]
+pub(super) fn parse<'a>(bytes: &'a [u8], form: &Form) -> Result<Report<'a>> {
+    let Head { fixed, first, bitmap, header, rest } = head(bytes)?;
     let layout = Layout::of(&INSTRUCTIONS, bitmap, FIXED_LEN as u8)
         .with(Item::Switch, 4)
         .with(Item::IngressTime, 12)
         .with_halved_queue(form.halved_queue);
     let layout = if form.no_latency { layout.without(Item::Latency) } else { layout };
-    let local = Metadata::new(header, layout);
-    let source = Source {
-        // All ones would be "not available" in metadata; here it is a number like any other.
-        switch: Some(u32::from_be_bytes([fixed[4], fixed[5], fixed[6], fixed[7]])),
-        hardware: (word & 0x3f) as u8,
-        sequence: u32::from_be_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]),
-        sequence_bits: 32,
-    };
+    let bits = u16::from_be_bytes([fixed[2], fixed[3]]);
     let flags = Flags {
-        dropped: word & 0x100 != 0,
-        congested: word & 0x80 != 0,
-        tracked: word & 0x40 != 0,
+        dropped: bits & 0x100 != 0,
+        congested: bits & 0x80 != 0,
+        tracked: bits & 0x40 != 0,
         intermediate: false,
     };
-    let packet = packet::parse(rest, first, form);
-    Ok((source, Report { version: ReportVersion::V10, switch: source.switch, flags, local, packet }))
+    Ok(Report {
+        version: ReportVersion::V10,
+        switch: Some(u32::from_be_bytes([fixed[4], fixed[5], fixed[6], fixed[7]])),
+        flags,
+        local: Metadata::new(header, layout),
+        packet: packet::parse(rest, first, form),
+    })
 }

@@ -58,7 +58,9 @@ impl Floor {
         black_box(sum);
         if table.is_empty() {
             world.write(
-                writes.iter().map(|(key, value)| (VALUES, Body::KeyWrite { redundancy: 0, key: *key, value })),
+                writes
+                    .iter()
+                    .map(|(key, value)| (VALUES, Body::KeyWrite { redundancy: 0, key: *key, value })),
             );
             writes.clear();
         }

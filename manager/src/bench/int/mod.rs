@@ -69,20 +69,20 @@ const fn case(name: &'static str, what: &'static str, kind: Kind, hops: usize, f
     Case { name, what, least_ratio, kind, hops, flows, intcollector }
 }
 
-/// All of them, in the order of the report.
+/// All of them, in the order of the report: few flows are 100, many are 100,000.
 pub const CASES: [Case; 12] = [
-    case("int-unchanged-3-100", "nothing changes, 3 hops, 100 flows", Kind::Unchanged, 3, 100),
-    case("int-unchanged-6-100", "nothing changes, 6 hops, 100 flows", Kind::Unchanged, 6, 100),
-    case("int-unchanged-3-100k", "nothing changes, 3 hops, 100,000 flows", Kind::Unchanged, 3, 100_000),
-    case("int-unchanged-6-100k", "nothing changes, 6 hops, 100,000 flows", Kind::Unchanged, 6, 100_000),
-    case("int-changed-3-100", "everything changes, 3 hops, 100 flows", Kind::Changed, 3, 100),
-    case("int-changed-6-100", "everything changes, 6 hops, 100 flows", Kind::Changed, 6, 100),
-    case("int-changed-3-100k", "everything changes, 3 hops, 100,000 flows", Kind::Changed, 3, 100_000),
-    case("int-changed-6-100k", "everything changes, 6 hops, 100,000 flows", Kind::Changed, 6, 100_000),
-    case("int-always-3-100", "write = \"always\", 3 hops, 100 flows", Kind::Always, 3, 100),
-    case("int-always-6-100", "write = \"always\", 6 hops, 100 flows", Kind::Always, 6, 100),
-    case("int-always-3-100k", "write = \"always\", 3 hops, 100,000 flows", Kind::Always, 3, 100_000),
-    case("int-always-6-100k", "write = \"always\", 6 hops, 100,000 flows", Kind::Always, 6, 100_000),
+    case("int-unchanged-3-few", "nothing changes, 3 hops, 100 flows", Kind::Unchanged, 3, 100),
+    case("int-unchanged-6-few", "nothing changes, 6 hops, 100 flows", Kind::Unchanged, 6, 100),
+    case("int-unchanged-3-many", "nothing changes, 3 hops, 100,000 flows", Kind::Unchanged, 3, 100_000),
+    case("int-unchanged-6-many", "nothing changes, 6 hops, 100,000 flows", Kind::Unchanged, 6, 100_000),
+    case("int-changed-3-few", "everything changes, 3 hops, 100 flows", Kind::Changed, 3, 100),
+    case("int-changed-6-few", "everything changes, 6 hops, 100 flows", Kind::Changed, 6, 100),
+    case("int-changed-3-many", "everything changes, 3 hops, 100,000 flows", Kind::Changed, 3, 100_000),
+    case("int-changed-6-many", "everything changes, 6 hops, 100,000 flows", Kind::Changed, 6, 100_000),
+    case("int-always-3-few", "write = \"always\", 3 hops, 100 flows", Kind::Always, 3, 100),
+    case("int-always-6-few", "write = \"always\", 6 hops, 100 flows", Kind::Always, 6, 100),
+    case("int-always-3-many", "write = \"always\", 3 hops, 100,000 flows", Kind::Always, 3, 100_000),
+    case("int-always-6-many", "write = \"always\", 6 hops, 100,000 flows", Kind::Always, 6, 100_000),
 ];
 
 /// One figure, as JSON gives it.
@@ -130,9 +130,9 @@ pub fn figures<'a>(
 impl Case {
     fn rules(&self) -> Rules {
         let mut rules = Rules::default();
-        // Path, flow latency and hop latencies of each flow, and the queues and links of all switches; room for twice
-        // as many, so that few buckets are full.
-        rules.keys = (2 * self.flows * (2 + self.hops) + 10_000).max(rules.keys);
+        // Path, flow latency and hop latencies of each flow, and the queues and links of all switches; room for four
+        // times as many, so that few buckets are full.
+        rules.keys = (4 * self.flows * (2 + self.hops) + 10_000).max(rules.keys);
         for metric in &mut rules.metrics {
             metric.always = self.kind == Kind::Always;
             if self.kind == Kind::Changed {
@@ -172,17 +172,17 @@ impl Case {
         let counters = world.int.counters();
         let taken = counters.reports - before.reports;
         let [unchanged, changed] = [counters.unchanged - before.unchanged, counters.changed - before.changed];
-        let suppressed: u64 =
-            counters.suppressed.iter().sum::<u64>() - before.suppressed.iter().sum::<u64>();
-        let expected = match self.kind {
-            Kind::Unchanged => (taken, 0, taken * values),
-            Kind::Changed => (0, taken, 0),
-            Kind::Always => (0, taken, taken * values),
+        let suppressed: u64 = counters.suppressed.iter().sum::<u64>() - before.suppressed.iter().sum::<u64>();
+        // A key that lost its place is told once more: that is to be seldom.
+        let most = taken - taken / 100;
+        let as_meant = match self.kind {
+            Kind::Unchanged => unchanged >= most && suppressed >= most * values,
+            Kind::Changed => changed == taken && suppressed == 0,
+            Kind::Always => changed == taken && suppressed >= most * values,
         };
-        let seen = (unchanged, changed, suppressed);
         anyhow::ensure!(
-            seen == expected,
-            "unchanged, changed and suppressed are {seen:?}, and are to be {expected:?}"
+            as_meant,
+            "of {taken} reports with {values} values each, {unchanged} were unchanged, {changed} changed, and {suppressed} values were not told"
         );
         self.check(&mut traffic.borrow_mut(), &mut world, &settings)?;
         let [value, floor] = [rates.work, rates.floor].map(|rate| 1e9 / rate);

@@ -11,8 +11,10 @@ program, as it was measured on another machine.";
 
 /// A table with a row for each figure.
 pub fn table(rows: &[Row], look: Look) -> String {
-    let mut table =
-        Table::new(&["reports of INT", "ns", "floor", "ratio", "least", "INTCollector", ""], &[1, 2, 3, 4, 5]);
+    let mut table = Table::new(
+        &["reports of INT", "ns", "floor", "ratio", "least", "INTCollector", ""],
+        &[1, 2, 3, 4, 5],
+    );
     for row in rows {
         let asked = row.least_ratio > 0.0;
         let mark = match (asked, row.is_below()) {

@@ -1,6 +1,6 @@
 //! Rules, engine and software NIC in one thread, and the stores that the rules write.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,9 +13,7 @@ use dta_collector::store::Store;
 use dta_dataplane::int::{Arrival, Int, Made, Rules, StoreIds};
 use dta_dataplane::{Engine, Limits, Output};
 use dta_link::Batch;
-use dta_proto::program::{
-    self, Endpoint, Entry, Lists, Program, Purpose, QueuePair, Rkey, Transport, diff,
-};
+use dta_proto::program::{self, Endpoint, Entry, Lists, Program, Purpose, QueuePair, Rkey, Transport, diff};
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::telemetry::{ENTRY_LEN, PATH_LEN, VALUE_LEN, list};
 use dta_proto::wire::dta::Body;
@@ -46,8 +44,16 @@ pub(super) struct World {
 fn specs(flows: usize, values: usize) -> Vec<StoreSpec> {
     let slots = |of: usize, least: u64| ((4 * of) as u64).next_power_of_two().max(least);
     let kinds = [
-        (16, "paths", StoreKind::KeyWrite { slots: slots(flows, 1 << 16), value_len: PATH_LEN as u8, redundancy: 4 }),
-        (VALUES, "values", StoreKind::KeyWrite { slots: slots(values, 1 << 18), value_len: VALUE_LEN as u8, redundancy: 4 }),
+        (
+            16,
+            "paths",
+            StoreKind::KeyWrite { slots: slots(flows, 1 << 16), value_len: PATH_LEN as u8, redundancy: 4 },
+        ),
+        (
+            VALUES,
+            "values",
+            StoreKind::KeyWrite { slots: slots(values, 1 << 18), value_len: VALUE_LEN as u8, redundancy: 4 },
+        ),
         (
             18,
             "events",
@@ -74,10 +80,9 @@ impl World {
             max_dest_rd_atomic: 16,
         });
         let mut program = Program::default();
-        for (purpose, transport, access) in [
-            (Purpose::Write, Transport::Uc, Access::WRITE),
-            (Purpose::Atomic, Transport::Rc, Access::ATOMIC),
-        ] {
+        for (purpose, transport, access) in
+            [(Purpose::Write, Transport::Uc, Access::WRITE), (Purpose::Atomic, Transport::Rc, Access::ATOMIC)]
+        {
             program.set(Entry::QueuePair(queue_pair(&mut responder, purpose, transport, access)?));
         }
         let stores = specs(flows, values)
@@ -97,7 +102,12 @@ impl World {
                 queue_pair: store.spec.kind.primitive().purpose(),
             }));
             if let StoreKind::Append { lists, .. } = store.spec.kind {
-                program.set(Entry::Lists(Lists { store: store.spec.id, first: 0, count: lists, positions: Vec::new() }));
+                program.set(Entry::Lists(Lists {
+                    store: store.spec.id,
+                    first: 0,
+                    count: lists,
+                    positions: Vec::new(),
+                }));
             }
         }
         let mut engine = Engine::new(Limits::default());
@@ -127,10 +137,12 @@ impl World {
     pub(super) fn take(&mut self, batch: &Batch, settings: &Settings) {
         let now = self.now();
         let at = Arrival { now, wall: 1_700_000_000_000_000_000 + now };
-        for index in 0..batch.len() {
-            let Some(datagram) = batch.udp(index) else { continue };
-            self.int.ingest(at, *datagram.source().ip(), datagram.payload(), settings, &mut self.made);
-        }
+        let datagrams = (0..batch.len()).filter_map(|index| {
+            let datagram = batch.udp(index)?;
+            Some((IpAddr::V4(*datagram.source().ip()), datagram.payload()))
+        });
+        self.int.ingest_all(at, datagrams, settings, &mut self.made);
+        self.int.tick(now, &mut self.made);
         self.engine.execute_unnumbered(now, self.made.iter(), &mut self.out);
         self.made.clear();
         self.engine.tick(now, &mut self.out);
@@ -147,6 +159,9 @@ impl World {
     /// Sends what is held, and waits until all of it is in memory.
     pub(super) fn finish(&mut self) -> anyhow::Result<()> {
         let limit = Instant::now() + Duration::from_secs(10);
+        self.int.flush(&mut self.made);
+        self.engine.execute_unnumbered(self.now(), self.made.iter(), &mut self.out);
+        self.made.clear();
         self.engine.flush(self.now(), &mut self.out);
         loop {
             self.carry();
