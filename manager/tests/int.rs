@@ -75,8 +75,9 @@ impl Bed {
             let own = Counted(self.control.statistics().await.unwrap());
             let nic = Counted(self.client.statistics().await.unwrap());
             let executed = nic.of("nic/", "executed.write") + nic.of("nic/", "executed.fetch_add");
-            let arrived =
-                own.own("int.reports") == reports && own.own("received") == own.own("int.primitives");
+            let arrived = own.own("int.reports") == reports
+                && own.own("int.counts_held") == 0
+                && own.own("received") == own.own("int.primitives");
             if arrived && own.own("held") == 0 && executed == own.own("operations") {
                 assert_eq!(own.own("accepted"), own.own("received"), "a primitive was dropped: {:#?}", own.0);
                 let ended = own.own("int.unchanged") + own.own("int.changed");

@@ -80,7 +80,7 @@ fn a_flood_of_random_flows_is_in_the_accounting_and_takes_no_more_memory() {
             datagram.copy_from_slice(&template);
             let bits = random.next();
             // Most of one switch that numbers them, some of any.
-            let switch = if bits % 16 == 0 { random.next() as u32 } else { 9 };
+            let switch = if bits.is_multiple_of(16) { random.next() as u32 } else { 9 };
             datagram[SWITCH..SWITCH + 4].copy_from_slice(&switch.to_be_bytes());
             datagram[SWITCH + 4..SWITCH + 8].copy_from_slice(&(taken as u32).to_be_bytes());
             datagram[IP + 12..IP + 20].copy_from_slice(&random.next().to_be_bytes());

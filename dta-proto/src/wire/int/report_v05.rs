@@ -20,9 +20,17 @@ const WITH_SWITCH: Layout = FIXED.with(Item::Switch, SWITCH_AT).with(Item::Ports
 const DROP: Layout = WITH_SWITCH.with(Item::Drop, SWITCH_AT + 8);
 const LOCAL: Layout = WITH_SWITCH.with(Item::Queue, SWITCH_AT + 8).with(Item::EgressTime, SWITCH_AT + 12);
 
-/// The bytes before the header that the first byte names, that header with them, and the packet.
+/// What the first bytes say of the rest.
+struct Head<'a> {
+    fixed: &'a [u8; FIXED_LEN],
+    layout: Layout,
+    /// From the first byte to the packet.
+    header: &'a [u8],
+    rest: &'a [u8],
+}
+
 #[inline]
-fn head(bytes: &[u8]) -> Result<(&[u8; FIXED_LEN], Layout, &[u8], &[u8])> {
+fn head(bytes: &[u8]) -> Result<Head<'_>> {
     let have = len16(bytes.len());
     let Some(fixed) = bytes.first_chunk::<FIXED_LEN>() else {
         return Err(err("header", 0, Kind::Truncated { need: FIXED_LEN as u16, have }));
@@ -34,7 +42,7 @@ fn head(bytes: &[u8]) -> Result<(&[u8; FIXED_LEN], Layout, &[u8], &[u8])> {
         other => return Err(err("next_protocol", 0, Kind::Reserved(other))),
     };
     match bytes.split_at_checked(len) {
-        Some((header, rest)) => Ok((fixed, layout, header, rest)),
+        Some((header, rest)) => Ok(Head { fixed, layout, header, rest }),
         None => Err(err("header", 0, Kind::Truncated { need: len as u16, have })),
     }
 }
@@ -42,7 +50,7 @@ fn head(bytes: &[u8]) -> Result<(&[u8; FIXED_LEN], Layout, &[u8], &[u8])> {
 /// Who numbered the datagram. The header is whole then.
 #[inline]
 pub(super) fn source(bytes: &[u8]) -> Result<Source> {
-    let (fixed, layout, header, _) = head(bytes)?;
+    let Head { fixed, layout, header, .. } = head(bytes)?;
     let sequence = u32::from_be_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]);
     let switch = Metadata::new(header, layout).switch();
     Ok(Source { switch, hardware: fixed[3] & 0x3f, sequence, sequence_bits: 32 })
@@ -51,7 +59,7 @@ pub(super) fn source(bytes: &[u8]) -> Result<Source> {
 /// The report. The packet may be unreadable, and the rest good.
 #[inline]
 pub(super) fn parse<'a>(bytes: &'a [u8], form: &Form) -> Result<Report<'a>> {
-    let (fixed, layout, header, rest) = head(bytes)?;
+    let Head { fixed, layout, header, rest } = head(bytes)?;
     let local = Metadata::new(header, layout.with_halved_queue(form.halved_queue));
     let flags = Flags {
         dropped: fixed[1] & 0x80 != 0,
