@@ -366,7 +366,7 @@ fn letters_are_typed_on_the_query_page_and_commands_elsewhere() {
     assert!(!app.quit);
     assert_eq!(app.input, "q2");
     press(&mut app, KeyCode::Tab);
-    assert_eq!(app.tab, Tab::Stores);
+    assert_eq!(app.tab, Tab::Events);
     press(&mut app, KeyCode::Char('q'));
     assert!(app.quit);
 }

@@ -8,7 +8,7 @@ use dta_client::Ask;
 use dta_export::directory::{Directory, Meaning};
 use dta_export::names::Names;
 use dta_proto::key::{Flow, Key};
-use dta_proto::telemetry::{self, Entry, Metric, Path, Place, Value, list, store};
+use dta_proto::telemetry::{self, Entry, Metric, Path, Value, list, store};
 use dta_proto::wire::dta::Primitive;
 use serde::Serialize;
 
@@ -196,7 +196,8 @@ struct Events {
     ports: BTreeMap<u32, Option<u32>>,
     /// By reason: switches and the last time.
     drops: BTreeMap<u8, (BTreeSet<u32>, u64)>,
-    congested: Option<(u64, u64, Place, Option<u32>, Option<u32>)>,
+    /// With the time of the last packet.
+    congested: Option<(u64, Congested)>,
 }
 
 impl Asking {
@@ -293,13 +294,10 @@ impl Asking {
             packets: None,
             bytes: None,
             drops: Vec::new(),
-            congested: of_flow.congested.map(|(packets, time, place, occupancy, latency)| Congested {
-                packets,
-                switch: place.switch,
-                occupancy,
-                latency,
-                age_seconds: moment::age(time, now),
-            }),
+            congested: of_flow
+                .congested
+                .as_ref()
+                .map(|(time, last)| Congested { age_seconds: moment::age(*time, now), ..last.clone() }),
             stores: Vec::new(),
             unknown: Vec::new(),
         };
@@ -498,8 +496,10 @@ fn hear(flows: &mut BTreeMap<Key, Events>, entry: &Entry, of_hop: Option<Key>) {
         }
         Entry::Congestion { key, time, place, occupancy, latency } => {
             if let Some(events) = flows.get_mut(&key) {
-                let before = events.congested.map_or(0, |(packets, ..)| packets);
-                events.congested = Some((before + 1, time, place, occupancy, latency));
+                let packets = events.congested.as_ref().map_or(0, |(_, before)| before.packets) + 1;
+                let switch = place.switch;
+                let last = Congested { packets, switch, occupancy, latency, age_seconds: None };
+                events.congested = Some((time, last));
             }
         }
         Entry::Change { .. } | Entry::Key { .. } => {}

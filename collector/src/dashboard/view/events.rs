@@ -28,9 +28,9 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) ->
     };
     let missed = match seen.missed.batches() {
         0 => String::new(),
-        batches => format!("; {} batches were lost or overwritten", grouped(batches)),
+        batches => format!("; {} batches lost or overwritten", grouped(batches)),
     };
-    let head = format!("events {kind}, the newest first; {} came{missed}", grouped(seen.total));
+    let head = format!("events {kind}, newest first: {}{missed}", grouped(seen.total));
     frame.render_widget(Line::from(head).style(look.theme.header), title);
     app.events.selected = app.events.selected.min(app.events.shown().count().saturating_sub(1));
     let shown: Vec<&Event> = app.events.shown().collect();

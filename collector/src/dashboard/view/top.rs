@@ -57,7 +57,9 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) ->
             Line::from(format!("{}{unit}", grouped(row.value))).right_aligned(),
         ];
         if has_ages {
-            cells.push(Line::from(told(row.age_seconds)).right_aligned());
+            // A switch's own time has no age.
+            let age = row.age_seconds.map_or_else(String::new, |age| told(Some(age)));
+            cells.push(Line::from(age).right_aligned());
         }
         Row::new(cells)
     });
