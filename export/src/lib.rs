@@ -3,7 +3,8 @@
 //!
 //! It sees a collector only through [`dta_client::Ask`], so that it works inside the collector's process and
 //! beside it. Modules point one way: [`source`] follows the lists and decodes what is in them, [`directory`]
-//! remembers what keys stand for.
+//! remembers what keys stand for, and [`names`] what people call switches, ports and drop reasons.
 
 pub mod directory;
+pub mod names;
 pub mod source;
