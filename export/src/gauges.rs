@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use dta_client::Ask;
 use dta_metrics::{Kind, Labels, Page};
 use dta_proto::key::{Flow, Key};
-use dta_proto::telemetry::{Entry, Metric, Place, list};
+use dta_proto::telemetry::{Entry, Metric, list};
 use serde::{Deserialize, Serialize};
 
 use crate::directory::{Directory, Meaning};
@@ -84,7 +84,8 @@ pub struct Gauges {
     values: [Series<Key>; Metric::ALL.len()],
     /// By switch and reason.
     drops: Series<(Option<u32>, u8)>,
-    congested: Series<Place>,
+    /// By switch, egress port and queue.
+    congested: Series<[Option<u32>; 3]>,
     /// By list.
     events: [u64; LISTS],
     left_out: u64,
@@ -139,7 +140,10 @@ impl Gauges {
             Entry::Drop { place, reason, .. } => {
                 self.drops.change((place.switch, reason), now, limits, |count| count + 1)
             }
-            Entry::Congestion { place, .. } => self.congested.change(place, now, limits, |count| count + 1),
+            Entry::Congestion { place, .. } => {
+                let place = [place.switch, place.port, place.queue];
+                self.congested.change(place, now, limits, |count| count + 1)
+            }
             Entry::Key { .. } => {
                 self.directory.take(entry);
                 true
@@ -179,8 +183,8 @@ impl Gauges {
                 labels.push(("reason".into(), reason.to_string()));
                 page.add("dta_int_dropped_packets", Kind::Counter, DROPPED, labels, told.value);
             }
-            for (place, told) in &self.congested.of {
-                let labels = numbers(&[("switch", place.switch), ("port", place.port), ("queue", place.queue)]);
+            for ([switch, port, queue], told) in &self.congested.of {
+                let labels = numbers(&[("switch", *switch), ("port", *port), ("queue", *queue)]);
                 page.add("dta_int_congested_packets", Kind::Counter, CONGESTED, labels, told.value);
             }
         }

@@ -118,7 +118,7 @@ fn random_flows_stay_under_the_bound_and_those_that_are_there_stay() {
     let start = Instant::now();
     let good = flow(0);
     gauges.take(&changes(vec![change(Metric::FlowLatency, good.key(), 1)]), start);
-    // A million flows, of IPv6 and IPv4, each with a hop, a queue, a link and a drop of its own.
+    // 200,000 flows, of IPv6 and IPv4, each with a hop, a queue, a link and a drop of its own.
     let mut longest = 0;
     for n in 0..10_000_u32 {
         let now = start + Duration::from_millis(n.into());

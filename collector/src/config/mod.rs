@@ -8,6 +8,7 @@ mod error;
 mod example;
 mod file;
 mod limits;
+mod metrics;
 mod write;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize};
 pub use error::ConfigError;
 pub use example::EXAMPLE;
 pub use limits::Limits;
+pub use metrics::{Metrics, Telemetry};
 
 use crate::nic::ROCE_PORT;
 
@@ -53,6 +55,8 @@ pub struct Config {
     pub tls: Option<Tls>,
     /// How much its clients may take.
     pub limits: Limits,
+    /// What is told for Prometheus, and where.
+    pub metrics: Metrics,
     /// Stores, in the order of the file; ids and names are unique.
     pub stores: Vec<StoreSpec>,
 }
@@ -174,6 +178,7 @@ impl Default for Config {
             verbs: Verbs::default(),
             tls: None,
             limits: Limits::default(),
+            metrics: Metrics::default(),
             stores: default_stores(),
         }
     }
@@ -247,6 +252,7 @@ impl Config {
                 .map_err(|must| ConfigError::value("tls.operators", operator, must))?;
         }
         self.limits.check()?;
+        self.metrics.check()?;
         if !self.listen.ip().is_loopback() && self.tls.is_none() && !self.insecure {
             return Err(ConfigError::Exposed { listen: self.listen });
         }

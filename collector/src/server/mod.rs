@@ -5,6 +5,7 @@ mod check;
 mod collapse;
 mod directory;
 mod error;
+mod metrics;
 mod notify;
 mod reload;
 
@@ -27,6 +28,7 @@ pub use reload::ReloadError;
 
 use crate::config::{Config, Memory};
 use crate::lock::Lock;
+use metrics::Metrics;
 use crate::nic::{self, Device, Nic, NicError};
 use crate::region::RegionOptions;
 use crate::service::Service;
@@ -81,6 +83,7 @@ pub struct Server {
     former: Vec<JoinHandle<Result<(), tonic::transport::Error>>>,
     listener: Arc<TcpListener>,
     connections: Arc<dta_grpc::Counters>,
+    metrics: Option<Metrics>,
     health: Health,
     /// Whether somebody takes the NIC's immediates.
     wakes: bool,
@@ -109,6 +112,8 @@ impl Server {
             .map_err(|source| ServerError::Listen { address: config.listen, source })?;
         let listen =
             listener.local_addr().map_err(|source| ServerError::Listen { address: config.listen, source })?;
+
+        let metrics = dta_metrics::Port::open(&config.metrics.listen, dta_metrics::COLLECTOR_ADDRESS).await?;
 
         let folder = match &config.memory {
             Memory::Anonymous => None,
@@ -163,6 +168,10 @@ impl Server {
         let health = standard::health(SERVICE);
         let grpc = serve(listener.clone(), config, tls, &service, &health, connections.clone(), &stopped)?;
         health.set(true);
+        let metrics = metrics.map(|port| Metrics::serve(port, service.clone(), health.clone()));
+        if let Some(metrics) = &metrics {
+            metrics.follow(&config.metrics, &stores);
+        }
         let took = began.elapsed();
         Ok(Self {
             listen,
@@ -180,6 +189,7 @@ impl Server {
             former: Vec::new(),
             listener,
             connections,
+            metrics,
             health,
             wakes,
             config: config.clone(),
@@ -190,6 +200,11 @@ impl Server {
     /// Tells whoever asks for this collector's health whether it serves.
     pub fn set_serving(&self, serving: bool) {
         self.health.set(serving);
+    }
+
+    /// Where metrics are scraped, if anywhere.
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().map(Metrics::address)
     }
 
     /// The stores.
@@ -256,6 +271,7 @@ impl Server {
     /// translators go on when a collector starts in the same memory directory.
     pub async fn stop(self) -> Result<(), ServerError> {
         self.health.set(false);
+        drop(self.metrics);
         self.stop.send_replace(true);
         let Grpc { task: mut grpc, certificate, .. } = self.grpc;
         // One that has ended by itself may have been asked for its result already.
