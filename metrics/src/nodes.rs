@@ -1,7 +1,7 @@
 //! The counters of the accounting on a page.
 
 use dta_proto::control::NodeStatistics;
-use dta_proto::counter::{Found, Kind as Counts, Node, Stage};
+use dta_proto::counter::{Definition, Found, Kind as Counts, Node, Stage, Values};
 
 use crate::name::{label, metric_name};
 use crate::page::{Kind, Labels, Page};
@@ -34,6 +34,9 @@ pub fn nodes(page: &mut Page, nodes: &[NodeStatistics]) {
             page.real("dta_translator_counters_age_seconds", help, labels.clone(), node.age_seconds);
         }
         let full = room.min(page.series() + MAX_OF_NODE);
+        if Stage::of(&node.node) == Stage::Translator && page.series() < room {
+            zeros(page, &labels);
+        }
         for counter in &node.counters {
             let of = Node::of(&node.node);
             let found = of.find(&counter.name);
@@ -52,6 +55,30 @@ pub fn nodes(page: &mut Page, nodes: &[NodeStatistics]) {
             }
         }
     }
+}
+
+/// What a translator has not counted yet is 0, where it is known what may stand in the name: a rate begins with the first
+/// that is dropped.
+fn zeros(page: &mut Page, labels: &Labels) {
+    let definitions = Node::Translator.tables().iter().flat_map(|table| table.definitions);
+    for definition in definitions.filter(|definition| definition.kind == Counts::Counter) {
+        for name in names(definition) {
+            let Some(found) = Node::Translator.find(&name) else { continue };
+            let Some(metric) = metric_name(Node::Translator, definition) else { continue };
+            page.add(metric, Kind::Counter, help(&found), with_values(labels, &found), 0);
+        }
+    }
+}
+
+/// The names of a definition, if its variable parts are listed; none if one may be anything.
+fn names(definition: &Definition) -> Vec<String> {
+    let mut all = vec![Vec::new()];
+    for variable in definition.variables {
+        let Values::Of(values) = variable.values else { return Vec::new() };
+        let longer = |known: Vec<&'static str>| values.iter().map(move |value| [&known[..], &[value.name]].concat());
+        all = all.into_iter().flat_map(longer).collect();
+    }
+    all.into_iter().map(|values| definition.of(&values)).collect()
 }
 
 /// Labels that say whose counters these are.
@@ -105,11 +132,11 @@ mod tests {
         }
     }
 
-    /// The lines of a page that are no comments.
+    /// The lines of a page that are neither comments nor 0.
     fn lines(all: &[NodeStatistics]) -> Vec<String> {
         let mut page = Page::default();
         nodes(&mut page, all);
-        page.text().lines().filter(|line| !line.starts_with('#')).map(Into::into).collect()
+        page.text().lines().filter(|line| !line.starts_with('#') && !line.ends_with(" 0")).map(Into::into).collect()
     }
 
     #[test]
@@ -141,6 +168,22 @@ mod tests {
     }
 
     #[test]
+    fn what_is_known_to_be_counted_begins_with_nothing() {
+        let mut page = Page::default();
+        nodes(&mut page, &[node("translator/t", "", &[("dropped.hop", 2)])]);
+        let text = page.text();
+        for line in [
+            "dta_translator_dropped_reports_total{translator=\"t\",reason=\"hop\"} 2",
+            "dta_translator_dropped_reports_total{translator=\"t\",reason=\"version\"} 0",
+            "dta_translator_link_dropped_packets_total{translator=\"t\",link=\"roce\",reason=\"too-long\"} 0",
+            "dta_translator_received_reports_total{translator=\"t\"} 0",
+        ] {
+            assert!(text.lines().any(|told| told == line), "no {line} in {text}");
+        }
+        assert!(!text.contains("queue_pair") && !text.contains("store_frames"), "{text}");
+    }
+
+    #[test]
     fn reporters_are_added_up() {
         let reporter = |id: u32| node(&format!("reporter/{id}"), "", &[("received", 2), ("newest", 9)]);
         let mut all: Vec<_> = (0..1000).map(reporter).collect();
@@ -148,7 +191,6 @@ mod tests {
         assert_eq!(
             lines(&all),
             [
-                "dta_metrics_left_out 0",
                 "dta_reporter_nodes{translator=\"t\"} 1000",
                 "dta_reporter_received_reports_total{translator=\"t\"} 2000",
             ]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use dta_client::collector::Client;
-use dta_client::{ClientOptions, translator};
+use dta_client::{Ask as _, ClientOptions, translator};
 use dta_proto::counter::Stage;
 
 use crate::common::daemon::{Daemon, counter};

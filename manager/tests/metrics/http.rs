@@ -6,19 +6,9 @@ use std::time::Duration;
 
 /// Status and body of what a server answers; `None` if there is none.
 pub(crate) fn get(address: &str, path: &str) -> Option<(u16, String)> {
-    ask(address, &format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n"))
-}
-
-/// Sends a body.
-pub(crate) fn post(address: &str, path: &str, body: &str) -> Option<(u16, String)> {
-    let head = format!("POST {path} HTTP/1.0\r\nHost: {address}\r\nContent-Length: {}\r\n", body.len());
-    ask(address, &format!("{head}Content-Type: application/x-www-form-urlencoded\r\n\r\n{body}"))
-}
-
-fn ask(address: &str, request: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(30))).ok()?;
-    stream.write_all(request.as_bytes()).ok()?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").ok()?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).ok()?;
     let answer = String::from_utf8(answer).ok()?;

@@ -30,7 +30,7 @@ impl Prometheus {
         std::fs::write(&config, text).unwrap();
         let address = format!("127.0.0.1:{}", free_port());
         let child = Command::new("prometheus")
-            .args(["--log.level=error", "--storage.tsdb.no-lockfile"])
+            .arg("--log.level=error")
             .arg(format!("--web.listen-address={address}"))
             .arg(format!("--config.file={}", config.display()))
             .arg(format!("--storage.tsdb.path={}", folder.join("prometheus").display()))
