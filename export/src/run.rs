@@ -63,6 +63,33 @@ pub enum ExportError {
     Thread(std::io::Error),
 }
 
+/// Looks at what [`Exporters::start`] would look at: secrets and certificates. Connects to nobody and changes nothing.
+///
+/// # Errors
+/// What would keep it from starting, as far as that can be seen.
+pub fn look(config: &Config) -> Result<(), ExportError> {
+    config.check()?;
+    config.influx.as_ref().map(Server::new).transpose()?;
+    Ok(())
+}
+
+/// What would start but should be seen to, in sentences.
+pub fn warnings(config: &Config) -> Vec<String> {
+    let in_clear = config.influx.as_ref().filter(|influx| {
+        let host = influx.url.strip_prefix("http://").unwrap_or_default();
+        let is_here = ["127.", "localhost", "[::1]"].iter().any(|here| host.starts_with(here));
+        let has_secret = influx.user.is_some() || influx.org.is_some();
+        has_secret && !influx.url.starts_with("https://") && !is_here
+    });
+    let warning = |influx: &Influx| {
+        format!(
+            "[export.influx] {} is not https: whoever sees the traffic sees the token or password",
+            influx.url
+        )
+    };
+    in_clear.map(warning).into_iter().collect()
+}
+
 /// Where to begin where nothing is known of an earlier life, and whether to end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Run {

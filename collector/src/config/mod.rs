@@ -53,6 +53,8 @@ pub struct Config {
     pub tls: Option<Tls>,
     /// How much its clients may take.
     pub limits: Limits,
+    /// What goes out to databases.
+    pub export: dta_export::config::Config,
     /// Stores, in the order of the file; ids and names are unique.
     pub stores: Vec<StoreSpec>,
 }
@@ -174,6 +176,7 @@ impl Default for Config {
             verbs: Verbs::default(),
             tls: None,
             limits: Limits::default(),
+            export: dta_export::config::Config::default(),
             stores: default_stores(),
         }
     }
@@ -247,6 +250,7 @@ impl Config {
                 .map_err(|must| ConfigError::value("tls.operators", operator, must))?;
         }
         self.limits.check()?;
+        self.export.check()?;
         if !self.listen.ip().is_loopback() && self.tls.is_none() && !self.insecure {
             return Err(ConfigError::Exposed { listen: self.listen });
         }

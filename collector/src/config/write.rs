@@ -13,6 +13,7 @@ struct File<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     tls: Option<&'a Tls>,
     limits: &'a Limits,
+    export: &'a dta_export::config::Config,
     store: &'a [StoreSpec],
 }
 
@@ -70,6 +71,7 @@ impl Config {
             verbs: &self.verbs,
             tls: self.tls.as_ref(),
             limits: &self.limits,
+            export: &self.export,
             store: &self.stores,
         })
     }
