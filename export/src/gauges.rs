@@ -205,8 +205,7 @@ impl Gauges {
     }
 }
 
-const DROPPED: &str =
-    "packets that switches told to be dropped, by switch and by the number of the reason; since the series is there";
+const DROPPED: &str = "packets that switches told to be dropped, by switch and by the number of the reason; since the series is there";
 const CONGESTED: &str =
     "packets that switches told to have waited in a congested queue; since the series is there";
 const LIST_NAMES: [&str; LISTS] = {
@@ -267,7 +266,9 @@ fn family(schema: Schema, metric: Metric) -> Option<Family> {
             ("dta_int_link_utilization", "utilisation of an egress port, in the switch's own unit", Unit::Own)
         }
         (Schema::IntCollector, Metric::FlowLatency) => ("flow_latency", "total flow latency", Unit::Own),
-        (Schema::IntCollector, Metric::HopLatency) => ("flow_hop_latency", "per-hop latency of flow", Unit::Own),
+        (Schema::IntCollector, Metric::HopLatency) => {
+            ("flow_hop_latency", "per-hop latency of flow", Unit::Own)
+        }
         (Schema::IntCollector, Metric::LinkUtilization) => ("tx_utilize", "tx link utilization", Unit::Own),
         (Schema::IntCollector, Metric::QueueOccupancy) => ("queue_occup", "queue occupancy", Unit::Own),
         (Schema::IntCollector, Metric::FlowPath | Metric::QueueCongestion) => return None,
@@ -311,7 +312,8 @@ fn labels(schema: Schema, metric: Metric, meaning: &Meaning) -> Option<Labels> {
 
 /// Labels of the numbers that are known.
 fn numbers(numbers: &[(&'static str, Option<u32>)]) -> Labels {
-    let known = numbers.iter().filter_map(|(name, number)| Some((Cow::Borrowed(*name), (*number)?.to_string())));
+    let known =
+        numbers.iter().filter_map(|(name, number)| Some((Cow::Borrowed(*name), (*number)?.to_string())));
     known.collect()
 }
 

@@ -22,8 +22,7 @@ use dta_proto::counter::{Definition, Node, Stage, Unit};
 pub fn metric_name(node: Node, definition: &Definition) -> Option<String> {
     let mut name = format!("dta_{}", stage(node)?.name());
     let own = name.len();
-    let parts: Vec<&str> =
-        definition.name.split(['.', '[', ']']).filter(|part| !part.is_empty()).collect();
+    let parts: Vec<&str> = definition.name.split(['.', '[', ']']).filter(|part| !part.is_empty()).collect();
     for (place, part) in parts.iter().enumerate() {
         let word = label(part);
         if !is_variable(part) || place == 0 {
@@ -98,7 +97,8 @@ mod tests {
             let mut names = BTreeMap::new();
             for definition in node.tables().iter().flat_map(|table| table.definitions) {
                 let Some(name) = metric_name(node, definition) else { continue };
-                let of_prometheus = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+                let of_prometheus =
+                    |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
                 assert!(name.bytes().all(of_prometheus) && !name.contains("__"), "{name}");
                 assert!(!name.ends_with("_total"), "{name}");
                 if let Some(other) = names.insert(name.clone(), definition.name) {

@@ -75,7 +75,8 @@ fn names(definition: &Definition) -> Vec<String> {
     let mut all = vec![Vec::new()];
     for variable in definition.variables {
         let Values::Of(values) = variable.values else { return Vec::new() };
-        let longer = |known: Vec<&'static str>| values.iter().map(move |value| [&known[..], &[value.name]].concat());
+        let longer =
+            |known: Vec<&'static str>| values.iter().map(move |value| [&known[..], &[value.name]].concat());
         all = all.into_iter().flat_map(longer).collect();
     }
     all.into_iter().map(|values| definition.of(&values)).collect()
@@ -136,7 +137,11 @@ mod tests {
     fn lines(all: &[NodeStatistics]) -> Vec<String> {
         let mut page = Page::default();
         nodes(&mut page, all);
-        page.text().lines().filter(|line| !line.starts_with('#') && !line.ends_with(" 0")).map(Into::into).collect()
+        page.text()
+            .lines()
+            .filter(|line| !line.starts_with('#') && !line.ends_with(" 0"))
+            .map(Into::into)
+            .collect()
     }
 
     #[test]
@@ -150,7 +155,8 @@ mod tests {
             ("dropped.of_a_newer_program", 6),
             ("nobody knows", 1),
         ];
-        let told = lines(&[node("collector", "", &[("query.path.keys", 8)]), node("translator/t", "s", &counters)]);
+        let told =
+            lines(&[node("collector", "", &[("query.path.keys", 8)]), node("translator/t", "s", &counters)]);
         assert_eq!(
             told,
             [
@@ -180,7 +186,7 @@ mod tests {
         ] {
             assert!(text.lines().any(|told| told == line), "no {line} in {text}");
         }
-        assert!(!text.contains("queue_pair") && !text.contains("store_frames"), "{text}");
+        assert!(!text.contains("dta_translator_queue_pair") && !text.contains("store_frames"), "{text}");
     }
 
     #[test]

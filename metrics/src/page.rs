@@ -14,8 +14,10 @@ use prometheus_client::registry::Registry;
 pub type Labels = Vec<(Cow<'static, str>, String)>;
 
 /// What becomes of what does not fit on a page.
-const LEFT_OUT: (&str, &str) =
-    ("dta_metrics_left_out", "counters that are not on this page: there was no room, or no definition has their names");
+const LEFT_OUT: (&str, &str) = (
+    "dta_metrics_left_out",
+    "counters that are not on this page: there was no room, or no definition has their names",
+);
 
 /// Whether a number may fall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,13 +88,7 @@ impl Page {
     }
 
     /// Where a number stands. The first help and kind of a name stay.
-    fn place(
-        &mut self,
-        name: String,
-        kind: Kind,
-        help: Cow<'static, str>,
-        labels: Labels,
-    ) -> &mut Number {
+    fn place(&mut self, name: String, kind: Kind, help: Cow<'static, str>, labels: Labels) -> &mut Number {
         let new = || Family { help, kind, series: BTreeMap::new() };
         let family = self.families.entry(name).or_insert_with(new);
         family.series.entry(labels).or_insert(Number::Whole(0))
@@ -142,9 +138,7 @@ fn encode(series: &mut MetricEncoder<'_>, kind: Kind, number: Number) -> fmt::Re
         (Kind::Counter, Number::Whole(value)) => {
             series.encode_counter(&value, None::<&Exemplar<Labels, u64>>)
         }
-        (Kind::Counter, Number::Real(value)) => {
-            series.encode_counter(&value, None::<&Exemplar<Labels, f64>>)
-        }
+        (Kind::Counter, Number::Real(value)) => series.encode_counter(&value, None::<&Exemplar<Labels, f64>>),
         (Kind::Gauge, Number::Whole(value)) => series.encode_gauge(&value),
         (Kind::Gauge, Number::Real(value)) => series.encode_gauge(&value),
     }

@@ -28,8 +28,11 @@ fn table(node: Node) -> String {
         }
         let name = metric_name(node, definition).expect("a name");
         let total = if definition.kind == Kind::Counter { "_total" } else { "" };
-        let labels: Vec<_> =
-            definition.variables.iter().map(|variable| format!("`{}`", variable.word.to_lowercase())).collect();
+        let labels: Vec<_> = definition
+            .variables
+            .iter()
+            .map(|variable| format!("`{}`", variable.word.to_lowercase()))
+            .collect();
         writeln!(text, "| `{}` | `{name}{total}` | {} |", definition.name, labels.join(", ")).unwrap();
     }
     text
@@ -56,6 +59,9 @@ fn the_document_has_the_metric_of_each_counter() {
     if std::env::var_os("DTA_WRITE_DOCS").is_some() {
         std::fs::write(DOCUMENT, text).unwrap();
     } else {
-        assert!(text == document, "docs/metrics.md is not as the definitions are: run this test with DTA_WRITE_DOCS=1");
+        assert!(
+            text == document,
+            "docs/metrics.md is not as the definitions are: run this test with DTA_WRITE_DOCS=1"
+        );
     }
 }

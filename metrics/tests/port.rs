@@ -38,14 +38,19 @@ async fn it_answers_what_scrapers_ask() {
     assert!(answer.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{answer}");
     assert!(answer.contains("connection: close\r\n"), "{answer}");
     assert!(answer.ends_with("dta_test 1\n# EOF\n"), "{answer}");
-    let accept = "accept: application/openmetrics-text; version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+    let accept =
+        "accept: application/openmetrics-text; version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
     let answer = ask(at, &format!("GET /metrics HTTP/1.1\r\nhost: x\r\n{accept}\r\n\r\n")).await;
     assert!(answer.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n"));
     let answer = ask(at, "HEAD /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && !answer.contains("dta_test"), "{answer}");
     for (request, begins, ends) in [
         ("GET / HTTP/1.1\r\nhost: x\r\n\r\n", "HTTP/1.1 404 ", "metrics are at /metrics\n"),
-        ("POST /metrics HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n", "HTTP/1.1 405 ", "metrics are read with GET\n"),
+        (
+            "POST /metrics HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n",
+            "HTTP/1.1 405 ",
+            "metrics are read with GET\n",
+        ),
         ("nonsense\r\n\r\n", "HTTP/1.1 400 ", "\r\n\r\n"),
     ] {
         let answer = ask(at, request).await;
@@ -109,7 +114,9 @@ async fn a_port_that_is_taken_is_told_or_done_without() {
     let error = Port::open(&Address::At(own), own).await.unwrap_err().to_string();
     assert_eq!(
         error,
-        format!("cannot serve metrics on {own}: Address already in use (os error 98); choose another --metrics, or `off`")
+        format!(
+            "cannot serve metrics on {own}: Address already in use (os error 98); choose another --metrics, or `off`"
+        )
     );
     assert!(Port::open(&Address::Auto, own).await.unwrap().is_none());
     assert!(Port::open(&Address::Off, own).await.unwrap().is_none());

@@ -7,6 +7,7 @@ mod client_flags;
 mod config;
 mod dashboard;
 mod devices;
+mod export;
 mod query;
 mod serve;
 mod sessions;
@@ -53,6 +54,8 @@ enum Command {
     Query(query::Args),
     /// Follow an append list
     Tail(tail::Args),
+    /// Bring events to a database, or print them as JSON, beside a collector
+    Export(export::Args),
     /// Show the counters of every node: where did my reports go?
     Stats(stats::Args),
     /// List stores, with load, survival and advised copies
@@ -84,6 +87,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Config(args) => config::run(&args),
         Command::Query(args) => query::run(args),
         Command::Tail(args) => tail::run(args),
+        Command::Export(args) => export::run(args),
         Command::Stats(args) => stats::run(args),
         Command::Stores(args) => stores::run(args),
         Command::Sessions(args) => sessions::run(args),

@@ -57,6 +57,8 @@ pub struct Config {
     pub limits: Limits,
     /// What is told for Prometheus, and where.
     pub metrics: Metrics,
+    /// What goes out to databases.
+    pub export: dta_export::config::Config,
     /// Stores, in the order of the file; ids and names are unique.
     pub stores: Vec<StoreSpec>,
 }
@@ -179,6 +181,7 @@ impl Default for Config {
             tls: None,
             limits: Limits::default(),
             metrics: Metrics::default(),
+            export: dta_export::config::Config::default(),
             stores: default_stores(),
         }
     }
@@ -253,6 +256,7 @@ impl Config {
         }
         self.limits.check()?;
         self.metrics.check()?;
+        self.export.check()?;
         if !self.listen.ip().is_loopback() && self.tls.is_none() && !self.insecure {
             return Err(ConfigError::Exposed { listen: self.listen });
         }

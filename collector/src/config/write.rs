@@ -14,6 +14,7 @@ struct File<'a> {
     tls: Option<&'a Tls>,
     limits: &'a Limits,
     metrics: &'a Metrics,
+    export: &'a dta_export::config::Config,
     store: &'a [StoreSpec],
 }
 
@@ -72,6 +73,7 @@ impl Config {
             tls: self.tls.as_ref(),
             limits: &self.limits,
             metrics: &self.metrics,
+            export: &self.export,
             store: &self.stores,
         })
     }

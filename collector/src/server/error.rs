@@ -68,6 +68,9 @@ pub enum ServerError {
     /// The kept state.
     #[error(transparent)]
     State(#[from] StateError),
+    /// What goes out to databases.
+    #[error(transparent)]
+    Export(#[from] dta_export::run::ExportError),
     /// The service ended by itself.
     #[error("the gRPC service ended: {0}")]
     Ended(String),

@@ -59,7 +59,10 @@ impl Metrics {
                 self.source.telemetry.get_or_init(|| self.source.start(schema, config));
             }
             Some(_) => {
-                tracing::warn!(store = config.store, "metrics tell no telemetry: the store is not one of the events of INT");
+                tracing::warn!(
+                    store = config.store,
+                    "metrics tell no telemetry: the store is not one of the events of INT"
+                );
             }
             None => tracing::info!(store = config.store, "metrics tell no telemetry: there is no such store"),
         }
@@ -105,7 +108,8 @@ fn put_sessions(page: &mut Page, sessions: &ListSessionsResponse) {
     page.add("dta_collector_sessions", Kind::Gauge, "sessions that are open", Labels::new(), all);
     for session in sessions.sessions.iter().take(MAX_SESSIONS) {
         let labels = || vec![("session".into(), session.name.clone())];
-        let help = "time until a session runs out unless its translator renews it; below 0: it does not run out";
+        let help =
+            "time until a session runs out unless its translator renews it; below 0: it does not run out";
         page.real("dta_collector_session_expires_seconds", help, labels(), session.expires_in_seconds);
         for pair in &session.queue_pairs {
             let mut labels = labels();

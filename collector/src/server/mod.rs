@@ -15,6 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use dta_client::Ask;
+use dta_export::run::{Exporters, Run};
 use dta_grpc::standard::{self, Health};
 use dta_grpc::tls::ServerTls;
 use dta_grpc::{Admission, Listen};
@@ -28,12 +30,12 @@ pub use reload::ReloadError;
 
 use crate::config::{Config, Memory};
 use crate::lock::Lock;
-use metrics::Metrics;
 use crate::nic::{self, Device, Nic, NicError};
 use crate::region::RegionOptions;
 use crate::service::Service;
 use crate::session::Sessions;
 use crate::store::Stores;
+use metrics::Metrics;
 
 /// How often sessions are looked after.
 const TICK: Duration = Duration::from_secs(1);
@@ -85,6 +87,8 @@ pub struct Server {
     connections: Arc<dta_grpc::Counters>,
     metrics: Option<Metrics>,
     health: Health,
+    /// What goes out to databases.
+    exporters: Option<Exporters>,
     /// Whether somebody takes the NIC's immediates.
     wakes: bool,
     /// What it serves by now.
@@ -164,6 +168,7 @@ impl Server {
         if wakes {
             tasks.push(notify::spawn(nic.clone(), service.wake(), stopped.clone()));
         }
+        let exporters = export(config, &service)?;
         let listener = Arc::new(listener);
         let health = standard::health(SERVICE);
         let grpc = serve(listener.clone(), config, tls, &service, &health, connections.clone(), &stopped)?;
@@ -191,6 +196,7 @@ impl Server {
             connections,
             metrics,
             health,
+            exporters,
             wakes,
             config: config.clone(),
             _lock: lock,
@@ -272,6 +278,10 @@ impl Server {
     pub async fn stop(self) -> Result<(), ServerError> {
         self.health.set(false);
         drop(self.metrics);
+        // They follow lists, which end with the service.
+        if let Some(exporters) = self.exporters {
+            exporters.stop().await;
+        }
         self.stop.send_replace(true);
         let Grpc { task: mut grpc, certificate, .. } = self.grpc;
         // One that has ended by itself may have been asked for its result already.
@@ -291,6 +301,17 @@ impl Server {
             .map_err(|e| ServerError::Ended(e.to_string()))??;
         Ok(())
     }
+}
+
+/// Starts what goes out to databases, if anything does.
+fn export(config: &Config, service: &Service) -> Result<Option<Exporters>, ServerError> {
+    if !config.export.is_on() {
+        return Ok(None);
+    }
+    let ask: Arc<dyn Ask> = Arc::new(service.clone());
+    let exporters = Exporters::start(&config.export, &config.name, &ask, Run::default())?;
+    service.tell_exporters(exporters.counters());
+    Ok(Some(exporters))
 }
 
 /// Serves gRPC with what a configuration says of TLS and limits.

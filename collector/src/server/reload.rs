@@ -114,6 +114,7 @@ fn fixed(old: &Config, new: &Config) -> Vec<String> {
     }
     keys.extend(changes(&old.metrics, &new.metrics).into_iter().map(|key| format!("metrics.{key}")));
     keys.extend(changes(&old.verbs, &new.verbs).into_iter().map(|key| format!("verbs.{key}")));
+    keys.extend(changes(&old.export, &new.export).into_iter().map(|key| format!("export.{key}")));
     for store in &old.stores {
         match new.stores.iter().find(|other| other.name == store.name) {
             Some(other) if other == store => {}

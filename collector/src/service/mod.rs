@@ -13,7 +13,7 @@ mod sessions;
 mod status;
 mod tail;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use dta_proto::control::collector_server::{Collector, CollectorServer};
 use dta_proto::control::{
@@ -45,6 +45,7 @@ pub struct Service {
     tails: Arc<Semaphore>,
     rules: Arc<Rules>,
     connections: Arc<dta_grpc::Counters>,
+    exporters: Arc<OnceLock<Vec<(&'static str, Arc<dta_export::counters::Counters>)>>>,
 }
 
 impl Service {
@@ -65,6 +66,7 @@ impl Service {
             tails: Arc::new(Semaphore::new(limits.tails)),
             rules: Arc::new(Rules { operators: Vec::new(), sessions: limits.sessions_per_certificate }),
             connections: Arc::default(),
+            exporters: Arc::default(),
         }
     }
 
@@ -83,6 +85,11 @@ impl Service {
     /// Tells these counters of connections among its own.
     pub fn with_connections(self, connections: Arc<dta_grpc::Counters>) -> Self {
         Self { connections, ..self }
+    }
+
+    /// Tells these counters of exporters among its own, by the name of each sink; the first call counts.
+    pub fn tell_exporters(&self, counters: Vec<(&'static str, Arc<dta_export::counters::Counters>)>) {
+        let _ = self.exporters.set(counters);
     }
 
     /// Wakes tails that wait for new batches.

@@ -50,7 +50,8 @@ impl Bed {
         std::fs::write(path("translator.toml"), file).unwrap();
         let int = format!("udp://127.0.0.1:0?dialect={dialect}");
         let config = path("translator.toml");
-        let translator = Daemon::start(&["__translator", "run", "--ready", "--int", &int, "--config", &config]);
+        let translator =
+            Daemon::start(&["__translator", "run", "--ready", "--int", &int, "--config", &config]);
         let client = Client::connect(&ClientOptions::plain(collector.said("listen"))).await.unwrap();
         let control = translator::Client::connect_lazy(translator.said("control")).unwrap();
         Bed { collector, translator, client, control, folder, reports: 0 }
@@ -71,7 +72,8 @@ impl Bed {
             let all = self.client.statistics().await.unwrap();
             let here = |name| counter(&own, "translator/", name);
             let there = |name| counter(&all, "translator/", name);
-            let executed = counter(&all, "nic/", "executed.write") + counter(&all, "nic/", "executed.fetch_add");
+            let executed =
+                counter(&all, "nic/", "executed.write") + counter(&all, "nic/", "executed.fetch_add");
             if here("int.datagrams") == self.reports
                 && here("held") == 0
                 && executed == here("operations")

@@ -21,7 +21,10 @@ fn yaml(path: &Path) -> Value {
 }
 
 fn texts(value: &Value) -> Vec<&str> {
-    value.as_array().map(|list| list.iter().map(|text| text.as_str().expect("text")).collect()).unwrap_or_default()
+    value
+        .as_array()
+        .map(|list| list.iter().map(|text| text.as_str().expect("text")).collect())
+        .unwrap_or_default()
 }
 
 /// The file of this host that is at a place of a service.
@@ -47,7 +50,15 @@ fn compose_refers_to_what_is_there() {
     for (name, service) in services {
         for key in service.as_object().unwrap().keys() {
             let known = [
-                "image", "build", "network_mode", "shm_size", "command", "volumes", "tmpfs", "restart", "depends_on",
+                "image",
+                "build",
+                "network_mode",
+                "shm_size",
+                "command",
+                "volumes",
+                "tmpfs",
+                "restart",
+                "depends_on",
                 "environment",
             ];
             assert!(known.contains(&key.as_str()), "{name}: {key} is no key of a service");
@@ -62,7 +73,8 @@ fn compose_refers_to_what_is_there() {
         assert_eq!(service["network_mode"], "host", "{name}");
     }
     let build = &services["collector"]["build"];
-    let dockerfile = root().join(build["context"].as_str().unwrap()).join(build["dockerfile"].as_str().unwrap());
+    let dockerfile =
+        root().join(build["context"].as_str().unwrap()).join(build["dockerfile"].as_str().unwrap());
     // target/ need not be there.
     let dockerfile = dockerfile.display().to_string().replace("target/static/../../", "");
     assert!(Path::new(&dockerfile).is_file(), "{dockerfile}");
@@ -83,14 +95,19 @@ fn compose_refers_to_what_is_there() {
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
     let scraped = yaml(&file);
     let scraped: Vec<_> = scraped["scrape_configs"].as_array().unwrap().iter().collect();
-    let targets: Vec<_> =
-        scraped.iter().flat_map(|job| texts(&job["static_configs"][0]["targets"])).map(str::to_owned).collect();
+    let targets: Vec<_> = scraped
+        .iter()
+        .flat_map(|job| texts(&job["static_configs"][0]["targets"]))
+        .map(str::to_owned)
+        .collect();
     let own = [dta_metrics::COLLECTOR_ADDRESS, dta_metrics::TRANSLATOR_ADDRESS].map(|at| at.to_string());
     assert_eq!(targets, own);
 
     // Grafana knows the databases that dashboards ask, at the addresses where they are.
     let sources = yaml(&mounted(&services["grafana"], "/etc/grafana/provisioning/datasources/dta.yaml"));
-    let of = |source: &Value| (source["uid"].as_str().unwrap().to_owned(), source["url"].as_str().unwrap().to_owned());
+    let of = |source: &Value| {
+        (source["uid"].as_str().unwrap().to_owned(), source["url"].as_str().unwrap().to_owned())
+    };
     let known: Vec<_> = sources["datasources"].as_array().unwrap().iter().map(of).collect();
     let influx = services["influxdb"]["environment"]["INFLUXDB_HTTP_BIND_ADDRESS"].as_str().unwrap();
     assert!(texts(&services["prometheus"]["command"]).contains(&"--web.listen-address=127.0.0.1:9090"));

@@ -43,7 +43,12 @@ fn queries(database: &str, field: &str) -> Vec<Query> {
             let targets = panel["targets"].as_array().expect("targets");
             assert!(!targets.is_empty(), "{file}: {} asks for nothing", panel["title"]);
             for target in targets {
-                assert_eq!(target["datasource"]["uid"], format!("dta-{database}"), "{file}: {}", panel["title"]);
+                assert_eq!(
+                    target["datasource"]["uid"],
+                    format!("dta-{database}"),
+                    "{file}: {}",
+                    panel["title"]
+                );
                 let text = target[field].as_str().expect("a query");
                 let text = text
                     .replace("$__rate_interval", "1m")

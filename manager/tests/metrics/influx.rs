@@ -67,7 +67,10 @@ impl Influx {
             if count >= Some(points) {
                 return;
             }
-            assert!(began.elapsed() < Duration::from_secs(60), "{measurement} has {told:?} and not {points} points");
+            assert!(
+                began.elapsed() < Duration::from_secs(60),
+                "{measurement} has {told:?} and not {points} points"
+            );
             std::thread::sleep(Duration::from_millis(200));
         }
     }

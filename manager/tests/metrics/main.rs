@@ -32,7 +32,8 @@ async fn every_counter_of_both_daemons_is_a_metric() {
         for node in nodes {
             let of = Node::of(&node.node);
             for counter in &node.counters {
-                let found = of.find(&counter.name).unwrap_or_else(|| panic!("{}: {}", node.node, counter.name));
+                let found =
+                    of.find(&counter.name).unwrap_or_else(|| panic!("{}: {}", node.node, counter.name));
                 let kind = found.definition.kind;
                 if kind == Kind::Position {
                     continue;
@@ -82,9 +83,30 @@ async fn a_port_that_is_taken_is_told_and_off_is_off() {
     let at = taken.local_addr().unwrap().to_string();
     let folder = tempfile::tempdir().unwrap();
     let memory = folder.path().join("memory").display().to_string();
-    let collector =
-        ["__collector", "serve", "--config", "none", "--listen", "127.0.0.1:0", "--soft-port", "0", "--memory", &memory];
-    let translator = ["__translator", "run", "--config", "none", "--listen", "127.0.0.1:0", "--control", "127.0.0.1:0", "--source-port", "0"];
+    let collector = [
+        "__collector",
+        "serve",
+        "--config",
+        "none",
+        "--listen",
+        "127.0.0.1:0",
+        "--soft-port",
+        "0",
+        "--memory",
+        &memory,
+    ];
+    let translator = [
+        "__translator",
+        "run",
+        "--config",
+        "none",
+        "--listen",
+        "127.0.0.1:0",
+        "--control",
+        "127.0.0.1:0",
+        "--source-port",
+        "0",
+    ];
     for daemon in [&collector[..], &translator] {
         let error = refused(&[daemon, &["--metrics", &at]].concat());
         let line = format!("cannot serve metrics on {at}: Address already in use");

@@ -134,8 +134,8 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
     let service = Service::new(target.clone(), programs);
     let service = own.serve(service, &health, stopped).map_err(|error| anyhow!(error))?;
     let sessions_told = Arc::new(metrics::Sessions::default());
-    let served = metrics
-        .map(|port| metrics::serve(port, target.clone(), health.clone(), sessions_told.clone()));
+    let served =
+        metrics.map(|port| metrics::serve(port, target.clone(), health.clone(), sessions_told.clone()));
     let metrics_address = metrics::address(served.as_ref());
     let manager = Manager::new(health, options.blank);
     info!(%listen, control = %control_address, source = %endpoint.ip, port = endpoint.port, runs = %runs, "taking reports");
