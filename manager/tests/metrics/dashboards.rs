@@ -55,7 +55,10 @@ fn queries(database: &str, field: &str) -> Vec<Query> {
                     .replace("$timeFilter", "time > now() - 1h")
                     .replace("$__interval", "10s")
                     .replace("$flow", ".*");
-                assert!(!text.contains('$'), "{file}: {text} has a variable that this test does not know");
+                let mut rest = text.split('$').skip(1);
+                let is_known =
+                    rest.all(|rest| !rest.starts_with(|c: char| c.is_alphabetic() || c == '_' || c == '{'));
+                assert!(is_known, "{file}: {text} has a variable that this test does not know");
                 found.push(Query { place: format!("{file}: {}", panel["title"]), text });
             }
         }
