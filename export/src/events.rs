@@ -174,7 +174,7 @@ impl Reader {
         let must_go = self.ended || self.held > WAITING || Instant::now() >= first.until;
         let directory = &mut self.directory;
         let mut named = |entry: &Entry| match key(entry) {
-            Some(key) => directory.meaning(&key).filter(|meaning| complete(meaning)),
+            Some(key) => directory.meaning(&key).filter(complete),
             None => None,
         };
         let is_known = |entry: &Entry| key(entry).is_none_or(|key| key == Key::default());
@@ -347,7 +347,6 @@ impl Lookup {
         let request = QueryPathRequest {
             store: self.stores.postcards.clone(),
             keys: keys.iter().map(|key| key.0.to_vec()).collect(),
-            ..QueryPathRequest::default()
         };
         match self.ask.query_path(request).await {
             Ok(answer) => {

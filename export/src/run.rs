@@ -264,7 +264,7 @@ impl Points {
                 },
                 () = at(flush_at) => {}
                 () = at(state_at) => {
-                    self.tell_state().await;
+                    self.tell_state(&stopped).await;
                     state_at = self.state_every.map(|every| Instant::now() + every);
                 }
                 () = until(stopped.clone()) => break,
@@ -318,13 +318,16 @@ impl Points {
     }
 
     /// Writes a point of each value as it is now.
-    async fn tell_state(&mut self) {
+    async fn tell_state(&mut self, stopped: &watch::Receiver<bool>) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut events: Vec<Event> = self.state.iter().map(|(_, event)| event.clone()).collect();
         self.reader.refresh(&mut events, now.as_nanos() as u64).await;
         for event in &events {
             if self.put(event) {
                 add(&self.counters.state, 1);
+            }
+            if self.points >= RECORD {
+                self.spool(stopped).await;
             }
         }
     }

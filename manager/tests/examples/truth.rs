@@ -132,8 +132,10 @@ const MORE_ENTRIES: &[(&str, &str)] =
     &[("while sleep 0.5; do dta-reporter send append --list 0 --value 10,11,12,13; done", "")];
 /// An event as the translator's rules for INT append it: a drop of a flow's packet.
 const DROP: &str = "dta-reporter send append --store 18 --list 1 --value 0x64726f70,0,7,0x0a000001,0x0a000002,0x13881388,0x11000000,1,2,3,4,0x47000000,0,0,0; sleep 1";
-const MORE_DROPS: &[(&str, &str)] =
-    &[("while sleep 0.5; do dta-reporter send append --store 18 --list 1 --value 0x64726f70,0,7,0x0a000001,0x0a000002,0x13881388,0x11000000,1,2,3,4,0x47000000,0,0,0; done", "")];
+const MORE_DROPS: &[(&str, &str)] = &[(
+    "while sleep 0.5; do dta-reporter send append --store 18 --list 1 --value 0x64726f70,0,7,0x0a000001,0x0a000002,0x13881388,0x11000000,1,2,3,4,0x47000000,0,0,0; done",
+    "",
+)];
 const COLLECTOR_ELSEWHERE: &[(&str, &str)] = &[(
     "dta-collector serve --listen 10.0.0.5:40050 --insecure --soft-address 10.0.0.5 --memory anonymous",
     "\"listen\"",
