@@ -5,6 +5,7 @@
 //! beside it. Modules point one way:
 //!
 //! - [`source`] follows the lists and decodes what is in them; [`directory`] remembers what keys stand for;
+//! - [`names`] is what people call switches, ports and drop reasons;
 //! - [`events`] puts both together: events with their flows and paths, in their order;
 //! - [`schema`] makes [points](point) of events; [`json`] makes lines of them;
 //! - [`gauges`] are telemetry for Prometheus;
@@ -19,6 +20,7 @@ pub mod events;
 pub mod gauges;
 mod influx;
 pub mod json;
+pub mod names;
 pub mod point;
 pub mod run;
 pub mod schema;
