@@ -34,6 +34,9 @@ pub struct Counters {
     pub(crate) spool: OnceLock<Arc<Spool>>,
 }
 
+/// What each of several exporters counts, by the name of its sink.
+pub type OfSinks = Vec<(&'static str, Arc<Counters>)>;
+
 /// Adds to a counter.
 pub(crate) fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::config::{Config, ConfigError, Influx};
-use crate::counters::{Counters, add};
+use crate::counters::{Counters, OfSinks, add};
 use crate::deliver;
 use crate::events::{Event, Events, Positions, Reader};
 use crate::influx::{InfluxError, Server};
@@ -104,7 +104,7 @@ pub struct Run {
 pub struct Exporters {
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
-    counters: Vec<(&'static str, Arc<Counters>)>,
+    counters: OfSinks,
     delivery: Option<(Arc<Spool>, thread::JoinHandle<()>)>,
 }
 
@@ -171,7 +171,7 @@ impl Exporters {
     }
 
     /// What they count, each by its name: see [`Counters::named`].
-    pub fn counters(&self) -> Vec<(&'static str, Arc<Counters>)> {
+    pub fn counters(&self) -> OfSinks {
         self.counters.clone()
     }
 

@@ -309,7 +309,7 @@ async fn a_latency_gives_a_point_when_it_leaves_its_interval() {
     let values = |name: &&String| -> Vec<u32> {
         influx.points("value", name).iter().map(|point| point[1].as_u64().unwrap() as u32).collect()
     };
-    let third = hops.iter().map(|name| values(name)).find(|values| values.first() == Some(&200)).unwrap();
+    let third = hops.iter().map(values).find(|values| values.first() == Some(&200)).unwrap();
     assert_eq!(third, told);
 }
 

@@ -33,6 +33,7 @@ use crate::session::Sessions;
 use crate::store::Stores;
 use caller::Rules;
 use dta_client::{Ask as _, ClientError};
+use dta_export::counters::OfSinks;
 use dta_grpc::Name;
 
 /// Everything that calls are answered from.
@@ -45,7 +46,7 @@ pub struct Service {
     tails: Arc<Semaphore>,
     rules: Arc<Rules>,
     connections: Arc<dta_grpc::Counters>,
-    exporters: Arc<OnceLock<Vec<(&'static str, Arc<dta_export::counters::Counters>)>>>,
+    exporters: Arc<OnceLock<OfSinks>>,
 }
 
 impl Service {
@@ -88,7 +89,7 @@ impl Service {
     }
 
     /// Tells these counters of exporters among its own, by the name of each sink; the first call counts.
-    pub fn tell_exporters(&self, counters: Vec<(&'static str, Arc<dta_export::counters::Counters>)>) {
+    pub fn tell_exporters(&self, counters: OfSinks) {
         let _ = self.exporters.set(counters);
     }
 
