@@ -53,9 +53,10 @@ demo: ## one command from report to answer; no root needed
 
 test: install-test-deps lint unit python pools privileged package e2e rxe ## everything, as CI runs it
 
-soak: ## the accounting with a tenth of all frames damaged, ten seeds; ten million reports of random flows; SOAK_REPORTS=100000000: also whether memory stays flat
+soak: ## the accounting with a tenth of all frames damaged, ten seeds; ten million reports of random flows; a database away for a minute; SOAK_REPORTS=100000000: also whether memory stays flat
 	DTA_SEEDS=$(SOAK_SEEDS) $(CARGO) test -p dta-manager --test faults
 	DTA_INT_REPORTS=10000000 $(CARGO) test -p dta-dataplane --test int_flood -- --nocapture
+	DTA_OUTAGE_SECONDS=60 $(CARGO) test --workspace --test export -- --ignored a_database
 	$(if $(SOAK_REPORTS),$(CARGO) run --release -p dta-manager -- bench memory --reports $(SOAK_REPORTS))
 
 lint: ## formatting, clippy, licences and advisories of the dependencies

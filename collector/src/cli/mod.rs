@@ -7,6 +7,7 @@ mod client_flags;
 mod config;
 mod dashboard;
 mod devices;
+mod export;
 mod names_flag;
 mod query;
 mod query_flow;
@@ -59,6 +60,8 @@ enum Command {
     Query(query::Args),
     /// Follow an append list
     Tail(tail::Args),
+    /// Bring events to a database, or print them as JSON, beside a collector
+    Export(export::Args),
     /// List the flows with most latency, drops, packets, bytes or reports
     Top(top::Args),
     /// Show the counters of every node: where did my reports go?
@@ -92,6 +95,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Config(args) => config::run(&args),
         Command::Query(args) => query::run(args),
         Command::Tail(args) => tail::run(args),
+        Command::Export(args) => export::run(args),
         Command::Top(args) => top::run(args),
         Command::Stats(args) => stats::run(args),
         Command::Stores(args) => stores::run(args),

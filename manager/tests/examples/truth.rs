@@ -132,8 +132,15 @@ const fn there(command: &'static str, wanted: &'static [&'static str]) -> Judge 
 }
 const TRANSLATOR_ELSEWHERE: &[(&str, &str)] =
     &[SERVE[0], ("dta-translator run --ready --listen 10.0.0.1:40040", "\"listen\"")];
+const INFLUX: &str = "it needs an InfluxDB server, which manager/tests/export.rs starts";
 const MORE_ENTRIES: &[(&str, &str)] =
     &[("while sleep 0.5; do dta-reporter send append --list 0 --value 10,11,12,13; done", "")];
+/// An event as the translator's rules for INT append it: a drop of a flow's packet.
+const DROP: &str = "dta-reporter send append --store 18 --list 1 --value 0x64726f70,0,7,0x0a000001,0x0a000002,0x13881388,0x11000000,1,2,3,4,0x47000000,0,0,0; sleep 1";
+const MORE_DROPS: &[(&str, &str)] = &[(
+    "while sleep 0.5; do dta-reporter send append --store 18 --list 1 --value 0x64726f70,0,7,0x0a000001,0x0a000002,0x13881388,0x11000000,1,2,3,4,0x47000000,0,0,0; done",
+    "",
+)];
 const COLLECTOR_ELSEWHERE: &[(&str, &str)] = &[(
     "dta-collector serve --listen 10.0.0.5:40050 --insecure --soft-address 10.0.0.5 --memory anonymous",
     "\"listen\"",
@@ -321,6 +328,16 @@ fn own() -> Vec<Known> {
         "dta-reporter send append --list 0 --value 5,6,7,8; sleep 1",
         up("dta-collector tail --from-start --once -o json | jq .entry", Says(&["\"00000005000000060000000700000008\""])),
     ),
+    beside(MORE_DROPS, up("dta-collector export --json -", Shows(&["\"event\":\"drop\""]))),
+    with(
+        DROP,
+        up(
+            "dta-collector export --json - --from-start --once | jq .flow",
+            Says(&["\"10.0.0.1:5000->10.0.0.2:5000/udp\""]),
+        ),
+    ),
+    alone("dta-collector export --influx http://127.0.0.1:8086 --database int", NotHere(INFLUX)),
+    alone("dta-collector export --config collector.toml", NotHere(INFLUX)),
     up("dta-collector stats", Says(&["translator", "reporter", "accepted"])),
     up("dta-collector stats --watch", Shows(&["translator", "accepted"])),
     up("dta-collector stats --all -o json", Says(&["\"nodes\":", "\"dropped.destination\":0"])),
