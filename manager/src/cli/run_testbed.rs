@@ -191,7 +191,7 @@ fn keep(testbed: &Testbed) -> anyhow::Result<()> {
         "\nStill running, until Ctrl-C. Look at it from another terminal:\n  \
          dta-collector dashboard --collector {0}\n  dta-collector stats --collector {0}\n  \
          dta-translator stats --translator http://{1}\n  \
-         dta-manager replay reports.pcap --to {2}\n\
+         dta-manager replay FILE --to {2}                 DTA reports of a pcap file\n\
          (where they are not installed: cargo run --release -p dta-collector -- dashboard …)\nFiles are in {3}.",
         daemons.collector_address,
         daemons.control_address,
