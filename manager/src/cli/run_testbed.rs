@@ -161,6 +161,11 @@ impl RunTestbed {
         self.output.print(&testbed.outcome, show::report)?;
         if self.bench && !self.output.is_json() {
             glance()?;
+            // The table above has pushed it off a screen of 24 lines.
+            dta_cli::print(format_args!(
+                "\nThe run before these figures was {}",
+                show::verdict(&testbed.outcome)
+            ))?;
         }
         if !self.keep && !self.output.is_json() {
             dta_cli::print(format_args!("\n{}", self.next()))?;
