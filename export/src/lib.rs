@@ -8,6 +8,7 @@
 //! - [`events`] puts both together: events with their flows and paths, in their order;
 //! - [`schema`] makes [points](point) of events; [`json`] makes lines of them;
 //! - [`spool`] keeps points on disk until a thread of its own has delivered them over HTTP;
+//! - [`names`] has what people call switches, ports and drop reasons;
 //! - [`run`] lets exporters work as a [`config`] says, and [`counters`] has what they count.
 
 pub mod config;
@@ -17,6 +18,7 @@ pub mod directory;
 pub mod events;
 mod influx;
 pub mod json;
+pub mod names;
 pub mod point;
 pub mod run;
 pub mod schema;

@@ -18,6 +18,7 @@ use dta_link::fault::Faults;
 use dta_proto::name;
 pub use dta_proto::queue_pair::Transport;
 use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::telemetry::store as int;
 use dta_proto::wire::ethernet::Mac;
 use serde::{Deserialize, Serialize};
 
@@ -212,15 +213,15 @@ pub fn default_stores() -> Vec<StoreSpec> {
                 expected: 2,
             },
         ),
-        store(16, "int-paths", StoreKind::KeyWrite { slots: 1 << 16, value_len: 60, redundancy: 4 }),
-        store(17, "int-values", StoreKind::KeyWrite { slots: 1 << 18, value_len: 12, redundancy: 4 }),
+        store(16, int::PATHS, StoreKind::KeyWrite { slots: 1 << 16, value_len: 60, redundancy: 4 }),
+        store(17, int::VALUES, StoreKind::KeyWrite { slots: 1 << 18, value_len: 12, redundancy: 4 }),
         store(
             18,
-            "int-events",
+            int::EVENTS,
             StoreKind::Append { lists: 4, ring: 1 << 12, batch_len: 128, entry_len: 60, notify: false },
         ),
-        store(19, "int-counters", StoreKind::KeyIncrement { slots: 1 << 18, redundancy: 2 }),
-        store(20, "int-postcards", StoreKind::Postcarding { slots: 1 << 15, hops: 6, redundancy: 4 }),
+        store(19, int::COUNTERS, StoreKind::KeyIncrement { slots: 1 << 18, redundancy: 2 }),
+        store(20, int::POSTCARDS, StoreKind::Postcarding { slots: 1 << 15, hops: 6, redundancy: 4 }),
     ]
 }
 
