@@ -5,8 +5,10 @@
 //! beside it. Modules point one way:
 //!
 //! - [`source`] follows the lists and decodes what is in them; [`directory`] remembers what keys stand for;
+//! - [`names`] is what people call switches, ports and drop reasons;
 //! - [`events`] puts both together: events with their flows and paths, in their order;
 //! - [`schema`] makes [points](point) of events; [`json`] makes lines of them;
+//! - [`gauges`] are telemetry for Prometheus;
 //! - [`spool`] keeps points on disk until a thread of its own has delivered them over HTTP;
 //! - [`names`] has what people call switches, ports and drop reasons;
 //! - [`run`] lets exporters work as a [`config`] says, and [`counters`] has what they count.
@@ -16,6 +18,7 @@ pub mod counters;
 mod deliver;
 pub mod directory;
 pub mod events;
+pub mod gauges;
 mod influx;
 pub mod json;
 pub mod names;

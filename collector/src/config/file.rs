@@ -9,7 +9,7 @@ use dta_proto::store::StoreSpec;
 use serde::Deserialize;
 
 use super::{
-    Config, ConfigError, Limits, Memory, Soft, Tls, Transport, Verbs, check_store, default_directory,
+    Config, ConfigError, Limits, Memory, Metrics, Soft, Tls, Transport, Verbs, check_store, default_directory,
 };
 
 #[derive(Deserialize, Default)]
@@ -20,6 +20,7 @@ struct File {
     verbs: Verbs,
     tls: Option<Tls>,
     limits: Limits,
+    metrics: Metrics,
     export: dta_export::config::Config,
     store: Option<Vec<StoreSpec>>,
 }
@@ -88,6 +89,7 @@ fn of_file(file: File) -> Result<Config, (String, ConfigError)> {
     config.verbs = file.verbs;
     config.tls = file.tls;
     config.limits = file.limits;
+    config.metrics = file.metrics;
     config.export = file.export;
     if let Some(stores) = file.store {
         config.stores.clear();

@@ -8,6 +8,7 @@ mod error;
 mod example;
 mod file;
 mod limits;
+mod metrics;
 mod write;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -25,6 +26,7 @@ use serde::{Deserialize, Serialize};
 pub use error::ConfigError;
 pub use example::EXAMPLE;
 pub use limits::Limits;
+pub use metrics::{Metrics, Telemetry};
 
 use crate::nic::ROCE_PORT;
 
@@ -54,6 +56,8 @@ pub struct Config {
     pub tls: Option<Tls>,
     /// How much its clients may take.
     pub limits: Limits,
+    /// What is told for Prometheus, and where.
+    pub metrics: Metrics,
     /// What goes out to databases.
     pub export: dta_export::config::Config,
     /// Stores, in the order of the file; ids and names are unique.
@@ -177,6 +181,7 @@ impl Default for Config {
             verbs: Verbs::default(),
             tls: None,
             limits: Limits::default(),
+            metrics: Metrics::default(),
             export: dta_export::config::Config::default(),
             stores: default_stores(),
         }
@@ -251,6 +256,7 @@ impl Config {
                 .map_err(|must| ConfigError::value("tls.operators", operator, must))?;
         }
         self.limits.check()?;
+        self.metrics.check()?;
         self.export.check()?;
         if !self.listen.ip().is_loopback() && self.tls.is_none() && !self.insecure {
             return Err(ConfigError::Exposed { listen: self.listen });

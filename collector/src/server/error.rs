@@ -22,6 +22,9 @@ pub enum ServerError {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// The port of metrics.
+    #[error(transparent)]
+    Metrics(#[from] dta_metrics::PortError),
     /// The TLS files.
     #[error(transparent)]
     Tls(#[from] dta_grpc::tls::TlsError),

@@ -5,6 +5,7 @@ mod check;
 mod collapse;
 mod directory;
 mod error;
+mod metrics;
 mod notify;
 mod reload;
 
@@ -34,6 +35,7 @@ use crate::region::RegionOptions;
 use crate::service::Service;
 use crate::session::Sessions;
 use crate::store::Stores;
+use metrics::Metrics;
 
 /// How often sessions are looked after.
 const TICK: Duration = Duration::from_secs(1);
@@ -83,6 +85,7 @@ pub struct Server {
     former: Vec<JoinHandle<Result<(), tonic::transport::Error>>>,
     listener: Arc<TcpListener>,
     connections: Arc<dta_grpc::Counters>,
+    metrics: Option<Metrics>,
     health: Health,
     /// What goes out to databases.
     exporters: Option<Exporters>,
@@ -113,6 +116,8 @@ impl Server {
             .map_err(|source| ServerError::Listen { address: config.listen, source })?;
         let listen =
             listener.local_addr().map_err(|source| ServerError::Listen { address: config.listen, source })?;
+
+        let metrics = dta_metrics::Port::open(&config.metrics.listen, dta_metrics::COLLECTOR_ADDRESS).await?;
 
         let folder = match &config.memory {
             Memory::Anonymous => None,
@@ -168,6 +173,10 @@ impl Server {
         let health = standard::health(SERVICE);
         let grpc = serve(listener.clone(), config, tls, &service, &health, connections.clone(), &stopped)?;
         health.set(true);
+        let metrics = metrics.map(|port| Metrics::serve(port, service.clone(), health.clone()));
+        if let Some(metrics) = &metrics {
+            metrics.follow(&config.metrics, &stores);
+        }
         let took = began.elapsed();
         Ok(Self {
             listen,
@@ -185,6 +194,7 @@ impl Server {
             former: Vec::new(),
             listener,
             connections,
+            metrics,
             health,
             exporters,
             wakes,
@@ -196,6 +206,11 @@ impl Server {
     /// Tells whoever asks for this collector's health whether it serves.
     pub fn set_serving(&self, serving: bool) {
         self.health.set(serving);
+    }
+
+    /// Where metrics are scraped, if anywhere.
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().map(Metrics::address)
     }
 
     /// The stores.
@@ -262,6 +277,7 @@ impl Server {
     /// translators go on when a collector starts in the same memory directory.
     pub async fn stop(self) -> Result<(), ServerError> {
         self.health.set(false);
+        drop(self.metrics);
         // They follow lists, which end with the service.
         if let Some(exporters) = self.exporters {
             exporters.stop().await;
