@@ -25,7 +25,7 @@ pub const STATUSES: [(&str, &str); 6] = [
     ("2", "the command line or the configuration is wrong; nothing was done"),
     ("3", "a key that was asked for is not there"),
     ("4", "it was done, and what it looked at is not well"),
-    ("130, 143", "it was ended by SIGINT (Ctrl-C) or by SIGTERM"),
+    ("130, 143", "it was ended by SIGINT (Ctrl-C) or by SIGTERM; daemons end with 0"),
 ];
 
 impl From<Status> for ExitCode {

@@ -10,6 +10,7 @@
 //! - [`schema`] makes [points](point) of events; [`json`] makes lines of them;
 //! - [`gauges`] are telemetry for Prometheus;
 //! - [`spool`] keeps points on disk until a thread of its own has delivered them over HTTP;
+//! - [`names`] has what people call switches, ports and drop reasons;
 //! - [`run`] lets exporters work as a [`config`] says, and [`counters`] has what they count.
 
 pub mod config;

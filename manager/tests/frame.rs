@@ -48,6 +48,27 @@ fn each_tells_its_version_with_commit_and_features() {
 }
 
 #[test]
+fn bash_completes_the_words_behind_a_command() {
+    for (name, role, command, expected) in [
+        ("dta-collector", PROGRAMS[0].1, "stores", "--collector"),
+        ("dta-translator", PROGRAMS[1].1, "plan", "--against"),
+        ("dta-reporter", PROGRAMS[2].1, "send", "key-write"),
+        ("dta-manager", PROGRAMS[3].1, "run-testbed", "--faults"),
+    ] {
+        let script = text(&run(role, &["completions", "bash"], &[]).stdout);
+        let function = name.replace('-', "__");
+        let start = if expected.starts_with('-') { "--" } else { "k" };
+        let ask = format!(
+            "{script}\nCOMP_WORDS=({name} {command} {start}); COMP_CWORD=2\n\
+             _{function} {name} {start} {command}; echo \"${{COMPREPLY[*]}}\""
+        );
+        let output = Command::new("bash").args(["--norc", "-c", &ask]).output().unwrap();
+        let offered = text(&output.stdout);
+        assert!(offered.split_whitespace().any(|word| word == expected), "{name} {command}: {offered}");
+    }
+}
+
+#[test]
 fn each_has_completions_for_every_shell_and_a_page_for_every_command() {
     let folder = tempfile::tempdir().unwrap();
     for (name, role) in PROGRAMS {

@@ -259,11 +259,14 @@ def _votes(answers: List[Any]) -> Any:
 
 
 def _channel(address: str, tls: Tuple[Optional[str], ...], domain: Optional[str]) -> Any:
+    what = "to ask a collector, install grpcio and protobuf (Debian: python3-grpcio python3-protobuf)"
     try:
         import grpc
     except ImportError as error:
-        what = "to ask a collector, install grpcio and protobuf (Debian: python3-grpcio python3-protobuf)"
         raise AskError(what) from error
+    # A folder of that name in the working directory is taken for the module where there is none.
+    if not hasattr(grpc, "insecure_channel"):
+        raise AskError(what)
     host = _host(address, bool(tls[0]))
     if any(tls) and not all(tls):
         raise AskError("TLS takes three files: the authority (ca), this client's certificate and its key")

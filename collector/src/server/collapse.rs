@@ -77,7 +77,8 @@ fn collapse(
     let stores: Vec<Arc<Store>> = all.iter().collect();
     Region::look_up_pages_again(stores.iter().map(|store| &*store.region));
     for store in todo {
-        tracing::info!(store = %store.spec.name, memory = %store.region.pages(), "pages of the store");
+        // `stores` tells it, too.
+        tracing::debug!(store = %store.spec.name, memory = %store.region.pages(), "pages of the store");
     }
     told
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -23,6 +23,9 @@ Examples:
 pub(super) struct MakeCapture {
     /// File to write (classic pcap)
     file: PathBuf,
+    /// Write over a file that is there
+    #[arg(long)]
+    force: bool,
     /// Packets
     #[arg(long, value_name = "N", default_value = "10000", value_parser = clap::value_parser!(u64).range(1..))]
     packets: u64,
@@ -37,7 +40,8 @@ pub(super) struct MakeCapture {
 impl MakeCapture {
     pub(super) fn run(self) -> anyhow::Result<Status> {
         let write = || -> std::io::Result<usize> {
-            let mut file = BufWriter::new(File::create(&self.file)?);
+            let file = if self.force { File::create(&self.file) } else { File::create_new(&self.file) };
+            let mut file = BufWriter::new(file?);
             let mut flows = HashSet::new();
             capture::write_header(&mut file)?;
             let shape = Shape { flows: self.flows, exponent: 1.1, seed: self.seed };
@@ -48,7 +52,12 @@ impl MakeCapture {
             file.flush()?;
             Ok(flows.len())
         };
-        let flows = write().with_context(|| format!("cannot write {}", self.file.display()))?;
+        let flows = match write() {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                anyhow::bail!("{} is there already; --force writes over it", self.file.display())
+            }
+            written => written.with_context(|| format!("cannot write {}", self.file.display()))?,
+        };
         dta_cli::print(format_args!(
             "{} packets of {} flows are in {}",
             grouped(self.packets),

@@ -161,6 +161,11 @@ impl RunTestbed {
         self.output.print(&testbed.outcome, show::report)?;
         if self.bench && !self.output.is_json() {
             glance()?;
+            // The table above has pushed it off a screen of 24 lines.
+            dta_cli::print(format_args!(
+                "\nThe run before these figures was {}",
+                show::verdict(&testbed.outcome)
+            ))?;
         }
         if !self.keep && !self.output.is_json() {
             dta_cli::print(format_args!("\n{}", self.next()))?;
@@ -192,7 +197,7 @@ fn keep(testbed: &Testbed) -> anyhow::Result<()> {
          dta-collector dashboard --collector {0}\n  dta-collector stats --collector {0}\n  \
          dta-collector top --by bytes --collector {0}\n  \
          dta-translator stats --translator http://{1}\n  \
-         dta-manager replay reports.pcap --to {2}\n\
+         dta-manager replay FILE --to {2}                 DTA reports of a pcap file\n\
          (where they are not installed: cargo run --release -p dta-collector -- dashboard …)\nFiles are in {3}.",
         daemons.collector_address,
         daemons.control_address,

@@ -186,7 +186,8 @@ fn close_up(table: &mut Table) {
 }
 
 /// One line.
-fn verdict(outcome: &Outcome) -> String {
+/// Whether all is well, in a line.
+pub fn verdict(outcome: &Outcome) -> String {
     let wrong = outcome.wrong();
     let asked: u64 = outcome.primitives.iter().map(|p| p.answers.queried).sum();
     if outcome.is_good() {
