@@ -152,7 +152,7 @@ fn a_pipe_gets_no_codes_and_a_terminal_only_those_that_are_wanted() {
     // The dashboard stays; a signal ends it.
     let quoted: Vec<String> =
         ["__collector", "dashboard", "--collector", &bed.collector].map(String::from).into();
-    let watch = |environment| on_terminal_for("timeout --signal INT 2 ", &quoted, environment);
+    let watch = |environment| on_terminal_for("timeout 4 ", &quoted, environment);
     let text = watch(&[("NO_COLOR", "1")][..]);
     assert!(text.contains("\x1b[") && !has_colours(&text), "{text:?}");
     assert!(has_colours(&watch(&[])));

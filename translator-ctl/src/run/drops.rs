@@ -240,13 +240,13 @@ mod tests {
         flood(&mut engine, 1000);
         let due = drops.due(&dropped(&mut engine), start);
         let counts = |due: &[Due]| due.iter().map(|due| (due.reason.name(), due.reports)).collect::<Vec<_>>();
-        assert_eq!(counts(&due), [("version", 1000), ("unknown_store", 1000)]);
+        assert_eq!(counts(&due), [("opcode", 1000), ("unknown_store", 1000)]);
         for second in 1..10 {
             flood(&mut engine, 5);
             assert!(drops.due(&dropped(&mut engine), start + Duration::from_secs(second)).is_empty());
         }
         // Nothing came since, and what came before is told.
-        assert_eq!(counts(&drops.due(&[], start + EVERY)), [("version", 45), ("unknown_store", 45)]);
+        assert_eq!(counts(&drops.due(&[], start + EVERY)), [("opcode", 45), ("unknown_store", 45)]);
         assert!(drops.due(&dropped(&mut engine), start + 5 * EVERY).is_empty());
     }
 

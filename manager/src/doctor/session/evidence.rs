@@ -84,10 +84,13 @@ impl Nodes {
 
     /// The sum of a counter over the reporters that a session's translator hears.
     pub fn of_reporters(&self, session: &str, counter: &str) -> u64 {
-        let of = |((node, of), _): &(&(String, String), &(f64, BTreeMap<String, u64>))| {
-            of == session && Stage::of(node) == Stage::Reporter
-        };
-        self.0.iter().filter(of).filter_map(|(_, (_, counters))| counters.get(counter)).sum()
+        let mut sum = 0;
+        for ((node, of), (_, counters)) in &self.0 {
+            if of == session && Stage::of(node) == Stage::Reporter {
+                sum += counters.get(counter).copied().unwrap_or(0);
+            }
+        }
+        sum
     }
 
     /// A counter of a node that is the collector's own.

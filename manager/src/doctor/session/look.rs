@@ -13,7 +13,8 @@ use dta_collector::nic::{ROCE_PORT, SOFT};
 use dta_link::netstat::UdpStats;
 use dta_link::packet::Interface;
 use dta_link::{Batch, Link, PacketConfig, PacketLink};
-use dta_proto::control::ListSessionsResponse;
+use dta_proto::control::{ListSessionsResponse, NodeStatistics, SessionInfo};
+use dta_proto::counter::Stage;
 use dta_proto::wire::{ethernet, ipv4, udp};
 
 use super::evidence::{Evidence, Host, Nodes, translator_ip};
@@ -47,6 +48,9 @@ pub enum LookError {
 /// ms on rxe).
 const STALE: Duration = Duration::from_millis(40);
 
+/// Translators tell their counters each second.
+const TOLD_WITHIN: Duration = Duration::from_millis(1500);
+
 /// Looks for [`LookOptions::time`]. `root` is `/` but in tests.
 pub async fn look(root: &Path, options: &LookOptions) -> Result<Evidence, LookError> {
     let mut client = Client::connect(&options.collector).await?;
@@ -63,9 +67,8 @@ pub async fn look(root: &Path, options: &LookOptions) -> Result<Evidence, LookEr
         ask_for_neighbours(root, &first);
     }
 
-    tokio::time::sleep(STALE).await;
+    let before = Nodes::new(fresh_statistics(&mut client, &first).await?);
     let (device_before, datagrams_before) = (device(root, &first.device), datagrams());
-    let before = Nodes::new(client.statistics().await?);
     let start = Instant::now();
     let counting = local.then(|| Counting::start(interface.as_deref(), port, &endpoint.mac));
     tokio::time::sleep(options.time).await;
@@ -99,6 +102,27 @@ pub async fn look(root: &Path, options: &LookOptions) -> Result<Evidence, LookEr
         after,
         host,
     })
+}
+
+/// All counters, once each session's translator has told its own anew, or [`TOLD_WITHIN`] has passed.
+/// With older ones, frames that were sent before the look would seem to be sent in it.
+async fn fresh_statistics(
+    client: &mut Client,
+    sessions: &ListSessionsResponse,
+) -> Result<Vec<NodeStatistics>, LookError> {
+    let start = Instant::now();
+    loop {
+        tokio::time::sleep(STALE).await;
+        let nodes = client.statistics().await?;
+        let waited = start.elapsed();
+        let is_told = |session: &SessionInfo| {
+            let mut translators = nodes.iter().filter(|node| Stage::of(&node.node) == Stage::Translator);
+            translators.any(|node| node.session == session.name && node.age_seconds < waited.as_secs_f64())
+        };
+        if waited > TOLD_WITHIN || sessions.sessions.iter().all(is_told) {
+            return Ok(nodes);
+        }
+    }
 }
 
 async fn sessions(client: &mut Client) -> Result<ListSessionsResponse, LookError> {

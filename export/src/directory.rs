@@ -1,0 +1,176 @@
+//! What keys stand for: a flow of IPv6, a hop of a flow and the drops of a flow are CRCs in a key, and only the key
+//! directory (list 3 of the events) tells what went into them.
+//!
+//! A directory has a bound. Beyond it, the key that was told or looked up longest ago is forgotten, and counted. The
+//! translator tells each key again with its keep-alive, so that what was forgotten comes back.
+
+use dta_proto::key::{Flow, Key};
+use dta_proto::telemetry::{Entry, Means};
+use lru::LruCache;
+
+/// Keys that a directory holds unless told otherwise: some 30 megabytes if all of them are there.
+pub const DEFAULT_CAPACITY: usize = 262_144;
+
+/// What a key stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Meaning {
+    /// A flow: under this key are its path, latency and reports.
+    Flow(Flow),
+    /// One hop of a flow (`hlat`): its latency is under the key.
+    Hop {
+        /// The flow; `None` where only its key is known.
+        flow: Option<Flow>,
+        /// Key of the flow.
+        flow_key: Key,
+        /// The switch.
+        switch: u32,
+    },
+    /// Drops of a flow for a reason (`fdrp`).
+    FlowDrops {
+        /// The flow; `None` where only its key is known.
+        flow: Option<Flow>,
+        /// Key of the flow.
+        flow_key: Key,
+        /// The reason.
+        reason: u8,
+    },
+    /// A queue (`qocc`, `qcon`); numbers that were not available are `None`.
+    Queue {
+        /// The switch.
+        switch: u32,
+        /// Egress port.
+        port: Option<u32>,
+        /// Queue.
+        queue: Option<u32>,
+    },
+    /// An egress port (`util`).
+    Port {
+        /// The switch.
+        switch: u32,
+        /// Egress port; `None` where it was not available.
+        port: Option<u32>,
+    },
+    /// Drops of a switch for a reason (`drop`).
+    SwitchDrops {
+        /// The switch.
+        switch: u32,
+        /// The reason.
+        reason: u8,
+    },
+}
+
+impl Meaning {
+    /// The flow that it is about, if it is about one that is known.
+    pub fn flow(&self) -> Option<Flow> {
+        match *self {
+            Meaning::Flow(flow) => Some(flow),
+            Meaning::Hop { flow, .. } | Meaning::FlowDrops { flow, .. } => flow,
+            Meaning::Queue { .. } | Meaning::Port { .. } | Meaning::SwitchDrops { .. } => None,
+        }
+    }
+}
+
+/// A bounded memory of what keys stand for. Not shared: whoever reads the lists owns one.
+#[derive(Debug)]
+pub struct Directory {
+    keys: LruCache<Key, Means>,
+    capacity: usize,
+    forgotten: u64,
+}
+
+impl Default for Directory {
+    fn default() -> Self {
+        Self::new(DEFAULT_CAPACITY)
+    }
+}
+
+impl Directory {
+    /// An empty one for `capacity` keys; at least one. Its memory grows with what it is told, up to there.
+    pub fn new(capacity: usize) -> Self {
+        Self { keys: LruCache::unbounded(), capacity: capacity.max(1), forgotten: 0 }
+    }
+
+    /// Takes what an entry of the key directory says; passes over all others.
+    pub fn take(&mut self, entry: &Entry) {
+        if let Entry::Key { key, means } = entry {
+            self.learn(*key, *means);
+        }
+    }
+
+    /// Remembers what a key stands for.
+    pub fn learn(&mut self, key: Key, means: Means) {
+        self.keys.put(key, means);
+        if self.keys.len() > self.capacity {
+            self.keys.pop_lru();
+            self.forgotten += 1;
+        }
+    }
+
+    /// What a key stands for; `None` where it does not say it itself, and was not told or has been forgotten. A hop
+    /// whose flow is an IPv6 one that is not known has a meaning without a flow. Keeps the key from being forgotten.
+    pub fn meaning(&mut self, key: &Key) -> Option<Meaning> {
+        if let Some(own) = of_itself(key) {
+            // Only so that it stays.
+            self.keys.promote(key);
+            return Some(own);
+        }
+        match *self.keys.get(key)? {
+            Means::Itself => None,
+            Means::Flow(flow) => Some(Meaning::Flow(flow)),
+            Means::Hop(flow_key, number) => {
+                let flow = self.flow(&flow_key);
+                Some(match key.0.last_chunk::<4>() {
+                    Some(b"fdrp") => Meaning::FlowDrops { flow, flow_key, reason: number as u8 },
+                    _ => Meaning::Hop { flow, flow_key, switch: number },
+                })
+            }
+        }
+    }
+
+    /// The flow of this key: an IPv4 one says it itself, an IPv6 one must have been told. Keeps it from being
+    /// forgotten.
+    pub fn flow(&mut self, key: &Key) -> Option<Flow> {
+        if let Some(Means::Flow(flow)) = self.keys.get(key) {
+            return Some(*flow);
+        }
+        key.flow()
+    }
+
+    /// Every key that was told and is remembered, those that say themselves what they stand for among them; the one
+    /// told or looked up last comes first.
+    pub fn keys(&self) -> impl Iterator<Item = Key> + '_ {
+        self.keys.iter().map(|(key, _)| *key)
+    }
+
+    /// Keys that are remembered.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether no key is remembered.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Keys that were forgotten because there was no place.
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+}
+
+/// What a key says without a directory.
+fn of_itself(key: &Key) -> Option<Meaning> {
+    let word = |at: usize| {
+        let bytes = key.0[at..at + 4].iter();
+        bytes.fold(0, |all, byte| all << 8 | u32::from(*byte))
+    };
+    let known = |number: u32| Some(number).filter(|number| *number != u32::MAX);
+    match key.0.last_chunk::<4>() {
+        Some(b"qocc" | b"qcon") => {
+            Some(Meaning::Queue { switch: word(0), port: known(word(4)), queue: known(word(8)) })
+        }
+        Some(b"util") => Some(Meaning::Port { switch: word(0), port: known(word(4)) }),
+        Some(b"drop") => Some(Meaning::SwitchDrops { switch: word(0), reason: key.0[4] }),
+        _ => key.flow().map(Meaning::Flow),
+    }
+}

@@ -1,0 +1,320 @@
+//! The lists of events of one collector, followed for as long as it takes.
+//!
+//! A [`Source`] follows each list in a task of its own, through anybody who can be asked. A collector that goes away
+//! is asked again and again, and each list goes on behind the batch that was read last. Whoever keeps the
+//! [`Batch::sequence`]s of what it is done with can begin there again in another process ([`Begin::Behind`]).
+//!
+//! The key directory is read from its beginning, whatever [`Begin`] says, and before the other lists: what is in it is
+//! needed to name what is in them. A key and the first event about it come in different lists, all the same: an event
+//! may arrive a moment before its key is told.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use dta_client::{Ask, ClientError, Following};
+use dta_proto::control::{TailRequest, TailResponse};
+use dta_proto::layout::append::{forward, is_after};
+use dta_proto::telemetry::{Entry, list};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+/// The store that the translator's rules append events to, unless its configuration names another.
+pub const DEFAULT_STORE: &str = "int-events";
+
+/// How many lists there are; their numbers are in [`dta_proto::telemetry::list`].
+pub const LISTS: usize = list::COUNT as usize;
+
+/// How long to wait before a collector is asked again: twice as long each time, up to the longest.
+const SHORTEST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(2);
+/// Batches that wait to be taken; then the lists wait, and their writer may overtake them, which is told.
+const QUEUE: usize = 4;
+
+/// Where to begin in a list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Begin {
+    /// With the oldest batch that is there.
+    #[default]
+    Oldest,
+    /// With what comes next.
+    Next,
+    /// Behind this sequence, as one that read it before. Where the list has begun anew meanwhile, with its oldest.
+    Behind(u32),
+}
+
+/// What to follow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The append store of the events.
+    pub store: String,
+    /// Where to begin in each list, by its number; `None` = not followed. The key directory always begins with its
+    /// oldest entry.
+    pub begin: [Option<Begin>; LISTS],
+    /// End when all that is there has been read, rather than waiting for more.
+    pub once: bool,
+}
+
+impl Default for Options {
+    /// All lists of `int-events`, from the oldest batch on, without an end.
+    fn default() -> Self {
+        Self { store: DEFAULT_STORE.into(), begin: [Some(Begin::Oldest); LISTS], once: false }
+    }
+}
+
+/// What was read at a time: at most some hundred entries of one list, in their order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Batch {
+    /// Number of the list ([`dta_proto::telemetry::list`]).
+    pub list: u32,
+    /// Sequence of the last batch of the list that was read: [`Begin::Behind`] it goes on. 0 if none was read yet.
+    pub sequence: u32,
+    /// The entries that could be read.
+    pub entries: Vec<Entry>,
+    /// What was passed over before and among them.
+    pub lost: Lost,
+}
+
+/// What never came out of a list, and why.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Batches of the list that were overwritten before they could be read.
+    pub overwritten: u64,
+    /// Batches that never came although later ones did.
+    pub missing: u64,
+    /// Batches whose bytes stayed wrong.
+    pub damaged: u64,
+    /// Entries that are none of [`Entry`]: of a newer version, or not the translator's.
+    pub unreadable: u64,
+}
+
+/// What came out of all sources that were given it. Shared and read at any time.
+#[derive(Debug, Default)]
+pub struct Counters {
+    entries: AtomicU64,
+    unreadable: AtomicU64,
+    overwritten: AtomicU64,
+    missing: AtomicU64,
+    damaged: AtomicU64,
+    interrupted: AtomicU64,
+}
+
+impl Counters {
+    /// The counters with their names. `entries` (those that could be read) and `unreadable` are entries;
+    /// `overwritten`, `missing` and `damaged` batches of the lists; `interrupted` how often a list could not be
+    /// followed any longer.
+    pub fn named(&self) -> [(&'static str, u64); 6] {
+        [
+            ("entries", &self.entries),
+            ("unreadable", &self.unreadable),
+            ("overwritten", &self.overwritten),
+            ("missing", &self.missing),
+            ("damaged", &self.damaged),
+            ("interrupted", &self.interrupted),
+        ]
+        .map(|(name, counter)| (name, counter.load(Ordering::Relaxed)))
+    }
+
+    fn count(&self, batch: &Batch) {
+        for (counter, n) in [
+            (&self.entries, batch.entries.len() as u64),
+            (&self.unreadable, batch.lost.unreadable),
+            (&self.overwritten, batch.lost.overwritten),
+            (&self.missing, batch.lost.missing),
+            (&self.damaged, batch.lost.damaged),
+        ] {
+            counter.fetch_add(n, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The events of one collector. Dropping it ends what it follows.
+#[derive(Debug)]
+pub struct Source {
+    receiver: mpsc::Receiver<Result<Batch, ClientError>>,
+    /// Ends with the source.
+    _lists: JoinSet<()>,
+}
+
+impl Source {
+    /// Follows what `options` names; needs a tokio runtime.
+    pub fn new(ask: Arc<dyn Ask>, options: &Options, counters: Arc<Counters>) -> Self {
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        // True once the key directory has been read as far as it goes; also if it is not followed.
+        let (named, is_named) = watch::channel(options.begin[list::KEYS as usize].is_none());
+        let named = Arc::new(named);
+        let mut lists = JoinSet::new();
+        for (list, begin) in (0..list::COUNT).zip(options.begin) {
+            let Some(begin) = begin else { continue };
+            let is_keys = list == list::KEYS;
+            let list = List {
+                ask: ask.clone(),
+                store: options.store.clone(),
+                list,
+                at: if is_keys { Begin::Oldest } else { begin },
+                once: options.once,
+                sender: sender.clone(),
+                counters: counters.clone(),
+            };
+            if is_keys {
+                lists.spawn(list.keys(named.clone()));
+            } else {
+                lists.spawn(list.behind(is_named.clone()));
+            }
+        }
+        Self { receiver, _lists: lists }
+    }
+
+    /// Waits for the next batch. `None` at the end, which comes only with [`Options::once`].
+    ///
+    /// May be dropped and called again: no batch is lost by it.
+    ///
+    /// # Errors
+    /// Why a list cannot be followed at the moment. It is told once each time that following it fails anew, and the
+    /// list is followed again by itself: who wants to go on only calls again.
+    pub async fn next(&mut self) -> Option<Result<Batch, ClientError>> {
+        self.receiver.recv().await
+    }
+}
+
+/// One list that is followed.
+struct List {
+    ask: Arc<dyn Ask>,
+    store: String,
+    list: u32,
+    at: Begin,
+    once: bool,
+    sender: mpsc::Sender<Result<Batch, ClientError>>,
+    counters: Arc<Counters>,
+}
+
+/// The source was dropped.
+struct Gone;
+
+impl List {
+    /// The key directory: as far as it goes, and then what comes.
+    async fn keys(mut self, named: Arc<watch::Sender<bool>>) {
+        if self.follow(true).await.is_ok() {
+            named.send_replace(true);
+            if !self.once {
+                let _ = self.follow(false).await;
+            }
+        }
+    }
+
+    /// Another list, once the key directory has been read as far as it goes.
+    async fn behind(mut self, mut named: watch::Receiver<bool>) {
+        if named.wait_for(|named| *named).await.is_ok() {
+            let _ = self.follow(self.once).await;
+        }
+    }
+
+    /// Follows the list; ends when all that is there has been read, if `once`.
+    async fn follow(&mut self, once: bool) -> Result<(), Gone> {
+        let (mut pause, mut told) = (SHORTEST, false);
+        loop {
+            match self.attempt(once, &mut told).await? {
+                Ok(()) => return Ok(()),
+                Err(error) => {
+                    // What was followed and broke off is asked again soon.
+                    if !told {
+                        (pause, told) = (SHORTEST, true);
+                        self.counters.interrupted.fetch_add(1, Ordering::Relaxed);
+                        self.sender.send(Err(error)).await.map_err(|_| Gone)?;
+                    }
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (2 * pause).min(LONGEST);
+        }
+    }
+
+    /// Follows the list until it fails. `told` becomes false as soon as it can be followed.
+    async fn attempt(&mut self, once: bool, told: &mut bool) -> Result<Result<(), ClientError>, Gone> {
+        let following = match self.start(once).await {
+            Ok(following) => following,
+            Err(error) => return Ok(Err(error)),
+        };
+        let Some(mut following) = following else { return Ok(Ok(())) };
+        *told = false;
+        loop {
+            match following.message().await {
+                Ok(Some(message)) => {
+                    let batch = self.batch(message);
+                    self.counters.count(&batch);
+                    self.sender.send(Ok(batch)).await.map_err(|_| Gone)?;
+                }
+                Ok(None) => return Ok(Ok(())),
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+    }
+
+    /// Begins to follow; `None` if there is nothing to read and no more is wanted.
+    async fn start(&self, once: bool) -> Result<Option<Following>, ClientError> {
+        let request = TailRequest {
+            store: self.store.clone(),
+            list: self.list,
+            until_caught_up: once,
+            ..TailRequest::default()
+        };
+        let request = match self.at {
+            Begin::Oldest => TailRequest { from_start: true, ..request },
+            Begin::Next => request,
+            Begin::Behind(0) => TailRequest { from_start: true, ..request },
+            Begin::Behind(sequence) => {
+                // An empty list does not say whether it goes on there: that is known with its first batch.
+                let newest = loop {
+                    match self.newest().await? {
+                        0 if once => return Ok(None),
+                        0 => tokio::time::sleep(LONGEST).await,
+                        newest => break newest,
+                    }
+                };
+                if newest == sequence || is_after(newest, sequence) {
+                    TailRequest { from_sequence: forward(sequence, 1), ..request }
+                } else {
+                    TailRequest { from_start: true, ..request }
+                }
+            }
+        };
+        self.ask.tail(request).await.map(Some)
+    }
+
+    /// Sequence of the newest batch; 0 if there is none.
+    async fn newest(&self) -> Result<u32, ClientError> {
+        let request = TailRequest {
+            store: self.store.clone(),
+            list: self.list,
+            until_caught_up: true,
+            from_start: true,
+            ..TailRequest::default()
+        };
+        let mut following = self.ask.tail(request).await?;
+        let mut newest = 0;
+        while let Some(message) = following.message().await? {
+            newest = if message.sequence == 0 { newest } else { message.sequence as u32 };
+        }
+        Ok(newest)
+    }
+
+    /// What a message says; the list goes on behind it.
+    fn batch(&mut self, message: TailResponse) -> Batch {
+        if message.sequence != 0 {
+            self.at = Begin::Behind(message.sequence as u32);
+        }
+        let sequence = match self.at {
+            Begin::Behind(sequence) => sequence,
+            Begin::Oldest | Begin::Next => 0,
+        };
+        let count = message.entries.len();
+        let entries: Vec<Entry> = message.entries.iter().filter_map(|entry| Entry::parse(entry)).collect();
+        let lost = Lost {
+            overwritten: message.overwritten_batches,
+            missing: message.missing_batches,
+            damaged: message.damaged_batches,
+            unreadable: (count - entries.len()) as u64,
+        };
+        Batch { list: self.list, sequence, entries, lost }
+    }
+}
