@@ -179,7 +179,7 @@ struct Own {
     #[arg(long, env, value_name = "INTERFACE")]
     link: Option<String>,
     /// Whether frames to a collector of this host go through a ring in shared memory, where it offers
-    /// one: auto or off [default: off]
+    /// one: auto or off [default: auto]
     #[arg(long, env, value_name = "auto|off")]
     ring: Option<RingUse>,
     /// Where statistics, flush and program are served over gRPC; with TLS, a program only over

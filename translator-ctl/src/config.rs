@@ -205,7 +205,7 @@ impl Default for Translator {
             source: Ipv4Addr::new(127, 0, 0, 2).into(),
             source_port: dta_proto::wire::roce::PORT,
             link: None,
-            ring: RingUse::Off,
+            ring: RingUse::Auto,
             mac: None,
             tos: 0,
             queue_pairs: [0x11, 0x12],

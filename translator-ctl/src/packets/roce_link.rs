@@ -35,12 +35,17 @@ impl RoceLink {
         let Some(interface) = &config.link else {
             let link = UdpLink::open(&UdpConfig::roce(source))?;
             let port = link.local_addr().port();
-            return Ok((RoceLink::Udp(Box::new(HostLink::new(link))), Endpoint { port, ..endpoint }));
+            return Ok((RoceLink::udp(link), Endpoint { port, ..endpoint }));
         };
         let IpAddr::V4(ip) = config.source else { return Err(LinkError::Ipv6(source)) };
         let link = EthernetLink::open(&PacketConfig::new(interface, [config.source_port]), ip)?;
         let mac = link.interface().mac;
         Ok((RoceLink::Ethernet(link), Endpoint { mac: Mac(mac), ..endpoint }))
+    }
+
+    /// A UDP socket, and no ring yet.
+    pub fn udp(link: UdpLink) -> RoceLink {
+        RoceLink::Udp(Box::new(HostLink::new(link)))
     }
 
     /// Takes note of where the queue pairs among `changes` send to.
