@@ -123,7 +123,7 @@ impl End {
         if frame.len() > FRAME_MAX {
             return Ok(Sent::TooLong);
         }
-        if !self.out.push(frame)? && !(self.make_room()? && self.out.push(frame)?) {
+        if !(self.out.push(frame)? || self.make_room()? && self.out.push(frame)?) {
             return Ok(Sent::Full);
         }
         self.counters.sent += 1;

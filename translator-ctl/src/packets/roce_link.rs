@@ -21,7 +21,7 @@ pub enum RoceLink {
     /// Unprivileged; through rings in shared memory to collectors of this host that have one.
     Udp(Box<HostLink>),
     /// Whole frames: what a NIC behind a wire needs.
-    Ethernet(EthernetLink),
+    Ethernet(Box<EthernetLink>),
 }
 
 impl RoceLink {
@@ -40,7 +40,7 @@ impl RoceLink {
         let IpAddr::V4(ip) = config.source else { return Err(LinkError::Ipv6(source)) };
         let link = EthernetLink::open(&PacketConfig::new(interface, [config.source_port]), ip)?;
         let mac = link.interface().mac;
-        Ok((RoceLink::Ethernet(link), Endpoint { mac: Mac(mac), ..endpoint }))
+        Ok((RoceLink::Ethernet(Box::new(link)), Endpoint { mac: Mac(mac), ..endpoint }))
     }
 
     /// A UDP socket, and no ring yet.
