@@ -129,19 +129,43 @@ impl From<Status> for ClientError {
 /// What a status says. Where the transport failed in the middle of a call, its reason: TLS 1.3
 /// tells a client only then that it is refused.
 fn of_collector(status: &Status) -> String {
+    if is_foreign(status) {
+        return "the port given as the collector's is not a collector's: is it a translator's own (40051)?"
+            .into();
+    }
     match std::error::Error::source(status).and_then(dta_grpc::known) {
         Some(known) => format!("cannot speak with the collector: {known}"),
         None => dta_grpc::status_reason(status),
     }
 }
 
+/// Whether a gRPC server answers that knows nothing of the service: such an answer has no words.
+fn is_foreign(status: &Status) -> bool {
+    status.code() == Code::Unimplemented && status.message().is_empty()
+}
+
 fn of_translator(address: &str, status: &Status) -> String {
     match status.code() {
+        _ if is_foreign(status) => {
+            format!("what answers at {address} is not a translator: is it a collector (40050)?")
+        }
         // What tonic itself says when there is no connection, or it broke.
         Code::Unavailable | Code::Unknown => format!(
             "no translator answers at {address}: start one (`dta-translator run`) or give its address ({})",
             dta_grpc::status_reason(status)
         ),
         _ => format!("the translator at {address} says: {}", status.message()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_of_another_kind_is_told() {
+        let foreign = Status::unimplemented("");
+        assert!(of_collector(&foreign).contains("not a collector's"));
+        assert!(of_translator("127.0.0.1:40050", &foreign).contains("127.0.0.1:40050 is not a translator"));
     }
 }

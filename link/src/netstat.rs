@@ -105,6 +105,13 @@ pub fn is_bound(local: SocketAddrV4) -> Result<bool> {
     Ok(text.lines().skip(1).any(|line| line.split_whitespace().nth(1) == Some(&*every)))
 }
 
+/// Whether `to` is an address of this host where no UDP socket is bound, so that what is sent there is lost. What
+/// cannot be found out is not: nothing is known of other hosts.
+pub fn is_nobody_at(to: SocketAddrV4) -> bool {
+    let is_ours = std::net::UdpSocket::bind((*to.ip(), 0)).is_ok();
+    is_ours && is_bound(to).is_ok_and(|bound| !bound)
+}
+
 fn parse_socket_drops(text: &str, local: SocketAddrV4) -> Option<u64> {
     socket_line(text, local)?.last()?.parse().ok()
 }

@@ -6,12 +6,12 @@ use dta_proto::store::StoreKind;
 use super::Store;
 use crate::region::AccessError;
 
-/// Bytes looked at in one store, at most: a few hundred microseconds of memory bandwidth.
-const BUDGET: u64 = 4 << 20;
+/// Bytes looked at in one store, at most: a millisecond or two of memory bandwidth.
+const BUDGET: u64 = 16 << 20;
 /// Bytes read in one go.
 const RUN: u64 = 16 << 10;
 
-/// How full a store is. Estimated from a sample where the store is larger than 4 MiB.
+/// How full a store is. Estimated from a sample where the store is larger than 16 MiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
     /// Keys (key-write, postcarding, key-increment), batches (append) or columns (sketch-merge)

@@ -81,6 +81,13 @@ impl Replay {
                 self.port.iter().map(u16::to_string).collect::<Vec<_>>().join(" or ")
             );
         }
+        if let Some(to) = self.to
+            && dta_link::netstat::is_nobody_at(to)
+        {
+            eprintln!(
+                "dta-manager: warning: nobody listens at {to}, so all of it is lost: is a translator running there (dta-translator run)?"
+            );
+        }
         let bar = progress(load.packets.len() as u64 * self.times);
         let options = Options { rate: self.rate, times: self.times };
         let sent = match (&self.raw, self.to) {

@@ -162,7 +162,30 @@ fn the_terminal_is_as_it_was_however_the_dashboard_ends() {
     }
 }
 
-/// Runs in a terminal of the test above: a worker of the dashboard panics while it is shown.
+#[test]
+#[ignore = "needs tmux"]
+fn the_dashboard_ends_when_its_terminal_is_closed() {
+    let bed = Bed::start();
+    // A shell that was itself started without hangups leaves nothing else to end it.
+    for before in ["", "trap '' HUP TERM; "] {
+        let folder = tempfile::tempdir().unwrap();
+        let pid = folder.path().join("pid");
+        let line = format!("{before}echo $$ > {}; exec {}", pid.display(), bed.dashboard());
+        let terminal = Terminal::start(folder.path(), &line, 80, 24);
+        terminal.shows("key-write");
+        let stat = format!("/proc/{}/stat", std::fs::read_to_string(pid).unwrap().trim());
+        let runs = || std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
+        assert!(runs());
+        drop(terminal);
+        let end = Instant::now() + Duration::from_secs(20);
+        while runs() {
+            assert!(Instant::now() < end, "it still runs");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// Runs in a terminal of another test: a worker of the dashboard panics while it is shown.
 #[test]
 #[ignore = "is run by another test"]
 fn panics_in_a_terminal() {

@@ -1,7 +1,7 @@
 //! Whether reports can land, asked before they are sent: a report is a datagram, and nobody answers it.
 
 use std::fmt;
-use std::net::{SocketAddrV4, UdpSocket};
+use std::net::SocketAddrV4;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -79,8 +79,8 @@ impl Stores {
             .context("cannot check whether the reports can land (--unchecked sends them without asking)")),
             (Some(Err(ClientError::Unreachable { .. })) | None, None) => {
                 eprintln!(
-                    "dta-reporter: no collector at {DEFAULT_COLLECTOR}: whether these reports can land is not checked (give its address with --collector, \
-                     or --unchecked)"
+                    "dta-reporter: no collector at {DEFAULT_COLLECTOR}: whether these reports can land is not checked (start one with dta-collector serve, give \
+                     its address with --collector, or --unchecked)"
                 );
                 Ok(Self::Unknown)
             }
@@ -103,10 +103,12 @@ impl Stores {
             (Self::Unknown, _) if version == Version::V0 => Ok(0),
             (Self::Unknown, Some(StoreArg::Id(id))) => Ok(*id),
             (Self::Unknown, Some(StoreArg::Name(name))) => Err(format!(
-                "store `{name}` has no id as long as no collector is asked: give --collector, or the store's id"
+                "the id of store `{name}` is not known, as no collector was asked: start one (dta-collector serve), or give its address with --collector, or \
+                 the store's id"
             )),
             (Self::Unknown, None) => {
-                Err("no store: give --store, or --collector to take the only one that there is".into())
+                Err("no store: give the id of one with --store, or a collector to ask with --collector"
+                    .into())
             }
         }
     }
@@ -170,9 +172,7 @@ fn version0(all: &[StoreSpec], body: &Body<'_>) -> Result<u16, String> {
 
 /// Refuses to send to an address of this host where nobody listens. Of other hosts nothing is known.
 pub(super) fn somebody_listens(to: SocketAddrV4) -> Result<()> {
-    let is_ours = UdpSocket::bind((*to.ip(), 0)).is_ok();
-    // What cannot be found out stops nobody.
-    if is_ours && netstat::is_bound(to).is_ok_and(|bound| !bound) {
+    if netstat::is_nobody_at(to) {
         bail!(
             "nobody listens at {to}: start a translator there (dta-translator run), or give the address of one with --to (--unchecked sends \
              nevertheless)"
@@ -183,6 +183,8 @@ pub(super) fn somebody_listens(to: SocketAddrV4) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::UdpSocket;
+
     use super::*;
     use dta_proto::key::Key;
     use dta_proto::store::StoreKind;

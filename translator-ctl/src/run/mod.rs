@@ -77,11 +77,12 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
     let mut hangup = signal(SignalKind::hangup())?;
     let nack_faults = options.nack_faults.unwrap_or(options.faults);
     let reports = UdpLink::open(&UdpConfig::reports(config.listen, nack_faults.corrupts()))
-        .context("cannot take reports")?;
+        .context("cannot take reports (--listen)")?;
     let int = IntSide::open(&config.int.listen, &config.int.stores, config.int.rules()?)
-        .context("cannot take Telemetry Reports of INT")?;
+        .context("cannot take Telemetry Reports of INT (--int)")?;
     let int_addresses = int.as_ref().map(IntSide::addresses).unwrap_or_default();
-    let (roce, endpoint) = RoceLink::open(config).context("cannot send frames and take the NIC's answers")?;
+    let (roce, endpoint) = RoceLink::open(config)
+        .context("cannot send frames and take the NIC's answers (--source, --source-port)")?;
     let (listen, runs) = (reports.local_addr(), reports.runs());
     let own = control_port::Port::open(&config.control)
         .await

@@ -111,8 +111,8 @@ impl SoftNic {
     /// The address cannot be bound, or the counter file cannot be used.
     pub fn udp(mut config: SoftNicConfig) -> Result<SoftNic, NicError> {
         let address = SocketAddr::new(config.responder.ip.into(), config.responder.port);
-        let link =
-            UdpLink::open(&UdpConfig::roce(address)).map_err(|error| link_error("open a link", &error))?;
+        let link = UdpLink::open(&UdpConfig::roce(address))
+            .map_err(|error| link_error("open its socket (--soft-address, --soft-port)", &error))?;
         config.responder.port = link.local_addr().port();
         if !config.ring {
             return SoftNic::start(config, link);
