@@ -155,7 +155,11 @@ fn tells_what_is_wrong() {
         ("send sketch-merge --epoch 1 --column 1 --cells 1 --dta-version 0 --to 127.0.0.1:9", 1, "version"),
         ("send append --store 2 --list 1 --value 1 --vary key --to 127.0.0.1:9", 1, "no key"),
         ("send append --list 1 --value 1 --to 127.0.0.1:9", 1, "with --store"),
-        ("send append --store events --list 1 --value 1 --to 127.0.0.1:9", 1, "the id of store `events` is not known"),
+        (
+            "send append --store events --list 1 --value 1 --to 127.0.0.1:9",
+            1,
+            "the id of store `events` is not known",
+        ),
         ("send --file /does/not/exist --to 127.0.0.1:9", 1, "/does/not/exist"),
     ] {
         let output = program(&arguments.split(' ').collect::<Vec<_>>(), "");
