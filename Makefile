@@ -53,8 +53,9 @@ demo: ## one command from report to answer; no root needed
 
 test: install-test-deps lint unit python pools privileged package e2e rxe ## everything, as CI runs it
 
-soak: ## the accounting with a tenth of all frames damaged, ten seeds; SOAK_REPORTS=100000000: also whether memory stays flat
+soak: ## the accounting with a tenth of all frames damaged, ten seeds; a database away for a minute; SOAK_REPORTS=100000000: also whether memory stays flat
 	DTA_SEEDS=$(SOAK_SEEDS) $(CARGO) test -p dta-manager --test faults
+	DTA_OUTAGE_SECONDS=60 $(CARGO) test --workspace --test export -- --ignored a_database
 	$(if $(SOAK_REPORTS),$(CARGO) run --release -p dta-manager -- bench memory --reports $(SOAK_REPORTS))
 
 lint: ## formatting, clippy, licences and advisories of the dependencies

@@ -1,6 +1,7 @@
 //! Numbers for people.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 /// A count with thousands set apart: `1,234,567`.
 pub fn grouped(n: u64) -> String {
@@ -42,6 +43,15 @@ pub fn bytes(n: u64) -> String {
     if value.fract() == 0.0 { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") }
 }
 
+/// A time as people say it: `90 s`, `5 min`, `3 h`.
+pub fn ago(time: Duration) -> String {
+    match time.as_secs() {
+        seconds if seconds < 120 => format!("{seconds} s"),
+        seconds if seconds < 7200 => format!("{} min", seconds / 60),
+        seconds => format!("{} h", seconds / 3600),
+    }
+}
+
 /// Bytes as hex digits.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
@@ -62,5 +72,9 @@ mod tests {
         assert_eq!([512, 1024, 1536, 16 << 20].map(bytes), ["512 B", "1 KiB", "1.5 KiB", "16 MiB"]);
         assert_eq!(hex(&[0, 0xab]), "00ab");
         assert_eq!(percent(0.25), "25.00 %");
+        assert_eq!(
+            [7, 119, 300, 7200].map(|s| ago(Duration::from_secs(s))),
+            ["7 s", "119 s", "5 min", "2 h"]
+        );
     }
 }

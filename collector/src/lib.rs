@@ -12,6 +12,7 @@ pub mod answers;
 pub mod cli;
 pub mod config;
 pub mod dashboard;
+pub mod int;
 pub mod lacks;
 mod lock;
 pub mod nic;

@@ -11,6 +11,7 @@
 //! - [`list_range`]: some of the lists of an append store.
 //! - [`queue_pair`], [`name`]: what queue pairs are, and what the names of stores and sessions may be.
 //! - [`key`]: the 16-byte key and the flow that it can hold.
+//! - [`prefix`]: prefixes of addresses.
 //! - [`telemetry`]: what INT becomes in the stores: keys, values, entries of lists.
 //! - [`program`]: what a switch should hold, as table entries, and the changes from one program to another.
 //! - `control`: the control plane `dta.v1` (gRPC), and `codec`, which bounds its requests; both
@@ -30,6 +31,7 @@ pub mod key;
 pub mod layout;
 pub mod list_range;
 pub mod name;
+pub mod prefix;
 pub mod program;
 pub mod queue_pair;
 pub mod store;

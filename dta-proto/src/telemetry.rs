@@ -37,6 +37,20 @@ pub const PATH_HOPS: usize = (PATH_LEN - 4) / 4;
 /// only one of its kind: not for reports of version 0, and not by a query that names no store.
 pub const STORE_PREFIX: &str = "int-";
 
+/// The names of these stores, unless the translator's configuration has others.
+pub mod store {
+    /// Paths of flows (key-write).
+    pub const PATHS: &str = "int-paths";
+    /// Latencies, queues and links (key-write).
+    pub const VALUES: &str = "int-values";
+    /// Events (append).
+    pub const EVENTS: &str = "int-events";
+    /// Reports, packets, bytes and drops (key-increment).
+    pub const COUNTERS: &str = "int-counters";
+    /// Paths of flows whose switches each report for themselves (postcarding).
+    pub const POSTCARDS: &str = "int-postcards";
+}
+
 /// Whether a store of this name is one for INT.
 pub fn is_store(name: &str) -> bool {
     name.starts_with(STORE_PREFIX)

@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 /// The store that the translator's rules append events to, unless its configuration names another.
-pub const DEFAULT_STORE: &str = "int-events";
+pub const DEFAULT_STORE: &str = dta_proto::telemetry::store::EVENTS;
 
 /// How many lists there are; their numbers are in [`dta_proto::telemetry::list`].
 pub const LISTS: usize = list::COUNT as usize;
@@ -37,6 +37,8 @@ pub enum Begin {
     /// With the oldest batch that is there.
     #[default]
     Oldest,
+    /// With the first batch that there ever was: those that the ring no longer holds are told as overwritten.
+    First,
     /// With what comes next.
     Next,
     /// Behind this sequence, as one that read it before. Where the list has begun anew meanwhile, with its oldest.
@@ -151,7 +153,7 @@ impl Source {
                 ask: ask.clone(),
                 store: options.store.clone(),
                 list,
-                at: if is_keys { Begin::Oldest } else { begin },
+                at: if is_keys && begin != Begin::First { Begin::Oldest } else { begin },
                 once: options.once,
                 sender: sender.clone(),
                 counters: counters.clone(),
@@ -260,6 +262,11 @@ impl List {
         };
         let request = match self.at {
             Begin::Oldest => TailRequest { from_start: true, ..request },
+            // Sequences turn: after two thousand million batches the first one lies ahead.
+            Begin::First => match self.newest().await? {
+                newest if newest == 1 || is_after(newest, 1) => TailRequest { from_sequence: 1, ..request },
+                _ => TailRequest { from_start: true, ..request },
+            },
             Begin::Next => request,
             Begin::Behind(0) => TailRequest { from_start: true, ..request },
             Begin::Behind(sequence) => {
@@ -305,7 +312,7 @@ impl List {
         }
         let sequence = match self.at {
             Begin::Behind(sequence) => sequence,
-            Begin::Oldest | Begin::Next => 0,
+            Begin::Oldest | Begin::First | Begin::Next => 0,
         };
         let count = message.entries.len();
         let entries: Vec<Entry> = message.entries.iter().filter_map(|entry| Entry::parse(entry)).collect();

@@ -22,6 +22,11 @@ impl Health {
         self.serving.send_if_modified(|now| std::mem::replace(now, serving) != serving);
     }
 
+    /// What was told last.
+    pub fn is_serving(&self) -> bool {
+        *self.serving.borrow()
+    }
+
     /// The service to add to a server.
     pub fn service(&self) -> HealthServer<HealthService> {
         HealthServer::new(HealthService::from_health_reporter(self.reporter.clone()))

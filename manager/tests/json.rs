@@ -13,9 +13,16 @@ use schema::faults;
 use serde_json::Value;
 
 const FLOW: &str = "10.0.0.1:5000->10.0.0.2:5000/udp";
+/// A drop of a packet of that flow, as the translator's rules for INT append it.
+const DROP: &str = "0x64726f70,0,7,0x0a000001,0x0a000002,0x13881388,0x11000000,1,2,3,4,0x47000000,0,0,0";
 
-/// Schemas of what needs an RDMA device or a long run; their types are held against them elsewhere.
-const ELSEWHERE: [&str; 3] = ["dta-collector-devices", "dta-manager-bench-nic", "dta-manager-bench-memory"];
+/// Schemas of what needs an RDMA device, a long run or a capture of INT; they are held against elsewhere.
+const ELSEWHERE: [&str; 4] = [
+    "dta-collector-devices",
+    "dta-collector-tail-events",
+    "dta-manager-bench-nic",
+    "dta-manager-bench-memory",
+];
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schemas")
@@ -72,6 +79,7 @@ fn what_commands_print_is_as_their_schemas_say() {
         &["postcarding", "--store", "2", "--key", FLOW, "--hop", "1", "--path-length", "3", "--value", "7"],
         &["append", "--store", "3", "--list", "0", "--value", "1,2,3,4"],
         &["key-increment", "--store", "4", "--key", FLOW, "--delta", "5"],
+        &["append", "--store", "18", "--list", "1", "--value", DROP],
     ] {
         let arguments = send(report);
         let sent = held.run("dta-reporter-send", &arguments.iter().map(String::as_str).collect::<Vec<_>>());
@@ -99,6 +107,10 @@ fn what_commands_print_is_as_their_schemas_say() {
         "dta-collector-query-sketch-merge",
         &collector(&["query", "sketch-merge", "--epoch", "1", FLOW]),
     );
+    let of_flow = ["query", "flow", FLOW, "--names", "none", "--paths", "paths", "--counters", "bytes"];
+    let told = held.run("dta-collector-query-flow", &collector(&of_flow));
+    assert_eq!(told[0]["stores"][1]["counted"], 5);
+    held.run("dta-collector-top", &collector(&["top", "--keys", "events", "--store", "bytes"]));
     let tail = json(&collector(&["tail", "--from-start", "--once"]));
     let lines: Vec<Value> = String::from_utf8(tail.stdout)
         .unwrap()
@@ -107,6 +119,15 @@ fn what_commands_print_is_as_their_schemas_say() {
         .collect();
     assert_eq!(lines.len(), 1);
     lines.iter().for_each(|line| held.hold("dta-collector-tail", line));
+    let arguments = collector(&["export", "--json", "-", "--once"]);
+    let exported = program(&arguments).output().unwrap();
+    let lines: Vec<Value> = String::from_utf8(exported.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!((lines.len(), &lines[0]["flow"]), (1, &FLOW.into()));
+    held.hold("dta-collector-export", &lines[0]);
     held.run("dta-collector-stores", &collector(&["stores"]));
     held.run("dta-collector-stats", &collector(&["stats"]));
     held.run("dta-collector-sessions", &collector(&["sessions"]));

@@ -186,6 +186,9 @@ struct Own {
     /// unix:PATH [default: 127.0.0.1:40051]
     #[arg(long, env, value_name = "HOST:PORT|unix:PATH")]
     control: Option<ControlAddress>,
+    /// Where metrics are scraped: HOST:PORT, `off`, or `auto`, which is 127.0.0.1:40053 if it is free
+    #[arg(long, env, value_name = "HOST:PORT|auto|off")]
+    metrics: Option<dta_metrics::Address>,
     /// Stores wanted of the only collector, by name or id; all if not given
     #[arg(long, env, value_name = "NAME|ID", value_delimiter = ',')]
     stores: Option<Vec<String>>,
@@ -374,6 +377,7 @@ fn configuration(cli: &Cli) -> anyhow::Result<Config> {
             ("link", args.link.is_some()),
             ("ring", args.ring.is_some()),
             ("control", args.control.is_some()),
+            ("metrics", args.metrics.is_some()),
             ("stores", args.stores.is_some()),
         ] {
             forget(&mut places, key, given);
@@ -387,6 +391,7 @@ fn configuration(cli: &Cli) -> anyhow::Result<Config> {
         }
         set(&mut t.ring, &args.ring);
         set(&mut t.control, &args.control);
+        set(&mut t.metrics, &args.metrics);
         set(&mut t.stores, &args.stores);
         t.reference |= args.reference;
     }

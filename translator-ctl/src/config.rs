@@ -56,6 +56,8 @@ pub struct Translator {
     /// loopback, or `unix:PATH`. Where there is [`Translator::tls`], programs, which hold keys, are
     /// taken on a `unix:` socket alone.
     pub control: ControlAddress,
+    /// Where metrics are scraped, over HTTP: `auto` is 127.0.0.1:40053 if that port is free.
+    pub metrics: dta_metrics::Address,
     /// Address that RoCEv2 frames come from and answers go to.
     #[serde(deserialize_with = "dta_cli::host::serde::ip")]
     pub source: IpAddr,
@@ -202,6 +204,7 @@ impl Default for Translator {
             listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), dta_proto::wire::dta::PORT),
             collector: Collectors::at(["http://127.0.0.1:40050"]),
             control: ControlAddress::Tcp(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 40051)),
+            metrics: dta_metrics::Address::Auto,
             source: Ipv4Addr::new(127, 0, 0, 2).into(),
             source_port: dta_proto::wire::roce::PORT,
             link: None,

@@ -7,6 +7,7 @@ use dta_cli::Status;
 use dta_client::collector::Client;
 
 use super::client_flags::ClientFlags;
+use super::names_flag::NamesFlag;
 use crate::dashboard::{self, Source};
 
 #[derive(clap::Args)]
@@ -26,10 +27,13 @@ pub(super) struct Args {
     #[arg(long, default_value_t = 500, value_name = "MS", value_parser = clap::value_parser!(u64).range(50..=60_000))]
     interval: u64,
     #[command(flatten)]
+    names: NamesFlag,
+    #[command(flatten)]
     client: ClientFlags,
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Status> {
+    let names = args.names.read()?;
     let interval = Duration::from_millis(args.interval);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     runtime.block_on(async {
@@ -43,7 +47,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
                 Source::live(Client::connect_lazy(&options)?, &options.address)
             }
         };
-        dashboard::run(source, interval).await?;
+        dashboard::run(source.with_names(names), interval).await?;
         anyhow::Ok(())
     })?;
     Ok(Status::Done)

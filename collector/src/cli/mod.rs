@@ -7,19 +7,26 @@ mod client_flags;
 mod config;
 mod dashboard;
 mod devices;
+mod export;
+mod names_flag;
 mod query;
+mod query_flow;
 mod serve;
 mod sessions;
 mod stats;
 mod stores;
 mod supervise;
 mod tail;
+mod tail_events;
+mod top;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use dta_cli::program::Common;
+
+use crate::int::IntError;
 
 pub use client_flags::TlsFlags;
 
@@ -53,6 +60,10 @@ enum Command {
     Query(query::Args),
     /// Follow an append list
     Tail(tail::Args),
+    /// Bring events to a database, or print them as JSON, beside a collector
+    Export(export::Args),
+    /// List the flows with most latency, drops, packets, bytes or reports
+    Top(top::Args),
     /// Show the counters of every node: where did my reports go?
     Stats(stats::Args),
     /// List stores, with load, survival and advised copies
@@ -84,6 +95,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Config(args) => config::run(&args),
         Command::Query(args) => query::run(args),
         Command::Tail(args) => tail::run(args),
+        Command::Export(args) => export::run(args),
+        Command::Top(args) => top::run(args),
         Command::Stats(args) => stats::run(args),
         Command::Stores(args) => stores::run(args),
         Command::Sessions(args) => sessions::run(args),
@@ -91,6 +104,14 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Dashboard(args) => dashboard::run(args),
         Command::Common(common) => common.run::<Cli>(FEATURES),
     })
+}
+
+/// A question without an answer: a store that is not there is the command line's fault.
+fn int_error(error: IntError) -> anyhow::Error {
+    match error {
+        IntError::Client(error) => error.into(),
+        IntError::NoStore(_) => dta_cli::misuse(error),
+    }
 }
 
 /// Runs a client command: a few messages to and fro need no more than this thread.

@@ -1,6 +1,7 @@
 //! `dta-collector query`
 
 use std::io::BufRead;
+use std::str::FromStr;
 
 use anyhow::Context;
 use clap::Subcommand;
@@ -34,6 +35,9 @@ pub(super) struct Args {
 
 #[derive(Subcommand)]
 enum Query {
+    /// All that is known of flows, drawn as a path
+    #[command(after_help = super::query_flow::HELP)]
+    Flow(super::query_flow::What),
     /// The last value of keys
     #[command(after_help = KEYS)]
     KeyWrite {
@@ -137,6 +141,7 @@ struct Sketch {
 
 pub(super) fn run(args: Args) -> anyhow::Result<Status> {
     let all_there = match args.query {
+        Query::Flow(what) => return super::query_flow::run(what),
         Query::KeyWrite { what, policy: (policy, at_least) } => {
             let keys = keys(&what.keys)?;
             let answers = super::block_on(async {
@@ -233,21 +238,29 @@ fn show<T: Serialize>(
     Ok(answers.iter().all(is_there))
 }
 
-fn keys(written: &[String]) -> anyhow::Result<Vec<Key>> {
-    let mut keys = Vec::new();
-    for text in written {
+fn keys(texts: &[String]) -> anyhow::Result<Vec<Key>> {
+    written(texts, "keys")
+}
+
+/// What was written as arguments; `-` stands for the lines of standard input.
+pub(super) fn written<T: FromStr>(texts: &[String], what: &str) -> anyhow::Result<Vec<T>>
+where
+    T::Err: Into<anyhow::Error>,
+{
+    let mut all = Vec::new();
+    for text in texts {
         if text != "-" {
-            keys.push(text.parse::<Key>().map_err(dta_cli::misuse)?);
+            all.push(text.parse::<T>().map_err(dta_cli::misuse)?);
             continue;
         }
         for line in std::io::stdin().lock().lines() {
-            let line = line.context("cannot read keys from standard input")?;
+            let line = line.with_context(|| format!("cannot read {what} from standard input"))?;
             if !line.trim().is_empty() {
-                keys.push(line.trim().parse()?);
+                all.push(line.trim().parse::<T>().map_err(Into::into)?);
             }
         }
     }
-    Ok(keys)
+    Ok(all)
 }
 
 fn policy(text: &str) -> Result<(Policy, u32), String> {

@@ -9,7 +9,7 @@ use dta_cli::{LogFormat, Status, config_file, host};
 use serde::Serialize;
 
 use super::supervise::{self, Signals, service_manager};
-use crate::config::{Config, ConfigError, Memory, SoftLink, Tls, Transport};
+use crate::config::{Config, ConfigError, Memory, SoftLink, Telemetry, Tls, Transport};
 use crate::server::Server;
 
 /// Threads that take calls; the software NIC has its own.
@@ -64,6 +64,12 @@ pub(super) struct Settings {
     /// Directory of region files, or `anonymous`
     #[arg(long, env, value_name = "DIR")]
     memory: Option<Memory>,
+    /// Where metrics are scraped: HOST:PORT, `off`, or `auto`, which is 127.0.0.1:40052 if it is free
+    #[arg(long, env, value_name = "HOST:PORT|auto|off")]
+    metrics: Option<dta_metrics::Address>,
+    /// How telemetry is named among the metrics
+    #[arg(long, env, value_name = "SCHEMA", value_parser = dta_cli::one_of::<Telemetry>(&Telemetry::NAMES))]
+    metrics_telemetry: Option<Telemetry>,
     /// Transport of writes
     #[arg(long, env, value_parser = dta_cli::one_of::<Transport>(&Transport::NAMES))]
     transport: Option<Transport>,
@@ -142,6 +148,8 @@ impl Settings {
         over(&mut config.listen, &self.listen);
         over(&mut config.device, &self.device);
         over(&mut config.memory, &self.memory);
+        over(&mut config.metrics.listen, &self.metrics);
+        over(&mut config.metrics.telemetry, &self.metrics_telemetry);
         over(&mut config.transport, &self.transport);
         over(&mut config.soft.address, &self.soft_address);
         over(&mut config.soft.port, &self.soft_port);
@@ -176,6 +184,8 @@ struct Ready<'a> {
     device: &'a str,
     /// Where RoCEv2 frames go.
     roce: SocketAddr,
+    /// Where metrics are scraped; `null` if nowhere.
+    metrics: Option<SocketAddr>,
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Status> {
@@ -233,6 +243,7 @@ fn announce(server: &Server, fd: Option<u32>) -> anyhow::Result<()> {
         listen: server.listen,
         device: &server.device.name,
         roce: SocketAddr::new(endpoint.ip, endpoint.port),
+        metrics: server.metrics(),
     };
     let line = serde_json::to_string(&ready)?;
     match fd {

@@ -10,14 +10,33 @@ use serde::Serialize;
 use super::client_flags::ClientFlags;
 
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
 Examples:
   dta-collector tail           what comes next in list 0
   dta-collector tail --store events --list 3 --from-start
   dta-collector tail --from-start --once -o json | jq .entry
 
-Entries are printed as hex. What the reader missed is told in lines of their own: overwritten (the ring came round before it was read), missing (lost on the way to memory), damaged.")]
+Entries are printed as hex. What the reader missed is told in lines of their own: overwritten (the ring came round before it was read), missing (lost on the way to memory), damaged."
+)]
 pub(super) struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
+    #[command(flatten)]
+    entries: Entries,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Follow what INT reports: changes, drops, congestion, in words
+    #[command(after_help = super::tail_events::HELP)]
+    Events(super::tail_events::What),
+}
+
+/// Entries as they are.
+#[derive(clap::Args)]
+struct Entries {
     /// The store, by name or id [default: the only append store]
     #[arg(long, short, value_name = "NAME|ID", default_value = "", hide_default_value = true)]
     store: String,
@@ -50,6 +69,10 @@ enum Line {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Status> {
+    if let Some(What::Events(what)) = args.what {
+        return super::tail_events::run(what);
+    }
+    let args = args.entries;
     let request = TailRequest {
         store: args.store,
         list: args.list,

@@ -65,6 +65,9 @@ pub enum ConfigError {
     /// A store's own description is wrong.
     #[error(transparent)]
     Store(#[from] SpecError),
+    /// The table `[export]`.
+    #[error(transparent)]
+    Export(#[from] dta_export::config::ConfigError),
     /// No store at all.
     #[error("no store: add a [[store]] table (`dta-collector config --example` shows one of each kind)")]
     NoStore,
@@ -103,6 +106,7 @@ impl ConfigError {
     pub(crate) fn key(&self) -> &str {
         match self {
             Self::Value { key, .. } | Self::Address { key, .. } => key,
+            Self::Export(error) => error.key,
             Self::Exposed { .. } => "collector.listen",
             Self::Store(_) | Self::NoStore | Self::DoubleStoreId { .. } | Self::DoubleStoreName { .. } => {
                 "store"

@@ -9,7 +9,8 @@ use dta_proto::store::StoreSpec;
 use serde::Deserialize;
 
 use super::{
-    Config, ConfigError, Limits, Memory, RingUse, Soft, Tls, Transport, Verbs, check_store, default_directory,
+    Config, ConfigError, Limits, Memory, Metrics, RingUse, Soft, Tls, Transport, Verbs, check_store,
+    default_directory,
 };
 
 #[derive(Deserialize, Default)]
@@ -20,6 +21,8 @@ struct File {
     verbs: Verbs,
     tls: Option<Tls>,
     limits: Limits,
+    metrics: Metrics,
+    export: dta_export::config::Config,
     store: Option<Vec<StoreSpec>>,
 }
 
@@ -88,6 +91,8 @@ fn of_file(file: File) -> Result<Config, (String, ConfigError)> {
     config.verbs = file.verbs;
     config.tls = file.tls;
     config.limits = file.limits;
+    config.metrics = file.metrics;
+    config.export = file.export;
     if let Some(stores) = file.store {
         config.stores.clear();
         for (index, store) in stores.into_iter().enumerate() {
@@ -214,6 +219,13 @@ mod tests {
                 "operator",
                 "[tls]\ncert = \"a\"\nkey = \"b\"\nclient_ca = \"c\"\noperators = [\"the boss\"]\n".into(),
             ),
+            ("export without a place", "[export.influx]\nurl = \"http://db:8086\"\n".into()),
+            (
+                "password in a URL",
+                "[export.influx]\nurl = \"http://me:secret@db:8086\"\ndatabase = \"int\"\n".into(),
+            ),
+            ("unknown schema", "[export.influx]\ndatabase = \"int\"\nschema = \"mine\"\n".into()),
+            ("spool", "[export.influx]\ndatabase = \"int\"\nspool_mib = 1\n".into()),
             ("half of TLS", "[tls]\ncert = \"a\"\nkey = \"b\"\n".into()),
             ("not TOML", "[collector\n".into()),
         ];

@@ -8,6 +8,7 @@ mod error;
 mod example;
 mod file;
 mod limits;
+mod metrics;
 mod write;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -19,12 +20,14 @@ pub use dta_link::shared_ring::RingUse;
 use dta_proto::name;
 pub use dta_proto::queue_pair::Transport;
 use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::telemetry::store as int;
 use dta_proto::wire::ethernet::Mac;
 use serde::{Deserialize, Serialize};
 
 pub use error::ConfigError;
 pub use example::EXAMPLE;
 pub use limits::Limits;
+pub use metrics::{Metrics, Telemetry};
 
 use crate::nic::ROCE_PORT;
 
@@ -54,6 +57,10 @@ pub struct Config {
     pub tls: Option<Tls>,
     /// How much its clients may take.
     pub limits: Limits,
+    /// What is told for Prometheus, and where.
+    pub metrics: Metrics,
+    /// What goes out to databases.
+    pub export: dta_export::config::Config,
     /// Stores, in the order of the file; ids and names are unique.
     pub stores: Vec<StoreSpec>,
 }
@@ -185,6 +192,8 @@ impl Default for Config {
             verbs: Verbs::default(),
             tls: None,
             limits: Limits::default(),
+            metrics: Metrics::default(),
+            export: dta_export::config::Config::default(),
             stores: default_stores(),
         }
     }
@@ -220,15 +229,15 @@ pub fn default_stores() -> Vec<StoreSpec> {
                 expected: 2,
             },
         ),
-        store(16, "int-paths", StoreKind::KeyWrite { slots: 1 << 16, value_len: 60, redundancy: 4 }),
-        store(17, "int-values", StoreKind::KeyWrite { slots: 1 << 18, value_len: 12, redundancy: 4 }),
+        store(16, int::PATHS, StoreKind::KeyWrite { slots: 1 << 16, value_len: 60, redundancy: 4 }),
+        store(17, int::VALUES, StoreKind::KeyWrite { slots: 1 << 18, value_len: 12, redundancy: 4 }),
         store(
             18,
-            "int-events",
+            int::EVENTS,
             StoreKind::Append { lists: 4, ring: 1 << 12, batch_len: 128, entry_len: 60, notify: false },
         ),
-        store(19, "int-counters", StoreKind::KeyIncrement { slots: 1 << 18, redundancy: 2 }),
-        store(20, "int-postcards", StoreKind::Postcarding { slots: 1 << 15, hops: 6, redundancy: 4 }),
+        store(19, int::COUNTERS, StoreKind::KeyIncrement { slots: 1 << 18, redundancy: 2 }),
+        store(20, int::POSTCARDS, StoreKind::Postcarding { slots: 1 << 15, hops: 6, redundancy: 4 }),
     ]
 }
 
@@ -258,6 +267,8 @@ impl Config {
                 .map_err(|must| ConfigError::value("tls.operators", operator, must))?;
         }
         self.limits.check()?;
+        self.metrics.check()?;
+        self.export.check()?;
         if !self.listen.ip().is_loopback() && self.tls.is_none() && !self.insecure {
             return Err(ConfigError::Exposed { listen: self.listen });
         }

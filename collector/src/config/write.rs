@@ -3,7 +3,7 @@
 use dta_proto::store::StoreSpec;
 use serde::Serialize;
 
-use super::{Config, Limits, Memory, RingUse, SoftLink, Tls, Transport, Verbs};
+use super::{Config, Limits, Memory, Metrics, RingUse, SoftLink, Tls, Transport, Verbs};
 
 #[derive(Serialize)]
 struct File<'a> {
@@ -13,6 +13,8 @@ struct File<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     tls: Option<&'a Tls>,
     limits: &'a Limits,
+    metrics: &'a Metrics,
+    export: &'a dta_export::config::Config,
     store: &'a [StoreSpec],
 }
 
@@ -72,6 +74,8 @@ impl Config {
             verbs: &self.verbs,
             tls: self.tls.as_ref(),
             limits: &self.limits,
+            metrics: &self.metrics,
+            export: &self.export,
             store: &self.stores,
         })
     }

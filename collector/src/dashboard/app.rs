@@ -6,12 +6,16 @@ use std::time::{Duration, Instant};
 
 use dta_proto::control::{SessionInfo, StoreInfo};
 use dta_proto::counter::{Stage, translator};
+use dta_proto::key::Flow;
 use dta_proto::store::{StoreKind, StoreSpec};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::connection::Connection;
+use super::events;
 use super::follow::{Change, Seen};
 use super::history::History;
+use crate::int::event::{Event, Kind};
+use crate::int::top::{By, Top};
 use crate::waterfall::{self, Node, Rates, Row};
 
 /// Bytes fetched for the memory view: more than any terminal shows, less than one request may ask.
@@ -71,6 +75,9 @@ pub(super) struct Want {
     /// The store whose writes the memory view follows.
     pub(super) follow: Option<StoreSpec>,
     pub(super) list: Option<ListId>,
+    pub(super) events: bool,
+    pub(super) top: Option<By>,
+    pub(super) flow: Option<Flow>,
 }
 
 /// What the workers fetched.
@@ -83,6 +90,10 @@ pub(super) enum Update {
     Written(String, Result<Seen, String>),
     Entries(ListId, Instant, Result<Entries, String>),
     Answer(Question, Instant, Result<Vec<String>, String>),
+    Events(Instant, Result<events::Seen, String>),
+    Top(By, Instant, Result<Top, String>),
+    /// A flow, drawn.
+    Flow(Flow, Instant, Result<Vec<String>, String>),
 }
 
 /// Figures did not come.
@@ -112,11 +123,21 @@ pub(super) enum Tab {
     Memory,
     Lists,
     Query,
+    Events,
+    Top,
 }
 
 impl Tab {
-    pub(super) const ALL: [Tab; 6] =
-        [Tab::Stores, Tab::Waterfall, Tab::Sessions, Tab::Memory, Tab::Lists, Tab::Query];
+    pub(super) const ALL: [Tab; 8] = [
+        Tab::Stores,
+        Tab::Waterfall,
+        Tab::Sessions,
+        Tab::Memory,
+        Tab::Lists,
+        Tab::Query,
+        Tab::Events,
+        Tab::Top,
+    ];
 
     pub(super) fn title(self) -> &'static str {
         match self {
@@ -126,6 +147,8 @@ impl Tab {
             Tab::Memory => "Memory",
             Tab::Lists => "Lists",
             Tab::Query => "Query",
+            Tab::Events => "Events",
+            Tab::Top => "Top",
         }
     }
 
@@ -150,6 +173,73 @@ pub(super) struct MemoryView {
     pub(super) before: Option<(Window, Vec<u8>)>,
     /// An element number being typed (`g`).
     pub(super) goto: Option<String>,
+}
+
+/// The page of events.
+#[derive(Clone, Debug, Default)]
+pub(super) struct EventsView {
+    /// With the time at which they were read.
+    pub(super) seen: Option<(Instant, events::Seen)>,
+    /// The kind that is shown; `None` = all.
+    pub(super) kind: Option<Kind>,
+    /// Which of the shown ones is selected, the newest first.
+    pub(super) selected: usize,
+}
+
+impl EventsView {
+    /// The events of the kind that is shown, the newest first.
+    pub(super) fn shown(&self) -> impl Iterator<Item = &Event> {
+        let newest = self.seen.iter().flat_map(|(_, seen)| seen.newest.iter().rev());
+        newest.filter(|event| self.kind.is_none_or(|kind| event.kind == kind))
+    }
+
+    /// Takes what came. What is selected stays selected, unless it is the newest: then the newest is.
+    fn take(&mut self, at: Instant, seen: events::Seen) {
+        let count = |seen: &events::Seen| seen.total;
+        let new = self.seen.as_ref().map_or(0, |(_, before)| count(&seen).saturating_sub(count(before)));
+        let kind = self.kind;
+        let of_kind = |event: &&Event| kind.is_none_or(|kind| event.kind == kind);
+        let news = seen.newest.iter().rev().take(new as usize).filter(of_kind).count();
+        if self.selected > 0 {
+            self.selected += news;
+        }
+        self.seen = Some((at, seen));
+    }
+
+    /// Goes to the next kind, or to the one before; all kinds come before the first.
+    fn turn(&mut self, forward: bool) {
+        let kinds: Vec<Option<Kind>> = std::iter::once(None).chain(Kind::SHOWN.map(Some)).collect();
+        let at = kinds.iter().position(|kind| *kind == self.kind).unwrap_or_default();
+        self.kind = kinds[(at + if forward { 1 } else { kinds.len() - 1 }) % kinds.len()];
+        self.selected = 0;
+    }
+}
+
+/// The page of the flows with most of something.
+#[derive(Clone, Debug)]
+pub(super) struct TopView {
+    pub(super) by: By,
+    /// What was found, by what, and when.
+    pub(super) found: Option<(By, Instant, Top)>,
+    pub(super) selected: usize,
+}
+
+impl TopView {
+    fn turn(&mut self, forward: bool) {
+        let count = By::ALL.len();
+        self.by = By::ALL[(self.by as usize + if forward { 1 } else { count - 1 }) % count];
+        self.selected = 0;
+    }
+}
+
+/// A flow that was opened.
+#[derive(Clone, Debug)]
+pub(super) struct FlowView {
+    pub(super) flow: Flow,
+    /// With the time at which it was asked for.
+    pub(super) lines: Option<(Instant, Vec<String>)>,
+    /// First line shown.
+    pub(super) top: usize,
 }
 
 /// A question that was answered.
@@ -187,6 +277,10 @@ pub(super) struct App {
     pub(super) list: u32,
     /// With the time at which they were read.
     pub(super) entries: Option<(ListId, Instant, Entries)>,
+    pub(super) events: EventsView,
+    pub(super) top: TopView,
+    /// The flow that lies over the pages of events and of top flows.
+    pub(super) flow: Option<FlowView>,
     pub(super) input: String,
     pub(super) answers: VecDeque<Answered>,
     /// Questions without an answer yet.
@@ -212,6 +306,9 @@ impl App {
             memory: MemoryView::default(),
             list: 0,
             entries: None,
+            events: EventsView::default(),
+            top: TopView { by: By::Latency, found: None, selected: 0 },
+            flow: None,
             input: String::new(),
             answers: VecDeque::new(),
             asking: 0,
@@ -248,6 +345,11 @@ impl App {
             return want;
         }
         match self.tab {
+            Tab::Events | Tab::Top if self.flow.is_some() => {
+                want.flow = self.flow.as_ref().map(|view| view.flow);
+            }
+            Tab::Events => want.events = true,
+            Tab::Top => want.top = Some(self.top.by),
             Tab::Memory => {
                 if let Some(spec) = self.spec() {
                     let offset = self.memory.element.min(spec.elements() - 1) * spec.element_len();
@@ -290,6 +392,20 @@ impl App {
                 self.error = None;
                 self.entries = Some((list, at, entries));
             }
+            Update::Events(at, Ok(seen)) => {
+                self.error = None;
+                self.events.take(at, seen);
+            }
+            Update::Top(by, at, Ok(top)) => {
+                self.error = None;
+                self.top.found = Some((by, at, top));
+            }
+            Update::Flow(flow, at, Ok(lines)) => {
+                if let Some(view) = self.flow.as_mut().filter(|view| view.flow == flow) {
+                    self.error = None;
+                    view.lines = Some((at, lines));
+                }
+            }
             Update::Answer(question, at, answer) => {
                 self.asking = self.asking.saturating_sub(1);
                 let lines = answer.unwrap_or_else(|error| vec![format!("error: {error}")]);
@@ -297,7 +413,10 @@ impl App {
             }
             Update::Memory(_, _, Err(error))
             | Update::Written(_, Err(error))
-            | Update::Entries(_, _, Err(error)) => {
+            | Update::Entries(_, _, Err(error))
+            | Update::Events(_, Err(error))
+            | Update::Top(_, _, Err(error))
+            | Update::Flow(_, _, Err(error)) => {
                 self.error = Some(error);
             }
         }
@@ -366,13 +485,14 @@ impl App {
             KeyCode::Tab => self.turn(1),
             KeyCode::BackTab => self.turn(Tab::ALL.len() - 1),
             KeyCode::Esc if self.memory.goto.take().is_some() => {}
+            KeyCode::Esc if self.flow.take().is_some() => self.error = None,
             KeyCode::Esc if types => self.input.clear(),
             KeyCode::Esc => self.quit = true,
             _ if self.tab == Tab::Query => return self.query_key(key.code),
             _ if self.tab == Tab::Memory && self.memory.goto.is_some() => self.goto_key(key.code),
             KeyCode::Char('q') => self.quit = true,
             KeyCode::Char('r') => return Some(Action::Refresh),
-            KeyCode::Char(digit @ '1'..='6') => self.go(Tab::ALL[digit as usize - '1' as usize]),
+            KeyCode::Char(digit @ '1'..='8') => self.go(Tab::ALL[digit as usize - '1' as usize]),
             code => match self.tab {
                 Tab::Stores => self.store_key(code),
                 Tab::Waterfall if code == KeyCode::Char('a') => self.all = !self.all,
@@ -380,15 +500,65 @@ impl App {
                 Tab::Sessions => self.scroll_key(1, code),
                 Tab::Memory => self.memory_key(code),
                 Tab::Lists => self.list_key(code),
+                Tab::Events | Tab::Top if self.flow.is_some() => self.flow_key(code),
+                Tab::Events => self.events_key(code),
+                Tab::Top => self.top_key(code),
                 Tab::Query => {}
             },
         }
         None
     }
 
+    fn flow_key(&mut self, code: KeyCode) {
+        let Some(view) = &mut self.flow else { return };
+        match (scrolled(view.top, code), code) {
+            (Some(to), _) => view.top = to,
+            (None, KeyCode::Enter | KeyCode::Backspace | KeyCode::Left) => self.flow = None,
+            (None, _) => {}
+        }
+    }
+
+    fn events_key(&mut self, code: KeyCode) {
+        match code {
+            KeyCode::Right | KeyCode::Char('l') => self.events.turn(true),
+            KeyCode::Left | KeyCode::Char('h') => self.events.turn(false),
+            KeyCode::Enter => {
+                let flow = self.events.shown().nth(self.events.selected).and_then(|event| event.flow);
+                self.open(flow);
+            }
+            // Drawing bounds it by what there is.
+            code => {
+                self.events.selected = scrolled(self.events.selected, code).unwrap_or(self.events.selected)
+            }
+        }
+    }
+
+    fn top_key(&mut self, code: KeyCode) {
+        match code {
+            KeyCode::Right | KeyCode::Char('l') => self.top.turn(true),
+            KeyCode::Left | KeyCode::Char('h') => self.top.turn(false),
+            KeyCode::Enter => {
+                let found = self.top.found.as_ref().filter(|(by, ..)| *by == self.top.by);
+                let row = found.and_then(|(_, _, top)| top.flows.get(self.top.selected));
+                let flow = row.and_then(|row| row.flow);
+                self.open(flow);
+            }
+            code => self.top.selected = scrolled(self.top.selected, code).unwrap_or(self.top.selected),
+        }
+    }
+
+    /// Opens a flow, if one is known.
+    fn open(&mut self, flow: Option<Flow>) {
+        if let Some(flow) = flow {
+            self.flow = Some(FlowView { flow, lines: None, top: 0 });
+            self.error = None;
+        }
+    }
+
     fn go(&mut self, tab: Tab) {
         self.tab = tab;
         self.error = None;
+        self.flow = None;
     }
 
     fn turn(&mut self, by: usize) {

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use dta_cli::number::ago;
+
 /// The waits between tries: the first, and the longest.
 const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
 
@@ -82,15 +84,6 @@ impl Connection {
     }
 }
 
-/// A time as people say it.
-pub(super) fn ago(time: Duration) -> String {
-    match time.as_secs() {
-        seconds if seconds < 120 => format!("{seconds} s"),
-        seconds if seconds < 7200 => format!("{} min", seconds / 60),
-        seconds => format!("{} h", seconds / 3600),
-    }
-}
-
 fn every(interval: Duration) -> String {
     format!("every {} s", interval.as_secs_f64())
 }
@@ -124,6 +117,5 @@ mod tests {
         assert_eq!(c.trouble(at(6.5)).unwrap(), "Trying again now: gone");
         c.good(at(7.0));
         assert!(!c.is_lost() && !c.is_old(at(7.5), interval));
-        assert_eq!(ago(Duration::from_secs(300)), "5 min");
     }
 }

@@ -2,11 +2,13 @@
 //!
 //! [`source`] asks, [`worker`] says when, [`follow`] finds out where a store is written, [`connection`] knows how old the
 //! figures are and [`history`] what rates were. [`app`] holds what is shown and what keys do (no I/O), [`view`] draws it, and
-//! [`element`] explains the bytes of one element.
+//! [`element`] explains the bytes of one element. Events, top flows and paths come from [`crate::int`], of which [`events`] follows
+//! the lists.
 
 mod app;
 mod connection;
 mod element;
+mod events;
 mod follow;
 mod history;
 mod source;

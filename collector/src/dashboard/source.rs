@@ -8,15 +8,20 @@ use std::time::{Duration, Instant};
 
 use dta_client::collector::Client;
 use dta_client::{Ask, ClientError, Following};
+use dta_export::names::Names;
 use dta_proto::control::{
     KeyWriteAnswer, PathAnswer, QueryCounterRequest, QueryKeyWriteRequest, QueryPathRequest,
     QuerySketchRequest, ReadMemoryRequest, SketchAnswer, TailRequest,
 };
-use dta_proto::key::Key;
+use dta_proto::key::{Flow, Key};
 use dta_proto::store::{StoreKind, StoreSpec};
 
-use super::app::{Entries, ListId, Question, Snapshot, Window};
+use super::app::{Entries, ListId, Question as Typed, Snapshot, Window};
+use super::events::Events;
 use crate::answers::{FilesError, Memory};
+use crate::int::flow::{Asking, DtaStores};
+use crate::int::top::{By, Question, Ranking, Top};
+use crate::int::{Have, draw};
 use crate::waterfall;
 
 /// How long any one answer may take before the dashboard says that the collector does not answer.
@@ -24,6 +29,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// How long to wait for more of a list that is being followed, before what there is is shown.
 const QUIET: Duration = Duration::from_millis(20);
+
+/// Flows that are ranked, at most.
+const TOP: usize = 100;
 
 /// Entries kept of the list being followed.
 pub(super) const KEPT_ENTRIES: usize = 200;
@@ -35,6 +43,7 @@ pub struct Source {
     title: String,
     /// Whether sessions and counters are known: memory alone knows none.
     running: bool,
+    names: Arc<Names>,
 }
 
 /// A list that is being followed, and what came of it.
@@ -61,7 +70,12 @@ impl Source {
 
     /// Whoever can be asked. `running` says that sessions and counters are known there.
     pub fn asking(ask: Arc<dyn Ask>, title: String, running: bool) -> Self {
-        Self { ask, title, running }
+        Self { ask, title, running, names: Arc::default() }
+    }
+
+    /// With names of switches, ports and drop reasons.
+    pub fn with_names(self, names: Names) -> Self {
+        Self { names: Arc::new(names), ..self }
     }
 
     pub(super) fn title(&self) -> String {
@@ -95,8 +109,32 @@ impl Source {
         Ok(Tail { list: list.clone(), following, seen: Entries::default() })
     }
 
+    /// Begins to follow the events.
+    pub(super) async fn events(&self) -> Result<Events, String> {
+        within(Events::follow(&self.ask, self.names.clone())).await?
+    }
+
+    /// Whoever ranks flows by something.
+    pub(super) fn ranking(&self, by: By) -> Ranking {
+        Ranking::new(self.ask.clone(), Question { by, most: TOP, ..Question::default() })
+    }
+
+    /// The flows with most of what `ranking` ranks by.
+    pub(super) async fn top(&self, ranking: &mut Ranking) -> Result<Top, String> {
+        within(ranking.rank()).await?.map_err(|error| error.to_string())
+    }
+
+    /// All that is known of a flow, drawn as a path.
+    pub(super) async fn flow(&self, flow: Flow) -> Result<Vec<String>, String> {
+        let have = within(Have::of(&*self.ask)).await?.map_err(|error| error.to_string())?;
+        let dta = if have.has_int() { DtaStores::default() } else { have.dta() };
+        let asking = Asking { ask: self.ask.clone(), dta, names: self.names.clone() };
+        let reports = within(asking.about(&[flow])).await?.map_err(|error| error.to_string())?;
+        Ok(reports.iter().flat_map(draw::lines).collect())
+    }
+
     /// The answer as lines for a person.
-    pub(super) async fn query(&self, question: &Question) -> Result<Vec<String>, String> {
+    pub(super) async fn query(&self, question: &Typed) -> Result<Vec<String>, String> {
         let stores = patient(self.ask.stores()).await?;
         let specs: Vec<_> = stores.iter().filter_map(|info| info.store.as_ref()).collect();
         let spec = specs.iter().find(|spec| spec.name == question.store).ok_or_else(|| {
@@ -154,10 +192,13 @@ impl Tail {
 
 /// Waits for an answer, but not for ever; an error as one sentence.
 async fn patient<T>(answer: impl Future<Output = Result<T, ClientError>>) -> Result<T, String> {
-    match tokio::time::timeout(PATIENCE, answer).await {
-        Ok(answer) => answer.map_err(|error| error.to_string()),
-        Err(_) => Err(format!("the collector has not answered for {} s", PATIENCE.as_secs())),
-    }
+    within(answer).await?.map_err(|error| error.to_string())
+}
+
+/// Waits for something, but not for ever.
+async fn within<T>(work: impl Future<Output = T>) -> Result<T, String> {
+    let patient = tokio::time::timeout(PATIENCE, work).await;
+    patient.map_err(|_| format!("the collector has not answered for {} s", PATIENCE.as_secs()))
 }
 
 fn keep(seen: &mut Entries, news: Vec<Vec<u8>>) {
@@ -259,7 +300,7 @@ mod tests {
         for at in hash::slots(&key(), 2, 1 << 8).iter() {
             store.region.write(postcarding::offset(*at, 6), &row).unwrap();
         }
-        let question = Question { store: "s".into(), key: key().to_string(), epoch: 0, text: String::new() };
+        let question = Typed { store: "s".into(), key: key().to_string(), epoch: 0, text: String::new() };
         assert_eq!(source.query(&question).await.unwrap(), ["10 → ? → 30 → ? → ?", "partial"]);
     }
 }

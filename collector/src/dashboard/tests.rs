@@ -2,14 +2,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dta_client::{Ask, ClientError, Following};
+use dta_export::directory::Directory;
+use dta_export::names::Names;
 use dta_proto::control::{
     self, Counter, ListSessionsResponse, NodeStatistics, QueryCounterRequest, QueryCounterResponse,
     QueryKeyWriteRequest, QueryKeyWriteResponse, QueryPathRequest, QueryPathResponse, QuerySketchRequest,
     QuerySketchResponse, ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest,
 };
-use dta_proto::key::Key;
+use dta_proto::key::{Flow, Key};
 use dta_proto::layout::{append, key_write};
 use dta_proto::store::{Merge, StoreKind, StoreSpec};
+use dta_proto::telemetry::{self, Entry, Metric, Place as At, Why};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::{Buffer, Cell};
@@ -18,11 +21,15 @@ use ratatui::style::{Color, Modifier};
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::app::{Action, App, Entries, Failure, ListId, Question, Snapshot, Tab, Update, Want, Window};
+use super::events;
 use super::follow::{Change, Seen};
 use super::source::Source;
 use super::view::{self, Theme};
 use super::worker::{self, Orders};
 use crate::config::Memory as Place;
+use crate::int::Missed;
+use crate::int::event::{Event, Kind};
+use crate::int::top::{By, Row, Top};
 use crate::region::RegionOptions;
 use crate::store::Store;
 use crate::waterfall;
@@ -360,7 +367,7 @@ fn letters_are_typed_on_the_query_page_and_commands_elsewhere() {
     assert!(!app.quit);
     assert_eq!(app.input, "q2");
     press(&mut app, KeyCode::Tab);
-    assert_eq!(app.tab, Tab::Stores);
+    assert_eq!(app.tab, Tab::Events);
     press(&mut app, KeyCode::Char('q'));
     assert!(app.quit);
 }
@@ -370,7 +377,7 @@ fn every_page_draws_at_any_size() {
     let mut app = app();
     let window = Window { store: "flows".into(), offset: 0, length: 16384 };
     app.update(Update::Memory(window, Instant::now(), Ok(vec![0; 16384])));
-    for tab in ['1', '2', '3', '4', '5', '6'] {
+    for tab in ['1', '2', '3', '4', '5', '6', '7', '8'] {
         press(&mut app, KeyCode::Char(tab));
         for (width, height) in [(1, 1), (3, 2), (20, 5), (39, 9), (40, 10), (61, 13), (80, 24), (200, 60)] {
             screen(&mut app, width, height);
@@ -466,7 +473,7 @@ fn without_colours_there_are_none_and_what_is_selected_can_be_seen() {
     let theme = Theme::of(false);
     let (mut app, told) = app_at();
     away(&mut app, told, 2.0);
-    for tab in ['1', '2', '3', '4', '5', '6'] {
+    for tab in ['1', '2', '3', '4', '5', '6', '7', '8'] {
         press(&mut app, KeyCode::Char(tab));
         let drawn = terminal(&mut app, &theme, told, 80, 24);
         let content = drawn.backend().buffer().content();
@@ -518,6 +525,181 @@ fn many_stores_scroll_with_the_selection() {
     press(&mut app, KeyCode::Up);
     let shown = screen(&mut app, 80, 24);
     assert!(shown.contains("s39") && shown.contains("of 40"), "{shown}");
+}
+
+const FLOW: &str = "10.0.0.1:5000->10.0.0.2:5000/udp";
+/// 2026-11-22T05:01:02.123Z
+const TIME: u64 = 1_795_323_662_123_456_789;
+
+fn flow() -> Flow {
+    FLOW.parse().unwrap()
+}
+
+/// So many latencies of one flow, a second apart, with a drop at the end.
+fn entries(latencies: u64) -> Vec<Entry> {
+    let key = flow().key();
+    let change = |n| Entry::Change {
+        time: TIME + n * 1_000_000_000,
+        key,
+        metric: Metric::FlowLatency,
+        why: Why::Moved,
+        old: 1000 + n,
+        new: 1001 + n,
+        place: At::default(),
+    };
+    let place = At { switch: Some(6), port: Some(12), queue: Some(5) };
+    let time = TIME + latencies * 1_000_000_000;
+    let drop = Entry::Drop { time, key, place, ingress_port: Some(3), reason: 71 };
+    (0..latencies).map(change).chain([drop]).collect()
+}
+
+fn seen(entries: &[Entry]) -> events::Seen {
+    let names = "[switch.6]\nname = \"leaf1\"\n[switch.6.port]\n12 = \"uplink\"\n";
+    let names = Names::parse(names, std::path::Path::new("x")).unwrap();
+    let mut directory = Directory::default();
+    let newest = entries.iter().map(|entry| Event::of(entry, &mut directory, &names)).collect();
+    let missed = Missed { overwritten: 7, ..Missed::default() };
+    events::Seen { newest, total: entries.len() as u64, missed }
+}
+
+#[test]
+fn events_at_80x24() {
+    let mut app = app();
+    press(&mut app, KeyCode::Char('7'));
+    assert!(app.want().events);
+    app.update(Update::Events(Instant::now(), Ok(seen(&entries(30)))));
+    insta::assert_snapshot!(screen(&mut app, 80, 24));
+    // The second one, and its flow.
+    press(&mut app, KeyCode::Down);
+    assert!(screen(&mut app, 80, 24).contains("latency 1,030 ns, before 1,029 ns"));
+    // One more came: the same one is selected.
+    app.update(Update::Events(Instant::now(), Ok(seen(&entries(31)))));
+    assert_eq!(app.events.selected, 2);
+    press(&mut app, KeyCode::Enter);
+    assert_eq!((app.want().flow, app.want().events), (Some(flow()), false));
+    press(&mut app, KeyCode::Esc);
+    assert!(app.flow.is_none() && !app.quit, "Esc goes back");
+    // One kind alone.
+    press(&mut app, KeyCode::Right);
+    assert_eq!((app.events.kind, app.events.shown().count()), (Some(Kind::Drop), 1));
+    press(&mut app, KeyCode::Left);
+    press(&mut app, KeyCode::Left);
+    assert_eq!(app.events.kind, Some(Kind::LinkUtilization));
+    assert!(screen(&mut app, 80, 24).contains("no event yet"));
+}
+
+fn top(rows: u64) -> Top {
+    let row = |n: u64| {
+        let flow = Flow { sport: n as u16, ..flow() };
+        Row { flow: Some(flow), key: flow.key(), value: 1_000_000 - n, age_seconds: Some(n as f64) }
+    };
+    let mut flows: Vec<Row> = (0..rows).map(row).collect();
+    flows.push(Row { flow: None, key: Key([0xab; 16]), value: 7, age_seconds: None });
+    Top {
+        by: "latency".into(),
+        store: "int-values".into(),
+        keys: "int-events".into(),
+        with_figure: flows.len() as u64,
+        flows,
+        known: 1200,
+        missed: Missed { overwritten: 1234, ..Missed::default() },
+        forgotten: 0,
+    }
+}
+
+#[test]
+fn top_flows_at_80x24_and_the_path_of_one() {
+    let mut app = app();
+    press(&mut app, KeyCode::Char('8'));
+    assert_eq!(app.want().top, Some(By::Latency));
+    let now = Instant::now();
+    app.update(Update::Top(By::Latency, now, Ok(top(5))));
+    insta::assert_snapshot!("top_flows_at_80x24", screen(&mut app, 80, 24));
+    // Many have more lines than there are.
+    app.update(Update::Top(By::Latency, now, Ok(top(99))));
+    press(&mut app, KeyCode::End);
+    let shown = screen(&mut app, 80, 24);
+    assert!(shown.contains("of 100: ↑↓") && shown.contains("key abab"), "{shown}");
+    // Of that one no flow is known, so there is nothing to open.
+    press(&mut app, KeyCode::Enter);
+    assert!(app.flow.is_none());
+    press(&mut app, KeyCode::Home);
+    press(&mut app, KeyCode::Down);
+    press(&mut app, KeyCode::Enter);
+    let flow = Flow { sport: 1, ..flow() };
+    assert_eq!(app.want().flow, Some(flow));
+    assert!(screen(&mut app, 80, 24).contains("10.0.0.1:1->10.0.0.2:5000/udp: asking"));
+    let lines = ["10.0.0.1:1->10.0.0.2:5000/udp", "", "  path       6:5:4"].map(str::to_owned);
+    app.update(Update::Flow(flow, now, Ok(lines.to_vec())));
+    insta::assert_snapshot!("a_flow_at_80x24", screen(&mut app, 80, 24));
+    press(&mut app, KeyCode::Enter);
+    press(&mut app, KeyCode::Right);
+    assert_eq!(app.want().top, Some(By::Drops));
+    assert!(
+        screen(&mut app, 80, 24).contains("flows by drops: reading"),
+        "what was ranked by latency is not shown"
+    );
+    press(&mut app, KeyCode::Char('1'));
+    assert_eq!(app.want(), Want::default());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_top_flow_of_memory_is_opened_as_a_path() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = |id, name: &str, kind| {
+        let spec = StoreSpec { id, name: name.into(), kind };
+        Store::open(&spec, &Place::Directory(directory.path().to_owned()), RegionOptions::default()).unwrap()
+    };
+    let append = StoreKind::Append { lists: 4, ring: 16, batch_len: 128, entry_len: 60, notify: false };
+    let lists = store(1, telemetry::store::EVENTS, append);
+    let values = StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2 };
+    let values = store(2, telemetry::store::VALUES, values);
+    let paths = StoreKind::KeyWrite { slots: 1 << 10, value_len: 60, redundancy: 2 };
+    let paths = store(3, telemetry::store::PATHS, paths);
+    let add = |list, sequence, entry: &Entry| {
+        let mut batch = [0; 128];
+        append::encode(&mut batch, list, sequence, 1, &entry.bytes());
+        lists.region.write(append::offset(list, sequence, 16, 128), &batch).unwrap();
+    };
+    let key = flow().key();
+    add(telemetry::list::KEYS, 1, &Entry::Key { key, means: telemetry::Means::Itself });
+    for (n, entry) in (1..).zip(entries(2)) {
+        let list = if matches!(entry, Entry::Drop { .. }) {
+            telemetry::list::DROPS
+        } else {
+            telemetry::list::CHANGES
+        };
+        add(list, if list == telemetry::list::DROPS { 1 } else { n }, &entry);
+    }
+    let put = |store: &Store, len: u8, value: &[u8]| {
+        let slot = key_write::offset(1, len) as usize;
+        let mut bytes = vec![0; slot];
+        key_write::encode(&mut bytes, &key, value);
+        for at in dta_proto::layout::hash::slots(&key, 2, 1 << 10).iter() {
+            store.region.write(at * slot as u64, &bytes).unwrap();
+        }
+    };
+    put(&values, 12, &telemetry::Value { value: 1002, time: TIME }.bytes());
+    put(&paths, 60, &telemetry::Path::of(&[6, 5]).bytes());
+
+    let mut bench = Bench::new(&Source::memory(directory.path()).unwrap(), Duration::from_millis(20));
+    bench.until("figures", |app| app.now.is_some()).await;
+    bench.press(KeyCode::Char('7'));
+    bench.until("three events", |app| app.events.shown().count() == 3).await;
+    let shown = screen(&mut bench.app, 80, 24);
+    assert!(shown.contains("dropped, traffic-manager (71)"), "{shown}");
+    bench.press(KeyCode::Char('8'));
+    bench.until("a flow", |app| app.top.found.as_ref().is_some_and(|(_, _, top)| top.flows.len() == 1)).await;
+    let shown = screen(&mut bench.app, 80, 24);
+    assert!(shown.contains(FLOW) && shown.contains("1,002 ns"), "{shown}");
+    bench.press(KeyCode::Enter);
+    bench.until("its path", |app| app.flow.as_ref().is_some_and(|view| view.lines.is_some())).await;
+    let shown = screen(&mut bench.app, 80, 24);
+    assert!(
+        shown.contains("path       6:5") && shown.contains("● 5") && shown.contains("latency    1,002 ns"),
+        "{shown}"
+    );
+    assert!(shown.contains("traffic-manager (71), at switch 6"), "{shown}");
 }
 
 /// Somebody who answers with figures at once, and with memory after a while, or not at all.

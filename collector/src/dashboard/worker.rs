@@ -10,14 +10,19 @@ use tokio::task::JoinSet;
 
 use super::app::{Failure, ListId, Question, Update, Want};
 use super::connection::wait_after;
+use super::events::{self, Events};
 use super::follow::{Follow, Seen};
 use super::source::{Source, Tail};
+use crate::int::top::Ranking;
 
 /// Pages of a followed store that are read per refresh, at most: 4 MiB.
 const PAGES_AT_ONCE: usize = 64;
 
 /// The share of the time between refreshes that is spent with looking for writes.
 const LOOK_SHARE: u32 = 2;
+
+/// What asks for much is asked for at most so often.
+const MUCH: Duration = Duration::from_secs(1);
 
 /// What the workers are told, and whom they tell.
 pub(super) struct Orders {
@@ -65,7 +70,8 @@ async fn page(
     mut wanted: watch::Receiver<Want>,
     updates: mpsc::Sender<Update>,
 ) {
-    let mut page = Page { source, look: interval / LOOK_SHARE, follow: None, tail: None };
+    let mut page =
+        Page { source, look: interval / LOOK_SHARE, follow: None, tail: None, events: None, ranking: None };
     // A jump to what a look found changes the wish, and begins no other look.
     let mut next_look = Instant::now();
     loop {
@@ -77,7 +83,9 @@ async fn page(
                 next_look = Instant::now() + interval / LOOK_SHARE;
                 updates.send(Update::Written(spec.name.clone(), seen)).await.ok()?;
             }
-            tokio::time::sleep(interval).await;
+            // A flow and a ranking ask for much.
+            let much = want.flow.is_some() || want.top.is_some();
+            tokio::time::sleep(if much { interval.max(MUCH) } else { interval }).await;
             Some(())
         };
         tokio::select! {
@@ -103,6 +111,8 @@ struct Page {
     look: Duration,
     follow: Option<Follow>,
     tail: Option<Tail>,
+    events: Option<Events>,
+    ranking: Option<Ranking>,
 }
 
 impl Page {
@@ -122,7 +132,35 @@ impl Page {
             }
             None => self.tail = None,
         }
+        if want.events {
+            let read = self.events().await;
+            updates.send(Update::Events(Instant::now(), read)).await.ok()?;
+        } else if want.flow.is_none() {
+            self.events = None;
+        }
+        if let Some(by) = want.top {
+            let ranking = self.ranking.get_or_insert_with(|| self.source.ranking(by));
+            ranking.set_by(by);
+            let top = self.source.top(ranking).await;
+            if top.is_err() {
+                self.ranking = None;
+            }
+            updates.send(Update::Top(by, Instant::now(), top)).await.ok()?;
+        }
+        if let Some(flow) = want.flow {
+            let lines = self.source.flow(flow).await;
+            updates.send(Update::Flow(flow, Instant::now(), lines)).await.ok()?;
+        }
         Some(())
+    }
+
+    async fn events(&mut self) -> Result<events::Seen, String> {
+        let followed = match self.events.take() {
+            Some(events) => events,
+            None => self.source.events().await?,
+        };
+        // Kept also where reading fails or is given up: it goes on by itself.
+        self.events.insert(followed).read().await.cloned()
     }
 
     async fn list(&mut self, list: &ListId) -> Result<super::app::Entries, String> {

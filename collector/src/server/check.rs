@@ -18,7 +18,16 @@ pub fn check(config: &Config) -> Result<Vec<String>, ServerError> {
     let tls = checked(config)?;
     let soon = tls.and_then(|tls| certificate::expiry_warning(&tls.validity, SystemTime::now()));
     let path = config.tls.as_ref().map(|tls| tls.cert.display().to_string()).unwrap_or_default();
-    Ok(soon.map(|warning| format!("the TLS certificate {path} {warning}")).into_iter().collect())
+    let soon = soon.map(|warning| format!("the TLS certificate {path} {warning}"));
+    let exports =
+        config.export.is_on() && config.stores.iter().all(|store| store.name != config.export.events);
+    let no_events = exports.then(|| {
+        format!(
+            "nothing will be exported: there is no store {:?} of events ([export] events)",
+            config.export.events
+        )
+    });
+    Ok(soon.into_iter().chain(no_events).chain(dta_export::run::warnings(&config.export)).collect())
 }
 
 /// As [`check`]; gives the TLS that was found good.
@@ -30,6 +39,7 @@ pub(super) fn checked(config: &Config) -> Result<Option<ServerTls>, ServerError>
         client_ca: &tls.client_ca,
     });
     let tls = files.map(|files| dta_grpc::tls::server(&files, SystemTime::now())).transpose()?;
+    dta_export::run::look(&config.export)?;
     let need = config.stores.iter().map(|store| store.region_len()).fold(0, u64::saturating_add);
     let (have, place) = match &config.memory {
         Memory::Anonymous => {

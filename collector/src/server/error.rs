@@ -22,6 +22,9 @@ pub enum ServerError {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// The port of metrics.
+    #[error(transparent)]
+    Metrics(#[from] dta_metrics::PortError),
     /// The TLS files.
     #[error(transparent)]
     Tls(#[from] dta_grpc::tls::TlsError),
@@ -65,6 +68,9 @@ pub enum ServerError {
     /// The kept state.
     #[error(transparent)]
     State(#[from] StateError),
+    /// What goes out to databases.
+    #[error(transparent)]
+    Export(#[from] dta_export::run::ExportError),
     /// The service ended by itself.
     #[error("the gRPC service ended: {0}")]
     Ended(String),

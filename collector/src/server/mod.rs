@@ -5,6 +5,7 @@ mod check;
 mod collapse;
 mod directory;
 mod error;
+mod metrics;
 mod notify;
 mod reload;
 
@@ -14,6 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use dta_client::Ask;
+use dta_export::run::{Exporters, Run};
 use dta_grpc::standard::{self, Health};
 use dta_grpc::tls::ServerTls;
 use dta_grpc::{Admission, Listen};
@@ -32,6 +35,7 @@ use crate::region::RegionOptions;
 use crate::service::Service;
 use crate::session::Sessions;
 use crate::store::Stores;
+use metrics::Metrics;
 
 /// How often sessions are looked after.
 const TICK: Duration = Duration::from_secs(1);
@@ -81,7 +85,10 @@ pub struct Server {
     former: Vec<JoinHandle<Result<(), tonic::transport::Error>>>,
     listener: Arc<TcpListener>,
     connections: Arc<dta_grpc::Counters>,
+    metrics: Option<Metrics>,
     health: Health,
+    /// What goes out to databases.
+    exporters: Option<Exporters>,
     /// Whether somebody takes the NIC's immediates.
     wakes: bool,
     /// What it serves by now.
@@ -109,6 +116,8 @@ impl Server {
             .map_err(|source| ServerError::Listen { address: config.listen, source })?;
         let listen =
             listener.local_addr().map_err(|source| ServerError::Listen { address: config.listen, source })?;
+
+        let metrics = dta_metrics::Port::open(&config.metrics.listen, dta_metrics::COLLECTOR_ADDRESS).await?;
 
         let folder = match &config.memory {
             Memory::Anonymous => None,
@@ -159,10 +168,15 @@ impl Server {
         if wakes {
             tasks.push(notify::spawn(nic.clone(), service.wake(), stopped.clone()));
         }
+        let exporters = export(config, &service)?;
         let listener = Arc::new(listener);
         let health = standard::health(SERVICE);
         let grpc = serve(listener.clone(), config, tls, &service, &health, connections.clone(), &stopped)?;
         health.set(true);
+        let metrics = metrics.map(|port| Metrics::serve(port, service.clone(), health.clone()));
+        if let Some(metrics) = &metrics {
+            metrics.follow(&config.metrics, &stores);
+        }
         let took = began.elapsed();
         Ok(Self {
             listen,
@@ -180,7 +194,9 @@ impl Server {
             former: Vec::new(),
             listener,
             connections,
+            metrics,
             health,
+            exporters,
             wakes,
             config: config.clone(),
             _lock: lock,
@@ -190,6 +206,11 @@ impl Server {
     /// Tells whoever asks for this collector's health whether it serves.
     pub fn set_serving(&self, serving: bool) {
         self.health.set(serving);
+    }
+
+    /// Where metrics are scraped, if anywhere.
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().map(Metrics::address)
     }
 
     /// The stores.
@@ -256,6 +277,11 @@ impl Server {
     /// translators go on when a collector starts in the same memory directory.
     pub async fn stop(self) -> Result<(), ServerError> {
         self.health.set(false);
+        drop(self.metrics);
+        // They follow lists, which end with the service.
+        if let Some(exporters) = self.exporters {
+            exporters.stop().await;
+        }
         self.stop.send_replace(true);
         let Grpc { task: mut grpc, certificate, .. } = self.grpc;
         // One that has ended by itself may have been asked for its result already.
@@ -275,6 +301,17 @@ impl Server {
             .map_err(|e| ServerError::Ended(e.to_string()))??;
         Ok(())
     }
+}
+
+/// Starts what goes out to databases, if anything does.
+fn export(config: &Config, service: &Service) -> Result<Option<Exporters>, ServerError> {
+    if !config.export.is_on() {
+        return Ok(None);
+    }
+    let ask: Arc<dyn Ask> = Arc::new(service.clone());
+    let exporters = Exporters::start(&config.export, &config.name, &ask, Run::default())?;
+    service.tell_exporters(exporters.counters());
+    Ok(Some(exporters))
 }
 
 /// Serves gRPC with what a configuration says of TLS and limits.

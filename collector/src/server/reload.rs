@@ -81,6 +81,9 @@ impl Server {
             self.wakes = true;
             self.tasks.push(notify::spawn(self.nic.clone(), service.wake(), self.stopped.clone()));
         }
+        if let Some(metrics) = &self.metrics {
+            metrics.follow(&new.metrics, &self.stores);
+        }
         self.service = service;
         self.config = new.clone();
         Ok(changed)
@@ -109,7 +112,9 @@ fn fixed(old: &Config, new: &Config) -> Vec<String> {
             keys.push(key.to_owned());
         }
     }
+    keys.extend(changes(&old.metrics, &new.metrics).into_iter().map(|key| format!("metrics.{key}")));
     keys.extend(changes(&old.verbs, &new.verbs).into_iter().map(|key| format!("verbs.{key}")));
+    keys.extend(changes(&old.export, &new.export).into_iter().map(|key| format!("export.{key}")));
     for store in &old.stores {
         match new.stores.iter().find(|other| other.name == store.name) {
             Some(other) if other == store => {}

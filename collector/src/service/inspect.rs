@@ -51,6 +51,9 @@ impl Service {
         .into();
         all.extend(self.memory.counters());
         all.extend(self.connections.named());
+        for (sink, counters) in self.exporters.get().into_iter().flatten() {
+            all.extend(counters.named(sink));
+        }
         all
     }
 }

@@ -13,7 +13,7 @@ mod sessions;
 mod status;
 mod tail;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use dta_proto::control::collector_server::{Collector, CollectorServer};
 use dta_proto::control::{
@@ -33,6 +33,7 @@ use crate::session::Sessions;
 use crate::store::Stores;
 use caller::Rules;
 use dta_client::{Ask as _, ClientError};
+use dta_export::counters::OfSinks;
 use dta_grpc::Name;
 
 /// Everything that calls are answered from.
@@ -45,6 +46,7 @@ pub struct Service {
     tails: Arc<Semaphore>,
     rules: Arc<Rules>,
     connections: Arc<dta_grpc::Counters>,
+    exporters: Arc<OnceLock<OfSinks>>,
 }
 
 impl Service {
@@ -65,6 +67,7 @@ impl Service {
             tails: Arc::new(Semaphore::new(limits.tails)),
             rules: Arc::new(Rules { operators: Vec::new(), sessions: limits.sessions_per_certificate }),
             connections: Arc::default(),
+            exporters: Arc::default(),
         }
     }
 
@@ -83,6 +86,11 @@ impl Service {
     /// Tells these counters of connections among its own.
     pub fn with_connections(self, connections: Arc<dta_grpc::Counters>) -> Self {
         Self { connections, ..self }
+    }
+
+    /// Tells these counters of exporters among its own, by the name of each sink; the first call counts.
+    pub fn tell_exporters(&self, counters: OfSinks) {
+        let _ = self.exporters.set(counters);
     }
 
     /// Wakes tails that wait for new batches.

@@ -1,8 +1,8 @@
 //! What the collector's service counts.
 
-use super::{Table, Value, Values, Variable, table};
+use super::{Kind, Table, Value, Values, Variable, table};
 
-pub(super) static TABLES: &[&Table] = &[&OWN];
+pub(super) static TABLES: &[&Table] = &[&OWN, &EXPORT];
 
 const KIND: Variable = Variable {
     word: "KIND",
@@ -13,6 +13,9 @@ const KIND: Variable = Variable {
         Value::plain(SKETCH),
     ]),
 };
+
+const SINK: Variable =
+    Variable { word: "SINK", values: Values::Of(&[Value::plain("influx"), Value::plain("json")]) };
 
 /// Queries of values.
 pub const KEY_WRITE: &str = "key-write";
@@ -66,5 +69,51 @@ table! {
             "cut off because TLS failed, or because they spoke something else";
         CONNECTIONS_ACCEPT_ERRORS: "connections.accept_errors", Times, Beside,
             "errors of the listener, such as too many open files";
+    }
+}
+
+table! {
+    /// What an exporter counts: that of the collector itself, or one beside it.
+    EXPORT "collector, exporters" {
+        EXPORT_ENTRIES: "export.SINK.entries", Entries, Beside,
+            "entries that were read from the lists of events, those of the key directory among them" .with(&[SINK]);
+        EXPORT_UNREADABLE: "export.SINK.unreadable", Entries, Beside,
+            "entries that are none: of a newer version, or not the translator's" .with(&[SINK]);
+        EXPORT_OVERWRITTEN: "export.SINK.overwritten", Batches, Beside,
+            "batches of the lists that were overwritten before the exporter read them: it was away, or too slow, for longer than a ring lasts"
+            .with(&[SINK]);
+        EXPORT_MISSING: "export.SINK.missing", Batches, Beside,
+            "batches of the lists that never came although later ones did" .with(&[SINK]);
+        EXPORT_DAMAGED: "export.SINK.damaged", Batches, Beside,
+            "batches of the lists whose bytes stayed wrong" .with(&[SINK]);
+        EXPORT_INTERRUPTED: "export.SINK.interrupted", Times, Beside,
+            "times that a list could not be followed any longer, because the collector was away" .with(&[SINK]);
+        EXPORT_EVENTS: "export.SINK.events", Entries, Beside, "events taken: entries of all lists but the key directory"
+            .with(&[SINK]);
+        EXPORT_SKIPPED: "export.SINK.skipped", Entries, Beside,
+            "of them, those that the schema has no place for" .with(&[SINK]);
+        EXPORT_UNNAMED: "export.SINK.unnamed", Entries, Beside,
+            "of the events, those whose key was not told within a second: they are exported with the key in hex"
+            .with(&[SINK]);
+        EXPORT_WITHOUT_PATH: "export.SINK.without_path", Entries, Beside,
+            "of the events, changes of a path that was another, or not there, when it was looked up: they are exported without it"
+            .with(&[SINK]);
+        EXPORT_FORGOTTEN: "export.SINK.forgotten", Keys, Beside,
+            "keys whose meaning was forgotten because 262,144 others were used since" .with(&[SINK]);
+        EXPORT_FOUND: "export.SINK.found", Points, Beside, "points that were in the spool at the start" .with(&[SINK]);
+        EXPORT_MADE: "export.SINK.made", Points, Beside,
+            "points (or lines) made and put into the spool (or the file)" .with(&[SINK]);
+        EXPORT_STATE: "export.SINK.state", Points, Beside,
+            "points made of values that are told every `state_seconds`, and not of an event" .with(&[SINK]);
+        EXPORT_DELIVERED: "export.SINK.delivered", Points, Beside, "points that the database took, or lines that were written"
+            .with(&[SINK]);
+        EXPORT_SPOOLED: "export.SINK.spooled", Points, Beside, "points in the spool that the database has not taken yet"
+            .kind(Kind::Now) .with(&[SINK]);
+        EXPORT_DROPPED_SPOOL_FULL: "export.SINK.dropped.spool_full", Points, Beside,
+            "points dropped because the spool was full: the oldest go first" .with(&[SINK]);
+        EXPORT_DROPPED_REJECTED: "export.SINK.dropped.rejected", Points, Beside,
+            "points that the database refuses for good: older than it keeps, or with a field of another type" .with(&[SINK]);
+        EXPORT_RETRIED: "export.SINK.retried", Times, Beside, "requests to the database (or writes to the file) that failed and were made again"
+            .with(&[SINK]);
     }
 }

@@ -95,6 +95,8 @@ pub enum Unit {
     Entries,
     /// Batches of append lists.
     Batches,
+    /// Points of time series, or lines of JSON, that are exported.
+    Points,
     /// gRPC connections.
     Connections,
     /// How many times something happened.
@@ -124,6 +126,7 @@ impl Unit {
             Unit::Keys => "keys",
             Unit::Entries => "entries",
             Unit::Batches => "batches",
+            Unit::Points => "points",
             Unit::Connections => "connections",
             Unit::Times => "times",
             Unit::Kernel => "the driver's",

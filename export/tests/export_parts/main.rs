@@ -1,4 +1,8 @@
-//! The parts of the exporter without a database: needs no privilege and starts no program.
+//! The parts of the exporter without a database and without a collector: needs no privilege and starts no program.
 
 mod directory;
+mod influx;
+mod json;
+mod lists;
+mod schema;
 mod source;

@@ -1,120 +1,13 @@
-use std::sync::Mutex;
-
-use dta_proto::control::{
-    ListSessionsResponse, NodeStatistics, QueryCounterRequest, QueryCounterResponse, QueryKeyWriteRequest,
-    QueryKeyWriteResponse, QueryPathRequest, QueryPathResponse, QuerySketchRequest, QuerySketchResponse,
-    ReadMemoryRequest, ReadMemoryResponse, StoreInfo,
-};
-use dta_proto::key::Key;
-use dta_proto::telemetry::{Means, Place};
-use tonic::Status;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use dta_client::{Ask, ClientError, Following};
 use dta_export::source::{Batch, Begin, Counters, LISTS, Lost, Options, Source};
-use dta_proto::control::{TailRequest, TailResponse};
-use dta_proto::telemetry::{Entry, list};
-use tokio::sync::{mpsc, watch};
+use dta_proto::key::Key;
+use dta_proto::telemetry::{Entry, Means, Place, list};
 
-/// A collector whose lists are vectors of batches, sequence 1 first, and that can be away.
-#[derive(Clone, Default)]
-struct Lists(Arc<Inner>);
+use crate::lists::Lists;
 
-#[derive(Default)]
-struct Inner {
-    batches: Mutex<[Vec<Vec<Vec<u8>>>; LISTS]>,
-    away: watch::Sender<bool>,
-    asked: Mutex<Vec<TailRequest>>,
-}
-
-impl Lists {
-    fn put(&self, list: u32, batch: Vec<Vec<u8>>) {
-        self.0.batches.lock().unwrap()[list as usize].push(batch);
-    }
-
-    fn away(&self, away: bool) {
-        self.0.away.send_replace(away);
-    }
-
-    /// The first sequence that a request wants.
-    fn first(&self, request: &TailRequest) -> usize {
-        match (request.from_sequence, request.from_start) {
-            (0, true) => 1,
-            (0, false) => self.0.batches.lock().unwrap()[request.list as usize].len() + 1,
-            (sequence, _) => sequence as usize,
-        }
-    }
-}
-
-fn gone() -> ClientError {
-    Status::unavailable("the collector is away").into()
-}
-
-fn refused<T>() -> Result<T, ClientError> {
-    Err(Status::unimplemented("not asked here").into())
-}
-
-#[tonic::async_trait]
-impl Ask for Lists {
-    async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {
-        if *self.0.away.borrow() {
-            return Err(gone());
-        }
-        self.0.asked.lock().unwrap().push(request.clone());
-        let (lists, mut next) = (self.clone(), self.first(&request));
-        let (sender, receiver) = mpsc::channel(1);
-        tokio::spawn(async move {
-            loop {
-                if *lists.0.away.borrow() {
-                    let _ = sender.send(Err(gone())).await;
-                    return;
-                }
-                let batch = lists.0.batches.lock().unwrap()[request.list as usize].get(next - 1).cloned();
-                match batch {
-                    Some(entries) => {
-                        let message = TailResponse { entries, sequence: next as u64, ..Default::default() };
-                        next += 1;
-                        if sender.send(Ok(message)).await.is_err() {
-                            return;
-                        }
-                    }
-                    None if request.until_caught_up => return,
-                    None => tokio::time::sleep(Duration::from_millis(1)).await,
-                }
-            }
-        });
-        Ok(Following::new(tokio_stream::wrappers::ReceiverStream::new(receiver)))
-    }
-
-    async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
-        refused()
-    }
-    async fn query_key_write(&self, _: QueryKeyWriteRequest) -> Result<QueryKeyWriteResponse, ClientError> {
-        refused()
-    }
-    async fn query_path(&self, _: QueryPathRequest) -> Result<QueryPathResponse, ClientError> {
-        refused()
-    }
-    async fn query_counter(&self, _: QueryCounterRequest) -> Result<QueryCounterResponse, ClientError> {
-        refused()
-    }
-    async fn query_sketch(&self, _: QuerySketchRequest) -> Result<QuerySketchResponse, ClientError> {
-        refused()
-    }
-    async fn read_memory(&self, _: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {
-        refused()
-    }
-    async fn sessions(&self) -> Result<ListSessionsResponse, ClientError> {
-        refused()
-    }
-    async fn statistics(&self) -> Result<Vec<NodeStatistics>, ClientError> {
-        refused()
-    }
-}
-
-fn drop_at(time: u64) -> Vec<u8> {
+pub(crate) fn drop_at(time: u64) -> Vec<u8> {
     let entry = Entry::Drop {
         time,
         key: Key::default(),
@@ -125,7 +18,7 @@ fn drop_at(time: u64) -> Vec<u8> {
     entry.bytes().to_vec()
 }
 
-fn key(n: u8) -> Vec<u8> {
+pub(crate) fn key(n: u8) -> Vec<u8> {
     Entry::Key { key: Key([n; 16]), means: Means::Itself }.bytes().to_vec()
 }
 
@@ -197,6 +90,6 @@ async fn a_list_that_began_anew_is_read_from_its_beginning() {
         seen.extend(times(&source.next().await.unwrap().unwrap()));
     }
     assert_eq!(seen, [1, 2]);
-    let asked = lists.0.asked.lock().unwrap();
+    let asked = lists.asked();
     assert!(asked.last().unwrap().from_start && !asked.last().unwrap().until_caught_up);
 }

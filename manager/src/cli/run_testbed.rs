@@ -196,6 +196,7 @@ fn keep(testbed: &Testbed) -> anyhow::Result<()> {
     dta_cli::print(format_args!(
         "\nStill running, until Ctrl-C. Look at it from another terminal:\n  \
          dta-collector dashboard --collector {0}\n  dta-collector stats --collector {0}\n  \
+         dta-collector top --by bytes --collector {0}\n  \
          dta-translator stats --translator http://{1}\n  \
          dta-manager replay reports.pcap --to {2}\n\
          (where they are not installed: cargo run --release -p dta-collector -- dashboard …)\nFiles are in {3}.",

@@ -90,7 +90,13 @@ struct CollectorFile<'a> {
     soft: SoftTable,
     #[serde(skip_serializing_if = "Option::is_none")]
     verbs: Option<VerbsTable>,
+    metrics: MetricsTable,
     store: &'a [dta_proto::store::StoreSpec],
+}
+
+#[derive(Serialize)]
+struct MetricsTable {
+    listen: &'static str,
 }
 
 #[derive(Serialize)]
@@ -263,6 +269,7 @@ async fn start_collector(plan: &Plan<'_>, listen: &str, port: u16) -> anyhow::Re
         },
         soft: SoftTable { address: Ipv4Addr::LOCALHOST.to_string(), port },
         verbs: plan.rxe.map(|rxe| VerbsTable { address: rxe.collector.to_string() }),
+        metrics: MetricsTable { listen: "off" },
         store: &plan.topology.stores,
     };
     let path = plan.folder.join("collector.toml");
@@ -299,7 +306,7 @@ async fn start_translator(
     let loopback = Ipv4Addr::new(127, 64 + (a & 63), b, c.clamp(1, 254));
     let (source, source_port) = plan.rxe.map_or((loopback, 0), |rxe| (rxe.translator, ROCE_PORT));
     let text = format!(
-        "[translator]\nname = \"testbed\"\nlisten = \"{listen}\"\ncontrol = \"{control}\"\n\
+        "[translator]\nname = \"testbed\"\nlisten = \"{listen}\"\ncontrol = \"{control}\"\nmetrics = \"off\"\n\
          collector = \"http://{collector}\"\nsource = \"{source}\"\nsource_port = {source_port}\nring = \"{}\"\nlease_seconds = {}\n\n\
          [translator.flush]\nappend_ms = {flush}\npostcarding_ms = {flush}\nsketch_merge_ms = {flush}\n",
         plan.ring, plan.topology.translator.lease_seconds,

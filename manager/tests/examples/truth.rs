@@ -50,6 +50,11 @@ const fn beside(beside: &'static [(&'static str, &'static str)], known: Known) -
     Known { beside, ..known }
 }
 
+const EVENTS: &str = "it needs reports of INT switches; manager/tests/ask.rs replays captures of them";
+/// Bytes of a flow, and its key in a list, as a switch tells one that it has not seen before.
+const KEY_ENTRY: &str = "\
+dta-reporter send key-increment --store bytes --delta 1500 --key '10.0.0.1:5000->10.0.0.2:5000/udp' 2>/dev/null
+dta-reporter send append --store events --list 7 --value 0x0a0000010a0000021388138811000000 2>/dev/null; sleep 1";
 const VALUE: &str = "dta-collector query key-write '10.0.0.1:5000->10.0.0.2:5000/udp' -o json";
 const BUILDS: &str = "it builds, which the tests have done, too";
 const PACKAGES: &str = "`make package` tries packages, units and static programs on a root of their own";
@@ -127,8 +132,15 @@ const fn there(command: &'static str, wanted: &'static [&'static str]) -> Judge 
 }
 const TRANSLATOR_ELSEWHERE: &[(&str, &str)] =
     &[SERVE[0], ("dta-translator run --ready --listen 10.0.0.1:40040", "\"listen\"")];
+const INFLUX: &str = "it needs an InfluxDB server, which manager/tests/export.rs starts";
 const MORE_ENTRIES: &[(&str, &str)] =
     &[("while sleep 0.5; do dta-reporter send append --list 0 --value 10,11,12,13; done", "")];
+/// An event as the translator's rules for INT append it: a drop of a flow's packet.
+const DROP: &str = "dta-reporter send append --store 18 --list 1 --value 0x64726f70,0,7,0x0a000001,0x0a000002,0x13881388,0x11000000,1,2,3,4,0x47000000,0,0,0; sleep 1";
+const MORE_DROPS: &[(&str, &str)] = &[(
+    "while sleep 0.5; do dta-reporter send append --store 18 --list 1 --value 0x64726f70,0,7,0x0a000001,0x0a000002,0x13881388,0x11000000,1,2,3,4,0x47000000,0,0,0; done",
+    "",
+)];
 const COLLECTOR_ELSEWHERE: &[(&str, &str)] = &[(
     "dta-collector serve --listen 10.0.0.5:40050 --insecure --soft-address 10.0.0.5 --memory anonymous",
     "\"listen\"",
@@ -316,6 +328,16 @@ fn own() -> Vec<Known> {
         "dta-reporter send append --list 0 --value 5,6,7,8; sleep 1",
         up("dta-collector tail --from-start --once -o json | jq .entry", Says(&["\"00000005000000060000000700000008\""])),
     ),
+    beside(MORE_DROPS, up("dta-collector export --json -", Shows(&["\"event\":\"drop\""]))),
+    with(
+        DROP,
+        up(
+            "dta-collector export --json - --from-start --once | jq .flow",
+            Says(&["\"10.0.0.1:5000->10.0.0.2:5000/udp\""]),
+        ),
+    ),
+    alone("dta-collector export --influx http://127.0.0.1:8086 --database int", NotHere(INFLUX)),
+    alone("dta-collector export --config collector.toml", NotHere(INFLUX)),
     up("dta-collector stats", Says(&["translator", "reporter", "accepted"])),
     up("dta-collector stats --watch", Shows(&["translator", "accepted"])),
     up("dta-collector stats --all -o json", Says(&["\"nodes\":", "\"dropped.destination\":0"])),
@@ -564,6 +586,37 @@ fn own() -> Vec<Known> {
             "no INT switch has reported here, which is what it says",
         ),
     ),
+    // What readers say of INT. The flow is that of the examples of `dta-reporter send`, by which no switch reports INT.
+    up("dta-collector top", Says(&["No flow is known: int-events has no keys"])),
+    up("dta-collector top --by drops -n 5", Says(&["No flow is known"])),
+    up("dta-collector top --by latency", Says(&["No flow is known"])),
+    up("dta-collector top --by reports --prefix 10.0.0.0/8 --watch", Shows(&["No flow is known"])),
+    with(
+        KEY_ENTRY,
+        up(
+            "dta-collector top --keys events --store bytes",
+            Says(&["10.0.0.1:5000->10.0.0.2:5000/udp"]),
+        ),
+    ),
+    up(
+        "dta-collector query flow '10.0.0.1:5000->10.0.0.2:5000/udp'",
+        Instead(
+            "dta-collector query flow '10.0.0.1:5000->10.0.0.2:5000/udp' || [ $? = 3 ]",
+            &["Nothing is known of this flow."],
+            "no INT switch has reported here, which is what it says",
+        ),
+    ),
+    with(
+        KEY_ENTRY,
+        up(
+            "dta-collector query flow '10.0.0.1:5000->10.0.0.2:5000/udp' --paths paths --counters bytes --values flows",
+            Says(&["counted"]),
+        ),
+    ),
+    up("dta-collector tail events", NotHere(EVENTS)),
+    up("dta-collector tail events -n 20 --once", NotHere(EVENTS)),
+    up("dta-collector tail events --kind drop,loop --from 10m", NotHere(EVENTS)),
+    up("dta-collector tail events --prefix 10.0.0.0/8 --switch leaf1 -o json", NotHere(EVENTS)),
     // What builds and tests.
     with(
         "dta-manager make-capture capture.pcap",

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
 use dta_dataplane::int::{Detect, MetricRule, Rules, TimeMode, Watch};
-use dta_proto::telemetry::Metric;
+use dta_proto::telemetry::{Metric, store};
 use dta_proto::wire::int::{Mark, Settings};
 
 /// Where Telemetry Reports are taken, and how they are read.
@@ -224,11 +224,11 @@ impl Default for IntTable {
 impl Default for IntStores {
     fn default() -> Self {
         IntStores {
-            paths: "int-paths".into(),
-            values: "int-values".into(),
-            events: "int-events".into(),
-            counters: "int-counters".into(),
-            postcards: "int-postcards".into(),
+            paths: store::PATHS.into(),
+            values: store::VALUES.into(),
+            events: store::EVENTS.into(),
+            counters: store::COUNTERS.into(),
+            postcards: store::POSTCARDS.into(),
         }
     }
 }

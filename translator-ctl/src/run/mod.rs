@@ -2,14 +2,15 @@
 
 mod control_port;
 mod drops;
+mod metrics;
 mod reload;
 mod service;
 mod watch;
 
 use std::io::Write as _;
-use std::net::SocketAddrV4;
+use std::net::{SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, anyhow};
@@ -88,6 +89,7 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
         .await
         .with_context(|| format!("cannot serve gRPC on {}: choose another --control", config.control))?;
     let control_address = own.address.clone();
+    let metrics = dta_metrics::Port::open(&config.metrics, dta_metrics::TRANSLATOR_ADDRESS).await?;
 
     let ledger = match &options.ledger {
         Some(path) => Some(
@@ -132,6 +134,10 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
     };
     let service = Service::new(target.clone(), programs);
     let service = own.serve(service, &health, stopped).map_err(|error| anyhow!(error))?;
+    let sessions_told = Arc::new(metrics::Sessions::default());
+    let served =
+        metrics.map(|port| metrics::serve(port, target.clone(), health.clone(), sessions_told.clone()));
+    let metrics_address = metrics::address(served.as_ref());
     let manager = Manager::new(health, options.blank);
     info!(%listen, control = %control_address, source = %endpoint.ip, port = endpoint.port, runs = %runs, "taking reports");
 
@@ -139,10 +145,18 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
         .map(|collector| Session::new(config, collector, endpoint))
         .collect::<Result<_, _>>()?;
     let ready = |session: bool| {
-        ready_line(config, options, listen, &int_addresses, &control_address, &endpoint, session)
+        let taken = Taken {
+            listen,
+            int: &int_addresses,
+            control: &control_address,
+            metrics: metrics_address,
+            endpoint: &endpoint,
+        };
+        ready_line(config, options, &taken, session)
     };
     let tell = |event: Event<'_>| {
         manager.sessions(&event);
+        sessions_told.tell(&event);
         if event.ready { ready(true) } else { Ok(()) }
     };
     let looked_after = target.clone();
@@ -214,6 +228,7 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
         }
     };
     manager.stopping();
+    drop(served);
 
     // Send the reports that are still held, and give the collectors the last counters. The sessions are not
     // ended, so that the next start resumes them.
@@ -251,15 +266,22 @@ async fn say_last(session: &mut Session, mut nodes: Vec<NodeStatistics>, alone: 
     }
 }
 
+/// The addresses that a translator took.
+struct Taken<'a> {
+    listen: SocketAddrV4,
+    int: &'a [String],
+    control: &'a ControlAddress,
+    metrics: Option<SocketAddr>,
+    endpoint: &'a Endpoint,
+}
+
 fn ready_line(
     config: &Translator,
     options: &Options,
-    listen: SocketAddrV4,
-    int: &[String],
-    control: &ControlAddress,
-    endpoint: &Endpoint,
+    taken: &Taken<'_>,
     session: bool,
 ) -> anyhow::Result<()> {
+    let Taken { listen, int, control, metrics, endpoint } = taken;
     if !options.ready {
         return Ok(());
     }
@@ -270,6 +292,7 @@ fn ready_line(
         "listen": listen.to_string(),
         "int": int,
         "control": control.to_string(),
+        "metrics": metrics,
         "source": format!("{}:{}", endpoint.ip, endpoint.port),
         "session": session,
         "pid": std::process::id(),

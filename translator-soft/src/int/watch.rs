@@ -1,16 +1,16 @@
 //! The watchlist: which flows are looked at.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::str::FromStr;
 
 use dta_proto::key::Flow;
+use dta_proto::prefix::Prefix;
 
 /// Some flows: all with one end in a prefix, or one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watch {
-    /// Flows whose source or destination address begins with so many bits of this one.
-    Prefix(IpAddr, u8),
+    /// Flows whose source or destination address is in it.
+    Prefix(Prefix),
     /// This flow.
     Flow(Flow),
 }
@@ -23,27 +23,12 @@ pub enum Watch {
 )]
 pub struct WatchError(String);
 
-fn bits_of(address: IpAddr) -> (u128, u8) {
-    match address {
-        IpAddr::V4(address) => (u128::from(address.to_bits()) << 96, 32),
-        IpAddr::V6(address) => (address.to_bits(), 128),
-    }
-}
-
 impl Watch {
     /// Whether a flow is one of these.
     pub fn admits(&self, flow: &Flow) -> bool {
         match self {
             Watch::Flow(watched) => watched == flow,
-            Watch::Prefix(prefix, len) => {
-                let (wanted, _) = bits_of(*prefix);
-                let is_in = |address: IpAddr| {
-                    let (bits, _) = bits_of(address);
-                    let same = *len == 0 || (bits ^ wanted) >> (128 - u32::from(*len)) == 0;
-                    address.is_ipv4() == prefix.is_ipv4() && same
-                };
-                is_in(flow.src) || is_in(flow.dst)
-            }
+            Watch::Prefix(prefix) => prefix.has_end_of(flow),
         }
     }
 }
@@ -56,25 +41,14 @@ impl FromStr for Watch {
         if text.contains("->") {
             return text.parse().map(Watch::Flow).map_err(|_| fail());
         }
-        let (address, len) = match text.split_once('/') {
-            Some((address, len)) => (address, Some(len)),
-            None => (text, None),
-        };
-        let address: IpAddr = address.trim().parse().map_err(|_| fail())?;
-        let (_, most) = bits_of(address);
-        let len = match len {
-            Some(len) if len.bytes().all(|byte| byte.is_ascii_digit()) => len.parse().map_err(|_| fail())?,
-            Some(_) => return Err(fail()),
-            None => most,
-        };
-        if len <= most { Ok(Watch::Prefix(address, len)) } else { Err(fail()) }
+        text.parse().map(Watch::Prefix).map_err(|_| fail())
     }
 }
 
 impl fmt::Display for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Watch::Prefix(address, len) => write!(f, "{address}/{len}"),
+            Watch::Prefix(prefix) => prefix.fmt(f),
             Watch::Flow(flow) => flow.fmt(f),
         }
     }

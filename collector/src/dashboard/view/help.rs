@@ -10,7 +10,7 @@ use super::{Theme, draw_lines, text};
 /// What keys do, and what figures mean. A line that begins with no blank is a title.
 const TEXT: &str = "\
 Everywhere
-  1-6, Tab, Shift-Tab   pages
+  1-8, Tab, Shift-Tab   pages
   ? or F1               this help
   r                     refresh now; try again now
   Ctrl-L                draw the screen anew
@@ -44,6 +44,14 @@ Lists
 Query
   Enter                 ask: STORE KEY [EPOCH]
   ↑                     the last question again
+Events
+  ↑↓ PgUp PgDn Home End select an event, below in full
+  ←→                    only one kind; all kinds
+  Enter                 the flow of the event as a path
+Top
+  ↑↓ PgUp PgDn Home End select a flow
+  ←→                    by latency, drops, packets, bytes, reports
+  Enter                 the flow as a path; Enter or Esc: back
 Figures that are old are dim; the first line says how old. A
 collector that went away is asked again, and again, and the
 second line from below says when.";

@@ -10,8 +10,8 @@ use ratatui::widgets::Paragraph;
 
 use super::Look;
 use crate::dashboard::app::{App, MemoryView};
-use crate::dashboard::connection::ago;
 use crate::dashboard::element;
+use dta_cli::number::ago;
 
 /// Columns of the element's number.
 const NUMBER: usize = 11;

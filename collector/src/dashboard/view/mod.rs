@@ -1,6 +1,8 @@
 //! Draws the dashboard: one module per page. Everything fits in 80x24 and grows with the terminal; what a smaller one has no
 //! room for, it says.
 
+mod events;
+mod flow;
 mod help;
 mod lists;
 mod memory;
@@ -9,6 +11,7 @@ mod sessions;
 mod stores;
 mod text;
 mod theme;
+mod top;
 mod waterfall;
 
 use std::time::Instant;
@@ -24,6 +27,9 @@ pub(super) use theme::Theme;
 
 /// Columns and lines below which no page says anything.
 const LEAST: (u16, u16) = (40, 10);
+
+/// Columns that the names of all pages need.
+const NAMES: u16 = 80;
 
 /// What pages draw with.
 struct Look<'a> {
@@ -78,11 +84,12 @@ fn draw_head(frame: &mut Frame, area: Rect, app: &App, look: &Look) {
     frame.render_widget(name, left);
     frame.render_widget(Line::from(state).style(style), right);
 
-    let names = area.width >= 68;
+    let names = area.width >= NAMES;
+    let lines = area.width >= NAMES + Tab::ALL.len() as u16 - 1;
     let mut spans = Vec::new();
     for (i, tab) in Tab::ALL.iter().enumerate() {
         if i > 0 {
-            spans.push(Span::styled(if names { "│" } else { "" }, look.theme.dim));
+            spans.push(Span::styled(if lines { "│" } else { "" }, look.theme.dim));
         }
         let selected = *tab == app.tab;
         let text =
@@ -98,7 +105,12 @@ fn draw_page(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) -> Optio
         frame.render_widget(Line::from("waiting for the first figures …").style(look.theme.dim), area);
         return None;
     }
+    if let (Tab::Events | Tab::Top, Some(view)) = (app.tab, &mut app.flow) {
+        return flow::draw(frame, area, view, look);
+    }
     match app.tab {
+        Tab::Events => events::draw(frame, area, app, look),
+        Tab::Top => top::draw(frame, area, app, look),
         Tab::Stores => stores::draw(frame, area, app, look),
         Tab::Waterfall => waterfall::draw(frame, area, app, look),
         Tab::Sessions => sessions::draw(frame, area, app, look),
@@ -114,15 +126,20 @@ fn keys(app: &App) -> String {
         return "↑↓ scroll  any other key closes the help".into();
     }
     match app.tab {
-        Tab::Stores => "? help  q quit  ↑↓ store  Enter its memory  1-6 Tab pages".into(),
-        Tab::Waterfall if app.all => "? help  q quit  ↑↓ scroll  a only what is not 0  1-6 Tab pages".into(),
-        Tab::Waterfall => "? help  q quit  ↑↓ scroll  a all counters  1-6 Tab pages".into(),
-        Tab::Sessions => "? help  q quit  ↑↓ scroll  1-6 Tab pages".into(),
+        Tab::Events | Tab::Top if app.flow.is_some() => {
+            "? help  q quit  ↑↓ scroll  Enter Esc back  1-8 Tab pages".into()
+        }
+        Tab::Events => "? help  q quit  ↑↓ event  ←→ kind  Enter its flow  1-8 Tab pages".into(),
+        Tab::Top => "? help  q quit  ↑↓ flow  ←→ by what  Enter its path  1-8 Tab pages".into(),
+        Tab::Stores => "? help  q quit  ↑↓ store  Enter its memory  1-8 Tab pages".into(),
+        Tab::Waterfall if app.all => "? help  q quit  ↑↓ scroll  a only what is not 0  1-8 Tab pages".into(),
+        Tab::Waterfall => "? help  q quit  ↑↓ scroll  a all counters  1-8 Tab pages".into(),
+        Tab::Sessions => "? help  q quit  ↑↓ scroll  1-8 Tab pages".into(),
         Tab::Memory => match &app.memory.goto {
             Some(typed) => format!("go to element: {typed}▏   Enter go  Esc not"),
             None => "? help  q quit  ↑↓ PgUp PgDn scroll  g go to  f follow writes  ←→ store".into(),
         },
-        Tab::Lists => "? help  q quit  ←→ list  1-6 Tab pages".into(),
+        Tab::Lists => "? help  q quit  ←→ list  1-8 Tab pages".into(),
         Tab::Query => "? help  Esc quit  Enter ask  ↑ last question  Tab pages".into(),
     }
 }

@@ -7,7 +7,7 @@ use ratatui::widgets::{Block, Paragraph};
 
 use super::Look;
 use crate::dashboard::app::App;
-use crate::dashboard::connection::ago;
+use dta_cli::number::ago;
 
 pub(super) fn draw(frame: &mut Frame, area: Rect, app: &App, look: &Look) -> Option<String> {
     let [input, body] = Layout::vertical([Constraint::Length(3), Constraint::Min(0)]).areas(area);

@@ -9,8 +9,8 @@ use ratatui::text::{Line, Span};
 use super::Look;
 use super::text::{cut, gauge, per_second, wrap};
 use crate::dashboard::app::App;
-use crate::dashboard::connection::ago;
 use crate::waterfall::{self, LinkLoss, Row};
+use dta_cli::number::ago;
 
 /// From this width on there are rates and bars.
 const WIDE: usize = 72;

@@ -1,0 +1,172 @@
+//! `dta-collector export`
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::ArgAction;
+use dta_cli::{LogFormat, Status};
+use dta_client::collector::Client;
+use dta_client::{Ask, ClientOptions, DEFAULT_COLLECTOR};
+use dta_export::config::{Config, Influx, Json};
+use dta_export::run::{Exporters, Run, look, warnings};
+use dta_export::schema::Schema;
+use dta_export::source::Begin;
+
+use super::client_flags::TlsFlags;
+use super::supervise::Signals;
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Brings the events of INT to InfluxDB, or prints them as lines of JSON, in a process of its own. `dta-collector serve` does the same in the collector, with the table [export] of its configuration.
+
+Examples:
+  dta-collector export --json -           print each event as it comes
+  dta-collector export --json - --from-start --once | jq .flow
+  dta-collector export --influx http://127.0.0.1:8086 --database int
+  dta-collector export --config collector.toml
+
+A token or password is in the file that --secret-file names, or in the variable DTA_EXPORT_INFLUX_SECRET. What the database does not take is kept in the spool until it does, also over the end of this program.")]
+pub(super) struct Args {
+    /// The collector's gRPC address
+    #[arg(long, env, default_value = DEFAULT_COLLECTOR, value_name = "HOST:PORT")]
+    collector: String,
+    #[command(flatten)]
+    tls: TlsFlags,
+    /// Take the table [export] of a collector's configuration; flags go over it
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// InfluxDB server, such as http://127.0.0.1:8086
+    #[arg(long, value_name = "URL")]
+    influx: Option<String>,
+    /// Database of a 1.x server; it is made if it is not there
+    #[arg(long, value_name = "NAME")]
+    database: Option<String>,
+    /// User of a 1.x server that asks for one
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Organisation of a 2.x server
+    #[arg(long, value_name = "NAME")]
+    org: Option<String>,
+    /// Bucket of a 2.x server
+    #[arg(long, value_name = "NAME")]
+    bucket: Option<String>,
+    /// File whose first line is the token (2.x) or the user's password (1.x)
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<PathBuf>,
+    /// Authorities of the server's certificate (PEM), for an https URL
+    #[arg(long, value_name = "FILE")]
+    influx_ca: Option<PathBuf>,
+    /// Names in the database: `intcollector` for those of INTCollector [default: tags]
+    #[arg(long, value_name = "SCHEMA", value_parser = dta_cli::one_of::<Schema>(&Schema::NAMES))]
+    schema: Option<Schema>,
+    /// Directory of what the database has not taken yet
+    #[arg(long, value_name = "DIR")]
+    spool: Option<PathBuf>,
+    /// Append events to this file as lines of JSON; `-` prints them
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Store of the events [default: int-events]
+    #[arg(long, value_name = "NAME")]
+    events: Option<String>,
+    /// Begin with the oldest event that is there. Lines that are printed begin with the next one otherwise
+    #[arg(long, action = ArgAction::SetTrue)]
+    from_start: bool,
+    /// Stop when everything that is there has been exported
+    #[arg(long)]
+    once: bool,
+    /// What to log, for instance `info` or `dta_export=debug`
+    #[arg(long, default_value = "info", value_name = "FILTER")]
+    log: String,
+    /// How to write the log
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = dta_cli::one_of::<LogFormat>(&LogFormat::NAMES))]
+    log_format: LogFormat,
+}
+
+impl Args {
+    /// The file's table, with flags over it.
+    fn configuration(&self) -> anyhow::Result<Config> {
+        let mut config = match &self.config {
+            Some(path) => crate::config::Config::load(path).map_err(dta_cli::misuse)?.0.export,
+            None => Config::default(),
+        };
+        fn over<T: Clone>(field: &mut Option<T>, flag: &Option<T>) {
+            if flag.is_some() {
+                field.clone_from(flag);
+            }
+        }
+        let of_influx = [&self.influx, &self.database, &self.org, &self.bucket];
+        if of_influx.iter().any(|flag| flag.is_some()) {
+            config.influx.get_or_insert_default();
+        }
+        if let Some(influx) = &mut config.influx {
+            let Influx { url, database, user, org, bucket, secret_file, ca, schema, spool, .. } = influx;
+            *url = self.influx.clone().unwrap_or_else(|| url.clone());
+            // The one kind of server takes the place of the other.
+            if self.database.is_some() {
+                (*org, *bucket) = (None, None);
+            } else if self.org.is_some() || self.bucket.is_some() {
+                (*database, *user) = (None, None);
+            }
+            over(database, &self.database);
+            over(user, &self.user);
+            over(org, &self.org);
+            over(bucket, &self.bucket);
+            over(secret_file, &self.secret_file);
+            over(ca, &self.influx_ca);
+            over(spool, &self.spool);
+            *schema = self.schema.unwrap_or(*schema);
+        }
+        if let Some(file) = &self.json {
+            config.json = Some(Json { file: file.clone() });
+        }
+        config.events = self.events.clone().unwrap_or(config.events);
+        if !config.is_on() {
+            return Err(dta_cli::misuse(anyhow::anyhow!(
+                "nothing says where events are to go: give --influx URL and --database NAME (or --org and --bucket), --json FILE, or --config FILE"
+            )));
+        }
+        look(&config).map_err(dta_cli::misuse)?;
+        Ok(config)
+    }
+
+    /// Where to begin where nothing is known of an earlier run: a terminal wants what comes, a database what there is.
+    fn begin(&self, config: &Config) -> Begin {
+        let prints = config.json.as_ref().is_some_and(|json| json.file.as_os_str() == "-");
+        if prints && config.influx.is_none() && !self.from_start && !self.once {
+            Begin::Next
+        } else {
+            Begin::Oldest
+        }
+    }
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<Status> {
+    let config = args.configuration()?;
+    dta_cli::log(&args.log, args.log_format);
+    for warning in warnings(&config) {
+        tracing::warn!("{warning}");
+    }
+    let options = ClientOptions::new(&args.collector, args.tls.tls());
+    super::block_on(async {
+        let mut signals = Signals::new()?;
+        let ask: Arc<dyn Ask> = Arc::new(Client::connect_lazy(&options)?);
+        let begin = args.begin(&config);
+        // The default of the spool is each collector's own.
+        let name: String =
+            args.collector.chars().map(|c| if c.is_alphanumeric() { c } else { '-' }).collect();
+        let mut exporters = Exporters::start(&config, &name, &ask, Run { begin, once: args.once })?;
+        let counters = exporters.counters();
+        tokio::select! {
+            () = exporters.ended() => {}
+            () = signals.end() => {}
+        }
+        exporters.stop().await;
+        for (sink, counters) in counters {
+            let counted = counters.named(sink).into_iter().filter(|(_, value)| *value > 0);
+            let counted: Vec<_> = counted.map(|(name, value)| format!("{name}={value}")).collect();
+            tracing::info!(counted = counted.join(" "), "ended");
+        }
+        anyhow::Ok(())
+    })?;
+    Ok(Status::Done)
+}

@@ -1,0 +1,23 @@
+//! The flag `--names`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use dta_export::names::Names;
+
+/// Which file has the names of switches, ports and drop reasons.
+#[derive(Args, Clone, Debug, Default)]
+pub(super) struct NamesFlag {
+    /// File with names of switches, ports and drop reasons; `none` reads no file [default:
+    /// ~/.config/dta/names.toml or /etc/dta/names.toml, if there is one]
+    #[arg(long, env, value_name = "FILE")]
+    names: Option<PathBuf>,
+}
+
+impl NamesFlag {
+    /// The names.
+    pub(super) fn read(&self) -> anyhow::Result<Names> {
+        let (names, _) = Names::find(self.names.as_deref()).map_err(dta_cli::misuse)?;
+        Ok(names)
+    }
+}

@@ -1,0 +1,59 @@
+//! `dta-collector query flow`
+
+use std::sync::Arc;
+
+use dta_cli::Status;
+use dta_proto::key::Flow;
+
+use super::client_flags::ClientFlags;
+use super::names_flag::NamesFlag;
+use crate::int::draw;
+use crate::int::flow::{Asking, DtaStores};
+
+pub(super) const HELP: &str = "\
+Path, latencies, queues, counts and drops of flows, from the stores for INT (int-...), drawn as a path; and what the stores of DTA reports say that are named. Each value is told with its age, and what is not known is said.
+
+A flow is written 10.0.0.1:5000->10.0.0.2:5000/udp, [2001:db8::1]:1->[2001:db8::2]:2/tcp or 10.0.0.1->10.0.0.2/icmp. `-` reads flows from standard input, one per line.
+
+Examples:
+  dta-collector query flow '10.0.0.1:5000->10.0.0.2:5000/udp'
+  dta-collector query flow '10.0.0.1:5000->10.0.0.2:5000/udp' \\
+      --paths paths --counters bytes --values flows
+
+Exit status 3 says that nothing is known of at least one of the flows.";
+
+#[derive(clap::Args)]
+pub(super) struct What {
+    /// Flows, or `-`
+    #[arg(required = true, value_name = "FLOW")]
+    flows: Vec<String>,
+    /// Stores of paths (postcarding) that are asked, too
+    #[arg(long, value_name = "STORE", value_delimiter = ',')]
+    paths: Vec<String>,
+    /// Stores of counts (key-increment) that are asked, too
+    #[arg(long, value_name = "STORE", value_delimiter = ',')]
+    counters: Vec<String>,
+    /// Stores of values (key-write) that are asked, too
+    #[arg(long, value_name = "STORE", value_delimiter = ',')]
+    values: Vec<String>,
+    #[command(flatten)]
+    names: NamesFlag,
+    #[command(flatten)]
+    client: ClientFlags,
+}
+
+pub(super) fn run(what: What) -> anyhow::Result<Status> {
+    let names = Arc::new(what.names.read()?);
+    let flows: Vec<Flow> = super::query::written(&what.flows, "flows")?;
+    let reports = super::block_on(async {
+        let ask = Arc::new(what.client.connect().await?);
+        let dta = DtaStores { paths: what.paths, counters: what.counters, values: what.values };
+        Asking { ask, dta, names }.about(&flows).await.map_err(super::int_error)
+    })?;
+    what.client.output.print(&reports, |reports| {
+        let drawn = reports.iter().map(|report| draw::lines(report).join("\n"));
+        drawn.collect::<Vec<_>>().join("\n\n")
+    })?;
+    let all_there = reports.iter().all(|report| report.found);
+    Ok(if all_there { Status::Done } else { Status::Absent })
+}

@@ -1,0 +1,142 @@
+//! `dta-collector top`
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use dta_cli::Status;
+use dta_cli::number::grouped;
+use dta_cli::table::Table;
+use dta_cli::{output, terminal};
+use dta_proto::key::Flow;
+use dta_proto::prefix::Prefix;
+
+use super::client_flags::ClientFlags;
+use crate::int::moment::told;
+use crate::int::top::{By, Keys, Question, Ranking, Row, Top};
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  dta-collector top                        the slowest flows
+  dta-collector top --by drops -n 5
+  dta-collector top --by reports --prefix 10.0.0.0/8 --watch
+  dta-collector top --keys events --store bytes     of DTA reports
+
+Stores cannot list what is in them. Flows are known by the key directory (list 3 of int-events), in which the translator tells each key when it is new and again with its keep-alive. What its ring no longer holds is said below the table.
+
+Where there is no int-events, flows are known by the only append store whose entries are keys (16 bytes), and figures come from the store that is called as what they are ranked by: so `top --by bytes` answers on what `dta-manager run-testbed --keep` left.")]
+pub(super) struct Args {
+    /// What flows are ranked by
+    #[arg(long, short, default_value = "latency", value_parser = dta_cli::one_of::<By>(&By::NAMES), conflicts_with = "store")]
+    by: By,
+    /// Rank by this store instead: counts (key-increment), or values (key-write), of which the
+    /// first 4 bytes are the number
+    #[arg(long, value_name = "STORE")]
+    store: Option<String>,
+    /// How many flows, at most
+    #[arg(long, short, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    number: u32,
+    /// Only flows with an end in this prefix, such as 10.0.0.0/8
+    #[arg(long, short, value_name = "PREFIX")]
+    prefix: Option<Prefix>,
+    /// Know flows by the entries of this append store (16 bytes, a key each), instead of by the
+    /// key directory
+    #[arg(long, value_name = "STORE")]
+    keys: Option<String>,
+    /// Rank the flows of this file, one per line; `-` reads standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "keys")]
+    flows: Option<std::path::PathBuf>,
+    /// Show again every so many seconds
+    #[arg(long, short, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    watch: Option<u64>,
+    #[command(flatten)]
+    client: ClientFlags,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<Status> {
+    let keys = match (&args.keys, &args.flows) {
+        (Some(store), _) => Keys::Store(store.clone()),
+        (None, Some(path)) => Keys::These(flows(path)?),
+        (None, None) => Keys::Directory,
+    };
+    let question = Question {
+        by: args.by,
+        most: args.number as usize,
+        prefix: args.prefix,
+        keys,
+        store: args.store.clone(),
+    };
+    super::block_on(async {
+        let mut ranking = Ranking::new(Arc::new(args.client.connect().await?), question);
+        loop {
+            let top = ranking.rank().await.map_err(super::int_error)?;
+            show(&args, &top)?;
+            let Some(seconds) = args.watch else {
+                return anyhow::Ok(());
+            };
+            tokio::select! {
+                () = tokio::time::sleep(Duration::from_secs(seconds)) => {}
+                _ = tokio::signal::ctrl_c() => return Ok(()),
+            }
+        }
+    })?;
+    Ok(Status::Done)
+}
+
+/// The flows of a file, one per line.
+fn flows(path: &std::path::Path) -> anyhow::Result<Vec<Flow>> {
+    if path == std::path::Path::new("-") {
+        return super::query::written(&["-".to_owned()], "flows");
+    }
+    let text = dta_cli::file::read_text(path)
+        .with_context(|| format!("cannot read the flows in {}", path.display()))
+        .map_err(dta_cli::misuse)?;
+    let mut flows = Vec::new();
+    for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
+        let flow = line.parse::<Flow>().with_context(|| format!("{}, line {number}", path.display()));
+        flows.push(flow.map_err(dta_cli::misuse)?);
+    }
+    Ok(flows)
+}
+
+fn show(args: &Args, top: &Top) -> anyhow::Result<()> {
+    if args.client.output.is_json() {
+        return if args.watch.is_some() { output::json_line(top) } else { output::json(top) };
+    }
+    let (clear, end) = match args.watch {
+        Some(_) if terminal::has_screen() => ("\x1b[2J\x1b[H", ""),
+        Some(_) => ("", "\n"),
+        None => ("", ""),
+    };
+    Ok(dta_cli::print(format_args!("{clear}{}{end}", text(top)))?)
+}
+
+fn text(top: &Top) -> String {
+    let unit = if top.by == By::Latency.name() { " ns" } else { "" };
+    let title = format!("{}{}", top.by, if unit.is_empty() { "" } else { ", ns" });
+    let has_ages = top.flows.iter().any(|row| row.age_seconds.is_some());
+    let header: &[&str] = if has_ages { &["", "flow", &title, "told"] } else { &["", "flow", &title] };
+    let mut table = Table::new(header, &[0, 2]);
+    for (number, row) in (1..).zip(&top.flows) {
+        let mut cells = vec![number.to_string(), flow(row), grouped(row.value)];
+        if has_ages {
+            cells.push(told(row.age_seconds));
+        }
+        table.row(cells);
+    }
+    let more = top.with_figure.saturating_sub(top.flows.len() as u64);
+    let mut lines = Vec::new();
+    if !top.flows.is_empty() {
+        lines.push(table.to_string());
+    }
+    if more > 0 {
+        lines.push(format!("and {} more flows", grouped(more)));
+    }
+    lines.extend(top.lacks().iter().map(|sentence| terminal::for_stdout(sentence)));
+    lines.join("\n")
+}
+
+fn flow(row: &Row) -> String {
+    row.flow.map_or_else(|| format!("key {}", row.key), |flow| flow.to_string())
+}

@@ -1,0 +1,106 @@
+//! What is told for Prometheus, and where.
+
+use std::str::FromStr;
+
+use dta_export::gauges::Limits;
+use dta_export::schema::Schema;
+use dta_export::source::DEFAULT_STORE;
+use dta_metrics::Address;
+use serde::{Deserialize, Serialize};
+
+use super::ConfigError;
+
+/// Table `[metrics]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Metrics {
+    /// Where they are scraped, over HTTP: `auto` is 127.0.0.1:40052 if that port is free.
+    pub listen: Address,
+    /// How the telemetry of INT is named.
+    pub telemetry: Telemetry,
+    /// The append store whose events it is made of.
+    pub store: String,
+    /// The most series of each family of telemetry.
+    pub series: usize,
+    /// Seconds after which a series of telemetry of which nothing was told leaves.
+    pub keep_seconds: u32,
+}
+
+/// How telemetry is named among the metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum Telemetry {
+    /// Not told.
+    Off,
+    /// As this schema says.
+    As(Schema),
+}
+
+impl Telemetry {
+    /// Its names.
+    pub const NAMES: [&'static str; 3] = ["tags", "intcollector", "off"];
+}
+
+impl std::fmt::Display for Telemetry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::As(schema) => schema.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Telemetry {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self::Off),
+            _ => text.parse().map(Self::As).map_err(|_| "must be `tags`, `intcollector` or `off`".into()),
+        }
+    }
+}
+
+impl From<Telemetry> for String {
+    fn from(telemetry: Telemetry) -> String {
+        telemetry.to_string()
+    }
+}
+
+impl TryFrom<String> for Telemetry {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let Limits { series, keep_seconds } = Limits::default();
+        Self {
+            listen: Address::Auto,
+            telemetry: Telemetry::As(Schema::Tags),
+            store: DEFAULT_STORE.into(),
+            series,
+            keep_seconds,
+        }
+    }
+}
+
+impl Metrics {
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        if !(1..=100_000).contains(&self.series) {
+            return Err(ConfigError::value("metrics.series", self.series, "1 to 100000"));
+        }
+        if self.keep_seconds == 0 {
+            return Err(ConfigError::value("metrics.keep_seconds", 0, "1 at least"));
+        }
+        Ok(())
+    }
+
+    /// The bounds of telemetry.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits { series: self.series, keep_seconds: self.keep_seconds }
+    }
+}

@@ -1,0 +1,87 @@
+//! The lists of events, followed for as long as their page is looked at.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dta_client::Ask;
+use dta_export::directory::Directory;
+use dta_export::names::Names;
+use dta_export::source::{Batch, Options, Source};
+
+use crate::int::event::{Event, Filter};
+use crate::int::{Have, Missed};
+
+/// Events that are kept.
+pub(super) const KEPT: usize = 500;
+/// How long to wait for more before what there is is shown; and how long at most, where more comes all the time.
+const QUIET: Duration = Duration::from_millis(20);
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// What came of the lists.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Seen {
+    /// The newest, the last one at the end.
+    pub(super) newest: VecDeque<Event>,
+    /// All that came.
+    pub(super) total: u64,
+    pub(super) missed: Missed,
+}
+
+/// The lists that are followed.
+pub(super) struct Events {
+    source: Source,
+    directory: Directory,
+    names: Arc<Names>,
+    seen: Seen,
+}
+
+impl Events {
+    /// Begins with the oldest events that are there.
+    ///
+    /// # Errors
+    /// There is no store of events, in a sentence.
+    pub(super) async fn follow(ask: &Arc<dyn Ask>, names: Arc<Names>) -> Result<Self, String> {
+        let have = Have::of(&**ask).await.map_err(|error| error.to_string())?;
+        let options = Options::default();
+        if !have.has(&options.store, dta_proto::wire::dta::Primitive::Append) {
+            return Err(format!("this collector has no store {}", options.store));
+        }
+        let source = Source::new(ask.clone(), &options, Arc::default());
+        Ok(Self { source, directory: Directory::default(), names, seen: Seen::default() })
+    }
+
+    /// Takes what is there.
+    ///
+    /// # Errors
+    /// The lists cannot be followed at the moment.
+    pub(super) async fn read(&mut self) -> Result<&Seen, String> {
+        let began = Instant::now();
+        while began.elapsed() < LONGEST
+            && let Ok(Some(batch)) = tokio::time::timeout(QUIET, self.source.next()).await
+        {
+            self.take(&batch.map_err(|error| error.to_string())?);
+        }
+        Ok(&self.seen)
+    }
+
+    fn take(&mut self, batch: &Batch) {
+        self.seen.missed.add(&batch.lost);
+        let filter = Filter::default();
+        for entry in &batch.entries {
+            self.directory.take(entry);
+            let event = Event::of(entry, &mut self.directory, &self.names);
+            if !filter.admits(&event) {
+                continue;
+            }
+            self.seen.total += 1;
+            // Lists are read side by side: those of the past are put in the order of their times.
+            let newest = &mut self.seen.newest;
+            let later = newest.iter().rev().take_while(|other| other.time > event.time).count();
+            newest.insert(newest.len() - later, event);
+            if newest.len() > KEPT {
+                newest.pop_front();
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The page of events.
+
+use dta_cli::number::grouped;
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Paragraph};
+
+use super::Look;
+use super::text::{cut, wrap};
+use crate::dashboard::app::App;
+use crate::int::event::Event;
+
+/// Lines of the selected event, with its frame.
+const DETAILS: u16 = 5;
+/// Lines that the list has beside that.
+const LEAST: u16 = 5;
+
+pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) -> Option<String> {
+    let has_details = area.height >= LEAST + DETAILS;
+    let details = Constraint::Length(if has_details { DETAILS } else { 0 });
+    let [title, body, detail] =
+        Layout::vertical([Constraint::Length(1), Constraint::Min(0), details]).areas(area);
+    let kind = app.events.kind.map_or("of all kinds", |kind| kind.name());
+    let Some((_, seen)) = &app.events.seen else {
+        frame.render_widget(Line::from("reading …").style(look.theme.dim), title);
+        return None;
+    };
+    let missed = match seen.missed.batches() {
+        0 => String::new(),
+        batches => format!("; {} batches lost or overwritten", grouped(batches)),
+    };
+    let head = format!("events {kind}, newest first: {}{missed}", grouped(seen.total));
+    frame.render_widget(Line::from(head).style(look.theme.header), title);
+    app.events.selected = app.events.selected.min(app.events.shown().count().saturating_sub(1));
+    let shown: Vec<&Event> = app.events.shown().collect();
+    let room = usize::from(body.height);
+    let first = app.events.selected.saturating_sub(room.saturating_sub(1));
+    let width = usize::from(body.width);
+    let lines: Vec<Line> = shown
+        .iter()
+        .enumerate()
+        .skip(first)
+        .take(room)
+        .map(|(n, event)| {
+            let time = format!("{:12} ", time_of_day(event));
+            let words = cut(&event.words(), width.saturating_sub(time.len()));
+            let line = Line::from(vec![Span::styled(time, look.theme.dim), Span::raw(words)]);
+            if n == app.events.selected { line.style(look.theme.selected) } else { line }
+        })
+        .collect();
+    frame.render_widget(Paragraph::new(lines), body);
+    let selected = shown.get(app.events.selected);
+    if let (Some(event), true) = (selected, has_details) {
+        let inner = usize::from(detail.width.saturating_sub(2));
+        let lines: Vec<Line> = wrap(&event.line(), inner).into_iter().map(Line::from).collect();
+        frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" selected event ")), detail);
+    }
+    match shown.len() {
+        0 => Some("no event yet".into()),
+        all if all > room => {
+            Some(format!("events {} to {} of {all}: ↑↓", first + 1, (first + room).min(all)))
+        }
+        _ if !has_details => Some("not shown, 80x24 has room: the selected event in full".into()),
+        _ => None,
+    }
+}
+
+/// The time of the day, in UTC; or a switch's own number.
+fn time_of_day(event: &Event) -> String {
+    match (&event.utc, event.time) {
+        (Some(utc), _) => utc.get(11..23).unwrap_or_default().to_owned(),
+        (None, Some(time)) => cut(&time.to_string(), 12),
+        (None, None) => String::new(),
+    }
+}

@@ -1,0 +1,75 @@
+//! The page of the flows with most of something.
+
+use dta_cli::number::grouped;
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::text::Line;
+use ratatui::widgets::{Paragraph, Row, Table, TableState};
+
+use super::Look;
+use super::text::{cut, wrap};
+use crate::dashboard::app::App;
+use crate::int::moment::told;
+use crate::int::top::By;
+
+/// Columns of a figure, and of how old it is.
+const FIGURE: u16 = 16;
+const TOLD: u16 = 12;
+
+pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) -> Option<String> {
+    let by = app.top.by;
+    let found = app.top.found.as_ref().filter(|(of, ..)| *of == by);
+    let Some((_, _, top)) = found else {
+        frame.render_widget(
+            Line::from(format!("flows by {}: reading …", by.name())).style(look.theme.dim),
+            area,
+        );
+        return None;
+    };
+    app.top.selected = app.top.selected.min(top.flows.len().saturating_sub(1));
+    let width = usize::from(area.width);
+    let lacks: Vec<Line> = top
+        .lacks()
+        .iter()
+        .flat_map(|sentence| wrap(sentence, width))
+        .map(|line| Line::from(line).style(look.theme.dim))
+        .collect();
+    let lacking = Constraint::Length((lacks.len() as u16).min(area.height / 2));
+    let [title, body, below] =
+        Layout::vertical([Constraint::Length(1), Constraint::Min(0), lacking]).areas(area);
+    let head = format!(
+        "flows by {}: {} of {} known flows have a figure",
+        by.name(),
+        grouped(top.with_figure),
+        grouped(top.known)
+    );
+    frame.render_widget(Line::from(head).style(look.theme.header), title);
+    frame.render_widget(Paragraph::new(lacks), below);
+    let has_ages = by == By::Latency;
+    let unit = if has_ages { " ns" } else { "" };
+    let widths =
+        [4, area.width.saturating_sub(4 + FIGURE + if has_ages { TOLD + 1 } else { 0 } + 2), FIGURE, TOLD];
+    let rows = (1..).zip(&top.flows).map(|(number, row)| {
+        let flow = row.flow.map_or_else(|| format!("key {}", row.key), |flow| flow.to_string());
+        let mut cells = vec![
+            Line::from(format!("{number}")).right_aligned(),
+            Line::from(cut(&flow, usize::from(widths[1]))),
+            Line::from(format!("{}{unit}", grouped(row.value))).right_aligned(),
+        ];
+        if has_ages {
+            // A switch's own time has no age.
+            let age = row.age_seconds.map_or_else(String::new, |age| told(Some(age)));
+            cells.push(Line::from(age).right_aligned());
+        }
+        Row::new(cells)
+    });
+    let columns = widths.iter().take(if has_ages { 4 } else { 3 }).map(|width| Constraint::Length(*width));
+    let table = Table::new(rows, columns).row_highlight_style(look.theme.selected);
+    let selected = (!top.flows.is_empty()).then_some(app.top.selected);
+    let mut state = TableState::default().with_selected(selected);
+    frame.render_stateful_widget(table, body, &mut state);
+    let room = usize::from(body.height);
+    (top.flows.len() > room).then(|| {
+        format!("flows {} to {} of {}: ↑↓", state.offset() + 1, state.offset() + room, top.flows.len())
+    })
+}

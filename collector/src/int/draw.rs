@@ -1,0 +1,318 @@
+//! A flow drawn as a path, for a terminal of 80 columns.
+
+use dta_cli::number::grouped;
+use dta_proto::key::Flow;
+
+use super::flow::{Hop, Measured, Report};
+use super::moment::told;
+
+/// Columns that lines fit into, if their words do.
+const COLUMNS: usize = 80;
+/// Where the words of a hop begin.
+const WORDS: usize = 22;
+
+/// What is known of a flow, in lines.
+pub fn lines(report: &Report) -> Vec<String> {
+    let mut lines = vec![report.flow.to_string(), String::new()];
+    if !report.found {
+        lines.push("  Nothing is known of this flow.".into());
+    } else {
+        facts(report, &mut lines);
+        if !report.hops.is_empty() {
+            lines.push(String::new());
+            path(report, &mut lines);
+        }
+        if !report.others.is_empty() {
+            lines.push(String::new());
+            lines.push("  Switches that told a latency, and are not on that path:".into());
+            report.others.iter().for_each(|hop| draw_hop(hop, " ", &mut lines));
+        }
+    }
+    if !report.unknown.is_empty() {
+        lines.push(String::new());
+        lines.push("  Not known:".into());
+        report.unknown.iter().for_each(|sentence| wrap("  - ", sentence, &mut lines));
+    }
+    lines
+}
+
+fn facts(report: &Report, lines: &mut Vec<String>) {
+    let mut fact = |name: &str, what: String| wrap(&format!("  {name:11}"), &what, lines);
+    let count = |n: Option<u64>| n.map_or("none counted".to_owned(), grouped);
+    fact(
+        "path",
+        match &report.path {
+            None => "not known".into(),
+            Some(route) => {
+                let known = |hop: &Hop| hop.switch.map_or("?".to_owned(), |switch| switch.to_string());
+                let hops = report.hops.iter().map(known).collect::<Vec<_>>().join(":");
+                let more = if route.length.is_some_and(|length| length as usize > report.hops.len()) {
+                    ":..."
+                } else {
+                    ""
+                };
+                let looped = if route.looped { ", passes a switch twice" } else { "" };
+                let age = match route.age_seconds {
+                    Some(age) => format!(", told {}", told(Some(age))),
+                    None => String::new(),
+                };
+                format!("{hops}{more}{looped}{age} ({})", route.store)
+            }
+        },
+    );
+    fact("latency", report.latency.as_ref().map_or("not known".into(), nanoseconds));
+    fact("reports", count(report.reports));
+    fact("packets", count(report.packets));
+    fact("bytes", count(report.bytes));
+    if report.drops.is_empty() {
+        fact("drops", "none known".into());
+    }
+    for drops in &report.drops {
+        let reason = match &drops.reason_name {
+            Some(name) => format!("{name} ({})", drops.reason),
+            None => format!("reason {}", drops.reason),
+        };
+        let counted = drops.counted.map_or("not counted".to_owned(), grouped);
+        let at = match &drops.switches[..] {
+            [] => String::new(),
+            [one] => format!(", at switch {one}"),
+            all => format!(", at switches {}", all.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")),
+        };
+        let age = if drops.switches.is_empty() {
+            String::new()
+        } else {
+            format!(", the last {}", told(drops.age_seconds))
+        };
+        fact("drops", format!("{counted}: {reason}{at}{age}"));
+    }
+    if let Some(congested) = &report.congested {
+        let switch = congested.switch.map_or(String::new(), |switch| format!(" at switch {switch}"));
+        let occupancy =
+            congested.occupancy.map_or(String::new(), |n| format!(", occupancy {}", grouped(n.into())));
+        let latency = congested.latency.map_or(String::new(), |n| format!(", {} ns", grouped(n.into())));
+        let packets = if congested.packets == 1 {
+            "1 packet".into()
+        } else {
+            format!("{} packets", grouped(congested.packets))
+        };
+        fact(
+            "congested",
+            format!("{packets}, the last{switch}{occupancy}{latency}, {}", told(congested.age_seconds)),
+        );
+    }
+    for told in &report.stores {
+        let what = match (&told.path, told.counted, &told.value) {
+            (Some(hops), ..) => {
+                let hop = |hop: &Option<u32>| hop.map_or("?".to_owned(), |hop| hop.to_string());
+                format!("path {}", hops.iter().map(hop).collect::<Vec<_>>().join(":"))
+            }
+            (None, Some(count), _) => format!("{} counted", grouped(count)),
+            (None, None, Some(value)) => format!("value {value}"),
+            (None, None, None) => "absent".into(),
+        };
+        // A long name is set apart, too.
+        fact(&format!("{} ", told.store), what);
+    }
+}
+
+fn path(report: &Report, lines: &mut Vec<String>) {
+    let Flow { src, dst, sport, dport, .. } = report.flow;
+    lines.push(format!("    {}", end(src, sport)));
+    for hop in &report.hops {
+        lines.push("    │".into());
+        draw_hop(hop, "│", lines);
+    }
+    lines.push("    │".into());
+    // More hops than are told.
+    if report
+        .path
+        .as_ref()
+        .is_some_and(|route| route.length.is_some_and(|length| length as usize > report.hops.len()))
+    {
+        lines.push("    ┊ hops that are not told".into());
+    }
+    lines.push(format!("    {}", end(dst, dport)));
+}
+
+/// An end of a flow; a port of 0 is none.
+fn end(address: std::net::IpAddr, port: u16) -> String {
+    if port == 0 { address.to_string() } else { std::net::SocketAddr::new(address, port).to_string() }
+}
+
+/// A switch, and below it what is known of the flow there. `line` goes on at its left.
+fn draw_hop(hop: &Hop, line: &str, lines: &mut Vec<String>) {
+    let name = match (&hop.switch_name, hop.switch) {
+        (Some(name), Some(number)) => format!("{name} ({number})"),
+        (None, Some(number)) => number.to_string(),
+        (_, None) => "not known".into(),
+    };
+    let mut words = Vec::new();
+    words.push(match (&hop.latency, hop.switch) {
+        (Some(latency), _) => format!("latency {}", nanoseconds(latency)),
+        (None, Some(_)) => "latency not known".into(),
+        (None, None) => String::new(),
+    });
+    if let Some(port) = hop.port {
+        let port = match &hop.port_name {
+            Some(name) => format!("{name} ({port})"),
+            None => port.to_string(),
+        };
+        let link = hop
+            .utilization
+            .as_ref()
+            .map_or(String::new(), |value| format!(", utilization {}", number(value)));
+        words.push(format!("out of port {port}{link}"));
+    }
+    for queue in &hop.queues {
+        let told = |what: &str, value: &Option<Measured>| {
+            value.as_ref().map(|value| format!("{what} {}", number(value)))
+        };
+        let of: Vec<_> = [told("occupancy", &queue.occupancy), told("congestion", &queue.congestion)]
+            .into_iter()
+            .flatten()
+            .collect();
+        let queue = queue.queue.map_or("a queue".to_owned(), |queue| format!("queue {queue}"));
+        words.push(format!("{queue}: {}", of.join(", ")));
+    }
+    let first = format!("    ● {name}");
+    // A long name has a line of its own.
+    let long = first.chars().count() + 2 > WORDS;
+    if long {
+        lines.push(first.clone());
+    }
+    for (n, words) in words.iter().enumerate() {
+        let begin = if n == 0 && !long { &first } else { &format!("    {line}") };
+        let space = " ".repeat(WORDS.saturating_sub(begin.chars().count()));
+        let before = lines.len();
+        wrap(&format!("{begin}{space}"), words, lines);
+        // The line goes on beside words that have several lines.
+        for wrapped in &mut lines[before + 1..] {
+            wrapped.replace_range(4..5, line);
+        }
+    }
+}
+
+fn nanoseconds(value: &Measured) -> String {
+    format!("{} ns, {}", at_most(value), told(value.age_seconds))
+}
+
+fn number(value: &Measured) -> String {
+    format!("{} ({})", at_most(value), told(value.age_seconds))
+}
+
+/// The largest number stands for all that are larger.
+fn at_most(value: &Measured) -> String {
+    let more = if value.value == u32::MAX { " or more" } else { "" };
+    format!("{}{more}", grouped(value.value.into()))
+}
+
+/// Adds a text behind what its first line begins with; further lines begin with as many blanks.
+fn wrap(begin: &str, text: &str, lines: &mut Vec<String>) {
+    let indent = begin.chars().count();
+    let mut line = begin.to_owned();
+    let mut empty = true;
+    for word in text.split(' ') {
+        if !empty && line.chars().count() + 1 + word.chars().count() > COLUMNS {
+            lines.push(std::mem::replace(&mut line, " ".repeat(indent)));
+            empty = true;
+        }
+        if !empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        empty = false;
+    }
+    lines.push(line.trim_end().to_owned());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::flow::{Congested, Drops, Queue, Route, Told};
+    use super::*;
+
+    fn measured(value: u32, age_seconds: Option<f64>) -> Option<Measured> {
+        Some(Measured { value, time: 7, age_seconds })
+    }
+
+    fn hop(switch: Option<u32>, name: &str) -> Hop {
+        Hop {
+            switch,
+            switch_name: (!name.is_empty()).then(|| name.to_owned()),
+            latency: switch.and_then(|switch| measured(switch * 1000, Some(3.0))),
+            port: None,
+            port_name: None,
+            utilization: None,
+            queues: Vec::new(),
+        }
+    }
+
+    fn report() -> Report {
+        let mut first = hop(Some(6), "leaf1");
+        (first.port, first.port_name, first.utilization) =
+            (Some(12), Some("uplink".into()), measured(1000, None));
+        first.queues = vec![
+            Queue {
+                queue: Some(5),
+                occupancy: measured(6, Some(3.0)),
+                congestion: measured(10, Some(400.0)),
+            },
+            Queue { queue: None, occupancy: measured(u32::MAX, Some(3.0)), congestion: None },
+        ];
+        Report {
+            flow: "10.0.0.1:5000->10.0.0.2:5000/udp".parse().unwrap(),
+            found: true,
+            path: Some(Route {
+                store: "int-paths".into(),
+                length: Some(15),
+                complete: false,
+                looped: true,
+                age_seconds: Some(12.0),
+            }),
+            hops: vec![first, hop(None, ""), hop(Some(5), "a-switch-with-quite-a-long-name")],
+            others: vec![hop(Some(9), "")],
+            latency: measured(12_000, Some(3.0)),
+            reports: Some(1234),
+            packets: None,
+            bytes: None,
+            drops: vec![Drops {
+                reason: 71,
+                reason_name: Some("traffic-manager".into()),
+                counted: Some(2),
+                switches: vec![3, 4],
+                age_seconds: Some(100.0),
+            }],
+            congested: Some(Congested {
+                packets: 2,
+                switch: Some(6),
+                occupancy: Some(20),
+                latency: Some(3000),
+                age_seconds: Some(1.0),
+            }),
+            stores: vec![
+                Told { store: "bytes".into(), counted: Some(1500), ..Told::default() },
+                Told { store: "a-long-name".into(), path: Some(vec![Some(1), None]), ..Told::default() },
+            ],
+            unknown: vec![
+                "A sentence that says what is not known and that is so long that it does not fit.".into(),
+            ],
+        }
+    }
+
+    #[test]
+    fn a_flow_is_drawn_as_a_path_within_80_columns() {
+        let drawn = lines(&report());
+        assert!(drawn.iter().all(|line| line.chars().count() <= 80), "{drawn:#?}");
+        insta::assert_snapshot!(drawn.join("\n"));
+    }
+
+    #[test]
+    fn a_flow_of_which_nothing_is_known_says_so() {
+        let mut report = report();
+        report.found = false;
+        report.unknown.clear();
+        assert_eq!(
+            lines(&report),
+            ["10.0.0.1:5000->10.0.0.2:5000/udp", "", "  Nothing is known of this flow."]
+        );
+    }
+}

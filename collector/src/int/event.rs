@@ -1,0 +1,608 @@
+//! Events in words: one line for each entry of the lists, with the names of what it is about.
+
+use std::str::FromStr;
+
+use dta_cli::number::grouped;
+use dta_export::directory::Directory;
+use dta_export::names::Names;
+use dta_proto::key::{Flow, Key};
+use dta_proto::prefix::Prefix;
+use dta_proto::telemetry::{self, Entry, Metric, Place, Why};
+use serde::Serialize;
+
+use super::moment;
+
+/// What an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// The switches that a flow passes.
+    FlowPath,
+    /// The latency of a flow through all hops.
+    FlowLatency,
+    /// The latency of a flow through one switch.
+    HopLatency,
+    /// Occupancy of a queue.
+    QueueOccupancy,
+    /// Congestion status of a queue.
+    QueueCongestion,
+    /// Utilisation of a link.
+    LinkUtilization,
+    /// A path passes a switch twice.
+    Loop,
+    /// A packet was dropped.
+    Drop,
+    /// A packet waited in a congested queue.
+    CongestedPacket,
+    /// The key directory was told a key.
+    Key,
+}
+
+impl Kind {
+    /// All of them.
+    const ALL: [Kind; 10] = [
+        Kind::FlowPath,
+        Kind::FlowLatency,
+        Kind::HopLatency,
+        Kind::QueueOccupancy,
+        Kind::QueueCongestion,
+        Kind::LinkUtilization,
+        Kind::Loop,
+        Kind::Drop,
+        Kind::CongestedPacket,
+        Kind::Key,
+    ];
+
+    /// Those that are shown where nobody names one: all but keys.
+    pub const SHOWN: [Kind; 9] = [
+        Kind::Drop,
+        Kind::CongestedPacket,
+        Kind::Loop,
+        Kind::FlowPath,
+        Kind::FlowLatency,
+        Kind::HopLatency,
+        Kind::QueueOccupancy,
+        Kind::QueueCongestion,
+        Kind::LinkUtilization,
+    ];
+
+    /// Their names, in that order.
+    pub const NAMES: [&'static str; 10] = [
+        "flow-path",
+        "flow-latency",
+        "hop-latency",
+        "queue-occupancy",
+        "queue-congestion",
+        "link-utilization",
+        "loop",
+        "drop",
+        "congested-packet",
+        "key",
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
+
+    /// The list that it is in.
+    pub fn list(self) -> u32 {
+        match self {
+            Kind::Drop => telemetry::list::DROPS,
+            Kind::CongestedPacket => telemetry::list::CONGESTION,
+            Kind::Key => telemetry::list::KEYS,
+            _ => telemetry::list::CHANGES,
+        }
+    }
+
+    fn of(entry: &Entry) -> Kind {
+        match entry {
+            Entry::Change { why: Why::Loop, .. } => Kind::Loop,
+            Entry::Change { metric, .. } => match metric {
+                Metric::FlowPath => Kind::FlowPath,
+                Metric::FlowLatency => Kind::FlowLatency,
+                Metric::HopLatency => Kind::HopLatency,
+                Metric::QueueOccupancy => Kind::QueueOccupancy,
+                Metric::QueueCongestion => Kind::QueueCongestion,
+                Metric::LinkUtilization => Kind::LinkUtilization,
+            },
+            Entry::Drop { .. } => Kind::Drop,
+            Entry::Congestion { .. } => Kind::CongestedPacket,
+            Entry::Key { .. } => Kind::Key,
+        }
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = Self::NAMES.iter().zip(Self::ALL).find(|(own, _)| **own == name);
+        known.map(|(_, kind)| kind).ok_or_else(|| format!("must be one of {}", Self::NAMES.join(", ")))
+    }
+}
+
+/// Why a change was told, as programs get it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// The key is new, or had been forgotten.
+    New,
+    /// The value moved.
+    Moved,
+    /// Nothing changed for as long as the keep-alive.
+    KeepAlive,
+}
+
+/// An event with all that it tells. What it does not tell is `None`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Event {
+    /// What it is about.
+    pub kind: Kind,
+    /// Nanoseconds since 1970, or the number of a switch; keys have none.
+    pub time: Option<u64>,
+    /// The same in UTC, if it is since 1970.
+    pub utc: Option<String>,
+    /// The flow, if it is about one that is known.
+    pub flow: Option<Flow>,
+    /// The key that it is about; for drops and congested packets the flow's. `None` where the packet could not be
+    /// read.
+    pub key: Option<Key>,
+    /// The switch.
+    pub switch: Option<u32>,
+    /// Its name.
+    pub switch_name: Option<String>,
+    /// The port that packets go out at.
+    pub port: Option<u32>,
+    /// Its name.
+    pub port_name: Option<String>,
+    /// The port that a dropped packet came in at.
+    pub ingress_port: Option<u32>,
+    /// Its name.
+    pub ingress_port_name: Option<String>,
+    /// The queue.
+    pub queue: Option<u32>,
+    /// Why it was told.
+    pub why: Option<Reason>,
+    /// The value told last. Of a path, its number of hops.
+    pub old: Option<u64>,
+    /// The value. Of a path, its number of hops.
+    pub new: Option<u64>,
+    /// Whether a path passes a switch twice.
+    pub looped: Option<bool>,
+    /// Why a packet was dropped.
+    pub reason: Option<u8>,
+    /// The name of that.
+    pub reason_name: Option<String>,
+    /// How full the queue was in which a packet waited.
+    pub occupancy: Option<u32>,
+    /// Nanoseconds that the packet was in the switch.
+    pub latency: Option<u32>,
+}
+
+impl Event {
+    /// An entry of a list with the names of what it is about.
+    pub fn of(entry: &Entry, directory: &mut Directory, names: &Names) -> Event {
+        let mut event = Event {
+            kind: Kind::of(entry),
+            time: None,
+            utc: None,
+            flow: None,
+            key: None,
+            switch: None,
+            switch_name: None,
+            port: None,
+            port_name: None,
+            ingress_port: None,
+            ingress_port_name: None,
+            queue: None,
+            why: None,
+            old: None,
+            new: None,
+            looped: None,
+            reason: None,
+            reason_name: None,
+            occupancy: None,
+            latency: None,
+        };
+        match *entry {
+            Entry::Change { time, key, metric, why, old, new, place } => {
+                event.at(time, key, directory);
+                event.place(place, names);
+                event.why = match why {
+                    Why::New => Some(Reason::New),
+                    Why::Moved => Some(Reason::Moved),
+                    Why::KeepAlive => Some(Reason::KeepAlive),
+                    Why::Loop => None,
+                };
+                // A value that was never told has none of before.
+                event.old = Some(old).filter(|_| why != Why::New);
+                event.new = Some(new);
+                if metric == Metric::FlowPath {
+                    event.new = Some(new & 0xff);
+                    event.looped = Some(new >> 8 != 0);
+                }
+            }
+            Entry::Drop { time, key, place, ingress_port, reason } => {
+                event.at(time, key, directory);
+                event.place(place, names);
+                event.ingress_port = ingress_port;
+                event.ingress_port_name = port_name(place.switch, ingress_port, names);
+                event.reason = Some(reason);
+                event.reason_name = names.drop_reason(reason).map(str::to_owned);
+            }
+            Entry::Congestion { time, key, place, occupancy, latency } => {
+                event.at(time, key, directory);
+                event.place(place, names);
+                (event.occupancy, event.latency) = (occupancy, latency);
+            }
+            Entry::Key { key, .. } => event.means(key, directory, names),
+        }
+        event
+    }
+
+    fn at(&mut self, time: u64, key: Key, directory: &mut Directory) {
+        (self.time, self.utc) = (Some(time), moment::utc(time));
+        // Zeros stand for a packet that could not be read.
+        self.key = Some(key).filter(|key| *key != Key::default());
+        self.flow = self.key.and_then(|key| directory.meaning(&key)).and_then(|meaning| meaning.flow());
+    }
+
+    fn place(&mut self, place: Place, names: &Names) {
+        (self.switch, self.port, self.queue) = (place.switch, place.port, place.queue);
+        self.switch_name = place.switch.and_then(|switch| names.switch(switch)).map(str::to_owned);
+        self.port_name = port_name(place.switch, place.port, names);
+    }
+
+    /// What a key of the directory stands for.
+    fn means(&mut self, key: Key, directory: &mut Directory, names: &Names) {
+        use dta_export::directory::Meaning;
+        self.key = Some(key);
+        let Some(meaning) = directory.meaning(&key) else { return };
+        self.flow = meaning.flow();
+        let place = match meaning {
+            Meaning::Hop { switch, .. } => Place { switch: Some(switch), ..Place::default() },
+            Meaning::Queue { switch, port, queue } => Place { switch: Some(switch), port, queue },
+            Meaning::Port { switch, port } => Place { switch: Some(switch), port, queue: None },
+            Meaning::SwitchDrops { switch, .. } => Place { switch: Some(switch), ..Place::default() },
+            Meaning::Flow(_) | Meaning::FlowDrops { .. } => Place::default(),
+        };
+        self.place(place, names);
+        if let Meaning::SwitchDrops { reason, .. } | Meaning::FlowDrops { reason, .. } = meaning {
+            self.reason = Some(reason);
+            self.reason_name = names.drop_reason(reason).map(str::to_owned);
+        }
+    }
+
+    /// The event in one line: moment, kind, what it is about, and what happened.
+    pub fn line(&self) -> String {
+        let time = match (&self.utc, self.time) {
+            (Some(utc), _) => utc.clone(),
+            (None, Some(time)) => time.to_string(),
+            (None, None) => "-".to_owned(),
+        };
+        format!("{time:24}  {:16}  {}", self.kind.name(), self.words())
+    }
+
+    /// What it is about, and what happened.
+    pub fn words(&self) -> String {
+        let mut about: Vec<String> = Vec::new();
+        match (self.flow, self.key, self.kind) {
+            (Some(flow), ..) => about.push(flow.to_string()),
+            (None, Some(key), Kind::Key) if self.switch.is_none() => about.push(format!("key {key}")),
+            (None, Some(key), Kind::FlowPath | Kind::FlowLatency | Kind::Loop) => {
+                about.push(format!("flow {key} (not in the directory)"));
+            }
+            (None, Some(key), Kind::Drop | Kind::CongestedPacket) => {
+                about.push(format!("flow {key} (not in the directory)"));
+            }
+            (None, _, Kind::HopLatency) => about.push("a flow that is not in the directory".into()),
+            (None, None, _) => about.push("a packet that could not be read".into()),
+            (None, Some(_), _) => {}
+        }
+        about.extend(self.where_it_was());
+        format!("{}: {}", about.join(", "), self.what())
+    }
+
+    fn where_it_was(&self) -> Vec<String> {
+        let numbered = |what: &str, name: &Option<String>, number: Option<u32>| {
+            number.map(|number| match name {
+                Some(name) => format!("{what} {name} ({number})"),
+                None => format!("{what} {number}"),
+            })
+        };
+        // Of a path, the switch is the one that reported, which the words say.
+        let switch = self.switch.filter(|_| self.kind != Kind::FlowPath);
+        let port = if self.kind == Kind::Drop { "out of port" } else { "port" };
+        [
+            numbered("switch", &self.switch_name, switch),
+            numbered("in at port", &self.ingress_port_name, self.ingress_port),
+            numbered(port, &self.port_name, self.port),
+            numbered("queue", &None, self.queue),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
+    fn what(&self) -> String {
+        let hops = |n: u64| if n == 1 { "1 hop".to_owned() } else { format!("{n} hops") };
+        let (old, new) = (self.old.unwrap_or(0), self.new.unwrap_or(0));
+        match self.kind {
+            Kind::FlowPath => {
+                let path = match self.why {
+                    Some(Reason::New) => format!("new path of {}", hops(new)),
+                    Some(Reason::Moved) if old == new => {
+                        format!("path changed, {} as before", hops(new))
+                    }
+                    Some(Reason::Moved) => format!("path changed, {}, before {}", hops(new), hops(old)),
+                    _ => format!("path as before, {}", hops(new)),
+                };
+                let by = match (&self.switch_name, self.switch) {
+                    (Some(name), Some(number)) => format!(", told by switch {name} ({number})"),
+                    (None, Some(number)) => format!(", told by switch {number}"),
+                    (_, None) => String::new(),
+                };
+                format!("{path}{by}")
+            }
+            Kind::Loop => format!("the path of {} passes a switch twice", hops(new)),
+            Kind::FlowLatency | Kind::HopLatency => self.moved("latency", " ns"),
+            Kind::QueueOccupancy => self.moved("occupancy", ""),
+            Kind::QueueCongestion => self.moved("congestion", ""),
+            Kind::LinkUtilization => self.moved("utilization", ""),
+            Kind::Drop => {
+                let number = self.reason.unwrap_or(0);
+                match &self.reason_name {
+                    Some(name) => format!("dropped, {name} ({number})"),
+                    None => format!("dropped, reason {number}"),
+                }
+            }
+            Kind::CongestedPacket => {
+                let mut what = "waited in a congested queue".to_owned();
+                if let Some(occupancy) = self.occupancy {
+                    what += &format!(", occupancy {}", grouped(occupancy.into()));
+                }
+                if let Some(latency) = self.latency {
+                    what += &format!(", {} ns in the switch", grouped(latency.into()));
+                }
+                what
+            }
+            Kind::Key => {
+                let kind = self.key.and_then(|key| key.0.last_chunk::<4>().copied());
+                let what = match kind.as_ref() {
+                    Some(b"hlat") => "hop latency",
+                    Some(b"qocc") => "queue occupancy",
+                    Some(b"qcon") => "queue congestion",
+                    Some(b"util") => "link utilization",
+                    Some(b"drop" | b"fdrp") => "drops",
+                    _ => "flow",
+                };
+                match (self.reason, &self.reason_name) {
+                    (Some(number), Some(name)) => format!("key of {what}, {name} ({number})"),
+                    (Some(number), None) => format!("key of {what}, reason {number}"),
+                    (None, _) => format!("key of a {what}"),
+                }
+            }
+        }
+    }
+
+    fn moved(&self, what: &str, unit: &str) -> String {
+        let new = grouped(self.new.unwrap_or(0));
+        let old = grouped(self.old.unwrap_or(0));
+        match self.why {
+            Some(Reason::New) | None => format!("{what} {new}{unit}, new"),
+            Some(Reason::Moved) => format!("{what} {new}{unit}, before {old}{unit}"),
+            Some(Reason::KeepAlive) if self.old == self.new => format!("{what} {new}{unit}, as before"),
+            Some(Reason::KeepAlive) => format!("{what} {new}{unit}, still close to {old}{unit}"),
+        }
+    }
+}
+
+/// Which events are wanted; the default takes all but the key directory's.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Filter {
+    /// Only these kinds; empty = all but keys.
+    pub kinds: Vec<Kind>,
+    /// Only those of this flow.
+    pub flow: Option<Flow>,
+    /// Only those of flows with an end in this prefix.
+    pub prefix: Option<Prefix>,
+    /// Only those at this switch.
+    pub switch: Option<u32>,
+}
+
+impl Filter {
+    /// Whether an event is wanted.
+    pub fn admits(&self, event: &Event) -> bool {
+        self.admits_kind(event.kind)
+            && self.flow.is_none_or(|flow| is_of(event, &flow))
+            && self.prefix.is_none_or(|prefix| event.flow.is_some_and(|flow| prefix.has_end_of(&flow)))
+            && self.switch.is_none_or(|switch| event.switch == Some(switch))
+    }
+
+    fn admits_kind(&self, kind: Kind) -> bool {
+        if self.kinds.is_empty() { kind != Kind::Key } else { self.kinds.contains(&kind) }
+    }
+
+    /// The lists in which wanted events can be.
+    pub fn lists(&self) -> Vec<u32> {
+        let lists = 0..telemetry::list::COUNT;
+        let has = |list: &u32| Kind::ALL.iter().any(|kind| kind.list() == *list && self.admits_kind(*kind));
+        lists.filter(has).collect()
+    }
+}
+
+/// Whether an event is about a flow, also where the directory does not know it.
+fn is_of(event: &Event, flow: &Flow) -> bool {
+    if event.flow.is_some() {
+        return event.flow == Some(*flow);
+    }
+    let of_hop = event.switch.map(|switch| telemetry::hop_latency_key(flow, switch));
+    event.key.is_some() && (event.key == Some(flow.key()) || event.key == of_hop)
+}
+
+fn port_name(switch: Option<u32>, port: Option<u32>, names: &Names) -> Option<String> {
+    names.port(switch?, port?).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use dta_proto::telemetry::Means;
+
+    use super::*;
+
+    const TIME: u64 = 1_795_323_662_123_456_789;
+
+    fn flow() -> Flow {
+        "10.0.0.1:5000->10.0.0.2:5000/udp".parse().unwrap()
+    }
+
+    fn v6() -> Flow {
+        "[2001:db8::1]:1->[2001:db8::2]:2/tcp".parse().unwrap()
+    }
+
+    fn names() -> Names {
+        let text = "[switch.6]\nname = \"leaf1\"\n[switch.6.port]\n12 = \"uplink\"\n3 = \"host3\"\n";
+        Names::parse(text, Path::new("x")).unwrap()
+    }
+
+    fn change(metric: Metric, why: Why, old: u64, new: u64, key: Key, place: Place) -> Entry {
+        Entry::Change { time: TIME, key, metric, why, old, new, place }
+    }
+
+    fn place(switch: u32, port: u32, queue: u32) -> Place {
+        Place { switch: Some(switch), port: Some(port), queue: Some(queue) }
+    }
+
+    fn event(entry: Entry) -> Event {
+        let mut directory = Directory::default();
+        let hop = telemetry::hop_latency_key(&flow(), 6);
+        directory.take(&Entry::Key { key: hop, means: Means::Hop(flow().key(), 6) });
+        directory.take(&entry);
+        Event::of(&entry, &mut directory, &names())
+    }
+
+    #[test]
+    fn each_kind_has_its_words() {
+        let key = flow().key();
+        let hop = telemetry::hop_latency_key(&flow(), 6);
+        let queue = telemetry::queue_occupancy_key(6, Some(12), Some(5));
+        let at = place(6, 12, 5);
+        let none = Place::default();
+        let at_hop = Place { queue: None, ..at };
+        let drop = Entry::Drop { time: TIME, key, place: at, ingress_port: Some(3), reason: 71 };
+        let lost = Entry::Drop { time: 5, key: Key::default(), place: none, ingress_port: None, reason: 201 };
+        let waited = Entry::Congestion {
+            time: TIME,
+            key: v6().key(),
+            place: at,
+            occupancy: Some(2000),
+            latency: None,
+        };
+        let flow = flow().to_string();
+        for (entry, kind, words) in [
+            (change(Metric::FlowPath, Why::New, 0, 3, key, none), Kind::FlowPath, format!("{flow}: new path of 3 hops")),
+            (
+                change(Metric::FlowPath, Why::Moved, 1, 2, key, Place { switch: Some(6), ..none }),
+                Kind::FlowPath,
+                format!("{flow}: path changed, 2 hops, before 1 hop, told by switch leaf1 (6)"),
+            ),
+            (
+                change(Metric::FlowPath, Why::Loop, 3, 1 << 8 | 5, key, none),
+                Kind::Loop,
+                format!("{flow}: the path of 5 hops passes a switch twice"),
+            ),
+            (
+                change(Metric::FlowLatency, Why::Moved, 408, 12_000, key, none),
+                Kind::FlowLatency,
+                format!("{flow}: latency 12,000 ns, before 408 ns"),
+            ),
+            (
+                change(Metric::HopLatency, Why::New, 0, 4, hop, at_hop),
+                Kind::HopLatency,
+                format!("{flow}, switch leaf1 (6), port uplink (12): latency 4 ns, new"),
+            ),
+            (
+                change(Metric::HopLatency, Why::KeepAlive, 5, 4, telemetry::hop_latency_key(&v6(), 7), place(7, 1, 2)),
+                Kind::HopLatency,
+                "a flow that is not in the directory, switch 7, port 1, queue 2: latency 4 ns, still close to 5 ns".into(),
+            ),
+            (
+                change(Metric::QueueOccupancy, Why::KeepAlive, 6, 6, queue, at),
+                Kind::QueueOccupancy,
+                "switch leaf1 (6), port uplink (12), queue 5: occupancy 6, as before".into(),
+            ),
+            (
+                drop,
+                Kind::Drop,
+                format!("{flow}, switch leaf1 (6), in at port host3 (3), out of port uplink (12), queue 5: dropped, traffic-manager (71)"),
+            ),
+            (lost, Kind::Drop, "a packet that could not be read: dropped, reason 201".into()),
+            (
+                waited,
+                Kind::CongestedPacket,
+                format!(
+                    "flow {} (not in the directory), switch leaf1 (6), port uplink (12), queue 5: \
+                     waited in a congested queue, occupancy 2,000",
+                    v6().key()
+                ),
+            ),
+            (
+                Entry::Key { key: telemetry::drops_key(6, 71), means: Means::Itself },
+                Kind::Key,
+                "switch leaf1 (6): key of drops, traffic-manager (71)".into(),
+            ),
+            (Entry::Key { key: v6().key(), means: Means::Flow(v6()) }, Kind::Key, format!("{}: key of a flow", v6())),
+        ] {
+            let event = event(entry);
+            assert_eq!((event.kind, event.words()), (kind, words));
+        }
+        assert!(
+            event(drop).line().starts_with("2026-11-22T05:01:02.123Z  drop              10.0.0.1:5000->")
+        );
+        assert!(event(lost).line().starts_with("5                         drop              a packet"));
+    }
+
+    #[test]
+    fn filters_take_what_they_name() {
+        let at = place(6, 12, 5);
+        let drop = |flow: &Flow, switch| {
+            let place = Place { switch: Some(switch), ..at };
+            event(Entry::Drop { time: TIME, key: flow.key(), place, ingress_port: None, reason: 71 })
+        };
+        let hop = |flow: &Flow| {
+            event(change(
+                Metric::HopLatency,
+                Why::New,
+                0,
+                4,
+                telemetry::hop_latency_key(flow, 7),
+                place(7, 1, 1),
+            ))
+        };
+        let key = event(Entry::Key { key: v6().key(), means: Means::Flow(v6()) });
+        let all = Filter::default();
+        assert!(all.admits(&drop(&flow(), 6)) && !all.admits(&key));
+        let kinds = Filter { kinds: vec![Kind::Key, Kind::Drop], ..all.clone() };
+        assert!(kinds.admits(&key) && kinds.admits(&drop(&flow(), 6)) && !kinds.admits(&hop(&flow())));
+        assert_eq!((all.lists(), kinds.lists()), (vec![0, 1, 2], vec![1, 3]));
+        // Neither the flow nor the hop of an IPv6 flow is in the directory here.
+        let one = Filter { flow: Some(v6()), ..all.clone() };
+        assert!(one.admits(&drop(&v6(), 6)) && one.admits(&hop(&v6())) && !one.admits(&drop(&flow(), 6)));
+        let prefix = Filter { prefix: Some("10.0.0.2/32".parse().unwrap()), ..all.clone() };
+        assert!(prefix.admits(&drop(&flow(), 6)) && !prefix.admits(&drop(&v6(), 6)));
+        let switch = Filter { switch: Some(7), ..all };
+        assert!(switch.admits(&hop(&flow())) && !switch.admits(&drop(&flow(), 6)));
+    }
+
+    #[test]
+    fn names_of_kinds_are_in_their_order() {
+        for (name, kind) in Kind::NAMES.into_iter().zip(Kind::ALL) {
+            assert_eq!((kind.name(), name.parse()), (name, Ok(kind)));
+            assert_eq!(serde_json::to_value(kind).unwrap(), name);
+        }
+        assert!("x".parse::<Kind>().unwrap_err().contains("flow-path"));
+    }
+}

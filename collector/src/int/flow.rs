@@ -1,0 +1,608 @@
+//! All that a collector knows of one flow.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use dta_cli::number::hex;
+use dta_client::Ask;
+use dta_export::directory::{Directory, Meaning};
+use dta_export::names::Names;
+use dta_proto::key::{Flow, Key};
+use dta_proto::telemetry::{self, Entry, Metric, Path, Value, list, store};
+use dta_proto::wire::dta::Primitive;
+use serde::Serialize;
+
+use super::lists::{self, Missed};
+use super::stores::{self, Have};
+use super::{IntError, moment};
+
+/// Stores of DTA reports that are asked besides those for INT.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DtaStores {
+    /// Postcarding: paths of flows, a switch for each hop.
+    pub paths: Vec<String>,
+    /// Key-increment: counts of flows.
+    pub counters: Vec<String>,
+    /// Key-write: values of flows.
+    pub values: Vec<String>,
+}
+
+/// A number of one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Measured {
+    /// The number; 4294967295 stands for that or more.
+    pub value: u32,
+    /// When: nanoseconds since 1970, or what the switch sent.
+    pub time: u64,
+    /// How old it is; `None` where the time is a switch's own.
+    pub age_seconds: Option<f64>,
+}
+
+/// A queue of a port that the flow leaves at.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Queue {
+    /// Its number; `None` where it was not available.
+    pub queue: Option<u32>,
+    /// How full it was, whichever flow told it.
+    pub occupancy: Option<Measured>,
+    /// Its congestion status.
+    pub congestion: Option<Measured>,
+}
+
+/// A switch that the flow passes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Hop {
+    /// The switch; `None` = not known.
+    pub switch: Option<u32>,
+    /// Its name.
+    pub switch_name: Option<String>,
+    /// Nanoseconds of the flow in this switch.
+    pub latency: Option<Measured>,
+    /// The port that it leaves at; `None` = not known any more.
+    pub port: Option<u32>,
+    /// Its name.
+    pub port_name: Option<String>,
+    /// Utilisation of that port, as the switch tells it.
+    pub utilization: Option<Measured>,
+    /// Queues of that port.
+    pub queues: Vec<Queue>,
+}
+
+/// The path of the flow.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Route {
+    /// The store that says so.
+    pub store: String,
+    /// Hops; more of them may be than are told.
+    pub length: Option<u32>,
+    /// Whether each hop is told.
+    pub complete: bool,
+    /// Whether a switch is on it twice.
+    pub looped: bool,
+    /// How old the last event about it is; `None` where none is in the ring.
+    pub age_seconds: Option<f64>,
+}
+
+/// Drops of the flow for one reason.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Drops {
+    /// The reason.
+    pub reason: u8,
+    /// Its name.
+    pub reason_name: Option<String>,
+    /// How many were counted; `None` without a store of counters.
+    pub counted: Option<u64>,
+    /// Switches of those that are in the ring of drops.
+    pub switches: Vec<u32>,
+    /// How old the last of these is.
+    pub age_seconds: Option<f64>,
+}
+
+/// Packets of the flow that waited in congested queues, of those that are in the ring.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Congested {
+    /// How many.
+    pub packets: u64,
+    /// The switch of the last one.
+    pub switch: Option<u32>,
+    /// How full its queue was.
+    pub occupancy: Option<u32>,
+    /// Nanoseconds in that switch.
+    pub latency: Option<u32>,
+    /// How old the last one is.
+    pub age_seconds: Option<f64>,
+}
+
+/// What a store of DTA reports says of the flow; all `None` = nothing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Told {
+    /// The store.
+    pub store: String,
+    /// Hops of a path; those that are not known are `None`.
+    pub path: Option<Vec<Option<u32>>>,
+    /// A count.
+    pub counted: Option<u64>,
+    /// A value in hex.
+    pub value: Option<String>,
+}
+
+impl Told {
+    fn by(store: &str) -> Self {
+        Self { store: store.to_owned(), ..Self::default() }
+    }
+
+    /// Whether it says nothing.
+    pub fn is_absent(&self) -> bool {
+        self.path.is_none() && self.counted.is_none() && self.value.is_none()
+    }
+}
+
+/// All that is known of a flow.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// The flow.
+    pub flow: Flow,
+    /// Whether anything is known of it.
+    pub found: bool,
+    /// Its path.
+    pub path: Option<Route>,
+    /// The switches on it, in the order in which packets pass them.
+    pub hops: Vec<Hop>,
+    /// Switches that told a latency of this flow and are not on that path.
+    pub others: Vec<Hop>,
+    /// Nanoseconds through all hops.
+    pub latency: Option<Measured>,
+    /// Reports; `None` where none was counted.
+    pub reports: Option<u64>,
+    /// Packets; `None` where none was counted.
+    pub packets: Option<u64>,
+    /// Bytes; `None` where none was counted.
+    pub bytes: Option<u64>,
+    /// Drops by reason.
+    pub drops: Vec<Drops>,
+    /// Packets in congested queues.
+    pub congested: Option<Congested>,
+    /// What stores of DTA reports say.
+    pub stores: Vec<Told>,
+    /// What is not known, and why, in sentences.
+    pub unknown: Vec<String>,
+}
+
+/// Where a collector is asked about flows.
+#[derive(Clone)]
+pub struct Asking {
+    /// The collector.
+    pub ask: Arc<dyn Ask>,
+    /// Its stores of DTA reports that are asked, too.
+    pub dta: DtaStores,
+    /// Names of switches, ports and drop reasons.
+    pub names: Arc<Names>,
+}
+
+/// What the lists of events say of some flows.
+#[derive(Default)]
+struct Heard {
+    directory: Directory,
+    flows: BTreeMap<Key, Events>,
+    missed: [Missed; list::COUNT as usize],
+}
+
+/// What the lists say of one flow.
+#[derive(Default)]
+struct Events {
+    /// When its path was told last.
+    path: Option<u64>,
+    /// Ports that it leaves switches at.
+    ports: BTreeMap<u32, Option<u32>>,
+    /// By reason: switches and the last time.
+    drops: BTreeMap<u8, (BTreeSet<u32>, u64)>,
+    /// With the time of the last packet.
+    congested: Option<(u64, Congested)>,
+}
+
+impl Asking {
+    /// What is known of flows, in their order.
+    ///
+    /// # Errors
+    /// The collector does not answer; or it has none of the stores that could be asked.
+    pub async fn about(&self, flows: &[Flow]) -> Result<Vec<Report>, IntError> {
+        let have = Have::of(&*self.ask).await?;
+        self.check(&have)?;
+        let mut heard = self.heard(flows, &have).await?;
+        let mut reports = Vec::with_capacity(flows.len());
+        for flow in flows {
+            reports.push(self.one(flow, &have, &mut heard).await?);
+        }
+        Ok(reports)
+    }
+
+    fn check(&self, have: &Have) -> Result<(), IntError> {
+        let named = [
+            (&self.dta.paths, Primitive::Postcarding),
+            (&self.dta.counters, Primitive::KeyIncrement),
+            (&self.dta.values, Primitive::KeyWrite),
+        ];
+        for (names, primitive) in named {
+            if let Some(name) = names.iter().find(|name| !have.has(name, primitive)) {
+                let what = match have.named(name) {
+                    Some(spec) => format!("store {name} is of {}", spec.primitive()),
+                    None => format!("there is no store {name}; there are {}", have.names()),
+                };
+                return Err(IntError::NoStore(format!("{what}: name a store of {}", primitive.name())));
+            }
+        }
+        if !have.has_int() && self.dta == DtaStores::default() {
+            return Err(IntError::NoStore(format!(
+                "this collector has no stores for INT (int-...); name those of DTA reports with --paths, --counters \
+                 and --values: it has {}",
+                have.names()
+            )));
+        }
+        Ok(())
+    }
+
+    /// Reads the lists once for all flows.
+    async fn heard(&self, flows: &[Flow], have: &Have) -> Result<Heard, IntError> {
+        let mut heard = Heard::default();
+        if !have.has(store::EVENTS, Primitive::Append) {
+            return Ok(heard);
+        }
+        for flow in flows {
+            heard.flows.insert(flow.key(), Events::default());
+        }
+        // The key of a hop is CRCs of the flow, so it is made for each flow and switch that there is.
+        let mut hops: BTreeMap<u32, Vec<(Key, Key)>> = BTreeMap::new();
+        let all = [list::CHANGES, list::DROPS, list::CONGESTION, list::KEYS];
+        let Heard { directory, flows: known, missed } = &mut heard;
+        lists::read(&self.ask, store::EVENTS, &all, |batch| {
+            missed[batch.list as usize].add(&batch.lost);
+            for entry in &batch.entries {
+                directory.take(entry);
+                let of_hop = match entry {
+                    Entry::Change { metric: Metric::HopLatency, key, place, .. } => {
+                        place.switch.and_then(|switch| {
+                            let keys = hops.entry(switch).or_insert_with(|| {
+                                let key =
+                                    |flow: &Flow| (telemetry::hop_latency_key(flow, switch), flow.key());
+                                flows.iter().map(key).collect()
+                            });
+                            keys.iter().find(|(hop, _)| hop == key).map(|(_, flow)| *flow)
+                        })
+                    }
+                    _ => None,
+                };
+                hear(known, entry, of_hop);
+            }
+        })
+        .await?;
+        Ok(heard)
+    }
+
+    async fn one(&self, flow: &Flow, have: &Have, heard: &mut Heard) -> Result<Report, IntError> {
+        let (now, key) = (moment::now(), flow.key());
+        let of_flow = heard.flows.remove(&key).unwrap_or_default();
+        let about = Known::of(&key, &mut heard.directory);
+        let (path, switches) = self.path(key, have, &of_flow, now).await?;
+        let mut report = Report {
+            flow: *flow,
+            found: false,
+            path,
+            hops: Vec::new(),
+            others: Vec::new(),
+            latency: None,
+            reports: None,
+            packets: None,
+            bytes: None,
+            drops: Vec::new(),
+            congested: of_flow
+                .congested
+                .as_ref()
+                .map(|(time, last)| Congested { age_seconds: moment::age(*time, now), ..last.clone() }),
+            stores: Vec::new(),
+            unknown: Vec::new(),
+        };
+        let others: BTreeSet<u32> = about
+            .hops
+            .iter()
+            .chain(of_flow.ports.keys())
+            .copied()
+            .filter(|s| !switches.contains(&Some(*s)))
+            .collect();
+        if have.has(store::VALUES, Primitive::KeyWrite) {
+            let values = Values { ask: &*self.ask, now };
+            report.latency = values.one(key).await?;
+            for switch in switches {
+                let hop = self.hop(flow, switch, &of_flow, &about, &values).await?;
+                report.hops.push(hop);
+            }
+            for switch in others {
+                let hop = self.hop(flow, Some(switch), &of_flow, &about, &values).await?;
+                report.others.push(hop);
+            }
+            report.others.retain(|hop| hop.latency.is_some());
+        } else {
+            report.hops = switches.into_iter().map(|switch| self.bare_hop(switch)).collect();
+        }
+        self.count(flow, have, &of_flow, &about, &mut report, now).await?;
+        self.dta(key, &mut report).await?;
+        report.found = report.path.is_some()
+            || report.latency.is_some()
+            || report.reports.or(report.packets).or(report.bytes).is_some()
+            || !report.drops.is_empty()
+            || !report.others.is_empty()
+            || report.congested.is_some()
+            || report.stores.iter().any(|told| !told.is_absent());
+        report.unknown = unknown(&report, have, &heard.missed);
+        Ok(report)
+    }
+
+    /// The path of a flow, and the switches on it.
+    async fn path(
+        &self,
+        key: Key,
+        have: &Have,
+        events: &Events,
+        now: u64,
+    ) -> Result<(Option<Route>, Vec<Option<u32>>), IntError> {
+        let age_seconds = events.path.and_then(|time| moment::age(time, now));
+        if have.has(store::PATHS, Primitive::KeyWrite) {
+            let value = stores::values(&*self.ask, store::PATHS, &[key]).await?.pop().flatten();
+            if let Some(path) = value.and_then(|value| Path::parse(&value)) {
+                let known = |switch: &u32| Some(*switch).filter(|switch| *switch != u32::MAX);
+                let switches: Vec<_> = path.switches().iter().map(known).collect();
+                let complete =
+                    usize::from(path.hops) == switches.len() && switches.iter().all(Option::is_some);
+                let (store, length) = (store::PATHS.to_owned(), Some(path.hops.into()));
+                let route = Route { store, length, complete, looped: path.looped, age_seconds };
+                return Ok((Some(route), switches));
+            }
+        }
+        let int = have.has(store::POSTCARDS, Primitive::Postcarding).then_some(store::POSTCARDS);
+        for name in int.into_iter().chain(self.dta.paths.iter().map(String::as_str)) {
+            let Some(answer) = stores::path(&*self.ask, name, key).await? else { continue };
+            let switches: Vec<Option<u32>> =
+                answer.hops.iter().zip(&answer.present).map(|(hop, there)| there.then_some(*hop)).collect();
+            let told: Vec<u32> = switches.iter().flatten().copied().collect();
+            let route = Route {
+                store: name.to_owned(),
+                length: (answer.path_length != 0).then_some(answer.path_length),
+                complete: answer.complete,
+                looped: told.iter().enumerate().any(|(n, switch)| told[..n].contains(switch)),
+                age_seconds: age_seconds.filter(|_| name == store::POSTCARDS),
+            };
+            return Ok((Some(route), switches));
+        }
+        Ok((None, Vec::new()))
+    }
+
+    fn bare_hop(&self, switch: Option<u32>) -> Hop {
+        let switch_name = switch.and_then(|switch| self.names.switch(switch)).map(str::to_owned);
+        let (latency, port, port_name, utilization) = (None, None, None, None);
+        Hop { switch, switch_name, latency, port, port_name, utilization, queues: Vec::new() }
+    }
+
+    /// What is known of the flow in one switch.
+    async fn hop(
+        &self,
+        flow: &Flow,
+        switch: Option<u32>,
+        events: &Events,
+        known: &Known,
+        values: &Values<'_>,
+    ) -> Result<Hop, IntError> {
+        let mut hop = self.bare_hop(switch);
+        let Some(switch) = switch else { return Ok(hop) };
+        hop.latency = values.one(telemetry::hop_latency_key(flow, switch)).await?;
+        // Of a port that was not available, the queues are under keys without one.
+        let Some(port) = events.ports.get(&switch) else { return Ok(hop) };
+        hop.port = *port;
+        hop.port_name = port.and_then(|port| self.names.port(switch, port)).map(str::to_owned);
+        hop.utilization = values.one(telemetry::link_utilization_key(switch, *port)).await?;
+        for (_, _, queue) in known.queues.iter().filter(|queue| (queue.0, queue.1) == (switch, *port)) {
+            hop.queues.push(Queue {
+                queue: *queue,
+                occupancy: values.one(telemetry::queue_occupancy_key(switch, *port, *queue)).await?,
+                congestion: values.one(telemetry::queue_congestion_key(switch, *port, *queue)).await?,
+            });
+        }
+        Ok(hop)
+    }
+
+    async fn count(
+        &self,
+        flow: &Flow,
+        have: &Have,
+        events: &Events,
+        known: &Known,
+        report: &mut Report,
+        now: u64,
+    ) -> Result<(), IntError> {
+        let reasons: Vec<u8> = known
+            .reasons
+            .iter()
+            .chain(events.drops.keys())
+            .copied()
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect();
+        let mut counted = vec![None; reasons.len()];
+        if have.has(store::COUNTERS, Primitive::KeyIncrement) {
+            let of_flow = [flow.key(), telemetry::packets_key(flow), telemetry::bytes_key(flow)];
+            let of_drops = reasons.iter().map(|reason| telemetry::flow_drops_key(flow, *reason));
+            let keys: Vec<Key> = of_flow.into_iter().chain(of_drops).collect();
+            let counts = stores::counts(&*self.ask, store::COUNTERS, &keys).await?;
+            let there = |n: usize| counts.get(n).copied().filter(|count| *count != 0);
+            (report.reports, report.packets, report.bytes) = (there(0), there(1), there(2));
+            counted = counts.into_iter().skip(of_flow.len()).map(Some).collect();
+        }
+        report.drops = reasons
+            .iter()
+            .zip(counted)
+            .map(|(reason, counted)| {
+                let listed = events.drops.get(reason);
+                Drops {
+                    reason: *reason,
+                    reason_name: self.names.drop_reason(*reason).map(str::to_owned),
+                    counted,
+                    switches: listed.iter().flat_map(|(switches, _)| switches).copied().collect(),
+                    age_seconds: listed.and_then(|(_, time)| moment::age(*time, now)),
+                }
+            })
+            .collect();
+        Ok(())
+    }
+
+    async fn dta(&self, key: Key, report: &mut Report) -> Result<(), IntError> {
+        let ask = &*self.ask;
+        for store in &self.dta.paths {
+            let path = stores::path(ask, store, key).await?;
+            let hops = path.map(|answer| {
+                answer.hops.iter().zip(&answer.present).map(|(hop, there)| there.then_some(*hop)).collect()
+            });
+            report.stores.push(Told { path: hops, ..Told::by(store) });
+        }
+        for store in &self.dta.counters {
+            let count = stores::counts(ask, store, &[key]).await?.pop();
+            report.stores.push(Told { counted: count.filter(|count| *count != 0), ..Told::by(store) });
+        }
+        for store in &self.dta.values {
+            let value = stores::values(ask, store, &[key]).await?.pop().flatten();
+            report.stores.push(Told { value: value.map(|value| hex(&value)), ..Told::by(store) });
+        }
+        Ok(())
+    }
+}
+
+/// Takes what an entry says of one of these flows; `of_hop` is the flow of a hop's latency.
+fn hear(flows: &mut BTreeMap<Key, Events>, entry: &Entry, of_hop: Option<Key>) {
+    match *entry {
+        Entry::Change { metric: Metric::FlowPath, key, time, .. } => {
+            if let Some(events) = flows.get_mut(&key) {
+                events.path = Some(time);
+            }
+        }
+        Entry::Change { metric: Metric::HopLatency, place, .. } => {
+            let events = of_hop.and_then(|flow| flows.get_mut(&flow));
+            if let (Some(events), Some(switch)) = (events, place.switch) {
+                events.ports.insert(switch, place.port);
+            }
+        }
+        Entry::Drop { key, time, place, reason, .. } => {
+            if let Some(events) = flows.get_mut(&key) {
+                let (switches, last) = events.drops.entry(reason).or_default();
+                switches.extend(place.switch);
+                *last = time;
+            }
+        }
+        Entry::Congestion { key, time, place, occupancy, latency } => {
+            if let Some(events) = flows.get_mut(&key) {
+                let packets = events.congested.as_ref().map_or(0, |(_, before)| before.packets) + 1;
+                let switch = place.switch;
+                let last = Congested { packets, switch, occupancy, latency, age_seconds: None };
+                events.congested = Some((time, last));
+            }
+        }
+        Entry::Change { .. } | Entry::Key { .. } => {}
+    }
+}
+
+/// What the key directory knows that helps with one flow.
+struct Known {
+    /// Switches that told a latency of it.
+    hops: BTreeSet<u32>,
+    /// Reasons for which it was dropped.
+    reasons: BTreeSet<u8>,
+    /// Switch, port and queue of all queues.
+    queues: BTreeSet<(u32, Option<u32>, Option<u32>)>,
+}
+
+impl Known {
+    fn of(key: &Key, directory: &mut Directory) -> Known {
+        let mut known = Known { hops: BTreeSet::new(), reasons: BTreeSet::new(), queues: BTreeSet::new() };
+        let keys: Vec<Key> = directory.keys().collect();
+        for meaning in keys.iter().filter_map(|key| directory.meaning(key)) {
+            match meaning {
+                Meaning::Hop { flow_key, switch, .. } if flow_key == *key => {
+                    known.hops.insert(switch);
+                }
+                Meaning::FlowDrops { flow_key, reason, .. } if flow_key == *key => {
+                    known.reasons.insert(reason);
+                }
+                Meaning::Queue { switch, port, queue } => {
+                    known.queues.insert((switch, port, queue));
+                }
+                _ => {}
+            }
+        }
+        known
+    }
+}
+
+/// The store of values.
+struct Values<'a> {
+    ask: &'a dyn Ask,
+    now: u64,
+}
+
+impl Values<'_> {
+    async fn one(&self, key: Key) -> Result<Option<Measured>, IntError> {
+        let value = stores::values(self.ask, store::VALUES, &[key]).await?.pop().flatten();
+        Ok(value.and_then(|value| Value::parse(&value)).map(|Value { value, time }| Measured {
+            value,
+            time,
+            age_seconds: moment::age(time, self.now),
+        }))
+    }
+}
+
+/// What is not known, and why.
+fn unknown(report: &Report, have: &Have, missed: &[Missed]) -> Vec<String> {
+    let mut all = Vec::new();
+    let stores = [
+        (store::PATHS, Primitive::KeyWrite, "paths"),
+        (store::VALUES, Primitive::KeyWrite, "latencies, queues and links"),
+        (store::EVENTS, Primitive::Append, "ports, reasons of drops and the age of the path"),
+        (store::COUNTERS, Primitive::KeyIncrement, "reports, packets, bytes and drops"),
+    ];
+    for (name, primitive, what) in stores {
+        if have.has_int() && !have.has(name, primitive) {
+            all.push(format!("The collector has no store {name}, which has {what}."));
+        }
+    }
+    if !report.found {
+        return all;
+    }
+    if report.path.is_none() {
+        all.push("No path of this flow was told, or other flows have overwritten it.".into());
+    }
+    if let Some(route) = &report.path {
+        if !route.complete {
+            let told = report.hops.iter().filter(|hop| hop.switch.is_some()).count();
+            let length = route.length.map_or("unknown".to_owned(), |length| length.to_string());
+            all.push(format!("Of the path's hops ({length}), {told} are known."));
+        }
+        if route.age_seconds.is_none() && route.store.starts_with(telemetry::STORE_PREFIX) {
+            all.push("How old the path is: no event about it with a time since 1970 is in the ring.".into());
+        }
+    }
+    let without_port = report.hops.iter().filter(|hop| hop.latency.is_some() && hop.port.is_none()).count();
+    if without_port > 0 {
+        all.push(format!(
+            "Ports and queues of {without_port} of {} hops: no event in the ring tells them.",
+            report.hops.len()
+        ));
+    }
+    if report.found && report.packets.is_none() && have.has(store::COUNTERS, Primitive::KeyIncrement) {
+        all.push("Packets and bytes are counted only with per_packet = true.".into());
+    }
+    for (of, missed) in (0..).zip(missed) {
+        if missed.overwritten > 0 {
+            all.push(format!(
+                "List {of} ({}) no longer has its first {} batches: what was told there alone is not known.",
+                lists::name(of),
+                missed.overwritten
+            ));
+        }
+    }
+    all
+}

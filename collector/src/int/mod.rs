@@ -1,0 +1,45 @@
+//! What the stores for INT say, for people and programs: one flow with its path ([`flow`], drawn by [`draw`]), events in
+//! words ([`event`]), and the flows with most of something ([`top`]). The command line and the dashboard show the same.
+//!
+//! It asks through [`dta_client::Ask`] alone. `dta-export` follows the lists and knows what keys and numbers stand for.
+
+pub mod draw;
+pub mod event;
+pub mod flow;
+mod lists;
+pub mod moment;
+mod stores;
+pub mod top;
+
+use std::fmt;
+
+use dta_client::ClientError;
+
+pub use lists::{Missed, name as list_name, read};
+pub use stores::Have;
+
+/// Why a question has no answer.
+#[derive(Debug)]
+pub enum IntError {
+    /// The collector did not answer.
+    Client(ClientError),
+    /// It has no store for it; the sentence says what to do.
+    NoStore(String),
+}
+
+impl fmt::Display for IntError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Client(error) => error.fmt(f),
+            Self::NoStore(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for IntError {}
+
+impl From<ClientError> for IntError {
+    fn from(error: ClientError) -> Self {
+        Self::Client(error)
+    }
+}

@@ -1,0 +1,58 @@
+//! Moments beside values and in events: nanoseconds since 1970, or what a switch sent as it is.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use dta_cli::number::ago;
+use time::OffsetDateTime;
+use time::format_description::StaticFormatDescription;
+use time::macros::format_description;
+
+/// Nanoseconds since 1970 from which on a number is taken for such: September 2001. What is less is a switch's own.
+const SINCE_1970: u64 = 1_000_000_000_000_000_000;
+
+const FORMAT: StaticFormatDescription =
+    format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
+
+/// Nanoseconds since 1970 by the clock of this host.
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
+}
+
+/// Seconds from a moment to another; `None` where the moment is a switch's own number. 0 where it lies ahead, as clocks
+/// of two hosts differ.
+pub fn age(time: u64, now: u64) -> Option<f64> {
+    (time >= SINCE_1970).then(|| now.saturating_sub(time) as f64 / 1e9)
+}
+
+/// A moment as `2026-11-22T05:01:02.123Z`; `None` where it is a switch's own number.
+pub fn utc(time: u64) -> Option<String> {
+    if time < SINCE_1970 {
+        return None;
+    }
+    OffsetDateTime::from_unix_timestamp_nanos(time.into()).ok()?.format(FORMAT).ok()
+}
+
+/// How old a value is, in a few words.
+pub fn told(age: Option<f64>) -> String {
+    match age {
+        Some(age) => format!("{} ago", ago(Duration::from_secs_f64(age.max(0.0)))),
+        None => "at a switch's own time".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_have_an_age_if_they_are_since_1970() {
+        let time = 1_795_323_662_123_456_789;
+        assert_eq!(utc(time).unwrap(), "2026-11-22T05:01:02.123Z");
+        assert_eq!(utc(time / 1_000_000_000 * 1_000_000_000).unwrap(), "2026-11-22T05:01:02.000Z");
+        assert_eq!(age(time, time + 2_500_000_000), Some(2.5));
+        assert_eq!(age(time + 5, time), Some(0.0));
+        assert_eq!((age(0x5ad9_f94a, time), utc(0x5ad9_f94a)), (None, None));
+        assert_eq!((told(Some(3.9)).as_str(), told(None).as_str()), ("3 s ago", "at a switch's own time"));
+        assert!(age(now(), now() + 1).is_some());
+    }
+}

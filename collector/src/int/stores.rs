@@ -1,0 +1,115 @@
+//! Which stores a collector has, and questions of any number of keys to them.
+
+use dta_client::{Ask, ClientError};
+use dta_proto::control::{
+    MAX_KEYS, PathAnswer, QueryCounterRequest, QueryKeyWriteRequest, QueryPathRequest, StoreInfo,
+};
+use dta_proto::key::Key;
+use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::telemetry;
+use dta_proto::wire::dta::Primitive;
+
+use super::flow::DtaStores;
+
+/// The stores of a collector.
+#[derive(Clone, Debug)]
+pub struct Have(Vec<(StoreSpec, u64)>);
+
+impl Have {
+    /// Asks for them.
+    ///
+    /// # Errors
+    /// As [`Ask::stores`].
+    pub async fn of(ask: &dyn Ask) -> Result<Self, ClientError> {
+        let infos = ask.stores().await?;
+        let spec =
+            |info: &StoreInfo| Some((StoreSpec::try_from(info.store.as_ref()?).ok()?, info.generation));
+        Ok(Self(infos.iter().filter_map(spec).collect()))
+    }
+
+    fn specs(&self) -> impl Iterator<Item = &StoreSpec> {
+        self.0.iter().map(|(spec, _)| spec)
+    }
+
+    /// The generation of a store's memory.
+    pub(super) fn generation(&self, name: &str) -> Option<u64> {
+        self.0.iter().find(|(spec, _)| spec.name == name).map(|(_, generation)| *generation)
+    }
+
+    /// Whether there is a store of this name and primitive.
+    pub fn has(&self, name: &str, primitive: Primitive) -> bool {
+        self.specs().any(|spec| spec.name == name && spec.kind.primitive() == primitive)
+    }
+
+    /// Whether there is any store for INT.
+    pub fn has_int(&self) -> bool {
+        self.specs().any(|spec| telemetry::is_store(&spec.name))
+    }
+
+    /// All stores of DTA reports that can be asked about a flow.
+    pub(crate) fn dta(&self) -> DtaStores {
+        let of = |primitive| {
+            let stores = self.specs().filter(move |spec| spec.kind.primitive() == primitive);
+            stores.map(|spec| spec.name.clone()).filter(|name| !telemetry::is_store(name)).collect()
+        };
+        DtaStores {
+            paths: of(Primitive::Postcarding),
+            counters: of(Primitive::KeyIncrement),
+            values: of(Primitive::KeyWrite),
+        }
+    }
+
+    /// Append stores whose entries are keys: 16 bytes.
+    pub(super) fn of_keys(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.specs().filter_map(|spec| match spec.kind {
+            StoreKind::Append { lists, entry_len: 16, .. } => Some((spec.name.as_str(), lists)),
+            _ => None,
+        })
+    }
+
+    /// The names of all stores, for messages.
+    pub(super) fn names(&self) -> String {
+        self.specs().map(|spec| spec.name.as_str()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The store of this name.
+    pub(super) fn named(&self, name: &str) -> Option<&StoreSpec> {
+        self.specs().find(|spec| spec.name == name)
+    }
+}
+
+fn bytes(keys: &[Key]) -> Vec<Vec<u8>> {
+    keys.iter().map(|key| key.0.to_vec()).collect()
+}
+
+/// The value of each key of a key-write store.
+pub(super) async fn values(
+    ask: &dyn Ask,
+    store: &str,
+    keys: &[Key],
+) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
+    let mut values = Vec::with_capacity(keys.len());
+    for keys in keys.chunks(MAX_KEYS) {
+        let (store, keys) = (store.to_owned(), bytes(keys));
+        let request = QueryKeyWriteRequest { store, keys, ..QueryKeyWriteRequest::default() };
+        values.extend(ask.query_key_write(request).await?.answers.into_iter().map(|answer| answer.value));
+    }
+    Ok(values)
+}
+
+/// The count of each key of a key-increment store.
+pub(super) async fn counts(ask: &dyn Ask, store: &str, keys: &[Key]) -> Result<Vec<u64>, ClientError> {
+    let mut counts = Vec::with_capacity(keys.len());
+    for keys in keys.chunks(MAX_KEYS) {
+        let request = QueryCounterRequest { store: store.to_owned(), keys: bytes(keys) };
+        counts.extend(ask.query_counter(request).await?.answers.into_iter().map(|answer| answer.value));
+    }
+    Ok(counts)
+}
+
+/// The path of a key of a postcarding store.
+pub(super) async fn path(ask: &dyn Ask, store: &str, key: Key) -> Result<Option<PathAnswer>, ClientError> {
+    let request = QueryPathRequest { store: store.to_owned(), keys: bytes(&[key]) };
+    let answer = ask.query_path(request).await?.answers.into_iter().next();
+    Ok(answer.filter(|answer| answer.found))
+}

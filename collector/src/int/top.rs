@@ -1,0 +1,453 @@
+//! The flows with most of something: latency, drops, packets, bytes or reports.
+//!
+//! Stores hold values under keys and cannot list their keys. What flows there are comes from the key directory (list 3 of
+//! the events), or from whatever else has keys: an append store whose entries are keys, or a file.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use dta_client::Ask;
+use dta_export::directory::{Directory, Meaning};
+use dta_proto::control::TailRequest;
+use dta_proto::key::{Flow, KEY_LEN, Key};
+use dta_proto::layout::append::forward;
+use dta_proto::prefix::Prefix;
+use dta_proto::store::StoreKind;
+use dta_proto::telemetry::{self, Value, list, store};
+use dta_proto::wire::dta::Primitive;
+use serde::Serialize;
+
+use super::lists::Missed;
+use super::stores::{self, Have};
+use super::{IntError, moment};
+
+/// What flows are ranked by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum By {
+    /// Nanoseconds through all hops, as told last.
+    Latency,
+    /// Drops, for whatever reason.
+    Drops,
+    /// Packets.
+    Packets,
+    /// Bytes.
+    Bytes,
+    /// Reports.
+    Reports,
+}
+
+impl By {
+    /// All of them.
+    pub const ALL: [By; 5] = [By::Latency, By::Drops, By::Packets, By::Bytes, By::Reports];
+    /// Their names.
+    pub const NAMES: [&'static str; 5] = ["latency", "drops", "packets", "bytes", "reports"];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
+}
+
+impl FromStr for By {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = Self::NAMES.iter().zip(Self::ALL).find(|(own, _)| **own == name);
+        known.map(|(_, by)| by).ok_or_else(|| format!("must be one of {}", Self::NAMES.join(", ")))
+    }
+}
+
+/// Where the flows come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Keys {
+    /// The key directory; without a store of events, the only append store whose entries are keys.
+    #[default]
+    Directory,
+    /// All lists of this append store, whose entries are keys.
+    Store(String),
+    /// These.
+    These(Vec<Flow>),
+}
+
+/// What is ranked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Question {
+    /// By what.
+    pub by: By,
+    /// How many rows, at most.
+    pub most: usize,
+    /// Only flows with an end in it.
+    pub prefix: Option<Prefix>,
+    /// Where the flows come from.
+    pub keys: Keys,
+    /// The store of the figures, under the flows' own keys, rather than those for INT.
+    pub store: Option<String>,
+}
+
+impl Default for Question {
+    fn default() -> Self {
+        Self { by: By::Latency, most: 10, prefix: None, keys: Keys::default(), store: None }
+    }
+}
+
+/// A flow with its figure.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The flow; `None` where only its key is known.
+    pub flow: Option<Flow>,
+    /// Its key.
+    pub key: Key,
+    /// How much.
+    pub value: u64,
+    /// How old a latency is; a count has no age.
+    pub age_seconds: Option<f64>,
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Top {
+    /// What the flows are ranked by: a name of [`By`], or of the store of the figures.
+    pub by: String,
+    /// The store of the figures.
+    pub store: String,
+    /// Where the flows come from: a store, or `given`.
+    pub keys: String,
+    /// The flows with most, the most first.
+    pub flows: Vec<Row>,
+    /// Flows that are known.
+    pub known: u64,
+    /// Of these, flows that have a figure; among them those that have no room.
+    pub with_figure: u64,
+    /// What of the key directory could not be read.
+    pub missed: Missed,
+    /// Keys that were forgotten because there was no room for more.
+    pub forgotten: u64,
+}
+
+impl Top {
+    /// What the answer lacks, in sentences for people.
+    pub fn lacks(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        let missed = &self.missed;
+        if missed.overwritten > 0 {
+            all.push(format!(
+                "The ring of keys in {} no longer has its first {} batches: flows that were told there and not again \
+                 since are not ranked.",
+                self.keys, missed.overwritten
+            ));
+        }
+        let lost = missed.missing + missed.damaged;
+        if lost > 0 {
+            all.push(format!(
+                "{lost} batches of keys never came or are damaged: flows in them are not ranked."
+            ));
+        }
+        if missed.unreadable > 0 {
+            all.push(format!("{} entries of keys cannot be read by this version.", missed.unreadable));
+        }
+        if self.forgotten > 0 {
+            all.push(format!(
+                "{} keys had no room here: the flows told longest ago are not ranked.",
+                self.forgotten
+            ));
+        }
+        if self.known == 0 {
+            all.push(format!("No flow is known: {} has no keys.", self.keys));
+        } else if self.with_figure == 0 {
+            all.push(format!("None of the {} known flows has {} in {}.", self.known, self.by, self.store));
+            if self.store == store::COUNTERS && (self.by == "packets" || self.by == "bytes") {
+                all.push("The translator counts packets and bytes only with per_packet = true.".into());
+            }
+        }
+        all
+    }
+}
+
+/// Ranks flows again and again: the key directory is read once, and then what is new.
+pub struct Ranking {
+    ask: Arc<dyn Ask>,
+    question: Question,
+    directory: Directory,
+    /// By list, the last batch that was read.
+    read: BTreeMap<u32, u32>,
+    missed: Missed,
+    /// Of the store of keys, which other memory takes the place of.
+    generation: Option<u64>,
+}
+
+/// Where figures are.
+enum Figures {
+    /// Latencies under the flows' keys.
+    Values(String),
+    /// Counts under these keys of each flow, to be added up.
+    Counts(String),
+}
+
+impl Ranking {
+    /// Has read nothing yet.
+    pub fn new(ask: Arc<dyn Ask>, question: Question) -> Self {
+        let directory = Directory::default();
+        Self { ask, question, directory, read: BTreeMap::new(), missed: Missed::default(), generation: None }
+    }
+
+    /// What is ranked.
+    pub fn question(&self) -> &Question {
+        &self.question
+    }
+
+    /// Ranks by something else; what is known of flows stays.
+    pub fn set_by(&mut self, by: By) {
+        self.question.by = by;
+    }
+
+    /// The flows with most, now.
+    ///
+    /// # Errors
+    /// The collector does not answer, or has no store for it.
+    pub async fn rank(&mut self) -> Result<Top, IntError> {
+        let have = Have::of(&*self.ask).await?;
+        let (keys, is_directory) = self.learn(&have).await?;
+        let figures = self.figures(&have, is_directory)?;
+        let by = self.question.store.clone().unwrap_or_else(|| self.question.by.name().to_owned());
+        let mut flows = self.flows();
+        if let Some(prefix) = self.question.prefix {
+            flows.retain(|_, flow| flow.flow.is_some_and(|flow| prefix.has_end_of(&flow)));
+        }
+        let known = flows.len() as u64;
+        let (store, mut rows) = match figures {
+            Figures::Values(name) => {
+                let rows = self.latencies(&name, &flows).await?;
+                (name, rows)
+            }
+            Figures::Counts(name) => {
+                let rows = self.counts(&name, &flows).await?;
+                (name, rows)
+            }
+        };
+        let with_figure = rows.len() as u64;
+        // Of equal ones, in the order of their keys: the same question has the same answer.
+        rows.sort_by(|a, b| b.value.cmp(&a.value).then(a.key.cmp(&b.key)));
+        rows.truncate(self.question.most);
+        let (missed, forgotten) = (self.missed, self.directory.forgotten());
+        Ok(Top { by, store, keys, flows: rows, known, with_figure, missed, forgotten })
+    }
+
+    /// Learns the keys that are new; gives where they come from, and whether that is the key directory.
+    async fn learn(&mut self, have: &Have) -> Result<(String, bool), IntError> {
+        let of_keys = match &self.question.keys {
+            Keys::These(flows) => {
+                for flow in flows {
+                    self.directory.learn(flow.key(), telemetry::Means::Flow(*flow));
+                }
+                return Ok(("given".into(), false));
+            }
+            Keys::Directory if have.has(store::EVENTS, Primitive::Append) => {
+                self.news(have, store::EVENTS, list::KEYS).await?;
+                return Ok((store::EVENTS.into(), true));
+            }
+            Keys::Directory => {
+                let mut all = have.of_keys();
+                match (all.next(), all.next()) {
+                    (Some((name, _)), None) => name.to_owned(),
+                    _ => {
+                        let what = format!(
+                            "this collector has no store {} to know flows by: name an append store whose entries are keys (16 \
+                             bytes) with --keys, or a file of flows with --flows; it has {}",
+                            store::EVENTS,
+                            have.names()
+                        );
+                        return Err(IntError::NoStore(what));
+                    }
+                }
+            }
+            Keys::Store(name) if name == store::EVENTS => {
+                self.news(have, store::EVENTS, list::KEYS).await?;
+                return Ok((store::EVENTS.into(), true));
+            }
+            Keys::Store(name) => name.clone(),
+        };
+        let lists = have.of_keys().find(|(name, _)| *name == of_keys).map(|(_, lists)| lists);
+        let Some(lists) = lists else {
+            let what = format!(
+                "{of_keys} is no append store whose entries are keys (16 bytes); this collector has {}",
+                have.names()
+            );
+            return Err(IntError::NoStore(what));
+        };
+        for list in 0..lists {
+            self.news(have, &of_keys, list).await?;
+        }
+        Ok((of_keys, false))
+    }
+
+    /// Reads what is new in a list of keys. A store in other memory is read anew.
+    async fn news(&mut self, have: &Have, store: &str, list: u32) -> Result<(), IntError> {
+        let generation = have.generation(store);
+        if self.generation != generation {
+            (self.generation, self.missed) = (generation, Missed::default());
+            self.read.clear();
+        }
+        match self.read.get(&list).copied() {
+            Some(last) => self.take(store, list, forward(last, 1)).await?,
+            None => {
+                self.take(store, list, 1).await?;
+                // Sequences turn: after two thousand million batches the first lies ahead.
+                if !self.read.contains_key(&list) {
+                    self.take(store, list, 0).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a list from a sequence on; 0 = from the oldest batch.
+    async fn take(&mut self, store: &str, list: u32, from_sequence: u32) -> Result<(), IntError> {
+        let request = TailRequest {
+            store: store.to_owned(),
+            list,
+            until_caught_up: true,
+            from_start: from_sequence == 0,
+            from_sequence,
+        };
+        let mut following = self.ask.tail(request).await?;
+        while let Some(message) = following.message().await? {
+            self.missed.overwritten += message.overwritten_batches;
+            self.missed.missing += message.missing_batches;
+            self.missed.damaged += message.damaged_batches;
+            if message.sequence != 0 {
+                self.read.insert(list, message.sequence as u32);
+            }
+            for entry in &message.entries {
+                if store == store::EVENTS {
+                    match telemetry::Entry::parse(entry) {
+                        Some(entry) => self.directory.take(&entry),
+                        None => self.missed.unreadable += 1,
+                    }
+                } else if let Ok(key) = <[u8; KEY_LEN]>::try_from(&entry[..]) {
+                    self.directory.learn(Key(key), telemetry::Means::Itself);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn figures(&self, have: &Have, is_directory: bool) -> Result<Figures, IntError> {
+        let Question { by, store: named, .. } = &self.question;
+        if let Some(name) = named {
+            return match have.named(name).map(|spec| &spec.kind) {
+                Some(StoreKind::KeyIncrement { .. }) => Ok(Figures::Counts(name.clone())),
+                Some(StoreKind::KeyWrite { value_len: 4.., .. }) => Ok(Figures::Values(name.clone())),
+                Some(_) => Err(IntError::NoStore(format!(
+                    "store {name} has no figures to rank by: name one of key-increment, or of key-write with values of at \
+                     least 4 bytes"
+                ))),
+                None => {
+                    Err(IntError::NoStore(format!("there is no store {name}; there are {}", have.names())))
+                }
+            };
+        }
+        let (name, primitive) = match by {
+            By::Latency => (store::VALUES, Primitive::KeyWrite),
+            _ => (store::COUNTERS, Primitive::KeyIncrement),
+        };
+        if is_directory || matches!(self.question.keys, Keys::These(_)) && have.has(name, primitive) {
+            if !have.has(name, primitive) {
+                let what =
+                    format!("this collector has no store {name}, which has the {}s of flows", by.name());
+                return Err(IntError::NoStore(what));
+            }
+            return Ok(match by {
+                By::Latency => Figures::Values(name.into()),
+                _ => Figures::Counts(name.into()),
+            });
+        }
+        // Keys of DTA reports: a store that is called as what is ranked.
+        if have.has(by.name(), Primitive::KeyIncrement) {
+            return Ok(Figures::Counts(by.name().into()));
+        }
+        if have.has(by.name(), Primitive::KeyWrite) {
+            return Ok(Figures::Values(by.name().into()));
+        }
+        Err(IntError::NoStore(format!(
+            "no store is called {0}: name the store of the figures with --store; this collector has {1}",
+            by.name(),
+            have.names()
+        )))
+    }
+
+    /// The flows that are known, and for what reasons each was dropped.
+    fn flows(&mut self) -> BTreeMap<Key, Known> {
+        let mut flows: BTreeMap<Key, Known> = BTreeMap::new();
+        let keys: Vec<Key> = self.directory.keys().collect();
+        for key in keys {
+            match self.directory.meaning(&key) {
+                Some(Meaning::Flow(flow)) => flows.entry(key).or_default().flow = Some(flow),
+                Some(Meaning::Hop { flow, flow_key, .. }) => {
+                    let known = flows.entry(flow_key).or_default();
+                    known.flow = known.flow.or(flow);
+                }
+                Some(Meaning::FlowDrops { flow, flow_key, .. }) => {
+                    let known = flows.entry(flow_key).or_default();
+                    known.flow = known.flow.or(flow);
+                    known.drops.push(key);
+                }
+                Some(Meaning::Queue { .. } | Meaning::Port { .. } | Meaning::SwitchDrops { .. }) => {}
+                // A key of a store of keys may be no IPv4 flow.
+                None => drop(flows.entry(key).or_default()),
+            }
+        }
+        flows
+    }
+
+    async fn latencies(&self, store: &str, flows: &BTreeMap<Key, Known>) -> Result<Vec<Row>, IntError> {
+        let (keys, now): (Vec<Key>, u64) = (flows.keys().copied().collect(), moment::now());
+        let values = stores::values(&*self.ask, store, &keys).await?;
+        let row = |((key, known), value): ((&Key, &Known), Option<Vec<u8>>)| {
+            let value = value?;
+            let (number, rest) = value.split_first_chunk()?;
+            let time = Value::parse(&value).filter(|_| rest.len() == 8).map(|value| value.time);
+            let age_seconds = time.and_then(|time| moment::age(time, now));
+            Some(Row { flow: known.flow, key: *key, value: u32::from_be_bytes(*number).into(), age_seconds })
+        };
+        Ok(flows.iter().zip(values).filter_map(row).collect())
+    }
+
+    async fn counts(&self, name: &str, flows: &BTreeMap<Key, Known>) -> Result<Vec<Row>, IntError> {
+        let is_int = name == store::COUNTERS && self.question.store.is_none();
+        // The keys of each flow whose counts are added up.
+        let mut keys: Vec<Key> = Vec::new();
+        let mut ends = Vec::with_capacity(flows.len());
+        for (key, known) in flows {
+            match (is_int, self.question.by, known.flow) {
+                (false, ..) | (true, By::Reports | By::Latency, _) => keys.push(*key),
+                (true, By::Drops, _) => keys.extend(&known.drops),
+                (true, By::Packets, Some(flow)) => keys.push(telemetry::packets_key(&flow)),
+                (true, By::Bytes, Some(flow)) => keys.push(telemetry::bytes_key(&flow)),
+                // Without the flow, its other keys cannot be made.
+                (true, By::Packets | By::Bytes, None) => {}
+            }
+            ends.push(keys.len());
+        }
+        let counts = stores::counts(&*self.ask, name, &keys).await?;
+        let mut begin = 0;
+        let mut rows = Vec::new();
+        for ((key, known), end) in flows.iter().zip(ends) {
+            let value = counts[begin..end].iter().sum();
+            begin = end;
+            if value > 0 {
+                rows.push(Row { flow: known.flow, key: *key, value, age_seconds: None });
+            }
+        }
+        Ok(rows)
+    }
+}
+
+/// What is known of a flow.
+#[derive(Default)]
+struct Known {
+    flow: Option<Flow>,
+    /// Keys of its drops, by reason.
+    drops: Vec<Key>,
+}

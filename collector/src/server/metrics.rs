@@ -1,0 +1,140 @@
+//! What a collector tells for Prometheus.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use dta_client::Ask as _;
+use dta_export::gauges::{Following, Gauges};
+use dta_export::schema::Schema;
+use dta_grpc::standard::Health;
+use dta_metrics::{Kind, Labels, Page, Port, Process, Served};
+use dta_proto::control::{ListSessionsResponse, StoreInfo};
+use dta_proto::store::StoreKind;
+use dta_proto::telemetry::ENTRY_LEN;
+
+use crate::config::{Metrics as Configured, Telemetry};
+use crate::service::Service;
+use crate::store::Stores;
+
+/// Sessions that are told one by one.
+const MAX_SESSIONS: usize = 1000;
+
+/// Serves metrics until this is dropped.
+pub(super) struct Metrics {
+    served: Served,
+    source: Arc<Source>,
+}
+
+/// What a page is made of.
+struct Source {
+    process: Process,
+    service: Service,
+    health: Health,
+    telemetry: std::sync::OnceLock<Following>,
+}
+
+impl Metrics {
+    pub(super) fn serve(port: Port, service: Service, health: Health) -> Metrics {
+        let process = Process::new("dta-collector", env!("CARGO_PKG_VERSION"));
+        let source = Arc::new(Source { process, service, health, telemetry: Default::default() });
+        let shared = source.clone();
+        let served = port.serve(move || {
+            let source = shared.clone();
+            async move { source.page().await }
+        });
+        Metrics { served, source }
+    }
+
+    /// Where they are scraped.
+    pub(super) fn address(&self) -> std::net::SocketAddr {
+        self.served.address
+    }
+
+    /// Begins to tell telemetry as well, if it is wanted, there is a store for it and it is not told yet.
+    pub(super) fn follow(&self, config: &Configured, stores: &Stores) {
+        let Telemetry::As(schema) = config.telemetry else { return };
+        let entries = stores.specs().find(|spec| spec.name == config.store).map(|spec| &spec.kind);
+        match entries {
+            Some(StoreKind::Append { entry_len, .. }) if usize::from(*entry_len) == ENTRY_LEN => {
+                self.source.telemetry.get_or_init(|| self.source.start(schema, config));
+            }
+            Some(_) => {
+                tracing::warn!(
+                    store = config.store,
+                    "metrics tell no telemetry: the store is not one of the events of INT"
+                );
+            }
+            None => tracing::info!(store = config.store, "metrics tell no telemetry: there is no such store"),
+        }
+    }
+}
+
+impl Source {
+    fn start(&self, schema: Schema, config: &Configured) -> Following {
+        let gauges = Gauges::new(schema, config.limits());
+        Following::start(Arc::new(self.service.clone()), &config.store, gauges)
+    }
+
+    async fn page(&self) -> Result<Page, String> {
+        let began = Instant::now();
+        let said = |error: dta_client::ClientError| error.to_string();
+        let nodes = self.service.statistics().await.map_err(said)?;
+        let sessions = self.service.sessions().await.map_err(said)?;
+        let stores = self.service.stores().await.map_err(said)?;
+        // Counters of all nodes may be many.
+        let filled = tokio::task::spawn_blocking(move || {
+            let mut page = Page::default();
+            dta_metrics::nodes(&mut page, &nodes);
+            put_sessions(&mut page, &sessions);
+            put_stores(&mut page, &stores);
+            page
+        });
+        let mut page = filled.await.map_err(|error| error.to_string())?;
+        self.process.put(&mut page);
+        let help = "1 if sessions and the NIC are looked after, as the health service tells";
+        let serving = self.health.is_serving().into();
+        page.add("dta_collector_serving", Kind::Gauge, help, Labels::new(), serving);
+        if let Some(telemetry) = self.telemetry.get() {
+            telemetry.put(&mut page);
+        }
+        let help = "how long it took to gather this page";
+        page.real("dta_metrics_page_seconds", help, Labels::new(), began.elapsed().as_secs_f64());
+        Ok(page)
+    }
+}
+
+fn put_sessions(page: &mut Page, sessions: &ListSessionsResponse) {
+    let all = sessions.sessions.len() as u64;
+    page.add("dta_collector_sessions", Kind::Gauge, "sessions that are open", Labels::new(), all);
+    for session in sessions.sessions.iter().take(MAX_SESSIONS) {
+        let labels = || vec![("session".into(), session.name.clone())];
+        let help =
+            "time until a session runs out unless its translator renews it; below 0: it does not run out";
+        page.real("dta_collector_session_expires_seconds", help, labels(), session.expires_in_seconds);
+        for pair in &session.queue_pairs {
+            let mut labels = labels();
+            labels.push(("state".into(), pair.state.clone()));
+            let help = "queue pairs of a session by their state: rtr takes operations, error does not";
+            page.add("dta_collector_session_queue_pairs", Kind::Gauge, help, labels, 1);
+        }
+    }
+    page.leave_out(sessions.sessions.len().saturating_sub(MAX_SESSIONS) as u64);
+}
+
+fn put_stores(page: &mut Page, stores: &[StoreInfo]) {
+    for info in stores {
+        let Some(store) = &info.store else { continue };
+        let labels = || vec![("store".into(), store.name.clone())];
+        let mut gauge = |name: &'static str, help: &'static str, value: u64| {
+            page.add(name, Kind::Gauge, help, labels(), value);
+        };
+        gauge("dta_collector_store_bytes", "memory of a store", info.length);
+        let used = "used slots, keys (estimated), batches or columns of a store, by its kind";
+        gauge("dta_collector_store_used", used, info.used);
+        gauge("dta_collector_store_capacity", "of how many", info.capacity);
+        if let Some(survival) = info.survival {
+            let help = "predicted share of keys that survive at this load, or whose count is exact";
+            page.real("dta_collector_store_survival_ratio", help, labels(), survival);
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! What an exporter is told: the table `[export]` of a collector's configuration.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::events::Stores;
+use crate::schema::Schema;
+use crate::source::DEFAULT_STORE;
+
+/// Where a token or password is looked for that no file gives.
+pub const SECRET_VARIABLE: &str = "DTA_EXPORT_INFLUX_SECRET";
+
+/// The table `[export]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// The append store of the events.
+    pub events: String,
+    /// Store of paths.
+    pub paths: String,
+    /// Store of values.
+    pub values: String,
+    /// Store of paths that were put together of postcards.
+    pub postcards: String,
+    /// An InfluxDB server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub influx: Option<Influx>,
+    /// A file of JSON lines.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub json: Option<Json>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let Stores { paths, values, postcards } = Stores::default();
+        Self { events: DEFAULT_STORE.into(), paths, values, postcards, influx: None, json: None }
+    }
+}
+
+/// The table `[export.influx]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Influx {
+    /// `http://HOST:PORT` or `https://HOST:PORT`; a path may follow.
+    pub url: String,
+    /// Database of a 1.x server; it is made if it is not there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub database: Option<String>,
+    /// User of a 1.x server that asks for one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Organisation of a 2.x server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub org: Option<String>,
+    /// Bucket of a 2.x server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bucket: Option<String>,
+    /// File with the token (2.x) or the user's password (1.x) in its first line; unset, the variable
+    /// [`SECRET_VARIABLE`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret_file: Option<PathBuf>,
+    /// Authorities of the server's certificate (PEM); unset, those that browsers trust.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca: Option<PathBuf>,
+    /// How events are named.
+    pub schema: Schema,
+    /// Directory of the spool; unset, [`Influx::spool_directory`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spool: Option<PathBuf>,
+    /// Bound of the spool, in MiB.
+    pub spool_mib: u64,
+    /// Milliseconds that events may wait for others to go with them.
+    pub flush_ms: u64,
+    /// Seconds between two points of each value that was told, whether it changed or not; 0 = never.
+    pub state_seconds: u64,
+}
+
+impl Default for Influx {
+    fn default() -> Self {
+        Self {
+            url: "http://127.0.0.1:8086".into(),
+            database: None,
+            user: None,
+            org: None,
+            bucket: None,
+            secret_file: None,
+            ca: None,
+            schema: Schema::default(),
+            spool: None,
+            spool_mib: 256,
+            flush_ms: 200,
+            state_seconds: 0,
+        }
+    }
+}
+
+impl Influx {
+    /// Where the spool is unless it is named: `/var/lib/dta/export-NAME` for root, else in the user's folder of state.
+    pub fn spool_directory(&self, name: &str) -> PathBuf {
+        if let Some(spool) = &self.spool {
+            return spool.clone();
+        }
+        let folder = match std::env::var_os("STATE_DIRECTORY") {
+            // The one of a systemd unit; several are separated by colons.
+            Some(folder) => {
+                let text = folder.to_string_lossy().into_owned();
+                PathBuf::from(text.split(':').next().unwrap_or_default())
+            }
+            None if is_root() => PathBuf::from("/var/lib/dta"),
+            None => match (std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME")) {
+                (Some(state), _) => PathBuf::from(state).join("dta"),
+                (None, Some(home)) => Path::new(&home).join(".local/state/dta"),
+                (None, None) => PathBuf::from("/var/lib/dta"),
+            },
+        };
+        folder.join(format!("export-{name}"))
+    }
+}
+
+fn is_root() -> bool {
+    // The owner of this process's own folder in /proc is who it runs as.
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+/// The table `[export.json]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Json {
+    /// The file that lines are appended to, or `-` for standard output.
+    pub file: PathBuf,
+}
+
+/// What is wrong in an `[export]`, and under which key of it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct ConfigError {
+    /// The key, such as `export.influx.url`.
+    pub key: &'static str,
+    /// What is wrong and what to do.
+    pub reason: String,
+}
+
+fn wrong(key: &'static str, reason: impl Into<String>) -> ConfigError {
+    ConfigError { key, reason: reason.into() }
+}
+
+impl Config {
+    /// Whether anything is to be exported.
+    pub fn is_on(&self) -> bool {
+        self.influx.is_some() || self.json.is_some()
+    }
+
+    /// The stores beside that of the events.
+    pub fn stores(&self) -> Stores {
+        Stores { paths: self.paths.clone(), values: self.values.clone(), postcards: self.postcards.clone() }
+    }
+
+    /// Whether it can be right. Reads no file and connects to nobody.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        for (key, name) in [
+            ("export.events", &self.events),
+            ("export.paths", &self.paths),
+            ("export.values", &self.values),
+            ("export.postcards", &self.postcards),
+        ] {
+            if name.is_empty() {
+                return Err(wrong(key, format!("`{key}` must name a store, such as \"int-events\"")));
+            }
+        }
+        if let Some(json) = &self.json
+            && json.file.as_os_str().is_empty()
+        {
+            return Err(wrong("export.json.file", "`file` must name a file, or \"-\" for standard output"));
+        }
+        self.influx.as_ref().map_or(Ok(()), Influx::check)
+    }
+}
+
+impl Influx {
+    fn check(&self) -> Result<(), ConfigError> {
+        let rest = self.url.strip_prefix("http://").or_else(|| self.url.strip_prefix("https://"));
+        let rest = rest.map(|rest| rest.trim_end_matches('/'));
+        match rest {
+            None | Some("") => {
+                return Err(wrong(
+                    "export.influx.url",
+                    format!(
+                        "{:?} is not the URL of an InfluxDB server; write http://HOST:8086",
+                        self.url.split('@').next_back().unwrap_or_default()
+                    ),
+                ));
+            }
+            Some(rest) if rest.contains(['?', '#', ' ']) => {
+                return Err(wrong(
+                    "export.influx.url",
+                    "the URL of an InfluxDB server ends with its host, port or path: database, organisation and bucket are keys of their own",
+                ));
+            }
+            // What stands in front of the @ is not repeated: it may be a password.
+            Some(rest) if rest.split('/').next().is_some_and(|host| host.contains('@')) => {
+                return Err(wrong(
+                    "export.influx.url",
+                    format!(
+                        "the URL of an InfluxDB server names a user or password: give `user`, and the password in `secret_file` or the variable {SECRET_VARIABLE}"
+                    ),
+                ));
+            }
+            Some(_) => {}
+        }
+        let blank = |name: &Option<String>| name.as_ref().is_some_and(String::is_empty);
+        match (&self.database, &self.org, &self.bucket) {
+            (Some(_), None, None) if blank(&self.database) => {
+                Err(wrong("export.influx.database", "`database` must name a database"))
+            }
+            (Some(_), None, None) => Ok(()),
+            (None, Some(_), Some(_)) if blank(&self.org) || blank(&self.bucket) => Err(wrong(
+                "export.influx.bucket",
+                "`org` and `bucket` must name an organisation and a bucket",
+            )),
+            (None, Some(_), Some(_)) if self.user.is_some() => {
+                Err(wrong("export.influx.user", "a 2.x server has tokens instead of users: leave `user` out"))
+            }
+            (None, Some(_), Some(_)) => Ok(()),
+            (Some(_), _, _) => Err(wrong(
+                "export.influx.database",
+                "`database` is for a 1.x server, `org` and `bucket` for a 2.x server: give the one or the others",
+            )),
+            (None, _, _) => Err(wrong(
+                "export.influx",
+                "`database` (1.x server), or `org` and `bucket` (2.x server), must say where in InfluxDB points go",
+            )),
+        }?;
+        if self.ca.is_some() && !self.url.starts_with("https://") {
+            return Err(wrong("export.influx.ca", "`ca` is for an https URL"));
+        }
+        for (key, value, least, most) in [
+            ("export.influx.spool_mib", self.spool_mib, 16, 1 << 20),
+            ("export.influx.flush_ms", self.flush_ms, 1, 60_000),
+            ("export.influx.state_seconds", self.state_seconds, 0, 86_400),
+        ] {
+            if !(least..=most).contains(&value) {
+                let name = key.rsplit('.').next().unwrap_or(key);
+                return Err(wrong(key, format!("`{name}` is {value}; it must be {least} to {most}")));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,76 @@
+//! What exporters count, by the names of `docs/counters.md`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use dta_proto::counter::collector as names;
+
+use crate::spool::Spool;
+use crate::{events, source};
+
+/// What one exporter counts. Shared and read at any time.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// What came out of the lists.
+    pub source: Arc<source::Counters>,
+    /// What was not known of events.
+    pub events: Arc<events::Counters>,
+    /// Events that were taken.
+    pub(crate) taken: AtomicU64,
+    /// Of them, those that the schema has no place for.
+    pub(crate) skipped: AtomicU64,
+    /// Points or lines made, those of the state among them.
+    pub(crate) made: AtomicU64,
+    /// Of them, points of the state.
+    pub(crate) state: AtomicU64,
+    /// Points or lines that arrived.
+    pub(crate) delivered: AtomicU64,
+    /// Requests that are made again.
+    pub(crate) retried: AtomicU64,
+    /// Points that the database will never take.
+    pub(crate) rejected: AtomicU64,
+    /// Points that were in the spool at the start.
+    pub(crate) found: AtomicU64,
+    pub(crate) spool: OnceLock<Arc<Spool>>,
+}
+
+/// What each of several exporters counts, by the name of its sink.
+pub type OfSinks = Vec<(&'static str, Arc<Counters>)>;
+
+/// Adds to a counter.
+pub(crate) fn add(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+impl Counters {
+    /// All counters by their names, of the exporter to `sink` (`influx` or `json`).
+    pub fn named(&self, sink: &str) -> Vec<(String, u64)> {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let [entries, unreadable, overwritten, missing, damaged, interrupted] =
+            self.source.named().map(|(_, value)| value);
+        let spool = self.spool.get();
+        [
+            (&names::EXPORT_ENTRIES, entries),
+            (&names::EXPORT_UNREADABLE, unreadable),
+            (&names::EXPORT_OVERWRITTEN, overwritten),
+            (&names::EXPORT_MISSING, missing),
+            (&names::EXPORT_DAMAGED, damaged),
+            (&names::EXPORT_INTERRUPTED, interrupted),
+            (&names::EXPORT_EVENTS, load(&self.taken)),
+            (&names::EXPORT_SKIPPED, load(&self.skipped)),
+            (&names::EXPORT_UNNAMED, load(&self.events.unnamed)),
+            (&names::EXPORT_WITHOUT_PATH, load(&self.events.without_path)),
+            (&names::EXPORT_FORGOTTEN, load(&self.events.forgotten)),
+            (&names::EXPORT_FOUND, load(&self.found)),
+            (&names::EXPORT_MADE, load(&self.made)),
+            (&names::EXPORT_STATE, load(&self.state)),
+            (&names::EXPORT_DELIVERED, load(&self.delivered)),
+            (&names::EXPORT_SPOOLED, spool.map_or(0, |spool| spool.points())),
+            (&names::EXPORT_DROPPED_SPOOL_FULL, spool.map_or(0, |spool| spool.dropped())),
+            (&names::EXPORT_DROPPED_REJECTED, load(&self.rejected)),
+            (&names::EXPORT_RETRIED, load(&self.retried)),
+        ]
+        .map(|(counter, value)| (counter.of(&[sink]), value))
+        .into()
+    }
+}

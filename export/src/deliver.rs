@@ -1,0 +1,94 @@
+//! From the spool to the database, on a thread of its own: what it waits for, nobody else waits for.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::counters::{Counters, add};
+use crate::influx::{Server, Written};
+use crate::spool::{Record, Spool};
+
+/// How long to wait before a database is asked again: twice as long each time, up to the longest.
+const SHORTEST: Duration = Duration::from_millis(250);
+const LONGEST: Duration = Duration::from_secs(10);
+/// How often it is told that a database is still away.
+const REMIND: Duration = Duration::from_secs(60);
+/// How long to wait when the spool itself fails.
+const SPOOL: Duration = Duration::from_secs(1);
+
+/// Delivers until the spool is closed.
+pub(crate) fn run(spool: &Spool, server: &Server, counters: &Arc<Counters>) {
+    let mut away = Away::default();
+    loop {
+        match spool.oldest(Duration::from_secs(3600)) {
+            Ok(Some(record)) => {
+                if !deliver(spool, server, counters, &record, &mut away) {
+                    return;
+                }
+            }
+            Ok(None) => {
+                if spool.sleep(Duration::ZERO) {
+                    return;
+                }
+            }
+            Err(error) => {
+                tracing::error!(%error, "the spool cannot be read: what it holds is given up");
+                spool.give_up_oldest();
+                if spool.sleep(SPOOL) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// A database that does not take what it is sent.
+#[derive(Default)]
+struct Away {
+    since: Option<Instant>,
+    told: Option<Instant>,
+    pause: Duration,
+}
+
+/// Sends a record until it is taken; `false` if the spool was closed before that.
+fn deliver(spool: &Spool, server: &Server, counters: &Counters, record: &Record, away: &mut Away) -> bool {
+    let rejected = match server.write(&record.body, record.points) {
+        Written::Done => 0,
+        Written::Rejected { points, reason } => {
+            tracing::warn!(points, reason, "the database refuses points for good: they are dropped");
+            points
+        }
+        Written::Later(reason) => {
+            add(&counters.retried, 1);
+            away.since.get_or_insert_with(Instant::now);
+            if away.told.is_none_or(|told| told.elapsed() > REMIND) {
+                away.told = Some(Instant::now());
+                tracing::warn!(
+                    reason,
+                    points = spool.points(),
+                    "the database does not take points: they stay in the spool until it does"
+                );
+            }
+            away.pause = (2 * away.pause).clamp(SHORTEST, LONGEST);
+            // The next turn takes the oldest record anew: this one may have been dropped meanwhile.
+            return !spool.sleep(away.pause);
+        }
+    };
+    if let Some(since) = away.since {
+        tracing::info!(seconds = since.elapsed().as_secs_f64(), "the database takes points again");
+        *away = Away::default();
+    }
+    match spool.done(record) {
+        // Dropped while it was on its way: it counts as that.
+        Ok(false) => {}
+        Ok(true) => {
+            add(&counters.rejected, rejected);
+            add(&counters.delivered, record.points - rejected);
+        }
+        Err(error) => {
+            add(&counters.rejected, rejected);
+            add(&counters.delivered, record.points - rejected);
+            tracing::warn!(%error, "the position of the spool cannot be written: what was delivered would be sent again after a start");
+        }
+    }
+    true
+}

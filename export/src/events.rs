@@ -1,0 +1,366 @@
+//! Events with what is known of them: what their keys stand for, and the paths that they tell of.
+//!
+//! A key and the first event about it come in different lists, and either may come first: an event whose key is not
+//! known waits for its name for a moment ([`WAIT`]), and those behind it wait with it, so that all keep their order.
+//!
+//! The entry of a path says that it changed, but not what it is: that is looked up in the store of paths. A path that
+//! is another by then (its number of hops or its loop differ from what the event says) is left out.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use dta_client::{Ask, ClientError, Policy};
+use dta_proto::control::{MAX_KEYS, QueryKeyWriteRequest, QueryPathRequest};
+use dta_proto::key::Key;
+use dta_proto::telemetry::{Entry, Metric, Path, Value, Why, list};
+use tokio::time::Instant;
+
+use crate::directory::{Directory, Meaning};
+use crate::source::{Batch, LISTS, Source};
+
+/// How long an event waits for its key to be told. The translator holds an entry for `append_ms` at most, which is 100 ms
+/// unless it is changed.
+const WAIT: Duration = Duration::from_secs(1);
+/// Events that may wait; beyond that, the first goes without its name.
+const WAITING: usize = 32_768;
+
+/// An event of a list.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// What the translator wrote; never an entry of the key directory.
+    pub entry: Entry,
+    /// What its key stands for; `None` where that is not known, or the packet could not be read.
+    pub meaning: Option<Meaning>,
+    /// The path of the flow, of a [`Metric::FlowPath`] or [`Metric::FlowLatency`].
+    pub path: Option<Path>,
+    /// Latency of the flow at that time, of a [`Metric::FlowPath`].
+    pub latency: Option<u32>,
+}
+
+/// Events that came together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Events {
+    /// In the order of their list.
+    pub events: Vec<Event>,
+    /// How far each list was read when all these, and all that came before them, are done with; 0 = not at all.
+    pub read: Positions,
+}
+
+/// Sequences of the last batches that are done with, by list; 0 = none.
+pub type Positions = [u32; LISTS];
+
+/// Stores beside that of the events, by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stores {
+    /// Paths of flows (key-write).
+    pub paths: String,
+    /// Values (key-write).
+    pub values: String,
+    /// Paths of flows whose switches each report for themselves (postcarding).
+    pub postcards: String,
+}
+
+impl Default for Stores {
+    fn default() -> Self {
+        Self { paths: "int-paths".into(), values: "int-values".into(), postcards: "int-postcards".into() }
+    }
+}
+
+/// What was not known of events. Shared and read at any time.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Events whose key was not told in time.
+    pub unnamed: AtomicU64,
+    /// Events of a path that was another by then, or is not in its store.
+    pub without_path: AtomicU64,
+    /// Keys that the directory forgot.
+    pub forgotten: AtomicU64,
+}
+
+/// Reads events from a source and completes them.
+#[derive(Debug)]
+pub struct Reader {
+    source: Source,
+    directory: Directory,
+    lookup: Lookup,
+    counters: Arc<Counters>,
+    waiting: VecDeque<Waiting>,
+    /// What is being looked up.
+    completing: Option<Vec<Event>>,
+    /// Events in `waiting`.
+    held: usize,
+    ended: bool,
+    read: Positions,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    batch: Batch,
+    until: Instant,
+}
+
+impl Reader {
+    /// Completes what `source` gives, by what `ask` answers.
+    pub fn new(source: Source, ask: Arc<dyn Ask>, stores: Stores, counters: Arc<Counters>) -> Self {
+        Self {
+            source,
+            directory: Directory::default(),
+            lookup: Lookup { ask, stores },
+            counters,
+            waiting: VecDeque::new(),
+            completing: None,
+            held: 0,
+            ended: false,
+            read: [0; LISTS],
+        }
+    }
+
+    /// Waits for what comes next. `None` at the end, which comes only where the source has one.
+    ///
+    /// May be dropped and called again: no event is lost by it.
+    ///
+    /// # Errors
+    /// As [`Source::next`].
+    pub async fn next(&mut self) -> Option<Result<Events, ClientError>> {
+        loop {
+            if self.completing.is_none() {
+                self.completing = self.take();
+            }
+            if let Some(events) = self.completing.as_mut() {
+                let mut missing = 0;
+                for events in events.chunks_mut(MAX_KEYS) {
+                    missing += self.lookup.complete(events).await;
+                }
+                self.counters.without_path.fetch_add(missing, Ordering::Relaxed);
+                let events = self.completing.take().unwrap_or_default();
+                return Some(Ok(Events { events, read: self.read }));
+            }
+            if self.ended {
+                return None;
+            }
+            let until = self.waiting.front().map(|first| first.until);
+            let wait = async {
+                match until {
+                    Some(until) => tokio::time::sleep_until(until).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                batch = self.source.next() => match batch {
+                    Some(Ok(batch)) => self.put(batch),
+                    Some(Err(error)) => return Some(Err(error)),
+                    None => self.ended = true,
+                },
+                () = wait => {}
+            }
+        }
+    }
+
+    fn put(&mut self, batch: Batch) {
+        if batch.list == list::KEYS {
+            batch.entries.iter().for_each(|entry| self.directory.take(entry));
+            self.counters.forgotten.store(self.directory.forgotten(), Ordering::Relaxed);
+            return;
+        }
+        self.held += batch.entries.len();
+        self.waiting.push_back(Waiting { batch, until: Instant::now() + WAIT });
+    }
+
+    /// The first batch, if it need not wait.
+    fn take(&mut self) -> Option<Vec<Event>> {
+        let first = self.waiting.front()?;
+        let must_go = self.ended || self.held > WAITING || Instant::now() >= first.until;
+        let directory = &mut self.directory;
+        let mut named = |entry: &Entry| match key(entry) {
+            Some(key) => directory.meaning(&key).filter(complete),
+            None => None,
+        };
+        let is_known = |entry: &Entry| key(entry).is_none_or(|key| key == Key::default());
+        if !must_go && !first.batch.entries.iter().all(|entry| is_known(entry) || named(entry).is_some()) {
+            return None;
+        }
+        let Waiting { batch, .. } = self.waiting.pop_front()?;
+        self.held -= batch.entries.len();
+        if batch.sequence != 0 {
+            self.read[batch.list as usize] = batch.sequence;
+        }
+        let event = |entry: Entry| {
+            let meaning = key(&entry).and_then(|key| self.directory.meaning(&key));
+            if !is_known(&entry) && !meaning.is_some_and(|meaning| complete(&meaning)) {
+                self.counters.unnamed.fetch_add(1, Ordering::Relaxed);
+            }
+            Event { entry, meaning, path: None, latency: None }
+        };
+        Some(batch.entries.into_iter().map(event).collect())
+    }
+
+    /// Makes changes that were read before into what their keys hold by now, at `time`. Those whose store does not
+    /// answer keep what they say.
+    pub async fn refresh(&self, events: &mut [Event], time: u64) {
+        for events in events.chunks_mut(MAX_KEYS) {
+            self.lookup.refresh(events, time).await;
+        }
+    }
+}
+
+/// The key of an entry that is about something.
+fn key(entry: &Entry) -> Option<Key> {
+    match entry {
+        Entry::Change { key, .. } | Entry::Drop { key, .. } | Entry::Congestion { key, .. } => Some(*key),
+        Entry::Key { .. } => None,
+    }
+}
+
+/// Whether nothing is missing in what a key stands for.
+fn complete(meaning: &Meaning) -> bool {
+    match meaning {
+        Meaning::Hop { flow, .. } | Meaning::FlowDrops { flow, .. } => flow.is_some(),
+        _ => true,
+    }
+}
+
+struct Lookup {
+    ask: Arc<dyn Ask>,
+    stores: Stores,
+}
+
+impl std::fmt::Debug for Lookup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lookup").field("stores", &self.stores).finish_non_exhaustive()
+    }
+}
+
+impl Lookup {
+    /// Completes at most [`MAX_KEYS`] events; gives how many paths are not known.
+    async fn complete(&self, events: &mut [Event]) -> u64 {
+        let (mut of_stacks, mut of_trails, mut of_latencies) = (Vec::new(), Vec::new(), Vec::new());
+        for event in &*events {
+            let Entry::Change { key, metric, place, .. } = event.entry else { continue };
+            match metric {
+                Metric::FlowPath if place.switch.is_some() => of_trails.push(key),
+                Metric::FlowPath => {
+                    of_stacks.push(key);
+                    of_latencies.push(key);
+                }
+                Metric::FlowLatency => of_stacks.push(key),
+                _ => {}
+            }
+        }
+        let stacks = self.values(&self.stores.paths, of_stacks, Path::parse).await;
+        let latencies = self.values(&self.stores.values, of_latencies, Value::parse).await;
+        let trails = self.trails(of_trails).await;
+        let mut missing = 0;
+        for event in events {
+            let Entry::Change { key, metric, place, new, time, .. } = event.entry else { continue };
+            match metric {
+                Metric::FlowPath => {
+                    let of = if place.switch.is_some() { &trails } else { &stacks };
+                    let path = of
+                        .get(&key)
+                        .filter(|path| u64::from(path.hops) == new & 0xff && (new >> 8 == 0 || path.looped));
+                    event.path = path.copied();
+                    missing += u64::from(path.is_none());
+                    // A later value belongs to a later event.
+                    event.latency =
+                        latencies.get(&key).filter(|value| value.time <= time).map(|value| value.value);
+                }
+                Metric::FlowLatency => event.path = stacks.get(&key).copied(),
+                _ => {}
+            }
+        }
+        missing
+    }
+
+    async fn refresh(&self, events: &mut [Event], now: u64) {
+        let (mut of_values, mut of_paths) = (Vec::new(), Vec::new());
+        for event in &*events {
+            match event.entry {
+                Entry::Change { metric: Metric::FlowPath, key, place, .. } if place.switch.is_none() => {
+                    of_paths.push(key);
+                }
+                Entry::Change { metric: Metric::FlowPath, .. } => {}
+                Entry::Change { metric, key, .. } => {
+                    of_values.push(key);
+                    of_paths.extend((metric == Metric::FlowLatency).then_some(key));
+                }
+                _ => {}
+            }
+        }
+        let values = self.values(&self.stores.values, of_values, Value::parse).await;
+        let paths = self.values(&self.stores.paths, of_paths, Path::parse).await;
+        for event in events {
+            let Entry::Change { metric, key, why, old, new, time, .. } = &mut event.entry else { continue };
+            (*why, *old, *time) = (Why::KeepAlive, *new, now);
+            event.latency = None;
+            if let Some(path) = paths.get(key) {
+                event.path = Some(*path);
+            }
+            match (*metric, event.path, values.get(key)) {
+                (Metric::FlowPath, Some(path), _) => {
+                    *new = u64::from(path.looped) << 8 | u64::from(path.hops);
+                }
+                (Metric::FlowPath, None, _) | (_, _, None) => {}
+                (_, _, Some(value)) => *new = value.value.into(),
+            }
+        }
+    }
+
+    /// What a key-write store holds under these keys. A store that does not answer holds nothing.
+    async fn values<T>(
+        &self,
+        store: &str,
+        mut keys: Vec<Key>,
+        parse: impl Fn(&[u8]) -> Option<T>,
+    ) -> HashMap<Key, T> {
+        keys.sort_unstable();
+        keys.dedup();
+        if keys.is_empty() {
+            return HashMap::new();
+        }
+        let request = QueryKeyWriteRequest {
+            store: store.to_owned(),
+            keys: keys.iter().map(|key| key.0.to_vec()).collect(),
+            policy: Policy::First.into(),
+            at_least: 0,
+        };
+        match self.ask.query_key_write(request).await {
+            Ok(answer) => {
+                let found = keys.iter().zip(answer.answers);
+                found.filter_map(|(key, answer)| Some((*key, parse(&answer.value?)?))).collect()
+            }
+            Err(error) => {
+                tracing::debug!(store, %error, "a store does not answer: events go without what it holds");
+                HashMap::new()
+            }
+        }
+    }
+
+    /// Paths that were put together of postcards.
+    async fn trails(&self, mut keys: Vec<Key>) -> HashMap<Key, Path> {
+        keys.sort_unstable();
+        keys.dedup();
+        if keys.is_empty() {
+            return HashMap::new();
+        }
+        let request = QueryPathRequest {
+            store: self.stores.postcards.clone(),
+            keys: keys.iter().map(|key| key.0.to_vec()).collect(),
+        };
+        match self.ask.query_path(request).await {
+            Ok(answer) => {
+                let found = keys.iter().zip(answer.answers).filter(|(_, answer)| answer.found);
+                let path = |hops: &[u32], present: &[bool]| {
+                    let known = hops.iter().zip(present).take_while(|(_, present)| **present);
+                    Path::of(&known.map(|(switch, _)| *switch).collect::<Vec<_>>())
+                };
+                found.map(|(key, answer)| (*key, path(&answer.hops, &answer.present))).collect()
+            }
+            Err(error) => {
+                tracing::debug!(store = self.stores.postcards, %error, "a store does not answer: events go without their paths");
+                HashMap::new()
+            }
+        }
+    }
+}

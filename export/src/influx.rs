@@ -1,0 +1,253 @@
+//! Points to InfluxDB over HTTP: `/write` of 1.x servers, `/api/v2/write` of 2.x servers.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use ureq::Agent;
+use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+
+use crate::config::{Influx, SECRET_VARIABLE};
+
+/// The longest time for one request in all.
+const CALL: Duration = Duration::from_secs(30);
+/// The longest time until there is a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+/// Bytes of an answer that are read.
+const ANSWER: u64 = 16 << 10;
+
+/// Why a database cannot be written to at all.
+#[derive(Debug, thiserror::Error)]
+pub enum InfluxError {
+    /// A file of a secret or certificate.
+    #[error("cannot read {}: {reason}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A 2.x server, and no token.
+    #[error("a 2.x server wants a token: name its file (`secret_file`) or set {SECRET_VARIABLE}")]
+    NoToken,
+    /// A user without a password.
+    #[error(
+        "the user of a 1.x server has a password: name its file (`secret_file`) or set {SECRET_VARIABLE}"
+    )]
+    NoPassword,
+}
+
+/// What became of a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// All points are in the database.
+    Done,
+    /// The database will never take so many of the points, and has the others.
+    Rejected {
+        /// Points.
+        points: u64,
+        /// What it said.
+        reason: String,
+    },
+    /// It is to be tried again.
+    Later(String),
+}
+
+/// A server with what it wants to know. Its `Debug` has no secret.
+pub(crate) struct Server {
+    agent: Agent,
+    write: String,
+    /// Makes the database; 1.x alone.
+    create: Option<(String, String)>,
+    /// Value of the header `Authorization`.
+    authorization: Option<String>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("write", &self.write).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Reads secrets and certificates; connects to nobody.
+    pub(crate) fn new(config: &Influx) -> Result<Self, InfluxError> {
+        let secret = secret(config)?;
+        let url = config.url.trim_end_matches('/');
+        let (write, create, authorization) = match (&config.database, &config.org, &config.bucket) {
+            (None, Some(org), Some(bucket)) => {
+                let token = secret.ok_or(InfluxError::NoToken)?;
+                let write = format!(
+                    "{url}/api/v2/write?org={}&bucket={}&precision=ns",
+                    percent(org),
+                    percent(bucket)
+                );
+                (write, None, Some(format!("Token {token}")))
+            }
+            (database, _, _) => {
+                let database = database.as_deref().unwrap_or_default();
+                let authorization = match &config.user {
+                    Some(user) => {
+                        let password = secret.ok_or(InfluxError::NoPassword)?;
+                        Some(format!("Basic {}", BASE64.encode(format!("{user}:{password}"))))
+                    }
+                    None => None,
+                };
+                let name = database.replace('\\', "\\\\").replace('"', "\\\"");
+                let create = (
+                    format!("{url}/query"),
+                    format!("q={}", percent(&format!("CREATE DATABASE \"{name}\""))),
+                );
+                (format!("{url}/write?db={}&precision=ns", percent(database)), Some(create), authorization)
+            }
+        };
+        let roots = match &config.ca {
+            Some(path) => authorities(path)?,
+            None => RootCerts::WebPki,
+        };
+        let agent = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            // A proxy of the environment is for people's browsing.
+            .proxy(None)
+            .timeout_global(Some(CALL))
+            .timeout_connect(Some(CONNECT))
+            .tls_config(TlsConfig::builder().root_certs(roots).build())
+            .user_agent(concat!("dta-export/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .into();
+        Ok(Self { agent, write, create, authorization })
+    }
+
+    /// Writes lines, of which there are so many. A database that is not there is made (1.x).
+    pub(crate) fn write(&self, lines: &[u8], points: u64) -> Written {
+        let written = self.attempt(lines, points);
+        match (&written, &self.create) {
+            (Err((404, said)), Some((url, form))) if said.contains("database not found") => {
+                match self.post(url, "application/x-www-form-urlencoded", form.as_bytes()) {
+                    Ok((200 | 204, said)) if !said.contains("error") => {
+                        tracing::info!("the database is not there: it was made");
+                        match self.attempt(lines, points) {
+                            Ok(written) => written,
+                            Err((status, said)) => Written::Later(answered(status, &said)),
+                        }
+                    }
+                    Ok((status, said)) => Written::Later(format!(
+                        "the database is not there and cannot be made: {}",
+                        answered(status, &said)
+                    )),
+                    Err(reason) => Written::Later(reason),
+                }
+            }
+            (Err((status, said)), _) => Written::Later(answered(*status, said)),
+            (Ok(_), _) => written.unwrap_or(Written::Done),
+        }
+    }
+
+    /// What became of a write, or status and words of an answer that asks for more than patience.
+    fn attempt(&self, lines: &[u8], points: u64) -> Result<Written, (u16, String)> {
+        match self.post(&self.write, "text/plain; charset=utf-8", lines) {
+            Ok((200..=299, _)) => Ok(Written::Done),
+            // What it cannot read, has with another type, or finds too old: that never changes.
+            Ok((400 | 413 | 422, said)) => {
+                let points = dropped(&said).unwrap_or(points).min(points);
+                Ok(Written::Rejected { points, reason: said })
+            }
+            Ok((status, said)) => Err((status, said)),
+            Err(reason) => Ok(Written::Later(reason)),
+        }
+    }
+
+    /// Status and the words of the answer; or why there is none.
+    fn post(&self, url: &str, kind: &str, body: &[u8]) -> Result<(u16, String), String> {
+        let mut request = self.agent.post(url).header("Content-Type", kind);
+        if let Some(authorization) = &self.authorization {
+            request = request.header("Authorization", authorization);
+        }
+        let mut answer = request.send(body).map_err(|error| error.to_string())?;
+        let said = answer.body_mut().with_config().limit(ANSWER).read_to_string().unwrap_or_default();
+        Ok((answer.status().as_u16(), words(&said)))
+    }
+}
+
+fn answered(status: u16, said: &str) -> String {
+    let hint = match status {
+        401 | 403 => "; does it take this token or password, and may it write there?",
+        404 => "; is this the URL of an InfluxDB server, and is there such a bucket?",
+        301 | 302 | 307 | 308 => "; it wants to be asked elsewhere: give that URL",
+        _ => "",
+    };
+    format!("it answers {status} ({said}){hint}")
+}
+
+/// What an answer says, in one line of bounded length: the text of its JSON, or itself.
+fn words(said: &str) -> String {
+    let json: Option<serde_json::Value> = serde_json::from_str(said).ok();
+    let field = |name: &str| json.as_ref()?.get(name)?.as_str().map(str::to_owned);
+    let text = field("error").or_else(|| field("message")).unwrap_or_else(|| said.to_owned());
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect::<String>().trim().to_owned()
+}
+
+/// How many points a 1.x server says that it left out: `partial write: .. dropped=3`.
+fn dropped(said: &str) -> Option<u64> {
+    let (_, rest) = said.rsplit_once("dropped=")?;
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}
+
+/// The first line of the file or the variable, if there is one.
+fn secret(config: &Influx) -> Result<Option<String>, InfluxError> {
+    let Some(path) = &config.secret_file else {
+        return Ok(std::env::var(SECRET_VARIABLE).ok().filter(|secret| !secret.is_empty()));
+    };
+    let bad = |reason: String| InfluxError::File { path: path.clone(), reason };
+    let text = fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
+    let secret = text.lines().next().unwrap_or_default().trim();
+    if secret.is_empty() || secret.contains(|c: char| c.is_control()) {
+        return Err(bad("its first line must be the token or password".into()));
+    }
+    Ok(Some(secret.to_owned()))
+}
+
+fn authorities(path: &Path) -> Result<RootCerts, InfluxError> {
+    let bad = |reason: String| InfluxError::File { path: path.to_owned(), reason };
+    let pem = fs::read(path).map_err(|error| bad(error.to_string()))?;
+    let mut certificates = Vec::new();
+    for item in parse_pem(&pem) {
+        match item {
+            Ok(PemItem::Certificate(certificate)) => certificates.push(certificate),
+            Ok(_) => {}
+            Err(error) => return Err(bad(error.to_string())),
+        }
+    }
+    if certificates.is_empty() {
+        return Err(bad("there is no PEM certificate in it".into()));
+    }
+    Ok(RootCerts::Specific(Arc::new(certificates)))
+}
+
+/// A text as a part of a query (RFC 3986): all but the unreserved characters in hex.
+fn percent(text: &str) -> impl std::fmt::Display {
+    const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(text, RESERVED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_queries_and_answers() {
+        assert_eq!(percent("a b&c=\u{fc}").to_string(), "a%20b%26c%3D%C3%BC");
+        assert_eq!(dropped("partial write: points beyond retention policy dropped=3"), Some(3));
+        assert_eq!(
+            (dropped("unable to parse"), words("{\"error\":\"no\\nway\"}\n")),
+            (None, "no way".into())
+        );
+    }
+}

@@ -1,0 +1,176 @@
+//! Events as lines of JSON.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use dta_proto::key::Key;
+use dta_proto::telemetry::{Entry, Metric};
+use serde::Serialize;
+
+use crate::events::{Event, Positions};
+use crate::schema::why_name;
+
+/// An event as its line of JSON says it. What is not known is left out.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Line {
+    /// Nanoseconds since 1970, or as the translator's setting says.
+    pub time: u64,
+    /// `change`, `drop` or `congestion`.
+    pub event: &'static str,
+    /// What changed: `hop-latency` and the like.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metric: Option<&'static str>,
+    /// Why it is told: `new`, `moved`, `keep-alive` or `loop`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<&'static str>,
+    /// The key in hex; left out where the packet could not be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The flow, such as `10.0.0.1:5000->10.0.0.2:5000/udp`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flow: Option<String>,
+    /// Switch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub switch: Option<u32>,
+    /// Port that the packet came in at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ingress_port: Option<u32>,
+    /// Egress port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u32>,
+    /// Queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<u32>,
+    /// The value; of a path, its number of hops.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<u64>,
+    /// The value told last; 0 for a new key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub old: Option<u64>,
+    /// Switches in the order in which packets pass them; null for one that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<Vec<Option<u32>>>,
+    /// Whether the path passes a switch twice.
+    #[serde(rename = "loop", skip_serializing_if = "Option::is_none")]
+    pub looped: Option<bool>,
+    /// Reason of a drop.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<u8>,
+    /// How full a congested queue was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub occupancy: Option<u32>,
+    /// Nanoseconds in the switch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency: Option<u32>,
+}
+
+impl Line {
+    /// What is known of an event; `None` for an entry of the key directory.
+    pub fn of(event: &Event) -> Option<Line> {
+        let (kind, time, key, place) = match event.entry {
+            Entry::Change { time, key, place, .. } => ("change", time, key, place),
+            Entry::Drop { time, key, place, .. } => ("drop", time, key, place),
+            Entry::Congestion { time, key, place, .. } => ("congestion", time, key, place),
+            Entry::Key { .. } => return None,
+        };
+        let known = |number: u32| Some(number).filter(|number| *number != u32::MAX);
+        let hex = |key: Key| key.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut line = Line {
+            time,
+            event: kind,
+            metric: None,
+            why: None,
+            key: Some(key).filter(|key| *key != Key::default()).map(hex),
+            flow: event.meaning.and_then(|meaning| meaning.flow()).map(|flow| flow.to_string()),
+            switch: place.switch,
+            ingress_port: None,
+            port: place.port,
+            queue: place.queue,
+            value: None,
+            old: None,
+            path: event.path.map(|path| path.switches().iter().map(|switch| known(*switch)).collect()),
+            looped: None,
+            reason: None,
+            occupancy: None,
+            latency: None,
+        };
+        match event.entry {
+            Entry::Change { metric, why, old, new, .. } => {
+                let is_path = metric == Metric::FlowPath;
+                line.metric = Some(metric.name());
+                line.why = Some(why_name(why));
+                line.old = Some(old);
+                line.value = Some(if is_path { new & 0xff } else { new });
+                line.looped = is_path.then_some(new >> 8 != 0);
+            }
+            Entry::Drop { ingress_port, reason, .. } => {
+                line.ingress_port = ingress_port;
+                line.reason = Some(reason);
+            }
+            Entry::Congestion { occupancy, latency, .. } => {
+                line.occupancy = occupancy;
+                line.latency = latency;
+            }
+            Entry::Key { .. } => {}
+        }
+        Some(line)
+    }
+}
+
+/// Where lines go.
+#[derive(Debug)]
+pub(crate) enum Output {
+    /// Standard output.
+    Stdout,
+    /// A file that is appended to, and the one beside it that says how far the lists were read.
+    File { path: PathBuf, file: File },
+}
+
+impl Output {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        if path == Path::new("-") {
+            return Ok(Self::Stdout);
+        }
+        Ok(Self::File { path: path.to_owned(), file: append_to(path)? })
+    }
+
+    /// How far the lists were read when the file was written last; `None` for what is not known.
+    pub(crate) fn read(&self) -> Option<Positions> {
+        let Self::File { path, .. } = self else { return None };
+        serde_json::from_slice(&std::fs::read(position(path)).ok()?).ok()
+    }
+
+    /// Writes whole lines, and how far that is. A file that was moved away meanwhile is made anew.
+    pub(crate) fn write(&mut self, lines: &str, read: Positions) -> io::Result<()> {
+        match self {
+            Self::Stdout => {
+                let mut out = io::stdout().lock();
+                out.write_all(lines.as_bytes())?;
+                out.flush()
+            }
+            Self::File { path, file } => {
+                let inode = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+                let there = std::fs::metadata(&*path).ok().map(inode);
+                if there != Some(inode(file.metadata()?)) {
+                    *file = append_to(path)?;
+                }
+                file.write_all(lines.as_bytes())?;
+                let next = position(path).with_extension("position.new");
+                std::fs::write(&next, serde_json::to_vec(&read)?)?;
+                std::fs::rename(next, position(path))
+            }
+        }
+    }
+}
+
+fn append_to(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).mode(0o640).open(path)
+}
+
+fn position(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".position");
+    name.into()
+}

@@ -1,0 +1,298 @@
+//! Names that people give to switches, to their ports and to drop reasons, from an optional TOML file:
+//!
+//! ```toml
+//! [switch.6]
+//! name = "leaf1"
+//! [switch.6.port]
+//! 12 = "uplink"
+//!
+//! [drop-reason]
+//! 200 = "quota"
+//! ```
+//!
+//! [`drop_reason`] has the reasons that have a name without a file. What has no name is shown as its number.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use dta_cli::config_file::{self, Places};
+use dta_proto::wire::int::drop_reason;
+use serde::Deserialize;
+
+/// The file that is read where none is named, if it is there: `~/.config/dta/names.toml`, or `/etc/dta/names.toml`.
+pub const FILE: &str = "names.toml";
+
+/// Characters of a name, at most: more would fill a line of a terminal.
+const LONGEST: usize = 40;
+
+/// Names of switches, ports and drop reasons. The default knows those of [`drop_reason`] alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    switches: BTreeMap<u32, Switch>,
+    reasons: BTreeMap<u8, String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Switch {
+    name: Option<String>,
+    ports: BTreeMap<u32, String>,
+}
+
+/// Why a file of names cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum NamesError {
+    /// It cannot be read.
+    #[error("cannot read the names in {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// It is no TOML, or a key is unknown or of another type.
+    #[error("{}, {message}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Line, key, and the reason as the parser words it.
+        message: String,
+    },
+    /// A number or a name cannot be used.
+    #[error("{}, line {line}, key `{key}`: {what}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// The key.
+        key: String,
+        /// What is wrong, and what would be right.
+        what: String,
+    },
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+struct File {
+    switch: BTreeMap<String, SwitchTable>,
+    drop_reason: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct SwitchTable {
+    name: Option<String>,
+    port: BTreeMap<String, String>,
+}
+
+impl Names {
+    /// The names of the file that was asked for, or else of the one in its usual place ([`FILE`]), or else none; and
+    /// which file that was. The name `none` stands for no file.
+    ///
+    /// # Errors
+    /// As [`Names::load`].
+    pub fn find(asked: Option<&Path>) -> Result<(Self, Option<PathBuf>), NamesError> {
+        match config_file::place(asked, FILE) {
+            Some(path) => Ok((Self::load(&path)?, Some(path))),
+            None => Ok((Self::default(), None)),
+        }
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// A sentence that names the file, the line and the key.
+    pub fn load(path: &Path) -> Result<Self, NamesError> {
+        let text = dta_cli::file::read_text(path)
+            .map_err(|source| NamesError::Read { path: path.to_owned(), source })?;
+        Self::parse(&text, path)
+    }
+
+    /// Like [`Names::load`], of a text; `path` is only for messages.
+    ///
+    /// # Errors
+    /// As [`Names::load`].
+    pub fn parse(text: &str, path: &Path) -> Result<Self, NamesError> {
+        let (file, places) = config_file::parse::<File>(text, path)
+            .map_err(|wrong| NamesError::Parse { path: path.to_owned(), message: wrong.to_string() })?;
+        let mut names = Self::default();
+        for (number, table) in file.switch {
+            let key = format!("switch.{number}");
+            let number: u32 = self::number(&number, u32::MAX - 1).map_err(|what| at(&places, &key, what))?;
+            let mut switch = Switch::default();
+            if let Some(name) = table.name {
+                let key = format!("{key}.name");
+                let name = of_switch(name).map_err(|what| at(&places, &key, what))?;
+                if names.number_of(&name).is_some() {
+                    let what = format!("another switch is called {name:?}: give each its own name");
+                    return Err(at(&places, &key, what));
+                }
+                switch.name = Some(name);
+            }
+            for (port, name) in table.port {
+                let key = format!("{key}.port.{port}");
+                let port = self::number(&port, u32::MAX - 1).map_err(|what| at(&places, &key, what))?;
+                let name = plain(name).map_err(|what| at(&places, &key, what))?;
+                if switch.ports.values().any(|other| *other == name) {
+                    let what =
+                        format!("another port of this switch is called {name:?}: give each its own name");
+                    return Err(at(&places, &key, what));
+                }
+                switch.ports.insert(port, name);
+            }
+            names.switches.insert(number, switch);
+        }
+        for (reason, name) in file.drop_reason {
+            let key = format!("drop-reason.{reason}");
+            let reason = self::number(&reason, u8::MAX.into()).map_err(|what| at(&places, &key, what))?;
+            let name = plain(name).map_err(|what| at(&places, &key, what))?;
+            // Cannot fail: it is 255 at most.
+            names.reasons.insert(u8::try_from(reason).unwrap_or(u8::MAX), name);
+        }
+        Ok(names)
+    }
+
+    /// The name of a switch.
+    pub fn switch(&self, number: u32) -> Option<&str> {
+        self.switches.get(&number)?.name.as_deref()
+    }
+
+    /// The name of a switch's port.
+    pub fn port(&self, switch: u32, port: u32) -> Option<&str> {
+        self.switches.get(&switch)?.ports.get(&port).map(String::as_str)
+    }
+
+    /// The name of a drop reason: the file's, or else the one that it has without a file.
+    pub fn drop_reason(&self, reason: u8) -> Option<&str> {
+        self.reasons.get(&reason).map(String::as_str).or_else(|| drop_reason::name(reason))
+    }
+
+    /// The switch of this name.
+    pub fn number_of(&self, name: &str) -> Option<u32> {
+        let mut all = self.switches.iter();
+        all.find(|(_, switch)| switch.name.as_deref() == Some(name)).map(|(number, _)| *number)
+    }
+
+    /// A switch as people read it: `leaf1 (6)`, or `6`.
+    pub fn told_switch(&self, number: u32) -> String {
+        told(self.switch(number), number).into_owned()
+    }
+
+    /// A port of a switch as people read it: `uplink (12)`, or `12`.
+    pub fn told_port(&self, switch: Option<u32>, port: u32) -> String {
+        told(switch.and_then(|switch| self.port(switch, port)), port).into_owned()
+    }
+
+    /// A drop reason as people read it: `acl-deny (80)`, or `200`.
+    pub fn told_reason(&self, reason: u8) -> String {
+        told(self.drop_reason(reason), reason.into()).into_owned()
+    }
+}
+
+fn told(name: Option<&str>, number: u32) -> Cow<'_, str> {
+    match name {
+        Some(name) => format!("{name} ({number})").into(),
+        None => number.to_string().into(),
+    }
+}
+
+fn at(places: &Places, key: &str, what: String) -> NamesError {
+    let line = places.line(key).unwrap_or(1);
+    NamesError::Line { path: places.path().to_owned(), line, key: key.to_owned(), what }
+}
+
+/// A number without sign or leading zeros, so that no two keys mean the same.
+fn number(text: &str, most: u32) -> Result<u32, String> {
+    let read = text.parse::<u32>().ok().filter(|read| read.to_string() == text && *read <= most);
+    read.ok_or_else(|| format!("{text:?} is not a number of 0 to {most}"))
+}
+
+/// A name that fits into one line.
+fn plain(name: String) -> Result<String, String> {
+    let fits = (1..=LONGEST).contains(&name.chars().count()) && name.trim() == name;
+    if fits && !name.chars().any(char::is_control) {
+        return Ok(name);
+    }
+    Err(format!(
+        "a name has 1 to {LONGEST} characters, none of them a control character, and no blank at its ends"
+    ))
+}
+
+/// A switch's name: it can be asked for, so it is not to be taken for a number.
+fn of_switch(name: String) -> Result<String, String> {
+    if name.bytes().all(|byte| byte.is_ascii_digit()) && !name.is_empty() {
+        return Err(format!("{name:?} reads as the number of a switch: give it a letter"));
+    }
+    plain(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Names, String> {
+        Names::parse(text, Path::new("names.toml")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn switches_ports_and_reasons_have_names() {
+        let names = parse(
+            "[switch.6]\nname = \"leaf1\"\n[switch.6.port]\n12 = \"uplink\"\n[switch.4.port]\n1 = \"uplink\"\n\
+             [drop-reason]\n200 = \"quota\"\n80 = \"firewall\"\n",
+        )
+        .unwrap();
+        assert_eq!((names.switch(6), names.switch(4), names.switch(7)), (Some("leaf1"), None, None));
+        assert_eq!(
+            (names.port(6, 12), names.port(4, 1), names.port(6, 1)),
+            (Some("uplink"), Some("uplink"), None)
+        );
+        assert_eq!((names.number_of("leaf1"), names.number_of("x")), (Some(6), None));
+        assert_eq!((names.drop_reason(200), names.drop_reason(80)), (Some("quota"), Some("firewall")));
+        assert_eq!((names.drop_reason(71), names.drop_reason(1)), (Some("traffic-manager"), None));
+        assert_eq!((names.told_switch(6), names.told_switch(5)), ("leaf1 (6)".into(), "5".into()));
+        assert_eq!(names.told_port(Some(6), 12), "uplink (12)");
+        assert_eq!((names.told_port(None, 12), names.told_reason(201)), ("12".into(), "201".into()));
+        assert_eq!(parse("").unwrap(), Names::default());
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line_and_key() {
+        let long = format!("[switch.1]\nname = \"{}\"", "x".repeat(41));
+        for (text, wanted) in [
+            (
+                "[switch.6]\nname = \"a\"\n\n[switch.x]\n",
+                "names.toml, line 4, key `switch.x`: \"x\" is not a number of 0 to",
+            ),
+            ("[switch.06]\n", "line 1, key `switch.06`: \"06\" is not a number"),
+            ("[switch.4294967295]\n", "is not a number of 0 to 4294967294"),
+            ("[switch.6]\nnme = \"a\"\n", "line 2, key `switch.6.nme`: unknown field"),
+            ("[switch.6]\nname = 7\n", "line 2, key `switch.6.name`: invalid type"),
+            ("[switch.6]\nname = \"\"\n", "line 2, key `switch.6.name`: a name has 1 to 40 characters"),
+            (
+                "[switch.6]\nname = \"7\"\n",
+                "line 2, key `switch.6.name`: \"7\" reads as the number of a switch",
+            ),
+            (&long, "line 2, key `switch.1.name`: a name has"),
+            (
+                "[switch.1]\nname = \"a\"\n[switch.2]\nname = \"a\"\n",
+                "line 4, key `switch.2.name`: another switch is called",
+            ),
+            (
+                "[switch.1.port]\n1 = \"a\"\n2 = \"a\"\n",
+                "line 3, key `switch.1.port.2`: another port of this switch",
+            ),
+            ("[switch.1.port]\n-1 = \"a\"\n", "line 2, key `switch.1.port.-1`"),
+            (
+                "[drop-reason]\n256 = \"a\"\n",
+                "line 2, key `drop-reason.256`: \"256\" is not a number of 0 to 255",
+            ),
+            ("[drop-reason]\n1 = \"a\\nb\"\n", "line 2, key `drop-reason.1`: a name has"),
+            ("[ports]\n", "line 1, key `ports`: unknown field"),
+            ("[switch.6\n", "line 1"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(wanted), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! From an event to a point of a database.
+
+use std::str::FromStr;
+
+use dta_proto::key::{Flow, Key};
+use dta_proto::telemetry::{Entry, Metric, Path, Place, Why};
+use serde::{Deserialize, Serialize};
+
+use crate::directory::Meaning;
+use crate::events::Event;
+use crate::point::{Field, Point};
+
+/// How events are named in a database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Schema {
+    /// A measurement for each kind of event, with what it is about in tags.
+    ///
+    /// | measurement | tags | fields |
+    /// |---|---|---|
+    /// | `flow_path` | flow | `path`, `hops`, `loop`, `why` |
+    /// | `flow_latency` | flow | `value` (ns), `old`, `why`, `path` |
+    /// | `hop_latency` | flow, `switch` | `value` (ns), `old`, `why` |
+    /// | `queue_occupancy`, `queue_congestion` | `switch`, `port`, `queue` | `value`, `old`, `why` |
+    /// | `link_utilization` | `switch`, `port` | `value`, `old`, `why` |
+    /// | `drops` | flow, `switch`, `reason` | `value` (1), `ingress_port`, `egress_port`, `queue` |
+    /// | `congestion` | flow, `switch`, `port`, `queue` | `occupancy`, `latency` (ns), `value` (1) |
+    ///
+    /// A flow is the tags `flow` (`10.0.0.1:5000->10.0.0.2:5000/udp`), `src`, `dst`, `sport`, `dport` and `proto`; one that
+    /// is not known is the tag `key` in hex. What was not available is left out.
+    #[default]
+    Tags,
+    /// The names, fields and values of INTCollector's InfluxDB client, in which a measurement's name has all that is in
+    /// tags elsewhere. It has none for drops, for queue congestion and for loops: there are no points of these.
+    ///
+    /// | measurement | fields |
+    /// |---|---|
+    /// | `flow_stat,SRC:PORT->DST:PORT,proto=N` | `flow_latency`, `path` |
+    /// | `flow_hop_latency,SRC:PORT->DST:PORT,proto=N,sw_id=N` | `value` |
+    /// | `port_tx_utilize,sw_id=N,port_id=N` | `value` |
+    /// | `queue_occupancy,sw_id=N,queue_id=N` | `value` |
+    ///
+    /// Numbers are floats, and a port or queue that is not available is 0, as there. A flow that is not known is its key
+    /// in hex.
+    IntCollector,
+}
+
+impl Schema {
+    /// Its names.
+    pub const NAMES: [&'static str; 2] = ["tags", "intcollector"];
+
+    /// The point of an event; `None` where this schema has no place for it.
+    pub fn point(self, event: &Event) -> Option<Point> {
+        match self {
+            Schema::Tags => tags(event),
+            Schema::IntCollector => intcollector(event),
+        }
+    }
+}
+
+impl FromStr for Schema {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "tags" => Ok(Schema::Tags),
+            "intcollector" => Ok(Schema::IntCollector),
+            _ => Err("must be `tags` or `intcollector`".into()),
+        }
+    }
+}
+
+impl std::fmt::Display for Schema {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Schema::Tags => "tags",
+            Schema::IntCollector => "intcollector",
+        })
+    }
+}
+
+/// The word for why something was told.
+pub(crate) const fn why_name(why: Why) -> &'static str {
+    match why {
+        Why::New => "new",
+        Why::Moved => "moved",
+        Why::KeepAlive => "keep-alive",
+        Why::Loop => "loop",
+    }
+}
+
+fn text(number: Option<u32>) -> String {
+    number.map(|number| number.to_string()).unwrap_or_default()
+}
+
+fn hex(key: &Key) -> String {
+    key.0.iter().fold(String::with_capacity(32), |all, byte| all + &format!("{byte:02x}"))
+}
+
+/// The tags of what an event is about.
+fn flow_tags(meaning: Option<Meaning>, key: &Key) -> Vec<(&'static str, String)> {
+    match meaning.and_then(|meaning| meaning.flow()) {
+        Some(flow) => vec![
+            ("dport", flow.dport.to_string()),
+            ("dst", flow.dst.to_string()),
+            ("flow", flow.to_string()),
+            ("proto", flow.proto.to_string()),
+            ("sport", flow.sport.to_string()),
+            ("src", flow.src.to_string()),
+        ],
+        None if *key == Key::default() => Vec::new(),
+        None => vec![("key", hex(key))],
+    }
+}
+
+/// Fields of numbers that are known.
+fn numbers(numbers: &[(&'static str, Option<u32>)]) -> impl Iterator<Item = (&'static str, Field)> {
+    numbers.iter().filter_map(|(name, number)| Some((*name, Field::Integer((*number)?.into()))))
+}
+
+fn tags(event: &Event) -> Option<Point> {
+    match event.entry {
+        Entry::Change { time, key, metric, why, old, new, place } => {
+            let measurement = metric.name().replace('-', "_");
+            let mut fields = Vec::new();
+            let tags = match metric {
+                Metric::FlowPath => {
+                    fields.extend(event.path.map(|path| ("path", Field::Text(path.to_string()))));
+                    fields.push(("hops", Field::Integer(new & 0xff)));
+                    fields.push(("loop", Field::Bool(new >> 8 != 0)));
+                    flow_tags(event.meaning, &key)
+                }
+                Metric::FlowLatency => flow_tags(event.meaning, &key),
+                Metric::HopLatency => {
+                    let mut tags = flow_tags(event.meaning, &key);
+                    tags.push(("switch", text(place.switch)));
+                    tags
+                }
+                Metric::QueueOccupancy | Metric::QueueCongestion => place_tags(place),
+                Metric::LinkUtilization => place_tags(Place { queue: None, ..place }),
+            };
+            if metric != Metric::FlowPath {
+                fields.push(("value", Field::Integer(new)));
+                fields.push(("old", Field::Integer(old)));
+                fields.extend(event.path.map(|path| ("path", Field::Text(path.to_string()))));
+            }
+            fields.push(("why", Field::Text(why_name(why).into())));
+            Some(Point { measurement, tags, fields, time })
+        }
+        Entry::Drop { time, key, place, ingress_port, reason } => {
+            let mut tags = flow_tags(event.meaning, &key);
+            tags.extend([("reason", reason.to_string()), ("switch", text(place.switch))]);
+            let mut fields = vec![("value", Field::Integer(1))];
+            fields.extend(numbers(&[
+                ("ingress_port", ingress_port),
+                ("egress_port", place.port),
+                ("queue", place.queue),
+            ]));
+            Some(Point { measurement: "drops".into(), tags, fields, time })
+        }
+        Entry::Congestion { time, key, place, occupancy, latency } => {
+            let mut tags = flow_tags(event.meaning, &key);
+            tags.extend(place_tags(place));
+            let mut fields = vec![("value", Field::Integer(1))];
+            fields.extend(numbers(&[("occupancy", occupancy), ("latency", latency)]));
+            Some(Point { measurement: "congestion".into(), tags, fields, time })
+        }
+        Entry::Key { .. } => None,
+    }
+}
+
+fn place_tags(place: Place) -> Vec<(&'static str, String)> {
+    vec![("port", text(place.port)), ("queue", text(place.queue)), ("switch", text(place.switch))]
+}
+
+/// A flow as INTCollector writes it.
+fn intcollector_flow(meaning: Option<Meaning>, key: &Key) -> String {
+    match meaning.and_then(|meaning| meaning.flow()) {
+        Some(Flow { src, dst, sport, dport, proto }) => format!("{src}:{sport}->{dst}:{dport},proto={proto}"),
+        None => hex(key),
+    }
+}
+
+fn intcollector(event: &Event) -> Option<Point> {
+    let Entry::Change { time, key, metric, why, new, place, .. } = event.entry else { return None };
+    let number = |number: Option<u32>| number.unwrap_or(0);
+    let flow = || intcollector_flow(event.meaning, &key);
+    let path = |path: Path| ("path", Field::Text(path.to_string()));
+    let value = vec![("value", Field::Number(new))];
+    let (measurement, fields) = match metric {
+        Metric::FlowPath if why == Why::Loop => return None,
+        Metric::FlowPath => {
+            let mut fields: Vec<_> = event.path.map(path).into_iter().collect();
+            fields.extend(event.latency.map(|latency| ("flow_latency", Field::Number(latency.into()))));
+            if fields.is_empty() {
+                return None;
+            }
+            (format!("flow_stat,{}", flow()), fields)
+        }
+        Metric::FlowLatency => {
+            let mut fields = vec![("flow_latency", Field::Number(new))];
+            fields.extend(event.path.map(path));
+            (format!("flow_stat,{}", flow()), fields)
+        }
+        Metric::HopLatency => (format!("flow_hop_latency,{},sw_id={}", flow(), number(place.switch)), value),
+        Metric::LinkUtilization => {
+            let (switch, port) = (number(place.switch), number(place.port));
+            (format!("port_tx_utilize,sw_id={switch},port_id={port}"), value)
+        }
+        Metric::QueueOccupancy => {
+            let (switch, queue) = (number(place.switch), number(place.queue));
+            (format!("queue_occupancy,sw_id={switch},queue_id={queue}"), value)
+        }
+        Metric::QueueCongestion => return None,
+    };
+    Some(Point { measurement, tags: Vec::new(), fields, time })
+}

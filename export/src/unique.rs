@@ -1,0 +1,74 @@
+//! Times that are unique in their series, so that no point takes another's place: a database keeps one point of a series
+//! for each time, and two reports may have arrived in the same nanosecond, or bear the same switch's time.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::num::NonZeroUsize;
+
+use lru::LruCache;
+use serde::{Deserialize, Serialize};
+
+/// Series of which the last time is remembered.
+const SERIES: NonZeroUsize = NonZeroUsize::new(65_536).expect("not 0");
+
+/// The last time of one series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Last {
+    /// Hash of the series.
+    series: u64,
+    /// The event's own time, and
+    own: u64,
+    /// the one that was given.
+    given: u64,
+}
+
+/// Gives times. One that was given in a series already becomes the next nanosecond that was not.
+#[derive(Debug)]
+pub(crate) struct Times(LruCache<u64, Last>);
+
+impl Times {
+    /// Goes on behind what was given before.
+    pub(crate) fn new(recent: &[Last]) -> Self {
+        let mut times = LruCache::new(SERIES);
+        for last in recent.iter().rev() {
+            times.put(last.series, *last);
+        }
+        Self(times)
+    }
+
+    /// The time for a point of this series; `part` keeps points apart that are meant to have the same time.
+    pub(crate) fn give(&mut self, series: &str, part: u8, own: u64) -> u64 {
+        // Its keys are constant, so that what was kept means the same in another process.
+        let mut hasher = DefaultHasher::new();
+        (series, part).hash(&mut hasher);
+        let series = hasher.finish();
+        let last = self.0.get(&series).copied();
+        let now = match last {
+            Some(last) if (last.own..=last.given).contains(&own) => Last { given: last.given + 1, ..last },
+            _ => Last { series, own, given: own },
+        };
+        self.0.put(series, now);
+        now.given
+    }
+
+    /// The series whose times were given last, newest first.
+    pub(crate) fn recent(&self, most: usize) -> Vec<Last> {
+        self.0.iter().take(most).map(|(_, last)| *last).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_time_is_given_twice_in_a_series() {
+        let mut times = Times::new(&[]);
+        assert_eq!([5, 5, 6, 5, 9].map(|own| times.give("a", 0, own)), [5, 6, 7, 8, 9]);
+        assert_eq!([times.give("b", 0, 5), times.give("a", 1, 5)], [5, 5]);
+        // A switch's time may go back.
+        assert_eq!(times.give("a", 0, 3), 3);
+        let mut again = Times::new(&times.recent(8));
+        assert_eq!(again.give("a", 0, 3), 4);
+    }
+}

@@ -1,0 +1,115 @@
+//! A collector of which nothing but its lists is there.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dta_client::{Ask, ClientError, Following};
+use dta_export::source::LISTS;
+use dta_proto::control::{
+    ListSessionsResponse, NodeStatistics, QueryCounterRequest, QueryCounterResponse, QueryKeyWriteRequest,
+    QueryKeyWriteResponse, QueryPathRequest, QueryPathResponse, QuerySketchRequest, QuerySketchResponse,
+    ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest, TailResponse,
+};
+use tokio::sync::{mpsc, watch};
+use tonic::Status;
+
+/// A collector whose lists are vectors of batches, sequence 1 first, and that can be away.
+#[derive(Clone, Default)]
+pub(crate) struct Lists(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    batches: Mutex<[Vec<Vec<Vec<u8>>>; LISTS]>,
+    away: watch::Sender<bool>,
+    asked: Mutex<Vec<TailRequest>>,
+}
+
+impl Lists {
+    pub(crate) fn put(&self, list: u32, batch: Vec<Vec<u8>>) {
+        self.0.batches.lock().unwrap()[list as usize].push(batch);
+    }
+
+    pub(crate) fn away(&self, away: bool) {
+        self.0.away.send_replace(away);
+    }
+
+    /// What was asked.
+    pub(crate) fn asked(&self) -> Vec<TailRequest> {
+        self.0.asked.lock().unwrap().clone()
+    }
+
+    /// The first sequence that a request wants.
+    fn first(&self, request: &TailRequest) -> usize {
+        match (request.from_sequence, request.from_start) {
+            (0, true) => 1,
+            (0, false) => self.0.batches.lock().unwrap()[request.list as usize].len() + 1,
+            (sequence, _) => sequence as usize,
+        }
+    }
+}
+
+fn gone() -> ClientError {
+    Status::unavailable("the collector is away").into()
+}
+
+fn refused<T>() -> Result<T, ClientError> {
+    Err(Status::unimplemented("not asked here").into())
+}
+
+#[tonic::async_trait]
+impl Ask for Lists {
+    async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {
+        if *self.0.away.borrow() {
+            return Err(gone());
+        }
+        self.0.asked.lock().unwrap().push(request.clone());
+        let (lists, mut next) = (self.clone(), self.first(&request));
+        let (sender, receiver) = mpsc::channel(1);
+        tokio::spawn(async move {
+            loop {
+                if *lists.0.away.borrow() {
+                    let _ = sender.send(Err(gone())).await;
+                    return;
+                }
+                let batch = lists.0.batches.lock().unwrap()[request.list as usize].get(next - 1).cloned();
+                match batch {
+                    Some(entries) => {
+                        let message = TailResponse { entries, sequence: next as u64, ..Default::default() };
+                        next += 1;
+                        if sender.send(Ok(message)).await.is_err() {
+                            return;
+                        }
+                    }
+                    None if request.until_caught_up => return,
+                    None => tokio::time::sleep(Duration::from_millis(1)).await,
+                }
+            }
+        });
+        Ok(Following::new(tokio_stream::wrappers::ReceiverStream::new(receiver)))
+    }
+
+    async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
+        refused()
+    }
+    async fn query_key_write(&self, _: QueryKeyWriteRequest) -> Result<QueryKeyWriteResponse, ClientError> {
+        refused()
+    }
+    async fn query_path(&self, _: QueryPathRequest) -> Result<QueryPathResponse, ClientError> {
+        refused()
+    }
+    async fn query_counter(&self, _: QueryCounterRequest) -> Result<QueryCounterResponse, ClientError> {
+        refused()
+    }
+    async fn query_sketch(&self, _: QuerySketchRequest) -> Result<QuerySketchResponse, ClientError> {
+        refused()
+    }
+    async fn read_memory(&self, _: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {
+        refused()
+    }
+    async fn sessions(&self) -> Result<ListSessionsResponse, ClientError> {
+        refused()
+    }
+    async fn statistics(&self) -> Result<Vec<NodeStatistics>, ClientError> {
+        refused()
+    }
+}

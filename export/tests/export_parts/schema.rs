@@ -1,0 +1,96 @@
+use dta_export::directory::Meaning;
+use dta_export::events::Event;
+use dta_export::schema::Schema;
+use dta_proto::key::{Flow, Key};
+use dta_proto::telemetry::{self, Entry, Metric, Path, Place, Why};
+
+fn flow() -> Flow {
+    "10.0.0.1:5000->10.0.0.2:5000/udp".parse().unwrap()
+}
+
+fn change(key: Key, metric: Metric, new: u64, place: Place, meaning: Meaning) -> Event {
+    let entry = Entry::Change { time: 1524138290, key, metric, why: Why::Moved, old: 400, new, place };
+    Event { entry, meaning: Some(meaning), path: None, latency: None }
+}
+
+fn line(schema: Schema, event: &Event) -> Option<String> {
+    let point = schema.point(event)?;
+    let mut line = String::new();
+    point.write(&mut line, &point.series(), point.time);
+    Some(line)
+}
+
+/// One event of each metric.
+fn events() -> [Event; 6] {
+    let (flow, key) = (flow(), flow().key());
+    let place = Place { switch: Some(4), port: Some(3), queue: Some(5) };
+    let path = Some(Path::of(&[6, 5, 4]));
+    let hop = Meaning::Hop { flow: Some(flow), flow_key: key, switch: 4 };
+    let queue = Meaning::Queue { switch: 4, port: Some(3), queue: Some(5) };
+    let of_flow = |metric, new| change(key, metric, new, Place::default(), Meaning::Flow(flow));
+    [
+        Event { path, latency: Some(408), ..of_flow(Metric::FlowPath, 3) },
+        Event { path, ..of_flow(Metric::FlowLatency, 12) },
+        change(telemetry::hop_latency_key(&flow, 4), Metric::HopLatency, 4, place, hop),
+        change(Key::default(), Metric::QueueOccupancy, 6, place, queue),
+        change(Key::default(), Metric::QueueCongestion, 10, place, queue),
+        change(
+            Key::default(),
+            Metric::LinkUtilization,
+            1000,
+            place,
+            Meaning::Port { switch: 4, port: Some(3) },
+        ),
+    ]
+}
+
+#[test]
+fn intcollector_writes_what_intcollector_writes() {
+    let lines: Vec<_> = events().iter().map(|event| line(Schema::IntCollector, event)).collect();
+    let flow = r"10.0.0.1:5000->10.0.0.2:5000\,proto=17";
+    let expected = [
+        Some(format!("flow_stat\\,{flow} path=\"6:5:4\",flow_latency=408 1524138290\n")),
+        Some(format!("flow_stat\\,{flow} flow_latency=12,path=\"6:5:4\" 1524138290\n")),
+        Some(format!("flow_hop_latency\\,{flow}\\,sw_id=4 value=4 1524138290\n")),
+        Some("queue_occupancy\\,sw_id=4\\,queue_id=5 value=6 1524138290\n".into()),
+        None,
+        Some("port_tx_utilize\\,sw_id=4\\,port_id=3 value=1000 1524138290\n".into()),
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn tags_say_what_an_event_is_about() {
+    let lines: Vec<_> = events().iter().map(|event| line(Schema::Tags, event).unwrap()).collect();
+    let flow =
+        "dport=5000,dst=10.0.0.2,flow=10.0.0.1:5000->10.0.0.2:5000/udp,proto=17,sport=5000,src=10.0.0.1";
+    let value = |new: u64| format!("value={new}i,old=400i");
+    let end = "why=\"moved\" 1524138290\n";
+    let expected = [
+        format!("flow_path,{flow} path=\"6:5:4\",hops=3i,loop=false,{end}"),
+        format!("flow_latency,{flow} {},path=\"6:5:4\",{end}", value(12)),
+        format!("hop_latency,{flow},switch=4 {},{end}", value(4)),
+        format!("queue_occupancy,port=3,queue=5,switch=4 {},{end}", value(6)),
+        format!("queue_congestion,port=3,queue=5,switch=4 {},{end}", value(10)),
+        format!("link_utilization,port=3,switch=4 {},{end}", value(1000)),
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn what_is_not_known_is_left_out_and_nothing_is_lost() {
+    let v6: Flow = "[2001:db8::1]:1->[2001:db8::2]:2/tcp".parse().unwrap();
+    let drop = |key, meaning| Event {
+        entry: Entry::Drop { time: 7, key, place: Place::default(), ingress_port: None, reason: 71 },
+        meaning,
+        path: None,
+        latency: None,
+    };
+    let unread = line(Schema::Tags, &drop(Key::default(), None)).unwrap();
+    assert_eq!(unread, "drops,reason=71 value=1i 7\n");
+    let unnamed = line(Schema::Tags, &drop(v6.key(), None)).unwrap();
+    assert!(unnamed.starts_with("drops,key=") && unnamed.contains(",reason=71 "), "{unnamed}");
+    let named = line(Schema::Tags, &drop(v6.key(), Some(Meaning::Flow(v6)))).unwrap();
+    assert!(named.contains("flow=[2001:db8::1]:1->[2001:db8::2]:2/tcp,proto=6"), "{named}");
+    assert_eq!(line(Schema::IntCollector, &drop(Key::default(), None)), None);
+}

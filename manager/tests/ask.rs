@@ -1,0 +1,606 @@
+//! What readers are told of INT and of DTA reports: `query flow`, `tail events` and `top` give what the captures say that
+//! were replayed, and what other code computes from them. Needs no privilege.
+
+mod common;
+mod schema;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use common::daemon::{Daemon, counter};
+use common::{MANAGER, captures, manager};
+use dta_client::collector::Client;
+use dta_client::{Ask, ClientOptions, translator};
+use dta_proto::key::Flow;
+use serde_json::{Value, json};
+
+const FLOW: &str = "10.0.0.1:5000->10.0.0.2:5000/udp";
+
+/// A collector and a translator that takes INT.
+struct Bed {
+    _collector: Daemon,
+    translator: Daemon,
+    address: String,
+    client: Client,
+    control: translator::Client,
+    folder: tempfile::TempDir,
+}
+
+impl Bed {
+    /// `place` makes an address of its own, so that tests run side by side.
+    async fn new(place: u8, dialect: &str, stores: &str) -> Bed {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let file = format!(
+            "[collector]\nname = \"ask\"\nlisten = \"127.0.0.1:0\"\nmemory = \"{}\"\n[soft]\nport = 0\n{stores}",
+            path("memory")
+        );
+        std::fs::write(path("collector.toml"), file).unwrap();
+        let collector = Daemon::start(&["__collector", "serve", "--config", &path("collector.toml")]);
+        let address = collector.said("listen").to_owned();
+        let [_, a, b, _] = std::process::id().to_be_bytes();
+        let source = format!("127.{}.{b}.{place}", 64 + (a & 63));
+        let int = format!("udp://127.0.0.1:0?dialect={dialect}");
+        let translator = Daemon::start(&[
+            "__translator",
+            "run",
+            "--ready",
+            "--config",
+            "none",
+            "--collector",
+            &address,
+            "--listen",
+            "127.0.0.1:0",
+            "--control",
+            "127.0.0.1:0",
+            "--source",
+            &source,
+            "--source-port",
+            "0",
+            "--int",
+            &int,
+        ]);
+        let client = Client::connect(&ClientOptions::plain(&address)).await.unwrap();
+        let control = translator::Client::connect_lazy(translator.said("control")).unwrap();
+        Bed { _collector: collector, translator, address, client, control, folder }
+    }
+
+    /// Replays a capture of so many reports to a port, and waits until all are in memory.
+    async fn replay(&mut self, capture: PathBuf, port: &str, reports: u64) {
+        let to = self.translator.ready["int"][0].as_str().unwrap().to_owned();
+        let output = manager(&["replay", capture.to_str().unwrap(), "--to", &to, "--port", port]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        self.is_in_memory("int.reports", reports).await;
+    }
+
+    /// Waits until a counter of the translator is so high and all is in memory.
+    async fn is_in_memory(&mut self, name: &str, count: u64) {
+        for _ in 0..2000 {
+            self.control.flush().await.unwrap();
+            let own = self.control.statistics().await.unwrap();
+            let nic = self.client.statistics().await.unwrap();
+            let own = |name: &str| counter(&own, "translator/", name);
+            let executed =
+                counter(&nic, "nic/", "executed.write") + counter(&nic, "nic/", "executed.fetch_add");
+            if own(name) == count && own("held") == 0 && executed == own("operations") {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("{count} were not counted as {name}");
+    }
+
+    /// Runs a command of the collector's program.
+    fn run(&self, arguments: &[&str]) -> Output {
+        collector(&self.address, arguments)
+    }
+
+    /// What a command prints for programs, and its exit status.
+    fn json(&self, arguments: &[&str]) -> (Value, i32) {
+        let output = self.run(&[arguments, &["-o", "json"]].concat());
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        let document =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{arguments:?}: {e}: {told}"));
+        hold(if arguments[0] == "top" { "top" } else { "query-flow" }, &document);
+        (document, output.status.code().unwrap())
+    }
+
+    /// The lines that a command prints for programs.
+    fn events(&self, arguments: &[&str]) -> Vec<Value> {
+        let output = self.run(&[&["tail", "events", "--once"], arguments, &["-o", "json"]].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let lines = String::from_utf8(output.stdout).unwrap();
+        let event = |line| {
+            let mut line: Value = serde_json::from_str(line).unwrap();
+            hold("tail-events", &line);
+            line["event"].take()
+        };
+        lines.lines().map(event).collect()
+    }
+}
+
+/// Holds what a command printed against its schema.
+fn hold(command: &str, document: &Value) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join(format!("../docs/schemas/dta-collector-{command}.json"));
+    let schema = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let faults = schema::faults(&schema, document);
+    assert!(faults.is_empty(), "{command}: {faults:#?} in {document:#}");
+}
+
+fn collector(address: &str, arguments: &[&str]) -> Output {
+    let mut command = Command::new(MANAGER);
+    // The file of names of whoever runs the tests says nothing here.
+    command.env("DTA_COLLECTOR_NAMES", "none").arg("__collector").args(arguments);
+    command.args(["--collector", address]).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// A capture, or nothing where there are none.
+fn capture(file: &str) -> Option<PathBuf> {
+    Some(captures(&format!("answers about {file}"))?.join("int").join(file))
+}
+
+const NAMES: &str =
+    "[switch.4]\nname = \"spine\"\n[switch.4.port]\n3 = \"uplink\"\n[switch.6]\nname = \"leaf1\"\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flow_and_its_events_are_those_of_three_reports() {
+    let Some(file) = capture("int-v1.0-three-reports.pcap") else { return };
+    let mut bed = Bed::new(11, "intcollector", "").await;
+    bed.replay(file, "54321", 3).await;
+    let names = bed.folder.path().join("names.toml");
+    std::fs::write(&names, NAMES).unwrap();
+    let names = ["--names", names.to_str().unwrap()];
+
+    // The flow, for programs.
+    let (told, status) = bed.json(&[&["query", "flow", FLOW][..], &names].concat());
+    assert_eq!(status, 0, "{told:#}");
+    let flow = &told[0];
+    let hops = flow["hops"].as_array().unwrap();
+    let of_hops = |field: &str| hops.iter().map(|hop| hop[field].clone()).collect::<Vec<_>>();
+    assert_eq!(of_hops("switch"), [6, 5, 4].map(Value::from));
+    assert_eq!(of_hops("switch_name"), [json!("leaf1"), Value::Null, json!("spine")]);
+    assert_eq!(hops.iter().map(|hop| hop["latency"]["value"].clone()).collect::<Vec<_>>(), [4, 4, 4]);
+    assert_eq!((&flow["latency"]["value"], &flow["reports"]), (&json!(12), &json!(3)));
+    assert!(
+        flow["latency"]["age_seconds"].as_f64().is_some_and(|age| (0.0..600.0).contains(&age)),
+        "{flow:#}"
+    );
+    let last = &hops[2];
+    assert_eq!((&last["port"], &last["port_name"]), (&json!(3), &json!("uplink")));
+    assert_eq!(last["utilization"]["value"], 1000);
+    let queue = &last["queues"][0];
+    assert_eq!(
+        (&queue["queue"], &queue["occupancy"]["value"], &queue["congestion"]["value"]),
+        (&json!(5), &json!(6), &json!(10))
+    );
+    assert_eq!(
+        (&flow["drops"], &flow["packets"], &flow["path"]["complete"]),
+        (&json!([]), &Value::Null, &json!(true))
+    );
+    assert!(flow["path"]["age_seconds"].is_number(), "{flow:#}");
+
+    // For people: it fits, and says what it does not know.
+    let drawn = text(&bed.run(&[&["query", "flow", FLOW][..], &names].concat()));
+    assert!(drawn.lines().all(|line| line.chars().count() <= 80), "{drawn}");
+    let order = [
+        "path       6:5:4",
+        "latency    12 ns",
+        "● leaf1 (6)",
+        "● 5 ",
+        "● spine (4)",
+        "out of port uplink (3)",
+    ];
+    let places: Vec<_> =
+        order.iter().map(|part| drawn.find(part).unwrap_or_else(|| panic!("{part}: {drawn}"))).collect();
+    assert!(places.is_sorted(), "{drawn}");
+    assert!(drawn.contains("Packets and bytes are counted only with per_packet = true."), "{drawn}");
+
+    // A flow that nobody reported is absent, and the others are told all the same.
+    let (told, status) = bed.json(&["query", "flow", "10.0.0.9:1->10.0.0.2:2/tcp", FLOW]);
+    assert_eq!((status, &told[0]["found"], &told[1]["found"]), (3, &json!(false), &json!(true)));
+    for (arguments, says) in [
+        (&["query", "flow", "10.0.0.9"][..], "is not a key"),
+        (&["query", "flow", FLOW, "--counters", "nothing"], "there is no store nothing"),
+        (&["query", "flow", FLOW, "--counters", "paths"], "store paths is of postcarding"),
+        (&["query", "flow", FLOW, "--names", "/nonexistent"], "/nonexistent"),
+        (&["tail", "events", "--once", "--switch", "leaf9"], "no switch is called \"leaf9\""),
+        (&["top", "--store", "events"], "has no figures"),
+        (&["top", "--keys", "bytes"], "no append store whose entries are keys"),
+    ] {
+        let output = bed.run(arguments);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && error.contains(says), "{arguments:?}: {error}");
+    }
+
+    // Events: what changed at the first report, and at the third.
+    let events = bed.events(&["--from", "start"]);
+    let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
+    events.iter().for_each(|event| *kinds.entry(event["kind"].as_str().unwrap()).or_default() += 1);
+    let expected = [
+        ("flow-path", 1),
+        ("flow-latency", 2),
+        ("hop-latency", 4),
+        ("queue-occupancy", 4),
+        ("queue-congestion", 4),
+        ("link-utilization", 4),
+    ];
+    assert_eq!(kinds, expected.into());
+    let moved: Vec<_> = events
+        .iter()
+        .filter(|event| event["kind"] == "flow-latency")
+        .map(|event| json!([event["flow"], event["why"], event["old"], event["new"]]))
+        .collect();
+    assert_eq!(moved, [json!([FLOW, "new", null, 408]), json!([FLOW, "moved", 408, 12])]);
+    let hop: Vec<_> = bed
+        .events(
+            &[&["--from", "10m", "--kind", "hop-latency", "--switch", "spine", "--flow", FLOW][..], &names]
+                .concat(),
+        )
+        .iter()
+        .map(|event| json!([event["switch_name"], event["port"], event["old"], event["new"]]))
+        .collect();
+    assert_eq!(hop, [json!(["spine", 3, null, 400]), json!(["spine", 3, 400, 4])]);
+    assert_eq!(bed.events(&["-n", "2"]), events[events.len() - 2..]);
+    assert_eq!(bed.events(&["--prefix", "10.0.0.1/32"]).len(), 7, "queues and links are no flow's");
+    assert_eq!(bed.events(&["--prefix", "10.0.1.0/24"]).len(), 0);
+    let lines = text(&bed.run(&["tail", "events", "--once", "--kind", "flow-latency"]));
+    assert!(
+        lines.lines().nth(1).unwrap().ends_with(&format!("{FLOW}: latency 12 ns, before 408 ns")),
+        "{lines}"
+    );
+
+    // A store of DTA reports that is named is asked, too.
+    let to = bed.translator.said("listen").to_owned();
+    let sent = manager(&[
+        "__reporter",
+        "send",
+        "key-increment",
+        "--store",
+        "bytes",
+        "--key",
+        FLOW,
+        "--delta",
+        "1500",
+        "--to",
+        &to,
+        "--collector",
+        &bed.address,
+    ]);
+    assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
+    let before = counter(&bed.control.statistics().await.unwrap(), "translator/", "key-increment.accepted");
+    bed.is_in_memory("key-increment.accepted", before.max(4)).await;
+    let (told, _) = bed.json(&["query", "flow", FLOW, "--counters", "bytes", "--paths", "paths"]);
+    let (paths, bytes) = (&told[0]["stores"][0], &told[0]["stores"][1]);
+    assert_eq!((&paths["store"], &paths["path"]), (&json!("paths"), &Value::Null));
+    assert_eq!((&bytes["store"], &bytes["counted"]), (&json!("bytes"), &json!(1500)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_are_told_as_they_come() {
+    let Some(file) = capture("int-v1.0-three-reports.pcap") else { return };
+    let mut bed = Bed::new(12, "auto", "").await;
+    bed.replay(file.clone(), "54321", 3).await;
+    let arguments = ["tail", "events", "--from", "start", "--kind", "flow-latency,flow-path", "-o", "json"];
+    let mut tail = Followed::new(&bed.address, &arguments);
+    let past: Vec<Value> = (0..3).map(|_| tail.next()["event"]["new"].clone()).collect();
+    assert!(past.contains(&json!(408)) && past.contains(&json!(3)) && past[2] == 12, "{past:?}");
+    // What comes behind that was not there when it began.
+    bed.replay(file.with_file_name("int-v1.0-6-hops-all-fields.pcap"), "54321", 103).await;
+    let mut flows = BTreeSet::new();
+    for _ in 0..200 {
+        let event = tail.next()["event"].take();
+        let new = if event["kind"] == "flow-path" { 6 } else { 39 };
+        assert_eq!((&event["new"], &event["why"]), (&json!(new), &json!("new")), "{event:#}");
+        flows.insert(event["flow"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(flows.len(), 100);
+}
+
+/// A command that goes on, and what it prints.
+struct Followed {
+    child: Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+impl Followed {
+    fn new(address: &str, arguments: &[&str]) -> Self {
+        let mut child = Command::new(MANAGER)
+            .arg("__collector")
+            .args(arguments)
+            .args(["--names", "none", "--collector", address])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    fn next(&mut self) -> Value {
+        serde_json::from_str(&self.lines.next().unwrap().unwrap()).unwrap()
+    }
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Big-endian number of two bytes.
+fn word(bytes: &[u8], at: usize) -> usize {
+    usize::from(bytes[at]) << 8 | usize::from(bytes[at + 1])
+}
+
+/// The frames of a capture: pcap of this byte order, or of the other.
+fn frames(file: &PathBuf) -> Vec<Vec<u8>> {
+    let bytes = std::fs::read(file).unwrap();
+    let little = [0xd4, 0x4d].contains(&bytes[0]);
+    let number = |at: usize| {
+        let four: [u8; 4] = bytes[at..at + 4].try_into().unwrap();
+        if little { u32::from_le_bytes(four) } else { u32::from_be_bytes(four) }
+    };
+    let (mut at, mut frames) = (24, Vec::new());
+    while at + 16 <= bytes.len() {
+        let len = number(at + 8) as usize;
+        frames.push(bytes[at + 16..at + 16 + len].to_vec());
+        at += 16 + len;
+    }
+    frames
+}
+
+/// The flow of an IPv4 packet, what it carries, and its length; `None` if it is none.
+fn ipv4(packet: &[u8]) -> Option<(Flow, &[u8], u64)> {
+    if packet.first()? >> 4 != 4 {
+        return None;
+    }
+    let payload = &packet[4 * usize::from(packet[0] & 15)..];
+    let first = word(packet, 6) & 0x1fff == 0;
+    let ports = first && [6, 17, 132].contains(&packet[9]) && payload.len() >= 4;
+    let (sport, dport) = if ports { (word(payload, 0) as u16, word(payload, 2) as u16) } else { (0, 0) };
+    let address = |at: usize| IpAddr::from(<[u8; 4]>::try_from(&packet[at..at + 4]).unwrap());
+    let flow = Flow { src: address(12), dst: address(16), sport, dport, proto: packet[9] };
+    Some((flow, payload, word(packet, 2) as u64))
+}
+
+/// The IPv4 packet of a frame.
+fn of_frame(frame: &[u8]) -> Option<&[u8]> {
+    (word(frame, 12) == 0x0800).then(|| &frame[14..])
+}
+
+/// The flow inside of GTP-U, if there is one.
+fn inner(flow: Flow, payload: &[u8]) -> Flow {
+    if flow.proto != 17 || flow.dport != 2152 {
+        return flow;
+    }
+    let gtp = &payload[8..];
+    let mut at = 8;
+    if gtp[0] & 7 != 0 {
+        at += 4;
+        let mut next = gtp[11];
+        while next != 0 {
+            let len = 4 * usize::from(gtp[at]);
+            next = gtp[at + len - 1];
+            at += len;
+        }
+    }
+    ipv4(&gtp[at..]).map_or(flow, |(flow, ..)| flow)
+}
+
+/// What the Telemetry Reports of SD-Fabric's capture say: reports of each flow, and drops.
+fn sdfabric(file: &PathBuf) -> (BTreeMap<Flow, u64>, BTreeMap<Flow, u64>) {
+    let (mut reports, mut drops) = (BTreeMap::new(), BTreeMap::new());
+    for frame in frames(file) {
+        let Some((outer, payload, _)) = of_frame(&frame).and_then(ipv4) else { continue };
+        if outer.dport != 32766 {
+            continue;
+        }
+        // Behind UDP: the fixed header of v0.5 with next protocol and flags, then what a switch says of a drop (12
+        // bytes) or of itself (16), then the packet.
+        let report = &payload[8..];
+        let is_drop = report[1] & 0x80 != 0 || report[0] & 15 == 1;
+        let packet = &report[12 + if is_drop { 12 } else { 16 }..];
+        let Some((flow, payload, _)) = of_frame(packet).and_then(ipv4) else { continue };
+        let flow = inner(flow, payload);
+        *reports.entry(flow).or_default() += 1;
+        if is_drop {
+            *drops.entry(flow).or_default() += 1;
+        }
+    }
+    (reports, drops)
+}
+
+/// The figures of a table, by flow.
+fn figures(top: &Value) -> Vec<(Flow, u64)> {
+    let rows = top["flows"].as_array().unwrap();
+    rows.iter()
+        .map(|row| (row["flow"].as_str().unwrap().parse().unwrap(), row["value"].as_u64().unwrap()))
+        .collect()
+}
+
+/// Holds a table against what was counted elsewhere: the figures of all flows, the most first.
+fn holds(top: &Value, counted: &BTreeMap<Flow, u64>, most: usize) {
+    let told = figures(top);
+    assert_eq!(told.len(), counted.len().min(most), "{top:#}");
+    for (flow, figure) in &told {
+        assert_eq!(counted.get(flow), Some(figure), "{flow}");
+    }
+    let mut all: Vec<u64> = counted.values().copied().collect();
+    all.sort_unstable_by(|a, b| b.cmp(a));
+    assert_eq!(told.iter().map(|(_, figure)| *figure).collect::<Vec<_>>(), all[..told.len()]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_top_flows_of_a_capture_are_those_that_it_has() {
+    let Some(file) = capture("sdfabric-v0.5-real-traffic.pcap") else { return };
+    let (reports, drops) = sdfabric(&file);
+    assert!(reports.len() > 3 && !drops.is_empty(), "{reports:?}");
+    let mut bed = Bed::new(13, "sdfabric", "").await;
+    bed.replay(file, "32766", 3579).await;
+    for (by, counted) in [("reports", &reports), ("drops", &drops)] {
+        for most in [3, 100_000] {
+            let (top, _) = bed.json(&["top", "--by", by, "-n", &most.to_string()]);
+            holds(&top, counted, most);
+            assert_eq!(top["with_figure"], counted.len(), "{top:#}");
+            assert_eq!(top["missed"]["overwritten"], 0);
+        }
+    }
+    // Flows with an end in a prefix.
+    let (flow, _) = reports.iter().max_by_key(|(_, n)| **n).unwrap();
+    let prefix = format!("{}/32", flow.src);
+    let of_prefix = reports
+        .iter()
+        .filter(|(other, _)| other.src == flow.src || other.dst == flow.src)
+        .map(|(f, n)| (*f, *n))
+        .collect();
+    let (top, _) = bed.json(&["top", "--by", "reports", "--prefix", &prefix, "-n", "100000"]);
+    holds(&top, &of_prefix, 100_000);
+    // The drops of a flow are those by which it is ranked.
+    let (flow, count) = drops.iter().next().unwrap();
+    let (told, _) = bed.json(&["query", "flow", &flow.to_string()]);
+    let counted: u64 =
+        told[0]["drops"].as_array().unwrap().iter().map(|drop| drop["counted"].as_u64().unwrap()).sum();
+    assert_eq!(counted, *count, "{told:#}");
+    // Nobody counted packets, which is said.
+    let nothing = text(&bed.run(&["top", "--by", "packets"]));
+    assert!(nothing.contains("per_packet = true"), "{nothing}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_ring_of_keys_no_longer_holds_is_said() {
+    let Some(file) = capture("int-v0.5-1000-flows-paths.pcap") else { return };
+    // A ring of keys of 64 batches of two entries.
+    let stores = "\
+[[store]]\nid = 16\nname = \"int-paths\"\nkind = \"key-write\"\nslots = 65536\nvalue_len = 60\nredundancy = 4
+[[store]]\nid = 18\nname = \"int-events\"\nkind = \"append\"\nlists = 4\nring = 64\nbatch_len = 128\nentry_len = 60
+[[store]]\nid = 19\nname = \"int-counters\"\nkind = \"key-increment\"\nslots = 65536\nredundancy = 2\n";
+    let mut bed = Bed::new(14, "intcollector", stores).await;
+    bed.replay(file, "54321", 1000).await;
+    let (top, _) = bed.json(&["top", "--by", "reports"]);
+    let gone = top["missed"]["overwritten"].as_u64().unwrap();
+    assert!(gone > 100, "{top:#}");
+    assert!(top["known"].as_u64().is_some_and(|known| (1..=128).contains(&known)), "{top:#}");
+    let told = text(&bed.run(&["top", "--by", "reports"])).replace('\n', " ");
+    assert!(told.contains(&format!("no longer has its first {gone} batches")), "{told}");
+    // Whoever knows the flows otherwise is told all of them.
+    let output = bed.run(&["tail", "events", "--once", "--kind", "flow-path", "-o", "json"]);
+    assert!(text(&output).lines().next().unwrap().contains("\"overwritten\""), "{output:?}");
+    let flows = bed.folder.path().join("flows");
+    std::fs::write(&flows, format!("10.0.0.200:1->10.0.0.2:5/udp\n{FLOW}\n")).unwrap();
+    let (top, _) = bed.json(&["top", "--by", "reports", "--flows", flows.to_str().unwrap()]);
+    assert_eq!((&top["known"], &top["keys"]), (&json!(2), &json!("given")));
+}
+
+/// Bytes of each flow of a capture.
+fn bytes_of_flows(file: &PathBuf) -> BTreeMap<Flow, u64> {
+    let mut bytes = BTreeMap::new();
+    for frame in frames(file) {
+        if let Some((flow, _, length)) = of_frame(&frame).and_then(ipv4) {
+            *bytes.entry(flow).or_default() += length;
+        }
+    }
+    bytes
+}
+
+/// A testbed that is left running.
+struct Kept {
+    testbed: Child,
+    address: String,
+}
+
+impl Kept {
+    fn new(arguments: &[&str]) -> Self {
+        let mut testbed = Command::new(MANAGER)
+            .args(["run-testbed", "--keep"])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut address = None;
+        for line in BufReader::new(testbed.stdout.take().unwrap()).lines() {
+            let line = line.unwrap();
+            if let Some((_, it)) = line.split_once("dta-collector dashboard --collector ") {
+                address = Some(it.trim().to_owned());
+            }
+            if line.starts_with("Files are in") {
+                break;
+            }
+        }
+        Self { testbed, address: address.expect("it is left running") }
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        let output = collector(&self.address, &[arguments, &["-o", "json"]].concat());
+        serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|e| panic!("{arguments:?}: {e}: {}", String::from_utf8_lossy(&output.stderr)))
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // In order, so that its own processes end with it.
+        if let Some(pid) = i32::try_from(self.testbed.id()).ok().and_then(rustix::process::Pid::from_raw) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+        }
+        let _ = self.testbed.wait();
+    }
+}
+
+#[test]
+fn the_top_flows_of_a_demo_are_those_of_its_traffic() {
+    use dta_manager::topology::Topology;
+    use dta_manager::traffic::{Shape, Synthetic};
+    let folder = tempfile::tempdir().unwrap();
+    let outcome = folder.path().join("outcome.json");
+    let demo = Kept::new(&["--reports", "20000", "--seed", "5", "--json", outcome.to_str().unwrap()]);
+    let outcome: Value = serde_json::from_str(&std::fs::read_to_string(&outcome).unwrap()).unwrap();
+    let packets = outcome["run"]["packets"].as_u64().unwrap() as usize;
+    let traffic = Topology::load(None).unwrap().traffic;
+    let shape = Shape { flows: traffic.flows, exponent: traffic.exponent, seed: 5 };
+    let mut bytes: BTreeMap<Flow, u64> = BTreeMap::new();
+    for packet in Synthetic::new(shape).take(packets) {
+        *bytes.entry(packet.packet.flow).or_default() += u64::from(packet.packet.length);
+    }
+    // By the names of its stores, and as one who names them.
+    let top = demo.json(&["top", "--by", "bytes", "-n", "20"]);
+    holds(&top, &bytes, 20);
+    assert_eq!((&top["keys"], &top["store"]), (&json!("events"), &json!("bytes")));
+    assert_eq!(top["known"], outcome["run"]["flows"]);
+    assert_eq!(
+        demo.json(&["top", "--keys", "events", "--store", "bytes", "-n", "20"])["flows"],
+        top["flows"]
+    );
+    // The length of the last packet of each flow is what key-write holds.
+    assert_eq!(demo.json(&["top", "--store", "flows", "-n", "1"])["flows"][0]["value"], 1500);
+    // A flow of it has its path in a store of DTA.
+    let flow = top["flows"][0]["flow"].as_str().unwrap();
+    let told = demo.json(&["query", "flow", flow, "--paths", "paths", "--counters", "bytes"]);
+    assert_eq!(told[0]["hops"].as_array().unwrap().len(), 5, "{told:#}");
+    assert_eq!(told[0]["path"]["store"], "paths");
+    assert_eq!(told[0]["stores"][1]["counted"], top["flows"][0]["value"]);
+}
+
+#[test]
+fn the_top_flows_of_a_demo_on_a_capture_are_those_of_the_capture() {
+    let Some(folder) = captures("top of a testbed on real-wechat.pcap") else { return };
+    let file = folder.join("traffic/real-wechat.pcap");
+    let bytes = bytes_of_flows(&file);
+    let demo = Kept::new(&["--pcap", file.to_str().unwrap()]);
+    let top = demo.json(&["top", "--by", "bytes", "-n", "15"]);
+    let mut all: Vec<u64> = bytes.values().copied().collect();
+    all.sort_unstable_by(|a, b| b.cmp(a));
+    for (flow, figure) in figures(&top) {
+        assert_eq!(bytes.get(&flow), Some(&figure), "{flow}");
+    }
+    assert_eq!(figures(&top).iter().map(|(_, figure)| *figure).collect::<Vec<_>>(), all[..15]);
+}

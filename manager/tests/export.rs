@@ -1,0 +1,418 @@
+//! From captures of Telemetry Reports to a real InfluxDB (Debian's `influxdb`, 1.6), through translator and collector.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::daemon::{Daemon, counter};
+use common::{captures, manager};
+use dta_client::collector::Client;
+use dta_client::{Ask, ClientOptions, translator};
+use dta_proto::control::TailRequest;
+use dta_proto::telemetry::{Entry, Metric, list};
+use serde_json::Value;
+
+/// How long anything may take on a machine that has much to do.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A TCP port of loopback that is free at the moment.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A server that keeps its files while it is stopped.
+struct Influx {
+    port: u16,
+    folder: tempfile::TempDir,
+    child: Option<Child>,
+}
+
+impl Influx {
+    fn start() -> Self {
+        let mut influx = Self { port: free_port(), folder: tempfile::tempdir().unwrap(), child: None };
+        influx.go_on();
+        influx
+    }
+
+    fn go_on(&mut self) {
+        let path = |name: &str| self.folder.path().join(name);
+        let log = std::fs::File::create(path("log")).unwrap();
+        let child = Command::new("influxd")
+            .args(["run", "-config", "/dev/null"])
+            .env("INFLUXDB_META_DIR", path("meta"))
+            .env("INFLUXDB_DATA_DIR", path("data"))
+            .env("INFLUXDB_DATA_WAL_DIR", path("wal"))
+            .env("INFLUXDB_HTTP_BIND_ADDRESS", format!("127.0.0.1:{}", self.port))
+            .env("INFLUXDB_BIND_ADDRESS", "127.0.0.1:0")
+            .env("INFLUXDB_REPORTING_DISABLED", "true")
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("influxd is there (scripts/install-deps test)");
+        self.child = Some(child);
+        let begun = Instant::now();
+        while self.try_ask("SHOW DATABASES").is_none() {
+            let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap();
+            assert!(begun.elapsed() < PATIENCE, "influxd does not answer: {log}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn stop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    fn try_ask(&self, query: &str) -> Option<Value> {
+        let query: String = query.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
+        write!(stream, "GET /query?db=int&epoch=ns&q={query} HTTP/1.0\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let (_, body) = answer.split_once("\r\n\r\n")?;
+        serde_json::from_str(body).ok()
+    }
+
+    /// Columns of each row, by measurement.
+    fn ask(&self, query: &str) -> BTreeMap<String, Vec<Vec<Value>>> {
+        let answer = self.try_ask(query).unwrap();
+        let result = &answer["results"][0];
+        assert!(result.get("error").is_none(), "{query}: {answer}");
+        let series = result["series"].as_array().cloned().unwrap_or_default();
+        let rows = |series: &Value| {
+            let name = series["name"].as_str().unwrap().to_owned();
+            (name, serde_json::from_value(series["values"].clone()).unwrap())
+        };
+        series.iter().map(rows).collect()
+    }
+
+    fn measurements(&self) -> Vec<String> {
+        let rows = self.ask("SHOW MEASUREMENTS").remove("measurements").unwrap_or_default();
+        rows.iter().map(|row| row[0].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Time and fields of all points of a measurement.
+    fn points(&self, fields: &str, measurement: &str) -> Vec<Vec<Value>> {
+        let query = format!("SELECT {fields} FROM \"{measurement}\"");
+        self.ask(&query).remove(measurement).unwrap_or_default()
+    }
+}
+
+impl Drop for Influx {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+struct Bed {
+    collector: Option<Daemon>,
+    translator: Daemon,
+    control: translator::Client,
+    client: Client,
+    folder: tempfile::TempDir,
+}
+
+impl Bed {
+    /// `place` makes an address of its own, so that tests run side by side.
+    async fn new(place: u8, influx: &Influx, schema: &str, dialects: &[&str], int: &str) -> Bed {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        // The same ports after a restart, so that the translator finds it.
+        let (listen, nic) = (free_port(), free_port());
+        let file = format!(
+            "[collector]\nname = \"export\"\nlisten = \"127.0.0.1:{listen}\"\nmemory = \"{}\"\n[soft]\nport = {nic}\n\
+             [export.influx]\nurl = \"{}\"\ndatabase = \"int\"\nschema = \"{schema}\"\nspool = \"{}\"\n",
+            path("memory"),
+            influx.url(),
+            path("spool"),
+        );
+        std::fs::write(path("collector.toml"), file).unwrap();
+        let collector = start_collector(folder.path());
+        let [_, a, b, _] = std::process::id().to_be_bytes();
+        let listeners: Vec<String> =
+            dialects.iter().map(|dialect| format!("udp://127.0.0.1:0?dialect={dialect}")).collect();
+        let file = format!(
+            "[translator]\nname = \"export\"\nlisten = \"127.0.0.1:0\"\ncontrol = \"127.0.0.1:0\"\n\
+             collector = \"http://127.0.0.1:{listen}\"\nsource = \"127.{}.{b}.{place}\"\nsource_port = 0\n{int}\n",
+            128 + (a & 63),
+        );
+        std::fs::write(path("translator.toml"), file).unwrap();
+        let config = path("translator.toml");
+        let listeners = listeners.join(",");
+        let translator =
+            Daemon::start(&["__translator", "run", "--ready", "--int", &listeners, "--config", &config]);
+        let client = client_of(&collector);
+        let control = translator::Client::connect_lazy(translator.said("control")).unwrap();
+        Bed { collector: Some(collector), translator, control, client, folder }
+    }
+
+    /// Sends a capture to one of the listeners.
+    fn replay(&self, capture: &Path, listener: usize, more: &[&str]) {
+        let to = self.translator.ready["int"][listener].as_str().unwrap();
+        let port = if capture.to_str().unwrap().contains("sdfabric") { "32766" } else { "54321" };
+        let arguments = ["replay", capture.to_str().unwrap(), "--to", to, "--port", port];
+        let output = manager(&[&arguments[..], more].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Waits until so many reports were taken apart, and all that they became is in memory.
+    async fn executed(&mut self, reports: u64) {
+        let begun = Instant::now();
+        loop {
+            self.control.flush().await.unwrap();
+            let own = self.control.statistics().await.unwrap();
+            let of = |name: &str| counter(&own, "translator/", name);
+            if of("int.reports") == reports && of("received") == of("int.primitives") && of("held") == 0 {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{own:#?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    async fn counted(&self, name: &str) -> u64 {
+        let nodes = self.client.statistics().await.unwrap();
+        counter(&nodes, "collector", &format!("export.influx.{name}"))
+    }
+
+    /// All events of a list; none was lost.
+    async fn events(&self, list: u32) -> Vec<Entry> {
+        let request = TailRequest {
+            store: "int-events".into(),
+            list,
+            until_caught_up: true,
+            from_sequence: 1,
+            ..TailRequest::default()
+        };
+        let mut stream = self.client.tail(request).await.unwrap();
+        let mut entries = Vec::new();
+        while let Some(message) = stream.message().await.unwrap() {
+            assert_eq!(message.overwritten_batches, 0, "the ring is too small for this test");
+            entries.extend(message.entries.iter().map(|entry| Entry::parse(entry).unwrap()));
+        }
+        entries
+    }
+
+    /// Waits until the exporter has taken these events, and the database all points.
+    async fn exported(&self, events: u64) {
+        let begun = Instant::now();
+        loop {
+            let (taken, spooled) = (self.counted("events").await, self.counted("spooled").await);
+            let made = self.counted("found").await + self.counted("made").await;
+            let skipped = self.counted("skipped").await;
+            let done = self.counted("delivered").await + self.counted("dropped.rejected").await;
+            if taken >= events && taken - skipped <= made && spooled == 0 && made == done {
+                return;
+            }
+            let nodes = self.client.statistics().await.unwrap();
+            assert!(begun.elapsed() < PATIENCE, "{events} events: {nodes:#?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+fn client_of(collector: &Daemon) -> Client {
+    let plain = ClientOptions::plain(collector.said("listen"));
+    Client::connect_lazy(&ClientOptions { call: Some(Duration::from_secs(10)), ..plain }).unwrap()
+}
+
+fn start_collector(folder: &Path) -> Daemon {
+    let config = folder.join("collector.toml").display().to_string();
+    Daemon::start(&["__collector", "serve", "--config", &config])
+}
+
+fn capture(file: &str) -> Option<PathBuf> {
+    Some(captures(&format!("export of {file}"))?.join("int").join(file))
+}
+
+const ALL_LISTS: [u32; 3] = [list::CHANGES, list::DROPS, list::CONGESTION];
+
+#[tokio::test]
+#[ignore = "starts Debian's influxd (scripts/install-deps test)"]
+async fn three_reports_give_the_points_of_intcollector() {
+    let Some(file) = capture("int-v1.0-three-reports.pcap") else { return };
+    let influx = Influx::start();
+    let int = "[translator.int]\ntimestamps = \"raw\"";
+    let mut bed = Bed::new(41, &influx, "intcollector", &["intcollector"], int).await;
+    bed.replay(&file, 0, &[]);
+    bed.executed(3).await;
+    let events = bed.events(list::CHANGES).await.len() as u64;
+    bed.exported(events).await;
+    // What INTCollector's own end-to-end test expects of these three reports.
+    assert_eq!(influx.measurements().len(), 10, "{:?}", influx.measurements());
+    let flow = "10.0.0.1:5000->10.0.0.2:5000,proto=17";
+    let points = |fields: &str, name: &str| {
+        Value::from(influx.points(fields, name).into_iter().map(Value::from).collect::<Vec<_>>())
+    };
+    assert_eq!(
+        points("flow_latency, path", &format!("flow_stat,{flow}")),
+        serde_json::json!([[1524138290, 408, "6:5:4"], [1524138300, 12, "6:5:4"]])
+    );
+    for (switch, hop, queue, link) in [
+        (4, serde_json::json!([[1524234560, 400], [1524234570, 4]]), [600, 6], [1, 1000]),
+        (5, serde_json::json!([[1524234561, 4]]), [6, 0], [1, 0]),
+        (6, serde_json::json!([[1524234562, 4]]), [6, 0], [1, 0]),
+    ] {
+        let times: Vec<i64> =
+            hop.as_array().unwrap().iter().map(|point| point[0].as_i64().unwrap()).collect();
+        let of = |values: [i64; 2]| {
+            Value::from(
+                times
+                    .iter()
+                    .zip(values)
+                    .map(|(time, value)| serde_json::json!([time, value]))
+                    .collect::<Vec<_>>(),
+            )
+        };
+        assert_eq!(points("value", &format!("flow_hop_latency,{flow},sw_id={switch}")), hop);
+        assert_eq!(points("value", &format!("queue_occupancy,sw_id={switch},queue_id=5")), of(queue));
+        assert_eq!(points("value", &format!("port_tx_utilize,sw_id={switch},port_id=3")), of(link));
+    }
+    assert_eq!((bed.counted("unnamed").await, bed.counted("without_path").await), (0, 0));
+}
+
+#[tokio::test]
+#[ignore = "starts Debian's influxd (scripts/install-deps test)"]
+async fn a_latency_gives_a_point_when_it_leaves_its_interval() {
+    let Some(file) = capture("int-v0.5-latency-events.pcap") else { return };
+    // The third hop's latency, in every report; and INTCollector's rule, whose intervals are 64 wide.
+    let bytes = std::fs::read(&file).unwrap();
+    let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+    let mut told: Vec<u32> = Vec::new();
+    for latency in (0..100).map(|n| word(24 + n * (16 + 148) + 16 + 132 + 4)) {
+        if told.last().is_none_or(|last| last / 64 != latency / 64) {
+            told.push(latency);
+        }
+    }
+    assert!(told.len() > 2, "{told:?}");
+    let influx = Influx::start();
+    let int = "[translator.int.metric.hop-latency]\ndetect = \"width=64\"";
+    let mut bed = Bed::new(42, &influx, "intcollector", &["intcollector"], int).await;
+    bed.replay(&file, 0, &[]);
+    bed.executed(100).await;
+    let events = bed.events(list::CHANGES).await.len() as u64;
+    bed.exported(events).await;
+    let names = influx.measurements();
+    let hops: Vec<_> = names.iter().filter(|name| name.starts_with("flow_hop_latency,")).collect();
+    assert_eq!(hops.len(), 3, "{names:?}");
+    let values = |name: &&String| -> Vec<u32> {
+        influx.points("value", name).iter().map(|point| point[1].as_u64().unwrap() as u32).collect()
+    };
+    let third = hops.iter().map(values).find(|values| values.first() == Some(&200)).unwrap();
+    assert_eq!(third, told);
+}
+
+/// How many points each measurement is to have, of these events.
+fn expected(events: &[Entry]) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for event in events {
+        let (name, field) = match event {
+            Entry::Change { metric: Metric::FlowPath, .. } => ("flow_path".into(), "hops"),
+            Entry::Change { metric, .. } => (metric.name().replace('-', "_"), "value"),
+            Entry::Drop { .. } => ("drops".into(), "value"),
+            Entry::Congestion { .. } => ("congestion".into(), "value"),
+            Entry::Key { .. } => continue,
+        };
+        *counts.entry(format!("{name}.{field}")).or_default() += 1;
+    }
+    counts
+}
+
+fn counts(influx: &Influx) -> BTreeMap<String, u64> {
+    let count = |name: &String| {
+        let field = if name == "flow_path" { "hops" } else { "value" };
+        let rows = influx.points(&format!("COUNT(\"{field}\")"), name);
+        // A measurement is listed a moment before its points are.
+        (format!("{name}.{field}"), rows.first().map_or(0, |row| row[1].as_u64().unwrap()))
+    };
+    influx.measurements().iter().map(count).collect()
+}
+
+#[tokio::test]
+#[ignore = "starts Debian's influxd (scripts/install-deps test)"]
+async fn a_database_that_is_away_and_a_collector_that_is_killed_cost_no_event() {
+    let files = [
+        "int-v0.5-1000-flows-paths.pcap",
+        "int-v0.5-6-hops-all-fields.pcap",
+        "sdfabric-v0.5-real-traffic.pcap",
+    ];
+    let Some(files) = files.iter().map(|file| capture(file)).collect::<Option<Vec<_>>>() else { return };
+    // `make soak` takes the whole minute.
+    let away = std::env::var("DTA_OUTAGE_SECONDS").map_or(12, |seconds| seconds.parse().unwrap());
+    let mut influx = Influx::start();
+    let mut bed = Bed::new(43, &influx, "tags", &["intcollector", "sdfabric"], "").await;
+    // The database goes in the middle of a load.
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| bed.replay(&files[0], 0, &["--rate", "250"]));
+        std::thread::sleep(Duration::from_secs(2));
+        influx.stop();
+        load.join().unwrap();
+    });
+    let stopped = Instant::now();
+    bed.executed(1000).await;
+    bed.replay(&files[1], 0, &[]);
+    bed.executed(1100).await;
+    let begun = Instant::now();
+    while bed.counted("events").await < bed.events(list::CHANGES).await.len() as u64
+        || bed.counted("spooled").await == 0
+    {
+        assert!(begun.elapsed() < PATIENCE);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(bed.counted("retried").await > 0);
+    let spooled = bed.counted("spooled").await;
+    bed.collector = None;
+    let collector = start_collector(bed.folder.path());
+    bed.client = client_of(&collector);
+    bed.collector = Some(collector);
+    assert!(bed.counted("found").await >= spooled);
+    let begun = Instant::now();
+    // Until the translator has its session again, the NIC refuses what it sends.
+    while counter(&bed.client.statistics().await.unwrap(), "collector", "session.queue_pairs_rebuilt") == 0 {
+        assert!(begun.elapsed() < PATIENCE);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    bed.replay(&files[2], 1, &[]);
+    bed.executed(1100 + 3579).await;
+    tokio::time::sleep(Duration::from_secs(away).saturating_sub(stopped.elapsed())).await;
+    influx.go_on();
+    let mut events = Vec::new();
+    for list in ALL_LISTS {
+        events.extend(bed.events(list).await);
+    }
+    let begun = Instant::now();
+    while counts(&influx) != expected(&events) {
+        assert!(begun.elapsed() < PATIENCE, "{:?} is not {:?}", counts(&influx), expected(&events));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    // And no more than that.
+    let begun = Instant::now();
+    while bed.counted("spooled").await > 0 {
+        assert!(begun.elapsed() < PATIENCE);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(counts(&influx), expected(&events));
+    for name in [
+        "dropped.spool_full",
+        "dropped.rejected",
+        "overwritten",
+        "missing",
+        "damaged",
+        "unreadable",
+        "unnamed",
+    ] {
+        assert_eq!(bed.counted(name).await, 0, "{name}");
+    }
+    assert!(expected(&events).values().sum::<u64>() > 2000, "{:?}", expected(&events));
+}

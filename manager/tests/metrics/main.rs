@@ -1,0 +1,119 @@
+//! Metrics of running daemons: what they say is what the daemons count, real databases read them, and the dashboards
+//! ask for what is there. What needs a database is run by `make privileged`.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bed;
+mod compose;
+mod dashboards;
+mod http;
+mod influx;
+mod prometheus;
+
+use std::net::TcpListener;
+use std::process::Command;
+
+use bed::Bed;
+use common::MANAGER;
+use dta_client::Ask as _;
+use dta_proto::counter::{Kind, Node};
+
+#[tokio::test]
+async fn every_counter_of_both_daemons_is_a_metric() {
+    let mut bed = Bed::start("tags", "intcollector").await;
+    if !bed.replay("int-v1.0-three-reports.pcap", "54321", 3).await {
+        return;
+    }
+    let [of_collector, of_translator] = bed.pages();
+    let nodes = [bed.client.statistics().await.unwrap(), bed.control.statistics().await.unwrap()];
+    let mut told = 0;
+    for (page, nodes) in [(&of_collector, &nodes[0]), (&of_translator, &nodes[1])] {
+        for node in nodes {
+            let of = Node::of(&node.node);
+            for counter in &node.counters {
+                let found =
+                    of.find(&counter.name).unwrap_or_else(|| panic!("{}: {}", node.node, counter.name));
+                let kind = found.definition.kind;
+                if kind == Kind::Position {
+                    continue;
+                }
+                let name = dta_metrics::metric_name(of, found.definition).unwrap();
+                let total = if kind == Kind::Counter { "_total" } else { "" };
+                let values: Vec<_> = found.variables().filter(|(_, value)| !value.is_empty()).collect();
+                let line = page.lines().find(|line| {
+                    let Some((series, _)) = line.rsplit_once(' ') else { return false };
+                    let of_name = series.split('{').next() == Some(&format!("{name}{total}"));
+                    let session = format!("session=\"{}\"", node.session);
+                    of_name
+                        && values.iter().all(|(_, value)| series.contains(&format!("=\"{value}\"")))
+                        && series.contains(&session) != node.session.is_empty()
+                });
+                assert!(line.is_some(), "{} of {} is not told as {name}{total}", counter.name, node.node);
+                told += 1;
+            }
+        }
+        assert!(page.contains("\ndta_metrics_left_out 0\n"), "something is left out");
+        assert!(page.ends_with("# EOF\n"));
+    }
+    assert!(told > 200, "{told} counters");
+    for (page, line) in [
+        (&of_translator, "dta_translator_int_reports_total{translator=\"metrics\"} 3"),
+        (&of_translator, "dta_translator_serving 1"),
+        (&of_translator, "dta_translator_sessions_open 1"),
+        (&of_collector, "dta_collector_serving 1"),
+        (&of_collector, "dta_collector_sessions 1"),
+        (&of_collector, "dta_int_queue_occupancy{switch=\"4\",port=\"3\",queue=\"5\"} "),
+    ] {
+        let begins: Vec<_> = page.lines().filter(|told| told.starts_with(&line[..12])).collect();
+        assert!(begins.iter().any(|told| told.starts_with(line)), "no {line} among {begins:#?}");
+    }
+}
+
+/// The line of an error of a daemon that does not start.
+fn refused(arguments: &[&str]) -> String {
+    let output = Command::new(MANAGER).args(arguments).output().unwrap();
+    assert!(!output.status.success(), "{arguments:?} ended well");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_told_and_off_is_off() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = taken.local_addr().unwrap().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let memory = folder.path().join("memory").display().to_string();
+    let collector = [
+        "__collector",
+        "serve",
+        "--config",
+        "none",
+        "--listen",
+        "127.0.0.1:0",
+        "--soft-port",
+        "0",
+        "--memory",
+        &memory,
+    ];
+    let translator = [
+        "__translator",
+        "run",
+        "--config",
+        "none",
+        "--listen",
+        "127.0.0.1:0",
+        "--control",
+        "127.0.0.1:0",
+        "--source-port",
+        "0",
+    ];
+    for daemon in [&collector[..], &translator] {
+        let error = refused(&[daemon, &["--metrics", &at]].concat());
+        let line = format!("cannot serve metrics on {at}: Address already in use");
+        assert!(error.contains(&line) && error.contains("--metrics"), "{error}");
+        let error = refused(&[daemon, &["--metrics", "here"]].concat());
+        assert!(error.contains("--metrics") && error.contains("`off`"), "{error}");
+    }
+    let off = common::daemon::Daemon::start(&[&collector[..], &["--metrics", "off"]].concat());
+    assert_eq!(off.ready["metrics"], serde_json::Value::Null);
+}

@@ -1,0 +1,76 @@
+//! Where metrics are scraped, as a flag or configuration says it.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// `auto`, `off` or `HOST:PORT`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum Address {
+    /// At the program's own address, if that is free: a second instance on a host says that it is not, and goes on
+    /// without metrics.
+    #[default]
+    Auto,
+    /// Nowhere.
+    Off,
+    /// There, and nowhere else. Port 0 takes a free one.
+    At(SocketAddr),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Off => f.write_str("off"),
+            Self::At(address) => address.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "off" => Ok(Self::Off),
+            _ => {
+                let address = dta_cli::host::socket(text);
+                address.map(Self::At).map_err(|why| format!("{why}; or `auto`, or `off`"))
+            }
+        }
+    }
+}
+
+impl From<Address> for String {
+    fn from(address: Address) -> String {
+        address.to_string()
+    }
+}
+
+impl TryFrom<String> for Address {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for text in ["auto", "off", "127.0.0.1:9000", "[::1]:0"] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+        }
+        for text in ["", "on", "9000", "127.0.0.1"] {
+            let error = text.parse::<Address>().unwrap_err();
+            assert!(error.contains("`off`"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What one scrape gives.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::exemplar::Exemplar;
+use prometheus_client::registry::Registry;
+
+/// Names and values of labels, in the order in which they are told.
+pub type Labels = Vec<(Cow<'static, str>, String)>;
+
+/// What becomes of what does not fit on a page.
+const LEFT_OUT: (&str, &str) = (
+    "dta_metrics_left_out",
+    "counters that are not on this page: there was no room, or no definition has their names",
+);
+
+/// Whether a number may fall.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only rises; its name gets `_total`.
+    Counter,
+    /// May fall.
+    Gauge,
+}
+
+/// Counters and gauges of a moment.
+#[derive(Debug, Default)]
+pub struct Page {
+    families: BTreeMap<String, Family>,
+    left_out: u64,
+}
+
+#[derive(Debug)]
+struct Family {
+    help: Cow<'static, str>,
+    kind: Kind,
+    series: BTreeMap<Labels, Number>,
+}
+
+/// A number that keeps all its digits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Number {
+    Whole(u64),
+    Real(f64),
+}
+
+impl Page {
+    /// Adds to a counter or gauge; what has the same labels already is added up.
+    pub fn add(
+        &mut self,
+        name: impl Into<String>,
+        kind: Kind,
+        help: impl Into<Cow<'static, str>>,
+        labels: Labels,
+        value: u64,
+    ) {
+        let number = self.place(name.into(), kind, help.into(), labels);
+        *number = match *number {
+            Number::Whole(sum) => Number::Whole(sum.saturating_add(value)),
+            Number::Real(sum) => Number::Real(sum + value as f64),
+        };
+    }
+
+    /// A gauge that is no whole number.
+    pub fn real(
+        &mut self,
+        name: impl Into<String>,
+        help: impl Into<Cow<'static, str>>,
+        labels: Labels,
+        value: f64,
+    ) {
+        *self.place(name.into(), Kind::Gauge, help.into(), labels) = Number::Real(value);
+    }
+
+    /// A counter of seconds; its name says so.
+    pub fn seconds(&mut self, name: impl Into<String>, help: impl Into<Cow<'static, str>>, value: f64) {
+        *self.place(name.into(), Kind::Counter, help.into(), Labels::new()) = Number::Real(value);
+    }
+
+    /// Counts what cannot be told.
+    pub fn leave_out(&mut self, series: u64) {
+        self.left_out += series;
+    }
+
+    /// Where a number stands. The first help and kind of a name stay.
+    fn place(&mut self, name: String, kind: Kind, help: Cow<'static, str>, labels: Labels) -> &mut Number {
+        let new = || Family { help, kind, series: BTreeMap::new() };
+        let family = self.families.entry(name).or_insert_with(new);
+        family.series.entry(labels).or_insert(Number::Whole(0))
+    }
+
+    /// How many series there are.
+    pub fn series(&self) -> usize {
+        self.families.values().map(|family| family.series.len()).sum()
+    }
+
+    /// The text that a scraper reads, in the OpenMetrics format.
+    pub fn text(mut self) -> String {
+        let (name, help) = LEFT_OUT;
+        let left_out = self.left_out;
+        self.add(name, Kind::Gauge, help, Labels::new(), left_out);
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(self));
+        let mut text = String::new();
+        // Text has room for everything.
+        let _ = text::encode(&mut text, &registry);
+        text
+    }
+}
+
+impl Collector for Page {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        for (name, family) in &self.families {
+            let kind = match family.kind {
+                Kind::Counter => MetricType::Counter,
+                Kind::Gauge => MetricType::Gauge,
+            };
+            let mut metric = encoder.encode_descriptor(name, &family.help, None, kind)?;
+            for (labels, number) in &family.series {
+                if labels.is_empty() {
+                    encode(&mut metric, family.kind, *number)?;
+                } else {
+                    encode(&mut metric.encode_family(labels)?, family.kind, *number)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn encode(series: &mut MetricEncoder<'_>, kind: Kind, number: Number) -> fmt::Result {
+    match (kind, number) {
+        (Kind::Counter, Number::Whole(value)) => {
+            series.encode_counter(&value, None::<&Exemplar<Labels, u64>>)
+        }
+        (Kind::Counter, Number::Real(value)) => series.encode_counter(&value, None::<&Exemplar<Labels, f64>>),
+        (Kind::Gauge, Number::Whole(value)) => series.encode_gauge(&value),
+        (Kind::Gauge, Number::Real(value)) => series.encode_gauge(&value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_what_prometheus_reads() {
+        let mut page = Page::default();
+        let labels = |value: &str| vec![("reason".into(), value.to_owned())];
+        page.add("dta_x_reports", Kind::Counter, "reports", labels("b"), 2);
+        page.add("dta_x_reports", Kind::Counter, "not told", labels("a \"quoted\"\\\n"), 1);
+        page.add("dta_x_reports", Kind::Counter, "", labels("b"), u64::MAX - 3);
+        page.real("dta_x_age_seconds", "age", Labels::new(), 1.5);
+        page.leave_out(7);
+        let text = page.text();
+        assert_eq!(
+            text,
+            "# HELP dta_metrics_left_out counters that are not on this page: there was no room, or no definition has their names\n\
+             # TYPE dta_metrics_left_out gauge\n\
+             dta_metrics_left_out 7\n\
+             # HELP dta_x_age_seconds age\n\
+             # TYPE dta_x_age_seconds gauge\n\
+             dta_x_age_seconds 1.5\n\
+             # HELP dta_x_reports reports\n\
+             # TYPE dta_x_reports counter\n\
+             dta_x_reports_total{reason=\"a \\\"quoted\\\"\\\\\\n\"} 1\n\
+             dta_x_reports_total{reason=\"b\"} 18446744073709551614\n\
+             # EOF\n"
+        );
+    }
+}

@@ -1,0 +1,184 @@
+//! Where a daemon's metrics are scraped: HTTP/1.1, `GET /metrics`, one request a connection.
+//!
+//! Whoever reaches the port may read, so it is loopback's unless told otherwise. There is no more of it than a few
+//! scrapers need: connections at a time, seconds a connection, and one page a second, which all who ask meanwhile
+//! get.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Mutex, Semaphore};
+use tokio::task::JoinHandle;
+
+use crate::address::Address;
+use crate::page::Page;
+use crate::reply::{self, Body};
+
+/// Connections at a time; others are closed at once.
+const CONNECTIONS: usize = 16;
+/// How long a connection may take in all.
+const CONNECTION: Duration = Duration::from_secs(10);
+/// How old a page may be that is given to another scraper.
+const AGE: Duration = Duration::from_secs(1);
+/// Pause after an error of the listener, such as too many open files.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Why a port cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot serve metrics on {address}: {source}; choose another --metrics, or `off`")]
+pub struct PortError {
+    /// The address asked for.
+    pub address: SocketAddr,
+    /// What the system says.
+    pub source: io::Error,
+}
+
+/// A port that is open and not served yet.
+#[derive(Debug)]
+pub struct Port {
+    address: SocketAddr,
+    listener: TcpListener,
+}
+
+/// A port that is served until this is dropped.
+#[derive(Debug)]
+pub struct Served {
+    /// Where, with the port that was taken.
+    pub address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Port {
+    /// Opens it, within a tokio runtime. `own` is where [`Address::Auto`] is. `None` if there is to be none.
+    ///
+    /// # Errors
+    /// The address of [`Address::At`] cannot be had.
+    pub async fn open(address: &Address, own: SocketAddr) -> Result<Option<Port>, PortError> {
+        let at = match address {
+            Address::Off => return Ok(None),
+            Address::Auto => own,
+            Address::At(address) => *address,
+        };
+        let opened = async {
+            let listener = TcpListener::bind(at).await?;
+            Ok(Port { address: listener.local_addr()?, listener })
+        };
+        match opened.await.map_err(|source| PortError { address: at, source }) {
+            Ok(port) => {
+                if !port.address.ip().is_loopback() {
+                    tracing::warn!(address = %port.address, "whoever reaches this address can read all metrics");
+                }
+                Ok(Some(port))
+            }
+            Err(error) if *address == Address::Auto => {
+                tracing::warn!(address = %at, error = %error.source, "metrics are not served: choose an address with --metrics, or `off`");
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Where it is, with the port that was taken.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves what `page` gives, which is asked at most once a second; an error is told to the scraper.
+    pub fn serve<P, F>(self, page: P) -> Served
+    where
+        P: Fn() -> F + Send + Sync + 'static,
+        F: Future<Output = Result<Page, String>> + Send + 'static,
+    {
+        let Port { address, listener } = self;
+        let pages = Arc::new(Pages { page, last: Mutex::default() });
+        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let task = tokio::spawn(async move {
+            loop {
+                let stream = match listener.accept().await {
+                    Ok((stream, _)) => stream,
+                    Err(error) => {
+                        tracing::debug!(%error, "a connection to the metrics was not accepted");
+                        tokio::time::sleep(PAUSE).await;
+                        continue;
+                    }
+                };
+                // One that has no place is closed: its scraper says so, and comes again.
+                let Ok(place) = places.clone().try_acquire_owned() else { continue };
+                let pages = pages.clone();
+                tokio::spawn(async move {
+                    let _place = place;
+                    let _ = tokio::time::timeout(CONNECTION, pages.attend(stream)).await;
+                });
+            }
+        });
+        Served { address, task }
+    }
+}
+
+/// Makes pages, and keeps the last one.
+struct Pages<P> {
+    page: P,
+    last: Mutex<Option<(Instant, Body)>>,
+}
+
+impl<P, F> Pages<P>
+where
+    P: Fn() -> F + Send + Sync + 'static,
+    F: Future<Output = Result<Page, String>> + Send + 'static,
+{
+    async fn attend(self: Arc<Self>, stream: TcpStream) {
+        let answer = service_fn(|request: Request<Incoming>| {
+            let pages = self.clone();
+            async move {
+                let answer: Response<Body> = match reply::refusal(&request) {
+                    Some(refusal) => refusal,
+                    None => match pages.body().await {
+                        Ok(body) => reply::page(&request, body),
+                        Err(why) => reply::unavailable(&why),
+                    },
+                };
+                Ok::<_, std::convert::Infallible>(answer)
+            }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .keep_alive(false)
+            .max_buf_size(16 << 10)
+            .serve_connection(TokioIo::new(stream), answer);
+        // A scraper that goes away early is its own affair.
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "a connection to the metrics ended early");
+        }
+    }
+
+    /// The page of now, or one that is as good. Who asks while it is made, waits for it.
+    async fn body(&self) -> Result<Body, String> {
+        let mut last = self.last.lock().await;
+        match &*last {
+            Some((made, body)) if made.elapsed() < AGE => Ok(body.clone()),
+            _ => {
+                let page = (self.page)().await?;
+                // As text it may be megabytes.
+                let text = tokio::task::spawn_blocking(|| page.text()).await.map_err(|e| e.to_string())?;
+                let body = Body::from(text);
+                *last = Some((Instant::now(), body.clone()));
+                Ok(body)
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What a translator tells for Prometheus.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use dta_grpc::standard::Health;
+use dta_metrics::{Kind, Labels, Page, Port, Process, Served};
+
+use crate::lease::Event;
+use crate::packets::Command;
+use crate::target::software::InProcess;
+
+/// How long the data plane is waited for. A page without its counters says that it stands still.
+const ASK: Duration = Duration::from_secs(3);
+
+/// How many sessions there are, for whoever asks.
+#[derive(Debug, Default)]
+pub(super) struct Sessions {
+    open: AtomicUsize,
+    wanted: AtomicUsize,
+}
+
+impl Sessions {
+    /// Takes how they are. Nothing else is read by way of these numbers.
+    pub(super) fn tell(&self, event: &Event<'_>) {
+        self.open.store(event.open.0, Ordering::Relaxed);
+        self.wanted.store(event.open.1, Ordering::Relaxed);
+    }
+}
+
+/// Serves metrics until what it gives is dropped.
+pub(super) fn serve(port: Port, target: InProcess, health: Health, sessions: Arc<Sessions>) -> Served {
+    let process = Process::new("dta-translator", env!("CARGO_PKG_VERSION"));
+    port.serve(move || {
+        let (target, health, sessions) = (target.clone(), health.clone(), sessions.clone());
+        async move {
+            let mut page = match tokio::time::timeout(ASK, target.ask(Command::Snapshot)).await {
+                Ok(Ok(snapshot)) => {
+                    // It may hear many reporters.
+                    let filled = tokio::task::spawn_blocking(move || {
+                        let mut page = Page::default();
+                        dta_metrics::nodes(&mut page, &target.nodes(&snapshot));
+                        page
+                    });
+                    filled.await.map_err(|error| error.to_string())?
+                }
+                Ok(Err(error)) => return Err(error.to_string()),
+                Err(_) => Page::default(),
+            };
+            process.put(&mut page);
+            let mut gauge = |name: &'static str, help: &'static str, value: u64| {
+                page.add(name, Kind::Gauge, help, Labels::new(), value);
+            };
+            let help = "1 if the data plane moves and a session is open, as the health service tells";
+            gauge("dta_translator_serving", help, health.is_serving().into());
+            let number = |number: &AtomicUsize| number.load(Ordering::Relaxed) as u64;
+            let help = "collectors with which a session is open";
+            gauge("dta_translator_sessions_open", help, number(&sessions.open));
+            let help = "collectors with which one is wanted; 0 until it is known, or if programs come from elsewhere";
+            gauge("dta_translator_sessions_wanted", help, number(&sessions.wanted));
+            Ok(page)
+        }
+    })
+}
+
+/// As the ready line tells it.
+pub(super) fn address(served: Option<&Served>) -> Option<SocketAddr> {
+    served.map(|served| served.address)
+}
