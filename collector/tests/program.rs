@@ -403,6 +403,7 @@ async fn after_a_kill_everything_is_there() {
         name: "leaf1".into(),
         generation: session.generation,
         statistics,
+        ..Default::default()
     };
     client.renew_session(renew(statistics)).await.unwrap();
     // Statistics are written about once a second.

@@ -127,7 +127,12 @@ mod tests {
             counters: (0..10).map(|value| Counter { name: format!("c{value}"), value }).collect(),
             ..Default::default()
         };
-        let renew = RenewSessionRequest { name: "x".into(), generation: 1, statistics: vec![node; 3] };
+        let renew = RenewSessionRequest {
+            name: "x".into(),
+            generation: 1,
+            statistics: vec![node; 3],
+            ..Default::default()
+        };
         // Name and generation; each node with its name, its life and ten counters.
         assert_eq!(parts(&renew.encode_to_vec()), 2 + 3 * (1 + 12));
         // The longest query there is stays below the bound, whatever its keys are.

@@ -7,6 +7,8 @@
 //! - [`packet`]: whole Ethernet frames on an interface (AF_PACKET), which needs CAP_NET_RAW.
 //! - [`ethernet`]: packets under an address of the link's own on such an interface, with ARP.
 //! - [`ring`]: batches handed from thread to thread in one process.
+//! - [`shared_ring`]: frames between two processes of one machine, in shared memory.
+//! - [`host`]: a UDP link that sends to who has joined a shared ring by that.
 //!
 //! On top of these:
 //!
@@ -22,11 +24,13 @@ mod counters;
 mod error;
 pub mod ethernet;
 pub mod fault;
+pub mod host;
 mod link;
 mod neighbours;
 pub mod netstat;
 pub mod packet;
 pub mod ring;
+pub mod shared_ring;
 mod sys;
 pub mod udp;
 
@@ -34,8 +38,10 @@ pub use batch::{Addresses, Batch};
 pub use counters::Counters;
 pub use error::{LinkError, Result};
 pub use ethernet::EthernetLink;
+pub use host::HostLink;
 pub use link::{Link, Scope, wait_readable};
 pub use packet::{PacketConfig, PacketLink};
+pub use shared_ring::RingCounters;
 pub use udp::{RunUse, UdpConfig, UdpLink};
 
 /// Tells the kernel that the calling thread works in batches (SCHED_BATCH). A frame that arrives

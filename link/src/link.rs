@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use crate::{Batch, Counters, LinkError, Result, sys};
+use crate::{Batch, Counters, LinkError, Result, RingCounters, sys};
 
 /// Which bits of a packet a corrupting fault may flip on a link, so that the flip really reaches
 /// the receiver.
@@ -33,6 +33,11 @@ pub trait Link: Send {
 
     /// What went through and what was lost here so far.
     fn counters(&self) -> Counters;
+
+    /// What of that went through shared rings.
+    fn ring_counters(&self) -> RingCounters {
+        RingCounters::default()
+    }
 
     /// Which bits a corrupting fault may flip on this link.
     fn scope(&self) -> Scope;

@@ -27,7 +27,7 @@ pub(crate) const READABLE: i16 = libc::POLLIN;
 pub(crate) const WRITABLE: i16 = libc::POLLOUT;
 
 /// Sockets that [`wait`] looks at; more are not waited for.
-const WAIT_MAX: usize = 16;
+pub(crate) const WAIT_MAX: usize = 64;
 
 fn check(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
@@ -125,13 +125,15 @@ pub(crate) fn wait(fds: &[BorrowedFd<'_>], events: i16, timeout: Option<Duration
     for (poll, fd) in polled.iter_mut().zip(fds) {
         poll.fd = fd.as_raw_fd();
     }
+    let count = fds.len().min(WAIT_MAX);
     let timeout = timeout.map(|time| libc::timespec {
         tv_sec: time.as_secs().min(i32::MAX as u64) as libc::time_t,
         tv_nsec: time.subsec_nanos().into(),
     });
     let timeout = timeout.as_ref().map_or(null(), std::ptr::from_ref);
-    // SAFETY: polled and the time live over the call; no signal mask is given.
-    match check(unsafe { libc::ppoll(polled.as_mut_ptr(), WAIT_MAX as libc::nfds_t, timeout, null()) }) {
+    // SAFETY: polled, of which the first `count` are filled in, and the time live over the call; no
+    // signal mask is given.
+    match check(unsafe { libc::ppoll(polled.as_mut_ptr(), count as libc::nfds_t, timeout, null()) }) {
         Ok(ready) => Ok(ready > 0),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
         Err(error) => Err(error),

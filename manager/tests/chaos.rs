@@ -5,7 +5,7 @@ mod common;
 use std::sync::{Mutex, PoisonError};
 
 use common::outcome_document::{contradictions, documented_fields};
-use common::{assert_good, number, testbed};
+use common::{assert_good, counter, number, testbed};
 
 /// What comes to a port that nobody has open is counted by the kernel for all processes together,
 /// so the tests take turns.
@@ -17,6 +17,11 @@ fn a_killed_collector_comes_back_with_its_answers_and_the_gap_is_accounted_for()
     for transport in ["uc", "rc"] {
         let result = testbed(&["--reports", "30000", "--chaos", "kill-collector", "--transport", transport]);
         assert_good(&format!("killed collector over {transport}"), &result);
+        // Both lives have a ring, and what the first one left in its ring is among what is lost.
+        let counter = |node: &str, name: &str| counter(&result.1, node, name);
+        assert_eq!(counter("nic/soft", "ring.opened"), 2, "{transport}");
+        assert!(counter("translator/testbed", "ring.sent") > 1000, "{transport}");
+        assert!(counter("translator/testbed", "ring.left") > 0, "{transport}");
         let chaos = &result.1["run"]["chaos"];
         assert!(number(&chaos["answers_before"]) > 100, "{chaos}");
         assert_eq!(chaos["answers_after"], chaos["answers_before"], "{chaos}");
@@ -65,5 +70,21 @@ fn a_killed_translator_comes_back_and_what_it_missed_is_accounted_for() {
         let link = &result.1["links"][0];
         assert!(number(&link["killed"]) >= 150 && number(&link["kernel"]) >= 150, "{link:#}");
         assert_eq!(number(&result.1["losses"]["lost.reporter-translator"]), lost, "{:#}", result.1["losses"]);
+    }
+}
+
+#[test]
+fn frames_over_loopback_are_as_exact_as_through_the_ring() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    for (ring, transport) in [("off", "uc"), ("auto", "uc"), ("off", "rc"), ("auto", "rc")] {
+        let what = format!("ring {ring} over {transport}");
+        let faults = "drop=0.02,dup=0.02,reorder=0.02,corrupt=0.02";
+        let arguments = ["--reports", "10000", "--ring", ring, "--transport", transport];
+        for more in [&[][..], &["--faults", faults, "--report-faults", "none"]] {
+            let result = testbed(&[&arguments[..], more].concat());
+            assert_good(&what, &result);
+            let sent = counter(&result.1, "translator/testbed", "ring.sent");
+            assert_eq!(sent > 1000, ring == "auto", "{what}: {sent} frames through a ring");
+        }
     }
 }

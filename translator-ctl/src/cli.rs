@@ -15,6 +15,7 @@ use dta_cli::table::Table;
 use dta_cli::{LogFormat, Status, counters, host};
 use dta_client::translator::Client;
 use dta_link::fault::Faults;
+use dta_link::shared_ring::RingUse;
 use dta_proto::control::NodeStatistics;
 use dta_proto::counter::Stage;
 use dta_proto::program::Change;
@@ -177,6 +178,10 @@ struct Own {
     /// Interface on which frames leave and come in whole, which an RDMA NIC needs; without it, a UDP socket
     #[arg(long, env, value_name = "INTERFACE")]
     link: Option<String>,
+    /// Whether frames to a collector of this host go through a ring in shared memory, where it offers
+    /// one: auto or off [default: auto]
+    #[arg(long, env, value_name = "auto|off")]
+    ring: Option<RingUse>,
     /// Where statistics, flush and program are served over gRPC; with TLS, a program only over
     /// unix:PATH [default: 127.0.0.1:40051]
     #[arg(long, env, value_name = "HOST:PORT|unix:PATH")]
@@ -370,6 +375,7 @@ fn configuration(cli: &Cli) -> anyhow::Result<Config> {
             ("source", args.source.is_some()),
             ("source_port", args.source_port.is_some()),
             ("link", args.link.is_some()),
+            ("ring", args.ring.is_some()),
             ("control", args.control.is_some()),
             ("metrics", args.metrics.is_some()),
             ("stores", args.stores.is_some()),
@@ -383,6 +389,7 @@ fn configuration(cli: &Cli) -> anyhow::Result<Config> {
         if args.link.is_some() {
             t.link.clone_from(&args.link);
         }
+        set(&mut t.ring, &args.ring);
         set(&mut t.control, &args.control);
         set(&mut t.metrics, &args.metrics);
         set(&mut t.stores, &args.stores);

@@ -24,6 +24,7 @@ use crate::program::{FrameSource, Wanted};
 use dta_client::{ClientOptions, ClientTls, Server};
 use dta_dataplane::Limits;
 use dta_dataplane::requester::Timing;
+use dta_link::shared_ring::RingUse;
 use dta_proto::list_range::ListRange;
 use dta_proto::name;
 use dta_proto::program::{Endpoint, MAX_COLLECTORS, Mac, Primitive, Service};
@@ -67,6 +68,9 @@ pub struct Translator {
     /// ARP: the interface should not have it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
+    /// Whether frames to a collector of this host go through a ring in shared memory, where it offers
+    /// one. Without `link`.
+    pub ring: RingUse,
     /// Ethernet address of that side, for switches; with `link`, the interface's is taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
@@ -204,6 +208,7 @@ impl Default for Translator {
             source: Ipv4Addr::new(127, 0, 0, 2).into(),
             source_port: dta_proto::wire::roce::PORT,
             link: None,
+            ring: RingUse::Auto,
             mac: None,
             tos: 0,
             queue_pairs: [0x11, 0x12],

@@ -290,6 +290,7 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
         if !was_open {
             self.target.heard_earlier(reporters).await?;
         }
+        self.target.join(session.collector(), session.ring()).await?;
         Ok(self.target.apply(session.collector(), grant, After::Open).await?)
     }
 
@@ -346,17 +347,23 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
                 return Ok(None);
             }
             // The lease is kept even if the target does not answer just now.
-            let Status { mut nodes, silent, former_regions } = self.status().await?;
+            let Status { mut nodes, silent, former_regions, frames_by } = self.status().await?;
+            let frames_by = frames_by.get(&collector).map_or("", String::as_str);
             for_collector(&mut nodes, among_others);
             // What left on UC before the newest program was applied has arrived by now.
             if holds && is_through(session, former_regions, &mut ahead_since) {
                 session.applied();
             }
-            let Some(renewed) = self.until_halt(session.renew(nodes)).await else { return Ok(None) };
+            let Some(renewed) = self.until_halt(session.renew(nodes, frames_by)).await else {
+                return Ok(None);
+            };
             match renewed {
                 Ok(newest) => {
                     if std::mem::take(&mut away) {
                         info!(collector = session.address(), "the collector answers again");
+                    }
+                    if let Err(refusal) = self.target.join(collector, session.ring()).await {
+                        return Err(Failure::from(refusal).into_error());
                     }
                     holds = match self.target.apply(collector, newest, After::Renewal).await {
                         Ok(()) => true,

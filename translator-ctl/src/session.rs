@@ -1,10 +1,12 @@
 //! The lease in the collector: opening, renewing, and following what the collector changes.
 
 use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, SocketAddrV4};
 use std::time::Duration;
 
 use dta_client::collector::Client;
 use dta_client::{ClientError, ClientOptions};
+use dta_link::shared_ring::{NAME_MAX, Offer};
 use dta_proto::codec::MAX_PARTS;
 use dta_proto::control::{
     self, EndSessionRequest, NodeStatistics, OpenSessionRequest, RenewSessionRequest, RequesterQueuePair,
@@ -123,6 +125,17 @@ pub struct Session {
     applied: u64,
     /// How many stores the collector had when the session was opened, and by its last word.
     offered: (u32, u32),
+    /// What the collector told last of a ring, and where its NIC is.
+    ring: Option<RingAt>,
+}
+
+/// A ring that a collector offers.
+#[derive(Clone, Debug)]
+pub struct RingAt {
+    /// How it is joined.
+    pub offer: Offer,
+    /// Address and port of the NIC.
+    pub nic: SocketAddrV4,
 }
 
 impl Session {
@@ -139,6 +152,7 @@ impl Session {
             generation: 0,
             applied: 0,
             offered: (0, 0),
+            ring: None,
         })
     }
 
@@ -156,6 +170,11 @@ impl Session {
     pub fn more_stores(&self) -> Option<u32> {
         let (at_open, now) = self.offered;
         (now > at_open && self.config.wanted_of(self.collector).0.is_empty()).then_some(now)
+    }
+
+    /// The ring that the collector offers by its last word.
+    pub fn ring(&self) -> Option<&RingAt> {
+        self.ring.as_ref()
     }
 
     /// Index of its collector.
@@ -212,6 +231,7 @@ impl Session {
         let session = self.client.open_session(request).await.map_err(|e| self.error(e))?;
         self.generation = session.generation;
         self.offered = (session.stores_offered, session.stores_offered);
+        self.ring = ring_at(&session);
         let reporters =
             session.reporters.iter().filter_map(|p| Some((u16::try_from(p.reporter).ok()?, p.sequence)));
         Ok(Opened { grant: self.grant(&session)?, resumed: session.resumed, reporters: reporters.collect() })
@@ -263,15 +283,24 @@ impl Session {
     }
 
     /// Renews the lease and hands in counters. Gives what the collector grants now, which is
-    /// [applied](Session::applied) later.
-    pub async fn renew(&mut self, mut statistics: Vec<NodeStatistics>) -> Result<Grant, SessionError> {
+    /// [applied](Session::applied) later. `frames_by` is how frames travel, in words.
+    pub async fn renew(
+        &mut self,
+        mut statistics: Vec<NodeStatistics>,
+        frames_by: &str,
+    ) -> Result<Grant, SessionError> {
         loop {
             let rest = statistics.split_off(in_one_call(&statistics));
-            let request =
-                RenewSessionRequest { name: self.config.name.clone(), generation: self.applied, statistics };
+            let request = RenewSessionRequest {
+                name: self.config.name.clone(),
+                generation: self.applied,
+                statistics,
+                frames_by: frames_by.to_owned(),
+            };
             let session = self.client.renew_session(request).await.map_err(|e| self.error(e))?;
             self.generation = session.generation;
             self.offered.1 = session.stores_offered;
+            self.ring = ring_at(&session);
             if rest.is_empty() {
                 return Ok(self.grant(&session)?);
             }
@@ -290,6 +319,18 @@ impl Session {
         let source = self.config.frame_source(self.collector, self.endpoint);
         Grant::read(session, self.collector, &source)
     }
+}
+
+/// The ring that a session offers, if there is one that can be.
+fn ring_at(session: &control::Session) -> Option<RingAt> {
+    let (ring, nic) = (session.ring.as_ref()?, Endpoint::try_from(session.collector.as_ref()?).ok()?);
+    let IpAddr::V4(ip) = nic.ip else { return None };
+    let token = ring.token.as_slice().try_into().ok()?;
+    let fits = (1..=NAME_MAX).contains(&ring.name.len());
+    fits.then(|| RingAt {
+        offer: Offer { name: ring.name.clone(), token },
+        nic: SocketAddrV4::new(ip, nic.port),
+    })
 }
 
 /// The most that goes with one renewal: half of what collectors take.

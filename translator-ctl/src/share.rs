@@ -8,6 +8,7 @@ use tokio::sync::Mutex;
 
 use crate::config::Translator;
 use crate::program::{BuildError, Grant, Wanted, build};
+use crate::session::RingAt;
 use crate::target::{After, ApplyError, Status, Target, TargetError};
 
 /// Why a grant is not in the target.
@@ -105,6 +106,12 @@ impl<'a, T: Target> Shared<'a, T> {
     /// collector that throws them away.
     pub(crate) async fn stand_down(&self, collector: u8) -> Result<(), Refusal> {
         self.take(collector, |held| held.map(Grant::ended), After::Renewal).await
+    }
+
+    /// Lets frames to a collector's NIC go through a ring, where that can be.
+    pub(crate) async fn join(&self, collector: u8, ring: Option<&RingAt>) -> Result<(), Refusal> {
+        let mut state = self.state.lock().await;
+        Ok(state.target.join(collector, ring).await.map_err(ApplyError::nothing)?)
     }
 
     /// What the target counts, and how its queue pairs are.

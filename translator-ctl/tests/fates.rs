@@ -122,7 +122,7 @@ fn each_fate_is_that_of_the_frames_own_reports() {
     let program = program(nic.local_addr());
     let reports = UdpLink::open(&UdpConfig::reports(address(3, 0).into(), false)).unwrap();
     let to = reports.local_addr();
-    let roce = RoceLink::Udp(UdpLink::open(&UdpConfig::roce(address(2, 0).into())).unwrap());
+    let roce = RoceLink::udp(UdpLink::open(&UdpConfig::roce(address(2, 0).into())).unwrap());
     let faults: Faults = "drop=0.2,dup=0.2,reorder=0.2,corrupt=0.2".parse().unwrap();
     let (commands, inbox) = mpsc::channel();
     let none = || FaultInjector::new(Faults::NONE, 0, dta_link::Scope::Payload);
@@ -201,7 +201,7 @@ fn the_books_close_when_a_full_queue_drops_whole_runs() {
     let reports = UdpLink::open(&config).unwrap();
     assert_eq!(reports.runs(), RunUse::BOTH);
     let to = reports.local_addr();
-    let roce = RoceLink::Udp(UdpLink::open(&UdpConfig::roce(address(6, 0).into())).unwrap());
+    let roce = RoceLink::udp(UdpLink::open(&UdpConfig::roce(address(6, 0).into())).unwrap());
     let (commands, inbox) = mpsc::channel();
     let none = || FaultInjector::new(Faults::NONE, 0, dta_link::Scope::Payload);
     let thread = PacketThread {

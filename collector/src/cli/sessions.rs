@@ -15,7 +15,7 @@ use super::client_flags::ClientFlags;
     after_help = "\
 Examples:
   dta-collector sessions
-  dta-collector sessions -o wide     with owners and generations
+  dta-collector sessions -o wide     with owners, generations, and how frames travel
   dta-collector sessions end leaf1   its keys end at once; what it wrote stays
 
 A translator that runs opens its session again: stop it first, if another one is to have its lists."
@@ -53,6 +53,8 @@ struct Shown {
     stores: Vec<String>,
     /// Names of the certificate that opened it; absent without TLS.
     owner: Option<String>,
+    /// How its frames travel: `ring`, or `udp: ` and why; absent where its translator does not say.
+    frames_by: Option<String>,
     queue_pairs: Vec<Pair>,
 }
 
@@ -99,8 +101,19 @@ fn table(sessions: &[Shown], wide: bool) -> String {
     }
     let mut table = if wide {
         Table::new(
-            &["session", "gen.", "translator", "owner", "expires", "stores", "queue pair", "state", "PSN"],
-            &[1, 4, 8],
+            &[
+                "session",
+                "gen.",
+                "translator",
+                "frames by",
+                "owner",
+                "expires",
+                "stores",
+                "queue pair",
+                "state",
+                "PSN",
+            ],
+            &[1, 5, 9],
         )
     } else {
         Table::new(&["session", "translator", "expires", "stores", "queue pair", "state"], &[2])
@@ -115,7 +128,9 @@ fn table(sessions: &[Shown], wide: bool) -> String {
                 let generation = if first { s.generation.to_string() } else { String::new() };
                 let owner =
                     if first { s.owner.clone().unwrap_or_else(|| "-".to_owned()) } else { String::new() };
-                table.row([name, generation, translator, owner, expires, stores, pair, state, psn]);
+                let by =
+                    if first { s.frames_by.clone().unwrap_or_else(|| "-".to_owned()) } else { String::new() };
+                table.row([name, generation, translator, by, owner, expires, stores, pair, state, psn]);
             } else {
                 table.row([name, translator, expires, stores, pair, state]);
             }
@@ -140,6 +155,7 @@ fn shown(session: SessionInfo) -> Shown {
         expires_in: (session.expires_in_seconds >= 0.0).then_some(session.expires_in_seconds),
         stores: session.stores,
         owner: (!session.owner.is_empty()).then_some(session.owner),
+        frames_by: (!session.frames_by.is_empty()).then_some(session.frames_by),
         queue_pairs: session
             .queue_pairs
             .into_iter()

@@ -9,7 +9,8 @@ use dta_proto::store::StoreSpec;
 use serde::Deserialize;
 
 use super::{
-    Config, ConfigError, Limits, Memory, Metrics, Soft, Tls, Transport, Verbs, check_store, default_directory,
+    Config, ConfigError, Limits, Memory, Metrics, RingUse, Soft, Tls, Transport, Verbs, check_store,
+    default_directory,
 };
 
 #[derive(Deserialize, Default)]
@@ -45,6 +46,7 @@ struct SoftTable {
     mac: Option<String>,
     faults: Option<Faults>,
     fault_seed: u64,
+    ring: RingUse,
 }
 
 impl Config {
@@ -109,8 +111,12 @@ fn of_file(file: File) -> Result<Config, (String, ConfigError)> {
 }
 
 fn soft(table: SoftTable) -> Result<Soft, (String, ConfigError)> {
-    let mut soft =
-        Soft { faults: table.faults.unwrap_or_default(), fault_seed: table.fault_seed, ..Soft::default() };
+    let mut soft = Soft {
+        faults: table.faults.unwrap_or_default(),
+        fault_seed: table.fault_seed,
+        ring: table.ring,
+        ..Soft::default()
+    };
     if let Some(address) = table.address {
         soft.address = self::address("soft.address", &address, host::ipv4)?;
     }

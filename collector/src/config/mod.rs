@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use dta_link::fault::Faults;
+pub use dta_link::shared_ring::RingUse;
 use dta_proto::name;
 pub use dta_proto::queue_pair::Transport;
 use dta_proto::store::{StoreKind, StoreSpec};
@@ -100,12 +101,22 @@ pub struct Soft {
     pub faults: Faults,
     /// Seed of the choice of frames.
     pub fault_seed: u64,
+    /// Whether translators of this host are offered a ring of frames in shared memory.
+    pub ring: RingUse,
 }
 
 impl Default for Soft {
     fn default() -> Self {
         let (address, port) = (Ipv4Addr::LOCALHOST, ROCE_PORT);
-        Self { address, port, link: SoftLink::Udp, mac: None, faults: Faults::NONE, fault_seed: 0 }
+        Self {
+            address,
+            port,
+            link: SoftLink::Udp,
+            mac: None,
+            faults: Faults::NONE,
+            fault_seed: 0,
+            ring: RingUse::Auto,
+        }
     }
 }
 

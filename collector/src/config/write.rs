@@ -3,7 +3,7 @@
 use dta_proto::store::StoreSpec;
 use serde::Serialize;
 
-use super::{Config, Limits, Memory, Metrics, SoftLink, Tls, Transport, Verbs};
+use super::{Config, Limits, Memory, Metrics, RingUse, SoftLink, Tls, Transport, Verbs};
 
 #[derive(Serialize)]
 struct File<'a> {
@@ -37,6 +37,7 @@ struct Soft {
     mac: Option<String>,
     faults: String,
     fault_seed: u64,
+    ring: RingUse,
 }
 
 impl Config {
@@ -68,6 +69,7 @@ impl Config {
                 mac: soft.mac.map(|mac| mac.to_string()),
                 faults: soft.faults.to_string(),
                 fault_seed: soft.fault_seed,
+                ring: soft.ring,
             },
             verbs: &self.verbs,
             tls: self.tls.as_ref(),

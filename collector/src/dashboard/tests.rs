@@ -143,6 +143,7 @@ fn snapshot(taken: Instant, second: u64) -> Snapshot {
         stores: vec!["flows".into()],
         expires_in_seconds: 28.4,
         owner: String::new(),
+        frames_by: String::new(),
     }];
     Snapshot { stores: infos(), sessions, nodes: waterfall::nodes(nodes), taken, live: true }
 }

@@ -11,6 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dta_link::shared_ring::Offer;
 pub use dta_proto::endpoint::Endpoint;
 pub use dta_proto::queue_pair::{Purpose, Transport};
 use dta_proto::store::StoreKind;
@@ -66,6 +67,19 @@ pub trait Nic: Send + Sync {
     /// stuck. `None` = it has no thread, as an RDMA device has none.
     fn turns(&self) -> Option<u64> {
         None
+    }
+
+    /// How a requester of this host, at this address, joins a ring of frames in shared memory; `None`
+    /// where there is no such way. It is the same as long as this NIC lives.
+    fn offer_ring(&self, requester: &Endpoint) -> Option<Offer> {
+        let _ = requester;
+        None
+    }
+
+    /// Whether the requester at this address sends through a ring.
+    fn has_ring(&self, requester: &Endpoint) -> bool {
+        let _ = requester;
+        false
     }
 
     /// Adds the immediates received since the last call, oldest first, to `out`; waits up to

@@ -8,7 +8,7 @@ use dta_proto::counter::nic as names;
 use super::soft::{SoftNic, SoftNicConfig};
 use super::verbs::{self, GidWish, VerbsOptions};
 use super::{Nic, NicError};
-use crate::config::{Config, Memory, SoftLink};
+use crate::config::{Config, Memory, RingUse, SoftLink};
 
 /// Name of the software NIC in `device`.
 pub const SOFT: &str = names::SOFT;
@@ -35,6 +35,7 @@ pub fn open(config: &Config) -> Result<Arc<dyn Nic>, NicError> {
     };
     nic.faults = soft.faults;
     nic.seed = soft.fault_seed;
+    nic.ring = soft.ring == RingUse::Auto;
     let nic = match &soft.link {
         SoftLink::Udp => SoftNic::udp(nic),
         SoftLink::Packet { interface } => {

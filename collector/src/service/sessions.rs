@@ -23,7 +23,7 @@ impl Service {
             translator = %session.lease.translator.ip,
             "session opened"
         );
-        self.session_message(session)
+        self.with_ring(session)
     }
 
     pub(super) fn preview(
@@ -47,7 +47,8 @@ impl Service {
             .sessions
             .renew(&request.name, caller, request.generation, &statistics, Instant::now())
             .map_err(status::session)?;
-        self.session_message(session)
+        self.sessions.note_frames_by(&request.name, &request.frames_by);
+        self.with_ring(session)
     }
 
     pub(super) fn end(
@@ -86,6 +87,7 @@ impl Service {
                 })
                 .collect(),
             expires_in_seconds: expires_in(&session.lease, now),
+            frames_by: frames_by(self.nic.has_ring(&session.lease.translator), session.frames_by),
             owner: session.lease.owner.unwrap_or_default(),
             stores: session.lease.stores,
         };
@@ -95,6 +97,13 @@ impl Service {
             device: device.name,
             collector: Some((&device.endpoint).into()),
         })
+    }
+
+    /// The session, with a ring to join where there is one.
+    fn with_ring(&self, session: Session) -> Result<control::Session, Status> {
+        let offer = self.nic.offer_ring(&session.lease.translator);
+        let ring = offer.map(|offer| control::RingOffer { name: offer.name, token: offer.token.to_vec() });
+        Ok(control::Session { ring, ..self.session_message(session)? })
     }
 
     /// The session with its keys: goes to its translator alone.
@@ -147,8 +156,19 @@ impl Service {
             lease_seconds: session.lease.lease.map_or(0, |l| l.as_secs() as u32),
             mtu: device.mtu,
             translator: Some((&session.lease.translator).into()),
+            ring: None,
             stores_offered: u32::try_from(self.stores.specs().count()).unwrap_or(u32::MAX),
         })
+    }
+}
+
+/// How frames of a session travel: what the NIC knows of a ring counts, and without one what the
+/// translator says.
+fn frames_by(ring: bool, said: String) -> String {
+    match (ring, said.as_str()) {
+        (true, _) => "ring".to_owned(),
+        (false, "ring") => "udp: the ring is over".to_owned(),
+        (false, _) => said,
     }
 }
 

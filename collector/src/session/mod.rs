@@ -102,6 +102,8 @@ pub struct SessionStatus {
     pub lease: Lease,
     /// Its queue pairs; none after a restart until the translator renews.
     pub queue_pairs: Vec<QueuePairStatus>,
+    /// How its frames travel, in its translator's words; empty where it did not say.
+    pub frames_by: String,
 }
 
 /// What happened to sessions since the collector started.
@@ -153,6 +155,8 @@ struct Inner {
     statistics_dirty: bool,
     /// By session, when the log said last that statistics of it are left out.
     told_left_out: BTreeMap<String, Instant>,
+    /// By session, how its frames travel, in its translator's words.
+    frames_by: BTreeMap<String, String>,
     counters: SessionCounters,
 }
 
@@ -234,6 +238,7 @@ impl Sessions {
             statistics,
             statistics_dirty: false,
             told_left_out: BTreeMap::new(),
+            frames_by: BTreeMap::new(),
             counters: SessionCounters::default(),
         };
         Ok(Self { nic, stores, transport, directory, inner: Mutex::new(inner) })
@@ -351,6 +356,18 @@ impl Sessions {
         let result = lease.and_then(|lease| caller.check(caller::Action::Write, lease));
         inner.counters.refused += u64::from(result.is_err());
         Ok(result?)
+    }
+
+    /// Takes note of how the frames of a session travel, in words of its translator, of which 200
+    /// characters are kept, and none that moves a cursor.
+    pub fn note_frames_by(&self, name: &str, said: &str) {
+        let mut inner = self.lock();
+        if said.is_empty() || inner.leases.get(name).is_none() {
+            inner.frames_by.remove(name);
+        } else if inner.frames_by.get(name).is_none_or(|known| known != said) {
+            let words = said.chars().filter(|c| !c.is_control()).take(200).collect();
+            inner.frames_by.insert(name.to_owned(), words);
+        }
     }
 
     /// Extends a lease and takes its translator's statistics. `generation` is the one that the
@@ -485,6 +502,7 @@ impl Sessions {
             .map(|lease| SessionStatus {
                 lease: lease.clone(),
                 queue_pairs: inner.grants.get(&lease.name).map(of).unwrap_or_default(),
+                frames_by: inner.frames_by.get(&lease.name).cloned().unwrap_or_default(),
             })
             .collect())
     }
@@ -528,6 +546,7 @@ impl Sessions {
         inner.leases.remove(name);
         inner.rebuilds.remove(name);
         inner.told_left_out.remove(name);
+        inner.frames_by.remove(name);
         inner.statistics.end(name);
         inner.statistics_dirty = true;
         if let Some(grant) = inner.grants.remove(name) {

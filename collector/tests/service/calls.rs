@@ -304,8 +304,12 @@ async fn sessions() {
         counters: vec![control::Counter { name: "received".into(), value: 42 }],
         ..Default::default()
     };
-    let renew =
-        |generation, statistics| control::RenewSessionRequest { name: "t".into(), generation, statistics };
+    let renew = |generation, statistics| control::RenewSessionRequest {
+        name: "t".into(),
+        generation,
+        statistics,
+        ..Default::default()
+    };
     let renewed = client.renew_session(renew(session.generation, vec![node.clone()])).await.unwrap();
     assert_eq!(renewed.generation, session.generation);
     let nodes = client.statistics().await.unwrap();

@@ -22,6 +22,7 @@ fn renewal(nodes: usize, name: &str) -> control::RenewSessionRequest {
         name: "t".into(),
         generation: 1,
         statistics: (0..nodes).map(node).collect(),
+        ..Default::default()
     }
 }
 

@@ -50,7 +50,12 @@ async fn stores_that_were_added_are_served_and_granted() {
     assert!(dir.path().join("m/more.region").exists());
     // The translator is told of it when it renews, and gets it when it opens its session again: with
     // the queue pairs that it has.
-    let request = |generation| RenewSessionRequest { name: "t".into(), generation, statistics: Vec::new() };
+    let request = |generation| RenewSessionRequest {
+        name: "t".into(),
+        generation,
+        statistics: Vec::new(),
+        ..Default::default()
+    };
     let renewed = client.renew_session(request(session.generation)).await.unwrap();
     assert_eq!((renewed.regions.len(), renewed.stores_offered), (10, 11));
     let again = client.open_session(open_request("t", 0x21)).await.unwrap();

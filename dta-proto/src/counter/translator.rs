@@ -194,6 +194,17 @@ table! {
             .with(&[LINK]) .detail();
         LINK_DROPPED: "link.LINK.dropped.REASON", Packets, Beside, "packets lost in the link"
             .with(&[LINK, LOSS]);
+        RING_OPENED: "ring.opened", Times, Beside, "shared rings that were opened (docs/rdma.md)" .detail();
+        RING_BROKEN: "ring.broken", Times, Beside,
+            "of them, those that were given up because the other end wrote what cannot be";
+        RING_SENT: "ring.sent", Packets, Beside, "of the packets that the link took, those that went into a ring"
+            .detail();
+        RING_RECEIVED: "ring.received", Packets, Beside,
+            "of the packets that the link gave, those that came out of a ring" .detail();
+        RING_FULL: "ring.full", Times, Beside, "times that a ring was full and was waited for" .detail();
+        RING_WOKEN: "ring.woken", Times, Beside, "times that the other end slept and was woken" .detail();
+        RING_LEFT: "ring.left", Packets, Beside,
+            "of the packets in rings, those that an other end that is gone has not taken";
         FAULTS_FRAMES: "faults.LINK.frames", Packets, Beside, "packets that the fault injector was given"
             .with(&[FAULTY]);
         FAULTS: "faults.LINK.FAULT", Packets, Beside, "packets to which the fault injector did something"

@@ -1,5 +1,7 @@
-//! Three processes over UDP loopback: reporter, translator, collector. The floor is three processes
-//! that pass the same datagrams on and do nothing with them.
+//! Three processes on one host: reporter, translator, collector. With all of it over UDP loopback, the
+//! floor is three processes that pass the same datagrams on and do nothing with them. With reports
+//! in runs, and frames through a ring in shared memory or by UDP, the floor is both stages chained in
+//! one process (`chain`).
 //!
 //! In both, the sender keeps no more datagrams on the way than the sockets hold: it reads how many
 //! have arrived from the counter file of the last process, so that none is dropped and none is
@@ -10,9 +12,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use dta_collector::nic::soft::CounterFile;
+use dta_collector::nic::soft::{CounterFile, Watch};
+use dta_link::shared_ring::RingUse;
 use dta_link::{Batch, Link, UdpConfig, UdpLink};
-use dta_proto::counter::nic;
+use dta_proto::counter::{Stage, nic};
 use dta_proto::key::Key;
 use dta_proto::store::StoreKind;
 use dta_proto::wire::dta::Body;
@@ -28,6 +31,8 @@ use crate::traffic::SplitMix;
 const BATCH: usize = 64;
 /// Datagrams on their way at most: what a socket takes under the kernel's usual limit.
 const WINDOW: u64 = 256;
+/// The same with reports in runs, of which a socket holds more, and frames through a ring.
+const WINDOW_OF_RUNS: u64 = 4096;
 /// Bytes of a version-1 key-write of 12 bytes, and of the RoCEv2 payload that it becomes.
 const REPORT: usize = 12 + 16 + 12;
 const FRAME: usize = 12 + 16 + 16 + 4;
@@ -35,22 +40,63 @@ const FRAME: usize = 12 + 16 + 16 + 4;
 pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let folder = processes::scratch()?;
+    let topology = topology(scale)?;
+    let plan = Plan { ring: RingUse::Off, ..Plan::plain(&topology, folder.path()) };
+    let daemons = runtime.block_on(Daemons::start(&plan))?;
+    let mut work = Work::new(daemons.reports, counter_file(&daemons)?)?;
+    let mut floor = runtime.block_on(Floor::start(folder.path()))?;
+    let mut best = Rates { work: 0.0, floor: 0.0 };
+    for _ in 0..scale.turns {
+        best.floor = best.floor.max(turn(scale.turn, WINDOW, &mut floor.sender, &floor.arrived)?);
+        best.work = best.work.max(turn(scale.turn, WINDOW, &mut work.sender, &work.arrived)?);
+    }
+    Ok(best)
+}
+
+/// Frames through a ring.
+pub(super) fn ring(scale: &Scale) -> anyhow::Result<Rates> {
+    beside_chain(scale, RingUse::Auto, WINDOW_OF_RUNS)
+}
+
+/// Frames by UDP, of which the collector's socket holds few.
+pub(super) fn no_ring(scale: &Scale) -> anyhow::Result<Rates> {
+    beside_chain(scale, RingUse::Off, WINDOW)
+}
+
+/// Three processes, in turns with both stages in one process.
+fn beside_chain(scale: &Scale, ring: RingUse, window: u64) -> anyhow::Result<Rates> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let folder = processes::scratch()?;
+    let topology = topology(scale)?;
+    let plan = Plan { ring, ..Plan::plain(&topology, folder.path()) };
+    let mut daemons = runtime.block_on(Daemons::start(&plan))?;
+    let mut work = Work::in_runs(daemons.reports, counter_file(&daemons)?)?;
+    let mut best = Rates { work: 0.0, floor: 0.0 };
+    // A few turns each time, so that both see the machine as it is.
+    let turns = Scale { turns: scale.turns.div_ceil(2), ..*scale };
+    for _ in 0..2 {
+        // On a thread of its own, as it pins its thread.
+        let chained = std::thread::scope(|scope| scope.spawn(|| super::chain::run(&turns)).join());
+        best.floor = best.floor.max(chained.map_err(|_| anyhow!("the chain panicked"))??.work);
+        for _ in 0..turns.turns {
+            best.work = best.work.max(turn(scale.turn, window, &mut work.sender, &work.arrived)?);
+        }
+    }
+    // A figure of the other way would be no figure of this one.
+    let statistics = runtime.block_on(daemons.statistics())?;
+    let through = statistics.node(Stage::Nic).get(&nic::RING_RECEIVED);
+    anyhow::ensure!((through > 0) == (ring == RingUse::Auto), "{through} frames came through a ring");
+    Ok(best)
+}
+
+fn topology(scale: &Scale) -> anyhow::Result<Topology> {
     let mut topology = Topology::load(None)?;
     for store in &mut topology.stores {
         if let StoreKind::KeyWrite { slots, redundancy, .. } = &mut store.kind {
             (*slots, *redundancy) = (scale.memory / 64, 1);
         }
     }
-    let plan = Plan::plain(&topology, folder.path());
-    let daemons = runtime.block_on(Daemons::start(&plan))?;
-    let mut work = Work::new(daemons.reports, counter_file(&daemons)?)?;
-    let mut floor = runtime.block_on(Floor::start(folder.path()))?;
-    let mut best = Rates { work: 0.0, floor: 0.0 };
-    for _ in 0..scale.turns {
-        best.floor = best.floor.max(turn(scale.turn, &mut floor.sender, &floor.arrived)?);
-        best.work = best.work.max(turn(scale.turn, &mut work.sender, &work.arrived)?);
-    }
-    Ok(best)
+    Ok(topology)
 }
 
 /// The file in which the collector's NIC counts.
@@ -62,20 +108,16 @@ pub(super) fn counter_file(daemons: &Daemons) -> anyhow::Result<PathBuf> {
 }
 
 /// How many datagrams came to the end of the chain: read from a counter file.
-pub(super) struct Arrived(PathBuf);
+pub(super) struct Arrived(Watch);
 
 impl Arrived {
-    pub(super) fn new(path: PathBuf) -> Self {
-        Self(path)
+    pub(super) fn new(path: &Path) -> anyhow::Result<Self> {
+        let watch = CounterFile::watch(path, nic::RECEIVED.name)?;
+        watch.map(Self).ok_or_else(|| anyhow!("{} counts nothing received", path.display()))
     }
 
     pub(super) fn count(&self) -> anyhow::Result<u64> {
-        let (_, counters) = CounterFile::read(&self.0)?;
-        counters
-            .into_iter()
-            .find(|(name, _)| name == nic::RECEIVED.name)
-            .map(|(_, count)| count)
-            .ok_or_else(|| anyhow!("{} counts nothing received", self.0.display()))
+        Ok(self.0.load()?)
     }
 }
 
@@ -83,13 +125,14 @@ impl Arrived {
 type Sender = Box<dyn FnMut() -> anyhow::Result<u64>>;
 
 /// Sends for `length`, window by window, and gives the best rate of arrivals over a tenth of it.
-fn turn(length: Duration, send: &mut Sender, arrived: &Arrived) -> anyhow::Result<f64> {
+fn turn(length: Duration, window: u64, send: &mut Sender, arrived: &Arrived) -> anyhow::Result<f64> {
     let before = arrived.count()?;
     let (start, mut sent, mut best) = (Instant::now(), 0, 0f64);
     let mut stretch = (Instant::now(), 0);
     while start.elapsed() < length {
-        let here = wait(sent, before, WINDOW - BATCH as u64, arrived)?;
-        while sent < here + WINDOW {
+        // A quarter of the window at a time: looking costs something, too.
+        let here = wait(sent, before, window - window / 4, arrived)?;
+        while sent < here + window {
             sent += send()?;
         }
         if stretch.0.elapsed() > length / 10 {
@@ -139,7 +182,23 @@ impl Work {
             reporter.flush()?;
             Ok(BATCH as u64)
         };
-        Ok(Self { sender: Box::new(sender), arrived: Arrived::new(counters) })
+        Ok(Self { sender: Box::new(sender), arrived: Arrived::new(&counters)? })
+    }
+
+    /// The same with reports in runs.
+    fn in_runs(translator: SocketAddrV4, counters: PathBuf) -> anyhow::Result<Self> {
+        let config = Config::new(translator).bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
+        let mut reporter = Reporter::open(Config { reporter: 1, batch: BATCH, backup: 0, ..config })?;
+        let mut random = SplitMix(3);
+        let like = Body::KeyWrite { redundancy: 0, key: Key([0; 16]), value: &[7; 12] };
+        let sender = move || {
+            reporter.report_many(1, like, BATCH, |_, fields| {
+                fields.key[..8].copy_from_slice(&random.next().to_be_bytes());
+            })?;
+            reporter.flush()?;
+            Ok(BATCH as u64)
+        };
+        Ok(Self { sender: Box::new(sender), arrived: Arrived::new(&counters)? })
     }
 }
 
@@ -169,6 +228,6 @@ impl Floor {
             link.send(&mut batch)?;
             Ok(BATCH as u64)
         };
-        Ok(Self { sender: Box::new(sender), arrived: Arrived::new(counters), _processes: [forward, sink] })
+        Ok(Self { sender: Box::new(sender), arrived: Arrived::new(&counters)?, _processes: [forward, sink] })
     }
 }

@@ -58,7 +58,7 @@ pub fn run(reports: u64, mut progress: impl FnMut(u64)) -> anyhow::Result<Memory
     let topology = Topology::load(None)?;
     let plan = Plan::plain(&topology, folder.path());
     let mut daemons = runtime.block_on(Daemons::start(&plan))?;
-    let arrived = super::loopback::Arrived::new(counter_file(&daemons)?);
+    let arrived = super::loopback::Arrived::new(&counter_file(&daemons)?)?;
     let config = Config::new(daemons.reports).bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
     let mut reporter = Reporter::open(Config { reporter: 1, ..config })?;
     let mut mix = Mix::new(&topology);

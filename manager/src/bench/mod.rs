@@ -42,7 +42,7 @@ pub struct Case {
 }
 
 /// All benchmarks, in the order of the report.
-pub const CASES: [Case; 9] = [
+pub const CASES: [Case; 11] = [
     Case {
         name: "translator",
         what: "software translator: key-write datagram to RoCEv2 frame, N = 1",
@@ -90,6 +90,22 @@ pub const CASES: [Case; 9] = [
         target: None,
         glance: false,
         run: loopback::run,
+    },
+    Case {
+        name: "ring",
+        what: "reporter, translator, collector: reports in runs, frames in shared memory, beside `chain`",
+        least_ratio: 0.3,
+        target: Some(3e6),
+        glance: false,
+        run: loopback::ring,
+    },
+    Case {
+        name: "no-ring",
+        what: "the same with frames by UDP",
+        least_ratio: 0.0,
+        target: None,
+        glance: false,
+        run: loopback::no_ring,
     },
     Case {
         name: "reports",

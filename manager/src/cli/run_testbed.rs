@@ -10,6 +10,7 @@ use dta_cli::output::OutputFlag;
 use dta_cli::table::Look;
 use dta_cli::{Status, output};
 use dta_link::fault::Faults;
+use dta_link::shared_ring::RingUse;
 
 use crate::bench::{self, CASES, Scale};
 use crate::testbed::chaos::{self, Chaos};
@@ -70,6 +71,10 @@ pub(super) struct RunTestbed {
     /// Transport of writes; atomics are always on RC
     #[arg(long, value_parser = dta_cli::one_of::<Transport>(&Transport::NAMES))]
     transport: Option<Transport>,
+    /// Whether RoCEv2 frames go through a ring in shared memory (auto), or over loopback, where tshark
+    /// sees them (off)
+    #[arg(long, value_name = "auto|off", default_value_t)]
+    ring: RingUse,
     /// Do something to the daemons in the middle, and see what it costs
     #[arg(long, value_enum, value_name = "WHAT")]
     chaos: Option<Chaos>,
@@ -121,6 +126,7 @@ impl RunTestbed {
             seed: self.seed,
             faults: self.faults,
             report_faults: self.report_faults,
+            ring: self.ring,
             transport: self.transport,
             chaos: self.chaos,
             chaos_reports: self.chaos_reports,

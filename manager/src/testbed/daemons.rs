@@ -8,6 +8,7 @@ use dta_client::collector::Client;
 use dta_client::{Ask, ClientOptions, translator};
 use dta_collector::nic::ROCE_PORT;
 use dta_link::fault::Faults;
+use dta_link::shared_ring::RingUse;
 use dta_proto::counter::Stage;
 use serde::Serialize;
 
@@ -32,6 +33,8 @@ pub struct Plan<'a> {
     pub seed: u64,
     /// Where the collector's gRPC listens; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Whether frames go through a ring in shared memory.
+    pub ring: RingUse,
     /// Where files go.
     pub folder: &'a Path,
 }
@@ -51,6 +54,7 @@ impl<'a> Plan<'a> {
             report_faults: faults,
             seed: 1,
             listen: ANY_PORT,
+            ring: RingUse::Auto,
             folder,
         }
     }
@@ -303,9 +307,9 @@ async fn start_translator(
     let (source, source_port) = plan.rxe.map_or((loopback, 0), |rxe| (rxe.translator, ROCE_PORT));
     let text = format!(
         "[translator]\nname = \"testbed\"\nlisten = \"{listen}\"\ncontrol = \"{control}\"\nmetrics = \"off\"\n\
-         collector = \"http://{collector}\"\nsource = \"{source}\"\nsource_port = {source_port}\nlease_seconds = {}\n\n\
+         collector = \"http://{collector}\"\nsource = \"{source}\"\nsource_port = {source_port}\nring = \"{}\"\nlease_seconds = {}\n\n\
          [translator.flush]\nappend_ms = {flush}\npostcarding_ms = {flush}\nsketch_merge_ms = {flush}\n",
-        plan.topology.translator.lease_seconds,
+        plan.ring, plan.topology.translator.lease_seconds,
     );
     let path = plan.folder.join("translator.toml");
     std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;

@@ -7,6 +7,7 @@ use std::time::Instant;
 use anyhow::Context;
 use dta_link::fault::Faults;
 use dta_link::netstat::UdpStats;
+use dta_link::shared_ring::RingUse;
 use dta_link::{LinkError, UdpConfig, UdpLink};
 use dta_proto::counter::{Stage, translator};
 use dta_proto::layout::reports_per_element;
@@ -44,6 +45,8 @@ pub struct Options {
     pub faults: Faults,
     /// On reports and NACKs, where they are others than on frames.
     pub report_faults: Option<Faults>,
+    /// Whether frames go through a ring in shared memory.
+    pub ring: RingUse,
     /// Of writes; the topology's for `None`.
     pub transport: Option<Transport>,
     /// What to do to the daemons in the middle.
@@ -103,6 +106,7 @@ pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyho
         faults: options.faults,
         seed: options.seed,
         listen: options.listen,
+        ring: options.ring,
         folder: folder.path(),
     };
     let mut daemons = Daemons::start(&plan).await?;

@@ -58,6 +58,13 @@ pub fn assert_good(what: &str, (status, outcome): &(i32, Value)) {
     assert_defined(what, outcome);
 }
 
+/// A counter of a node in an outcome; 0 where it is not there.
+pub fn counter(outcome: &Value, node: &str, name: &str) -> u64 {
+    let nodes = outcome["nodes"].as_array().expect("a list of nodes");
+    let node = nodes.iter().find(|found| found["node"] == node);
+    node.and_then(|node| node["counters"][name].as_u64()).unwrap_or(0)
+}
+
 /// Asserts that every counter of every node is one that `docs/counters.md` has.
 fn assert_defined(what: &str, outcome: &Value) {
     let nodes = outcome["nodes"].as_array().expect("a list of nodes");

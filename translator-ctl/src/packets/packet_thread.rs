@@ -1,7 +1,7 @@
 //! The thread that carries reports: links, engine and fault injectors, in batches.
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,8 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant, SystemTime};
 
 use dta_link::fault::{self, FaultCounts, FaultInjector};
-use dta_link::{Batch, Link, LinkError, UdpLink, wait_readable};
+use dta_link::shared_ring::End;
+use dta_link::{Batch, Link, LinkError, RingCounters, UdpLink};
 use tokio::sync::oneshot;
 use tracing::warn;
 
@@ -46,6 +47,10 @@ pub enum Command {
     Reception(Vec<(u16, Ipv4Addr)>, u32, oneshot::Sender<()>),
     /// How far an earlier life of this translator had heard its reporters: id and newest sequence.
     Reporters(Vec<(u16, u32)>, oneshot::Sender<()>),
+    /// Send frames to the NIC at the other end of a ring through it. It is there from the answer on.
+    Ring(Box<End>, oneshot::Sender<()>),
+    /// Tell whether frames to the NIC at this address go through a ring.
+    HasRing(SocketAddrV4, oneshot::Sender<bool>),
     /// Send everything held.
     Flush(oneshot::Sender<u64>),
     /// Tell the program.
@@ -95,6 +100,8 @@ pub struct Snapshot {
     pub reports_link: dta_link::Counters,
     /// Link of frames and answers.
     pub roce_link: dta_link::Counters,
+    /// Of the latter, what went through rings.
+    pub ring: RingCounters,
     /// Faults on frames.
     pub roce_faults: FaultCounts,
     /// Faults on NACKs.
@@ -248,16 +255,17 @@ impl PacketThread {
         }
         let due = self.engine.deadline().map(|at| Duration::from_nanos(at.saturating_sub(now)));
         let wait = due.map_or(IDLE, |due| due.clamp(Duration::from_micros(50), IDLE));
-        let mut sockets = [self.roce.as_fd(); 2 + MOST_LISTENERS];
-        let mut count = 1;
+        let PacketThread { roce, reports, int, .. } = self;
+        let mut sockets = [reports.as_fd(); 1 + MOST_LISTENERS];
+        let mut count = 0;
         if taking {
-            let reports = std::iter::once(self.reports.as_fd());
-            for socket in reports.chain(self.int.iter().flat_map(IntSide::sockets)) {
+            let reports = std::iter::once(reports.as_fd());
+            for socket in reports.chain(int.iter().flat_map(IntSide::sockets)) {
                 sockets[count] = socket;
                 count += 1;
             }
         }
-        wait_readable(&sockets[..count], Some(wait))?;
+        roce.wait(&sockets[..count], wait)?;
         Ok(())
     }
 
@@ -268,6 +276,7 @@ impl PacketThread {
         out: &mut Output,
     ) -> Result<usize, PacketThreadError> {
         let answers = self.roce.recv(input, Some(Duration::ZERO))?;
+        self.roce.tell_over();
         // Called with an empty batch too: held answers may be due.
         let arriving = self.answer_faults.apply(input, Instant::now(), |_, _, _| {});
         if !arriving.is_empty() {
@@ -301,6 +310,13 @@ impl PacketThread {
             Command::Reporters(heard, reply) => {
                 self.engine.heard_earlier(&heard);
                 let _ = reply.send(());
+            }
+            Command::Ring(end, reply) => {
+                self.roce.add_ring(*end);
+                let _ = reply.send(());
+            }
+            Command::HasRing(nic, reply) => {
+                let _ = reply.send(self.roce.has_ring(nic));
             }
             Command::Flush(reply) => {
                 self.flush_int(now, out);
@@ -338,6 +354,7 @@ impl PacketThread {
             int_link: self.int.as_ref().map(IntSide::link),
             reports_link: self.reports.counters(),
             roce_link: self.roce.counters(),
+            ring: self.roce.ring_counters(),
             roce_faults: self.roce_faults.counts(),
             nack_faults: self.nack_faults.counts(),
             answer_faults: self.answer_faults.counts(),
@@ -407,7 +424,7 @@ impl PacketThread {
             self.depart(out, carried)?;
             let due = self.engine.deadline().map_or(0, |at| at.saturating_sub(now()));
             let wait = Duration::from_nanos(due).clamp(Duration::from_micros(50), Duration::from_millis(1));
-            wait_readable(&[self.roce.as_fd()], Some(wait))?;
+            self.roce.wait(&[], wait)?;
         }
     }
 

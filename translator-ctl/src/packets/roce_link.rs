@@ -1,23 +1,27 @@
 //! The link that RoCEv2 frames leave by and answers come in by: a UDP socket, or the raw frames of
 //! an interface.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use dta_link::shared_ring::End;
 use dta_link::{
-    Batch, Counters, EthernetLink, Link, LinkError, PacketConfig, Result, Scope, UdpConfig, UdpLink,
+    Batch, Counters, EthernetLink, HostLink, Link, LinkError, PacketConfig, Result, RingCounters, Scope,
+    UdpConfig, UdpLink,
 };
+
+use tracing::warn;
 
 use crate::config::Translator;
 use dta_proto::program::{Change, Endpoint, Entry, Mac};
 
 /// A UDP socket, or raw frames under an address of our own.
 pub enum RoceLink {
-    /// Unprivileged.
-    Udp(UdpLink),
+    /// Unprivileged; through rings in shared memory to collectors of this host that have one.
+    Udp(Box<HostLink>),
     /// Whole frames: what a NIC behind a wire needs.
-    Ethernet(EthernetLink),
+    Ethernet(Box<EthernetLink>),
 }
 
 impl RoceLink {
@@ -31,12 +35,17 @@ impl RoceLink {
         let Some(interface) = &config.link else {
             let link = UdpLink::open(&UdpConfig::roce(source))?;
             let port = link.local_addr().port();
-            return Ok((RoceLink::Udp(link), Endpoint { port, ..endpoint }));
+            return Ok((RoceLink::udp(link), Endpoint { port, ..endpoint }));
         };
         let IpAddr::V4(ip) = config.source else { return Err(LinkError::Ipv6(source)) };
         let link = EthernetLink::open(&PacketConfig::new(interface, [config.source_port]), ip)?;
         let mac = link.interface().mac;
-        Ok((RoceLink::Ethernet(link), Endpoint { mac: Mac(mac), ..endpoint }))
+        Ok((RoceLink::Ethernet(Box::new(link)), Endpoint { mac: Mac(mac), ..endpoint }))
+    }
+
+    /// A UDP socket, and no ring yet.
+    pub fn udp(link: UdpLink) -> RoceLink {
+        RoceLink::Udp(Box::new(HostLink::new(link)))
     }
 
     /// Takes note of where the queue pairs among `changes` send to.
@@ -62,6 +71,41 @@ impl RoceLink {
         match self {
             RoceLink::Udp(_) => Ok(true),
             RoceLink::Ethernet(link) => link.settle(),
+        }
+    }
+
+    /// Sends frames to the NIC at the other end of `end` through it from now on.
+    pub fn add_ring(&mut self, end: End) {
+        if let RoceLink::Udp(link) = self {
+            link.add(end);
+        }
+    }
+
+    /// Whether frames to the NIC at this address go through a ring.
+    pub fn has_ring(&self, nic: SocketAddrV4) -> bool {
+        matches!(self, RoceLink::Udp(link) if link.has_ring(nic))
+    }
+
+    /// Says which rings are over.
+    pub fn tell_over(&mut self) {
+        let RoceLink::Udp(link) = self else { return };
+        for (collector, over) in link.take_over() {
+            warn!(%collector, reason = %over, "the ring is over: frames go by UDP until there is a new one");
+        }
+    }
+
+    /// Waits for answers, or for something at `others`.
+    ///
+    /// # Errors
+    /// As [`dta_link::wait_readable`].
+    pub fn wait(&mut self, others: &[BorrowedFd<'_>], timeout: Duration) -> Result<bool> {
+        match self {
+            RoceLink::Udp(link) => link.wait(others, Some(timeout)),
+            RoceLink::Ethernet(link) => {
+                let own = std::iter::once(link.as_fd());
+                let all: Vec<_> = own.chain(others.iter().copied()).collect();
+                dta_link::wait_readable(&all, Some(timeout))
+            }
         }
     }
 
@@ -102,6 +146,13 @@ impl Link for RoceLink {
         match self {
             RoceLink::Udp(link) => link.counters(),
             RoceLink::Ethernet(link) => link.counters(),
+        }
+    }
+
+    fn ring_counters(&self) -> RingCounters {
+        match self {
+            RoceLink::Udp(link) => link.ring_counters(),
+            RoceLink::Ethernet(link) => link.ring_counters(),
         }
     }
 

@@ -46,6 +46,7 @@ pub fn nodes(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeStatistics> 
         link(&mut counters, names::INT_LINK, of_int);
     }
     link(&mut counters, names::ROCE, &snapshot.roce_link);
+    ring(&mut counters, &snapshot.ring);
     faults(&mut counters, names::ROCE, &snapshot.roce_faults);
     faults(&mut counters, names::NACK, &snapshot.nack_faults);
     faults(&mut counters, names::ANSWERS, &snapshot.answer_faults);
@@ -130,6 +131,22 @@ fn link(counters: &mut Vec<(String, u64)>, name: &str, link: &dta_link::Counters
     }
 }
 
+fn ring(counters: &mut Vec<(String, u64)>, ring: &dta_link::RingCounters) {
+    if ring.opened == 0 {
+        return;
+    }
+    let all = [
+        (&names::RING_OPENED, ring.opened),
+        (&names::RING_BROKEN, ring.broken),
+        (&names::RING_SENT, ring.sent),
+        (&names::RING_RECEIVED, ring.received),
+        (&names::RING_FULL, ring.full),
+        (&names::RING_WOKEN, ring.woken),
+        (&names::RING_LEFT, ring.left),
+    ];
+    counters.extend(all.map(|(counter, count)| (counter.of(&[]), count)));
+}
+
 fn faults(counters: &mut Vec<(String, u64)>, name: &str, faults: &FaultCounts) {
     if faults.frames == faults.passed {
         return;
@@ -198,6 +215,7 @@ mod tests {
             int_link: Some(link),
             reports_link: link,
             roce_link: link,
+            ring: dta_link::RingCounters { opened: 1, ..Default::default() },
             roce_faults: faults,
             nack_faults: faults,
             answer_faults: faults,

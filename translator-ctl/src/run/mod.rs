@@ -126,7 +126,7 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
     // With TLS, remote keys are a secret. Every user of this host can reach a TCP port of loopback, so
     // programs, which hold keys, are served on a unix socket only.
     let programs = config.tls.is_none() || matches!(control_address, ControlAddress::Unix(_));
-    let mut target = InProcess::new(config.name.clone(), life(), commands);
+    let mut target = InProcess::new(config.name.clone(), life(), commands).with_rings(config);
     let (stop_service, service_stopped) = oneshot::channel::<()>();
     let health = dta_grpc::standard::health(SERVICE);
     let stopped = async {
@@ -259,7 +259,7 @@ enum Next {
 async fn say_last(session: &mut Session, mut nodes: Vec<NodeStatistics>, alone: bool) {
     for_collector(&mut nodes, (!alone).then_some(session.collector()));
     let address = session.address().to_owned();
-    match tokio::time::timeout(Duration::from_secs(2), session.renew(nodes)).await {
+    match tokio::time::timeout(Duration::from_secs(2), session.renew(nodes, "")).await {
         Ok(Ok(_)) => {}
         Ok(Err(error)) => warn!(%error, "the last counters did not reach the collector"),
         Err(_) => warn!(collector = address, "the last counters did not reach the collector in 2 s"),

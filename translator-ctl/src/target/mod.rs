@@ -8,7 +8,7 @@
 
 pub mod software;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
 
@@ -16,6 +16,8 @@ use dta_client::ClientError;
 use dta_proto::control::NodeStatistics;
 use dta_proto::program::{Change, Fields, Program};
 use tonic::Code;
+
+use crate::session::RingAt;
 
 /// What makes frames out of reports, and is programmed to do so.
 pub trait Target {
@@ -65,6 +67,21 @@ pub trait Target {
         reporters: &[(u16, u32)],
     ) -> impl Future<Output = Result<(), TargetError>> + Send;
 
+    /// Lets frames to the NIC of a collector go through a ring in shared memory, or by whatever else
+    /// there is where that cannot be. To be called before what the collector grants is applied: frames
+    /// of one queue pair then leave one way.
+    ///
+    /// # Errors
+    /// [`TargetError::Stopped`].
+    fn join(
+        &mut self,
+        collector: u8,
+        ring: Option<&RingAt>,
+    ) -> impl Future<Output = Result<(), TargetError>> + Send {
+        let _ = (collector, ring);
+        async { Ok(()) }
+    }
+
     /// What it counts, and how its queue pairs are.
     ///
     /// # Errors
@@ -102,6 +119,8 @@ pub struct Status {
     /// How many regions that stores of all collectors had before have operations on their way to
     /// them that are not acknowledged; `None` where the target does not say.
     pub former_regions: Option<usize>,
+    /// How frames to each collector travel, in words, by index; of a target that knows.
+    pub frames_by: BTreeMap<u8, String>,
 }
 
 /// Why a target cannot be asked or programmed.

@@ -3,12 +3,14 @@
 //! Its rows have all fields: it tells names, sends sketch columns when they are complete, and wakes
 //! readers. It checks all changes before the first of them, so it makes all of them or none.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::net::SocketAddrV4;
 use std::sync::mpsc::Sender;
 
 use dta_client::ClientError;
 use dta_client::translator::Client;
 use dta_grpc::dial::UNIX;
+use dta_link::shared_ring::{self, RingUse};
 use dta_proto::program::{Change, Entry, Fields, Program};
 use tokio::sync::oneshot;
 use tonic::Code;
@@ -17,6 +19,7 @@ use tracing::{info, warn};
 use super::{After, ApplyError, Progress, Status, Target, TargetError};
 use crate::config::Translator;
 use crate::packets::{Command, Snapshot, nodes};
+use crate::session::RingAt;
 
 const FIELDS: Fields = Fields::ALL;
 
@@ -28,13 +31,46 @@ pub struct InProcess {
     commands: Sender<Command>,
     /// Frames that did not leave for want of a UDP port, as it was last told.
     without_source: u64,
+    /// Why there are no rings at all, if so.
+    ring: Option<&'static str>,
+    /// By collector, what came of its ring.
+    rings: BTreeMap<u8, Joined>,
+}
+
+/// What came of an offer of a ring.
+#[derive(Clone)]
+struct Joined {
+    /// Of the door; empty where there was none.
+    name: String,
+    nic: Option<SocketAddrV4>,
+    /// Why it was not joined.
+    result: Result<(), String>,
 }
 
 impl InProcess {
     /// The data plane of the thread that `commands` goes to. `name` is the translator's, and `life`
     /// a number chosen when counting began.
     pub fn new(name: String, life: u64, commands: Sender<Command>) -> Self {
-        InProcess { name, life, commands, without_source: 0 }
+        InProcess { name, life, commands, without_source: 0, ring: None, rings: BTreeMap::new() }
+    }
+
+    /// The same, with rings as a configuration says.
+    pub fn with_rings(self, config: &Translator) -> Self {
+        let ring = match (&config.link, config.ring) {
+            (Some(_), _) => Some("frames leave whole on an interface (`link`)"),
+            (None, RingUse::Off) => Some("the translator's configuration says so (`ring`)"),
+            (None, RingUse::Auto) => None,
+        };
+        InProcess { ring, ..self }
+    }
+
+    /// How frames travel, in words.
+    async fn frames_by(&self, joined: &Joined) -> Result<String, TargetError> {
+        Ok(match (&joined.result, joined.nic) {
+            (Ok(()), Some(nic)) if self.ask(|reply| Command::HasRing(nic, reply)).await? => "ring".into(),
+            (Ok(()), _) => "udp: the ring is over".into(),
+            (Err(reason), _) => format!("udp: {reason}"),
+        })
     }
 
     /// Sends a command and waits for its answer.
@@ -101,12 +137,53 @@ impl Target for InProcess {
         self.ask(|reply| Command::Reporters(reporters, reply)).await
     }
 
+    async fn join(&mut self, collector: u8, ring: Option<&RingAt>) -> Result<(), TargetError> {
+        let known = self.rings.get(&collector);
+        let Some(RingAt { offer, nic }) = ring.filter(|_| self.ring.is_none()) else {
+            let why = self.ring.unwrap_or("the collector offers no ring to this address");
+            if known.is_none_or(|joined| joined.result != Err(why.to_owned())) {
+                self.rings
+                    .insert(collector, Joined { name: String::new(), nic: None, result: Err(why.into()) });
+            }
+            return Ok(());
+        };
+        // Of one door, one try: it is there, or has refused.
+        if known.is_some_and(|joined| joined.name == offer.name && joined.nic == Some(*nic)) {
+            return Ok(());
+        }
+        let (asked, at) = (offer.clone(), *nic);
+        let joined = tokio::task::spawn_blocking(move || shared_ring::join(&asked, at)).await;
+        let result = match joined {
+            Ok(Ok(end)) => {
+                self.ask(|reply| Command::Ring(Box::new(end), reply)).await?;
+                info!(collector = %nic, "frames go through a ring in shared memory");
+                Ok(())
+            }
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(reason) = &result {
+            warn!(collector = %nic, reason, "frames go by UDP and not through the ring that the collector offers");
+        }
+        self.rings.insert(collector, Joined { name: offer.name.clone(), nic: Some(*nic), result });
+        Ok(())
+    }
+
     async fn status(&mut self) -> Result<Status, TargetError> {
         let snapshot = self.ask(Command::Snapshot).await?;
         self.tell_without_source(&snapshot);
         let silent =
             snapshot.queue_pairs.iter().filter(|pair| pair.down).map(|pair| pair.collector).collect();
-        Ok(Status { nodes: self.nodes(&snapshot), silent, former_regions: Some(snapshot.former_regions) })
+        let mut frames_by = BTreeMap::new();
+        for (collector, joined) in self.rings.clone() {
+            frames_by.insert(collector, self.frames_by(&joined).await?);
+        }
+        Ok(Status {
+            nodes: self.nodes(&snapshot),
+            silent,
+            former_regions: Some(snapshot.former_regions),
+            frames_by,
+        })
     }
 }
 
@@ -167,7 +244,7 @@ impl Target for Remote {
 
     /// It does not tell whether its queue pairs answer.
     async fn status(&mut self) -> Result<Status, TargetError> {
-        Ok(Status { nodes: self.client.statistics().await?, silent: BTreeSet::new(), former_regions: None })
+        Ok(Status { nodes: self.client.statistics().await?, ..Status::default() })
     }
 }
 

@@ -145,6 +145,7 @@ impl Fake {
             reporters: state.reporters.clone(),
             translator: state.opened.last().and_then(|o| o.translator.clone()),
             stores_offered: state.offered,
+            ring: None,
         }
     }
 }

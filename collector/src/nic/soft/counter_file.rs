@@ -16,6 +16,7 @@
 //! batch; others read the file.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::own_file;
@@ -143,6 +144,18 @@ impl CounterFile {
         self.names.iter().enumerate().map(|(i, n)| (n.clone(), self.load(i))).collect()
     }
 
+    /// One counter of a file, to be looked at again and again; `None` where the file has it not.
+    ///
+    /// # Errors
+    /// As [`CounterFile::read`].
+    pub fn watch(path: &Path, name: &str) -> Result<Option<Watch>, CounterFileError> {
+        let (_, counters) = CounterFile::read(path)?;
+        let Some(index) = counters.iter().position(|(found, _)| found == name) else { return Ok(None) };
+        let file = std::fs::File::open(path)
+            .map_err(|source| CounterFileError::Read { path: path.to_owned(), source })?;
+        Ok(Some(Watch { file, at: place(index) }))
+    }
+
     /// The device and counters of a file, whether or not a process is counting in it.
     ///
     /// # Errors
@@ -152,6 +165,25 @@ impl CounterFile {
             .map_err(|source| CounterFileError::Read { path: path.to_owned(), source })?;
         let counters = parse(&bytes, path)?;
         Ok((text(&bytes[DEVICE]), counters))
+    }
+}
+
+/// One counter of a file in which a process counts.
+#[derive(Debug)]
+pub struct Watch {
+    file: std::fs::File,
+    at: u64,
+}
+
+impl Watch {
+    /// Its number now.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn load(&self) -> std::io::Result<u64> {
+        let mut number = [0; 8];
+        self.file.read_exact_at(&mut number, self.at)?;
+        Ok(u64::from_ne_bytes(number))
     }
 }
 
@@ -201,7 +233,6 @@ fn text(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::FileExt;
 
     fn pairs(list: &[(&str, u64)]) -> Vec<(String, u64)> {
         list.iter().map(|&(n, v)| (n.to_owned(), v)).collect()
@@ -227,6 +258,9 @@ mod tests {
         let file = CounterFile::open(Some(&path), "soft", &["b", "c"]).unwrap();
         assert_eq!(file.named(), pairs(&[("b", 7), ("c", 0), ("a", 5)]));
         file.store(1, 9);
+        let watch = |name| CounterFile::watch(&path, name).unwrap();
+        assert_eq!(watch("c").unwrap().load().unwrap(), 9);
+        assert!(watch("d").is_none());
         assert_eq!(CounterFile::read(&path).unwrap().1, pairs(&[("b", 7), ("c", 9), ("a", 5)]));
     }
 

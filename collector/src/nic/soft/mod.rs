@@ -23,7 +23,7 @@ pub mod responder;
 mod responder_config;
 
 pub use counter::{Counter, Counts};
-pub use counter_file::CounterFile;
+pub use counter_file::{CounterFile, Watch};
 pub use nic::{SoftNic, SoftNicConfig};
 pub use packets::Packets;
 pub use refused::Refusal;

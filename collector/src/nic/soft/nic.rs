@@ -1,6 +1,6 @@
 //! The software NIC as the collector uses it: one thread that moves packets between a link and the responder.
 
-use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use dta_link::fault::{FaultInjector, Faults};
-use dta_link::{Batch, EthernetLink, Link, PacketConfig, UdpConfig, UdpLink};
+use dta_link::shared_ring::{Door, Offer, TOKEN};
+use dta_link::{Batch, EthernetLink, HostLink, Link, PacketConfig, UdpConfig, UdpLink};
 use dta_proto::counter::nic as names;
 use dta_proto::wire::ethernet::Mac;
 
@@ -53,10 +54,13 @@ pub struct SoftNicConfig {
     pub faults: Faults,
     /// Seed of the faults.
     pub seed: u64,
+    /// Whether [`SoftNic::udp`] takes frames of requesters on this host through shared memory, too.
+    pub ring: bool,
 }
 
 impl SoftNicConfig {
-    /// The NIC `soft` at an address: path MTU 1024, 16 responder resources, no counter file, no faults.
+    /// The NIC `soft` at an address: path MTU 1024, 16 responder resources, no counter file, no faults,
+    /// no ring.
     pub fn new(address: SocketAddrV4) -> SoftNicConfig {
         SoftNicConfig {
             responder: ResponderConfig {
@@ -70,6 +74,7 @@ impl SoftNicConfig {
             mac: None,
             faults: Faults::NONE,
             seed: 0,
+            ring: false,
         }
     }
 }
@@ -78,6 +83,8 @@ impl SoftNicConfig {
 pub struct SoftNic {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// Where requesters of this host come in.
+    door: Option<Door>,
 }
 
 struct Shared {
@@ -107,7 +114,21 @@ impl SoftNic {
         let link = UdpLink::open(&UdpConfig::roce(address))
             .map_err(|error| link_error("open its socket (--soft-address, --soft-port)", &error))?;
         config.responder.port = link.local_addr().port();
-        SoftNic::start(config, link)
+        if !config.ring {
+            return SoftNic::start(config, link);
+        }
+        let system = |action: &str, source| NicError::System { action: action.into(), source };
+        // One that nobody can guess, so that nobody is there before.
+        let mut random = [0; 16];
+        getrandom::fill(&mut random).map_err(|error| {
+            system("get random bytes for a name", std::io::Error::other(error.to_string()))
+        })?;
+        let name = format!("dta-ring-{:032x}", u128::from_le_bytes(random));
+        let (link, door) =
+            HostLink::new(link).with_door(name).map_err(|source| system("open a door for rings", source))?;
+        let mut nic = SoftNic::start(config, link)?;
+        nic.door = Some(door);
+        Ok(nic)
     }
 
     /// A NIC on the raw frames of a network interface, which needs CAP_NET_RAW. The link answers
@@ -182,7 +203,7 @@ impl SoftNic {
                 data.run();
             })
             .map_err(|source| NicError::System { action: "start the NIC's thread".into(), source })?;
-        Ok(SoftNic { shared, thread: Some(thread) })
+        Ok(SoftNic { shared, thread: Some(thread), door: None })
     }
 
     /// Locks the responder for a control call, ahead of the data thread.
@@ -244,6 +265,19 @@ impl Nic for SoftNic {
         Some(self.shared.turns.load(Ordering::Relaxed))
     }
 
+    fn offer_ring(&self, requester: &Endpoint) -> Option<Offer> {
+        let (door, requester) = (self.door.as_ref()?, address(requester)?);
+        // An address of this host can be bound, whatever the port.
+        UdpSocket::bind((*requester.ip(), 0)).ok()?;
+        let mut token = [0; TOKEN];
+        getrandom::fill(&mut token).ok()?;
+        door.offer(requester, token)
+    }
+
+    fn has_ring(&self, requester: &Endpoint) -> bool {
+        self.door.as_ref().zip(address(requester)).is_some_and(|(door, at)| door.has_ring(at))
+    }
+
     fn take_immediates(&self, out: &mut Vec<Immediate>, timeout: Duration) -> Result<(), NicError> {
         let waiting = lock(&self.shared.immediates);
         let (mut came, _) = self
@@ -277,6 +311,14 @@ impl Drop for SoftNic {
             // A panic of the thread has been printed; there is nothing more to do about it here.
             let _ = thread.join();
         }
+    }
+}
+
+/// Where a requester's frames come from.
+fn address(requester: &Endpoint) -> Option<SocketAddrV4> {
+    match requester.ip {
+        IpAddr::V4(ip) => Some(SocketAddrV4::new(ip, requester.port)),
+        IpAddr::V6(_) => None,
     }
 }
 
@@ -461,6 +503,17 @@ fn link_counters(link: &dyn Link, injector: &FaultInjector) -> Vec<(String, u64)
     let mut named: Vec<_> = named.map(|(counter, count)| (counter.of(&[]), count)).into();
     let losses = counters.losses();
     named.extend(losses.map(|(loss, count)| (names::LINK_LOST.of(&[loss.name_at_nic()]), count)));
+    let ring = link.ring_counters();
+    let of_ring = [
+        (&names::RING_OPENED, ring.opened),
+        (&names::RING_BROKEN, ring.broken),
+        (&names::RING_SENT, ring.sent),
+        (&names::RING_RECEIVED, ring.received),
+        (&names::RING_FULL, ring.full),
+        (&names::RING_WOKEN, ring.woken),
+        (&names::RING_LEFT, ring.left),
+    ];
+    named.extend(of_ring.map(|(counter, count)| (counter.of(&[]), count)));
     let faults = injector.counts().by_fault();
     named.extend(faults.map(|(fault, count)| (names::FAULTS.of(&[fault.name()]), count)));
     named

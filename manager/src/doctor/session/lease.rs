@@ -37,7 +37,12 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
                     left if left < 0.0 => "without expiry".to_owned(),
                     left => format!("expires in {left:.0} s unless renewed"),
                 };
-                Finding::ok(CHECK, format!("{name}: generation {}, {until}", session.generation))
+                let by = match session.frames_by.as_str() {
+                    "" => String::new(),
+                    "ring" => ", frames through a ring in shared memory".to_owned(),
+                    other => format!(", frames by {other}"),
+                };
+                Finding::ok(CHECK, format!("{name}: generation {}, {until}{by}", session.generation))
             }
         })
         .collect()

@@ -57,6 +57,7 @@ fn session() -> SessionInfo {
         stores: vec!["flows".into()],
         expires_in_seconds: 20.0,
         owner: String::new(),
+        frames_by: String::new(),
     }
 }
 

@@ -1,0 +1,348 @@
+//! A UDP link whose frames to processes of this machine go through shared rings, where there are some.
+//!
+//! A ring is a shorter way to one address and port: what goes there is put into the ring, everything
+//! else leaves by the socket. What comes in, comes from both. So whoever is above the link sees one
+//! link, and a ring that is over is replaced by the socket.
+//!
+//! Frames that were sent one way do not overtake those that were sent another way before, at a change
+//! from one to the other: a ring whose other end is gone is read to its end before anything else is,
+//! and so is the socket when a ring comes.
+
+use std::net::SocketAddrV4;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use dta_proto::wire::datagram::Datagram;
+
+use crate::shared_ring::{Arrivals, Door, End, Over, Sent, admit};
+use crate::sys;
+use crate::{Batch, Counters, Link, LinkError, Result, RingCounters, Scope, UdpLink};
+
+/// Rings that one link serves at most.
+const RINGS_MAX: usize = 32;
+/// Turns after which the socket is looked at, though there are frames in the rings, and after which
+/// the other ends are listened to.
+const LOOK_AROUND: u32 = 32;
+/// Batches read from the socket when a ring comes, at most.
+const BEFORE_A_RING: u32 = 64;
+
+/// A UDP link with shared rings.
+pub struct HostLink {
+    udp: UdpLink,
+    rings: Vec<Ring>,
+    arrivals: Option<Arrivals>,
+    /// The ring that is read next.
+    next: usize,
+    turn: u32,
+    /// Batches that are read from the socket before any ring.
+    socket_first: u32,
+    /// Of frames that rings lost or did not take.
+    lost: Counters,
+    /// Of rings that are over.
+    former: RingCounters,
+    /// Of the batch in hand: which packets have left by a ring, or are counted as lost.
+    done: Vec<bool>,
+    over: Vec<(SocketAddrV4, Over)>,
+}
+
+struct Ring {
+    end: End,
+    /// Its other end is gone, or has another ring: it is read to its end.
+    ending: bool,
+}
+
+impl HostLink {
+    /// A link without rings.
+    pub fn new(udp: UdpLink) -> Self {
+        Self {
+            udp,
+            rings: Vec::new(),
+            arrivals: None,
+            next: 0,
+            turn: 0,
+            socket_first: 0,
+            lost: Counters::default(),
+            former: RingCounters::default(),
+            done: Vec::new(),
+            over: Vec::new(),
+        }
+    }
+
+    /// The same, with a door by which requesters of this machine come in. See [`Door`] for its name.
+    ///
+    /// # Errors
+    /// The door cannot be opened.
+    pub fn with_door(mut self, name: String) -> std::io::Result<(Self, Door)> {
+        let (door, arrivals) = Door::open(name)?;
+        self.arrivals = Some(arrivals);
+        Ok((self, door))
+    }
+
+    /// The socket.
+    pub fn udp(&self) -> &UdpLink {
+        &self.udp
+    }
+
+    /// Sends frames to the address and port of `end` by it from now on, in place of a ring that was
+    /// there before.
+    pub fn add(&mut self, end: End) {
+        self.listen();
+        for ring in self.rings.iter_mut().filter(|ring| ring.end.route() == end.route()) {
+            ring.ending = true;
+        }
+        self.settle_endings();
+        if self.rings.len() >= RINGS_MAX {
+            // Its other end sees it close, and goes on by UDP.
+            return;
+        }
+        self.rings.push(Ring { end, ending: false });
+        self.socket_first = BEFORE_A_RING;
+    }
+
+    /// Whether frames to this address go through a ring.
+    pub fn has_ring(&self, route: SocketAddrV4) -> bool {
+        self.rings.iter().any(|ring| !ring.ending && ring.end.route() == route)
+    }
+
+    /// Rings that are over since this was asked last, and why.
+    pub fn take_over(&mut self) -> impl Iterator<Item = (SocketAddrV4, Over)> + '_ {
+        self.over.drain(..)
+    }
+
+    /// Waits as [`crate::wait_readable`] for what comes here or to `others`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn wait(&mut self, others: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Result<bool> {
+        let ready = self.sleep(others, timeout);
+        for ring in &mut self.rings {
+            ring.end.wake();
+        }
+        let ready = ready.map_err(LinkError::io("cannot wait for datagrams"))?;
+        if ready {
+            self.listen();
+        }
+        Ok(ready)
+    }
+
+    fn sleep(&mut self, others: &[BorrowedFd<'_>], timeout: Option<Duration>) -> std::io::Result<bool> {
+        for ring in &mut self.rings {
+            // An error shows when frames are taken.
+            if ring.ending || ring.end.sleep().unwrap_or(true) {
+                return Ok(true);
+            }
+        }
+        let mut fds = [self.udp.as_fd(); sys::WAIT_MAX];
+        let ours = self.rings.iter().map(|ring| ring.end.as_fd());
+        let mut count = 1;
+        for (place, fd) in fds[1..].iter_mut().zip(ours.chain(others.iter().copied())) {
+            *place = fd;
+            count += 1;
+        }
+        sys::wait(&fds[..count], sys::READABLE, timeout)
+    }
+
+    /// Listens to the other ends: those that are gone have sent all that they will.
+    fn listen(&mut self) {
+        for ring in self.rings.iter_mut().filter(|ring| !ring.ending) {
+            ring.ending = ring.end.hear().is_err();
+        }
+        self.settle_endings();
+    }
+
+    /// Decides how far rings that are ending are read.
+    fn settle_endings(&mut self) {
+        let mut index = 0;
+        while index < self.rings.len() {
+            let ring = &mut self.rings[index];
+            if ring.ending
+                && let Err(over) = ring.end.end_here()
+            {
+                self.remove(index, over);
+            } else {
+                index += 1;
+            }
+        }
+    }
+
+    /// Lets rings in that were joined.
+    fn admit(&mut self) {
+        let Some(arrivals) = &self.arrivals else { return };
+        let Ok((mut end, token)) = arrivals.try_recv() else { return };
+        // Whoever does not keep to the protocol is not served.
+        if admit(&mut end, &token) == Ok(true) {
+            self.add(end);
+        }
+    }
+
+    /// Takes what is in the rings, those that end first.
+    fn take(&mut self, batch: &mut Batch) {
+        let mut index = 0;
+        while index < self.rings.len() {
+            if !self.rings[index].ending {
+                index += 1;
+                continue;
+            }
+            self.take_from(index, batch);
+            if !batch.is_empty() {
+                return;
+            }
+            if self.rings.get(index).is_some_and(|ring| ring.ending && ring.end.is_at_end()) {
+                self.remove(index, Over::Gone);
+            }
+        }
+        for _ in 0..self.rings.len() {
+            self.next = (self.next + 1) % self.rings.len().max(1);
+            if self.next >= self.rings.len() {
+                return;
+            }
+            self.take_from(self.next, batch);
+            if !batch.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn take_from(&mut self, index: usize, batch: &mut Batch) {
+        match self.rings[index].end.take(batch) {
+            Ok(too_long) => self.lost.dropped_too_long += too_long,
+            Err(over) => self.remove(index, over),
+        }
+    }
+
+    fn remove(&mut self, index: usize, over: Over) {
+        let ring = self.rings.remove(index);
+        self.former = self.former.plus(ring.end.last_counters());
+        self.former.broken += u64::from(matches!(over, Over::Broken(_)));
+        self.over.push((ring.end.route(), over));
+        // Who never asks need not be told of all.
+        let most = self.over.len().saturating_sub(RINGS_MAX);
+        self.over.drain(..most);
+    }
+
+    /// Puts what goes to rings into them; gives how many packets were put in.
+    fn send_by_rings(&mut self, batch: &Batch) -> usize {
+        let mut sent = 0;
+        self.done.clear();
+        self.done.resize(batch.len(), false);
+        let mut last: Option<(SocketAddrV4, usize)> = None;
+        for index in 0..batch.len() {
+            let packet = batch.packet(index);
+            let to = match batch.addresses(index) {
+                Some(told) => told.destination,
+                None => match Datagram::parse_exact(packet) {
+                    Ok(read) => read.destination(),
+                    Err(_) => continue,
+                },
+            };
+            let at = match last {
+                Some((route, at)) if route == to => at,
+                _ => match self.rings.iter().position(|ring| !ring.ending && ring.end.route() == to) {
+                    Some(at) => at,
+                    None => continue,
+                },
+            };
+            last = Some((to, at));
+            match self.rings[at].end.push(packet) {
+                Ok(what) => {
+                    self.done[index] = true;
+                    match what {
+                        Sent::Yes => sent += 1,
+                        Sent::Full => self.lost.unsent_queue_full += 1,
+                        Sent::TooLong => self.lost.unsent_too_long += 1,
+                    }
+                }
+                Err(over) => {
+                    // What is left goes by the socket.
+                    last = None;
+                    self.remove(at, over);
+                }
+            }
+        }
+        for ring in &mut self.rings {
+            ring.end.publish();
+        }
+        sent
+    }
+}
+
+impl AsFd for HostLink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.udp.as_fd()
+    }
+}
+
+impl Link for HostLink {
+    fn recv(&mut self, batch: &mut Batch, timeout: Option<Duration>) -> Result<usize> {
+        self.turn = self.turn.wrapping_add(1);
+        let around = self.turn.is_multiple_of(LOOK_AROUND);
+        if self.rings.is_empty() && self.arrivals.is_none() {
+            return self.udp.recv(batch, timeout);
+        }
+        batch.clear();
+        if around {
+            self.listen();
+            self.admit();
+        }
+        let mut waited = false;
+        loop {
+            let first = self.socket_first > 0;
+            if first || around {
+                self.socket_first = self.socket_first.saturating_sub(1);
+                if self.udp.recv(batch, Some(Duration::ZERO))? > 0 {
+                    return Ok(batch.len());
+                }
+                self.socket_first = 0;
+            }
+            self.take(batch);
+            if !batch.is_empty() {
+                return Ok(batch.len());
+            }
+            if !around && self.udp.recv(batch, Some(Duration::ZERO))? > 0 {
+                return Ok(batch.len());
+            }
+            if waited || timeout == Some(Duration::ZERO) {
+                return Ok(0);
+            }
+            self.wait(&[], timeout)?;
+            self.admit();
+            waited = true;
+        }
+    }
+
+    fn send(&mut self, batch: &mut Batch) -> Result<usize> {
+        if self.rings.is_empty() {
+            return self.udp.send(batch);
+        }
+        let sent = self.send_by_rings(batch);
+        let mut done = self.done.iter();
+        batch.retain(|_, _| !done.next().copied().unwrap_or(false));
+        if batch.is_empty() {
+            return Ok(sent);
+        }
+        Ok(sent + self.udp.send(batch)?)
+    }
+
+    fn counters(&self) -> Counters {
+        let (udp, ring) = (self.udp.counters(), self.ring_counters());
+        Counters {
+            received: udp.received + ring.received,
+            received_bytes: udp.received_bytes + ring.received_bytes,
+            sent: udp.sent + ring.sent,
+            sent_bytes: udp.sent_bytes + ring.sent_bytes,
+            dropped_too_long: udp.dropped_too_long + self.lost.dropped_too_long,
+            unsent_queue_full: udp.unsent_queue_full + self.lost.unsent_queue_full,
+            unsent_too_long: udp.unsent_too_long + self.lost.unsent_too_long,
+            ..udp
+        }
+    }
+
+    fn ring_counters(&self) -> RingCounters {
+        self.rings.iter().fold(self.former, |sum, ring| sum.plus(ring.end.counters()))
+    }
+
+    /// That of the socket: any frame may leave by it.
+    fn scope(&self) -> Scope {
+        self.udp.scope()
+    }
+}

@@ -1,0 +1,379 @@
+//! How two processes come to have a pair of rings: over a Unix socket, whose name is abstract, so that
+//! nothing is left behind by a process that is killed.
+//!
+//! ```text
+//! requester                                          NIC
+//!   connects                                           is this my own user?
+//!   is the listener my own user?
+//!   magic, version, 0, token  ────────────────────▶    do I know the token?
+//!   is the memory sealed, and as large as told?  ◀──   magic, version, status, sizes; the memory's file
+//!   puts the token into the request ring
+//!   one byte  ─────────────────────────────────────▶   gives the ring to the thread that serves
+//!   takes the token out of the answer ring  ◀────────  that thread puts it there
+//! ```
+//!
+//! All numbers are little-endian. The token says for which requester the ring is; that the other
+//! process is of the same user, or root, the kernel says.
+
+use std::collections::HashMap;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::SocketAddrV4;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
+};
+
+use super::Sizes;
+use super::end::{End, Over, Role, Sent};
+use super::memory::Memory;
+use crate::sys;
+
+/// Bytes of a token.
+pub const TOKEN: usize = 16;
+/// Bytes of a door's name at most: what an abstract address holds.
+pub const NAME_MAX: usize = 107;
+
+const MAGIC: [u8; 8] = *b"DTARING\0";
+const VERSION: u32 = 1;
+const HELLO: usize = 16 + TOKEN;
+const REPLY: usize = 24;
+/// How long either end waits for the other's next step.
+const STEP: Duration = Duration::from_millis(500);
+/// How long a requester waits until the serving thread has the ring.
+const SERVED: Duration = Duration::from_secs(2);
+/// Requesters that a door knows at a time.
+const PEERS_MAX: usize = 512;
+
+/// What a requester needs to join.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Offer {
+    /// Name of the door: an abstract Unix address of this network namespace.
+    pub name: String,
+    /// Says who joins: a secret, never logged.
+    pub token: [u8; TOKEN],
+}
+
+impl std::fmt::Debug for Offer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Offer").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Why there is no ring.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// Another host, another network namespace, or it has ended.
+    #[error("there is no door of that name in this network namespace: {0}")]
+    NoDoor(io::Error),
+    /// Other users could read keys.
+    #[error(
+        "the other end runs as user {theirs} and this one as {ours}: both have to be one user, or it root"
+    )]
+    OtherUser {
+        /// Of the other process.
+        theirs: u32,
+        /// Of this one.
+        ours: u32,
+    },
+    /// The door did not let us in.
+    #[error("it was refused: {0}")]
+    Refused(&'static str),
+    /// The other end speaks otherwise.
+    #[error("the other end does not keep to the protocol: {0}")]
+    Protocol(&'static str),
+    /// It was given up.
+    #[error(transparent)]
+    Over(#[from] Over),
+    /// No sign through the ring.
+    #[error("nothing came back through the ring in {} ms", SERVED.as_millis())]
+    Silent,
+    /// The system.
+    #[error("{0}")]
+    System(#[from] io::Error),
+}
+
+/// Why a door lets nobody in, in the reply.
+const REFUSALS: [(u32, &str); 3] =
+    [(1, OTHER_USER), (2, "the token is not known"), (3, "the system refused memory")];
+const OTHER_USER: &str = "the other end runs as another user; both have to be one user, or this one root";
+
+/// Whether a process of user `theirs` may share memory with one of user `ours`.
+fn is_trusted(theirs: u32, ours: u32) -> bool {
+    theirs == ours || theirs == 0
+}
+
+fn address(name: &str) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(name)
+}
+
+/// What is known of a requester.
+struct Peer {
+    token: [u8; TOKEN],
+    /// Its ring, as long as it lives.
+    ring: Weak<()>,
+}
+
+type Peers = Arc<Mutex<HashMap<SocketAddrV4, Peer>>>;
+
+/// Where requesters of this machine come in. It closes when dropped; rings that are open stay.
+pub struct Door {
+    name: String,
+    peers: Peers,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Rings that were joined, for the thread that serves them.
+pub(crate) type Arrivals = Receiver<(End, [u8; TOKEN])>;
+
+impl Door {
+    /// Opens a door of this name, which should be one that nobody can guess: whoever takes it first
+    /// has it.
+    ///
+    /// # Errors
+    /// The name is taken or too long, or the system refuses a thread.
+    pub(crate) fn open(name: String) -> io::Result<(Door, Arrivals)> {
+        let listener = UnixListener::bind_addr(&address(&name)?)?;
+        let (peers, stop): (Peers, _) = (Peers::default(), Arc::new(AtomicBool::new(false)));
+        let (arrived, arrivals) = channel();
+        let (known, stopped) = (Arc::clone(&peers), Arc::clone(&stop));
+        let thread = std::thread::Builder::new().name("ring-door".into()).spawn(move || {
+            while let Ok((stream, _)) = listener.accept() {
+                if stopped.load(Ordering::Acquire) {
+                    return;
+                }
+                // Whoever fails here is told, or has gone.
+                let _ = receive(stream, &known, &arrived);
+            }
+        })?;
+        Ok((Door { name, peers, stop, thread: Some(thread) }, arrivals))
+    }
+
+    /// What the requester at this address needs to join; `token` is its own, if it has none yet.
+    /// `None` where the door knows too many.
+    pub fn offer(&self, requester: SocketAddrV4, token: [u8; TOKEN]) -> Option<Offer> {
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        if peers.len() >= PEERS_MAX && !peers.contains_key(&requester) {
+            peers.retain(|_, peer| peer.ring.strong_count() > 0);
+            if peers.len() >= PEERS_MAX {
+                return None;
+            }
+        }
+        let peer = peers.entry(requester).or_insert(Peer { token, ring: Weak::new() });
+        Some(Offer { name: self.name.clone(), token: peer.token })
+    }
+
+    /// Whether the requester at this address has a ring.
+    pub fn has_ring(&self, requester: SocketAddrV4) -> bool {
+        let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        peers.get(&requester).is_some_and(|peer| peer.ring.strong_count() > 0)
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        // Its thread waits for somebody to come.
+        let came = address(&self.name).and_then(|address| UnixStream::connect_addr(&address));
+        if let (Ok(_), Some(thread)) = (came, self.thread.take()) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Lets one requester in.
+fn receive(
+    mut stream: UnixStream,
+    peers: &Peers,
+    arrived: &Sender<(End, [u8; TOKEN])>,
+) -> Result<(), JoinError> {
+    let refuse = |stream: &mut UnixStream, status: u32| {
+        stream.write_all(&reply(status, Sizes { requests: 0, answers: 0 }))?;
+        Ok(())
+    };
+    stream.set_read_timeout(Some(STEP))?;
+    stream.set_write_timeout(Some(STEP))?;
+    let (theirs, ours) = (user_of(&stream)?, rustix::process::geteuid().as_raw());
+    if !is_trusted(theirs, ours) {
+        return refuse(&mut stream, 1);
+    }
+    let mut hello = [0; HELLO];
+    read_exactly(&mut stream, &mut hello)?;
+    let (magic, rest) = hello.split_at(8);
+    if magic != MAGIC || rest[..4] != VERSION.to_le_bytes() {
+        return Err(JoinError::Protocol("no hello"));
+    }
+    let mut token = [0; TOKEN];
+    token.copy_from_slice(&rest[8..]);
+    let requester = {
+        let peers = peers.lock().unwrap_or_else(PoisonError::into_inner);
+        peers.iter().find(|(_, peer)| same(&peer.token, &token)).map(|(address, _)| *address)
+    };
+    let Some(requester) = requester else { return refuse(&mut stream, 2) };
+    let sizes = Sizes::USUAL;
+    let Ok((memory, file)) = Memory::create(sizes.words()) else { return refuse(&mut stream, 3) };
+    send_file(&stream, &reply(0, sizes), &file)?;
+    drop(file);
+    read_exactly(&mut stream, &mut [0])?;
+    let end = End::new(memory, sizes, Role::Responder, stream, requester);
+    if let Some(peer) = peers.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&requester) {
+        peer.ring = Arc::downgrade(end.alive());
+    }
+    // Whoever serves may have ended.
+    let _ = arrived.send((end, token));
+    Ok(())
+}
+
+/// For who serves: whether what is first in the ring is the token. It is then sent back, by which the
+/// requester sees that it is served.
+pub(crate) fn admit(end: &mut End, token: &[u8; TOKEN]) -> Result<bool, Over> {
+    let said = end.take_one()?;
+    if said.is_none_or(|said| !same(&said, token)) {
+        return Ok(false);
+    }
+    let sent = end.push(token)?;
+    end.publish();
+    end.begin_counting();
+    Ok(sent == Sent::Yes)
+}
+
+/// Joins the NIC at `nic`, which has offered it. Takes at most some seconds.
+///
+/// # Errors
+/// There is no such door, or another user's, or it does not serve.
+pub fn join(offer: &Offer, nic: SocketAddrV4) -> Result<End, JoinError> {
+    let mut stream = UnixStream::connect_addr(&address(&offer.name)?).map_err(JoinError::NoDoor)?;
+    stream.set_read_timeout(Some(STEP))?;
+    stream.set_write_timeout(Some(STEP))?;
+    let (theirs, ours) = (user_of(&stream)?, rustix::process::geteuid().as_raw());
+    if !is_trusted(theirs, ours) {
+        return Err(JoinError::OtherUser { theirs, ours });
+    }
+    let mut hello = [0; HELLO];
+    hello[..8].copy_from_slice(&MAGIC);
+    hello[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    hello[16..].copy_from_slice(&offer.token);
+    stream.write_all(&hello)?;
+    let (reply, file) = receive_file(&stream)?;
+    let number = |at: usize| u32::from_le_bytes([reply[at], reply[at + 1], reply[at + 2], reply[at + 3]]);
+    if reply[..8] != MAGIC || number(8) != VERSION {
+        return Err(JoinError::Protocol("no reply of this version"));
+    }
+    if number(12) != 0 {
+        let known = REFUSALS.iter().find(|(status, _)| *status == number(12));
+        return Err(JoinError::Refused(known.map_or("it does not say why", |(_, why)| why)));
+    }
+    let sizes = Sizes { requests: number(16) as usize, answers: number(20) as usize };
+    if !sizes.are_possible() {
+        return Err(JoinError::Protocol("sizes that cannot be"));
+    }
+    let file = file.ok_or(JoinError::Protocol("no memory came"))?;
+    let memory = Memory::open(file.as_fd(), sizes.words())?;
+    let mut end = End::new(memory, sizes, Role::Requester, stream, nic);
+    if end.push(&offer.token)? != Sent::Yes {
+        return Err(JoinError::Protocol("a new ring is full"));
+    }
+    end.publish();
+    end.say()?;
+    let start = Instant::now();
+    while start.elapsed() < SERVED {
+        if let Some(said) = end.take_one()? {
+            if !same(&said, &offer.token) {
+                return Err(JoinError::Protocol("another token came back"));
+            }
+            end.begin_counting();
+            return Ok(end);
+        }
+        if !end.sleep()? {
+            let _ = sys::wait(&[end.as_fd()], sys::READABLE, Some(SERVED / 20));
+            end.wake();
+            end.hear()?;
+        }
+    }
+    Err(JoinError::Silent)
+}
+
+fn reply(status: u32, sizes: Sizes) -> [u8; REPLY] {
+    let mut reply = [0; REPLY];
+    reply[..8].copy_from_slice(&MAGIC);
+    let numbers = [VERSION, status, sizes.requests as u32, sizes.answers as u32];
+    for (place, number) in reply[8..].chunks_exact_mut(4).zip(numbers) {
+        place.copy_from_slice(&number.to_le_bytes());
+    }
+    reply
+}
+
+/// Whether two secrets are the same, in a time that does not tell how much of them is.
+fn same(a: &[u8], b: &[u8; TOKEN]) -> bool {
+    a.len() == TOKEN && a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
+}
+
+/// The user that the process at the other end of a socket had when the connection was made.
+fn user_of(stream: &UnixStream) -> io::Result<u32> {
+    Ok(rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw())
+}
+
+/// Reads all of it, within [`STEP`] in all.
+fn read_exactly(stream: &mut UnixStream, mut bytes: &mut [u8]) -> Result<(), JoinError> {
+    let start = Instant::now();
+    while !bytes.is_empty() {
+        if start.elapsed() > STEP {
+            return Err(JoinError::Protocol("it stopped in the middle"));
+        }
+        match stream.read(bytes) {
+            Ok(0) => return Err(Over::Gone.into()),
+            Ok(count) => bytes = &mut bytes[count..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Sends a message that the other end receives whole, with a file.
+fn send_file(stream: &UnixStream, message: &[u8; REPLY], file: &OwnedFd) -> io::Result<()> {
+    let files = [file.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&files));
+    let sent = rustix::net::sendmsg(stream, &[IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL)?;
+    if sent == REPLY { Ok(()) } else { Err(io::Error::other("the reply was cut")) }
+}
+
+/// Receives such a message.
+fn receive_file(stream: &UnixStream) -> Result<([u8; REPLY], Option<OwnedFd>), JoinError> {
+    let mut reply = [0; REPLY];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = rustix::net::recvmsg(
+        stream,
+        &mut [IoSliceMut::new(&mut reply)],
+        &mut control,
+        RecvFlags::CMSG_CLOEXEC,
+    )
+    .map_err(io::Error::from)?;
+    let mut file = None;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(mut files) = message {
+            file = files.next();
+        }
+    }
+    match received.bytes {
+        REPLY => Ok((reply, file)),
+        0 => Err(Over::Gone.into()),
+        _ => Err(JoinError::Protocol("a short reply")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,265 @@
+use std::net::Ipv4Addr;
+
+use super::*;
+use crate::{Batch, HostLink, Link, UdpConfig, UdpLink};
+
+const LOOPBACK: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
+
+fn udp() -> HostLink {
+    HostLink::new(UdpLink::open(&UdpConfig::roce(LOOPBACK.into())).unwrap())
+}
+
+/// A name that no other test has.
+fn name(test: &str) -> String {
+    format!("dta-ring-test-{test}-{}-{:?}", std::process::id(), Instant::now())
+        .replace(|c: char| !c.is_ascii_alphanumeric(), "-")
+}
+
+/// A NIC's link, served by nobody yet, and a requester's.
+struct Pair {
+    nic: HostLink,
+    requester: HostLink,
+    door: Door,
+    from: SocketAddrV4,
+    to: SocketAddrV4,
+}
+
+impl Pair {
+    fn new(test: &str) -> Pair {
+        let (nic, door) = udp().with_door(name(test)).unwrap();
+        let requester = udp();
+        let (from, to) = (requester.udp().local_addr(), nic.udp().local_addr());
+        Pair { nic, requester, door, from, to }
+    }
+
+    /// The same, joined.
+    fn joined(test: &str) -> Pair {
+        let mut pair = Pair::new(test);
+        pair.join();
+        pair
+    }
+
+    fn join(&mut self) {
+        let offer = self.door.offer(self.from, [3; TOKEN]).unwrap();
+        let to = self.to;
+        let joining = std::thread::spawn(move || join(&offer, to));
+        let mut batch = Batch::new(8);
+        while !joining.is_finished() {
+            assert_eq!(self.nic.recv(&mut batch, Some(Duration::from_millis(5))).unwrap(), 0);
+        }
+        self.requester.add(joining.join().unwrap().unwrap());
+        assert!(self.requester.has_ring(self.to) && self.nic.has_ring(self.from));
+    }
+
+    fn batch(&self, numbers: std::ops::Range<u32>) -> Batch {
+        let mut batch = Batch::new(numbers.len());
+        for number in numbers {
+            batch.push_udp(self.from, self.to, &number.to_be_bytes(), 0).unwrap();
+        }
+        batch
+    }
+
+    fn answer(&self, number: u32) -> Batch {
+        let mut batch = Batch::new(1);
+        batch.push_udp(self.to, self.from, &number.to_be_bytes(), 0).unwrap();
+        batch
+    }
+
+    /// All that comes to the NIC until there was nothing for a while.
+    fn arrivals(&mut self) -> Vec<u32> {
+        all(&mut self.nic)
+    }
+}
+
+fn all(link: &mut HostLink) -> Vec<u32> {
+    let (mut batch, mut numbers) = (Batch::new(8), Vec::new());
+    while link.recv(&mut batch, Some(Duration::from_millis(50))).unwrap() > 0 {
+        let of = |index| u32::from_be_bytes(batch.udp(index).unwrap().payload().try_into().unwrap());
+        numbers.extend((0..batch.len()).map(of));
+    }
+    numbers
+}
+
+#[test]
+fn frames_go_through_the_ring_both_ways_and_are_the_bytes_that_a_socket_gives() {
+    let mut pair = Pair::joined("both");
+    pair.requester.send(&mut pair.batch(0..100)).unwrap();
+    assert_eq!(pair.arrivals(), (0..100).collect::<Vec<_>>());
+    pair.nic.send(&mut pair.answer(7)).unwrap();
+    assert_eq!(all(&mut pair.requester), [7]);
+    let (sent, received) = (pair.requester.counters(), pair.nic.counters());
+    assert_eq!((sent.sent, sent.sent_bytes), (100, 3200));
+    assert_eq!((received.received, received.received_bytes, received.sent), (100, 3200, 1));
+    let rings = (pair.requester.ring_counters(), pair.nic.ring_counters());
+    assert_eq!((rings.0.opened, rings.0.sent, rings.0.received, rings.0.left), (1, 100, 1, 0));
+    assert_eq!((rings.1.opened, rings.1.sent, rings.1.received), (1, 1, 100));
+    assert_eq!(pair.requester.udp().counters().sent, 0);
+    // A stranger's frames come by the socket all the same, and one to a stranger leaves by it.
+    let mut stranger = udp();
+    let at = stranger.udp().local_addr();
+    let mut batch = Batch::new(2);
+    batch.push_udp(at, pair.to, &9u32.to_be_bytes(), 0).unwrap();
+    stranger.send(&mut batch).unwrap();
+    assert_eq!(pair.arrivals(), [9]);
+    batch.push_udp(pair.to, pair.from, &1u32.to_be_bytes(), 0).unwrap();
+    batch.push_udp(pair.to, at, &2u32.to_be_bytes(), 0).unwrap();
+    assert_eq!(pair.nic.send(&mut batch).unwrap(), 2);
+    assert_eq!((all(&mut stranger), all(&mut pair.requester)), (vec![2], vec![1]));
+}
+
+#[test]
+fn a_nic_that_sleeps_is_woken_and_one_that_is_busy_is_not() {
+    let pair = Pair::joined("sleep");
+    let batch = pair.batch(0..1);
+    let Pair { mut nic, mut requester, .. } = pair;
+    let sleeper = std::thread::spawn(move || {
+        let start = Instant::now();
+        let came = nic.recv(&mut Batch::new(8), Some(Duration::from_secs(20))).unwrap();
+        (came, start.elapsed(), nic)
+    });
+    std::thread::sleep(Duration::from_millis(200));
+    requester.send(&mut batch.clone()).unwrap();
+    let (came, took, nic) = sleeper.join().unwrap();
+    assert!(came == 1 && took < Duration::from_secs(10), "{came} after {took:?}");
+    assert_eq!(requester.ring_counters().woken, 1);
+    for _ in 0..10 {
+        requester.send(&mut batch.clone()).unwrap();
+    }
+    assert_eq!(requester.ring_counters().woken, 1, "nobody sleeps");
+    drop(nic);
+}
+
+#[test]
+fn a_full_ring_is_waited_for_and_then_each_frame_is_counted_once() {
+    let mut pair = Pair::joined("full");
+    let mut sent = 0;
+    let start = Instant::now();
+    while pair.requester.counters().unsent_queue_full == 0 {
+        sent += 64;
+        let numbers = sent - 64..sent;
+        pair.requester.send(&mut pair.batch(numbers)).unwrap();
+        assert!(start.elapsed() < Duration::from_secs(30));
+    }
+    // It stayed full: nothing is waited for any more.
+    let again = Instant::now();
+    for _ in 0..20 {
+        pair.requester.send(&mut pair.batch(0..64)).unwrap();
+        sent += 64;
+    }
+    assert!(again.elapsed() < Duration::from_secs(2));
+    let counters = pair.requester.counters();
+    assert_eq!(counters.sent + counters.unsent_queue_full, u64::from(sent));
+    assert_eq!(pair.requester.ring_counters().full, 1);
+    let came = pair.arrivals();
+    assert_eq!(came.len() as u64, counters.sent);
+    // With room, frames go again.
+    assert_eq!(pair.requester.send(&mut pair.batch(5..6)).unwrap(), 1);
+    assert_eq!(pair.arrivals(), [5]);
+}
+
+#[test]
+fn what_a_requester_that_is_gone_has_sent_comes_before_what_its_successor_sends() {
+    let mut pair = Pair::joined("successor");
+    pair.requester.send(&mut pair.batch(0..50)).unwrap();
+    // Gone, as a process that is killed: its end of the socket closes. The next life has another port.
+    let before = std::mem::replace(&mut pair.requester, udp());
+    drop(before);
+    pair.from = pair.requester.udp().local_addr();
+    let offer = pair.door.offer(pair.from, [4; TOKEN]).unwrap();
+    let (to, mut came, mut batch) = (pair.to, Vec::new(), Batch::new(8));
+    let joining = std::thread::spawn(move || join(&offer, to).unwrap());
+    while !joining.is_finished() {
+        pair.nic.recv(&mut batch, Some(Duration::from_millis(5))).unwrap();
+        let of = |index| u32::from_be_bytes(batch.udp(index).unwrap().payload().try_into().unwrap());
+        came.extend((0..batch.len()).map(of));
+    }
+    pair.requester.add(joining.join().unwrap());
+    pair.requester.send(&mut pair.batch(50..100)).unwrap();
+    came.extend(pair.arrivals());
+    assert_eq!(came, (0..100).collect::<Vec<_>>());
+    assert_eq!(pair.nic.ring_counters().opened, 2);
+}
+
+#[test]
+fn a_nic_that_is_gone_leaves_what_it_did_not_take_counted_and_frames_go_by_the_socket() {
+    let mut pair = Pair::joined("gone");
+    pair.requester.send(&mut pair.batch(0..30)).unwrap();
+    let mut batch = Batch::new(8);
+    assert_eq!(pair.nic.recv(&mut batch, Some(Duration::ZERO)).unwrap(), 8);
+    let (to, from) = (pair.to, pair.from);
+    drop((pair.nic, pair.door));
+    // Another one at the same address, without a ring.
+    let mut nic = HostLink::new(UdpLink::open(&UdpConfig::roce(to.into())).unwrap());
+    let start = Instant::now();
+    while pair.requester.has_ring(to) {
+        pair.requester.wait(&[], Some(Duration::from_millis(5))).unwrap();
+        pair.requester.recv(&mut batch, Some(Duration::ZERO)).unwrap();
+        assert!(start.elapsed() < Duration::from_secs(10));
+    }
+    assert_eq!(pair.requester.take_over().collect::<Vec<_>>(), [(to, Over::Gone)]);
+    assert_eq!(pair.requester.ring_counters().left, 22);
+    batch.clear();
+    batch.push_udp(from, to, &77u32.to_be_bytes(), 0).unwrap();
+    assert_eq!(pair.requester.send(&mut batch).unwrap(), 1);
+    assert_eq!(all(&mut nic), [77]);
+}
+
+#[test]
+fn a_stranger_to_the_door_is_refused_with_the_reason_and_others_are_served() {
+    let mut pair = Pair::new("stranger");
+    let offer = pair.door.offer(pair.from, [3; TOKEN]).unwrap();
+    let wrong = Offer { token: [4; TOKEN], ..offer.clone() };
+    let refused = join(&wrong, pair.to).unwrap_err();
+    assert!(refused.to_string().contains("token"), "{refused}");
+    let nobody = Offer { name: format!("{}x", offer.name), ..offer };
+    assert!(matches!(join(&nobody, pair.to), Err(JoinError::NoDoor(_))));
+    // One that says nothing, one that says nonsense, and one that goes away in the middle.
+    let at = address(&nobody.name[..nobody.name.len() - 1]).unwrap();
+    let mut nonsense = UnixStream::connect_addr(&at).unwrap();
+    nonsense.write_all(&[0xff; 64]).unwrap();
+    let mut half = UnixStream::connect_addr(&at).unwrap();
+    half.write_all(&MAGIC).unwrap();
+    drop(half);
+    let mute = UnixStream::connect_addr(&at).unwrap();
+    let start = Instant::now();
+    pair.join();
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    drop((mute, nonsense));
+    assert!(!is_trusted(1000, 1001) && is_trusted(0, 1001) && is_trusted(1001, 1001));
+    assert!(!is_trusted(1000, 0), "root gives its memory to nobody else");
+}
+
+#[test]
+fn an_end_that_gets_no_sign_of_being_served_is_given_up() {
+    let pair = Pair::new("silent");
+    let offer = pair.door.offer(pair.from, [3; TOKEN]).unwrap();
+    // Nobody receives on the NIC's link.
+    assert!(matches!(join(&offer, pair.to), Err(JoinError::Silent)));
+    assert!(!pair.door.has_ring(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1)));
+}
+
+#[test]
+fn a_ring_whose_other_end_lies_is_given_up_and_the_link_goes_on() {
+    let mut pair = Pair::new("liar");
+    let offer = pair.door.offer(pair.from, [3; TOKEN]).unwrap();
+    let to = pair.to;
+    let joining = std::thread::spawn(move || join(&offer, to).unwrap());
+    let mut batch = Batch::new(8);
+    while !joining.is_finished() {
+        pair.nic.recv(&mut batch, Some(Duration::from_millis(5))).unwrap();
+    }
+    let mut liar = joining.join().unwrap();
+    liar.push(&[1; 60]).unwrap();
+    liar.lie();
+    let start = Instant::now();
+    while pair.nic.has_ring(pair.from) {
+        pair.nic.recv(&mut batch, Some(Duration::from_millis(5))).unwrap();
+        assert!(start.elapsed() < Duration::from_secs(10));
+    }
+    assert_eq!(pair.nic.ring_counters().broken, 1);
+    assert!(matches!(pair.nic.take_over().next(), Some((_, Over::Broken(_)))));
+    assert_eq!(liar.hear(), Err(Over::Gone));
+    assert!(!pair.door.has_ring(pair.from));
+    pair.requester.send(&mut pair.batch(3..4)).unwrap();
+    assert_eq!(pair.arrivals(), [3]);
+}
