@@ -15,7 +15,7 @@ use super::client_flags::ClientFlags;
     after_help = "\
 Examples:
   dta-collector sessions
-  dta-collector sessions -o wide     with owners, generations, and how frames travel
+  dta-collector sessions -o wide     with owners, and how frames travel
   dta-collector sessions end leaf1   its keys end at once; what it wrote stays
 
 A translator that runs opens its session again: stop it first, if another one is to have its lists."

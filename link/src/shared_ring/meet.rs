@@ -49,6 +49,8 @@ const HELLO: usize = 16 + TOKEN;
 const REPLY: usize = 24;
 /// How long either end waits for the other's next step.
 const STEP: Duration = Duration::from_millis(500);
+/// How long a requester waits for its turn at the door: as long as several others that say nothing take.
+const TURN: Duration = Duration::from_secs(3);
 /// How long a requester waits until the serving thread has the ring.
 const SERVED: Duration = Duration::from_secs(2);
 /// Requesters that a door knows at a time.
@@ -253,8 +255,8 @@ pub(crate) fn admit(end: &mut End, token: &[u8; TOKEN]) -> Result<bool, Over> {
 /// There is no such door, or another user's, or it does not serve.
 pub fn join(offer: &Offer, nic: SocketAddrV4) -> Result<End, JoinError> {
     let mut stream = UnixStream::connect_addr(&address(&offer.name)?).map_err(JoinError::NoDoor)?;
-    stream.set_read_timeout(Some(STEP))?;
-    stream.set_write_timeout(Some(STEP))?;
+    stream.set_read_timeout(Some(TURN))?;
+    stream.set_write_timeout(Some(TURN))?;
     let (theirs, ours) = (user_of(&stream)?, rustix::process::geteuid().as_raw());
     if !is_trusted(theirs, ours) {
         return Err(JoinError::OtherUser { theirs, ours });

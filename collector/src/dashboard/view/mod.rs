@@ -51,12 +51,13 @@ pub(super) fn draw(frame: &mut Frame, app: &mut App, theme: &Theme, now: Instant
     if app.tab != Tab::Query && app.connection.is_old(now, app.interval) {
         frame.buffer_mut().set_style(body, theme.old);
     }
-    let note_line = match (app.connection.trouble(now), &app.error) {
-        (Some(trouble), _) => Line::from(format!("! {trouble}")).style(theme.bad),
-        (None, Some(error)) => Line::from(format!("! {error}")).style(theme.bad),
-        (None, None) => Line::from(said.unwrap_or_default()).style(theme.dim),
+    let (said, style) = match (app.connection.trouble(now), &app.error) {
+        (Some(trouble), _) => (format!("! {trouble}"), theme.bad),
+        (None, Some(error)) => (format!("! {error}"), theme.bad),
+        (None, None) => (said.unwrap_or_default(), theme.dim),
     };
-    frame.render_widget(note_line, note);
+    let said = text::cut(&said, usize::from(note.width));
+    frame.render_widget(Line::from(said).style(style), note);
     frame.render_widget(Line::from(keys(app)).style(theme.dim), foot);
     if let Some(top) = &mut app.help {
         help::draw(frame, area, top, theme);

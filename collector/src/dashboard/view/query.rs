@@ -5,7 +5,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph};
 
-use super::Look;
+use super::{Look, text};
 use crate::dashboard::app::App;
 use dta_cli::number::ago;
 
@@ -30,7 +30,9 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &App, look: &Look) -> Opt
             Span::styled(answered.asked.as_str(), look.theme.header),
             Span::styled(age.unwrap_or_default(), look.theme.dim),
         ]));
-        lines.extend(answered.lines.iter().map(|line| Line::from(format!("  {line}"))));
+        let width = usize::from(body.width.saturating_sub(2)).max(1);
+        let fitted = answered.lines.iter().flat_map(|line| text::fitted(line, width));
+        lines.extend(fitted.map(|line| Line::from(format!("  {line}"))));
     }
     super::draw_lines(frame, body, lines, &mut 0).map(|_| "older answers have no room".into())
 }

@@ -4,8 +4,10 @@ use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
-use super::Look;
+use super::{Look, text};
 use crate::dashboard::app::App;
+
+const WRITES: &str = "  writes ";
 
 pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) -> Option<String> {
     let now = app.now.as_ref()?;
@@ -34,7 +36,11 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) ->
             spans.push(Span::raw(format!(", of {}", session.owner)));
         }
         lines.push(Line::from(spans));
-        lines.push(Line::from(format!("  writes {}", session.stores.join(", "))));
+        let width = usize::from(area.width).saturating_sub(WRITES.len()).max(1);
+        for (i, stores) in text::fitted(&session.stores.join(", "), width).into_iter().enumerate() {
+            let before = if i == 0 { WRITES } else { "" };
+            lines.push(Line::from(format!("{before:width$}{stores}", width = WRITES.len())));
+        }
         for pair in &session.queue_pairs {
             let line = Line::from(format!(
                 "  queue pair {:#08x} {} {}  {}  expects PSN {}",

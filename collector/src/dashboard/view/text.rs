@@ -43,6 +43,11 @@ pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
+/// The line if it fits, else its words in lines of at most `width` characters.
+pub(super) fn fitted(line: &str, width: usize) -> Vec<String> {
+    if line.chars().count() <= width { vec![line.into()] } else { wrap(line, width) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,6 +58,8 @@ mod tests {
         assert_eq!((per_second(Some(5.0)), per_second(None)), ("5.0/s".into(), String::new()));
         assert_eq!((cut("abcdef", 4), cut("abcd", 4)), ("abc…".into(), "abcd".into()));
         assert_eq!(gauge(0.5, 4), "██░░");
+        assert_eq!(fitted("a  b", 4), ["a  b"]);
+        assert_eq!(fitted("a  b", 3), ["a b"]);
         assert_eq!(wrap("to be or not to be", 6), ["to be", "or not", "to be"]);
     }
 }
