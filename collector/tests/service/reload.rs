@@ -58,7 +58,7 @@ async fn stores_that_were_added_are_served_and_granted() {
     };
     let renewed = loop {
         match client.renew_session(request(session.generation)).await {
-            Err(status) if status.code() == tonic::Code::Cancelled => {}
+            Err(ClientError::Status(status)) if status.code() == tonic::Code::Cancelled => {}
             answer => break answer.unwrap(),
         }
     };
