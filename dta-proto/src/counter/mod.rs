@@ -6,7 +6,7 @@
 //! programs: [`find`] says so, and readers leave them as they are. `docs/counters.md` has the same
 //! tables for people; a test keeps both equal.
 //!
-//! - [`translator`], [`reporter`], [`nic`], [`collector`], [`between`]: the tables, by the node that counts.
+//! - [`translator`], [`reporter`], [`nic`], [`collector`], [`ring`], [`between`]: the tables, by the node that counts.
 //! - [`Reason`], [`Discard`], [`LossCause`], [`nic::Counter`], [`LinkLoss`], [`Fault`]: what the
 //!   parts that count have an array of.
 
@@ -18,6 +18,7 @@ pub mod nic;
 mod node;
 mod reason;
 pub mod reporter;
+pub mod ring;
 pub mod translator;
 mod variable;
 

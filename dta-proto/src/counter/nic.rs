@@ -1,11 +1,11 @@
 //! What a NIC counts: the software one, and an RDMA device.
 
-use super::{Definition, Fault, LinkLoss, Step, Table, Unit, Value, Values, Variable, table};
+use super::{Definition, Fault, LinkLoss, Step, Table, Unit, Value, Values, Variable, ring, table};
 
 /// The name of the software NIC's device.
 pub const SOFT: &str = "soft";
 
-pub(super) static SOFT_TABLES: &[&Table] = &[&SOFT_NIC, &SOFT_LINK];
+pub(super) static SOFT_TABLES: &[&Table] = &[&SOFT_NIC, &SOFT_LINK, &ring::RING];
 pub(super) static DEVICE_TABLES: &[&Table] = &[&DEVICE];
 
 /// Declares the counters of the software NIC's responder in groups of one definition each.
@@ -148,17 +148,6 @@ table! {
         LINK_SENT: "link.sent", Packets, Beside, "packets that the link took" .detail();
         LINK_SENT_BYTES: "link.sent_bytes", Bytes, Beside, "bytes of these" .detail();
         LINK_LOST: "link.lost.REASON", Packets, Beside, "packets lost in the link" .with(&[LOSS]) .detail();
-        RING_OPENED: "ring.opened", Times, Beside, "shared rings that were opened (docs/rdma.md)" .detail();
-        RING_BROKEN: "ring.broken", Times, Beside,
-            "of them, those that were given up because the other end wrote what cannot be";
-        RING_SENT: "ring.sent", Packets, Beside, "of the packets that the link took, those that went into a ring"
-            .detail();
-        RING_RECEIVED: "ring.received", Packets, Beside,
-            "of the packets that the link gave, those that came out of a ring" .detail();
-        RING_FULL: "ring.full", Times, Beside, "times that a ring was full and was waited for" .detail();
-        RING_WOKEN: "ring.woken", Times, Beside, "times that the other end slept and was woken" .detail();
-        RING_LEFT: "ring.left", Packets, Beside,
-            "of the packets in rings, those that an other end that is gone has not taken";
         FAULTS: "faults.FAULT", Packets, Beside, "answers to which the fault injector did something"
             .with(&[FAULT]);
     }

@@ -1,7 +1,7 @@
 //! What a translator counts.
 
 use super::{
-    Discard, Fault, IntReason, Kind, LinkLoss, LossCause, Reason, Table, Value, Values, Variable, table,
+    Discard, Fault, IntReason, Kind, LinkLoss, LossCause, Reason, Table, Value, Values, Variable, ring, table,
 };
 use crate::queue_pair::Purpose;
 use crate::telemetry::Metric;
@@ -9,7 +9,7 @@ use crate::wire::dta::Primitive;
 
 /// The tables, in the order of the document.
 pub(super) static TABLES: &[&Table] =
-    &[&OWN, &OF_PRIMITIVE, &NOT_ACCEPTED, &KNOWN_LOST, &QUEUE_PAIR, &LINKS, &INT];
+    &[&OWN, &OF_PRIMITIVE, &NOT_ACCEPTED, &KNOWN_LOST, &QUEUE_PAIR, &LINKS, &ring::RING, &INT];
 
 const PRIMITIVES: [Value; Primitive::ALL.len()] = {
     let mut names = [Value::plain(""); Primitive::ALL.len()];
@@ -194,17 +194,6 @@ table! {
             .with(&[LINK]) .detail();
         LINK_DROPPED: "link.LINK.dropped.REASON", Packets, Beside, "packets lost in the link"
             .with(&[LINK, LOSS]);
-        RING_OPENED: "ring.opened", Times, Beside, "shared rings that were opened (docs/rdma.md)" .detail();
-        RING_BROKEN: "ring.broken", Times, Beside,
-            "of them, those that were given up because the other end wrote what cannot be";
-        RING_SENT: "ring.sent", Packets, Beside, "of the packets that the link took, those that went into a ring"
-            .detail();
-        RING_RECEIVED: "ring.received", Packets, Beside,
-            "of the packets that the link gave, those that came out of a ring" .detail();
-        RING_FULL: "ring.full", Times, Beside, "times that a ring was full and was waited for" .detail();
-        RING_WOKEN: "ring.woken", Times, Beside, "times that the other end slept and was woken" .detail();
-        RING_LEFT: "ring.left", Packets, Beside,
-            "of the packets in rings, those that an other end that is gone has not taken";
         FAULTS_FRAMES: "faults.LINK.frames", Packets, Beside, "packets that the fault injector was given"
             .with(&[FAULTY]);
         FAULTS: "faults.LINK.FAULT", Packets, Beside, "packets to which the fault injector did something"

@@ -20,6 +20,7 @@ mod memory;
 use std::fmt;
 use std::str::FromStr;
 
+use dta_proto::counter::{Definition, ring as names};
 use serde::{Deserialize, Serialize};
 
 pub use direction::{Broken, FRAME_MAX};
@@ -111,6 +112,19 @@ pub struct RingCounters {
 }
 
 impl RingCounters {
+    /// Each count that is told, with what it is.
+    pub fn named(&self) -> [(&'static Definition, u64); 7] {
+        [
+            (&names::OPENED, self.opened),
+            (&names::BROKEN, self.broken),
+            (&names::SENT, self.sent),
+            (&names::RECEIVED, self.received),
+            (&names::FULL, self.full),
+            (&names::WOKEN, self.woken),
+            (&names::LEFT, self.left),
+        ]
+    }
+
     /// Both together.
     pub(crate) fn plus(self, other: RingCounters) -> RingCounters {
         RingCounters {

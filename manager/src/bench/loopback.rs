@@ -15,7 +15,7 @@ use anyhow::{Context, anyhow};
 use dta_collector::nic::soft::{CounterFile, Watch};
 use dta_link::shared_ring::RingUse;
 use dta_link::{Batch, Link, UdpConfig, UdpLink};
-use dta_proto::counter::{Stage, nic};
+use dta_proto::counter::{Stage, nic, ring};
 use dta_proto::key::Key;
 use dta_proto::store::StoreKind;
 use dta_proto::wire::dta::Body;
@@ -84,7 +84,7 @@ fn beside_chain(scale: &Scale, ring: RingUse, window: u64) -> anyhow::Result<Rat
     }
     // A figure of the other way would be no figure of this one.
     let statistics = runtime.block_on(daemons.statistics())?;
-    let through = statistics.node(Stage::Nic).get(&nic::RING_RECEIVED);
+    let through = statistics.node(Stage::Nic).get(&ring::RECEIVED);
     anyhow::ensure!((through > 0) == (ring == RingUse::Auto), "{through} frames came through a ring");
     Ok(best)
 }

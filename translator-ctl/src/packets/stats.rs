@@ -135,16 +135,7 @@ fn ring(counters: &mut Vec<(String, u64)>, ring: &dta_link::RingCounters) {
     if ring.opened == 0 {
         return;
     }
-    let all = [
-        (&names::RING_OPENED, ring.opened),
-        (&names::RING_BROKEN, ring.broken),
-        (&names::RING_SENT, ring.sent),
-        (&names::RING_RECEIVED, ring.received),
-        (&names::RING_FULL, ring.full),
-        (&names::RING_WOKEN, ring.woken),
-        (&names::RING_LEFT, ring.left),
-    ];
-    counters.extend(all.map(|(counter, count)| (counter.of(&[]), count)));
+    counters.extend(ring.named().map(|(counter, count)| (counter.of(&[]), count)));
 }
 
 fn faults(counters: &mut Vec<(String, u64)>, name: &str, faults: &FaultCounts) {

@@ -503,17 +503,8 @@ fn link_counters(link: &dyn Link, injector: &FaultInjector) -> Vec<(String, u64)
     let mut named: Vec<_> = named.map(|(counter, count)| (counter.of(&[]), count)).into();
     let losses = counters.losses();
     named.extend(losses.map(|(loss, count)| (names::LINK_LOST.of(&[loss.name_at_nic()]), count)));
-    let ring = link.ring_counters();
-    let of_ring = [
-        (&names::RING_OPENED, ring.opened),
-        (&names::RING_BROKEN, ring.broken),
-        (&names::RING_SENT, ring.sent),
-        (&names::RING_RECEIVED, ring.received),
-        (&names::RING_FULL, ring.full),
-        (&names::RING_WOKEN, ring.woken),
-        (&names::RING_LEFT, ring.left),
-    ];
-    named.extend(of_ring.map(|(counter, count)| (counter.of(&[]), count)));
+    let ring = link.ring_counters().named();
+    named.extend(ring.map(|(counter, count)| (counter.of(&[]), count)));
     let faults = injector.counts().by_fault();
     named.extend(faults.map(|(fault, count)| (names::FAULTS.of(&[fault.name()]), count)));
     named
