@@ -6,7 +6,7 @@
 //!
 //! Frames that were sent one way do not overtake those that were sent another way before, at a change
 //! from one to the other: a ring whose other end is gone is read to its end before anything else is,
-//! and so is the socket when a ring comes.
+//! and so is the socket when a ring has its first frame: what its other end sent by the socket before is there by then.
 
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,7 +23,7 @@ const RINGS_MAX: usize = 32;
 /// Turns after which the socket is looked at, though there are frames in the rings, and after which
 /// the other ends are listened to.
 const LOOK_AROUND: u32 = 32;
-/// Batches read from the socket when a ring comes, at most.
+/// Batches read from the socket when a ring begins, at most.
 const BEFORE_A_RING: u32 = 64;
 
 /// A UDP link with shared rings.
@@ -49,6 +49,8 @@ struct Ring {
     end: End,
     /// Its other end is gone, or has another ring: it is read to its end.
     ending: bool,
+    /// A frame was seen in it.
+    begun: bool,
 }
 
 impl HostLink {
@@ -95,8 +97,7 @@ impl HostLink {
             // Its other end sees it close, and goes on by UDP.
             return;
         }
-        self.rings.push(Ring { end, ending: false });
-        self.socket_first = BEFORE_A_RING;
+        self.rings.push(Ring { end, ending: false, begun: false });
     }
 
     /// Whether frames to this address go through a ring.
@@ -286,6 +287,12 @@ impl Link for HostLink {
         }
         let mut waited = false;
         loop {
+            for ring in self.rings.iter_mut().filter(|ring| !ring.begun) {
+                ring.begun = ring.end.has_frames();
+                if ring.begun {
+                    self.socket_first = BEFORE_A_RING;
+                }
+            }
             let first = self.socket_first > 0;
             if first || around {
                 self.socket_first = self.socket_first.saturating_sub(1);

@@ -9,98 +9,32 @@ use std::io::{BufRead, BufReader};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
 
-use common::daemon::{Daemon, counter};
+use common::int_bed::{Counted, IntBed, Setup, int_capture};
 use common::{MANAGER, captures, manager};
-use dta_client::collector::Client;
-use dta_client::{Ask, ClientOptions, translator};
 use dta_proto::key::Flow;
 use serde_json::{Value, json};
 
 const FLOW: &str = "10.0.0.1:5000->10.0.0.2:5000/udp";
 
 /// A collector and a translator that takes INT.
-struct Bed {
-    _collector: Daemon,
-    translator: Daemon,
-    address: String,
-    client: Client,
-    control: translator::Client,
-    folder: tempfile::TempDir,
-}
+struct Bed(IntBed);
 
 impl Bed {
-    /// `place` makes an address of its own, so that tests run side by side.
-    async fn new(place: u8, dialect: &str, stores: &str) -> Bed {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name).display().to_string();
-        let file = format!(
-            "[collector]\nname = \"ask\"\nlisten = \"127.0.0.1:0\"\nmemory = \"{}\"\n[soft]\nport = 0\n{stores}",
-            path("memory")
-        );
-        std::fs::write(path("collector.toml"), file).unwrap();
-        let collector = Daemon::start(&["__collector", "serve", "--config", &path("collector.toml")]);
-        let address = collector.said("listen").to_owned();
-        let [_, a, b, _] = std::process::id().to_be_bytes();
-        let source = format!("127.{}.{b}.{place}", 64 + (a & 63));
-        let int = format!("udp://127.0.0.1:0?dialect={dialect}");
-        let translator = Daemon::start(&[
-            "__translator",
-            "run",
-            "--ready",
-            "--config",
-            "none",
-            "--collector",
-            &address,
-            "--listen",
-            "127.0.0.1:0",
-            "--control",
-            "127.0.0.1:0",
-            "--source",
-            &source,
-            "--source-port",
-            "0",
-            "--int",
-            &int,
-        ]);
-        let client = Client::connect(&ClientOptions::plain(&address)).await.unwrap();
-        let control = translator::Client::connect_lazy(translator.said("control")).unwrap();
-        Bed { _collector: collector, translator, address, client, control, folder }
+    /// `stores` are tables of the collector's configuration.
+    async fn new(dialect: &str, stores: &str) -> Bed {
+        Bed(IntBed::start(&Setup { dialects: &[dialect], collector: stores, ..Setup::default() }).await)
     }
 
-    /// Replays a capture of so many reports to a port, and waits until all are in memory.
-    async fn replay(&mut self, capture: PathBuf, port: &str, reports: u64) {
-        let to = self.translator.ready["int"][0].as_str().unwrap().to_owned();
-        let output = manager(&["replay", capture.to_str().unwrap(), "--to", &to, "--port", port]);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        self.is_in_memory("int.reports", reports).await;
-    }
-
-    /// Waits until a counter of the translator is so high and all is in memory.
-    async fn is_in_memory(&mut self, name: &str, count: u64) {
-        for _ in 0..2000 {
-            self.control.flush().await.unwrap();
-            let own = self.control.statistics().await.unwrap();
-            let nic = self.client.statistics().await.unwrap();
-            let own = |name: &str| counter(&own, "translator/", name);
-            let executed =
-                counter(&nic, "nic/", "executed.write") + counter(&nic, "nic/", "executed.fetch_add");
-            if own(name) == count
-                && own("held") == 0
-                && own("int.counts_held") == 0
-                && executed == own("operations")
-            {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        panic!("{count} were not counted as {name}");
+    /// Replays a capture of so many reports, and waits until all are in memory.
+    async fn replay(&mut self, capture: PathBuf, reports: u64) {
+        self.0.replay(&capture, 0, &[]);
+        self.0.until("reports in memory", |counted| counted.is_in_memory(reports)).await;
     }
 
     /// Runs a command of the collector's program.
     fn run(&self, arguments: &[&str]) -> Output {
-        collector(&self.address, arguments)
+        collector(self.0.address(), arguments)
     }
 
     /// What a command prints for programs, and its exit status.
@@ -149,19 +83,15 @@ fn text(output: &Output) -> String {
 }
 
 /// A capture, or nothing where there are none.
-fn capture(file: &str) -> Option<PathBuf> {
-    Some(captures(&format!("answers about {file}"))?.join("int").join(file))
-}
-
 const NAMES: &str =
     "[switch.4]\nname = \"spine\"\n[switch.4.port]\n3 = \"uplink\"\n[switch.6]\nname = \"leaf1\"\n";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flow_and_its_events_are_those_of_three_reports() {
-    let Some(file) = capture("int-v1.0-three-reports.pcap") else { return };
-    let mut bed = Bed::new(11, "intcollector", "").await;
-    bed.replay(file, "54321", 3).await;
-    let names = bed.folder.path().join("names.toml");
+    let Some(file) = int_capture("int-v1.0-three-reports.pcap") else { return };
+    let mut bed = Bed::new("intcollector", "").await;
+    bed.replay(file, 3).await;
+    let names = bed.0.folder.path().join("names.toml");
     std::fs::write(&names, NAMES).unwrap();
     let names = ["--names", names.to_str().unwrap()];
 
@@ -264,8 +194,7 @@ async fn a_flow_and_its_events_are_those_of_three_reports() {
     );
 
     // A store of DTA reports that is named is asked, too.
-    let to = bed.translator.said("listen").to_owned();
-    let before = counter(&bed.control.statistics().await.unwrap(), "translator/", "key-increment.accepted");
+    let to = bed.0.translator.said("listen").to_owned();
     let sent = manager(&[
         "__reporter",
         "send",
@@ -279,10 +208,14 @@ async fn a_flow_and_its_events_are_those_of_three_reports() {
         "--to",
         &to,
         "--collector",
-        &bed.address,
+        bed.0.address(),
     ]);
     assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
-    bed.is_in_memory("key-increment.accepted", before + 1).await;
+    // One report beside the three Telemetry Reports.
+    let is_there = |counted: &Counted| {
+        counted.is_in_memory(3) && counted.own("received") == counted.own("int.primitives") + 1
+    };
+    bed.0.until("a report of DTA", is_there).await;
     let (told, _) = bed.json(&["query", "flow", FLOW, "--counters", "bytes", "--paths", "paths"]);
     let (paths, bytes) = (&told[0]["stores"][0], &told[0]["stores"][1]);
     assert_eq!((&paths["store"], &paths["path"]), (&json!("paths"), &Value::Null));
@@ -291,15 +224,15 @@ async fn a_flow_and_its_events_are_those_of_three_reports() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn events_are_told_as_they_come() {
-    let Some(file) = capture("int-v1.0-three-reports.pcap") else { return };
-    let mut bed = Bed::new(12, "auto", "").await;
-    bed.replay(file.clone(), "54321", 3).await;
+    let Some(file) = int_capture("int-v1.0-three-reports.pcap") else { return };
+    let mut bed = Bed::new("auto", "").await;
+    bed.replay(file.clone(), 3).await;
     let arguments = ["tail", "events", "--from", "start", "--kind", "flow-latency,flow-path", "-o", "json"];
-    let mut tail = Followed::new(&bed.address, &arguments);
+    let mut tail = Followed::new(bed.0.address(), &arguments);
     let past: Vec<Value> = (0..3).map(|_| tail.next()["event"]["new"].clone()).collect();
     assert!(past.contains(&json!(408)) && past.contains(&json!(3)) && past[2] == 12, "{past:?}");
     // What comes behind that was not there when it began.
-    bed.replay(file.with_file_name("int-v1.0-6-hops-all-fields.pcap"), "54321", 103).await;
+    bed.replay(file.with_file_name("int-v1.0-6-hops-all-fields.pcap"), 103).await;
     let mut flows = BTreeSet::new();
     for _ in 0..200 {
         let event = tail.next()["event"].take();
@@ -446,11 +379,11 @@ fn holds(top: &Value, counted: &BTreeMap<Flow, u64>, most: usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_top_flows_of_a_capture_are_those_that_it_has() {
-    let Some(file) = capture("sdfabric-v0.5-real-traffic.pcap") else { return };
+    let Some(file) = int_capture("sdfabric-v0.5-real-traffic.pcap") else { return };
     let (reports, drops) = sdfabric(&file);
     assert!(reports.len() > 3 && !drops.is_empty(), "{reports:?}");
-    let mut bed = Bed::new(13, "sdfabric", "").await;
-    bed.replay(file, "32766", 3579).await;
+    let mut bed = Bed::new("sdfabric", "").await;
+    bed.replay(file, 3579).await;
     for (by, counted) in [("reports", &reports), ("drops", &drops)] {
         for most in [3, 100_000] {
             let (top, _) = bed.json(&["top", "--by", by, "-n", &most.to_string()]);
@@ -482,14 +415,14 @@ async fn the_top_flows_of_a_capture_are_those_that_it_has() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_ring_of_keys_no_longer_holds_is_said() {
-    let Some(file) = capture("int-v0.5-1000-flows-paths.pcap") else { return };
+    let Some(file) = int_capture("int-v0.5-1000-flows-paths.pcap") else { return };
     // A ring of keys of 64 batches of two entries.
     let stores = "\
 [[store]]\nid = 16\nname = \"int-paths\"\nkind = \"key-write\"\nslots = 65536\nvalue_len = 60\nredundancy = 4
 [[store]]\nid = 18\nname = \"int-events\"\nkind = \"append\"\nlists = 4\nring = 64\nbatch_len = 128\nentry_len = 60
 [[store]]\nid = 19\nname = \"int-counters\"\nkind = \"key-increment\"\nslots = 65536\nredundancy = 2\n";
-    let mut bed = Bed::new(14, "intcollector", stores).await;
-    bed.replay(file, "54321", 1000).await;
+    let mut bed = Bed::new("intcollector", stores).await;
+    bed.replay(file, 1000).await;
     let (top, _) = bed.json(&["top", "--by", "reports"]);
     let gone = top["missed"]["overwritten"].as_u64().unwrap();
     assert!(gone > 100, "{top:#}");
@@ -499,7 +432,7 @@ async fn what_the_ring_of_keys_no_longer_holds_is_said() {
     // Whoever knows the flows otherwise is told all of them.
     let output = bed.run(&["tail", "events", "--once", "--kind", "flow-path", "-o", "json"]);
     assert!(text(&output).lines().next().unwrap().contains("\"overwritten\""), "{output:?}");
-    let flows = bed.folder.path().join("flows");
+    let flows = bed.0.folder.path().join("flows");
     std::fs::write(&flows, format!("10.0.0.200:1->10.0.0.2:5/udp\n{FLOW}\n")).unwrap();
     let (top, _) = bed.json(&["top", "--by", "reports", "--flows", flows.to_str().unwrap()]);
     assert_eq!((&top["known"], &top["keys"]), (&json!(2), &json!("given")));

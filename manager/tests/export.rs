@@ -5,20 +5,14 @@ mod common;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::daemon::{Daemon, counter};
-use common::{captures, manager};
-use dta_client::collector::Client;
-use dta_client::{Ask, ClientOptions, translator};
-use dta_proto::control::TailRequest;
+use common::daemon::counter;
+use common::int_bed::{Counted, IntBed, PATIENCE, Setup, int_capture};
+use dta_client::Ask;
 use dta_proto::telemetry::{Entry, Metric, list};
 use serde_json::Value;
-
-/// How long anything may take on a machine that has much to do.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A TCP port of loopback that is free at the moment.
 fn free_port() -> u16 {
@@ -115,93 +109,33 @@ impl Drop for Influx {
     }
 }
 
-struct Bed {
-    collector: Option<Daemon>,
-    translator: Daemon,
-    control: translator::Client,
-    client: Client,
-    folder: tempfile::TempDir,
-}
+struct Bed(IntBed);
 
 impl Bed {
-    /// `place` makes an address of its own, so that tests run side by side.
-    async fn new(place: u8, influx: &Influx, schema: &str, dialects: &[&str], int: &str) -> Bed {
+    async fn new(influx: &Influx, schema: &str, dialects: &[&str], translator: &str) -> Bed {
         let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name).display().to_string();
-        // The same ports after a restart, so that the translator finds it.
-        let (listen, nic) = (free_port(), free_port());
-        let file = format!(
-            "[collector]\nname = \"export\"\nlisten = \"127.0.0.1:{listen}\"\nmemory = \"{}\"\n[soft]\nport = {nic}\n\
-             [export.influx]\nurl = \"{}\"\ndatabase = \"int\"\nschema = \"{schema}\"\nspool = \"{}\"\n",
-            path("memory"),
+        let collector = format!(
+            "[export.influx]\nurl = \"{}\"\ndatabase = \"int\"\nschema = \"{schema}\"\nspool = \"{}\"",
             influx.url(),
-            path("spool"),
+            folder.path().join("spool").display(),
         );
-        std::fs::write(path("collector.toml"), file).unwrap();
-        let collector = start_collector(folder.path());
-        let [_, a, b, _] = std::process::id().to_be_bytes();
-        let listeners: Vec<String> =
-            dialects.iter().map(|dialect| format!("udp://127.0.0.1:0?dialect={dialect}")).collect();
-        let file = format!(
-            "[translator]\nname = \"export\"\nlisten = \"127.0.0.1:0\"\ncontrol = \"127.0.0.1:0\"\n\
-             collector = \"http://127.0.0.1:{listen}\"\nsource = \"127.{}.{b}.{place}\"\nsource_port = 0\n{int}\n",
-            128 + (a & 63),
-        );
-        std::fs::write(path("translator.toml"), file).unwrap();
-        let config = path("translator.toml");
-        let listeners = listeners.join(",");
-        let translator =
-            Daemon::start(&["__translator", "run", "--ready", "--int", &listeners, "--config", &config]);
-        let client = client_of(&collector);
-        let control = translator::Client::connect_lazy(translator.said("control")).unwrap();
-        Bed { collector: Some(collector), translator, control, client, folder }
+        // The same ports after a restart, so that the translator finds it.
+        let ports = [free_port(), free_port()];
+        Bed(IntBed::start_in(folder, &Setup { dialects, collector: &collector, ports, translator }).await)
     }
 
-    /// Sends a capture to one of the listeners.
-    fn replay(&self, capture: &Path, listener: usize, more: &[&str]) {
-        let to = self.translator.ready["int"][listener].as_str().unwrap();
-        let port = if capture.to_str().unwrap().contains("sdfabric") { "32766" } else { "54321" };
-        let arguments = ["replay", capture.to_str().unwrap(), "--to", to, "--port", port];
-        let output = manager(&[&arguments[..], more].concat());
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    }
-
-    /// Waits until so many reports were taken apart, and all that they became is in memory.
+    /// Waits until so many reports were taken apart, and all that they became has left the translator.
     async fn executed(&mut self, reports: u64) {
-        let begun = Instant::now();
-        loop {
-            self.control.flush().await.unwrap();
-            let own = self.control.statistics().await.unwrap();
-            let of = |name: &str| counter(&own, "translator/", name);
-            if of("int.reports") == reports && of("received") == of("int.primitives") && of("held") == 0 {
-                return;
-            }
-            assert!(begun.elapsed() < PATIENCE, "{own:#?}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        self.0.until("reports taken", |counted| counted.is_taken(reports)).await;
+    }
+
+    async fn events(&self, list: u32) -> Vec<Entry> {
+        self.0.entries(list).await.0
     }
 
     async fn counted(&self, name: &str) -> u64 {
-        let nodes = self.client.statistics().await.unwrap();
+        let nodes = self.0.client.statistics().await.unwrap();
         counter(&nodes, "collector", &format!("export.influx.{name}"))
-    }
-
-    /// All events of a list; none was lost.
-    async fn events(&self, list: u32) -> Vec<Entry> {
-        let request = TailRequest {
-            store: "int-events".into(),
-            list,
-            until_caught_up: true,
-            from_sequence: 1,
-            ..TailRequest::default()
-        };
-        let mut stream = self.client.tail(request).await.unwrap();
-        let mut entries = Vec::new();
-        while let Some(message) = stream.message().await.unwrap() {
-            assert_eq!(message.overwritten_batches, 0, "the ring is too small for this test");
-            entries.extend(message.entries.iter().map(|entry| Entry::parse(entry).unwrap()));
-        }
-        entries
     }
 
     /// Waits until the exporter has taken these events, and the database all points.
@@ -215,25 +149,11 @@ impl Bed {
             if taken >= events && taken - skipped <= made && spooled == 0 && made == done {
                 return;
             }
-            let nodes = self.client.statistics().await.unwrap();
+            let nodes = self.0.client.statistics().await.unwrap();
             assert!(begun.elapsed() < PATIENCE, "{events} events: {nodes:#?}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
-}
-
-fn client_of(collector: &Daemon) -> Client {
-    let plain = ClientOptions::plain(collector.said("listen"));
-    Client::connect_lazy(&ClientOptions { call: Some(Duration::from_secs(10)), ..plain }).unwrap()
-}
-
-fn start_collector(folder: &Path) -> Daemon {
-    let config = folder.join("collector.toml").display().to_string();
-    Daemon::start(&["__collector", "serve", "--config", &config])
-}
-
-fn capture(file: &str) -> Option<PathBuf> {
-    Some(captures(&format!("export of {file}"))?.join("int").join(file))
 }
 
 const ALL_LISTS: [u32; 3] = [list::CHANGES, list::DROPS, list::CONGESTION];
@@ -241,11 +161,11 @@ const ALL_LISTS: [u32; 3] = [list::CHANGES, list::DROPS, list::CONGESTION];
 #[tokio::test]
 #[ignore = "starts Debian's influxd (scripts/install-deps test)"]
 async fn three_reports_give_the_points_of_intcollector() {
-    let Some(file) = capture("int-v1.0-three-reports.pcap") else { return };
+    let Some(file) = int_capture("int-v1.0-three-reports.pcap") else { return };
     let influx = Influx::start();
     let int = "[translator.int]\ntimestamps = \"raw\"";
-    let mut bed = Bed::new(41, &influx, "intcollector", &["intcollector"], int).await;
-    bed.replay(&file, 0, &[]);
+    let mut bed = Bed::new(&influx, "intcollector", &["intcollector"], int).await;
+    bed.0.replay(&file, 0, &[]);
     bed.executed(3).await;
     let events = bed.events(list::CHANGES).await.len() as u64;
     bed.exported(events).await;
@@ -285,7 +205,7 @@ async fn three_reports_give_the_points_of_intcollector() {
 #[tokio::test]
 #[ignore = "starts Debian's influxd (scripts/install-deps test)"]
 async fn a_latency_gives_a_point_when_it_leaves_its_interval() {
-    let Some(file) = capture("int-v0.5-latency-events.pcap") else { return };
+    let Some(file) = int_capture("int-v0.5-latency-events.pcap") else { return };
     // The third hop's latency, in every report; and INTCollector's rule, whose intervals are 64 wide.
     let bytes = std::fs::read(&file).unwrap();
     let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
@@ -298,8 +218,8 @@ async fn a_latency_gives_a_point_when_it_leaves_its_interval() {
     assert!(told.len() > 2, "{told:?}");
     let influx = Influx::start();
     let int = "[translator.int.metric.hop-latency]\ndetect = \"width=64\"";
-    let mut bed = Bed::new(42, &influx, "intcollector", &["intcollector"], int).await;
-    bed.replay(&file, 0, &[]);
+    let mut bed = Bed::new(&influx, "intcollector", &["intcollector"], int).await;
+    bed.0.replay(&file, 0, &[]);
     bed.executed(100).await;
     let events = bed.events(list::CHANGES).await.len() as u64;
     bed.exported(events).await;
@@ -347,21 +267,21 @@ async fn a_database_that_is_away_and_a_collector_that_is_killed_cost_no_event() 
         "int-v0.5-6-hops-all-fields.pcap",
         "sdfabric-v0.5-real-traffic.pcap",
     ];
-    let Some(files) = files.iter().map(|file| capture(file)).collect::<Option<Vec<_>>>() else { return };
+    let Some(files) = files.iter().map(|file| int_capture(file)).collect::<Option<Vec<_>>>() else { return };
     // `make soak` takes the whole minute.
     let away = std::env::var("DTA_OUTAGE_SECONDS").map_or(12, |seconds| seconds.parse().unwrap());
     let mut influx = Influx::start();
-    let mut bed = Bed::new(43, &influx, "tags", &["intcollector", "sdfabric"], "").await;
+    let mut bed = Bed::new(&influx, "tags", &["intcollector", "sdfabric"], "").await;
     // The database goes in the middle of a load.
     std::thread::scope(|scope| {
-        let load = scope.spawn(|| bed.replay(&files[0], 0, &["--rate", "250"]));
+        let load = scope.spawn(|| bed.0.replay(&files[0], 0, &["--rate", "250"]));
         std::thread::sleep(Duration::from_secs(2));
         influx.stop();
         load.join().unwrap();
     });
     let stopped = Instant::now();
     bed.executed(1000).await;
-    bed.replay(&files[1], 0, &[]);
+    bed.0.replay(&files[1], 0, &[]);
     bed.executed(1100).await;
     let begun = Instant::now();
     while bed.counted("events").await < bed.events(list::CHANGES).await.len() as u64
@@ -372,18 +292,15 @@ async fn a_database_that_is_away_and_a_collector_that_is_killed_cost_no_event() 
     }
     assert!(bed.counted("retried").await > 0);
     let spooled = bed.counted("spooled").await;
-    bed.collector = None;
-    let collector = start_collector(bed.folder.path());
-    bed.client = client_of(&collector);
-    bed.collector = Some(collector);
+    bed.0.restart_collector();
     assert!(bed.counted("found").await >= spooled);
-    let begun = Instant::now();
-    // Until the translator has its session again, the NIC refuses what it sends.
-    while counter(&bed.client.statistics().await.unwrap(), "collector", "session.queue_pairs_rebuilt") == 0 {
-        assert!(begun.elapsed() < PATIENCE);
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    bed.replay(&files[2], 1, &[]);
+    // Until the translator has its session again, the NIC refuses what it sends. It tells its counters there then.
+    let is_back = |counted: &Counted| {
+        counted.collector("session.queue_pairs_rebuilt") > 0
+            && counted.told("received") == counted.own("received")
+    };
+    bed.0.until("a session with the collector that was started again", is_back).await;
+    bed.0.replay(&files[2], 1, &[]);
     bed.executed(1100 + 3579).await;
     tokio::time::sleep(Duration::from_secs(away).saturating_sub(stopped.elapsed())).await;
     influx.go_on();

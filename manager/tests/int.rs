@@ -6,121 +6,50 @@ mod common;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use common::daemon::{Daemon, counter};
-use common::{captures, manager};
-use dta_client::collector::Client;
-use dta_client::{Ask, ClientOptions, translator};
-use dta_proto::control::{NodeStatistics, Policy, TailRequest};
+use common::int_bed::{Counted, IntBed, Setup, int_capture};
+use dta_proto::control::Policy;
 use dta_proto::key::{Flow, Key};
 use dta_proto::telemetry::{self, Entry, Metric, Path, Value, Why, list};
 
-struct Bed {
-    _collector: Daemon,
-    translator: Daemon,
-    client: Client,
-    control: translator::Client,
-    _folder: tempfile::TempDir,
-}
-
-/// Counters of a translator's own node.
-struct Counted(Vec<NodeStatistics>);
-
-impl Counted {
-    fn of(&self, node: &str, name: &str) -> u64 {
-        counter(&self.0, node, name)
-    }
-
-    fn own(&self, name: &str) -> u64 {
-        self.of("translator/", name)
-    }
-}
+struct Bed(IntBed);
 
 impl Bed {
-    /// `place` makes an address of its own, so that tests run side by side. `more` is for `[translator.int]`.
-    async fn new(place: u8, dialect: &str, more: &str) -> Bed {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name).display().to_string();
-        let file = format!(
-            "[collector]\nname = \"int\"\nlisten = \"127.0.0.1:0\"\nmemory = \"{}\"\n[soft]\nport = 0\n",
-            path("memory")
-        );
-        std::fs::write(path("collector.toml"), file).unwrap();
-        let collector = Daemon::start(&["__collector", "serve", "--config", &path("collector.toml")]);
-        let [_, a, b, _] = std::process::id().to_be_bytes();
-        let file = format!(
-            "[translator]\nname = \"int\"\nlisten = \"127.0.0.1:0\"\ncontrol = \"127.0.0.1:0\"\n\
-             collector = \"http://{}\"\nsource = \"127.{}.{b}.{place}\"\nsource_port = 0\n[translator.int]\n{more}\n",
-            collector.said("listen"),
-            128 + (a & 63),
-        );
-        std::fs::write(path("translator.toml"), file).unwrap();
-        let int = format!("udp://127.0.0.1:0?dialect={dialect}");
-        let config = path("translator.toml");
-        let translator =
-            Daemon::start(&["__translator", "run", "--ready", "--int", &int, "--config", &config]);
-        let client = Client::connect(&ClientOptions::plain(collector.said("listen"))).await.unwrap();
-        let control = translator::Client::connect_lazy(translator.said("control")).unwrap();
-        Bed { _collector: collector, translator, client, control, _folder: folder }
+    /// `more` is for `[translator.int]`.
+    async fn new(dialect: &str, more: &str) -> Bed {
+        let translator = format!("[translator.int]\n{more}");
+        Bed(IntBed::start(&Setup { dialects: &[dialect], translator: &translator, ..Setup::default() }).await)
     }
 
-    /// Replays a capture of so many reports to a port, and waits until all are in memory. All must be decoded.
-    async fn replay(&mut self, capture: PathBuf, port: &str, reports: u64) -> Counted {
-        let to = self.translator.ready["int"][0].as_str().unwrap().to_owned();
-        let output = manager(&["replay", capture.to_str().unwrap(), "--to", &to, "--port", port]);
-        let told = String::from_utf8_lossy(&output.stdout).replace(',', "");
-        assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stderr));
+    /// Replays a capture of so many reports, and waits until all are in memory. All must be decoded.
+    async fn replay(&mut self, capture: PathBuf, reports: u64) -> Counted {
+        let told = self.0.replay(&capture, 0, &[]).replace(',', "");
         assert!(told.starts_with(&format!("{reports} of {reports} datagrams sent")), "{told}");
-        for _ in 0..2000 {
-            self.control.flush().await.unwrap();
-            let own = Counted(self.control.statistics().await.unwrap());
-            let nic = Counted(self.client.statistics().await.unwrap());
-            let executed = nic.of("nic/", "executed.write") + nic.of("nic/", "executed.fetch_add");
-            let arrived = own.own("int.reports") == reports
-                && own.own("int.counts_held") == 0
-                && own.own("received") == own.own("int.primitives");
-            if arrived && own.own("held") == 0 && executed == own.own("operations") {
-                assert_eq!(own.own("accepted"), own.own("received"), "a primitive was dropped: {:#?}", own.0);
-                let ended = own.own("int.unchanged") + own.own("int.changed");
-                assert_eq!(ended, reports, "a report was not decoded: {:#?}", own.0);
-                assert_eq!((own.own("int.gaps"), own.own("int.evicted")), (0, 0));
-                return own;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-        panic!("the reports of {} were not executed", capture.display());
+        let counted = self.0.until("reports in memory", |counted| counted.is_in_memory(reports)).await;
+        let own = |name| counted.own(name);
+        assert_eq!((own("accepted"), own("int.primitives")), (own("received"), own("received")));
+        assert_eq!(own("int.unchanged") + own("int.changed"), reports, "a report was not decoded");
+        assert_eq!((own("int.gaps"), own("int.evicted")), (0, 0));
+        counted
     }
 
     async fn values(&mut self, keys: &[Key]) -> Vec<Option<u32>> {
-        let answers = self.client.key_write("int-values", keys, Policy::First, 0).await.unwrap();
+        let answers = self.0.client.key_write("int-values", keys, Policy::First, 0).await.unwrap();
         answers.iter().map(|a| a.value.as_ref().map(|value| Value::parse(value).unwrap().value)).collect()
     }
 
     async fn paths(&mut self, flows: &[Flow]) -> Vec<String> {
         let keys: Vec<_> = flows.iter().map(Flow::key).collect();
-        let answers = self.client.key_write("int-paths", &keys, Policy::First, 0).await.unwrap();
+        let answers = self.0.client.key_write("int-paths", &keys, Policy::First, 0).await.unwrap();
         answers.iter().map(|a| Path::parse(a.value.as_ref().unwrap()).unwrap().to_string()).collect()
     }
 
     async fn counts(&mut self, keys: &[Key]) -> Vec<u64> {
-        self.client.counter("int-counters", keys).await.unwrap().iter().map(|answer| answer.value).collect()
+        self.0.client.counter("int-counters", keys).await.unwrap().iter().map(|answer| answer.value).collect()
     }
 
-    /// All entries of a list.
     async fn entries(&mut self, list: u32) -> Vec<Entry> {
-        let request = TailRequest {
-            store: "int-events".into(),
-            list,
-            until_caught_up: true,
-            from_sequence: 1,
-            ..TailRequest::default()
-        };
-        let mut stream = self.client.tail(request).await.unwrap();
-        let mut entries = Vec::new();
-        while let Some(message) = stream.message().await.unwrap() {
-            let trouble = message.overwritten_batches + message.missing_batches + message.damaged_batches;
-            assert_eq!(trouble, 0, "{message:?}");
-            entries.extend(message.entries.iter().map(|entry| Entry::parse(entry).unwrap()));
-        }
+        let (entries, lost) = self.0.entries(list).await;
+        assert_eq!(lost, 0, "list {list}");
         entries
     }
 
@@ -142,15 +71,11 @@ fn flow(text: &str) -> Flow {
 }
 
 /// A capture, or nothing where there are none.
-fn capture(file: &str) -> Option<PathBuf> {
-    Some(captures(&format!("replay of {file}"))?.join("int").join(file))
-}
-
 #[tokio::test]
 async fn three_reports_change_what_they_change() {
-    let Some(file) = capture("int-v1.0-three-reports.pcap") else { return };
-    let mut bed = Bed::new(11, "intcollector", "timestamps = \"raw\"").await;
-    let counted = bed.replay(file, "54321", 3).await;
+    let Some(file) = int_capture("int-v1.0-three-reports.pcap") else { return };
+    let mut bed = Bed::new("intcollector", "timestamps = \"raw\"").await;
+    let counted = bed.replay(file, 3).await;
     assert_eq!((counted.own("int.changed"), counted.own("int.unchanged")), (2, 1));
     let flow = flow("10.0.0.1:5000->10.0.0.2:5000/udp");
     assert_eq!(bed.paths(&[flow]).await, ["6:5:4"]);
@@ -181,15 +106,15 @@ async fn three_reports_change_what_they_change() {
         assert_eq!(bed.changes(metric).await.len(), count, "{metric:?}");
     }
     // The moment that the switch sent, as it is.
-    let answer = bed.client.key_write("int-values", &keys[1..2], Policy::First, 0).await.unwrap();
+    let answer = bed.0.client.key_write("int-values", &keys[1..2], Policy::First, 0).await.unwrap();
     assert_eq!(Value::parse(answer[0].value.as_ref().unwrap()).unwrap().time, 0x5ad9_f94a);
 }
 
 /// Paths and latencies of 100 flows through six hops whose latencies are 4 to 9.
-async fn six_hops(place: u8, file: &str, path: &str) {
-    let Some(file) = capture(file) else { return };
-    let mut bed = Bed::new(place, "auto", "").await;
-    let counted = bed.replay(file, "54321", 100).await;
+async fn six_hops(file: &str, path: &str) {
+    let Some(file) = int_capture(file) else { return };
+    let mut bed = Bed::new("auto", "").await;
+    let counted = bed.replay(file, 100).await;
     let keys = bed.entries(list::KEYS).await;
     let flows: Vec<Flow> = keys
         .iter()
@@ -225,19 +150,19 @@ async fn six_hops(place: u8, file: &str, path: &str) {
 
 #[tokio::test]
 async fn all_fields_of_six_hops_in_v05() {
-    six_hops(12, "int-v0.5-6-hops-all-fields.pcap", "5:4:3:2:1:0").await;
+    six_hops("int-v0.5-6-hops-all-fields.pcap", "5:4:3:2:1:0").await;
 }
 
 #[tokio::test]
 async fn all_fields_of_six_hops_in_v10() {
-    six_hops(13, "int-v1.0-6-hops-all-fields.pcap", "6:5:4:3:2:1").await;
+    six_hops("int-v1.0-6-hops-all-fields.pcap", "6:5:4:3:2:1").await;
 }
 
 #[tokio::test]
 async fn paths_of_a_thousand_flows() {
-    let Some(file) = capture("int-v0.5-1000-flows-paths.pcap") else { return };
-    let mut bed = Bed::new(14, "intcollector", "").await;
-    bed.replay(file, "54321", 1000).await;
+    let Some(file) = int_capture("int-v0.5-1000-flows-paths.pcap") else { return };
+    let mut bed = Bed::new("intcollector", "").await;
+    bed.replay(file, 1000).await;
     let changes = bed.changes(Metric::FlowPath).await;
     let flows: Vec<Flow> = changes.iter().filter_map(|change| change.0.flow()).collect();
     assert_eq!(flows.len(), 1000);
@@ -247,7 +172,7 @@ async fn paths_of_a_thousand_flows() {
 
 #[tokio::test]
 async fn a_latency_is_told_when_it_leaves_its_interval() {
-    let Some(file) = capture("int-v0.5-latency-events.pcap") else { return };
+    let Some(file) = int_capture("int-v0.5-latency-events.pcap") else { return };
     // The third hop's latency is the third word of the third hop, in every report.
     let bytes = std::fs::read(&file).unwrap();
     let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
@@ -263,8 +188,8 @@ async fn a_latency_is_told_when_it_leaves_its_interval() {
     }
     assert!(told.len() > 2, "{told:?}");
     let mut bed =
-        Bed::new(15, "intcollector", "[translator.int.metric.hop-latency]\ndetect = \"width=64\"").await;
-    bed.replay(file, "54321", 100).await;
+        Bed::new("intcollector", "[translator.int.metric.hop-latency]\ndetect = \"width=64\"").await;
+    bed.replay(file, 100).await;
     let changes = bed.changes(Metric::HopLatency).await;
     let third = changes.iter().find(|change| change.3 == 200).unwrap().0;
     let of_third: Vec<_> = changes
@@ -277,9 +202,9 @@ async fn a_latency_is_told_when_it_leaves_its_interval() {
 
 #[tokio::test]
 async fn sdfabric_drops_per_reason_and_switch() {
-    let Some(file) = capture("sdfabric-v0.5-real-traffic.pcap") else { return };
-    let mut bed = Bed::new(16, "sdfabric", "").await;
-    let counted = bed.replay(file, "32766", 3579).await;
+    let Some(file) = int_capture("sdfabric-v0.5-real-traffic.pcap") else { return };
+    let mut bed = Bed::new("sdfabric", "").await;
+    let counted = bed.replay(file, 3579).await;
     assert_eq!(counted.own("int.sources"), 4);
     let drops: BTreeMap<(u32, u8), u64> = [
         ((3, 26), 1),
@@ -312,6 +237,6 @@ async fn sdfabric_drops_per_reason_and_switch() {
     // The path of a flow whose switches each report for themselves.
     let paths = bed.changes(Metric::FlowPath).await;
     let (key, _, _, hops) = *paths.iter().rfind(|change| change.3 > 1).expect("a flow with several switches");
-    let answers = bed.client.path("int-postcards", &[key]).await.unwrap();
+    let answers = bed.0.client.path("int-postcards", &[key]).await.unwrap();
     assert_eq!(answers[0].path_length, hops as u32, "{:?}", answers[0]);
 }

@@ -72,7 +72,7 @@ tmux send-keys -t t Enter
 shows "68656c6c 6f20776f 726c6421"
 tmux resize-window -t t -x 120 -y 40
 shows "68656c6c 6f20776f 726c6421"
-tmux send-keys -t t Tab
+tmux send-keys -t t Tab Tab Tab # past Events and Top, round to Stores
 shows "survive"
 tmux send-keys -t t q
 shows "left with 0"

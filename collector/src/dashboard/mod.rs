@@ -81,7 +81,8 @@ pub async fn run(source: Source, interval: Duration) -> std::io::Result<()> {
         ratatui::restore();
     }
     workers.abort_all();
-    // Another program may want the keyboard after this; but a thread that reads on is no reason to stay.
+    // Who goes on after this may want the keyboard. Of a terminal that is gone crossterm reads nothing, again and
+    // again, and its thread never ends: that is no reason to stay.
     let end = Instant::now() + 3 * KEYBOARD_POLL;
     while !keyboard.is_finished() && Instant::now() < end {
         tokio::time::sleep(KEYBOARD_POLL / 10).await;
@@ -172,14 +173,10 @@ impl Screen {
     }
 }
 
-/// Sends terminal events until nobody listens any more, or the terminal is gone.
+/// Sends terminal events until nobody listens any more.
 fn watch_keyboard(keys: &mpsc::Sender<Event>) {
     while !keys.is_closed() {
-        // Of a terminal that is gone crossterm reads nothing, again and again, and never returns.
-        if is_gone(KEYBOARD_POLL) {
-            return;
-        }
-        match event::poll(Duration::ZERO) {
+        match event::poll(KEYBOARD_POLL) {
             Ok(false) => {}
             Ok(true) => match event::read() {
                 Ok(event) => {
@@ -192,20 +189,4 @@ fn watch_keyboard(keys: &mpsc::Sender<Event>) {
             Err(_) => return,
         }
     }
-}
-
-/// Waits for input, or for so long. Whether the terminal at standard input has hung up.
-fn is_gone(wait: Duration) -> bool {
-    use rustix::event::{PollFd, PollFlags, poll};
-    let stdin = std::io::stdin();
-    if !stdin.is_terminal() {
-        // Keys come from the controlling terminal then.
-        std::thread::sleep(wait);
-        return false;
-    }
-    let mut polled = [PollFd::new(&stdin, PollFlags::IN)];
-    let wait = rustix::event::Timespec { tv_sec: 0, tv_nsec: wait.subsec_nanos().into() };
-    // An error of the call itself (a signal) is no answer.
-    let _ = poll(&mut polled, Some(&wait));
-    polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
 }

@@ -210,6 +210,11 @@ impl Consumer {
         Self { side: Side { memory, place }, head: 0, taken: 0, end: None }
     }
 
+    /// Whether there is something to take; what is broken shows when it is taken.
+    pub(super) fn has_frames(&self) -> bool {
+        self.available().is_ok_and(|words| words > 0)
+    }
+
     /// The words that are there to be taken, checked once.
     #[inline]
     fn available(&self) -> Result<u64, Broken> {

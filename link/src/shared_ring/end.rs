@@ -181,6 +181,11 @@ impl End {
         Ok(took.too_long)
     }
 
+    /// Whether there is something to take.
+    pub(crate) fn has_frames(&self) -> bool {
+        self.inward.has_frames()
+    }
+
     /// Takes one frame of any length.
     pub(super) fn take_one(&mut self) -> Result<Option<Vec<u8>>, Over> {
         Ok(self.inward.take_one()?)

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub)] // each test file uses its part
 
 pub mod daemon;
+pub mod int_bed;
 pub mod outcome_document;
 
 use std::path::PathBuf;

@@ -22,11 +22,11 @@ use dta_proto::counter::{Kind, Node};
 #[tokio::test]
 async fn every_counter_of_both_daemons_is_a_metric() {
     let mut bed = Bed::start("tags", "intcollector").await;
-    if !bed.replay("int-v1.0-three-reports.pcap", "54321", 3).await {
+    if !bed.replay("int-v1.0-three-reports.pcap", 3).await {
         return;
     }
     let [of_collector, of_translator] = bed.pages();
-    let nodes = [bed.client.statistics().await.unwrap(), bed.control.statistics().await.unwrap()];
+    let nodes = [bed.int.client.statistics().await.unwrap(), bed.int.control.statistics().await.unwrap()];
     let mut told = 0;
     for (page, nodes) in [(&of_collector, &nodes[0]), (&of_translator, &nodes[1])] {
         for node in nodes {
@@ -58,7 +58,7 @@ async fn every_counter_of_both_daemons_is_a_metric() {
     }
     assert!(told > 200, "{told} counters");
     for (page, line) in [
-        (&of_translator, "dta_translator_int_reports_total{translator=\"metrics\"} 3"),
+        (&of_translator, "dta_translator_int_reports_total{translator=\"int\"} 3"),
         (&of_translator, "dta_translator_serving 1"),
         (&of_translator, "dta_translator_sessions_open 1"),
         (&of_collector, "dta_collector_serving 1"),

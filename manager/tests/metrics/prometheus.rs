@@ -109,10 +109,10 @@ impl Drop for Prometheus {
 #[ignore = "needs Debian's prometheus"]
 async fn it_reads_both_daemons_and_intcollectors_gauges() {
     let mut bed = Bed::start("intcollector", "intcollector").await;
-    if !bed.replay("int-v1.0-three-reports.pcap", "54321", 3).await {
+    if !bed.replay("int-v1.0-three-reports.pcap", 3).await {
         return;
     }
-    let prometheus = Prometheus::start(bed.folder.path(), &bed.addresses());
+    let prometheus = Prometheus::start(bed.int.folder.path(), &bed.addresses());
     let flow = "src_ip=\"10.0.0.1\",src_port=\"5000\",dst_ip=\"10.0.0.2\",dst_port=\"5000\",ip_proto=\"17\"";
     prometheus.expect("count({__name__=~\"flow_latency|flow_hop_latency|tx_utilize|queue_occup\"})", 10.0);
     prometheus.expect(&format!("flow_latency{{{flow}}}"), 12.0);
@@ -121,7 +121,7 @@ async fn it_reads_both_daemons_and_intcollectors_gauges() {
     prometheus.expect("count(count by (sw_id, q_id) (queue_occup))", 3.0);
     // The accounting, of the translator itself and as it handed it in.
     prometheus.expect("dta_translator_int_reports_total{job=\"dta-translator\"}", 3.0);
-    prometheus.expect("dta_translator_int_reports_total{job=\"dta-collector\",session=\"metrics\"}", 3.0);
+    prometheus.expect("dta_translator_int_reports_total{job=\"dta-collector\",session=\"int\"}", 3.0);
     prometheus.expect("dta_translator_serving", 1.0);
     prometheus.expect("dta_collector_serving", 1.0);
     prometheus.expect("count(dta_build_info)", 2.0);

@@ -40,6 +40,13 @@ impl Pair {
     }
 
     fn join(&mut self) {
+        let end = self.met();
+        self.requester.add(end);
+        assert!(self.requester.has_ring(self.to) && self.nic.has_ring(self.from));
+    }
+
+    /// The requester's end of a ring that the NIC serves.
+    fn met(&mut self) -> End {
         let offer = self.door.offer(self.from, [3; TOKEN]).unwrap();
         let to = self.to;
         let joining = std::thread::spawn(move || join(&offer, to));
@@ -47,8 +54,7 @@ impl Pair {
         while !joining.is_finished() {
             assert_eq!(self.nic.recv(&mut batch, Some(Duration::from_millis(5))).unwrap(), 0);
         }
-        self.requester.add(joining.join().unwrap().unwrap());
-        assert!(self.requester.has_ring(self.to) && self.nic.has_ring(self.from));
+        joining.join().unwrap().unwrap()
     }
 
     fn batch(&self, numbers: std::ops::Range<u32>) -> Batch {
@@ -105,6 +111,18 @@ fn frames_go_through_the_ring_both_ways_and_are_the_bytes_that_a_socket_gives() 
     batch.push_udp(pair.to, at, &2u32.to_be_bytes(), 0).unwrap();
     assert_eq!(pair.nic.send(&mut batch).unwrap(), 2);
     assert_eq!((all(&mut stranger), all(&mut pair.requester)), (vec![2], vec![1]));
+}
+
+#[test]
+fn what_left_by_the_socket_is_not_overtaken_by_the_first_frames_of_the_ring() {
+    let mut pair = Pair::new("overtake");
+    let end = pair.met();
+    // The NIC has the ring, and the requester does not know it yet.
+    pair.requester.send(&mut pair.batch(0..20)).unwrap();
+    pair.requester.add(end);
+    pair.requester.send(&mut pair.batch(20..40)).unwrap();
+    assert_eq!(pair.arrivals(), (0..40).collect::<Vec<_>>());
+    assert_eq!(pair.nic.ring_counters().received, 20);
 }
 
 #[test]

@@ -1,0 +1,197 @@
+//! A collector and a translator that takes Telemetry Reports of INT, as processes of a test.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use dta_client::collector::Client;
+use dta_client::{Ask, ClientOptions, translator};
+use dta_proto::control::{NodeStatistics, TailRequest};
+use dta_proto::telemetry::Entry;
+
+use super::daemon::{Daemon, counter};
+use super::{captures, manager};
+
+/// How long anything may take on a machine that has much to do.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What is set for both.
+#[derive(Default)]
+pub struct Setup<'a> {
+    /// A listener for each of these dialects.
+    pub dialects: &'a [&'a str],
+    /// More tables of the collector's configuration.
+    pub collector: &'a str,
+    /// TCP port of the collector and UDP port of its NIC; 0: any.
+    pub ports: [u16; 2],
+    /// More keys of `[translator]`, and tables below it.
+    pub translator: &'a str,
+}
+
+/// Both, on ports of their own.
+pub struct IntBed {
+    /// `None` while it is stopped.
+    pub collector: Option<Daemon>,
+    pub translator: Daemon,
+    pub client: Client,
+    pub control: translator::Client,
+    /// Of the configurations, the memory, and what a test puts there.
+    pub folder: tempfile::TempDir,
+}
+
+impl IntBed {
+    pub async fn start(setup: &Setup<'_>) -> IntBed {
+        Self::start_in(tempfile::tempdir().unwrap(), setup).await
+    }
+
+    /// As [`IntBed::start`], for configurations that name files of the folder.
+    pub async fn start_in(folder: tempfile::TempDir, setup: &Setup<'_>) -> IntBed {
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let [listen, nic] = setup.ports;
+        let file = format!(
+            "[collector]\nname = \"int\"\nlisten = \"127.0.0.1:{listen}\"\nmemory = \"{}\"\n[soft]\nport = {nic}\n{}\n",
+            path("memory"),
+            setup.collector
+        );
+        std::fs::write(path("collector.toml"), file).unwrap();
+        let collector = start_collector(folder.path());
+        let file = format!(
+            "[translator]\nname = \"int\"\nlisten = \"127.0.0.1:0\"\ncontrol = \"127.0.0.1:0\"\n\
+             collector = \"http://{}\"\nsource = \"{}\"\nsource_port = 0\n{}\n",
+            collector.said("listen"),
+            source(),
+            setup.translator
+        );
+        std::fs::write(path("translator.toml"), file).unwrap();
+        let listener = |dialect: &&str| format!("udp://127.0.0.1:0?dialect={dialect}");
+        let int = setup.dialects.iter().map(listener).collect::<Vec<_>>().join(",");
+        let config = path("translator.toml");
+        let translator =
+            Daemon::start(&["__translator", "run", "--ready", "--int", &int, "--config", &config]);
+        let client = client_of(&collector);
+        let control = translator::Client::connect_lazy(translator.said("control")).unwrap();
+        IntBed { collector: Some(collector), translator, client, control, folder }
+    }
+
+    /// The gRPC address of the collector that runs.
+    pub fn address(&self) -> &str {
+        self.collector.as_ref().expect("it runs").said("listen")
+    }
+
+    /// Ends the collector by force, and starts it again.
+    pub fn restart_collector(&mut self) {
+        self.collector = None;
+        let collector = start_collector(self.folder.path());
+        self.client = client_of(&collector);
+        self.collector = Some(collector);
+    }
+
+    /// Sends a capture to a listener, and gives what was said of it.
+    pub fn replay(&self, capture: &Path, listener: usize, more: &[&str]) -> String {
+        let to = self.translator.ready["int"][listener].as_str().unwrap();
+        // INTCollector's generator and SD-Fabric's switches.
+        let arguments = ["replay", capture.to_str().unwrap(), "--to", to, "--port", "54321,32766"];
+        let output = manager(&[&arguments[..], more].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Waits until the counters are so, and gives them.
+    pub async fn until(&mut self, what: &str, done: impl Fn(&Counted) -> bool) -> Counted {
+        let begun = Instant::now();
+        loop {
+            self.control.flush().await.unwrap();
+            let translator = self.control.statistics().await.unwrap();
+            let counted = Counted { translator, collector: self.client.statistics().await.unwrap() };
+            if done(&counted) {
+                return counted;
+            }
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "{what}: {:#?}\n{:#?}",
+                counted.translator,
+                counted.collector
+            );
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// All entries of a list of events, and how many batches between them are missing or damaged.
+    pub async fn entries(&self, list: u32) -> (Vec<Entry>, u64) {
+        let request = TailRequest {
+            store: "int-events".into(),
+            list,
+            until_caught_up: true,
+            from_sequence: 1,
+            ..TailRequest::default()
+        };
+        let mut stream = self.client.tail(request).await.unwrap();
+        let (mut entries, mut lost) = (Vec::new(), 0);
+        while let Some(message) = stream.message().await.unwrap() {
+            assert_eq!(message.overwritten_batches, 0, "the ring is too small for this test");
+            lost += message.missing_batches + message.damaged_batches;
+            entries.extend(message.entries.iter().map(|entry| Entry::parse(entry).unwrap()));
+        }
+        (entries, lost)
+    }
+}
+
+/// What translator and collector count.
+pub struct Counted {
+    translator: Vec<NodeStatistics>,
+    collector: Vec<NodeStatistics>,
+}
+
+impl Counted {
+    /// Of the translator, as it tells itself.
+    pub fn own(&self, name: &str) -> u64 {
+        counter(&self.translator, "translator/", name)
+    }
+
+    /// Of the translator, as the collector has it.
+    pub fn told(&self, name: &str) -> u64 {
+        counter(&self.collector, "translator/", name)
+    }
+
+    /// Of the collector itself.
+    pub fn collector(&self, name: &str) -> u64 {
+        counter(&self.collector, "collector", name)
+    }
+
+    /// Whether so many Telemetry Reports became primitives, and nothing waits in the translator.
+    pub fn is_taken(&self, reports: u64) -> bool {
+        self.own("int.reports") == reports
+            && self.own("int.counts_held") == 0
+            && self.own("received") >= self.own("int.primitives")
+            && self.own("held") == 0
+    }
+
+    /// Whether the NIC has executed what they became, too.
+    pub fn is_in_memory(&self, reports: u64) -> bool {
+        let executed = |what: &str| counter(&self.collector, "nic/", &format!("executed.{what}"));
+        self.is_taken(reports) && executed("write") + executed("fetch_add") == self.own("operations")
+    }
+}
+
+/// A capture of Telemetry Reports; `None` where there is none.
+pub fn int_capture(file: &str) -> Option<PathBuf> {
+    Some(captures(file)?.join("int").join(file))
+}
+
+fn start_collector(folder: &Path) -> Daemon {
+    let config = folder.join("collector.toml").display().to_string();
+    Daemon::start(&["__collector", "serve", "--config", &config])
+}
+
+fn client_of(collector: &Daemon) -> Client {
+    let plain = ClientOptions::plain(collector.said("listen"));
+    Client::connect_lazy(&ClientOptions { call: Some(Duration::from_secs(10)), ..plain }).unwrap()
+}
+
+/// An address of this bed's own, so that tests run side by side.
+fn source() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = (std::process::id() & 0x3fff) << 6 | NEXT.fetch_add(1, Ordering::Relaxed) & 63;
+    let [_, a, b, c] = number.to_be_bytes();
+    format!("127.{}.{b}.{c}", 192 + a)
+}
