@@ -74,7 +74,7 @@ dta-collector query key-write 0123 -o json";
 const SEND_ELSEWHERE: &str = "\
 dta-reporter send key-write --store flows --key 0123 --value 1500 --to 10.0.0.6:40040 --collector 10.0.0.5:40050 2>/dev/null
 sleep 1; dta-collector query key-write 0123 -o json --collector 10.0.0.5:40050";
-const CAPTURE: &str = "dta-manager make-capture traffic.pcap";
+const CAPTURE: &str = "dta-manager make-capture --force traffic.pcap";
 /// Makes captures of DTA reports, as anybody would: `catch.py ADDRESS PORT FILE` catches three datagrams, and writes them as
 /// frames. `look.py` says what comes to `veth1`.
 macro_rules! capture {
@@ -136,9 +136,9 @@ const INFLUX: &str = "it needs an InfluxDB server, which manager/tests/export.rs
 const MORE_ENTRIES: &[(&str, &str)] =
     &[("while sleep 0.5; do dta-reporter send append --list 0 --value 10,11,12,13; done", "")];
 /// An event as the translator's rules for INT append it: a drop of a flow's packet.
-const DROP: &str = "dta-reporter send append --store 18 --list 1 --value 0x64726f70,0,7,0x0a000001,0x0a000002,0x13881388,0x11000000,1,2,3,4,0x47000000,0,0,0; sleep 1";
+const DROP: &str = "dta-reporter send append --store 18 --list 1 --value 0x64726f70,0,7,0x0a000009,0x0a000002,0x13881388,0x11000000,1,2,3,4,0x47000000,0,0,0; sleep 1";
 const MORE_DROPS: &[(&str, &str)] = &[(
-    "while sleep 0.5; do dta-reporter send append --store 18 --list 1 --value 0x64726f70,0,7,0x0a000001,0x0a000002,0x13881388,0x11000000,1,2,3,4,0x47000000,0,0,0; done",
+    "while sleep 0.5; do dta-reporter send append --store 18 --list 1 --value 0x64726f70,0,7,0x0a000009,0x0a000002,0x13881388,0x11000000,1,2,3,4,0x47000000,0,0,0; done",
     "",
 )];
 const COLLECTOR_ELSEWHERE: &[(&str, &str)] = &[(
@@ -333,7 +333,7 @@ fn own() -> Vec<Known> {
         DROP,
         up(
             "dta-collector export --json - --from-start --once | jq .flow",
-            Says(&["\"10.0.0.1:5000->10.0.0.2:5000/udp\""]),
+            Says(&["\"10.0.0.9:5000->10.0.0.2:5000/udp\""]),
         ),
     ),
     alone("dta-collector export --influx http://127.0.0.1:8086 --database int", NotHere(INFLUX)),
@@ -498,14 +498,16 @@ fn own() -> Vec<Known> {
             ),
         ),
     ),
+    with("rm -f traffic.pcap",
     alone(
         "dta-manager make-capture traffic.pcap",
         Then("dta-manager run-testbed --pcap traffic.pcap --reports 20000", GOOD),
-    ),
+    )),
+    with("rm -f traffic.pcap",
     alone(
         "dta-manager make-capture traffic.pcap --packets 100000 --flows 5000 --seed 7",
         Then("dta-manager run-testbed --pcap traffic.pcap --reports 20000", GOOD),
-    ),
+    )),
     alone("dta-manager bench", Instead("dta-manager bench query --quick || [ $? = 4 ]", &["query"], BENCH)),
     alone(
         "dta-manager bench nic chain -o json > figures.json",
