@@ -14,7 +14,7 @@ use std::time::Duration;
 use dta_client::{Ask, ClientError, Policy};
 use dta_proto::control::{MAX_KEYS, QueryKeyWriteRequest, QueryPathRequest};
 use dta_proto::key::Key;
-use dta_proto::telemetry::{Entry, Metric, Path, Value, Why, list};
+use dta_proto::telemetry::{Entry, Metric, Path, Value, Why, list, store};
 use tokio::time::Instant;
 
 use crate::directory::{Directory, Meaning};
@@ -64,7 +64,7 @@ pub struct Stores {
 
 impl Default for Stores {
     fn default() -> Self {
-        Self { paths: "int-paths".into(), values: "int-values".into(), postcards: "int-postcards".into() }
+        Self { paths: store::PATHS.into(), values: store::VALUES.into(), postcards: store::POSTCARDS.into() }
     }
 }
 

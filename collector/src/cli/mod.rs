@@ -114,6 +114,15 @@ fn int_error(error: IntError) -> anyhow::Error {
     }
 }
 
+/// Waits the seconds of `--watch`. `false` where nothing is to be shown again: without `--watch`, and after Ctrl-C.
+async fn is_time_again(watch: Option<u64>) -> bool {
+    let Some(seconds) = watch else { return false };
+    tokio::select! {
+        () = tokio::time::sleep(std::time::Duration::from_secs(seconds)) => true,
+        _ = tokio::signal::ctrl_c() => false,
+    }
+}
+
 /// Runs a client command: a few messages to and fro need no more than this thread.
 fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)

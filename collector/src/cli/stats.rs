@@ -1,7 +1,5 @@
 //! `dta-collector stats`
 
-use std::time::Duration;
-
 use dta_cli::Status;
 use dta_cli::number::{grouped, percent};
 use dta_cli::table::Table;
@@ -45,12 +43,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
             let nodes = nodes(&client).await?;
             rates.take(&nodes);
             show(&args, &nodes, &rates)?;
-            let Some(seconds) = args.watch else {
+            if !super::is_time_again(args.watch).await {
                 return anyhow::Ok(());
-            };
-            tokio::select! {
-                () = tokio::time::sleep(Duration::from_secs(seconds)) => {}
-                _ = tokio::signal::ctrl_c() => return Ok(()),
             }
         }
     })?;

@@ -1,7 +1,6 @@
 //! `dta-collector top`
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use dta_cli::Status;
@@ -72,12 +71,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         loop {
             let top = ranking.rank().await.map_err(super::int_error)?;
             show(&args, &top)?;
-            let Some(seconds) = args.watch else {
+            if !super::is_time_again(args.watch).await {
                 return anyhow::Ok(());
-            };
-            tokio::select! {
-                () = tokio::time::sleep(Duration::from_secs(seconds)) => {}
-                _ = tokio::signal::ctrl_c() => return Ok(()),
             }
         }
     })?;

@@ -45,6 +45,15 @@ pub struct Figure {
     pub what: &'static str,
 }
 
+/// Runs a benchmark on a thread of its own, as it pins its thread.
+pub(super) fn on_a_thread<T: Send>(
+    name: &str,
+    run: impl FnOnce() -> anyhow::Result<T> + Send,
+) -> anyhow::Result<T> {
+    let ran = std::thread::scope(|scope| scope.spawn(run).join());
+    ran.map_err(|_| anyhow::anyhow!("benchmark {name} panicked"))?
+}
+
 /// Operations per second.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rates {

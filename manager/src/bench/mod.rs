@@ -21,6 +21,7 @@ mod translator;
 pub mod veth;
 mod write_bench;
 
+use harness::on_a_thread;
 pub use harness::{Figure, Scale};
 pub use memory::{MemoryFigure, run as memory};
 pub use roles::role;
@@ -141,8 +142,7 @@ pub fn figures<'a>(
 ) -> anyhow::Result<Vec<Figure>> {
     let one = |case: &'a Case| {
         about(case);
-        let run = std::thread::scope(|scope| scope.spawn(|| case.run(scale)).join());
-        run.map_err(|_| anyhow::anyhow!("benchmark {} panicked", case.name))?
+        on_a_thread(case.name, || case.run(scale))
     };
     cases.into_iter().map(one).collect()
 }

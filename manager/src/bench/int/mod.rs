@@ -22,7 +22,7 @@ use dta_proto::telemetry::{self, VALUE_LEN, Value};
 use dta_proto::wire::int::{Settings, reports};
 use serde::Serialize;
 
-use super::harness::{Scale, Share, cpu_time, measure_shares, pin};
+use super::harness::{Scale, Share, cpu_time, measure_shares, on_a_thread, pin};
 use floor::Floor;
 pub use show::table;
 use traffic::Traffic;
@@ -121,8 +121,7 @@ pub fn figures<'a>(
 ) -> anyhow::Result<Vec<Row>> {
     let one = |case: &'a Case| {
         about(case);
-        let run = std::thread::scope(|scope| scope.spawn(|| case.run(scale)).join());
-        run.map_err(|_| anyhow::anyhow!("benchmark {} panicked", case.name))?
+        on_a_thread(case.name, || case.run(scale))
     };
     cases.into_iter().map(one).collect()
 }
