@@ -9,7 +9,7 @@ pub use int::{IntListener, IntListenerError, IntStores, IntTable, MetricTable, T
 /// `#!` are settings that have no default.
 pub const EXAMPLE: &str = include_str!("config/example.toml");
 
-pub use switch::{Own, SWITCH_TYPES, Software, Switch};
+pub use switch::{Own, P4, Route, SWITCH_TYPES, Software, Station, Switch};
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
