@@ -7,7 +7,7 @@ use dta_proto::store::{Merge, StoreKind};
 
 use super::places::{NoRoom, Places};
 use super::tables::{Holds, Item, Match, Tables};
-use super::translator::{FIRST_GROUP, FLOOD_GROUP, NACK_SESSION, QUEUE_PAIRS};
+use super::translator::{FLOOD_GROUP, GROUPS, NACK_PORT, NACK_SESSION, QUEUE_PAIRS, REPORTS_PORT};
 use crate::config::{ListedReporter, P4};
 
 /// Most copies of one report.
@@ -57,9 +57,7 @@ pub fn lower(
     let mut tables = Tables::default();
     forwarding(&mut tables, config)?;
     listed(&mut tables, reporters);
-    // A NACK comes back to the ingress from the egress: its port does not matter.
-    let any_port = config.collector_ports.first().copied().unwrap_or(0);
-    tables.set(Item::Clone(NACK_SESSION), Holds::Copies(vec![(any_port.into(), 0)]));
+    tables.set(Item::Clone(NACK_SESSION), Holds::Copies(vec![(NACK_PORT, 0)]));
     for entry in program.entries() {
         lower_entry(&mut tables, entry, program, places, config)?;
     }
@@ -79,6 +77,12 @@ pub fn lower_entry(
 ) -> Result<(), LowerError> {
     match entry {
         Entry::Service(service) => {
+            if service.port != REPORTS_PORT {
+                return Err(LowerError::Address(format!(
+                    "the switch takes reports at UDP port {REPORTS_PORT} alone: give it as the port of `listen`, not {}",
+                    service.port
+                )));
+            }
             let key = vec![Match::Exact(ip(service.address)?), Match::Exact(service.port.into())];
             tables.row("service", key, "take_reports", vec![]);
         }
@@ -180,7 +184,7 @@ fn queue_pair(tables: &mut Tables, pair: &QueuePair, config: &P4) -> Result<(), 
     let Some(source_mac) = pair.source.known_mac() else {
         return Err(LowerError::Address("the switch needs an Ethernet address to send from: give it as `mac`".into()));
     };
-    let group = FIRST_GROUP + 8 * number;
+    let group = GROUPS * (number + 1);
     for copies in 1..=COPIES {
         let all: Vec<(u32, u32)> = (0..copies).map(|copy| (u32::from(*port), copy)).collect();
         tables.set(Item::Group(group + copies), Holds::Copies(all.clone()));

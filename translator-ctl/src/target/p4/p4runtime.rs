@@ -276,12 +276,9 @@ impl Wire for P4Runtime {
             return Ok(false);
         }
         info!(switch = self.address, "loading the program");
-        // The compiler indents what it writes, which makes it several times as long.
-        let json: serde_json::Value = serde_json::from_slice(&self.compiled.json)
-            .map_err(|error| TargetError::Refused(format!("the program for the switch is no JSON: {error}")))?;
         let config = ForwardingPipelineConfig {
             p4info: self.compiled.p4info.clone(),
-            p4_device_config: json.to_string().into_bytes(),
+            p4_device_config: self.compiled.json.clone(),
             cookie: Some(forwarding_pipeline_config::Cookie { cookie: self.compiled.cookie() }),
         };
         let request = SetForwardingPipelineConfigRequest {

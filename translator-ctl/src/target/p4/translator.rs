@@ -9,7 +9,7 @@ pub const USED: Used = Used {
     tables: &[
         UsedTable {
             name: "l2",
-            key: &[("hdr.ethernet.destination", Exact, 48)],
+            key: &[("mac", Exact, 48)],
             actions: &[
                 UsedAction { name: "forward", params: &[("port", 9)] },
                 UsedAction { name: "flood", params: &[("group", 16)] },
@@ -18,17 +18,17 @@ pub const USED: Used = Used {
         },
         UsedTable {
             name: "l3",
-            key: &[("hdr.ipv4.destination", Prefix, 32)],
+            key: &[("address", Prefix, 32)],
             actions: &[UsedAction { name: "next_hop", params: &[("port", 9), ("source", 48), ("destination", 48)] }],
         },
         UsedTable {
             name: "service",
-            key: &[("hdr.ipv4.destination", Exact, 32), ("hdr.udp.destination", Exact, 16)],
+            key: &[("address", Exact, 32), ("port", Exact, 16)],
             actions: &[UsedAction { name: "take_reports", params: &[] }],
         },
         UsedTable {
             name: "reporter",
-            key: &[("hdr.dta.version", Exact, 2), ("meta.reporter", Exact, 16), ("hdr.ipv4.source", Exact, 32)],
+            key: &[("version", Exact, 2), ("reporter", Exact, 16), ("source", Exact, 32)],
             actions: &[
                 UsedAction { name: "permit", params: &[] },
                 UsedAction { name: "not_listed", params: &[] },
@@ -36,12 +36,12 @@ pub const USED: Used = Used {
         },
         UsedTable {
             name: "version0",
-            key: &[("hdr.dta.opcode", Exact, 8)],
+            key: &[("primitive", Exact, 8)],
             actions: &[UsedAction { name: "use_store", params: &[("store", 16)] }],
         },
         UsedTable {
             name: "store",
-            key: &[("meta.store", Exact, 16)],
+            key: &[("store", Exact, 16)],
             actions: &[
                 UsedAction {
                     name: "key_write_store",
@@ -93,12 +93,12 @@ pub const USED: Used = Used {
         },
         UsedTable {
             name: "region",
-            key: &[("meta.store", Exact, 16), ("bucket", Range, 8)],
+            key: &[("store", Exact, 16), ("bucket", Range, 8)],
             actions: &[UsedAction { name: "use_region", params: &[("pair", 8), ("address", 64), ("rkey", 32)] }],
         },
         UsedTable {
             name: "lists",
-            key: &[("meta.store", Exact, 16), ("list", Range, 32)],
+            key: &[("store", Exact, 16), ("list", Range, 32)],
             actions: &[UsedAction {
                 name: "use_list",
                 params: &[("state_offset", 32), ("pair", 8), ("address", 64), ("rkey", 32)],
@@ -106,22 +106,22 @@ pub const USED: Used = Used {
         },
         UsedTable {
             name: "sketch_reporter",
-            key: &[("meta.store", Exact, 16), ("meta.reporter", Exact, 16)],
+            key: &[("store", Exact, 16), ("reporter", Exact, 16)],
             actions: &[UsedAction { name: "use_bit", params: &[("mask", 32)] }],
         },
         UsedTable {
             name: "departure",
-            key: &[("meta.pair", Exact, 8)],
+            key: &[("pair", Exact, 8)],
             actions: &[UsedAction { name: "depart", params: &[("group", 16)] }],
         },
         UsedTable {
             name: "answer",
-            key: &[("hdr.ipv4.destination", Exact, 32), ("hdr.bth.destination_qp", Exact, 24)],
+            key: &[("address", Exact, 32), ("local_qpn", Exact, 24)],
             actions: &[UsedAction { name: "answer_of", params: &[("pair", 8)] }],
         },
         UsedTable {
             name: "queue_pair",
-            key: &[("meta.pair", Exact, 8)],
+            key: &[("pair", Exact, 8)],
             actions: &[UsedAction {
                 name: "use_queue_pair",
                 params: &[
@@ -209,9 +209,11 @@ pub const COLUMN_STATES: u32 = 262_144;
 pub const SKETCHES: u32 = 16;
 /// The clone session by which NACKs are made.
 pub const NACK_SESSION: u32 = 1;
-/// Multicast groups and clone sessions of queue pair p are `FIRST_GROUP + 8 p + copies`.
-pub const FIRST_GROUP: u32 = 16;
+/// Multicast groups and clone sessions of queue pair p are `GROUPS (p + 1) + copies`.
+pub const GROUPS: u32 = 16;
+/// Its port, which does not matter: a NACK comes back to the ingress from the egress.
+pub const NACK_PORT: u32 = 254;
 /// The multicast group of frames that go to all ports.
 pub const FLOOD_GROUP: u32 = 8;
-/// Its port for packets of the control plane.
-pub const CPU_PORT: u32 = 255;
+/// The UDP port of reports, which the program's parser knows.
+pub const REPORTS_PORT: u16 = 40_040;
