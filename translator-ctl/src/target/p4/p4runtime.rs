@@ -311,7 +311,9 @@ impl Wire for P4Runtime {
         let Err(status) = self.client.write(request).await else { return Ok(()) };
         let errors = update_errors(&status);
         let Some((place, first)) = errors.iter().enumerate().find(|(_, error)| error.canonical_code != 0) else {
-            let made = matches!(status.code(), Code::PermissionDenied | Code::Unavailable).then_some(0);
+            // Refused as a whole. Of an answer that was lost, nobody knows.
+            let made = matches!(status.code(), Code::PermissionDenied | Code::InvalidArgument | Code::FailedPrecondition);
+            let made = made.then_some(0);
             return Err(WriteError { made, error: self.error(&status) });
         };
         let made = errors.iter().filter(|error| error.canonical_code == 0).count();
