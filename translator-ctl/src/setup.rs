@@ -6,6 +6,7 @@ use crate::config::{Config, P4, Switch, Translator};
 use crate::program::{Grant, build};
 use crate::session::{Session, SessionError};
 use crate::target::p4::P4Switch;
+use crate::target::p4::bfruntime::BfRuntime;
 use crate::target::p4::p4runtime::P4Runtime;
 use crate::target::software::Remote;
 use crate::target::{After, Target, TargetError};
@@ -77,11 +78,30 @@ pub async fn switch_lacks(config: &Config, switch: &str, want: &Program) -> anyh
     match config.switch(switch)? {
         Switch::Software(software) => lacks(&translator, &software.control, want).await,
         Switch::Bmv2(p4) => Ok(bmv2(switch, p4, &translator)?.lacks(want, After::Open).await?),
+        Switch::Tofino(p4) => Ok(tofino(switch, p4, &translator)?.lacks(want, After::Open).await?),
     }
 }
 
 /// The switch of this name, which is a bmv2. Nothing is asked yet.
+///
+/// # Errors
+/// A configuration that cannot be used.
 pub fn bmv2(switch: &str, p4: &P4, translator: &Translator) -> Result<P4Switch<P4Runtime>, TargetError> {
+    may_have_keys(p4, translator)?;
+    Ok(P4Switch::new(P4Runtime::new(p4)?, switch, p4, translator))
+}
+
+/// The switch of this name, which has a Tofino. Nothing is asked yet.
+///
+/// # Errors
+/// A configuration that cannot be used.
+pub fn tofino(switch: &str, p4: &P4, translator: &Translator) -> Result<P4Switch<BfRuntime>, TargetError> {
+    may_have_keys(p4, translator)?;
+    Ok(P4Switch::new(BfRuntime::new(p4)?, switch, p4, translator))
+}
+
+/// Whether the switch may be told remote keys.
+fn may_have_keys(p4: &P4, translator: &Translator) -> Result<(), TargetError> {
     // The keys have to reach the switch, and it has no TLS.
     if translator.tls.is_some() && !p4.insecure && !is_local(&p4.control) {
         return Err(TargetError::Refused(format!(
@@ -90,7 +110,7 @@ pub fn bmv2(switch: &str, p4: &P4, translator: &Translator) -> Result<P4Switch<P
             p4.control
         )));
     }
-    Ok(P4Switch::new(P4Runtime::new(p4)?, switch, p4, translator))
+    Ok(())
 }
 
 /// Whether an address is of this host alone.
@@ -107,6 +127,7 @@ pub async fn setup(config: &Config, switch: &str) -> anyhow::Result<Vec<Change>>
             set_up(&translator, &mut Remote::new(&translator, &software.control)?).await
         }
         Switch::Bmv2(p4) => set_up(&translator, &mut bmv2(switch, p4, &translator)?).await,
+        Switch::Tofino(p4) => set_up(&translator, &mut tofino(switch, p4, &translator)?).await,
     }
 }
 
@@ -136,6 +157,7 @@ pub async fn held(config: &Config, switch: &str) -> anyhow::Result<Program> {
     Ok(match config.switch(switch)? {
         Switch::Software(software) => Remote::new(&translator, &software.control)?.held().await?,
         Switch::Bmv2(p4) => bmv2(switch, p4, &translator)?.held().await?,
+        Switch::Tofino(p4) => tofino(switch, p4, &translator)?.held().await?,
     })
 }
 
@@ -145,6 +167,7 @@ pub async fn statistics(config: &Config, switch: &str) -> anyhow::Result<Vec<Nod
     Ok(match config.switch(switch)? {
         Switch::Software(software) => Client::connect_lazy(&software.control)?.statistics().await?,
         Switch::Bmv2(p4) => bmv2(switch, p4, &translator)?.statistics().await?,
+        Switch::Tofino(p4) => tofino(switch, p4, &translator)?.statistics().await?,
     })
 }
 
@@ -154,12 +177,13 @@ pub async fn flush(config: &Config, switch: &str) -> anyhow::Result<u64> {
     Ok(match config.switch(switch)? {
         Switch::Software(software) => Client::connect_lazy(&software.control)?.flush().await?,
         Switch::Bmv2(p4) => bmv2(switch, p4, &translator)?.flush_all().await?,
+        Switch::Tofino(p4) => tofino(switch, p4, &translator)?.flush_all().await?,
     })
 }
 
 /// Lets a P4 switch send what it holds before its session ends. One that cannot be asked has nothing to send.
 pub async fn send_all(config: &Config, switch: &str) {
-    if !matches!(config.switch(switch), Ok(Switch::Bmv2(_))) {
+    if !matches!(config.switch(switch), Ok(Switch::Bmv2(_) | Switch::Tofino(_))) {
         return;
     }
     if let Err(error) = flush(config, switch).await {
@@ -174,6 +198,10 @@ pub async fn empty(config: &Config, switch: &str) -> anyhow::Result<()> {
         Switch::Software(_) => Ok(()),
         Switch::Bmv2(p4) => {
             bmv2(switch, p4, &translator)?.apply(&Program::default(), After::Renewal).await?;
+            Ok(())
+        }
+        Switch::Tofino(p4) => {
+            tofino(switch, p4, &translator)?.apply(&Program::default(), After::Renewal).await?;
             Ok(())
         }
     }

@@ -33,6 +33,7 @@ pub async fn watch(config: &Config, switch: &str, ready: bool) -> anyhow::Result
             "[switch.{switch}] is a software translator, which renews its own lease: start it with `dta-translator run`, without --blank"
         ),
         Switch::Bmv2(p4) => keep(&translator, switch, setup::bmv2(switch, p4, &translator)?, ready).await,
+        Switch::Tofino(p4) => keep(&translator, switch, setup::tofino(switch, p4, &translator)?, ready).await,
     }
 }
 

@@ -21,10 +21,12 @@ pub enum Switch {
     Software(Software),
     /// A software switch that runs P4 programs: `simple_switch_grpc`.
     Bmv2(P4),
+    /// A switch with a Tofino, by its driver (`bf_switchd`).
+    Tofino(P4),
 }
 
 /// Types of switch that this build programs, as [`Switch`] spells them.
-pub const SWITCH_TYPES: &[&str] = &["software", "bmv2"];
+pub const SWITCH_TYPES: &[&str] = &["software", "bmv2", "tofino"];
 
 /// A running software translator, started with `dta-translator run --blank`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -183,7 +185,7 @@ impl Switch {
     pub fn control(&self) -> &str {
         match self {
             Switch::Software(software) => &software.control,
-            Switch::Bmv2(switch) => &switch.control,
+            Switch::Bmv2(switch) | Switch::Tofino(switch) => &switch.control,
         }
     }
 
@@ -191,7 +193,7 @@ impl Switch {
     pub fn own(&self) -> &Own {
         match self {
             Switch::Software(software) => &software.own,
-            Switch::Bmv2(switch) => &switch.own,
+            Switch::Bmv2(switch) | Switch::Tofino(switch) => &switch.own,
         }
     }
 }
@@ -257,7 +259,7 @@ impl Config {
                 return Err(ConfigError::Value { key: format!("{table}.session"), value, must });
             }
             translator.check_session(&table)?;
-            if let Switch::Bmv2(p4) = switch {
+            if let Switch::Bmv2(p4) | Switch::Tofino(p4) = switch {
                 p4.check(&table)?;
             }
             let who = format!("[{table}]");
@@ -314,10 +316,10 @@ mod tests {
 
     #[test]
     fn switches_of_other_types_say_which_there_are() {
-        let error = told("[switch.tor1]\ntype = 'tofino'\ncontrol = 'x'");
+        let error = told("[switch.tor1]\ntype = 'tofino9'\ncontrol = 'x'");
         assert_eq!(
             error,
-            "t.toml, line 2: switch tor1 is of type \"tofino\", but this build programs: software, bmv2"
+            "t.toml, line 2: switch tor1 is of type \"tofino9\", but this build programs: software, bmv2, tofino"
         );
         let error = told("[switch.tor1]\ncontrol = 'x'");
         assert!(error.contains("t.toml") && error.contains("missing field `type`"), "{error}");

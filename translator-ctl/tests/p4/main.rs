@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod switch;
+mod tofino;
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -75,6 +76,7 @@ impl Bed {
         let mut text = String::new();
         for (item, holds) in tables.iter() {
             let item = match item {
+                Item::Node(id) => format!("node {id}"),
                 Item::Group(id) => format!("group {id}"),
                 Item::Clone(id) => format!("clone {id}"),
                 Item::Default { table } => format!("{table} default"),
@@ -366,4 +368,114 @@ fn what_a_switch_counts_has_the_names_of_every_translator() {
     ] {
         assert_eq!(count(name), value, "{name}");
     }
+}
+
+/// A configuration with a Tofino in the place of the bed's switch.
+fn tofino_config(bed: &Bed, tofino: &tofino::FakeTofino, more: &str) -> Config {
+    let config = bed.config(more);
+    let text = toml_of(&config).replace("\"bmv2\"", "\"tofino\"");
+    let text = text.replace(&bed.switch.address.to_string(), &tofino.address.to_string());
+    let (config, _) = Config::parse(&text, Path::new("t.toml")).unwrap();
+    config.check().unwrap();
+    config
+}
+
+fn toml_of(config: &Config) -> String {
+    toml::to_string(config).unwrap()
+}
+
+#[test]
+fn a_tofino_gets_the_same_rows_and_is_finished_after_any_kill() {
+    let bed = Bed::start();
+    let tofino = tofino::FakeTofino::start(&tofino::program());
+    let config = tofino_config(&bed, &tofino, "");
+    let all = block_on(setup::setup(&config, "b1")).unwrap();
+    assert!(all.len() > 8, "{all:?}");
+    assert_eq!(block_on(setup::setup(&config, "b1")).unwrap(), []);
+    let golden = tofino.with(|state| state.entries.clone());
+    let of = tofino.with(|state| state.updates);
+    // Each table has the rows that a bmv2 has, and groups have their copies.
+    let other = bed.config("");
+    std::fs::remove_file(bed.kept()).unwrap();
+    block_on(setup::setup(&other, "b1")).unwrap();
+    for table in USED.tables {
+        let rows = (tofino.rows(table.name), bed.switch.rows(&format!(".{}", table.name)));
+        assert_eq!(rows.0, rows.1, "{}", table.name);
+    }
+    assert_eq!((tofino.rows("$pre.mgid"), tofino.rows("$pre.node"), tofino.rows("$mirror.cfg")), (8, 20, 9));
+    assert_eq!(tofino.register("list_sequence", 1), Some(vec![0, 0, 0, 5]));
+    assert!(tofino.register("next_psn", 0).is_some() && tofino.register("next_psn", 1).is_some());
+
+    for made in 0..of {
+        tofino.with(|state| {
+            state.entries.clear();
+            (state.updates, state.fails_after) = (0, Some(made));
+        });
+        let _ = std::fs::remove_file(bed.kept());
+        block_on(async {
+            let error = setup::setup(&config, "b1").await.unwrap_err();
+            assert!(error.downcast_ref::<ApplyError>().expect("the target's own error").error.may_pass());
+            tofino.with(|state| state.fails_after = None);
+            setup::setup(&config, "b1").await.unwrap();
+            assert_eq!(setup::setup(&config, "b1").await.unwrap(), []);
+        });
+        let mut now = tofino.with(|state| state.entries.clone());
+        // The first PSN is another one each time.
+        let mut golden = golden.clone();
+        let is_psn = |(table, _): &(u32, Vec<u8>), _: &mut _| *table != PSN;
+        now.retain(is_psn);
+        golden.retain(is_psn);
+        assert_eq!(now, golden, "after {made}");
+    }
+}
+
+/// The number of the registers of PSNs.
+const PSN: u32 = 0x0600_0001;
+
+#[test]
+fn ten_thousand_entries_take_a_tofino_few_requests() {
+    let bed = Bed::start();
+    let tofino = tofino::FakeTofino::start(&tofino::program());
+    let mut more = String::from("stations = [");
+    for i in 0..4000 {
+        write!(more, "{{ mac = '02:00:00:01:{:02x}:{:02x}', port = {} }},", i / 256, i % 256, i % 500).unwrap();
+    }
+    more += "]\nroutes = [";
+    for i in 0..4000 {
+        let macs = "source = '02:00:00:00:00:02', destination = '02:00:00:00:00:07'";
+        write!(more, "{{ prefix = '10.{}.{}.0/24', port = 1, {macs} }},", i / 256, i % 256).unwrap();
+    }
+    more += "]\n";
+    let config = tofino_config(&bed, &tofino, &more);
+    let mut config = config;
+    config.translator.reporters = (0..1000)
+        .map(|i: u16| dta_translator::config::ListedReporter { id: i + 1, address: (0x0a63_0000 + u32::from(i)).into() })
+        .collect();
+    block_on(setup::setup(&config, "b1")).unwrap();
+    let (requests, updates) = tofino.with(|state| (state.requests, state.updates));
+    assert!(updates >= 10_000 && requests <= 100, "{updates} in {requests}");
+    block_on(setup::setup(&config, "b1")).unwrap();
+    assert_eq!(tofino.with(|state| state.requests), requests);
+}
+
+#[test]
+fn a_tofino_whose_program_has_other_tables_is_refused() {
+    let bed = Bed::start();
+    let refusal = |change: fn(&mut serde_json::Value)| {
+        let mut program = tofino::program();
+        change(&mut program);
+        let tofino = tofino::FakeTofino::start(&program);
+        let error = block_on(setup::setup(&tofino_config(&bed, &tofino, ""), "b1")).unwrap_err().to_string();
+        assert_eq!(tofino.with(|state| state.requests), 0);
+        error
+    };
+    let error = refusal(|program| program["tables"][5]["name"] = "pipe.SwitchIngress.stores".into());
+    assert!(error.ends_with("there is no table store"), "{error}");
+    let error = refusal(|program| program["tables"][6]["action_specs"][0]["data"][2]["type"]["width"] = 31.into());
+    assert!(error.contains("the parameters of action use_region"), "{error}");
+    let error = refusal(|program| {
+        let tables = program["tables"].as_array_mut().unwrap();
+        tables.retain(|table| !table["name"].as_str().unwrap().ends_with(".next_psn"));
+    });
+    assert!(error.ends_with("has no registers next_psn"), "{error}");
 }

@@ -6,8 +6,10 @@
 //! have no row. An entry counts as held if it was applied as a whole, and if all its rows are there. So what an
 //! attempt left undone is found by the next one, and written.
 //!
-//! How a switch is spoken to is behind [`Wire`]: [`p4runtime`] for bmv2.
+//! How a switch is spoken to is behind [`Wire`]: [`p4runtime`] for bmv2, [`bfruntime`] for Tofino.
 
+pub mod bfrt_json;
+pub mod bfruntime;
 pub mod counters;
 pub mod kept;
 pub mod lower;
@@ -43,6 +45,11 @@ pub const BATCH: usize = 500;
 
 /// How a switch is spoken to.
 pub trait Wire: Send {
+    /// Tables as this switch has them. Most have them as they are lowered.
+    fn shape(&self, tables: Tables) -> Tables {
+        tables
+    }
+
     /// What the switch holds; `None` where it does not run the program of this translator. Nothing changes.
     ///
     /// # Errors
@@ -134,7 +141,8 @@ impl<W: Wire> P4Switch<W> {
 
     /// The tables of a program at its places.
     fn lower(&self, program: &Program, places: &Places) -> Result<Tables, TargetError> {
-        lower(program, places, &self.config, &self.reporters).map_err(|error| TargetError::Refused(error.to_string()))
+        let tables = lower(program, places, &self.config, &self.reporters);
+        tables.map(|tables| self.wire.shape(tables)).map_err(|error| TargetError::Refused(error.to_string()))
     }
 
     /// What it holds. `tables` are `None` where it runs another program.
@@ -148,7 +156,7 @@ impl<W: Wire> P4Switch<W> {
             let mut own = Tables::default();
             let lowered = lower_entry(&mut own, entry, &kept.applied, &kept.places, &self.config);
             // What cannot be lowered by the configuration of now is written anew.
-            if lowered.is_ok() && tables.contains(&own) {
+            if lowered.is_ok() && tables.contains(&self.wire.shape(own)) {
                 held.set(entry.clone());
             }
         }
@@ -192,6 +200,7 @@ impl<W: Wire> P4Switch<W> {
                     store: 0,
                     index: 0,
                     value: pair.start_psn,
+                    state: 0,
                 }),
                 (_, Entry::Lists(lists)) if want.store(lists.store).is_some() => {
                     let positions: BTreeMap<u32, u32> = lists.positions.iter().copied().collect();
@@ -199,7 +208,11 @@ impl<W: Wire> P4Switch<W> {
                     // The registers of a program that was just loaded are 0.
                     let told = all.map(|list| (list, positions.get(&list).copied().unwrap_or(0)));
                     let told = told.filter(|(_, sequence)| !fresh || *sequence != 0);
-                    commands.extend(told.map(|(list, sequence)| of_store(translator::SET_LIST, lists.store, list, sequence)));
+                    let first = places.lists(lists.store, lists.first).map_or(0, |place| place.first);
+                    commands.extend(told.map(|(list, sequence)| Command {
+                        state: first + (list - lists.first),
+                        ..of_store(translator::SET_LIST, lists.store, list, sequence)
+                    }));
                 }
                 _ => {}
             }
@@ -294,7 +307,7 @@ impl<W: Wire> P4Switch<W> {
 }
 
 fn of_store(command: u8, store: u16, index: u32, value: u32) -> Command {
-    Command { command, pair: 0, store, index, value }
+    Command { command, pair: 0, store, index, value, state: 0 }
 }
 
 impl<W: Wire> Target for P4Switch<W> {
@@ -403,6 +416,7 @@ impl<W: Wire> P4Switch<W> {
                     store: 0,
                     index: 0,
                     value: 0,
+                    state: 0,
                 });
             }
             if *misses > 2 {

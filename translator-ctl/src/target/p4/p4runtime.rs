@@ -436,6 +436,8 @@ fn encode(schema: &Schema, item: &Item, holds: Option<&Holds>) -> Option<entity:
             replicas: replicas()?,
             ..CloneSessionEntry::default()
         })),
+        // It has copies in their group.
+        Item::Node(_) => return None,
         Item::Row { table, key } => {
             let table = schema.table(table)?;
             if table.key.len() != key.len() {

@@ -12,6 +12,8 @@ pub struct Tables {
 /// What there is one of.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Item {
+    /// One copy of a multicast group, where the switch has them by themselves. Before the group.
+    Node(u32),
     /// A multicast group. Before the rows that name it.
     Group(u32),
     /// A clone session.

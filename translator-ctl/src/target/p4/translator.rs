@@ -176,6 +176,8 @@ pub struct Command {
     pub index: u32,
     /// What else it says.
     pub value: u32,
+    /// Where the state of its list is, for a switch whose registers are written.
+    pub state: u32,
 }
 
 /// The next frame of a queue pair bears PSN `value`.
