@@ -24,7 +24,8 @@ pub fn update_errors(status: &tonic::Status) -> Vec<bfrt::Error> {
 
 /// The answer of a switch that did not make each update: an error for each in their order, of code 0 where it was made.
 pub fn write_failed(errors: &[bfrt::Error]) -> tonic::Status {
-    let detail = |error: &bfrt::Error| bfrt::Detail { type_url: ERROR_TYPE.into(), value: error.encode_to_vec() };
+    let detail =
+        |error: &bfrt::Error| bfrt::Detail { type_url: ERROR_TYPE.into(), value: error.encode_to_vec() };
     let message = String::from("one or more updates of the write failed");
     let code = tonic::Code::Unknown;
     let status = bfrt::Status {
@@ -41,7 +42,8 @@ mod tests {
 
     #[test]
     fn errors_of_updates_are_read_back() {
-        let error = |code: i32| bfrt::Error { canonical_code: code, message: "x".into(), ..bfrt::Error::default() };
+        let error =
+            |code: i32| bfrt::Error { canonical_code: code, message: "x".into(), ..bfrt::Error::default() };
         let errors = [error(0), error(6)];
         assert_eq!(update_errors(&write_failed(&errors)), errors);
         assert_eq!(update_errors(&tonic::Status::unknown("no details")), []);

@@ -70,12 +70,7 @@ mod tests {
 
     #[test]
     fn numbers_are_as_short_as_they_can_be() {
-        for (value, bytes) in [
-            (0, &[0][..]),
-            (1, &[1]),
-            (0x100, &[1, 0]),
-            (u128::MAX, &[0xff; 16]),
-        ] {
+        for (value, bytes) in [(0, &[0][..]), (1, &[1]), (0x100, &[1, 0]), (u128::MAX, &[0xff; 16])] {
             assert_eq!(to_bytes(value), bytes);
             assert_eq!(from_bytes(bytes), Some(value));
         }
@@ -89,7 +84,11 @@ mod tests {
 
     #[test]
     fn errors_of_updates_are_read_back() {
-        let error = |code: i32, message: &str| v1::Error { canonical_code: code, message: message.into(), ..v1::Error::default() };
+        let error = |code: i32, message: &str| v1::Error {
+            canonical_code: code,
+            message: message.into(),
+            ..v1::Error::default()
+        };
         let errors = [error(0, ""), error(6, "it is there")];
         assert_eq!(update_errors(&write_failed(&errors)), errors);
         assert_eq!(update_errors(&tonic::Status::unknown("no details")), []);

@@ -113,7 +113,8 @@ enum Command {
     #[command(after_help = "\
 A switch is asked for its lists and rows of paths; columns of sketches leave it when they are complete.")]
     Flush(ControlArgs),
-    /// Print what a switch holds: which entries are there as they were written, and its queue pairs
+    /// Print what a switch holds: the entries that are there as they were written, as `plan` prints
+    /// those that should be
     Status(StatusArgs),
     /// Keep a P4 switch true: renew its lease, follow the collector, flush what waits too long
     #[command(after_help = "\
@@ -266,9 +267,6 @@ struct WatchArgs {
     /// Name of a [switch.NAME] table in the configuration
     #[arg(long)]
     switch: String,
-    /// Print one line of JSON on stdout once the switch is programmed
-    #[arg(long)]
-    ready: bool,
 }
 
 #[derive(Args)]
@@ -381,7 +379,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
                 false => program_table(&held, secrets),
             })
         }),
-        Command::Watch(args) => block_on(switch_watch::watch(&config, &args.switch, args.ready)),
+        Command::Watch(args) => block_on(switch_watch::watch(&config, &args.switch)),
         Command::Setup(args) => block_on(async {
             let changes = setup::setup(&config, &args.switch).await?;
             print_changes(&changes, &args.output)

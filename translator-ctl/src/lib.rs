@@ -22,7 +22,7 @@ pub mod program;
 pub mod run;
 pub mod session;
 pub mod setup;
-pub mod switch_watch;
 mod share;
 mod start;
+pub mod switch_watch;
 pub mod target;

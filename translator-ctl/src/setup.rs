@@ -116,7 +116,8 @@ fn may_have_keys(p4: &P4, translator: &Translator) -> Result<(), TargetError> {
 /// Whether an address is of this host alone.
 fn is_local(control: &str) -> bool {
     let host = control.trim_start_matches("http://").rsplit_once(':').map_or(control, |(host, _)| host);
-    host == "localhost" || host.trim_matches(['[', ']']).parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+    host == "localhost"
+        || host.trim_matches(['[', ']']).parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
 }
 
 /// Brings a switch of the configuration to what it should hold. Gives the changes that were needed.

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use dta_proto::program::{Change, Primitive, Program};
-use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Mutex, watch};
 use tracing::{info, warn};
@@ -22,18 +21,18 @@ const SHORTEST: Duration = Duration::from_millis(10);
 /// A flush looks at each place of a switch, so it takes its time: at most one part in so many of all time.
 const SHARE: u32 = 10;
 
-/// Runs until SIGINT or SIGTERM. With `ready`, prints one line of JSON on stdout once the switch is programmed.
+/// Runs until SIGINT or SIGTERM.
 ///
 /// # Errors
 /// A switch that has no such need, a collector that refuses, or a session that another one has taken.
-pub async fn watch(config: &Config, switch: &str, ready: bool) -> anyhow::Result<()> {
+pub async fn watch(config: &Config, switch: &str) -> anyhow::Result<()> {
     let translator = config.translator_of(switch)?;
     match config.switch(switch)? {
         Switch::Software(_) => bail!(
             "[switch.{switch}] is a software translator, which renews its own lease: start it with `dta-translator run`, without --blank"
         ),
-        Switch::Bmv2(p4) => keep(&translator, switch, setup::bmv2(switch, p4, &translator)?, ready).await,
-        Switch::Tofino(p4) => keep(&translator, switch, setup::tofino(switch, p4, &translator)?, ready).await,
+        Switch::Bmv2(p4) => keep(&translator, setup::bmv2(switch, p4, &translator)?).await,
+        Switch::Tofino(p4) => keep(&translator, setup::tofino(switch, p4, &translator)?).await,
     }
 }
 
@@ -66,12 +65,7 @@ impl<W: Wire> Target for Watched<W> {
     }
 }
 
-async fn keep<W: Wire>(
-    translator: &Translator,
-    name: &str,
-    switch: P4Switch<W>,
-    ready: bool,
-) -> anyhow::Result<()> {
+async fn keep<W: Wire>(translator: &Translator, switch: P4Switch<W>) -> anyhow::Result<()> {
     let mut stop = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let sessions = translator.collector.indices();
@@ -84,15 +78,8 @@ async fn keep<W: Wire>(
     let (halt, halted) = watch::channel(false);
     let tell = |event: Event<'_>| {
         info!("{event}");
-        if event.ready && ready {
-            let line = json!({
-                "ready": true,
-                "program": "dta-translator",
-                "name": translator.name,
-                "switch": name,
-                "pid": std::process::id(),
-            });
-            dta_cli::print(&line.to_string()).context("cannot write the ready line")?;
+        if event.ready {
+            info!("the switch is programmed");
         }
         Ok(())
     };

@@ -129,12 +129,15 @@ mod prefix {
 impl P4 {
     /// Whether what it says can be.
     fn check(&self, table: &str) -> Result<(), ConfigError> {
-        let fail = |key: &str, value: String, must| Err(ConfigError::Value { key: format!("{table}.{key}"), value, must });
+        let fail = |key: &str, value: String, must| {
+            Err(ConfigError::Value { key: format!("{table}.{key}"), value, must })
+        };
         if !self.postcard_rows.is_power_of_two() || self.postcard_rows > 65_536 {
             return fail("postcard_rows", self.postcard_rows.to_string(), "a power of two, 65,536 at most");
         }
         let ports = self.collector_ports.iter().chain(&self.flood);
-        let all = ports.chain(self.stations.iter().map(|s| &s.port)).chain(self.routes.iter().map(|r| &r.port));
+        let all =
+            ports.chain(self.stations.iter().map(|s| &s.port)).chain(self.routes.iter().map(|r| &r.port));
         if let Some(port) = all.copied().find(|port| *port > MAX_PORT) {
             return fail("ports", port.to_string(), "a port of the switch, 511 at most");
         }

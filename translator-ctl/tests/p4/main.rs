@@ -120,12 +120,14 @@ fn the_compiled_program_has_all_that_is_used() {
         Schema::of_p4info(&info).check(&USED).unwrap_err().to_string()
     };
     let error = changed(|info| {
-        let table = info.tables.iter_mut().map(|t| t.preamble.as_mut().unwrap()).find(|p| p.name.ends_with(".store"));
+        let table =
+            info.tables.iter_mut().map(|t| t.preamble.as_mut().unwrap()).find(|p| p.name.ends_with(".store"));
         table.unwrap().name = "Admission.stores".into();
     });
     assert!(error.ends_with("there is no table store"), "{error}");
     let error = changed(|info| {
-        let action = info.actions.iter_mut().find(|a| a.preamble.as_ref().unwrap().name.ends_with(".use_region"));
+        let action =
+            info.actions.iter_mut().find(|a| a.preamble.as_ref().unwrap().name.ends_with(".use_region"));
         action.unwrap().params[2].bitwidth = 31;
     });
     assert!(error.contains("the parameters of action use_region of table region"), "{error}");
@@ -134,7 +136,8 @@ fn the_compiled_program_has_all_that_is_used() {
         table.unwrap().match_fields[1].name = "qpn".into();
     });
     assert!(error.contains("the key of table answer"), "{error}");
-    let error = changed(|info| info.counters.retain(|c| !c.preamble.as_ref().unwrap().name.ends_with(".dropped")));
+    let error =
+        changed(|info| info.counters.retain(|c| !c.preamble.as_ref().unwrap().name.ends_with(".dropped")));
     assert!(error.ends_with("there are no counters dropped"), "{error}");
     let error = changed(|info| info.controller_packet_metadata.clear());
     assert!(error.contains("the fields of packet_out"), "{error}");
@@ -173,7 +176,8 @@ fn setup_that_was_killed_after_any_update_is_finished_by_the_next() {
     for made in 0..of {
         // A new switch each time, and the answer is lost with the connection each other time.
         bed.switch.with(|state| {
-            *state = switch::State { fails_after: Some(made), dies: made % 2 == 1, ..switch::State::default() };
+            *state =
+                switch::State { fails_after: Some(made), dies: made % 2 == 1, ..switch::State::default() };
         });
         if made % 3 == 0 {
             let _ = std::fs::remove_file(bed.kept());
@@ -197,7 +201,8 @@ fn ten_thousand_entries_take_few_requests() {
     let bed = Bed::start();
     let mut more = String::from("stations = [\n");
     for i in 0..4000 {
-        writeln!(more, "  {{ mac = '02:00:00:01:{:02x}:{:02x}', port = {} }},", i / 256, i % 256, i % 500).unwrap();
+        writeln!(more, "  {{ mac = '02:00:00:01:{:02x}:{:02x}', port = {} }},", i / 256, i % 256, i % 500)
+            .unwrap();
     }
     more += "]\nroutes = [\n";
     for i in 0..4000 {
@@ -218,7 +223,10 @@ fn ten_thousand_entries_take_few_requests() {
     let config = bed.config_of(&listed, &more);
     block_on(setup::setup(&config, "b1")).unwrap();
     let (requests, updates) = bed.switch.with(|state| (state.requests, state.updates));
-    assert!(updates >= 10_000 && requests <= 100 && requests == updates.div_ceil(BATCH), "{updates} in {requests}");
+    assert!(
+        updates >= 10_000 && requests <= 100 && requests == updates.div_ceil(BATCH),
+        "{updates} in {requests}"
+    );
     assert_eq!(bed.switch.rows(".l2") + bed.switch.rows(".l3") + bed.switch.rows(".reporter"), 10_000);
     block_on(setup::setup(&config, "b1")).unwrap();
     assert_eq!(bed.switch.with(|state| state.requests), requests);
@@ -294,7 +302,8 @@ fn what_a_switch_cannot_do_is_refused_before_the_first_write() {
         let dta_translator::config::Switch::Bmv2(p4) = config.switch("b1").unwrap() else { panic!() };
         let mut target = setup::bmv2("b1", p4, &translator).unwrap();
         // Batches of 128 bytes, and more rows than there are.
-        let sample: Program = serde_json::from_str(include_str!("../../../dta-proto/vectors/program.json")).unwrap();
+        let sample: Program =
+            serde_json::from_str(include_str!("../../../dta-proto/vectors/program.json")).unwrap();
         let mut entries: Vec<Entry> = sample.into();
         for entry in &mut entries {
             if let Entry::Store(store) = entry
@@ -438,7 +447,8 @@ fn ten_thousand_entries_take_a_tofino_few_requests() {
     let tofino = tofino::FakeTofino::start(&tofino::program());
     let mut more = String::from("stations = [");
     for i in 0..4000 {
-        write!(more, "{{ mac = '02:00:00:01:{:02x}:{:02x}', port = {} }},", i / 256, i % 256, i % 500).unwrap();
+        write!(more, "{{ mac = '02:00:00:01:{:02x}:{:02x}', port = {} }},", i / 256, i % 256, i % 500)
+            .unwrap();
     }
     more += "]\nroutes = [";
     for i in 0..4000 {
@@ -449,7 +459,10 @@ fn ten_thousand_entries_take_a_tofino_few_requests() {
     let config = tofino_config(&bed, &tofino, &more);
     let mut config = config;
     config.translator.reporters = (0..1000)
-        .map(|i: u16| dta_translator::config::ListedReporter { id: i + 1, address: (0x0a63_0000 + u32::from(i)).into() })
+        .map(|i: u16| dta_translator::config::ListedReporter {
+            id: i + 1,
+            address: (0x0a63_0000 + u32::from(i)).into(),
+        })
         .collect();
     block_on(setup::setup(&config, "b1")).unwrap();
     let (requests, updates) = tofino.with(|state| (state.requests, state.updates));
@@ -471,7 +484,8 @@ fn a_tofino_whose_program_has_other_tables_is_refused() {
     };
     let error = refusal(|program| program["tables"][5]["name"] = "pipe.SwitchIngress.stores".into());
     assert!(error.ends_with("there is no table store"), "{error}");
-    let error = refusal(|program| program["tables"][6]["action_specs"][0]["data"][2]["type"]["width"] = 31.into());
+    let error =
+        refusal(|program| program["tables"][6]["action_specs"][0]["data"][2]["type"]["width"] = 31.into());
     assert!(error.contains("the parameters of action use_region"), "{error}");
     let error = refusal(|program| {
         let tables = program["tables"].as_array_mut().unwrap();

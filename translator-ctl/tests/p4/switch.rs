@@ -25,7 +25,7 @@ pub(crate) struct State {
     /// Entities by what makes them unique.
     pub(crate) entities: BTreeMap<Vec<u8>, Entity>,
     /// Default actions by table.
-    defaults: BTreeMap<u32, Entity>,
+    pub(crate) defaults: BTreeMap<u32, Entity>,
     /// Write requests, and updates in them.
     pub(crate) requests: usize,
     pub(crate) updates: usize,
@@ -42,7 +42,7 @@ pub(crate) struct State {
     /// Counters by number and index.
     pub(crate) counters: BTreeMap<(u32, i64), i64>,
     /// The election id of the one that writes.
-    primary: Option<(u64, u64)>,
+    pub(crate) primary: Option<(u64, u64)>,
 }
 
 /// The switch. Clones are the same one.
@@ -69,7 +69,11 @@ impl FakeSwitch {
                 let incoming = tokio::net::TcpListener::from_std(listener).unwrap();
                 let incoming = tokio_stream::wrappers::TcpListenerStream::new(incoming);
                 let service = P4RuntimeServer::new(served).max_decoding_message_size(64 << 20);
-                tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming).await.unwrap();
+                tonic::transport::Server::builder()
+                    .add_service(service)
+                    .serve_with_incoming(incoming)
+                    .await
+                    .unwrap();
             });
         });
         switch
@@ -168,7 +172,8 @@ impl State {
         if reference.scope() == Scope::DefaultOnly && !entry.is_default_action {
             return invalid("an action for the default alone".into());
         }
-        let described = info.actions.iter().find(|a| a.preamble.as_ref().unwrap().id == action.action_id).unwrap();
+        let described =
+            info.actions.iter().find(|a| a.preamble.as_ref().unwrap().id == action.action_id).unwrap();
         if described.params.len() != action.params.len() {
             return invalid(format!("{} parameters", action.params.len()));
         }
@@ -200,10 +205,7 @@ impl State {
         Ok(match entity.entity.as_ref().ok_or_else(|| err(Code::InvalidArgument, "nothing"))? {
             entity::Entity::TableEntry(entry) => {
                 self.check_entry(&info, entry, deleted)?;
-                let key = TableEntry {
-                    action: None,
-                    ..entry.clone()
-                };
+                let key = TableEntry { action: None, ..entry.clone() };
                 (key.encode_to_vec(), Some(entry.table_id))
             }
             entity::Entity::PacketReplicationEngineEntry(entry) => match entry.r#type.as_ref().unwrap() {
@@ -245,7 +247,9 @@ impl State {
         let there = self.entities.contains_key(&key);
         match kind {
             update::Type::Insert if there => return Err(err(Code::AlreadyExists, "it is there")),
-            update::Type::Modify | update::Type::Delete if !there => return Err(err(Code::NotFound, "it is not there")),
+            update::Type::Modify | update::Type::Delete if !there => {
+                return Err(err(Code::NotFound, "it is not there"));
+            }
             update::Type::Insert => {
                 if let Some(id) = table {
                     let info = self.info()?;
@@ -274,7 +278,10 @@ impl State {
             (
                 Some(entity::Entity::PacketReplicationEngineEntry(one)),
                 Some(entity::Entity::PacketReplicationEngineEntry(asked)),
-            ) => std::mem::discriminant(one.r#type.as_ref().unwrap()) == std::mem::discriminant(asked.r#type.as_ref().unwrap()),
+            ) => {
+                std::mem::discriminant(one.r#type.as_ref().unwrap())
+                    == std::mem::discriminant(asked.r#type.as_ref().unwrap())
+            }
             _ => false,
         };
         match &asked.entity {
@@ -308,7 +315,8 @@ impl State {
         for (value, field) in values.iter().zip(&header.metadata) {
             fits(value, field.bitwidth).unwrap();
         }
-        let name = |c: &&p4runtime_proto::config::Counter| c.preamble.as_ref().unwrap().name.ends_with(".commands");
+        let name =
+            |c: &&p4runtime_proto::config::Counter| c.preamble.as_ref().unwrap().name.ends_with(".commands");
         let counter = info.counters.iter().find(name).unwrap().preamble.as_ref().unwrap().id;
         let command = p4runtime_proto::from_bytes(&values[0]).unwrap() as i64;
         *self.counters.entry((counter, command)).or_default() += 1;
@@ -365,7 +373,7 @@ impl P4Runtime for FakeSwitch {
                 return Err(Status::permission_denied("not the primary"));
             }
             let config = request.config.unwrap();
-            assert!(serde_json::from_slice::<serde_json::Value>(&config.p4_device_config).is_ok());
+            assert_eq!(config.p4_device_config.first(), Some(&b'{'));
             let info = read_p4info(&config.p4info).unwrap();
             state.pipeline = Some(config);
             state.loads += 1;
@@ -377,7 +385,11 @@ impl P4Runtime for FakeSwitch {
                 let all = info.tables.iter().map(|t| t.preamble.as_ref().unwrap());
                 all.clone().find(|p| p.name.ends_with(name)).unwrap().id
             };
-            let permit = info.actions.iter().map(|a| a.preamble.as_ref().unwrap()).find(|p| p.name.ends_with(".permit"));
+            let permit = info
+                .actions
+                .iter()
+                .map(|a| a.preamble.as_ref().unwrap())
+                .find(|p| p.name.ends_with(".permit"));
             let action = Action { action_id: permit.unwrap().id, params: Vec::new() };
             let entry = TableEntry {
                 table_id: of(".reporter"),
@@ -385,7 +397,9 @@ impl P4Runtime for FakeSwitch {
                 action: Some(TableAction { r#type: Some(table_action::Type::Action(action)) }),
                 ..TableEntry::default()
             };
-            state.defaults.insert(of(".reporter"), Entity { entity: Some(entity::Entity::TableEntry(entry)) });
+            state
+                .defaults
+                .insert(of(".reporter"), Entity { entity: Some(entity::Entity::TableEntry(entry)) });
             Ok(Response::new(SetForwardingPipelineConfigResponse {}))
         })
     }
@@ -422,11 +436,14 @@ impl P4Runtime for FakeSwitch {
                             newest
                         });
                         let code = if is_newest { Code::Ok } else { Code::AlreadyExists };
-                        update.status = Some(p4runtime_proto::v1::Status { code: code.into(), ..Default::default() });
+                        update.status =
+                            Some(p4runtime_proto::v1::Status { code: code.into(), ..Default::default() });
                         let update = Some(stream_message_response::Update::Arbitration(update));
                         let _ = answers.send(Ok(StreamMessageResponse { update })).await;
                     }
-                    Some(stream_message_request::Update::Packet(packet)) => switch.with(|state| state.command(&packet)),
+                    Some(stream_message_request::Update::Packet(packet)) => {
+                        switch.with(|state| state.command(&packet))
+                    }
                     Some(stream_message_request::Update::DigestAck(_)) | None => {}
                 }
             }

@@ -76,9 +76,12 @@ pub(crate) fn program() -> Value {
 
 /// The tables that every switch has.
 fn own() -> Value {
-    let key = |name: &str, kind: Value| json!([{ "id": 1, "name": name, "match_type": "Exact", "type": kind }]);
+    let key =
+        |name: &str, kind: Value| json!([{ "id": 1, "name": name, "match_type": "Exact", "type": kind }]);
     let field = |id: u32, name: &str, kind: Value| json!({ "id": id, "name": name, "type": kind });
-    let data = |fields: Vec<Value>| fields.into_iter().map(|field| json!({ "singleton": field })).collect::<Vec<_>>();
+    let data = |fields: Vec<Value>| {
+        fields.into_iter().map(|field| json!({ "singleton": field })).collect::<Vec<_>>()
+    };
     let of = |name: &str| json!({ "type": name });
     json!({ "tables": [
         { "name": "$pre.node", "id": 0x0700_0001, "table_type": "PreNode", "size": 4096, "key": key("$MULTICAST_NODE_ID", of("uint32")),
@@ -127,7 +130,9 @@ fn invalid<T>(message: impl Into<String>) -> Result<T, Error> {
 /// Whether bytes are a number of so many bits, in as many bytes as that takes.
 fn fits(bytes: &[u8], width: u16) -> Result<(), Error> {
     let spare = bytes.len() * 8 - usize::from(width).min(bytes.len() * 8);
-    if bytes.len() != usize::from(width.div_ceil(8)) || bytes.first().is_some_and(|first| usize::from(8 - first.leading_zeros() as u16) > 8 - spare) {
+    if bytes.len() != usize::from(width.div_ceil(8))
+        || bytes.first().is_some_and(|first| usize::from(8 - first.leading_zeros() as u16) > 8 - spare)
+    {
         return invalid(format!("{bytes:?} is no number of {width} bits"));
     }
     Ok(())
@@ -152,7 +157,11 @@ impl FakeTofino {
                 let incoming = tokio::net::TcpListener::from_std(listener).unwrap();
                 let incoming = tokio_stream::wrappers::TcpListenerStream::new(incoming);
                 let service = BfRuntimeServer::new(served).max_decoding_message_size(64 << 20);
-                tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming).await.unwrap();
+                tonic::transport::Server::builder()
+                    .add_service(service)
+                    .serve_with_incoming(incoming)
+                    .await
+                    .unwrap();
             });
         });
         switch
@@ -177,8 +186,11 @@ impl FakeTofino {
         let id = self.tables.table(name).unwrap().id;
         self.with(|state| {
             let index = index.to_be_bytes().to_vec();
-            let of = |entry: &&TableEntry| entry.table_id == id && matches!(&entry.key.as_ref().unwrap().fields[0].match_type,
-                Some(key_field::MatchType::Exact(exact)) if exact.value == index);
+            let of = |entry: &&TableEntry| {
+                entry.table_id == id
+                    && matches!(&entry.key.as_ref().unwrap().fields[0].match_type,
+                Some(key_field::MatchType::Exact(exact)) if exact.value == index)
+            };
             match state.entries.values().find(of)?.data.as_ref().unwrap().fields[0].value.clone() {
                 Some(data_field::Value::Stream(value)) => Some(value),
                 _ => None,
@@ -187,13 +199,17 @@ impl FakeTofino {
     }
 
     fn check(&self, entry: &TableEntry, with_data: bool) -> Result<(), Error> {
-        let Some(table) = self.table(entry.table_id) else { return invalid(format!("no table {}", entry.table_id)) };
+        let Some(table) = self.table(entry.table_id) else {
+            return invalid(format!("no table {}", entry.table_id));
+        };
         let key = entry.key.as_ref().map_or(&[][..], |key| &key.fields);
         if entry.is_default_entry != key.is_empty() || (!key.is_empty() && key.len() != table.key.len()) {
             return invalid(format!("{} fields of a key of {}", key.len(), table.name));
         }
         for field in key {
-            let Some(of) = table.key.iter().find(|of| of.id == field.field_id) else { return invalid("no such field of the key") };
+            let Some(of) = table.key.iter().find(|of| of.id == field.field_id) else {
+                return invalid("no such field of the key");
+            };
             let width = of.kind.bits();
             match (of.match_type.as_str(), &field.match_type) {
                 ("Exact", Some(key_field::MatchType::Exact(exact))) => fits(&exact.value, width)?,
@@ -219,9 +235,13 @@ impl FakeTofino {
             return invalid(format!("{} parameters", data.fields.len()));
         }
         for field in &data.fields {
-            let Some(of) = fields.iter().find(|of| of.id == field.field_id) else { return invalid("no such field of data") };
+            let Some(of) = fields.iter().find(|of| of.id == field.field_id) else {
+                return invalid("no such field of data");
+            };
             match (of.kind.name.as_str(), &field.value) {
-                ("bytes" | "uint16", Some(data_field::Value::Stream(bytes))) if !of.name.starts_with("$MULTICAST_NODE") => {
+                ("bytes" | "uint16", Some(data_field::Value::Stream(bytes)))
+                    if !of.name.starts_with("$MULTICAST_NODE") =>
+                {
                     fits(bytes, of.kind.bits())?;
                 }
                 ("uint16" | "uint32", Some(data_field::Value::IntArrVal(_)))
@@ -240,7 +260,9 @@ impl FakeTofino {
                 None => return Err(err(Code::Internal, "the write failed")),
             }
         }
-        let Some(entity::Entity::TableEntry(entry)) = update.entity.as_ref().and_then(|entity| entity.entity.as_ref()) else {
+        let Some(entity::Entity::TableEntry(entry)) =
+            update.entity.as_ref().and_then(|entity| entity.entity.as_ref())
+        else {
             return invalid("no entry");
         };
         let kind = update.r#type();
@@ -305,7 +327,9 @@ impl BfRuntime for FakeTofino {
             for asked in request.entities {
                 let Some(entity::Entity::TableEntry(asked)) = asked.entity else { continue };
                 let of = state.entries.values().filter(|entry| entry.table_id == asked.table_id);
-                entities.extend(of.map(|entry| Entity { entity: Some(entity::Entity::TableEntry(entry.clone())) }));
+                entities.extend(
+                    of.map(|entry| Entity { entity: Some(entity::Entity::TableEntry(entry.clone())) }),
+                );
             }
             Ok(())
         })?;
@@ -321,7 +345,9 @@ impl BfRuntime for FakeTofino {
         request: Request<SetForwardingPipelineConfigRequest>,
     ) -> Result<Response<SetForwardingPipelineConfigResponse>, Status> {
         let request = request.into_inner();
-        if request.action() != set_forwarding_pipeline_config_request::Action::Bind || request.config[0].p4_name != "translator" {
+        if request.action() != set_forwarding_pipeline_config_request::Action::Bind
+            || request.config[0].p4_name != "translator"
+        {
             return Err(Status::invalid_argument("only binding"));
         }
         self.with(|state| state.bound.push(request.client_id));
@@ -338,7 +364,10 @@ impl BfRuntime for FakeTofino {
             profiles: Vec::new(),
         };
         let own = NonP4Config { bfruntime_info: own().to_string().into_bytes() };
-        Ok(Response::new(GetForwardingPipelineConfigResponse { config: vec![config], non_p4_config: Some(own) }))
+        Ok(Response::new(GetForwardingPipelineConfigResponse {
+            config: vec![config],
+            non_p4_config: Some(own),
+        }))
     }
 
     type StreamChannelStream = Stream<StreamMessageResponse>;

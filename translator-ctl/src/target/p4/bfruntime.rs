@@ -88,9 +88,15 @@ pub fn schema(info: &BfrtInfo) -> Schema {
             .collect(),
     };
     let is_counter = |table: &&BfrtTable| table.table_type == "Counter";
-    let counter = |table: &BfrtTable| Counter { name: last(&table.name).into(), id: table.id, size: table.size };
+    let counter =
+        |table: &BfrtTable| Counter { name: last(&table.name).into(), id: table.id, size: table.size };
     Schema {
-        tables: info.tables.iter().filter(|table| table.table_type.starts_with("MatchAction")).map(of).collect(),
+        tables: info
+            .tables
+            .iter()
+            .filter(|table| table.table_type.starts_with("MatchAction"))
+            .map(of)
+            .collect(),
         counters: info.tables.iter().filter(is_counter).map(counter).collect(),
         // Registers are written as tables are: no packets are sent.
         packet_out: USED.packet_out.iter().map(|(name, width)| field(0, name, *width)).collect(),
@@ -108,9 +114,13 @@ impl BfRuntime {
     pub fn new(config: &P4) -> Result<BfRuntime, TargetError> {
         let address = config.control.clone();
         let endpoint = Endpoint::from_shared(format!("http://{}", address.trim_start_matches("http://")));
-        let endpoint = endpoint.map_err(|error| TargetError::Refused(format!("{address:?} is no address of a switch: {error}")))?;
+        let endpoint = endpoint.map_err(|error| {
+            TargetError::Refused(format!("{address:?} is no address of a switch: {error}"))
+        })?;
         let channel = dial::connect_lazy(&endpoint.connect_timeout(Duration::from_secs(5)).timeout(CALL));
-        let client = BfRuntimeClient::new(channel).max_decoding_message_size(MAX_ANSWER).max_encoding_message_size(MAX_ANSWER);
+        let client = BfRuntimeClient::new(channel)
+            .max_decoding_message_size(MAX_ANSWER)
+            .max_encoding_message_size(MAX_ANSWER);
         let device = u32::try_from(config.device).unwrap_or(0);
         Ok(BfRuntime { client, address, device, program: "translator".into(), info: None, stream: None })
     }
@@ -118,7 +128,9 @@ impl BfRuntime {
     fn error(&self, status: &Status) -> TargetError {
         let text = format!("the switch at {}: {}", self.address, dta_grpc::status_reason(status));
         match status.code() {
-            Code::InvalidArgument | Code::Unimplemented | Code::ResourceExhausted | Code::OutOfRange => TargetError::Refused(text),
+            Code::InvalidArgument | Code::Unimplemented | Code::ResourceExhausted | Code::OutOfRange => {
+                TargetError::Refused(text)
+            }
             _ => TargetError::Failed(text),
         }
     }
@@ -138,15 +150,28 @@ impl BfRuntime {
             return Ok(Some(info.clone()));
         }
         let request = GetForwardingPipelineConfigRequest { device_id: self.device, client_id: CLIENT };
-        let answer = self.client.get_forwarding_pipeline_config(request).await.map_err(|status| self.error(&status))?;
+        let answer = self
+            .client
+            .get_forwarding_pipeline_config(request)
+            .await
+            .map_err(|status| self.error(&status))?;
         let answer = answer.into_inner();
-        let Some(config) = answer.config.iter().find(|config| config.p4_name == self.program) else { return Ok(None) };
+        let Some(config) = answer.config.iter().find(|config| config.p4_name == self.program) else {
+            return Ok(None);
+        };
         let read = |bytes: &[u8]| -> Result<BfrtInfo, TargetError> {
             let info = serde_json::from_slice(bytes);
-            info.map_err(|error| TargetError::Refused(format!("what the switch tells of its tables is no bfrt.json: {error}")))
+            info.map_err(|error| {
+                TargetError::Refused(format!("what the switch tells of its tables is no bfrt.json: {error}"))
+            })
         };
         let program = read(&config.bfruntime_info)?;
-        let own = answer.non_p4_config.as_ref().map(|own| read(&own.bfruntime_info)).transpose()?.unwrap_or_default();
+        let own = answer
+            .non_p4_config
+            .as_ref()
+            .map(|own| read(&own.bfruntime_info))
+            .transpose()?
+            .unwrap_or_default();
         let schema = schema(&program);
         schema.check(&USED).map_err(|error| TargetError::Refused(error.to_string()))?;
         let described = Described { program, own, schema };
@@ -159,13 +184,20 @@ impl BfRuntime {
     fn check_own(&self, described: &Described) -> Result<(), TargetError> {
         for (name, fields) in [
             (NODE, &["$MULTICAST_NODE_ID", "$MULTICAST_RID", "$DEV_PORT"][..]),
-            (GROUP, &["$MGID", "$MULTICAST_NODE_ID", "$MULTICAST_NODE_L1_XID_VALID", "$MULTICAST_NODE_L1_XID"]),
+            (
+                GROUP,
+                &["$MGID", "$MULTICAST_NODE_ID", "$MULTICAST_NODE_L1_XID_VALID", "$MULTICAST_NODE_L1_XID"],
+            ),
             (MIRROR, &["$sid", "$mcast_grp_a", "$mcast_grp_a_valid", "$direction", "$session_enable"]),
         ] {
             let table = described.own.table(name);
-            let missing = fields.iter().find(|field| table.and_then(|table| field_of(table, field)).is_none());
+            let missing =
+                fields.iter().find(|field| table.and_then(|table| field_of(table, field)).is_none());
             if let Some(field) = missing {
-                return Err(TargetError::Refused(format!("the switch at {} has no {field} in {name}", self.address)));
+                return Err(TargetError::Refused(format!(
+                    "the switch at {} has no {field} in {name}",
+                    self.address
+                )));
             }
         }
         for name in [NEXT_PSN, LIST_SEQUENCE] {
@@ -183,7 +215,8 @@ impl BfRuntime {
         }
         let (requests, queue) = tokio::sync::mpsc::channel(16);
         let notifications = subscribe::Notifications::default();
-        let subscribe = Subscribe { device_id: self.device, notifications: Some(notifications), status: None };
+        let subscribe =
+            Subscribe { device_id: self.device, notifications: Some(notifications), status: None };
         let first = stream_message_request::Update::Subscribe(subscribe);
         if requests.send(StreamMessageRequest { client_id: CLIENT, update: Some(first) }).await.is_err() {
             return Err(self.failed("the stream ended"));
@@ -200,7 +233,8 @@ impl BfRuntime {
                 if told.status.as_ref().is_none_or(|status| status.code == 0) => {}
             _ => return Err(self.failed("it does not take this control plane as a client")),
         }
-        let config = ForwardingPipelineConfig { p4_name: self.program.clone(), ..ForwardingPipelineConfig::default() };
+        let config =
+            ForwardingPipelineConfig { p4_name: self.program.clone(), ..ForwardingPipelineConfig::default() };
         let request = SetForwardingPipelineConfigRequest {
             device_id: self.device,
             client_id: CLIENT,
@@ -222,10 +256,14 @@ impl BfRuntime {
 
     async fn read_tables(&mut self, ids: &[u32]) -> Result<Vec<TableEntry>, TargetError> {
         let entity = |table_id: &u32| Entity {
-            entity: Some(entity::Entity::TableEntry(TableEntry { table_id: *table_id, ..TableEntry::default() })),
+            entity: Some(entity::Entity::TableEntry(TableEntry {
+                table_id: *table_id,
+                ..TableEntry::default()
+            })),
         };
         let entities = ids.iter().map(entity).collect();
-        let request = ReadRequest { target: self.target(), client_id: CLIENT, entities, p4_name: self.program.clone() };
+        let request =
+            ReadRequest { target: self.target(), client_id: CLIENT, entities, p4_name: self.program.clone() };
         let mut answer = self.client.read(request).await.map_err(|status| self.error(&status))?.into_inner();
         let mut entries = Vec::new();
         while let Some(part) = answer.message().await.map_err(|status| self.error(&status))? {
@@ -276,7 +314,8 @@ fn register<'a>(info: &'a BfrtInfo, name: &str) -> Option<(&'a BfrtTable, u32, u
 /// The number of a field of a key or of data; of data of actions, the first of that name.
 fn field_of(table: &BfrtTable, name: &str) -> Option<(u32, u16)> {
     let key = table.key.iter().find(|key| key.name == name).map(|key| (key.id, key.kind.bits()));
-    let data = table.data.iter().map(|data| &data.singleton).chain(table.action_specs.iter().flat_map(|a| &a.data));
+    let data =
+        table.data.iter().map(|data| &data.singleton).chain(table.action_specs.iter().flat_map(|a| &a.data));
     let mut data = data.filter(|field| field.name == name).map(|field| (field.id, field.kind.bits()));
     key.or_else(|| data.next())
 }
@@ -365,7 +404,8 @@ impl Described {
         let key = Some(TableKey { fields: vec![exact(key, id.into(), width)] });
         let mut data = None;
         if is_there {
-            let action = self.own.table(MIRROR)?.action_specs.iter().find(|action| action.name == "$normal")?;
+            let action =
+                self.own.table(MIRROR)?.action_specs.iter().find(|action| action.name == "$normal")?;
             let field = |name: &str| self.own_field(MIRROR, name);
             let (_, group, group_width) = field("$mcast_grp_a")?;
             let flag = |name: &str| {
@@ -397,10 +437,16 @@ impl Described {
                     key_field::MatchType::Exact(key_field::Exact { value: bytes(value, width) })
                 }
                 (MatchKind::Prefix, Match::Prefix { value, len }) if fits(value) => {
-                    key_field::MatchType::Lpm(key_field::Lpm { value: bytes(value, width), prefix_len: len.into() })
+                    key_field::MatchType::Lpm(key_field::Lpm {
+                        value: bytes(value, width),
+                        prefix_len: len.into(),
+                    })
                 }
                 (MatchKind::Range, Match::Range { low, high }) if low <= high && fits(high) => {
-                    key_field::MatchType::Range(key_field::Range { low: bytes(low, width), high: bytes(high, width) })
+                    key_field::MatchType::Range(key_field::Range {
+                        low: bytes(low, width),
+                        high: bytes(high, width),
+                    })
                 }
                 _ => return None,
             };
@@ -441,7 +487,9 @@ impl Described {
             Some(Holds::Action { .. }) | None => None,
         };
         Some(match item {
-            Item::Node(id) => update(kind, self.node_entry(*id, copies.and_then(|copies| copies.first().copied()))?),
+            Item::Node(id) => {
+                update(kind, self.node_entry(*id, copies.and_then(|copies| copies.first().copied()))?)
+            }
             Item::Group(id) => {
                 let nodes = copies.map(|copies| copies.iter().map(|(node, _)| *node).collect());
                 update(kind, self.group_entry(*id, nodes)?)
@@ -462,7 +510,10 @@ impl Described {
         let (table, index_id, value_id, width) = register(&self.program, name)?;
         let key = Some(TableKey { fields: vec![exact(index_id, index.into(), 32)] });
         let data = Some(TableData { action_id: 0, fields: vec![stream(value_id, value.into(), width)] });
-        Some(update(update::Type::Modify, TableEntry { table_id: table.id, key, data, ..TableEntry::default() }))
+        Some(update(
+            update::Type::Modify,
+            TableEntry { table_id: table.id, key, data, ..TableEntry::default() },
+        ))
     }
 
     /// An entry as an item; `None` for one that nobody described.
@@ -530,13 +581,16 @@ impl Wire for BfRuntime {
         for (item, holds) in tables.iter() {
             match (item, holds) {
                 (Item::Group(id), Holds::Copies(copies)) => {
-                    let nodes: Vec<(u32, u32)> = (0..NODES).zip(copies).map(|(place, _)| (id * NODES + place, 0)).collect();
+                    let nodes: Vec<(u32, u32)> =
+                        (0..NODES).zip(copies).map(|(place, _)| (id * NODES + place, 0)).collect();
                     for ((node, _), copy) in nodes.iter().zip(copies) {
                         shaped.set(Item::Node(*node), Holds::Copies(vec![*copy]));
                     }
                     shaped.set(Item::Group(*id), Holds::Copies(nodes));
                 }
-                (Item::Clone(id), Holds::Copies(_)) => shaped.set(Item::Clone(*id), Holds::Copies(Vec::new())),
+                (Item::Clone(id), Holds::Copies(_)) => {
+                    shaped.set(Item::Clone(*id), Holds::Copies(Vec::new()))
+                }
                 _ => shaped.set(item.clone(), holds.clone()),
             }
         }
@@ -546,8 +600,10 @@ impl Wire for BfRuntime {
     async fn read(&mut self) -> Result<Option<Tables>, TargetError> {
         let Some(described) = self.describe().await? else { return Ok(None) };
         self.bind().await?;
-        let used = USED.tables.iter().filter_map(|used| described.schema.table(used.name)).map(|table| table.id);
-        let own = [NODE, GROUP, MIRROR].iter().filter_map(|name| described.own.table(name)).map(|table| table.id);
+        let used =
+            USED.tables.iter().filter_map(|used| described.schema.table(used.name)).map(|table| table.id);
+        let own =
+            [NODE, GROUP, MIRROR].iter().filter_map(|name| described.own.table(name)).map(|table| table.id);
         let ids: Vec<u32> = used.chain(own).collect();
         let mut tables = Tables::default();
         for entry in self.read_tables(&ids).await? {
@@ -574,7 +630,8 @@ impl Wire for BfRuntime {
         let nothing = |error| WriteError { made: Some(0), error };
         let described = self.described().await.map_err(nothing)?;
         let update = |step: &Step| {
-            let refused = || TargetError::Refused(format!("the switch's program cannot hold {:?}", step.item()));
+            let refused =
+                || TargetError::Refused(format!("the switch's program cannot hold {:?}", step.item()));
             described.update(step).ok_or_else(refused)
         };
         let updates = steps.iter().map(update).collect::<Result<Vec<_>, _>>().map_err(nothing)?;
@@ -609,11 +666,19 @@ impl Wire for BfRuntime {
         for entry in self.read_tables(&ids).await? {
             let Some(table) = described.program.table_of(entry.table_id) else { continue };
             let packets = field_of(table, "$COUNTER_SPEC_PKTS").map(|(id, _)| id);
-            let index = entry.key.as_ref().and_then(|key| key.fields.first()).and_then(|field| field.match_type.as_ref());
+            let index = entry
+                .key
+                .as_ref()
+                .and_then(|key| key.fields.first())
+                .and_then(|field| field.match_type.as_ref());
             let Some(key_field::MatchType::Exact(index)) = index else { continue };
-            let index = number(&index.value).and_then(|index| usize::try_from(index).ok()).unwrap_or(usize::MAX);
+            let index =
+                number(&index.value).and_then(|index| usize::try_from(index).ok()).unwrap_or(usize::MAX);
             let fields = entry.data.iter().flat_map(|data| &data.fields);
-            let value = fields.clone().find(|field| Some(field.field_id) == packets).and_then(|field| field.value.as_ref());
+            let value = fields
+                .clone()
+                .find(|field| Some(field.field_id) == packets)
+                .and_then(|field| field.value.as_ref());
             let size = usize::try_from(table.size).unwrap_or(0);
             let cells = counts.0.entry(last(&table.name).into()).or_insert_with(|| vec![0; size]);
             if let (Some(cell), Some(data_field::Value::Stream(bytes))) = (cells.get_mut(index), value) {

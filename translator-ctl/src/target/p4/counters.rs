@@ -64,7 +64,8 @@ const REASONS: [Option<R>; 22] = [
 /// The node of a switch whose session is called `name`.
 pub fn node(name: &str, kept: &Kept, counts: &Counts) -> NodeStatistics {
     let mut all: Vec<(String, u64)> = Vec::new();
-    let (mut accepted, mut emitted, mut superseded, mut discarded, mut operations, mut lost) = (0, 0, 0, 0, 0, 0);
+    let (mut accepted, mut emitted, mut superseded, mut discarded, mut operations, mut lost) =
+        (0, 0, 0, 0, 0, 0);
     let mut held_of = Vec::new();
     for primitive in Primitive::ALL {
         let index = usize::from(primitive.opcode());
@@ -117,7 +118,8 @@ pub fn node(name: &str, kept: &Kept, counts: &Counts) -> NodeStatistics {
         }
     }
     let one = |name: &str| counts.at(name, 0);
-    let nacked: u64 = counts.of("nacked_sequences").iter().enumerate().map(|(bit, count)| count << bit.min(63)).sum();
+    let nacked: u64 =
+        counts.of("nacked_sequences").iter().enumerate().map(|(bit, count)| count << bit.min(63)).sum();
     all.extend([
         (names::RECEIVED.of(&[]), one("received")),
         (names::ACCEPTED.of(&[]), accepted),
@@ -144,4 +146,3 @@ pub fn node(name: &str, kept: &Kept, counts: &Counts) -> NodeStatistics {
         time_us: now_us(),
     }
 }
-

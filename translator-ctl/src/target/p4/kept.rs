@@ -54,8 +54,9 @@ impl KeptFile {
     /// A file that cannot be read, or is none of these.
     pub fn read(&self) -> Result<Kept, KeptError> {
         match fs::read(&self.0) {
-            Ok(bytes) => serde_json::from_slice(&bytes)
-                .map_err(|error| self.error(io::Error::other(format!("{error}; remove the file to program the switch anew")))),
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
+                self.error(io::Error::other(format!("{error}; remove the file to program the switch anew")))
+            }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Kept::default()),
             Err(error) => Err(self.error(error)),
         }
@@ -71,7 +72,8 @@ impl KeptFile {
                 fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
             }
             let beside = self.0.with_extension("json.new");
-            let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+            let mut file =
+                fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
             serde_json::to_writer(&mut file, kept)?;
             file.flush()?;
             file.sync_all()?;
@@ -102,7 +104,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = KeptFile::new(Some(&dir.path().join("a/b.json")), "b");
         assert_eq!(file.read().unwrap(), Kept::default());
-        let program: Program = serde_json::from_str(include_str!("../../../../dta-proto/vectors/program.json")).unwrap();
+        let program: Program =
+            serde_json::from_str(include_str!("../../../../dta-proto/vectors/program.json")).unwrap();
         let places = Places::default().of(&program, 64).unwrap();
         let kept = Kept { applied: program, places, life: 7 };
         file.write(&kept).unwrap();

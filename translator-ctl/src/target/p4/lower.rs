@@ -20,7 +20,9 @@ pub enum LowerError {
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
     /// The P4 program cannot do something.
-    #[error("store {store} cannot be written by this switch: {why}")]
+    #[error(
+        "store {store} cannot be written by this switch: {why}; name the stores that it should write in `stores`"
+    )]
     Store {
         /// Its name.
         store: String,
@@ -118,7 +120,9 @@ pub fn lower_entry(
 fn ip(address: IpAddr) -> Result<u128, LowerError> {
     match address {
         IpAddr::V4(address) => Ok(u32::from(address).into()),
-        IpAddr::V6(address) => Err(LowerError::Address(format!("{address} is an IPv6 address: the switch has IPv4 alone"))),
+        IpAddr::V6(address) => {
+            Err(LowerError::Address(format!("{address} is an IPv6 address: the switch has IPv4 alone")))
+        }
     }
 }
 
@@ -160,7 +164,12 @@ fn listed(tables: &mut Tables, reporters: &[ListedReporter]) {
         let from = Match::Exact(u32::from(reporter.address).into());
         // A report of version 0 does not say whose it is.
         for (version, id) in [(1, reporter.id), (0, 0)] {
-            tables.row("reporter", vec![Match::Exact(version), Match::Exact(id.into()), from], "permit", vec![]);
+            tables.row(
+                "reporter",
+                vec![Match::Exact(version), Match::Exact(id.into()), from],
+                "permit",
+                vec![],
+            );
         }
     }
 }
@@ -172,7 +181,9 @@ fn queue_pair(tables: &mut Tables, pair: &QueuePair, config: &P4) -> Result<(), 
     }
     let index = usize::from(pair.collector);
     let Some(port) = config.collector_ports.get(index).or(config.collector_ports.last()) else {
-        return Err(LowerError::Address("`collector_ports` does not say by which port the collector is reached".into()));
+        return Err(LowerError::Address(
+            "`collector_ports` does not say by which port the collector is reached".into(),
+        ));
     };
     let given = config.collector_macs.get(index).copied();
     let Some(destination_mac) = given.or_else(|| pair.destination.known_mac()) else {
@@ -182,7 +193,9 @@ fn queue_pair(tables: &mut Tables, pair: &QueuePair, config: &P4) -> Result<(), 
         )));
     };
     let Some(source_mac) = pair.source.known_mac() else {
-        return Err(LowerError::Address("the switch needs an Ethernet address to send from: give it as `mac`".into()));
+        return Err(LowerError::Address(
+            "the switch needs an Ethernet address to send from: give it as `mac`".into(),
+        ));
     };
     let group = GROUPS * (number + 1);
     for copies in 1..=COPIES {
@@ -240,12 +253,15 @@ fn store(tables: &mut Tables, store: &Store, places: &Places, reserved: u32) -> 
         StoreKind::Postcarding { slots, hops, redundancy } => {
             let rows = places.rows(id).ok_or_else(|| cannot("it has no rows in the switch".into()))?;
             let (base, cache) = (rows.first.into(), u128::from(rows.count - 1));
-            let params = vec![number, redundancy.into(), hops.into(), mask(slots)?, shift(element), base, cache];
+            let params =
+                vec![number, redundancy.into(), hops.into(), mask(slots)?, shift(element), base, cache];
             ("postcarding_store", params)
         }
         StoreKind::Append { lists, ring, batch_len, entry_len, notify } => {
             if batch_len > 64 {
-                return Err(cannot(format!("batches of {batch_len} bytes, and the switch makes 16, 32 or 64")));
+                return Err(cannot(format!(
+                    "batches of {batch_len} bytes, and the switch makes 16, 32 or 64"
+                )));
             }
             let entries = (batch_len - 8) / entry_len;
             let words = entry_len / 4;
@@ -262,7 +278,8 @@ fn store(tables: &mut Tables, store: &Store, places: &Places, reserved: u32) -> 
             ("append_store", params)
         }
         StoreKind::SketchMerge { columns, rows, epochs, merge, expected } => {
-            let (sketch, states) = places.sketch(id).ok_or_else(|| cannot("it has no columns in the switch".into()))?;
+            let (sketch, states) =
+                places.sketch(id).ok_or_else(|| cannot("it has no columns in the switch".into()))?;
             let merge = match merge {
                 Merge::Sum => 0,
                 Merge::Max => 1,

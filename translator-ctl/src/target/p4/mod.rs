@@ -173,7 +173,9 @@ impl<W: Wire> P4Switch<W> {
             }
             StoreKind::SketchMerge { columns, epochs, .. } => {
                 let all = (0..epochs).flat_map(|epoch| (0..columns).map(move |column| (epoch, column)));
-                commands.extend(all.map(|(epoch, column)| of_store(translator::FORGET_COLUMN, store, column, epoch)));
+                commands.extend(
+                    all.map(|(epoch, column)| of_store(translator::FORGET_COLUMN, store, column, epoch)),
+                );
             }
             StoreKind::KeyWrite { .. } | StoreKind::KeyIncrement { .. } | StoreKind::Append { .. } => {}
         };
@@ -181,7 +183,9 @@ impl<W: Wire> P4Switch<W> {
             match change {
                 // A place may have been another store's.
                 Change::Forget { entry: Entry::Store(store) } => forget(store.spec.id, &store.spec.kind),
-                Change::Insert { entry: Entry::Store(store) } if !fresh => forget(store.spec.id, &store.spec.kind),
+                Change::Insert { entry: Entry::Store(store) } if !fresh => {
+                    forget(store.spec.id, &store.spec.kind)
+                }
                 _ => {}
             }
         }
@@ -232,11 +236,17 @@ impl<W: Wire> P4Switch<W> {
             match entry {
                 Entry::Lists(lists) if primitive == Primitive::Append => {
                     let all = lists.first..lists.first.saturating_add(lists.count);
-                    commands.extend(all.map(|list| of_store(translator::FLUSH_LIST, lists.store, list, older_us)));
+                    commands.extend(
+                        all.map(|list| of_store(translator::FLUSH_LIST, lists.store, list, older_us)),
+                    );
                 }
-                Entry::Store(store) if primitive == Primitive::Postcarding && store.spec.kind.primitive() == primitive => {
+                Entry::Store(store)
+                    if primitive == Primitive::Postcarding && store.spec.kind.primitive() == primitive =>
+                {
                     let rows = kept.places.rows(store.spec.id).map_or(0, |place| place.count);
-                    commands.extend((0..rows).map(|row| of_store(translator::FLUSH_ROW, store.spec.id, row, older_us)));
+                    commands.extend(
+                        (0..rows).map(|row| of_store(translator::FLUSH_ROW, store.spec.id, row, older_us)),
+                    );
                 }
                 _ => {}
             }
@@ -353,7 +363,12 @@ impl<W: Wire> Target for P4Switch<W> {
         }
         if !(changes.is_empty() && updates.is_empty()) {
             let commands = self.commands(&changes, want, &places, fresh);
-            info!(changes = changes.len(), updates = updates.len(), commands = commands.len(), "programming the switch");
+            info!(
+                changes = changes.len(),
+                updates = updates.len(),
+                commands = commands.len(),
+                "programming the switch"
+            );
             let half = Kept { applied: certain, places: places.clone(), life: kept.life };
             self.keep(&half).map_err(ApplyError::nothing)?;
             self.write(&updates).await?;
@@ -434,5 +449,7 @@ impl<W: Wire> P4Switch<W> {
 
 /// Microseconds since 1970.
 fn now_us() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }

@@ -53,15 +53,17 @@ impl Compiled {
         };
         let read = |name: &str| {
             let path: PathBuf = directory.join(name);
-            std::fs::read(&path)
-                .map_err(|error| TargetError::Refused(format!("cannot read the program {}: {error}", path.display())))
+            std::fs::read(&path).map_err(|error| {
+                TargetError::Refused(format!("cannot read the program {}: {error}", path.display()))
+            })
         };
         Compiled::of(read("translator.p4info.bin")?, read("translator.json")?)
     }
 
     fn of(p4info: Vec<u8>, json: Vec<u8>) -> Result<Compiled, TargetError> {
         let refuse = |error: &dyn std::fmt::Display| TargetError::Refused(error.to_string());
-        let info = read_p4info(&p4info).map_err(|error| refuse(&format_args!("this is no P4Info: {error}")))?;
+        let info =
+            read_p4info(&p4info).map_err(|error| refuse(&format_args!("this is no P4Info: {error}")))?;
         let schema = Schema::of_p4info(&info);
         schema.check(&USED).map_err(|error| refuse(&error))?;
         Ok(Compiled { p4info, json, schema })
@@ -97,9 +99,13 @@ impl P4Runtime {
         let compiled = Compiled::load(config.program.as_deref())?;
         let address = config.control.clone();
         let endpoint = Endpoint::from_shared(format!("http://{}", address.trim_start_matches("http://")));
-        let endpoint = endpoint.map_err(|error| TargetError::Refused(format!("{address:?} is no address of a switch: {error}")))?;
+        let endpoint = endpoint.map_err(|error| {
+            TargetError::Refused(format!("{address:?} is no address of a switch: {error}"))
+        })?;
         let channel = dial::connect_lazy(&endpoint.connect_timeout(Duration::from_secs(5)).timeout(CALL));
-        let client = P4RuntimeClient::new(channel).max_decoding_message_size(MAX_ANSWER).max_encoding_message_size(MAX_ANSWER);
+        let client = P4RuntimeClient::new(channel)
+            .max_decoding_message_size(MAX_ANSWER)
+            .max_encoding_message_size(MAX_ANSWER);
         Ok(P4Runtime { client, address, device: config.device, compiled, stream: None })
     }
 
@@ -111,7 +117,9 @@ impl P4Runtime {
                 "{text}; does it run (`simple_switch_grpc --no-p4 ... -- --grpc-server-addr {}`)?",
                 self.address
             )),
-            Code::InvalidArgument | Code::Unimplemented | Code::ResourceExhausted | Code::OutOfRange => TargetError::Refused(text),
+            Code::InvalidArgument | Code::Unimplemented | Code::ResourceExhausted | Code::OutOfRange => {
+                TargetError::Refused(text)
+            }
             _ => TargetError::Failed(text),
         }
     }
@@ -145,7 +153,8 @@ impl P4Runtime {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let election = Uint128 { high: 1, low: u64::try_from(since.as_millis()).unwrap_or(1) };
         let (requests, queue) = tokio::sync::mpsc::channel(1024);
-        let arbitration = MasterArbitrationUpdate { device_id: self.device, election_id: Some(election), status: None };
+        let arbitration =
+            MasterArbitrationUpdate { device_id: self.device, election_id: Some(election), status: None };
         let first = stream_message_request::Update::Arbitration(arbitration);
         if requests.send(StreamMessageRequest { update: Some(first) }).await.is_err() {
             return Err(self.failed("the stream ended"));
@@ -203,9 +212,9 @@ impl P4Runtime {
     }
 
     fn entity(&self, item: &Item, holds: Option<&Holds>) -> Result<Entity, TargetError> {
-        encode(&self.compiled.schema, item, holds)
-            .map(|entity| Entity { entity: Some(entity) })
-            .ok_or_else(|| TargetError::Refused(format!("the switch's program cannot hold {item:?}: {holds:?}")))
+        encode(&self.compiled.schema, item, holds).map(|entity| Entity { entity: Some(entity) }).ok_or_else(
+            || TargetError::Refused(format!("the switch's program cannot hold {item:?}: {holds:?}")),
+        )
     }
 
     async fn count_of_commands(&mut self) -> Result<u64, TargetError> {
@@ -224,7 +233,10 @@ impl P4Runtime {
         let mut counts = Counts::default();
         for answer in self.read_entities(asked).await? {
             let Some(entity::Entity::CounterEntry(entry)) = answer.entity else { continue };
-            let Some(counter) = self.compiled.schema.counters.iter().find(|c| c.id == entry.counter_id) else { continue };
+            let Some(counter) = self.compiled.schema.counters.iter().find(|c| c.id == entry.counter_id)
+            else {
+                continue;
+            };
             let index = usize::try_from(entry.index.map_or(0, |index| index.index)).unwrap_or(usize::MAX);
             let size = usize::try_from(counter.size).unwrap_or(0);
             let cells = counts.0.entry(counter.name.clone()).or_insert_with(|| vec![0; size]);
@@ -310,15 +322,20 @@ impl Wire for P4Runtime {
         };
         let Err(status) = self.client.write(request).await else { return Ok(()) };
         let errors = update_errors(&status);
-        let Some((place, first)) = errors.iter().enumerate().find(|(_, error)| error.canonical_code != 0) else {
+        let Some((place, first)) = errors.iter().enumerate().find(|(_, error)| error.canonical_code != 0)
+        else {
             // Refused as a whole. Of an answer that was lost, nobody knows.
-            let made = matches!(status.code(), Code::PermissionDenied | Code::InvalidArgument | Code::FailedPrecondition);
+            let made = matches!(
+                status.code(),
+                Code::PermissionDenied | Code::InvalidArgument | Code::FailedPrecondition
+            );
             let made = made.then_some(0);
             return Err(WriteError { made, error: self.error(&status) });
         };
         let made = errors.iter().filter(|error| error.canonical_code == 0).count();
         let about = steps.get(place).map(|step| format!("{:?}", step.item())).unwrap_or_default();
-        let status = Status::new(Code::from_i32(first.canonical_code), format!("{} ({about})", first.message));
+        let status =
+            Status::new(Code::from_i32(first.canonical_code), format!("{} ({about})", first.message));
         Err(WriteError { made: Some(made), error: self.error(&status) })
     }
 
@@ -340,7 +357,8 @@ impl Wire for P4Runtime {
                 }),
             });
             let packet = PacketOut { payload: Vec::new(), metadata: metadata.collect() };
-            let message = StreamMessageRequest { update: Some(stream_message_request::Update::Packet(packet)) };
+            let message =
+                StreamMessageRequest { update: Some(stream_message_request::Update::Packet(packet)) };
             let Some(stream) = &self.stream else { return Err(self.failed("the stream ended")) };
             if stream.requests.send(message).await.is_err() {
                 return Err(self.failed("the stream ended"));
@@ -351,7 +369,9 @@ impl Wire for P4Runtime {
         let wanted = before + commands.len() as u64;
         while self.count_of_commands().await? < wanted {
             if Instant::now() > until {
-                return Err(self.failed("its data plane does not take commands (start it with `--cpu-port 255`)"));
+                return Err(
+                    self.failed("its data plane does not take commands (start it with `--cpu-port 255`)")
+                );
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
@@ -376,13 +396,17 @@ fn encode_match(of: &KeyField, matched: Match) -> Option<Option<FieldMatch>> {
     let fits = |value: u128| value <= all_ones(of.field.width);
     use field_match::FieldMatchType as Kind;
     let kind = match (of.kind, matched) {
-        (MatchKind::Exact, Match::Exact(value)) if fits(value) => Kind::Exact(field_match::Exact { value: to_bytes(value) }),
+        (MatchKind::Exact, Match::Exact(value)) if fits(value) => {
+            Kind::Exact(field_match::Exact { value: to_bytes(value) })
+        }
         // What matches everything is left out, as the specification has it.
         (MatchKind::Prefix, Match::Prefix { len: 0, .. }) => return Some(None),
         (MatchKind::Prefix, Match::Prefix { value, len }) if fits(value) => {
             Kind::Lpm(field_match::Lpm { value: to_bytes(value), prefix_len: len.into() })
         }
-        (MatchKind::Range, Match::Range { low: 0, high }) if high == all_ones(of.field.width) => return Some(None),
+        (MatchKind::Range, Match::Range { low: 0, high }) if high == all_ones(of.field.width) => {
+            return Some(None);
+        }
         (MatchKind::Range, Match::Range { low, high }) if low <= high && fits(high) => {
             Kind::Range(field_match::Range { low: to_bytes(low), high: to_bytes(high) })
         }
@@ -427,15 +451,19 @@ fn encode(schema: &Schema, item: &Item, holds: Option<&Holds>) -> Option<entity:
         entity::Entity::PacketReplicationEngineEntry(PacketReplicationEngineEntry { r#type: Some(kind) })
     };
     Some(match item {
-        Item::Group(id) => copies(packet_replication_engine_entry::Type::MulticastGroupEntry(MulticastGroupEntry {
-            multicast_group_id: *id,
-            replicas: replicas()?,
-        })),
-        Item::Clone(id) => copies(packet_replication_engine_entry::Type::CloneSessionEntry(CloneSessionEntry {
-            session_id: *id,
-            replicas: replicas()?,
-            ..CloneSessionEntry::default()
-        })),
+        Item::Group(id) => {
+            copies(packet_replication_engine_entry::Type::MulticastGroupEntry(MulticastGroupEntry {
+                multicast_group_id: *id,
+                replicas: replicas()?,
+            }))
+        }
+        Item::Clone(id) => {
+            copies(packet_replication_engine_entry::Type::CloneSessionEntry(CloneSessionEntry {
+                session_id: *id,
+                replicas: replicas()?,
+                ..CloneSessionEntry::default()
+            }))
+        }
         // It has copies in their group.
         Item::Node(_) => return None,
         Item::Row { table, key } => {

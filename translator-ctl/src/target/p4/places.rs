@@ -43,11 +43,16 @@ mod pairs {
 
     use super::Place;
 
-    pub(super) fn serialize<S: Serializer>(map: &BTreeMap<(u16, u32), Place>, to: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(
+        map: &BTreeMap<(u16, u32), Place>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
         map.iter().collect::<Vec<_>>().serialize(to)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<(u16, u32), Place>, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<BTreeMap<(u16, u32), Place>, D::Error> {
         Ok(Vec::deserialize(from)?.into_iter().collect())
     }
 }
@@ -122,12 +127,21 @@ impl Places {
                             let what = || format!("the columns of store {name}");
                             take(&mut places.columns, id, count, COLUMN_STATES, true, what)?;
                         }
-                        StoreKind::KeyWrite { .. } | StoreKind::Append { .. } | StoreKind::KeyIncrement { .. } => {}
+                        StoreKind::KeyWrite { .. }
+                        | StoreKind::Append { .. }
+                        | StoreKind::KeyIncrement { .. } => {}
                     }
                 }
                 Entry::Lists(lists) => {
                     let what = || format!("{} lists of store {}", lists.count, lists.store);
-                    take(&mut places.lists, (lists.store, lists.first), lists.count, LIST_STATES, false, what)?;
+                    take(
+                        &mut places.lists,
+                        (lists.store, lists.first),
+                        lists.count,
+                        LIST_STATES,
+                        false,
+                        what,
+                    )?;
                 }
                 _ => {}
             }

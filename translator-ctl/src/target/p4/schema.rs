@@ -130,7 +130,8 @@ impl Schema {
     pub fn of_p4info(info: &P4Info) -> Schema {
         let field = |id: u32, name: &str, bits: i32| Field { name: name.into(), id, width: width(bits) };
         let action = |id: u32| {
-            let action = info.actions.iter().find(|action| action.preamble.as_ref().is_some_and(|p| p.id == id))?;
+            let action =
+                info.actions.iter().find(|action| action.preamble.as_ref().is_some_and(|p| p.id == id))?;
             let params = action.params.iter().map(|param| field(param.id, &param.name, param.bitwidth));
             let name = last(&action.preamble.as_ref()?.name);
             Some(Action { name, id, params: params.collect() })
@@ -201,7 +202,8 @@ impl Schema {
                 faults.push(format!("there is no table {name}"));
                 continue;
             };
-            let key: Vec<_> = table.key.iter().map(|k| (k.field.name.as_str(), k.kind, k.field.width)).collect();
+            let key: Vec<_> =
+                table.key.iter().map(|k| (k.field.name.as_str(), k.kind, k.field.width)).collect();
             if key != want.key {
                 faults.push(format!("the key of table {name} is {key:?}, not {:?}", want.key));
             }
@@ -213,7 +215,9 @@ impl Schema {
                 let params: Vec<_> = has.params.iter().map(|p| (p.name.as_str(), p.width)).collect();
                 if params != action.params {
                     let (action, want) = (action.name, action.params);
-                    faults.push(format!("the parameters of action {action} of table {name} are {params:?}, not {want:?}"));
+                    faults.push(format!(
+                        "the parameters of action {action} of table {name} are {params:?}, not {want:?}"
+                    ));
                 }
             }
         }

@@ -136,7 +136,9 @@ impl Tables {
     /// Does what an update says.
     pub fn apply(&mut self, update: &Update) {
         match update {
-            Update::Insert(item, holds) | Update::Modify(item, holds) => self.set(item.clone(), holds.clone()),
+            Update::Insert(item, holds) | Update::Modify(item, holds) => {
+                self.set(item.clone(), holds.clone())
+            }
             Update::Delete(item) => drop(self.rows.remove(item)),
         }
     }
@@ -145,13 +147,16 @@ impl Tables {
     /// that there is room, rows before the groups that they name; then what changes or is new, groups first. What a
     /// table does by default cannot go: it stays as it is where `want` does not say.
     pub fn updates_to(&self, want: &Tables) -> Vec<Update> {
-        let gone = self.rows.keys().filter(|item| want.get(item).is_none() && !matches!(item, Item::Default { .. }));
+        let gone =
+            self.rows.keys().filter(|item| want.get(item).is_none() && !matches!(item, Item::Default { .. }));
         let mut updates: Vec<Update> = gone.cloned().map(Update::Delete).collect();
         updates.reverse();
         for (item, holds) in want.iter() {
             match self.get(item) {
                 // What a table does by default is never inserted.
-                None if matches!(item, Item::Default { .. }) => updates.push(Update::Modify(item.clone(), holds.clone())),
+                None if matches!(item, Item::Default { .. }) => {
+                    updates.push(Update::Modify(item.clone(), holds.clone()))
+                }
                 None => updates.push(Update::Insert(item.clone(), holds.clone())),
                 Some(held) if held == holds => {}
                 Some(_) => updates.push(Update::Modify(item.clone(), holds.clone())),
@@ -175,11 +180,15 @@ mod tests {
 
     #[test]
     fn updates_lead_from_one_to_the_other_and_are_none_after() {
-        let (mut have, mut want) = (of(&[("a", 1, 1), ("a", 2, 2), ("b", 1, 1)]), of(&[("a", 2, 3), ("c", 1, 1), ("b", 1, 1)]));
+        let (mut have, mut want) =
+            (of(&[("a", 1, 1), ("a", 2, 2), ("b", 1, 1)]), of(&[("a", 2, 3), ("c", 1, 1), ("b", 1, 1)]));
         have.set(Item::Group(1), Holds::Copies(vec![(1, 0)]));
         want.set(Item::Group(2), Holds::Copies(vec![(1, 0)]));
         let updates = have.updates_to(&want);
-        assert!(matches!(&updates[0], Update::Delete(Item::Row { table, .. }) if table == "a"), "{updates:?}");
+        assert!(
+            matches!(&updates[0], Update::Delete(Item::Row { table, .. }) if table == "a"),
+            "{updates:?}"
+        );
         assert_eq!(updates[1], Update::Delete(Item::Group(1)));
         assert!(matches!(updates[2], Update::Insert(Item::Group(2), _)), "{updates:?}");
         assert_eq!(updates.len(), 5);

@@ -19,7 +19,10 @@ pub const USED: Used = Used {
         UsedTable {
             name: "l3",
             key: &[("address", Prefix, 32)],
-            actions: &[UsedAction { name: "next_hop", params: &[("port", 9), ("source", 48), ("destination", 48)] }],
+            actions: &[UsedAction {
+                name: "next_hop",
+                params: &[("port", 9), ("source", 48), ("destination", 48)],
+            }],
         },
         UsedTable {
             name: "service",
@@ -45,9 +48,18 @@ pub const USED: Used = Used {
             actions: &[
                 UsedAction {
                     name: "key_write_store",
-                    params: &[("number", 8), ("copies", 8), ("value_words", 8), ("slots_mask", 32), ("element_shift", 8)],
+                    params: &[
+                        ("number", 8),
+                        ("copies", 8),
+                        ("value_words", 8),
+                        ("slots_mask", 32),
+                        ("element_shift", 8),
+                    ],
                 },
-                UsedAction { name: "key_increment_store", params: &[("number", 8), ("copies", 8), ("slots_mask", 32)] },
+                UsedAction {
+                    name: "key_increment_store",
+                    params: &[("number", 8), ("copies", 8), ("slots_mask", 32)],
+                },
                 UsedAction {
                     name: "postcarding_store",
                     params: &[
@@ -94,7 +106,10 @@ pub const USED: Used = Used {
         UsedTable {
             name: "region",
             key: &[("store", Exact, 16), ("bucket", Range, 8)],
-            actions: &[UsedAction { name: "use_region", params: &[("pair", 8), ("address", 64), ("rkey", 32)] }],
+            actions: &[UsedAction {
+                name: "use_region",
+                params: &[("pair", 8), ("address", 64), ("rkey", 32)],
+            }],
         },
         UsedTable {
             name: "lists",
