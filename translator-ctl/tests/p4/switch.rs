@@ -22,6 +22,10 @@ use tonic::{Code, Request, Response, Status, Streaming};
 pub(crate) struct State {
     /// Its pipeline.
     pub(crate) pipeline: Option<ForwardingPipelineConfig>,
+    /// What its P4Info tells.
+    pub(crate) info: Option<Arc<P4Info>>,
+    /// How many rows each table has.
+    pub(crate) rows: BTreeMap<u32, i64>,
     /// Entities by what makes them unique.
     pub(crate) entities: BTreeMap<Vec<u8>, Entity>,
     /// Default actions by table.
@@ -111,9 +115,8 @@ fn fits(bytes: &[u8], width: i32) -> Result<(), Error> {
 }
 
 impl State {
-    fn info(&self) -> Result<P4Info, Error> {
-        let pipeline = self.pipeline.as_ref().ok_or_else(|| err(Code::FailedPrecondition, "no pipeline"))?;
-        Ok(read_p4info(&pipeline.p4info).unwrap())
+    fn info(&self) -> Result<Arc<P4Info>, Error> {
+        self.info.clone().ok_or_else(|| err(Code::FailedPrecondition, "no pipeline"))
     }
 
     fn check_entry(&self, info: &P4Info, entry: &TableEntry, deleted: bool) -> Result<(), Error> {
@@ -254,15 +257,21 @@ impl State {
                 if let Some(id) = table {
                     let info = self.info()?;
                     let table = info.tables.iter().find(|t| t.preamble.as_ref().unwrap().id == id).unwrap();
-                    let of = |e: &&Entity| matches!(&e.entity, Some(entity::Entity::TableEntry(e)) if e.table_id == id);
-                    if self.entities.values().filter(of).count() as i64 >= table.size {
+                    let rows = self.rows.entry(id).or_default();
+                    if *rows >= table.size {
                         return Err(err(Code::ResourceExhausted, "the table is full"));
                     }
+                    *rows += 1;
                 }
                 self.entities.insert(key, entity.clone());
             }
             update::Type::Modify => drop(self.entities.insert(key, entity.clone())),
-            update::Type::Delete => drop(self.entities.remove(&key)),
+            update::Type::Delete => {
+                self.entities.remove(&key);
+                if let Some(rows) = table.and_then(|id| self.rows.get_mut(&id)) {
+                    *rows -= 1;
+                }
+            }
             update::Type::Unspecified => return Err(err(Code::InvalidArgument, "no type")),
         }
         self.updates += 1;
@@ -376,8 +385,10 @@ impl P4Runtime for FakeSwitch {
             assert_eq!(config.p4_device_config.first(), Some(&b'{'));
             let info = read_p4info(&config.p4info).unwrap();
             state.pipeline = Some(config);
+            state.info = Some(Arc::new(info.clone()));
             state.loads += 1;
             state.entities.clear();
+            state.rows.clear();
             state.defaults.clear();
             state.counters.clear();
             // The reporter table permits by default, as its program says.

@@ -90,8 +90,7 @@ pub fn lower_entry(
         }
         Entry::QueuePair(pair) => queue_pair(tables, pair, config)?,
         Entry::Store(store) => {
-            let bits = reserved_bits(program, store.spec.id);
-            self::store(tables, store, places, bits)?;
+            self::store(tables, store, places)?;
         }
         Entry::Lists(lists) => {
             let place = places.lists(lists.store, lists.first);
@@ -222,16 +221,7 @@ fn queue_pair(tables: &mut Tables, pair: &QueuePair, config: &P4) -> Result<(), 
     Ok(())
 }
 
-/// The bits of a sketch's reporters that no other reporter may get.
-fn reserved_bits(program: &Program, store: u16) -> u32 {
-    let bit = |entry: &Entry| match entry {
-        Entry::SketchReporter(reporter) if reporter.store == store => Some(1 << (reporter.bit & 31)),
-        _ => None,
-    };
-    program.entries().filter_map(bit).fold(0, |bits: u32, bit: u32| bits | bit)
-}
-
-fn store(tables: &mut Tables, store: &Store, places: &Places, reserved: u32) -> Result<(), LowerError> {
+fn store(tables: &mut Tables, store: &Store, places: &Places) -> Result<(), LowerError> {
     let cannot = |why: String| LowerError::Store { store: store.spec.name.clone(), why };
     let id = store.spec.id;
     let number = u128::from(places.number(id));
@@ -278,8 +268,8 @@ fn store(tables: &mut Tables, store: &Store, places: &Places, reserved: u32) -> 
             ("append_store", params)
         }
         StoreKind::SketchMerge { columns, rows, epochs, merge, expected } => {
-            let (sketch, states) =
-                places.sketch(id).ok_or_else(|| cannot("it has no columns in the switch".into()))?;
+            let states =
+                places.columns(id).ok_or_else(|| cannot("it has no columns in the switch".into()))?;
             let merge = match merge {
                 Merge::Sum => 0,
                 Merge::Max => 1,
@@ -287,7 +277,6 @@ fn store(tables: &mut Tables, store: &Store, places: &Places, reserved: u32) -> 
             };
             let params = vec![
                 number,
-                sketch.into(),
                 rows.into(),
                 merge,
                 expected.into(),
@@ -296,7 +285,6 @@ fn store(tables: &mut Tables, store: &Store, places: &Places, reserved: u32) -> 
                 mask(epochs.into())?,
                 shift(element),
                 states.first.into(),
-                reserved.into(),
             ];
             ("sketch_merge_store", params)
         }

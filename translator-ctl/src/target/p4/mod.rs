@@ -145,12 +145,13 @@ impl<W: Wire> P4Switch<W> {
         tables.map(|tables| self.wire.shape(tables)).map_err(|error| TargetError::Refused(error.to_string()))
     }
 
-    /// What it holds. `tables` are `None` where it runs another program.
+    /// What it holds. `tables` are `None` where it runs another program, of which nothing is kept.
     fn state(&self, tables: Option<Tables>) -> Result<State, TargetError> {
-        let kept = self.kept()?;
-        let Some(tables) = tables else {
-            return Ok(State { tables: Tables::default(), kept: Kept::default(), held: Program::default() });
+        let kept = match tables {
+            Some(_) => self.kept()?,
+            None => Kept::default(),
         };
+        let tables = tables.unwrap_or_default();
         let mut held = Program::default();
         for entry in kept.applied.entries() {
             let mut own = Tables::default();
@@ -336,11 +337,10 @@ impl<W: Wire> Target for P4Switch<W> {
         self.could_hold(want).await.map_err(ApplyError::nothing)?;
         let fresh = self.wire.load().await.map_err(ApplyError::nothing)?;
         let tables = self.wire.read().await.map_err(ApplyError::nothing)?;
-        let tables = match (tables, fresh) {
-            (Some(tables), false) => Some(tables),
-            // What is kept is of a program that is gone.
-            (Some(_), true) | (None, _) => None,
-        };
+        // What is kept is of a program that is gone.
+        if fresh {
+            self.keep(&Kept::default()).map_err(ApplyError::nothing)?;
+        }
         let State { tables, mut kept, held } = self.state(tables).map_err(ApplyError::nothing)?;
         let changes = after.changes(FIELDS, &held, want);
         let places = kept.places.of(want, self.config.postcard_rows);

@@ -8,7 +8,7 @@ use dta_proto::program::{Entry, EntryKey, Program};
 use dta_proto::store::StoreKind;
 use serde::{Deserialize, Serialize};
 
-use super::translator::{COLUMN_STATES, LIST_STATES, ROW_STATES, SKETCHES, STORES};
+use super::translator::{COLUMN_STATES, LIST_STATES, ROW_STATES, STORES};
 
 /// Places by what has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,8 +17,6 @@ pub struct Places {
     numbers: BTreeMap<u16, Place>,
     /// Rows of the cache of each postcard store.
     rows: BTreeMap<u16, Place>,
-    /// The number of each sketch.
-    sketches: BTreeMap<u16, Place>,
     /// Columns of each sketch, over all epochs.
     columns: BTreeMap<u16, Place>,
     /// Lists: store and first list.
@@ -108,7 +106,6 @@ impl Places {
         let is_there = |id: &u16| program.store(*id).is_some();
         places.numbers.retain(|id, _| is_there(id));
         places.rows.retain(|id, _| is_there(id));
-        places.sketches.retain(|id, _| is_there(id));
         places.columns.retain(|id, _| is_there(id));
         places.lists.retain(|(store, first), _| program.get(&EntryKey::Lists(*store, *first)).is_some());
         for entry in program.entries() {
@@ -122,7 +119,6 @@ impl Places {
                             take(&mut places.rows, id, cache_rows, ROW_STATES, true, what)?;
                         }
                         StoreKind::SketchMerge { columns, epochs, .. } => {
-                            take(&mut places.sketches, id, 1, SKETCHES, false, || format!("sketch {name}"))?;
                             let count = columns.saturating_mul(epochs);
                             let what = || format!("the columns of store {name}");
                             take(&mut places.columns, id, count, COLUMN_STATES, true, what)?;
@@ -164,9 +160,9 @@ impl Places {
         self.rows.get(&store).copied()
     }
 
-    /// The number of a sketch, and its columns.
-    pub fn sketch(&self, store: u16) -> Option<(u32, Place)> {
-        Some((self.sketches.get(&store)?.first, *self.columns.get(&store)?))
+    /// The columns of a sketch.
+    pub fn columns(&self, store: u16) -> Option<Place> {
+        self.columns.get(&store).copied()
     }
 
     /// Where the state of lists from `first` on is.

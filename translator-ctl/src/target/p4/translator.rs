@@ -89,7 +89,6 @@ pub const USED: Used = Used {
                     name: "sketch_merge_store",
                     params: &[
                         ("number", 8),
-                        ("sketch", 8),
                         ("rows", 8),
                         ("merge", 2),
                         ("expected_reporters", 16),
@@ -98,7 +97,6 @@ pub const USED: Used = Used {
                         ("epochs_mask", 32),
                         ("element_shift", 8),
                         ("state_base", 32),
-                        ("reserved_bits", 32),
                     ],
                 },
             ],
@@ -222,8 +220,6 @@ pub const LIST_STATES: u32 = 65_536;
 pub const ROW_STATES: u32 = 65_536;
 /// How many columns of sketches, over all epochs.
 pub const COLUMN_STATES: u32 = 262_144;
-/// How many sketches.
-pub const SKETCHES: u32 = 16;
 /// The clone session by which NACKs are made.
 pub const NACK_SESSION: u32 = 1;
 /// Multicast groups and clone sessions of queue pair p are `GROUPS (p + 1) + copies`.
