@@ -275,6 +275,22 @@ fn rows_that_somebody_changed_are_written_again() {
 }
 
 #[test]
+fn groups_of_another_program_are_deleted_before_the_own_one_is_loaded() {
+    let bed = Bed::start();
+    let config = bed.config("");
+    block_on(setup::setup(&config, "b1")).unwrap();
+    let golden = bed.switch.holds();
+    // Somebody loads another program, and the replication engine keeps its groups, as that of bmv2 does.
+    bed.switch.with(|state| {
+        state.pipeline.as_mut().unwrap().cookie = None;
+        state.loads = 0;
+    });
+    block_on(setup::setup(&config, "b1")).unwrap();
+    assert_eq!(bed.switch.with(|state| (state.loads, state.copies_at_load)), (1, 0));
+    assert_eq!(bed.switch.holds(), golden);
+}
+
+#[test]
 fn an_emptied_switch_has_no_row_of_a_session() {
     let bed = Bed::start();
     let config = bed.config("stations = [{ mac = '02:00:00:00:00:09', port = 3 }]");

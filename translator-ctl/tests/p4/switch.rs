@@ -43,6 +43,8 @@ pub(crate) struct State {
     pub(crate) deaf: bool,
     /// How often the pipeline was set.
     pub(crate) loads: usize,
+    /// How many groups and clone sessions there were when it was set last.
+    pub(crate) copies_at_load: usize,
     /// Counters by number and index.
     pub(crate) counters: BTreeMap<(u32, i64), i64>,
     /// The election id of the one that writes.
@@ -387,6 +389,9 @@ impl P4Runtime for FakeSwitch {
             state.pipeline = Some(config);
             state.info = Some(Arc::new(info.clone()));
             state.loads += 1;
+            let copies =
+                |e: &&Entity| matches!(e.entity, Some(entity::Entity::PacketReplicationEngineEntry(_)));
+            state.copies_at_load = state.entities.values().filter(copies).count();
             state.entities.clear();
             state.rows.clear();
             state.defaults.clear();

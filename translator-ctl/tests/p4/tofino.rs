@@ -278,7 +278,8 @@ impl FakeTofino {
             update::Type::Delete if !there => return Err(err(Code::NotFound, "it is not there")),
             update::Type::Insert => {
                 let first = (entry.table_id, Vec::new());
-                let rows = state.entries.range(first..).take_while(|((table, _), _)| *table == entry.table_id);
+                let rows =
+                    state.entries.range(first..).take_while(|((table, _), _)| *table == entry.table_id);
                 // Counted only where the table may be full.
                 if state.entries.len() as u64 >= table.size && rows.count() as u64 >= table.size {
                     return Err(err(Code::ResourceExhausted, "the table is full"));

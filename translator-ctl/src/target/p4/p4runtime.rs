@@ -211,6 +211,37 @@ impl P4Runtime {
         Ok(all)
     }
 
+    /// Deletes the groups and clone sessions of another program. bmv2 forgets them when it loads a program, but its
+    /// replication engine does not: each copy would leave twice.
+    async fn delete_groups(&mut self) -> Result<(), TargetError> {
+        let there = match self.read_entities(all_groups()).await {
+            Ok(there) => there,
+            // It runs no program.
+            Err(TargetError::Failed(_)) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        // Sessions first: they stand on groups.
+        let is_group = |entity: &Entity| match &entity.entity {
+            Some(entity::Entity::PacketReplicationEngineEntry(entry)) => {
+                matches!(entry.r#type, Some(packet_replication_engine_entry::Type::MulticastGroupEntry(_)))
+            }
+            _ => false,
+        };
+        let (groups, sessions): (Vec<Entity>, Vec<Entity>) = there.into_iter().partition(is_group);
+        let delete = |entity| Update { r#type: update::Type::Delete.into(), entity: Some(entity) };
+        let updates: Vec<Update> = sessions.into_iter().chain(groups).map(delete).collect();
+        if updates.is_empty() {
+            return Ok(());
+        }
+        let request = WriteRequest {
+            device_id: self.device,
+            election_id: self.election(),
+            updates,
+            atomicity: write_request::Atomicity::ContinueOnError.into(),
+        };
+        self.client.write(request).await.map(drop).map_err(|status| self.error(&status))
+    }
+
     fn entity(&self, item: &Item, holds: Option<&Holds>) -> Result<Entity, TargetError> {
         encode(&self.compiled.schema, item, holds).map(|entity| Entity { entity: Some(entity) }).ok_or_else(
             || TargetError::Refused(format!("the switch's program cannot hold {item:?}: {holds:?}")),
@@ -265,13 +296,7 @@ impl Wire for P4Runtime {
                 table(id, true);
             }
         }
-        for kind in [
-            packet_replication_engine_entry::Type::MulticastGroupEntry(MulticastGroupEntry::default()),
-            packet_replication_engine_entry::Type::CloneSessionEntry(CloneSessionEntry::default()),
-        ] {
-            let entry = PacketReplicationEngineEntry { r#type: Some(kind) };
-            asked.push(Entity { entity: Some(entity::Entity::PacketReplicationEngineEntry(entry)) });
-        }
+        asked.extend(all_groups());
         let mut tables = Tables::default();
         for entity in self.read_entities(asked).await? {
             match entity.entity.as_ref().and_then(|entity| decode(&self.compiled.schema, entity)) {
@@ -288,6 +313,7 @@ impl Wire for P4Runtime {
             return Ok(false);
         }
         info!(switch = self.address, "loading the program");
+        self.delete_groups().await?;
         let config = ForwardingPipelineConfig {
             p4info: self.compiled.p4info.clone(),
             p4_device_config: self.compiled.json.clone(),
@@ -385,6 +411,20 @@ impl Wire for P4Runtime {
         let names: Vec<&str> = USED.counters.iter().map(|(name, _)| *name).collect();
         self.counters_named(&names).await
     }
+}
+
+/// What reads all multicast groups and clone sessions.
+fn all_groups() -> Vec<Entity> {
+    use packet_replication_engine_entry::Type as Kind;
+    let all = [
+        Kind::MulticastGroupEntry(MulticastGroupEntry::default()),
+        Kind::CloneSessionEntry(CloneSessionEntry::default()),
+    ];
+    let entity = |kind| {
+        let entry = PacketReplicationEngineEntry { r#type: Some(kind) };
+        Entity { entity: Some(entity::Entity::PacketReplicationEngineEntry(entry)) }
+    };
+    all.map(entity).into()
 }
 
 /// The largest number of a width.
