@@ -196,31 +196,34 @@ fn setup_that_was_killed_after_any_update_is_finished_by_the_next() {
     }
 }
 
+/// 4,000 stations, 4,000 routes and 1,000 listed reporters, each of which has two rows.
+fn with_ten_thousand_rows(mut config: Config) -> Config {
+    use dta_proto::program::Mac;
+    use dta_translator::config::{ListedReporter, Route, Station, Switch};
+    let byte = |number: u16, place: usize| number.to_be_bytes()[place];
+    let Some(Switch::Bmv2(p4) | Switch::Tofino(p4)) = config.switch.get_mut("b1") else { panic!() };
+    p4.stations = (0..4000)
+        .map(|i| Station { mac: Mac([2, 0, 0, 1, byte(i, 0), byte(i, 1)]), port: i % 500 })
+        .collect();
+    p4.routes = (0..4000)
+        .map(|i| Route {
+            prefix: format!("10.{}.{}.0/24", byte(i, 0), byte(i, 1)).parse().unwrap(),
+            port: 1,
+            source: Mac([2, 0, 0, 0, 0, 2]),
+            destination: Mac([2, 0, 0, 0, 0, 7]),
+        })
+        .collect();
+    config.translator.reporters = (0..1000)
+        .map(|i| ListedReporter { id: i + 1, address: (0x0a63_0000 + u32::from(i)).into() })
+        .collect();
+    config.check().unwrap();
+    config
+}
+
 #[test]
 fn ten_thousand_entries_take_few_requests() {
     let bed = Bed::start();
-    let mut more = String::from("stations = [\n");
-    for i in 0..4000 {
-        writeln!(more, "  {{ mac = '02:00:00:01:{:02x}:{:02x}', port = {} }},", i / 256, i % 256, i % 500)
-            .unwrap();
-    }
-    more += "]\nroutes = [\n";
-    for i in 0..4000 {
-        writeln!(
-            more,
-            "  {{ prefix = '10.{}.{}.0/24', port = 1, source = '02:00:00:00:00:02', destination = '02:00:00:00:00:07' }},",
-            i / 256,
-            i % 256
-        )
-        .unwrap();
-    }
-    more += "]\n";
-    let mut listed = String::from("reporters = [\n");
-    for i in 0..1000 {
-        writeln!(listed, "  {{ id = {}, address = '10.99.{}.{}' }},", i + 1, i / 256, i % 256).unwrap();
-    }
-    listed += "]\n";
-    let config = bed.config_of(&listed, &more);
+    let config = with_ten_thousand_rows(bed.config(""));
     block_on(setup::setup(&config, "b1")).unwrap();
     let (requests, updates) = bed.switch.with(|state| (state.requests, state.updates));
     assert!(
@@ -461,25 +464,7 @@ const PSN: u32 = 0x0600_0001;
 fn ten_thousand_entries_take_a_tofino_few_requests() {
     let bed = Bed::start();
     let tofino = tofino::FakeTofino::start(&tofino::program());
-    let mut more = String::from("stations = [");
-    for i in 0..4000 {
-        write!(more, "{{ mac = '02:00:00:01:{:02x}:{:02x}', port = {} }},", i / 256, i % 256, i % 500)
-            .unwrap();
-    }
-    more += "]\nroutes = [";
-    for i in 0..4000 {
-        let macs = "source = '02:00:00:00:00:02', destination = '02:00:00:00:00:07'";
-        write!(more, "{{ prefix = '10.{}.{}.0/24', port = 1, {macs} }},", i / 256, i % 256).unwrap();
-    }
-    more += "]\n";
-    let config = tofino_config(&bed, &tofino, &more);
-    let mut config = config;
-    config.translator.reporters = (0..1000)
-        .map(|i: u16| dta_translator::config::ListedReporter {
-            id: i + 1,
-            address: (0x0a63_0000 + u32::from(i)).into(),
-        })
-        .collect();
+    let config = with_ten_thousand_rows(tofino_config(&bed, &tofino, ""));
     block_on(setup::setup(&config, "b1")).unwrap();
     let (requests, updates) = tofino.with(|state| (state.requests, state.updates));
     assert!(updates >= 10_000 && requests <= 100, "{updates} in {requests}");
@@ -508,4 +493,62 @@ fn a_tofino_whose_program_has_other_tables_is_refused() {
         tables.retain(|table| !table["name"].as_str().unwrap().ends_with(".next_psn"));
     });
     assert!(error.ends_with("has no registers next_psn"), "{error}");
+}
+
+/// A switch process, ended with the test.
+struct Process(std::process::Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_real_switch_holds_what_the_one_of_tests_does() {
+    use std::process::{Command, Stdio};
+    let is_there = Command::new("simple_switch_grpc")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    if !is_there.is_ok_and(|status| status.success()) {
+        println!(
+            "SKIPPED: a_real_switch_holds_what_the_one_of_tests_does: simple_switch_grpc is not on PATH"
+        );
+        return;
+    }
+    let bed = Bed::start();
+    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (control, thrift) = (free(), free());
+    let notifications = format!("ipc://{}/notifications.ipc", bed.dir.path().display());
+    let switch = Command::new("simple_switch_grpc")
+        .args([
+            "--no-p4",
+            "--thrift-port",
+            &thrift.port().to_string(),
+            "--notifications-addr",
+            &notifications,
+        ])
+        .args(["--", "--grpc-server-addr", &control.to_string(), "--cpu-port", "255"])
+        .current_dir(bed.dir.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let _switch = Process(switch);
+    let text = toml_of(&bed.config("")).replace(&bed.switch.address.to_string(), &control.to_string());
+    let (config, _) = Config::parse(&text, Path::new("t.toml")).unwrap();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(120);
+    while let Err(error) = block_on(setup::setup(&config, "b1")) {
+        assert!(error.to_string().contains("does it run") && std::time::Instant::now() < until, "{error}");
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    is_golden(&bed.text(&config));
+    assert_eq!(block_on(setup::setup(&config, "b1")).unwrap(), []);
+    block_on(setup::empty(&config, "b1")).unwrap();
+    assert!(block_on(setup::held(&config, "b1")).unwrap().is_empty());
+    block_on(setup::setup(&config, "b1")).unwrap();
+    is_golden(&bed.text(&config));
 }
