@@ -19,7 +19,9 @@ use crate::target::{After, ApplyError, Status, Target, TargetError};
 /// The shortest time between two flushes.
 const SHORTEST: Duration = Duration::from_millis(10);
 /// A flush looks at each place of a switch, so it takes its time: at most one part in so many of all time.
-const SHARE: u32 = 10;
+const SHARE: u32 = 4;
+/// Places that are looked at in one go. Others wait for it.
+const PART: usize = 1024;
 
 /// Runs until SIGINT or SIGTERM.
 ///
@@ -97,33 +99,43 @@ async fn keep<W: Wire>(translator: &Translator, switch: P4Switch<W>) -> anyhow::
     }
 }
 
+/// When what of a primitive is looked at next.
+struct Next {
+    primitive: Primitive,
+    at: Instant,
+    /// The place where that begins.
+    first: usize,
+}
+
 /// Flushes what is older than the flush times.
 async fn flush_by_time<W: Wire>(switch: &Mutex<P4Switch<W>>) -> std::convert::Infallible {
-    let mut next: Vec<(Primitive, Instant)> = Vec::new();
+    let mut all: Vec<Next> = Vec::new();
     loop {
         let times = switch.lock().await.flush_times().unwrap_or_default();
-        let now = Instant::now();
-        next.retain(|(primitive, _)| times.contains_key(primitive));
+        all.retain(|next| times.get(&next.primitive).is_some_and(|after_ms| *after_ms != 0));
         for (primitive, after_ms) in times.into_iter().filter(|(_, after_ms)| *after_ms != 0) {
             let after = Duration::from_millis(after_ms.into()).max(SHORTEST);
-            let at = match next.iter_mut().find(|(of, _)| *of == primitive) {
-                Some((_, at)) => at,
-                None => {
-                    next.push((primitive, now + after));
-                    continue;
-                }
+            let Some(next) = all.iter_mut().find(|next| next.primitive == primitive) else {
+                all.push(Next { primitive, at: Instant::now() + after, first: 0 });
+                continue;
             };
-            if *at > now {
+            let began = Instant::now();
+            if next.at > began {
                 continue;
             }
             let older = after_ms.saturating_mul(1000);
-            let flushed = switch.lock().await.flush(primitive, older).await;
-            if let Err(error) = flushed {
-                warn!(%error, %primitive, "what the switch holds could not be flushed");
+            let more = switch.lock().await.flush(primitive, older, next.first, PART).await;
+            let pause = began.elapsed() * SHARE;
+            match more {
+                Ok(true) => (next.first, next.at) = (next.first + PART, Instant::now() + pause),
+                Ok(false) => (next.first, next.at) = (0, Instant::now() + pause.max(after)),
+                Err(error) => {
+                    warn!(%error, %primitive, "what the switch holds could not be flushed");
+                    (next.first, next.at) = (0, Instant::now() + Duration::from_secs(1));
+                }
             }
-            *at = Instant::now() + after.max(now.elapsed() * SHARE);
         }
-        let due = next.iter().map(|(_, at)| *at).min();
+        let due = all.iter().map(|next| next.at).min();
         let wait = due.map_or(Duration::from_secs(1), |at| at.saturating_duration_since(Instant::now()));
         tokio::time::sleep(wait.clamp(SHORTEST, Duration::from_secs(1))).await;
     }

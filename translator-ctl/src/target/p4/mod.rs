@@ -225,12 +225,18 @@ impl<W: Wire> P4Switch<W> {
         commands
     }
 
-    /// Lets what the switch gathers of a primitive leave as it is, where it is `older_us` microseconds old, and
-    /// gives how many places were looked at. Of sketches, those of the epochs from `epoch` on.
+    /// Lets what the switch gathers of a primitive leave as it is, where it is `older_us` microseconds old: of the
+    /// places that it has for that, `count` from `first` on. Gives whether there are more behind those.
     ///
     /// # Errors
     /// The switch does not answer.
-    pub async fn flush(&mut self, primitive: Primitive, older_us: u32) -> Result<usize, TargetError> {
+    pub async fn flush(
+        &mut self,
+        primitive: Primitive,
+        older_us: u32,
+        first: usize,
+        count: usize,
+    ) -> Result<bool, TargetError> {
         let kept = self.kept()?;
         let mut commands = Vec::new();
         for entry in kept.applied.entries() {
@@ -252,11 +258,12 @@ impl<W: Wire> P4Switch<W> {
                 _ => {}
             }
         }
-        if !commands.is_empty() {
+        let end = first.saturating_add(count).min(commands.len());
+        if let Some(part @ [_, ..]) = commands.get(first..end) {
             self.wire.load().await?;
-            self.wire.command(&commands).await?;
+            self.wire.command(part).await?;
         }
-        Ok(commands.len())
+        Ok(end < commands.len())
     }
 
     /// Sends all batches and rows that the switch holds. Gives how many reports it held less after that.
@@ -266,7 +273,7 @@ impl<W: Wire> P4Switch<W> {
     pub async fn flush_all(&mut self) -> Result<u64, TargetError> {
         let before = self.held_reports().await?;
         for primitive in [Primitive::Append, Primitive::Postcarding] {
-            self.flush(primitive, 0).await?;
+            self.flush(primitive, 0, 0, usize::MAX).await?;
         }
         Ok(before.saturating_sub(self.held_reports().await?))
     }
