@@ -4,8 +4,13 @@
 //! ([`packet`]), the table by which the kernel chooses packets ([`matching`]), and what it counts ([`counts`]). Each is the twin of code in `trace/ebpf/`,
 //! which does the same in the kernel.
 
+pub mod btf;
 pub mod counts;
 pub mod digest;
+pub mod journey;
+#[cfg(all(feature = "ebpf", target_os = "linux"))]
+pub mod kernel;
 pub mod matching;
 pub mod packet;
+pub mod point;
 pub mod record;
