@@ -1,11 +1,11 @@
 /* The digest: twin of trace/src/digest.rs. */
 #pragma once
-#include "helpers.h"
+#include "record.h"
 
 #define PAYLOAD 32
 
+/* Addresses are beside it, in the packet's words. */
 struct identity {
-    u64 source[2], destination[2];
     u64 payload[PAYLOAD / 8];
     u32 sequence, acknowledgement;
     u16 source_port, destination_port;
@@ -32,7 +32,7 @@ INLINE u64 finish(u64 state)
     return state ^ (state >> 31);
 }
 
-INLINE struct digest digest(const struct identity *of)
+INLINE struct digest digest(const struct identity *of, const struct words *words)
 {
     struct digest result;
     u64 state = 0x243f6a8885a308d3ull;
@@ -42,8 +42,8 @@ INLINE struct digest digest(const struct identity *of)
     for (int i = 0; i < PAYLOAD / 8; i++)
         state = mix(state, of->payload[i]);
     result.core = finish(state);
-    state = mix(mix(state, of->source[0]), of->source[1]);
-    state = mix(mix(state, of->destination[0]), of->destination[1]);
+    for (int i = 0; i < 4; i++)
+        state = mix(state, __builtin_bswap64(words->word[i]));
     state = finish(mix(state, (u64)of->source_port | (u64)of->destination_port << 16));
     result.full = state ? state : 1;
     return result;

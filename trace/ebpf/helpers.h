@@ -11,7 +11,9 @@ typedef long long s64;
 
 #define SECTION(name) __attribute__((section(name), used))
 #define INLINE static inline __attribute__((always_inline))
-#define NOINLINE static __attribute__((noinline))
+/* A function that the verifier looks at once, whatever its callers know: it may assume nothing of its arguments. Without that,
+ * each way through one function would be multiplied by those through the others. */
+#define ONCE __attribute__((noinline))
 #define RELOCATED __attribute__((preserve_access_index))
 
 /* Maps are described by the types of a struct's members. */

@@ -2,15 +2,21 @@
 #pragma once
 #include "record.h"
 
-/* `words` has 16 places, so that a masked index is always inside. */
-INLINE int chooses(const struct table *table, const u64 *words)
+ONCE int chooses(struct table *table, struct words *words)
 {
     u32 bits = 0;
 
+    if (!table || !words)
+        return 0;
+
     for (u32 i = 0; i < TESTS && i < table->tests; i++) {
         const struct test *test = &table->test[i];
-        u64 part = words[test->word & 15] & test->mask;
+        u32 word = test->word;
+        u64 part;
 
+        if (word >= WORDS)
+            return 0;
+        part = words->word[word] & test->mask;
         if (test->low <= part && part <= test->high)
             bits |= 1u << i;
     }

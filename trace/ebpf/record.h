@@ -77,9 +77,14 @@ struct slot {
 #define PROBES 8
 #define POINTS 256
 
-#define WORDS 12
 #define TESTS 32
 #define TERMS 64
+
+/* What of a packet can be tested. Addresses are in it as numbers: the first byte highest. */
+#define WORDS 12
+struct words {
+    u64 word[WORDS];
+};
 
 struct test {
     u32 word, unused;

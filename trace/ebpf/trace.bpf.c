@@ -71,11 +71,14 @@ struct place {
     u16 point, kind, flags, segments;
 };
 
+/* Half of an address as it is in the packet. */
+#define ADDRESS(packet, half) __builtin_bswap64((packet)->words.word[half])
+
 INLINE void count_flow(struct books *book, const struct packet *packet, const struct place *place)
 {
     struct flow_at at = {
-        .source = { packet->identity.source[0], packet->identity.source[1] },
-        .destination = { packet->identity.destination[0], packet->identity.destination[1] },
+        .source = { ADDRESS(packet, 0), ADDRESS(packet, 1) },
+        .destination = { ADDRESS(packet, 2), ADDRESS(packet, 3) },
         .source_port = packet->source_port,
         .destination_port = packet->destination_port,
         .protocol = packet->identity.protocol,
@@ -102,11 +105,11 @@ INLINE void count_flow(struct books *book, const struct packet *packet, const st
 }
 
 /* Chooses, counts and reports a packet that was read. */
-NOINLINE int report(struct packet *packet, struct place *place)
+ONCE int report(struct packet *packet, struct place *place)
 {
-    u32 zero = 0, point = place->point, index;
-    struct settings *set = map_lookup(&settings, &zero);
-    struct books *book = map_lookup(&books, &point);
+    u32 zero = 0, point, index;
+    struct settings *set;
+    struct books *book;
     struct first *first = 0;
     struct table *table;
     struct record *record;
@@ -114,9 +117,14 @@ NOINLINE int report(struct packet *packet, struct place *place)
     u64 now = 0, origin;
     u16 flags;
 
+    if (!packet || !place)
+        return 0;
+    point = place->point;
+    set = map_lookup(&settings, &zero);
+    book = map_lookup(&books, &point);
     if (!set || !book)
         return 0;
-    sum = digest(&packet->identity);
+    sum = digest(&packet->identity, &packet->words);
     origin = sum.full;
     flags = packet->flags | place->flags;
     if (place->segments > 1)
@@ -137,9 +145,9 @@ NOINLINE int report(struct packet *packet, struct place *place)
         return 0;
     /* A packet that was chosen before its addresses were translated stays chosen. */
     if (!first && (table->tests || table->terms != 1)) {
-        packet->words[10] = (packet->words[10] & ~0xffffull) | flags;
-        packet->words[11] = (u64)place->name_space << 32 | place->interface;
-        if (!chooses(table, packet->words)) {
+        packet->words.word[10] = (packet->words.word[10] & ~0xffffull) | flags;
+        packet->words.word[11] = (u64)place->name_space << 32 | place->interface;
+        if (!chooses(table, &packet->words)) {
             book->filtered++;
             return 0;
         }
@@ -164,10 +172,10 @@ NOINLINE int report(struct packet *packet, struct place *place)
     record->digest = sum.full;
     record->first = origin;
     record->core = sum.core;
-    record->source[0] = packet->identity.source[0];
-    record->source[1] = packet->identity.source[1];
-    record->destination[0] = packet->identity.destination[0];
-    record->destination[1] = packet->identity.destination[1];
+    record->source[0] = ADDRESS(packet, 0);
+    record->source[1] = ADDRESS(packet, 1);
+    record->destination[0] = ADDRESS(packet, 2);
+    record->destination[1] = ADDRESS(packet, 3);
     record->source_port = packet->source_port;
     record->destination_port = packet->destination_port;
     record->protocol = packet->identity.protocol;
@@ -234,7 +242,7 @@ INLINE void classifier(struct __sk_buff *context, u16 kind)
     struct slot *slot;
     struct packet packet = {};
     struct place place = {};
-    struct source from = { .context = context };
+    struct source from = {};
     unsigned char *head = 0;
     int result;
 
@@ -250,7 +258,7 @@ INLINE void classifier(struct __sk_buff *context, u16 kind)
     place.interface = slot->interface;
     place.flags = kind == EGRESS ? FLAG_LEAVES : 0;
     place.segments = context->gso_segs > 1 ? context->gso_segs : 1;
-    result = read_packet(BY_SKB, &from, context->vlan_present ? context->vlan_tci & 0xfff : 0, &packet);
+    result = read_packet(BY_SKB, context, &from, context->vlan_present ? context->vlan_tci & 0xfff : 0, &packet);
     saw(place.point, result);
     if (result)
         return;
@@ -283,7 +291,7 @@ SECTION("xdp") int dta_xdp(struct xdp_md *context)
     struct slot *slot;
     struct packet packet = {};
     struct place place = {};
-    struct source from = { .context = context };
+    struct source from = {};
     int result;
 
     READ(queue, buffer->rxq);
@@ -298,7 +306,7 @@ SECTION("xdp") int dta_xdp(struct xdp_md *context)
     place.name_space = slot->name_space;
     place.interface = slot->interface;
     place.segments = 1;
-    result = read_packet(BY_XDP, &from, 0, &packet);
+    result = read_packet(BY_XDP, context, &from, 0, &packet);
     saw(place.point, result);
     if (!result)
         report(&packet, &place);
@@ -362,19 +370,21 @@ INLINE void read_buffer_by_address(struct sk_buff *skb, struct buffer *to)
 #define FIRST_NAMESPACE 0xe0000000u
 #define LOOPBACK 772
 
-NOINLINE int at_buffer(struct buffer *buffer, u32 kind, u32 reason)
+ONCE int at_buffer(struct buffer *buffer, u32 kind, u32 reason)
 {
-    u32 zero = 0, before = buffer->data - buffer->head;
+    u32 zero = 0, before;
     struct settings *set = map_lookup(&settings, &zero);
-    struct skb_shared_info *shared = (void *)(buffer->head + buffer->end);
+    struct skb_shared_info *shared;
     struct packet packet = {};
     struct place place = {};
     struct source from = {};
     u16 segments = 0;
     int result;
 
-    if (!set || kind >= KINDS)
+    if (!set || !buffer || kind >= KINDS)
         return 0;
+    before = buffer->data - buffer->head;
+    shared = (void *)(buffer->head + buffer->end);
     place.point = set->point[kind];
     place.kind = kind;
     place.reason = reason;
@@ -403,7 +413,7 @@ NOINLINE int at_buffer(struct buffer *buffer, u32 kind, u32 reason)
         if (!is_ip(__builtin_bswap16(buffer->protocol)))
             from.at = from.readable;
     }
-    result = from.at == from.readable ? NOT_IP : read_packet(BY_ADDRESS, &from, buffer->vlan & 0xfff, &packet);
+    result = from.at == from.readable ? NOT_IP : read_packet(BY_ADDRESS, 0, &from, buffer->vlan & 0xfff, &packet);
     saw(place.point, result);
     if (result)
         return 0;

@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use aya::maps::{Array, MapData, RingBuf};
-use aya::{Btf, Ebpf, EbpfLoader};
+use aya::{Btf, Ebpf, EbpfLoader, VerifierLogLevel};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 pub use maps::PointBooks;
@@ -139,6 +139,7 @@ impl Tracer {
         let types = Btf::from_sys_fs().map_err(|error| Error::NoBtf(error.to_string()))?;
         let mut ebpf = EbpfLoader::new()
             .btf(Some(&types))
+            .verifier_log_level(VerifierLogLevel::DEBUG)
             .map_max_entries("ring", options.ring)
             .load(OBJECT)
             .map_err(|error| Error::Load(chain(&error)))?;
