@@ -439,6 +439,12 @@ impl Places {
     }
 }
 
+/// The kernel's TAI clock, in nanoseconds: that of records.
+pub fn tai() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Tai);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 /// An error with its causes, on one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
