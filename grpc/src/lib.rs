@@ -31,7 +31,7 @@ pub use accept::{Counters, Incoming, Listen, accept, accept_until};
 pub use admit::Admission;
 pub use files::{file_limit, raise_file_limit};
 pub use peer::{Identity, Name, Peer};
-pub use reason::{known, reason, status_reason};
+pub use reason::{is_farewell, known, reason, status_reason};
 pub use stream::Connection;
 pub use unix::{UnixPath, listen_unix};
 

@@ -5,7 +5,7 @@ use std::io;
 
 use h2::Reason;
 use tokio_rustls::rustls::{self, CertificateError};
-use tonic::Status;
+use tonic::{Code, Status};
 
 use crate::tls::for_people;
 
@@ -48,6 +48,24 @@ pub fn reason(error: &(dyn Error + 'static)) -> String {
 /// What a status says: the server's words or, where there was no server to say any, why.
 pub fn status_reason(status: &Status) -> String {
     status.source().map_or_else(|| status.message().to_owned(), reason)
+}
+
+/// Whether the server ended the connection in good order and left the call out: HTTP/2's GOAWAY
+/// without an error (RFC 9113 section 6.8), or an end before the call left. A call that only reads
+/// can be made again, over a new connection.
+pub fn is_farewell(status: &Status) -> bool {
+    let mut next = status.source();
+    // A server's own status has no source.
+    if next.is_some() && status.code() == Code::Cancelled {
+        return true;
+    }
+    while let Some(error) = next {
+        if let Some(http) = error.downcast_ref::<h2::Error>() {
+            return http.is_remote() && http.is_go_away() && http.reason() == Some(Reason::NO_ERROR);
+        }
+        next = error.source();
+    }
+    false
 }
 
 fn one(error: &(dyn Error + 'static)) -> Option<String> {

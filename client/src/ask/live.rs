@@ -1,5 +1,6 @@
 //! Asking a running collector, over gRPC.
 
+use dta_proto::control::collector_client::CollectorClient;
 use dta_proto::control::{
     ListSessionsRequest, ListSessionsResponse, ListStoresRequest, NodeStatistics, QueryCounterRequest,
     QueryCounterResponse, QueryKeyWriteRequest, QueryKeyWriteResponse, QueryPathRequest, QueryPathResponse,
@@ -7,50 +8,100 @@ use dta_proto::control::{
     StoreInfo, TailRequest,
 };
 use tokio_stream::StreamExt;
+use tonic::transport::Channel;
+use tonic::{Response, Status};
 
 use super::{Ask, Following};
 use crate::ClientError;
 use crate::collector::Client;
 
+/// How often a call is made whose connection the collector ended in good order, as it does with
+/// those of before when its configuration is read again.
+const TRIES: usize = 3;
+
+impl Client {
+    /// Makes a call that changes nothing in the collector.
+    async fn read<T, F>(&self, call: impl Fn(CollectorClient<Channel>) -> F) -> Result<T, ClientError>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        for _ in 1..TRIES {
+            match call(self.grpc()).await {
+                Err(status) if dta_grpc::is_farewell(&status) => {}
+                answer => return Ok(answer?.into_inner()),
+            }
+        }
+        Ok(call(self.grpc()).await?.into_inner())
+    }
+}
+
 #[tonic::async_trait]
 impl Ask for Client {
     async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
-        Ok(self.grpc().list_stores(ListStoresRequest {}).await?.into_inner().stores)
+        let list = |mut to: CollectorClient<_>| async move { to.list_stores(ListStoresRequest {}).await };
+        Ok(self.read(list).await?.stores)
     }
 
     async fn query_key_write(
         &self,
         request: QueryKeyWriteRequest,
     ) -> Result<QueryKeyWriteResponse, ClientError> {
-        Ok(self.grpc().query_key_write(request).await?.into_inner())
+        self.read(|mut to| {
+            let request = request.clone();
+            async move { to.query_key_write(request).await }
+        })
+        .await
     }
 
     async fn query_path(&self, request: QueryPathRequest) -> Result<QueryPathResponse, ClientError> {
-        Ok(self.grpc().query_path(request).await?.into_inner())
+        self.read(|mut to| {
+            let request = request.clone();
+            async move { to.query_path(request).await }
+        })
+        .await
     }
 
     async fn query_counter(&self, request: QueryCounterRequest) -> Result<QueryCounterResponse, ClientError> {
-        Ok(self.grpc().query_counter(request).await?.into_inner())
+        self.read(|mut to| {
+            let request = request.clone();
+            async move { to.query_counter(request).await }
+        })
+        .await
     }
 
     async fn query_sketch(&self, request: QuerySketchRequest) -> Result<QuerySketchResponse, ClientError> {
-        Ok(self.grpc().query_sketch(request).await?.into_inner())
+        self.read(|mut to| {
+            let request = request.clone();
+            async move { to.query_sketch(request).await }
+        })
+        .await
     }
 
     async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {
-        let stream = self.grpc().tail(request).await?.into_inner();
+        let stream = self
+            .read(|mut to| {
+                let request = request.clone();
+                async move { to.tail(request).await }
+            })
+            .await?;
         Ok(Following::new(stream.map(|message| message.map_err(ClientError::from))))
     }
 
     async fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {
-        Ok(self.grpc().read_memory(request).await?.into_inner())
+        self.read(|mut to| {
+            let request = request.clone();
+            async move { to.read_memory(request).await }
+        })
+        .await
     }
 
     async fn sessions(&self) -> Result<ListSessionsResponse, ClientError> {
-        Ok(self.grpc().list_sessions(ListSessionsRequest {}).await?.into_inner())
+        self.read(|mut to| async move { to.list_sessions(ListSessionsRequest {}).await }).await
     }
 
     async fn statistics(&self) -> Result<Vec<NodeStatistics>, ClientError> {
-        Ok(self.grpc().statistics(StatisticsRequest {}).await?.into_inner().nodes)
+        let statistics =
+            |mut to: CollectorClient<_>| async move { to.statistics(StatisticsRequest {}).await };
+        Ok(self.read(statistics).await?.nodes)
     }
 }

@@ -20,16 +20,9 @@ fn more() -> StoreSpec {
     }
 }
 
-/// How many stores there are. A call that meets the end of a connection of before was not sent: it is
-/// made again, as a translator's is.
+/// How many stores there are.
 async fn stores(client: &Client) -> usize {
-    loop {
-        match client.stores().await {
-            Ok(stores) => return stores.len(),
-            Err(ClientError::Status(status)) if status.code() == tonic::Code::Cancelled => {}
-            Err(error) => panic!("{error}"),
-        }
-    }
+    client.stores().await.unwrap().len()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -58,7 +51,7 @@ async fn stores_that_were_added_are_served_and_granted() {
     };
     let renewed = loop {
         match client.renew_session(request(session.generation)).await {
-            Err(ClientError::Status(status)) if status.code() == tonic::Code::Cancelled => {}
+            Err(ClientError::Status(status)) if dta_grpc::is_farewell(&status) => {}
             answer => break answer.unwrap(),
         }
     };
@@ -125,6 +118,35 @@ async fn limits_are_those_of_now() {
     match tail(&client).await {
         Err(ClientError::Status(status)) => assert_eq!(status.code(), tonic::Code::ResourceExhausted),
         other => panic!("{:?}", other.map(|_| ())),
+    }
+    server.stop().await.unwrap();
+}
+
+/// Readers do not notice that the configuration is read again, whenever their calls fall.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_go_on_while_it_changes() {
+    let mut new = config();
+    let (mut server, client) = start(&new).await;
+    let (done, over) = tokio::sync::watch::channel(false);
+    let readers: Vec<_> = (0..4)
+        .map(|_| {
+            let (client, over) = (client.clone(), over.clone());
+            tokio::spawn(async move {
+                let mut calls = 0;
+                while !*over.borrow() {
+                    calls += stores(&client).await.min(1);
+                }
+                calls
+            })
+        })
+        .collect();
+    for round in 0..50 {
+        new.limits.tails_per_caller = 100 + round;
+        assert_eq!(server.reload(&new).await.unwrap(), ["limits.tails_per_caller"]);
+    }
+    done.send_replace(true);
+    for reader in readers {
+        assert!(reader.await.unwrap() > 0);
     }
     server.stop().await.unwrap();
 }

@@ -1,0 +1,175 @@
+//! The table by which the kernel's programs choose packets: what a filter is compiled to.
+//!
+//! A table has *tests*, each of a part of one word of the packet's [`Words`], and *terms*. A test gives one bit: whether the word, with
+//! the mask laid over it, lies from `low` to `high`. A term names bits that have to be one and bits that have to be zero. A packet is
+//! chosen if one term holds. So `tcp port 80 and not net 10.0.0.0/8` is a handful of tests and terms, and the kernel
+//! runs over both without knowing the language. `trace/ebpf/matching.h` is the twin of [`Table::chooses`].
+
+/// Most tests of a table.
+pub const TESTS: usize = 32;
+/// Most terms of a table.
+pub const TERMS: usize = 64;
+/// Bytes of a table in the kernel's map.
+pub const TABLE: usize = 8 + TESTS * 32 + TERMS * 8;
+/// Words of a packet.
+pub const WORDS: usize = 12;
+
+/// Numbers of the words. Addresses are two words in network order: the upper and the lower half of 128 bits, IPv4 as
+/// `::ffff:a.b.c.d`. Without a tunnel, the outer words equal the inner ones.
+pub mod word {
+    /// Upper half of the source of the innermost packet; the lower half follows.
+    pub const SOURCE: usize = 0;
+    /// Upper half of the destination of the innermost packet; the lower half follows.
+    pub const DESTINATION: usize = 2;
+    /// The innermost packet's [`super::meta`].
+    pub const META: usize = 4;
+    /// What to add to the three above for the outermost packet.
+    pub const OUTER: usize = 5;
+    /// Length in bytes from the outermost IP header on (bits 32 to 63), VLAN number or 0 (bits 16 to 31; the kernel
+    /// knows it only where the tag stands in the frame or the driver left it in the buffer), the record's flags (bits 0 to 15).
+    pub const FRAME: usize = 10;
+    /// Network namespace's inode (bits 32 to 63), interface index (bits 0 to 31).
+    pub const PLACE: usize = 11;
+}
+
+/// The parts of the words `META`.
+pub mod meta {
+    /// IP version, 4 or 6.
+    pub const VERSION: u64 = 0xff << VERSION_SHIFT;
+    /// Where it begins.
+    pub const VERSION_SHIFT: u32 = 56;
+    /// Protocol.
+    pub const PROTOCOL: u64 = 0xff << PROTOCOL_SHIFT;
+    /// Where it begins.
+    pub const PROTOCOL_SHIFT: u32 = 48;
+    /// Source port; ports are 0 in ICMP and in fragments but the first.
+    pub const SOURCE_PORT: u64 = 0xffff << SOURCE_PORT_SHIFT;
+    /// Where it begins.
+    pub const SOURCE_PORT_SHIFT: u32 = 32;
+    /// Destination port.
+    pub const DESTINATION_PORT: u64 = 0xffff << DESTINATION_PORT_SHIFT;
+    /// Where it begins.
+    pub const DESTINATION_PORT_SHIFT: u32 = 16;
+    /// The flags of TCP, as in its header's 14th byte; 0 for others.
+    pub const TCP_FLAGS: u64 = 0xff;
+    /// 1 in a fragment but the first: it has no ports. (In the innermost and the outermost packet alike.)
+    pub const LATER_FRAGMENT: u64 = 1 << 8;
+}
+
+/// What of a packet can be tested.
+pub type Words = [u64; WORDS];
+
+/// Whether `words[word] & mask` lies from `low` to `high`, both counted in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Test {
+    /// Which word, below [`WORDS`].
+    pub word: u32,
+    /// Which bits of it.
+    pub mask: u64,
+    /// The least, in the place that the mask has.
+    pub low: u64,
+    /// The most.
+    pub high: u64,
+}
+
+impl Test {
+    fn holds(&self, words: &Words) -> bool {
+        let part = words[self.word as usize % WORDS] & self.mask;
+        self.low <= part && part <= self.high
+    }
+}
+
+/// Holds if all tests of `ones` hold and none of `zeros` does; bit `i` stands for test `i`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Term {
+    /// Tests that have to hold.
+    pub ones: u32,
+    /// Tests that must not.
+    pub zeros: u32,
+}
+
+/// A filter as the kernel runs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    tests: Vec<Test>,
+    terms: Vec<Term>,
+}
+
+/// A filter that is too long for the kernel's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TooLong {
+    /// Too many tests.
+    #[error("the filter makes {0} different tests of a packet; the kernel's table has room for {TESTS}")]
+    Tests(usize),
+    /// Too many terms.
+    #[error(
+        "the filter is a choice of {0} combinations of its tests; the kernel's table has room for {TERMS}"
+    )]
+    Terms(usize),
+}
+
+impl Table {
+    /// A table of these tests and terms. No terms: no packet is chosen.
+    pub fn new(tests: Vec<Test>, terms: Vec<Term>) -> Result<Self, TooLong> {
+        if tests.len() > TESTS {
+            return Err(TooLong::Tests(tests.len()));
+        }
+        if terms.len() > TERMS {
+            return Err(TooLong::Terms(terms.len()));
+        }
+        Ok(Self { tests, terms })
+    }
+
+    /// The table that chooses every packet.
+    pub fn all() -> Self {
+        Self { tests: Vec::new(), terms: vec![Term::default()] }
+    }
+
+    /// Its tests.
+    pub fn tests(&self) -> &[Test] {
+        &self.tests
+    }
+
+    /// Its terms.
+    pub fn terms(&self) -> &[Term] {
+        &self.terms
+    }
+
+    /// Whether the packet is chosen: what the kernel does.
+    pub fn chooses(&self, words: &Words) -> bool {
+        let bits = self
+            .tests
+            .iter()
+            .enumerate()
+            .fold(0u32, |bits, (i, test)| bits | u32::from(test.holds(words)) << i);
+        self.terms.iter().any(|term| bits & term.ones == term.ones && bits & term.zeros == 0)
+    }
+
+    /// As the kernel's map holds it: number of tests, number of terms (4 bytes each), the tests (word, 4 bytes unused, mask, low, high),
+    /// the terms (ones, zeros); the machine's byte order.
+    pub fn to_bytes(&self) -> [u8; TABLE] {
+        let mut bytes = [0; TABLE];
+        let mut put = |at: usize, number: &[u8]| bytes[at..at + number.len()].copy_from_slice(number);
+        put(0, &(self.tests.len() as u32).to_ne_bytes());
+        put(4, &(self.terms.len() as u32).to_ne_bytes());
+        for (i, test) in self.tests.iter().enumerate() {
+            let at = 8 + i * 32;
+            put(at, &test.word.to_ne_bytes());
+            put(at + 8, &test.mask.to_ne_bytes());
+            put(at + 16, &test.low.to_ne_bytes());
+            put(at + 24, &test.high.to_ne_bytes());
+        }
+        for (i, term) in self.terms.iter().enumerate() {
+            let at = 8 + TESTS * 32 + i * 8;
+            put(at, &term.ones.to_ne_bytes());
+            put(at + 4, &term.zeros.to_ne_bytes());
+        }
+        bytes
+    }
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self::all()
+    }
+}

@@ -1,0 +1,119 @@
+//! What the kernel hands up: one record for each packet at each point.
+
+use std::net::Ipv6Addr;
+
+use dta_proto::key::Flow;
+
+/// Bytes of a record in the ring.
+pub const RECORD: usize = 96;
+
+/// The record's flags.
+pub mod flags {
+    /// The innermost packet is IPv6.
+    pub const IPV6: u16 = 1;
+    /// It is a fragment, or the first of several.
+    pub const FRAGMENT: u16 = 1 << 1;
+    /// It was inside a tunnel (VXLAN, Geneve, GRE, IP in IP): the flow is the inner one.
+    pub const TUNNEL: u16 = 1 << 2;
+    /// Several packets travel as one buffer (GSO, GRO); `segments` tells how many. Its digest is that of the first of them for TCP,
+    /// and of none for UDP, whose length differs.
+    pub const SEGMENTS: u16 = 1 << 3;
+    /// The kernel dropped it here; `reason` tells why.
+    pub const DROPPED: u16 = 1 << 4;
+    /// Its way ends here without loss (consumed).
+    pub const CONSUMED: u16 = 1 << 5;
+    /// It leaves through the interface; without, it came in through it.
+    pub const LEAVES: u16 = 1 << 6;
+    /// Some payload bytes of the digest lie where this point cannot read: the digest differs from that of other points.
+    pub const PARTIAL: u16 = 1 << 7;
+    /// Address translation changed it in this host: `first` differs from `digest`.
+    pub const TRANSLATED: u16 = 1 << 8;
+}
+
+/// What a program in the kernel is attached to; the number is that of `trace/ebpf/record.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u16)]
+pub enum Kind {
+    /// An interface, as it receives (tcx, or clsact).
+    Ingress = 0,
+    /// An interface, as it sends (tcx, or clsact).
+    Egress = 1,
+    /// Native XDP on an interface: before the kernel has a buffer.
+    Xdp = 2,
+    /// Tracepoint `net_dev_queue`: handed to a device's queue.
+    DevQueue = 3,
+    /// Tracepoint `net_dev_start_xmit`: taken from the queue and given to the driver.
+    DevStartXmit = 4,
+    /// Tracepoint `netif_receive_skb`: received.
+    NetifReceive = 5,
+    /// Tracepoint `kfree_skb`: dropped, with a reason.
+    Kfree = 6,
+    /// Tracepoint `consume_skb`: its way ended well.
+    Consume = 7,
+    /// The entry of a kernel function whose first argument is the packet's buffer (fentry, or kprobe).
+    Function = 8,
+}
+
+/// One packet at one point. In the ring: numbers in the machine's byte order (little-endian), in the order of
+/// `trace/ebpf/record.h`, [`RECORD`] bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Nanoseconds of TAI as the kernel keeps it (`CLOCK_TAI`). Where nobody told the kernel the offset, that is UTC.
+    pub time: u64,
+    /// The packet's digest here ([`super::digest::Digest::full`]).
+    pub digest: u64,
+    /// Its digest where this host saw it first: differs behind address translation.
+    pub first: u64,
+    /// The digest without addresses and ports ([`super::digest::Digest::core`]).
+    pub core: u64,
+    /// The flow of the innermost packet; no ports in ICMP, and in fragments but the first.
+    pub flow: Flow,
+    /// See [`flags`].
+    pub flags: u16,
+    /// Bytes from the outermost IP header on, with whatever padding follows the packet.
+    pub length: u32,
+    /// The kernel's number of the reason for which it was dropped, with [`flags::DROPPED`]; its name is in the running kernel's BTF.
+    pub reason: u32,
+    /// The network namespace: its inode number, as in `/proc/self/ns/net`; 0 if the packet has no device.
+    pub namespace: u32,
+    /// The interface's index in that namespace; 0 if the packet has no device.
+    pub interface: u32,
+    /// The point's number, from 0: the place that its attachment has in the list of points.
+    pub point: u16,
+    /// The processor on which it was seen.
+    pub cpu: u16,
+    /// How many packets the buffer carries; 1 but for GSO and GRO.
+    pub segments: u16,
+}
+
+impl Record {
+    /// Reads a record of the ring; nothing if the length is another.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; RECORD] = bytes.try_into().ok()?;
+        let u64_at = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let u32_at = |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let u16_at = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
+        Some(Self {
+            time: u64_at(0),
+            digest: u64_at(8),
+            first: u64_at(16),
+            core: u64_at(24),
+            flow: flow(&bytes[32..69]),
+            flags: u16_at(70),
+            length: u32_at(72),
+            reason: u32_at(76),
+            namespace: u32_at(80),
+            interface: u32_at(84),
+            point: u16_at(88),
+            cpu: u16_at(90),
+            segments: u16_at(92),
+        })
+    }
+}
+
+/// Reads a flow: source and destination (16 bytes each, IPv4 as `::ffff:a.b.c.d`), ports (the machine's byte order), protocol.
+fn flow(bytes: &[u8]) -> Flow {
+    let address = |at: usize| Ipv6Addr::from(std::array::from_fn(|i| bytes[at + i])).to_canonical();
+    let port = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
+    Flow { src: address(0), dst: address(16), sport: port(32), dport: port(34), proto: bytes[36] }
+}
