@@ -15,7 +15,10 @@ use dta_cli::Status;
 use args::{Cli, Command};
 
 /// The features of cargo's that a person would notice.
-const FEATURES: &[&str] = &[#[cfg(feature = "ebpf")] "ebpf"];
+const FEATURES: &[&str] = &[
+    #[cfg(feature = "ebpf")]
+    "ebpf",
+];
 
 /// Runs the program with the process's arguments.
 pub fn main() -> ExitCode {

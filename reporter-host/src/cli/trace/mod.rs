@@ -190,7 +190,8 @@ fn books(tracer: &Tracer, printer: &Printer) -> Result<()> {
     let mut table = Table::new(&header, &[1, 2, 3, 4, 5, 6, 7]);
     for (point, books) in tracer.points().iter().zip(tracer.books()?) {
         let of = books.total;
-        let counts = [of.seen, of.reported, of.filtered, of.sampled_out, of.ring_full, of.refused(), of.missed];
+        let counts =
+            [of.seen, of.reported, of.filtered, of.sampled_out, of.ring_full, of.refused(), of.missed];
         let mut row = vec![Cell::from(point.at.to_string())];
         row.extend(counts.map(|count| Cell::from(count.to_string())));
         table.row(row);

@@ -57,8 +57,10 @@ impl Printer {
         }
         let mut before = first;
         for (index, record) in journey.records.iter().enumerate() {
-            let delta = if index > 0 { format!(" +{}", short(record.time - before.time)) } else { String::new() };
-            let _ = write!(line, "{}{delta} {}", if index > 0 { "," } else { ":" }, self.step(record, before));
+            let delta =
+                if index > 0 { format!(" +{}", short(record.time - before.time)) } else { String::new() };
+            let _ =
+                write!(line, "{}{delta} {}", if index > 0 { "," } else { ":" }, self.step(record, before));
             before = record;
         }
         if journey.records.len() > 1 {
