@@ -281,6 +281,12 @@ SECTION("classifier") int dta_egress(struct __sk_buff *context)
     return NEXT;
 }
 
+/* What others are measured against. */
+SECTION("classifier") int dta_empty(struct __sk_buff *context)
+{
+    return NEXT;
+}
+
 #define XDP_PASS 2
 
 SECTION("xdp") int dta_xdp(struct xdp_md *context)
