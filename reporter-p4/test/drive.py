@@ -3,8 +3,8 @@
     drive.py FOLDER-OF-THE-PROGRAM CAPTURE
 
 Run in a network namespace of its own. The capture is records of `what 8, port 8, time 64 (ns), length 32,
-bytes`, big-endian; what is 0 for a frame in, 1 for a frame out, 2 for the start of a phase. The
-entries written here are those that dta-proto/tests/reporter_p4.rs computes the truth from.
+bytes`, big-endian; what is 0 for a frame in, 1 for a frame out, 2 for the start of a phase, 3 for the
+digests of the program's sources. The entries written here are those that dta-proto/tests/reporter_p4.rs computes the truth from.
 """
 
 import random
@@ -71,7 +71,7 @@ class Traffic:
 
     def any(self):
         """A port and a frame."""
-        pick, bytes_ = self.random.randrange, self.random.randbytes
+        pick, bytes_ = self.random.randrange, lambda length: bytes(n & 0xFF for n in range(length))
         src = f"10.0.1.{pick(1, 9)}" if pick(3) else f"192.168.{pick(3)}.7"
         dst = f"10.0.2.{pick(1, 5)}"
         payload = bytes_(pick(0, 90))
@@ -129,7 +129,7 @@ class Traffic:
             port, theirs = self.random.choice([(1, 40040), (40040, 5), (1, 40044), (1, 4791), (1, 54321)])
             to = "10.0.3.9" if theirs == 54321 else dst
             return 1, self.frame(B, self.ip(src, to, 17, self.udp(port, theirs, payload)))
-        return 2, self.frame(A, self.ip("10.0.2.3", "10.0.1.4", 6, self.tcp(80, 1000, bytes_(pick(1, 8000)))), source=B)
+        return 2, self.frame(A, self.ip("10.0.2.3", "10.0.1.4", 6, self.tcp(80, 1000, bytes_(pick(1, 2000)))), source=B)
 
 
 class Wires:
@@ -152,7 +152,7 @@ class Wires:
         self.capture.write(struct.pack("!BBQI", what, port, moment, len(frame)) + frame)
 
     def send(self, port, frame):
-        self.record(0, port, time.time_ns(), frame)
+        self.record(0, port, time.monotonic_ns(), frame)
         self.sockets[port].send(frame)
 
     def receive(self, seconds):
@@ -171,7 +171,7 @@ class Wires:
                         if status & 0x10:
                             frame = frame[:12] + struct.pack("!HH", tpid if status & 0x40 else 0x8100, tci) + frame[12:]
                 self.out[port] += 1
-                self.record(1, port, time.time_ns(), frame)
+                self.record(1, port, time.monotonic_ns(), frame)
                 # The id of the packet in a Telemetry Report.
                 if port == 3 and frame[36:38] == struct.pack("!H", 54321) and frame[43 - 1] & 0xF == 2:
                     self.telemetry_ids.add(struct.unpack("!H", frame[42 + 28 + 18 : 42 + 28 + 20])[0])
@@ -273,7 +273,7 @@ def run(switch, wires):
 
     def phase(number):
         settle(switch, wires)
-        wires.record(2, number, time.time_ns(), b"")
+        wires.record(2, number, time.monotonic_ns(), b"")
 
     def settings(**changed):
         now = dict(switch_id=7, time_offset=10**18, interval_mask=0, latency_mask=0, every_packet=0)
@@ -287,7 +287,7 @@ def run(switch, wires):
 
     # Each packet is reported. The queues of bmv2 are short, so that it is waited for now and then.
     phase(1)
-    for number in range(600):
+    for number in range(450):
         wires.send(*traffic.any())
         if number % 4 == 3:
             frame, packet = traffic.marker()
@@ -344,6 +344,7 @@ def main():
         for end in "sh":
             subprocess.run(["ip", "link", "set", f"{end}{port}", "up"], check=True)
     wires = Wires(capture)
+    wires.record(3, 0, 0, open(f"{program}/sources.sha256", "rb").read())
     command = ["simple_switch_grpc", "--no-p4"]
     for port in PORTS:
         command += ["-i", f"{port}@s{port}"]
@@ -363,6 +364,7 @@ def main():
         fill(switch)
         run(switch, wires)
         switch.close()
+        wires.capture.close()
     finally:
         bmv2.terminate()
         bmv2.wait()

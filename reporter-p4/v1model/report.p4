@@ -16,6 +16,7 @@ control MakeReport(inout headers_t hdr, inout metadata_t meta, inout standard_me
     register<bit<33>>(DESTINATIONS) next_sequence;
 
     ReportKey() report_key;
+    bit<16> sum = 0;
 
     // ---- What report a replica is.
     action key_write(bit<8> destination, bit<16> store, bit<8> redundancy, bit<8> key_kind, bit<8> value_kind, bit<1> with_time) {
@@ -158,26 +159,42 @@ control MakeReport(inout headers_t hdr, inout metadata_t meta, inout standard_me
         hdr.inner_ports.setInvalid();
     }
 
-    // The UDP checksum of a DTA report, of which every byte is a header.
-    action udp_checksum() {
-        bit<16> sum = 0;
+    // What the UDP checksum of each DTA report covers first. A sum is over headers that are there: bmv2
+    // takes others with what was in them before.
+#define PSEUDO_HEADER \
+    hdr.report_ipv4.source, hdr.report_ipv4.destination, 8w0, hdr.report_ipv4.protocol, hdr.report_udp.length, \
+    hdr.report_udp.source, hdr.report_udp.destination, hdr.report_udp.length, \
+    hdr.dta.opcode, hdr.dta.sequence, hdr.dta.immediate, hdr.dta.retransmittable, hdr.dta.restarted, \
+    hdr.dta.reserved, hdr.dta.version, hdr.v1.argument, hdr.v1.store, hdr.v1.reporter, hdr.v1.sequence
+    action sum_value() {
+        hash(sum, HashAlgorithm.csum16, 64w0, { PSEUDO_HEADER, hdr.key.key, hdr.value.value }, 64w0x10000);
+    }
+    action sum_value_and_moment() {
         hash(sum, HashAlgorithm.csum16, 64w0, {
-            hdr.report_ipv4.source, hdr.report_ipv4.destination, 8w0, hdr.report_ipv4.protocol, hdr.report_udp.length,
-            hdr.report_udp.source, hdr.report_udp.destination, hdr.report_udp.length,
-            hdr.dta.opcode, hdr.dta.sequence, hdr.dta.immediate, hdr.dta.retransmittable, hdr.dta.restarted,
-            hdr.dta.reserved, hdr.dta.version,
-            hdr.v1.argument, hdr.v1.store, hdr.v1.reporter, hdr.v1.sequence,
-            hdr.key.key, hdr.list.list, hdr.value.value, hdr.moment.time, hdr.delta.delta,
+            PSEUDO_HEADER, hdr.key.key, hdr.value.value, hdr.moment.time
+        }, 64w0x10000);
+    }
+    action sum_delta() {
+        hash(sum, HashAlgorithm.csum16, 64w0, { PSEUDO_HEADER, hdr.key.key, hdr.delta.delta }, 64w0x10000);
+    }
+    action sum_drop_entry() {
+        hash(sum, HashAlgorithm.csum16, 64w0, {
+            PSEUDO_HEADER, hdr.list.list,
             hdr.drop_entry.name, hdr.drop_entry.time, hdr.drop_entry.key, hdr.drop_entry.switch_id,
             hdr.drop_entry.ingress_port, hdr.drop_entry.egress_port, hdr.drop_entry.queue, hdr.drop_entry.reason,
-            hdr.drop_entry.zeros,
+            hdr.drop_entry.zeros
+        }, 64w0x10000);
+    }
+    action sum_congestion_entry() {
+        hash(sum, HashAlgorithm.csum16, 64w0, {
+            PSEUDO_HEADER, hdr.list.list,
             hdr.congestion_entry.name, hdr.congestion_entry.time, hdr.congestion_entry.key,
             hdr.congestion_entry.switch_id, hdr.congestion_entry.egress_port, hdr.congestion_entry.queue,
-            hdr.congestion_entry.occupancy, hdr.congestion_entry.latency, hdr.congestion_entry.zeros,
-            hdr.flow_entry.key
+            hdr.congestion_entry.occupancy, hdr.congestion_entry.latency, hdr.congestion_entry.zeros
         }, 64w0x10000);
-        // 0 would mean that there is none.
-        hdr.report_udp.checksum = sum == 0 ? 16w0xffff : sum;
+    }
+    action sum_flow_entry() {
+        hash(sum, HashAlgorithm.csum16, 64w0, { PSEUDO_HEADER, hdr.list.list, hdr.flow_entry.key }, 64w0x10000);
     }
 
     action drop_entry() {
@@ -328,7 +345,21 @@ control MakeReport(inout headers_t hdr, inout metadata_t meta, inout standard_me
         hdr.report_udp.length = 8 + meta.length;
         hdr.report_ipv4.total_length = 28 + meta.length;
         if (meta.primitive != 0) {
-            udp_checksum();
+            if (hdr.moment.isValid()) {
+                sum_value_and_moment();
+            } else if (hdr.value.isValid()) {
+                sum_value();
+            } else if (hdr.delta.isValid()) {
+                sum_delta();
+            } else if (hdr.drop_entry.isValid()) {
+                sum_drop_entry();
+            } else if (hdr.congestion_entry.isValid()) {
+                sum_congestion_entry();
+            } else {
+                sum_flow_entry();
+            }
+            // 0 would mean that there is none.
+            hdr.report_udp.checksum = sum == 0 ? 16w0xffff : sum;
         }
         truncate((bit<32>)meta.length + 42);
     }
