@@ -119,9 +119,8 @@ fn octets(address: std::net::IpAddr) -> [u8; 4] {
 /// What is reported of a flow: the entries of `excluded` and `watchlist`.
 fn watched(frame: &[u8]) -> u8 {
     let Some((outer, inner)) = flows(frame) else { return 0 };
-    let dta = |flow: Flow| {
-        flow.proto == 17 && (flow.sport == 40040 || [40040, 40044, 4791].contains(&flow.dport))
-    };
+    let dta =
+        |flow: Flow| flow.proto == 17 && (flow.sport == 40040 || [40040, 40044, 4791].contains(&flow.dport));
     if dta(outer)
         || dta(inner)
         || (octets(outer.dst) == [10, 0, 3, 9] && outer.proto == 17 && outer.dport == 54321)
@@ -157,7 +156,10 @@ fn way(frame: &Frame) -> Way {
     let ip = ip_at(bytes);
     if let (Some(ip), Some((outer, _))) = (ip, flows(bytes)) {
         let ports = bytes[ip + 6] & 0x1f == 0 && bytes[ip + 7] == 0;
-        if octets(outer.dst)[..3] == [10, 0, 66] && outer.proto == 6 && ports && (100..=200).contains(&outer.dport)
+        if octets(outer.dst)[..3] == [10, 0, 66]
+            && outer.proto == 6
+            && ports
+            && (100..=200).contains(&outer.dport)
         {
             return Way::Dropped(80, None);
         }
@@ -249,7 +251,10 @@ fn told(event: &Event<'_>) -> Vec<Told> {
     let packet = &event.frame[..event.frame.len().min(PACKET_BYTES)];
     put(
         3,
-        format!("{dropped} {congested} {tracked} switch {SWITCH} {} {out} {queue} {reason:?} {packet:?}", event.ingress),
+        format!(
+            "{dropped} {congested} {tracked} switch {SWITCH} {} {out} {queue} {reason:?} {packet:?}",
+            event.ingress
+        ),
     );
     all
 }
@@ -353,13 +358,16 @@ fn telemetry_report(frame: &Frame, datagram: &Datagram<'_>) -> Came {
     let (local, flags) = (report.local, report.flags);
     let (dropped, congested, tracked) = (flags.dropped, flags.congested, flags.tracked);
     let packet = &payload[if dropped { 24 } else { 28 }..];
-    let (ingress, out) = (u16::from_be_bytes([payload[16], payload[17]]), u16::from_be_bytes([payload[18], payload[19]]));
+    let (ingress, out) =
+        (u16::from_be_bytes([payload[16], payload[17]]), u16::from_be_bytes([payload[18], payload[19]]));
     let (queue, reason) = (payload[20], local.drop_reason());
     let moment = match (local.ingress_time(), local.egress_time()) {
         (Some(Time::Short(from)), Some(Time::Short(to))) => Some((to.into(), to.wrapping_sub(from))),
         _ => None,
     };
-    let text = format!("{dropped} {congested} {tracked} switch {SWITCH} {ingress} {out} {queue} {reason:?} {packet:?}");
+    let text = format!(
+        "{dropped} {congested} {tracked} switch {SWITCH} {ingress} {out} {queue} {reason:?} {packet:?}"
+    );
     let inside = Frame { port: 0, time: 0, bytes: packet.to_vec() };
     Came {
         told: (3, text),
@@ -385,7 +393,10 @@ fn compare(phase: u32, truth: &[Told], reports: &[Came]) {
         assert_eq!(found.get(told).copied().unwrap_or(0), *times, "phase {phase}: {told:?}");
     }
     for (told, times) in &found {
-        assert!(expected.contains_key(told), "phase {phase}: reported {times} times without a reason: {told:?}");
+        assert!(
+            expected.contains_key(told),
+            "phase {phase}: reported {times} times without a reason: {told:?}"
+        );
     }
 }
 
@@ -397,7 +408,11 @@ fn taken_apart(phase: &Phase) -> (Vec<Came>, Vec<&Frame>) {
 
 /// Wants that what was forwarded is what the entries say, byte for byte; gives what is to be told of each packet if
 /// all is reported, in the order in which they were sent.
-fn forwarded<'a>(phase: &'a Phase, out: &[&Frame], room: &'a mut Vec<Vec<u8>>) -> Vec<(&'a Frame, Event<'a>)> {
+fn forwarded<'a>(
+    phase: &'a Phase,
+    out: &[&Frame],
+    room: &'a mut Vec<Vec<u8>>,
+) -> Vec<(&'a Frame, Event<'a>)> {
     let mut expected = Vec::new();
     let mut pending = Vec::new();
     for frame in &phase.sent {
@@ -440,7 +455,7 @@ fn forwarded<'a>(phase: &'a Phase, out: &[&Frame], room: &'a mut Vec<Vec<u8>>) -
 
 fn check(bytes: &[u8]) -> Capture {
     let capture = Capture::read(bytes);
-    assert_eq!(capture.phases.keys().copied().collect::<Vec<_>>(), [1, 2, 3, 4]);
+    assert_eq!(capture.phases.keys().copied().collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
     let mut sequences = BTreeMap::<u8, Vec<(u32, bool)>>::new();
     // The lowest and the highest that the switch's clock can be before the capture's.
     let (mut low, mut high) = (i128::MIN, i128::MAX);
@@ -456,9 +471,16 @@ fn check(bytes: &[u8]) -> Capture {
             // Each packet.
             1 => {
                 assert!(events.len() > 300, "only {} packets to report", events.len());
-                let reasons: BTreeSet<u8> =
-                    events.iter().filter(|(_, event)| event.kinds == DROP).map(|(_, event)| event.reason).collect();
-                assert_eq!(reasons, BTreeSet::from([26, 29, 55, 80, 89, 128, 130, 134]), "reasons that came up");
+                let reasons: BTreeSet<u8> = events
+                    .iter()
+                    .filter(|(_, event)| event.kinds == DROP)
+                    .map(|(_, event)| event.reason)
+                    .collect();
+                assert_eq!(
+                    reasons,
+                    BTreeSet::from([26, 29, 55, 80, 89, 128, 130, 134]),
+                    "reasons that came up"
+                );
                 let truth: Vec<Told> = events.iter().flat_map(|(_, event)| told(event)).collect();
                 compare(*number, &truth, &reports);
                 times_agree(&reports);
@@ -490,10 +512,10 @@ fn check(bytes: &[u8]) -> Capture {
                 assert!(others.is_empty(), "not watched, and reported: {others:?}");
                 // And each of them as all its reports.
                 let of: BTreeSet<u16> = reports.iter().filter_map(|came| came.packet).collect();
-                let reported = events.iter().filter(|(frame, _)| frame.id().is_some_and(|id| of.contains(&id)));
+                let reported =
+                    events.iter().filter(|(frame, _)| frame.id().is_some_and(|id| of.contains(&id)));
                 let truth: Vec<Told> = reported.flat_map(|(_, event)| told(event)).collect();
                 compare(*number, &truth, &reports);
-                assert!(found.len() < events.len() / 4, "{} reports of {} packets", found.len(), events.len());
             }
             // At each change of port and queue.
             3 => {
@@ -502,23 +524,44 @@ fn check(bytes: &[u8]) -> Capture {
                     let now = (event.ingress, event.egress, event.queue);
                     last.insert(flows(event.frame).unwrap().1, now) != Some(now)
                 };
-                let truth: Vec<Told> = events.iter().filter(changed).flat_map(|(_, event)| told(event)).collect();
+                let truth: Vec<Told> =
+                    events.iter().filter(changed).flat_map(|(_, event)| told(event)).collect();
                 assert_eq!(truth.len() / 8, 11, "changes");
                 compare(*number, &truth, &reports);
             }
             // A congested queue: three packets, and three behind the reset; the first one is a new flow.
-            _ => {
-                let kinds = [vec![FLOW | QUEUE, QUEUE, QUEUE], vec![0; 13], vec![QUEUE; 3], vec![0; 5]].concat();
+            4 => {
+                let kinds =
+                    [vec![FLOW | QUEUE, QUEUE, QUEUE], vec![0; 13], vec![QUEUE; 3], vec![0; 5]].concat();
                 assert_eq!(events.len(), kinds.len());
                 let truth = events.into_iter().zip(kinds).filter(|(_, kinds)| *kinds != 0);
-                let truth: Vec<Told> = truth.flat_map(|((_, event), kinds)| told(&Event { kinds, ..event })).collect();
+                let truth: Vec<Told> =
+                    truth.flat_map(|((_, event), kinds)| told(&Event { kinds, ..event })).collect();
                 compare(*number, &truth, &reports);
+            }
+            // At each change of the latency from one range of 2^10 ns to another, and no other packet.
+            _ => {
+                let of: BTreeSet<u16> = reports.iter().filter_map(|came| came.packet).collect();
+                let reported: Vec<_> = events
+                    .iter()
+                    .filter(|(frame, _)| frame.id().is_some_and(|id| of.contains(&id)))
+                    .collect();
+                let truth: Vec<Told> = reported.iter().flat_map(|(_, event)| told(event)).collect();
+                compare(*number, &truth, &reports);
+                let telemetry = reports.iter().filter(|came| came.told.0 == 3);
+                let latencies: Vec<u32> = telemetry.map(|came| came.moment.unwrap().1 >> 10).collect();
+                assert!(latencies.len() > 1, "no change of 60 latencies was reported");
+                assert!(
+                    latencies.windows(2).all(|two| two[0] != two[1]),
+                    "reported without a change: {latencies:?}"
+                );
             }
         }
     }
     for (destination, mut numbers) in sequences {
         numbers.sort_unstable();
-        let want: Vec<_> = (0..).map(|number| (number, number == 0 && destination != 3)).take(numbers.len()).collect();
+        let want: Vec<_> =
+            (0..).map(|number| (number, number == 0 && destination != 3)).take(numbers.len()).collect();
         assert!(numbers == want, "sequences to destination {destination}, and which report begins them");
     }
     capture
@@ -528,7 +571,8 @@ fn check(bytes: &[u8]) -> Capture {
 fn times_agree(reports: &[Came]) {
     let moments = |telemetry: bool| {
         let of = reports.iter().filter(|came| (came.told.0 == 3) == telemetry);
-        let mut all: Vec<_> = of.filter_map(|came| came.moment).map(|(time, latency)| (time as u32, latency)).collect();
+        let mut all: Vec<_> =
+            of.filter_map(|came| came.moment).map(|(time, latency)| (time as u32, latency)).collect();
         all.sort_unstable();
         all
     };
@@ -540,13 +584,18 @@ fn times_agree(reports: &[Came]) {
 fn full_time(report: &Came, all: &[Came]) -> u64 {
     let (low, latency) = report.moment.unwrap();
     let same = all.iter().filter(|came| came.told.0 == 1);
-    let same = same.filter_map(|came| came.moment.filter(|(time, of)| (*time as u32, *of) == (low as u32, latency)).map(|m| (came, m.0)));
-    same.min_by_key(|(came, _)| (came.received - report.received).abs()).expect("a report of its hop latency").1
+    let same = same.filter_map(|came| {
+        came.moment.filter(|(time, of)| (*time as u32, *of) == (low as u32, latency)).map(|m| (came, m.0))
+    });
+    same.min_by_key(|(came, _)| (came.received - report.received).abs())
+        .expect("a report of its hop latency")
+        .1
 }
 
 /// Between what bounds the switch's clock is before the capture's.
 fn clocks(phase: &Phase, reports: &[Came]) -> (i128, i128) {
-    let sent: BTreeMap<_, _> = phase.sent.iter().filter_map(|frame| Some((frame.id()?, frame.time))).collect();
+    let sent: BTreeMap<_, _> =
+        phase.sent.iter().filter_map(|frame| Some((frame.id()?, frame.time))).collect();
     let (mut low, mut high) = (i128::MIN, i128::MAX);
     for came in reports.iter().filter(|came| came.told.0 == 3 && came.moment.is_some()) {
         let time = i128::from(full_time(came, reports));
@@ -562,7 +611,10 @@ fn the_committed_capture_holds_the_reports_of_its_packets() {
     let bytes = tool(Command::new("gzip").arg("-dc").arg(folder().join("reports.cap.gz")));
     let capture = check(&bytes);
     let program = std::fs::read_to_string(folder().join("sources.sha256")).unwrap();
-    assert_eq!(capture.program, program, "the capture is of another program: run `reporter-p4/test/run --commit`");
+    assert_eq!(
+        capture.program, program,
+        "the capture is of another program: run `reporter-p4/test/run --commit`"
+    );
 }
 
 #[test]
@@ -579,13 +631,101 @@ fn a_run_on_bmv2_reports_its_packets() {
 fn the_compiled_program_is_that_of_the_sources() {
     let digest = folder().join("sources.sha256");
     let program = folder().join("../..");
-    tool(Command::new("sha256sum").args(["--check", "--strict", "--quiet"]).arg(&digest).current_dir(&program));
+    tool(
+        Command::new("sha256sum").args(["--check", "--strict", "--quiet"]).arg(&digest).current_dir(&program),
+    );
     let listed = std::fs::read_to_string(&digest).unwrap();
-    let listed: BTreeSet<_> = listed.lines().filter_map(|line| line.split_once("  ")).map(|(_, name)| name.to_owned()).collect();
+    let listed: BTreeSet<_> =
+        listed.lines().filter_map(|line| line.split_once("  ")).map(|(_, name)| name.to_owned()).collect();
     for part in ["shared", "v1model"] {
         for file in std::fs::read_dir(program.join(part)).unwrap() {
             let name = format!("{part}/{}", file.unwrap().file_name().to_string_lossy());
-            assert!(!name.ends_with(".p4") || listed.contains(&name), "{name} is not compiled: run reporter-p4/compile");
+            assert!(
+                !name.ends_with(".p4") || listed.contains(&name),
+                "{name} is not compiled: run reporter-p4/compile"
+            );
         }
+    }
+}
+
+/// One block of P4Info's text: its own lines, and the blocks in it.
+#[derive(Default)]
+struct Block {
+    lines: BTreeMap<String, String>,
+    blocks: Vec<(String, Block)>,
+}
+
+impl Block {
+    fn read(lines: &mut std::str::Lines<'_>) -> Block {
+        let mut block = Block::default();
+        while let Some(line) = lines.next().map(str::trim).filter(|line| *line != "}") {
+            if let Some(name) = line.strip_suffix(" {") {
+                block.blocks.push((name.to_owned(), Block::read(lines)));
+            } else if let Some((name, value)) = line.split_once(": ") {
+                block.lines.insert(name.to_owned(), value.trim_matches('"').to_owned());
+            }
+        }
+        block
+    }
+
+    fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Block> {
+        self.blocks.iter().filter(move |(one, _)| one == name).map(|(_, block)| block)
+    }
+
+    fn name(&self) -> &str {
+        self.all("preamble").next().map_or_else(|| &*self.lines["name"], |preamble| &*preamble.lines["name"])
+    }
+}
+
+#[test]
+fn the_readme_has_the_tables_of_the_program() {
+    let info = std::fs::read_to_string(folder().join("reporter.p4info.txtpb")).unwrap();
+    let readme = std::fs::read_to_string(folder().join("../../README.md")).unwrap();
+    let info = Block::read(&mut info.lines());
+    let actions: BTreeMap<&str, &Block> = info
+        .all("actions")
+        .map(|action| (&*action.all("preamble").next().unwrap().lines["id"], action))
+        .collect();
+    let mut rows = BTreeSet::new();
+    for table in info.all("tables") {
+        let keys: Vec<_> = table
+            .all("match_fields")
+            .map(|key| {
+                format!(
+                    "`{}` {} {}",
+                    key.name(),
+                    key.lines["bitwidth"],
+                    key.lines["match_type"].to_lowercase()
+                )
+            })
+            .collect();
+        let keys = if keys.is_empty() { "none".to_owned() } else { keys.join(", ") };
+        let of_table: Vec<_> = table
+            .all("action_refs")
+            .map(|action| actions[&*action.lines["id"]])
+            .filter(|action| action.name() != "NoAction")
+            .map(|action| {
+                let params =
+                    action.all("params").map(|param| format!("{} {}", param.name(), param.lines["bitwidth"]));
+                format!("`{}({})`", action.name(), params.collect::<Vec<_>>().join(", "))
+            })
+            .collect();
+        let size = &table.lines["size"];
+        rows.insert(format!("| `{}` | {size} | {keys} | {} |", table.name(), of_table.join("; ")));
+    }
+    assert!(rows.len() >= 12);
+    for row in &rows {
+        assert!(readme.contains(row.as_str()), "reporter-p4/README.md lacks\n{row}");
+    }
+    let written =
+        readme.lines().filter(|line| line.starts_with("| `Arrival.") || line.starts_with("| `Departure."));
+    let written = written.filter(|line| line.matches('|').count() == 5);
+    assert_eq!(written.count(), rows.len(), "rows of tables in reporter-p4/README.md");
+    for counter in info.all("counters").chain(info.all("direct_counters")) {
+        let last = counter.name().rsplit('.').next().unwrap();
+        assert!(
+            readme.contains(&format!("`{}`", counter.name())) || readme.contains(&format!("`{last}`")),
+            "{last}"
+        );
     }
 }

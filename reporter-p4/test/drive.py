@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 
-from p4runtime import Switch
+from p4runtime import DELETE, Switch
 
 PORTS = [1, 2, 3, 4, 5]
 A, B, ROUTER = 0x020000000A01, 0x020000000A02, 0x0200000000FE
@@ -63,11 +63,6 @@ class Traffic:
             head += struct.pack("!HH", type_, tag)
         frame = head + struct.pack("!H", kind) + packet
         return frame + b"\0" * max(0, 60 - len(frame))
-
-    def marker(self):
-        """A watched packet. Gives the frame and its id."""
-        frame = self.frame(B, self.ip("10.0.1.1", "10.0.2.1", 17, self.udp(1, 2, b"marker")))
-        return frame, self.id
 
     def any(self):
         """A port and a frame."""
@@ -138,7 +133,7 @@ class Wires:
     def __init__(self, capture):
         self.capture = open(capture, "wb")
         self.sockets = {}
-        self.telemetry_ids = set()
+        self.sent = 0
         self.out = {port: 0 for port in PORTS}
         for port in PORTS:
             one = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
@@ -153,6 +148,7 @@ class Wires:
 
     def send(self, port, frame):
         self.record(0, port, time.monotonic_ns(), frame)
+        self.sent += 1
         self.sockets[port].send(frame)
 
     def receive(self, seconds):
@@ -172,9 +168,6 @@ class Wires:
                             frame = frame[:12] + struct.pack("!HH", tpid if status & 0x40 else 0x8100, tci) + frame[12:]
                 self.out[port] += 1
                 self.record(1, port, time.monotonic_ns(), frame)
-                # The id of the packet in a Telemetry Report.
-                if port == 3 and frame[36:38] == struct.pack("!H", 54321) and frame[43 - 1] & 0xF == 2:
-                    self.telemetry_ids.add(struct.unpack("!H", frame[42 + 28 + 18 : 42 + 28 + 20])[0])
         return bool(ready)
 
     def wait(self, what, done):
@@ -182,9 +175,6 @@ class Wires:
         while not done():
             assert time.monotonic() < end, f"waited too long for {what}"
             self.receive(0.05)
-
-    def wait_for_report(self, packet):
-        self.wait(f"the report of packet {packet}", lambda: packet in self.telemetry_ids)
 
 
 def fill(switch):
@@ -253,19 +243,30 @@ def fill(switch):
     switch.session(4, [(3, 30), (4, 31), (4, 32), (3, 7)])
 
 
+# Reports of a clone by its session, at ports 3 and 4.
+REPORTS = {1: (6, 2), 2: (2, 0), 3: (7, 2), 4: (2, 2)}
+# Packets that may be under way: bmv2's queues hold 64 packets, and drop the next one in silence.
+UNDER_WAY = 6
+
+
 def settle(switch, wires):
-    """Waits until all that was sent has come out."""
+    """Waits until all that was sent has come out, with all its reports, by the counters of the program."""
 
-    def whole():
-        sent = switch.counters("Departure.make_report.sent")
-        forwarded = switch.counters("Departure.forwarded")
-        return wires.out[4] == sent.get(2, 0) and wires.out[3] == sent.get(1, 0) + sent.get(3, 0) and (
-            wires.out[1] + wires.out[2] == forwarded.get(1, 0) + forwarded.get(2, 0)
-        )
+    def total(name):
+        return sum(switch.counters(name).values())
 
-    wires.wait("all that was sent", whole)
-    wires.receive(0.3)
-    wires.wait("all that was sent", whole)
+    def handled():
+        return total("Arrival.dropped") + total("Departure.egress_dropped") + total("Departure.forwarded") == wires.sent
+
+    wires.wait("the switch", handled)
+    clones = {4: total("Arrival.ingress_mirrored")}
+    for session, number in switch.counters("Departure.mirrored").items():
+        clones[session] = clones.get(session, 0) + number
+    reports = [sum(number * REPORTS[session][at] for session, number in clones.items()) for at in (0, 1)]
+    forwarded = total("Departure.forwarded")
+    wires.wait("frames", lambda: wires.out[1] + wires.out[2] >= forwarded)
+    wires.wait("reports", lambda: wires.out[3] >= reports[0] and wires.out[4] >= reports[1])
+    assert (wires.out[1] + wires.out[2], wires.out[3], wires.out[4]) == (forwarded, *reports)
 
 
 def run(switch, wires):
@@ -284,24 +285,24 @@ def run(switch, wires):
         before = wires.out[1] + wires.out[2]
         wires.send(port, frame)
         wires.wait("a frame", lambda: wires.out[1] + wires.out[2] > before)
+        if wires.sent % UNDER_WAY == 0:
+            settle(switch, wires)
 
-    # Each packet is reported. The queues of bmv2 are short, so that it is waited for now and then.
+    # Each packet is reported.
     phase(1)
-    for number in range(450):
+    for number in range(540):
         wires.send(*traffic.any())
-        if number % 4 == 3:
-            frame, packet = traffic.marker()
-            wires.send(1, frame)
-            wires.wait_for_report(packet)
+        if number % UNDER_WAY == 0:
+            settle(switch, wires)
 
     # One report in each interval of 2^29 ns.
     phase(2)
     settings(interval_mask=(1 << 64) - (1 << 29))
-    end = time.monotonic() + 3.5
-    while time.monotonic() < end:
+    end, rounds = time.monotonic() + 3.5, 0
+    while time.monotonic() < end or rounds < 12:
+        rounds += 1
         for flow in range(6):
             forwarded(traffic.frame(B, traffic.ip(f"10.0.1.{flow}" if flow < 4 else "11.0.0.1", "10.0.2.1", 17, traffic.udp(7, flow))))
-        wires.receive(0.02)
 
     # One interval for ever: a report for each change of port, queue and path alone.
     phase(3)
@@ -327,7 +328,14 @@ def run(switch, wires):
     eight()
     switch.modify("queue_limits", queue, "limit", priority=1, trigger_ns=1, reset_ns=0, reports=3)
     eight()
+    # A report for each latency that is in another power of two than the last; one interval, no limits.
     phase(5)
+    switch.write(DELETE, switch.entry("queue_limits", queue, None, priority=1))
+    settings(latency_mask=high & ~1023)
+    for _ in range(60):
+        forwarded(traffic.frame(B, traffic.ip("10.0.1.1", "10.0.2.70", 17, traffic.udp(8, 9))))
+
+    phase(6)
     for name in ["received", "no_flow", "excluded_packets", "watched", "dropped"]:
         print(name, switch.counters(f"Arrival.{name}"))
     for name in ["forwarded", "egress_dropped", "mirrored", "filter.unchanged", "filter.over_quota", "make_report.sent", "make_report.no_report"]:

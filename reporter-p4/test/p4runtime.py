@@ -1,15 +1,17 @@
-"""As much of P4Runtime as a test needs: a program, table entries, clone sessions and counters by their names."""
+"""As much of P4Runtime as a test needs: a program, table entries, clone sessions and counters by their names.
 
-import os
+Wants PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=python, as `run` sets it: the package p4runtime was generated for an older
+protobuf than those of today.
+"""
+
 import queue
-
-# The package p4runtime was generated for a protobuf older than those of today.
-os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")
 
 import grpc
 from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
+
+DELETE = p4runtime_pb2.Update.DELETE
 
 
 class Switch:

@@ -14,6 +14,8 @@ control Arrival(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     counter(1, CounterType.packets) watched;
     // Packets dropped here, by reason.
     counter(256, CounterType.packets) dropped;
+    // Clones that were asked for here, by kinds.
+    counter(16, CounterType.packets) ingress_mirrored;
 
     Forward() forwarding;
 
@@ -173,6 +175,7 @@ control Arrival(inout headers_t hdr, inout metadata_t meta, inout standard_metad
             dropped.count((bit<32>)meta.reason);
             if (meta.watch_drops == 1) {
                 meta.kinds = KIND_DROP;
+                ingress_mirrored.count((bit<32>)KIND_DROP);
                 clone_preserving_field_list(CloneType.I2E, (bit<32>)KIND_DROP, KEPT);
             }
         } else {
