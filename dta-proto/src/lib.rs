@@ -14,6 +14,7 @@
 //! - [`key`]: the 16-byte key and the flow that it can hold.
 //! - [`prefix`]: prefixes of addresses.
 //! - [`telemetry`]: what INT becomes in the stores: keys, values, entries of lists.
+//! - [`trace`]: what traces of hosts become in the stores, in the same way.
 //! - [`program`]: what a switch should hold, as table entries, and the changes from one program to another.
 //! - `control`: the control plane `dta.v1` (gRPC), and `codec`, which bounds its requests; both
 //!   with the feature `control`.
@@ -38,4 +39,5 @@ pub mod program;
 pub mod queue_pair;
 pub mod store;
 pub mod telemetry;
+pub mod trace;
 pub mod wire;
