@@ -94,7 +94,9 @@ pub fn lower_entry(
         }
         Entry::Lists(lists) => {
             let place = places.lists(lists.store, lists.first);
-            let (Some(store), Some(place)) = (program.store(lists.store), place) else { return Ok(()) };
+            let (Some(store), Some(place)) = (program.part(lists.store, lists.collector), place) else {
+                return Ok(());
+            };
             let last = u128::from(lists.first) + u128::from(lists.count.max(1) - 1);
             let range = Match::Range { low: lists.first.into(), high: last };
             let offset = place.first.wrapping_sub(lists.first);
@@ -290,11 +292,22 @@ fn store(tables: &mut Tables, store: &Store, places: &Places) -> Result<(), Lowe
         }
     };
     tables.row("store", vec![Match::Exact(id.into())], action, params);
+    let is_sketch = matches!(store.spec.kind, StoreKind::SketchMerge { .. });
+    if is_sketch && !store.buckets.is_all() {
+        return Err(cannot("its columns are shared by several collectors".into()));
+    }
     // Lists have their memory in a table of their own.
     if !matches!(store.spec.kind, StoreKind::Append { .. }) {
-        let key = vec![Match::Exact(id.into()), Match::Range { low: 0, high: 255 }];
         let pair = pair_number(store.collector, store.queue_pair);
-        tables.row("region", key, "use_region", vec![pair.into(), store.address.into(), store.rkey.0.into()]);
+        for (low, high) in store.buckets.ranges() {
+            let key = vec![Match::Exact(id.into()), Match::Range { low: low.into(), high: high.into() }];
+            tables.row(
+                "region",
+                key,
+                "use_region",
+                vec![pair.into(), store.address.into(), store.rkey.0.into()],
+            );
+        }
     }
     Ok(())
 }

@@ -445,10 +445,10 @@ impl<W: Wire> P4Switch<W> {
                 silent.insert(pair_of(number).0);
             }
         }
-        if !probes.is_empty() {
-            if let Err(error) = self.wire.command(&probes).await {
-                warn!(%error, "a queue pair that is silent could not be probed");
-            }
+        if !probes.is_empty()
+            && let Err(error) = self.wire.command(&probes).await
+        {
+            warn!(%error, "a queue pair that is silent could not be probed");
         }
         Ok(silent)
     }
