@@ -51,7 +51,7 @@ container: static ## an image of the static programs and nothing else
 demo: ## one command from report to answer; no root needed
 	$(CARGO) run --release -p dta-manager -- run-testbed --bench
 
-test: install-test-deps lint unit python pools privileged package e2e rxe ## everything, as CI runs it
+test: install-test-deps lint unit python pools privileged test-p4 package e2e rxe ## everything, as CI runs it
 
 soak: ## the accounting with a tenth of all frames damaged, ten seeds; ten million reports of random flows; a database away for a minute; SOAK_REPORTS=100000000: also whether memory stays flat
 	DTA_SEEDS=$(SOAK_SEEDS) $(CARGO) test -p dta-manager --test faults
