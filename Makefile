@@ -58,7 +58,7 @@ ebpf: ## the kernel's programs of host tracing, trace/ebpf/trace.bpf.o, with the
 ebpf-check: ## whether the object that is committed is what its sources make
 	scripts/build-ebpf check
 
-test: install-test-deps lint ebpf-check unit python pools privileged package e2e rxe ## everything, as CI runs it
+test: install-test-deps lint ebpf-check unit python pools privileged test-p4 package e2e rxe ## everything, as CI runs it
 
 soak: ## the accounting with a tenth of all frames damaged, ten seeds; ten million reports of random flows; a database away for a minute; SOAK_REPORTS=100000000: also whether memory stays flat
 	DTA_SEEDS=$(SOAK_SEEDS) $(CARGO) test -p dta-manager --test faults
