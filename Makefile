@@ -19,7 +19,7 @@ export RDMA_CORE_LIB_DIR ?= /usr/lib/$(shell gcc -print-multiarch 2>/dev/null)
 export IBVERBS_HEADER_DIR ?= /usr/include/infiniband
 
 # Everything in bash or sh.
-SCRIPTS = .ci/run $(filter-out %.md,$(wildcard scripts/* testbed/e2e/* testbed/rxe-guest/* testbed/rxe-guest/guest/*))
+SCRIPTS = .ci/run translator-p4/compile $(filter-out %.md,$(wildcard scripts/* testbed/e2e/* testbed/rxe-guest/* testbed/rxe-guest/guest/*))
 SCRIPTS := $(filter-out testbed/rxe-guest/guest,$(SCRIPTS))
 SCRIPTS += $(addprefix packaging/,build-deb build-static build-container rustc-static test/packages test/in-systemd test/static test/common.sh)
 # What depends on the pool of huge pages: the most that these take at a time is 44 pages. They are run with --workspace,
@@ -31,7 +31,7 @@ FUZZ_SECONDS ?= 60
 PYTHON ?= /usr/bin/python3
 
 .DEFAULT_GOAL := build
-.PHONY: build deb static container package demo test soak lint unit python pools privileged e2e rxe fuzz bench install-test-deps install-build-deps help
+.PHONY: build deb static container package demo test test-p4 soak lint unit python pools privileged e2e rxe fuzz bench install-test-deps install-build-deps help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -106,6 +106,10 @@ fuzz: ## the fuzz targets under libFuzzer, FUZZ_SECONDS each (60); needs a night
 	for target in $$(cd fuzz/libfuzzer/fuzz_targets && ls | sed 's/\.rs$$//'); do \
 	    $(CARGO) +nightly fuzz run --fuzz-dir fuzz/libfuzzer $$target -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096; \
 	done
+
+test-p4: ## the P4 programs: compiled where p4c is on PATH, and the tests that hold the software to the frames of bmv2
+	translator-p4/compile $(TARGET)/p4
+	$(CARGO) test -p dta-p4-suite
 
 bench: ## every speed beside its floor
 	$(CARGO) run --release -p dta-manager -- bench

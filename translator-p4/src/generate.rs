@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 
 use dta_proto::key::Key;
 use dta_proto::program::{
-    Endpoint, Entry, Lists, Mac, Primitive, Program, Purpose, QueuePair, Rkey, Service, SketchReporter, Store,
-    Transport, Version0,
+    Endpoint, Entry, Lists, Mac, Primitive, Program, Purpose, QueuePair, Rkey, Service, SketchReporter,
+    Store, Transport, Version0,
 };
 use dta_proto::store::{Merge, StoreKind, StoreSpec};
 use dta_proto::wire::datagram;
@@ -65,14 +65,8 @@ const LISTS: [(u8, u8, bool); 13] = [
     (64, 56, false),
 ];
 /// Rows, and how cells become one.
-const SKETCHES: [(u8, Merge); 6] = [
-    (1, Merge::Sum),
-    (2, Merge::Sum),
-    (3, Merge::Max),
-    (4, Merge::Or),
-    (2, Merge::Max),
-    (4, Merge::Sum),
-];
+const SKETCHES: [(u8, Merge); 6] =
+    [(1, Merge::Sum), (2, Merge::Sum), (3, Merge::Max), (4, Merge::Or), (2, Merge::Max), (4, Merge::Sum)];
 const VALUES: [u8; 4] = [4, 12, 28, 60];
 const HOPS: [u8; 2] = [6, 14];
 
@@ -138,7 +132,15 @@ pub fn program() -> Program {
         let address = u64::from(id) << 40;
         let rkey = Rkey(0x1000 + u32::from(id));
         let collector = (id % 2) as u8;
-        program.set(Entry::Store(Store { collector, spec, address, length, rkey, generation: 1, queue_pair }));
+        program.set(Entry::Store(Store {
+            collector,
+            spec,
+            address,
+            length,
+            rkey,
+            generation: 1,
+            queue_pair,
+        }));
         match kind_of(id) {
             // Lists 3 and 7 are not ours. List 1 is about to come to the end of its numbers.
             Primitive::Append => {
@@ -230,7 +232,8 @@ pub fn packets() -> Vec<Vec<u8>> {
         let (id, kind) = match version {
             Version::V1 => kinds[dice.below(kinds.len() as u64) as usize].clone(),
             Version::V0 => {
-                let id = [KEY_WRITE + 1, APPEND + 3, KEY_INCREMENT + 2, POSTCARDING + 1][dice.below(4) as usize];
+                let id =
+                    [KEY_WRITE + 1, APPEND + 3, KEY_INCREMENT + 2, POSTCARDING + 1][dice.below(4) as usize];
                 kinds.iter().find(|(other, _)| *other == id).cloned().unwrap_or_else(|| kinds[0].clone())
             }
         };
@@ -255,16 +258,25 @@ pub fn packets() -> Vec<Vec<u8>> {
             }
             StoreKind::Postcarding { hops, .. } => {
                 let most = if bad { 14 } else { hops };
-                let path_length = if version == Version::V0 { 0 } else { [0, 1, 2, 3, most][dice.below(5) as usize] };
-                let hop = dice.below(if path_length == 0 { u64::from(most) } else { path_length.into() }) as u8;
+                let path_length =
+                    if version == Version::V0 { 0 } else { [0, 1, 2, 3, most][dice.below(5) as usize] };
+                let hop =
+                    dice.below(if path_length == 0 { u64::from(most) } else { path_length.into() }) as u8;
                 Body::Postcard { key, hop, path_length, value: random as u32 }
             }
             StoreKind::KeyIncrement { redundancy, .. } => {
                 let redundancy = if bad { redundancy + 1 } else { [0, redundancy][dice.below(2) as usize] };
-                Body::KeyIncrement { redundancy, key, delta: if dice.one_in(2) { random } else { random & 0xff } }
+                Body::KeyIncrement {
+                    redundancy,
+                    key,
+                    delta: if dice.one_in(2) { random } else { random & 0xff },
+                }
             }
             StoreKind::Append { entry_len, .. } => {
-                value = value_of(&mut dice, if bad && version == Version::V1 { entry_len + 4 } else { entry_len });
+                value = value_of(
+                    &mut dice,
+                    if bad && version == Version::V1 { entry_len + 4 } else { entry_len },
+                );
                 // Among them lists that are not ours, and lists that are not there.
                 let end = if dice.one_in(20) { 10 } else { 8 };
                 let list = [0, 1, 1, 2, 4, 5, 6, 6, 3, 8][dice.below(end) as usize];
@@ -295,7 +307,8 @@ pub fn packets() -> Vec<Vec<u8>> {
         if dice.one_in(60) {
             *counter = counter.wrapping_add([1, 2, 3, 40, 1023, 1024, 5000][dice.below(7) as usize]);
         }
-        let sequence = if dice.one_in(100) { counter.wrapping_sub(1 + dice.below(3) as u32) } else { *counter };
+        let sequence =
+            if dice.one_in(100) { counter.wrapping_sub(1 + dice.below(3) as u32) } else { *counter };
         *counter = counter.wrapping_add(u32::from(sequence == *counter));
         let report = Report {
             version,

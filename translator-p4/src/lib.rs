@@ -67,18 +67,31 @@ impl Outcome {
         let of = |outcome: &Outcome, pair| outcome.frames.get(pair).unwrap_or(&none).clone();
         pairs
             .into_iter()
-            .find_map(|pair| first(&format!("queue pair {:#x}, frame", pair.1), &of(self, pair), &of(other, pair)))
+            .find_map(|pair| {
+                first(&format!("queue pair {:#x}, frame", pair.1), &of(self, pair), &of(other, pair))
+            })
             .or_else(|| first("NACK", &self.nacks, &other.nacks))
     }
 }
 
-/// What the software engine in reference mode makes of packets, what it sends when it is flushed after them, and what
-/// it counted before that.
+/// What the software engine made.
+#[derive(Clone, Debug, Default)]
+pub struct Software {
+    /// Of packets.
+    pub made: Outcome,
+    /// When it was flushed after them.
+    pub flushed: Outcome,
+    /// What it had counted before it was flushed.
+    pub counters: Vec<(String, u64)>,
+}
+
+/// Lets the software engine in reference mode take packets.
 ///
 /// # Errors
 /// The program cannot be held.
-pub fn software(program: &Program, packets: &[Vec<u8>]) -> Result<(Outcome, Outcome, Vec<(String, u64)>), String> {
-    let mut engine = Reference::new(program, generate::POSTCARD_ROWS as usize).map_err(|error| error.to_string())?;
+pub fn software(program: &Program, packets: &[Vec<u8>]) -> Result<Software, String> {
+    let mut engine =
+        Reference::new(program, generate::POSTCARD_ROWS as usize).map_err(|error| error.to_string())?;
     let (mut made, mut flushed) = (Outcome::default(), Outcome::default());
     for packet in packets {
         let report = engine.packet(packet);
@@ -99,5 +112,5 @@ pub fn software(program: &Program, packets: &[Vec<u8>]) -> Result<(Outcome, Outc
     for frame in engine.flush() {
         flushed.add_frame(&frame)?;
     }
-    Ok((made, flushed, named))
+    Ok(Software { made, flushed, counters: named })
 }

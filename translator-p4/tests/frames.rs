@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use dta_p4_suite::{Outcome, capture, generate, software};
+use dta_p4_suite::{Outcome, Software, capture, generate, software};
 
 /// Which program made the frames.
 const DIGEST: &str = include_str!("../frames/sources.sha256");
@@ -22,7 +22,7 @@ fn the_software_makes_the_frames_that_bmv2_made() {
             _ => of_bmv2.nacks.push(packet.to_vec()),
         }
     }
-    let (mut made, flushed, _) = software(&generate::program(), &generate::packets()).unwrap();
+    let Software { mut made, flushed, .. } = software(&generate::program(), &generate::packets()).unwrap();
     for frame in flushed.frames.values().flatten() {
         made.add_frame(frame).unwrap();
     }
@@ -36,12 +36,27 @@ fn the_reports_reach_everything() {
     let packets = generate::packets();
     assert!(packets.len() >= 10_000);
     assert_eq!(packets, generate::packets(), "the same on every run");
-    let (made, flushed, counters) = software(&generate::program(), &packets).unwrap();
+    let Software { made, flushed, counters } = software(&generate::program(), &packets).unwrap();
     let count = |name: &str| counters.iter().find(|(n, _)| n == name).map_or(0, |(_, value)| *value);
     for reason in [
-        "header", "checksum", "version", "opcode", "length", "field", "unknown_store", "wrong_primitive", "list_range",
-        "list_not_owned", "redundancy", "value_length", "hop", "path_length", "column", "epoch_old",
-        "duplicate_column", "sketch_reporters",
+        "header",
+        "checksum",
+        "version",
+        "opcode",
+        "length",
+        "field",
+        "unknown_store",
+        "wrong_primitive",
+        "list_range",
+        "list_not_owned",
+        "redundancy",
+        "value_length",
+        "hop",
+        "path_length",
+        "column",
+        "epoch_old",
+        "duplicate_column",
+        "sketch_reporters",
     ] {
         assert!(count(&format!("dropped.{reason}")) > 0, "no report is dropped for {reason}: {counters:?}");
     }

@@ -29,7 +29,11 @@ fn the_compiled_program_is_of_these_sources() {
     let mut told: Vec<(&str, &str)> = digest.lines().filter_map(|line| line.split_once("  ")).collect();
     told.sort_by_key(|(_, name)| *name);
     let names: Vec<&str> = told.iter().map(|(_, name)| *name).collect();
-    assert_eq!(names, sources("v1model"), "sources came or went: run translator-p4/compile, then make test-p4");
+    assert_eq!(
+        names,
+        sources("v1model"),
+        "sources came or went: run translator-p4/compile, then make test-p4"
+    );
     let output = std::process::Command::new("sha256sum")
         .args(["--check", "--strict", "--quiet", "compiled/v1model/sources.sha256"])
         .current_dir(folder())
@@ -58,9 +62,11 @@ fn the_constants_of_crc32c_are_those_of_the_polynomial() {
             })
             .collect()
     };
-    let key: Vec<u32> = (0..128).map(|bit| crc32c(&(1u128 << bit).to_be_bytes()) ^ crc32c(&[0; 16])).collect();
+    let key: Vec<u32> =
+        (0..128).map(|bit| crc32c(&(1u128 << bit).to_be_bytes()) ^ crc32c(&[0; 16])).collect();
     assert_eq!(constants(of_key), key);
-    let number: Vec<u32> = (0..32).map(|bit| crc32c(&(1u32 << bit).to_le_bytes()) ^ crc32c(&[0; 4])).collect();
+    let number: Vec<u32> =
+        (0..32).map(|bit| crc32c(&(1u32 << bit).to_le_bytes()) ^ crc32c(&[0; 4])).collect();
     assert_eq!(constants(of_number), number);
     for zero in [crc32c(&[0; 16]), crc32c(&[0; 4])] {
         assert!(text.contains(&format!("= 32w{zero:#010x}")), "{zero:#x}");
