@@ -19,7 +19,7 @@ export RDMA_CORE_LIB_DIR ?= /usr/lib/$(shell gcc -print-multiarch 2>/dev/null)
 export IBVERBS_HEADER_DIR ?= /usr/include/infiniband
 
 # Everything in bash or sh.
-SCRIPTS = .ci/run translator-p4/compile $(filter-out %.md,$(wildcard scripts/* testbed/e2e/* testbed/rxe-guest/* testbed/rxe-guest/guest/*))
+SCRIPTS = .ci/run $(filter-out %.md,$(wildcard scripts/* testbed/e2e/* testbed/rxe-guest/* testbed/rxe-guest/guest/*) reporter-p4/compile reporter-p4/test/run translator-p4/compile)
 SCRIPTS := $(filter-out testbed/rxe-guest/guest,$(SCRIPTS))
 SCRIPTS += $(addprefix packaging/,build-deb build-static build-container rustc-static test/packages test/in-systemd test/static test/common.sh)
 # What depends on the pool of huge pages: the most that these take at a time is 44 pages. They are run with --workspace,
@@ -31,10 +31,10 @@ FUZZ_SECONDS ?= 60
 PYTHON ?= /usr/bin/python3
 
 .DEFAULT_GOAL := build
-.PHONY: build deb static container package demo test test-p4 soak lint unit python pools privileged e2e rxe fuzz bench install-test-deps install-build-deps help
+.PHONY: build ebpf ebpf-check deb static container package demo test soak lint unit python pools privileged test-p4 e2e rxe fuzz bench install-test-deps install-build-deps help
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 build: install-build-deps ## release programs, with the verbs back end
 	$(CARGO) build --release --workspace --features dta-collector/verbs
@@ -51,7 +51,14 @@ container: static ## an image of the static programs and nothing else
 demo: ## one command from report to answer; no root needed
 	$(CARGO) run --release -p dta-manager -- run-testbed --bench
 
-test: install-test-deps lint unit python pools privileged package e2e rxe ## everything, as CI runs it
+ebpf: ## the kernel's programs of host tracing, trace/ebpf/trace.bpf.o, with the pinned compiler
+	scripts/install-deps ebpf
+	scripts/build-ebpf
+
+ebpf-check: ## whether the object that is committed is what its sources make
+	scripts/build-ebpf check
+
+test: install-test-deps lint ebpf-check unit python pools privileged test-p4 package e2e rxe ## everything, as CI runs it
 
 soak: ## the accounting with a tenth of all frames damaged, ten seeds; ten million reports of random flows; a database away for a minute; SOAK_REPORTS=100000000: also whether memory stays flat
 	DTA_SEEDS=$(SOAK_SEEDS) $(CARGO) test -p dta-manager --test faults
@@ -90,6 +97,11 @@ package: ## Debian packages, static programs and image, made of a debug build an
 	packaging/build-static dev $(TARGET)/package-test
 	packaging/test/static $(TARGET)/package-test
 
+test-p4: ## the P4 translator and reporter: compiled where p4c is on PATH, the reporter on bmv2 where simple_switch_grpc is; as root
+	translator-p4/compile $(TARGET)/p4
+	$(CARGO) test --workspace --test sources --test frames
+	reporter-p4/test/run
+
 e2e: ## whole-system runs against ground truth
 	testbed/e2e/run-all
 
@@ -106,10 +118,6 @@ fuzz: ## the fuzz targets under libFuzzer, FUZZ_SECONDS each (60); needs a night
 	for target in $$(cd fuzz/libfuzzer/fuzz_targets && ls | sed 's/\.rs$$//'); do \
 	    $(CARGO) +nightly fuzz run --fuzz-dir fuzz/libfuzzer $$target -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096; \
 	done
-
-test-p4: ## the P4 programs: compiled where p4c is on PATH, and the tests that hold the software to the frames of bmv2
-	translator-p4/compile $(TARGET)/p4
-	$(CARGO) test -p dta-p4-suite
 
 bench: ## every speed beside its floor
 	$(CARGO) run --release -p dta-manager -- bench
