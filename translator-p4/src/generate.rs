@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 
+use dta_proto::buckets::Buckets;
 use dta_proto::key::Key;
 use dta_proto::program::{
     Endpoint, Entry, Lists, Mac, Primitive, Program, Purpose, QueuePair, Rkey, Service, SketchReporter,
@@ -134,6 +135,7 @@ pub fn program() -> Program {
         let collector = (id % 2) as u8;
         program.set(Entry::Store(Store {
             collector,
+            buckets: Buckets::ALL,
             spec,
             address,
             length,
@@ -145,7 +147,7 @@ pub fn program() -> Program {
             // Lists 3 and 7 are not ours. List 1 is about to come to the end of its numbers.
             Primitive::Append => {
                 for (first, count, positions) in [(0, 3, vec![(1, u32::MAX - 2)]), (4, 3, vec![(5, 6)])] {
-                    program.set(Entry::Lists(Lists { store: id, first, count, positions }));
+                    program.set(Entry::Lists(Lists { store: id, collector, first, count, positions }));
                 }
             }
             Primitive::SketchMerge => {
