@@ -206,13 +206,25 @@ impl Dice {
 
     /// One of some keys, of which one is zero. Those of version 0 end in twelve zeros.
     fn key(&mut self, version: Version) -> Key {
-        let number = self.below(48) as u8;
-        match (number, version) {
-            (0, _) => Key([0; 16]),
-            (_, Version::V0) => Key::from_v0([10, 0, 0, number]),
-            _ => Key([10, 0, 0, number, 10, 1, 0, number, 0x13, 0x88 ^ number, 0, 80, 6, 0, 0, 0]),
-        }
+        let number = self.below(KEYS.into()) as u8;
+        key(number, version)
     }
+}
+
+/// How many keys there are of each version.
+const KEYS: u8 = 48;
+
+fn key(number: u8, version: Version) -> Key {
+    match (number, version) {
+        (0, _) => Key([0; 16]),
+        (_, Version::V0) => Key::from_v0([10, 0, 0, number]),
+        _ => Key([10, 0, 0, number, 10, 1, 0, number, 0x13, 0x88 ^ number, 0, 80, 6, 0, 0, 0]),
+    }
+}
+
+/// All keys that reports have.
+pub fn keys() -> Vec<Key> {
+    (0..KEYS).flat_map(|number| [Version::V0, Version::V1].map(|version| key(number, version))).collect()
 }
 
 /// The reports, as IPv4 packets.
