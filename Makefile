@@ -31,7 +31,7 @@ FUZZ_SECONDS ?= 60
 PYTHON ?= /usr/bin/python3
 
 .DEFAULT_GOAL := build
-.PHONY: build deb static container package demo test soak lint unit python pools privileged e2e rxe fuzz bench install-test-deps install-build-deps help
+.PHONY: build deb static container package demo test soak lint unit python pools privileged e2e rxe fuzz bench xdp-object install-test-deps install-build-deps help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -109,6 +109,11 @@ fuzz: ## the fuzz targets under libFuzzer, FUZZ_SECONDS each (60); needs a night
 
 bench: ## every speed beside its floor
 	$(CARGO) run --release -p dta-manager -- bench
+
+# The object is part of the sources: who builds the programs needs no compiler for it.
+xdp-object: ## the program that takes frames off an interface, link/ebpf/take.bpf.o; needs clang-19 and llvm-19
+	cd link/ebpf && clang-19 -target bpf -O2 -g -Wall -Wextra -Werror -c take.bpf.c -o take.bpf.o
+	cd link/ebpf && llvm-strip-19 -g take.bpf.o && sha256sum take.bpf.c take.bpf.o >take.bpf.sum
 
 install-test-deps:
 	scripts/install-deps test

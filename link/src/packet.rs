@@ -134,8 +134,7 @@ impl PacketLink {
             _ => LinkError::io("cannot open a packet socket")(error),
         })?;
         let fd = socket.as_fd();
-        sys::attach_filter(fd, filter)
-            .map_err(LinkError::io("cannot attach a packet filter"))?;
+        sys::attach_filter(fd, filter).map_err(LinkError::io("cannot attach a packet filter"))?;
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)
             .map_err(LinkError::io("cannot set PACKET_IGNORE_OUTGOING (Linux 4.20 or newer has it)"))?;
         let ring = match receives {
@@ -297,12 +296,7 @@ fn arp_filter() -> [sock_filter; 4] {
     let statement = |code: u32, k: u32| sock_filter { code: code as u16, jt: 0, jf: 0, k };
     [
         statement(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, 12),
-        sock_filter {
-            code: (libc::BPF_JMP | libc::BPF_JEQ) as u16,
-            jt: 0,
-            jf: 1,
-            k: TYPE_ARP.into(),
-        },
+        sock_filter { code: (libc::BPF_JMP | libc::BPF_JEQ) as u16, jt: 0, jf: 1, k: TYPE_ARP.into() },
         statement(libc::BPF_RET | libc::BPF_K, u32::MAX),
         statement(libc::BPF_RET | libc::BPF_K, 0),
     ]

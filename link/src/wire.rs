@@ -59,9 +59,11 @@ impl FromStr for Wire {
         // IFNAMSIZ is 16 with its terminating zero.
         match (1..=15).contains(&interface.len()) {
             true => Ok(Self { way, interface: interface.into() }),
-            false => Err("must be \"packet:INTERFACE\", \"xdp:INTERFACE\" or \"auto:INTERFACE\", with a name \
+            false => {
+                Err("must be \"packet:INTERFACE\", \"xdp:INTERFACE\" or \"auto:INTERFACE\", with a name \
                           of at most 15 bytes"
-                .into()),
+                    .into())
+            }
         }
     }
 }

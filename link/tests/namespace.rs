@@ -2,7 +2,7 @@
 //!
 //! `cargo test -p dta-link --test namespace -- --ignored`
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::Ipv4Addr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use dta_link::fault::FaultInjector;
 use dta_link::xdp::Mode;
 use dta_link::{
-    Batch, EthernetLink, Link, LinkError, PacketConfig, PacketLink, UdpConfig, UdpLink, Way, WireLink, XdpConfig,
-    XdpLink,
+    Batch, EthernetLink, Link, LinkError, PacketConfig, PacketLink, UdpConfig, UdpLink, Way, WireLink,
+    XdpConfig, XdpLink,
 };
 use dta_proto::wire::datagram;
 
@@ -106,7 +106,8 @@ fn our_ports_come_here_and_the_rest_reaches_the_kernel() {
         assert!(ours.recv(&mut buffer).is_err(), "and not ours");
 
         // ARP comes to both: the kernel answers it, and the link hears it.
-        let mut arp = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 1, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 1]].concat();
+        let mut arp =
+            [&[0xff; 6][..], &[2, 0, 0, 0, 0, 1, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 1]].concat();
         arp.extend(PEER);
         arp.extend([0; 6]);
         arp.extend(FAR);
@@ -155,7 +156,10 @@ fn frames_there_and_back_go_round_the_rings_in_order() {
         }
         for link in [near.counters(), far.counters()] {
             let total = u64::from(sent);
-            assert_eq!((link.sent, link.received, link.unsent(), link.dropped_by_kernel), (total, total, 0, 0));
+            assert_eq!(
+                (link.sent, link.received, link.unsent(), link.dropped_by_kernel),
+                (total, total, 0, 0)
+            );
             assert_eq!(link.sent_bytes, link.received_bytes);
         }
     });
@@ -306,7 +310,9 @@ fn short_frames_and_frames_with_a_vlan_tag_are_left_to_the_kernel() {
 fn the_longest_packets_come_and_go_and_longer_ones_are_counted() {
     // The driver of veth pairs runs programs on packets of up to 3,498 bytes or so: the longest of all in
     // generic mode alone.
-    for (mtu, mode) in [(1500, Mode::Native), (1778, Mode::Generic), (1779, Mode::Generic), (3826, Mode::Generic)] {
+    for (mtu, mode) in
+        [(1500, Mode::Native), (1778, Mode::Generic), (1779, Mode::Generic), (3826, Mode::Generic)]
+    {
         in_namespace(move || {
             ip(&format!("link set near mtu {mtu}"));
             ip(&format!("link set far mtu {mtu}"));

@@ -338,6 +338,24 @@ impl Link for XdpLink {
     }
 }
 
+/// Finds out whether this process and this kernel can have links that receive by AF_XDP, as far as that does
+/// not depend on the interface: an AF_XDP socket with memory is opened, and the program loaded.
+///
+/// # Errors
+/// What [`XdpLink::open`] would say.
+pub fn probe() -> Result<()> {
+    let any = Interface { name: "any interface".into(), index: 0, mac: [0; 6], mtu: 1500, ipv4: None };
+    let shape = Shape { chunk: CHUNKS[0], receive: 1, send: 1 };
+    match XdpSocket::open(any.index, 0, shape, true) {
+        // There is no interface of this index, which is found last.
+        Ok(_) | Err((Step::Bind, _)) => {}
+        Err((step, error)) => return Err(refused(&any, 0, shape, step, error)),
+    }
+    #[cfg(feature = "xdp")]
+    program::probe(&any)?;
+    Ok(())
+}
+
 /// What the memory of each of `queues` sockets is cut into.
 fn shape(interface: &Interface, bytes: usize, receives: bool, queues: u32) -> Result<Shape> {
     let frame = interface.mtu as usize + ETHERNET_LEN;

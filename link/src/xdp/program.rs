@@ -1,4 +1,4 @@
-//! The program at the interface that takes our frames: `ebpf/take.bpf.c`, built by `make ebpf`.
+//! The program at the interface that takes our frames: `ebpf/take.bpf.c`, built by `make xdp-object`.
 
 use std::error::Error;
 use std::io;
@@ -31,17 +31,7 @@ impl Program {
     /// kernel until there are sockets.
     pub(super) fn load(interface: &Interface, config: &XdpConfig, queues: u32) -> Result<(Self, Mode)> {
         let name = &interface.name;
-        // An older one would attach it so that it stays when this process is killed.
-        if !rustix::system::uname().release().to_str().is_ok_and(|release| is_from(release, LINUX)) {
-            let reason = format!("the kernel is older than Linux {}.{}", LINUX.0, LINUX.1);
-            return Err(LinkError::NoXdp { interface: name.clone(), reason });
-        }
-        // Nothing in it depends on the kernel's types.
-        let mut loaded = EbpfLoader::new()
-            .btf(None)
-            .map_max_entries("sockets", queues)
-            .load(OBJECT)
-            .map_err(|error| refused(name, "an XDP program", &error))?;
+        let mut loaded = load(name, queues)?;
         let failed = |error: &(dyn Error + 'static)| refused(name, "an XDP program", error);
         let mut words = [0u64; 1024];
         for port in &config.ports {
@@ -55,11 +45,7 @@ impl Program {
             let mut address: Array<_, u32> = map(&mut loaded, "address")?;
             address.set(0, u32::from_ne_bytes(ip.octets()), 0).map_err(|error| failed(&error))?;
         }
-        let program: &mut Xdp = loaded
-            .program_mut("take")
-            .and_then(|program| program.try_into().ok())
-            .ok_or_else(|| LinkError::io("the XDP program is damaged")(io::ErrorKind::InvalidData.into()))?;
-        program.load().map_err(|error| failed(&error))?;
+        let program = program(&mut loaded)?;
         let modes: &[Mode] = match config.mode {
             Some(mode) => &[mode],
             None => &[Mode::Native, Mode::Generic],
@@ -98,6 +84,36 @@ impl Program {
             .set(queue, socket.as_raw_fd(), 0)
             .map_err(|error| refused(&self.interface, "a map of AF_XDP sockets", &error))
     }
+}
+
+/// Loads the program, and attaches it to nothing.
+pub(super) fn probe(any: &Interface) -> Result<()> {
+    load(&any.name, 1).map(drop)
+}
+
+/// Loads the program and its maps into the kernel, for an interface with `queues` queues.
+fn load(interface: &str, queues: u32) -> Result<Ebpf> {
+    // An older one would attach it so that it stays when this process is killed.
+    if !rustix::system::uname().release().to_str().is_ok_and(|release| is_from(release, LINUX)) {
+        let reason = format!("the kernel is older than Linux {}.{}", LINUX.0, LINUX.1);
+        return Err(LinkError::NoXdp { interface: interface.into(), reason });
+    }
+    let failed = |error: &(dyn Error + 'static)| refused(interface, "an XDP program", error);
+    // Nothing in it depends on the kernel's types.
+    let mut loaded = EbpfLoader::new()
+        .btf(None)
+        .map_max_entries("sockets", queues)
+        .load(OBJECT)
+        .map_err(|error| failed(&error))?;
+    program(&mut loaded)?.load().map_err(|error| failed(&error))?;
+    Ok(loaded)
+}
+
+fn program(loaded: &mut Ebpf) -> Result<&mut Xdp> {
+    loaded
+        .program_mut("take")
+        .and_then(|program| program.try_into().ok())
+        .ok_or_else(|| LinkError::io("the XDP program is damaged")(io::ErrorKind::InvalidData.into()))
 }
 
 /// A map of the program.
@@ -156,6 +172,16 @@ mod tests {
         {
             assert_eq!(is_from(release, LINUX), from, "{release}");
         }
+    }
+
+    #[test]
+    fn the_object_was_built_from_the_source() {
+        let checked = std::process::Command::new("sha256sum")
+            .args(["--check", "--strict", "take.bpf.sum"])
+            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/ebpf"))
+            .output()
+            .expect("coreutils");
+        assert!(checked.status.success(), "run `make xdp-object`: {checked:?}");
     }
 
     #[test]
