@@ -45,9 +45,6 @@ control Departure(inout headers_t hdr, inout metadata_t meta, inout standard_met
     register<bit<8>>(COLUMN_STATES) column_unsent;
     register<bit<128>>(COLUMN_STATES) column_cells;
     register<bit<48>>(COLUMN_STATES) column_born;
-    // Bits of reporters that have no entry, by sketch and reporter; and those given away, by sketch.
-    register<bit<32>>(16 * REPORTER_IDS) sketch_bits;
-    register<bit<32>>(16) sketch_bits_used;
 
     bit<8> copy = 0;
     bit<64> offset = 0;
@@ -126,33 +123,19 @@ control Departure(inout headers_t hdr, inout metadata_t meta, inout standard_met
         hdr.word[14].setInvalid();
     }
 
-    // The sum over a key and all words behind the checksum.
-    action key_checksum() {
-        bit<32> sum = 0;
-        hash(sum, HashAlgorithm.crc32, 64w0, {
-            meta.key, hdr.payload8.words, hdr.payload16.words, hdr.payload32.words, hdr.payload64.words
-        }, 64w0x100000000);
-        hdr.payload8.first = sum;
-    }
-
-    action frame_checksum() {
-        bit<32> sum = 0;
-        hash(sum, HashAlgorithm.crc32, 64w0, {
-            64w0xffffffffffffffff,
-            hdr.ipv4.version, hdr.ipv4.ihl, 8w0xff, hdr.ipv4.total_length, hdr.ipv4.id, hdr.ipv4.reserved,
-            hdr.ipv4.dont_fragment, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset, 8w0xff,
-            hdr.ipv4.protocol, 16w0xffff, hdr.ipv4.source, hdr.ipv4.destination,
-            hdr.udp.source, hdr.udp.destination, hdr.udp.length, 16w0xffff,
-            hdr.bth.opcode, hdr.bth.solicited, hdr.bth.migrated, hdr.bth.pad, hdr.bth.transport_version,
-            hdr.bth.pkey, 8w0xff, hdr.bth.destination_qp, hdr.bth.ack_request, hdr.bth.reserved, hdr.bth.psn,
-            hdr.reth.address, hdr.reth.rkey, hdr.reth.length,
-            hdr.atomic_eth.address, hdr.atomic_eth.rkey, hdr.atomic_eth.add, hdr.atomic_eth.compare,
-            hdr.immediate.data,
-            hdr.payload8.first, hdr.payload8.words, hdr.payload16.words, hdr.payload32.words, hdr.payload64.words
-        }, 64w0x100000000);
-        hdr.icrc.setValid();
-        hdr.icrc.icrc = SWAP32(sum);
-    }
+    // What all frames begin with, as the iCRC takes it: what may change on the way is set to ones.
+#define ICRC_HEADERS \
+    64w0xffffffffffffffff, hdr.ipv4.version, hdr.ipv4.ihl, 8w0xff, hdr.ipv4.total_length, hdr.ipv4.id, \
+    hdr.ipv4.reserved, hdr.ipv4.dont_fragment, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset, 8w0xff, \
+    hdr.ipv4.protocol, 16w0xffff, hdr.ipv4.source, hdr.ipv4.destination, \
+    hdr.udp.source, hdr.udp.destination, hdr.udp.length, 16w0xffff, \
+    hdr.bth.opcode, hdr.bth.solicited, hdr.bth.migrated, hdr.bth.pad, hdr.bth.transport_version, \
+    hdr.bth.pkey, 8w0xff, hdr.bth.destination_qp, hdr.bth.ack_request, hdr.bth.reserved, hdr.bth.psn
+#define ICRC_RETH ICRC_HEADERS, hdr.reth.address, hdr.reth.rkey, hdr.reth.length
+#define PAYLOAD_8 hdr.payload8.first, hdr.payload8.words
+#define PAYLOAD_16 PAYLOAD_8, hdr.payload16.words
+#define PAYLOAD_32 PAYLOAD_16, hdr.payload32.words
+#define PAYLOAD_64 PAYLOAD_32, hdr.payload64.words
 
     // Makes the report's packet into a NACK, which comes back to ingress and is forwarded there.
     action make_nack() {
@@ -306,23 +289,11 @@ control Departure(inout headers_t hdr, inout metadata_t meta, inout standard_met
             } else {
                 bit<8> reason = REASON_NONE;
                 bit<32> own = meta.reporter_bit;
-                if (merged != 0 && meta.epoch < epoch) {
+                bit<32> ahead = meta.epoch - epoch;
+                if (merged != 0 && ahead[31:31] == 1) {
                     reason = REASON_EPOCH_OLD;
                 } else if (own == 0) {
-                    // A reporter that has no entry gets the lowest bit that is free, for good.
-                    bit<32> who = (bit<32>)(meta.sketch[3:0] ++ meta.reporter);
-                    bit<32> used;
-                    sketch_bits.read(own, who);
-                    if (own == 0) {
-                        sketch_bits_used.read(used, (bit<32>)meta.sketch);
-                        bit<32> free = ~(used | meta.reserved_bits);
-                        own = free & (32w0 - free);
-                        sketch_bits.write(who, own);
-                        sketch_bits_used.write((bit<32>)meta.sketch, used | own);
-                        if (own == 0) {
-                            reason = REASON_SKETCH_REPORTERS;
-                        }
-                    }
+                    reason = REASON_SKETCH_REPORTERS;
                 }
                 if (reason == REASON_NONE && merged != 0 && epoch != meta.epoch) {
                     // The ring has turned: what was not sent of the epoch before is not seen any more.
@@ -443,25 +414,40 @@ control Departure(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 hdr.bth.opcode = hdr.bth.opcode + UC_OFFSET;
             }
         }
+        // ---- The checksum of what is in memory: of a key and all words behind the checksum, or of a
+        // list and all its batch before the check.
+        bit<32> sum = 0;
         if (is_keyed) {
-            key_checksum();
+            if (meta.element_shift == 3) {
+                hash(sum, HashAlgorithm.crc32, 64w0, { meta.key, hdr.payload8.words }, 64w0x100000000);
+            } else if (meta.element_shift == 4) {
+                hash(sum, HashAlgorithm.crc32, 64w0, {
+                    meta.key, hdr.payload8.words, hdr.payload16.words
+                }, 64w0x100000000);
+            } else if (meta.element_shift == 5) {
+                hash(sum, HashAlgorithm.crc32, 64w0, {
+                    meta.key, hdr.payload8.words, hdr.payload16.words, hdr.payload32.words
+                }, 64w0x100000000);
+            } else {
+                hash(sum, HashAlgorithm.crc32, 64w0, {
+                    meta.key, hdr.payload8.words, hdr.payload16.words, hdr.payload32.words, hdr.payload64.words
+                }, 64w0x100000000);
+            }
+            hdr.payload8.first = sum;
         } else if (meta.work == APPEND) {
-            bit<32> sum = 0;
             if (meta.element_shift == 4) {
                 hash(sum, HashAlgorithm.crc32, 64w0, {
-                    meta.number, hdr.payload8.first, hdr.payload8.words, hdr.payload16.words[63:24]
+                    meta.number, PAYLOAD_8, hdr.payload16.words[63:24]
                 }, 64w0x100000000);
                 hdr.payload16.words[23:0] = sum[23:0];
             } else if (meta.element_shift == 5) {
                 hash(sum, HashAlgorithm.crc32, 64w0, {
-                    meta.number, hdr.payload8.first, hdr.payload8.words, hdr.payload16.words,
-                    hdr.payload32.words[127:24]
+                    meta.number, PAYLOAD_16, hdr.payload32.words[127:24]
                 }, 64w0x100000000);
                 hdr.payload32.words[23:0] = sum[23:0];
             } else {
                 hash(sum, HashAlgorithm.crc32, 64w0, {
-                    meta.number, hdr.payload8.first, hdr.payload8.words, hdr.payload16.words,
-                    hdr.payload32.words, hdr.payload64.words[255:24]
+                    meta.number, PAYLOAD_32, hdr.payload64.words[255:24]
                 }, 64w0x100000000);
                 hdr.payload64.words[23:0] = sum[23:0];
             }
@@ -476,7 +462,33 @@ control Departure(inout headers_t hdr, inout metadata_t meta, inout standard_met
         next_psn.write((bit<32>)meta.pair, psn + 1);
         hdr.bth.psn = psn;
         hdr.bth.ack_request = reliable == 1 && (psn[5:0] == 63 || meta.work == WORK_PROBE) ? 1w1 : 0;
-        frame_checksum();
+
+        // ---- The iCRC, for each shape that a frame can have.
+        if (meta.work == KEY_INCREMENT) {
+            hash(sum, HashAlgorithm.crc32, 64w0, {
+                ICRC_HEADERS, hdr.atomic_eth.address, hdr.atomic_eth.rkey, hdr.atomic_eth.add, hdr.atomic_eth.compare
+            }, 64w0x100000000);
+        } else if (meta.work == WORK_PROBE) {
+            hash(sum, HashAlgorithm.crc32, 64w0, { ICRC_RETH }, 64w0x100000000);
+        } else if (wakes == 1) {
+            if (meta.element_shift == 4) {
+                hash(sum, HashAlgorithm.crc32, 64w0, { ICRC_RETH, hdr.immediate.data, PAYLOAD_16 }, 64w0x100000000);
+            } else if (meta.element_shift == 5) {
+                hash(sum, HashAlgorithm.crc32, 64w0, { ICRC_RETH, hdr.immediate.data, PAYLOAD_32 }, 64w0x100000000);
+            } else {
+                hash(sum, HashAlgorithm.crc32, 64w0, { ICRC_RETH, hdr.immediate.data, PAYLOAD_64 }, 64w0x100000000);
+            }
+        } else if (meta.element_shift == 3) {
+            hash(sum, HashAlgorithm.crc32, 64w0, { ICRC_RETH, PAYLOAD_8 }, 64w0x100000000);
+        } else if (meta.element_shift == 4) {
+            hash(sum, HashAlgorithm.crc32, 64w0, { ICRC_RETH, PAYLOAD_16 }, 64w0x100000000);
+        } else if (meta.element_shift == 5) {
+            hash(sum, HashAlgorithm.crc32, 64w0, { ICRC_RETH, PAYLOAD_32 }, 64w0x100000000);
+        } else {
+            hash(sum, HashAlgorithm.crc32, 64w0, { ICRC_RETH, PAYLOAD_64 }, 64w0x100000000);
+        }
+        hdr.icrc.setValid();
+        hdr.icrc.icrc = SWAP32(sum);
         truncate(58 + length);
 
         pair_frames.count((bit<32>)meta.pair);

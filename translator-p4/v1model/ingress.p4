@@ -3,6 +3,13 @@
 #ifndef DTA_V1MODEL_INGRESS
 #define DTA_V1MODEL_INGRESS
 
+// What the UDP checksum of any report covers, and of a report of version 1.
+#define SUMMED \
+    hdr.ipv4.source, hdr.ipv4.destination, 8w0, hdr.ipv4.protocol, hdr.udp.length, \
+    hdr.udp.source, hdr.udp.destination, hdr.udp.length, hdr.dta.opcode, hdr.dta.sequence, \
+    hdr.dta.immediate, hdr.dta.retransmittable, hdr.dta.restarted, hdr.dta.reserved, hdr.dta.version
+#define SUMMED_V1 hdr.v1.argument, hdr.v1.store, hdr.v1.reporter, hdr.v1.sequence
+
 control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     // Reports, by primitive: index 0 counts all datagrams for the service, 1 to 5 those of an opcode.
     counter(8, CounterType.packets) received;
@@ -117,11 +124,10 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         meta.entries = entries;
         meta.notify = notify;
     }
-    action sketch_merge_store(bit<8> number, bit<8> sketch, bit<8> rows, bit<2> merge, bit<16> expected_reporters, bit<8> columns_shift, bit<32> columns_mask, bit<32> epochs_mask, bit<8> element_shift, bit<32> state_base, bit<32> reserved_bits) {
+    action sketch_merge_store(bit<8> number, bit<8> rows, bit<2> merge, bit<16> expected_reporters, bit<8> columns_shift, bit<32> columns_mask, bit<32> epochs_mask, bit<8> element_shift, bit<32> state_base) {
         meta.primitive = SKETCH_MERGE;
         meta.store_number = number;
         meta.copies = 1;
-        meta.sketch = sketch;
         meta.store_words = rows;
         meta.merge = merge;
         meta.expected = expected_reporters;
@@ -130,7 +136,6 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         meta.epochs_mask = epochs_mask;
         meta.element_shift = element_shift;
         meta.state = state_base;
-        meta.reserved_bits = reserved_bits;
     }
     action unknown_store() {
         meta.reason = REASON_UNKNOWN_STORE;
@@ -237,25 +242,6 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         meta.reason = bad ? REASON_HEADER : meta.reason;
     }
 
-    // The UDP checksum of a whole report. 0 means that there is none; a sum of 0 is sent as 0xffff.
-    action check_sum() {
-        bit<16> sum = 0;
-        hash(sum, HashAlgorithm.csum16, 32w0, {
-            hdr.ipv4.source, hdr.ipv4.destination, 8w0, hdr.ipv4.protocol, hdr.udp.length,
-            hdr.udp.source, hdr.udp.destination, hdr.udp.length,
-            hdr.dta.opcode, hdr.dta.sequence, hdr.dta.immediate, hdr.dta.retransmittable,
-            hdr.dta.restarted, hdr.dta.reserved, hdr.dta.version,
-            hdr.v1.argument, hdr.v1.store, hdr.v1.reporter, hdr.v1.sequence,
-            hdr.v0_redundancy.redundancy, hdr.v0_key.key, hdr.v0_hop.hop, hdr.key.key, hdr.list.list,
-            hdr.column.epoch, hdr.column.column,
-            hdr.word[0].word, hdr.word[1].word, hdr.word[2].word, hdr.word[3].word, hdr.word[4].word,
-            hdr.word[5].word, hdr.word[6].word, hdr.word[7].word, hdr.word[8].word, hdr.word[9].word,
-            hdr.word[10].word, hdr.word[11].word, hdr.word[12].word, hdr.word[13].word, hdr.word[14].word
-        }, 32w0x10000);
-        sum = sum == 0 ? 16w0xffff : sum;
-        meta.reason = hdr.udp.checksum != 0 && sum != hdr.udp.checksum ? REASON_CHECKSUM : meta.reason;
-    }
-
     apply {
         bool is_command = hdr.packet_out.isValid();
         bool is_report = false;
@@ -318,8 +304,36 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 received.count(0);
             }
             check_lengths();
-            if (meta.reason == REASON_NONE && meta.parsed == 1) {
-                check_sum();
+            // The value's first word on top, zeros behind. bmv2 shifts by at most 255 bits at once, so
+            // all shifts are made of two halves.
+            bit<8> up = (15 - meta.words) << 4;
+            meta.value = (meta.value << up) << up;
+            if (meta.reason == REASON_NONE && meta.parsed == 1 && hdr.udp.checksum != 0) {
+                // The UDP checksum of a whole report. A sum of 0 is sent as 0xffff.
+                bit<16> sum = 0;
+                if (hdr.key.isValid()) {
+                    hash(sum, HashAlgorithm.csum16, 32w0, { SUMMED, SUMMED_V1, hdr.key.key, meta.value }, 32w0x10000);
+                } else if (hdr.column.isValid()) {
+                    hash(sum, HashAlgorithm.csum16, 32w0, {
+                        SUMMED, SUMMED_V1, hdr.column.epoch, hdr.column.column, meta.value
+                    }, 32w0x10000);
+                } else if (hdr.v1.isValid()) {
+                    hash(sum, HashAlgorithm.csum16, 32w0, { SUMMED, SUMMED_V1, hdr.list.list, meta.value }, 32w0x10000);
+                } else if (hdr.list.isValid()) {
+                    hash(sum, HashAlgorithm.csum16, 32w0, { SUMMED, hdr.list.list, meta.value, 8w0 }, 32w0x10000);
+                } else if (hdr.v0_hop.isValid()) {
+                    hash(sum, HashAlgorithm.csum16, 32w0, {
+                        SUMMED, hdr.v0_key.key, hdr.v0_hop.hop, meta.value
+                    }, 32w0x10000);
+                } else {
+                    hash(sum, HashAlgorithm.csum16, 32w0, {
+                        SUMMED, hdr.v0_redundancy.redundancy, hdr.v0_key.key, meta.value
+                    }, 32w0x10000);
+                }
+                sum = sum == 0 ? 16w0xffff : sum;
+                if (sum != hdr.udp.checksum) {
+                    meta.reason = REASON_CHECKSUM;
+                }
             }
             bit<16> length = hdr.udp.length - 8;
             if (meta.reason != REASON_NONE) {
@@ -358,9 +372,6 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 received.count((bit<32>)opcode);
             }
             meta.immediate = hdr.dta.immediate;
-            // The value's first word on top.
-            bit<8> up = (15 - meta.words) << 4;
-            meta.value = (meta.value << up) << up;
             meta.number = hdr.list.isValid() ? hdr.list.list : 0;
             if (v1) {
                 meta.reporter = hdr.v1.reporter;
@@ -491,11 +502,8 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
                     exit;
                 }
             } else {
-                // A row of another key leaves, and so does one of a path of another length.
-                leaves = head[31:16] != 0 && (held_key != meta.key
-                    || (meta.path_length != 0 && head[15:8] != 0 && meta.path_length != head[15:8])
-                    || (head[15:8] != 0 && meta.hop >= head[15:8])
-                    || (meta.path_length != 0 && (head[31:16] >> meta.path_length) != 0));
+                // A row is for one key and one path length.
+                leaves = head[31:16] != 0 && (held_key != meta.key || head[15:8] != meta.path_length);
             }
             if (leaves) {
                 // It goes to the slots, and by the queue pair, of its own key.
@@ -570,7 +578,6 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
             }
         }
         if (meta.primitive == POSTCARDING) {
-            // bmv2 shifts by at most 255 bits at once, so all shifts are made of two halves.
             bit<8> half = meta.hop << 4;
             bit<448> mask = 32w0xffffffff ++ 416w0;
             bit<448> mine = meta.value[479:448] ++ 416w0;
@@ -588,7 +595,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
             }
             hops = (hops & ~((mask >> half) >> half)) | ((mine >> half) >> half);
             head[31:16] = head[31:16] | (16w1 << meta.hop);
-            head[15:8] = meta.path_length != 0 ? meta.path_length : head[15:8];
+            head[15:8] = meta.path_length;
             bool complete = head[15:8] != 0 && head[31:16] == (16w1 << head[15:8]) - 1;
             meta.reports = head[7:0];
             meta.value = head[31:8] ++ 8w0 ++ hops;

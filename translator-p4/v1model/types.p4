@@ -160,8 +160,6 @@ struct metadata_t {
     bit<2> merge;
     bit<16> expected;
     bit<32> reporter_bit;
-    bit<32> reserved_bits;
-    bit<8> sketch;
     bit<32> number;
     bit<32> epoch;
 
