@@ -96,7 +96,7 @@ pub struct WireLink {
 }
 
 enum Inner {
-    Packet(PacketLink),
+    Packet(Box<PacketLink>),
     Xdp(Box<XdpLink>),
 }
 
@@ -154,7 +154,7 @@ impl WireLink {
 
 impl From<PacketLink> for WireLink {
     fn from(link: PacketLink) -> Self {
-        Self { inner: Inner::Packet(link), fallback: None }
+        Self { inner: Inner::Packet(Box::new(link)), fallback: None }
     }
 }
 

@@ -219,7 +219,6 @@ impl XdpLink {
         let Some(arp) = arp else { return Ok(0) };
         for _ in 0..queues.len() {
             let queue = &mut queues[*next];
-            let before = batch.len();
             let mut any = false;
             while !batch.is_full() {
                 let add = |bytes: &[u8]| {
@@ -231,7 +230,7 @@ impl XdpLink {
                 }
                 any = true;
             }
-            if any || before != batch.len() {
+            if any {
                 queue.finish();
             }
             *next = (*next + 1) % queues.len();
