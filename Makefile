@@ -31,7 +31,7 @@ FUZZ_SECONDS ?= 60
 PYTHON ?= /usr/bin/python3
 
 .DEFAULT_GOAL := build
-.PHONY: build deb static container package demo test soak lint unit python pools privileged test-p4 e2e rxe fuzz bench xdp-object install-test-deps install-build-deps help
+.PHONY: build ebpf ebpf-check deb static container package demo test soak lint unit python pools privileged test-p4 e2e rxe fuzz bench install-test-deps install-build-deps help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -51,7 +51,14 @@ container: static ## an image of the static programs and nothing else
 demo: ## one command from report to answer; no root needed
 	$(CARGO) run --release -p dta-manager -- run-testbed --bench
 
-test: install-test-deps lint unit python pools privileged package e2e rxe ## everything, as CI runs it
+ebpf: ## the kernel's programs, trace/ebpf/trace.bpf.o and link/ebpf/take.bpf.o, with the pinned compiler
+	scripts/install-deps ebpf
+	scripts/build-ebpf
+
+ebpf-check: ## whether the objects that are committed are what their sources make
+	scripts/build-ebpf check
+
+test: install-test-deps lint ebpf-check unit python pools privileged package e2e rxe ## everything, as CI runs it
 
 soak: ## the accounting with a tenth of all frames damaged, ten seeds; ten million reports of random flows; a database away for a minute; SOAK_REPORTS=100000000: also whether memory stays flat
 	DTA_SEEDS=$(SOAK_SEEDS) $(CARGO) test -p dta-manager --test faults
@@ -112,11 +119,6 @@ fuzz: ## the fuzz targets under libFuzzer, FUZZ_SECONDS each (60); needs a night
 
 bench: ## every speed beside its floor
 	$(CARGO) run --release -p dta-manager -- bench
-
-# The object is part of the sources: who builds the programs needs no compiler for it.
-xdp-object: ## the program that takes frames off an interface, link/ebpf/take.bpf.o; needs clang-19 and llvm-19
-	cd link/ebpf && clang-19 -target bpf -O2 -g -Wall -Wextra -Werror -c take.bpf.c -o take.bpf.o
-	cd link/ebpf && llvm-strip-19 -g take.bpf.o && sha256sum take.bpf.c take.bpf.o >take.bpf.sum
 
 install-test-deps:
 	scripts/install-deps test

@@ -103,7 +103,7 @@ fn the_service_manager_is_told_of_start_life_and_end() {
     let mut collector = Supervised::start(folder.path(), "", Some(Duration::from_secs(2)));
     assert!(collector.logs(" ready").contains(&collector.address));
     let ready = collector.told_of("READY=1");
-    assert!(ready.contains("STATUS=10 stores, 0 sessions, gRPC on 127.0.0.1:"), "{ready}");
+    assert!(ready.contains("STATUS=15 stores, 0 sessions, gRPC on 127.0.0.1:"), "{ready}");
     collector.told_of("WATCHDOG=1");
     collector.told_of("WATCHDOG=1");
 

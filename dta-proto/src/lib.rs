@@ -9,16 +9,19 @@
 //! - [`counter`]: what every node counts, and by what name.
 //! - [`crc`]: the CRCs that the two above share.
 //! - [`list_range`]: some of the lists of an append store.
+//! - [`buckets`]: which keys are where, if several collectors share a store.
 //! - [`queue_pair`], [`name`]: what queue pairs are, and what the names of stores and sessions may be.
 //! - [`key`]: the 16-byte key and the flow that it can hold.
 //! - [`prefix`]: prefixes of addresses.
 //! - [`telemetry`]: what INT becomes in the stores: keys, values, entries of lists.
+//! - [`trace`]: what traces of hosts become in the stores, in the same way.
 //! - [`program`]: what a switch should hold, as table entries, and the changes from one program to another.
 //! - `control`: the control plane `dta.v1` (gRPC), and `codec`, which bounds its requests; both
 //!   with the feature `control`.
 
 #![forbid(unsafe_code)]
 
+pub mod buckets;
 #[cfg(feature = "control")]
 pub mod codec;
 #[cfg(feature = "control")]
@@ -36,4 +39,5 @@ pub mod program;
 pub mod queue_pair;
 pub mod store;
 pub mod telemetry;
+pub mod trace;
 pub mod wire;

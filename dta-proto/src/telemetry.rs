@@ -51,9 +51,9 @@ pub mod store {
     pub const POSTCARDS: &str = "int-postcards";
 }
 
-/// Whether a store of this name is one for INT.
+/// Whether a store of this name is one for INT, or one for traces of hosts ([`crate::trace`]).
 pub fn is_store(name: &str) -> bool {
-    name.starts_with(STORE_PREFIX)
+    name.starts_with(STORE_PREFIX) || name.starts_with(crate::trace::STORE_PREFIX)
 }
 
 /// The lists of the event store, by number.
@@ -150,14 +150,14 @@ impl Why {
 }
 
 /// The bytes of a flow in a longer key, and then others.
-struct FlowBytes {
-    bytes: [u8; 37 + 4],
+pub(crate) struct FlowBytes {
+    bytes: [u8; 37 + 6],
     len: usize,
 }
 
 impl FlowBytes {
-    fn of(flow: &Flow) -> FlowBytes {
-        let mut all = FlowBytes { bytes: [0; 41], len: 0 };
+    pub(crate) fn of(flow: &Flow) -> FlowBytes {
+        let mut all = FlowBytes { bytes: [0; 37 + 6], len: 0 };
         match (flow.src, flow.dst) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => {
                 all.push(&src.octets());
@@ -178,13 +178,13 @@ impl FlowBytes {
         all
     }
 
-    /// At most 4 bytes more than the flow's.
-    fn push(&mut self, more: &[u8]) {
+    /// At most 6 bytes more than the flow's.
+    pub(crate) fn push(&mut self, more: &[u8]) {
         self.bytes[self.len..self.len + more.len()].copy_from_slice(more);
         self.len += more.len();
     }
 
-    fn get(&self) -> &[u8] {
+    pub(crate) fn get(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 }
@@ -433,10 +433,10 @@ pub enum Means {
 }
 
 /// Writes one field behind another.
-struct Writer<'a>(&'a mut [u8; ENTRY_LEN], usize);
+pub(crate) struct Writer<'a>(pub(crate) &'a mut [u8; ENTRY_LEN], pub(crate) usize);
 
 impl Writer<'_> {
-    fn put(&mut self, bytes: &[u8]) -> &mut Self {
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> &mut Self {
         self.0[self.1..self.1 + bytes.len()].copy_from_slice(bytes);
         self.1 += bytes.len();
         self
@@ -448,20 +448,20 @@ impl Writer<'_> {
 }
 
 /// Reads one field behind another.
-struct Reader<'a>(&'a [u8]);
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl Reader<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub(crate) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (bytes, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(*bytes)
     }
 
-    fn key(&mut self) -> Option<Key> {
+    pub(crate) fn key(&mut self) -> Option<Key> {
         self.take().map(Key)
     }
 
-    fn time(&mut self) -> Option<u64> {
+    pub(crate) fn time(&mut self) -> Option<u64> {
         self.take().map(u64::from_be_bytes)
     }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes telemetry.json: keys of INT's metrics, made without the code they test.
+"""Writes telemetry.json: keys of INT's metrics and of traces, and entries of traces, made without the code they test.
 
     dta-proto/vectors/telemetry.py > dta-proto/vectors/telemetry.json
 """
@@ -45,4 +45,33 @@ for kind, numbers, layout in (
     packed = struct.pack(layout, *(0xFFFFFFFF if n is None else n for n in numbers))
     KEYS.append(dict(kind=kind, numbers=numbers, key=(packed + kind.encode()).hex()))
 
-print(json.dumps(dict(keys=KEYS), indent=1))
+# Keys of traces: `numbers` are host and hops, host and hop, or host and reason; a digest is in hex.
+TRACE = [dict(kind="tpkt", digest="0123456789abcdef", key="0123456789abcdef00000000" + b"tpkt".hex())]
+for one in FLOWS:
+    for kind, layout, numbers in (
+        ("tlat", ">HBB", [7, 2, 13]),
+        ("tpks", ">HB", [7, 2]),
+        ("tbts", ">HB", [7, 2]),
+        ("tdrp", ">HI", [0x0102, 64]),
+        ("tsiz", ">", []),
+    ):
+        key = crcs(flow(*one) + struct.pack(layout, *numbers)) + kind.encode()
+        TRACE.append(dict(kind=kind, flow=text(*one), numbers=numbers, key=key.hex()))
+
+
+def seen(kind, more):
+    """The flow is the first of FLOWS, 10.0.0.1:5000->10.0.0.2:80/tcp."""
+    bytes_ = kind + struct.pack(">Q", 0x18EA6B6CF9F83A15) + flow(*FLOWS[0]) + bytes(3)
+    bytes_ += struct.pack(">QHBBI", 0x0123456789ABCDEF, 0x0102, 3, 1, 1514) + more
+    return bytes_.ljust(60, b"\0").hex()
+
+
+ENTRIES = dict(
+    packet=seen(b"pckt", b"\x06"),
+    drop=seen(b"drop", struct.pack(">II", 64, 9)),
+    slow=seen(b"slow", struct.pack(">B3xQ", 1, 5_000_000_000)),
+    name=(b"name" + struct.pack(">QHBBI", 0x18EA6B6CF9F83A15, 0x0102, 1, 10, 3) + b"iface:eth0".ljust(40, b"\0")).hex(),
+    latency=struct.pack(">IIIIIQ", 5, 3, 9, 6, 4, 0x18EA6B6CF9F83A15).hex(),
+)
+
+print(json.dumps(dict(keys=KEYS, trace=TRACE, entries=ENTRIES), indent=1))

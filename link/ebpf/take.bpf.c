@@ -1,5 +1,5 @@
 /* Takes the frames that are ours off an interface, and leaves every other frame to the kernel. It changes and drops
- * none. Built by `make xdp-object` into take.bpf.o, which is part of the sources; docs/decisions/af-xdp.md explains the whole.
+ * none. Built by `make ebpf` into take.bpf.o, which is part of the sources; docs/decisions/af-xdp.md explains the whole.
  * Types, maps and helper functions are declared here, so that the object depends on the compiler alone. */
 
 typedef unsigned char u8;

@@ -205,10 +205,10 @@ pub fn default_directory(name: &str) -> PathBuf {
 }
 
 /// One store of each kind, some tens of megabytes in all, and the small ones that the translator's rules
-/// for INT write.
+/// for INT and traces of hosts write.
 pub fn default_stores() -> Vec<StoreSpec> {
     let store = |id, name: &str, kind| StoreSpec { id, name: name.into(), kind };
-    vec![
+    let mut stores = vec![
         store(1, "flows", StoreKind::KeyWrite { slots: 1 << 20, value_len: 12, redundancy: 2 }),
         store(2, "paths", StoreKind::Postcarding { slots: 1 << 18, hops: 6, redundancy: 2 }),
         store(
@@ -237,7 +237,9 @@ pub fn default_stores() -> Vec<StoreSpec> {
         ),
         store(19, int::COUNTERS, StoreKind::KeyIncrement { slots: 1 << 18, redundancy: 2 }),
         store(20, int::POSTCARDS, StoreKind::Postcarding { slots: 1 << 15, hops: 6, redundancy: 4 }),
-    ]
+    ];
+    stores.extend(dta_proto::trace::stores());
+    stores
 }
 
 impl Config {

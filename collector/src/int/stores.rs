@@ -43,7 +43,7 @@ impl Have {
 
     /// Whether there is any store for INT.
     pub fn has_int(&self) -> bool {
-        self.specs().any(|spec| telemetry::is_store(&spec.name))
+        self.specs().any(|spec| spec.name.starts_with(telemetry::STORE_PREFIX))
     }
 
     /// All stores of DTA reports that can be asked about a flow.

@@ -242,7 +242,7 @@ async fn stores_memory_and_statistics() {
     let (server, mut client) = start(&config()).await;
     (0..50_000).for_each(|i| write_flow(&server, &key(i), &[7; 12]));
     let stores = client.stores().await.unwrap();
-    assert_eq!(stores.len(), 10);
+    assert_eq!(stores.len(), 15);
     let flows = &stores[0];
     assert_eq!(flows.store.as_ref().unwrap().name, "flows");
     assert_eq!((flows.capacity, flows.length), (1 << 20, 16 << 20));

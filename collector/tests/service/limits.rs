@@ -169,7 +169,7 @@ async fn a_client_comes_through_silent_connections() {
     }
     let ask = async { Client::connect(&ClientOptions::plain(server.listen)).await.unwrap().stores().await };
     let stores = tokio::time::timeout(Duration::from_secs(5), ask).await.expect("an answer in 5 s").unwrap();
-    assert_eq!(stores.len(), 10);
+    assert_eq!(stores.len(), 15);
     server.stop().await.unwrap();
 }
 

@@ -1,0 +1,371 @@
+//! What traces of hosts become in the stores: keys, values and list entries that `dta-reporter` writes and that
+//! readers take apart. All integers are big-endian.
+//!
+//! A *host* is the id of its reporter. A *hop* is the number of a point on the packets' way, 0 to 13; it stands for one
+//! point of one host in the whole network. A *digest* names a packet, and is the same at all points of all hosts.
+//!
+//! **Keys** are 16 bytes, of which the last four name the kind. A flow in a key is `src ‖ dst ‖ sport ‖ dport ‖
+//! protocol`: 13 bytes, or 37 for IPv6.
+//!
+//! | kind | store | of what | bytes before the kind |
+//! |---|---|---|---|
+//! | `tpkt` | `trace-paths` | the path of a packet | digest 64, 0 32 |
+//! | `tlat` | `trace-latencies` | a segment of a flow in one host | CRCs of: flow, host 16, from hop 8, to hop 8 |
+//! | `tpks`, `tbts` | `trace-counters` | packets and bytes of a flow at a point | CRCs of: flow, host 16, hop 8 |
+//! | `tdrp` | `trace-counters` | drops of a flow in a host for a reason | CRCs of: flow, host 16, reason 32 |
+//! | `tsiz` | `trace-sizes` | bytes of a flow, over all hosts | CRCs of: flow |
+//!
+//! CRCs are those of [`long_key`](crate::telemetry::long_key): CRC-32, CRC-32C and CRC-32K over all of the bytes.
+//!
+//! **Values.** A hop of a path is the low 32 bits of the time at which the packet was there, in nanoseconds. A segment of a
+//! flow is 28 bytes ([`Latency`]). **Entries** of the event lists have 60 bytes ([`Entry`]).
+
+use crate::key::{Flow, KEY_LEN, Key};
+use crate::store::{Merge, StoreKind, StoreSpec};
+use crate::telemetry::{FlowBytes, Reader, Writer, long_key};
+
+/// Bytes of an entry of the event lists.
+pub const ENTRY_LEN: usize = crate::telemetry::ENTRY_LEN;
+/// Bytes of a [`Latency`].
+pub const LATENCY_LEN: usize = 28;
+/// Hops of a path: points that have a number.
+pub const HOPS: u8 = 14;
+/// Bytes of a name in an [`Entry::Name`]; longer ones are cut at a character.
+pub const NAME_LEN: usize = 40;
+
+/// What the names of stores for traces begin with. Such a store is used where it is named, as those for INT are.
+pub const STORE_PREFIX: &str = "trace-";
+
+/// The names of these stores.
+pub mod store {
+    /// Paths of sampled packets (postcarding, 14 hops).
+    pub const PATHS: &str = "trace-paths";
+    /// Sampled packets, drops, slow packets and names (append).
+    pub const EVENTS: &str = "trace-events";
+    /// Last, least and most latency per flow and segment (key-write).
+    pub const LATENCIES: &str = "trace-latencies";
+    /// Packets, bytes and drops of flows (key-increment).
+    pub const COUNTERS: &str = "trace-counters";
+    /// Sizes of flows in epochs, over all hosts (sketch-merge).
+    pub const SIZES: &str = "trace-sizes";
+}
+
+/// The stores of traces, of the sizes that a collector has unless its configuration says otherwise.
+pub fn stores() -> [StoreSpec; 5] {
+    let store = |id, name: &str, kind| StoreSpec { id, name: name.into(), kind };
+    [
+        store(32, store::PATHS, StoreKind::Postcarding { slots: 1 << 16, hops: HOPS, redundancy: 2 }),
+        store(
+            33,
+            store::EVENTS,
+            StoreKind::Append {
+                lists: list::COUNT,
+                ring: 1 << 13,
+                batch_len: 128,
+                entry_len: ENTRY_LEN as u8,
+                notify: false,
+            },
+        ),
+        store(
+            34,
+            store::LATENCIES,
+            StoreKind::KeyWrite { slots: 1 << 15, value_len: LATENCY_LEN as u8, redundancy: 2 },
+        ),
+        store(35, store::COUNTERS, StoreKind::KeyIncrement { slots: 1 << 17, redundancy: 2 }),
+        store(
+            36,
+            store::SIZES,
+            StoreKind::SketchMerge { columns: 1 << 10, rows: 3, epochs: 4, merge: Merge::Sum, expected: 1 },
+        ),
+    ]
+}
+
+/// The lists of the event store, by number.
+pub mod list {
+    /// Sampled packets: each host tells those that it saw.
+    pub const PACKETS: u32 = 0;
+    /// Dropped packets.
+    pub const DROPS: u32 = 1;
+    /// Packets beyond the latency threshold.
+    pub const SLOW: u32 = 2;
+    /// Names of hosts, points and drop reasons.
+    pub const NAMES: u32 = 3;
+    /// How many there are.
+    pub const COUNT: u32 = 4;
+}
+
+/// Key of the path of a packet.
+pub fn path_key(digest: u64) -> Key {
+    let mut key = [0; KEY_LEN];
+    key[..8].copy_from_slice(&digest.to_be_bytes());
+    key[12..].copy_from_slice(b"tpkt");
+    Key(key)
+}
+
+/// Key of what a flow waits between two points of one host.
+pub fn latency_key(flow: &Flow, host: u16, from: u8, to: u8) -> Key {
+    let [high, low] = host.to_be_bytes();
+    of_flow(flow, &[high, low, from, to], *b"tlat")
+}
+
+/// Key of the packets of a flow at a point.
+pub fn packets_key(flow: &Flow, host: u16, hop: u8) -> Key {
+    let [high, low] = host.to_be_bytes();
+    of_flow(flow, &[high, low, hop], *b"tpks")
+}
+
+/// Key of the bytes of a flow at a point.
+pub fn bytes_key(flow: &Flow, host: u16, hop: u8) -> Key {
+    let [high, low] = host.to_be_bytes();
+    of_flow(flow, &[high, low, hop], *b"tbts")
+}
+
+/// Key of the drops of a flow in a host for a reason.
+pub fn drops_key(flow: &Flow, host: u16, reason: u32) -> Key {
+    let mut more = [0; 6];
+    more[..2].copy_from_slice(&host.to_be_bytes());
+    more[2..].copy_from_slice(&reason.to_be_bytes());
+    of_flow(flow, &more, *b"tdrp")
+}
+
+/// Key of the size of a flow in the sketch.
+pub fn size_key(flow: &Flow) -> Key {
+    of_flow(flow, &[], *b"tsiz")
+}
+
+fn of_flow(flow: &Flow, more: &[u8], kind: [u8; 4]) -> Key {
+    let mut bytes = FlowBytes::of(flow);
+    bytes.push(more);
+    long_key(bytes.get(), kind)
+}
+
+/// What a flow waited between two points of a host, in nanoseconds; larger numbers are 2^32 - 1. 28 bytes: `last 32, least
+/// 32, most 32, mean 32, packets 32, time 64`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Latency {
+    /// Of the last packet.
+    pub last: u32,
+    /// The least since the agent knows the flow.
+    pub least: u32,
+    /// The most since then.
+    pub most: u32,
+    /// The mean since then.
+    pub mean: u32,
+    /// Sampled packets since then.
+    pub packets: u32,
+    /// When the last packet was at the second point: nanoseconds by the host's clock.
+    pub time: u64,
+}
+
+impl Latency {
+    /// Its bytes.
+    pub fn bytes(&self) -> [u8; LATENCY_LEN] {
+        let mut bytes = [0; LATENCY_LEN];
+        let words = [self.last, self.least, self.most, self.mean, self.packets];
+        for (place, word) in bytes.chunks_exact_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_be_bytes());
+        }
+        bytes[20..].copy_from_slice(&self.time.to_be_bytes());
+        bytes
+    }
+
+    /// What is in these bytes; `None` where they are fewer than 28.
+    pub fn parse(bytes: &[u8]) -> Option<Latency> {
+        let mut reader = Reader(bytes);
+        let mut word = || reader.take().map(u32::from_be_bytes);
+        let (last, least, most, mean, packets) = (word()?, word()?, word()?, word()?, word()?);
+        Some(Latency { last, least, most, mean, packets, time: reader.time()? })
+    }
+}
+
+/// Of what an [`Entry::Name`] is the name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Named {
+    /// Of the host; the number is 0.
+    Host = 0,
+    /// Of a point; the number is its hop.
+    Point = 1,
+    /// Of a reason for which the host's kernel drops packets; the number is the kernel's.
+    Reason = 2,
+}
+
+/// A name of at most [`NAME_LEN`] bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Name {
+    bytes: [u8; NAME_LEN],
+    len: u8,
+}
+
+impl Name {
+    /// The text, as far as it fits.
+    pub fn new(text: &str) -> Name {
+        let mut len = text.len().min(NAME_LEN);
+        while !text.is_char_boundary(len) {
+            len -= 1;
+        }
+        let mut bytes = [0; NAME_LEN];
+        bytes[..len].copy_from_slice(&text.as_bytes()[..len]);
+        Name { bytes, len: len as u8 }
+    }
+
+    /// The text; characters that the network brought and that are none are replaced.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes[..usize::from(self.len)]).into_owned()
+    }
+}
+
+/// Bit of the flags of an entry: the host's clock is kept by PTP, so that its times are those of other such hosts.
+const SYNCED: u8 = 1;
+
+/// What entries about a packet have in common, 40 bytes: `time 64, flow key[16], digest 64, host 16, hop 8, flags 8, length 32`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// When: nanoseconds by the host's clock.
+    pub time: u64,
+    /// Key of the packet's innermost flow; zeros where it could not be read.
+    pub flow: Key,
+    /// The packet.
+    pub digest: u64,
+    /// Which host.
+    pub host: u16,
+    /// At which point; 255 where the point has no number on the way.
+    pub hop: u8,
+    /// Whether the host's clock is kept by PTP (bit 0 of the flags).
+    pub synced: bool,
+    /// Bytes of the packet there.
+    pub length: u32,
+}
+
+/// An entry of the event lists, 60 bytes:
+///
+/// - packet, list 0: `"pckt"`, [`Seen`] (the first point of the host), `points 8, 0 ..`: how many points of this host saw it.
+/// - drop, list 1: `"drop"`, [`Seen`], `reason 32, interface 32, 0 ..`.
+/// - slow, list 2: `"slow"`, [`Seen`] (the last point), `from 8, 0 24, latency 64`: nanoseconds from hop `from` to this one.
+/// - name, list 3: `"name", time 64, host 16, kind 8, length 8, number 32, bytes[40]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// A sampled packet was in a host.
+    Packet {
+        /// Its first point there.
+        seen: Seen,
+        /// How many points of this host saw it.
+        points: u8,
+    },
+    /// A packet was dropped.
+    Drop {
+        /// Where.
+        seen: Seen,
+        /// Why: the kernel's number.
+        reason: u32,
+        /// Index of the interface, 0 = none.
+        interface: u32,
+    },
+    /// A packet took longer than the threshold.
+    Slow {
+        /// The last point.
+        seen: Seen,
+        /// The first point.
+        from: u8,
+        /// Nanoseconds between them.
+        latency: u64,
+    },
+    /// What something is called.
+    Name {
+        /// When this was told.
+        time: u64,
+        /// Which host.
+        host: u16,
+        /// Of what.
+        of: Named,
+        /// Which of them.
+        number: u32,
+        /// The name.
+        name: Name,
+    },
+}
+
+impl Entry {
+    /// The list that it belongs to.
+    pub fn list(&self) -> u32 {
+        match self {
+            Entry::Packet { .. } => list::PACKETS,
+            Entry::Drop { .. } => list::DROPS,
+            Entry::Slow { .. } => list::SLOW,
+            Entry::Name { .. } => list::NAMES,
+        }
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> [u8; ENTRY_LEN] {
+        let mut bytes = [0; ENTRY_LEN];
+        let mut writer = Writer(&mut bytes, 0);
+        match self {
+            Entry::Packet { seen, points } => {
+                put(&mut writer, b"pckt", seen);
+                writer.put(&[*points]);
+            }
+            Entry::Drop { seen, reason, interface } => {
+                put(&mut writer, b"drop", seen);
+                writer.put(&reason.to_be_bytes()).put(&interface.to_be_bytes());
+            }
+            Entry::Slow { seen, from, latency } => {
+                put(&mut writer, b"slow", seen);
+                writer.put(&[*from, 0, 0, 0]).put(&latency.to_be_bytes());
+            }
+            Entry::Name { time, host, of, number, name } => {
+                writer.put(b"name").put(&time.to_be_bytes()).put(&host.to_be_bytes());
+                writer.put(&[*of as u8, name.len]).put(&number.to_be_bytes()).put(&name.bytes);
+            }
+        }
+        bytes
+    }
+
+    /// The entry in these bytes; `None` where they are none.
+    pub fn parse(bytes: &[u8]) -> Option<Entry> {
+        let mut reader = Reader(bytes.first_chunk::<ENTRY_LEN>()?);
+        let kind: [u8; 4] = reader.take()?;
+        if kind == *b"name" {
+            let time = reader.time()?;
+            let host = u16::from_be_bytes(reader.take()?);
+            let [of, len] = reader.take()?;
+            let of = match of {
+                0 => Named::Host,
+                1 => Named::Point,
+                2 => Named::Reason,
+                _ => return None,
+            };
+            let number = u32::from_be_bytes(reader.take()?);
+            let mut bytes: [u8; NAME_LEN] = reader.take()?;
+            bytes.get_mut(usize::from(len)..)?.fill(0);
+            return Some(Entry::Name { time, host, of, number, name: Name { bytes, len } });
+        }
+        let (time, flow, digest) = (reader.time()?, reader.key()?, reader.time()?);
+        let host = u16::from_be_bytes(reader.take()?);
+        let [hop, flags] = reader.take()?;
+        let length = u32::from_be_bytes(reader.take()?);
+        let seen = Seen { time, flow, digest, host, hop, synced: flags & SYNCED != 0, length };
+        match &kind {
+            b"pckt" => {
+                let [points] = reader.take()?;
+                Some(Entry::Packet { seen, points })
+            }
+            b"drop" => {
+                let (reason, interface) = (reader.take()?, reader.take()?);
+                let (reason, interface) = (u32::from_be_bytes(reason), u32::from_be_bytes(interface));
+                Some(Entry::Drop { seen, reason, interface })
+            }
+            b"slow" => {
+                let [from, _, _, _] = reader.take()?;
+                Some(Entry::Slow { seen, from, latency: reader.time()? })
+            }
+            _ => None,
+        }
+    }
+}
+
+fn put(writer: &mut Writer<'_>, kind: &[u8; 4], seen: &Seen) {
+    writer.put(kind).put(&seen.time.to_be_bytes()).put(&seen.flow.0).put(&seen.digest.to_be_bytes());
+    writer.put(&seen.host.to_be_bytes()).put(&[seen.hop, if seen.synced { SYNCED } else { 0 }]);
+    writer.put(&seen.length.to_be_bytes());
+}

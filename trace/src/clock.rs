@@ -1,0 +1,260 @@
+//! How much the clock of one host is ahead of another's, from packets that both saw.
+//!
+//! A packet that leaves host A at `a` by A's clock and is seen by host B at `b` by B's clock gives `b - a = ahead(a) + delay`,
+//! and one the other way `b - a = ahead(a) - delay`. No delay is below 0, so that every packet is a bound: packets from A to
+//! B say that B's clock is ahead by no more than that, packets from B to A by no less.
+//!
+//! Most packets wait in queues, and those that did not are the best bounds. So time is cut into windows, in each of which the
+//! least of the one bound and the greatest of the other are taken. A line goes through the middles between both, where a
+//! window counts the more, the closer its two bounds are. Two clocks that are not set run at nearly constant rates, so
+//! that a line is what they differ by ([`WINDOW`] and the line after Moon, Skelly and Towsley, "Estimation and removal of clock
+//! skew from network delay measurements", 1999, in both directions).
+//!
+//! The middle is right if the quickest packet of each direction takes as long. How wrong it can be if they do not, is
+//! known: [`Fit::bound`] is the most that any line between all bounds differs from this one.
+
+/// One window: 100 ms, in nanoseconds. Windows are longer where no window of this length has packets in both directions.
+pub const WINDOW: u64 = 100_000_000;
+
+/// Two clocks that are not set differ in rate by no more than this. Linux adjusts by 500 ppm at most, and crystals are some
+/// 100 ppm off.
+pub const MOST_DRIFT: f64 = 1e-3;
+
+/// How often windows are made anew with the rate of the line before: within a window, the clocks drift apart, too.
+const ROUNDS: usize = 4;
+/// Steps of the searches in one dimension: each shortens the interval to two thirds.
+const STEPS: usize = 120;
+/// Nanoseconds that windows' bounds always differ by: what clocks tell apart.
+const GRAIN: f64 = 50.0;
+
+/// When a packet was at one host and the other, each by the host's own clock, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crossing {
+    /// At the first host of the pair, whichever way the packet went.
+    pub first: u64,
+    /// At the second one.
+    pub second: u64,
+}
+
+/// How much the second host's clock is ahead of the first one's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fit {
+    /// Moment by the first clock at which the clocks differ by `ahead`: that of the earliest packet.
+    pub origin: u64,
+    /// Nanoseconds that the second clock is ahead at `origin`, rounded down.
+    pub ahead: i64,
+    /// What the rounding left: 0 to 1 ns.
+    rest: f64,
+    /// Nanoseconds per nanosecond of the first clock that the second one gains.
+    pub drift: f64,
+    /// Nanoseconds that the line is off at most, anywhere between the earliest and the latest packet, if both clocks run at
+    /// constant rates: mostly half of the shortest way there and back.
+    pub bound: f64,
+    /// Windows with packets in both directions.
+    pub windows: usize,
+}
+
+/// Why the clocks of two hosts cannot be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoFit {
+    /// No packet went from the first host to the second one, or none the other way.
+    #[error("packets went one way only")]
+    OneWay,
+    /// No line lies between the bounds.
+    #[error("a clock was set, or did not run at a constant rate, meanwhile")]
+    NotALine,
+}
+
+impl Fit {
+    /// A moment of the second host by the first host's clock, in nanoseconds.
+    pub fn to_first(&self, second: u64) -> u64 {
+        let since = i128::from(second) - i128::from(self.ahead) - i128::from(self.origin);
+        // What is since the origin is short, so that the product is exact to far below a nanosecond.
+        let since = (since as f64 - self.rest) / (1.0 + self.drift);
+        (i128::from(self.origin) + since.round() as i128).clamp(0, u64::MAX.into()) as u64
+    }
+
+    /// A moment of the first host by the second host's clock, in nanoseconds.
+    pub fn to_second(&self, first: u64) -> u64 {
+        let since = i128::from(first) - i128::from(self.origin);
+        let more = (self.drift * since as f64 + self.rest).round() as i128;
+        (i128::from(first) + i128::from(self.ahead) + more).clamp(0, u64::MAX.into()) as u64
+    }
+}
+
+/// A bound: nanoseconds since the origin, and how much the second clock is ahead there at most (or at least).
+#[derive(Clone, Copy)]
+struct Point {
+    at: f64,
+    ahead: f64,
+}
+
+/// Compares two clocks by the packets that went from the first host to the second, and by those that went back. Their order
+/// does not matter.
+///
+/// # Errors
+/// One direction has no packet; or the clocks do not differ by a line.
+pub fn fit(forth: &[Crossing], back: &[Crossing]) -> Result<Fit, NoFit> {
+    let [Some(any), Some(_)] = [forth.first(), back.first()] else { return Err(NoFit::OneWay) };
+    let all = || forth.iter().chain(back);
+    let origin = all().map(|crossing| crossing.first).min().unwrap_or(any.first);
+    let span = all().map(|crossing| crossing.first - origin).max().unwrap_or(0);
+    // Differences from one difference are small numbers, which a float holds exactly.
+    let base = difference(any);
+    let point = |crossing: &Crossing| Point {
+        at: (crossing.first - origin) as f64,
+        ahead: (difference(crossing) - base) as f64,
+    };
+    let most: Vec<Point> = forth.iter().map(point).collect();
+    let least: Vec<Point> = back.iter().map(point).collect();
+
+    let (mut drift, mut ahead, mut windows) = (0.0, 0.0, Vec::new());
+    for _ in 0..ROUNDS {
+        windows = cut(&most, &least, span, drift);
+        let (at_0, more) = line(&windows, span);
+        drift = (drift + more).clamp(-MOST_DRIFT, MOST_DRIFT);
+        ahead = at_0;
+    }
+    let bound = bound(&most, &least, span, ahead, drift).ok_or(NoFit::NotALine)?;
+    let whole = ahead.floor();
+    let ahead_i64 = i64::try_from(base + whole as i128).map_err(|_| NoFit::NotALine)?;
+    Ok(Fit { origin, ahead: ahead_i64, rest: ahead - whole, drift, bound, windows: windows.len() })
+}
+
+fn difference(crossing: &Crossing) -> i128 {
+    i128::from(crossing.second) - i128::from(crossing.first)
+}
+
+/// A window: its middle, and its two bounds less what the clocks drift apart.
+struct Window {
+    at: f64,
+    most: f64,
+    least: f64,
+}
+
+/// The windows that have bounds of both kinds. There is one at least, as one window can be as long as all of the time.
+fn cut(most: &[Point], least: &[Point], span: u64, drift: f64) -> Vec<Window> {
+    let mut length = WINDOW;
+    loop {
+        let count = (span / length + 1) as usize;
+        // Long times with few packets: no more windows than there can be packets in.
+        if count <= 4 * (most.len() + least.len()) || count <= 1 {
+            let mut windows = vec![(f64::INFINITY, f64::NEG_INFINITY); count];
+            // A float of a large number may be rounded up.
+            let of = |point: &Point| ((point.at as u64 / length) as usize).min(count - 1);
+            for point in most {
+                let window = &mut windows[of(point)];
+                window.0 = window.0.min(point.ahead - drift * point.at);
+            }
+            for point in least {
+                let window = &mut windows[of(point)];
+                window.1 = window.1.max(point.ahead - drift * point.at);
+            }
+            let both: Vec<Window> = (0u32..)
+                .zip(windows)
+                .filter(|(_, (most, least))| most.is_finite() && least.is_finite())
+                .map(|(n, (most, least))| Window { at: (f64::from(n) + 0.5) * length as f64, most, least })
+                .collect();
+            if !both.is_empty() {
+                return both;
+            }
+        }
+        length = length.saturating_mul(2);
+    }
+}
+
+/// The line through the middles of the windows: its height at 0, and its slope. Least squares, with the more weight, the
+/// closer a window's bounds are.
+fn line(windows: &[Window], span: u64) -> (f64, f64) {
+    let gap = |window: &Window| window.most - window.least;
+    let mut gaps: Vec<f64> = windows.iter().map(gap).collect();
+    gaps.sort_by(f64::total_cmp);
+    let (closest, usual) = (gaps[0], gaps[gaps.len() / 2]);
+    let grain = GRAIN + (usual - closest) / 8.0;
+    let (mut weights, mut at, mut ahead) = (0.0, 0.0, 0.0);
+    let weight = |window: &Window| (grain / (grain + gap(window) - closest)).powi(2);
+    let middle = |window: &Window| (window.most + window.least) / 2.0;
+    for window in windows {
+        weights += weight(window);
+        at += weight(window) * window.at;
+        ahead += weight(window) * middle(window);
+    }
+    let (at, ahead) = (at / weights, ahead / weights);
+    let (mut up, mut along) = (0.0, 0.0);
+    for window in windows {
+        up += weight(window) * (window.at - at) * (middle(window) - ahead);
+        along += weight(window) * (window.at - at).powi(2);
+    }
+    // Of one window, or of windows in one place, no slope is known.
+    let slope = if windows.len() < 3 || along <= (span as f64 / 1e3).powi(2) { 0.0 } else { up / along };
+    (ahead - slope * at, slope)
+}
+
+/// The most that a line between all bounds differs from this one within the span: `None` if there is no such line.
+///
+/// Lines are `a + b t` more than the one that was found. For each `b` there is an interval of `a`; where it ends is a convex or a
+/// concave function of `b`, so that everything is found by searches in one dimension.
+fn bound(most: &[Point], least: &[Point], span: u64, ahead: f64, drift: f64) -> Option<f64> {
+    let more = |point: &Point| Point { at: point.at, ahead: point.ahead - ahead - drift * point.at };
+    let most = hull(most.iter().map(more).collect(), 1.0);
+    let least = hull(least.iter().map(more).collect(), -1.0);
+    let highest = |b: f64| most.iter().map(|p| p.ahead - b * p.at).fold(f64::INFINITY, f64::min);
+    let lowest = |b: f64| least.iter().map(|p| p.ahead - b * p.at).fold(f64::NEG_INFINITY, f64::max);
+    let room = |b: f64| highest(b) - lowest(b);
+    let (from, to) = (-MOST_DRIFT - drift, MOST_DRIFT - drift);
+    let best = top(from, to, room);
+    // Times are whole nanoseconds: two of them round by one each.
+    if room(best) < -2.0 {
+        return None;
+    }
+    let from = edge(best, from, |b| room(b) >= -2.0);
+    let to = edge(best, to, |b| room(b) >= -2.0);
+    let mut most_off: f64 = 0.0;
+    for at in [0.0, span as f64] {
+        let up = |b: f64| highest(b) + b * at;
+        let down = |b: f64| -(lowest(b) + b * at);
+        most_off = most_off.max(up(top(from, to, up))).max(down(top(from, to, down)));
+    }
+    Some(most_off.max(0.0) + 1.0)
+}
+
+/// The points that a line from below (`side` 1) or from above (-1) can touch: the others bound no line.
+fn hull(mut points: Vec<Point>, side: f64) -> Vec<Point> {
+    points.sort_by(|a, b| a.at.total_cmp(&b.at).then((side * a.ahead).total_cmp(&(side * b.ahead))));
+    points.dedup_by(|later, earlier| later.at == earlier.at);
+    let mut hull: Vec<Point> = Vec::new();
+    for point in points {
+        while let [.., a, b] = hull[..] {
+            let turn = (b.at - a.at) * side * (point.ahead - a.ahead)
+                - (point.at - a.at) * side * (b.ahead - a.ahead);
+            if turn > 0.0 {
+                break;
+            }
+            hull.pop();
+        }
+        hull.push(point);
+    }
+    hull
+}
+
+/// Where a concave function has its top.
+fn top(mut from: f64, mut to: f64, of: impl Fn(f64) -> f64) -> f64 {
+    for _ in 0..STEPS {
+        let (a, b) = (from + (to - from) / 3.0, to - (to - from) / 3.0);
+        if of(a) < of(b) { from = a } else { to = b }
+    }
+    (from + to) / 2.0
+}
+
+/// The last place that is good, going from a good one to `end`.
+fn edge(mut good: f64, end: f64, is_good: impl Fn(f64) -> bool) -> f64 {
+    if is_good(end) {
+        return end;
+    }
+    let mut bad = end;
+    for _ in 0..STEPS {
+        let middle = (good + bad) / 2.0;
+        if is_good(middle) { good = middle } else { bad = middle }
+    }
+    good
+}

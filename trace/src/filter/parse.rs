@@ -1,0 +1,452 @@
+//! Reads a filter.
+
+use std::net::IpAddr;
+
+use super::FilterError;
+use super::lex::words;
+use super::net::Net;
+use super::tree::{End, Test, Tree};
+
+/// How deep parentheses may be in each other.
+pub(super) const DEEPEST: usize = 64;
+
+const ICMP: u8 = 1;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const SCTP: u8 = 132;
+
+/// Protocols that are words of the language: the IP version that they go with, and their number.
+const PROTOCOLS: [(&str, Option<u8>, u8); 10] = [
+    ("icmp", Some(4), ICMP),
+    ("igmp", Some(4), 2),
+    ("tcp", None, TCP),
+    ("udp", None, UDP),
+    ("esp", None, 50),
+    ("ah", None, 51),
+    ("icmp6", Some(6), 58),
+    ("pim", None, 103),
+    ("vrrp", Some(4), 112),
+    ("sctp", None, SCTP),
+];
+
+/// Flags of TCP.
+const FLAGS: [(&str, u8); 8] = [
+    ("tcp-fin", 1),
+    ("tcp-syn", 2),
+    ("tcp-rst", 4),
+    ("tcp-push", 8),
+    ("tcp-ack", 16),
+    ("tcp-urg", 32),
+    ("tcp-ece", 64),
+    ("tcp-cwr", 128),
+];
+
+const ETHERNET: &str = "points see packets from the IP header on, not Ethernet addresses";
+const ONLY_IP: &str = "only IP packets are traced";
+const WLAN: &str = "points see packets from the IP header on, not those of a wireless link";
+const PLACE: &str = "choose points with --at instead";
+const LENGTH: &str = "lengths differ from point to point, with the headers and with GSO";
+
+/// Words of pcap's language that are refused, and why.
+const UNSUPPORTED: [(&str, &str); 46] = [
+    ("ether", ETHERNET),
+    ("broadcast", ETHERNET),
+    ("multicast", "write a network, as in net 224.0.0.0/4"),
+    ("gateway", ETHERNET),
+    ("arp", ONLY_IP),
+    ("rarp", ONLY_IP),
+    ("decnet", ONLY_IP),
+    ("atalk", ONLY_IP),
+    ("aarp", ONLY_IP),
+    ("lat", ONLY_IP),
+    ("moprc", ONLY_IP),
+    ("mopdl", ONLY_IP),
+    ("iso", ONLY_IP),
+    ("clnp", ONLY_IP),
+    ("esis", ONLY_IP),
+    ("isis", ONLY_IP),
+    ("stp", ONLY_IP),
+    ("ipx", ONLY_IP),
+    ("netbeui", ONLY_IP),
+    ("fddi", WLAN),
+    ("tr", WLAN),
+    ("wlan", WLAN),
+    ("link", ETHERNET),
+    ("llc", ETHERNET),
+    ("ppp", ONLY_IP),
+    ("slip", ONLY_IP),
+    ("type", WLAN),
+    ("subtype", WLAN),
+    ("dir", WLAN),
+    ("ra", WLAN),
+    ("ta", WLAN),
+    ("addr1", WLAN),
+    ("addr2", WLAN),
+    ("mpls", "the kernel's programs do not look under MPLS labels"),
+    ("pppoed", ONLY_IP),
+    ("pppoes", "the kernel's programs do not look into PPPoE"),
+    ("geneve", "the innermost packet is meant anyway; leave it out"),
+    ("vxlan", "the innermost packet is meant anyway; leave it out"),
+    ("ifname", PLACE),
+    ("on", PLACE),
+    ("inbound", PLACE),
+    ("outbound", PLACE),
+    ("less", LENGTH),
+    ("greater", LENGTH),
+    ("len", LENGTH),
+    ("protochain", "the last header's protocol is meant anyway: write proto"),
+];
+
+/// Reads a filter; `None` = an empty one.
+pub(super) fn parse(text: &str) -> Result<Option<Tree>, FilterError> {
+    let words = words(text);
+    if words.is_empty() {
+        return Ok(None);
+    }
+    let mut parser = Parser { words: &words, at: 0, last: None, outer: false, depth: 0 };
+    let tree = parser.any_all()?;
+    match parser.peek() {
+        None => Ok(Some(tree)),
+        Some(_) => Err(parser.wrong("write `and` or `or` between tests")),
+    }
+}
+
+/// What kind of thing a name is, as `host` or `port`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Type {
+    Host,
+    Net,
+    Port,
+    PortRange,
+}
+
+/// What stands before a name, and is meant again for the next one that has nothing before it.
+#[derive(Clone, Copy)]
+struct Qualifiers {
+    version: Option<u8>,
+    protocol: Option<u8>,
+    ends: Ends,
+    of: Option<Type>,
+}
+
+#[derive(Clone, Copy)]
+enum Ends {
+    Either,
+    Both,
+    One(End),
+}
+
+struct Parser<'a> {
+    words: &'a [&'a str],
+    at: usize,
+    last: Option<Qualifiers>,
+    outer: bool,
+    depth: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn peek(&self) -> Option<&'a str> {
+        self.words.get(self.at).copied()
+    }
+
+    fn next(&mut self) -> Option<&'a str> {
+        let word = self.peek();
+        self.at += 1;
+        word
+    }
+
+    /// Takes the word if it is one of these.
+    fn take(&mut self, these: &[&str]) -> bool {
+        let is = self.peek().is_some_and(|word| these.contains(&word));
+        self.at += usize::from(is);
+        is
+    }
+
+    fn wrong(&self, wanted: &'static str) -> FilterError {
+        FilterError::Syntax { found: self.peek().map(str::to_owned), wanted }
+    }
+
+    /// What is wrong with the word that was taken last.
+    fn wrong_last(&self, wanted: &'static str) -> FilterError {
+        let found = self.at.checked_sub(1).and_then(|at| self.words.get(at));
+        FilterError::Syntax { found: found.map(|word| (*word).to_owned()), wanted }
+    }
+
+    /// Tests joined by `and` and `or`, which bind alike, from the left.
+    fn any_all(&mut self) -> Result<Tree, FilterError> {
+        let mut tree = self.not()?;
+        loop {
+            if self.take(&["and", "&&"]) {
+                tree = Tree::All(vec![tree, self.not()?]);
+            } else if self.take(&["or", "||"]) {
+                tree = Tree::Any(vec![tree, self.not()?]);
+            } else {
+                return Ok(tree);
+            }
+        }
+    }
+
+    fn not(&mut self) -> Result<Tree, FilterError> {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return Err(FilterError::Deep);
+        }
+        let outer = self.outer;
+        let tree = if self.take(&["not", "!"]) {
+            Tree::Not(Box::new(self.not()?))
+        } else if self.take(&["outer"]) {
+            self.outer = true;
+            self.not()?
+        } else if self.take(&["inner"]) {
+            self.outer = false;
+            self.not()?
+        } else if self.take(&["("]) {
+            let tree = self.any_all()?;
+            if !self.take(&[")"]) {
+                return Err(self.wrong("a parenthesis is not closed"));
+            }
+            tree
+        } else {
+            self.primitive()?
+        };
+        self.outer = outer;
+        self.depth -= 1;
+        Ok(tree)
+    }
+
+    fn test(&self, test: Test) -> Tree {
+        Tree::Test { outer: self.outer, test }
+    }
+
+    /// One test, with what stands before its name.
+    fn primitive(&mut self) -> Result<Tree, FilterError> {
+        let Some(word) = self.peek() else { return Err(self.wrong("a test is missing")) };
+        if let Some((word, why)) = UNSUPPORTED.iter().find(|(unsupported, _)| *unsupported == word) {
+            return Err(FilterError::Unsupported { word: (*word).to_owned(), why });
+        }
+        if word == "vlan" {
+            self.at += 1;
+            let number = self.peek().and_then(|word| word.parse::<u16>().ok());
+            self.at += usize::from(number.is_some());
+            return match number {
+                Some(0 | 4095..) => Err(self.wrong_last("VLANs are 1 to 4094")),
+                number => Ok(self.test(Test::Vlan(number))),
+            };
+        }
+        let (version, protocol) = match word {
+            "ip" => (Some(4), None),
+            "ip6" => (Some(6), None),
+            _ => match PROTOCOLS.iter().find(|(name, ..)| *name == word) {
+                Some((_, version, protocol)) => (*version, Some(*protocol)),
+                None => (None, None),
+            },
+        };
+        let has_protocol = version.is_some() || protocol.is_some();
+        self.at += usize::from(has_protocol);
+        if has_protocol && self.peek() == Some("[") {
+            return self.bytes(word);
+        }
+        if self.take(&["proto"]) {
+            if protocol.is_some() {
+                return Err(self.wrong_last("write ip proto, ip6 proto or proto"));
+            }
+            return self.protocol(version);
+        }
+        let ends = self.ends()?;
+        let of = self.of();
+        let is_plain = ends.is_none() && of.is_none();
+        if has_protocol && is_plain && !self.is_name() {
+            let all = version.map(Test::Version).into_iter().chain(protocol.map(Test::Protocol));
+            return Ok(Tree::All(all.map(|test| self.test(test)).collect()));
+        }
+        let qualifiers = match (self.last, is_plain && !has_protocol) {
+            (Some(last), true) => last,
+            _ => Qualifiers { version, protocol, ends: ends.unwrap_or(Ends::Either), of },
+        };
+        let tree = self.named(qualifiers)?;
+        self.last = Some(qualifiers);
+        Ok(tree)
+    }
+
+    /// `src`, `dst`, `src or dst`, `src and dst`.
+    fn ends(&mut self) -> Result<Option<Ends>, FilterError> {
+        let end = if self.take(&["src"]) {
+            End::Source
+        } else if self.take(&["dst"]) {
+            End::Destination
+        } else {
+            return Ok(None);
+        };
+        let other = if end == End::Source { "dst" } else { "src" };
+        let then = |words: &[&str]| {
+            let next = self.words.get(self.at..self.at + 2);
+            next.is_some_and(|next| words.contains(&next[0]) && next[1] == other)
+        };
+        let both = if then(&["or", "||"]) {
+            Ends::Either
+        } else if then(&["and", "&&"]) {
+            Ends::Both
+        } else {
+            return Ok(Some(Ends::One(end)));
+        };
+        self.at += 2;
+        Ok(Some(both))
+    }
+
+    fn of(&mut self) -> Option<Type> {
+        let of = match self.peek()? {
+            "host" => Type::Host,
+            "net" => Type::Net,
+            "port" => Type::Port,
+            "portrange" => Type::PortRange,
+            _ => return None,
+        };
+        self.at += 1;
+        Some(of)
+    }
+
+    /// Whether the next word is a name or number rather than a sign or a word that joins tests.
+    fn is_name(&self) -> bool {
+        self.peek().is_some_and(|word| !matches!(word, "and" | "or" | "&&" | "||" | ")"))
+    }
+
+    /// A name, with what stands before it.
+    fn named(&mut self, qualifiers: Qualifiers) -> Result<Tree, FilterError> {
+        let Qualifiers { version, protocol, ends, of } = qualifiers;
+        let unknown = of.is_none();
+        let Some(name) = self.next() else { return Err(self.wrong("a name or number is missing")) };
+        let guess = if name.contains('/') { Type::Net } else { Type::Host };
+        let (versions, protocols, test): (_, _, Box<dyn Fn(End) -> Test>) = match of.unwrap_or(guess) {
+            Type::Host => {
+                let address: Result<IpAddr, _> = name.parse();
+                let address = address.map_err(|_| match unknown {
+                    true => self.wrong_last("no word of the language, and no address"),
+                    false => self.wrong_last("a host is written as an address; names are not looked up"),
+                })?;
+                (Some(address), None, Box::new(move |end| Test::Address(end, Net::host(address))))
+            }
+            Type::Net => {
+                let net = if self.take(&["mask"]) {
+                    let Some(mask) = self.next() else { return Err(self.wrong("a mask is missing")) };
+                    Net::with_mask(name, mask)
+                } else {
+                    Net::parse(name)
+                };
+                let net = net.map_err(|wrong| self.wrong_last(wrong))?;
+                (Some(net.address), None, Box::new(move |end| Test::Address(end, net)))
+            }
+            of @ (Type::Port | Type::PortRange) => {
+                let (low, high) = match of {
+                    Type::Port => (name, name),
+                    _ => name.split_once('-').or_else(|| name.split_once(':')).unwrap_or((name, name)),
+                };
+                let port = |text: &str| text.parse::<u16>();
+                let (Ok(low), Ok(high)) = (port(low), port(high)) else {
+                    return Err(
+                        self.wrong_last("a port is a number up to 65535, and a range two of them: 1000-2000")
+                    );
+                };
+                let (low, high) = (low.min(high), low.max(high));
+                (None, Some([TCP, UDP, SCTP]), Box::new(move |end| Test::Port(end, low, high)))
+            }
+        };
+        let mut all = Vec::new();
+        if let Some(address) = versions {
+            let of_address = if address.is_ipv4() { 4 } else { 6 };
+            if version.is_some_and(|version| version != of_address) {
+                return Err(self.wrong_last("an address of the other IP version"));
+            }
+            all.push(self.test(Test::Version(of_address)));
+        } else {
+            all.extend(version.map(|version| self.test(Test::Version(version))));
+        }
+        match (protocol, protocols) {
+            (Some(protocol), Some(with_ports)) if !with_ports.contains(&protocol) => {
+                return Err(self.wrong_last("that protocol has no ports"));
+            }
+            (Some(protocol), _) => all.push(self.test(Test::Protocol(protocol))),
+            (None, Some(protocols)) => {
+                all.push(Tree::Any(protocols.map(|protocol| self.test(Test::Protocol(protocol))).into()));
+            }
+            (None, None) => {}
+        }
+        if protocols.is_some() {
+            // Fragments but the first have no ports, rather than ports of 0.
+            all.push(Tree::Not(Box::new(self.test(Test::LaterFragment))));
+        }
+        let of = |end| self.test(test(end));
+        all.push(match ends {
+            Ends::One(end) => of(end),
+            Ends::Either => Tree::Any(vec![of(End::Source), of(End::Destination)]),
+            Ends::Both => Tree::All(vec![of(End::Source), of(End::Destination)]),
+        });
+        Ok(Tree::All(all))
+    }
+
+    /// What is behind `proto`.
+    fn protocol(&mut self, version: Option<u8>) -> Result<Tree, FilterError> {
+        // A backslash makes a word a name, where a shell leaves it there.
+        let Some(name) = self.next().map(|name| name.trim_start_matches('\\')) else {
+            return Err(self.wrong("a protocol is missing"));
+        };
+        let of_name = PROTOCOLS.iter().find(|(known, ..)| *known == name).map(|(.., number)| *number);
+        let Some(number) = of_name.or_else(|| name.parse().ok()) else {
+            return Err(self.wrong_last("a protocol is a number up to 255, or a name such as tcp"));
+        };
+        let mut all: Vec<Tree> =
+            version.map(|version| self.test(Test::Version(version))).into_iter().collect();
+        all.push(self.test(Test::Protocol(number)));
+        Ok(Tree::All(all))
+    }
+
+    /// `tcp[tcpflags] & tcp-syn != 0` and the like.
+    fn bytes(&mut self, protocol: &str) -> Result<Tree, FilterError> {
+        let unsupported = || FilterError::Unsupported {
+            word: format!("{protocol}[...]"),
+            why: "of a packet's bytes, only tcp[tcpflags] is known in the kernel",
+        };
+        self.at += 1;
+        if protocol != "tcp" || !self.take(&["tcpflags", "13"]) || !self.take(&["]"]) {
+            return Err(unsupported());
+        }
+        let mask = if self.take(&["&"]) { self.flags()? } else { 0xff };
+        let is_equal = if self.take(&["=", "=="]) {
+            true
+        } else if self.take(&["!="]) {
+            false
+        } else {
+            return Err(self.wrong("compare TCP's flags with = or !="));
+        };
+        let equal = self.flags()?;
+        let mut test = self.test(Test::TcpFlags { mask, equal });
+        if !is_equal {
+            test = Tree::Not(Box::new(test));
+        }
+        let has_flags = Tree::Not(Box::new(self.test(Test::LaterFragment)));
+        Ok(Tree::All(vec![self.test(Test::Protocol(TCP)), has_flags, test]))
+    }
+
+    /// Flags by name or number, joined by `|`, in parentheses or not.
+    fn flags(&mut self) -> Result<u8, FilterError> {
+        let in_parentheses = self.take(&["("]);
+        let mut flags = 0;
+        loop {
+            let Some(word) = self.next() else { return Err(self.wrong("TCP's flags are missing")) };
+            let number = match word.strip_prefix("0x") {
+                Some(hex) => u8::from_str_radix(hex, 16).ok(),
+                None => word.parse().ok(),
+            };
+            let of_name = FLAGS.iter().find(|(name, _)| *name == word).map(|(_, flag)| *flag);
+            flags |= of_name.or(number).ok_or_else(|| {
+                self.wrong_last("TCP's flags are numbers up to 255, or names such as tcp-syn")
+            })?;
+            if !self.take(&["|"]) {
+                break;
+            }
+        }
+        if in_parentheses && !self.take(&[")"]) {
+            return Err(self.wrong("a parenthesis is not closed"));
+        }
+        Ok(flags)
+    }
+}

@@ -1,0 +1,13 @@
+//! The programs in the running kernel, in network namespaces.
+#![cfg(all(feature = "ebpf", target_os = "linux"))]
+
+mod bed;
+mod books;
+mod capture;
+mod cost;
+mod drops;
+mod ended;
+mod frames;
+mod overlay;
+mod rebuilt;
+mod translated;
