@@ -58,7 +58,7 @@ ebpf: ## the kernel's programs, trace/ebpf/trace.bpf.o and link/ebpf/take.bpf.o,
 ebpf-check: ## whether the objects that are committed are what their sources make
 	scripts/build-ebpf check
 
-test: install-test-deps lint ebpf-check unit python pools privileged package e2e rxe ## everything, as CI runs it
+test: install-test-deps lint ebpf-check unit python pools privileged test-p4 package e2e rxe ## everything, as CI runs it
 
 soak: ## the accounting with a tenth of all frames damaged, ten seeds; ten million reports of random flows; a database away for a minute; SOAK_REPORTS=100000000: also whether memory stays flat
 	DTA_SEEDS=$(SOAK_SEEDS) $(CARGO) test -p dta-manager --test faults
