@@ -14,6 +14,7 @@ use dta_cli::program::Common;
 use dta_cli::table::Table;
 use dta_cli::{LogFormat, Status, counters, host};
 use dta_client::translator::Client;
+use dta_link::Wire;
 use dta_link::fault::Faults;
 use dta_link::shared_ring::RingUse;
 use dta_proto::control::NodeStatistics;
@@ -191,9 +192,10 @@ struct Own {
     /// UDP port on which answers are taken; 0 lets the kernel choose [default: 4791]
     #[arg(long, env)]
     source_port: Option<u16>,
-    /// Interface on which frames leave and come in whole, which an RDMA NIC needs; without it, a UDP socket
+    /// Interface on which frames leave and come in whole, which an RDMA NIC needs: its name, or `xdp:` (AF_XDP)
+    /// or `auto:` (that where it can be had) and its name; without it, a UDP socket
     #[arg(long, env, value_name = "INTERFACE")]
-    link: Option<String>,
+    link: Option<Wire>,
     /// Whether frames to a collector of this host go through a ring in shared memory, where it offers
     /// one: auto or off [default: auto]
     #[arg(long, env, value_name = "auto|off")]
