@@ -278,7 +278,7 @@ async fn sessions() {
     write_batch(&server, 2);
     let session = client.open_session(open_request("t", 50)).await.unwrap();
     assert!(!session.resumed && session.generation > 0 && session.lease_seconds == 30 && session.mtu >= 256);
-    assert_eq!(session.regions.len(), 10);
+    assert_eq!(session.regions.len(), 15);
     for region in &session.regions {
         assert_eq!(region.address % region.length, 0, "address = base | offset");
     }
@@ -294,7 +294,7 @@ async fn sessions() {
     );
     assert!(session.queue_pairs[1].max_dest_rd_atomic > 0);
     let all = |store: &str, count| control::ListRange { store: store.into(), first: 0, count };
-    assert_eq!(session.lists, [all("events", 16), all("int-events", 4)]);
+    assert_eq!(session.lists, [all("events", 16), all("int-events", 4), all("trace-events", 4)]);
     assert_eq!(session.positions, [control::ListPosition { store: "events".into(), list: 3, sequence: 2 }]);
 
     let node = control::NodeStatistics {
