@@ -818,7 +818,7 @@ mod tests {
                 "[switch.a]\ntype = 'software'\ncontrol = 'c:1'\nsource = 'x y'",
                 "t.toml, line 5, key `switch.a.source`: \"x y\" is neither an address",
             ),
-            ("[switch.a]\ntype = 'tofino'", "t.toml, line 3: switch a is of type"),
+            ("[switch.a]\ntype = 'unheard'", "t.toml, line 3: switch a is of type"),
             ("[switch.a]\ntype = 'software'\ncontrol = 'c:1'\nmac = '02'", "t.toml, line 5: switch.a.mac is"),
             (
                 "[switch.translator]\ntype = 'software'\ncontrol = 'c:1'",

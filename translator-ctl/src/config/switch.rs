@@ -319,10 +319,10 @@ mod tests {
 
     #[test]
     fn switches_of_other_types_say_which_there_are() {
-        let error = told("[switch.tor1]\ntype = 'tofino9'\ncontrol = 'x'");
+        let error = told("[switch.tor1]\ntype = 'unheard'\ncontrol = 'x'");
         assert_eq!(
             error,
-            "t.toml, line 2: switch tor1 is of type \"tofino9\", but this build programs: software, bmv2, tofino"
+            "t.toml, line 2: switch tor1 is of type \"unheard\", but this build programs: software, bmv2, tofino"
         );
         let error = told("[switch.tor1]\ncontrol = 'x'");
         assert!(error.contains("t.toml") && error.contains("missing field `type`"), "{error}");
