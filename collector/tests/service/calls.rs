@@ -278,7 +278,7 @@ async fn sessions() {
     write_batch(&server, 2);
     let session = client.open_session(open_request("t", 50)).await.unwrap();
     assert!(!session.resumed && session.generation > 0 && session.lease_seconds == 30 && session.mtu >= 256);
-    assert_eq!(session.regions.len(), 10);
+    assert_eq!(session.regions.len(), 15);
     for region in &session.regions {
         assert_eq!(region.address % region.length, 0, "address = base | offset");
     }

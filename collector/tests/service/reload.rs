@@ -31,7 +31,7 @@ async fn stores_that_were_added_are_served_and_granted() {
     let old = Config { memory: Memory::Directory(dir.path().join("m")), ..config() };
     let (mut server, mut client) = start(&old).await;
     let session = client.open_session(open_request("t", 0x21)).await.unwrap();
-    assert_eq!((session.regions.len(), session.stores_offered), (10, 10));
+    assert_eq!((session.regions.len(), session.stores_offered), (15, 15));
     let mut follows =
         client.tail(TailRequest { store: "events".into(), list: 0, ..TailRequest::default() }).await.unwrap();
 
@@ -86,7 +86,7 @@ async fn what_cannot_change_is_named_and_then_nothing_changes() {
         }
         other => panic!("{other:?}"),
     }
-    assert_eq!(stores(&client).await, 10);
+    assert_eq!(stores(&client).await, 15);
     assert!(!dir.path().join("m/more.region").exists());
     let follow = || client.tail(TailRequest { store: "events".into(), list: 0, ..TailRequest::default() });
     let _two = (follow().await.unwrap(), follow().await.unwrap());

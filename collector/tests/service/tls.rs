@@ -125,7 +125,7 @@ async fn files_are_read_again_and_bad_ones_change_nothing() {
     std::fs::write(&ground.tls.key, other).unwrap();
     let refused = server.reload(&ground.config()).await.unwrap_err().to_string();
     assert!(refused.contains("is not that of the certificate"), "{refused}");
-    assert_eq!(ask(&good).await.unwrap(), 10);
+    assert_eq!(ask(&good).await.unwrap(), 15);
 
     let (cert, key) = ground.ca.issue(&["second.example"], |_| {});
     std::fs::write(&ground.tls.cert, cert).unwrap();
@@ -149,7 +149,7 @@ async fn a_client_needs_a_certificate_and_is_told_what_is_wrong() {
     let ground = Ground::new();
     let server = Server::start(&ground.config()).await.unwrap();
     let good = ground.client(&server, &ground.ca.issue(&["client.example"], |_| {}));
-    assert_eq!(ask(&good).await.unwrap(), 10);
+    assert_eq!(ask(&good).await.unwrap(), 15);
 
     let with = |change: &dyn Fn(&mut ClientTls)| {
         let mut options = good.clone();
