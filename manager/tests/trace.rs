@@ -16,7 +16,7 @@ use dta_proto::trace::size_key;
 use dta_reporter::trace::{Setup, Stores, Tracer, number};
 use dta_reporter::{Config, Options, Reporter};
 use dta_trace::counts::{Books, FlowAt, FlowCount};
-use dta_trace::record::{Kind, Record, flags};
+use dta_trace::record::{Record, flags};
 use serde_json::Value;
 
 const FLOW: &str = "10.0.0.1:5000->10.0.0.2:80/tcp";
@@ -65,9 +65,9 @@ fn record(digest: u64, flow: Flow, point: u64, time: u64) -> Record {
     }
 }
 
-fn points(host: u64) -> Vec<(Kind, String)> {
-    let mut points: Vec<_> = (0..POINTS).map(|n| (Kind::Ingress, format!("iface:h{host}p{n}"))).collect();
-    points.push((Kind::Kfree, "tp:kfree_skb".to_owned()));
+fn points(host: u64) -> Vec<(bool, String)> {
+    let mut points: Vec<_> = (0..POINTS).map(|n| (true, format!("iface:h{host}p{n}"))).collect();
+    points.push((false, "tp:kfree_skb".to_owned()));
     points
 }
 

@@ -34,7 +34,6 @@ pub(super) struct Step {
 /// The clock of each host.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Clocks {
-    pub(super) reference: Option<u16>,
     pub(super) of: BTreeMap<u16, Clock>,
 }
 
@@ -88,7 +87,7 @@ impl Clocks {
             let no = why.get(host).copied().unwrap_or(NoFit::OneWay);
             of.entry(*host).or_insert(Clock::Unknown(no));
         }
-        Clocks { reference: Some(reference), of }
+        Clocks { of }
     }
 
     /// A moment of a host by the reference's clock; `None` where that is not known.
@@ -235,14 +234,18 @@ mod tests {
             .collect()
     }
 
+    /// The host whose clock is the reference, and the other one.
+    fn ends(clocks: &Clocks) -> (u16, u16) {
+        if clocks.of[&1] == Clock::Same { (1, 2) } else { (2, 1) }
+    }
+
     #[test]
     fn the_clock_of_the_other_host_is_found_whatever_its_points_count_like() {
         for points in [1, 3, 6] {
             for mirrored in [false, true] {
                 let packets = packets(points, mirrored, false);
                 let clocks = Clocks::of(&packets);
-                let (reference, other) =
-                    (clocks.reference.unwrap(), if clocks.reference == Some(1) { 2 } else { 1 });
+                let (reference, other) = ends(&clocks);
                 let bound = clocks.bound(1, 2).unwrap();
                 assert!(bound < 30_000.0, "{points} points: {bound}");
                 for packet in &packets {
@@ -274,13 +277,13 @@ mod tests {
     fn packets_one_way_leave_the_clock_unknown() {
         let packets: Vec<Packet> = packets(2, false, false).into_iter().step_by(2).collect();
         let clocks = Clocks::of(&packets);
-        let other = if clocks.reference == Some(1) { 2 } else { 1 };
+        let (_, other) = ends(&clocks);
         assert_eq!(clocks.of[&other], Clock::Unknown(NoFit::OneWay));
         assert_eq!(clocks.time(other, 5), None);
     }
 
     #[test]
     fn nobody_to_compare_is_no_fault() {
-        assert_eq!(Clocks::of(&[]).reference, None);
+        assert!(Clocks::of(&[]).of.is_empty());
     }
 }

@@ -23,7 +23,7 @@ use dta_proto::trace::{Books, Entry, HOPS, Name, Named, Seen, bytes_key, drops_k
 use dta_proto::wire;
 use dta_proto::wire::dta::Body;
 use dta_trace::counts::{FlowAt, FlowCount};
-use dta_trace::record::{Kind, Record, flags};
+use dta_trace::record::{Record, flags};
 
 use crate::Reporter;
 
@@ -44,19 +44,19 @@ pub struct Point {
     pub name: String,
 }
 
-/// Numbers points in their order: those on the packets' way from `first` on, which is where this host's begin in the whole network;
-/// those at which a way ends (drops, and what was consumed) from 128 on.
+/// Numbers points in their order: those on the packets' way (`true`) from `first` on, which is where this host's begin in the whole
+/// network; those at which a way ends (drops, and what was consumed) from 128 on.
 ///
 /// # Errors
 /// There are more points on the way than numbers.
 pub fn number(
-    points: impl IntoIterator<Item = (Kind, String)>,
+    points: impl IntoIterator<Item = (bool, String)>,
     first: u8,
 ) -> Result<Vec<Point>, TooManyPoints> {
     let (mut next, mut aside) = (first, 128);
     let mut numbered = Vec::new();
-    for (kind, name) in points {
-        let place = if matches!(kind, Kind::Kfree | Kind::Consume) { &mut aside } else { &mut next };
+    for (is_on_way, name) in points {
+        let place = if is_on_way { &mut next } else { &mut aside };
         numbered.push(Point { hop: *place, name });
         *place = place.saturating_add(1);
     }
