@@ -1,7 +1,7 @@
 //! Events with what is known of them: what their keys stand for, and the paths that they tell of.
 //!
 //! A key and the first event about it come in different lists, and either may come first: an event whose key is not
-//! known waits for its name for a moment ([`WAIT`]), and those behind it wait with it, so that all keep their order.
+//! known waits for its name for a moment (two seconds), and those behind it wait with it, so that all keep their order.
 //!
 //! The entry of a path says that it changed, but not what it is: that is looked up in the store of paths. A path that
 //! is another by then (its number of hops or its loop differ from what the event says) is left out.
@@ -15,14 +15,16 @@ use dta_client::{Ask, ClientError, Policy};
 use dta_proto::control::{MAX_KEYS, QueryKeyWriteRequest, QueryPathRequest};
 use dta_proto::key::Key;
 use dta_proto::telemetry::{Entry, Metric, Path, Value, Why, list, store};
-use tokio::time::Instant;
+use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::directory::{Directory, Meaning};
 use crate::source::{Batch, LISTS, Source};
 
-/// How long an event waits for its key to be told. The translator holds an entry for `append_ms` at most, which is 100 ms
-/// unless it is changed.
-const WAIT: Duration = Duration::from_secs(1);
+/// How many ticks an event waits for its key to be told. The translator holds an entry for `append_ms` at most, which is
+/// 100 ms unless it is changed; the rest is for a host that has much else to do.
+const WAIT: u64 = 20;
+/// Time between ticks. It is counted from tick to tick: while this host stands still, there is one at most.
+const TICK: Duration = Duration::from_millis(100);
 /// Events that may wait; beyond that, the first goes without its name.
 const WAITING: usize = 32_768;
 
@@ -87,6 +89,9 @@ pub struct Reader {
     lookup: Lookup,
     counters: Arc<Counters>,
     waiting: VecDeque<Waiting>,
+    /// Runs while something waits.
+    tick: Interval,
+    ticks: u64,
     /// What is being looked up.
     completing: Option<Vec<Event>>,
     /// Events in `waiting`.
@@ -98,14 +103,19 @@ pub struct Reader {
 #[derive(Debug)]
 struct Waiting {
     batch: Batch,
-    until: Instant,
+    /// Ticks.
+    until: u64,
 }
 
 impl Reader {
-    /// Completes what `source` gives, by what `ask` answers.
+    /// Completes what `source` gives, by what `ask` answers; needs a tokio runtime.
     pub fn new(source: Source, ask: Arc<dyn Ask>, stores: Stores, counters: Arc<Counters>) -> Self {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
             source,
+            tick,
+            ticks: 0,
             directory: Directory::default(),
             lookup: Lookup { ask, stores },
             counters,
@@ -140,20 +150,15 @@ impl Reader {
             if self.ended {
                 return None;
             }
-            let until = self.waiting.front().map(|first| first.until);
-            let wait = async {
-                match until {
-                    Some(until) => tokio::time::sleep_until(until).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
+                // What can be read is read before anything goes without its name.
+                biased;
                 batch = self.source.next() => match batch {
                     Some(Ok(batch)) => self.put(batch),
                     Some(Err(error)) => return Some(Err(error)),
                     None => self.ended = true,
                 },
-                () = wait => {}
+                _ = self.tick.tick(), if !self.waiting.is_empty() => self.ticks += 1,
             }
         }
     }
@@ -165,13 +170,13 @@ impl Reader {
             return;
         }
         self.held += batch.entries.len();
-        self.waiting.push_back(Waiting { batch, until: Instant::now() + WAIT });
+        self.waiting.push_back(Waiting { batch, until: self.ticks + WAIT });
     }
 
     /// The first batch, if it need not wait.
     fn take(&mut self) -> Option<Vec<Event>> {
         let first = self.waiting.front()?;
-        let must_go = self.ended || self.held > WAITING || Instant::now() >= first.until;
+        let must_go = self.ended || self.held > WAITING || self.ticks >= first.until;
         let directory = &mut self.directory;
         let mut named = |entry: &Entry| match key(entry) {
             Some(key) => directory.meaning(&key).filter(complete),

@@ -320,13 +320,14 @@ async fn a_database_that_is_away_and_a_collector_that_is_killed_cost_no_event() 
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(counts(&influx), expected(&events));
-    for name in ["dropped.spool_full", "dropped.rejected", "overwritten", "damaged", "unreadable", "unnamed"]
-    {
+    for name in ["dropped.spool_full", "dropped.rejected", "overwritten", "damaged", "unreadable"] {
         assert_eq!(bed.counted(name).await, 0, "{name}");
     }
     // The translator may go on for a moment with the queue pairs that ended with the collector.
     let refused = counter(&bed.0.client.statistics().await.unwrap(), "nic/", "dropped.unknown_queue_pair");
     let missing = bed.counted("missing").await;
     assert!(missing <= refused, "{missing} batches are missing, and the NIC refused {refused} frames");
+    // A batch that is missing may have told keys.
+    assert!(missing > 0 || bed.counted("unnamed").await == 0);
     assert!(expected(&events).values().sum::<u64>() > 2000, "{:?}", expected(&events));
 }

@@ -112,7 +112,7 @@ impl Record {
 }
 
 /// Reads a flow: source and destination (16 bytes each, IPv4 as `::ffff:a.b.c.d`), ports (the machine's byte order), protocol.
-fn flow(bytes: &[u8]) -> Flow {
+pub(crate) fn flow(bytes: &[u8]) -> Flow {
     let address = |at: usize| Ipv6Addr::from(std::array::from_fn(|i| bytes[at + i])).to_canonical();
     let port = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
     Flow { src: address(0), dst: address(16), sport: port(32), dport: port(34), proto: bytes[36] }

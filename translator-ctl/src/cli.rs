@@ -192,7 +192,7 @@ struct Own {
     /// Stores wanted of the only collector, by name or id; all if not given
     #[arg(long, env, value_name = "NAME|ID", value_delimiter = ',')]
     stores: Option<Vec<String>>,
-    /// No coalescing and no timed flush, so that different targets make equal bytes
+    /// Do what a switch does, byte for byte, and no more (docs/reference-mode.md): repeats are taken too
     #[arg(long, env)]
     reference: bool,
 }

@@ -85,7 +85,7 @@ pub struct Translator {
     pub stores: Vec<String>,
     /// Append lists wanted of the only collector; empty = all lists of the stores wanted.
     pub lists: Vec<ListRange>,
-    /// No coalescing and no timed flush, so that targets make equal bytes.
+    /// What a switch does, and no more, so that targets make equal bytes: `docs/reference-mode.md`.
     pub reference: bool,
     /// How long reports may be held.
     pub flush: FlushTimes,

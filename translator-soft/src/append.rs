@@ -185,6 +185,18 @@ impl Gathers for AppendState {
         }
     }
 
+    fn flush_all(&mut self, context: &mut Context<'_>) {
+        let mut ranges: Vec<usize> = (0..self.ranges.len()).collect();
+        ranges.sort_unstable_by_key(|range| self.ranges[*range].first);
+        for range in ranges {
+            for at in 0..self.ranges[range].count.len() {
+                if self.ranges[range].count[at] != 0 {
+                    self.send(range, at, context);
+                }
+            }
+        }
+    }
+
     /// Time at which the oldest batch was begun.
     fn oldest(&self) -> Option<u64> {
         self.ranges.iter().filter_map(|r| r.ages.oldest().map(|(_, born)| born)).min()

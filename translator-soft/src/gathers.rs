@@ -8,6 +8,10 @@ pub(crate) trait Gathers {
     /// Sends what was begun at or before `born_by`.
     fn flush(&mut self, born_by: u64, context: &mut Context<'_>);
 
+    /// Sends everything held, in the order of the places that it is held in (lists by number): the
+    /// order in which somebody walks the registers of a switch.
+    fn flush_all(&mut self, context: &mut Context<'_>);
+
     /// Time at which the oldest that is held was begun; `None` while nothing is held.
     fn oldest(&self) -> Option<u64>;
 

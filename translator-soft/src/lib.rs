@@ -38,6 +38,7 @@ mod postcard_tests;
 mod postcarding;
 #[cfg(test)]
 mod rc_tests;
+pub mod reference;
 mod reporters;
 pub mod requester;
 mod sequences;

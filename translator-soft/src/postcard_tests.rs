@@ -139,7 +139,7 @@ fn sequences_mean_nothing_after_a_restart_and_a_switch_remembers_nothing() {
     let mut switch = Paths::new(true);
     assert_eq!(card(&mut switch, 10), Some(whole(60)));
     for hop in 0..4u8 {
-        // In reference mode too a repeat is dropped by its sequence; one that was not seen is taken.
+        // All are taken, whatever their sequences.
         assert_eq!(
             switch.send(0, 7, 4 + u32::from(hop), hop, 1),
             (hop == 3).then(|| {

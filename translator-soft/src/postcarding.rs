@@ -32,6 +32,8 @@ pub(crate) struct PostcardState {
     marks: Vec<Mark>,
     left: PathsLeft,
     ages: AgeList,
+    /// Whether the rules of a switch hold.
+    reference: bool,
 }
 
 /// One postcard.
@@ -73,6 +75,7 @@ impl PostcardState {
             // that comes very late.
             left: PathsLeft::new(rows / 4),
             ages: AgeList::new(rows),
+            reference: false,
         }
     }
 
@@ -100,7 +103,7 @@ impl PostcardState {
                 }
             }
         }
-        let at = self.place(key, context);
+        let at = self.place(key, length, context);
         // A path of another length is another path: what is there of the old one leaves first.
         let row = &self.rows[at];
         let known = row.path.length;
@@ -140,7 +143,10 @@ impl PostcardState {
 
     /// The row of a key, or a row made free for it.
     #[inline]
-    fn place(&mut self, key: &Key, context: &mut Context<'_>) -> usize {
+    fn place(&mut self, key: &Key, length: u8, context: &mut Context<'_>) -> usize {
+        if self.reference {
+            return self.place_in_reference(key, length, context);
+        }
         // The high bits, so that keys which share a slot of the store need not share a place here.
         let sets = self.rows.len() / WAYS;
         let set = (hash::key_hash(key).rotate_left(16) as usize & (sets - 1)) * WAYS;
@@ -158,6 +164,23 @@ impl PostcardState {
             self.send(oldest, context);
             oldest
         })
+    }
+
+    /// The row of a path by the rules of a switch: one for each place. Another key, or another length,
+    /// is another path, for which the one that is there leaves as it is.
+    fn place_in_reference(&mut self, key: &Key, length: u8, context: &mut Context<'_>) -> usize {
+        let at = hash::key_hash(key) as usize & (self.rows.len() - 1);
+        let row = &self.rows[at];
+        if row.reports != 0 && (row.key != *key || row.path.length != length) {
+            self.send(at, context);
+        }
+        at
+    }
+
+    /// Sets whether the rules of a switch hold: `docs/reference-mode.md`.
+    pub(crate) fn set_reference(&mut self, reference: bool) {
+        self.reference = reference;
+        self.left.forget();
     }
 
     /// Sends a row and frees it.
@@ -213,6 +236,14 @@ impl Gathers for PostcardState {
             && born <= born_by
         {
             self.send(at, context);
+        }
+    }
+
+    fn flush_all(&mut self, context: &mut Context<'_>) {
+        for at in 0..self.rows.len() {
+            if self.rows[at].reports != 0 {
+                self.send(at, context);
+            }
         }
     }
 

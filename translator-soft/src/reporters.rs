@@ -133,6 +133,8 @@ pub struct Reporters {
     unconfirmed_evictions: u64,
     /// Times that a reporter began anew, or may have done so unseen.
     restarts: u32,
+    /// Whether the rules of a switch hold.
+    reference: bool,
 }
 
 impl Reporters {
@@ -150,7 +152,18 @@ impl Reporters {
             evictions: 0,
             unconfirmed_evictions: 0,
             restarts: 0,
+            reference: false,
         }
+    }
+
+    /// Sets whether the rules of a switch hold: `docs/reference-mode.md`. Where each reporter is stays
+    /// known; what was seen before that does not.
+    pub(crate) fn set_reference(&mut self, reference: bool) {
+        self.reference = reference;
+        for place in &mut self.list {
+            place.sequences = place.sequences.met_anew();
+        }
+        self.restarts = self.restarts.wrapping_add(1);
     }
 
     /// Takes reports of these ids, each from its address alone; of everybody if there are none.
@@ -216,7 +229,10 @@ impl Reporters {
             return Admission::NotListed;
         }
         let (known, restarts) = (sequences.confirmed, sequences.counters.restarts);
-        let admission = sequences.admit(now, arrival);
+        let admission = match self.reference {
+            true => sequences.admit_in_reference(now, arrival),
+            false => sequences.admit(now, arrival),
+        };
         if sequences.confirmed && !known {
             self.unconfirmed.remove(at);
             self.confirmed.push(at, now);

@@ -198,6 +198,41 @@ impl Sequences {
         admission
     }
 
+    /// Judges any report by the rules of a switch, which knows the next sequence and nothing else: all
+    /// are taken, and what a step ahead leaves out is asked for.
+    pub(crate) fn admit_in_reference(&mut self, now: u64, arrival: &Arrival) -> Admission {
+        let &Arrival { sequence, restarted, retransmittable, source } = arrival;
+        self.counters.received += 1;
+        self.last_heard = now;
+        self.confirmed = true;
+        self.source = source;
+        let missing = sequence.wrapping_sub(self.window.newest()).wrapping_sub(1);
+        if restarted && missing != 0 {
+            self.counters.restarts += 1;
+        } else if missing >= HALF {
+            return Admission::Apply(None);
+        }
+        self.window = Window::new(sequence);
+        self.expected = sequence.wrapping_add(1).into();
+        if restarted || missing == 0 {
+            return Admission::Apply(None);
+        }
+        self.counters.gaps += u64::from(missing);
+        if !retransmittable {
+            return Admission::Apply(None);
+        }
+        self.counters.nacks += 1;
+        let count = missing.min(WINDOW - 1);
+        Admission::Apply(Some(Missing { first: sequence.wrapping_sub(count), count: count as u16 }))
+    }
+
+    /// The same reporter where it is, without what was seen before.
+    pub(crate) fn met_anew(&self) -> Self {
+        let Sequences { counters, last_heard, confirmed, source, .. } = *self;
+        let newest = Arrival { sequence: self.newest(), restarted: false, retransmittable: false, source };
+        Sequences { counters, confirmed, ..Sequences::new(last_heard, &newest, None) }
+    }
+
     fn consider(&mut self, now: u64, arrival: &Arrival) -> Admission {
         let &Arrival { sequence, restarted, source, .. } = arrival;
         self.forget();

@@ -14,6 +14,7 @@ use super::epochs::EpochWindow;
 use super::gathers::Gathers;
 use super::losses::Origin;
 use super::requester::{Action, MAX_PAYLOAD};
+use super::window::HALF;
 use dta_proto::program::Primitive;
 
 /// Reporters that one sketch can tell apart.
@@ -27,6 +28,8 @@ pub(crate) struct SketchState {
     merge: Merge,
     expected: u8,
     window: EpochWindow,
+    /// Whether the rules of a switch hold.
+    reference: bool,
     /// Per ring place and column: epoch, how many reporters are merged (0 = none yet) and which,
     /// reports not sent yet, and the cells.
     epoch: Vec<u32>,
@@ -71,6 +74,7 @@ impl SketchState {
             merge,
             expected,
             window: EpochWindow::new(epochs),
+            reference: false,
             epoch: vec![0; all],
             count: vec![0; all],
             merged: vec![0; all],
@@ -123,6 +127,31 @@ impl SketchState {
         Some(bit)
     }
 
+    /// The bit of a reporter by the rules of a switch: the one that configuration gave it. Each place
+    /// goes by its own epoch, and one report moves it on.
+    fn bit_in_reference(&self, epoch: u32, at: usize, reporter: u16) -> Result<usize, Reason> {
+        let bit = self.reserved.iter().position(|r| *r == Some(reporter)).ok_or(Reason::SketchReporters)?;
+        let is_later = epoch.wrapping_sub(self.epoch[at]) < HALF;
+        if self.count[at] != 0 && !is_later { Err(Reason::EpochOld) } else { Ok(bit) }
+    }
+
+    /// Sets whether the rules of a switch hold: `docs/reference-mode.md`. Nothing may be held.
+    pub(crate) fn set_reference(&mut self, reference: bool) {
+        self.reference = reference;
+        self.forget();
+    }
+
+    /// Forgets all columns, and who has which bit but by configuration.
+    fn forget(&mut self) {
+        self.count.fill(0);
+        self.merged.fill(0);
+        self.unsent.fill(0);
+        self.ages = AgeList::new(self.merged.len());
+        self.window = EpochWindow::new(self.epochs);
+        self.bits = self.reserved;
+        self.uses = [Use::default(); REPORTERS];
+    }
+
     /// Merges a reporter's column into the one of its epoch.
     #[inline]
     pub(crate) fn ingest(
@@ -139,13 +168,18 @@ impl SketchState {
         if cells.len() != 4 * usize::from(self.rows) {
             return Err(Reason::ValueLength);
         }
-        self.window.admit(epoch, origin.reporter)?;
         let at = (epoch & (self.epochs - 1)) as usize * self.columns as usize + column as usize;
-        if self.count[at] != 0 && self.epoch[at] > epoch && self.window.has(self.epoch[at]) {
-            // A later epoch has this column's place, if not yet those of all others.
-            return Err(Reason::EpochOld);
-        }
-        let bit = self.bit_of(origin.reporter).ok_or(Reason::SketchReporters)?;
+        let bit = match self.reference {
+            true => self.bit_in_reference(epoch, at, origin.reporter)?,
+            false => {
+                self.window.admit(epoch, origin.reporter)?;
+                if self.count[at] != 0 && self.epoch[at] > epoch && self.window.has(self.epoch[at]) {
+                    // A later epoch has this column's place, if not yet those of all others.
+                    return Err(Reason::EpochOld);
+                }
+                self.bit_of(origin.reporter).ok_or(Reason::SketchReporters)?
+            }
+        };
         let rows = usize::from(self.rows);
         if self.count[at] != 0 && self.epoch[at] != epoch {
             // The ring has turned: what this place still held of the epoch before will not be seen any more.
@@ -226,6 +260,14 @@ impl Gathers for SketchState {
         }
     }
 
+    fn flush_all(&mut self, context: &mut Context<'_>) {
+        for at in 0..self.unsent.len() {
+            if self.unsent[at] != 0 {
+                self.send(at, context);
+            }
+        }
+    }
+
     /// Time at which the oldest column was begun.
     fn oldest(&self) -> Option<u64> {
         self.ages.oldest().map(|(_, born)| born)
@@ -236,12 +278,6 @@ impl Gathers for SketchState {
         let held: u64 = self.unsent.iter().map(|u| u64::from(*u)).sum();
         counters.of(Primitive::SketchMerge).held -= held;
         counters.discard(Discard::StoreRemoved, held);
-        self.count.fill(0);
-        self.merged.fill(0);
-        self.unsent.fill(0);
-        self.ages = AgeList::new(self.merged.len());
-        self.window = EpochWindow::new(self.epochs);
-        self.bits = self.reserved;
-        self.uses = [Use::default(); REPORTERS];
+        self.forget();
     }
 }

@@ -844,6 +844,8 @@ enum Step {
     Packet(Vec<u8>),
     /// The NIC answers one of the frames that it was sent.
     Answer(prop::sample::Index, Syndrome),
+    /// The rules of a switch hold, or not any more.
+    Mode(bool),
     /// Nothing but time passes.
     Time,
 }
@@ -900,14 +902,18 @@ proptest! {
                 1 => prop::collection::vec(any::<u8>(), 0..60).prop_map(|p| Step::Packet(datagram(&p))),
                 3 => (any::<prop::sample::Index>(), any_reply()).prop_map(|(of, reply)| Step::Answer(of, reply)),
                 1 => Just(Step::Time),
+                1 => any::<bool>().prop_map(Step::Mode),
             ],
             0..80),
         writes_on_rc: bool,
         name_reports: bool,
+        reference: bool,
     ) {
         let transport = if writes_on_rc { Transport::Rc } else { Transport::Uc };
         let limits = Limits { postcard_rows: 4, reporters: 3, name_reports, ..Limits::default() };
-        let mut bench = Bench::new(&program(transport, false), limits);
+        let mut bench = Bench::new(&program(transport, reference), limits);
+        let bit = Entry::SketchReporter(SketchReporter { store: SM, reporter: 1, bit: 5 });
+        bench.engine.apply(0, &[Change::Insert { entry: bit }], &mut bench.out).unwrap();
         // All frames so far, with their queue pair and PSN.
         let mut sent: Vec<(u32, Psn)> = Vec::new();
         let (mut reports, mut no_answers, mut refused) = (0, 0, false);
@@ -936,6 +942,12 @@ proptest! {
                     refused |= matches!(reply, Syndrome::Nak(code) if *code != NakCode::PsnSequenceError);
                 }
                 Step::Answer(..) => {}
+                Step::Mode(reference) => {
+                    let mut want = bench.engine.program().clone();
+                    want.set(Entry::Mode(Mode { reference: *reference }));
+                    let changes = diff(bench.engine.program(), &want);
+                    bench.engine.apply(now, &changes, &mut bench.out).unwrap();
+                }
                 Step::Time => bench.engine.tick(now, &mut bench.out),
             }
             note(&mut sent, bench.frames());

@@ -2,11 +2,11 @@
 //! They were made by another implementation (`frames.py` beside it), and every data plane is held
 //! to them.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use dta_dataplane::{Engine, Limits, Output};
-use dta_proto::program::{Entry, Mode, Program, Purpose, QueuePair, Transport, diff};
-use dta_proto::wire::datagram;
+use dta_dataplane::reference::Reference;
+use dta_proto::program::{Entry, Program, Purpose, QueuePair, Transport};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -14,26 +14,36 @@ struct Case {
     name: String,
     transport: Transport,
     start_psn: u32,
+    entries: Vec<Entry>,
     reports: Vec<String>,
     frames: Vec<String>,
+    flushed: usize,
+    nacks: Vec<Nack>,
+    dropped: BTreeMap<String, u64>,
 }
 
-/// The program of the vectors, in reference mode, as a case wants it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+struct Nack {
+    report: usize,
+    payload: String,
+}
+
+fn cases() -> Vec<Case> {
+    serde_json::from_str(include_str!("../../dta-proto/vectors/frames.json")).unwrap()
+}
+
+/// The program of the vectors, as a case wants it.
 fn program(case: &Case) -> Program {
-    let all: Program = serde_json::from_str(include_str!("../../dta-proto/vectors/program.json")).unwrap();
-    let mut program = Program::default();
-    for entry in all.entries() {
-        match entry {
-            Entry::Flush(_) => {}
-            Entry::Mode(_) => program.set(Entry::Mode(Mode { reference: true })),
-            Entry::QueuePair(pair) => {
-                let transport = if pair.purpose == Purpose::Write { case.transport } else { pair.transport };
-                let start_psn = case.start_psn;
-                program.set(Entry::QueuePair(QueuePair { transport, start_psn, ..pair.clone() }));
-            }
-            other => program.set(other.clone()),
+    let mut program: Program =
+        serde_json::from_str(include_str!("../../dta-proto/vectors/program.json")).unwrap();
+    for entry in program.clone().entries() {
+        if let Entry::QueuePair(pair) = entry {
+            let transport = if pair.purpose == Purpose::Write { case.transport } else { pair.transport };
+            let start_psn = case.start_psn;
+            program.set(Entry::QueuePair(QueuePair { transport, start_psn, ..pair.clone() }));
         }
     }
+    case.entries.iter().for_each(|entry| program.set(entry.clone()));
     program
 }
 
@@ -41,33 +51,68 @@ fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Each report as a packet that a link hands over.
-fn packet(report: &str) -> Vec<u8> {
-    let from = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 9), 5555);
-    let payload = bytes(report);
-    [&datagram::header(from, SocketAddrV4::new(Ipv4Addr::LOCALHOST, 40040), payload.len())[..], &payload]
-        .concat()
+fn hex(bytes: impl AsRef<[u8]>) -> String {
+    bytes.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[test]
 fn frames_are_as_the_other_implementation_makes_them() {
-    let cases: Vec<Case> = serde_json::from_str(include_str!("../../dta-proto/vectors/frames.json")).unwrap();
-    assert!(cases.len() >= 20, "only {} cases", cases.len());
+    let reporter = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 9), 5555);
+    let service = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 40040);
+    let cases = cases();
+    assert!(cases.len() >= 40, "only {} cases", cases.len());
     for case in &cases {
-        let (mut engine, mut out) = (Engine::new(Limits::default()), Output::default());
-        engine.apply(0, &diff(&Program::default(), &program(case)), &mut out).unwrap();
-        for report in &case.reports {
-            engine.ingest(0, [&*packet(report)], &mut out);
+        let mut switch = Reference::new(&program(case), 1 << 16).unwrap();
+        let (mut frames, mut nacks, mut dropped) = (Vec::new(), Vec::new(), BTreeMap::new());
+        for (report, payload) in case.reports.iter().enumerate() {
+            let made = switch.report(reporter, service, &bytes(payload));
+            frames.extend(made.frames.iter().map(hex));
+            nacks.extend(made.nacks.iter().map(|payload| Nack { report, payload: hex(payload) }));
+            if let Some(reason) = made.dropped {
+                *dropped.entry(reason.name().to_string()).or_insert(0) += 1;
+            }
         }
-        let counters = engine.counters();
+        let counters = switch.counters();
         assert_eq!(counters.received, case.reports.len() as u64, "{}", case.name);
         assert_eq!(counters.check(), None, "{}", case.name);
-        engine.flush(0, &mut out);
-        let frames: Vec<String> = out.frames.iter().map(hex).collect();
+        let flushed = switch.flush();
+        frames.extend(flushed.iter().map(hex));
         assert_eq!(frames, case.frames, "{}", case.name);
+        assert_eq!(flushed.len(), case.flushed, "{}", case.name);
+        assert_eq!(nacks, case.nacks, "{}", case.name);
+        assert_eq!(dropped, case.dropped, "{}", case.name);
     }
+}
+
+/// What is out on RC is acknowledged at once: no report waits for room in a window or queue.
+#[test]
+fn nothing_waits_for_a_responder_that_is_not_there() {
+    let case = cases().into_iter().find(|case| case.name == "key-increment").unwrap();
+    let mut switch = Reference::new(&program(&case), 1 << 10).unwrap();
+    let reporter = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 9), 5555);
+    for _ in 0..20_000 {
+        let made =
+            switch.report(reporter, SocketAddrV4::new(Ipv4Addr::LOCALHOST, 40040), &bytes(&case.reports[0]));
+        assert_eq!((made.frames.len(), made.dropped), (2, None));
+    }
+}
+
+/// Each rule of the page has cases, and the page names each case that there is about a rule.
+#[test]
+fn the_page_names_cases_that_there_are() {
+    let page = include_str!("../../docs/reference-mode.md");
+    let names: Vec<String> = cases().into_iter().map(|case| case.name).collect();
+    let rules = page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| rule"));
+    let mut named = 0;
+    for rule in rules {
+        let (_, told) = rule.trim_end_matches(" |").rsplit_once('|').unwrap();
+        if told.trim().starts_with("all") {
+            continue;
+        }
+        for case in told.split(',').map(|case| case.trim().trim_matches('`')) {
+            assert!(names.iter().any(|name| name == case), "no case `{case}`: {rule}");
+            named += 1;
+        }
+    }
+    assert!(named > 30, "{named}");
 }

@@ -92,7 +92,7 @@ pub struct Service {
 /// How the data plane behaves as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mode {
-    /// No coalescing and no timed flush, so that targets make equal bytes.
+    /// What a switch does, and no more, so that targets make equal bytes: `docs/reference-mode.md`.
     pub reference: bool,
 }
 

@@ -1,6 +1,7 @@
 //! The parts of the exporter without a database and without a collector: needs no privilege and starts no program.
 
 mod directory;
+mod events;
 mod influx;
 mod json;
 mod lists;

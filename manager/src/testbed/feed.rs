@@ -183,9 +183,11 @@ pub async fn settle(
         }
         (last, own) = (now, (side.sent, side.received));
         if moved.elapsed() > QUIET && unacknowledged(&last) == 0 {
-            if daemons.flush().await? == 0 {
-                // Not read anew: between the collector's counters and the translator's a frame may
-                // leave that asks for an answer.
+            // What the translator flushed by its own clock after these counters were read is not in
+            // them, and this flush finds nothing of it.
+            if daemons.flush().await? == 0 && moving(&daemons.statistics().await?) == moving(&last) {
+                // Those from before: between the collector's counters and the translator's a frame
+                // may leave that asks for an answer.
                 return Ok(last);
             }
             moved = Instant::now();

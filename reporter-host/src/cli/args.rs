@@ -30,6 +30,14 @@ pub(super) enum Command {
     /// Send reports
     #[command(after_help = SEND_HELP)]
     Send(Box<Send>),
+    /// List the points at which this kernel lets packets be traced, and why not at the others
+    #[cfg(all(feature = "ebpf", target_os = "linux"))]
+    #[command(after_help = super::trace::POINTS_HELP)]
+    Points,
+    /// Trace packets through this host: where they spend their time, and where they are dropped
+    #[cfg(all(feature = "ebpf", target_os = "linux"))]
+    #[command(after_help = super::trace::TRACE_HELP)]
+    Trace(Box<super::trace::Trace>),
     #[command(flatten)]
     Common(dta_cli::program::Common),
 }

@@ -4,6 +4,8 @@ mod args;
 mod check;
 mod lines;
 mod send;
+#[cfg(all(feature = "ebpf", target_os = "linux"))]
+mod trace;
 mod value;
 
 use std::process::ExitCode;
@@ -12,8 +14,11 @@ use dta_cli::Status;
 
 use args::{Cli, Command};
 
-/// The program has no features of cargo's that a person would notice.
-const FEATURES: &[&str] = &[];
+/// The features of cargo's that a person would notice.
+const FEATURES: &[&str] = &[
+    #[cfg(feature = "ebpf")]
+    "ebpf",
+];
 
 /// Runs the program with the process's arguments.
 pub fn main() -> ExitCode {
@@ -24,6 +29,10 @@ pub fn main() -> ExitCode {
 pub fn main_from(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode {
     dta_cli::program::run(arguments, FEATURES, |cli: Cli| match cli.command {
         Command::Send(send) => send::run(&send).map(|all| if all { Status::Done } else { Status::Failed }),
+        #[cfg(all(feature = "ebpf", target_os = "linux"))]
+        Command::Points => trace::points().map(|()| Status::Done),
+        #[cfg(all(feature = "ebpf", target_os = "linux"))]
+        Command::Trace(trace) => trace::run(&trace).map(|()| Status::Done),
         Command::Common(common) => common.run::<Cli>(FEATURES),
     })
 }

@@ -16,7 +16,7 @@ pub struct Wanted {
     pub collectors: Vec<String>,
     /// Where reports are taken.
     pub service: Service,
-    /// No coalescing and no timed flush.
+    /// What a switch does, and no more.
     pub reference: bool,
     /// Milliseconds that append batches, postcard rows and sketch columns may be held; 0 = never by time.
     pub flush_ms: [(Primitive, u32); 3],

@@ -87,10 +87,9 @@ fn at_collector(index: u8) -> String {
 fn describe(entry: &Entry, show_secrets: bool) -> (String, String) {
     match entry {
         Entry::Service(e) => (String::new(), format!("reports to {} UDP port {}", e.address, e.port)),
-        Entry::Mode(e) => (
-            String::new(),
-            if e.reference { "reference: no coalescing, no timed flush" } else { "normal" }.into(),
-        ),
+        Entry::Mode(e) => {
+            (String::new(), if e.reference { "reference: as a switch does it" } else { "normal" }.into())
+        }
         Entry::Flush(e) => (
             e.primitive.to_string(),
             if e.after_ms == 0 { "never by time".into() } else { format!("after {} ms", e.after_ms) },

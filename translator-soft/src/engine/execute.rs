@@ -93,7 +93,7 @@ impl Engine {
                 self.increments.ingest(*shape, *redundancy, key, *delta, origin, context)?;
             }
             (Body::Postcard { key, hop, path_length, value }, State::Postcarding(state)) => {
-                let restarts = (report.numbered && self.remembers).then(|| self.reporters.restarts());
+                let restarts = (report.numbered && !self.reference).then(|| self.reporters.restarts());
                 let arrival = postcarding::Arrival {
                     key,
                     hop: *hop,

@@ -41,7 +41,7 @@ impl Engine {
                 if !self.reporters0.may_report(source.ip()) {
                     return Err(Reason::NotListed);
                 }
-                if report.retransmittable {
+                if report.retransmittable && !self.reference {
                     self.admit_version0(&report, source, destination, out)?;
                 }
                 self.version0[primitive.index()].ok_or(Reason::Version0Store)?

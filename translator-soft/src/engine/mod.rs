@@ -83,8 +83,8 @@ pub struct Engine {
     reporters: Reporters,
     reporters0: Version0Reporters,
     increments: Increments,
-    /// Whether postcards are judged by the paths that left: a switch remembers none.
-    remembers: bool,
+    /// Whether it does what a switch does, and no more: `docs/reference-mode.md`.
+    reference: bool,
     serial: u32,
     service: (Ipv4Addr, u16),
     clock: u64,
@@ -106,7 +106,7 @@ impl Engine {
             reporters: Reporters::new(limits.reporters),
             reporters0: Version0Reporters::new(limits.reporters, limits.version0_nacks),
             increments: Increments::new(true),
-            remembers: true,
+            reference: false,
             serial: 0,
             service: (Ipv4Addr::UNSPECIFIED, dta::PORT),
             clock: 0,

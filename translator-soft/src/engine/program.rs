@@ -86,7 +86,7 @@ impl Engine {
                     self.service = (ip, service.port);
                 }
             }
-            Entry::Mode(mode) => self.set_reference(mode.reference),
+            Entry::Mode(mode) => self.set_reference(mode.reference, out),
             Entry::Flush(flush) => {
                 self.flush_ns[flush.primitive.index()] = u64::from(flush.after_ms) * 1_000_000;
             }
@@ -116,7 +116,7 @@ impl Engine {
         let Some(entry) = self.program.remove(key) else { return };
         match &entry {
             Entry::Service(_) => self.service = (Ipv4Addr::UNSPECIFIED, dta::PORT),
-            Entry::Mode(_) => self.set_reference(false),
+            Entry::Mode(_) => self.set_reference(false, out),
             Entry::Flush(flush) => self.flush_ns[flush.primitive.index()] = 0,
             Entry::QueuePair(pair) => {
                 let stores = self.stores.entries();
@@ -151,10 +151,19 @@ impl Engine {
         }
     }
 
-    fn set_reference(&mut self, reference: bool) {
+    /// Sets whether the rules of a switch hold. What was held by other rules leaves first.
+    fn set_reference(&mut self, reference: bool, out: &mut Output) {
+        if self.reference == reference {
+            return;
+        }
+        self.flush(self.clock, out);
+        self.reference = reference;
         self.increments.set_coalescing(!reference);
-        self.remembers = !reference;
         self.egress.set_reference(reference);
+        self.reporters.set_reference(reference);
+        for (_, store) in self.stores.iter_mut() {
+            store.state.set_reference(reference);
+        }
     }
 
     fn set_store(&mut self, store: &Store, out: &mut Output) {
@@ -168,7 +177,7 @@ impl Engine {
             }
             _ => {
                 self.remove_store(store.spec.id, out);
-                self.stores.insert(store, &self.limits);
+                self.stores.insert(store, &self.limits, self.reference);
             }
         }
         self.egress.set_templates(&self.stores.entries());

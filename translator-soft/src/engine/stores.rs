@@ -22,9 +22,9 @@ pub(super) enum State {
 
 impl State {
     /// The state that a new store begins with.
-    fn new(store: &Store, limits: &Limits) -> State {
+    fn new(store: &Store, limits: &Limits, reference: bool) -> State {
         let names = limits.name_reports;
-        match store.spec.kind {
+        let mut state = match store.spec.kind {
             StoreKind::KeyWrite { slots, value_len, redundancy } => {
                 State::KeyWrite(KeyWriteShape { slots, value_len, copies: redundancy })
             }
@@ -40,6 +40,19 @@ impl State {
             StoreKind::SketchMerge { columns, rows, epochs, merge, expected } => {
                 State::SketchMerge(Box::new(SketchState::new(columns, rows, epochs, merge, expected, names)))
             }
+        };
+        if reference {
+            state.set_reference(true);
+        }
+        state
+    }
+
+    /// Sets whether what is gathered follows the rules of a switch.
+    pub(super) fn set_reference(&mut self, reference: bool) {
+        match self {
+            State::KeyWrite(_) | State::KeyIncrement(_) | State::Append(_) => {}
+            State::Postcarding(state) => state.set_reference(reference),
+            State::SketchMerge(state) => state.set_reference(reference),
         }
     }
 
@@ -94,6 +107,13 @@ impl Stores {
         Some((place, self.places[place].as_mut()?))
     }
 
+    /// The ids of all stores, the least first.
+    pub(super) fn ids(&self) -> Vec<u16> {
+        let mut ids: Vec<u16> = self.iter().map(|(_, store)| store.entry.spec.id).collect();
+        ids.sort_unstable();
+        ids
+    }
+
     /// All stores with their places.
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &InstalledStore)> {
         self.places.iter().enumerate().filter_map(|(place, store)| Some((place, store.as_ref()?)))
@@ -110,8 +130,9 @@ impl Stores {
     }
 
     /// Installs a store whose id is free.
-    pub(super) fn insert(&mut self, entry: &Store, limits: &Limits) {
-        let store = Some(InstalledStore { entry: entry.clone(), state: State::new(entry, limits) });
+    pub(super) fn insert(&mut self, entry: &Store, limits: &Limits, reference: bool) {
+        let store =
+            Some(InstalledStore { entry: entry.clone(), state: State::new(entry, limits, reference) });
         let place = match self.places.iter().position(Option::is_none) {
             Some(place) => {
                 self.places[place] = store;

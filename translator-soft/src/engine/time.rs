@@ -14,19 +14,25 @@ impl Engine {
             let after = flush_after(&self.flush_ns, store);
             if after != 0 && now >= after {
                 let mut context = Context { now, store: place, egress: &mut self.egress, out };
-                flush_store(store, now - after, &mut context);
+                if let Some(gathers) = store.state.gathers_mut() {
+                    gathers.flush(now - after, &mut context);
+                }
             }
         }
         self.egress.tick(now, out);
     }
 
-    /// Sends everything held. Gives how many reports that were.
+    /// Sends everything held: store after store by their ids, and of each one after the other by their
+    /// places (lists by number). Gives how many reports that were.
     pub fn flush(&mut self, now: u64, out: &mut Output) -> u64 {
         self.clock = self.clock.max(now);
         let before = self.held();
-        for (place, store) in self.stores.iter_mut() {
+        for id in self.stores.ids() {
+            let Some((place, store)) = self.stores.find(id) else { continue };
             let mut context = Context { now: self.clock, store: place, egress: &mut self.egress, out };
-            flush_store(store, u64::MAX, &mut context);
+            if let Some(gathers) = store.state.gathers_mut() {
+                gathers.flush_all(&mut context);
+            }
         }
         self.egress.transmit(self.clock, out);
         before - self.held()
@@ -51,10 +57,4 @@ impl Engine {
 /// How long reports of a store are held, in nanoseconds; 0 = until their operation is full.
 fn flush_after(flush_ns: &[u64; 5], store: &InstalledStore) -> u64 {
     flush_ns[store.entry.spec.kind.primitive().index()]
-}
-
-fn flush_store(store: &mut InstalledStore, born_by: u64, context: &mut Context<'_>) {
-    if let Some(gathers) = store.state.gathers_mut() {
-        gathers.flush(born_by, context);
-    }
 }

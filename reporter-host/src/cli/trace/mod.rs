@@ -1,0 +1,205 @@
+//! `dta-reporter points` and `dta-reporter trace`.
+
+mod print;
+
+use std::io::{self, Write as _};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use dta_cli::table::{Cell, Colour, Look, Table};
+use dta_trace::digest::Sampling;
+use dta_trace::journey::Journeys;
+use dta_trace::kernel::{self, Options, Tracer, rights};
+use dta_trace::matching;
+use dta_trace::point::At;
+use dta_trace::record::flags;
+
+use print::Printer;
+
+pub(super) const POINTS_HELP: &str = "\
+Tracepoints and functions are attached to for a moment, with a filter that chooses no packet. An interface that is listed \
+takes `iface:` both ways, or one way as `iface:eth0/ingress` and `iface:eth0/egress`.
+
+Example:
+  sudo dta-reporter points";
+
+pub(super) const TRACE_HELP: &str = "\
+A point is an interface (`iface:eth0`, both ways; `iface:eth0/ingress`; `xdp:eth0`), also one of another network namespace \
+(`netns:pod1/iface:eth0`), a tracepoint (`tp:kfree_skb`), or the entry of a kernel function (`fentry:ip_rcv`, `kprobe:ip_rcv`).
+
+Examples:
+  Where packets to port 80 spend their time, and where they are dropped:
+    sudo dta-reporter trace --at tp:net_dev_queue --at tp:netif_receive_skb \\
+        --at tp:kfree_skb --filter 'tcp port 80' --print
+  One packet in 64 on its way into a container:
+    sudo dta-reporter trace --at iface:eth0 --at netns:pod1/iface:eth0 \\
+        --sample 1/64 --print";
+
+#[derive(Debug, Args)]
+pub(super) struct Trace {
+    /// A point at which packets are looked at; several times for several points
+    #[arg(long = "at", value_name = "POINT", required = true, value_parser = At::parse)]
+    at: Vec<Vec<At>>,
+    /// Which packets, as tcpdump takes them: `tcp port 80 and net 10.0.0.0/8`
+    #[arg(long, value_name = "FILTER", default_value = "")]
+    filter: String,
+    /// Which share of the packets, as 1/64; all points and hosts choose the same packets
+    #[arg(long, value_name = "1/N", default_value = "1/1")]
+    sample: Sample,
+    /// Print each packet on a line with its segments
+    #[arg(long, required = true)]
+    print: bool,
+    /// End after this many packets
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    /// End after this many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    seconds: Option<Duration>,
+    /// Print a packet when nothing came of it for this long
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 200)]
+    settle: u64,
+    /// Do not follow packets by their buffers: after address translation they count as others
+    #[arg(long)]
+    no_follow: bool,
+    /// Attach to interfaces by the clsact qdisc though the kernel has tcx
+    #[arg(long)]
+    clsact: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sample(Sampling);
+
+impl FromStr for Sample {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let n = text.strip_prefix("1/").and_then(|n| n.parse().ok()).filter(|n| *n > 0);
+        n.map(|n| Self(Sampling::one_in(n))).ok_or("write a share as 1/64")
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    Duration::try_from_secs_f64(number).map_err(|error| error.to_string())
+}
+
+/// Prints what the kernel lets us attach to.
+pub(super) fn points() -> Result<()> {
+    let mut table = Table::new(&["POINT", "SEES", "CAN BE ATTACHED"], &[]);
+    for offer in kernel::points()? {
+        let state = match offer.refused {
+            None => Cell::coloured("yes", Colour::Green),
+            Some(why) => Cell::coloured(format!("no: {why}"), Colour::Yellow),
+        };
+        table.row([offer.point.into(), offer.what.into(), state]);
+    }
+    Ok(dta_cli::print(table.draw(Look::stdout()))?)
+}
+
+/// Traces until it is told to end.
+pub(super) fn run(args: &Trace) -> Result<()> {
+    let table = filter(&args.filter)?;
+    let points: Vec<&At> = args.at.iter().flatten().collect();
+    let other_namespaces = points.iter().any(|at| matches!(at, At::Interface { namespace: Some(_), .. }));
+    let missing = rights::missing(other_namespaces).context("capabilities cannot be read")?;
+    if !missing.is_empty() {
+        return Err(kernel::Error::Rights(missing).into());
+    }
+    let ended = signals()?;
+    let options = Options {
+        table,
+        sampling: args.sample.0,
+        follow: !args.no_follow,
+        clsact: args.clsact,
+        ..Options::default()
+    };
+    let mut tracer = Tracer::start(&options)?;
+    for at in points {
+        tracer.attach(at)?;
+    }
+    let mut printer = Printer::new(&tracer)?;
+    // From here on, an error in this program can do less harm.
+    rights::drop_others(other_namespaces).context("capabilities cannot be given up")?;
+    eprintln!("dta-reporter: {} points are attached", tracer.points().len());
+    let stopped = follow(&mut tracer, &mut printer, args, &ended);
+    books(&tracer, &printer)?;
+    stopped
+}
+
+fn filter(text: &str) -> Result<matching::Table> {
+    Ok(dta_trace::filter::compile(text).with_context(|| format!("{text:?} is no filter"))?)
+}
+
+/// Becomes true at SIGINT and SIGTERM.
+fn signals() -> Result<Arc<AtomicBool>> {
+    let ended = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&ended);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let (mut interrupt, mut terminate) = {
+        use tokio::signal::unix::{SignalKind, signal};
+        let _inside = runtime.enter();
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        runtime.block_on(async {
+            tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+        });
+        flag.store(true, Ordering::Relaxed);
+    })?;
+    Ok(ended)
+}
+
+fn follow(tracer: &mut Tracer, printer: &mut Printer, args: &Trace, ended: &AtomicBool) -> Result<()> {
+    let started = Instant::now();
+    let settle = Duration::from_millis(args.settle);
+    let mut journeys = Journeys::default();
+    let mut out = io::stdout().lock();
+    let clock = |moment: Instant| (moment - started).as_nanos() as u64;
+    loop {
+        let now = Instant::now();
+        let last = ended.load(Ordering::Relaxed)
+            || args.seconds.is_some_and(|most| now - started >= most)
+            || args.count.is_some_and(|most| printer.packets >= most);
+        tracer.read(|record| {
+            printer.several += u64::from(record.flags & flags::SEGMENTS != 0);
+            journeys.put(record, clock(now));
+        });
+        let before = if last { u64::MAX } else { clock(now).saturating_sub(settle.as_nanos() as u64) };
+        for journey in journeys.settled(before) {
+            if args.count.is_none_or(|most| printer.packets < most) {
+                printer.packets += 1;
+                writeln!(out, "{}", printer.line(&journey))?;
+            }
+        }
+        out.flush()?;
+        printer.shared = journeys.shared();
+        if last {
+            return Ok(());
+        }
+        tracer.wait(Duration::from_millis(10))?;
+    }
+}
+
+/// Says what became of the packets at each point.
+fn books(tracer: &Tracer, printer: &Printer) -> Result<()> {
+    let header = ["POINT", "SEEN", "REPORTED", "FILTERED", "SAMPLED OUT", "RING FULL", "REFUSED", "MISSED"];
+    let mut table = Table::new(&header, &[1, 2, 3, 4, 5, 6, 7]);
+    for (point, books) in tracer.points().iter().zip(tracer.books()?) {
+        let of = books.total;
+        let counts =
+            [of.seen, of.reported, of.filtered, of.sampled_out, of.ring_full, of.refused(), of.missed];
+        let mut row = vec![Cell::from(point.at.to_string())];
+        row.extend(counts.map(|count| Cell::from(count.to_string())));
+        table.row(row);
+    }
+    eprintln!("{}", table.draw(Look::PIPE));
+    eprintln!(
+        "{} packets; {} shared their digest with one on its way; {} records of several packets in one buffer",
+        printer.packets, printer.shared, printer.several
+    );
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! One packet on one line.
+
+use std::fmt::Write as _;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Result;
+use dta_trace::btf::Kernel;
+use dta_trace::journey::Journey;
+use dta_trace::kernel::{Places, Tracer};
+use dta_trace::point::{At, Side};
+use dta_trace::record::{Record, flags};
+
+/// Names for what records have by number, and counts of what was printed.
+pub(super) struct Printer {
+    places: Places,
+    kernel: Kernel,
+    points: Vec<String>,
+    /// Packets on lines.
+    pub(super) packets: u64,
+    /// Packets that shared a digest.
+    pub(super) shared: u64,
+    /// Records of several packets in one buffer.
+    pub(super) several: u64,
+    /// TAI less UTC, in nanoseconds, as this host has it.
+    leap: i128,
+}
+
+impl Printer {
+    pub(super) fn new(tracer: &Tracer) -> Result<Self> {
+        let points = tracer.points().iter().map(|point| match &point.at {
+            At::Interface { side: Side::Ingress, .. } => "ingress".to_owned(),
+            At::Interface { side: Side::Egress, .. } => "egress".to_owned(),
+            At::Interface { side: Side::Xdp, .. } => "xdp".to_owned(),
+            At::Tracepoint(name) | At::Fentry(name) | At::Kprobe(name) => name.clone(),
+        });
+        let utc = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as i128;
+        let tai = i128::from(dta_trace::kernel::tai());
+        // Whole seconds: the two clocks are not read at one moment.
+        let leap = (tai - utc + 500_000_000).div_euclid(1_000_000_000) * 1_000_000_000;
+        Ok(Self {
+            places: tracer.places(),
+            kernel: tracer.kernel().clone(),
+            points: points.collect(),
+            packets: 0,
+            shared: 0,
+            several: 0,
+            leap,
+        })
+    }
+
+    /// The line: time of day (UTC), flow, length, each point with the time since the one before, the time from first to last.
+    pub(super) fn line(&mut self, journey: &Journey) -> String {
+        let Some(first) = journey.records.first() else { return String::new() };
+        let mut line = format!("{} {} {} bytes", self.time(first.time), first.flow, first.length);
+        if first.segments > 1 {
+            let _ = write!(line, " ({} packets)", first.segments);
+        }
+        let mut before = first;
+        for (index, record) in journey.records.iter().enumerate() {
+            let delta =
+                if index > 0 { format!(" +{}", short(record.time - before.time)) } else { String::new() };
+            let _ =
+                write!(line, "{}{delta} {}", if index > 0 { "," } else { ":" }, self.step(record, before));
+            before = record;
+        }
+        if journey.records.len() > 1 {
+            let _ = write!(line, " = {}", short(journey.total()));
+        }
+        line
+    }
+
+    fn step(&mut self, record: &Record, before: &Record) -> String {
+        let point = self.points.get(usize::from(record.point)).map_or("?", String::as_str);
+        let mut text = format!("{point} {}", self.places.name(record.namespace, record.interface));
+        if record.flow != before.flow {
+            let _ = write!(text, " as {}", record.flow);
+        }
+        if record.flags & flags::DROPPED != 0 {
+            let _ = write!(text, " DROPPED {}", self.kernel.reason(record.reason));
+        }
+        text
+    }
+
+    fn time(&self, tai: u64) -> String {
+        let utc = (i128::from(tai) - self.leap).max(0) as u128;
+        let (seconds, nanos) = (utc / 1_000_000_000 % 86_400, utc % 1_000_000_000);
+        format!("{:02}:{:02}:{:02}.{:06}", seconds / 3600, seconds / 60 % 60, seconds % 60, nanos / 1000)
+    }
+}
+
+/// A span of time with three or four digits.
+fn short(nanos: u64) -> String {
+    match nanos {
+        0..10_000 => format!("{:.2}µs", nanos as f64 / 1e3),
+        10_000..1_000_000 => format!("{:.1}µs", nanos as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.2}ms", nanos as f64 / 1e6),
+        _ => format!("{:.2}s", nanos as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_short() {
+        let text: Vec<String> = [7, 1_234, 12_345, 999_000, 5_270_000, 2_000_000_000].map(short).to_vec();
+        assert_eq!(text, ["0.01µs", "1.23µs", "12.3µs", "999.0µs", "5.27ms", "2.00s"]);
+    }
+}

@@ -1,0 +1,102 @@
+/* What the programs hand up, and what they are told; the layouts are read and written by trace/src/. */
+#pragma once
+#include "helpers.h"
+
+/* Kinds of points; trace/src/record.rs. */
+enum { INGRESS, EGRESS, XDP, DEV_QUEUE, DEV_START_XMIT, NETIF_RECEIVE, KFREE, CONSUME, FUNCTION };
+
+enum {
+    FLAG_IPV6 = 1,
+    FLAG_FRAGMENT = 1 << 1,
+    FLAG_TUNNEL = 1 << 2,
+    FLAG_SEGMENTS = 1 << 3,
+    FLAG_DROPPED = 1 << 4,
+    FLAG_CONSUMED = 1 << 5,
+    FLAG_LEAVES = 1 << 6,
+    FLAG_PARTIAL = 1 << 7,
+    FLAG_TRANSLATED = 1 << 8,
+};
+
+struct record {
+    u64 time, digest, first, core;
+    u64 source[2], destination[2];
+    u16 source_port, destination_port;
+    u8 protocol, unused;
+    u16 flags;
+    u32 length, reason, name_space, interface;
+    u16 point, cpu, segments, unused2;
+};
+_Static_assert(sizeof(struct record) == 96, "trace/src/record.rs reads 96 bytes");
+
+/* Of a point, on one processor. */
+struct books {
+    u64 seen, reported, filtered, sampled_out, ring_full, not_ip, unreadable, flows_full;
+};
+
+struct flow_at {
+    u64 source[2], destination[2];
+    u16 source_port, destination_port;
+    u8 protocol, unused;
+    u16 point;
+    u32 name_space, interface;
+};
+
+struct flow_count {
+    u64 packets, bytes, drops;
+};
+
+#define KINDS 16
+#define SETTING_FOLLOW 1
+
+struct settings {
+    /* A packet is sampled if the upper half of its core digest is below this. */
+    u64 threshold;
+    /* Which of the two tables of the filter holds. */
+    u32 table;
+    u32 flags;
+    /* Kinds of points at which flows are counted, one bit each. */
+    u32 count_flows;
+    /* A ring with more bytes than this waiting wakes its reader; else the reader comes by itself. */
+    u32 wake_at;
+    /* The number of the point of each kind that has one alone. */
+    u16 point[KINDS];
+};
+
+/* An interface that has a point, in a table with open addressing. */
+struct slot {
+    u32 interface, name_space;
+    u16 kind, point;
+    /* Bytes of the header in front of IP: 14, or 0 where the device has none. */
+    u8 link_header;
+    u8 used;
+    /* Another namespace has an interface of the same index and kind here: compare namespaces. */
+    u8 shared;
+    u8 unused;
+};
+#define SLOTS 1024
+#define PROBES 8
+#define POINTS 256
+
+#define TESTS 32
+#define TERMS 64
+
+/* What of a packet can be tested. Addresses are in it as numbers: the first byte highest. */
+#define WORDS 12
+struct words {
+    u64 word[WORDS];
+};
+
+struct test {
+    u32 word, unused;
+    u64 mask, low, high;
+};
+
+struct term {
+    u32 ones, zeros;
+};
+
+struct table {
+    u32 tests, terms;
+    struct test test[TESTS];
+    struct term term[TERMS];
+};

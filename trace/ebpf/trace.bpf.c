@@ -1,0 +1,475 @@
+/* Programs that report each packet at the points that it passes. None of them changes, holds or drops a packet.
+ * Built by `make ebpf` into trace.bpf.o, which is part of the sources; docs/host-tracing.md explains the whole. */
+#include "helpers.h"
+#include "kernel.h"
+#include "matching.h"
+#include "packet.h"
+#include "record.h"
+
+char licence_of_programs[] SECTION("license") = "Dual BSD/GPL";
+
+struct {
+    NUMBER(type, MAP_ARRAY);
+    NUMBER(max_entries, 1);
+    TYPE(key, u32);
+    TYPE(value, struct settings);
+} settings SECTION(".maps");
+
+/* The filter, twice: one is written while the other is in use. */
+struct {
+    NUMBER(type, MAP_ARRAY);
+    NUMBER(max_entries, 2);
+    TYPE(key, u32);
+    TYPE(value, struct table);
+} filter SECTION(".maps");
+
+struct {
+    NUMBER(type, MAP_ARRAY);
+    NUMBER(max_entries, SLOTS);
+    TYPE(key, u32);
+    TYPE(value, struct slot);
+} slots SECTION(".maps");
+
+struct {
+    NUMBER(type, MAP_PERCPU_ARRAY);
+    NUMBER(max_entries, POINTS);
+    TYPE(key, u32);
+    TYPE(value, struct books);
+} books SECTION(".maps");
+
+struct {
+    NUMBER(type, MAP_PERCPU_HASH);
+    NUMBER(max_entries, 16384);
+    TYPE(key, struct flow_at);
+    TYPE(value, struct flow_count);
+} flows SECTION(".maps");
+
+/* What a buffer's packet was when this host saw it first. */
+struct first {
+    u64 digest, core, time;
+};
+
+struct {
+    NUMBER(type, MAP_LRU_HASH);
+    NUMBER(max_entries, 65536);
+    TYPE(key, u64);
+    TYPE(value, struct first);
+} firsts SECTION(".maps");
+
+struct {
+    NUMBER(type, MAP_RINGBUF);
+    NUMBER(max_entries, 4194304);
+} ring SECTION(".maps");
+
+/* A buffer's entry older than this is of another packet. */
+#define FIRST_NS 10000000000ull
+
+/* Where a packet was seen. */
+struct place {
+    u64 buffer;
+    u32 name_space, interface, reason;
+    u16 point, kind, flags, segments;
+};
+
+/* Half of an address as it is in the packet. */
+#define ADDRESS(packet, half) __builtin_bswap64((packet)->words.word[half])
+
+INLINE void count_flow(struct books *book, const struct packet *packet, const struct place *place)
+{
+    struct flow_at at = {
+        .source = { ADDRESS(packet, 0), ADDRESS(packet, 1) },
+        .destination = { ADDRESS(packet, 2), ADDRESS(packet, 3) },
+        .source_port = packet->source_port,
+        .destination_port = packet->destination_port,
+        .protocol = packet->identity.protocol,
+        .point = place->point,
+        .name_space = place->name_space,
+        .interface = place->interface,
+    };
+    struct flow_count *count = map_lookup(&flows, &at);
+
+    if (!count) {
+        struct flow_count none = {};
+
+        map_update(&flows, &at, &none, UPDATE_NOEXIST);
+        count = map_lookup(&flows, &at);
+        if (!count) {
+            book->flows_full++;
+            return;
+        }
+    }
+    count->packets += place->segments;
+    count->bytes += packet->length;
+    if (place->flags & FLAG_DROPPED)
+        count->drops += place->segments;
+}
+
+/* Chooses, counts and reports a packet that was read. */
+ONCE int report(struct packet *packet, struct place *place)
+{
+    u32 zero = 0, point, index;
+    struct settings *set;
+    struct books *book;
+    struct first *first = 0;
+    struct table *table;
+    struct record *record;
+    struct digest sum;
+    u64 now = 0, origin;
+    u16 flags;
+
+    if (!packet || !place)
+        return 0;
+    point = place->point;
+    set = map_lookup(&settings, &zero);
+    book = map_lookup(&books, &point);
+    if (!set || !book)
+        return 0;
+    sum = digest(&packet->identity, &packet->words);
+    origin = sum.full;
+    flags = packet->flags | place->flags;
+    if (place->segments > 1)
+        flags |= FLAG_SEGMENTS;
+    if ((set->flags & SETTING_FOLLOW) && place->buffer) {
+        now = tai_ns();
+        first = map_lookup(&firsts, &place->buffer);
+        if (first && (first->core != sum.core || now - first->time > FIRST_NS))
+            first = 0;
+        if (first && first->digest != sum.full) {
+            origin = first->digest;
+            flags |= FLAG_TRANSLATED;
+        }
+    }
+    index = set->table & 1;
+    table = map_lookup(&filter, &index);
+    if (!table)
+        return 0;
+    /* A packet that was chosen before its addresses were translated stays chosen. */
+    if (!first && (table->tests || table->terms != 1)) {
+        packet->words.word[10] = (packet->words.word[10] & ~0xffffull) | flags;
+        packet->words.word[11] = (u64)place->name_space << 32 | place->interface;
+        if (!chooses(table, &packet->words)) {
+            book->filtered++;
+            return 0;
+        }
+    }
+    if (set->count_flows >> (place->kind & (KINDS - 1)) & 1)
+        count_flow(book, packet, place);
+    if ((sum.core >> 32) >= set->threshold) {
+        book->sampled_out++;
+        return 0;
+    }
+    if (!first && (set->flags & SETTING_FOLLOW) && place->buffer) {
+        struct first is = { .digest = sum.full, .core = sum.core, .time = now };
+
+        map_update(&firsts, &place->buffer, &is, UPDATE_ANY);
+    }
+    record = ring_reserve(&ring, sizeof(*record), 0);
+    if (!record) {
+        book->ring_full++;
+        return 0;
+    }
+    record->time = tai_ns();
+    record->digest = sum.full;
+    record->first = origin;
+    record->core = sum.core;
+    record->source[0] = ADDRESS(packet, 0);
+    record->source[1] = ADDRESS(packet, 1);
+    record->destination[0] = ADDRESS(packet, 2);
+    record->destination[1] = ADDRESS(packet, 3);
+    record->source_port = packet->source_port;
+    record->destination_port = packet->destination_port;
+    record->protocol = packet->identity.protocol;
+    record->unused = 0;
+    record->flags = flags;
+    record->length = packet->length;
+    record->reason = place->reason;
+    record->name_space = place->name_space;
+    record->interface = place->interface;
+    record->point = place->point;
+    record->cpu = processor();
+    record->segments = place->segments;
+    record->unused2 = 0;
+    ring_submit(record, ring_query(&ring, RING_AVAILABLE) >= set->wake_at ? RING_FORCE_WAKEUP : RING_NO_WAKEUP);
+    book->reported++;
+    return 0;
+}
+
+INLINE void saw(u32 point, int result)
+{
+    struct books *book = map_lookup(&books, &point);
+
+    if (!book)
+        return;
+    book->seen++;
+    if (result == NOT_IP)
+        book->not_ip++;
+    else if (result)
+        book->unreadable++;
+}
+
+/* The slot of an interface. */
+INLINE struct slot *find(u32 interface, u16 kind, struct net_device *device)
+{
+    u32 begin = interface * 4 + kind, name_space = 0;
+
+    for (u32 i = 0; i < PROBES; i++) {
+        u32 index = (begin + i) & (SLOTS - 1);
+        struct slot *slot = map_lookup(&slots, &index);
+
+        if (!slot || !slot->used)
+            return 0;
+        if (slot->interface != interface || slot->kind != kind)
+            continue;
+        if (!slot->shared)
+            return slot;
+        if (!name_space) {
+            struct net *net = 0;
+
+            READ(net, device->nd_net.net);
+            READ(name_space, net->ns.inum);
+        }
+        if (slot->name_space == name_space)
+            return slot;
+    }
+    return 0;
+}
+
+INLINE void classifier(struct __sk_buff *context, u16 kind)
+{
+    /* Behind the context is the buffer itself. */
+    struct sk_buff *buffer = (struct sk_buff *)context;
+    struct net_device *device = 0;
+    struct slot *slot;
+    struct packet packet = {};
+    struct place place = {};
+    struct source from = {};
+    unsigned char *head = 0;
+    int result;
+
+    READ(device, buffer->dev);
+    slot = find(context->ifindex, kind, device);
+    if (!slot)
+        return;
+    from.readable = from.end = context->len;
+    from.ethernet = slot->link_header != 0;
+    place.point = slot->point;
+    place.kind = kind;
+    place.name_space = slot->name_space;
+    place.interface = slot->interface;
+    place.flags = kind == EGRESS ? FLAG_LEAVES : 0;
+    place.segments = context->gso_segs > 1 ? context->gso_segs : 1;
+    result = read_packet(BY_SKB, context, &from, context->vlan_present ? context->vlan_tci & 0xfff : 0, &packet);
+    saw(place.point, result);
+    if (result)
+        return;
+    READ(head, buffer->head);
+    place.buffer = (u64)head;
+    report(&packet, &place);
+}
+
+#define NEXT -1
+
+SECTION("classifier") int dta_ingress(struct __sk_buff *context)
+{
+    classifier(context, INGRESS);
+    return NEXT;
+}
+
+SECTION("classifier") int dta_egress(struct __sk_buff *context)
+{
+    classifier(context, EGRESS);
+    return NEXT;
+}
+
+#define XDP_PASS 2
+
+SECTION("xdp") int dta_xdp(struct xdp_md *context)
+{
+    struct xdp_buff *buffer = (struct xdp_buff *)context;
+    struct xdp_rxq_info *queue = 0;
+    struct net_device *device = 0;
+    struct slot *slot;
+    struct packet packet = {};
+    struct place place = {};
+    struct source from = {};
+    int result;
+
+    READ(queue, buffer->rxq);
+    READ(device, queue->dev);
+    slot = find(context->ingress_ifindex, XDP, device);
+    if (!slot)
+        return XDP_PASS;
+    from.readable = from.end = xdp_length(context);
+    from.ethernet = 1;
+    place.point = slot->point;
+    place.kind = XDP;
+    place.name_space = slot->name_space;
+    place.interface = slot->interface;
+    place.segments = 1;
+    result = read_packet(BY_XDP, context, &from, 0, &packet);
+    saw(place.point, result);
+    if (!result)
+        report(&packet, &place);
+    return XDP_PASS;
+}
+
+/* What a program at a tracepoint or function needs of a buffer, read once. */
+struct buffer {
+    u64 head, data;
+    u32 length, paged, end;
+    u32 name_space, interface;
+    u16 network, protocol, vlan, device_type;
+};
+
+INLINE void read_buffer_direct(struct sk_buff *skb, struct buffer *to)
+{
+    struct net_device *device = skb->dev;
+
+    to->head = (u64)skb->head;
+    to->data = (u64)skb->data;
+    to->length = skb->len;
+    to->paged = skb->data_len;
+    to->end = skb->end;
+    to->network = skb->network_header;
+    to->protocol = skb->protocol;
+    to->vlan = skb->vlan_tci;
+    if (device) {
+        to->interface = device->ifindex;
+        to->device_type = device->type;
+        if (device->nd_net.net)
+            to->name_space = device->nd_net.net->ns.inum;
+    }
+}
+
+INLINE void read_buffer_by_address(struct sk_buff *skb, struct buffer *to)
+{
+    struct net_device *device = 0;
+    struct net *net = 0;
+    unsigned char *pointer = 0;
+
+    READ(pointer, skb->head);
+    to->head = (u64)pointer;
+    READ(pointer, skb->data);
+    to->data = (u64)pointer;
+    READ(to->length, skb->len);
+    READ(to->paged, skb->data_len);
+    READ(to->end, skb->end);
+    READ(to->network, skb->network_header);
+    READ(to->protocol, skb->protocol);
+    READ(to->vlan, skb->vlan_tci);
+    READ(device, skb->dev);
+    if (device) {
+        READ(to->interface, device->ifindex);
+        READ(to->device_type, device->type);
+        READ(net, device->nd_net.net);
+        READ(to->name_space, net->ns.inum);
+    }
+}
+
+/* Numbers of namespaces begin here; below, what stood in the place of the device was none. */
+#define FIRST_NAMESPACE 0xe0000000u
+#define LOOPBACK 772
+
+ONCE int at_buffer(struct buffer *buffer, u32 kind, u32 reason)
+{
+    u32 zero = 0, before;
+    struct settings *set = map_lookup(&settings, &zero);
+    struct skb_shared_info *shared;
+    struct packet packet = {};
+    struct place place = {};
+    struct source from = {};
+    u16 segments = 0;
+    int result;
+
+    if (!set || !buffer || kind >= KINDS)
+        return 0;
+    before = buffer->data - buffer->head;
+    shared = (void *)(buffer->head + buffer->end);
+    place.point = set->point[kind];
+    place.kind = kind;
+    place.reason = reason;
+    place.buffer = buffer->head;
+    if (buffer->name_space >= FIRST_NAMESPACE) {
+        place.name_space = buffer->name_space;
+        place.interface = buffer->interface;
+    }
+    from.head = buffer->head;
+    from.end = before + buffer->length;
+    from.readable = from.end - buffer->paged;
+    if (kind == DEV_QUEUE || kind == DEV_START_XMIT) {
+        from.at = before;
+        from.ethernet = buffer->device_type == 1 || buffer->device_type == LOOPBACK;
+        place.flags = FLAG_LEAVES;
+    } else if (kind == NETIF_RECEIVE) {
+        from.at = before;
+        /* A tag that stands in the frame: its last 4 bytes are where the Ethernet header was left off. */
+        if (buffer->protocol == 0x0081 || buffer->protocol == 0xa888) {
+            from.at -= 14;
+            from.ethernet = 1;
+        }
+    } else {
+        from.at = buffer->network;
+        place.flags = kind == KFREE ? FLAG_DROPPED : kind == CONSUME ? FLAG_CONSUMED : 0;
+        if (!is_ip(__builtin_bswap16(buffer->protocol)))
+            from.at = from.readable;
+    }
+    result = from.at == from.readable ? NOT_IP : read_packet(BY_ADDRESS, 0, &from, buffer->vlan & 0xfff, &packet);
+    saw(place.point, result);
+    if (result)
+        return 0;
+    READ(segments, shared->gso_segs);
+    place.segments = segments > 1 ? segments : 1;
+    return report(&packet, &place);
+}
+
+#define TRACEPOINT(event, kind, reason)                                                                                        \
+    SECTION("tp_btf/" #event) int dta_##event(u64 *arguments)                                                                  \
+    {                                                                                                                          \
+        struct buffer buffer = {};                                                                                             \
+                                                                                                                               \
+        read_buffer_direct((struct sk_buff *)arguments[0], &buffer);                                                           \
+        at_buffer(&buffer, kind, reason);                                                                                      \
+        return 0;                                                                                                              \
+    }
+
+TRACEPOINT(net_dev_queue, DEV_QUEUE, 0)
+TRACEPOINT(net_dev_start_xmit, DEV_START_XMIT, 0)
+TRACEPOINT(netif_receive_skb, NETIF_RECEIVE, 0)
+TRACEPOINT(kfree_skb, KFREE, (u32)arguments[2])
+TRACEPOINT(consume_skb, CONSUME, 0)
+
+/* Four functions at a time, whose first argument is a buffer. */
+#define FENTRY(n)                                                                                                              \
+    SECTION("fentry") int dta_fentry_##n(u64 *arguments)                                                                       \
+    {                                                                                                                          \
+        struct buffer buffer = {};                                                                                             \
+                                                                                                                               \
+        read_buffer_by_address((struct sk_buff *)arguments[0], &buffer);                                                       \
+        at_buffer(&buffer, FUNCTION + n, 0);                                                                                   \
+        return 0;                                                                                                              \
+    }
+
+FENTRY(0)
+FENTRY(1)
+FENTRY(2)
+FENTRY(3)
+
+/* The registers of x86-64 as a kprobe sees them; of these, the one with the first argument. */
+struct registers {
+    u64 before[14], first_argument;
+};
+
+#define KPROBE(n)                                                                                                              \
+    SECTION("kprobe") int dta_kprobe_##n(struct registers *registers)                                                          \
+    {                                                                                                                          \
+        struct buffer buffer = {};                                                                                             \
+                                                                                                                               \
+        read_buffer_by_address((struct sk_buff *)registers->first_argument, &buffer);                                          \
+        at_buffer(&buffer, FUNCTION + 4 + n, 0);                                                                               \
+        return 0;                                                                                                              \
+    }
+
+KPROBE(0)
+KPROBE(1)
+KPROBE(2)
+KPROBE(3)

@@ -1,0 +1,329 @@
+//! The programs and what they are attached to. A refusal says why, and names what can be attached instead.
+
+use std::any::Any;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+
+use aya::programs::tc::{self, NlOptions, TcAttachOptions};
+use aya::programs::{
+    BtfTracePoint, FEntry, KProbe, LinkOrder, Program, ProgramError, SchedClassifier, TcAttachType, Xdp,
+    XdpMode,
+};
+use aya::{Btf, Ebpf};
+
+use super::chain;
+use super::namespace::{Link, Namespace};
+use crate::btf;
+use crate::point::{At, Side};
+use crate::record::Kind;
+
+const CLASSIFIERS: [(Side, TcAttachType, &str); 2] = [
+    (Side::Ingress, TcAttachType::Ingress, "dta_ingress"),
+    (Side::Egress, TcAttachType::Egress, "dta_egress"),
+];
+
+/// Programs for functions that there are of each sort.
+const FUNCTIONS: u16 = 4;
+
+/// A program that is attached; ends with it.
+pub(super) struct Attachment {
+    /// Interface index and namespace, of an interface.
+    pub(super) place: Option<(u32, u32)>,
+    link: Option<Box<dyn Any + Send>>,
+    /// Where a filter of clsact has to be taken away; links of the kernel end anywhere.
+    inside: Option<Arc<dyn Fn(Box<dyn Any + Send>) + Send + Sync>>,
+}
+
+impl Attachment {
+    /// Whether the kernel takes it away with the program, whatever happens.
+    pub(super) fn is_link(&self) -> bool {
+        self.inside.is_none()
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        match (self.link.take(), &self.inside) {
+            (Some(link), Some(inside)) => inside(link),
+            (link, _) => drop(link),
+        }
+    }
+}
+
+/// Loads programs when they are first needed.
+pub(super) struct Programs {
+    types: Btf,
+    clsact: bool,
+    /// Which kinds for functions are in use.
+    functions: [bool; 2 * FUNCTIONS as usize],
+}
+
+impl Programs {
+    pub(super) fn new(types: Btf, clsact: bool) -> Self {
+        Self { types, clsact, functions: [false; 2 * FUNCTIONS as usize] }
+    }
+
+    /// The kind's number for a point that is no interface.
+    pub(super) fn kind(&mut self, at: &At) -> Result<u16, String> {
+        let first = match at {
+            At::Tracepoint(name) => {
+                let kind = match name.as_str() {
+                    "net_dev_queue" => Kind::DevQueue,
+                    "net_dev_start_xmit" => Kind::DevStartXmit,
+                    "netif_receive_skb" => Kind::NetifReceive,
+                    "kfree_skb" => Kind::Kfree,
+                    "consume_skb" => Kind::Consume,
+                    _ => return Err("there is no program for it".into()),
+                };
+                return Ok(kind as u16);
+            }
+            At::Fentry(_) => 0,
+            At::Kprobe(_) => FUNCTIONS,
+            At::Interface { .. } => return Err("an interface has no kind of its own".into()),
+        };
+        let free = (first..first + FUNCTIONS).find(|place| !self.functions[usize::from(*place)]);
+        let free = free.ok_or_else(|| format!("{FUNCTIONS} functions of this sort are traced already"))?;
+        self.functions[usize::from(free)] = true;
+        Ok(Kind::Function as u16 + free)
+    }
+
+    /// A kind of a function may be used again.
+    pub(super) fn free(&mut self, kind: u16) {
+        if let Some(place) = kind.checked_sub(Kind::Function as u16) {
+            self.functions[usize::from(place)] = false;
+        }
+    }
+
+    /// Attaches to an interface.
+    pub(super) fn interface(
+        &self,
+        ebpf: &mut Ebpf,
+        namespace: &Namespace,
+        link: &Link,
+        side: Side,
+    ) -> Result<Attachment, String> {
+        let place = Some((link.index, namespace.inode));
+        let Some((_, direction, name)) = CLASSIFIERS.iter().find(|(of, ..)| *of == side) else {
+            let attached = self.xdp(ebpf, namespace, link)?;
+            return Ok(Attachment { place, link: Some(attached), inside: None });
+        };
+        let program: &mut SchedClassifier = program(ebpf, name)?;
+        if program.fd().is_err() {
+            program.load().map_err(|error| format!("the kernel refuses the program: {}", chain(&error)))?;
+        }
+        if !self.clsact {
+            let options = TcAttachOptions::TcxOrder(LinkOrder::first());
+            let attached = namespace
+                .run(|| program.attach_with_options(&link.name, *direction, options))
+                .map_err(|error| format!("its namespace cannot be entered: {error}"))?;
+            match attached {
+                Ok(id) => {
+                    let attached = program.take_link(id).map_err(|error| chain(&error))?;
+                    return Ok(Attachment { place, link: Some(Box::new(attached)), inside: None });
+                }
+                // A kernel before 6.6.
+                Err(error) if errno(&error) == Some(EINVAL) => {}
+                Err(error) => return Err(format!("tcx: {}", chain(&error))),
+            }
+        }
+        let attached = namespace
+            .run(|| {
+                // It may be there already, with the filters of others.
+                let _ = tc::qdisc_add_clsact(&link.name);
+                let options = TcAttachOptions::Netlink(NlOptions { priority: 1, ..NlOptions::default() });
+                let id = program.attach_with_options(&link.name, *direction, options)?;
+                program.take_link(id)
+            })
+            .map_err(|error| format!("its namespace cannot be entered: {error}"))?
+            .map_err(|error| format!("clsact: {}", chain(&error)))?;
+        let again = Namespace::open(namespace.name.as_deref()).map_err(|error| error.to_string())?;
+        let inside = Arc::new(move |link: Box<dyn Any + Send>| {
+            let _ = again.run(move || drop(link));
+        });
+        Ok(Attachment { place, link: Some(Box::new(attached)), inside: Some(inside) })
+    }
+
+    fn xdp(
+        &self,
+        ebpf: &mut Ebpf,
+        namespace: &Namespace,
+        link: &Link,
+    ) -> Result<Box<dyn Any + Send>, String> {
+        let program: &mut Xdp = program(ebpf, "dta_xdp")?;
+        if program.fd().is_err() {
+            program.load().map_err(|error| format!("the kernel refuses the program: {}", chain(&error)))?;
+        }
+        let instead = format!("iface:{}/ingress sees the same packets a little later", link.name);
+        let attached = namespace
+            .run(|| program.attach_to_if_index(link.index, XdpMode::Driver))
+            .map_err(|error| format!("its namespace cannot be entered: {error}"))?;
+        let id = attached.map_err(|error| match errno(&error) {
+            Some(EOPNOTSUPP) => format!("the interface's driver has no native XDP; {instead}"),
+            Some(EBUSY) => format!("another XDP program is on the interface; {instead}"),
+            _ => format!("XDP: {}; {instead}", chain(&error)),
+        })?;
+        Ok(Box::new(program.take_link(id).map_err(|error| chain(&error))?))
+    }
+
+    /// Attaches to a tracepoint or a function.
+    pub(super) fn elsewhere(
+        &self,
+        ebpf: &mut Ebpf,
+        at: &At,
+        kind: u16,
+        kernel: &btf::Kernel,
+    ) -> Result<Attachment, String> {
+        let link = match at {
+            At::Tracepoint(name) => self.tracepoint(ebpf, name, kernel)?,
+            At::Fentry(function) => self.fentry(ebpf, function, kind)?,
+            At::Kprobe(function) => kprobe(ebpf, function, kind)?,
+            At::Interface { .. } => return Err("it is an interface".into()),
+        };
+        Ok(Attachment { place: None, link: Some(link), inside: None })
+    }
+
+    fn tracepoint(
+        &self,
+        ebpf: &mut Ebpf,
+        name: &str,
+        kernel: &btf::Kernel,
+    ) -> Result<Box<dyn Any + Send>, String> {
+        if !kernel.has_tracepoint(name) {
+            return Err(
+                "the kernel has no such tracepoint; `dta-reporter points` lists those that it has".into()
+            );
+        }
+        let program: &mut BtfTracePoint = program(ebpf, &format!("dta_{name}"))?;
+        if program.fd().is_err() {
+            let loaded = program.load(name, &self.types);
+            loaded.map_err(|error| format!("the kernel refuses the program: {}", chain(&error)))?;
+        }
+        let id = program.attach().map_err(|error| chain(&error))?;
+        Ok(Box::new(program.take_link(id).map_err(|error| chain(&error))?))
+    }
+
+    fn fentry(&self, ebpf: &mut Ebpf, function: &str, kind: u16) -> Result<Box<dyn Any + Send>, String> {
+        let name = format!("dta_fentry_{}", kind - Kind::Function as u16);
+        let program: &mut FEntry = program(ebpf, &name)?;
+        if program.fd().is_ok() {
+            // It was loaded for another function.
+            program.unload().map_err(|error| chain(&error))?;
+        }
+        let instead = instead_of(function);
+        program.load(function, &self.types).map_err(|error| match (&error, errno(&error)) {
+            (ProgramError::Btf(_), _) => format!("the kernel has no function {function:?} to trace; {instead}"),
+            (_, Some(EPERM | EACCES)) => {
+                format!("the kernel does not let programs be attached to functions (locked down, or without ftrace); {instead}")
+            }
+            (_, Some(ENOTSUPP | EOPNOTSUPP)) => format!("the kernel has no fentry on this processor; kprobe:{function} may do"),
+            _ => format!("fentry: {}; {instead}", chain(&error)),
+        })?;
+        let id = program.attach().map_err(|error| format!("fentry: {}; {instead}", chain(&error)))?;
+        Ok(Box::new(program.take_link(id).map_err(|error| chain(&error))?))
+    }
+
+    /// How often the kernel did not run a program at a tracepoint or function, because it was running on that processor.
+    pub(super) fn missed(&self, ebpf: &Ebpf, kind: u16) -> u64 {
+        let Some(name) = name_of_kind(kind) else { return 0 };
+        let fd = match ebpf.program(&name) {
+            Some(Program::BtfTracePoint(program)) => program.fd(),
+            Some(Program::FEntry(program)) => program.fd(),
+            Some(Program::KProbe(program)) => program.fd(),
+            _ => return 0,
+        };
+        let Ok(fd) = fd else { return 0 };
+        let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_fd().as_raw_fd()));
+        let text = text.unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("recursion_misses:"));
+        line.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
+    }
+}
+
+fn name_of_kind(kind: u16) -> Option<String> {
+    let functions = Kind::Function as u16;
+    let tracepoint = [
+        (Kind::DevQueue, "net_dev_queue"),
+        (Kind::DevStartXmit, "net_dev_start_xmit"),
+        (Kind::NetifReceive, "netif_receive_skb"),
+        (Kind::Kfree, "kfree_skb"),
+        (Kind::Consume, "consume_skb"),
+    ];
+    let tracepoint = tracepoint.into_iter().find(|(of, _)| *of as u16 == kind);
+    match (tracepoint, kind.checked_sub(functions)) {
+        (Some((_, name)), _) => Some(format!("dta_{name}")),
+        (None, Some(place)) if place < FUNCTIONS => Some(format!("dta_fentry_{place}")),
+        (None, Some(place)) => Some(format!("dta_kprobe_{}", place - FUNCTIONS)),
+        (None, None) => None,
+    }
+}
+
+fn kprobe(ebpf: &mut Ebpf, function: &str, kind: u16) -> Result<Box<dyn Any + Send>, String> {
+    let instead = instead_of(function);
+    if !cfg!(target_arch = "x86_64") {
+        return Err(format!("programs for kprobes are built for x86-64 alone; {instead}"));
+    }
+    if !std::path::Path::new("/sys/bus/event_source/devices/kprobe").exists() {
+        return Err(format!("the kernel has no kprobes (CONFIG_KPROBE_EVENTS); {instead}"));
+    }
+    let program: &mut KProbe =
+        program(ebpf, &format!("dta_kprobe_{}", kind - Kind::Function as u16 - FUNCTIONS))?;
+    if program.fd().is_err() {
+        program
+            .load()
+            .map_err(|error| format!("the kernel refuses the program: {}; {instead}", chain(&error)))?;
+    }
+    let id = program.attach(function, 0).map_err(|error| format!("kprobe: {}; {instead}", chain(&error)))?;
+    Ok(Box::new(program.take_link(id).map_err(|error| chain(&error))?))
+}
+
+/// What sees about what a function sees.
+fn instead_of(function: &str) -> &'static str {
+    if function.contains("xmit") || function.contains("output") || function.contains("send") {
+        "tp:net_dev_queue sees packets that leave"
+    } else if function.contains("free") || function.contains("drop") {
+        "tp:kfree_skb sees packets that are dropped"
+    } else {
+        "tp:netif_receive_skb sees packets that come in"
+    }
+}
+
+fn program<'a, T>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut T, String>
+where
+    &'a mut T: TryFrom<&'a mut Program, Error = ProgramError>,
+{
+    let program = ebpf.program_mut(name).ok_or_else(|| format!("the object has no program {name}"))?;
+    program.try_into().map_err(|error: ProgramError| chain(&error))
+}
+
+const EPERM: i32 = 1;
+const EACCES: i32 = 13;
+const EBUSY: i32 = 16;
+const EINVAL: i32 = 22;
+const EOPNOTSUPP: i32 = 95;
+const ENOTSUPP: i32 = 524;
+
+/// The system's number of what went wrong, somewhere among the causes.
+fn errno(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
+    let mut cause = Some(error);
+    while let Some(inner) = cause {
+        if let Some(number) = inner.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
+            return Some(number);
+        }
+        cause = inner.source();
+    }
+    None
+}
+
+/// Takes away filters of clsact that have the names of our programs. Filters of others stay, and so does the empty qdisc.
+pub(super) fn clear_stale(namespace: &Namespace) {
+    let Ok(links) = namespace.links() else { return };
+    let _ = namespace.run(|| {
+        for link in &links {
+            for (_, direction, name) in CLASSIFIERS {
+                // Mostly there is nothing to take away.
+                let _ = tc::qdisc_detach_program(&link.name, direction, name);
+            }
+        }
+    });
+}

@@ -1,0 +1,187 @@
+//! Where a packet is looked at, as people name it.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The tracepoints whose programs there are, in the order of a packet that is sent.
+pub const TRACEPOINTS: [(&str, &str); 5] = [
+    ("net_dev_queue", "handed to a device's queue"),
+    ("net_dev_start_xmit", "taken from the queue and given to the driver"),
+    ("netif_receive_skb", "received from a device"),
+    ("consume_skb", "its way ended well"),
+    ("kfree_skb", "dropped, with a reason"),
+];
+
+/// Which way a packet passes an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Side {
+    /// In.
+    Ingress,
+    /// Out.
+    Egress,
+    /// In, before the kernel has a buffer (native XDP).
+    Xdp,
+}
+
+/// A place to attach to. Written `iface:eth0` (both ways), `iface:eth0/ingress`, `iface:eth0/egress`, `xdp:eth0`, each with
+/// `netns:NAME/` in front for an interface of another network namespace; `tp:kfree_skb`; `fentry:FUNCTION`, `kprobe:FUNCTION`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum At {
+    /// An interface.
+    Interface {
+        /// The network namespace: a name of `ip netns`, or the path of its file; none for that of the program.
+        namespace: Option<String>,
+        /// The interface's name.
+        name: String,
+        /// Which way.
+        side: Side,
+    },
+    /// A tracepoint, of all interfaces in all namespaces.
+    Tracepoint(String),
+    /// The entry of a kernel function, by way of fentry.
+    Fentry(String),
+    /// The entry of a kernel function, by way of a kprobe.
+    Kprobe(String),
+}
+
+/// What is no place.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} is no point: {what}. Points are iface:DEVICE, iface:DEVICE/ingress, iface:DEVICE/egress, xdp:DEVICE (each also \
+         behind netns:NAME/), tp:TRACEPOINT, fentry:FUNCTION, kprobe:FUNCTION"
+)]
+pub struct ParseError {
+    text: String,
+    what: String,
+}
+
+impl At {
+    /// Reads one place or, of `iface:DEVICE`, two.
+    pub fn parse(text: &str) -> Result<Vec<Self>, ParseError> {
+        let fail = |what: String| ParseError { text: text.to_owned(), what };
+        let (namespace, rest) = match text.strip_prefix("netns:") {
+            None => (None, text),
+            Some(rest) => {
+                let end = ["/iface:", "/xdp:"].iter().filter_map(|kind| rest.rfind(kind)).max();
+                let end = end
+                    .ok_or_else(|| fail("behind netns:NAME/ stands no iface:DEVICE or xdp:DEVICE".into()))?;
+                (Some(rest[..end].to_owned()), &rest[end + 1..])
+            }
+        };
+        if namespace.as_deref() == Some("") {
+            return Err(fail("the namespace has no name".into()));
+        }
+        let (kind, name) = rest.split_once(':').ok_or_else(|| fail("there is no colon".into()))?;
+        let bad = |c: char| c.is_whitespace() || c == '\0';
+        if name.is_empty() || name.contains(bad) {
+            return Err(fail("the name is empty or has spaces".into()));
+        }
+        let function = |make: fn(String) -> Self| Ok(vec![make(name.to_owned())]);
+        match kind {
+            "iface" | "xdp" => {
+                let (name, sides): (_, &[Side]) = match (kind, name.split_once('/')) {
+                    ("xdp", None) => (name, &[Side::Xdp]),
+                    ("iface", None) => (name, &[Side::Ingress, Side::Egress]),
+                    ("iface", Some((name, "ingress"))) => (name, &[Side::Ingress]),
+                    ("iface", Some((name, "egress"))) => (name, &[Side::Egress]),
+                    (_, Some((_, side))) => return Err(fail(format!("{side:?} is not a side of it"))),
+                    _ => return Err(fail(format!("{kind:?} is not known"))),
+                };
+                // IFNAMSIZ
+                if name.is_empty() || name.len() > 15 {
+                    return Err(fail("an interface's name has 1 to 15 bytes".into()));
+                }
+                let at = |side: &Side| Self::Interface {
+                    namespace: namespace.clone(),
+                    name: name.to_owned(),
+                    side: *side,
+                };
+                Ok(sides.iter().map(at).collect())
+            }
+            "tp" if TRACEPOINTS.iter().any(|(known, _)| *known == name) => function(Self::Tracepoint),
+            "tp" => {
+                let known = TRACEPOINTS.map(|(name, _)| name).join(", ");
+                Err(fail(format!("no program is for this tracepoint, but for {known}")))
+            }
+            "fentry" => function(Self::Fentry),
+            "kprobe" => function(Self::Kprobe),
+            other => Err(fail(format!("{other:?} is not known"))),
+        }
+    }
+}
+
+/// Reads what is one place; `iface:DEVICE` without a side is two and refused here.
+impl FromStr for At {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let mut places = Self::parse(text)?;
+        match (places.pop(), places.is_empty()) {
+            (Some(place), true) => Ok(place),
+            _ => Err(ParseError {
+                text: text.to_owned(),
+                what: "these are two points, ingress and egress".into(),
+            }),
+        }
+    }
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Interface { namespace, name, side } => {
+                if let Some(namespace) = namespace {
+                    write!(out, "netns:{namespace}/")?;
+                }
+                match side {
+                    Side::Ingress => write!(out, "iface:{name}/ingress"),
+                    Side::Egress => write!(out, "iface:{name}/egress"),
+                    Side::Xdp => write!(out, "xdp:{name}"),
+                }
+            }
+            Self::Tracepoint(name) => write!(out, "tp:{name}"),
+            Self::Fentry(name) => write!(out, "fentry:{name}"),
+            Self::Kprobe(name) => write!(out, "kprobe:{name}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_are_read_and_written_alike() {
+        for text in [
+            "iface:eth0/ingress",
+            "netns:pod1/iface:e0/egress",
+            "xdp:eth0",
+            "netns:/proc/7/ns/net/xdp:eth0",
+            "tp:kfree_skb",
+            "fentry:ip_rcv",
+            "kprobe:ip_rcv",
+        ] {
+            assert_eq!(text.parse::<At>().map(|at| at.to_string()), Ok(text.to_owned()));
+        }
+        let both: Vec<String> = At::parse("netns:a/iface:e0").unwrap().iter().map(At::to_string).collect();
+        assert_eq!(both, ["netns:a/iface:e0/ingress", "netns:a/iface:e0/egress"]);
+    }
+
+    #[test]
+    fn what_is_no_point_is_refused_with_what_is_wrong() {
+        for (text, what) in [
+            ("eth0", "no colon"),
+            ("iface:", "empty"),
+            ("iface:eth0/sideways", "sideways"),
+            ("iface:a-name-that-is-too-long", "1 to 15 bytes"),
+            ("tp:nothing", "no program is for this tracepoint, but for net_dev_queue"),
+            ("netns:a/tp:kfree_skb", "stands no iface"),
+            ("netns:/iface:e0", "has no name"),
+            ("usb:1", "\"usb\" is not known"),
+        ] {
+            let error = At::parse(text).unwrap_err().to_string();
+            assert!(error.contains(what), "{text}: {error}");
+        }
+        assert!("iface:eth0".parse::<At>().is_err());
+    }
+}
