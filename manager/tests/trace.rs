@@ -268,3 +268,126 @@ async fn a_flow_over_two_hosts_is_told_with_its_segments_drops_and_clocks() {
     let sizes = bed.client.query_sketch(request).await.unwrap();
     assert_eq!(sizes.answers[0].estimate, Some(1_400_000), "{sizes:?}");
 }
+
+/// Two namespaces with a veth pair between them; they go with it.
+struct Namespaces([String; 2]);
+
+impl Namespaces {
+    fn make() -> Namespaces {
+        let name = |end: &str| format!("dta-trace-{}-{end}", std::process::id());
+        let all = Namespaces([name("a"), name("b")]);
+        let [a, b] = &all.0;
+        ip(&["netns", "add", a]);
+        ip(&["netns", "add", b]);
+        ip(&["-n", a, "link", "add", "va", "type", "veth", "peer", "name", "vb", "netns", b]);
+        for (namespace, device, address) in [(a, "va", "10.99.0.1/24"), (b, "vb", "10.99.0.2/24")] {
+            ip(&["-n", namespace, "address", "add", address, "dev", device]);
+            ip(&["-n", namespace, "link", "set", device, "up"]);
+        }
+        all
+    }
+
+    /// Runs in one of them, in a thread of its own.
+    fn inside<T: Send + 'static>(&self, which: usize, run: impl FnOnce() -> T + Send + 'static) -> T {
+        let file = std::fs::File::open(format!("/run/netns/{}", self.0[which])).unwrap();
+        let there = move || {
+            let of_network = Some(rustix::thread::LinkNameSpaceType::Network);
+            rustix::thread::move_into_link_name_space(std::os::fd::AsFd::as_fd(&file), of_network).unwrap();
+            run()
+        };
+        std::thread::spawn(there).join().unwrap()
+    }
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        for name in &self.0 {
+            let _ = std::process::Command::new("ip").args(["netns", "del", name]).status();
+        }
+    }
+}
+
+fn ip(arguments: &[&str]) {
+    let output = std::process::Command::new("ip").args(arguments).output().unwrap();
+    assert!(output.status.success(), "ip {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The program `dta-reporter trace`, which ends with the test.
+struct Tracing(std::process::Child);
+
+impl Tracing {
+    /// Asks it to end, and gives what it said.
+    fn end(mut self) -> String {
+        let id = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
+        let mut said = String::new();
+        std::io::Read::read_to_string(self.0.stderr.as_mut().unwrap(), &mut said).unwrap();
+        assert!(self.0.wait().unwrap().success(), "{said}");
+        said
+    }
+}
+
+impl Drop for Tracing {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "attaches programs to the kernel in network namespaces: needs root"]
+async fn packets_that_the_kernel_saw_are_told() {
+    const SENT: u64 = 200;
+    let bed = IntBed::start(&BedSetup { dialects: &["auto"], ..BedSetup::default() }).await;
+    let namespaces = Namespaces::make();
+    let points =
+        [("va", 0), ("vb", 1)].map(|(device, end)| format!("netns:{}/iface:{device}", namespaces.0[end]));
+    let mut child = std::process::Command::new(common::MANAGER)
+        .args(["__reporter", "trace", "--at", &points[0], "--at", &points[1], "--filter", "udp port 5001"])
+        .args(["--translator", bed.translator.said("listen"), "--collector", bed.address()])
+        .args(["--reporter-id", "3", "--name", "node3"])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It says when its points are attached.
+    let mut said = String::new();
+    while !said.ends_with("are attached\n") {
+        let mut byte = [0];
+        let read = std::io::Read::read(child.stderr.as_mut().unwrap(), &mut byte).unwrap();
+        assert!(read == 1, "it ended: {said}");
+        said.push(char::from(byte[0]));
+    }
+    let tracing = Tracing(child);
+    let receiver = namespaces.inside(1, || std::net::UdpSocket::bind("10.99.0.2:5001").unwrap());
+    let sender = namespaces.inside(0, || std::net::UdpSocket::bind("10.99.0.1:6000").unwrap());
+    receiver.set_read_timeout(Some(PATIENCE)).unwrap();
+    for n in 0..SENT {
+        sender.send_to(format!("packet {n}").as_bytes(), "10.99.0.2:5001").unwrap();
+        assert!(receiver.recv(&mut [0; 64]).unwrap() > 0);
+    }
+    let said = tracing.end();
+
+    let begun = std::time::Instant::now();
+    let flow = "10.99.0.1:6000->10.99.0.2:5001/udp";
+    let told = loop {
+        let output = ask(&bed, &[flow, "-o", "json"]);
+        let told = serde_json::from_slice::<Value>(&output.stdout).unwrap()[0].clone();
+        if told["with_path"] == SENT {
+            break told;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{told:#}\n{said}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    // Out of the one interface, and into the other.
+    assert_eq!(told["ways"], serde_json::json!([{ "hops": [1, 2], "packets": SENT }]), "{said}");
+    let points = told["points"].as_array().unwrap();
+    assert!(points[0]["name"].as_str().unwrap().ends_with("iface:va/egress"), "{told:#}");
+    assert_eq!((&points[0]["packets"], &points[0]["host_name"]), (&SENT.into(), &"node3".into()));
+    assert_eq!(points[1]["packets"], SENT);
+    let times = &told["segments"][0]["times"];
+    assert_eq!(times["packets"], SENT);
+    assert!(times["least"].as_i64().unwrap() >= 0, "{told:#}");
+    assert_eq!(told["segments"][0]["told"]["packets"], SENT);
+    assert_eq!(told["lacks"], serde_json::json!([]));
+}
