@@ -31,7 +31,7 @@ FUZZ_SECONDS ?= 60
 PYTHON ?= /usr/bin/python3
 
 .DEFAULT_GOAL := build
-.PHONY: build deb static container package demo test soak lint unit python pools privileged e2e rxe fuzz bench install-test-deps install-build-deps help
+.PHONY: build ebpf ebpf-check deb static container package demo test soak lint unit python pools privileged e2e rxe fuzz bench install-test-deps install-build-deps help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -51,7 +51,14 @@ container: static ## an image of the static programs and nothing else
 demo: ## one command from report to answer; no root needed
 	$(CARGO) run --release -p dta-manager -- run-testbed --bench
 
-test: install-test-deps lint unit python pools privileged package e2e rxe ## everything, as CI runs it
+ebpf: ## the kernel's programs of host tracing, trace/ebpf/trace.bpf.o, with the pinned compiler
+	scripts/install-deps ebpf
+	scripts/build-ebpf
+
+ebpf-check: ## whether the object that is committed is what its sources make
+	scripts/build-ebpf check
+
+test: install-test-deps lint ebpf-check unit python pools privileged package e2e rxe ## everything, as CI runs it
 
 soak: ## the accounting with a tenth of all frames damaged, ten seeds; ten million reports of random flows; a database away for a minute; SOAK_REPORTS=100000000: also whether memory stays flat
 	DTA_SEEDS=$(SOAK_SEEDS) $(CARGO) test -p dta-manager --test faults

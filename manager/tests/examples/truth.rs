@@ -137,6 +137,9 @@ const INFLUX: &str = "it needs an InfluxDB server, which manager/tests/export.rs
 const MORE_ENTRIES: &[(&str, &str)] =
     &[("while sleep 0.5; do dta-reporter send append --list 0 --value 10,11,12,13; done", "")];
 /// An event as the translator's rules for INT append it: a drop of a flow's packet.
+/// Connections that nobody takes.
+const PACKETS_TO_PORT_80: &[(&str, &str)] =
+    &[("echo ready; while sleep 0.2; do (: </dev/tcp/127.0.0.1/80) 2>/dev/null || true; done", "ready")];
 const DROP: &str = "dta-reporter send append --store 18 --list 1 --value 0x64726f70,0,7,0x0a000009,0x0a000002,0x13881388,0x11000000,1,2,3,4,0x47000000,0,0,0; sleep 1";
 const MORE_DROPS: &[(&str, &str)] = &[(
     "while sleep 0.5; do dta-reporter send append --store 18 --list 1 --value 0x64726f70,0,7,0x0a000009,0x0a000002,0x13881388,0x11000000,1,2,3,4,0x47000000,0,0,0; done",
@@ -284,6 +287,18 @@ fn own() -> Vec<Known> {
     up(
         "dta-reporter send key-write --store flows --key '10.0.0.1:5000->10.0.0.2:5000/udp' --value 0x000000010000000200000003",
         Then(VALUE, &["000000010000000200000003"]),
+    ),
+    alone("dta-reporter points", Says(&["tp:kfree_skb", "iface:lo"])),
+    beside(
+        PACKETS_TO_PORT_80,
+        alone(
+            "dta-reporter trace --at tp:net_dev_queue --at tp:netif_receive_skb --at tp:kfree_skb --filter 'tcp port 80' --print",
+            Shows(&["->127.0.0.1:80/tcp"]),
+        ),
+    ),
+    alone(
+        "dta-reporter trace --at iface:eth0 --at netns:pod1/iface:eth0 --sample 1/64 --print",
+        NotHere("it needs a container; trace/tests/live/ traces in network namespaces"),
     ),
     // dta-collector
     alone("dta-collector serve", Serves("dta-collector stores", &["flows", "key-write", "packets"])),
@@ -603,14 +618,8 @@ fn own() -> Vec<Known> {
         ),
     ),
     // Traces of hosts.
-    alone("sudo dta-reporter points", NotHere(KERNEL)),
     alone(
-        "sudo dta-reporter trace --at tp:net_dev_queue --at tp:netif_receive_skb --at tp:kfree_skb --filter 'tcp port 80' --print",
-        NotHere(KERNEL),
-    ),
-    alone("sudo dta-reporter trace --at iface:eth0 --at netns:pod1/iface:eth0 --sample 1/64 --print", NotHere(KERNEL)),
-    alone(
-        "sudo dta-reporter trace --at iface:eth0 --at netns:pod1/iface:eth0 --sample 1/64 --translator 192.0.2.10:40040 --reporter-id 7",
+        "dta-reporter trace --at iface:eth0 --at netns:pod1/iface:eth0 --sample 1/64 --translator 192.0.2.10:40040 --reporter-id 7",
         NotHere(KERNEL),
     ),
     up(

@@ -9,6 +9,7 @@ pub mod rights;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aya::maps::{Array, MapData, RingBuf};
@@ -82,11 +83,13 @@ pub struct Options {
     pub clsact: bool,
     /// Bytes of the ring; a power of two and whole pages.
     pub ring: u32,
+    /// Another build of the programs than the one that is part of this library.
+    pub object: Option<Arc<[u8]>>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { table: Table::all(), sampling: Sampling::ALL, follow: true, clsact: false, ring: 4 << 20 }
+        Self { table: Table::all(), sampling: Sampling::ALL, follow: true, clsact: false, ring: 4 << 20, object: None }
     }
 }
 
@@ -137,11 +140,12 @@ impl Tracer {
         }
         let kernel = btf::Kernel::read().map_err(|error| Error::NoBtf(error.to_string()))?;
         let types = Btf::from_sys_fs().map_err(|error| Error::NoBtf(error.to_string()))?;
+        let object = options.object.as_deref().unwrap_or(OBJECT);
         let mut ebpf = EbpfLoader::new()
             .btf(Some(&types))
             .verifier_log_level(VerifierLogLevel::DEBUG)
             .map_max_entries("ring", options.ring)
-            .load(OBJECT)
+            .load(object)
             .map_err(|error| Error::Load(chain(&error)))?;
         let ring = ebpf.take_map("ring").ok_or_else(|| Error::Load("it has no ring".into()))?;
         let ring = RingBuf::try_from(ring).map_err(|error| Error::Load(chain(&error)))?;
@@ -441,7 +445,8 @@ impl Places {
 
 /// The kernel's TAI clock, in nanoseconds: that of records.
 pub fn tai() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Tai);
+    let clock = rustix::time::DynamicClockId::Tai;
+    let now = rustix::time::clock_gettime_dynamic(clock).unwrap_or_default();
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 

@@ -2,4 +2,11 @@
 #![cfg(all(feature = "ebpf", target_os = "linux"))]
 
 mod bed;
+mod books;
+mod capture;
+mod drops;
+mod ended;
+mod frames;
 mod overlay;
+mod rebuilt;
+mod translated;

@@ -27,7 +27,7 @@ Tracepoints and functions are attached to for a moment, with a filter that choos
 takes `iface:` both ways, or one way as `iface:eth0/ingress` and `iface:eth0/egress`.
 
 Example:
-  sudo dta-reporter points";
+  dta-reporter points";
 
 pub(super) const TRACE_HELP: &str = "\
 A point is an interface (`iface:eth0`, both ways; `iface:eth0/ingress`; `xdp:eth0`), also one of another network namespace \
@@ -35,13 +35,13 @@ A point is an interface (`iface:eth0`, both ways; `iface:eth0/ingress`; `xdp:eth
 
 Examples:
   Where packets to port 80 spend their time, and where they are dropped:
-    sudo dta-reporter trace --at tp:net_dev_queue --at tp:netif_receive_skb \\
+    dta-reporter trace --at tp:net_dev_queue --at tp:netif_receive_skb \\
         --at tp:kfree_skb --filter 'tcp port 80' --print
   One packet in 64 on its way into a container:
-    sudo dta-reporter trace --at iface:eth0 --at netns:pod1/iface:eth0 \\
+    dta-reporter trace --at iface:eth0 --at netns:pod1/iface:eth0 \\
         --sample 1/64 --print
   The same for a collector, which is asked with dta-collector trace:
-    sudo dta-reporter trace --at iface:eth0 --at netns:pod1/iface:eth0 \\
+    dta-reporter trace --at iface:eth0 --at netns:pod1/iface:eth0 \\
         --sample 1/64 --translator 192.0.2.10:40040 --reporter-id 7";
 
 #[derive(Debug, Args)]

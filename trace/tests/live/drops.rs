@@ -1,0 +1,78 @@
+//! A slow queue: what it drops is reported with its reason, and how long packets wait in it.
+
+use std::collections::HashMap;
+
+use dta_trace::journey::Journeys;
+use dta_trace::kernel::Options;
+use dta_trace::record::flags;
+
+use crate::bed::{Bed, collect, run, socket, tracer};
+
+const PACKETS: usize = 400;
+/// Bytes on the wire of each packet, 1,000 of them UDP payload.
+const FRAME: u64 = 1042;
+const QUEUE: u64 = 30;
+const BITS_A_SECOND: u64 = 10_000_000;
+
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_queue_drops_as_many_packets_as_are_reported_with_its_reason() {
+    let mut bed = Bed::new();
+    let [near, far] = ["n", "f"].map(|name| bed.namespace(name));
+    bed.veth((&near, "e0", "10.7.1.1/24"), (&far, "e0", "10.7.1.2/24"));
+    run(&format!(
+        "tc -n {near} qdisc add dev e0 root handle 1: htb default 1 &&
+         tc -n {near} class add dev e0 parent 1: classid 1:1 htb rate 10mbit burst 2k cburst 2k &&
+         tc -n {near} qdisc add dev e0 parent 1:1 handle 2: pfifo limit {QUEUE}"
+    ));
+    let sender = socket(&near, "10.7.1.1:7001");
+    let receiver = socket(&far, "10.7.1.2:7002");
+    sender.send_to(b"first", "10.7.1.2:7002").unwrap();
+    receiver.recv(&mut [0; 9]).unwrap();
+
+    let table = dta_trace::filter::compile("udp dst port 7002").unwrap();
+    let points = ["tp:net_dev_queue", "tp:net_dev_start_xmit", "tp:kfree_skb"].map(String::from);
+    let mut tracer = tracer(&Options { table, ..Options::default() }, &points);
+    for number in 0..PACKETS {
+        let mut payload = [7; 1000];
+        payload[..8].copy_from_slice(&number.to_be_bytes());
+        // The queue's drop is told to the sender of a datagram, too.
+        let _ = sender.send_to(&payload, "10.7.1.2:7002");
+    }
+    let mut records = Vec::new();
+    // Each packet ends by leaving, or by being dropped.
+    collect(&mut tracer, &mut records, |records| {
+        records.iter().filter(|record| record.point > 0).count() >= PACKETS
+    });
+
+    let drops: Vec<_> = records.iter().filter(|record| record.flags & flags::DROPPED != 0).collect();
+    let statistics = run(&format!("tc -n {near} -s qdisc show dev e0"));
+    let leaf = statistics
+        .lines()
+        .skip_while(|line| !line.contains("pfifo 2:"))
+        .find_map(|line| line.split("dropped ").nth(1));
+    let dropped: usize = leaf.and_then(|rest| rest.split(',').next()?.parse().ok()).expect("tc counts drops");
+    assert!(dropped > 0, "{statistics}");
+    assert_eq!(drops.len(), dropped, "{statistics}");
+    let mut reasons: HashMap<String, usize> = HashMap::new();
+    drops.iter().for_each(|record| *reasons.entry(tracer.kernel().reason(record.reason)).or_default() += 1);
+    assert_eq!(reasons, HashMap::from([("QDISC_DROP".to_owned(), dropped)]));
+
+    let mut journeys = Journeys::default();
+    records.iter().for_each(|record| journeys.put(*record, 0));
+    let journeys = journeys.settled(0);
+    assert_eq!(journeys.len(), PACKETS);
+    let left = journeys
+        .iter()
+        .filter(|journey| journey.records.iter().all(|record| record.flags & flags::DROPPED == 0));
+    let longest = left.map(|journey| journey.total()).max().expect("some packets left");
+    // A full queue, and the packet that is on the wire already.
+    let expected = (QUEUE + 1) * FRAME * 8 * 1_000_000_000 / BITS_A_SECOND;
+    let off = longest.abs_diff(expected) as f64 / expected as f64;
+    assert!(off < 0.1, "the longest wait was {longest} ns, of {expected} expected");
+    // Flows are counted where packets are dropped.
+    let flow = records[0].flow;
+    let counted: u64 =
+        tracer.flows().unwrap().iter().filter(|(at, _)| at.flow == flow).map(|(_, count)| count.drops).sum();
+    assert_eq!(counted as usize, dropped);
+}
