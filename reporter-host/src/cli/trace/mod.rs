@@ -66,7 +66,7 @@ pub(super) struct Trace {
     /// End after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<Duration>,
-    /// Print a packet when nothing came of it for this long
+    /// Print or send a packet when nothing came of it for this long
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 200)]
     settle: u64,
     /// Do not follow packets by their buffers: after address translation they count as others
@@ -129,14 +129,14 @@ pub(super) fn run(args: &Trace) -> Result<()> {
         tracer.attach(at)?;
     }
     let mut printer = Printer::new(&tracer)?;
-    let sender = args.to.translator.map(|translator| Sender::open(&args.to, translator, &tracer));
+    let sender = args.to.translator.map(|translator| Sender::open(args, translator, &tracer));
     let mut sender = sender.transpose()?;
     // From here on, an error in this program can do less harm.
     rights::drop_others(other_namespaces).context("capabilities cannot be given up")?;
     eprintln!("dta-reporter: {} points are attached", tracer.points().len());
     let stopped = follow(&mut tracer, &mut printer, sender.as_mut(), args, &ended);
     let sent = sender.as_mut().map_or(Ok(()), |sender| sender.finish(&tracer));
-    books(&tracer, &printer)?;
+    books(&tracer, (args.print || args.count.is_some()).then_some(&printer))?;
     if let Some(sender) = &sender {
         sender.tell();
     }
@@ -218,7 +218,7 @@ fn follow(
 }
 
 /// Says what became of the packets at each point.
-fn books(tracer: &Tracer, printer: &Printer) -> Result<()> {
+fn books(tracer: &Tracer, printer: Option<&Printer>) -> Result<()> {
     let header = ["POINT", "SEEN", "REPORTED", "FILTERED", "SAMPLED OUT", "RING FULL", "REFUSED", "MISSED"];
     let mut table = Table::new(&header, &[1, 2, 3, 4, 5, 6, 7]);
     for (point, books) in tracer.points().iter().zip(tracer.books()?) {
@@ -230,9 +230,11 @@ fn books(tracer: &Tracer, printer: &Printer) -> Result<()> {
         table.row(row);
     }
     eprintln!("{}", table.draw(Look::PIPE));
-    eprintln!(
-        "{} packets; {} shared their digest with one on its way; {} records of several packets in one buffer",
-        printer.packets, printer.shared, printer.several
-    );
+    if let Some(printer) = printer {
+        eprintln!(
+            "{} packets; {} shared their digest with one on its way; {} records of several packets in one buffer",
+            printer.packets, printer.shared, printer.several
+        );
+    }
     Ok(())
 }

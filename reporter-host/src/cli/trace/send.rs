@@ -66,7 +66,8 @@ pub(super) struct Sender {
 
 impl Sender {
     /// Opens the way to the translator; asks the collector which stores it has.
-    pub(super) fn open(to: &To, translator: SocketAddrV4, from: &kernel::Tracer) -> Result<Self> {
+    pub(super) fn open(args: &super::Trace, translator: SocketAddrV4, from: &kernel::Tracer) -> Result<Self> {
+        let to = &args.to;
         let stores = if to.unchecked {
             Stores::usual()
         } else {
@@ -86,8 +87,12 @@ impl Sender {
         let options = Options { retransmittable: true, immediate: false };
         let config = Config { reporter: to.reporter_id, options, backup: 1 << 16, ..Config::new(translator) };
         let reporter = Reporter::open(config)?;
-        let setup =
-            Setup { slow: to.slow, synced: to.synced, ..Setup::new(to.reporter_id, name, points, stores) };
+        let setup = Setup {
+            slow: to.slow,
+            synced: to.synced,
+            quiet: Duration::from_millis(args.settle),
+            ..Setup::new(to.reporter_id, name, points, stores)
+        };
         let reasons = from.kernel().clone();
         let tracer = Tracer::new(reporter, setup, Box::new(move |reason| Some(reasons.reason(reason))));
         Ok(Self { tracer, counted: None, leap: leap()? })
