@@ -13,10 +13,6 @@ struct identity {
     u8 protocol, has_data;
 };
 
-struct digest {
-    u64 full, core;
-};
-
 INLINE u64 mix(u64 state, u64 word)
 {
     u64 product = (state ^ word) * 0x9e3779b97f4a7c15ull;
@@ -32,19 +28,23 @@ INLINE u64 finish(u64 state)
     return state ^ (state >> 31);
 }
 
-INLINE struct digest digest(const struct identity *of, const struct words *words)
+/* Over all but addresses and ports, not finished. */
+INLINE u64 core_of(const struct identity *of)
 {
-    struct digest result;
     u64 state = 0x243f6a8885a308d3ull;
 
     state = mix(state, (u64)of->protocol | (u64)of->has_data << 8 | (u64)of->ip_id << 16 | (u64)of->fragment_offset << 32);
     state = mix(state, (u64)of->sequence | (u64)of->acknowledgement << 32);
     for (int i = 0; i < PAYLOAD / 8; i++)
         state = mix(state, of->payload[i]);
-    result.core = finish(state);
+    return state;
+}
+
+/* Goes on from there. */
+INLINE u64 full_of(u64 state, const struct identity *of, const struct words *words)
+{
     for (int i = 0; i < 4; i++)
         state = mix(state, __builtin_bswap64(words->word[i]));
     state = finish(mix(state, (u64)of->source_port | (u64)of->destination_port << 16));
-    result.full = state ? state : 1;
-    return result;
+    return state ? state : 1;
 }

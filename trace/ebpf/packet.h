@@ -6,17 +6,20 @@
 
 #define LAYERS 3
 #define EXTENSIONS 4
+/* How much of a packet is looked at. Copied once: a call of a helper function for each header costs several times as much. */
+#define SCRATCH 256
 
-/* How the bytes of a packet are reached; constant in each program, so that the choice costs nothing at run time. */
-enum { BY_SKB, BY_XDP, BY_ADDRESS };
+struct scratch {
+    u8 bytes[SCRATCH];
+};
 
+/* What is in the scratch: the packet from its first byte on. */
 struct source {
-    /* The buffer's begin; offsets count from here, else from the packet's first byte. */
-    u64 head;
-    /* Where what can be read ends, and where the frame ends. */
-    u32 readable, end;
-    /* Where the packet begins, and whether with an Ethernet header. */
-    u32 at;
+    /* Bytes that are there. */
+    u32 have;
+    /* Where the frame ends, which may be behind them. */
+    u32 end;
+    /* Whether it begins with an Ethernet header. */
     u32 ethernet;
 };
 
@@ -30,18 +33,22 @@ struct packet {
 
 enum { OK = 0, NOT_IP = -1, UNREADABLE = -2 };
 
-#define BE16(bytes, at) __builtin_bswap16(*(u16 *)((u8 *)(bytes) + (at)))
-#define BE32(bytes, at) __builtin_bswap32(*(u32 *)((u8 *)(bytes) + (at)))
+/* Numbers anywhere in the scratch; the processor reads them from any address. */
+#define U32(bytes, at) (*(const u32 *)((bytes) + (at)))
+#define U64(bytes, at) (*(const u64 *)((bytes) + (at)))
+#define BE16(bytes, at) __builtin_bswap16(*(const u16 *)((bytes) + (at)))
+#define BE32(bytes, at) __builtin_bswap32(U32(bytes, at))
 
-INLINE int load(int how, void *context, const struct source *from, u32 at, void *to, u32 length)
+/* `length` bytes at `at`, or nothing. */
+INLINE const u8 *part(const struct scratch *scratch, const struct source *from, u32 at, u32 length)
 {
-    if (at > 0xfffff || at + length > from->readable)
-        return UNREADABLE;
-    if (how == BY_SKB)
-        return skb_load(context, at, to, length) ? UNREADABLE : OK;
-    if (how == BY_XDP)
-        return xdp_load(context, at, to, length) ? UNREADABLE : OK;
-    return probe_read(to, length, (void *)(from->head + at)) ? UNREADABLE : OK;
+    /* The verifier has to see the bound on the number that is added. */
+    asm volatile("" : "+r"(at));
+    if (at > SCRATCH - length)
+        return 0;
+    if (at + length > from->have)
+        return 0;
+    return scratch->bytes + at;
 }
 
 INLINE int is_ip(u16 ethertype)
@@ -50,19 +57,20 @@ INLINE int is_ip(u16 ethertype)
 }
 
 /* Moves `at` behind an Ethernet header and at most two VLAN tags. */
-INLINE int ethernet(int how, void *context, const struct source *from, u32 *at, u16 *vlan)
+INLINE int ethernet(const struct scratch *scratch, const struct source *from, u32 *at, u16 *vlan)
 {
-    u32 header[2];
+    const u8 *header = part(scratch, from, *at, 14);
     u16 ethertype;
 
-    if (load(how, context, from, *at + 10, header, 4))
+    if (!header)
         return UNREADABLE;
-    ethertype = BE16(header, 2);
+    ethertype = BE16(header, 12);
     *at += 14;
     for (int tag = 0; tag < 2; tag++) {
         if (ethertype != 0x8100 && ethertype != 0x88a8 && ethertype != 0x9100)
             break;
-        if (load(how, context, from, *at, header, 4))
+        header = part(scratch, from, *at, 4);
+        if (!header)
             return UNREADABLE;
         if (tag == 0)
             *vlan = BE16(header, 0) & 0xfff;
@@ -78,53 +86,77 @@ struct inner {
     u8 found, ethernet;
 };
 
-INLINE void udp_tunnel(const u64 *header, u16 port, u32 behind, struct inner *inner)
+INLINE void udp_tunnel(const u8 *header, u16 port, u32 behind, struct inner *inner)
 {
-    const u8 *bytes = (const u8 *)header;
     u16 ethertype;
 
     inner->at = behind;
     inner->ethernet = 1;
     if (port != 6081) {
-        inner->found = (bytes[0] & 0x08) != 0;
+        inner->found = (header[0] & 0x08) != 0;
         return;
     }
-    inner->at += 4 * (bytes[0] & 0x3f);
+    inner->at += 4 * (header[0] & 0x3f);
     ethertype = BE16(header, 2);
     inner->ethernet = ethertype == 0x6558;
-    inner->found = !(bytes[0] >> 6) && (inner->ethernet || is_ip(ethertype));
+    inner->found = !(header[0] >> 6) && (inner->ethernet || is_ip(ethertype));
 }
 
-INLINE int layer(int how, void *context, const struct source *from, u32 at, struct packet *packet, struct inner *inner)
+/* The payload's first bytes, then zeros. */
+INLINE int payload(const struct scratch *scratch, const struct source *from, u32 at, u32 there, u64 *to)
 {
-    struct identity *identity = &packet->identity;
-    u64 header[5];
-    u8 *bytes = (u8 *)header;
-    u32 transport, end, room, payload, wanted = PAYLOAD;
-    u16 flags = 0, source_port = 0, destination_port = 0;
-    u8 version, tcp_flags = 0;
+    const u8 *bytes;
 
-    if (!from || !packet || !inner)
+    if (there > PAYLOAD)
+        there = PAYLOAD;
+    if (at + there > from->have)
+        return FLAG_PARTIAL;
+    /* More than is there: what follows in the scratch is masked. */
+    asm volatile("" : "+r"(at));
+    if (at > SCRATCH - PAYLOAD)
+        return FLAG_PARTIAL;
+    bytes = scratch->bytes + at;
+    for (u32 i = 0; i < PAYLOAD / 8; i++) {
+        if (there >= 8 * i + 8)
+            to[i] = U64(bytes, 8 * i);
+        else if (there > 8 * i)
+            to[i] = U64(bytes, 8 * i) & ((1ull << 8 * (there - 8 * i)) - 1);
+    }
+    return 0;
+}
+
+/* Reads one IP packet and finds what is inside it. Of a packet that is no IP nothing is written. */
+ONCE int layer(struct scratch *scratch, struct source *from, u32 at, struct packet *packet, struct inner *inner)
+{
+    struct identity *identity;
+    const u8 *header;
+    u32 transport, end, room, data, wanted = 1;
+    u16 flags = 0, source_port = 0, destination_port = 0;
+    u8 version, protocol, tcp_flags = 0;
+
+    if (!scratch || !from || !packet || !inner)
         return UNREADABLE;
+    identity = &packet->identity;
     inner->found = 0;
-    if (load(how, context, from, at, header, 20))
+    header = part(scratch, from, at, 20);
+    if (!header)
         return UNREADABLE;
-    version = bytes[0] >> 4;
+    version = header[0] >> 4;
     if (version == 4) {
         u16 fragment, total;
 
-        if ((bytes[0] & 0xf) < 5)
+        if ((header[0] & 0xf) < 5)
             return NOT_IP;
-        transport = at + 4 * (bytes[0] & 0xf);
+        __builtin_memset(identity, 0, sizeof(*identity));
+        transport = at + 4 * (header[0] & 0xf);
         total = BE16(header, 2);
         end = total ? at + total : from->end;
-        __builtin_memset(identity, 0, sizeof(*identity));
         identity->ip_id = BE16(header, 4);
         fragment = BE16(header, 6);
         identity->fragment_offset = fragment & 0x1fff;
         if (fragment & 0x3fff)
             flags |= FLAG_FRAGMENT;
-        identity->protocol = bytes[9];
+        protocol = header[9];
         /* ::ffff:a.b.c.d */
         packet->words.word[0] = packet->words.word[2] = 0;
         packet->words.word[1] = 0xffff00000000ull | BE32(header, 12);
@@ -132,22 +164,24 @@ INLINE int layer(int how, void *context, const struct source *from, u32 at, stru
     } else if (version == 6) {
         u16 length;
 
-        if (load(how, context, from, at + 20, bytes + 20, 20))
+        header = part(scratch, from, at, 40);
+        if (!header)
             return UNREADABLE;
+        __builtin_memset(identity, 0, sizeof(*identity));
         transport = at + 40;
         length = BE16(header, 4);
         end = length ? transport + length : from->end;
         flags |= FLAG_IPV6;
-        __builtin_memset(identity, 0, sizeof(*identity));
-        identity->protocol = bytes[6];
+        protocol = header[6];
         for (int i = 0; i < 4; i++)
-            packet->words.word[i] = __builtin_bswap64(header[1 + i]);
+            packet->words.word[i] = __builtin_bswap64(U64(header, 8 + 8 * i));
         for (int i = 0; i < EXTENSIONS; i++) {
-            u8 next = identity->protocol;
+            u8 next = protocol;
 
             if ((next != 0 && next != 43 && next != 44 && next != 60) || identity->fragment_offset)
                 break;
-            if (load(how, context, from, transport, header, 8))
+            header = part(scratch, from, transport, 8);
+            if (!header)
                 return UNREADABLE;
             if (next == 44) {
                 flags |= FLAG_FRAGMENT;
@@ -155,141 +189,119 @@ INLINE int layer(int how, void *context, const struct source *from, u32 at, stru
                 identity->ip_id = BE16(header, 6);
                 transport += 8;
             } else {
-                transport += 8 * (bytes[1] + 1);
+                transport += 8 * (header[1] + 1);
             }
-            identity->protocol = bytes[0];
+            protocol = header[0];
         }
     } else {
         return NOT_IP;
     }
+    identity->protocol = protocol;
 
     room = end > transport ? end - transport : 0;
-    payload = transport;
+    data = transport;
     if (identity->fragment_offset) {
         /* no transport header */
-    } else if (identity->protocol == 6 && room >= 20) {
+    } else if (protocol == 6 && room >= 20) {
         u32 length;
 
-        if (load(how, context, from, transport, header, 20))
+        header = part(scratch, from, transport, 20);
+        if (!header)
             return UNREADABLE;
         source_port = BE16(header, 0);
         destination_port = BE16(header, 2);
         identity->sequence = BE32(header, 4);
         identity->acknowledgement = BE32(header, 8);
-        length = 4 * (bytes[12] >> 4);
-        tcp_flags = bytes[13];
+        length = 4 * (header[12] >> 4);
+        tcp_flags = header[13];
         identity->has_data = room > length;
         wanted = 0;
         if (length >= 32 && room >= 32) {
-            if (load(how, context, from, transport + 20, header, 12))
+            header = part(scratch, from, transport + 20, 12);
+            if (!header)
                 return UNREADABLE;
-            if (*(u32 *)bytes == 0x0a080101)
-                identity->payload[0] = (u64)*(u32 *)(bytes + 4) | (u64)*(u32 *)(bytes + 8) << 32;
+            if (U32(header, 0) == 0x0a080101)
+                identity->payload[0] = U64(header, 4);
         }
-    } else if (identity->protocol == 17 && room >= 8) {
-        if (load(how, context, from, transport, header, 8))
+    } else if (protocol == 17 && room >= 8) {
+        header = part(scratch, from, transport, 8);
+        if (!header)
             return UNREADABLE;
         source_port = BE16(header, 0);
         destination_port = BE16(header, 2);
         identity->sequence = BE16(header, 4);
-        payload += 8;
+        data += 8;
         if (room >= 16 && (destination_port == 4789 || destination_port == 8472 || destination_port == 6081)) {
-            if (load(how, context, from, transport + 8, header, 8))
+            header = part(scratch, from, transport + 8, 8);
+            if (!header)
                 return UNREADABLE;
             udp_tunnel(header, destination_port, transport + 16, inner);
         }
-    } else if ((identity->protocol == 1 || identity->protocol == 58) && room >= 8) {
+    } else if ((protocol == 1 || protocol == 58) && room >= 8) {
         int echo;
 
-        if (load(how, context, from, transport, header, 8))
+        header = part(scratch, from, transport, 8);
+        if (!header)
             return UNREADABLE;
         identity->sequence = (u32)BE16(header, 0) << 16;
-        echo = identity->protocol == 1 ? bytes[0] == 0 || bytes[0] == 8 : bytes[0] == 128 || bytes[0] == 129;
+        echo = protocol == 1 ? header[0] == 0 || header[0] == 8 : header[0] == 128 || header[0] == 129;
         if (echo) {
             identity->destination_port = BE16(header, 4);
             identity->sequence |= BE16(header, 6);
         }
-        payload += 8;
-    } else if (identity->protocol == 132 && room >= 12) {
-        if (load(how, context, from, transport, header, 4))
+        data += 8;
+    } else if (protocol == 132 && room >= 12) {
+        header = part(scratch, from, transport, 4);
+        if (!header)
             return UNREADABLE;
         source_port = BE16(header, 0);
         destination_port = BE16(header, 2);
-        payload += 12;
-    } else if (identity->protocol == 47 && room >= 4) {
+        data += 12;
+    } else if (protocol == 47 && room >= 4) {
         u16 ethertype;
 
-        if (load(how, context, from, transport, header, 4))
+        header = part(scratch, from, transport, 4);
+        if (!header)
             return UNREADABLE;
-        inner->at = transport + 4 + 4 * (!!(bytes[0] & 0x80) + !!(bytes[0] & 0x20) + !!(bytes[0] & 0x10));
+        inner->at = transport + 4 + 4 * (!!(header[0] & 0x80) + !!(header[0] & 0x20) + !!(header[0] & 0x10));
         ethertype = BE16(header, 2);
         inner->ethernet = ethertype == 0x6558;
-        inner->found = !(bytes[1] & 7) && (inner->ethernet || is_ip(ethertype));
-    } else if ((identity->protocol == 4 || identity->protocol == 41) && room >= 20) {
+        inner->found = !(header[1] & 7) && (inner->ethernet || is_ip(ethertype));
+    } else if ((protocol == 4 || protocol == 41) && room >= 20) {
         inner->at = transport;
         inner->ethernet = 0;
         inner->found = 1;
     }
-    if (identity->protocol != 1 && identity->protocol != 58) {
+    if (protocol != 1 && protocol != 58) {
         identity->source_port = source_port;
         identity->destination_port = destination_port;
     }
-
-    if (wanted) {
-        u32 there = end > payload ? end - payload : 0;
-
-        if (there >= PAYLOAD) {
-            if (load(how, context, from, payload, identity->payload, PAYLOAD))
-                flags |= FLAG_PARTIAL;
-        } else if (there) {
-            /* The verifier has to see 1 to 32, whatever the compiler knows. */
-            asm volatile("" : "+r"(there));
-            there = ((there - 1) & (PAYLOAD - 1)) + 1;
-            if (load(how, context, from, payload, identity->payload, there))
-                flags |= FLAG_PARTIAL;
-        }
-    }
+    if (wanted && end > data)
+        flags |= payload(scratch, from, data, end - data, identity->payload);
     packet->flags = flags;
     packet->source_port = source_port;
     packet->destination_port = destination_port;
-    packet->words.word[4] = (u64)version << 56 | (u64)identity->protocol << 48 | (u64)source_port << 32 | (u64)destination_port << 16
-                       | (identity->fragment_offset ? 1 << 8 : 0) | tcp_flags;
+    packet->words.word[4] = (u64)version << 56 | (u64)protocol << 48 | (u64)source_port << 32 | (u64)destination_port << 16
+                            | (identity->fragment_offset ? 1 << 8 : 0) | tcp_flags;
     return OK;
 }
 
-ONCE int layer_by_skb(struct __sk_buff *context, struct source *from, u32 at, struct packet *packet, struct inner *inner)
-{
-    return layer(BY_SKB, context, from, at, packet, inner);
-}
-
-ONCE int layer_by_xdp(struct xdp_md *context, struct source *from, u32 at, struct packet *packet, struct inner *inner)
-{
-    return layer(BY_XDP, context, from, at, packet, inner);
-}
-
-ONCE int layer_by_address(struct source *from, u32 at, struct packet *packet, struct inner *inner)
-{
-    return layer(BY_ADDRESS, 0, from, at, packet, inner);
-}
-
 /* Words above that of the frame stay as they are. */
-INLINE int read_packet(int how, void *context, struct source *from, u16 vlan, struct packet *packet)
+INLINE int read_packet(struct scratch *scratch, struct source *from, u16 vlan, struct packet *packet)
 {
     struct inner inner = {};
-    u32 at = from->at, begin;
+    u32 at = 0, begin;
     u16 tunnel = 0;
     int result;
 
     if (from->ethernet) {
-        result = ethernet(how, context, from, &at, &vlan);
+        result = ethernet(scratch, from, &at, &vlan);
         if (result)
             return result;
     }
     begin = at;
     for (int depth = 0; depth < LAYERS; depth++) {
-        result = how == BY_SKB   ? layer_by_skb(context, from, at, packet, &inner)
-                 : how == BY_XDP ? layer_by_xdp(context, from, at, packet, &inner)
-                                 : layer_by_address(from, at, packet, &inner);
+        result = layer(scratch, from, at, packet, &inner);
         if (result == NOT_IP && depth > 0)
             break;
         if (result)
@@ -306,7 +318,7 @@ INLINE int read_packet(int how, void *context, struct source *from, u16 vlan, st
         if (inner.ethernet) {
             u16 unused = 0;
 
-            result = ethernet(how, context, from, &at, &unused);
+            result = ethernet(scratch, from, &at, &unused);
             if (result == NOT_IP)
                 break;
             if (result)

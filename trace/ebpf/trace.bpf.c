@@ -61,6 +61,14 @@ struct {
     NUMBER(max_entries, 4194304);
 } ring SECTION(".maps");
 
+/* A packet's first bytes, of each processor and kind of point: a program may interrupt another one on its processor, and never itself. */
+struct {
+    NUMBER(type, MAP_PERCPU_ARRAY);
+    NUMBER(max_entries, KINDS);
+    TYPE(key, u32);
+    TYPE(value, struct scratch);
+} scratches SECTION(".maps");
+
 /* A buffer's entry older than this is of another packet. */
 #define FIRST_NS 10000000000ull
 
@@ -104,8 +112,8 @@ INLINE void count_flow(struct books *book, const struct packet *packet, const st
         count->drops += place->segments;
 }
 
-/* Chooses, counts and reports a packet that was read. */
-ONCE int report(struct packet *packet, struct place *place)
+/* Counts, chooses and reports a packet; `result` tells whether it could be read. */
+ONCE int report(struct packet *packet, struct place *place, int result)
 {
     u32 zero = 0, point, index;
     struct settings *set;
@@ -113,9 +121,9 @@ ONCE int report(struct packet *packet, struct place *place)
     struct first *first = 0;
     struct table *table;
     struct record *record;
-    struct digest sum;
-    u64 now = 0, origin;
+    u64 state, core, full = 0, origin, now = 0;
     u16 flags;
+    int follow;
 
     if (!packet || !place)
         return 0;
@@ -124,20 +132,25 @@ ONCE int report(struct packet *packet, struct place *place)
     book = map_lookup(&books, &point);
     if (!set || !book)
         return 0;
-    sum = digest(&packet->identity, &packet->words);
-    origin = sum.full;
+    book->seen++;
+    if (result) {
+        if (result == NOT_IP)
+            book->not_ip++;
+        else
+            book->unreadable++;
+        return 0;
+    }
+    state = core_of(&packet->identity);
+    core = finish(state);
     flags = packet->flags | place->flags;
     if (place->segments > 1)
         flags |= FLAG_SEGMENTS;
-    if ((set->flags & SETTING_FOLLOW) && place->buffer) {
+    follow = (set->flags & SETTING_FOLLOW) && place->buffer;
+    if (follow) {
         now = tai_ns();
         first = map_lookup(&firsts, &place->buffer);
-        if (first && (first->core != sum.core || now - first->time > FIRST_NS))
+        if (first && (first->core != core || now - first->time > FIRST_NS))
             first = 0;
-        if (first && first->digest != sum.full) {
-            origin = first->digest;
-            flags |= FLAG_TRANSLATED;
-        }
     }
     index = set->table & 1;
     table = map_lookup(&filter, &index);
@@ -154,12 +167,17 @@ ONCE int report(struct packet *packet, struct place *place)
     }
     if (set->count_flows >> (place->kind & (KINDS - 1)) & 1)
         count_flow(book, packet, place);
-    if ((sum.core >> 32) >= set->threshold) {
+    if ((core >> 32) >= set->threshold) {
         book->sampled_out++;
         return 0;
     }
-    if (!first && (set->flags & SETTING_FOLLOW) && place->buffer) {
-        struct first is = { .digest = sum.full, .core = sum.core, .time = now };
+    origin = full = full_of(state, &packet->identity, &packet->words);
+    if (first && first->digest != full) {
+        origin = first->digest;
+        flags |= FLAG_TRANSLATED;
+    }
+    if (follow && !first) {
+        struct first is = { .digest = full, .core = core, .time = now };
 
         map_update(&firsts, &place->buffer, &is, UPDATE_ANY);
     }
@@ -168,10 +186,10 @@ ONCE int report(struct packet *packet, struct place *place)
         book->ring_full++;
         return 0;
     }
-    record->time = tai_ns();
-    record->digest = sum.full;
+    record->time = now ? now : tai_ns();
+    record->digest = full;
     record->first = origin;
-    record->core = sum.core;
+    record->core = core;
     record->source[0] = ADDRESS(packet, 0);
     record->source[1] = ADDRESS(packet, 1);
     record->destination[0] = ADDRESS(packet, 2);
@@ -194,21 +212,17 @@ ONCE int report(struct packet *packet, struct place *place)
     return 0;
 }
 
-INLINE void saw(u32 point, int result)
+/* How many bytes of a packet are copied. The verifier has to see 1 to SCRATCH, whatever the compiler knows. */
+INLINE u32 copied(u32 length)
 {
-    struct books *book = map_lookup(&books, &point);
-
-    if (!book)
-        return;
-    book->seen++;
-    if (result == NOT_IP)
-        book->not_ip++;
-    else if (result)
-        book->unreadable++;
+    if (length > SCRATCH)
+        length = SCRATCH;
+    asm volatile("" : "+r"(length));
+    return ((length - 1) & (SCRATCH - 1)) + 1;
 }
 
 /* The slot of an interface. */
-INLINE struct slot *find(u32 interface, u16 kind, struct net_device *device)
+INLINE struct slot *find(u32 interface, u16 kind, void *context)
 {
     u32 begin = interface * 4 + kind, name_space = 0;
 
@@ -223,8 +237,18 @@ INLINE struct slot *find(u32 interface, u16 kind, struct net_device *device)
         if (!slot->shared)
             return slot;
         if (!name_space) {
+            struct net_device *device = 0;
             struct net *net = 0;
 
+            /* Behind the context is what the kernel itself has. */
+            if (kind == XDP) {
+                struct xdp_rxq_info *queue = 0;
+
+                READ(queue, ((struct xdp_buff *)context)->rxq);
+                READ(device, queue->dev);
+            } else {
+                READ(device, ((struct sk_buff *)context)->dev);
+            }
             READ(net, device->nd_net.net);
             READ(name_space, net->ns.inum);
         }
@@ -236,21 +260,19 @@ INLINE struct slot *find(u32 interface, u16 kind, struct net_device *device)
 
 INLINE void classifier(struct __sk_buff *context, u16 kind)
 {
-    /* Behind the context is the buffer itself. */
-    struct sk_buff *buffer = (struct sk_buff *)context;
-    struct net_device *device = 0;
-    struct slot *slot;
+    struct slot *slot = find(context->ifindex, kind, context);
+    u32 zero = 0, index = kind;
+    struct scratch *scratch = map_lookup(&scratches, &index);
+    struct settings *set = map_lookup(&settings, &zero);
     struct packet packet = {};
     struct place place = {};
     struct source from = {};
-    unsigned char *head = 0;
-    int result;
+    int result = UNREADABLE;
 
-    READ(device, buffer->dev);
-    slot = find(context->ifindex, kind, device);
-    if (!slot)
+    if (!slot || !scratch || !set)
         return;
-    from.readable = from.end = context->len;
+    from.end = context->len;
+    from.have = copied(from.end);
     from.ethernet = slot->link_header != 0;
     place.point = slot->point;
     place.kind = kind;
@@ -258,13 +280,15 @@ INLINE void classifier(struct __sk_buff *context, u16 kind)
     place.interface = slot->interface;
     place.flags = kind == EGRESS ? FLAG_LEAVES : 0;
     place.segments = context->gso_segs > 1 ? context->gso_segs : 1;
-    result = read_packet(BY_SKB, context, &from, context->vlan_present ? context->vlan_tci & 0xfff : 0, &packet);
-    saw(place.point, result);
-    if (result)
-        return;
-    READ(head, buffer->head);
-    place.buffer = (u64)head;
-    report(&packet, &place);
+    if (set->flags & SETTING_FOLLOW) {
+        unsigned char *head = 0;
+
+        READ(head, ((struct sk_buff *)context)->head);
+        place.buffer = (u64)head;
+    }
+    if (!skb_load(context, 0, scratch->bytes, from.have))
+        result = read_packet(scratch, &from, context->vlan_present ? context->vlan_tci & 0xfff : 0, &packet);
+    report(&packet, &place, result);
 }
 
 #define NEXT -1
@@ -281,35 +305,37 @@ SECTION("classifier") int dta_egress(struct __sk_buff *context)
     return NEXT;
 }
 
+/* What others are measured against. */
+SECTION("classifier") int dta_empty(struct __sk_buff *context)
+{
+    return NEXT;
+}
+
 #define XDP_PASS 2
 
 SECTION("xdp") int dta_xdp(struct xdp_md *context)
 {
-    struct xdp_buff *buffer = (struct xdp_buff *)context;
-    struct xdp_rxq_info *queue = 0;
-    struct net_device *device = 0;
-    struct slot *slot;
+    struct slot *slot = find(context->ingress_ifindex, XDP, context);
+    u32 index = XDP;
+    struct scratch *scratch = map_lookup(&scratches, &index);
     struct packet packet = {};
     struct place place = {};
     struct source from = {};
-    int result;
+    int result = UNREADABLE;
 
-    READ(queue, buffer->rxq);
-    READ(device, queue->dev);
-    slot = find(context->ingress_ifindex, XDP, device);
-    if (!slot)
+    if (!slot || !scratch)
         return XDP_PASS;
-    from.readable = from.end = xdp_length(context);
+    from.end = xdp_length(context);
+    from.have = copied(from.end);
     from.ethernet = 1;
     place.point = slot->point;
     place.kind = XDP;
     place.name_space = slot->name_space;
     place.interface = slot->interface;
     place.segments = 1;
-    result = read_packet(BY_XDP, context, &from, 0, &packet);
-    saw(place.point, result);
-    if (!result)
-        report(&packet, &place);
+    if (!xdp_load(context, 0, scratch->bytes, from.have))
+        result = read_packet(scratch, &from, 0, &packet);
+    report(&packet, &place, result);
     return XDP_PASS;
 }
 
@@ -372,18 +398,19 @@ INLINE void read_buffer_by_address(struct sk_buff *skb, struct buffer *to)
 
 ONCE int at_buffer(struct buffer *buffer, u32 kind, u32 reason)
 {
-    u32 zero = 0, before;
+    u32 zero = 0, data, at, linear;
     struct settings *set = map_lookup(&settings, &zero);
+    struct scratch *scratch = map_lookup(&scratches, &kind);
     struct skb_shared_info *shared;
     struct packet packet = {};
     struct place place = {};
     struct source from = {};
     u16 segments = 0;
-    int result;
+    int result = UNREADABLE;
 
-    if (!set || !buffer || kind >= KINDS)
+    if (!set || !scratch || !buffer || kind >= KINDS)
         return 0;
-    before = buffer->data - buffer->head;
+    data = buffer->data - buffer->head;
     shared = (void *)(buffer->head + buffer->end);
     place.point = set->point[kind];
     place.kind = kind;
@@ -393,33 +420,34 @@ ONCE int at_buffer(struct buffer *buffer, u32 kind, u32 reason)
         place.name_space = buffer->name_space;
         place.interface = buffer->interface;
     }
-    from.head = buffer->head;
-    from.end = before + buffer->length;
-    from.readable = from.end - buffer->paged;
+    /* Where the packet begins in the buffer. */
+    at = data;
     if (kind == DEV_QUEUE || kind == DEV_START_XMIT) {
-        from.at = before;
         from.ethernet = buffer->device_type == 1 || buffer->device_type == LOOPBACK;
         place.flags = FLAG_LEAVES;
     } else if (kind == NETIF_RECEIVE) {
-        from.at = before;
         /* A tag that stands in the frame: its last 4 bytes are where the Ethernet header was left off. */
         if (buffer->protocol == 0x0081 || buffer->protocol == 0xa888) {
-            from.at -= 14;
+            at -= 14;
             from.ethernet = 1;
         }
     } else {
-        from.at = buffer->network;
+        at = buffer->network;
         place.flags = kind == KFREE ? FLAG_DROPPED : kind == CONSUME ? FLAG_CONSUMED : 0;
-        if (!is_ip(__builtin_bswap16(buffer->protocol)))
-            from.at = from.readable;
     }
-    result = from.at == from.readable ? NOT_IP : read_packet(BY_ADDRESS, 0, &from, buffer->vlan & 0xfff, &packet);
-    saw(place.point, result);
-    if (result)
-        return 0;
-    READ(segments, shared->gso_segs);
+    linear = data + buffer->length - buffer->paged;
+    if (at == buffer->network && kind >= KFREE && !is_ip(__builtin_bswap16(buffer->protocol))) {
+        result = NOT_IP;
+    } else if (at < linear) {
+        from.end = data + buffer->length - at;
+        from.have = copied(linear - at);
+        if (!probe_read(scratch->bytes, from.have, (void *)(buffer->head + at)))
+            result = read_packet(scratch, &from, buffer->vlan & 0xfff, &packet);
+    }
+    if (!result)
+        READ(segments, shared->gso_segs);
     place.segments = segments > 1 ? segments : 1;
-    return report(&packet, &place);
+    return report(&packet, &place, result);
 }
 
 #define TRACEPOINT(event, kind, reason)                                                                                        \

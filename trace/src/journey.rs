@@ -68,7 +68,9 @@ impl Journeys {
         {
             self.waiting.pop_first();
             let Some(packets) = self.open.get_mut(&digest) else { continue };
-            while let Some(packet) = packets.pop_front_if(|packet| packet.touched <= before) {
+            while packets.front().is_some_and(|packet| packet.touched <= before)
+                && let Some(packet) = packets.pop_front()
+            {
                 let mut records = packet.records;
                 records.sort_by_key(|record| record.time);
                 out.push(Journey { records });

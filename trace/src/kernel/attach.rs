@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::Arc;
 
 use aya::programs::tc::{self, NlOptions, TcAttachOptions};
 use aya::programs::{
@@ -32,7 +31,7 @@ pub(super) struct Attachment {
     pub(super) place: Option<(u32, u32)>,
     link: Option<Box<dyn Any + Send>>,
     /// Where a filter of clsact has to be taken away; links of the kernel end anywhere.
-    inside: Option<Arc<dyn Fn(Box<dyn Any + Send>) + Send + Sync>>,
+    inside: Option<Namespace>,
 }
 
 impl Attachment {
@@ -45,7 +44,8 @@ impl Attachment {
 impl Drop for Attachment {
     fn drop(&mut self) {
         match (self.link.take(), &self.inside) {
-            (Some(link), Some(inside)) => inside(link),
+            // Where the namespace ended, the filter did.
+            (Some(link), Some(inside)) => drop(inside.run(move || drop(link))),
             (link, _) => drop(link),
         }
     }
@@ -138,10 +138,7 @@ impl Programs {
             .map_err(|error| format!("its namespace cannot be entered: {error}"))?
             .map_err(|error| format!("clsact: {}", chain(&error)))?;
         let again = Namespace::open(namespace.name.as_deref()).map_err(|error| error.to_string())?;
-        let inside = Arc::new(move |link: Box<dyn Any + Send>| {
-            let _ = again.run(move || drop(link));
-        });
-        Ok(Attachment { place, link: Some(Box::new(attached)), inside: Some(inside) })
+        Ok(Attachment { place, link: Some(Box::new(attached)), inside: Some(again) })
     }
 
     fn xdp(

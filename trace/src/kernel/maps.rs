@@ -29,23 +29,33 @@ pub(super) struct Settings {
     pub(super) sampling: Sampling,
     pub(super) table: u32,
     pub(super) follow: bool,
+    pub(super) count_flows: bool,
     pub(super) points: [u16; KINDS],
     wake_at: u32,
 }
 
 impl Settings {
     pub(super) fn new(wake_at: u32) -> Self {
-        Self { sampling: Sampling::ALL, table: 0, follow: true, points: [0; KINDS], wake_at }
+        Self {
+            sampling: Sampling::ALL,
+            table: 0,
+            follow: true,
+            count_flows: true,
+            points: [0; KINDS],
+            wake_at,
+        }
     }
 
     pub(super) fn write(&self, ebpf: &mut Ebpf) -> Result<(), String> {
         // Where packets enter and leave, and where they are lost.
-        let count_flows = [Kind::Ingress, Kind::Egress, Kind::Xdp, Kind::Kfree]
+        let counted = [Kind::Ingress, Kind::Egress, Kind::Xdp, Kind::Kfree]
             .iter()
             .fold(0, |bits, kind| bits | 1u32 << *kind as u16);
         let mut bytes = Vec::with_capacity(SETTINGS);
         bytes.extend(self.sampling.threshold.to_ne_bytes());
-        for number in [self.table, u32::from(self.follow), count_flows, self.wake_at] {
+        for number in
+            [self.table, u32::from(self.follow), if self.count_flows { counted } else { 0 }, self.wake_at]
+        {
             bytes.extend(number.to_ne_bytes());
         }
         bytes.extend(self.points.iter().flat_map(|point| point.to_ne_bytes()));

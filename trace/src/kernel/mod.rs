@@ -1,6 +1,7 @@
 //! Attaches the programs of `trace/ebpf/` to a running kernel and reads what they hand up. Needs Linux and the feature `ebpf`.
 
 mod attach;
+mod cost;
 mod maps;
 mod namespace;
 mod probe;
@@ -16,6 +17,7 @@ use aya::maps::{Array, MapData, RingBuf};
 use aya::{Btf, Ebpf, EbpfLoader, VerifierLogLevel};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+pub use cost::{Cost, costs};
 pub use maps::PointBooks;
 pub use probe::{Offer, points};
 
@@ -89,7 +91,14 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { table: Table::all(), sampling: Sampling::ALL, follow: true, clsact: false, ring: 4 << 20, object: None }
+        Self {
+            table: Table::all(),
+            sampling: Sampling::ALL,
+            follow: true,
+            clsact: false,
+            ring: 4 << 20,
+            object: None,
+        }
     }
 }
 

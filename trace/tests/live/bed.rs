@@ -97,7 +97,8 @@ pub(crate) fn socket(namespace: &str, address: &str) -> UdpSocket {
 /// A tracer with these points.
 pub(crate) fn tracer(options: &Options, points: &[String]) -> Tracer {
     // scripts/build-ebpf tries an object that another compiler made.
-    let object = std::env::var_os("DTA_TRACE_OBJECT").map(|file| std::fs::read(file).expect("an object").into());
+    let object =
+        std::env::var_os("DTA_TRACE_OBJECT").map(|file| std::fs::read(file).expect("an object").into());
     let options = Options { object, ..options.clone() };
     let mut tracer = Tracer::start(&options).unwrap_or_else(|error| panic!("{error}"));
     for at in points.iter().flat_map(|point| At::parse(point).expect("a point")) {

@@ -55,7 +55,8 @@ fn attached(namespace: &str) -> usize {
     let filters = ["ingress", "egress"]
         .map(|side| run(&format!("tc -n {namespace} filter show dev e0 {side} 2>/dev/null || true")));
     let links = run(&format!("ip netns exec {namespace} bpftool net show dev e0"));
-    filters.iter().map(|text| text.matches("direct-action").count()).sum::<usize>() + links.matches("tcx/").count()
+    filters.iter().map(|text| text.matches("direct-action").count()).sum::<usize>()
+        + links.matches("tcx/").count()
 }
 
 #[test]

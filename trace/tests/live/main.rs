@@ -4,6 +4,7 @@
 mod bed;
 mod books;
 mod capture;
+mod cost;
 mod drops;
 mod ended;
 mod frames;

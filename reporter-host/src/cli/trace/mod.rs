@@ -144,7 +144,7 @@ pub(super) fn run(args: &Trace) -> Result<()> {
 }
 
 fn filter(text: &str) -> Result<matching::Table> {
-    Ok(dta_trace::filter::compile(text).with_context(|| format!("{text:?} is no filter"))?)
+    dta_trace::filter::compile(text).with_context(|| format!("{text:?} is no filter"))
 }
 
 /// Becomes true at SIGINT and SIGTERM.
