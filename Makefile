@@ -19,7 +19,7 @@ export RDMA_CORE_LIB_DIR ?= /usr/lib/$(shell gcc -print-multiarch 2>/dev/null)
 export IBVERBS_HEADER_DIR ?= /usr/include/infiniband
 
 # Everything in bash or sh.
-SCRIPTS = .ci/run $(filter-out %.md,$(wildcard scripts/* testbed/e2e/* testbed/rxe-guest/* testbed/rxe-guest/guest/*))
+SCRIPTS = .ci/run $(filter-out %.md,$(wildcard scripts/* testbed/e2e/* testbed/rxe-guest/* testbed/rxe-guest/guest/*) reporter-p4/compile reporter-p4/test/run)
 SCRIPTS := $(filter-out testbed/rxe-guest/guest,$(SCRIPTS))
 SCRIPTS += $(addprefix packaging/,build-deb build-static build-container rustc-static test/packages test/in-systemd test/static test/common.sh)
 # What depends on the pool of huge pages: the most that these take at a time is 44 pages. They are run with --workspace,
@@ -31,10 +31,10 @@ FUZZ_SECONDS ?= 60
 PYTHON ?= /usr/bin/python3
 
 .DEFAULT_GOAL := build
-.PHONY: build ebpf ebpf-check deb static container package demo test soak lint unit python pools privileged e2e rxe fuzz bench install-test-deps install-build-deps help
+.PHONY: build ebpf ebpf-check deb static container package demo test soak lint unit python pools privileged test-p4 e2e rxe fuzz bench install-test-deps install-build-deps help
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 build: install-build-deps ## release programs, with the verbs back end
 	$(CARGO) build --release --workspace --features dta-collector/verbs
@@ -96,6 +96,9 @@ package: ## Debian packages, static programs and image, made of a debug build an
 	packaging/test/packages $(TARGET)/package-test
 	packaging/build-static dev $(TARGET)/package-test
 	packaging/test/static $(TARGET)/package-test
+
+test-p4: ## the P4 reporter on bmv2, where simple_switch_grpc is on PATH; as root
+	reporter-p4/test/run
 
 e2e: ## whole-system runs against ground truth
 	testbed/e2e/run-all
