@@ -10,7 +10,7 @@
 //!
 //! | kind | store | of what | bytes before the kind |
 //! |---|---|---|---|
-//! | `tpkt` | `trace-paths` | the path of a packet | digest 64, 0 32 |
+//! | `tpkt` | `trace-paths` | the path of a packet through a host | digest 64, host 16, 0 16 |
 //! | `tlat` | `trace-latencies` | a segment of a flow in one host | CRCs of: flow, host 16, from hop 8, to hop 8 |
 //! | `tpks`, `tbts` | `trace-counters` | packets and bytes of a flow at a point | CRCs of: flow, host 16, hop 8 |
 //! | `tdrp` | `trace-counters` | drops of a flow in a host for a reason | CRCs of: flow, host 16, reason 32 |
@@ -95,10 +95,12 @@ pub mod list {
     pub const COUNT: u32 = 4;
 }
 
-/// Key of the path of a packet.
-pub fn path_key(digest: u64) -> Key {
+/// Key of the path of a packet through a host. Each host has a row of its own: what one host tells long after another does
+/// not have to find the row of the other in the translator.
+pub fn path_key(digest: u64, host: u16) -> Key {
     let mut key = [0; KEY_LEN];
     key[..8].copy_from_slice(&digest.to_be_bytes());
+    key[8..10].copy_from_slice(&host.to_be_bytes());
     key[12..].copy_from_slice(b"tpkt");
     Key(key)
 }

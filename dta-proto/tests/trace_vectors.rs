@@ -20,7 +20,10 @@ fn keys_are_those_of_the_vectors() {
         let flow = || case["flow"].as_str().unwrap().parse::<Flow>().unwrap();
         let (host, hop) = (|| number(0) as u16, |n| number(n) as u8);
         let key = match case["kind"].as_str().unwrap() {
-            "tpkt" => trace::path_key(u64::from_str_radix(case["digest"].as_str().unwrap(), 16).unwrap()),
+            "tpkt" => {
+                let digest = u64::from_str_radix(case["digest"].as_str().unwrap(), 16).unwrap();
+                trace::path_key(digest, host())
+            }
             "tlat" => trace::latency_key(&flow(), host(), hop(1), hop(2)),
             "tpks" => trace::packets_key(&flow(), host(), hop(1)),
             "tbts" => trace::bytes_key(&flow(), host(), hop(1)),

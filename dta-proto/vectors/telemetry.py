@@ -46,7 +46,7 @@ for kind, numbers, layout in (
     KEYS.append(dict(kind=kind, numbers=numbers, key=(packed + kind.encode()).hex()))
 
 # Keys of traces: `numbers` are host and hops, host and hop, or host and reason; a digest is in hex.
-TRACE = [dict(kind="tpkt", digest="0123456789abcdef", key="0123456789abcdef00000000" + b"tpkt".hex())]
+TRACE = [dict(kind="tpkt", digest="0123456789abcdef", numbers=[258], key="0123456789abcdef01020000" + b"tpkt".hex())]
 for one in FLOWS:
     for kind, layout, numbers in (
         ("tlat", ">HBB", [7, 2, 13]),

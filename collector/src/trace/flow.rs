@@ -262,9 +262,17 @@ fn journey(packet: &Packet, clocks: &Clocks) -> Vec<(u8, u16, u64, Option<u64>)>
     stops
 }
 
+/// Packets from one point to another.
+#[derive(Default)]
+struct Between {
+    packets: u64,
+    times: Vec<i64>,
+    hosts: [u16; 2],
+}
+
 fn put_together(flow: &Flow, heard: &Heard, own: &Packets, clocks: &Clocks) -> Report {
     let (mut ways, mut sampled) = (BTreeMap::<Vec<u8>, Vec<Option<i64>>>::new(), BTreeMap::<u8, u64>::new());
-    let mut segments: BTreeMap<(u8, u8), (u64, Vec<i64>, [u16; 2])> = BTreeMap::new();
+    let mut segments: BTreeMap<(u8, u8), Between> = BTreeMap::new();
     for packet in &own.packets {
         let stops = journey(packet, clocks);
         let difference = |from: &(u8, u16, u64, Option<u64>), to: &(u8, u16, u64, Option<u64>)| {
@@ -277,9 +285,9 @@ fn put_together(flow: &Flow, heard: &Heard, own: &Packets, clocks: &Clocks) -> R
         };
         for pair in stops.windows(2) {
             let segment = segments.entry((pair[0].0, pair[1].0)).or_default();
-            segment.0 += 1;
-            segment.1.extend(difference(&pair[0], &pair[1]));
-            segment.2 = [pair[0].1, pair[1].1];
+            segment.packets += 1;
+            segment.times.extend(difference(&pair[0], &pair[1]));
+            segment.hosts = [pair[0].1, pair[1].1];
         }
         stops.iter().for_each(|stop| *sampled.entry(stop.0).or_default() += 1);
         let total = stops.first().zip(stops.last()).and_then(|(first, last)| difference(first, last));
@@ -309,7 +317,7 @@ fn put_together(flow: &Flow, heard: &Heard, own: &Packets, clocks: &Clocks) -> R
     let place = |hops: &(u8, u8)| way.windows(2).position(|pair| (pair[0], pair[1]) == *hops);
     let mut segments: Vec<_> = segments
         .into_iter()
-        .map(|(hops, (packets, times, [from, to]))| {
+        .map(|(hops, Between { packets, times, hosts: [from, to] })| {
             let clock = match () {
                 () if from == to => ClockKind::Same,
                 () if times.is_empty() => ClockKind::Unknown,

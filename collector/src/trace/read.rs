@@ -49,22 +49,18 @@ impl Heard {
     pub(super) async fn of(ask: &dyn Ask) -> Result<Heard, ClientError> {
         let mut heard = Heard::default();
         for list in 0..list::COUNT {
+            // From the first batch there ever was: so those that the ring no longer holds are told.
             let request = TailRequest {
                 store: store::EVENTS.to_owned(),
                 list,
-                from_start: true,
+                from_sequence: 1,
                 until_caught_up: true,
                 ..TailRequest::default()
             };
             let mut following = ask.tail(request).await?;
-            let mut first = true;
             while let Some(message) = following.message().await? {
                 let missed = &mut heard.missed[list as usize];
                 missed.overwritten += message.overwritten_batches;
-                // Sequences begin with 1: what lies before the oldest batch is overwritten.
-                if std::mem::take(&mut first) && message.sequence > 1 {
-                    missed.overwritten = missed.overwritten.max(message.sequence - 1);
-                }
                 missed.missing += message.missing_batches;
                 missed.damaged += message.damaged_batches;
                 for bytes in &message.entries {
@@ -148,10 +144,11 @@ impl Packets {
     ) -> Result<Packets, ClientError> {
         let groups: Vec<Vec<Told>> =
             groups(&heard.packets).into_iter().filter(|group| wanted(group)).collect();
-        let mut digests: Vec<u64> = groups.iter().flatten().map(|told| told.seen.digest).collect();
-        digests.sort_unstable();
-        digests.dedup();
-        let rows = rows(ask, &digests).await?;
+        let visits = groups.iter().flatten().map(|told| (told.seen.digest, told.seen.host));
+        let mut visits: Vec<(u64, u16)> = visits.collect();
+        visits.sort_unstable();
+        visits.dedup();
+        let rows = rows(ask, &visits).await?;
         let hosts = heard.hosts();
         let mut all = Packets::default();
         for group in groups {
@@ -161,7 +158,7 @@ impl Packets {
                 .iter()
                 .for_each(|told| of_host.entry((told.seen.host, told.seen.digest)).or_default().push(told));
             for ((host, digest), told) in of_host {
-                match rows.get(&digest).and_then(|row| visit(host, row, &told, &hosts)) {
+                match rows.get(&(digest, host)).and_then(|row| visit(host, row, &told, &hosts)) {
                     Some(visit) => packet.visits.push(visit),
                     None => all.lost += 1,
                 }
@@ -205,18 +202,18 @@ fn groups(packets: &[Told]) -> Vec<Vec<Told>> {
 
 type Row = [Option<u32>; HOPS as usize];
 
-async fn rows(ask: &dyn Ask, digests: &[u64]) -> Result<HashMap<u64, Row>, ClientError> {
-    let mut rows = HashMap::with_capacity(digests.len());
-    for chunk in digests.chunks(MAX_KEYS) {
-        let keys = chunk.iter().map(|digest| path_key(*digest).0.to_vec()).collect();
+async fn rows(ask: &dyn Ask, visits: &[(u64, u16)]) -> Result<HashMap<(u64, u16), Row>, ClientError> {
+    let mut rows = HashMap::with_capacity(visits.len());
+    for chunk in visits.chunks(MAX_KEYS) {
+        let keys = chunk.iter().map(|(digest, host)| path_key(*digest, *host).0.to_vec()).collect();
         let request = QueryPathRequest { store: store::PATHS.to_owned(), keys };
         let answers = ask.query_path(request).await?.answers;
-        for (digest, answer) in chunk.iter().zip(answers).filter(|(_, answer)| answer.found) {
+        for (visit, answer) in chunk.iter().zip(answers).filter(|(_, answer)| answer.found) {
             let mut row = [None; HOPS as usize];
             for (place, (value, present)) in row.iter_mut().zip(answer.hops.iter().zip(&answer.present)) {
                 *place = present.then_some(*value);
             }
-            rows.insert(*digest, row);
+            rows.insert(*visit, row);
         }
     }
     Ok(rows)

@@ -294,7 +294,7 @@ async fn sessions() {
     );
     assert!(session.queue_pairs[1].max_dest_rd_atomic > 0);
     let all = |store: &str, count| control::ListRange { store: store.into(), first: 0, count };
-    assert_eq!(session.lists, [all("events", 16), all("int-events", 4)]);
+    assert_eq!(session.lists, [all("events", 16), all("int-events", 4), all("trace-events", 4)]);
     assert_eq!(session.positions, [control::ListPosition { store: "events".into(), list: 3, sequence: 2 }]);
 
     let node = control::NodeStatistics {

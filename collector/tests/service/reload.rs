@@ -39,7 +39,7 @@ async fn stores_that_were_added_are_served_and_granted() {
     new.stores.push(more());
     assert_eq!(server.reload(&new).await.unwrap(), ["store more (new)"]);
     assert_eq!(server.reload(&new).await.unwrap(), Vec::<String>::new());
-    assert_eq!(stores(&client).await, 11);
+    assert_eq!(stores(&client).await, 16);
     assert!(dir.path().join("m/more.region").exists());
     // The translator is told of it when it renews, and gets it when it opens its session again: with
     // the queue pairs that it has.
@@ -55,9 +55,9 @@ async fn stores_that_were_added_are_served_and_granted() {
             answer => break answer.unwrap(),
         }
     };
-    assert_eq!((renewed.regions.len(), renewed.stores_offered), (10, 11));
+    assert_eq!((renewed.regions.len(), renewed.stores_offered), (15, 16));
     let again = client.open_session(open_request("t", 0x21)).await.unwrap();
-    assert_eq!(again.regions.len(), 11);
+    assert_eq!(again.regions.len(), 16);
     let numbers = |session: &dta_proto::control::Session| {
         session.queue_pairs.iter().map(|pair| pair.qpn).collect::<Vec<_>>()
     };
@@ -97,7 +97,7 @@ async fn what_cannot_change_is_named_and_then_nothing_changes() {
     new.stores.extend([more(), blocked]);
     std::fs::create_dir(dir.path().join("m/blocked.region")).unwrap();
     assert!(matches!(server.reload(&new).await, Err(ReloadError::Region(_))));
-    assert_eq!(stores(&client).await, 10);
+    assert_eq!(stores(&client).await, 15);
     assert!(!dir.path().join("m/more.region").exists());
     server.stop().await.unwrap();
 }

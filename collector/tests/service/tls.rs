@@ -134,7 +134,7 @@ async fn files_are_read_again_and_bad_ones_change_nothing() {
     assert!(refusal(&good).await.contains("second.example"));
     let mut second = good.clone();
     second.tls.as_mut().unwrap().domain = Some("second.example".into());
-    assert_eq!(ask(&second).await.unwrap(), 10);
+    assert_eq!(ask(&second).await.unwrap(), 15);
     // Who was connected is asked to come again, and sees the new certificate.
     let until = std::time::Instant::now() + Duration::from_secs(10);
     while connected.stores().await.is_ok() {
@@ -172,7 +172,7 @@ async fn a_client_needs_a_certificate_and_is_told_what_is_wrong() {
     let told = refusal(&ClientOptions { tls: None, ..good.clone() }).await;
     assert!(told.contains("wants TLS") && told.contains("https://"), "{told}");
 
-    assert_eq!(ask(&good).await.unwrap(), 10, "none of these harmed it");
+    assert_eq!(ask(&good).await.unwrap(), 15, "none of these harmed it");
     server.stop().await.unwrap();
 
     // TLS to a collector that has none.

@@ -348,7 +348,7 @@ impl Tracer {
             self.counters.no_store += stops.len() as u64;
             return Ok(());
         };
-        let key = path_key(journey.digest);
+        let key = path_key(journey.digest, self.setup.host);
         for stop in stops {
             let value = stop.time as u32;
             self.reporter.report(store, Body::Postcard { key, hop: stop.hop, path_length: 0, value })?;
