@@ -19,7 +19,7 @@ export RDMA_CORE_LIB_DIR ?= /usr/lib/$(shell gcc -print-multiarch 2>/dev/null)
 export IBVERBS_HEADER_DIR ?= /usr/include/infiniband
 
 # Everything in bash or sh.
-SCRIPTS = .ci/run $(filter-out %.md,$(wildcard scripts/* testbed/e2e/* testbed/rxe-guest/* testbed/rxe-guest/guest/*) reporter-p4/compile reporter-p4/test/run)
+SCRIPTS = .ci/run $(filter-out %.md,$(wildcard scripts/* testbed/e2e/* testbed/rxe-guest/* testbed/rxe-guest/guest/*) reporter-p4/compile reporter-p4/test/run translator-p4/compile)
 SCRIPTS := $(filter-out testbed/rxe-guest/guest,$(SCRIPTS))
 SCRIPTS += $(addprefix packaging/,build-deb build-static build-container rustc-static test/packages test/in-systemd test/static test/common.sh)
 # What depends on the pool of huge pages: the most that these take at a time is 44 pages. They are run with --workspace,
@@ -58,7 +58,7 @@ ebpf: ## the kernel's programs of host tracing, trace/ebpf/trace.bpf.o, with the
 ebpf-check: ## whether the object that is committed is what its sources make
 	scripts/build-ebpf check
 
-test: install-test-deps lint ebpf-check unit python pools privileged package e2e rxe ## everything, as CI runs it
+test: install-test-deps lint ebpf-check unit python pools privileged test-p4 package e2e rxe ## everything, as CI runs it
 
 soak: ## the accounting with a tenth of all frames damaged, ten seeds; ten million reports of random flows; a database away for a minute; SOAK_REPORTS=100000000: also whether memory stays flat
 	DTA_SEEDS=$(SOAK_SEEDS) $(CARGO) test -p dta-manager --test faults
@@ -97,7 +97,9 @@ package: ## Debian packages, static programs and image, made of a debug build an
 	packaging/build-static dev $(TARGET)/package-test
 	packaging/test/static $(TARGET)/package-test
 
-test-p4: ## the P4 reporter on bmv2, where simple_switch_grpc is on PATH; as root
+test-p4: ## the P4 translator and reporter: compiled where p4c is on PATH, the reporter on bmv2 where simple_switch_grpc is; as root
+	translator-p4/compile $(TARGET)/p4
+	$(CARGO) test --workspace --test sources --test frames
 	reporter-p4/test/run
 
 e2e: ## whole-system runs against ground truth

@@ -10,12 +10,14 @@ tonic::include_proto!("dta.v1");
 /// The `.proto` files as an encoded `FileDescriptorSet`: what gRPC reflection tells.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/dta_v1.bin"));
 
+mod buckets_message;
 mod convert;
 mod endpoint_message;
 mod limits;
 mod program_message;
 mod store_message;
 
+pub use buckets_message::{BucketRangeError, bucket_ranges, buckets};
 pub use convert::{UnknownNumber, purpose, transport};
 pub use endpoint_message::EndpointError;
 pub use limits::{MAX_KEYS, MAX_NODES, MAX_READ};

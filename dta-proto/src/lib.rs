@@ -9,6 +9,7 @@
 //! - [`counter`]: what every node counts, and by what name.
 //! - [`crc`]: the CRCs that the two above share.
 //! - [`list_range`]: some of the lists of an append store.
+//! - [`buckets`]: which keys are where, if several collectors share a store.
 //! - [`queue_pair`], [`name`]: what queue pairs are, and what the names of stores and sessions may be.
 //! - [`key`]: the 16-byte key and the flow that it can hold.
 //! - [`prefix`]: prefixes of addresses.
@@ -20,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod buckets;
 #[cfg(feature = "control")]
 pub mod codec;
 #[cfg(feature = "control")]

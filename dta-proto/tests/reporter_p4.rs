@@ -240,9 +240,9 @@ fn told(event: &Event<'_>) -> Vec<Told> {
         let ingress = event.ingress;
         put(1, format!("store 16 append 1 drop {key:?} {place:?} from {ingress} because {}", event.reason));
         let drops = telemetry::drops_key(SWITCH, event.reason);
-        put(2, format!("store 13 key-increment 1 {drops:?} by 1"));
+        put(2, format!("store 13 key-increment 2 {drops:?} by 1"));
         let of_flow = telemetry::flow_drops_key(&flow, event.reason);
-        put(2, format!("store 13 key-increment 1 {of_flow:?} by 1"));
+        put(2, format!("store 13 key-increment 2 {of_flow:?} by 1"));
     }
     let [dropped, congested, tracked] = [DROP, QUEUE, FLOW].map(|kind| event.kinds & kind != 0);
     let narrow = |number: Option<u32>, bits: u32| number.unwrap_or((1 << bits) - 1);

@@ -55,7 +55,7 @@ class Translator:
     def at_collector(self, spec, h):
         """The store where a key with this hash is."""
         for store in self.stores[spec["id"]]:
-            for part in store.get("buckets", ["0-255"]):
+            for part in store.get("buckets", "0-255").split(","):
                 first, last = (part.split("-") * 2)[:2] if "-" not in part else part.split("-")
                 if int(first) <= h >> 24 <= int(last):
                     return store
@@ -248,6 +248,30 @@ def cells(epoch, number, *values):
 # Each reporter's bit of the sketch.
 BITS = [dict(table="sketch-reporter", store=SM, reporter=reporter, bit=bit) for reporter, bit in ((1, 0), (2, 31), (3, 7))]
 KEY4 = bytes([1, 2, 3, 4]) + bytes(12)
+
+
+def second(purpose, psn=5):
+    """A queue pair of a second collector."""
+    (of_first,) = [e for e in PROGRAM if e["table"] == "queue-pair" and e["purpose"] == purpose]
+    to = dict(of_first["destination"], ip="10.9.0.3")
+    numbers = dict(remote_qpn=of_first["remote_qpn"] + 0x40, local_qpn=of_first["local_qpn"] + 2, start_psn=psn)
+    return dict(of_first, collector=1, destination=to, **numbers)
+
+
+def part(store, collector, **fields):
+    """The part of a store at a collector, the first or the second."""
+    (whole,) = [e for e in PROGRAM if e["table"] == "store" and e["spec"]["id"] == store]
+    return dict(whole, collector=collector, address=whole["address"] | collector << 40, rkey=whole["rkey"] | collector << 16, **fields)
+
+
+def halves(store, first="0-127", second="128-255"):
+    return [part(store, 0, buckets=first), part(store, 1, buckets=second)]
+
+
+SHARED = [second("write"), second("atomic")] + [e for store in (KW, KI, PC, SM) for e in halves(store)]
+# Keys with the bucket 0 and the bucket 255.
+ENDS = [bytes.fromhex(key) for key in ("0a0003010a000101009001bb06000000", "0a0003010a00010100f301bb06000000")]
+assert [crc32c(key) >> 24 for key in ENDS] == [0, 255]
 CASES = [
     case("key-write", [report(KW, write(key, bytes(range(n, n + 12)))) for n, key in enumerate(KEYS)]),
     case("key-write-fewer-copies", [report(KW, write(key, bytes([n] * 12), redundancy=1)) for n, key in enumerate(KEYS)]),
@@ -303,6 +327,20 @@ CASES = [
     case("sequence-of-each-reporter", [report(KW, write(KEYS[0], be(n, 12)), retransmittable=True, reporter=reporter, sequence=n)
                                        for reporter, n in ((7, 5), (0xFFFF, 9), (7, 6), (0xFFFF, 11), (0, 1), (7, 8), (0, 2))]),
     case("sequence-version-0", [report(0, dict(add(KEY4, 5), redundancy=2), version=0, retransmittable=True, sequence=n) for n in (1, 9, 9, 3)]),
+    case("collectors-share-keys", [report(KW, write(key, bytes(12))) for key in KEYS] + [report(KI, add(key, 1)) for key in KEYS[:4]]
+         + [report(PC, hop(key, n, 2, n)) for n in range(2) for key in KEYS[:4]], entries=SHARED),
+    case("collectors-share-keys-buckets-0-and-255", [report(KW, write(key, bytes(12))) for key in ENDS + KEYS[:2]],
+         entries=[second("write"), *halves(KW, "0,255", "1-254")]),
+    case("collectors-share-keys-of-nobody", [report(KW, write(key, bytes(12))) for key in ENDS + KEYS[:2]] + [report(PC, hop(ENDS[0], 0, 2, 1))],
+         entries=[second("write"), *halves(KW, "1-127", "128-254"), *halves(PC, "1-127", "128-254")]),
+    case("collectors-share-one-cache", [report(PC, hop(key, 0, 2, n)) for n, key in enumerate((KEYS[0], TWINS[0], TWINS[1], KEYS[0]))],
+         entries=SHARED),
+    case("collectors-share-lists", [report(AP, entry(number, be(n, 8))) for n, number in enumerate((0, 4, 0, 4, 4, 0, 5, 1))],
+         entries=[second("write"), part(AP, 1), dict(table="lists", store=AP, collector=1, first=4, count=2, positions=[[4, 7]])]),
+    case("collectors-share-columns", [report(SM, cells(5, n, n, n), reporter=reporter) for reporter in (1, 2) for n in (0, 3, 4, 12, 15, 9)],
+         entries=BITS + SHARED),
+    case("collectors-share-keys-on-rc", [report(KW, write(key, bytes(12))) for key in KEYS], start_psn=60,
+         entries=[dict(second("write", 62), transport="rc"), *halves(KW)]),
     case("all-stores", [report(KW, write(KEYS[0], bytes(12))), report(AP, entry(0, be(1, 8))), report(KI, add(KEYS[1], 1)),
                         report(PC, hop(KEYS[2], 0, 1, 6)), report(AP, entry(0, be(2, 8))), report(KW, write(KEYS[3], bytes(12))),
                         report(AP, entry(0, be(3, 8)))]),

@@ -233,8 +233,8 @@ def fill(switch):
     switch.insert("report", {"replica": 8}, "key_write", destination=1, store=15, redundancy=0, key_kind=0, value_kind=0, with_time=0)
     switch.insert("report", {"replica": 20}, "Departure.make_report.append", destination=1, store=16, list_number=2, entry_kind=1, immediate=0)
     switch.insert("report", {"replica": 30}, "Departure.make_report.append", destination=1, store=16, list_number=1, entry_kind=0, immediate=0)
-    switch.insert("report", {"replica": 31}, "key_increment", destination=2, store=13, redundancy=1, key_kind=3, value_kind=3)
-    switch.insert("report", {"replica": 32}, "key_increment", destination=2, store=13, redundancy=1, key_kind=4, value_kind=3)
+    switch.insert("report", {"replica": 31}, "key_increment", destination=2, store=13, redundancy=2, key_kind=3, value_kind=3)
+    switch.insert("report", {"replica": 32}, "key_increment", destination=2, store=13, redundancy=2, key_kind=4, value_kind=3)
     # Two replicas of one session go out of one port where they have numbers of their own.
     flow = [(3, 1), (3, 2), (3, 3), (4, 4), (4, 5), (3, 6), (3, 8)]
     switch.session(1, flow + [(3, 7)])

@@ -284,7 +284,8 @@ control Departure(inout headers_t hdr, inout metadata_t meta, inout standard_met
                     column_reporters.write(meta.state, 0);
                     column_unsent.write(meta.state, 0);
                 } else {
-                    sends = unsent != 0 && epoch == meta.epoch;
+                    sends = unsent != 0;
+                    meta.epoch = epoch;
                 }
             } else {
                 bit<8> reason = REASON_NONE;

@@ -9,6 +9,7 @@ use super::counters::{Counters, Discard, Reason};
 use super::egress::Write;
 use super::gathers::Gathers;
 use super::losses::Origin;
+use super::regions::Regions;
 use super::requester::{Action, MAX_PAYLOAD};
 use dta_proto::program::{Lists, Primitive};
 
@@ -26,6 +27,8 @@ pub(crate) struct AppendState {
 /// Owned lists `first ..`, one state each.
 struct Range {
     first: u32,
+    /// Index of the collector whose region they are in.
+    collector: u8,
     /// Sequence of the batch being gathered.
     sequence: Vec<u32>,
     count: Vec<u8>,
@@ -59,9 +62,10 @@ impl AppendState {
         let before = owned.map_or(Vec::new(), |r| r.sequence.clone());
         if before.len() != count {
             self.disown(lists.first, counters);
-            self.ranges.push(self.range(lists.first, count, keep_names));
+            self.ranges.push(self.range(lists, count, keep_names));
         }
         let Some(range) = self.ranges.iter_mut().find(|r| r.first == lists.first) else { return };
+        range.collector = lists.collector;
         for (mine, before) in range.sequence.iter_mut().zip(&before) {
             *mine = *before;
         }
@@ -76,9 +80,10 @@ impl AppendState {
         }
     }
 
-    fn range(&self, first: u32, count: usize, keep_names: bool) -> Range {
+    fn range(&self, lists: &Lists, count: usize, keep_names: bool) -> Range {
         Range {
-            first,
+            first: lists.first,
+            collector: lists.collector,
             sequence: vec![1; count],
             count: vec![0; count],
             bytes: vec![0; count * usize::from(self.batch_len)],
@@ -129,6 +134,7 @@ impl AppendState {
             })
             .ok_or(Reason::ListNotOwned)?;
         let (entries, notify) = (self.entries, self.notify);
+        context.place_of_collector(self.ranges[range].collector)?;
         let r = &mut self.ranges[range];
         let n = usize::from(r.count[at]);
         let start = at * usize::from(self.batch_len) + n * value.len();
@@ -169,7 +175,8 @@ impl AppendState {
             primitive: Primitive::Append,
             reports: u16::from(count),
         };
-        context.write(&write, |_| offset, names.iter().copied());
+        let place = context.regions.of_collector(r.collector);
+        context.write(place, &write, |_| offset, names.iter().copied());
     }
 }
 
@@ -202,9 +209,10 @@ impl Gathers for AppendState {
         self.ranges.iter().filter_map(|r| r.ages.oldest().map(|(_, born)| born)).min()
     }
 
-    /// Gives up all lists; what they hold is discarded.
-    fn discard(&mut self, counters: &mut Counters) {
-        for range in self.ranges.drain(..) {
+    /// Gives up lists; what they hold is discarded.
+    fn discard(&mut self, regions: &Regions, place: usize, counters: &mut Counters) {
+        let of = |range: &mut Range| regions.of_collector(range.collector) == Some(place);
+        for range in self.ranges.extract_if(.., of) {
             range.discard(counters);
         }
     }

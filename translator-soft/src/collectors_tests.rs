@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
+use dta_proto::buckets::{self, Buckets};
+use dta_proto::key::Key;
 use dta_proto::program::*;
 use dta_proto::store::StoreSpec;
 use dta_proto::wire::dta::Body;
 use dta_proto::wire::frame::{Received, Route};
 use dta_proto::wire::roce::{Aeth, Bth, Opcode, Psn, Repr, Syndrome};
 
-use super::counters::{LossCause, Reason};
+use super::counters::{Discard, LossCause, Reason};
 use super::tests::{AP, Bench, KI, KW, PC, SM, key, program};
 use super::{Limits, Output};
 
@@ -43,7 +45,9 @@ fn entries_of(collector: u8, writes: Transport) -> Vec<Entry> {
             let rkey = Rkey(0x1000 + u32::from(id));
             Some(Entry::Store(Store { collector, spec, address: u64::from(id) << 32, rkey, ..store.clone() }))
         }
-        Entry::Lists(lists) => Some(Entry::Lists(Lists { store: id(lists.store), ..lists.clone() })),
+        Entry::Lists(lists) => {
+            Some(Entry::Lists(Lists { store: id(lists.store), collector, ..lists.clone() }))
+        }
         // The others are of the translator as a whole.
         _ => None,
     };
@@ -75,6 +79,7 @@ fn alone(collector: u8) -> Bench {
     let first = |entry: Entry| match entry {
         Entry::QueuePair(pair) => Entry::QueuePair(QueuePair { collector: 0, ..pair }),
         Entry::Store(store) => Entry::Store(Store { collector: 0, ..store }),
+        Entry::Lists(lists) => Entry::Lists(Lists { collector: 0, ..lists }),
         other => other,
     };
     bench(&with(common(), entries_of(collector, Transport::Uc).into_iter().map(first)))
@@ -308,4 +313,225 @@ fn the_session_of_one_collector_lets_nothing_go_that_is_of_another() {
             && tables.contains(&EntryKey::Store(SM + BEYOND, 1))
     );
     assert!(tables.contains(&EntryKey::Lists(AP + BEYOND, 0)));
+}
+
+// --- Several collectors that share the keys of each store.
+
+/// The sample with every keyed store, and the sketch, shared by both collectors at this bucket: what is
+/// below it is at the first. Lists 4 and 5 are at the second.
+fn shared(at: u8) -> Program {
+    let mut program = with(common(), entries_of(0, Transport::Uc));
+    for entry in entries_of(1, Transport::Uc) {
+        if let Entry::QueuePair(_) = entry {
+            program.set(entry);
+        }
+    }
+    for entry in entries_of(0, Transport::Uc) {
+        match entry {
+            Entry::Store(store) => {
+                let buckets = Buckets::range(0, at - 1);
+                let second = Store {
+                    collector: 1,
+                    address: store.address << 8,
+                    rkey: Rkey(store.rkey.0 + 0x1000),
+                    buckets: buckets.others(),
+                    ..store.clone()
+                };
+                program.set(Entry::Store(Store { buckets, ..store }));
+                program.set(Entry::Store(second));
+            }
+            Entry::Lists(lists) if lists.first == 4 => {
+                program.set(Entry::Lists(Lists { collector: 1, ..lists }));
+            }
+            _ => {}
+        }
+    }
+    program
+}
+
+fn numbered(n: u32) -> Key {
+    let mut key = Key::default();
+    key.0[..4].copy_from_slice(&n.to_be_bytes());
+    key
+}
+
+/// Keys of the first collector and of the second, where they share at this bucket.
+fn keys(at: u8) -> [Vec<Key>; 2] {
+    let (first, second) = (0..200).map(numbered).partition(|key| buckets::of_key(key) < at);
+    [first, second]
+}
+
+/// Collector, address and remote key of each frame.
+fn places(frames: &[Vec<u8>]) -> Vec<(u8, u64, u32)> {
+    let place = |frame: &Vec<u8>| {
+        let received = Received::parse(frame).unwrap();
+        let collector = u8::from(received.ipv4.dst() == SECOND);
+        match received.roce.atomic() {
+            Some(atomic) => (collector, atomic.va, atomic.rkey),
+            None => received.roce.reth().map(|reth| (collector, reth.va, reth.rkey)).unwrap(),
+        }
+    };
+    frames.iter().map(place).collect()
+}
+
+#[test]
+fn each_key_is_written_at_the_collector_of_its_bucket() {
+    for at in [1, 128, 255] {
+        let mut bench = bench(&shared(at));
+        let keys = keys(at);
+        for (collector, keys) in keys.iter().enumerate() {
+            // No more than may be out of atomics.
+            for key in keys.iter().take(8) {
+                let bodies = [
+                    (KW, Body::KeyWrite { redundancy: 0, key: *key, value: &[1; 12] }),
+                    (KI, Body::KeyIncrement { redundancy: 0, key: *key, delta: 5 }),
+                    (PC, Body::Postcard { key: *key, hop: 0, path_length: 1, value: 7 }),
+                ];
+                for (store, body) in bodies {
+                    let report = bench.v1(7, store, body);
+                    let frames = bench.ingest(0, &[report]);
+                    let entry = bench.engine.program().part(store, collector as u8).unwrap().clone();
+                    assert_eq!(frames.len(), 2);
+                    for (of, va, rkey) in places(&frames) {
+                        assert_eq!((usize::from(of), rkey), (collector, entry.rkey.0));
+                        assert_eq!(va & !(entry.length - 1), entry.address);
+                    }
+                }
+            }
+        }
+        assert!(at != 128 || keys.iter().all(|keys| keys.len() > 50));
+    }
+}
+
+#[test]
+fn lists_and_columns_are_at_the_collector_that_has_them() {
+    let mut bench = bench(&shared(128));
+    let entry = |list| Body::Append { list, value: &[9; 8] };
+    for (list, collector) in [(0, 0), (1, 0), (4, 1), (5, 1)] {
+        let reports: Vec<_> = (0..3).map(|_| bench.v1(7, AP, entry(list))).collect();
+        let frames = bench.ingest(0, &reports);
+        assert_eq!(places(&frames).iter().map(|place| place.0).collect::<Vec<_>>(), [collector], "{list}");
+    }
+    let column = |column| Body::SketchMerge { epoch: 1, column, cells: &[1; 8] };
+    let mut of_each = [0; 2];
+    for n in 0..16 {
+        let reports = [bench.v1(1, SM, column(n)), bench.v1(2, SM, column(n))];
+        let at = places(&bench.ingest(0, &reports))[0].0;
+        assert_eq!(at, u8::from(buckets::column_hash(n) >> 31 == 1), "column {n}");
+        of_each[usize::from(at)] += 1;
+    }
+    assert!(of_each.iter().all(|n| *n > 3), "{of_each:?}");
+}
+
+/// Reports of each primitive for a key, of which the postcard is held.
+fn of_key(bench: &mut Bench, key: Key) -> Vec<Vec<u8>> {
+    vec![
+        bench.v1(7, KW, Body::KeyWrite { redundancy: 0, key, value: &[1; 12] }),
+        bench.v1(7, KI, Body::KeyIncrement { redundancy: 0, key, delta: 5 }),
+        bench.v1(7, PC, Body::Postcard { key, hop: 0, path_length: 2, value: 7 }),
+    ]
+}
+
+#[test]
+fn a_collector_whose_session_has_ended_is_missed_by_its_own_keys_and_lists_alone() {
+    let mut bench = bench(&shared(128));
+    let [first, second] = keys(128).map(|keys| keys[0]);
+    let held: Vec<_> = [first, second].into_iter().flat_map(|key| of_key(&mut bench, key)).collect();
+    assert_eq!(bench.ingest(0, &held).len(), 8);
+
+    let mut ended = bench.engine.program().clone();
+    for purpose in Purpose::ALL {
+        ended.remove(&EntryKey::QueuePair(1, purpose)).unwrap();
+    }
+    let changes = diff(bench.engine.program(), &ended);
+    bench.engine.apply(0, &changes, &mut bench.out).unwrap();
+    let entry = |list| Body::Append { list, value: &[9; 8] };
+    let column = |column| Body::SketchMerge { epoch: 1, column, cells: &[1; 8] };
+    // Columns 0 and 4 have the buckets 66 and 129.
+    let others = [(AP, entry(0)), (AP, entry(4)), (SM, column(0)), (SM, column(4))];
+    let mut reports: Vec<_> = [first, second].into_iter().flat_map(|key| of_key(&mut bench, key)).collect();
+    reports.extend(others.into_iter().map(|(store, body)| bench.v1(7, store, body)));
+    let frames = frames(&mut bench, &reports);
+    assert_eq!(bench.drops(Reason::NoQueuePair), 5);
+    // Key-write and counter, and the flushed row twice, batch and column.
+    assert_eq!(places(&frames).iter().map(|place| place.0).collect::<Vec<_>>(), [0; 8]);
+    // The row that was held for the other is lost with its queue pair.
+    let counters = bench.engine.counters();
+    assert_eq!((counters.lost(LossCause::QueuePairDown), counters.check()), ((1, 2), None));
+
+    let changes = diff(bench.engine.program(), &shared(128));
+    assert_eq!(changes.len(), 2);
+    bench.engine.apply(0, &changes, &mut bench.out).unwrap();
+    let again = of_key(&mut bench, second);
+    assert_eq!(places(&bench.ingest(0, &again)).iter().map(|place| place.0).collect::<Vec<_>>(), [1; 4]);
+}
+
+#[test]
+fn keys_of_nobody_are_dropped_by_name() {
+    let mut program = shared(128);
+    for id in [KW, KI, PC, SM] {
+        let part = program.part(id, 1).unwrap().clone();
+        program.set(Entry::Store(Store { buckets: Buckets::range(128, 254), ..part }));
+    }
+    let mut bench = bench(&program);
+    let last = (0..100_000).map(numbered).find(|key| buckets::of_key(key) == 255).unwrap();
+    let before = (0..100_000).map(numbered).find(|key| buckets::of_key(key) == 254).unwrap();
+    let reports: Vec<_> = [last, before].into_iter().flat_map(|key| of_key(&mut bench, key)).collect();
+    assert_eq!(frames(&mut bench, &reports).len(), 6);
+    assert_eq!((bench.drops(Reason::NoBucket), bench.drops(Reason::NoQueuePair)), (3, 0));
+}
+
+#[test]
+fn buckets_that_change_hands_take_what_is_held_along() {
+    let mut bench = bench(&shared(128));
+    let all: Vec<Key> = (0..40).map(numbered).collect();
+    let card = |bench: &mut Bench, key, hop| {
+        bench.v1(7, PC, Body::Postcard { key, hop, path_length: 2, value: u32::from(hop) })
+    };
+    for key in &all {
+        let report = card(&mut bench, *key, 0);
+        assert!(bench.ingest(0, &[report]).is_empty());
+    }
+    let want = shared(30);
+    let changes = diff(bench.engine.program(), &want);
+    bench.engine.apply(0, &changes, &mut bench.out).unwrap();
+    for key in &all {
+        let report = card(&mut bench, *key, 1);
+        let at = u8::from(buckets::of_key(key) >= 30);
+        assert_eq!(places(&bench.ingest(0, &[report])).iter().map(|p| p.0).collect::<Vec<_>>(), [at; 2]);
+    }
+    assert_eq!(bench.engine.counters().check(), None);
+}
+
+/// Another translator may have written to the second collector: what is held for it is let go, and nothing
+/// that is held for the first.
+#[test]
+fn what_is_forgotten_is_what_is_held_for_that_collector() {
+    let mut bench = bench(&shared(128));
+    let keys = keys(128);
+    let column = |column| Body::SketchMerge { epoch: 1, column, cells: &[1; 8] };
+    let mut reports = vec![bench.v1(7, SM, column(0)), bench.v1(7, SM, column(4))];
+    for key in keys.iter().flat_map(|keys| &keys[..10]) {
+        reports.push(bench.v1(7, PC, Body::Postcard { key: *key, hop: 0, path_length: 2, value: 1 }));
+    }
+    assert!(bench.ingest(0, &reports).is_empty());
+    for id in [PC, SM] {
+        let entry = Entry::Store(bench.engine.program().part(id, 1).unwrap().clone());
+        bench.engine.apply(0, &[Change::Forget { entry }], &mut bench.out).unwrap();
+    }
+    assert_eq!(bench.engine.counters().discarded(Discard::StoreRemoved), 11);
+    let left = frames(&mut bench, &[]);
+    assert_eq!(places(&left).iter().map(|place| place.0).collect::<Vec<_>>(), [0; 21]);
+    // A part that goes takes what is held for it along, and the other stays.
+    let reports: Vec<_> = keys
+        .iter()
+        .map(|keys| bench.v1(7, PC, Body::Postcard { key: keys[0], hop: 0, path_length: 2, value: 1 }))
+        .collect();
+    assert!(bench.ingest(0, &reports).is_empty());
+    let mut want = bench.engine.program().clone();
+    want.remove(&EntryKey::Store(PC, 1)).unwrap();
+    let changes = diff(bench.engine.program(), &want);
+    bench.engine.apply(0, &changes, &mut bench.out).unwrap();
+    assert_eq!(bench.engine.counters().discarded(Discard::StoreRemoved), 12);
+    assert_eq!(places(&frames(&mut bench, &[])).len(), 2);
 }

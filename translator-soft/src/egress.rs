@@ -153,10 +153,10 @@ impl Egress {
         }
     }
 
-    /// Whether operations on a store have a queue pair to go by.
+    /// Whether operations on the region at a place have a queue pair to go by.
     #[inline]
-    pub(crate) fn has_pair_of(&self, store: &Store) -> bool {
-        self.pair(pair_place::of_store(store)).is_some()
+    pub(crate) fn has_pair_of(&self, place: usize) -> bool {
+        matches!(self.stores.get(place), Some(Some(_)))
     }
 
     /// The queue pairs that there are, with their places.

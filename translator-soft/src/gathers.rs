@@ -2,6 +2,7 @@
 
 use super::context::Context;
 use super::counters::Counters;
+use super::regions::Regions;
 
 /// The state of a store that gathers reports, so that many of them leave in one operation.
 pub(crate) trait Gathers {
@@ -15,7 +16,7 @@ pub(crate) trait Gathers {
     /// Time at which the oldest that is held was begun; `None` while nothing is held.
     fn oldest(&self) -> Option<u64>;
 
-    /// Discards everything held and what is known of it, because the store goes or memory may hold
-    /// newer. What is left is as in a new store.
-    fn discard(&mut self, counters: &mut Counters);
+    /// Discards what is held for the region at a place and what is known of it, because the region goes or
+    /// memory may hold newer. What is left of that is as in a new store.
+    fn discard(&mut self, regions: &Regions, place: usize, counters: &mut Counters);
 }

@@ -31,6 +31,7 @@ pub(crate) struct KeyIncrementShape {
 
 /// What is added to one counter.
 struct Sum {
+    /// Place of the region.
     store: usize,
     slot: u64,
     delta: u64,
@@ -79,15 +80,17 @@ impl Increments {
         if redundancy != 0 && redundancy != copies {
             return Err(Reason::Redundancy);
         }
+        let h = hash::key_hash(key);
+        let store = context.place_of_hash(h)?;
         if self.parts.len() + usize::from(copies) > MOST {
             self.send(context.now, context.egress, context.out);
         }
         let counters = &mut context.egress.counters;
         counters.of(Primitive::KeyIncrement).emitted += 1;
-        for (copy, slot) in hash::slots(key, copies, slots).iter().enumerate() {
+        for copy in 0..copies {
             let part = self.parts.len() as u32;
             self.parts.push(Part { origin, next: NONE });
-            let (store, slot, copy) = (context.store, *slot, copy as u8);
+            let slot = hash::slot(h, usize::from(copy), slots);
             self.add(Sum { store, slot, delta, first: part, last: part, copy, copies }, counters);
         }
         Ok(())

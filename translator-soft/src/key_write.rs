@@ -44,6 +44,8 @@ impl KeyWriteShape {
         if value.len() > usize::from(value_len) {
             return Err(Reason::ValueLength);
         }
+        let h = hash::key_hash(key);
+        let place = context.place_of_hash(h)?;
         // Most slots are short: less is to be cleared for each report.
         let (mut short, mut long);
         let slot = match layout::CHECKSUM_LEN + usize::from(value_len) {
@@ -57,7 +59,6 @@ impl KeyWriteShape {
             }
         };
         layout::encode(slot, key, value);
-        let h = hash::key_hash(key);
         let write = Write {
             action: Action::WRITE,
             copies,
@@ -66,7 +67,7 @@ impl KeyWriteShape {
             reports: 1,
         };
         let offset = |n: u8| layout::offset(hash::slot(h, usize::from(n), slots), value_len);
-        context.write(&write, offset, std::iter::once(origin));
+        context.write(Some(place), &write, offset, std::iter::once(origin));
         Ok(())
     }
 }

@@ -39,6 +39,7 @@ mod postcarding;
 #[cfg(test)]
 mod rc_tests;
 pub mod reference;
+mod regions;
 mod reporters;
 pub mod requester;
 mod sequences;

@@ -14,6 +14,7 @@ use super::egress::Write;
 use super::gathers::Gathers;
 use super::losses::Origin;
 use super::paths_left::{Mark, PathsLeft, Postcard};
+use super::regions::Regions;
 use super::requester::{Action, MAX_PAYLOAD};
 use dta_proto::program::Primitive;
 
@@ -89,6 +90,8 @@ impl PostcardState {
         if hop >= self.hops || (length != 0 && hop >= length) {
             return Err(Reason::Hop);
         }
+        let h = hash::key_hash(key);
+        context.place_of_hash(h)?;
         let mark = Mark { reporter: origin.reporter, sequence: origin.sequence };
         if let Some(restarts) = restarts {
             match self.left.judge(key, hop, length, mark, restarts) {
@@ -103,7 +106,7 @@ impl PostcardState {
                 }
             }
         }
-        let at = self.place(key, length, context);
+        let at = self.place(key, h, length, context);
         // A path of another length is another path: what is there of the old one leaves first.
         let row = &self.rows[at];
         let known = row.path.length;
@@ -143,13 +146,13 @@ impl PostcardState {
 
     /// The row of a key, or a row made free for it.
     #[inline]
-    fn place(&mut self, key: &Key, length: u8, context: &mut Context<'_>) -> usize {
+    fn place(&mut self, key: &Key, h: u32, length: u8, context: &mut Context<'_>) -> usize {
         if self.reference {
-            return self.place_in_reference(key, length, context);
+            return self.place_in_reference(key, h, length, context);
         }
         // The high bits, so that keys which share a slot of the store need not share a place here.
         let sets = self.rows.len() / WAYS;
-        let set = (hash::key_hash(key).rotate_left(16) as usize & (sets - 1)) * WAYS;
+        let set = (h.rotate_left(16) as usize & (sets - 1)) * WAYS;
         let mut free = None;
         for at in set..set + WAYS {
             let row = &self.rows[at];
@@ -168,8 +171,8 @@ impl PostcardState {
 
     /// The row of a path by the rules of a switch: one for each place. Another key, or another length,
     /// is another path, for which the one that is there leaves as it is.
-    fn place_in_reference(&mut self, key: &Key, length: u8, context: &mut Context<'_>) -> usize {
-        let at = hash::key_hash(key) as usize & (self.rows.len() - 1);
+    fn place_in_reference(&mut self, key: &Key, h: u32, length: u8, context: &mut Context<'_>) -> usize {
+        let at = h as usize & (self.rows.len() - 1);
         let row = &self.rows[at];
         if row.reports != 0 && (row.key != *key || row.path.length != length) {
             self.send(at, context);
@@ -217,7 +220,7 @@ impl PostcardState {
         let mut bytes = [0; MAX_PAYLOAD];
         let bytes = &mut bytes[..layout::row_len(self.hops) as usize];
         layout::encode(bytes, key, path);
-        let slots = hash::slots(key, self.copies, self.slots);
+        let h = hash::key_hash(key);
         let write = Write {
             action: Action::WRITE,
             copies: self.copies,
@@ -225,7 +228,8 @@ impl PostcardState {
             primitive: Primitive::Postcarding,
             reports,
         };
-        context.write(&write, |n| layout::offset(slots[usize::from(n)], self.hops), origins);
+        let offset = |n| layout::offset(hash::slot(h, usize::from(n), self.slots), self.hops);
+        context.write(context.regions.of_hash(h), &write, offset, origins);
     }
 }
 
@@ -252,13 +256,18 @@ impl Gathers for PostcardState {
         self.ages.oldest().map(|(_, born)| born)
     }
 
-    /// Discards everything held.
-    fn discard(&mut self, counters: &mut Counters) {
-        let held: u64 = self.rows.iter().map(|r| u64::from(r.reports)).sum();
+    /// Discards what is held.
+    fn discard(&mut self, regions: &Regions, place: usize, counters: &mut Counters) {
+        let mut held = 0;
+        for (at, row) in self.rows.iter_mut().enumerate() {
+            if row.reports != 0 && regions.of_hash(hash::key_hash(&row.key)) == Some(place) {
+                held += u64::from(row.reports);
+                *row = Row::default();
+                self.ages.remove(at);
+            }
+        }
         counters.of(Primitive::Postcarding).held -= held;
         counters.discard(Discard::StoreRemoved, held);
-        self.rows.fill(Row::default());
-        self.ages = AgeList::new(self.rows.len());
         self.left.forget();
     }
 }

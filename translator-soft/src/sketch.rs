@@ -3,6 +3,7 @@
 //! A column leaves when all expected reporters are in it, and as it is when it is flushed. A
 //! reporter that comes after that is merged too, and the column leaves again.
 
+use dta_proto::buckets::column_hash;
 use dta_proto::layout::sketch_merge::{self as layout, Column, MAX_ROWS};
 use dta_proto::store::Merge;
 
@@ -13,6 +14,7 @@ use super::egress::Write;
 use super::epochs::EpochWindow;
 use super::gathers::Gathers;
 use super::losses::Origin;
+use super::regions::Regions;
 use super::requester::{Action, MAX_PAYLOAD};
 use super::window::HALF;
 use dta_proto::program::Primitive;
@@ -168,6 +170,7 @@ impl SketchState {
         if cells.len() != 4 * usize::from(self.rows) {
             return Err(Reason::ValueLength);
         }
+        context.place_of_hash(column_hash(column))?;
         let at = (epoch & (self.epochs - 1)) as usize * self.columns as usize + column as usize;
         let bit = match self.reference {
             true => self.bit_in_reference(epoch, at, origin.reporter)?,
@@ -246,7 +249,8 @@ impl SketchState {
             primitive: Primitive::SketchMerge,
             reports: u16::from(reports),
         };
-        context.write(&write, |_| offset, names.iter().copied());
+        let place = context.regions.of_hash(column_hash(index));
+        context.write(place, &write, |_| offset, names.iter().copied());
     }
 }
 
@@ -273,11 +277,23 @@ impl Gathers for SketchState {
         self.ages.oldest().map(|(_, born)| born)
     }
 
-    /// Discards everything held.
-    fn discard(&mut self, counters: &mut Counters) {
-        let held: u64 = self.unsent.iter().map(|u| u64::from(*u)).sum();
+    /// Discards what is held.
+    fn discard(&mut self, regions: &Regions, place: usize, counters: &mut Counters) {
+        let mut held = 0;
+        for column in 0..self.columns {
+            if regions.of_hash(column_hash(column)) != Some(place) {
+                continue;
+            }
+            for at in (column as usize..self.count.len()).step_by(self.columns as usize) {
+                held += u64::from(self.unsent[at]);
+                (self.count[at], self.merged[at], self.unsent[at]) = (0, 0, 0);
+                self.ages.remove(at);
+            }
+        }
         counters.of(Primitive::SketchMerge).held -= held;
         counters.discard(Discard::StoreRemoved, held);
-        self.forget();
+        if regions.count() == 1 {
+            self.forget();
+        }
     }
 }

@@ -250,7 +250,9 @@ fn appended_entries_leave_in_batches_that_go_on_where_the_ring_stands() {
 #[test]
 fn a_list_that_another_has_written_goes_on_after_it_and_keeps_what_it_holds() {
     let mut bench = Bench::plain();
-    let lists = |positions: Vec<(u32, u32)>| Entry::Lists(Lists { store: AP, first: 0, count: 2, positions });
+    let lists = |positions: Vec<(u32, u32)>| {
+        Entry::Lists(Lists { store: AP, collector: 0, first: 0, count: 2, positions })
+    };
     let take = |bench: &mut Bench, positions| {
         let key = EntryKey::Lists(AP, 0);
         let from = bench.engine.program().get(&key).unwrap().clone();

@@ -43,6 +43,9 @@ pub enum ProgramMessageError {
     /// A store that cannot be.
     #[error(transparent)]
     Store(#[from] SpecError),
+    /// A range of buckets that is none.
+    #[error(transparent)]
+    Buckets(#[from] control::BucketRangeError),
 }
 
 type Result<T> = std::result::Result<T, ProgramMessageError>;
@@ -82,9 +85,11 @@ impl From<&Entry> for control::ProgramEntry {
                 }),
                 queue_pair: control::Purpose::from(e.queue_pair).into(),
                 collector: e.collector.into(),
+                buckets: control::bucket_ranges(e.buckets),
             }),
             Entry::Lists(e) => EntryMessage::Lists(control::ListsEntry {
                 store: e.store.into(),
+                collector: e.collector.into(),
                 first: e.first,
                 count: e.count,
                 positions: e
@@ -147,6 +152,7 @@ impl TryFrom<&control::ProgramEntry> for Entry {
             EntryMessage::Store(m) => Entry::Store(store(m)?),
             EntryMessage::Lists(m) => Entry::Lists(Lists {
                 store: narrow("lists.store", m.store)?,
+                collector: narrow("lists.collector", m.collector)?,
                 first: m.first,
                 count: m.count,
                 positions: m.positions.iter().map(|p| (p.list, p.sequence)).collect(),
@@ -195,6 +201,7 @@ fn store(m: &control::StoreEntry) -> Result<Store> {
     Ok(Store {
         collector: narrow("store.collector", m.collector)?,
         spec: StoreSpec::try_from(spec)?,
+        buckets: control::buckets(&m.buckets)?,
         address: region.address,
         length: region.length,
         rkey: Rkey(region.rkey),
@@ -277,6 +284,15 @@ mod tests {
         let mut program = sample();
         program.set(Entry::Session(Session { collector: 3, generation: u64::MAX }));
         program.set(Entry::SketchReporter(SketchReporter { store: 5, reporter: 9, bit: 3 }));
+        let buckets = "0,7-9,255".parse().unwrap();
+        program.set(Entry::Store(Store { collector: 3, buckets, ..program.store(1).unwrap().clone() }));
+        program.set(Entry::Lists(Lists {
+            store: 2,
+            collector: 3,
+            first: 6,
+            count: 1,
+            positions: Vec::new(),
+        }));
         let messages = program_message(&program);
         assert_eq!(program_of(&messages).unwrap(), program);
         for changes in [diff(&Program::default(), &program), diff(&program, &Program::default())] {

@@ -37,8 +37,10 @@ values! {
         OutOfWindow = "out_of_window", "its sequence is 1,024 or more behind the newest";
         LatePostcard = "late_postcard",
             "a postcard that is older than the path of its key that left last, or the same again: taken, it would have replaced the path by a part of it";
+        NoBucket = "no_bucket",
+            "several collectors share the keys of its store, and the one that has this key's bucket has not answered since the translator started, or none has it";
         NoQueuePair = "no_queue_pair",
-            "there is no session with the store's collector: not yet, or it ended and the collector does not let the translator in again";
+            "there is no session with the collector that has this store, key or list: not yet, or it ended and the collector does not let the translator in again";
     }
 }
 
@@ -83,6 +85,9 @@ impl Reason {
             }
             R::OutOfWindow => "two reporters use one id, or the network holds reports back for long",
             R::LatePostcard => "the network reorders reports by more than the flush time, or copies them",
+            R::NoBucket => {
+                "see why that collector does not answer, or give each of the 256 buckets to one ([[translator.collector]] with `buckets`)"
+            }
             R::NoQueuePair => {
                 "see why there is no session: `dta-collector sessions`, and this translator's log"
             }

@@ -4,6 +4,7 @@
 
 use std::net::IpAddr;
 
+use crate::buckets::Buckets;
 use crate::queue_pair::has_24_bits;
 use crate::store::{SpecError, StoreKind};
 
@@ -104,11 +105,25 @@ pub enum CheckError {
         /// Both.
         reporters: [u16; 2],
     },
-    /// One store at two collectors.
+    /// One bucket of a store at two collectors.
     #[error(
-        "store {store} is at collector {} already and cannot be at collector {}, too: give one of them another id", collectors[0], collectors[1]
+        "bucket {bucket} of store `{store}` is at collector {} and at collector {}: let their `buckets` not overlap, or give one of the \
+         stores another name and id", collectors[0], collectors[1]
     )]
-    StoreTwice {
+    BucketTwice {
+        /// Name of the store.
+        store: String,
+        /// The first bucket in both.
+        bucket: u8,
+        /// Indices of both.
+        collectors: [u8; 2],
+    },
+    /// Stores of one id that are not one store.
+    #[error(
+        "store {store} is another one at collector {} than at collector {}: collectors share the keys of a store only if name and layout \
+         are the same", collectors[0], collectors[1]
+    )]
+    NotOneStore {
         /// Id of the store.
         store: u16,
         /// Indices of both.
@@ -222,6 +237,9 @@ fn check_store(store: &Store) -> Result<(), CheckError> {
     if address & (length - 1) != 0 {
         return fail("the address must be aligned to the length, so that address = base | offset");
     }
+    if store.buckets == Buckets::NONE {
+        return Err(CheckError::Value { field: "store.buckets", value: 0, must: "at least one bucket" });
+    }
     let must = store.spec.kind.primitive().purpose();
     if store.queue_pair != must {
         return Err(CheckError::Purpose { store: name(), must: must.operations() });
@@ -248,7 +266,7 @@ pub fn checked(have: &Program, changes: &[Change]) -> Result<Program, CheckError
             Change::Delete { entry } => {
                 program.remove(&entry.key()).ok_or(CheckError::NotThere(entry.key()))?;
                 if let Entry::Store(store) = entry {
-                    nothing_refers_to(&program, store.spec.id)?;
+                    nothing_refers_to(&program, store.spec.id, store.collector)?;
                 }
             }
             Change::Forget { entry } => match program.get(&entry.key()) {
@@ -266,18 +284,12 @@ fn set(program: &mut Program, entry: &Entry) -> Result<(), CheckError> {
     entry.check()?;
     refers_well(program, entry)?;
     let key = entry.key();
-    if let Entry::Store(new) = entry
-        && let Some(other) = program.store(new.spec.id).filter(|other| other.collector != new.collector)
-    {
-        let collectors = [other.collector, new.collector];
-        return Err(CheckError::StoreTwice { store: new.spec.id, collectors });
-    }
     if let (Entry::Store(new), Some(Entry::Store(old))) = (entry, program.get(&key))
         && new.spec.kind != old.spec.kind
     {
         // What a target keeps for them would not fit any more.
         program.remove(&key);
-        nothing_refers_to(program, new.spec.id)?;
+        nothing_refers_to(program, new.spec.id, new.collector)?;
     }
     program.set(entry.clone());
     Ok(())
@@ -296,7 +308,11 @@ fn refers_well(program: &Program, entry: &Entry) -> Result<(), CheckError> {
         | Entry::Store(_)
         | Entry::Session(_) => return Ok(()),
     };
-    let spec = match program.store(id) {
+    let part = match entry {
+        Entry::Lists(lists) => program.part(id, lists.collector),
+        _ => program.store(id),
+    };
+    let spec = match part {
         Some(store) if store.spec.kind.primitive() == kind => &store.spec,
         _ => return Err(CheckError::NoStore { table: entry.table(), store: id, kind }),
     };
@@ -309,10 +325,10 @@ fn refers_well(program: &Program, entry: &Entry) -> Result<(), CheckError> {
     Ok(())
 }
 
-/// Refuses to let go of a store that a target keeps something for.
-fn nothing_refers_to(without: &Program, store: u16) -> Result<(), CheckError> {
+/// Refuses to let go of a part of a store that a target keeps something for.
+fn nothing_refers_to(without: &Program, store: u16, collector: u8) -> Result<(), CheckError> {
     let of = |entry: &&Entry| match entry {
-        Entry::Lists(lists) => lists.store == store,
+        Entry::Lists(lists) => (lists.store, lists.collector) == (store, collector),
         Entry::SketchReporter(reporter) => reporter.store == store,
         // Only a number, which may be another one when all changes are done.
         Entry::Version0(_) => false,
@@ -332,6 +348,7 @@ fn check_whole(program: &Program) -> Result<(), CheckError> {
         return Err(CheckError::TooManyStores);
     }
     let mut lists: Option<&Lists> = None;
+    let mut parts: Vec<&Store> = Vec::new();
     let mut bits: Vec<&SketchReporter> = Vec::new();
     let mut pairs: Vec<&QueuePair> = Vec::new();
     // By key: ranges of a store one after another, and reporters of a store together.
@@ -364,10 +381,28 @@ fn check_whole(program: &Program) -> Result<(), CheckError> {
                 pairs.push(next);
             }
             Entry::Version0(_) => refers_well(program, entry)?,
-            Entry::Service(_) | Entry::Mode(_) | Entry::Flush(_) | Entry::Store(_) | Entry::Session(_) => {}
+            Entry::Store(next) => {
+                parts.retain(|other| other.spec.id == next.spec.id);
+                parts.iter().try_for_each(|other| parts_fit(other, next))?;
+                parts.push(next);
+            }
+            Entry::Service(_) | Entry::Mode(_) | Entry::Flush(_) | Entry::Session(_) => {}
         }
     }
     Ok(())
+}
+
+/// Whether two parts of a store at two collectors are parts of one, and no key is at both.
+fn parts_fit(a: &Store, b: &Store) -> Result<(), CheckError> {
+    let collectors = [a.collector, b.collector];
+    if a.spec != b.spec {
+        return Err(CheckError::NotOneStore { store: a.spec.id, collectors });
+    }
+    let is_append = a.spec.kind.primitive() == Primitive::Append;
+    match a.buckets.and(b.buckets).first().filter(|_| !is_append) {
+        None => Ok(()),
+        Some(bucket) => Err(CheckError::BucketTwice { store: a.spec.name.clone(), bucket, collectors }),
+    }
 }
 
 #[cfg(test)]
@@ -391,9 +426,14 @@ mod tests {
     }
 
     fn store(id: u16, collector: u8) -> Change {
+        part(id, collector, Buckets::ALL)
+    }
+
+    /// The sample's first store under this id, with these buckets at a collector.
+    fn part(id: u16, collector: u8, buckets: Buckets) -> Change {
         let Some(mut store) = sample().store(1).cloned() else { panic!("the sample has it") };
         store.spec.id = id;
-        Change::Insert { entry: Entry::Store(Store { collector, ..store }) }
+        Change::Insert { entry: Entry::Store(Store { collector, buckets, ..store }) }
     }
 
     fn refusal(changes: &[Change]) -> String {
@@ -438,13 +478,75 @@ mod tests {
     }
 
     #[test]
-    fn one_store_is_at_one_collector() {
+    fn each_bucket_of_a_store_is_at_one_collector() {
         let told = refusal(&[store(1, 2)]);
-        assert!(told.starts_with("store 1 is at collector 0 already and cannot be at collector 2"), "{told}");
-        // Moved, it is: first away from the one, with what refers to it, then to the other.
+        assert!(told.starts_with("bucket 0 of store `kw` is at collector 0 and at collector 2"), "{told}");
+        let (low, high) = (Buckets::range(0, 127), Buckets::range(128, 255));
+        let told = refusal(&[part(1, 0, low), part(1, 2, Buckets::range(127, 255))]);
+        assert!(told.starts_with("bucket 127 of store `kw` is at collector 0 and at collector 2"), "{told}");
+        let told = refusal(&[
+            part(1, 0, Buckets::range(0, 254)),
+            part(1, 2, high),
+            part(1, 9, Buckets::range(255, 255)),
+        ]);
+        assert!(told.starts_with("bucket 128 of store `kw` is at collector 0 and at collector 2"), "{told}");
+        // A bucket may be at nobody.
+        for parts in
+            [[low, high], [low, Buckets::range(129, 255)], [Buckets::range(255, 255), Buckets::range(0, 0)]]
+        {
+            let changes = [part(1, 0, parts[0]), part(1, 2, parts[1])];
+            let program = checked(&sample(), &changes).unwrap();
+            assert_eq!(program.parts_of(1).map(|part| part.buckets).collect::<Vec<_>>(), parts);
+        }
+        // Buckets that change hands: the order of the changes does not matter.
+        let have = checked(&sample(), &[part(1, 0, low), part(1, 2, high)]).unwrap();
+        let want = checked(&sample(), &[part(1, 0, high), part(1, 2, low)]).unwrap();
+        let changes = super::super::diff(&have, &want);
+        assert_eq!((changes.len(), checked(&have, &changes)), (2, Ok(want)));
+    }
+
+    #[test]
+    fn parts_of_one_store_have_one_name_and_layout() {
+        let Change::Insert { entry: Entry::Store(mut other) } = part(1, 2, Buckets::range(128, 255)) else {
+            panic!()
+        };
+        other.spec.name = "other".into();
+        let changes = [part(1, 0, Buckets::range(0, 127)), Change::Insert { entry: Entry::Store(other) }];
+        assert!(refusal(&changes).starts_with("store 1 is another one at collector 0 than at collector 2"));
+    }
+
+    #[test]
+    fn lists_are_in_the_part_of_their_collector() {
+        let mut want = sample();
+        let Some(part) = want.part(2, 0).cloned() else { panic!() };
+        want.set(Entry::Store(Store { collector: 1, ..part }));
+        let second = |first| Lists { store: 2, collector: 1, first, count: 2, positions: Vec::new() };
+        want.set(Entry::Lists(second(6)));
+        let changes = super::super::diff(&sample(), &want);
+        assert_eq!(checked(&sample(), &changes), Ok(want.clone()));
+        // One list is at one collector.
+        let twice = Change::Insert { entry: Entry::Lists(second(5)) };
+        assert_eq!(checked(&want, &[twice]).unwrap_err(), CheckError::ListTwice { store: 2, list: 5 });
+        // A part does not go while lists are in it, and takes nothing along that is in another.
+        let Some(part) = want.part(2, 1).cloned() else { panic!() };
+        let goes = Change::Delete { entry: Entry::Store(part) };
+        assert!(matches!(checked(&want, &[goes]), Err(CheckError::NoStore { table: "lists", .. })));
+        let back = super::super::diff(&want, &sample());
+        assert_eq!((back.len(), checked(&want, &back)), (2, Ok(sample())));
+    }
+
+    #[test]
+    fn a_store_that_moves_takes_along_what_refers_to_it() {
         let mut want = sample();
         let Some(Entry::Store(store)) = want.remove(&EntryKey::Store(2, 0)) else { panic!() };
         want.set(Entry::Store(Store { collector: 1, ..store }));
+        for entry in sample().entries() {
+            if let Entry::Lists(lists) = entry
+                && lists.store == 2
+            {
+                want.set(Entry::Lists(Lists { collector: 1, ..lists.clone() }));
+            }
+        }
         let changes = super::super::diff(&sample(), &want);
         assert_eq!(checked(&sample(), &changes), Ok(want));
     }

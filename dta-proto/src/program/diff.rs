@@ -121,7 +121,8 @@ impl Fields {
                     first.push(Change::Forget { entry: held.clone() });
                 }
                 (Entry::Lists(lists), Some(to))
-                    if self.same(held, to) && want.store(lists.store).is_some_and(|store| !same(store)) =>
+                    if self.same(held, to)
+                        && want.part(lists.store, lists.collector).is_some_and(|store| !same(store)) =>
                 {
                     first.push(Change::Modify { from: held.clone(), to: to.clone() });
                 }
@@ -132,12 +133,13 @@ impl Fields {
         changes
     }
 
-    /// Whether `want` has a store of the same id with another layout, or at another collector.
+    /// Whether `want` has a store of the same id with another layout, or none of it at this collector.
     fn is_another(self, store: &Store, want: &Program) -> bool {
-        let other = |new: &Store| {
-            new.collector != store.collector || self.layout(&new.spec.kind) != self.layout(&store.spec.kind)
-        };
-        want.store(store.spec.id).is_some_and(other)
+        let other = |new: &Store| self.layout(&new.spec.kind) != self.layout(&store.spec.kind);
+        match want.part(store.spec.id, store.collector) {
+            Some(new) => other(new),
+            None => want.store(store.spec.id).is_some(),
+        }
     }
 
     /// The changes from `have` to `want`. Entries of `have` that `mid` lacks are deleted first, even if

@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
+use crate::buckets::Buckets;
 use crate::store::StoreSpec;
 use serde::{Deserialize, Serialize};
 
@@ -146,7 +147,8 @@ pub struct EndedQueuePair {
     pub expected_psn: u32,
 }
 
-/// A store and its region.
+/// A store and its region. Several collectors may share the keys of one store: then each has an entry with
+/// a region of its own, and all have the same id, name and layout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Store {
     /// Index of the collector whose memory it is in, 0 for the first.
@@ -154,6 +156,9 @@ pub struct Store {
     pub collector: u8,
     /// Id, name and layout.
     pub spec: StoreSpec,
+    /// The buckets of keys that this region has. Of an append store nobody looks at it: see [`Lists`].
+    #[serde(default, skip_serializing_if = "Buckets::is_all")]
+    pub buckets: Buckets,
     /// Address of the region on the wire (iova), aligned to the region's length.
     pub address: u64,
     /// Bytes of the region, a power of two.
@@ -182,6 +187,9 @@ impl fmt::Debug for Rkey {
 pub struct Lists {
     /// Store id.
     pub store: u16,
+    /// Index of the collector whose region of the store they are in, 0 for the first.
+    #[serde(default)]
+    pub collector: u8,
     /// First list.
     pub first: u32,
     /// How many.
@@ -276,11 +284,24 @@ impl Program {
         self.entries.values()
     }
 
-    /// The store of an id, at whichever collector it is.
+    /// The store of an id, at the first collector that has a part of it.
     pub fn store(&self, id: u16) -> Option<&Store> {
+        self.parts_of(id).next()
+    }
+
+    /// The parts of the store of an id, by collector.
+    pub fn parts_of(&self, id: u16) -> impl Iterator<Item = &Store> {
         let of_id = EntryKey::Store(id, 0)..=EntryKey::Store(id, u8::MAX);
-        match self.entries.range(of_id).next() {
-            Some((_, Entry::Store(store))) => Some(store),
+        self.entries.range(of_id).filter_map(|(_, entry)| match entry {
+            Entry::Store(store) => Some(store),
+            _ => None,
+        })
+    }
+
+    /// The part of the store of an id that is at a collector.
+    pub fn part(&self, id: u16, collector: u8) -> Option<&Store> {
+        match self.get(&EntryKey::Store(id, collector)) {
+            Some(Entry::Store(store)) => Some(store),
             _ => None,
         }
     }
@@ -294,12 +315,12 @@ impl Program {
         }
     }
 
-    /// The program without these stores and what refers to them.
+    /// The program without these parts of stores and what refers to them.
     fn without_stores(&self, is_one: impl Fn(&Store) -> bool) -> Program {
         let goes = |entry: &&Entry| {
             let store = match entry {
                 Entry::Store(store) => return is_one(store),
-                Entry::Lists(lists) => lists.store,
+                Entry::Lists(lists) => return self.part(lists.store, lists.collector).is_some_and(&is_one),
                 Entry::Version0(v0) => v0.store,
                 Entry::SketchReporter(reporter) => reporter.store,
                 Entry::Service(_)
@@ -308,7 +329,7 @@ impl Program {
                 | Entry::QueuePair(_)
                 | Entry::Session(_) => return false,
             };
-            self.store(store).is_some_and(&is_one)
+            self.store(store).is_some() && self.parts_of(store).all(&is_one)
         };
         let stays = self.entries().filter(|entry| !goes(entry));
         Program { entries: stays.map(|entry| (entry.key(), entry.clone())).collect() }

@@ -14,6 +14,7 @@ use super::{
     Endpoint, Entry, EntryKey, Flush, Lists, Mac, Mode, Program, QueuePair, Rkey, Service, Session,
     SketchReporter, Store, Version0,
 };
+use crate::buckets::Buckets;
 use crate::store::{StoreKind, StoreSpec};
 
 /// One row of one table.
@@ -39,6 +40,8 @@ pub enum Value {
     Word(&'static str),
     /// A name that people gave.
     Name(String),
+    /// Some buckets of keys.
+    Buckets(Buckets),
     /// An IP address.
     Ip(IpAddr),
     /// An Ethernet address.
@@ -91,8 +94,8 @@ impl Fields {
             Entry::QueuePair(pair) => queue_pair(pair),
             Entry::Store(store) => self.store(store),
             // The positions are where the lists begin. They move with every batch.
-            Entry::Lists(Lists { store: _, first: _, count, positions: _ }) => {
-                vec![("count", number(*count))]
+            Entry::Lists(Lists { store: _, collector, first: _, count, positions: _ }) => {
+                vec![("collector", number(*collector)), ("count", number(*count))]
             }
             Entry::Version0(Version0 { primitive: _, store }) => vec![("store", number(*store))],
             Entry::SketchReporter(SketchReporter { store: _, reporter: _, bit }) => {
@@ -103,13 +106,14 @@ impl Fields {
     }
 
     fn store(self, store: &Store) -> Values {
-        let Store { collector: _, spec, address, length, rkey, generation, queue_pair } = store;
+        let Store { collector: _, spec, buckets, address, length, rkey, generation, queue_pair } = store;
         let StoreSpec { id: _, name, kind } = spec;
         let mut values = self.layout(kind);
         if self.name {
             values.push(("name", Value::Name(name.clone())));
         }
         values.extend([
+            ("buckets", Value::Buckets(*buckets)),
             ("address", number(*address)),
             ("length", number(*length)),
             ("rkey", Value::Key(*rkey)),

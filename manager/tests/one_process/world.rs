@@ -14,6 +14,7 @@ use dta_dataplane::losses::FrameMeta;
 use dta_dataplane::{Engine, Limits, Output};
 use dta_link::fault::{Fate, FaultInjector, Faults};
 use dta_link::{Batch, Scope};
+use dta_proto::buckets::Buckets;
 use dta_proto::program::{
     Endpoint, Entry, Flush, Lists, Mode, Primitive, Program, Purpose, QueuePair, Rkey, Transport, diff,
 };
@@ -87,6 +88,7 @@ impl World {
             program.set(Entry::Store(dta_proto::program::Store {
                 collector: 0,
                 spec: store.spec.clone(),
+                buckets: Buckets::ALL,
                 address: registration.iova,
                 length: registration.len,
                 rkey: Rkey(registration.rkey),
@@ -94,7 +96,13 @@ impl World {
                 queue_pair: store.spec.kind.primitive().purpose(),
             }));
             if let StoreKind::Append { .. } = store.spec.kind {
-                let lists = Lists { store: store.spec.id, first: 0, count: LISTS, positions: Vec::new() };
+                let lists = Lists {
+                    store: store.spec.id,
+                    collector: 0,
+                    first: 0,
+                    count: LISTS,
+                    positions: Vec::new(),
+                };
                 program.set(Entry::Lists(lists));
             }
         }

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use dta_proto::buckets::Buckets;
 use dta_proto::control;
 use dta_proto::program::{
     CheckError, EndedQueuePair, Endpoint, Entry, Lists, Purpose, QueuePair, Rkey, Session, Store,
@@ -90,7 +91,7 @@ impl Grant {
         let stores: Vec<Store> = regions.map(|region| store(collector, region)).collect::<Result<_, _>>()?;
         let mut lists = Vec::new();
         for store in &stores {
-            lists.extend(lists_of(session, &store.spec)?);
+            lists.extend(lists_of(session, collector, &store.spec)?);
         }
         let opened = Session { collector, generation: session.generation };
         let grant = Grant { session: Some(opened), queue_pairs, stores, lists };
@@ -167,6 +168,7 @@ fn store(collector: u8, region: &control::Region) -> Result<Store, GrantError> {
     Ok(Store {
         collector,
         spec,
+        buckets: Buckets::ALL,
         address,
         length,
         rkey: Rkey(region.rkey),
@@ -176,7 +178,7 @@ fn store(collector: u8, region: &control::Region) -> Result<Store, GrantError> {
 }
 
 /// The ranges of a store's lists, if it has lists.
-fn lists_of(session: &control::Session, spec: &StoreSpec) -> Result<Vec<Lists>, GrantError> {
+fn lists_of(session: &control::Session, collector: u8, spec: &StoreSpec) -> Result<Vec<Lists>, GrantError> {
     let StoreKind::Append { lists: all, .. } = spec.kind else { return Ok(Vec::new()) };
     let mut lists = Vec::new();
     let ranges: Vec<(u32, u32)> =
@@ -197,7 +199,7 @@ fn lists_of(session: &control::Session, spec: &StoreSpec) -> Result<Vec<Lists>, 
             .filter(|p| p.store == spec.name && (first..first + count).contains(&p.list) && p.sequence != 0)
             .map(|p| (p.list, p.sequence))
             .collect();
-        lists.push(Lists { store: spec.id, first, count, positions });
+        lists.push(Lists { store: spec.id, collector, first, count, positions });
     }
     Ok(lists)
 }

@@ -76,12 +76,10 @@ impl Engine {
     #[inline(always)] // on the path of every report: no call, and no copy of the report
     pub(super) fn execute_one(&mut self, report: Admitted<'_>, out: &mut Output) -> Result<(), Reason> {
         let primitive = report.body.primitive();
-        let (place, store) = self.stores.find(report.store).ok_or(Reason::UnknownStore)?;
-        if !self.egress.has_pair_of(&store.entry) {
-            return Err(Reason::NoQueuePair);
-        }
+        let store = self.stores.find(report.store).ok_or(Reason::UnknownStore)?;
         let origin = Origin { serial: self.serial, sequence: report.sequence, reporter: report.reporter };
-        let context = &mut Context { now: self.clock, store: place, egress: &mut self.egress, out };
+        let context =
+            &mut Context { now: self.clock, regions: &store.regions, egress: &mut self.egress, out };
         match (report.body, &mut store.state) {
             (Body::KeyWrite { redundancy, key, value }, State::KeyWrite(shape)) => {
                 shape.ingest(*redundancy, key, value, origin, context)?;

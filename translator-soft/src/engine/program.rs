@@ -7,7 +7,7 @@ use dta_proto::store::StoreKind;
 use dta_proto::wire::dta;
 
 use super::Engine;
-use super::stores::{State, Stores};
+use super::stores::{InstalledStore, State, Stores};
 use crate::frame::Output;
 
 /// Why an entry cannot be held.
@@ -123,7 +123,7 @@ impl Engine {
                 self.egress.remove_pair(pair, &stores, out);
             }
             Entry::Store(store) => {
-                self.remove_store(store.spec.id, out);
+                self.remove_region(store.spec.id, store.collector, out);
                 self.egress.set_templates(&self.stores.entries());
             }
             Entry::Lists(lists) => {
@@ -141,13 +141,19 @@ impl Engine {
         }
     }
 
-    /// Discards what is gathered of a store, which stays.
+    /// Discards what is gathered for a region of a store, which stays.
     fn forget(&mut self, entry: &Entry) {
-        let Entry::Store(store) = entry else { return };
-        if let Some((_, known)) = self.stores.find(store.spec.id)
-            && let Some(gathers) = known.state.gathers_mut()
+        if let Entry::Store(store) = entry {
+            self.discard(store.spec.id, store.collector);
+        }
+    }
+
+    fn discard(&mut self, id: u16, collector: u8) {
+        if let Some(InstalledStore { regions, state, .. }) = self.stores.find(id)
+            && let Some(place) = regions.of_collector(collector)
+            && let Some(gathers) = state.gathers_mut()
         {
-            gathers.discard(&mut self.egress.counters);
+            gathers.discard(regions, place, &mut self.egress.counters);
         }
     }
 
@@ -161,38 +167,36 @@ impl Engine {
         self.increments.set_coalescing(!reference);
         self.egress.set_reference(reference);
         self.reporters.set_reference(reference);
-        for (_, store) in self.stores.iter_mut() {
+        for store in self.stores.iter_mut() {
             store.state.set_reference(reference);
         }
     }
 
     fn set_store(&mut self, store: &Store, out: &mut Output) {
-        match self.stores.find(store.spec.id) {
-            // Base, key or generation moved: what is held stays, and goes to the new region.
-            Some((place, known)) if known.entry.spec.kind == store.spec.kind => {
-                let before = std::mem::replace(&mut known.entry, store.clone());
-                if (before.address, before.rkey) != (store.address, store.rkey) {
-                    self.egress.move_store(place, &before);
-                }
-            }
-            _ => {
-                self.remove_store(store.spec.id, out);
-                self.stores.insert(store, &self.limits, self.reference);
-            }
+        let id = store.spec.id;
+        let another = self.stores.find(id).filter(|known| known.kind != store.spec.kind);
+        if let Some(known) = another {
+            let collectors: Vec<u8> = known.regions.collectors().collect();
+            collectors.into_iter().for_each(|collector| self.remove_region(id, collector, out));
+        }
+        // Where base, key or generation moved, what is held stays, and goes to the new region.
+        if let Some((place, before)) = self.stores.set(store, &self.limits, self.reference)
+            && (before.address, before.rkey) != (store.address, store.rkey)
+        {
+            self.egress.move_store(place, &before);
         }
         self.egress.set_templates(&self.stores.entries());
     }
 
-    /// Takes a store away, if it is there; what is held of it is discarded.
-    fn remove_store(&mut self, id: u16, out: &mut Output) {
-        let Some((place, mut store)) = self.stores.remove(id) else { return };
-        if let Some(gathers) = store.state.gathers_mut() {
-            gathers.discard(&mut self.egress.counters);
+    /// Takes the region of a store at a collector away, if it is there; what is held for it is discarded.
+    fn remove_region(&mut self, id: u16, collector: u8, out: &mut Output) {
+        self.discard(id, collector);
+        if let Some(place) = self.stores.remove(id, collector) {
+            self.egress.forget_store(place, out);
         }
-        self.egress.forget_store(place, out);
     }
 }
 
 fn state_of(stores: &mut Stores, id: u16) -> Option<&mut State> {
-    stores.find(id).map(|(_, store)| &mut store.state)
+    stores.find(id).map(|store| &mut store.state)
 }

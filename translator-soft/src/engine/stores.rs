@@ -1,4 +1,4 @@
-//! The stores that the engine holds, and what is kept of each.
+//! The stores that the engine holds, where their regions are, and what is kept of each.
 
 use dta_proto::program::Store;
 use dta_proto::store::StoreKind;
@@ -9,6 +9,7 @@ use crate::gathers::Gathers;
 use crate::increment::KeyIncrementShape;
 use crate::key_write::KeyWriteShape;
 use crate::postcarding::PostcardState;
+use crate::regions::Regions;
 use crate::sketch::SketchState;
 
 /// What is kept of a store, by its primitive.
@@ -82,73 +83,101 @@ impl State {
     }
 }
 
-/// A store of the program.
+/// A store of the program, with all its regions.
 pub(super) struct InstalledStore {
-    pub(super) entry: Store,
+    id: u16,
+    pub(super) kind: StoreKind,
+    pub(super) regions: Regions,
     pub(super) state: State,
 }
 
-/// All stores. Each has a place, which it keeps for as long as it is installed.
+/// All stores, and their regions. Each region has a place, which it keeps for as long as it is there.
 pub(super) struct Stores {
-    places: Vec<Option<InstalledStore>>,
-    /// Place + 1 by store id; 0 = none.
+    stores: Vec<Option<InstalledStore>>,
+    /// Index in `stores` + 1 by store id; 0 = none.
     by_id: Vec<u16>,
+    /// The entries of all regions, by their places.
+    places: Vec<Option<Store>>,
 }
 
 impl Stores {
     pub(super) fn new() -> Stores {
-        Stores { places: Vec::new(), by_id: vec![0; 1 << 16] }
+        Stores { stores: Vec::new(), by_id: vec![0; 1 << 16], places: Vec::new() }
     }
 
-    /// The store of an id, and its place.
+    /// The store of an id.
     #[inline]
-    pub(super) fn find(&mut self, id: u16) -> Option<(usize, &mut InstalledStore)> {
-        let place = usize::from(self.by_id[usize::from(id)]).checked_sub(1)?;
-        Some((place, self.places[place].as_mut()?))
+    pub(super) fn find(&mut self, id: u16) -> Option<&mut InstalledStore> {
+        let at = usize::from(self.by_id[usize::from(id)]).checked_sub(1)?;
+        self.stores[at].as_mut()
     }
 
     /// The ids of all stores, the least first.
     pub(super) fn ids(&self) -> Vec<u16> {
-        let mut ids: Vec<u16> = self.iter().map(|(_, store)| store.entry.spec.id).collect();
+        let mut ids: Vec<u16> = self.iter().map(|store| store.id).collect();
         ids.sort_unstable();
         ids
     }
 
-    /// All stores with their places.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &InstalledStore)> {
-        self.places.iter().enumerate().filter_map(|(place, store)| Some((place, store.as_ref()?)))
+    /// All stores.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &InstalledStore> {
+        self.stores.iter().flatten()
     }
 
-    /// All stores with their places, to be changed.
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut InstalledStore)> {
-        self.places.iter_mut().enumerate().filter_map(|(place, store)| Some((place, store.as_mut()?)))
+    /// All stores, to be changed.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut InstalledStore> {
+        self.stores.iter_mut().flatten()
     }
 
-    /// The entries by place; `None` where no store is.
+    /// The entries of regions by place; `None` where no region is.
     pub(super) fn entries(&self) -> Vec<Option<&Store>> {
-        self.places.iter().map(|store| store.as_ref().map(|s| &s.entry)).collect()
+        self.places.iter().map(Option::as_ref).collect()
     }
 
-    /// Installs a store whose id is free.
-    pub(super) fn insert(&mut self, entry: &Store, limits: &Limits, reference: bool) {
-        let store =
-            Some(InstalledStore { entry: entry.clone(), state: State::new(entry, limits, reference) });
-        let place = match self.places.iter().position(Option::is_none) {
-            Some(place) => {
-                self.places[place] = store;
-                place
-            }
-            None => {
-                self.places.push(store);
-                self.places.len() - 1
-            }
+    /// Takes up a region of a store; its id is free, or the store has the same layout. Where there was another
+    /// entry for it, gives the place, and what that entry was.
+    pub(super) fn set(&mut self, entry: &Store, limits: &Limits, reference: bool) -> Option<(usize, Store)> {
+        let at = match usize::from(self.by_id[usize::from(entry.spec.id)]).checked_sub(1) {
+            Some(at) => at,
+            None => self.insert(entry, limits, reference),
         };
-        self.by_id[usize::from(entry.spec.id)] = place as u16 + 1;
+        let Stores { stores, places, .. } = self;
+        let store = stores[at].as_mut()?;
+        let known = store.regions.of_collector(entry.collector);
+        let place = known.or_else(|| places.iter().position(Option::is_none)).unwrap_or(places.len());
+        if place == places.len() {
+            places.push(None);
+        }
+        store.regions.set(entry.collector, place, entry.buckets);
+        let before = places[place].replace(entry.clone())?;
+        Some((place, before))
     }
 
-    /// Takes a store out; gives the place that it had, and the store.
-    pub(super) fn remove(&mut self, id: u16) -> Option<(usize, InstalledStore)> {
-        let place = usize::from(std::mem::take(&mut self.by_id[usize::from(id)])).checked_sub(1)?;
-        Some((place, self.places[place].take()?))
+    fn insert(&mut self, entry: &Store, limits: &Limits, reference: bool) -> usize {
+        let state = State::new(entry, limits, reference);
+        let (id, kind) = (entry.spec.id, entry.spec.kind.clone());
+        let store = Some(InstalledStore { id, kind, regions: Regions::new(), state });
+        let at = self.stores.iter().position(Option::is_none).unwrap_or(self.stores.len());
+        if at == self.stores.len() {
+            self.stores.push(None);
+        }
+        self.stores[at] = store;
+        self.by_id[usize::from(id)] = at as u16 + 1;
+        at
+    }
+
+    /// Takes the region of a store at a collector out, and the store with its last one. Gives the place that
+    /// it had.
+    pub(super) fn remove(&mut self, id: u16, collector: u8) -> Option<usize> {
+        let at = usize::from(self.by_id[usize::from(id)]).checked_sub(1)?;
+        let store = self.stores[at].as_mut()?;
+        let place = store.regions.of_collector(collector)?;
+        store.regions.remove(collector);
+        self.places[place] = None;
+        if store.regions.count() == 0 {
+            self.stores[at] = None;
+            self.by_id[usize::from(id)] = 0;
+        }
+        Some(place)
     }
 }

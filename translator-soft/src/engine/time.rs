@@ -10,10 +10,10 @@ impl Engine {
     pub fn tick(&mut self, now: u64, out: &mut Output) {
         self.clock = self.clock.max(now);
         let now = self.clock;
-        for (place, store) in self.stores.iter_mut() {
+        for store in self.stores.iter_mut() {
             let after = flush_after(&self.flush_ns, store);
             if after != 0 && now >= after {
-                let mut context = Context { now, store: place, egress: &mut self.egress, out };
+                let mut context = Context { now, regions: &store.regions, egress: &mut self.egress, out };
                 if let Some(gathers) = store.state.gathers_mut() {
                     gathers.flush(now - after, &mut context);
                 }
@@ -28,8 +28,9 @@ impl Engine {
         self.clock = self.clock.max(now);
         let before = self.held();
         for id in self.stores.ids() {
-            let Some((place, store)) = self.stores.find(id) else { continue };
-            let mut context = Context { now: self.clock, store: place, egress: &mut self.egress, out };
+            let Some(store) = self.stores.find(id) else { continue };
+            let regions = &store.regions;
+            let mut context = Context { now: self.clock, regions, egress: &mut self.egress, out };
             if let Some(gathers) = store.state.gathers_mut() {
                 gathers.flush_all(&mut context);
             }
@@ -45,7 +46,7 @@ impl Engine {
 
     /// When [`Engine::tick`] has something to do next, if ever.
     pub fn deadline(&self) -> Option<u64> {
-        let stores = self.stores.iter().filter_map(|(_, store)| {
+        let stores = self.stores.iter().filter_map(|store| {
             let after = flush_after(&self.flush_ns, store);
             let oldest = store.state.gathers()?.oldest();
             oldest.filter(|_| after != 0).map(|born| born + after)
@@ -56,5 +57,5 @@ impl Engine {
 
 /// How long reports of a store are held, in nanoseconds; 0 = until their operation is full.
 fn flush_after(flush_ns: &[u64; 5], store: &InstalledStore) -> u64 {
-    flush_ns[store.entry.spec.kind.primitive().index()]
+    flush_ns[store.kind.primitive().index()]
 }

@@ -13,6 +13,7 @@ use dta_collector::store::Store;
 use dta_dataplane::int::{Arrival, Int, Made, Rules, StoreIds};
 use dta_dataplane::{Engine, Limits, Output};
 use dta_link::Batch;
+use dta_proto::buckets::Buckets;
 use dta_proto::program::{self, Endpoint, Entry, Lists, Program, Purpose, QueuePair, Rkey, Transport, diff};
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::telemetry::{ENTRY_LEN, PATH_LEN, VALUE_LEN, list};
@@ -95,6 +96,7 @@ impl World {
             program.set(Entry::Store(program::Store {
                 collector: 0,
                 spec: store.spec.clone(),
+                buckets: Buckets::ALL,
                 address: registration.iova,
                 length: registration.len,
                 rkey: Rkey(registration.rkey),
@@ -104,6 +106,7 @@ impl World {
             if let StoreKind::Append { lists, .. } = store.spec.kind {
                 program.set(Entry::Lists(Lists {
                     store: store.spec.id,
+                    collector: 0,
                     first: 0,
                     count: lists,
                     positions: Vec::new(),

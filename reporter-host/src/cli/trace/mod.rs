@@ -26,7 +26,7 @@ pub(super) const POINTS_HELP: &str = "\
 Tracepoints and functions are attached to for a moment, with a filter that chooses no packet. An interface that is listed \
 takes `iface:` both ways, or one way as `iface:eth0/ingress` and `iface:eth0/egress`.
 
-Example:
+Examples:
   dta-reporter points";
 
 pub(super) const TRACE_HELP: &str = "\

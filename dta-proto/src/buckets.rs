@@ -1,0 +1,220 @@
+//! Which keys of a store are at a collector, where several collectors share them.
+//!
+//! The bucket of a key are the top 8 bits of `h = CRC-32C(key)`. A column of a sketch has the bucket
+//! of the key that is its number: 4 bytes, big-endian, the rest zero. Append lists have none: they are
+//! shared by their numbers.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::key::Key;
+use crate::layout::hash;
+
+/// The bucket of a key that has this [`hash::key_hash`].
+#[inline]
+pub fn of_hash(h: u32) -> u8 {
+    (h >> 24) as u8
+}
+
+/// The bucket of a key.
+pub fn of_key(key: &Key) -> u8 {
+    of_hash(hash::key_hash(key))
+}
+
+/// The hash by which a column of a sketch has its bucket.
+pub fn column_hash(column: u32) -> u32 {
+    let mut key = Key::default();
+    key.0[..4].copy_from_slice(&column.to_be_bytes());
+    hash::key_hash(&key)
+}
+
+/// Some of the 256 buckets. As text and in JSON: `0-127`, `0-63,200`.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Buckets([u64; 4]);
+
+/// A text that names no buckets.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} names no buckets: write ranges of numbers from 0 to 255, such as 0-127 or 0-63,200, each bucket once"
+)]
+pub struct BucketsError(String);
+
+impl Buckets {
+    /// All of them.
+    pub const ALL: Buckets = Buckets([u64::MAX; 4]);
+    /// None of them.
+    pub const NONE: Buckets = Buckets([0; 4]);
+
+    /// Buckets `first` to `last`, both included; none if `last` is before `first`.
+    pub fn range(first: u8, last: u8) -> Buckets {
+        let mut buckets = Buckets::NONE;
+        (first..=last).for_each(|bucket| buckets.insert(bucket));
+        buckets
+    }
+
+    fn insert(&mut self, bucket: u8) {
+        self.0[usize::from(bucket >> 6)] |= 1 << (bucket & 63);
+    }
+
+    /// Whether a bucket is one of them.
+    #[inline]
+    pub fn contains(&self, bucket: u8) -> bool {
+        self.0[usize::from(bucket >> 6)] >> (bucket & 63) & 1 == 1
+    }
+
+    /// Whether they are all.
+    pub fn is_all(&self) -> bool {
+        *self == Buckets::ALL
+    }
+
+    /// Those that are in both.
+    pub fn and(self, other: Buckets) -> Buckets {
+        Buckets(std::array::from_fn(|n| self.0[n] & other.0[n]))
+    }
+
+    /// Those that are in one or both.
+    pub fn or(self, other: Buckets) -> Buckets {
+        Buckets(std::array::from_fn(|n| self.0[n] | other.0[n]))
+    }
+
+    /// Those that are not in it.
+    pub fn others(self) -> Buckets {
+        Buckets(self.0.map(|word| !word))
+    }
+
+    /// Each of them, the least first.
+    pub fn iter(self) -> impl Iterator<Item = u8> {
+        (0..=u8::MAX).filter(move |bucket| self.contains(*bucket))
+    }
+
+    /// The least of them.
+    pub fn first(self) -> Option<u8> {
+        self.iter().next()
+    }
+
+    /// Them as ranges, as few as can be: first and last, both included.
+    pub fn ranges(self) -> Vec<(u8, u8)> {
+        let mut ranges: Vec<(u8, u8)> = Vec::new();
+        for bucket in self.iter() {
+            match ranges.last_mut() {
+                Some((_, last)) if *last + 1 == bucket => *last = bucket,
+                _ => ranges.push((bucket, bucket)),
+            }
+        }
+        ranges
+    }
+}
+
+impl Default for Buckets {
+    /// All: a store is at one collector if nobody says otherwise.
+    fn default() -> Self {
+        Buckets::ALL
+    }
+}
+
+impl fmt::Display for Buckets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Buckets::NONE {
+            return f.write_str("none");
+        }
+        for (n, (first, last)) in self.ranges().into_iter().enumerate() {
+            if n > 0 {
+                f.write_str(",")?;
+            }
+            match first == last {
+                true => write!(f, "{first}")?,
+                false => write!(f, "{first}-{last}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Buckets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buckets({self})")
+    }
+}
+
+impl FromStr for Buckets {
+    type Err = BucketsError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || BucketsError(text.into());
+        let mut all = Buckets::NONE;
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let number = |text: &str| text.trim().parse::<u8>().map_err(|_| wrong());
+            let (first, last) = (number(first)?, number(last)?);
+            let range = Buckets::range(first, last);
+            if last < first || all.and(range) != Buckets::NONE {
+                return Err(wrong());
+            }
+            all = all.or(range);
+        }
+        Ok(all)
+    }
+}
+
+impl TryFrom<String> for Buckets {
+    type Error = BucketsError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<Buckets> for String {
+    fn from(buckets: Buckets) -> String {
+        buckets.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_first_and_the_last_bucket_are_there() {
+        assert_eq!(
+            (Buckets::ALL.to_string().as_str(), Buckets::NONE.to_string().as_str()),
+            ("0-255", "none")
+        );
+        let halves: [Buckets; 2] = ["0-127", "128-255"].map(|text| text.parse().unwrap());
+        for bucket in 0..=255 {
+            assert_eq!(halves.map(|half| half.contains(bucket)), [bucket < 128, bucket > 127]);
+        }
+        assert_eq!((halves[0].and(halves[1]), halves[0].or(halves[1])), (Buckets::NONE, Buckets::ALL));
+        assert_eq!(
+            (halves[0].others(), halves[1].first(), Buckets::NONE.first()),
+            (halves[1], Some(128), None)
+        );
+        let ends: Buckets = "0,255".parse().unwrap();
+        assert_eq!((ends.ranges(), ends.to_string()), (vec![(0, 0), (255, 255)], "0,255".to_string()));
+        assert_eq!((of_hash(0x00ff_ffff), of_hash(0x0100_0000), of_hash(u32::MAX)), (0, 1, 255));
+    }
+
+    #[test]
+    fn what_names_no_buckets_is_refused() {
+        for text in ["", "256", "0-256", "-1", "5-4", "0-5,5", "a", "0-", "0--5", "1,,2", "all", "none"] {
+            let told = text.parse::<Buckets>().unwrap_err().to_string();
+            assert!(told.contains("0 to 255"), "{told}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn they_are_read_as_they_are_written(words: [u64; 4]) {
+            prop_assume!(words != [0; 4]);
+            let buckets = Buckets(words);
+            prop_assert_eq!(buckets.to_string().parse::<Buckets>(), Ok(buckets));
+            let of_ranges = buckets.ranges().into_iter().map(|(a, b)| Buckets::range(a, b));
+            prop_assert_eq!(of_ranges.fold(Buckets::NONE, Buckets::or), buckets);
+            prop_assert_eq!(buckets.iter().count() as u32, words.iter().map(|w| w.count_ones()).sum::<u32>());
+        }
+    }
+}

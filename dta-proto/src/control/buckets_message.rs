@@ -1,0 +1,39 @@
+//! Buckets of keys as messages.
+
+use super::BucketRange;
+use crate::buckets::Buckets;
+
+/// A range of buckets that is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("buckets {first} to {last} are no range: first and last are numbers from 0 to 255, the least first")]
+pub struct BucketRangeError {
+    first: u32,
+    last: u32,
+}
+
+/// The ranges that say these buckets; none for all of them.
+pub fn bucket_ranges(buckets: Buckets) -> Vec<BucketRange> {
+    if buckets.is_all() {
+        return Vec::new();
+    }
+    let range = |(first, last): (u8, u8)| BucketRange { first: first.into(), last: last.into() };
+    buckets.ranges().into_iter().map(range).collect()
+}
+
+/// The buckets that ranges say; all if there are none.
+///
+/// # Errors
+/// A range that is none.
+pub fn buckets(ranges: &[BucketRange]) -> Result<Buckets, BucketRangeError> {
+    if ranges.is_empty() {
+        return Ok(Buckets::ALL);
+    }
+    let mut all = Buckets::NONE;
+    for &BucketRange { first, last } in ranges {
+        match (u8::try_from(first), u8::try_from(last)) {
+            (Ok(a), Ok(b)) if a <= b => all = all.or(Buckets::range(a, b)),
+            _ => return Err(BucketRangeError { first, last }),
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,116 @@
+//! The packet suite of the P4 translator.
+//!
+//! [`generate`] makes a program with stores of every shape, and reports for them. A data plane makes an
+//! [`Outcome`] of them. That of the software engine in reference mode ([`software`]) and that of a switch are to
+//! be equal, byte for byte. What a switch made is kept in a [`capture`], so that the software is held to it where
+//! there is no switch.
+
+pub mod capture;
+pub mod generate;
+
+use std::collections::BTreeMap;
+
+use dta_dataplane::reference::Reference;
+use dta_proto::program::Program;
+use dta_proto::wire::datagram::{self, Datagram};
+
+/// What a data plane made of reports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Frames from their IPv4 header on, by the queue pair that they go to (IPv4 destination, number), in the order of
+    /// their departure. Between queue pairs the order is free: they may leave by several ports.
+    pub frames: BTreeMap<(u32, u32), Vec<Vec<u8>>>,
+    /// NACK datagrams from their IPv4 header on, in order.
+    pub nacks: Vec<Vec<u8>>,
+}
+
+impl Outcome {
+    /// Adds a frame.
+    ///
+    /// # Errors
+    /// It is too short to be one.
+    pub fn add_frame(&mut self, frame: &[u8]) -> Result<(), String> {
+        let number = |at: std::ops::Range<usize>| {
+            let bytes = frame.get(at).ok_or_else(|| format!("a frame of {} bytes", frame.len()))?;
+            Ok::<u32, String>(bytes.iter().fold(0, |value, byte| value << 8 | u32::from(*byte)))
+        };
+        let pair = (number(16..20)?, number(33..36)?);
+        self.frames.entry(pair).or_default().push(frame.to_vec());
+        Ok(())
+    }
+
+    /// How many frames there are.
+    pub fn frame_count(&self) -> usize {
+        self.frames.values().map(Vec::len).sum()
+    }
+
+    /// Where this and another outcome differ first, in words; `None` where they are equal.
+    pub fn difference(&self, other: &Outcome, names: [&str; 2]) -> Option<String> {
+        let hex = |bytes: Option<&Vec<u8>>| match bytes {
+            Some(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+            None => "nothing".to_owned(),
+        };
+        let first = |what: &str, ours: &[Vec<u8>], theirs: &[Vec<u8>]| {
+            let at = (0..ours.len().max(theirs.len())).find(|at| ours.get(*at) != theirs.get(*at))?;
+            Some(format!(
+                "{what} {at} of {} and {}:\n{:>10} {}\n{:>10} {}",
+                ours.len(),
+                theirs.len(),
+                names[0],
+                hex(ours.get(at)),
+                names[1],
+                hex(theirs.get(at))
+            ))
+        };
+        let pairs = self.frames.keys().chain(other.frames.keys());
+        let none = Vec::new();
+        let of = |outcome: &Outcome, pair| outcome.frames.get(pair).unwrap_or(&none).clone();
+        pairs
+            .into_iter()
+            .find_map(|pair| {
+                first(&format!("queue pair {:#x}, frame", pair.1), &of(self, pair), &of(other, pair))
+            })
+            .or_else(|| first("NACK", &self.nacks, &other.nacks))
+    }
+}
+
+/// What the software engine made.
+#[derive(Clone, Debug, Default)]
+pub struct Software {
+    /// Of packets.
+    pub made: Outcome,
+    /// When it was flushed after them.
+    pub flushed: Outcome,
+    /// What it had counted before it was flushed.
+    pub counters: Vec<(String, u64)>,
+}
+
+/// Lets the software engine in reference mode take packets.
+///
+/// # Errors
+/// The program cannot be held.
+pub fn software(program: &Program, packets: &[Vec<u8>]) -> Result<Software, String> {
+    let mut engine =
+        Reference::new(program, generate::POSTCARD_ROWS as usize).map_err(|error| error.to_string())?;
+    let (mut made, mut flushed) = (Outcome::default(), Outcome::default());
+    for packet in packets {
+        let report = engine.packet(packet);
+        for frame in &report.frames {
+            made.add_frame(frame)?;
+        }
+        for payload in &report.nacks {
+            let datagram = Datagram::parse(packet).map_err(|error| error.to_string())?;
+            let header = datagram::header(datagram.destination(), datagram.source(), payload.len());
+            made.nacks.push([&header[..], payload].concat());
+        }
+    }
+    let counters = engine.counters();
+    if let Some(wrong) = counters.check() {
+        return Err(wrong);
+    }
+    let named = counters.named();
+    for frame in engine.flush() {
+        flushed.add_frame(&frame)?;
+    }
+    Ok(Software { made, flushed, counters: named })
+}
