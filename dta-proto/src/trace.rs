@@ -55,7 +55,7 @@ pub mod store {
 pub fn stores() -> [StoreSpec; 5] {
     let store = |id, name: &str, kind| StoreSpec { id, name: name.into(), kind };
     [
-        store(32, store::PATHS, StoreKind::Postcarding { slots: 1 << 16, hops: HOPS, redundancy: 2 }),
+        store(32, store::PATHS, StoreKind::Postcarding { slots: 1 << 17, hops: HOPS, redundancy: 4 }),
         store(
             33,
             store::EVENTS,

@@ -354,7 +354,7 @@ fn put_together(flow: &Flow, heard: &Heard, own: &Packets, clocks: &Clocks) -> R
     Report {
         flow: *flow,
         found: false,
-        sampled: own.packets.len() as u64 + own.lost,
+        sampled: own.told,
         with_path: own.packets.len() as u64,
         points,
         ways: ways.into_iter().map(|(hops, totals)| Way { hops, packets: totals.len() as u64 }).collect(),

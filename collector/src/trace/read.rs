@@ -128,10 +128,11 @@ pub(super) struct Packet {
     pub(super) visits: Vec<Visit>,
 }
 
-/// The packets of which something is known, and how many of those that hosts told have no path any more.
+/// The packets of which points are known; how many there are in all, and how many visits to hosts have no path any more.
 #[derive(Debug, Default)]
 pub(super) struct Packets {
     pub(super) packets: Vec<Packet>,
+    pub(super) told: u64,
     pub(super) lost: u64,
 }
 
@@ -150,7 +151,7 @@ impl Packets {
         visits.dedup();
         let rows = rows(ask, &visits).await?;
         let hosts = heard.hosts();
-        let mut all = Packets::default();
+        let mut all = Packets { told: groups.len() as u64, ..Packets::default() };
         for group in groups {
             let mut packet = Packet::default();
             let mut of_host: BTreeMap<(u16, u64), Vec<&Told>> = BTreeMap::new();
