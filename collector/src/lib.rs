@@ -22,4 +22,5 @@ pub mod server;
 pub mod service;
 pub mod session;
 pub mod store;
+pub mod trace;
 pub mod waterfall;

@@ -1,15 +1,16 @@
 //! What traces of hosts become in the stores: keys, values and list entries that `dta-reporter` writes and that
 //! readers take apart. All integers are big-endian.
 //!
-//! A *host* is the id of its reporter. A *hop* is the number of a point on the packets' way, 0 to 13; it stands for one
-//! point of one host in the whole network. A *digest* names a packet, and is the same at all points of all hosts.
+//! A *host* is the id of its reporter. A *hop* is the number of a point, and stands for one point of one host. Points on the
+//! packets' way have 0 to 13, each number once in the whole network; points that are not on it, as where packets are dropped,
+//! have others. A *digest* names a packet, and is the same at all points of all hosts.
 //!
 //! **Keys** are 16 bytes, of which the last four name the kind. A flow in a key is `src ‖ dst ‖ sport ‖ dport ‖
 //! protocol`: 13 bytes, or 37 for IPv6.
 //!
 //! | kind | store | of what | bytes before the kind |
 //! |---|---|---|---|
-//! | `tpkt` | `trace-paths` | the path of a packet | digest 64, 0 32 |
+//! | `tpkt` | `trace-paths` | the path of a packet through a host | digest 64, host 16, 0 16 |
 //! | `tlat` | `trace-latencies` | a segment of a flow in one host | CRCs of: flow, host 16, from hop 8, to hop 8 |
 //! | `tpks`, `tbts` | `trace-counters` | packets and bytes of a flow at a point | CRCs of: flow, host 16, hop 8 |
 //! | `tdrp` | `trace-counters` | drops of a flow in a host for a reason | CRCs of: flow, host 16, reason 32 |
@@ -54,7 +55,7 @@ pub mod store {
 pub fn stores() -> [StoreSpec; 5] {
     let store = |id, name: &str, kind| StoreSpec { id, name: name.into(), kind };
     [
-        store(32, store::PATHS, StoreKind::Postcarding { slots: 1 << 16, hops: HOPS, redundancy: 2 }),
+        store(32, store::PATHS, StoreKind::Postcarding { slots: 1 << 17, hops: HOPS, redundancy: 4 }),
         store(
             33,
             store::EVENTS,
@@ -94,10 +95,12 @@ pub mod list {
     pub const COUNT: u32 = 4;
 }
 
-/// Key of the path of a packet.
-pub fn path_key(digest: u64) -> Key {
+/// Key of the path of a packet through a host. Each host has a row of its own: what one host tells long after another does
+/// not have to find the row of the other in the translator.
+pub fn path_key(digest: u64, host: u16) -> Key {
     let mut key = [0; KEY_LEN];
     key[..8].copy_from_slice(&digest.to_be_bytes());
+    key[8..10].copy_from_slice(&host.to_be_bytes());
     key[12..].copy_from_slice(b"tpkt");
     Key(key)
 }
@@ -119,6 +122,10 @@ pub fn bytes_key(flow: &Flow, host: u16, hop: u8) -> Key {
     let [high, low] = host.to_be_bytes();
     of_flow(flow, &[high, low, hop], *b"tbts")
 }
+
+/// In the place of a reason: drops for whatever reason, as the kernel's programs count them, sampled or not. With a reason, only
+/// sampled packets are counted.
+pub const ANY_REASON: u32 = u32::MAX;
 
 /// Key of the drops of a flow in a host for a reason.
 pub fn drops_key(flow: &Flow, host: u16, reason: u32) -> Key {
@@ -229,7 +236,7 @@ pub struct Seen {
     pub digest: u64,
     /// Which host.
     pub host: u16,
-    /// At which point; 255 where the point has no number on the way.
+    /// At which point.
     pub hop: u8,
     /// Whether the host's clock is kept by PTP (bit 0 of the flags).
     pub synced: bool,
@@ -239,10 +246,12 @@ pub struct Seen {
 
 /// An entry of the event lists, 60 bytes:
 ///
-/// - packet, list 0: `"pckt"`, [`Seen`] (the first point of the host), `points 8, 0 ..`: how many points of this host saw it.
+/// - packet, list 0: `"pckt"`, [`Seen`] (the first point of the host), `points 8, 0 24, left 64`: how many points of this host saw
+///   it, and its digest at the last of them.
 /// - drop, list 1: `"drop"`, [`Seen`], `reason 32, interface 32, 0 ..`.
 /// - slow, list 2: `"slow"`, [`Seen`] (the last point), `from 8, 0 24, latency 64`: nanoseconds from hop `from` to this one.
 /// - name, list 3: `"name", time 64, host 16, kind 8, length 8, number 32, bytes[40]`.
+/// - books, list 3: `"book", time 64, host 16, 0 16`, [`Books`] (5 numbers of 64 bits), `0 ..`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// A sampled packet was in a host.
@@ -251,6 +260,8 @@ pub enum Entry {
         seen: Seen,
         /// How many points of this host saw it.
         points: u8,
+        /// Its digest at the last of them: another one, if addresses or ports were translated on the way.
+        left: u64,
     },
     /// A packet was dropped.
     Drop {
@@ -283,6 +294,30 @@ pub enum Entry {
         /// The name.
         name: Name,
     },
+    /// What became of the packets at all points of a host.
+    Books {
+        /// When this was told.
+        time: u64,
+        /// Which host.
+        host: u16,
+        /// Since its agent was started.
+        books: Books,
+    },
+}
+
+/// What became of the packets at all points of a host: `seen` is the sum of the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Books {
+    /// Packets that came to a point.
+    pub seen: u64,
+    /// Of these, told.
+    pub reported: u64,
+    /// Of these, not asked for: the filter or the rate of sampling leaves them out.
+    pub left_out: u64,
+    /// Of these, lost because the ring between kernel and agent was full.
+    pub ring_full: u64,
+    /// Of these, not readable as IP packets.
+    pub refused: u64,
 }
 
 impl Entry {
@@ -292,7 +327,7 @@ impl Entry {
             Entry::Packet { .. } => list::PACKETS,
             Entry::Drop { .. } => list::DROPS,
             Entry::Slow { .. } => list::SLOW,
-            Entry::Name { .. } => list::NAMES,
+            Entry::Name { .. } | Entry::Books { .. } => list::NAMES,
         }
     }
 
@@ -301,9 +336,9 @@ impl Entry {
         let mut bytes = [0; ENTRY_LEN];
         let mut writer = Writer(&mut bytes, 0);
         match self {
-            Entry::Packet { seen, points } => {
+            Entry::Packet { seen, points, left } => {
                 put(&mut writer, b"pckt", seen);
-                writer.put(&[*points]);
+                writer.put(&[*points, 0, 0, 0]).put(&left.to_be_bytes());
             }
             Entry::Drop { seen, reason, interface } => {
                 put(&mut writer, b"drop", seen);
@@ -316,6 +351,13 @@ impl Entry {
             Entry::Name { time, host, of, number, name } => {
                 writer.put(b"name").put(&time.to_be_bytes()).put(&host.to_be_bytes());
                 writer.put(&[*of as u8, name.len]).put(&number.to_be_bytes()).put(&name.bytes);
+            }
+            Entry::Books { time, host, books } => {
+                writer.put(b"book").put(&time.to_be_bytes()).put(&host.to_be_bytes()).put(&[0; 2]);
+                let Books { seen, reported, left_out, ring_full, refused } = books;
+                for count in [seen, reported, left_out, ring_full, refused] {
+                    writer.put(&count.to_be_bytes());
+                }
             }
         }
         bytes
@@ -340,6 +382,14 @@ impl Entry {
             bytes.get_mut(usize::from(len)..)?.fill(0);
             return Some(Entry::Name { time, host, of, number, name: Name { bytes, len } });
         }
+        if kind == *b"book" {
+            let time = reader.time()?;
+            let [high, low, _, _] = reader.take()?;
+            let mut count = || reader.time();
+            let (seen, reported, left_out) = (count()?, count()?, count()?);
+            let books = Books { seen, reported, left_out, ring_full: count()?, refused: count()? };
+            return Some(Entry::Books { time, host: u16::from_be_bytes([high, low]), books });
+        }
         let (time, flow, digest) = (reader.time()?, reader.key()?, reader.time()?);
         let host = u16::from_be_bytes(reader.take()?);
         let [hop, flags] = reader.take()?;
@@ -347,8 +397,8 @@ impl Entry {
         let seen = Seen { time, flow, digest, host, hop, synced: flags & SYNCED != 0, length };
         match &kind {
             b"pckt" => {
-                let [points] = reader.take()?;
-                Some(Entry::Packet { seen, points })
+                let [points, _, _, _] = reader.take()?;
+                Some(Entry::Packet { seen, points, left: reader.time()? })
             }
             b"drop" => {
                 let (reason, interface) = (reader.take()?, reader.take()?);

@@ -2,7 +2,7 @@
 //! reading.
 
 use dta_proto::key::{Flow, Key};
-use dta_proto::trace::{self, ENTRY_LEN, Entry, Latency, NAME_LEN, Name, Named, Seen};
+use dta_proto::trace::{self, Books, ENTRY_LEN, Entry, Latency, NAME_LEN, Name, Named, Seen};
 use proptest::prelude::*;
 use serde_json::Value as Json;
 
@@ -20,7 +20,10 @@ fn keys_are_those_of_the_vectors() {
         let flow = || case["flow"].as_str().unwrap().parse::<Flow>().unwrap();
         let (host, hop) = (|| number(0) as u16, |n| number(n) as u8);
         let key = match case["kind"].as_str().unwrap() {
-            "tpkt" => trace::path_key(u64::from_str_radix(case["digest"].as_str().unwrap(), 16).unwrap()),
+            "tpkt" => {
+                let digest = u64::from_str_radix(case["digest"].as_str().unwrap(), 16).unwrap();
+                trace::path_key(digest, host())
+            }
             "tlat" => trace::latency_key(&flow(), host(), hop(1), hop(2)),
             "tpks" => trace::packets_key(&flow(), host(), hop(1)),
             "tbts" => trace::bytes_key(&flow(), host(), hop(1)),
@@ -45,11 +48,13 @@ fn entries_and_values_are_those_of_the_vectors() {
     let digest = 0x0123_4567_89ab_cdef;
     let seen = Seen { time, flow: flow.key(), digest, host: 0x0102, hop: 3, synced: true, length: 1514 };
     let name = Name::new("iface:eth0");
+    let books = Books { seen: 15, reported: 5, left_out: 4, ring_full: 3, refused: 3 };
     for (of, entry) in [
-        ("packet", Entry::Packet { seen, points: 6 }),
+        ("packet", Entry::Packet { seen, points: 6, left: 0xfedc_ba98_7654_3210 }),
         ("drop", Entry::Drop { seen, reason: 64, interface: 9 }),
         ("slow", Entry::Slow { seen, from: 1, latency: 5_000_000_000 }),
         ("name", Entry::Name { time, host: 0x0102, of: Named::Point, number: 3, name }),
+        ("books", Entry::Books { time, host: 0x0102, books }),
     ] {
         assert_eq!(entry.bytes()[..], bytes(of), "{of}");
         assert_eq!(Entry::parse(&bytes(of)), Some(entry), "{of}");
@@ -67,7 +72,7 @@ fn the_stores_are_sound_and_are_not_taken_where_none_is_named() {
         assert!(dta_proto::telemetry::is_store(&store.name), "{}", store.name);
     }
     let bytes: u64 = stores.iter().map(dta_proto::store::StoreSpec::region_len).sum();
-    assert!(bytes < 12 << 20, "{bytes}");
+    assert!(bytes < 20 << 20, "{bytes}");
 }
 
 #[test]
@@ -89,13 +94,17 @@ fn seen() -> impl Strategy<Value = Seen> {
 fn entry() -> impl Strategy<Value = Entry> {
     let of = prop::sample::select(vec![Named::Host, Named::Point, Named::Reason]);
     prop_oneof![
-        (seen(), any::<u8>()).prop_map(|(seen, points)| Entry::Packet { seen, points }),
+        (seen(), any::<(u8, u64)>()).prop_map(|(seen, (points, left))| Entry::Packet { seen, points, left }),
         (seen(), any::<(u32, u32)>()).prop_map(|(seen, (reason, interface))| Entry::Drop {
             seen,
             reason,
             interface
         }),
         (seen(), any::<(u8, u64)>()).prop_map(|(seen, (from, latency))| Entry::Slow { seen, from, latency }),
+        (any::<(u64, u16)>(), any::<[u64; 5]>()).prop_map(|((time, host), all)| {
+            let [seen, reported, left_out, ring_full, refused] = all;
+            Entry::Books { time, host, books: Books { seen, reported, left_out, ring_full, refused } }
+        }),
         (any::<(u64, u16, u32)>(), of, ".{0,50}").prop_map(|((time, host, number), of, name)| {
             Entry::Name { time, host, of, number, name: Name::new(&name) }
         }),
@@ -111,9 +120,9 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..70), kind in 0usize..5) {
+    fn any_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..70), kind in 0usize..6) {
         let mut bytes = bytes;
-        if let (Some(place), Some(kind)) = (bytes.get_mut(..4), [b"pckt", b"drop", b"slow", b"name"].get(kind)) {
+        if let (Some(place), Some(kind)) = (bytes.get_mut(..4), [b"pckt", b"drop", b"slow", b"name", b"book"].get(kind)) {
             place.copy_from_slice(*kind);
         }
         if let Some(Entry::Name { name, .. }) = Entry::parse(&bytes) {

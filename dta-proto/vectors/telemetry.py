@@ -46,7 +46,7 @@ for kind, numbers, layout in (
     KEYS.append(dict(kind=kind, numbers=numbers, key=(packed + kind.encode()).hex()))
 
 # Keys of traces: `numbers` are host and hops, host and hop, or host and reason; a digest is in hex.
-TRACE = [dict(kind="tpkt", digest="0123456789abcdef", key="0123456789abcdef00000000" + b"tpkt".hex())]
+TRACE = [dict(kind="tpkt", digest="0123456789abcdef", numbers=[258], key="0123456789abcdef01020000" + b"tpkt".hex())]
 for one in FLOWS:
     for kind, layout, numbers in (
         ("tlat", ">HBB", [7, 2, 13]),
@@ -67,10 +67,11 @@ def seen(kind, more):
 
 
 ENTRIES = dict(
-    packet=seen(b"pckt", b"\x06"),
+    packet=seen(b"pckt", struct.pack(">B3xQ", 6, 0xFEDCBA9876543210)),
     drop=seen(b"drop", struct.pack(">II", 64, 9)),
     slow=seen(b"slow", struct.pack(">B3xQ", 1, 5_000_000_000)),
     name=(b"name" + struct.pack(">QHBBI", 0x18EA6B6CF9F83A15, 0x0102, 1, 10, 3) + b"iface:eth0".ljust(40, b"\0")).hex(),
+    books=(b"book" + struct.pack(">QH2xQQQQQ", 0x18EA6B6CF9F83A15, 0x0102, 15, 5, 4, 3, 3)).ljust(60, b"\0").hex(),
     latency=struct.pack(">IIIIIQ", 5, 3, 9, 6, 4, 0x18EA6B6CF9F83A15).hex(),
 )
 

@@ -16,10 +16,11 @@ const FLOW: &str = "10.0.0.1:5000->10.0.0.2:5000/udp";
 /// A drop of a packet of that flow, as the translator's rules for INT append it.
 const DROP: &str = "0x64726f70,0,7,0x0a000001,0x0a000002,0x13881388,0x11000000,1,2,3,4,0x47000000,0,0,0";
 
-/// Schemas of what needs an RDMA device, a long run or a capture of INT; they are held against elsewhere.
-const ELSEWHERE: [&str; 4] = [
+/// Schemas of what needs an RDMA device, a long run, a capture of INT or records of hosts; they are held against elsewhere.
+const ELSEWHERE: [&str; 5] = [
     "dta-collector-devices",
     "dta-collector-tail-events",
+    "dta-collector-trace",
     "dta-manager-bench-nic",
     "dta-manager-bench-memory",
 ];

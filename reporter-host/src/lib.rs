@@ -26,7 +26,8 @@
 //!
 //! [`Reporter`] takes reports of any primitive, numbers them, sends them in batches, keeps the
 //! retransmittable ones in a bounded backup and sends them again when the translator asks (NACK).
-//! It allocates when it is opened and never waits. [`pace`] keeps a rate. The program
+//! It allocates when it is opened and never waits. [`pace`] keeps a rate. With the feature `trace`,
+//! the module of that name makes reports of what points of this host saw of packets. The program
 //! `dta-reporter` is in `cli`, with the feature of that name, which is on by default.
 
 pub mod backup;
@@ -37,6 +38,8 @@ mod counters;
 mod gather;
 pub mod pace;
 mod reporter;
+#[cfg(feature = "trace")]
+pub mod trace;
 
 pub use config::{Config, Options};
 pub use counters::Counters;

@@ -19,6 +19,7 @@ mod supervise;
 mod tail;
 mod tail_events;
 mod top;
+mod trace;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -64,6 +65,8 @@ enum Command {
     Export(export::Args),
     /// List the flows with most latency, drops, packets, bytes or reports
     Top(top::Args),
+    /// Show where packets of flows spent their time on and between hosts, and where they were dropped
+    Trace(trace::Args),
     /// Show the counters of every node: where did my reports go?
     Stats(stats::Args),
     /// List stores, with load, survival and advised copies
@@ -97,6 +100,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Tail(args) => tail::run(args),
         Command::Export(args) => export::run(args),
         Command::Top(args) => top::run(args),
+        Command::Trace(args) => trace::run(args),
         Command::Stats(args) => stats::run(args),
         Command::Stores(args) => stores::run(args),
         Command::Sessions(args) => sessions::run(args),

@@ -135,7 +135,7 @@ fn path(report: &Report, lines: &mut Vec<String>) {
 }
 
 /// An end of a flow; a port of 0 is none.
-fn end(address: std::net::IpAddr, port: u16) -> String {
+pub(crate) fn end(address: std::net::IpAddr, port: u16) -> String {
     if port == 0 { address.to_string() } else { std::net::SocketAddr::new(address, port).to_string() }
 }
 
@@ -207,7 +207,7 @@ fn at_most(value: &Measured) -> String {
 }
 
 /// Adds a text behind what its first line begins with; further lines begin with as many blanks.
-fn wrap(begin: &str, text: &str, lines: &mut Vec<String>) {
+pub(crate) fn wrap(begin: &str, text: &str, lines: &mut Vec<String>) {
     let indent = begin.chars().count();
     let mut line = begin.to_owned();
     let mut empty = true;

@@ -8,7 +8,7 @@ pub mod event;
 pub mod flow;
 mod lists;
 pub mod moment;
-mod stores;
+pub(crate) mod stores;
 pub mod top;
 
 use std::fmt;

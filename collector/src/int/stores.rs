@@ -68,7 +68,7 @@ impl Have {
     }
 
     /// The names of all stores, for messages.
-    pub(super) fn names(&self) -> String {
+    pub(crate) fn names(&self) -> String {
         self.specs().map(|spec| spec.name.as_str()).collect::<Vec<_>>().join(", ")
     }
 
@@ -83,7 +83,7 @@ fn bytes(keys: &[Key]) -> Vec<Vec<u8>> {
 }
 
 /// The value of each key of a key-write store.
-pub(super) async fn values(
+pub(crate) async fn values(
     ask: &dyn Ask,
     store: &str,
     keys: &[Key],
@@ -98,7 +98,7 @@ pub(super) async fn values(
 }
 
 /// The count of each key of a key-increment store.
-pub(super) async fn counts(ask: &dyn Ask, store: &str, keys: &[Key]) -> Result<Vec<u64>, ClientError> {
+pub(crate) async fn counts(ask: &dyn Ask, store: &str, keys: &[Key]) -> Result<Vec<u64>, ClientError> {
     let mut counts = Vec::with_capacity(keys.len());
     for keys in keys.chunks(MAX_KEYS) {
         let request = QueryCounterRequest { store: store.to_owned(), keys: bytes(keys) };

@@ -1,11 +1,11 @@
 //! What a reporter counts of itself, and what its translator counts of it.
 
-use super::{Fault, Kind, LinkLoss, Table, Values, Variable, table};
+use super::{Fault, Kind, LinkLoss, Table, Values, Variable, table, values};
 
 const FAULT: Variable = Variable { word: "FAULT", values: Values::Of(Fault::VALUES) };
 const LOSS: Variable = Variable { word: "REASON", values: Values::Of(LinkLoss::UNSENT) };
 
-pub(super) static OWN_TABLES: &[&Table] = &[&OWN];
+pub(super) static OWN_TABLES: &[&Table] = &[&OWN, &TRACE];
 pub(super) static HEARD_TABLES: &[&Table] = &[&HEARD];
 
 table! {
@@ -32,6 +32,48 @@ table! {
         SENT: "sent", Packets, Beside, "datagrams that the kernel took: one for each report that left";
         UNSENT: "dropped.reporter.REASON", Packets, Dropped, "reports that did not leave"
             .with(&[LOSS]);
+    }
+}
+
+const AGENT_LOSS: Variable = Variable { word: "REASON", values: Values::Of(AgentLoss::VALUES) };
+
+values! {
+    /// Why what a point saw was not told: `dropped.agent.REASON`.
+    AgentLoss {
+        RingFull = "ring-full", "the ring between kernel and agent was full";
+        NotIp = "not-ip", "neither IPv4 nor IPv6";
+        Unreadable = "unreadable", "a header lies where the kernel's program cannot read";
+        Missed = "missed", "not in `trace.seen`: the kernel did not run the program, as it interrupted itself on this processor";
+        UnknownPoint = "unknown-point", "a record of a point that the agent does not have (any more)";
+        Repeat = "repeat",
+            "the packet was at that point already: another one with the same bytes, or the same one once more";
+        NoStore = "no-store", "the collector has no store for it";
+    }
+}
+
+table! {
+    /// What an agent that traces counts beside.
+    TRACE "reporter, trace" {
+        SEEN: "trace.seen", Packets, In,
+            "packets that came to a point, once for each point: `trace.reported + trace.filtered + trace.sampled-out` and those dropped as `ring-full`, `not-ip` and `unreadable`";
+        REPORTED: "trace.reported", Packets, Beside, "of them, those that the kernel handed up as records";
+        FILTERED: "trace.filtered", Packets, Beside, "of them, those that the filter does not choose";
+        SAMPLED_OUT: "trace.sampled-out", Packets, Beside, "of them, those that the rate of sampling leaves out";
+        FLOWS_FULL: "trace.flows-full", Packets, Beside,
+            "packets that were not counted for their flow, as the kernel's table of flows was full";
+        RECORDS: "trace.records", Packets, Beside, "records that the agent took";
+        TRACED: "trace.packets", Packets, Beside, "packets that were told, each with all of its points";
+        HELD_PACKETS: "trace.held", Packets, Beside, "packets of which more may be seen" .kind(Kind::Now);
+        EARLY: "trace.early", Packets, Beside,
+            "packets that were told before their time, as another one needed the place; what is seen of them later is told, too";
+        DROPS: "trace.drops", Packets, Beside, "records of dropped packets";
+        SLOW: "trace.slow", Packets, Beside, "packets that took longer than the threshold";
+        PARTIAL: "trace.partial", Packets, Beside,
+            "records whose digest may differ from that of other points, as payload lay where the kernel's program cannot read";
+        SEGMENTS: "trace.segments", Packets, Beside,
+            "records of buffers that carry several packets (GSO, GRO), which another host sees one by one";
+        AGENT_DROPPED: "dropped.agent.REASON", Packets, Dropped, "what a point saw and the agent did not tell"
+            .with(&[AGENT_LOSS]);
     }
 }
 

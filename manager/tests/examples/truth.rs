@@ -62,6 +62,7 @@ const INSTALLS: &str =
     "it installs packages, for which a test has no place; those of Debian are what `make python` runs on";
 const CI: &str = "it is what CI runs, and this test is part of it";
 const GUEST: &str = "it needs the guest with soft-RoCE: make rxe runs its tests";
+const KERNEL: &str = "it attaches programs to the kernel, and goes on; make privileged runs it in namespaces";
 const FEWER: &str = "fewer reports, as this is a debug build";
 const GOOD: &[&str] = &["unexplained"];
 
@@ -614,6 +615,27 @@ fn own() -> Vec<Known> {
         up(
             "dta-collector top --keys events --store bytes",
             Says(&["10.0.0.1:5000->10.0.0.2:5000/udp"]),
+        ),
+    ),
+    // Traces of hosts.
+    alone(
+        "dta-reporter trace --at iface:eth0 --at netns:pod1/iface:eth0 --sample 1/64 --translator 192.0.2.10:40040 --reporter-id 7",
+        NotHere(KERNEL),
+    ),
+    up(
+        "dta-collector trace '10.0.0.1:5000->10.0.0.2:5000/udp'",
+        Instead(
+            "dta-collector trace '10.0.0.1:5000->10.0.0.2:5000/udp' || [ $? = 3 ]",
+            &["No host told of this flow."],
+            "no host has traced here, which is what it says",
+        ),
+    ),
+    up(
+        "dta-collector trace '10.0.0.1:5000->10.0.0.2:5000/udp' --output json",
+        Instead(
+            "dta-collector trace '10.0.0.1:5000->10.0.0.2:5000/udp' --output json || [ $? = 3 ]",
+            &["\"found\": false"],
+            "no host has traced here, which is what it says",
         ),
     ),
     up(

@@ -1,6 +1,7 @@
 //! `dta-reporter points` and `dta-reporter trace`.
 
 mod print;
+mod send;
 
 use std::io::{self, Write as _};
 use std::str::FromStr;
@@ -19,6 +20,7 @@ use dta_trace::point::At;
 use dta_trace::record::flags;
 
 use print::Printer;
+use send::{Sender, To};
 
 pub(super) const POINTS_HELP: &str = "\
 Tracepoints and functions are attached to for a moment, with a filter that chooses no packet. An interface that is listed \
@@ -37,7 +39,10 @@ Examples:
         --at tp:kfree_skb --filter 'tcp port 80' --print
   One packet in 64 on its way into a container:
     dta-reporter trace --at iface:eth0 --at netns:pod1/iface:eth0 \\
-        --sample 1/64 --print";
+        --sample 1/64 --print
+  The same for a collector, which is asked with dta-collector trace:
+    dta-reporter trace --at iface:eth0 --at netns:pod1/iface:eth0 \\
+        --sample 1/64 --translator 192.0.2.10:40040 --reporter-id 7";
 
 #[derive(Debug, Args)]
 pub(super) struct Trace {
@@ -51,15 +56,17 @@ pub(super) struct Trace {
     #[arg(long, value_name = "1/N", default_value = "1/1")]
     sample: Sample,
     /// Print each packet on a line with its segments
-    #[arg(long, required = true)]
+    #[arg(long, required_unless_present = "translator")]
     print: bool,
+    #[command(flatten)]
+    to: To,
     /// End after this many packets
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     /// End after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<Duration>,
-    /// Print a packet when nothing came of it for this long
+    /// Print or send a packet when nothing came of it for this long
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 200)]
     settle: u64,
     /// Do not follow packets by their buffers: after address translation they count as others
@@ -122,12 +129,18 @@ pub(super) fn run(args: &Trace) -> Result<()> {
         tracer.attach(at)?;
     }
     let mut printer = Printer::new(&tracer)?;
+    let sender = args.to.translator.map(|translator| Sender::open(args, translator, &tracer));
+    let mut sender = sender.transpose()?;
     // From here on, an error in this program can do less harm.
     rights::drop_others(other_namespaces).context("capabilities cannot be given up")?;
     eprintln!("dta-reporter: {} points are attached", tracer.points().len());
-    let stopped = follow(&mut tracer, &mut printer, args, &ended);
-    books(&tracer, &printer)?;
-    stopped
+    let stopped = follow(&mut tracer, &mut printer, sender.as_mut(), args, &ended);
+    let sent = sender.as_mut().map_or(Ok(()), |sender| sender.finish(&tracer));
+    books(&tracer, (args.print || args.count.is_some()).then_some(&printer))?;
+    if let Some(sender) = &sender {
+        sender.tell();
+    }
+    stopped.and(sent)
 }
 
 fn filter(text: &str) -> Result<matching::Table> {
@@ -153,7 +166,13 @@ fn signals() -> Result<Arc<AtomicBool>> {
     Ok(ended)
 }
 
-fn follow(tracer: &mut Tracer, printer: &mut Printer, args: &Trace, ended: &AtomicBool) -> Result<()> {
+fn follow(
+    tracer: &mut Tracer,
+    printer: &mut Printer,
+    mut sender: Option<&mut Sender>,
+    args: &Trace,
+    ended: &AtomicBool,
+) -> Result<()> {
     let started = Instant::now();
     let settle = Duration::from_millis(args.settle);
     let mut journeys = Journeys::default();
@@ -164,15 +183,29 @@ fn follow(tracer: &mut Tracer, printer: &mut Printer, args: &Trace, ended: &Atom
         let last = ended.load(Ordering::Relaxed)
             || args.seconds.is_some_and(|most| now - started >= most)
             || args.count.is_some_and(|most| printer.packets >= most);
+        let mut failed = Ok(());
         tracer.read(|record| {
             printer.several += u64::from(record.flags & flags::SEGMENTS != 0);
-            journeys.put(record, clock(now));
+            if let Some(sender) = &mut sender {
+                let taken = sender.record(&record);
+                failed = std::mem::replace(&mut failed, Ok(())).and(taken);
+            }
+            // Packets are put together here to be printed and counted.
+            if args.print || args.count.is_some() {
+                journeys.put(record, clock(now));
+            }
         });
+        failed?;
+        if let Some(sender) = &mut sender {
+            sender.turn(tracer)?;
+        }
         let before = if last { u64::MAX } else { clock(now).saturating_sub(settle.as_nanos() as u64) };
         for journey in journeys.settled(before) {
             if args.count.is_none_or(|most| printer.packets < most) {
                 printer.packets += 1;
-                writeln!(out, "{}", printer.line(&journey))?;
+                if args.print {
+                    writeln!(out, "{}", printer.line(&journey))?;
+                }
             }
         }
         out.flush()?;
@@ -185,7 +218,7 @@ fn follow(tracer: &mut Tracer, printer: &mut Printer, args: &Trace, ended: &Atom
 }
 
 /// Says what became of the packets at each point.
-fn books(tracer: &Tracer, printer: &Printer) -> Result<()> {
+fn books(tracer: &Tracer, printer: Option<&Printer>) -> Result<()> {
     let header = ["POINT", "SEEN", "REPORTED", "FILTERED", "SAMPLED OUT", "RING FULL", "REFUSED", "MISSED"];
     let mut table = Table::new(&header, &[1, 2, 3, 4, 5, 6, 7]);
     for (point, books) in tracer.points().iter().zip(tracer.books()?) {
@@ -197,9 +230,11 @@ fn books(tracer: &Tracer, printer: &Printer) -> Result<()> {
         table.row(row);
     }
     eprintln!("{}", table.draw(Look::PIPE));
-    eprintln!(
-        "{} packets; {} shared their digest with one on its way; {} records of several packets in one buffer",
-        printer.packets, printer.shared, printer.several
-    );
+    if let Some(printer) = printer {
+        eprintln!(
+            "{} packets; {} shared their digest with one on its way; {} records of several packets in one buffer",
+            printer.packets, printer.shared, printer.several
+        );
+    }
     Ok(())
 }

@@ -1,0 +1,46 @@
+//! `dta-collector trace`
+
+use dta_cli::Status;
+use dta_proto::key::Flow;
+
+use super::client_flags::ClientFlags;
+use crate::trace::{draw, flow};
+
+pub(super) const HELP: &str = "\
+Where the packets of a flow spent their time, from point to point and from host to host, and where they were dropped and why, from what `dta-reporter trace` on the hosts told (stores trace-...). Times are over the sampled packets whose points are known. Clocks of hosts that PTP does not keep are compared by the packets that crossed in both directions; how far off each time can be is told.
+
+A flow is written 10.0.0.1:5000->10.0.0.2:5000/udp, [2001:db8::1]:1->[2001:db8::2]:2/tcp or 10.0.0.1->10.0.0.2/icmp. `-` reads flows from standard input, one per line.
+
+Examples:
+  dta-collector trace '10.0.0.1:5000->10.0.0.2:5000/udp'
+  dta-collector trace '10.0.0.1:5000->10.0.0.2:5000/udp' --output json
+
+Exit status 3 says that no host told of at least one of the flows.";
+
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub(super) struct Args {
+    /// Flows, or `-`
+    #[arg(required = true, value_name = "FLOW")]
+    flows: Vec<String>,
+    #[command(flatten)]
+    client: ClientFlags,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<Status> {
+    let flows: Vec<Flow> = super::query::written(&args.flows, "flows")?;
+    let reports = super::block_on(async {
+        let client = args.client.connect().await?;
+        let mut reports = Vec::with_capacity(flows.len());
+        for of in &flows {
+            reports.push(flow::about(&client, of).await.map_err(super::int_error)?);
+        }
+        anyhow::Ok(reports)
+    })?;
+    args.client.output.print(&reports, |reports| {
+        let drawn = reports.iter().map(|report| draw::lines(report).join("\n"));
+        drawn.collect::<Vec<_>>().join("\n\n")
+    })?;
+    let all_there = reports.iter().all(|report| report.found);
+    Ok(if all_there { Status::Done } else { Status::Absent })
+}

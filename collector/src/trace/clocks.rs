@@ -1,0 +1,289 @@
+//! Brings the times of several hosts to one clock.
+//!
+//! Hosts whose clocks are kept by PTP have the same time. Of others, each pair that packets cross in both directions is compared by
+//! [`dta_trace::clock`]; from the host with most packets, the others are reached over such pairs.
+//!
+//! Which of two hosts a packet passed first, two clocks do not say. But its order at the points of one host does tell the two directions
+//! apart (or, with one point in each host, source and destination do); and packets from the first to the second host always show more of the
+//! second clock, relative to the first, than packets the other way at about the same time.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use dta_trace::clock::{self, Crossing, Fit, NoFit, WINDOW};
+
+use super::read::{Packet, Visit};
+
+/// How the times of a host were brought to those of the reference.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Clock {
+    /// It is the reference, or both are kept by PTP.
+    Same,
+    /// By a line, or several, with nanoseconds that they are off at most in sum.
+    Fitted { steps: Vec<Step>, bound: f64 },
+    /// It is not known by how much the clocks differ, and why.
+    Unknown(NoFit),
+}
+
+/// One comparison, and whether the host is its second one.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Step {
+    fit: Fit,
+    is_second: bool,
+}
+
+/// The clock of each host.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Clocks {
+    pub(super) of: BTreeMap<u16, Clock>,
+}
+
+impl Clocks {
+    /// Compares the clocks of all hosts that these packets passed.
+    pub(super) fn of(packets: &[Packet]) -> Clocks {
+        let mut seen: BTreeMap<u16, (u64, bool)> = BTreeMap::new();
+        for visit in packets.iter().flat_map(|packet| &packet.visits) {
+            let (count, synced) = seen.entry(visit.host).or_insert((0, true));
+            *count += 1;
+            *synced &= visit.synced;
+        }
+        let Some(reference) = seen.iter().max_by_key(|(_, (count, _))| *count).map(|(host, _)| *host) else {
+            return Clocks::default();
+        };
+        let synced = |host: u16| seen.get(&host).is_some_and(|(_, synced)| *synced);
+        let mut of: BTreeMap<u16, Clock> = BTreeMap::from([(reference, Clock::Same)]);
+        let mut why = BTreeMap::new();
+        let mut queue = VecDeque::from([reference]);
+        while let Some(from) = queue.pop_front() {
+            for &to in seen.keys() {
+                if of.contains_key(&to) {
+                    continue;
+                }
+                let (mut steps, bound) = match &of[&from] {
+                    Clock::Fitted { steps, bound } => (steps.clone(), *bound),
+                    _ => (Vec::new(), 0.0),
+                };
+                let clock = if synced(from) && synced(to) {
+                    if steps.is_empty() { Clock::Same } else { Clock::Fitted { steps, bound } }
+                } else {
+                    // Each pair in one order, so that both ways of looking at it agree.
+                    let (first, second) = (from.min(to), from.max(to));
+                    match compare(packets, first, second) {
+                        Ok(fit) => {
+                            let bound = bound + fit.bound;
+                            steps.insert(0, Step { fit, is_second: to == second });
+                            Clock::Fitted { steps, bound }
+                        }
+                        Err(no) => {
+                            why.entry(to).or_insert(no);
+                            continue;
+                        }
+                    }
+                };
+                of.insert(to, clock);
+                queue.push_back(to);
+            }
+        }
+        for host in seen.keys() {
+            let no = why.get(host).copied().unwrap_or(NoFit::OneWay);
+            of.entry(*host).or_insert(Clock::Unknown(no));
+        }
+        Clocks { of }
+    }
+
+    /// A moment of a host by the reference's clock; `None` where that is not known.
+    pub(super) fn time(&self, host: u16, time: u64) -> Option<u64> {
+        match self.of.get(&host)? {
+            Clock::Same => Some(time),
+            Clock::Unknown(_) => None,
+            Clock::Fitted { steps, .. } => Some(steps.iter().fold(time, |time, step| match step.is_second {
+                true => step.fit.to_first(time),
+                false => step.fit.to_second(time),
+            })),
+        }
+    }
+
+    /// Nanoseconds that a time between two hosts is off at most, where their clocks were fitted.
+    pub(super) fn bound(&self, from: u16, to: u16) -> Option<f64> {
+        let of = |host| match self.of.get(&host) {
+            Some(Clock::Fitted { bound, .. }) => *bound,
+            _ => 0.0,
+        };
+        let bound = of(from) + of(to);
+        (from != to && bound > 0.0).then_some(bound)
+    }
+}
+
+/// A packet in both hosts.
+struct Both<'a> {
+    first: &'a Visit,
+    second: &'a Visit,
+}
+
+/// One of the two directions; which of them is not known yet.
+fn direction_in(visit: &Visit) -> Option<bool> {
+    let (first, last) = (visit.stops.first()?.hop, visit.stops.last()?.hop);
+    (first != last).then_some(first < last)
+}
+
+fn direction_of_flow(visit: &Visit) -> Option<bool> {
+    let flow = visit.flow.flow()?;
+    let (from, to) = ((flow.src, flow.sport), (flow.dst, flow.dport));
+    (from != to).then_some(from < to)
+}
+
+fn compare(packets: &[Packet], first: u16, second: u16) -> Result<Fit, NoFit> {
+    let of = |packet: &'_ Packet, host| packet.visits.iter().position(|visit| visit.host == host);
+    let both: Vec<Both<'_>> = packets
+        .iter()
+        .filter_map(|packet| {
+            let (a, b) = (of(packet, first)?, of(packet, second)?);
+            Some(Both { first: &packet.visits[a], second: &packet.visits[b] })
+        })
+        .collect();
+    let ways: [fn(&Both<'_>) -> Option<bool>; 3] = [
+        |both| direction_in(both.first),
+        |both| direction_in(both.second),
+        |both| direction_of_flow(both.first),
+    ];
+    // The way that knows the directions of most packets, and knows of both.
+    let smaller = |way: &fn(&Both<'_>) -> Option<bool>| {
+        let count = |direction| both.iter().filter(|both| way(both) == Some(direction)).count();
+        count(true).min(count(false))
+    };
+    let way =
+        ways.into_iter().rev().max_by_key(smaller).filter(|way| smaller(way) > 0).ok_or(NoFit::OneWay)?;
+    let mut classes: [Vec<&Both<'_>>; 2] = Default::default();
+    for both in &both {
+        if let Some(direction) = way(both) {
+            classes[usize::from(direction)].push(both);
+        }
+    }
+    classes.iter_mut().for_each(|class| class.sort_by_key(|both| entered(both.first)));
+    let [one, other] = &classes;
+    let (forth, back) = if is_forth(one, other) { (one, other) } else { (other, one) };
+    // Of a packet to the second host, the last moment in the first one and the first in the second one; and so on.
+    let forth = forth.iter().map(|both| Crossing { first: left(both.first), second: entered(both.second) });
+    let back = back.iter().map(|both| Crossing { first: entered(both.first), second: left(both.second) });
+    clock::fit(&forth.collect::<Vec<_>>(), &back.collect::<Vec<_>>())
+}
+
+fn entered(visit: &Visit) -> u64 {
+    visit.stops.first().map_or(0, |stop| stop.time)
+}
+
+fn left(visit: &Visit) -> u64 {
+    visit.stops.last().map_or(0, |stop| stop.time)
+}
+
+/// Whether the first class goes from the first to the second host: most of its packets show more of the second clock than the packet of
+/// the other class that is nearest in time. Both are sorted by time.
+fn is_forth(one: &[&Both<'_>], other: &[&Both<'_>]) -> bool {
+    let ahead = |both: &Both<'_>| i128::from(entered(both.second)) - i128::from(entered(both.first));
+    let (mut more, mut less) = (0u64, 0u64);
+    for both in one {
+        let at = entered(both.first);
+        let next = other.partition_point(|other| entered(other.first) < at);
+        let near = [next.checked_sub(1), Some(next)].into_iter().flatten().filter_map(|n| other.get(n));
+        let Some(near) = near.min_by_key(|other| entered(other.first).abs_diff(at)) else { continue };
+        // What is far away in time says little, but may be all there is.
+        let weight = if entered(near.first).abs_diff(at) <= WINDOW { 1000 } else { 1 };
+        if ahead(both) > ahead(near) { more += weight } else { less += weight }
+    }
+    more >= less
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::read::Stop;
+    use super::*;
+    use dta_proto::key::{Flow, Key};
+
+    const START: u64 = 1_795_323_662_000_000_000;
+
+    /// Packets to and fro between two hosts of `points` points each, 20 us apart, each point 1 us; the second clock is 7.3 ms ahead and gains
+    /// 40 ppm. Hops of the second host may count the other way.
+    fn packets(points: u8, mirrored: bool, synced: bool) -> Vec<Packet> {
+        let ahead = |at: u64| at + 7_300_000 + at / 25_000;
+        let flow = |text: &str| text.parse::<Flow>().unwrap().key();
+        let (to, fro) = (flow("10.0.0.1:1->10.0.0.2:2/udp"), flow("10.0.0.2:2->10.0.0.1:1/udp"));
+        let visit = |host, flow: Key, hops: Vec<u8>, from: u64, clock: &dyn Fn(u64) -> u64| {
+            let stop = |(n, hop): (u64, u8)| Stop { hop, time: START + clock(from + 1000 * n) };
+            Visit { host, synced, flow, stops: (0..).zip(hops).map(stop).collect() }
+        };
+        let here = |at: u64| at;
+        (0..2000u64)
+            .map(|n| {
+                let (at, wait) = (n * 1_000_000, n * 7919 % 50_000);
+                let mut first: Vec<u8> = (0..points).collect();
+                let mut second: Vec<u8> = (points..2 * points).collect();
+                if mirrored {
+                    second.reverse();
+                }
+                let through = 1000 * u64::from(points - 1);
+                let visits = if n % 2 == 0 {
+                    let there = at + through + 20_000 + wait;
+                    vec![visit(1, to, first, at, &here), visit(2, to, second, there, &ahead)]
+                } else {
+                    first.reverse();
+                    second.reverse();
+                    let there = at + through + 20_000 + wait;
+                    vec![visit(2, fro, second, at, &ahead), visit(1, fro, first, there, &here)]
+                };
+                Packet { visits }
+            })
+            .collect()
+    }
+
+    /// The host whose clock is the reference, and the other one.
+    fn ends(clocks: &Clocks) -> (u16, u16) {
+        if clocks.of[&1] == Clock::Same { (1, 2) } else { (2, 1) }
+    }
+
+    #[test]
+    fn the_clock_of_the_other_host_is_found_whatever_its_points_count_like() {
+        for points in [1, 3, 6] {
+            for mirrored in [false, true] {
+                let packets = packets(points, mirrored, false);
+                let clocks = Clocks::of(&packets);
+                let (reference, other) = ends(&clocks);
+                let bound = clocks.bound(1, 2).unwrap();
+                assert!(bound < 30_000.0, "{points} points: {bound}");
+                for packet in &packets {
+                    let time = |host| {
+                        let visit = packet.visits.iter().find(|visit| visit.host == host).unwrap();
+                        clocks.time(host, entered(visit)).unwrap()
+                    };
+                    let (a, b) = (time(reference) as f64, time(other) as f64);
+                    let order = if packet.visits[0].host == reference { b - a } else { a - b };
+                    let waited =
+                        (20_000.0 + 1000.0 * f64::from(points - 1)..80_000.0).contains(&(order + 10_000.0));
+                    assert!(waited, "{points} points, mirrored {mirrored}: {order}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn clocks_kept_by_ptp_are_not_compared() {
+        let mut packets = packets(2, false, true);
+        let clocks = Clocks::of(&packets);
+        assert!(clocks.of.values().all(|clock| *clock == Clock::Same));
+        assert_eq!((clocks.bound(1, 2), clocks.time(2, 5)), (None, Some(5)));
+        packets[0].visits[0].synced = false;
+        assert!(matches!(Clocks::of(&packets).of[&2], Clock::Fitted { .. } | Clock::Same));
+    }
+
+    #[test]
+    fn packets_one_way_leave_the_clock_unknown() {
+        let packets: Vec<Packet> = packets(2, false, false).into_iter().step_by(2).collect();
+        let clocks = Clocks::of(&packets);
+        let (_, other) = ends(&clocks);
+        assert_eq!(clocks.of[&other], Clock::Unknown(NoFit::OneWay));
+        assert_eq!(clocks.time(other, 5), None);
+    }
+
+    #[test]
+    fn nobody_to_compare_is_no_fault() {
+        assert!(Clocks::of(&[]).of.is_empty());
+    }
+}

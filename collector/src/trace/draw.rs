@@ -1,0 +1,285 @@
+//! A flow's way drawn, for a terminal of 80 columns.
+
+use dta_cli::number::grouped;
+
+use super::flow::{ClockKind, Point, Report, Segment, Times};
+use crate::int::draw::{end, wrap};
+use crate::int::moment::told;
+
+/// What is known of a flow, in lines.
+pub fn lines(report: &Report) -> Vec<String> {
+    let mut lines = vec![report.flow.to_string(), String::new()];
+    if !report.found {
+        lines.push("  No host told of this flow.".into());
+    } else {
+        facts(report, &mut lines);
+        if !report.points.is_empty() {
+            lines.push(String::new());
+            way(report, &mut lines);
+        }
+        let others: Vec<&Segment> = report.segments.iter().filter(|segment| !segment.on_way).collect();
+        if !others.is_empty() {
+            lines.push(String::new());
+            lines.push("  Between other points:".into());
+            for segment in others {
+                wrap(
+                    &format!("    {} to {}: ", segment.from, segment.to),
+                    &segment_words(segment),
+                    &mut lines,
+                );
+            }
+        }
+    }
+    if !report.lacks.is_empty() {
+        lines.push(String::new());
+        lines.push("  Not known:".into());
+        report.lacks.iter().for_each(|sentence| wrap("  - ", sentence, &mut lines));
+    }
+    lines
+}
+
+fn facts(report: &Report, lines: &mut Vec<String>) {
+    let mut fact = |name: &str, what: String| wrap(&format!("  {name:11}"), &what, lines);
+    let more = match report.sampled - report.with_path {
+        0 => String::new(),
+        without => format!(", and {} whose points are not known any more", grouped(without)),
+    };
+    fact("packets", format!("{} sampled{more}", grouped(report.with_path)));
+    if let Some(way) = report.ways.first() {
+        let others: u64 = report.ways[1..].iter().map(|way| way.packets).sum();
+        let others = match (others, report.ways.len() - 1) {
+            (0, _) => String::new(),
+            (packets, 1) => format!(", {} another way", grouped(packets)),
+            (packets, ways) => format!(", {} on {ways} other ways", grouped(packets)),
+        };
+        fact("way", format!("{} points, {}{others}", way.hops.len(), packets(way.packets)));
+    }
+    if let Some(total) = &report.total {
+        fact("in all", times(total, report.total_bound));
+    }
+    if report.drops.is_empty() {
+        fact("drops", "none known".into());
+    }
+    for drops in &report.drops {
+        let host = host(drops.host_name.as_deref(), drops.host);
+        let why = match (&drops.reason_name, drops.reason) {
+            (Some(name), Some(number)) => format!("{name} ({number})"),
+            (None, Some(number)) => format!("reason {number}"),
+            (_, None) => "for whatever reason".to_owned(),
+        };
+        let count = drops.counted.unwrap_or(drops.listed);
+        let last = match drops.listed {
+            0 => String::new(),
+            _ => format!(", the last {}", told(drops.age_seconds)),
+        };
+        let of = if drops.reason.is_some() { " of sampled packets" } else { "" };
+        fact("drops", format!("{}{of}: {why}, in host {host}{last}", grouped(count)));
+    }
+    for slow in &report.slow {
+        let host = host(slow.host_name.as_deref(), slow.host);
+        let (from, to) = slow.between;
+        fact(
+            "slow",
+            format!(
+                "{} in host {host}, the longest {} ns from {from} to {to}, the last {}",
+                packets(slow.packets),
+                grouped(slow.most),
+                told(slow.age_seconds)
+            ),
+        );
+    }
+    for clock in report.clocks.iter().filter(|clock| clock.clock == ClockKind::Fitted) {
+        let host = host(clock.host_name.as_deref(), clock.host);
+        let bound = clock.bound.map_or(String::new(), |bound| format!(", within {} ns", grouped(bound)));
+        fact("clock", format!("that of host {host} was fitted by packets in both directions{bound}"));
+    }
+}
+
+fn way(report: &Report, lines: &mut Vec<String>) {
+    let flow = &report.flow;
+    let hops = report.ways.first().map(|way| way.hops.as_slice()).unwrap_or_default();
+    lines.push(format!("    {}", end(flow.src, flow.sport)));
+    lines.push("    │".into());
+    let mut before: Option<&Point> = None;
+    let on_way = hops.iter().filter_map(|hop| report.points.iter().find(|point| point.hop == *hop));
+    for point in on_way {
+        if let Some(before) = before {
+            let segment = report.segments.iter().find(|s| (s.from, s.to) == (before.hop, point.hop));
+            // Between hosts, the line is dotted.
+            let line = if before.host == point.host { '│' } else { '┊' };
+            let words = segment.map_or_else(String::new, segment_words);
+            let first = lines.len();
+            wrap(&format!("    {line}     "), &words, lines);
+            for wrapped in &mut lines[first + 1..] {
+                wrapped.replace_range(4..5, &line.to_string());
+            }
+        }
+        draw_point(point, lines);
+        before = Some(point);
+    }
+    lines.push("    │".into());
+    lines.push(format!("    {}", end(flow.dst, flow.dport)));
+    let others: Vec<&Point> = report.points.iter().filter(|point| !hops.contains(&point.hop)).collect();
+    if !others.is_empty() {
+        lines.push(String::new());
+        lines.push("  Other points:".into());
+        others.iter().for_each(|point| draw_point(point, lines));
+    }
+}
+
+fn draw_point(point: &Point, lines: &mut Vec<String>) {
+    let name = point.name.as_deref().unwrap_or("a point");
+    let host = match point.host {
+        Some(number) => format!(" of {}", host(point.host_name.as_deref(), number)),
+        None => String::new(),
+    };
+    let counted = match (point.packets, point.bytes) {
+        (Some(count), Some(bytes)) => format!(": {}, {} bytes", packets(count), grouped(bytes)),
+        _ => String::new(),
+    };
+    wrap(&format!("    ● {:<3} ", point.hop), &format!("{name}{host}{counted}"), lines);
+}
+
+fn segment_words(segment: &Segment) -> String {
+    match &segment.times {
+        Some(of) if of.packets == segment.packets => {
+            format!("{}, {}", times(of, segment.bound), packets(segment.packets))
+        }
+        Some(of) => {
+            format!("{}, {} of {}", times(of, segment.bound), grouped(of.packets), packets(segment.packets))
+        }
+        None => format!("{}, times not known", packets(segment.packets)),
+    }
+}
+
+fn times(times: &Times, bound: Option<u64>) -> String {
+    let number = |n: i64| if n < 0 { format!("-{}", grouped(n.unsigned_abs())) } else { grouped(n as u64) };
+    let bound = bound.map_or(String::new(), |bound| format!(" (± {})", grouped(bound)));
+    format!(
+        "median {} ns, 99 % {}, most {}{bound}",
+        number(times.median),
+        number(times.p99),
+        number(times.most)
+    )
+}
+
+fn packets(count: u64) -> String {
+    if count == 1 { "1 packet".into() } else { format!("{} packets", grouped(count)) }
+}
+
+fn host(name: Option<&str>, number: u16) -> String {
+    name.map_or_else(|| number.to_string(), |name| format!("{name} ({number})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::flow::{Drops, HostClock, Slow, Way};
+    use super::*;
+
+    fn point(hop: u8, host: u16, name: &str) -> Point {
+        let (name, host_name) = (Some(name.to_owned()), Some(format!("node{host}")));
+        let (sampled, packets, bytes) = (1000, Some(64_000), Some(6_400_000));
+        Point { hop, name, host: Some(host), host_name, sampled, packets, bytes }
+    }
+
+    fn times(most: i64) -> Option<Times> {
+        Some(Times { packets: 998, least: -20, median: most / 4, p99: most / 2, most })
+    }
+
+    fn segment(from: u8, to: u8, clock: ClockKind) -> Segment {
+        let times = if clock == ClockKind::Unknown { None } else { times(1_234_567) };
+        let bound = (clock == ClockKind::Fitted).then_some(12_345);
+        let on_way = to == from + 1;
+        Segment { from, to, on_way, packets: 998, times, clock, bound, told: None }
+    }
+
+    fn report() -> Report {
+        Report {
+            flow: "10.0.0.1:5000->10.0.0.2:80/tcp".parse().unwrap(),
+            found: true,
+            sampled: 1000,
+            with_path: 998,
+            points: vec![
+                point(0, 1, "netns:pod1/iface:eth0 in"),
+                point(1, 1, "iface:eth0 out"),
+                point(2, 2, "iface:a-quite-long-name in"),
+                point(4, 2, "tp:net_dev_queue"),
+            ],
+            ways: vec![Way { hops: vec![0, 1, 2], packets: 990 }, Way { hops: vec![0, 2], packets: 8 }],
+            segments: vec![
+                segment(0, 1, ClockKind::Same),
+                segment(1, 2, ClockKind::Fitted),
+                segment(0, 2, ClockKind::Unknown),
+            ],
+            total: times(2_000_000),
+            total_bound: Some(12_345),
+            drops: vec![
+                Drops {
+                    host: 1,
+                    host_name: Some("node1".into()),
+                    reason: None,
+                    reason_name: None,
+                    counted: Some(24),
+                    listed: 0,
+                    age_seconds: None,
+                },
+                Drops {
+                    host: 1,
+                    host_name: Some("node1".into()),
+                    reason: Some(64),
+                    reason_name: Some("QDISC_DROP".into()),
+                    counted: Some(3),
+                    listed: 3,
+                    age_seconds: Some(3.0),
+                },
+            ],
+            slow: vec![Slow {
+                host: 2,
+                host_name: None,
+                packets: 1,
+                most: 30_200_000,
+                between: (2, 4),
+                age_seconds: Some(100.0),
+            }],
+            clocks: vec![HostClock {
+                host: 2,
+                host_name: Some("node2".into()),
+                clock: ClockKind::Fitted,
+                bound: Some(12_345),
+                why_not: None,
+            }],
+            lacks: vec![
+                "A sentence that says what is missing and that is too long for a single line of text.".into(),
+            ],
+        }
+    }
+
+    #[test]
+    fn a_way_is_drawn_within_80_columns() {
+        let drawn = lines(&report());
+        assert!(drawn.iter().all(|line| line.chars().count() <= 80), "{drawn:#?}");
+        let all = drawn.join("\n");
+        for words in [
+            "  packets    998 sampled, and 2 whose points are not known any more",
+            "  way        3 points, 990 packets, 8 another way",
+            "  in all     median 500,000 ns, 99 % 1,000,000, most 2,000,000 (± 12,345)",
+            "  drops      24: for whatever reason, in host node1 (1)",
+            "  drops      3 of sampled packets: QDISC_DROP (64), in host node1 (1), the last 3",
+            "    10.0.0.1:5000\n    │\n    ● 0   netns:pod1/iface:eth0 in of node1 (1): 64,000 packets,",
+            "    │     median 308,641 ns, 99 % 617,283, most 1,234,567, 998 packets\n    ● 1   ",
+            "    ┊     median 308,641 ns, 99 % 617,283, most 1,234,567 (± 12,345), 998",
+            "    │\n    10.0.0.2:80\n",
+            "  Other points:\n    ● 4   tp:net_dev_queue of node2 (2)",
+            "    0 to 2: 998 packets, times not known",
+        ] {
+            assert!(all.contains(words), "{words}\n{all}");
+        }
+    }
+
+    #[test]
+    fn a_flow_of_which_nobody_told_says_so() {
+        let mut report = report();
+        (report.found, report.lacks) = (false, Vec::new());
+        assert_eq!(lines(&report), ["10.0.0.1:5000->10.0.0.2:80/tcp", "", "  No host told of this flow."]);
+    }
+}

@@ -1,0 +1,584 @@
+//! What is known of one flow.
+
+use std::collections::{BTreeMap, HashSet};
+
+use dta_client::Ask;
+use dta_proto::key::{Flow, Key};
+use dta_proto::trace::{self, ANY_REASON, HOPS, Latency, Named, list, store};
+use dta_proto::wire::dta::Primitive;
+use serde::Serialize;
+
+use super::clocks::{Clock, Clocks};
+use super::read::{Heard, Packet, Packets, Told};
+use crate::int::stores::{counts, values};
+use crate::int::{Have, IntError, Missed, moment};
+
+/// A point of a host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Point {
+    /// Its number: 0 to 13 on the way of packets.
+    pub hop: u8,
+    /// Its name; `None` = not told any more.
+    pub name: Option<String>,
+    /// The host, by the id of its reporter; `None` = not known any more.
+    pub host: Option<u16>,
+    /// What the host is called.
+    pub host_name: Option<String>,
+    /// Sampled packets of the flow that were seen there.
+    pub sampled: u64,
+    /// All packets of the flow that were counted there, sampled or not; `None` = none.
+    pub packets: Option<u64>,
+    /// Their bytes, from the outermost IP header on.
+    pub bytes: Option<u64>,
+}
+
+/// Times of some packets, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Times {
+    /// Over how many packets.
+    pub packets: u64,
+    /// The least.
+    pub least: i64,
+    /// Half of the packets took no longer.
+    pub median: i64,
+    /// 99 % of the packets took no longer.
+    pub p99: i64,
+    /// The most.
+    pub most: i64,
+}
+
+impl Times {
+    /// Of so many packets; `None` = of none.
+    fn of(mut all: Vec<i64>) -> Option<Times> {
+        all.sort_unstable();
+        let (least, most) = (*all.first()?, *all.last()?);
+        // The nearest rank: the least time that so many in a hundred did not exceed.
+        let rank = |of_hundred: usize| all[(all.len() * of_hundred).div_ceil(100).max(1) - 1];
+        Some(Times { packets: all.len() as u64, least, median: rank(50), p99: rank(99), most })
+    }
+}
+
+/// How the times of two points compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClockKind {
+    /// Both are of one host, or of hosts whose clocks PTP keeps.
+    Same,
+    /// The hosts' clocks were compared by packets in both directions.
+    Fitted,
+    /// By how much the hosts' clocks differ is not known: there are no times.
+    Unknown,
+}
+
+/// From one point to the next that a packet was seen at.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Segment {
+    /// Where it begins.
+    pub from: u8,
+    /// Where it ends.
+    pub to: u8,
+    /// Whether it is on the way that most packets took.
+    pub on_way: bool,
+    /// Sampled packets that took it.
+    pub packets: u64,
+    /// How long they took; `None` where the clocks' difference is not known.
+    pub times: Option<Times>,
+    /// How both ends' clocks compare.
+    pub clock: ClockKind,
+    /// Nanoseconds that each time is off at most, where clocks were fitted.
+    pub bound: Option<u64>,
+    /// What the host itself told, where both ends are in one host: over all sampled packets, also those that are not in the ring any more.
+    pub told: Option<ToldLatency>,
+}
+
+/// What a host told of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct ToldLatency {
+    /// Nanoseconds of the last packet; 4294967295 stands for that or more, as below.
+    pub last: u32,
+    /// The least.
+    pub least: u32,
+    /// The most.
+    pub most: u32,
+    /// The mean.
+    pub mean: u32,
+    /// Over how many packets.
+    pub packets: u32,
+    /// How old the last one is.
+    pub age_seconds: Option<f64>,
+}
+
+/// A sequence of points that packets took.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Way {
+    /// Their hops.
+    pub hops: Vec<u8>,
+    /// How many sampled packets.
+    pub packets: u64,
+}
+
+/// Drops of the flow in a host for a reason.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Drops {
+    /// The host.
+    pub host: u16,
+    /// What it is called.
+    pub host_name: Option<String>,
+    /// The kernel's number of the reason; `None` = all drops that the kernel's programs counted, for whatever reason.
+    pub reason: Option<u32>,
+    /// The reason's name in that kernel.
+    pub reason_name: Option<String>,
+    /// How many were counted: of sampled packets where there is a reason.
+    pub counted: Option<u64>,
+    /// How many are in the list of drops.
+    pub listed: u64,
+    /// How old the last of these is.
+    pub age_seconds: Option<f64>,
+}
+
+/// Packets that took longer than the threshold of their host.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Slow {
+    /// The host.
+    pub host: u16,
+    /// What it is called.
+    pub host_name: Option<String>,
+    /// How many are in the list.
+    pub packets: u64,
+    /// Nanoseconds of the one that took longest.
+    pub most: u64,
+    /// Between these hops.
+    pub between: (u8, u8),
+    /// How old the last one is.
+    pub age_seconds: Option<f64>,
+}
+
+/// A host whose clock is not that of the others.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HostClock {
+    /// The host.
+    pub host: u16,
+    /// What it is called.
+    pub host_name: Option<String>,
+    /// How its clock was brought to that of the reference.
+    pub clock: ClockKind,
+    /// Nanoseconds that it is off at most.
+    pub bound: Option<u64>,
+    /// Why its clock could not be compared.
+    pub why_not: Option<String>,
+}
+
+/// All that is known of a flow.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// The flow.
+    pub flow: Flow,
+    /// Whether anything is known of it.
+    pub found: bool,
+    /// Sampled packets of the flow that hosts told.
+    pub sampled: u64,
+    /// Of these, those whose paths are known: times are over them.
+    pub with_path: u64,
+    /// Points at which the flow was seen; those of the way that most packets took come first, in its order.
+    pub points: Vec<Point>,
+    /// The ways that packets took, the commonest first.
+    pub ways: Vec<Way>,
+    /// From point to point.
+    pub segments: Vec<Segment>,
+    /// From the first to the last point of the commonest way, over the packets that took it.
+    pub total: Option<Times>,
+    /// Nanoseconds that each of these times is off at most, where clocks were fitted.
+    pub total_bound: Option<u64>,
+    /// Drops.
+    pub drops: Vec<Drops>,
+    /// Packets that took too long.
+    pub slow: Vec<Slow>,
+    /// The clocks of the hosts on the way.
+    pub clocks: Vec<HostClock>,
+    /// What the answer lacks, in sentences.
+    pub lacks: Vec<String>,
+}
+
+/// What is known of a flow.
+///
+/// # Errors
+/// The collector does not answer, or has no stores of traces.
+pub async fn about(ask: &dyn Ask, flow: &Flow) -> Result<Report, IntError> {
+    let have = Have::of(ask).await?;
+    for (name, primitive) in [(store::EVENTS, Primitive::Append), (store::PATHS, Primitive::Postcarding)] {
+        if !have.has(name, primitive) {
+            return Err(IntError::NoStore(format!(
+                "this collector has no {} store {name}, where hosts tell of packets (docs/host-tracing.md); it has {}",
+                primitive.name(),
+                have.names()
+            )));
+        }
+    }
+    let heard = Heard::of(ask).await?;
+    let key = flow.key();
+    let is_of_flow = |group: &[Told]| group.iter().any(|told| told.seen.flow == key);
+    let own = Packets::of(ask, &heard, is_of_flow).await?;
+    let hosts: HashSet<u16> =
+        own.packets.iter().flat_map(|packet| &packet.visits).map(|visit| visit.host).collect();
+    // Clocks are compared by the packets of all flows: those of one go one way.
+    let clocks = if hosts.len() > 1 {
+        let crosses = |group: &[Told]| {
+            group.iter().any(|told| told.seen.host != group[0].seen.host)
+                && group.iter().any(|told| hosts.contains(&told.seen.host))
+        };
+        Clocks::of(&Packets::of(ask, &heard, crosses).await?.packets)
+    } else {
+        Clocks::of(&own.packets)
+    };
+    let mut report = put_together(flow, &heard, &own, &clocks);
+    let of = Of { ask, have: &have, heard: &heard, flow };
+    of.count(&mut report).await?;
+    of.latencies(&mut report).await?;
+    report.found = report.sampled > 0
+        || !report.drops.is_empty()
+        || !report.slow.is_empty()
+        || report.points.iter().any(|point| point.packets.is_some());
+    report.lacks = lacks(&report, &heard, &own);
+    Ok(report)
+}
+
+/// A packet's stops by one clock, as far as it is known: times of hosts whose clock is not are `None`.
+fn journey(packet: &Packet, clocks: &Clocks) -> Vec<(u8, u16, u64, Option<u64>)> {
+    let mut stops = Vec::new();
+    for visit in &packet.visits {
+        for stop in &visit.stops {
+            stops.push((stop.hop, visit.host, stop.time, clocks.time(visit.host, stop.time)));
+        }
+    }
+    if stops.iter().all(|stop| stop.3.is_some()) {
+        // Of two hosts at one moment, the order of the hops is as good as any.
+        stops.sort_by_key(|stop| (stop.3, stop.0));
+    } else {
+        // Without a common clock, hosts come in the order of their least hops, as their points are numbered.
+        let least = |host: u16| stops.iter().filter(|stop| stop.1 == host).map(|stop| stop.0).min();
+        let keys: BTreeMap<u16, Option<u8>> = stops.iter().map(|stop| (stop.1, least(stop.1))).collect();
+        stops.sort_by_key(|stop| (keys[&stop.1], stop.2));
+    }
+    stops
+}
+
+/// Packets from one point to another.
+#[derive(Default)]
+struct Between {
+    packets: u64,
+    times: Vec<i64>,
+    hosts: [u16; 2],
+}
+
+fn put_together(flow: &Flow, heard: &Heard, own: &Packets, clocks: &Clocks) -> Report {
+    let (mut ways, mut sampled) = (BTreeMap::<Vec<u8>, Vec<Option<i64>>>::new(), BTreeMap::<u8, u64>::new());
+    let mut segments: BTreeMap<(u8, u8), Between> = BTreeMap::new();
+    for packet in &own.packets {
+        let stops = journey(packet, clocks);
+        let difference = |from: &(u8, u16, u64, Option<u64>), to: &(u8, u16, u64, Option<u64>)| {
+            let nanoseconds = |a: u64, b: u64| (i128::from(b) - i128::from(a)) as i64;
+            match (from.3, to.3) {
+                _ if from.1 == to.1 => Some(nanoseconds(from.2, to.2)),
+                (Some(a), Some(b)) => Some(nanoseconds(a, b)),
+                _ => None,
+            }
+        };
+        for pair in stops.windows(2) {
+            let segment = segments.entry((pair[0].0, pair[1].0)).or_default();
+            segment.packets += 1;
+            segment.times.extend(difference(&pair[0], &pair[1]));
+            segment.hosts = [pair[0].1, pair[1].1];
+        }
+        stops.iter().for_each(|stop| *sampled.entry(stop.0).or_default() += 1);
+        let total = stops.first().zip(stops.last()).and_then(|(first, last)| difference(first, last));
+        ways.entry(stops.iter().map(|stop| stop.0).collect()).or_default().push(total);
+    }
+    let mut ways: Vec<_> = ways.into_iter().collect();
+    ways.sort_by_key(|(hops, totals)| (std::cmp::Reverse(totals.len()), hops.clone()));
+    let way = ways.first().map(|(hops, _)| hops.clone()).unwrap_or_default();
+    let hosts = heard.hosts();
+    let host_of = |hop: u8| hosts.get(usize::from(hop)).copied().flatten();
+    let bound_between = |from: u16, to: u16| clocks.bound(from, to).map(|bound| bound.ceil() as u64);
+    let others = sampled.keys().copied().filter(|hop| !way.contains(hop));
+    let points = way.iter().copied().chain(others).map(|hop| {
+        let host = host_of(hop);
+        let name_of = |of, number| host.and_then(|host| heard.names.get(&(host, of, number)).cloned());
+        Point {
+            hop,
+            name: name_of(Named::Point, hop.into()),
+            host,
+            host_name: name_of(Named::Host, 0),
+            sampled: sampled.get(&hop).copied().unwrap_or(0),
+            packets: None,
+            bytes: None,
+        }
+    });
+    let points = points.collect();
+    let place = |hops: &(u8, u8)| way.windows(2).position(|pair| (pair[0], pair[1]) == *hops);
+    let mut segments: Vec<_> = segments
+        .into_iter()
+        .map(|(hops, Between { packets, times, hosts: [from, to] })| {
+            let clock = match () {
+                () if from == to => ClockKind::Same,
+                () if times.is_empty() => ClockKind::Unknown,
+                () if clocks.bound(from, to).is_some() => ClockKind::Fitted,
+                () => ClockKind::Same,
+            };
+            let bound = bound_between(from, to).filter(|_| clock == ClockKind::Fitted);
+            let (times, on_way) = (Times::of(times), place(&hops).is_some());
+            Segment { from: hops.0, to: hops.1, on_way, packets, times, clock, bound, told: None }
+        })
+        .collect();
+    segments.sort_by_key(|segment| place(&(segment.from, segment.to)).unwrap_or(usize::MAX));
+    let total = ways.first().and_then(|(_, totals)| Times::of(totals.iter().copied().flatten().collect()));
+    let ends = way.first().zip(way.last()).and_then(|(from, to)| Some((host_of(*from)?, host_of(*to)?)));
+    let clock_of = |(host, clock): (&u16, &Clock)| HostClock {
+        host: *host,
+        host_name: heard.names.get(&(*host, Named::Host, 0)).cloned(),
+        clock: match clock {
+            Clock::Same => ClockKind::Same,
+            Clock::Fitted { .. } => ClockKind::Fitted,
+            Clock::Unknown(_) => ClockKind::Unknown,
+        },
+        bound: match clock {
+            Clock::Fitted { bound, .. } => Some(bound.ceil() as u64),
+            _ => None,
+        },
+        why_not: match clock {
+            Clock::Unknown(no) => Some(no.to_string()),
+            _ => None,
+        },
+    };
+    let passed: HashSet<u16> =
+        own.packets.iter().flat_map(|packet| &packet.visits).map(|visit| visit.host).collect();
+    Report {
+        flow: *flow,
+        found: false,
+        sampled: own.told,
+        with_path: own.packets.len() as u64,
+        points,
+        ways: ways.into_iter().map(|(hops, totals)| Way { hops, packets: totals.len() as u64 }).collect(),
+        segments,
+        total,
+        total_bound: ends.and_then(|(from, to)| bound_between(from, to)),
+        drops: drops(heard, &flow.key()),
+        slow: slow(heard, &flow.key()),
+        clocks: clocks.of.iter().filter(|(host, _)| passed.contains(host)).map(clock_of).collect(),
+        lacks: Vec::new(),
+    }
+}
+
+fn drops(heard: &Heard, key: &Key) -> Vec<Drops> {
+    let now = moment::now();
+    let mut all: BTreeMap<(u16, u32), (u64, u64)> = BTreeMap::new();
+    for drop in heard.drops.iter().filter(|drop| drop.seen.flow == *key) {
+        let (listed, last) = all.entry((drop.seen.host, drop.reason)).or_default();
+        *listed += 1;
+        *last = (*last).max(drop.seen.time);
+    }
+    all.into_iter()
+        .map(|((host, reason), (listed, last))| Drops {
+            host,
+            host_name: heard.names.get(&(host, Named::Host, 0)).cloned(),
+            reason: Some(reason),
+            reason_name: heard.names.get(&(host, Named::Reason, reason)).cloned(),
+            counted: None,
+            listed,
+            age_seconds: moment::age(last, now),
+        })
+        .collect()
+}
+
+fn slow(heard: &Heard, key: &Key) -> Vec<Slow> {
+    let now = moment::now();
+    let mut all: BTreeMap<u16, Slow> = BTreeMap::new();
+    for slow in heard.slow.iter().filter(|slow| slow.seen.flow == *key) {
+        let host = slow.seen.host;
+        let of_host = all.entry(host).or_insert_with(|| Slow {
+            host,
+            host_name: heard.names.get(&(host, Named::Host, 0)).cloned(),
+            packets: 0,
+            most: 0,
+            between: (slow.from, slow.seen.hop),
+            age_seconds: None,
+        });
+        of_host.packets += 1;
+        if slow.latency > of_host.most {
+            (of_host.most, of_host.between) = (slow.latency, (slow.from, slow.seen.hop));
+        }
+        of_host.age_seconds = moment::age(slow.seen.time, now);
+    }
+    all.into_values().collect()
+}
+
+/// Questions about one flow.
+struct Of<'a> {
+    ask: &'a dyn Ask,
+    have: &'a Have,
+    heard: &'a Heard,
+    flow: &'a Flow,
+}
+
+impl Of<'_> {
+    /// Counts at the points of all hosts, and drops.
+    async fn count(&self, report: &mut Report) -> Result<(), IntError> {
+        if !self.have.has(store::COUNTERS, Primitive::KeyIncrement) {
+            return Ok(());
+        }
+        let named = |of: Named| {
+            let names = self.heard.names.keys().filter(move |(_, is, _)| *is == of);
+            names.map(|(host, _, number)| (*host, *number)).collect::<Vec<_>>()
+        };
+        let points: Vec<(u16, u8)> =
+            named(Named::Point).into_iter().map(|(host, hop)| (host, hop as u8)).collect();
+        let keys: Vec<Key> = points
+            .iter()
+            .flat_map(|(host, hop)| {
+                [trace::packets_key(self.flow, *host, *hop), trace::bytes_key(self.flow, *host, *hop)]
+            })
+            .collect();
+        let counted = counts(self.ask, store::COUNTERS, &keys).await?;
+        for (&(host, hop), counted) in points.iter().zip(counted.chunks_exact(2)) {
+            if counted[0] == 0 {
+                continue;
+            }
+            let at = match report.points.iter().position(|point| (point.hop, point.host) == (hop, Some(host)))
+            {
+                Some(at) => at,
+                // Seen by the kernel's counters alone, as none of its packets was sampled there.
+                None if hop < HOPS => {
+                    report.points.push(Point {
+                        hop,
+                        name: self.heard.names.get(&(host, Named::Point, hop.into())).cloned(),
+                        host: Some(host),
+                        host_name: self.heard.names.get(&(host, Named::Host, 0)).cloned(),
+                        sampled: 0,
+                        packets: None,
+                        bytes: None,
+                    });
+                    report.points.len() - 1
+                }
+                None => continue,
+            };
+            let point = &mut report.points[at];
+            (point.packets, point.bytes) = (Some(counted[0]), Some(counted[1]));
+        }
+        let mut reasons: Vec<(u16, u32)> = named(Named::Reason);
+        reasons.extend(report.drops.iter().filter_map(|drops| Some((drops.host, drops.reason?))));
+        reasons.extend(named(Named::Host).into_iter().map(|(host, _)| (host, ANY_REASON)));
+        reasons.sort_unstable();
+        reasons.dedup();
+        let keys: Vec<Key> =
+            reasons.iter().map(|(host, reason)| trace::drops_key(self.flow, *host, *reason)).collect();
+        let counted = counts(self.ask, store::COUNTERS, &keys).await?;
+        for (&(host, number), counted) in reasons.iter().zip(counted).filter(|(_, counted)| *counted != 0) {
+            let reason = (number != ANY_REASON).then_some(number);
+            match report.drops.iter_mut().find(|drops| (drops.host, drops.reason) == (host, reason)) {
+                Some(drops) => drops.counted = Some(counted),
+                None => report.drops.push(Drops {
+                    host,
+                    host_name: self.heard.names.get(&(host, Named::Host, 0)).cloned(),
+                    reason,
+                    reason_name: self.heard.names.get(&(host, Named::Reason, number)).cloned(),
+                    counted: Some(counted),
+                    listed: 0,
+                    age_seconds: None,
+                }),
+            }
+        }
+        report.drops.sort_by_key(|drops| (drops.host, drops.reason));
+        Ok(())
+    }
+
+    /// What hosts told of their own segments.
+    async fn latencies(&self, report: &mut Report) -> Result<(), IntError> {
+        if !self.have.has(store::LATENCIES, Primitive::KeyWrite) {
+            return Ok(());
+        }
+        let host_of =
+            |hop: u8| report.points.iter().find(|point| point.hop == hop).and_then(|point| point.host);
+        let (mut at, mut keys) = (Vec::new(), Vec::new());
+        for (n, segment) in report.segments.iter().enumerate() {
+            if let (Some(from), Some(to)) = (host_of(segment.from), host_of(segment.to))
+                && from == to
+            {
+                at.push(n);
+                keys.push(trace::latency_key(self.flow, from, segment.from, segment.to));
+            }
+        }
+        let now = moment::now();
+        let told = values(self.ask, store::LATENCIES, &keys).await?;
+        for (n, value) in at.into_iter().zip(told) {
+            let latency = value.and_then(|value| Latency::parse(&value));
+            report.segments[n].told = latency.map(|latency| ToldLatency {
+                last: latency.last,
+                least: latency.least,
+                most: latency.most,
+                mean: latency.mean,
+                packets: latency.packets,
+                age_seconds: moment::age(latency.time, now),
+            });
+        }
+        Ok(())
+    }
+}
+
+fn lacks(report: &Report, heard: &Heard, own: &Packets) -> Vec<String> {
+    let mut all = Vec::new();
+    let host_name = |host: u16| match heard.names.get(&(host, Named::Host, 0)) {
+        Some(name) => format!("{name} ({host})"),
+        None => format!("{host}"),
+    };
+    for clock in report.clocks.iter().filter(|clock| clock.clock == ClockKind::Unknown) {
+        all.push(format!(
+            "How the clock of host {} compares is not known ({}): times to and from it are missing.",
+            host_name(clock.host),
+            clock.why_not.as_deref().unwrap_or("nothing is known of it")
+        ));
+    }
+    if own.lost > 0 {
+        all.push(format!(
+            "Of {} visits of packets to hosts, the points are not known any more: later packets took their place.",
+            own.lost
+        ));
+    }
+    for (host, books) in &heard.books {
+        if books.ring_full > 0 {
+            all.push(format!(
+                "Host {} lost {} records of {}, as the ring between its kernel and its agent was full.",
+                host_name(*host),
+                books.ring_full,
+                books.seen
+            ));
+        }
+    }
+    for (of, name) in [(list::PACKETS, "packets"), (list::DROPS, "drops"), (list::SLOW, "slow packets")] {
+        let Missed { overwritten, missing, damaged, unreadable } = heard.missed[of as usize];
+        if overwritten > 0 {
+            all.push(format!("The ring of {name} no longer has its first {overwritten} batches."));
+        }
+        if missing + damaged + unreadable > 0 {
+            all.push(format!(
+                "Of the {name}, {missing} batches never came, {damaged} are damaged, and {unreadable} entries cannot be read."
+            ));
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_the_nearest_rank() {
+        assert_eq!(Times::of(Vec::new()), None);
+        let times = Times::of((1..=200).rev().collect()).unwrap();
+        assert_eq!(
+            (times.packets, times.least, times.median, times.p99, times.most),
+            (200, 1, 100, 198, 200)
+        );
+        let one = Times::of(vec![7]).unwrap();
+        assert_eq!((one.least, one.median, one.p99, one.most), (7, 7, 7, 7));
+    }
+}

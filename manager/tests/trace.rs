@@ -1,0 +1,396 @@
+//! Records of two hosts, made up as the kernel would hand them up, become reports, go through a translator into a collector, and are
+//! asked for with `dta-collector trace`. Needs no privilege: the kernel's part has tests of its own.
+
+mod common;
+mod schema;
+
+use std::process::Output;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use common::int_bed::{IntBed, PATIENCE, Setup as BedSetup};
+use common::manager;
+use dta_client::Ask;
+use dta_proto::control::QuerySketchRequest;
+use dta_proto::key::Flow;
+use dta_proto::trace::size_key;
+use dta_reporter::trace::{Setup, Stores, Tracer, number};
+use dta_reporter::{Config, Options, Reporter};
+use dta_trace::counts::{Books, FlowAt, FlowCount};
+use dta_trace::record::{Record, flags};
+use serde_json::Value;
+
+const FLOW: &str = "10.0.0.1:5000->10.0.0.2:80/tcp";
+const BACK: &str = "10.0.0.2:80->10.0.0.1:5000/tcp";
+/// Packets in each direction.
+const PACKETS: u64 = 1000;
+/// Of these, the least whose rows are there at both hosts: at this load a store with four copies keeps 99.99 %.
+const MOST: u64 = PACKETS - 5;
+/// Points of each host.
+const POINTS: u64 = 6;
+/// Nanoseconds from one point of a host to the next.
+const STEP: u64 = 1500;
+/// Nanoseconds between the hosts, without waiting.
+const WIRE: u64 = 20_000;
+/// What the queue between point 2 and 3 of the first host adds to some packets.
+const QUEUE: u64 = 5_000_000;
+const DROPPED: u64 = 24;
+/// SKB_DROP_REASON_QDISC_DROP of some kernel.
+const REASON: u32 = 64;
+
+fn flow(text: &str) -> Flow {
+    text.parse().unwrap()
+}
+
+/// The clock of the second host: 7.3 ms ahead, and 40 ppm too fast. Times are nanoseconds since the start of the run.
+fn second_clock(start: u64, since: u64) -> u64 {
+    start + since + 7_300_000 + since / 25_000
+}
+
+fn record(digest: u64, flow: Flow, point: u64, time: u64) -> Record {
+    let (flags, reason, namespace, interface) = (0, 0, 4_026_531_840, 2 + point as u32);
+    let (first, core, length, cpu, segments) = (digest, digest, 100, 0, 1);
+    let point = point as u16;
+    Record {
+        time,
+        digest,
+        first,
+        core,
+        flow,
+        flags,
+        length,
+        reason,
+        namespace,
+        interface,
+        point,
+        cpu,
+        segments,
+    }
+}
+
+fn points(host: u64) -> Vec<(bool, String)> {
+    let mut points: Vec<_> = (0..POINTS).map(|n| (true, format!("iface:h{host}p{n}"))).collect();
+    points.push((false, "tp:kfree_skb".to_owned()));
+    points
+}
+
+fn tracer(bed: &IntBed, host: u64, slow: Option<Duration>) -> Tracer {
+    let to = bed.translator.said("listen").parse().unwrap();
+    let options = Options { retransmittable: true, immediate: false };
+    let reporter = Reporter::open(Config { reporter: host as u16, options, ..Config::new(to) }).unwrap();
+    let first = if host == 1 { 0 } else { POINTS as u8 };
+    let points = number(points(host), first).unwrap();
+    let setup = Setup { slow, ..Setup::new(host as u16, format!("node{host}"), points, Stores::usual()) };
+    Tracer::new(reporter, setup, Box::new(|reason| (reason == REASON).then(|| "QDISC_DROP".to_owned())))
+}
+
+/// A number that looks random, the same each time.
+fn noise(n: u64) -> u64 {
+    let mut z = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z ^ z >> 27
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
+}
+
+/// Records of one packet at both hosts: those of the first host and those of the second one, by their own clocks.
+fn packet(start: u64, n: u64, is_back: bool) -> [Vec<Record>; 2] {
+    // A packet each 2 ms in each direction: two seconds in all.
+    let at = n * 2_000_000 + u64::from(is_back) * 700_000;
+    let digest = noise(2 * n + u64::from(is_back)) | 1;
+    let flow = flow(if is_back { BACK } else { FLOW });
+    let wait = noise(n ^ 0xabc) % 60_000;
+    let queue = if n % 50 == 0 && !is_back { QUEUE } else { 0 };
+    let host = |first: u64, begin: u64, clock: &dyn Fn(u64) -> u64| -> Vec<Record> {
+        (0..POINTS)
+            .map(|step| {
+                let point = if is_back { POINTS - 1 - step } else { step };
+                let queued = if first == 1 && step >= 3 { queue } else { 0 };
+                record(digest, flow, point, clock(begin + step * STEP + queued))
+            })
+            .collect()
+    };
+    let through = (POINTS - 1) * STEP;
+    let there = at + through + queue + WIRE + wait;
+    let (here, far) = (|since: u64| start + since, |since: u64| second_clock(start, since));
+    match is_back {
+        false => [host(1, at, &here), host(2, there, &far)],
+        true => [host(1, there, &here), host(2, at, &far)],
+    }
+}
+
+fn ask(bed: &IntBed, arguments: &[&str]) -> Output {
+    manager(&[&["__collector", "trace"], arguments, &["--collector", bed.address()]].concat())
+}
+
+fn trace(bed: &IntBed, flow: &str) -> Value {
+    let output = ask(bed, &[flow, "-o", "json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/schemas/dta-collector-trace.json");
+    let schema: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let faults = schema::faults(&schema, &document);
+    assert!(faults.is_empty(), "{faults:#?} in {document:#}");
+    document[0].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flow_over_two_hosts_is_told_with_its_segments_drops_and_clocks() {
+    let mut bed = IntBed::start(&BedSetup { dialects: &["auto"], ..BedSetup::default() }).await;
+    let start = now() - 3_000_000_000;
+    let mut hosts = [tracer(&bed, 1, Some(Duration::from_millis(4))), tracer(&bed, 2, None)];
+    let end = [start + 2_100_000_000, second_clock(start, 2_100_000_000)];
+    // Sketches begin with the first turn.
+    hosts.iter_mut().for_each(|host| host.tick(start).unwrap());
+    for n in 0..PACKETS {
+        for is_back in [false, true] {
+            let both = packet(start, n, is_back);
+            for (host, mut records) in hosts.iter_mut().zip(both) {
+                // As rings of several processors are read: in any order.
+                records.rotate_left((noise(n) % POINTS) as usize);
+                records.iter().for_each(|record| host.record(record).unwrap());
+            }
+        }
+        hosts[0].tick(start + n * 2_000_000).unwrap();
+        hosts[1].tick(second_clock(start, n * 2_000_000)).unwrap();
+        if n % 32 == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    for n in 0..DROPPED {
+        let at = record(noise(n) & !1, flow(FLOW), POINTS, start + n);
+        let dropped = Record { flags: flags::DROPPED, reason: REASON, ..at };
+        hosts[0].record(&dropped).unwrap();
+    }
+    // What the kernel counts of the flow, sampled or not, in two parts.
+    for part in [1, 2] {
+        for point in 0..POINTS {
+            let at = FlowAt { flow: flow(FLOW), namespace: 1, interface: 2, point: point as u16 };
+            let count = FlowCount { packets: 5000 * part, bytes: 700_000 * part, drops: 0 };
+            hosts[0].count(&at, count).unwrap();
+        }
+        let at = FlowAt { flow: flow(FLOW), namespace: 0, interface: 0, point: POINTS as u16 };
+        hosts[0].count(&at, FlowCount { packets: 30 * part, bytes: 3000 * part, drops: 30 * part }).unwrap();
+    }
+    hosts[0].books(&Books { seen: 20, reported: 10, filtered: 3, ring_full: 7, ..Books::default() });
+    for (host, end) in hosts.iter_mut().zip(end) {
+        host.finish(end, Duration::from_millis(300)).unwrap();
+    }
+
+    let sent: u64 = hosts.iter().map(|host| host.counters().reporter.reports).sum();
+    bed.until("reports in the collector", |counted| {
+        let rest = counted.own("held") + counted.own("superseded");
+        counted.own("accepted") == sent
+            && rest == 0
+            && counted.own("dropped.duplicate") == counted.own("received") - sent
+    })
+    .await;
+    let counted = hosts[0].counters();
+    assert_eq!((counted.packets, counted.held, counted.drops, counted.repeats), (2 * PACKETS, 0, DROPPED, 0));
+    assert_eq!(counted.slow, PACKETS / 50);
+    assert!(counted.reporter.balanced());
+
+    // The NIC takes a moment for the last frames.
+    let begun = std::time::Instant::now();
+    let told = loop {
+        let told = trace(&bed, FLOW);
+        if told["with_path"] == PACKETS && told["ways"][0]["packets"].as_u64() >= Some(MOST) {
+            break told;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{told:#}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    assert_eq!((&told["found"], &told["sampled"]), (&true.into(), &PACKETS.into()));
+    let hops: Vec<u64> = (0..2 * POINTS).collect();
+    assert_eq!(told["ways"][0]["hops"], serde_json::json!(hops));
+    let points = told["points"].as_array().unwrap();
+    assert_eq!((&points[0]["name"], &points[0]["host_name"]), (&"iface:h1p0".into(), &"node1".into()));
+    assert_eq!((&points[11]["name"], &points[11]["host"]), (&"iface:h2p5".into(), &2.into()));
+    assert_eq!((&points[0]["packets"], &points[0]["bytes"]), (&10_000.into(), &1_400_000.into()));
+    assert_eq!(points[6]["packets"], Value::Null);
+
+    let segments = told["segments"].as_array().unwrap();
+    assert_eq!(segments.len(), 11);
+    let times = |n: usize| &segments[n]["times"];
+    for n in [0, 1, 3, 4] {
+        assert_eq!(segments[n]["clock"], "same", "{told:#}");
+        let all = ["least", "median", "p99", "most"].map(|name| times(n)[name].as_u64().unwrap());
+        assert_eq!(all, [STEP; 4], "segment {n}");
+        assert_eq!(segments[n]["told"]["most"], STEP);
+    }
+    // Every fiftieth packet waited in the queue: more than one in a hundred.
+    assert_eq!(times(2)["median"], STEP);
+    assert_eq!((&times(2)["p99"], &times(2)["most"]), (&(STEP + QUEUE).into(), &(STEP + QUEUE).into()));
+    assert_eq!(segments[2]["told"]["packets"], PACKETS);
+    // Between the hosts, 7.3 ms and 40 ppm are taken out, within 10 us and within what is told.
+    let between = &segments[5];
+    assert_eq!(between["clock"], "fitted");
+    let bound = between["bound"].as_i64().unwrap();
+    let shortest = times(5)["least"].as_i64().unwrap();
+    let error = shortest - WIRE as i64;
+    assert!(error.abs() <= 10_000 && error.abs() <= bound, "{error} ns off, bound {bound}");
+    assert!((10_000..40_000).contains(&bound), "about half of the way there and back: {bound}");
+    assert!((20_000..100_000).contains(&times(5)["median"].as_i64().unwrap()), "{between:#}");
+    // The parts of each packet's way are its whole.
+    let sum: i64 = (0..11).map(|n| times(n)["least"].as_i64().unwrap()).sum();
+    let least = told["total"]["least"].as_i64().unwrap();
+    assert!((sum - least).abs() <= 11, "{sum} and {least}");
+
+    let drops = told["drops"].as_array().unwrap();
+    assert_eq!(drops.len(), 2, "{drops:#?}");
+    assert_eq!((&drops[0]["reason"], &drops[0]["counted"]), (&Value::Null, &60.into()));
+    assert_eq!((&drops[1]["reason_name"], &drops[1]["counted"]), (&"QDISC_DROP".into(), &DROPPED.into()));
+    assert_eq!((&drops[1]["listed"], &drops[1]["host_name"]), (&DROPPED.into(), &"node1".into()));
+    assert_eq!(told["slow"][0]["packets"], PACKETS / 50);
+    let lacks = told["lacks"].to_string();
+    assert!(lacks.contains("lost 7 records of 20"), "{lacks}");
+
+    // The way back has the same points the other way round.
+    let back = trace(&bed, BACK);
+    let hops: Vec<u64> = (0..2 * POINTS).rev().collect();
+    assert_eq!(back["ways"][0]["hops"], serde_json::json!(hops));
+    assert!(back["ways"][0]["packets"].as_u64() >= Some(MOST), "{back:#}");
+
+    // For people.
+    let text = String::from_utf8(ask(&bed, &[FLOW]).stdout).unwrap();
+    for words in
+        ["1,000 sampled", "12 points", "QDISC_DROP (64)", "iface:h2p0 of node2 (2)", "┊", "10.0.0.2:80"]
+    {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    // Of another flow nothing is known, and the exit status says so.
+    assert_eq!(ask(&bed, &["10.9.9.9:1->10.0.0.2:80/tcp"]).status.code(), Some(3));
+
+    // The size of the flow is in the sketch of its epoch, at one point of the host that counted it.
+    let request = QuerySketchRequest {
+        store: "trace-sizes".into(),
+        keys: vec![size_key(&flow(FLOW)).0.to_vec()],
+        epoch: (end[0] / 10_000_000_000) as u32,
+    };
+    let sizes = bed.client.query_sketch(request).await.unwrap();
+    assert_eq!(sizes.answers[0].estimate, Some(1_400_000), "{sizes:?}");
+}
+
+/// Two namespaces with a veth pair between them; they go with it.
+struct Namespaces([String; 2]);
+
+impl Namespaces {
+    fn make() -> Namespaces {
+        let name = |end: &str| format!("dta-trace-{}-{end}", std::process::id());
+        let all = Namespaces([name("a"), name("b")]);
+        let [a, b] = &all.0;
+        ip(&["netns", "add", a]);
+        ip(&["netns", "add", b]);
+        ip(&["-n", a, "link", "add", "va", "type", "veth", "peer", "name", "vb", "netns", b]);
+        for (namespace, device, address) in [(a, "va", "10.99.0.1/24"), (b, "vb", "10.99.0.2/24")] {
+            ip(&["-n", namespace, "address", "add", address, "dev", device]);
+            ip(&["-n", namespace, "link", "set", device, "up"]);
+        }
+        all
+    }
+
+    /// Runs in one of them, in a thread of its own.
+    fn inside<T: Send + 'static>(&self, which: usize, run: impl FnOnce() -> T + Send + 'static) -> T {
+        let file = std::fs::File::open(format!("/run/netns/{}", self.0[which])).unwrap();
+        let there = move || {
+            let of_network = Some(rustix::thread::LinkNameSpaceType::Network);
+            rustix::thread::move_into_link_name_space(std::os::fd::AsFd::as_fd(&file), of_network).unwrap();
+            run()
+        };
+        std::thread::spawn(there).join().unwrap()
+    }
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        for name in &self.0 {
+            let _ = std::process::Command::new("ip").args(["netns", "del", name]).status();
+        }
+    }
+}
+
+fn ip(arguments: &[&str]) {
+    let output = std::process::Command::new("ip").args(arguments).output().unwrap();
+    assert!(output.status.success(), "ip {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The program `dta-reporter trace`, which ends with the test.
+struct Tracing(std::process::Child);
+
+impl Tracing {
+    /// Asks it to end, and gives what it said.
+    fn end(mut self) -> String {
+        let id = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
+        let mut said = String::new();
+        std::io::Read::read_to_string(self.0.stderr.as_mut().unwrap(), &mut said).unwrap();
+        assert!(self.0.wait().unwrap().success(), "{said}");
+        said
+    }
+}
+
+impl Drop for Tracing {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "attaches programs to the kernel in network namespaces: needs root"]
+async fn packets_that_the_kernel_saw_are_told() {
+    const SENT: u64 = 200;
+    let bed = IntBed::start(&BedSetup { dialects: &["auto"], ..BedSetup::default() }).await;
+    let namespaces = Namespaces::make();
+    let points =
+        [("va", 0), ("vb", 1)].map(|(device, end)| format!("netns:{}/iface:{device}", namespaces.0[end]));
+    let mut child = std::process::Command::new(common::MANAGER)
+        .args(["__reporter", "trace", "--at", &points[0], "--at", &points[1], "--filter", "udp port 5001"])
+        .args(["--translator", bed.translator.said("listen"), "--collector", bed.address()])
+        .args(["--reporter-id", "3", "--name", "node3"])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It says when its points are attached.
+    let mut said = String::new();
+    while !said.ends_with("are attached\n") {
+        let mut byte = [0];
+        let read = std::io::Read::read(child.stderr.as_mut().unwrap(), &mut byte).unwrap();
+        assert!(read == 1, "it ended: {said}");
+        said.push(char::from(byte[0]));
+    }
+    let tracing = Tracing(child);
+    let receiver = namespaces.inside(1, || std::net::UdpSocket::bind("10.99.0.2:5001").unwrap());
+    let sender = namespaces.inside(0, || std::net::UdpSocket::bind("10.99.0.1:6000").unwrap());
+    receiver.set_read_timeout(Some(PATIENCE)).unwrap();
+    for n in 0..SENT {
+        sender.send_to(format!("packet {n}").as_bytes(), "10.99.0.2:5001").unwrap();
+        assert!(receiver.recv(&mut [0; 64]).unwrap() > 0);
+    }
+    let said = tracing.end();
+
+    let begun = std::time::Instant::now();
+    let flow = "10.99.0.1:6000->10.99.0.2:5001/udp";
+    let told = loop {
+        let output = ask(&bed, &[flow, "-o", "json"]);
+        let told = serde_json::from_slice::<Value>(&output.stdout).unwrap()[0].clone();
+        if told["with_path"] == SENT {
+            break told;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{told:#}\n{said}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    // Out of the one interface, and into the other.
+    assert_eq!(told["ways"], serde_json::json!([{ "hops": [1, 2], "packets": SENT }]), "{said}");
+    let points = told["points"].as_array().unwrap();
+    assert!(points[0]["name"].as_str().unwrap().ends_with("iface:va/egress"), "{told:#}");
+    assert_eq!((&points[0]["packets"], &points[0]["host_name"]), (&SENT.into(), &"node3".into()));
+    assert_eq!(points[1]["packets"], SENT);
+    let times = &told["segments"][0]["times"];
+    assert_eq!(times["packets"], SENT);
+    assert!(times["least"].as_i64().unwrap() >= 0, "{told:#}");
+    assert_eq!(told["segments"][0]["told"]["packets"], SENT);
+    assert_eq!(told["lacks"], serde_json::json!([]));
+}

@@ -1,0 +1,105 @@
+//! Sizes of flows in epochs: a count-min sketch of this host, which the translator merges with those of the others.
+
+use dta_proto::key::Flow;
+use dta_proto::layout::hash;
+use dta_proto::trace::size_key;
+
+use super::stores::SizeStore;
+
+/// The sketch of the epoch that goes on.
+pub(super) struct Sizes {
+    store: SizeStore,
+    /// Nanoseconds of an epoch.
+    length: u64,
+    /// The epoch; `None` until the first turn.
+    epoch: Option<u32>,
+    /// Cells of all columns, one column behind the other.
+    cells: Vec<u32>,
+    has_some: bool,
+}
+
+impl Sizes {
+    pub(super) fn new(store: SizeStore, seconds: u32) -> Sizes {
+        let cells = vec![0; store.columns as usize * usize::from(store.rows)];
+        Sizes { store, length: u64::from(seconds) * 1_000_000_000, epoch: None, cells, has_some: false }
+    }
+
+    /// A flow has so many bytes more.
+    pub(super) fn add(&mut self, flow: &Flow, bytes: u64) {
+        let (columns, rows) = (u64::from(self.store.columns), self.store.rows);
+        let hash = hash::key_hash(&size_key(flow));
+        for row in 0..usize::from(rows) {
+            let cell = &mut self.cells[hash::slot(hash, row, columns) as usize * usize::from(rows) + row];
+            *cell = cell.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
+        }
+        self.has_some |= bytes != 0;
+    }
+
+    /// Tells the epoch that ended before `now`, if one did: store, epoch, column and the column's cells, big-endian.
+    pub(super) fn turn<E>(
+        &mut self,
+        now: u64,
+        tell: impl FnMut(u16, u32, u32, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let epoch = (now / self.length) as u32;
+        if self.epoch.is_some_and(|before| before != epoch) {
+            self.end(tell)?;
+        }
+        self.epoch = Some(epoch);
+        Ok(())
+    }
+
+    /// Tells the epoch that goes on, if there is anything in it. A store that waits for several hosts gets all columns of each of them.
+    pub(super) fn end<E>(
+        &mut self,
+        mut tell: impl FnMut(u16, u32, u32, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Some(epoch) = self.epoch else { return Ok(()) };
+        if !self.has_some && self.store.expected == 1 {
+            return Ok(());
+        }
+        let rows = usize::from(self.store.rows);
+        for (column, cells) in (0..).zip(self.cells.chunks_exact_mut(rows)) {
+            let mut bytes = [0; 16];
+            for (place, cell) in bytes.chunks_exact_mut(4).zip(cells.iter_mut()) {
+                place.copy_from_slice(&std::mem::take(cell).to_be_bytes());
+            }
+            tell(self.store.id, epoch, column, &bytes[..4 * rows])?;
+        }
+        self.has_some = false;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_epoch_is_told_when_the_next_one_begins() {
+        let flow: Flow = "10.0.0.1:1->10.0.0.2:2/udp".parse().unwrap();
+        let mut sizes = Sizes::new(SizeStore { id: 36, columns: 16, rows: 3, expected: 1 }, 10);
+        let turn = |sizes: &mut Sizes, seconds: u64| {
+            let mut told = Vec::new();
+            let tell = |store, epoch, column, cells: &[u8]| {
+                assert_eq!((store, cells.len()), (36, 12));
+                Ok(told.push((epoch, column, cells.to_vec())))
+            };
+            sizes.turn::<()>(seconds * 1_000_000_000, tell).unwrap();
+            told
+        };
+        assert_eq!(turn(&mut sizes, 21), []);
+        sizes.add(&flow, 700);
+        sizes.add(&flow, 800);
+        assert_eq!(turn(&mut sizes, 29), []);
+        let told = turn(&mut sizes, 30);
+        assert_eq!((told.len(), told[0].0, told[15].1), (16, 2, 15));
+        let hash = hash::key_hash(&size_key(&flow));
+        for row in 0..3 {
+            let (_, _, cells) = &told[hash::slot(hash, row, 16) as usize];
+            assert_eq!(cells[4 * row..4 * row + 4], 1500u32.to_be_bytes());
+        }
+        // Nothing was added: nothing is told.
+        assert_eq!(turn(&mut sizes, 40), []);
+    }
+}

@@ -1,0 +1,111 @@
+//! Where what is traced goes.
+
+use dta_proto::fit::{self, Misfit};
+use dta_proto::key::Key;
+use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::trace::{ENTRY_LEN, HOPS, LATENCY_LEN, list, store};
+use dta_proto::wire::dta::{Body, Primitive};
+
+/// The ids of the stores for traces; what a collector does not have is not told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stores {
+    /// Paths of packets.
+    pub paths: Option<u16>,
+    /// Packets, drops, slow packets and names.
+    pub events: Option<u16>,
+    /// Latencies of flows and segments.
+    pub latencies: Option<u16>,
+    /// Packets, bytes and drops of flows.
+    pub counters: Option<u16>,
+    /// Sizes of flows in epochs.
+    pub sizes: Option<SizeStore>,
+}
+
+/// The store of sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SizeStore {
+    pub(crate) id: u16,
+    pub(crate) columns: u32,
+    pub(crate) rows: u8,
+    pub(crate) expected: u8,
+}
+
+/// A store for traces that is of another layout.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadStore {
+    /// It cannot take what is written into it.
+    #[error("the collector's store {0}: {1}; docs/host-tracing.md has the stores for traces")]
+    Misfit(&'static str, Misfit),
+    /// There is none at all.
+    #[error("the collector has no stores for traces (trace-...); docs/host-tracing.md has them")]
+    None,
+}
+
+impl Stores {
+    /// Finds them among a collector's.
+    ///
+    /// # Errors
+    /// There is none, or one of them is of another kind or layout.
+    pub fn among(all: &[StoreSpec]) -> Result<Stores, BadStore> {
+        let find = |name: &'static str, body: &Body<'_>| {
+            let found = all.iter().find(|spec| spec.name == name);
+            found
+                .map(|spec| fit::fits(spec, body).map(|()| spec.id))
+                .transpose()
+                .map_err(|misfit| BadStore::Misfit(name, misfit))
+        };
+        let key = Key([0; 16]);
+        let sizes = all.iter().find(|spec| spec.name == store::SIZES);
+        let sizes = match sizes.map(|spec| (spec.id, &spec.kind)) {
+            Some((id, &StoreKind::SketchMerge { columns, rows, expected, .. })) => {
+                Some(SizeStore { id, columns, rows, expected })
+            }
+            Some((_, kind)) => {
+                let (kind, primitive) = (kind.primitive(), Primitive::SketchMerge);
+                let misfit = Misfit::Primitive { store: store::SIZES.into(), kind, primitive };
+                return Err(BadStore::Misfit(store::SIZES, misfit));
+            }
+            None => None,
+        };
+        let found = Stores {
+            paths: find(store::PATHS, &Body::Postcard { key, hop: HOPS - 1, path_length: 0, value: 0 })?,
+            events: find(store::EVENTS, &Body::Append { list: list::COUNT - 1, value: &[0; ENTRY_LEN] })?,
+            latencies: find(
+                store::LATENCIES,
+                &Body::KeyWrite { redundancy: 0, key, value: &[0; LATENCY_LEN] },
+            )?,
+            counters: find(store::COUNTERS, &Body::KeyIncrement { redundancy: 0, key, delta: 0 })?,
+            sizes,
+        };
+        if found == Stores::default() { Err(BadStore::None) } else { Ok(found) }
+    }
+
+    /// Those that a collector has whose configuration names no stores.
+    pub fn usual() -> Stores {
+        Stores::among(&dta_proto::trace::stores()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stores_of_a_collector_are_found_and_others_refused() {
+        let mut all = dta_proto::trace::stores().to_vec();
+        let usual = Stores::usual();
+        assert_eq!(
+            (usual.paths, usual.events, usual.latencies, usual.counters),
+            (Some(32), Some(33), Some(34), Some(35))
+        );
+        assert_eq!(usual.sizes, Some(SizeStore { id: 36, columns: 1024, rows: 3, expected: 1 }));
+        all.remove(4);
+        assert_eq!(Stores::among(&all), Ok(Stores { sizes: None, ..usual }));
+        all[0].kind = StoreKind::Postcarding { slots: 8, hops: 6, redundancy: 1 };
+        let told = Stores::among(&all).unwrap_err().to_string();
+        assert!(told.contains("trace-paths") && told.contains("hop"), "{told}");
+        all[0].kind = StoreKind::KeyIncrement { slots: 8, redundancy: 1 };
+        assert!(Stores::among(&all).unwrap_err().to_string().contains("takes no postcarding reports"));
+        assert_eq!(Stores::among(&[]), Err(BadStore::None));
+    }
+}
