@@ -51,11 +51,11 @@ container: static ## an image of the static programs and nothing else
 demo: ## one command from report to answer; no root needed
 	$(CARGO) run --release -p dta-manager -- run-testbed --bench
 
-ebpf: ## the kernel's programs of host tracing, trace/ebpf/trace.bpf.o, with the pinned compiler
+ebpf: ## the kernel's programs, trace/ebpf/trace.bpf.o and link/ebpf/take.bpf.o, with the pinned compiler
 	scripts/install-deps ebpf
 	scripts/build-ebpf
 
-ebpf-check: ## whether the object that is committed is what its sources make
+ebpf-check: ## whether the objects that are committed are what their sources make
 	scripts/build-ebpf check
 
 test: install-test-deps lint ebpf-check unit python pools privileged test-p4 package e2e rxe ## everything, as CI runs it

@@ -27,6 +27,16 @@ fn bits_of(address: IpAddr) -> (u128, u8) {
 }
 
 impl Prefix {
+    /// The address as it was written: bits behind the prefix may be set.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// How many bits of the address count.
+    pub fn bits(&self) -> u8 {
+        self.len
+    }
+
     /// Whether an address is one of these.
     pub fn contains(&self, address: IpAddr) -> bool {
         let differ = bits_of(address).0 ^ bits_of(self.address).0;

@@ -19,7 +19,8 @@ pub struct Counters {
     /// Received datagrams longer than a slot, dropped.
     pub dropped_too_long: u64,
     /// Datagrams that the kernel dropped at this link's receive queue: the queue was full, or (UDP) the
-    /// checksum was wrong. The kernel counts messages: where runs are received whole
+    /// checksum was wrong; of AF_XDP, there was no memory for the frame, or the frame was longer than that.
+    /// The kernel counts messages: where runs are received whole
     /// ([`crate::RunUse::receive`]), each is one datagram, or a run of up to 64.
     pub dropped_by_kernel: u64,
     /// Packets not sent because the send queue stayed full (EAGAIN) through all retries.

@@ -35,6 +35,63 @@ pub enum LinkError {
     /// More ports than the packet filter takes.
     #[error("{0} UDP ports are more than the {max} that a raw-frame link can listen to", max = crate::packet::PORTS_MAX)]
     TooManyPorts(usize),
+    /// The program lacks what AF_XDP needs beside.
+    #[error(
+        "{what} on {interface} needs {capability}; run as root, or \
+         `setcap cap_net_raw,cap_net_admin,cap_bpf+ep` the program"
+    )]
+    NeedsXdp {
+        /// What was tried.
+        what: &'static str,
+        /// Of which interface.
+        interface: String,
+        /// The capabilities for that.
+        capability: &'static str,
+    },
+    /// Another program has an XDP program on the interface.
+    #[error(
+        "interface {0} has an XDP program already; stop whoever attached it (`bpftool net list dev {0}` names \
+         the program), take it off with `ip link set dev {0} xdp off`, or use \"packet:{0}\""
+    )]
+    XdpInUse(String),
+    /// Another AF_XDP socket has a queue of the interface.
+    #[error(
+        "queue {queue} of {interface} has another AF_XDP socket; stop the program that has it (`ss --xdp -p` \
+         names it), or use \"packet:{interface}\""
+    )]
+    QueueInUse {
+        /// The interface's name.
+        interface: String,
+        /// Its receive queue, from 0.
+        queue: u32,
+    },
+    /// The interface carries packets that are too long for AF_XDP.
+    #[error(
+        "{interface} carries packets of up to {mtu} bytes, and AF_XDP {most} at most; set a lower MTU \
+         (`ip link set dev {interface} mtu {most}`), or use \"packet:{interface}\""
+    )]
+    XdpMtu {
+        /// The interface's name.
+        interface: String,
+        /// Bytes of the longest packet that it carries.
+        mtu: u32,
+        /// Bytes of the longest packet that such a link carries.
+        most: u32,
+    },
+    /// The process may not lock as much memory as the frames need.
+    #[error(
+        "AF_XDP needs {0} bytes of locked memory, more than this process may have; raise the limit \
+         (`ulimit -l`, `LimitMEMLOCK=` of a systemd service), or give the program CAP_IPC_LOCK"
+    )]
+    XdpMemory(usize),
+    /// The kernel or the driver cannot do it.
+    #[error("{interface} cannot do AF_XDP ({reason}); use \"packet:{interface}\"")]
+    NoXdp {
+        /// The interface's name.
+        interface: String,
+        /// What is missing.
+        reason: String,
+    },
     /// The ring's other end is gone.
     #[error("the other end of the ring is closed")]
     Closed,

@@ -1,7 +1,7 @@
 //! IPv4 packets on an Ethernet, from and to an address that is this link's own: the kernel need not have it.
 //!
-//! Over [`crate::packet`], this puts Ethernet headers in front of what is sent, answers ARP for its
-//! address, and asks for those that it sends to. Neighbours are on the link itself: there is no
+//! Over [`crate::packet`] or [`crate::xdp`], this puts Ethernet headers in front of what is sent, answers ARP
+//! for its address, and asks for those that it sends to. Neighbours are on the link itself: there is no
 //! routing.
 
 use std::net::Ipv4Addr;
@@ -14,14 +14,14 @@ use dta_proto::wire::ipv4;
 
 use crate::neighbours::{ARP_FRAME, Neighbours};
 use crate::packet::Interface;
-use crate::{Batch, Counters, Link, PacketConfig, PacketLink, Result, Scope};
+use crate::{Batch, Counters, Link, PacketConfig, Result, Scope, Way, WireLink};
 
 /// ARP messages of one batch; the others are asked or answered in the next.
 const ARP_BATCH: usize = 8;
 
 /// Sends and receives IPv4 packets under an address of its own.
 pub struct EthernetLink {
-    link: PacketLink,
+    link: WireLink,
     mac: [u8; 6],
     ip: Ipv4Addr,
     neighbours: Neighbours,
@@ -36,9 +36,17 @@ impl EthernetLink {
     /// Opens the link, with the address `ip`, which should be none of the kernel's (see [`crate::packet`]).
     ///
     /// # Errors
-    /// As [`PacketLink::open`].
+    /// As [`crate::PacketLink::open`].
     pub fn open(config: &PacketConfig, ip: Ipv4Addr) -> Result<Self> {
-        let link = PacketLink::open(config)?;
+        Self::open_by(Way::Packet, config, ip)
+    }
+
+    /// The same, its frames going by `way`.
+    ///
+    /// # Errors
+    /// As [`WireLink::open`].
+    pub fn open_by(way: Way, config: &PacketConfig, ip: Ipv4Addr) -> Result<Self> {
+        let link = WireLink::open(way, config, Some(ip))?;
         let mac = config.mac.unwrap_or(link.interface().mac);
         let neighbours = Neighbours::new(Mac(mac), ip);
         let arp = Batch::with_packet_capacity(ARP_BATCH, ARP_FRAME);
@@ -48,6 +56,11 @@ impl EthernetLink {
     /// The interface, as it was when the link was opened.
     pub fn interface(&self) -> &Interface {
         self.link.interface()
+    }
+
+    /// What carries the frames.
+    pub fn wire(&self) -> &WireLink {
+        &self.link
     }
 
     /// The link's Ethernet address: the interface's, unless it was given one of its own.

@@ -5,6 +5,8 @@
 //! - [`udp`]: UDP sockets, unprivileged. The 28 bytes of IPv4 and UDP header are put in front of each
 //!   payload on receive and stripped on send.
 //! - [`packet`]: whole Ethernet frames on an interface (AF_PACKET), which needs CAP_NET_RAW.
+//! - [`xdp`]: the same through AF_XDP, past the kernel's network stack.
+//! - [`wire`]: either of these two, as the configuration says.
 //! - [`ethernet`]: packets under an address of the link's own on such an interface, with ARP.
 //! - [`ring`]: batches handed from thread to thread in one process.
 //! - [`shared_ring`]: frames between two processes of one machine, in shared memory.
@@ -33,6 +35,8 @@ pub mod ring;
 pub mod shared_ring;
 mod sys;
 pub mod udp;
+pub mod wire;
+pub mod xdp;
 
 pub use batch::{Addresses, Batch};
 pub use counters::Counters;
@@ -43,6 +47,8 @@ pub use link::{Link, Scope, wait_readable};
 pub use packet::{PacketConfig, PacketLink};
 pub use shared_ring::RingCounters;
 pub use udp::{RunUse, UdpConfig, UdpLink};
+pub use wire::{Way, Wire, WireLink};
+pub use xdp::{XdpConfig, XdpLink};
 
 /// Tells the kernel that the calling thread works in batches (SCHED_BATCH). A frame that arrives
 /// then wakes it as ever where a processor is idle, but does not take the processor from who is

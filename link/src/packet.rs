@@ -24,6 +24,8 @@ use crate::{Batch, Counters, Link, LinkError, Result, Scope};
 pub const PORTS_MAX: usize = 64;
 
 const CALL_MAX: usize = 256;
+/// Bytes of the ring of a link for ARP alone.
+const ARP_BUFFER: usize = 1 << 16;
 /// How often a link on an interface that went down, and that hears nothing, looks whether the
 /// interface is still there.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -112,6 +114,16 @@ impl PacketLink {
     /// # Errors
     /// No such interface, no CAP_NET_RAW, or too many ports.
     pub fn open(config: &PacketConfig) -> Result<Self> {
+        Self::open_with(config, &filter(&config.ports), !config.ports.is_empty())
+    }
+
+    /// Opens a link that receives ARP and nothing else, under the addresses of `config`.
+    pub(crate) fn open_for_arp(config: &PacketConfig) -> Result<Self> {
+        let config = PacketConfig { receive_buffer: ARP_BUFFER, ports: Vec::new(), ..config.clone() };
+        Self::open_with(&config, &arp_filter(), true)
+    }
+
+    fn open_with(config: &PacketConfig, filter: &[sock_filter], receives: bool) -> Result<Self> {
         if config.ports.len() > PORTS_MAX {
             return Err(LinkError::TooManyPorts(config.ports.len()));
         }
@@ -122,13 +134,12 @@ impl PacketLink {
             _ => LinkError::io("cannot open a packet socket")(error),
         })?;
         let fd = socket.as_fd();
-        sys::attach_filter(fd, &filter(&config.ports))
-            .map_err(LinkError::io("cannot attach a packet filter"))?;
+        sys::attach_filter(fd, filter).map_err(LinkError::io("cannot attach a packet filter"))?;
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)
             .map_err(LinkError::io("cannot set PACKET_IGNORE_OUTGOING (Linux 4.20 or newer has it)"))?;
-        let ring = match config.ports.is_empty() {
-            true => None,
-            false => Some(
+        let ring = match receives {
+            false => None,
+            true => Some(
                 FrameRing::new(fd, interface.mtu as usize, config.receive_buffer)
                     .map_err(LinkError::io("cannot have a ring for received frames (PACKET_RX_RING)"))?,
             ),
@@ -175,11 +186,17 @@ impl PacketLink {
         }
     }
 
-    fn recv_now(&mut self, batch: &mut Batch) -> Result<usize> {
-        batch.clear();
+    /// Adds what has arrived to a batch, as much as it holds, without a system call.
+    pub(crate) fn take(&mut self, batch: &mut Batch) {
         if let Self { ring: Some(ring), counters, .. } = self {
             while !batch.is_full() && ring.take(|frame| receive(frame, batch, counters)).is_some() {}
         }
+    }
+
+    /// As [`Link::recv`], without waiting.
+    pub(crate) fn recv_now(&mut self, batch: &mut Batch) -> Result<usize> {
+        batch.clear();
+        self.take(batch);
         if !batch.is_empty() {
             self.silent_since = None;
             return Ok(batch.len());
@@ -207,7 +224,7 @@ impl PacketLink {
 }
 
 /// Adds a frame to a batch that is not full, or counts why not.
-fn receive(frame: Frame<'_>, batch: &mut Batch, counters: &mut Counters) {
+pub(crate) fn receive(frame: Frame<'_>, batch: &mut Batch, counters: &mut Counters) {
     let len = packet_len(frame.bytes);
     let end = (ETHERNET_LEN + len).min(frame.bytes.len());
     if frame.truncated || batch.push_frame(&frame.bytes[..end], 0).is_err() {
@@ -272,6 +289,17 @@ fn packet_len(frame: &[u8]) -> usize {
     };
     // A total length that cannot be is left for the code above to refuse, with all that came.
     if (ipv4::HEADER_LEN..packet.len()).contains(&total) { total } else { packet.len() }
+}
+
+/// As [`filter`], for ARP alone.
+fn arp_filter() -> [sock_filter; 4] {
+    let statement = |code: u32, k: u32| sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    [
+        statement(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, 12),
+        sock_filter { code: (libc::BPF_JMP | libc::BPF_JEQ) as u16, jt: 0, jf: 1, k: TYPE_ARP.into() },
+        statement(libc::BPF_RET | libc::BPF_K, u32::MAX),
+        statement(libc::BPF_RET | libc::BPF_K, 0),
+    ]
 }
 
 /// A classic BPF program (see bpf(4) and the kernel's networking/filter.rst) that accepts ARP, UDP

@@ -3,6 +3,7 @@
 
 mod frame_ring;
 mod messages;
+mod xdp_socket;
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -15,6 +16,7 @@ use libc::{c_int, c_void, sockaddr_in, socklen_t};
 
 pub(crate) use frame_ring::{Frame, FrameRing};
 pub(crate) use messages::{Messages, Outgoing};
+pub(crate) use xdp_socket::{HEADROOM, Sent, Shape, Step, XdpSocket};
 
 /// linux/udp.h: of a socket, that runs are received whole; of a message, the bytes of each of its datagrams.
 pub(crate) const UDP_GRO: c_int = 104;
@@ -148,9 +150,8 @@ pub(crate) struct InterfaceFacts {
     pub(crate) ipv4: Option<Ipv4Addr>,
 }
 
-/// Looks an interface of this network namespace up by name.
-pub(crate) fn interface(name: &str) -> io::Result<InterfaceFacts> {
-    let socket = socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
+/// A question about the interface of a name.
+fn request(name: &str) -> io::Result<libc::ifreq> {
     // SAFETY: all zeros is a valid ifreq.
     let mut request = unsafe { zeroed::<libc::ifreq>() };
     if name.is_empty() || name.len() >= request.ifr_name.len() || name.contains('\0') {
@@ -159,6 +160,32 @@ pub(crate) fn interface(name: &str) -> io::Result<InterfaceFacts> {
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
+    Ok(request)
+}
+
+/// How many queues an interface receives by; 1 where its driver does not say.
+pub(crate) fn receive_queues(name: &str) -> io::Result<u32> {
+    // linux/ethtool.h: ETHTOOL_GCHANNELS fills in struct ethtool_channels, of which the first word is the
+    // command, then the most and the present numbers of receive, transmit, other and combined queues.
+    const ETHTOOL_GCHANNELS: u32 = 0x3c;
+    let socket = socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
+    let mut request = request(name)?;
+    let mut channels = [0u32; 9];
+    channels[0] = ETHTOOL_GCHANNELS;
+    request.ifr_ifru.ifru_data = channels.as_mut_ptr().cast();
+    // SAFETY: the request reads the name, which ends with a zero, and writes into `channels`, which is as
+    // long as the command says and lives over the call.
+    match check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) }) {
+        Ok(_) => Ok((channels[5] + channels[8]).max(1)),
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(1),
+        Err(error) => Err(error),
+    }
+}
+
+/// Looks an interface of this network namespace up by name.
+pub(crate) fn interface(name: &str) -> io::Result<InterfaceFacts> {
+    let socket = socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
+    let request = request(name)?;
     let ask = |what: libc::c_ulong| {
         let mut answer = request;
         // SAFETY: these requests read the name, which ends with a zero, and write into the ifreq only.

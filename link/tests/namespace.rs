@@ -2,7 +2,7 @@
 //!
 //! `cargo test -p dta-link --test namespace -- --ignored`
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::Ipv4Addr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -11,57 +11,9 @@ use dta_link::netstat::{UdpStats, socket_drops};
 use dta_link::packet::Interface;
 use dta_link::{Batch, EthernetLink, Link, LinkError, PacketConfig, PacketLink, Scope, UdpConfig, UdpLink};
 use dta_proto::wire::datagram;
-use rustix::thread::UnshareFlags;
 
-const SOON: Option<Duration> = Some(Duration::from_secs(5));
-
-/// Runs `test` in a thread of its own with a network namespace of its own, where `lo` is up and so
-/// are the ends `near` (10.9.0.1/24) and `far` (no address) of a veth pair; 10.9.0.2 is `far` to
-/// its neighbour.
-fn in_namespace(test: impl FnOnce() + Send + 'static) {
-    let result = std::thread::spawn(|| {
-        enter_namespace();
-        for step in [
-            "link set lo up",
-            "link add near type veth peer name far",
-            "link set near address 02:00:00:00:00:01",
-            "link set far address 02:00:00:00:00:02",
-            "link set near up",
-            "link set far up",
-            "address add 10.9.0.1/24 dev near",
-            "neighbour add 10.9.0.2 lladdr 02:00:00:00:00:02 dev near",
-        ] {
-            let status = Command::new("ip").args(step.split(' ')).status().expect("iproute2 is installed");
-            assert!(status.success(), "ip {step}");
-        }
-        test();
-    })
-    .join();
-    if let Err(panic) = result {
-        std::panic::resume_unwind(panic);
-    }
-}
-
-#[allow(unsafe_code)]
-fn enter_namespace() {
-    // SAFETY: a new network namespace does not touch file descriptors or memory that others rely on.
-    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.expect("root may make namespaces");
-}
-
-fn at(ip: [u8; 4], port: u16) -> SocketAddrV4 {
-    SocketAddrV4::new(Ipv4Addr::from(ip), port)
-}
-
-/// Receives frames until `count` have come.
-fn frames(link: &mut impl Link, count: usize) -> Vec<Vec<u8>> {
-    let mut batch = Batch::default();
-    let mut all = Vec::new();
-    while all.len() < count {
-        assert_ne!(link.recv(&mut batch, SOON).unwrap(), 0, "only {} of {count} frames came", all.len());
-        all.extend((0..batch.len()).map(|index| batch.frame(index).unwrap().to_vec()));
-    }
-    all
-}
+mod common;
+use common::{SOON, at, frames, in_namespace, ip};
 
 #[test]
 #[ignore = "needs root: makes a network namespace with a veth pair"]
@@ -188,11 +140,6 @@ fn an_interface_may_go_down_and_come_up_but_not_away() {
         };
         assert!(matches!(&error, LinkError::NoInterface(name) if name == "far"), "{error}");
     });
-}
-
-fn ip(arguments: &str) {
-    let status = Command::new("ip").args(arguments.split(' ')).status().expect("iproute2 is installed");
-    assert!(status.success(), "ip {arguments}");
 }
 
 #[test]

@@ -14,6 +14,7 @@ use dta_cli::program::Common;
 use dta_cli::table::Table;
 use dta_cli::{LogFormat, Status, counters, host};
 use dta_client::translator::Client;
+use dta_link::Wire;
 use dta_link::fault::Faults;
 use dta_link::shared_ring::RingUse;
 use dta_proto::control::NodeStatistics;
@@ -28,6 +29,7 @@ use crate::control_address::ControlAddress;
 use crate::program::{changes_json, changes_table, program_json, program_table};
 use crate::run::{self, Options};
 use crate::setup;
+use crate::switch_watch;
 
 /// Turns telemetry reports into RDMA operations on a collector's memory.
 #[derive(Parser)]
@@ -106,11 +108,26 @@ enum Command {
         dta-translator plan -o json | jq '.[] | select(.table == \"store\")'\n\n\
         Changes nothing: neither in the collector nor in a switch. Of a session that is not open yet, queue pair numbers and keys are 0.")]
     Plan(PlanArgs),
-    /// Print what a running translator counts
+    /// Print what a running translator or a switch counts
     Stats(ControlArgs),
-    /// Make a running translator send everything that it holds
+    /// Make a running translator or a switch send everything that it holds
+    #[command(after_help = "\
+A switch is asked for its lists and rows of paths; columns of sketches leave it when they are complete.")]
     Flush(ControlArgs),
+    /// Print what a switch holds: the entries that are there as they were written, as `plan` prints
+    /// those that should be
+    Status(StatusArgs),
+    /// Keep a P4 switch true: renew its lease, follow the collector, flush what waits too long
+    #[command(after_help = "\
+The switch is programmed as by `setup`, with a lease that is renewed. When a collector starts again or a queue pair changes, the switch is \
+programmed anew. Batches and paths that are older than the flush times ([translator.flush]) are sent: they never leave a switch by \
+themselves. An RC queue pair that is silent is asked by a probe and, if that brings nothing, replaced.
+
+Ends on SIGINT or SIGTERM. The switch goes on as it is, and the session stays in the collector until its lease runs out.")]
+    Watch(WatchArgs),
     /// End a session, with each collector: its queue pairs and keys end, what is in memory stays
+    #[command(after_help = "\
+A P4 switch sends what it holds before, and is emptied then, but for its forwarding.")]
     Teardown(TeardownArgs),
     /// Check the configuration that results from file, variables and flags
     #[command(after_help = "\
@@ -175,9 +192,10 @@ struct Own {
     /// UDP port on which answers are taken; 0 lets the kernel choose [default: 4791]
     #[arg(long, env)]
     source_port: Option<u16>,
-    /// Interface on which frames leave and come in whole, which an RDMA NIC needs; without it, a UDP socket
+    /// Interface on which frames leave and come in whole, which an RDMA NIC needs: its name, or `xdp:` (AF_XDP)
+    /// or `auto:` (that where it can be had) and its name; without it, a UDP socket
     #[arg(long, env, value_name = "INTERFACE")]
-    link: Option<String>,
+    link: Option<Wire>,
     /// Whether frames to a collector of this host go through a ring in shared memory, where it offers
     /// one: auto or off [default: auto]
     #[arg(long, env, value_name = "auto|off")]
@@ -238,10 +256,29 @@ struct OutputArgs {
 }
 
 #[derive(Args)]
+struct StatusArgs {
+    /// Name of a [switch.NAME] table in the configuration
+    #[arg(long)]
+    switch: String,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(Args)]
+struct WatchArgs {
+    /// Name of a [switch.NAME] table in the configuration
+    #[arg(long)]
+    switch: String,
+}
+
+#[derive(Args)]
 struct ControlArgs {
     /// gRPC address of the running translator: HOST:PORT or unix:PATH
     #[arg(long, env, default_value = "http://127.0.0.1:40051")]
     translator: String,
+    /// Ask this [switch.NAME] of the configuration instead
+    #[arg(long, value_name = "NAME", conflicts_with = "translator")]
+    switch: Option<String>,
     #[command(flatten)]
     output: OutputFlag,
 }
@@ -307,8 +344,8 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
     match &cli.command {
         Command::Common(common) => return common.run::<Cli>(FEATURES).map(drop),
         Command::Config { .. } => return Ok(dta_cli::print(EXAMPLE.trim_end())?),
-        Command::Stats(args) => return block_on(stats(args)),
-        Command::Flush(args) => return block_on(flush(args)),
+        Command::Stats(args) if args.switch.is_none() => return block_on(stats(args)),
+        Command::Flush(args) if args.switch.is_none() => return block_on(flush(args)),
         _ => {}
     }
     let config = configuration(&cli)?;
@@ -327,7 +364,24 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
             &|| Ok(configuration(&cli)?.translator),
         ),
         Command::CheckConfig(_) => print_config(&config),
-        Command::Common(_) | Command::Config { .. } | Command::Stats(_) | Command::Flush(_) => Ok(()),
+        Command::Common(_) | Command::Config { .. } => Ok(()),
+        Command::Stats(args) => block_on(async {
+            let nodes = setup::statistics(&config, args.switch.as_deref().unwrap_or_default()).await?;
+            print_statistics(nodes, args.output)
+        }),
+        Command::Flush(args) => block_on(async {
+            let flushed = setup::flush(&config, args.switch.as_deref().unwrap_or_default()).await?;
+            print_flushed(flushed, args.output)
+        }),
+        Command::Status(args) => block_on(async {
+            let held = setup::held(&config, &args.switch).await?;
+            let (json, secrets) = (program_json(&held, args.output.show_secrets), args.output.show_secrets);
+            args.output.print.print(&json, |_| match held.is_empty() {
+                true => format!("[switch.{}] holds no program of a translator", args.switch),
+                false => program_table(&held, secrets),
+            })
+        }),
+        Command::Watch(args) => block_on(switch_watch::watch(&config, &args.switch)),
         Command::Setup(args) => block_on(async {
             let changes = setup::setup(&config, &args.switch).await?;
             print_changes(&changes, &args.output)
@@ -335,7 +389,16 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Plan(args) => block_on(plan(&config, args)),
         Command::Teardown(args) => {
             let session = session_of(&config, args.switch.as_deref())?;
-            block_on(teardown(&session, args.output))
+            block_on(async {
+                if let Some(switch) = &args.switch {
+                    setup::send_all(&config, switch).await;
+                }
+                let ended = teardown(&session, args.output).await;
+                if let Some(switch) = &args.switch {
+                    setup::empty(&config, switch).await?;
+                }
+                ended
+            })
         }
     }
 }
@@ -466,8 +529,12 @@ async fn teardown(config: &Translator, output: OutputFlag) -> anyhow::Result<()>
 
 async fn stats(args: &ControlArgs) -> anyhow::Result<()> {
     let nodes = Client::connect_lazy(&args.translator)?.statistics().await?;
+    print_statistics(nodes, args.output)
+}
+
+fn print_statistics(nodes: Vec<NodeStatistics>, output: OutputFlag) -> anyhow::Result<()> {
     let statistics = Statistics { nodes: nodes.into_iter().map(node).collect() };
-    args.output.print(&statistics, nodes_table)
+    output.print(&statistics, nodes_table)
 }
 
 fn node(node: NodeStatistics) -> counters::Node {
@@ -489,7 +556,11 @@ fn nodes_table(statistics: &Statistics) -> String {
 
 async fn flush(args: &ControlArgs) -> anyhow::Result<()> {
     let flushed = Client::connect_lazy(&args.translator)?.flush().await?;
-    args.output.print(&Flushed { flushed }, |_| format!("{flushed} reports were held and are on their way"))
+    print_flushed(flushed, args.output)
+}
+
+fn print_flushed(flushed: u64, output: OutputFlag) -> anyhow::Result<()> {
+    output.print(&Flushed { flushed }, |_| format!("{flushed} reports were held and are on their way"))
 }
 
 #[cfg(test)]

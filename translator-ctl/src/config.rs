@@ -9,7 +9,7 @@ pub use int::{IntListener, IntListenerError, IntStores, IntTable, MetricTable, T
 /// `#!` are settings that have no default.
 pub const EXAMPLE: &str = include_str!("config/example.toml");
 
-pub use switch::{Own, SWITCH_TYPES, Software, Switch};
+pub use switch::{Own, P4, Route, SWITCH_TYPES, Software, Station, Switch};
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -24,6 +24,7 @@ use crate::program::{FrameSource, Wanted};
 use dta_client::{ClientOptions, ClientTls, Server};
 use dta_dataplane::Limits;
 use dta_dataplane::requester::Timing;
+use dta_link::Wire;
 use dta_link::shared_ring::RingUse;
 use dta_proto::list_range::ListRange;
 use dta_proto::name;
@@ -63,11 +64,11 @@ pub struct Translator {
     pub source: IpAddr,
     /// UDP port on which answers are taken.
     pub source_port: u16,
-    /// Network interface on which frames leave and come in whole (AF_PACKET, CAP_NET_RAW); without
-    /// it, a UDP socket. `source` is then an address of this program's own, for which it answers
+    /// Network interface on which frames leave and come in whole, by packet socket (CAP_NET_RAW) or AF_XDP
+    /// (CAP_BPF and CAP_NET_ADMIN too); without it, a UDP socket. `source` is then an address of this program's own, for which it answers
     /// ARP: the interface should not have it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub link: Option<String>,
+    pub link: Option<Wire>,
     /// Whether frames to a collector of this host go through a ring in shared memory, where it offers
     /// one. Without `link`.
     pub ring: RingUse,
@@ -817,7 +818,7 @@ mod tests {
                 "[switch.a]\ntype = 'software'\ncontrol = 'c:1'\nsource = 'x y'",
                 "t.toml, line 5, key `switch.a.source`: \"x y\" is neither an address",
             ),
-            ("[switch.a]\ntype = 'tofino'", "t.toml, line 3: switch a is of type"),
+            ("[switch.a]\ntype = 'unheard'", "t.toml, line 3: switch a is of type"),
             ("[switch.a]\ntype = 'software'\ncontrol = 'c:1'\nmac = '02'", "t.toml, line 5: switch.a.mac is"),
             (
                 "[switch.translator]\ntype = 'software'\ncontrol = 'c:1'",

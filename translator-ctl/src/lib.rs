@@ -9,6 +9,7 @@
 //! - [`packets`]: the thread that carries packets between the links and the software data plane
 //!   (`dta-dataplane`).
 //! - [`run`]: the program `dta-translator run`: that thread, its leases and its own service.
+//! - [`switch_watch`]: the program `dta-translator watch`: a P4 switch with its leases, and flushed by time.
 //! - [`config`], [`collectors`], [`cli`]: what the program is made of otherwise.
 
 pub mod cli;
@@ -23,4 +24,5 @@ pub mod session;
 pub mod setup;
 mod share;
 mod start;
+pub mod switch_watch;
 pub mod target;

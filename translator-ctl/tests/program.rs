@@ -435,7 +435,7 @@ fn setup_programs_a_blank_switch_once() {
     let config = tempfile::NamedTempFile::new().unwrap();
     let text_of_config = format!(
         "[translator]\nname = 't'\nsource = '127.0.0.35'\n[switch.s]\ntype = 'software'\ncontrol = '{}'\n\
-         [switch.p]\ntype = 'tofino'\ncontrol = 'x'\n",
+         [switch.p]\ntype = 'unheard'\ncontrol = 'x'\n",
         t.control()
     );
     let path = config.path().to_str().unwrap().to_string();
@@ -447,7 +447,7 @@ fn setup_programs_a_blank_switch_once() {
     let out = on(&["setup", "--switch", "p"]);
     assert_eq!(out.status.code(), Some(2));
     assert!(
-        text(&out.stderr).contains("\"tofino\", but this build programs: software"),
+        text(&out.stderr).contains("\"unheard\", but this build programs: software"),
         "{}",
         text(&out.stderr)
     );

@@ -79,7 +79,7 @@ pub(super) struct Settings {
     /// UDP port of the software NIC; 0 takes a free one
     #[arg(long, env, value_name = "PORT")]
     soft_port: Option<u16>,
-    /// Link of the software NIC: `udp` or `packet:INTERFACE`
+    /// Link of the software NIC: `udp`, or `packet:`, `xdp:` or `auto:` and an interface
     #[arg(long, env, value_name = "LINK")]
     soft_link: Option<SoftLink>,
     /// Faults on what the software NIC sends, such as drop=0.01,dup=0.01 (for testbeds)

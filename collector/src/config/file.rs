@@ -124,7 +124,7 @@ fn soft(table: SoftTable) -> Result<Soft, (String, ConfigError)> {
         soft.port = port;
     }
     if let Some(link) = table.link {
-        soft.link = parsed("soft.link", &link, "\"udp\" or \"packet:INTERFACE\"")?;
+        soft.link = parsed("soft.link", &link, super::SOFT_LINK)?;
     }
     if let Some(mac) = table.mac {
         soft.mac = Some(parsed("soft.mac", &mac, "an Ethernet address such as 02:00:00:00:00:01")?);

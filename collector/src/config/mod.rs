@@ -15,6 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use dta_link::Wire;
 use dta_link::fault::Faults;
 pub use dta_link::shared_ring::RingUse;
 use dta_proto::name;
@@ -120,29 +121,27 @@ impl Default for Soft {
     }
 }
 
+/// What the software NIC's link may be.
+const SOFT_LINK: &str = "\"udp\", \"packet:INTERFACE\", \"xdp:INTERFACE\" or \"auto:INTERFACE\"";
+
 /// How frames reach the software NIC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SoftLink {
     /// A UDP socket; needs no privilege.
     Udp,
-    /// Whole Ethernet frames of an interface (AF_PACKET); needs `CAP_NET_RAW`.
-    Packet {
-        /// Interface name.
-        interface: String,
-    },
+    /// Whole Ethernet frames of an interface; needs privileges.
+    Wire(Wire),
 }
 
 impl FromStr for SoftLink {
     type Err = String;
 
     fn from_str(s: &str) -> Result<Self, String> {
-        match s.split_once(':') {
-            None if s == "udp" => Ok(Self::Udp),
-            // IFNAMSIZ is 16 with its terminating zero.
-            Some(("packet", interface)) if (1..=15).contains(&interface.len()) => {
-                Ok(Self::Packet { interface: interface.into() })
-            }
-            _ => Err("must be \"udp\" or \"packet:INTERFACE\"".into()),
+        match s {
+            "udp" => Ok(Self::Udp),
+            // An interface says by which sockets, so that a slip of the pen is none.
+            wire if wire.contains(':') => wire.parse().map(Self::Wire),
+            _ => Err(format!("must be {SOFT_LINK}")),
         }
     }
 }

@@ -64,7 +64,7 @@ impl Config {
                 port: soft.port,
                 link: match &soft.link {
                     SoftLink::Udp => "udp".to_owned(),
-                    SoftLink::Packet { interface } => format!("packet:{interface}"),
+                    SoftLink::Wire(wire) => wire.to_string(),
                 },
                 mac: soft.mac.map(|mac| mac.to_string()),
                 faults: soft.faults.to_string(),
@@ -94,9 +94,12 @@ mod tests {
         let all: String =
             EXAMPLE.lines().map(|l| l.strip_prefix("#! ").unwrap_or(l).to_owned() + "\n").collect();
         let all = all.replace("link = \"udp\"", "link = \"packet:eth0\"");
-        for text in
-            ["", &all, "[soft]\nfaults = \"drop=0.01,dup=0.5\"\n[collector]\nmemory = \"anonymous\"\n"]
-        {
+        for text in [
+            "",
+            &all,
+            "[soft]\nlink = \"xdp:eth0\"\n",
+            "[soft]\nfaults = \"drop=0.01,dup=0.5\"\n[collector]\nmemory = \"anonymous\"\n",
+        ] {
             let (config, _) = Config::parse(text, Path::new("x")).unwrap();
             let written = config.to_toml().unwrap();
             assert_eq!(Config::parse(&written, Path::new("x")).unwrap().0, config, "{written}");

@@ -38,9 +38,9 @@ pub fn open(config: &Config) -> Result<Arc<dyn Nic>, NicError> {
     nic.ring = soft.ring == RingUse::Auto;
     let nic = match &soft.link {
         SoftLink::Udp => SoftNic::udp(nic),
-        SoftLink::Packet { interface } => {
+        SoftLink::Wire(wire) => {
             nic.mac = soft.mac;
-            SoftNic::raw(nic, interface)
+            SoftNic::wire(nic, wire)
         }
     };
     Ok(Arc::new(nic?))

@@ -20,7 +20,7 @@ macro_rules! losses {
 losses! {
     TooLong = "too-long" "too_long", "received, and longer than a slot of the link";
     ReceiveQueue = "receive-queue" "receive_queue",
-        "dropped by the kernel at the receive queue: it was full, or the UDP checksum was wrong (of reports, a run that came as one message counts as one; `gaps` counts each)";
+        "dropped by the kernel at the receive queue: it was full (of AF_XDP, no memory for the frame was free), or the UDP checksum was wrong (of reports, a run that came as one message counts as one; `gaps` counts each)";
     UnsentQueueFull = "unsent-queue-full" "unsent_queue_full",
         "not sent: the send queue stayed full through all retries";
     UnsentNoBuffers = "unsent-no-buffers" "unsent_no_buffers",

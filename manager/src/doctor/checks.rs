@@ -10,8 +10,16 @@ use super::{Finding, rdma, text};
 
 /// Looks at everything. `root` is `/` but in tests.
 pub fn examine(root: &Path) -> Vec<Finding> {
-    let mut findings =
-        vec![loopback(), runs(), cpu(root), cores(), hugepages(root), transparent(root), shared_memory(root)];
+    let mut findings = vec![
+        loopback(),
+        runs(),
+        af_xdp(),
+        cpu(root),
+        cores(),
+        hugepages(root),
+        transparent(root),
+        shared_memory(root),
+    ];
     findings.extend([receive_buffers(root), ports(root), privileges(root), memlock(root)]);
     findings.extend(rdma::examine(root));
     findings
@@ -65,6 +73,17 @@ fn runs() -> Finding {
             told,
             "each report costs a walk through the kernel at both ends; Linux 5.0 can do better",
         ),
+    }
+}
+
+/// Whether frames can go past the kernel's network stack.
+fn af_xdp() -> Finding {
+    match dta_link::xdp::probe() {
+        Ok(()) => Finding::ok(
+            "AF_XDP",
+            "sockets and programs can be had; what an interface can is told when a link is opened on it",
+        ),
+        Err(error) => Finding::note("AF_XDP", error.to_string(), "needed for \"xdp:INTERFACE\" links alone"),
     }
 }
 
@@ -240,13 +259,16 @@ fn ports(root: &Path) -> Finding {
     }
 }
 
-/// Bit of CAP_IPC_LOCK (`linux/capability.h`).
+/// Bit of CAP_BPF (`linux/capability.h`).
+const BPF: u32 = 39;
+/// Bit of CAP_IPC_LOCK.
 const IPC_LOCK: u32 = 14;
 
 /// Capabilities that something here can use: bit, name, what for.
-const CAPABILITIES: [(u32, &str, &str); 3] = [
-    (12, "CAP_NET_ADMIN", "large receive buffers, namespaces"),
-    (13, "CAP_NET_RAW", "raw frames (packet links, replay --raw)"),
+const CAPABILITIES: [(u32, &str, &str); 4] = [
+    (12, "CAP_NET_ADMIN", "large receive buffers, namespaces, AF_XDP"),
+    (13, "CAP_NET_RAW", "raw frames (packet links, AF_XDP, replay --raw)"),
+    (BPF, "CAP_BPF", "AF_XDP (xdp links)"),
     (IPC_LOCK, "CAP_IPC_LOCK", "locking memory beyond the limit"),
 ];
 
@@ -376,7 +398,7 @@ mod tests {
             ("proc/sys/net/core/rmem_max", "212992\n"),
         ]);
         let privileges = tree.find("privileges");
-        assert_eq!(privileges.found, "CAP_NET_RAW; not CAP_NET_ADMIN, CAP_IPC_LOCK");
+        assert_eq!(privileges.found, "CAP_NET_RAW; not CAP_NET_ADMIN, CAP_BPF, CAP_IPC_LOCK");
         assert_eq!(tree.find("locked memory").found, "8192 KiB");
         tree.add(&[("proc/self/status", "CapEff:\t0000000000004000\n")]);
         let over = tree.find("locked memory");

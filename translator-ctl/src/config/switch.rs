@@ -4,11 +4,14 @@
 //! [`Own`]; what is left out there is as in `[translator]`.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use super::{Config, ConfigError, ListRange, Translator};
 use dta_proto::name;
+use dta_proto::prefix::Prefix;
+use dta_proto::program::Mac;
 
 /// A switch, by its type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,10 +19,14 @@ use dta_proto::name;
 pub enum Switch {
     /// A running software translator.
     Software(Software),
+    /// A software switch that runs P4 programs: `simple_switch_grpc`.
+    Bmv2(P4),
+    /// A switch with a Tofino, by its driver (`bf_switchd`).
+    Tofino(P4),
 }
 
 /// Types of switch that this build programs, as [`Switch`] spells them.
-pub const SWITCH_TYPES: &[&str] = &["software"];
+pub const SWITCH_TYPES: &[&str] = &["software", "bmv2", "tofino"];
 
 /// A running software translator, started with `dta-translator run --blank`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +38,118 @@ pub struct Software {
     #[serde(flatten)]
     pub own: Own,
 }
+
+/// A switch that runs `translator-p4`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct P4 {
+    /// Where its control plane listens: HOST:PORT.
+    pub control: String,
+    /// Its number there.
+    #[serde(default)]
+    pub device: u64,
+    /// Its side of the session.
+    #[serde(flatten)]
+    pub own: Own,
+    /// Directory of the compiled program; left out, the one that is built in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<PathBuf>,
+    /// File of what the switch cannot tell back; left out, one of its name in the user's place for such files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<PathBuf>,
+    /// Whether remote keys go to a switch on another host in plain text although the collector gave them over TLS.
+    #[serde(default)]
+    pub insecure: bool,
+    /// Rows of the cache of each postcard store, a power of two; 65,536 in all.
+    #[serde(default = "postcard_rows")]
+    pub postcard_rows: u32,
+    /// Port by which each collector is reached, by its index; the last one counts for those behind it.
+    #[serde(default)]
+    pub collector_ports: Vec<u16>,
+    /// Ethernet address of each collector, where it does not tell its own.
+    #[serde(default)]
+    pub collector_macs: Vec<Mac>,
+    /// Ports that frames for all are sent to. Empty = nowhere.
+    #[serde(default)]
+    pub flood: Vec<u16>,
+    /// Ethernet addresses that the switch has as a router: what is sent to them is routed.
+    #[serde(default)]
+    pub router_macs: Vec<Mac>,
+    /// Where frames to an Ethernet address go.
+    #[serde(default)]
+    pub stations: Vec<Station>,
+    /// Where packets to an IPv4 prefix go, if they are routed.
+    #[serde(default)]
+    pub routes: Vec<Route>,
+}
+
+/// One of the `stations` of a switch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Station {
+    /// Its Ethernet address.
+    pub mac: Mac,
+    /// The port that leads to it.
+    pub port: u16,
+}
+
+/// One of the `routes` of a switch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Route {
+    /// IPv4 address or prefix of the destinations.
+    #[serde(with = "prefix")]
+    pub prefix: Prefix,
+    /// The port that leads there.
+    pub port: u16,
+    /// Ethernet address that the frames come from.
+    pub source: Mac,
+    /// Ethernet address of the next hop.
+    pub destination: Mac,
+}
+
+fn postcard_rows() -> u32 {
+    16_384
+}
+
+/// A prefix as a text.
+mod prefix {
+    use dta_proto::prefix::Prefix;
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    pub(super) fn serialize<S: Serializer>(prefix: &Prefix, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(prefix)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Prefix, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}
+
+impl P4 {
+    /// Whether what it says can be.
+    fn check(&self, table: &str) -> Result<(), ConfigError> {
+        let fail = |key: &str, value: String, must| {
+            Err(ConfigError::Value { key: format!("{table}.{key}"), value, must })
+        };
+        if !self.postcard_rows.is_power_of_two() || self.postcard_rows > 65_536 {
+            return fail("postcard_rows", self.postcard_rows.to_string(), "a power of two, 65,536 at most");
+        }
+        let ports = self.collector_ports.iter().chain(&self.flood);
+        let all =
+            ports.chain(self.stations.iter().map(|s| &s.port)).chain(self.routes.iter().map(|r| &r.port));
+        if let Some(port) = all.copied().find(|port| *port > MAX_PORT) {
+            return fail("ports", port.to_string(), "a port of the switch, 511 at most");
+        }
+        if let Some(route) = self.routes.iter().find(|route| route.prefix.address().is_ipv6()) {
+            return fail("routes.prefix", route.prefix.to_string(), "an IPv4 address or prefix");
+        }
+        Ok(())
+    }
+}
+
+/// The highest port of a switch: ports have 9 bits.
+const MAX_PORT: u16 = 511;
 
 /// What a switch has of its own in its session. What is left out is as in `[translator]`, but for
 /// the session's name.
@@ -69,6 +188,7 @@ impl Switch {
     pub fn control(&self) -> &str {
         match self {
             Switch::Software(software) => &software.control,
+            Switch::Bmv2(switch) | Switch::Tofino(switch) => &switch.control,
         }
     }
 
@@ -76,6 +196,7 @@ impl Switch {
     pub fn own(&self) -> &Own {
         match self {
             Switch::Software(software) => &software.own,
+            Switch::Bmv2(switch) | Switch::Tofino(switch) => &switch.own,
         }
     }
 }
@@ -141,6 +262,9 @@ impl Config {
                 return Err(ConfigError::Value { key: format!("{table}.session"), value, must });
             }
             translator.check_session(&table)?;
+            if let Switch::Bmv2(p4) | Switch::Tofino(p4) = switch {
+                p4.check(&table)?;
+            }
             let who = format!("[{table}]");
             for (other, theirs, other_switch) in &before {
                 let both = [other.clone(), who.clone()];
@@ -195,10 +319,10 @@ mod tests {
 
     #[test]
     fn switches_of_other_types_say_which_there_are() {
-        let error = told("[switch.tor1]\ntype = 'tofino'\ncontrol = 'x'");
+        let error = told("[switch.tor1]\ntype = 'unheard'\ncontrol = 'x'");
         assert_eq!(
             error,
-            "t.toml, line 2: switch tor1 is of type \"tofino\", but this build programs: software"
+            "t.toml, line 2: switch tor1 is of type \"unheard\", but this build programs: software, bmv2, tofino"
         );
         let error = told("[switch.tor1]\ncontrol = 'x'");
         assert!(error.contains("t.toml") && error.contains("missing field `type`"), "{error}");

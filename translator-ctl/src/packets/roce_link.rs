@@ -11,7 +11,7 @@ use dta_link::{
     UdpConfig, UdpLink,
 };
 
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::config::Translator;
 use dta_proto::program::{Change, Endpoint, Entry, Mac};
@@ -32,13 +32,18 @@ impl RoceLink {
     pub fn open(config: &Translator) -> Result<(RoceLink, Endpoint)> {
         let endpoint = config.endpoint();
         let source = std::net::SocketAddr::new(config.source, config.source_port);
-        let Some(interface) = &config.link else {
+        let Some(wire) = &config.link else {
             let link = UdpLink::open(&UdpConfig::roce(source))?;
             let port = link.local_addr().port();
             return Ok((RoceLink::udp(link), Endpoint { port, ..endpoint }));
         };
         let IpAddr::V4(ip) = config.source else { return Err(LinkError::Ipv6(source)) };
-        let link = EthernetLink::open(&PacketConfig::new(interface, [config.source_port]), ip)?;
+        let ports = PacketConfig::new(&*wire.interface, [config.source_port]);
+        let link = EthernetLink::open_by(wire.way, &ports, ip)?;
+        match link.wire().fallback() {
+            None => info!(%wire, frames = link.wire().describe(), "the link to collectors"),
+            Some(_) => warn!(%wire, frames = link.wire().describe(), "the link to collectors"),
+        }
         let mac = link.interface().mac;
         Ok((RoceLink::Ethernet(Box::new(link)), Endpoint { mac: Mac(mac), ..endpoint }))
     }

@@ -6,6 +6,7 @@
 //! reads what it holds, and writes the difference; which of the fields that not every target uses
 //! are in its rows, it says with [`Fields`].
 
+pub mod p4;
 pub mod software;
 
 use std::collections::{BTreeMap, BTreeSet};

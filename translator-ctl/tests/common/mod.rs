@@ -96,6 +96,12 @@ impl Fake {
         (fake, Nic(nic))
     }
 
+    /// The port of the socket in the place of the NIC.
+    #[allow(dead_code, reason = "not every test knows where frames go")]
+    pub(crate) fn nic_port(&self) -> u16 {
+        self.nic_port
+    }
+
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use dta_link::fault::{FaultInjector, Faults};
 use dta_link::shared_ring::{Door, Offer, TOKEN};
-use dta_link::{Batch, EthernetLink, HostLink, Link, PacketConfig, UdpConfig, UdpLink};
+use dta_link::{Batch, EthernetLink, HostLink, Link, PacketConfig, UdpConfig, UdpLink, Way, Wire};
 use dta_proto::counter::nic as names;
 use dta_proto::wire::ethernet::Mac;
 
@@ -136,11 +136,24 @@ impl SoftNic {
     ///
     /// # Errors
     /// There is no such interface or no privilege, or the counter file cannot be used.
-    pub fn raw(mut config: SoftNicConfig, interface: &str) -> Result<SoftNic, NicError> {
+    pub fn raw(config: SoftNicConfig, interface: &str) -> Result<SoftNic, NicError> {
+        SoftNic::wire(config, &Wire { way: Way::Packet, interface: interface.into() })
+    }
+
+    /// The same, by packet socket or AF_XDP, which needs CAP_BPF and CAP_NET_ADMIN too.
+    ///
+    /// # Errors
+    /// As [`SoftNic::raw`], and as [`dta_link::XdpLink::open`].
+    pub fn wire(mut config: SoftNicConfig, wire: &Wire) -> Result<SoftNic, NicError> {
+        let interface = &*wire.interface;
         let mut ports = PacketConfig::new(interface, [config.responder.port]);
         ports.mac = config.mac.map(|mac| mac.0);
-        let link = EthernetLink::open(&ports, config.responder.ip)
+        let link = EthernetLink::open_by(wire.way, &ports, config.responder.ip)
             .map_err(|error| link_error("open a link", &error))?;
+        match link.wire().fallback() {
+            None => tracing::info!(interface, frames = link.wire().describe(), "the software NIC's link"),
+            Some(_) => tracing::warn!(interface, frames = link.wire().describe(), "the software NIC's link"),
+        }
         if config.mac.is_some() && link.interface().ipv4 == Some(config.responder.ip) {
             tracing::warn!(
                 interface,

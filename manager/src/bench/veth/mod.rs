@@ -1,5 +1,5 @@
-//! The software NIC beside the kernel's soft-RoCE: both execute the same frames, off the same veth
-//! pair, one after the other.
+//! The software NIC beside the kernel's soft-RoCE, or by AF_XDP beside by AF_PACKET: both execute the same
+//! frames, off the same veth pair, one after the other.
 //!
 //! A sender on one end of the pair sends a fixed number of frames that were made beforehand, in
 //! bursts, with a few bursts on their way at most, so that nothing is lost. Each frame has a slot
@@ -19,6 +19,7 @@ mod pair;
 mod show;
 mod turn;
 
+use dta_link::Way;
 use serde::Serialize;
 
 pub use case::{CASES, Case};
@@ -44,17 +45,18 @@ impl Length {
     pub const QUICK: Self = Self { frames: 1 << 12, turns: 1 };
 }
 
-/// One figure. Names are `CASE.NIC`, and `CASE.soft/rxe` where the two are compared.
+/// One figure. Names are `CASE.NIC`, and `CASE.soft/rxe` or `CASE.xdp/soft` where two are compared; `xdp` is the
+/// software NIC with both ends on AF_XDP.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// Of what.
     pub name: String,
     /// `ops/s`, operations per second with the sender on the same CPU; or `ns/op`, CPU time of an
-    /// operation without the sender's.
+    /// operation without the sender's, in `xdp/soft` with it.
     pub unit: &'static str,
     /// The figure.
     pub value: f64,
-    /// The sender's alone; in comparisons, soft-RoCE's figure.
+    /// The sender's alone; in comparisons, the figure of what stands after the slash.
     pub floor: f64,
     /// `value / floor`; none where the floor is 0, which on a machine that does other things too a
     /// NIC's CPU time may seem to be.
@@ -64,6 +66,14 @@ pub struct Row {
 impl Row {
     fn new(name: String, unit: &'static str, value: f64, floor: f64) -> Row {
         Row { name, unit, value, floor, ratio: (floor > 0.0).then(|| value / floor) }
+    }
+
+    /// Whether it compares frames per second by AF_XDP with those by AF_PACKET, and they are fewer.
+    pub fn is_xdp_slower(&self) -> bool {
+        self.unit == "ops/s"
+            && self.name.ends_with(".xdp/soft")
+            && self.name.contains("write")
+            && self.ratio.is_none_or(|ratio| ratio < 1.0)
     }
 
     /// Whether it compares the CPU time of a write on the two NICs, and the software NIC takes as
@@ -97,27 +107,41 @@ pub fn run(
     let mut rows = Vec::new();
     for case in CASES.iter().filter(|case| wanted(case.name)) {
         progress(case);
-        let (mut sender, mut soft, mut rxe) = (Measured::MAX, Measured::MAX, Measured::MAX);
+        let (mut sender, mut soft) = (Measured::MAX, Measured::MAX);
+        // What the software NIC is compared with, and what sending alone costs there.
+        let (mut other_sender, mut other) = (Measured::MAX, Measured::MAX);
         for _ in 0..length.turns {
-            sender = sender.best(turn.nobody(case)?);
-            soft = soft.best(turn.soft(case)?);
-            if nic == NicKind::Rxe {
-                rxe = rxe.best(turn.rxe(case)?);
+            sender = sender.best(turn.nobody(case, Way::Packet)?);
+            soft = soft.best(turn.soft(case, Way::Packet)?);
+            match nic {
+                NicKind::Rxe => other = other.best(turn.rxe(case)?),
+                NicKind::Soft => {
+                    other_sender = other_sender.best(turn.nobody(case, Way::Xdp)?);
+                    other = other.best(turn.soft(case, Way::Xdp)?);
+                }
             }
         }
         let rate = |m: Measured| 1e9 / m.took;
-        let cost = |m: Measured| (m.busy - sender.busy).max(0.0);
-        let alone = sender.busy;
+        let cost = |m: Measured, sender: Measured| (m.busy - sender.busy).max(0.0);
         let mut push = |nic, unit, value, floor| {
             rows.push(Row::new(format!("{}.{nic}", case.name), unit, value, floor));
         };
         push("soft", "ops/s", rate(soft), rate(sender));
-        push("soft", "ns/op", cost(soft), alone);
-        if nic == NicKind::Rxe {
-            push("rxe", "ops/s", rate(rxe), rate(sender));
-            push("rxe", "ns/op", cost(rxe), alone);
-            push("soft/rxe", "ops/s", rate(soft), rate(rxe));
-            push("soft/rxe", "ns/op", cost(soft), cost(rxe));
+        push("soft", "ns/op", cost(soft, sender), sender.busy);
+        match nic {
+            NicKind::Rxe => {
+                push("rxe", "ops/s", rate(other), rate(sender));
+                push("rxe", "ns/op", cost(other, sender), sender.busy);
+                push("soft/rxe", "ops/s", rate(soft), rate(other));
+                push("soft/rxe", "ns/op", cost(soft, sender), cost(other, sender));
+            }
+            NicKind::Soft => {
+                push("xdp", "ops/s", rate(other), rate(other_sender));
+                push("xdp", "ns/op", cost(other, other_sender), other_sender.busy);
+                // Sender and NIC together: by AF_XDP, both are other than by AF_PACKET.
+                push("xdp/soft", "ops/s", rate(other), rate(soft));
+                push("xdp/soft", "ns/op", other.busy, soft.busy);
+            }
         }
     }
     Ok(rows)

@@ -8,7 +8,8 @@ use super::Row;
 /// How the figures came about, for whoever reads the table.
 const METHOD: &str = "\
 CPU time of a frame: the whole machine's, less that of sending the same frames
-to an Ethernet address that nobody has (sender alone). Every frame landed.";
+to an Ethernet address that nobody has (sender alone); in xdp/soft, with it.
+xdp: both ends by AF_XDP; soft: both by AF_PACKET. Every frame landed.";
 
 /// A table, and how its figures came about.
 pub fn table(rows: &[Row], look: Look) -> String {
@@ -22,8 +23,17 @@ pub fn table(rows: &[Row], look: Look) -> String {
             let case = rate.name.trim_end_matches("soft");
             table.row([format!("{case}sender alone"), short(rate.floor), time(cpu.floor), String::new()]);
         }
-        if rate.name.ends_with(".soft/rxe") {
-            let colour = if cpu.is_soft_slower() { Colour::Red } else { Colour::Green };
+        if rate.name.ends_with(".xdp") {
+            table.row([
+                format!("{} sender alone", rate.name),
+                short(rate.floor),
+                time(cpu.floor),
+                String::new(),
+            ]);
+        }
+        if rate.name.contains('/') {
+            let slower = cpu.is_soft_slower() || rate.is_xdp_slower();
+            let colour = if slower { Colour::Red } else { Colour::Green };
             table.row([
                 Cell::from(rate.name.clone()),
                 Cell::from(ratio(rate.ratio)),

@@ -9,7 +9,7 @@ use dta_collector::nic::soft::{SoftNic, SoftNicConfig};
 use dta_collector::nic::verbs::{self, GidWish, VerbsOptions};
 use dta_collector::nic::{Endpoint, Nic, QueuePairInfo, QueuePairRequest, Registration};
 use dta_collector::region::{Region, RegionOptions};
-use dta_link::{Batch, Link, PacketConfig, PacketLink};
+use dta_link::{Batch, Link, PacketConfig, Way, Wire, WireLink};
 use dta_proto::wire::ethernet::Mac;
 use dta_proto::wire::roce;
 
@@ -50,7 +50,6 @@ impl Measured {
 /// A sender, and what it sends to.
 pub(super) struct Turn<'a> {
     pair: &'a Pair,
-    link: PacketLink,
     frames: u64,
 }
 
@@ -60,25 +59,23 @@ impl Turn<'_> {
             frames.is_power_of_two() && frames >= BURST,
             "{frames} frames are no power of two from {BURST}"
         );
-        // Without ports it receives nothing: answers end in the kernel, for nobody there has their address.
-        let link = PacketLink::open(&PacketConfig::new(FAR, []))?;
-        Ok(Turn { pair, link, frames })
+        Ok(Turn { pair, frames })
     }
 
-    /// Sends the frames to an Ethernet address that nobody has.
-    pub(super) fn nobody(&mut self, case: &Case) -> anyhow::Result<Measured> {
+    /// Sends the frames by `way` to an Ethernet address that nobody has.
+    pub(super) fn nobody(&mut self, case: &Case, way: Way) -> anyhow::Result<Measured> {
         let queue_pair = QueuePairInfo { qpn: 0x11, expected_psn: 0, max_dest_rd_atomic: 0 };
         let region = Registration { iova: IOVA, len: self.frames * case.slot_len(), rkey: 1 };
         let mut bursts = case.frames(self.frames, &destination(NOBODY, queue_pair, region))?;
-        send(&mut self.link, &mut bursts, |_| true)
+        send(&mut sender(way)?, &mut bursts, |_| true)
     }
 
-    /// Sends the frames to the software NIC on raw frames.
-    pub(super) fn soft(&mut self, case: &Case) -> anyhow::Result<Measured> {
+    /// Sends the frames to the software NIC on raw frames, which both go by `way`.
+    pub(super) fn soft(&mut self, case: &Case, way: Way) -> anyhow::Result<Measured> {
         let mut config = SoftNicConfig::new(SocketAddrV4::new(NEAR_IP, roce::PORT));
         config.mac = Some(SOFT_MAC);
-        let nic = SoftNic::raw(config, NEAR)?;
-        self.send_to(case, &nic, SOFT_MAC).context("the software NIC")
+        let nic = SoftNic::wire(config, &Wire { way, interface: NEAR.into() })?;
+        self.send_to(case, &nic, SOFT_MAC, way).context("the software NIC")
     }
 
     /// Sends the frames to soft-RoCE, through the collector's verbs back end.
@@ -91,10 +88,10 @@ impl Turn<'_> {
         };
         // Declared after the device, so gone before it.
         let nic = verbs::open(&options)?;
-        self.send_to(case, &*nic, NEAR_MAC).context("soft-RoCE")
+        self.send_to(case, &*nic, NEAR_MAC, Way::Packet).context("soft-RoCE")
     }
 
-    fn send_to(&mut self, case: &Case, nic: &dyn Nic, mac: Mac) -> anyhow::Result<Measured> {
+    fn send_to(&mut self, case: &Case, nic: &dyn Nic, mac: Mac, way: Way) -> anyhow::Result<Measured> {
         let frames = self.frames;
         let len = (frames * case.slot_len()).next_multiple_of(4096);
         let region =
@@ -118,7 +115,7 @@ impl Turn<'_> {
         })?;
         let mut bursts = case.frames(frames, &destination(mac, queue_pair, registration))?;
         let last_of = |burst: usize| (burst as u64 + 1) * BURST - 1;
-        let sent = send(&mut self.link, &mut bursts, |burst| case.landed(&region, last_of(burst), frames));
+        let sent = send(&mut sender(way)?, &mut bursts, |burst| case.landed(&region, last_of(burst), frames));
         let landed = (0..frames).filter(|&number| case.landed(&region, number, frames)).count() as u64;
         ensure!(
             landed == frames,
@@ -130,6 +127,12 @@ impl Turn<'_> {
     }
 }
 
+/// Sends from the far end. Without ports it receives nothing: answers end in the kernel, for nobody there has
+/// their address.
+fn sender(way: Way) -> anyhow::Result<WireLink> {
+    Ok(WireLink::open(way, &PacketConfig::new(FAR, []), None)?)
+}
+
 fn destination(mac: Mac, queue_pair: QueuePairInfo, region: Registration) -> Destination {
     Destination { mac, from_mac: SENDER_MAC, ip: NEAR_IP, from: FAR_IP, queue_pair, region }
 }
@@ -137,7 +140,7 @@ fn destination(mac: Mac, queue_pair: QueuePairInfo, region: Registration) -> Des
 /// Sends all bursts, `AHEAD` of them on their way at most: `landed` says whether all frames up to
 /// the end of a burst have landed.
 fn send(
-    link: &mut PacketLink,
+    link: &mut WireLink,
     bursts: &mut [Batch],
     landed: impl Fn(usize) -> bool,
 ) -> anyhow::Result<Measured> {

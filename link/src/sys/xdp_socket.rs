@@ -1,0 +1,440 @@
+//! AF_XDP sockets (the kernel's networking/af_xdp.rst): memory for frames, and the four rings by which its
+//! chunks change hands.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use libc::c_int;
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::net::sockopt;
+use rustix::net::xdp::{
+    SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING,
+    XDP_UMEM_PGOFF_FILL_RING, XdpOptionsFlags, XdpRingOffset, XdpUmemReg, XdpUmemRegFlags,
+};
+
+use crate::xdp::index::{Consumer, Producer};
+
+/// Bytes of a chunk before a received frame, which the kernel keeps for XDP programs.
+pub(crate) const HEADROOM: usize = 256;
+
+/// linux/if_xdp.h (Linux 6.17): how many frames one call sends at most; 32 without.
+const XDP_MAX_TX_SKB_BUDGET: c_int = 9;
+/// linux/if_xdp.h: of a ring's flags, that the kernel sleeps until it is called.
+const NEED_WAKEUP: u32 = 1;
+
+/// What the memory of a socket is cut into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Bytes of a chunk: 2,048 or 4,096.
+    pub(crate) chunk: usize,
+    /// Chunks that frames are received into: a power of two. 0: the socket receives nothing.
+    pub(crate) receive: u32,
+    /// Chunks that frames are sent from: a power of two, at least 1.
+    pub(crate) send: u32,
+}
+
+/// What was tried when the kernel refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// To make the socket.
+    Socket,
+    /// To have memory that the kernel shares.
+    Memory,
+    /// To have the rings.
+    Rings,
+    /// To bind the socket to a queue.
+    Bind,
+}
+
+/// Memory that is mapped, and unmapped at the end.
+struct Mapping {
+    at: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping is its owner's alone, and not tied to the thread that made it.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    /// Memory of our own, all zeros.
+    fn anonymous(len: usize) -> io::Result<Self> {
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        let at = unsafe {
+            rustix::mm::mmap_anonymous(
+                null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::POPULATE,
+            )
+        }?;
+        Ok(Self { at: NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?, len })
+    }
+
+    /// A ring of a socket.
+    fn ring(socket: BorrowedFd<'_>, len: usize, offset: u64) -> io::Result<Self> {
+        // SAFETY: as above.
+        let at = unsafe {
+            rustix::mm::mmap(
+                null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::POPULATE,
+                socket,
+                offset,
+            )
+        }?;
+        Ok(Self { at: NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?, len })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped with this length, unmapped once; what points into it does not outlive its owner.
+        let _ = unsafe { rustix::mm::munmap(self.at.as_ptr().cast(), self.len) };
+    }
+}
+
+/// A ring that is shared with the kernel. All of it is read and written atomically, so that nothing
+/// depends on who is at which place.
+struct Ring {
+    memory: Mapping,
+    producer: usize,
+    consumer: usize,
+    flags: Option<usize>,
+    entries: usize,
+    /// Words of 8 bytes in an entry: 1 or 2.
+    words: usize,
+    places: u32,
+}
+
+impl Ring {
+    fn map(
+        socket: BorrowedFd<'_>,
+        at: u64,
+        offsets: &XdpRingOffset,
+        places: u32,
+        words: usize,
+    ) -> io::Result<Self> {
+        let bytes = places as usize * words * 8;
+        let memory = Mapping::ring(socket, offsets.desc as usize + bytes, at)?;
+        let ring = Self {
+            producer: offsets.producer as usize,
+            consumer: offsets.consumer as usize,
+            flags: offsets.flags.map(|flags| flags as usize),
+            entries: offsets.desc as usize,
+            memory,
+            words,
+            places,
+        };
+        let whole = |at: usize, size: usize| at.is_multiple_of(size) && at + size <= ring.memory.len;
+        let words_fit = [Some(ring.producer), Some(ring.consumer), ring.flags];
+        // The accesses below rest on this.
+        match words_fit.into_iter().flatten().all(|at| whole(at, 4)) && ring.entries.is_multiple_of(8) {
+            true => Ok(ring),
+            false => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    fn word(&self, at: usize) -> &AtomicU32 {
+        // SAFETY: `map` saw that the word is aligned and inside the mapping, which lives as long as the
+        // ring; everybody accesses it atomically.
+        unsafe { AtomicU32::from_ptr(self.memory.at.add(at).cast().as_ptr()) }
+    }
+
+    fn entry(&self, place: usize, word: usize) -> &AtomicU64 {
+        assert!(place < self.places as usize && word < self.words, "no such place of a ring");
+        let at = self.entries + (place * self.words + word) * 8;
+        // SAFETY: inside the mapping, for the place is one of the ring's, and aligned, as `map` saw; we
+        // access it atomically alone.
+        unsafe { AtomicU64::from_ptr(self.memory.at.add(at).cast().as_ptr()) }
+    }
+
+    fn load(&self, place: usize, word: usize) -> u64 {
+        self.entry(place, word).load(Ordering::Relaxed)
+    }
+
+    fn store(&self, place: usize, word: usize, value: u64) {
+        self.entry(place, word).store(value, Ordering::Relaxed);
+    }
+
+    /// Acquire: what the kernel did before it moved on is seen.
+    fn written(&self) -> u32 {
+        self.word(self.producer).load(Ordering::Acquire)
+    }
+
+    fn read(&self) -> u32 {
+        self.word(self.consumer).load(Ordering::Acquire)
+    }
+
+    /// Release: what we did before we moved on is seen by the kernel.
+    fn tell_written(&self, count: u32) {
+        self.word(self.producer).store(count, Ordering::Release);
+    }
+
+    fn tell_read(&self, count: u32) {
+        self.word(self.consumer).store(count, Ordering::Release);
+    }
+
+    fn needs_wakeup(&self) -> bool {
+        self.flags.is_some_and(|at| self.word(at).load(Ordering::Relaxed) & NEED_WAKEUP != 0)
+    }
+}
+
+/// What became of frames that were put into a socket.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    /// Frames that the kernel took, in the order of putting.
+    pub(crate) taken: usize,
+    /// Why the others were not taken, or why the last one that was did not leave (EBUSY).
+    pub(crate) error: Option<io::Error>,
+}
+
+/// A socket on one queue of an interface, with the memory of its frames.
+///
+/// Chunks 0 to `receive` - 1 are the kernel's, to receive into, except the one that [`XdpSocket::receive`]
+/// shows. The others are ours until a frame in them is sent, and come back when it has left.
+pub(crate) struct XdpSocket {
+    // First, so that it is closed before memory is unmapped.
+    socket: OwnedFd,
+    shape: Shape,
+    zero_copy: bool,
+    memory: Mapping,
+    fill: (Ring, Producer),
+    rx: Option<(Ring, Consumer)>,
+    tx: (Ring, Producer),
+    done: (Ring, Consumer),
+    /// Chunks to send from that hold no frame.
+    free: Vec<u32>,
+    /// Frames put, and not sent yet.
+    put: usize,
+}
+
+impl XdpSocket {
+    /// Opens a socket on queue `queue` of the interface with index `interface`. `copy`: the driver is not
+    /// asked to write frames into our memory by itself.
+    pub(crate) fn open(
+        interface: u32,
+        queue: u32,
+        shape: Shape,
+        copy: bool,
+    ) -> Result<Self, (Step, io::Error)> {
+        let failed = |step: Step| move |error: rustix::io::Errno| (step, io::Error::from(error));
+        let socket = super::socket(libc::AF_XDP, libc::SOCK_RAW, 0).map_err(|error| (Step::Socket, error))?;
+        let fd = socket.as_fd();
+        let chunks = shape.receive + shape.send;
+        let len = chunks as usize * shape.chunk;
+        let memory = Mapping::anonymous(len).map_err(|error| (Step::Memory, error))?;
+        let registration = XdpUmemReg {
+            addr: memory.at.as_ptr() as u64,
+            len: len as u64,
+            chunk_size: shape.chunk as u32,
+            headroom: 0,
+            flags: XdpUmemRegFlags::empty(),
+            tx_metadata_len: 0,
+        };
+        sockopt::set_xdp_umem_reg(fd, registration).map_err(failed(Step::Memory))?;
+        // Every socket needs the two rings of its memory, also one that never receives.
+        let fill_places = shape.receive.max(1);
+        sockopt::set_xdp_umem_fill_ring_size(fd, fill_places).map_err(failed(Step::Rings))?;
+        sockopt::set_xdp_umem_completion_ring_size(fd, shape.send).map_err(failed(Step::Rings))?;
+        sockopt::set_xdp_tx_ring_size(fd, shape.send).map_err(failed(Step::Rings))?;
+        if shape.receive > 0 {
+            sockopt::set_xdp_rx_ring_size(fd, shape.receive).map_err(failed(Step::Rings))?;
+        }
+        let offsets = sockopt::xdp_mmap_offsets(fd).map_err(failed(Step::Rings))?;
+        let ring = |at, offsets, places, words| {
+            Ring::map(fd, at, offsets, places, words).map_err(|error| (Step::Rings, error))
+        };
+        let fill = ring(XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, fill_places, 1)?;
+        let done = ring(XDP_UMEM_PGOFF_COMPLETION_RING, &offsets.cr, shape.send, 1)?;
+        let tx = ring(XDP_PGOFF_TX_RING, &offsets.tx, shape.send, 2)?;
+        let rx = match shape.receive {
+            0 => None,
+            places => Some((ring(XDP_PGOFF_RX_RING, &offsets.rx, places, 2)?, Consumer::new(places, 0))),
+        };
+        let mut opened = Self {
+            shape,
+            zero_copy: false,
+            memory,
+            fill: (fill, Producer::new(fill_places, 0)),
+            rx,
+            tx: (tx, Producer::new(shape.send, 0)),
+            done: (done, Consumer::new(shape.send, 0)),
+            free: (shape.receive..chunks).rev().collect(),
+            put: 0,
+            socket,
+        };
+        for chunk in 0..shape.receive {
+            opened.give(u64::from(chunk) * shape.chunk as u64);
+        }
+        opened.finish();
+        let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+        if copy {
+            flags |= SocketAddrXdpFlags::XDP_COPY;
+        }
+        let address = SocketAddrXdp::new(flags, interface, queue);
+        rustix::net::bind(opened.socket.as_fd(), &address).map_err(failed(Step::Bind))?;
+        opened.zero_copy = sockopt::xdp_options(opened.socket.as_fd())
+            .is_ok_and(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY));
+        // A kernel that does not know it sends 32 frames in a call.
+        let _ = super::set_option(
+            opened.socket.as_fd(),
+            libc::SOL_XDP,
+            XDP_MAX_TX_SKB_BUDGET,
+            shape.send.min(256) as c_int,
+        );
+        Ok(opened)
+    }
+
+    /// Whether the driver reads and writes our memory by itself.
+    pub(crate) fn zero_copy(&self) -> bool {
+        self.zero_copy
+    }
+
+    /// Gives a chunk to the kernel, to receive into.
+    fn give(&mut self, chunk: u64) {
+        let (ring, end) = &mut self.fill;
+        // There is a place for each chunk that is received into.
+        if let Some(place) = end.take(|| ring.read()) {
+            ring.store(place, 0, chunk);
+        }
+    }
+
+    /// Shows `take` the oldest frame that was received, which then is gone; gives `None` if there is none.
+    /// Its memory goes back to the kernel with [`XdpSocket::finish`].
+    #[inline]
+    pub(crate) fn receive<T>(&mut self, take: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        let (ring, end) = self.rx.as_mut()?;
+        let place = end.take(|| ring.written())?;
+        let (address, len) = (ring.load(place, 0), length_of(ring.load(place, 1)));
+        let chunk = address & !(self.shape.chunk as u64 - 1);
+        let received = chunk / (self.shape.chunk as u64) < u64::from(self.shape.receive);
+        let inside = (address - chunk) as usize + len <= self.shape.chunk;
+        let bytes: &[u8] = if received && inside {
+            // SAFETY: inside one chunk of the memory, as just seen. The kernel gave the chunk to us with this
+            // entry and does not write it until `give` below; it is none that frames are sent from, so
+            // nothing else points into it. The slice does not live longer: `take` cannot keep it.
+            unsafe { std::slice::from_raw_parts(self.memory.at.add(address as usize).as_ptr(), len) }
+        } else {
+            // The kernel's word against its own: nothing of it is believed.
+            &[]
+        };
+        let taken = take(bytes);
+        if received {
+            self.give(chunk);
+        }
+        Some(taken)
+    }
+
+    /// Tells the kernel which frames were received.
+    pub(crate) fn finish(&mut self) {
+        if let Some((ring, end)) = &self.rx {
+            ring.tell_read(end.read());
+        }
+        self.fill.0.tell_written(self.fill.1.written());
+        if self.zero_copy && self.fill.0.needs_wakeup() {
+            // It says whether there is a frame, which shows in the ring.
+            let _ = super::wait(&[self.socket.as_fd()], super::READABLE, Some(std::time::Duration::ZERO));
+        }
+    }
+
+    /// Puts a copy of a frame in line; `false` where there is no room for it, or it is longer than a chunk.
+    #[inline]
+    pub(crate) fn put(&mut self, frame: &[u8]) -> bool {
+        if frame.len() > self.shape.chunk {
+            return false;
+        }
+        if self.free.is_empty() {
+            self.reclaim();
+        }
+        let Some(chunk) = self.free.pop() else { return false };
+        let (ring, end) = &mut self.tx;
+        let Some(place) = end.take(|| ring.read()) else {
+            self.free.push(chunk);
+            return false;
+        };
+        let at = chunk as usize * self.shape.chunk;
+        // SAFETY: chunks to send from are inside the memory and were free, so that the kernel does not
+        // read this one and nothing else points into it; the frame is no longer than a chunk.
+        unsafe { self.memory.at.add(at).as_ptr().copy_from_nonoverlapping(frame.as_ptr(), frame.len()) };
+        ring.store(place, 0, at as u64);
+        ring.store(place, 1, length_word(frame.len()));
+        self.put += 1;
+        true
+    }
+
+    /// Takes chunks back whose frames have left.
+    fn reclaim(&mut self) {
+        let (ring, end) = &mut self.done;
+        while let Some(place) = end.take(|| ring.written()) {
+            let chunk = ring.load(place, 0) / self.shape.chunk as u64;
+            // Only those that frames are sent from: the kernel's word decides nothing else.
+            if (u64::from(self.shape.receive)..u64::from(self.shape.receive + self.shape.send))
+                .contains(&chunk)
+            {
+                self.free.push(chunk as u32);
+            }
+        }
+        ring.tell_read(end.read());
+    }
+
+    /// Has the kernel send the frames that were put. Those that it did not take are no longer in line,
+    /// except where the driver reads our memory by itself: there all are taken, and leave when they can.
+    pub(crate) fn send(&mut self) -> Sent {
+        let put = std::mem::take(&mut self.put);
+        let (ring, end) = &mut self.tx;
+        let before = end.written().wrapping_sub(put as u32);
+        ring.tell_written(end.written());
+        if self.zero_copy {
+            let called = match ring.needs_wakeup() {
+                true => call(self.socket.as_fd()),
+                false => Ok(()),
+            };
+            return Sent { taken: put, error: called.err().filter(|_| put == 0) };
+        }
+        let error = call(self.socket.as_fd()).err();
+        // In copy mode the kernel reads the ring in calls of ours alone: after the call, nobody does.
+        let read = ring.read();
+        let taken = (read.wrapping_sub(before) as usize).min(put);
+        for place in end.take_back(read) {
+            let chunk = ring.load(place, 0) / self.shape.chunk as u64;
+            self.free.push(chunk as u32);
+        }
+        ring.tell_written(end.written());
+        Sent { taken, error }
+    }
+
+    /// Frames that the kernel dropped here since the socket was opened: no chunk was free to receive
+    /// into, the ring was full, or they were longer than a chunk without [`HEADROOM`].
+    pub(crate) fn drops(&self) -> u64 {
+        sockopt::xdp_statistics(self.socket.as_fd())
+            .map_or(0, |counts| counts.rx_dropped + counts.rx_ring_full.unwrap_or(0))
+    }
+}
+
+impl AsFd for XdpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Calls the kernel to look into the ring of frames to send.
+fn call(socket: BorrowedFd<'_>) -> io::Result<()> {
+    rustix::net::send(socket, &[], rustix::net::SendFlags::DONTWAIT)?;
+    Ok(())
+}
+
+/// The second word of a descriptor: the length in 4 bytes, and no options in 4 more.
+fn length_word(len: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&(len as u32).to_ne_bytes());
+    u64::from_ne_bytes(bytes)
+}
+
+fn length_of(word: u64) -> usize {
+    let [a, b, c, d, ..] = word.to_ne_bytes();
+    u32::from_ne_bytes([a, b, c, d]) as usize
+}

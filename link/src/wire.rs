@@ -1,0 +1,228 @@
+//! The frames of an interface, by packet socket or AF_XDP, as the configuration says.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::packet::Interface;
+use crate::{Batch, Counters, Link, LinkError, PacketConfig, PacketLink, Result, Scope, XdpConfig, XdpLink};
+
+/// By which sockets the frames of an interface come and go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// AF_PACKET ([`crate::packet`]).
+    Packet,
+    /// AF_XDP ([`crate::xdp`]).
+    Xdp,
+    /// AF_XDP where it can be had, else AF_PACKET.
+    Auto,
+}
+
+impl Way {
+    /// All of them, with their names.
+    pub const NAMES: [(&'static str, Way); 3] =
+        [("packet", Way::Packet), ("xdp", Way::Xdp), ("auto", Way::Auto)];
+
+    fn name(self) -> &'static str {
+        match self {
+            Way::Packet => "packet",
+            Way::Xdp => "xdp",
+            Way::Auto => "auto",
+        }
+    }
+}
+
+/// An interface, and by which sockets its frames come and go: in text `packet:NAME`, `xdp:NAME` or
+/// `auto:NAME`; the name alone stands for the first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Wire {
+    /// By which sockets.
+    pub way: Way,
+    /// The interface's name.
+    pub interface: String,
+}
+
+impl FromStr for Wire {
+    type Err = String;
+
+    fn from_str(s: &str) -> std::result::Result<Self, String> {
+        let named = Way::NAMES.into_iter().find_map(|(name, way)| {
+            let interface = s.strip_prefix(name)?.strip_prefix(':')?;
+            Some((way, interface))
+        });
+        let (way, interface) = named.unwrap_or((Way::Packet, s));
+        // IFNAMSIZ is 16 with its terminating zero.
+        match (1..=15).contains(&interface.len()) {
+            true => Ok(Self { way, interface: interface.into() }),
+            false => {
+                Err("must be \"packet:INTERFACE\", \"xdp:INTERFACE\" or \"auto:INTERFACE\", with a name \
+                          of at most 15 bytes"
+                    .into())
+            }
+        }
+    }
+}
+
+impl TryFrom<String> for Wire {
+    type Error = String;
+
+    fn try_from(text: String) -> std::result::Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.way.name(), self.interface)
+    }
+}
+
+impl From<Wire> for String {
+    fn from(wire: Wire) -> Self {
+        wire.to_string()
+    }
+}
+
+/// Whole frames of an interface, one way or the other.
+pub struct WireLink {
+    inner: Inner,
+    /// Why it is not AF_XDP, where that was tried.
+    fallback: Option<LinkError>,
+}
+
+enum Inner {
+    Packet(Box<PacketLink>),
+    Xdp(Box<XdpLink>),
+}
+
+impl WireLink {
+    /// Opens a link by `way`, as `config` says. `address` is ours ([`XdpConfig::address`]).
+    ///
+    /// # Errors
+    /// As [`PacketLink::open`] and [`XdpLink::open`]. With [`Way::Auto`], those of AF_XDP are none.
+    pub fn open(way: Way, config: &PacketConfig, address: Option<Ipv4Addr>) -> Result<Self> {
+        let xdp = || {
+            XdpLink::open(&XdpConfig {
+                receive_buffer: config.receive_buffer,
+                mac: config.mac,
+                address,
+                ..XdpConfig::new(&*config.interface, &*config.ports)
+            })
+        };
+        let fallback = match way {
+            Way::Packet => None,
+            Way::Xdp => return xdp().map(Self::from),
+            Way::Auto => match xdp() {
+                Ok(link) => return Ok(link.into()),
+                Err(error) => Some(error),
+            },
+        };
+        Ok(Self { fallback, ..PacketLink::open(config)?.into() })
+    }
+
+    /// The interface, as it was when the link was opened.
+    pub fn interface(&self) -> &Interface {
+        match &self.inner {
+            Inner::Packet(link) => link.interface(),
+            Inner::Xdp(link) => link.interface(),
+        }
+    }
+
+    /// In words, what carries the frames.
+    pub fn describe(&self) -> String {
+        match (&self.inner, &self.fallback) {
+            (Inner::Packet(_), None) => "AF_PACKET".into(),
+            (Inner::Packet(_), Some(why)) => format!("AF_PACKET, because AF_XDP could not be had: {why}"),
+            (Inner::Xdp(link), _) => {
+                let mode = link.mode().map(|mode| format!(", {mode} mode")).unwrap_or_default();
+                let copies = if link.zero_copy() { "without copies" } else { "with a copy" };
+                format!("AF_XDP{mode}, {copies} in the kernel, queues: {}", link.queues())
+            }
+        }
+    }
+
+    /// Why it is not AF_XDP, where that was tried ([`Way::Auto`]).
+    pub fn fallback(&self) -> Option<&LinkError> {
+        self.fallback.as_ref()
+    }
+}
+
+impl From<PacketLink> for WireLink {
+    fn from(link: PacketLink) -> Self {
+        Self { inner: Inner::Packet(Box::new(link)), fallback: None }
+    }
+}
+
+impl From<XdpLink> for WireLink {
+    fn from(link: XdpLink) -> Self {
+        Self { inner: Inner::Xdp(Box::new(link)), fallback: None }
+    }
+}
+
+impl AsFd for WireLink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.inner {
+            Inner::Packet(link) => link.as_fd(),
+            Inner::Xdp(link) => link.as_fd(),
+        }
+    }
+}
+
+impl Link for WireLink {
+    fn recv(&mut self, batch: &mut Batch, timeout: Option<Duration>) -> Result<usize> {
+        match &mut self.inner {
+            Inner::Packet(link) => link.recv(batch, timeout),
+            Inner::Xdp(link) => link.recv(batch, timeout),
+        }
+    }
+
+    fn send(&mut self, batch: &mut Batch) -> Result<usize> {
+        match &mut self.inner {
+            Inner::Packet(link) => link.send(batch),
+            Inner::Xdp(link) => link.send(batch),
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        match &self.inner {
+            Inner::Packet(link) => link.counters(),
+            Inner::Xdp(link) => link.counters(),
+        }
+    }
+
+    fn scope(&self) -> Scope {
+        match &self.inner {
+            Inner::Packet(link) => link.scope(),
+            Inner::Xdp(link) => link.scope(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wire_in_text() {
+        for (text, way, interface, again) in [
+            ("eth1", Way::Packet, "eth1", "packet:eth1"),
+            ("packet:eth1", Way::Packet, "eth1", "packet:eth1"),
+            ("xdp:eth1", Way::Xdp, "eth1", "xdp:eth1"),
+            ("auto:enp1s0f0np0", Way::Auto, "enp1s0f0np0", "auto:enp1s0f0np0"),
+            ("xdp", Way::Packet, "xdp", "packet:xdp"),
+        ] {
+            let wire: Wire = text.parse().unwrap();
+            assert_eq!((wire.way, &*wire.interface), (way, interface));
+            assert_eq!(wire.to_string(), again);
+            assert_eq!(again.parse(), Ok(wire));
+        }
+        for wrong in ["", "xdp:", "auto:sixteen-letters-", "sixteen-letters-"] {
+            assert!(wrong.parse::<Wire>().is_err(), "{wrong}");
+        }
+    }
+}

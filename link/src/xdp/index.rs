@@ -1,0 +1,187 @@
+//! Where the two ends of a ring stand: arithmetic alone.
+//!
+//! A ring has a power of two of places. Each side counts what it has done since the ring was made, modulo
+//! 2^32, and the place of an entry is its number modulo the number of places. So a full ring and an empty
+//! one are told apart, and nothing happens where a count starts anew at 0.
+
+/// The end that writes entries.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Producer {
+    places: u32,
+    /// Entries written.
+    next: u32,
+    /// Entries that the other end had read, when it was asked last.
+    read: u32,
+}
+
+impl Producer {
+    /// An end at entry `start` of a ring with `places` places, a power of two.
+    pub(crate) fn new(places: u32, start: u32) -> Self {
+        assert!(places.is_power_of_two(), "a ring of {places} places");
+        Self { places, next: start, read: start }
+    }
+
+    /// The place of the next entry, which is then taken for written; `None` where the ring is full. `read`
+    /// says how far the other end is, and is asked only where the ring seems full.
+    #[inline]
+    pub(crate) fn take(&mut self, read: impl FnOnce() -> u32) -> Option<usize> {
+        if self.next.wrapping_sub(self.read) >= self.places {
+            self.read = read();
+            if self.next.wrapping_sub(self.read) >= self.places {
+                return None;
+            }
+        }
+        let place = self.next & (self.places - 1);
+        self.next = self.next.wrapping_add(1);
+        Some(place as usize)
+    }
+
+    /// Entries written, to be told to the other end.
+    #[inline]
+    pub(crate) fn written(&self) -> u32 {
+        self.next
+    }
+
+    /// Takes back what the other end, which is at `read`, has not read; gives the places of that, the first
+    /// one first.
+    pub(crate) fn take_back(&mut self, read: u32) -> impl Iterator<Item = usize> + use<> {
+        let (places, count) = (self.places, self.next.wrapping_sub(read).min(self.places));
+        let from = self.next.wrapping_sub(count);
+        self.next = from;
+        self.read = from;
+        (0..count).map(move |index| (from.wrapping_add(index) & (places - 1)) as usize)
+    }
+}
+
+/// The end that reads entries.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Consumer {
+    places: u32,
+    /// Entries read.
+    next: u32,
+    /// Entries that the other end had written, when it was asked last.
+    written: u32,
+}
+
+impl Consumer {
+    /// An end at entry `start` of a ring with `places` places, a power of two.
+    pub(crate) fn new(places: u32, start: u32) -> Self {
+        assert!(places.is_power_of_two(), "a ring of {places} places");
+        Self { places, next: start, written: start }
+    }
+
+    /// The place of the next entry, which is then taken for read; `None` where the ring is empty. `written`
+    /// says how far the other end is, and is asked only where the ring seems empty.
+    #[inline]
+    pub(crate) fn take(&mut self, written: impl FnOnce() -> u32) -> Option<usize> {
+        if self.next == self.written {
+            self.written = written();
+            if self.next == self.written {
+                return None;
+            }
+        }
+        let place = self.next & (self.places - 1);
+        self.next = self.next.wrapping_add(1);
+        Some(place as usize)
+    }
+
+    /// Entries read, to be told to the other end.
+    #[inline]
+    pub(crate) fn read(&self) -> u32 {
+        self.next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Debug, Clone, Copy)]
+    enum Step {
+        /// The writer writes up to so many entries, and tells.
+        Write(u8),
+        /// The reader reads up to so many entries, and tells.
+        Read(u8),
+        /// The writer takes back what was not read.
+        TakeBack,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (0..40u8).prop_map(Step::Write),
+            4 => (0..40u8).prop_map(Step::Read),
+            1 => Just(Step::TakeBack),
+        ]
+    }
+
+    proptest! {
+        /// Beside a queue that cannot go wrong, and from just before the counts start anew.
+        #[test]
+        fn a_ring_is_a_queue(
+            order in 0..6u32,
+            before in 0..100u32,
+            steps in prop::collection::vec(step(), 1..200),
+        ) {
+            let places = 1 << order;
+            let start = 0u32.wrapping_sub(before);
+            let (mut writer, mut reader) = (Producer::new(places, start), Consumer::new(places, start));
+            // What each end has told, as the words in shared memory.
+            let (mut written, mut read) = (start, start);
+            let mut ring = vec![0u32; places as usize];
+            let mut queue = VecDeque::new();
+            let mut value = 0;
+            for step in steps {
+                match step {
+                    Step::Write(count) => {
+                        for _ in 0..count {
+                            let place = writer.take(|| read);
+                            prop_assert_eq!(place.is_some(), queue.len() < places as usize);
+                            let Some(place) = place else { break };
+                            value += 1;
+                            ring[place] = value;
+                            queue.push_back(value);
+                        }
+                        written = writer.written();
+                    }
+                    Step::Read(count) => {
+                        for _ in 0..count {
+                            let place = reader.take(|| written);
+                            prop_assert_eq!(place.map(|place| ring[place]), queue.pop_front());
+                        }
+                        read = reader.read();
+                    }
+                    Step::TakeBack => {
+                        // The kernel reads in calls of ours alone where this is done, so it holds nothing.
+                        reader = Consumer::new(places, reader.read());
+                        let back: Vec<u32> = writer.take_back(read).map(|place| ring[place]).collect();
+                        prop_assert_eq!(back, queue.drain(..).collect::<Vec<_>>());
+                        written = writer.written();
+                        prop_assert_eq!(written, read);
+                    }
+                }
+                prop_assert_eq!(written.wrapping_sub(read) as usize, queue.len());
+            }
+        }
+
+        /// The other end's word is shared memory: whatever it says, a place is one of the ring's.
+        #[test]
+        fn no_word_of_the_other_end_leads_out_of_the_ring(
+            order in 0..12u32,
+            start: u32,
+            words in prop::collection::vec(any::<u32>(), 1..50),
+        ) {
+            let places = 1u32 << order;
+            let (mut writer, mut reader) = (Producer::new(places, start), Consumer::new(places, start));
+            for word in words {
+                for place in writer.take(|| word).into_iter().chain(reader.take(|| word)) {
+                    prop_assert!(place < places as usize);
+                }
+                prop_assert!(writer.take_back(word).count() <= places as usize);
+            }
+        }
+    }
+}

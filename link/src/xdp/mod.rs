@@ -1,0 +1,436 @@
+//! Whole Ethernet frames on an interface, through AF_XDP. Needs CAP_NET_RAW, and to receive CAP_BPF and
+//! CAP_NET_ADMIN too.
+//!
+//! A small program at the interface takes the frames to our UDP ports before the kernel's network stack sees
+//! them, and leaves every other frame to the kernel. So, unlike with [`crate::packet`], the kernel does not
+//! get ours as well, and answers none of them. ARP goes to the kernel, and by a packet socket to us too.
+//!
+//! The program runs in the driver (native) where that can, and else behind it (generic). It stays at the
+//! interface as long as the link is open: the kernel takes it off when the link's file descriptor is closed,
+//! however the process ends.
+//!
+//! A queue of an interface has one AF_XDP socket: two links to receive on one interface are one too many.
+//!
+//! An interface that takes VLAN tags off frames by itself hides them from the program: frames of a VLAN are
+//! then taken as if they had no tag. Where there are such, have it leave them in (`ethtool -K NAME rxvlan off`).
+
+pub(crate) mod index;
+#[cfg(feature = "xdp")]
+mod program;
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::epoll;
+
+use crate::batch::ETHERNET_LEN;
+use crate::packet::{self, Interface, PORTS_MAX, PacketConfig, PacketLink};
+use crate::sys::{self, Frame, HEADROOM, Sent, Shape, Step, XdpSocket};
+use crate::udp::SEND_RETRIES;
+use crate::{Batch, Counters, Link, LinkError, Result, Scope};
+
+/// Frames that wait to be sent at most.
+const SEND: u32 = 1024;
+/// Queues that one link serves at most.
+const QUEUES_MAX: u32 = 64;
+/// Bytes of a chunk of memory: one of these, as frames are long.
+const CHUNKS: [usize; 2] = [2048, 4096];
+
+/// Where the program runs that takes frames off an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// In the interface's driver.
+    Native,
+    /// Behind the driver, which need not know of it.
+    Generic,
+}
+
+impl std::fmt::Display for Mode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Mode::Native => "native",
+            Mode::Generic => "generic",
+        })
+    }
+}
+
+/// How an AF_XDP link is opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct XdpConfig {
+    /// The interface's name.
+    pub interface: String,
+    /// UDP destination ports to receive, 64 at most; ARP comes too. With none, nothing is received at
+    /// all, and no program is loaded.
+    pub ports: Vec<u16>,
+    /// Our IPv4 address: fragments to it that carry no ports are received, too, so that whoever has
+    /// them dropped can count them.
+    pub address: Option<Ipv4Addr>,
+    /// Bytes that frames are received into, over all queues: a frame takes 2,048, or 4,096 where the
+    /// interface carries longer ones. Rounded to a power of two of frames.
+    pub receive_buffer: usize,
+    /// An Ethernet address to receive under beside the interface's own.
+    pub mac: Option<[u8; 6]>,
+    /// Where the program has to run; `None`: in the driver, or behind it where that is not possible.
+    pub mode: Option<Mode>,
+}
+
+impl XdpConfig {
+    /// Listens to `ports` on `interface`.
+    pub fn new(interface: impl Into<String>, ports: impl Into<Vec<u16>>) -> Self {
+        Self {
+            interface: interface.into(),
+            ports: ports.into(),
+            address: None,
+            receive_buffer: 8 << 20,
+            mac: None,
+            mode: None,
+        }
+    }
+}
+
+/// Sends and receives whole Ethernet frames on one interface, past the kernel's network stack.
+///
+/// Frames lie in memory that this process shares with the kernel; each is copied once, into or out of a
+/// [`Batch`]. Received packets have their Ethernet header in front ([`Batch::frame`]); padding after an
+/// IPv4 packet is cut off. Packets without Ethernet header are not sent, and counted as malformed.
+pub struct XdpLink {
+    // First, so that no frame comes any more when the sockets are closed.
+    #[cfg(feature = "xdp")]
+    _program: Option<program::Program>,
+    interface: Interface,
+    mode: Option<Mode>,
+    /// One for each receive queue of the interface. All that is sent leaves by the first.
+    queues: Vec<XdpSocket>,
+    /// The queue that is read first next time.
+    next: usize,
+    /// `None` where nothing is received.
+    arp: Option<PacketLink>,
+    /// Readable when one of the sockets is.
+    ready: OwnedFd,
+    /// Which packets of the batch in hand are sent.
+    line: Vec<u16>,
+    counters: Counters,
+}
+
+impl XdpLink {
+    /// Opens the link.
+    ///
+    /// # Errors
+    /// There is no such interface, more than 64 ports, or one carries packets of more than 3,826 bytes;
+    /// privileges are missing; the interface has an XDP program, or one of its queues an AF_XDP socket; or
+    /// the kernel or the driver cannot do it. Each says what to do.
+    pub fn open(config: &XdpConfig) -> Result<Self> {
+        if config.ports.len() > PORTS_MAX {
+            return Err(LinkError::TooManyPorts(config.ports.len()));
+        }
+        let interface = Interface::lookup(&config.interface)?;
+        let receives = !config.ports.is_empty();
+        let count = match receives {
+            false => 1,
+            true => sys::receive_queues(&interface.name)
+                .map_err(LinkError::io(format!("cannot count the queues of {}", interface.name)))?
+                .min(QUEUES_MAX),
+        };
+        let shape = shape(&interface, config.receive_buffer, receives, count)?;
+        let arp = match receives {
+            false => None,
+            true => Some(PacketLink::open_for_arp(&PacketConfig {
+                mac: config.mac,
+                ..PacketConfig::new(&*interface.name, [])
+            })?),
+        };
+        #[cfg(feature = "xdp")]
+        let (mut program, mode) = match receives {
+            false => (None, None),
+            true => {
+                let (program, mode) = program::Program::load(&interface, config, count)?;
+                (Some(program), Some(mode))
+            }
+        };
+        #[cfg(not(feature = "xdp"))]
+        let mode = match receives {
+            false => None,
+            true => {
+                return Err(LinkError::NoXdp {
+                    interface: interface.name,
+                    reason: "this program was built without the feature `xdp` of dta-link".into(),
+                });
+            }
+        };
+        let mut queues = Vec::new();
+        let ready = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|error| LinkError::io("cannot wait for several sockets")(error.into()))?;
+        let watch = |fd: BorrowedFd<'_>| {
+            epoll::add(&ready, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
+                .map_err(|error| LinkError::io("cannot wait for several sockets")(error.into()))
+        };
+        for queue in 0..count {
+            let socket = XdpSocket::open(interface.index, queue, shape, mode == Some(Mode::Generic))
+                .map_err(|(step, error)| refused(&interface, queue, shape, step, error))?;
+            #[cfg(feature = "xdp")]
+            if let Some(program) = &mut program {
+                program.add(queue, socket.as_fd())?;
+                watch(socket.as_fd())?;
+            }
+            queues.push(socket);
+        }
+        if let Some(arp) = &arp {
+            watch(arp.as_fd())?;
+        }
+        Ok(Self {
+            #[cfg(feature = "xdp")]
+            _program: program,
+            interface,
+            mode,
+            queues,
+            next: 0,
+            arp,
+            ready,
+            line: Vec::new(),
+            counters: Counters::default(),
+        })
+    }
+
+    /// The interface, as it was when the link was opened.
+    pub fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
+    /// Where the program runs; `None` where nothing is received.
+    pub fn mode(&self) -> Option<Mode> {
+        self.mode
+    }
+
+    /// Whether the driver reads and writes our memory by itself, so that the kernel copies nothing.
+    pub fn zero_copy(&self) -> bool {
+        self.queues.iter().all(XdpSocket::zero_copy)
+    }
+
+    /// Queues that it receives by.
+    pub fn queues(&self) -> usize {
+        self.queues.len()
+    }
+
+    fn recv_now(&mut self, batch: &mut Batch) -> Result<usize> {
+        batch.clear();
+        let Self { queues, next, arp, counters, .. } = self;
+        let Some(arp) = arp else { return Ok(0) };
+        for _ in 0..queues.len() {
+            let queue = &mut queues[*next];
+            let mut any = false;
+            while !batch.is_full() {
+                let add = |bytes: &[u8]| {
+                    let frame = Frame { bytes, truncated: false, checksum_pending: false };
+                    packet::receive(frame, batch, counters);
+                };
+                if queue.receive(add).is_none() {
+                    break;
+                }
+                any = true;
+            }
+            if any {
+                queue.finish();
+            }
+            *next = (*next + 1) % queues.len();
+        }
+        if batch.is_empty() {
+            // It also sees when the interface is gone.
+            return arp.recv_now(batch);
+        }
+        arp.take(batch);
+        Ok(batch.len())
+    }
+
+    /// Sends the packets in `self.line`, or counts why not.
+    fn send_line(&mut self, batch: &Batch) {
+        let Self { queues, line, counters, .. } = self;
+        let [queue, ..] = &mut queues[..] else { return };
+        let mut rest = &line[..];
+        let mut retries = 0;
+        while !rest.is_empty() {
+            let frame = |index: &&u16| batch.frame(usize::from(**index)).unwrap_or_default();
+            let put = rest.iter().take_while(|index| queue.put(frame(index))).count();
+            let Sent { taken, error } = queue.send();
+            let errno = error.as_ref().and_then(io::Error::raw_os_error);
+            // The device refused the last one that the kernel took: it is tried again.
+            let refused = usize::from(errno == Some(libc::EBUSY) && taken > 0);
+            for index in &rest[..taken - refused] {
+                counters.count_sent(batch.packet(usize::from(*index)).len());
+            }
+            rest = &rest[taken - refused..];
+            if taken > refused {
+                retries = 0;
+            }
+            if rest.is_empty() || (taken > 0 && refused == 0 && matches!(errno, None | Some(libc::EAGAIN))) {
+                continue;
+            }
+            let errno = match errno {
+                Some(libc::EBUSY) => libc::ENOBUFS,
+                // No room for the first.
+                None if put == 0 => libc::EAGAIN,
+                None => continue,
+                Some(errno) => errno,
+            };
+            let again = matches!(errno, libc::EAGAIN | libc::ENOBUFS | libc::EINTR);
+            if again && retries < SEND_RETRIES {
+                retries += 1;
+                // Nothing tells when the device takes more.
+                std::thread::sleep(Duration::from_micros(100));
+                continue;
+            }
+            counters.count_unsent(&io::Error::from_raw_os_error(errno));
+            rest = &rest[1..];
+            retries = 0;
+        }
+    }
+}
+
+impl AsFd for XdpLink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ready.as_fd()
+    }
+}
+
+impl Link for XdpLink {
+    fn recv(&mut self, batch: &mut Batch, timeout: Option<Duration>) -> Result<usize> {
+        let received = self.recv_now(batch)?;
+        if received > 0 || timeout == Some(Duration::ZERO) {
+            return Ok(received);
+        }
+        crate::wait_readable(&[self.as_fd()], timeout)?;
+        self.recv_now(batch)
+    }
+
+    fn send(&mut self, batch: &mut Batch) -> Result<usize> {
+        let before = self.counters.sent;
+        self.line.clear();
+        for index in 0..batch.len() {
+            if batch.frame(index).is_none() {
+                self.counters.unsent_malformed += 1;
+            } else if batch.packet(index).len() > self.interface.mtu as usize {
+                // Nobody below looks.
+                self.counters.unsent_too_long += 1;
+            } else {
+                self.line.push(index as u16);
+            }
+        }
+        self.send_line(batch);
+        batch.clear();
+        Ok((self.counters.sent - before) as usize)
+    }
+
+    fn counters(&self) -> Counters {
+        let arp = self.arp.as_ref().map(Link::counters).unwrap_or_default();
+        Counters {
+            received: self.counters.received + arp.received,
+            received_bytes: self.counters.received_bytes + arp.received_bytes,
+            dropped_too_long: self.counters.dropped_too_long + arp.dropped_too_long,
+            dropped_by_kernel: self.queues.iter().map(XdpSocket::drops).sum::<u64>() + arp.dropped_by_kernel,
+            ..self.counters
+        }
+    }
+
+    fn scope(&self) -> Scope {
+        Scope::Packet
+    }
+}
+
+/// Finds out whether this process and this kernel can have links that receive by AF_XDP, as far as that does
+/// not depend on the interface: an AF_XDP socket with memory is opened, and the program loaded.
+///
+/// # Errors
+/// What [`XdpLink::open`] would say.
+pub fn probe() -> Result<()> {
+    let any = Interface { name: "any interface".into(), index: 0, mac: [0; 6], mtu: 1500, ipv4: None };
+    let shape = Shape { chunk: CHUNKS[0], receive: 1, send: 1 };
+    match XdpSocket::open(any.index, 0, shape, true) {
+        // There is no interface of this index, which is found last.
+        Ok(_) | Err((Step::Bind, _)) => {}
+        Err((step, error)) => return Err(refused(&any, 0, shape, step, error)),
+    }
+    #[cfg(feature = "xdp")]
+    program::probe(&any)?;
+    Ok(())
+}
+
+/// What the memory of each of `queues` sockets is cut into.
+fn shape(interface: &Interface, bytes: usize, receives: bool, queues: u32) -> Result<Shape> {
+    let frame = interface.mtu as usize + ETHERNET_LEN;
+    let Some(chunk) = CHUNKS.into_iter().find(|chunk| frame <= chunk - HEADROOM) else {
+        return Err(LinkError::XdpMtu {
+            interface: interface.name.clone(),
+            mtu: interface.mtu,
+            most: (CHUNKS[1] - HEADROOM - ETHERNET_LEN) as u32,
+        });
+    };
+    let frames = (bytes / chunk / queues.max(1) as usize).clamp(1, 1 << 20) as u32;
+    // The greatest power of two that is not more.
+    let receive = if receives { 1 << frames.ilog2() } else { 0 };
+    Ok(Shape { chunk, receive, send: SEND })
+}
+
+/// What it means that the kernel refused.
+fn refused(interface: &Interface, queue: u32, shape: Shape, step: Step, error: io::Error) -> LinkError {
+    let name = interface.name.clone();
+    let no_xdp = |reason: &str| LinkError::NoXdp { interface: name.clone(), reason: reason.into() };
+    match (step, error.raw_os_error()) {
+        (Step::Socket, Some(libc::EPERM)) => {
+            LinkError::NeedsXdp { what: "an AF_XDP socket", interface: name, capability: "CAP_NET_RAW" }
+        }
+        (Step::Socket, Some(libc::EAFNOSUPPORT)) => no_xdp("the kernel was built without AF_XDP"),
+        (Step::Memory, Some(libc::ENOBUFS | libc::EPERM)) => {
+            LinkError::XdpMemory((shape.receive + shape.send) as usize * shape.chunk)
+        }
+        (Step::Bind, Some(libc::EBUSY)) => LinkError::QueueInUse { interface: name, queue },
+        (Step::Bind, Some(libc::EOPNOTSUPP)) => no_xdp("its driver has no sockets for its queues"),
+        (step, _) => {
+            let what = match step {
+                Step::Socket => "open an AF_XDP socket",
+                Step::Memory => "share memory with the kernel",
+                Step::Rings => "have the rings of an AF_XDP socket",
+                Step::Bind => "bind an AF_XDP socket",
+            };
+            LinkError::io(format!("cannot {what} for queue {queue} of {name}"))(error)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interface(mtu: u32) -> Interface {
+        Interface { name: "eth1".into(), index: 1, mac: [0; 6], mtu, ipv4: None }
+    }
+
+    #[test]
+    fn memory_is_cut_as_the_interface_needs_it() {
+        let cut = |mtu, bytes, queues| shape(&interface(mtu), bytes, true, queues).unwrap();
+        assert_eq!(cut(1500, 8 << 20, 1), Shape { chunk: 2048, receive: 4096, send: SEND });
+        assert_eq!(cut(1778, 8 << 20, 1).chunk, 2048, "the longest that fits");
+        assert_eq!(cut(1779, 8 << 20, 1), Shape { chunk: 4096, receive: 2048, send: SEND });
+        assert_eq!(cut(1500, 8 << 20, 3).receive, 1024, "a power of two for each queue");
+        assert_eq!(cut(1500, 0, 64).receive, 1);
+        assert_eq!(shape(&interface(1500), 8 << 20, false, 1).unwrap().receive, 0);
+        assert_eq!(cut(3826, 1 << 20, 1).chunk, 4096);
+        let error = shape(&interface(9000), 1 << 20, true, 1).unwrap_err().to_string();
+        assert!(error.contains("9000 bytes") && error.contains("mtu 3826") && error.contains("packet:eth1"));
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_says_what_to_do() {
+        let shape = Shape { chunk: 2048, receive: 4096, send: SEND };
+        let told = |step, errno| {
+            refused(&interface(1500), 3, shape, step, io::Error::from_raw_os_error(errno)).to_string()
+        };
+        assert!(told(Step::Socket, libc::EPERM).contains("CAP_NET_RAW"));
+        assert!(told(Step::Bind, libc::EBUSY).contains("queue 3 of eth1"));
+        assert!(told(Step::Bind, libc::EBUSY).contains("ss --xdp"));
+        assert!(told(Step::Memory, libc::ENOBUFS).contains("LimitMEMLOCK"));
+        assert!(told(Step::Memory, libc::ENOBUFS).contains("10485760 bytes"));
+        assert!(told(Step::Socket, libc::EAFNOSUPPORT).contains("packet:eth1"));
+        assert!(told(Step::Bind, libc::EINVAL).contains("cannot bind an AF_XDP socket for queue 3 of eth1"));
+    }
+}

@@ -1,0 +1,185 @@
+//! The program at the interface that takes our frames: `ebpf/take.bpf.c`, built by `make ebpf`.
+
+use std::error::Error;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use aya::maps::{Array, XskMap};
+use aya::programs::links::FdLink;
+use aya::programs::{Xdp, XdpMode};
+use aya::{Ebpf, EbpfLoader};
+
+use super::{Mode, XdpConfig};
+use crate::packet::Interface;
+use crate::{LinkError, Result};
+
+const OBJECT: &[u8] = aya::include_bytes_aligned!("../../ebpf/take.bpf.o");
+
+/// The first kernel that attaches XDP programs by a file descriptor.
+const LINUX: (u32, u32) = (5, 9);
+
+/// The program at an interface, until this is dropped.
+pub(super) struct Program {
+    // First: it is off the interface before anything that it uses is gone.
+    _attached: FdLink,
+    loaded: Ebpf,
+    interface: String,
+}
+
+impl Program {
+    /// Loads the program for `queues` queues, and attaches it to the interface. It leaves all frames to the
+    /// kernel until there are sockets.
+    pub(super) fn load(interface: &Interface, config: &XdpConfig, queues: u32) -> Result<(Self, Mode)> {
+        let name = &interface.name;
+        let mut loaded = load(name, queues)?;
+        let failed = |error: &(dyn Error + 'static)| refused(name, "an XDP program", error);
+        let mut words = [0u64; 1024];
+        for port in &config.ports {
+            words[usize::from(*port) / 64] |= 1 << (port % 64);
+        }
+        let mut ports: Array<_, u64> = map(&mut loaded, "ports")?;
+        for (index, word) in words.iter().enumerate().filter(|(_, word)| **word != 0) {
+            ports.set(index as u32, word, 0).map_err(|error| failed(&error))?;
+        }
+        if let Some(ip) = config.address {
+            let mut address: Array<_, u32> = map(&mut loaded, "address")?;
+            address.set(0, u32::from_ne_bytes(ip.octets()), 0).map_err(|error| failed(&error))?;
+        }
+        let program = program(&mut loaded)?;
+        let modes: &[Mode] = match config.mode {
+            Some(mode) => &[mode],
+            None => &[Mode::Native, Mode::Generic],
+        };
+        let mut error = None;
+        for mode in modes {
+            let wish = match mode {
+                Mode::Native => XdpMode::Driver,
+                Mode::Generic => XdpMode::Skb,
+            };
+            match program.attach_to_if_index(interface.index, wish) {
+                Ok(id) => {
+                    let attached = program
+                        .take_link(id)
+                        .map_err(|error| failed(&error))
+                        .and_then(|link| FdLink::try_from(link).map_err(|error| failed(&error)))?;
+                    return Ok((Self { _attached: attached, loaded, interface: name.clone() }, *mode));
+                }
+                Err(refusal) => {
+                    let told = refused(name, "an XDP program", &refusal);
+                    // Only what the driver cannot do is tried without it.
+                    if !matches!(told, LinkError::NoXdp { .. }) {
+                        return Err(told);
+                    }
+                    error = Some(told);
+                }
+            }
+        }
+        Err(error.unwrap_or_else(|| LinkError::NoXdp { interface: name.clone(), reason: "no mode".into() }))
+    }
+
+    /// From now on, frames to us on receive queue `queue` go to a socket.
+    pub(super) fn add(&mut self, queue: u32, socket: BorrowedFd<'_>) -> Result<()> {
+        let mut sockets: XskMap<_> = map(&mut self.loaded, "sockets")?;
+        sockets
+            .set(queue, socket.as_raw_fd(), 0)
+            .map_err(|error| refused(&self.interface, "a map of AF_XDP sockets", &error))
+    }
+}
+
+/// Loads the program, and attaches it to nothing.
+pub(super) fn probe(any: &Interface) -> Result<()> {
+    load(&any.name, 1).map(drop)
+}
+
+/// Loads the program and its maps into the kernel, for an interface with `queues` queues.
+fn load(interface: &str, queues: u32) -> Result<Ebpf> {
+    // An older one would attach it so that it stays when this process is killed.
+    if !rustix::system::uname().release().to_str().is_ok_and(|release| is_from(release, LINUX)) {
+        let reason = format!("the kernel is older than Linux {}.{}", LINUX.0, LINUX.1);
+        return Err(LinkError::NoXdp { interface: interface.into(), reason });
+    }
+    let failed = |error: &(dyn Error + 'static)| refused(interface, "an XDP program", error);
+    // Nothing in it depends on the kernel's types.
+    let mut loaded = EbpfLoader::new()
+        .btf(None)
+        .map_max_entries("sockets", queues)
+        .load(OBJECT)
+        .map_err(|error| failed(&error))?;
+    program(&mut loaded)?.load().map_err(|error| failed(&error))?;
+    Ok(loaded)
+}
+
+fn program(loaded: &mut Ebpf) -> Result<&mut Xdp> {
+    loaded
+        .program_mut("take")
+        .and_then(|program| program.try_into().ok())
+        .ok_or_else(|| LinkError::io("the XDP program is damaged")(io::ErrorKind::InvalidData.into()))
+}
+
+/// A map of the program.
+fn map<'a, T: TryFrom<&'a mut aya::maps::Map>>(loaded: &'a mut Ebpf, name: &str) -> Result<T> {
+    loaded
+        .map_mut(name)
+        .and_then(|map| T::try_from(map).ok())
+        .ok_or_else(|| LinkError::io("the XDP program is damaged")(io::ErrorKind::InvalidData.into()))
+}
+
+/// What it means that the kernel refused.
+fn refused(interface: &str, what: &'static str, error: &(dyn Error + 'static)) -> LinkError {
+    let interface = interface.to_owned();
+    let capability = "CAP_BPF and CAP_NET_ADMIN";
+    match errno(error) {
+        Some(libc::EPERM | libc::EACCES) => LinkError::NeedsXdp { what, interface, capability },
+        Some(libc::EBUSY | libc::EEXIST) => LinkError::XdpInUse(interface),
+        Some(libc::ENODEV) => LinkError::NoInterface(interface),
+        Some(errno) => {
+            let reason = format!("{what} was refused: {}", io::Error::from_raw_os_error(errno));
+            LinkError::NoXdp { interface, reason }
+        }
+        None => LinkError::NoXdp { interface, reason: format!("{what} was refused: {error}") },
+    }
+}
+
+/// What the system said, somewhere below an error.
+fn errno(error: &(dyn Error + 'static)) -> Option<i32> {
+    let mut below = Some(error);
+    while let Some(error) = below {
+        if let Some(errno) = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
+            return Some(errno);
+        }
+        below = error.source();
+    }
+    None
+}
+
+/// Whether a kernel's release, such as `6.1.0-18-amd64`, is from a version on.
+fn is_from(release: &str, version: (u32, u32)) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(major), Some(minor)) => (major, minor) >= version,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_of_the_kernel() {
+        for (release, from) in
+            [("6.1.0-18-amd64", true), ("5.9.0", true), ("5.8.18", false), ("4.20", false), ("odd", false)]
+        {
+            assert_eq!(is_from(release, LINUX), from, "{release}");
+        }
+    }
+
+    #[test]
+    fn the_object_has_what_the_loader_looks_for() {
+        let object = aya::include_bytes_aligned!("../../ebpf/take.bpf.o");
+        for name in ["sockets", "ports", "address", "take"] {
+            let found = object.windows(name.len() + 1).any(|at| at == [name.as_bytes(), &[0]].concat());
+            assert!(found, "{name}");
+        }
+    }
+}

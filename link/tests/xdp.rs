@@ -1,0 +1,553 @@
+//! AF_XDP on veth pairs, in a network namespace that each test makes for itself.
+//!
+//! `cargo test -p dta-link --features xdp --test xdp -- --ignored`
+
+use std::io::Read;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use dta_link::fault::FaultInjector;
+use dta_link::xdp::Mode;
+use dta_link::{
+    Batch, EthernetLink, Link, LinkError, PacketConfig, PacketLink, UdpConfig, UdpLink, Way, WireLink,
+    XdpConfig, XdpLink,
+};
+use dta_proto::wire::datagram;
+
+mod common;
+use common::{SOON, at, frames, in_namespace, ip};
+
+const HEADER: [u8; 14] = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+/// In the network of `far`, and nobody's.
+const PEER: [u8; 4] = [10, 9, 1, 9];
+const FAR: [u8; 4] = [10, 9, 1, 2];
+
+fn xdp(interface: &str, ports: &[u16], mode: Option<Mode>) -> XdpConfig {
+    XdpConfig { mode, ..XdpConfig::new(interface, ports) }
+}
+
+/// Adds a frame from the peer to `far`.
+fn add(batch: &mut Batch, port: u16, payload: &[u8]) {
+    batch.push_udp(at(PEER, 9), at(FAR, port), payload, 0).unwrap();
+    batch.set_ethernet(batch.len() - 1, &HEADER);
+}
+
+fn frame_of(port: u16, payload: &[u8]) -> Vec<u8> {
+    [&HEADER[..], &datagram::header(at(PEER, 9), at(FAR, port), payload.len()), payload].concat()
+}
+
+fn both_modes(test: fn(Mode)) {
+    for mode in [Mode::Native, Mode::Generic] {
+        in_namespace(move || {
+            ip("address add 10.9.1.2/24 dev far");
+            // The kernel would ask for it before it answers.
+            ip("neighbour add 10.9.1.9 lladdr 02:00:00:00:00:01 dev far");
+            test(mode);
+        });
+    }
+}
+
+/// What an interface tells of itself.
+fn told(interface: &str) -> String {
+    let output = Command::new("ip").args(["-d", "link", "show", interface]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace with a veth pair"]
+fn our_ports_come_here_and_the_rest_reaches_the_kernel() {
+    both_modes(|mode| {
+        let mut near = PacketLink::open(&PacketConfig::new("near", [4791])).unwrap();
+        let config = XdpConfig { address: Some(FAR.into()), ..xdp("far", &[4791, 40040], Some(mode)) };
+        let mut far = XdpLink::open(&config).unwrap();
+        assert_eq!((far.mode(), far.queues(), far.zero_copy()), (Some(mode), 1, false));
+        let kernel = |port| {
+            let socket = UdpSocket::bind((Ipv4Addr::from(FAR), port)).unwrap();
+            socket.set_read_timeout(SOON).unwrap();
+            socket
+        };
+        let (ours, other) = (kernel(4791), kernel(80));
+
+        let mut batch = Batch::new(16);
+        let mut wanted = Vec::new();
+        for (port, payload) in [(4791, 100), (80, 5), (40040, 3), (4790, 7), (4791, 1), (4791, 1472)] {
+            add(&mut batch, port, &vec![7; payload]);
+            if [4791, 40040].contains(&port) {
+                wanted.push(batch.frame(batch.len() - 1).unwrap().to_vec());
+            }
+        }
+        // First fragments to a right and a wrong port, later ones to us and to somebody else, and TCP.
+        for (port, byte, value, to, received) in [
+            (4791, 6, 0x20, FAR, true),
+            (80, 6, 0x20, FAR, false),
+            (80, 7, 3, FAR, true),
+            (4791, 7, 3, [10, 9, 1, 3], false),
+            (4791, 9, 6, FAR, false),
+        ] {
+            batch.push_udp(at(PEER, 9), at(to, port), &[7; 5], 0).unwrap();
+            let index = batch.len() - 1;
+            batch.packet_mut(index)[byte] = value;
+            batch.set_ethernet(index, &HEADER);
+            if received {
+                wanted.push(batch.frame(index).unwrap().to_vec());
+            }
+        }
+        let count = batch.len();
+        assert_eq!(near.send(&mut batch).unwrap(), count);
+        assert_eq!(frames(&mut far, wanted.len()), wanted, "{mode}");
+        assert_eq!(far.recv(&mut batch, Some(Duration::from_millis(50))).unwrap(), 0);
+        let counters = far.counters();
+        assert_eq!((counters.received, counters.dropped_by_kernel), (wanted.len() as u64, 0));
+        let mut buffer = [0; 100];
+        assert_eq!(other.recv(&mut buffer).unwrap(), 5, "the kernel has the other port");
+        ours.set_nonblocking(true).unwrap();
+        assert!(ours.recv(&mut buffer).is_err(), "and not ours");
+
+        // ARP comes to both: the kernel answers it, and the link hears it.
+        let mut arp =
+            [&[0xff; 6][..], &[2, 0, 0, 0, 0, 1, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 1]].concat();
+        arp.extend(PEER);
+        arp.extend([0; 6]);
+        arp.extend(FAR);
+        batch.clear();
+        batch.push_frame(&arp, 0).unwrap();
+        assert_eq!(near.send(&mut batch).unwrap(), 1);
+        assert_eq!(frames(&mut far, 1), [arp]);
+        let answer = frames(&mut near, 1);
+        assert_eq!(answer[0][..14], [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 6]);
+
+        // Without the link, the kernel has all again.
+        drop(far);
+        assert!(!told("far").contains("xdp"), "{}", told("far"));
+        add(&mut batch, 4791, &[1; 9]);
+        assert_eq!(near.send(&mut batch).unwrap(), 1);
+        ours.set_nonblocking(false).unwrap();
+        assert_eq!(ours.recv(&mut buffer).unwrap(), 9);
+    });
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace with a veth pair"]
+fn frames_there_and_back_go_round_the_rings_in_order() {
+    both_modes(|mode| {
+        // Few chunks, so that each is used many times; sending has 1,024.
+        let few = |interface| XdpConfig { receive_buffer: 64 * 2048, ..xdp(interface, &[4791], Some(mode)) };
+        let (mut near, mut far) = (XdpLink::open(&few("near")).unwrap(), XdpLink::open(&few("far")).unwrap());
+        let (mut batch, mut back) = (Batch::new(64), Batch::new(64));
+        let mut sent = 0u32;
+        for burst in (1..=64).cycle().take(256) {
+            let mut wanted = Vec::new();
+            for _ in 0..burst {
+                let payload = sent.to_be_bytes().repeat(1 + sent as usize % 367);
+                add(&mut batch, 4791, &payload);
+                wanted.push(batch.frame(batch.len() - 1).unwrap().to_vec());
+                sent += 1;
+            }
+            assert_eq!(near.send(&mut batch).unwrap(), burst);
+            let got = frames(&mut far, burst);
+            assert_eq!(got, wanted, "{mode}");
+            for frame in &got {
+                back.push_frame(frame, 0).unwrap();
+            }
+            assert_eq!(far.send(&mut back).unwrap(), burst);
+            assert_eq!(frames(&mut near, burst), wanted);
+        }
+        for link in [near.counters(), far.counters()] {
+            let total = u64::from(sent);
+            assert_eq!(
+                (link.sent, link.received, link.unsent(), link.dropped_by_kernel),
+                (total, total, 0, 0)
+            );
+            assert_eq!(link.sent_bytes, link.received_bytes);
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace with a veth pair"]
+fn every_frame_is_received_or_counted_when_nobody_reads() {
+    both_modes(|mode| {
+        const FRAMES: u64 = 20_000;
+        let mut near = XdpLink::open(&xdp("near", &[], None)).unwrap();
+        assert_eq!(near.mode(), None, "who receives nothing loads no program");
+        let config = XdpConfig { receive_buffer: 256 * 2048, ..xdp("far", &[4791], Some(mode)) };
+        let mut far = XdpLink::open(&config).unwrap();
+        let mut batch = Batch::new(100);
+        let mut received = 0;
+        let mut book = vec![false; FRAMES as usize];
+        let mut take = |far: &mut XdpLink, wait| {
+            let mut batch = Batch::default();
+            while far.recv(&mut batch, Some(wait)).unwrap() > 0 {
+                for index in 0..batch.len() {
+                    let number = u64::from_be_bytes(batch.packet(index)[28..36].try_into().unwrap());
+                    assert!(!std::mem::replace(&mut book[number as usize], true), "{number} came twice");
+                    received += 1;
+                }
+            }
+            received
+        };
+        for burst in 0..FRAMES / 100 {
+            for number in burst * 100..(burst + 1) * 100 {
+                add(&mut batch, 4791, &number.to_be_bytes());
+            }
+            near.send(&mut batch).unwrap();
+            // It reads now and then, so that the rings are full and empty in turns.
+            if burst % 40 == 39 {
+                take(&mut far, Duration::ZERO);
+            }
+        }
+        // What is between the two ends arrives by and by.
+        let (mut counters, until) = (far.counters(), Instant::now() + Duration::from_secs(30));
+        while near.counters().sent != take(&mut far, Duration::from_millis(20)) + counters.dropped_by_kernel {
+            counters = far.counters();
+            assert!(Instant::now() < until, "{mode}: sent {:?}, received {counters:?}", near.counters());
+        }
+        let sent = near.counters();
+        assert_eq!(sent.sent + sent.unsent(), FRAMES, "{sent:?}");
+        assert!(counters.dropped_by_kernel > 0, "{counters:?}");
+        assert_eq!(far.counters().received + counters.dropped_by_kernel, sent.sent);
+        // Nothing is left over: it goes on as at first.
+        add(&mut batch, 4791, &[5; 50]);
+        let wanted = batch.frame(0).unwrap().to_vec();
+        assert_eq!(near.send(&mut batch).unwrap(), 1);
+        assert_eq!(frames(&mut far, 1), [wanted]);
+    });
+}
+
+/// Whether the program takes a frame with this packet: UDP to the port, its header whole.
+fn is_ours(packet: &[u8], port: u16) -> bool {
+    let header = usize::from(packet[0] & 15) * 4;
+    let later = u16::from_be_bytes([packet[6], packet[7]]) & 0x1fff != 0;
+    packet[9] == 17
+        && !later
+        && header >= 20
+        && packet.get(header..header + 8).is_some_and(|udp| udp[2..4] == port.to_be_bytes())
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace with a veth pair"]
+fn faults_are_seen_as_they_were_made() {
+    both_modes(|mode| {
+        let mut near = XdpLink::open(&xdp("near", &[], None)).unwrap();
+        let mut far = XdpLink::open(&xdp("far", &[4791], Some(mode))).unwrap();
+        let faults = "drop=0.1,dup=0.1,reorder=0.1,corrupt=0.3".parse().unwrap();
+        let mut injector = FaultInjector::new(faults, 7, near.scope());
+        let mut batch = Batch::new(64);
+        let mut wanted = Vec::new();
+        let mut got = Vec::new();
+        let mut send = |near: &mut XdpLink, far: &mut XdpLink, leaving: &mut Batch| {
+            let ours = (0..leaving.len()).filter(|index| is_ours(leaving.packet(*index), 4791));
+            let before = wanted.len();
+            wanted.extend(ours.map(|index| leaving.frame(index).unwrap().to_vec()));
+            let count = leaving.len();
+            assert_eq!(near.send(leaving).unwrap(), count);
+            got.extend(frames(far, wanted.len() - before));
+        };
+        for number in 0..2000u32 {
+            add(&mut batch, 4791, &number.to_be_bytes().repeat(8));
+            if batch.is_full() {
+                let leaving = injector.apply(&mut batch, Instant::now(), |_, _, _| ());
+                send(&mut near, &mut far, leaving);
+            }
+        }
+        send(&mut near, &mut far, injector.flush(|_, _, _| ()));
+        let counts = injector.counts();
+        assert!(counts.corrupted > 300 && counts.dropped > 100, "{counts:?}");
+        // A corrupted total length cuts the packet off as padding is, or does nothing: compared up to there.
+        assert_eq!(got.len(), wanted.len());
+        for (got, wanted) in got.iter().zip(&wanted) {
+            assert_eq!(got, &wanted[..got.len()], "{mode}");
+        }
+        let same = got.iter().zip(&wanted).filter(|(got, wanted)| got == wanted).count();
+        assert!(same * 10 > wanted.len() * 9, "{same} of {}", wanted.len());
+        assert_eq!(far.recv(&mut batch, Some(Duration::from_millis(50))).unwrap(), 0);
+        assert_eq!(far.counters().dropped_by_kernel, 0);
+    });
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace with a veth pair"]
+fn short_frames_and_frames_with_a_vlan_tag_are_left_to_the_kernel() {
+    both_modes(|mode| {
+        let mut near = PacketLink::open(&PacketConfig::new("near", [])).unwrap();
+        let mut far = XdpLink::open(&xdp("far", &[4791], Some(mode))).unwrap();
+        let whole = frame_of(4791, &[3; 32]);
+        let mut batch = Batch::new(128);
+        // Cut off at each byte: the UDP header has to be there.
+        for len in 15..=whole.len() {
+            batch.push_frame(&whole[..len], 0).unwrap();
+        }
+        let expected: Vec<_> = (42..=whole.len()).map(|len| whole[..len].to_vec()).collect();
+        let tagged = |id: u16| [&whole[..12], &[0x81, 0], &id.to_be_bytes(), &whole[12..]].concat();
+        let twice = [&tagged(5)[..16], &tagged(6)[12..]].concat();
+        for frame in [tagged(5), tagged(0xe005), tagged(0xe000), twice] {
+            batch.push_frame(&frame, 0).unwrap();
+        }
+        let count = batch.len();
+        assert_eq!(near.send(&mut batch).unwrap(), count);
+        assert_eq!(frames(&mut far, expected.len()), expected, "{mode}");
+        assert_eq!(far.recv(&mut batch, Some(Duration::from_millis(50))).unwrap(), 0);
+
+        // Padding is cut off, and a packet that is longer than a slot of the batch is counted.
+        batch.clear();
+        let mut padded = frame_of(4791, &[4; 4]);
+        padded.resize(60, 0xee);
+        batch.push_frame(&whole, 0).unwrap();
+        batch.push_frame(&padded, 0).unwrap();
+        assert_eq!(near.send(&mut batch).unwrap(), 2);
+        let mut short = Batch::with_packet_capacity(4, 40);
+        while far.recv(&mut short, SOON).unwrap() == 0 {}
+        assert_eq!((short.len(), short.frame(0).unwrap()), (1, &frame_of(4791, &[4; 4])[..]));
+        // As many as fit with headroom in a multiple of 64 bytes: 48.
+        assert_eq!((short.packet_capacity(), far.counters().dropped_too_long), (48, 1));
+    });
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace with a veth pair"]
+fn the_longest_packets_come_and_go_and_longer_ones_are_counted() {
+    // The driver of veth pairs runs programs on packets of up to 3,498 bytes or so: the longest of all in
+    // generic mode alone.
+    for (mtu, mode) in
+        [(1500, Mode::Native), (1778, Mode::Generic), (1779, Mode::Generic), (3826, Mode::Generic)]
+    {
+        in_namespace(move || {
+            ip(&format!("link set near mtu {mtu}"));
+            ip(&format!("link set far mtu {mtu}"));
+            let mut near = XdpLink::open(&xdp("near", &[], None)).unwrap();
+            let mut far = XdpLink::open(&xdp("far", &[4791], Some(mode))).unwrap();
+            let mut batch = Batch::with_packet_capacity(8, 4096);
+            let longest = vec![6; mtu - 28];
+            for _ in 0..3 {
+                add(&mut batch, 4791, &longest);
+                add(&mut batch, 4791, &[&longest[..], &[6]].concat());
+            }
+            assert_eq!(near.send(&mut batch).unwrap(), 3);
+            assert_eq!(near.counters().unsent_too_long, 3);
+            assert_eq!(far.recv(&mut batch, SOON).unwrap(), 3, "mtu {mtu}");
+            assert_eq!(batch.frame(0).unwrap(), frame_of(4791, &longest));
+        });
+    }
+    in_namespace(|| {
+        ip("link set near mtu 9000");
+        ip("link set far mtu 9000");
+        let error = XdpLink::open(&xdp("far", &[4791], None)).err().unwrap();
+        assert!(matches!(error, LinkError::XdpMtu { mtu: 9000, most: 3826, .. }), "{error}");
+    });
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace with a veth pair of four queues"]
+fn each_queue_has_a_socket() {
+    in_namespace(|| {
+        ip("link delete near");
+        ip("link add near numrxqueues 4 numtxqueues 4 type veth peer name far numrxqueues 4 numtxqueues 4");
+        ip("link set near up");
+        ip("link set far up");
+        for mode in [Mode::Native, Mode::Generic] {
+            let mut near = PacketLink::open(&PacketConfig::new("near", [])).unwrap();
+            let mut far = XdpLink::open(&xdp("far", &[4791], Some(mode))).unwrap();
+            assert_eq!(far.queues(), 4);
+            // The sending end spreads flows over its queues.
+            let mut batch = Batch::new(256);
+            let mut wanted = Vec::new();
+            for source in 0..256 {
+                batch.push_udp(at(PEER, 1000 + source), at(FAR, 4791), &source.to_be_bytes(), 0).unwrap();
+                batch.set_ethernet(usize::from(source), &HEADER);
+                wanted.push(batch.frame(usize::from(source)).unwrap().to_vec());
+            }
+            assert_eq!(near.send(&mut batch).unwrap(), 256);
+            let mut got = frames(&mut far, 256);
+            got.sort();
+            wanted.sort();
+            assert_eq!(got, wanted, "{mode}");
+            // A small batch does not keep it at one queue.
+            for _ in 0..3 {
+                add(&mut batch, 4791, &[1; 8]);
+            }
+            assert_eq!(near.send(&mut batch).unwrap(), 3);
+            let mut one = Batch::new(1);
+            for _ in 0..3 {
+                assert_eq!(far.recv(&mut one, SOON).unwrap(), 1);
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace with a veth pair"]
+fn an_interface_may_go_down_and_come_up_but_not_away() {
+    both_modes(|mode| {
+        let mut near = XdpLink::open(&xdp("near", &[], None)).unwrap();
+        let mut far = XdpLink::open(&xdp("far", &[4791], Some(mode))).unwrap();
+        let mut batch = Batch::default();
+        ip("link set near down");
+        add(&mut batch, 4791, &[7; 20]);
+        assert_eq!(near.send(&mut batch).unwrap(), 0);
+        assert_eq!(near.counters().unsent(), 1, "{:?}", near.counters());
+        ip("link set near up");
+        ip("link set far down");
+        assert_eq!(far.recv(&mut batch, Some(Duration::from_millis(50))).unwrap(), 0);
+        ip("link set far up");
+        let until = Instant::now() + Duration::from_secs(30);
+        while {
+            batch.clear();
+            add(&mut batch, 4791, &[7; 20]);
+            near.send(&mut batch).unwrap();
+            far.recv(&mut batch, Some(Duration::from_millis(50))).unwrap() == 0
+        } {
+            assert!(Instant::now() < until, "{mode}: no frame comes after the interface is up again");
+        }
+        ip("link delete far");
+        let until = Instant::now() + Duration::from_secs(30);
+        let error = loop {
+            match far.recv(&mut batch, Some(Duration::from_millis(50))) {
+                Ok(_) => {}
+                Err(error) => break error,
+            }
+            assert!(Instant::now() < until, "{mode}: the link does not notice that its interface is gone");
+        };
+        assert!(matches!(&error, LinkError::NoInterface(name) if name == "far"), "{error}");
+        // Sending counts, and does not hang.
+        add(&mut batch, 4791, &[7; 20]);
+        let before = near.counters();
+        assert_eq!(near.send(&mut batch).unwrap(), 0);
+        assert_eq!(near.counters().unsent(), before.unsent() + 1);
+    });
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace, and gives privileges up in one thread"]
+fn what_is_refused_says_what_to_do() {
+    in_namespace(|| {
+        let refused = |config: &XdpConfig| XdpLink::open(config).err().unwrap().to_string();
+        let first = XdpLink::open(&xdp("far", &[4791], None)).unwrap();
+        assert_eq!(first.mode(), Some(Mode::Native), "in the driver where that can");
+        let error = refused(&xdp("far", &[40040], None));
+        assert!(error.contains("has an XDP program already") && error.contains("bpftool"), "{error}");
+        let error = refused(&xdp("far", &[], None));
+        assert!(error.contains("queue 0 of far") && error.contains("ss --xdp"), "{error}");
+        // Who asked for either gets the other, and is told why.
+        let auto = WireLink::open(Way::Auto, &PacketConfig::new("far", [4791]), None).unwrap();
+        assert!(auto.describe().starts_with("AF_PACKET, because"), "{}", auto.describe());
+        assert!(matches!(auto.fallback(), Some(LinkError::XdpInUse(name)) if name == "far"));
+        assert!(WireLink::open(Way::Xdp, &PacketConfig::new("far", [4791]), None).is_err());
+        drop((first, auto));
+        let auto = WireLink::open(Way::Auto, &PacketConfig::new("far", [4791]), None).unwrap();
+        assert_eq!(auto.describe(), "AF_XDP, native mode, with a copy in the kernel, queues: 1");
+        drop(auto);
+
+        let error = refused(&xdp("elsewhere", &[4791], None));
+        assert_eq!(error, "there is no interface elsewhere; `ip link` lists those there are");
+        let error = refused(&xdp("far", &(0..65).collect::<Vec<_>>(), None));
+        assert!(error.starts_with("65 UDP ports"), "{error}");
+
+        use rustix::thread::CapabilitySet;
+        let mut sets = rustix::thread::capabilities(None).unwrap();
+        let all = sets.effective;
+        for (without, named) in [
+            // CAP_SYS_ADMIN stands for both.
+            (CapabilitySet::NET_ADMIN | CapabilitySet::SYS_ADMIN, "CAP_NET_ADMIN"),
+            (CapabilitySet::BPF | CapabilitySet::SYS_ADMIN, "CAP_BPF"),
+            (CapabilitySet::NET_RAW, "CAP_NET_RAW"),
+        ] {
+            sets.effective = all & !without;
+            rustix::thread::set_capabilities(None, sets).unwrap();
+            let error = refused(&xdp("far", &[4791], None));
+            assert!(error.contains(named) && error.contains("setcap"), "without {named}: {error}");
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace with a veth pair"]
+fn an_address_of_ones_own_speaks_arp_with_the_kernel() {
+    in_namespace(|| {
+        // The kernel has to ask for it, not know it.
+        ip("neighbour delete 10.9.0.2 dev near");
+        let own = [2, 0, 0, 0, 0, 0x42];
+        let config = PacketConfig { mac: Some(own), ..PacketConfig::new("far", [4791]) };
+        let mut far = EthernetLink::open_by(Way::Xdp, &config, Ipv4Addr::new(10, 9, 0, 2)).unwrap();
+        assert!(far.wire().describe().starts_with("AF_XDP"));
+        let mut near = UdpLink::open(&UdpConfig::roce(at([10, 9, 0, 1], 4791).into())).unwrap();
+        let (us, kernel) = (at([10, 9, 0, 2], 4791), at([10, 9, 0, 1], 4791));
+        let mut batch = Batch::new(16);
+        far.want(*kernel.ip(), None);
+        let end = Instant::now() + Duration::from_secs(30);
+        while !far.settle().unwrap() || far.silent().count() > 0 {
+            assert!(Instant::now() < end, "the kernel answers ARP");
+            assert_eq!(far.recv(&mut batch, Some(Duration::from_millis(20))).unwrap(), 0);
+        }
+        batch.push_udp(us, kernel, &[2; 8], 0).unwrap();
+        assert_eq!(far.send(&mut batch).unwrap(), 1);
+        assert_eq!(near.recv(&mut batch, SOON).unwrap(), 1);
+        assert_eq!(batch.udp(0).unwrap().payload(), [2; 8]);
+
+        // And back: the kernel asks first, and sends once it was answered.
+        let end = Instant::now() + Duration::from_secs(30);
+        batch.clear();
+        batch.push_udp(kernel, us, &[3; 8], 0).unwrap();
+        assert_eq!(near.send(&mut batch).unwrap(), 1);
+        while far.recv(&mut batch, Some(Duration::from_millis(20))).unwrap() == 0 {
+            assert!(Instant::now() < end, "the kernel's question is answered");
+        }
+        assert_eq!(batch.udp(0).unwrap().payload(), [3; 8]);
+        assert_eq!(batch.frame(0).unwrap()[..12], [2, 0, 0, 0, 0, 0x42, 2, 0, 0, 0, 0, 1]);
+        let counters = far.counters();
+        assert_eq!((counters.received, counters.sent, counters.unsent()), (1, 1, 0), "ARP is not counted");
+        assert_eq!((counters.received_bytes, counters.sent_bytes), (36, 36));
+    });
+}
+
+/// Run in a process of its own by the test below.
+#[test]
+#[ignore = "needs root: part of another test, and passes at once by itself"]
+fn holds_a_link() {
+    let Some(mode) = std::env::var_os("DTA_TEST_HOLDS_A_LINK") else { return };
+    let mode = if mode == "native" { Mode::Native } else { Mode::Generic };
+    let link = XdpLink::open(&xdp("far", &[4791], Some(mode))).unwrap();
+    println!("\nopen");
+    loop {
+        dta_link::wait_readable(&[link.as_fd()], None).unwrap();
+    }
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace with a veth pair"]
+fn a_killed_process_leaves_no_program() {
+    both_modes(|mode| {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "holds_a_link", "--ignored", "--nocapture"])
+            .env("DTA_TEST_HOLDS_A_LINK", mode.to_string())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        let mut out = child.stdout.take().unwrap();
+        while !said.contains("open") {
+            let mut some = [0; 256];
+            let count = out.read(&mut some).unwrap();
+            assert_ne!(count, 0, "it ended: {said}");
+            said.push_str(&String::from_utf8_lossy(&some[..count]));
+        }
+        assert!(told("far").contains("xdp"), "{}", told("far"));
+        // SIGKILL.
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let until = Instant::now() + Duration::from_secs(30);
+        while told("far").contains("xdp") {
+            assert!(Instant::now() < until, "{mode}: {}", told("far"));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // And no socket: the queue can be had at once or a little later.
+        let link = loop {
+            match XdpLink::open(&xdp("far", &[4791], Some(mode))) {
+                Ok(link) => break link,
+                Err(error) => assert!(Instant::now() < until, "{mode}: {error}"),
+            }
+        };
+        assert_eq!(link.mode(), Some(mode));
+    });
+}

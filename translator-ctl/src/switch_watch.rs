@@ -1,0 +1,142 @@
+//! `dta-translator watch`: keeps a P4 switch true to its sessions, and flushes what never leaves it by itself.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use dta_proto::program::{Change, Primitive, Program};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Mutex, watch};
+use tracing::{info, warn};
+
+use crate::config::{Config, Switch, Translator};
+use crate::lease::{self, Event, Kept};
+use crate::session::Session;
+use crate::setup;
+use crate::target::p4::{P4Switch, Wire};
+use crate::target::{After, ApplyError, Status, Target, TargetError};
+
+/// The shortest time between two flushes.
+const SHORTEST: Duration = Duration::from_millis(10);
+/// A flush looks at each place of a switch, so it takes its time: at most one part in so many of all time.
+const SHARE: u32 = 4;
+/// Places that are looked at in one go. Others wait for it.
+const PART: usize = 1024;
+
+/// Runs until SIGINT or SIGTERM.
+///
+/// # Errors
+/// A switch that has no such need, a collector that refuses, or a session that another one has taken.
+pub async fn watch(config: &Config, switch: &str) -> anyhow::Result<()> {
+    let translator = config.translator_of(switch)?;
+    match config.switch(switch)? {
+        Switch::Software(_) => bail!(
+            "[switch.{switch}] is a software translator, which renews its own lease: start it with `dta-translator run`, without --blank"
+        ),
+        Switch::Bmv2(p4) => keep(&translator, setup::bmv2(switch, p4, &translator)?).await,
+        Switch::Tofino(p4) => keep(&translator, setup::tofino(switch, p4, &translator)?).await,
+    }
+}
+
+/// A switch that is watched and flushed in turn.
+struct Watched<W>(Arc<Mutex<P4Switch<W>>>);
+
+impl<W: Wire> Target for Watched<W> {
+    async fn held(&mut self) -> Result<Program, TargetError> {
+        self.0.lock().await.held().await
+    }
+
+    async fn lacks(&mut self, want: &Program, after: After) -> Result<Vec<Change>, TargetError> {
+        self.0.lock().await.lacks(want, after).await
+    }
+
+    async fn apply(&mut self, want: &Program, after: After) -> Result<Vec<Change>, ApplyError> {
+        self.0.lock().await.apply(want, after).await
+    }
+
+    async fn could_hold(&mut self, want: &Program) -> Result<(), TargetError> {
+        self.0.lock().await.could_hold(want).await
+    }
+
+    async fn heard_earlier(&mut self, reporters: &[(u16, u32)]) -> Result<(), TargetError> {
+        self.0.lock().await.heard_earlier(reporters).await
+    }
+
+    async fn status(&mut self) -> Result<Status, TargetError> {
+        self.0.lock().await.status().await
+    }
+}
+
+async fn keep<W: Wire>(translator: &Translator, switch: P4Switch<W>) -> anyhow::Result<()> {
+    let mut stop = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let sessions = translator.collector.indices();
+    let mut sessions: Vec<Session> = sessions
+        .map(|collector| Session::new(translator, collector, translator.endpoint()))
+        .collect::<Result<_, _>>()?;
+    let switch = Arc::new(Mutex::new(switch));
+    let mut target = Watched(switch.clone());
+    let mut kept = Kept::new(sessions.len());
+    let (halt, halted) = watch::channel(false);
+    let tell = |event: Event<'_>| {
+        info!("{event}");
+        if event.ready {
+            info!("the switch is programmed");
+        }
+        Ok(())
+    };
+    let leases = lease::keep(translator, &mut sessions, &mut target, &mut kept, halted, tell);
+    let mut leases = std::pin::pin!(leases);
+    let mut flushing = std::pin::pin!(flush_by_time(&switch));
+    loop {
+        tokio::select! {
+            // An error, or what was asked for: the switch holds one whole program then.
+            ended = &mut leases => return ended.map(drop),
+            _ = stop.recv() => drop(halt.send_replace(true)),
+            _ = interrupt.recv() => drop(halt.send_replace(true)),
+            never = &mut flushing => match never {},
+        }
+    }
+}
+
+/// When what of a primitive is looked at next.
+struct Next {
+    primitive: Primitive,
+    at: Instant,
+    /// The place where that begins.
+    first: usize,
+}
+
+/// Flushes what is older than the flush times.
+async fn flush_by_time<W: Wire>(switch: &Mutex<P4Switch<W>>) -> std::convert::Infallible {
+    let mut all: Vec<Next> = Vec::new();
+    loop {
+        let times = switch.lock().await.flush_times().unwrap_or_default();
+        all.retain(|next| times.get(&next.primitive).is_some_and(|after_ms| *after_ms != 0));
+        for (primitive, after_ms) in times.into_iter().filter(|(_, after_ms)| *after_ms != 0) {
+            let after = Duration::from_millis(after_ms.into()).max(SHORTEST);
+            let Some(next) = all.iter_mut().find(|next| next.primitive == primitive) else {
+                all.push(Next { primitive, at: Instant::now() + after, first: 0 });
+                continue;
+            };
+            let began = Instant::now();
+            if next.at > began {
+                continue;
+            }
+            let older = after_ms.saturating_mul(1000);
+            let more = switch.lock().await.flush(primitive, older, next.first, PART).await;
+            let pause = began.elapsed() * SHARE;
+            match more {
+                Ok(true) => (next.first, next.at) = (next.first + PART, Instant::now() + pause),
+                Ok(false) => (next.first, next.at) = (0, Instant::now() + pause.max(after)),
+                Err(error) => {
+                    warn!(%error, %primitive, "what the switch holds could not be flushed");
+                    (next.first, next.at) = (0, Instant::now() + Duration::from_secs(1));
+                }
+            }
+        }
+        let due = all.iter().map(|next| next.at).min();
+        let wait = due.map_or(Duration::from_secs(1), |at| at.saturating_duration_since(Instant::now()));
+        tokio::time::sleep(wait.clamp(SHORTEST, Duration::from_secs(1))).await;
+    }
+}

@@ -1,0 +1,690 @@
+//! Switches that speak BfRuntime: Tofino.
+//!
+//! The switch tells the tables of its program, and its own ones, as `bfrt.json`; nothing of them is built in. Loading
+//! a program is the switch's own affair (`bf_switchd --conf-file`): this control plane binds to it by name.
+
+use std::time::Duration;
+
+use bfruntime_proto::bfrt::bf_runtime_client::BfRuntimeClient;
+use bfruntime_proto::bfrt::*;
+use bfruntime_proto::update_errors;
+use dta_grpc::dial;
+use tokio::sync::mpsc::Sender;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+use tracing::info;
+
+use super::bfrt_json::{BfrtInfo, BfrtTable, last};
+use super::counters::Counts;
+use super::schema::{Action, Counter, Field, KeyField, MatchKind, Schema, Table};
+use super::tables::{Holds, Item, Match, Tables, Update as Step};
+use super::translator::{Command, SET_LIST, SET_PSN, USED};
+use super::{TargetError, Wire, WriteError};
+use crate::config::P4;
+
+/// Longest time for one call.
+const CALL: Duration = Duration::from_secs(30);
+const MAX_ANSWER: usize = 64 << 20;
+/// Nodes of a multicast group: so many from its number on.
+const NODES: u32 = 8;
+/// All pipes, directions and parsers.
+const EVERYWHERE: (u32, u32, u32) = (0xffff, 0xff, 0xff);
+
+/// Tables that every switch has.
+const NODE: &str = "$pre.node";
+const GROUP: &str = "$pre.mgid";
+const MIRROR: &str = "$mirror.cfg";
+
+/// A switch over BfRuntime.
+pub struct BfRuntime {
+    client: BfRuntimeClient<Channel>,
+    address: String,
+    device: u32,
+    program: String,
+    /// What the switch told, once it was asked.
+    info: Option<Described>,
+    /// Lasts as long as this is bound to the program.
+    stream: Option<Sender<StreamMessageRequest>>,
+}
+
+#[derive(Clone)]
+struct Described {
+    program: BfrtInfo,
+    own: BfrtInfo,
+    schema: Schema,
+}
+
+/// The tables of a program that are used by the control plane, as P4Runtime would tell them.
+pub fn schema(info: &BfrtInfo) -> Schema {
+    let field = |id: u32, name: &str, width: u16| Field { name: last(name).into(), id, width };
+    let of = |table: &BfrtTable| Table {
+        name: last(&table.name).into(),
+        id: table.id,
+        size: table.size,
+        // A priority is a field of its own in tables of ranges.
+        key: table
+            .key
+            .iter()
+            .filter(|key| key.name != PRIORITY)
+            .map(|key| KeyField {
+                field: field(key.id, &key.name, key.kind.bits()),
+                kind: match key.match_type.as_str() {
+                    "Exact" => MatchKind::Exact,
+                    "LPM" => MatchKind::Prefix,
+                    "Range" => MatchKind::Range,
+                    _ => MatchKind::Other,
+                },
+            })
+            .collect(),
+        actions: table
+            .action_specs
+            .iter()
+            .map(|action| Action {
+                name: last(&action.name).into(),
+                id: action.id,
+                params: action.data.iter().map(|data| field(data.id, &data.name, data.kind.bits())).collect(),
+            })
+            .collect(),
+    };
+    let is_counter = |table: &&BfrtTable| table.table_type == "Counter";
+    let counter =
+        |table: &BfrtTable| Counter { name: last(&table.name).into(), id: table.id, size: table.size };
+    Schema {
+        tables: info
+            .tables
+            .iter()
+            .filter(|table| table.table_type.starts_with("MatchAction"))
+            .map(of)
+            .collect(),
+        counters: info.tables.iter().filter(is_counter).map(counter).collect(),
+        // Registers are written as tables are: no packets are sent.
+        packet_out: USED.packet_out.iter().map(|(name, width)| field(0, name, *width)).collect(),
+    }
+}
+
+/// Name of the field of a key that is the priority.
+const PRIORITY: &str = "$MATCH_PRIORITY";
+
+impl BfRuntime {
+    /// The switch of a configuration. Nothing is asked yet.
+    ///
+    /// # Errors
+    /// An address that is none.
+    pub fn new(config: &P4) -> Result<BfRuntime, TargetError> {
+        let address = config.control.clone();
+        let endpoint = Endpoint::from_shared(format!("http://{}", address.trim_start_matches("http://")));
+        let endpoint = endpoint.map_err(|error| {
+            TargetError::Refused(format!("{address:?} is no address of a switch: {error}"))
+        })?;
+        let channel = dial::connect_lazy(&endpoint.connect_timeout(Duration::from_secs(5)).timeout(CALL));
+        let client = BfRuntimeClient::new(channel)
+            .max_decoding_message_size(MAX_ANSWER)
+            .max_encoding_message_size(MAX_ANSWER);
+        let device = u32::try_from(config.device).unwrap_or(0);
+        Ok(BfRuntime { client, address, device, program: "translator".into(), info: None, stream: None })
+    }
+
+    fn error(&self, status: &Status) -> TargetError {
+        let text = format!("the switch at {}: {}", self.address, dta_grpc::status_reason(status));
+        match status.code() {
+            Code::InvalidArgument | Code::Unimplemented | Code::ResourceExhausted | Code::OutOfRange => {
+                TargetError::Refused(text)
+            }
+            _ => TargetError::Failed(text),
+        }
+    }
+
+    fn failed(&self, what: &str) -> TargetError {
+        TargetError::Failed(format!("the switch at {}: {what}", self.address))
+    }
+
+    fn target(&self) -> Option<TargetDevice> {
+        let (pipe_id, direction, prsr_id) = EVERYWHERE;
+        Some(TargetDevice { device_id: self.device, pipe_id, direction, prsr_id })
+    }
+
+    /// What the switch tells of its program; `None` where it runs another one.
+    async fn describe(&mut self) -> Result<Option<Described>, TargetError> {
+        if let Some(info) = &self.info {
+            return Ok(Some(info.clone()));
+        }
+        let request = GetForwardingPipelineConfigRequest { device_id: self.device, client_id: CLIENT };
+        let answer = self
+            .client
+            .get_forwarding_pipeline_config(request)
+            .await
+            .map_err(|status| self.error(&status))?;
+        let answer = answer.into_inner();
+        let Some(config) = answer.config.iter().find(|config| config.p4_name == self.program) else {
+            return Ok(None);
+        };
+        let read = |bytes: &[u8]| -> Result<BfrtInfo, TargetError> {
+            let info = serde_json::from_slice(bytes);
+            info.map_err(|error| {
+                TargetError::Refused(format!("what the switch tells of its tables is no bfrt.json: {error}"))
+            })
+        };
+        let program = read(&config.bfruntime_info)?;
+        let own = answer
+            .non_p4_config
+            .as_ref()
+            .map(|own| read(&own.bfruntime_info))
+            .transpose()?
+            .unwrap_or_default();
+        let schema = schema(&program);
+        schema.check(&USED).map_err(|error| TargetError::Refused(error.to_string()))?;
+        let described = Described { program, own, schema };
+        self.check_own(&described)?;
+        self.info = Some(described.clone());
+        Ok(Some(described))
+    }
+
+    /// Whether the tables are there that are not of the program.
+    fn check_own(&self, described: &Described) -> Result<(), TargetError> {
+        for (name, fields) in [
+            (NODE, &["$MULTICAST_NODE_ID", "$MULTICAST_RID", "$DEV_PORT"][..]),
+            (
+                GROUP,
+                &["$MGID", "$MULTICAST_NODE_ID", "$MULTICAST_NODE_L1_XID_VALID", "$MULTICAST_NODE_L1_XID"],
+            ),
+            (MIRROR, &["$sid", "$mcast_grp_a", "$mcast_grp_a_valid", "$direction", "$session_enable"]),
+        ] {
+            let table = described.own.table(name);
+            let missing =
+                fields.iter().find(|field| table.and_then(|table| field_of(table, field)).is_none());
+            if let Some(field) = missing {
+                return Err(TargetError::Refused(format!(
+                    "the switch at {} has no {field} in {name}",
+                    self.address
+                )));
+            }
+        }
+        for name in [NEXT_PSN, LIST_SEQUENCE] {
+            if register(&described.program, name).is_none() {
+                return Err(TargetError::Refused(format!("the switch's program has no registers {name}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Becomes a client of the program: who is bound to it writes. One at a time can be.
+    async fn bind(&mut self) -> Result<(), TargetError> {
+        if self.stream.as_ref().is_some_and(|stream| !stream.is_closed()) {
+            return Ok(());
+        }
+        let (requests, queue) = tokio::sync::mpsc::channel(16);
+        let notifications = subscribe::Notifications::default();
+        let subscribe =
+            Subscribe { device_id: self.device, notifications: Some(notifications), status: None };
+        let first = stream_message_request::Update::Subscribe(subscribe);
+        if requests.send(StreamMessageRequest { client_id: CLIENT, update: Some(first) }).await.is_err() {
+            return Err(self.failed("the stream ended"));
+        }
+        // The stream lasts as long as the connection: it has no limit of time.
+        let mut request = tonic::Request::new(ReceiverStream::new(queue));
+        request.set_timeout(Duration::from_secs(u64::from(u32::MAX)));
+        let answers = self.client.stream_channel(request).await.map_err(|status| self.error(&status))?;
+        let mut answers = answers.into_inner();
+        let first = tokio::time::timeout(CALL, answers.message()).await;
+        let first = first.map_err(|_| self.failed("it does not answer to a subscription"))?;
+        match first.map_err(|status| self.error(&status))?.and_then(|message| message.update) {
+            Some(stream_message_response::Update::Subscribe(told))
+                if told.status.as_ref().is_none_or(|status| status.code == 0) => {}
+            _ => return Err(self.failed("it does not take this control plane as a client")),
+        }
+        let config =
+            ForwardingPipelineConfig { p4_name: self.program.clone(), ..ForwardingPipelineConfig::default() };
+        let request = SetForwardingPipelineConfigRequest {
+            device_id: self.device,
+            client_id: CLIENT,
+            action: set_forwarding_pipeline_config_request::Action::Bind.into(),
+            base_path: String::new(),
+            config: vec![config],
+        };
+        self.client.set_forwarding_pipeline_config(request).await.map_err(|status| self.error(&status))?;
+        info!(switch = self.address, program = self.program, "bound to the program");
+        tokio::spawn(async move { while let Ok(Some(_)) = answers.message().await {} });
+        self.stream = Some(requests);
+        Ok(())
+    }
+
+    async fn described(&mut self) -> Result<Described, TargetError> {
+        let described = self.describe().await?;
+        described.ok_or_else(|| self.failed(&format!("it does not run the program {}", self.program)))
+    }
+
+    async fn read_tables(&mut self, ids: &[u32]) -> Result<Vec<TableEntry>, TargetError> {
+        let entity = |table_id: &u32| Entity {
+            entity: Some(entity::Entity::TableEntry(TableEntry {
+                table_id: *table_id,
+                ..TableEntry::default()
+            })),
+        };
+        let entities = ids.iter().map(entity).collect();
+        let request =
+            ReadRequest { target: self.target(), client_id: CLIENT, entities, p4_name: self.program.clone() };
+        let mut answer = self.client.read(request).await.map_err(|status| self.error(&status))?.into_inner();
+        let mut entries = Vec::new();
+        while let Some(part) = answer.message().await.map_err(|status| self.error(&status))? {
+            for entity in part.entities {
+                if let Some(entity::Entity::TableEntry(entry)) = entity.entity {
+                    entries.push(entry);
+                }
+            }
+        }
+        Ok(entries)
+    }
+
+    async fn send(&mut self, updates: Vec<Update>) -> Result<(), (Option<Vec<Error>>, TargetError)> {
+        let request = WriteRequest {
+            target: self.target(),
+            client_id: CLIENT,
+            updates,
+            atomicity: write_request::Atomicity::ContinueOnError.into(),
+            p4_name: self.program.clone(),
+        };
+        let Err(status) = self.client.write(request).await else { return Ok(()) };
+        let errors = update_errors(&status);
+        match errors.iter().find(|error| error.canonical_code != 0) {
+            Some(first) => {
+                let told = Status::new(Code::from_i32(first.canonical_code), first.message.clone());
+                let error = self.error(&told);
+                Err((Some(errors), error))
+            }
+            None => Err((None, self.error(&status))),
+        }
+    }
+}
+
+/// The number of this control plane among the switch's clients.
+const CLIENT: u32 = 1;
+/// Registers of the program.
+const NEXT_PSN: &str = "next_psn";
+const LIST_SEQUENCE: &str = "list_sequence";
+
+/// Registers of a name: table, number of the index, number and width of the value.
+fn register<'a>(info: &'a BfrtInfo, name: &str) -> Option<(&'a BfrtTable, u32, u32, u16)> {
+    let table = info.tables.iter().find(|t| t.table_type == "Register" && last(&t.name) == name)?;
+    let index = table.key.iter().find(|key| key.name == "$REGISTER_INDEX")?;
+    let value = &table.data.first()?.singleton;
+    Some((table, index.id, value.id, value.kind.bits()))
+}
+
+/// The number of a field of a key or of data; of data of actions, the first of that name.
+fn field_of(table: &BfrtTable, name: &str) -> Option<(u32, u16)> {
+    let key = table.key.iter().find(|key| key.name == name).map(|key| (key.id, key.kind.bits()));
+    let data =
+        table.data.iter().map(|data| &data.singleton).chain(table.action_specs.iter().flat_map(|a| &a.data));
+    let mut data = data.filter(|field| field.name == name).map(|field| (field.id, field.kind.bits()));
+    key.or_else(|| data.next())
+}
+
+/// A number in as many bytes as its width takes.
+fn bytes(value: u128, width: u16) -> Vec<u8> {
+    let len = usize::from(width.div_ceil(8)).clamp(1, 16);
+    value.to_be_bytes()[16 - len..].to_vec()
+}
+
+fn number(bytes: &[u8]) -> Option<u128> {
+    (bytes.len() <= 16).then(|| bytes.iter().fold(0, |value, byte| value << 8 | u128::from(*byte)))
+}
+
+fn all_ones(width: u16) -> u128 {
+    if width >= 128 { u128::MAX } else { (1 << width) - 1 }
+}
+
+fn exact(field_id: u32, value: u128, width: u16) -> KeyField_ {
+    let value = key_field::Exact { value: bytes(value, width) };
+    KeyField_ { field_id, match_type: Some(key_field::MatchType::Exact(value)) }
+}
+
+type KeyField_ = bfruntime_proto::bfrt::KeyField;
+
+fn stream(field_id: u32, value: u128, width: u16) -> DataField {
+    DataField { field_id, value: Some(data_field::Value::Stream(bytes(value, width))) }
+}
+
+fn entity(entry: TableEntry) -> Entity {
+    Entity { entity: Some(entity::Entity::TableEntry(entry)) }
+}
+
+fn update(kind: update::Type, entry: TableEntry) -> Update {
+    Update { r#type: kind.into(), entity: Some(entity(entry)) }
+}
+
+impl Described {
+    fn own_field(&self, table: &str, field: &str) -> Option<(u32, u32, u16)> {
+        let table = self.own.table(table)?;
+        let (id, width) = field_of(table, field)?;
+        Some((table.id, id, width))
+    }
+
+    fn node_entry(&self, id: u32, copy: Option<(u32, u32)>) -> Option<TableEntry> {
+        let (table_id, key, width) = self.own_field(NODE, "$MULTICAST_NODE_ID")?;
+        let data = copy.map(|(port, rid)| {
+            let (_, rid_id, rid_width) = self.own_field(NODE, "$MULTICAST_RID")?;
+            let (_, port_id, _) = self.own_field(NODE, "$DEV_PORT")?;
+            let ports = data_field::IntArray { val: vec![port] };
+            let ports = DataField { field_id: port_id, value: Some(data_field::Value::IntArrVal(ports)) };
+            Some(TableData { action_id: 0, fields: vec![stream(rid_id, rid.into(), rid_width), ports] })
+        });
+        let data = match data {
+            Some(data) => Some(data?),
+            None => None,
+        };
+        let key = Some(TableKey { fields: vec![exact(key, id.into(), width)] });
+        Some(TableEntry { table_id, key, data, ..TableEntry::default() })
+    }
+
+    fn group_entry(&self, id: u32, nodes: Option<Vec<u32>>) -> Option<TableEntry> {
+        let (table_id, key, width) = self.own_field(GROUP, "$MGID")?;
+        let key = Some(TableKey { fields: vec![exact(key, id.into(), width)] });
+        let mut data = None;
+        if let Some(nodes) = nodes {
+            let field = |name: &str| self.own_field(GROUP, name).map(|(_, id, _)| id);
+            let ints = |val| Some(data_field::Value::IntArrVal(data_field::IntArray { val }));
+            let (of_none, none) = (vec![false; nodes.len()], vec![0; nodes.len()]);
+            let of_none = data_field::Value::BoolArrVal(data_field::BoolArray { val: of_none });
+            data = Some(TableData {
+                action_id: 0,
+                fields: vec![
+                    DataField { field_id: field("$MULTICAST_NODE_ID")?, value: ints(nodes) },
+                    DataField { field_id: field("$MULTICAST_NODE_L1_XID_VALID")?, value: Some(of_none) },
+                    DataField { field_id: field("$MULTICAST_NODE_L1_XID")?, value: ints(none) },
+                ],
+            });
+        }
+        Some(TableEntry { table_id, key, data, ..TableEntry::default() })
+    }
+
+    /// A session that sends copies to the multicast group of its number.
+    fn mirror_entry(&self, id: u32, is_there: bool) -> Option<TableEntry> {
+        let (table_id, key, width) = self.own_field(MIRROR, "$sid")?;
+        let key = Some(TableKey { fields: vec![exact(key, id.into(), width)] });
+        let mut data = None;
+        if is_there {
+            let action =
+                self.own.table(MIRROR)?.action_specs.iter().find(|action| action.name == "$normal")?;
+            let field = |name: &str| self.own_field(MIRROR, name);
+            let (_, group, group_width) = field("$mcast_grp_a")?;
+            let flag = |name: &str| {
+                let (_, field_id, _) = field(name)?;
+                Some(DataField { field_id, value: Some(data_field::Value::BoolVal(true)) })
+            };
+            let (_, direction, _) = field("$direction")?;
+            data = Some(TableData {
+                action_id: action.id,
+                fields: vec![
+                    flag("$session_enable")?,
+                    DataField { field_id: direction, value: Some(data_field::Value::StrVal("BOTH".into())) },
+                    stream(group, id.into(), group_width),
+                    flag("$mcast_grp_a_valid")?,
+                ],
+            });
+        }
+        Some(TableEntry { table_id, key, data, ..TableEntry::default() })
+    }
+
+    fn row_entry(&self, table: &str, key: Option<&[Match]>, holds: Option<&Holds>) -> Option<TableEntry> {
+        let table = self.schema.table(table)?;
+        let mut fields = Vec::new();
+        for (of, matched) in table.key.iter().zip(key.unwrap_or_default()) {
+            let (id, width) = (of.field.id, of.field.width);
+            let fits = |value: u128| value <= all_ones(width);
+            let kind = match (of.kind, *matched) {
+                (MatchKind::Exact, Match::Exact(value)) if fits(value) => {
+                    key_field::MatchType::Exact(key_field::Exact { value: bytes(value, width) })
+                }
+                (MatchKind::Prefix, Match::Prefix { value, len }) if fits(value) => {
+                    key_field::MatchType::Lpm(key_field::Lpm {
+                        value: bytes(value, width),
+                        prefix_len: len.into(),
+                    })
+                }
+                (MatchKind::Range, Match::Range { low, high }) if low <= high && fits(high) => {
+                    key_field::MatchType::Range(key_field::Range {
+                        low: bytes(low, width),
+                        high: bytes(high, width),
+                    })
+                }
+                _ => return None,
+            };
+            fields.push(KeyField_ { field_id: id, match_type: Some(kind) });
+        }
+        let info = self.program.table_of(table.id)?;
+        if let Some(priority) = info.key.iter().find(|key| key.name == PRIORITY) {
+            fields.push(exact(priority.id, 0, priority.kind.bits()));
+        }
+        let data = match holds {
+            Some(Holds::Action { name, params }) => {
+                let action = table.action(name)?;
+                let param = |(field, value): (&Field, &u128)| {
+                    (*value <= all_ones(field.width)).then(|| stream(field.id, *value, field.width))
+                };
+                let fields = action.params.iter().zip(params).map(param).collect::<Option<Vec<_>>>()?;
+                (fields.len() == params.len() && fields.len() == action.params.len())
+                    .then_some(Some(TableData { action_id: action.id, fields }))?
+            }
+            Some(Holds::Copies(_)) => return None,
+            None => None,
+        };
+        let is_default_entry = key.is_none();
+        let key = key.map(|_| TableKey { fields });
+        Some(TableEntry { table_id: table.id, key, data, is_default_entry, ..TableEntry::default() })
+    }
+
+    /// The update that makes a step.
+    fn update(&self, step: &Step) -> Option<Update> {
+        use update::Type::{Delete, Insert, Modify};
+        let (kind, item, holds) = match step {
+            Step::Insert(item, holds) => (Insert, item, Some(holds)),
+            Step::Modify(item, holds) => (Modify, item, Some(holds)),
+            Step::Delete(item) => (Delete, item, None),
+        };
+        let copies = match holds {
+            Some(Holds::Copies(copies)) => Some(copies),
+            Some(Holds::Action { .. }) | None => None,
+        };
+        Some(match item {
+            Item::Node(id) => {
+                update(kind, self.node_entry(*id, copies.and_then(|copies| copies.first().copied()))?)
+            }
+            Item::Group(id) => {
+                let nodes = copies.map(|copies| copies.iter().map(|(node, _)| *node).collect());
+                update(kind, self.group_entry(*id, nodes)?)
+            }
+            Item::Clone(id) => update(kind, self.mirror_entry(*id, holds.is_some())?),
+            Item::Row { table, key } => update(kind, self.row_entry(table, Some(key), holds)?),
+            Item::Default { table } => update(Modify, self.row_entry(table, None, holds)?),
+        })
+    }
+
+    /// The register that a command sets; `None` for commands that are no registers.
+    fn register_update(&self, command: &Command) -> Option<Update> {
+        let (name, index, value) = match command.command {
+            SET_PSN => (NEXT_PSN, u32::from(command.pair), command.value),
+            SET_LIST => (LIST_SEQUENCE, command.state, command.value),
+            _ => return None,
+        };
+        let (table, index_id, value_id, width) = register(&self.program, name)?;
+        let key = Some(TableKey { fields: vec![exact(index_id, index.into(), 32)] });
+        let data = Some(TableData { action_id: 0, fields: vec![stream(value_id, value.into(), width)] });
+        Some(update(
+            update::Type::Modify,
+            TableEntry { table_id: table.id, key, data, ..TableEntry::default() },
+        ))
+    }
+
+    /// An entry as an item; `None` for one that nobody described.
+    fn decode(&self, entry: &TableEntry) -> Option<(Item, Holds)> {
+        let key = entry.key.as_ref().map_or(&[][..], |key| &key.fields);
+        let data = entry.data.as_ref();
+        let of_key = |id: u32| key.iter().find(|field| field.field_id == id)?.match_type.as_ref();
+        let of_data = |id: u32| data?.fields.iter().find(|field| field.field_id == id)?.value.as_ref();
+        let only_key = || match key.first()?.match_type.as_ref()? {
+            key_field::MatchType::Exact(exact) => u32::try_from(number(&exact.value)?).ok(),
+            _ => None,
+        };
+        let ints = |table: &str, field: &str| match of_data(self.own_field(table, field)?.1)? {
+            data_field::Value::IntArrVal(ints) => Some(ints.val.clone()),
+            _ => None,
+        };
+        let is = |name: &str| self.own.table(name).is_some_and(|table| table.id == entry.table_id);
+        if is(NODE) {
+            let rid = match of_data(self.own_field(NODE, "$MULTICAST_RID")?.1)? {
+                data_field::Value::Stream(bytes) => u32::try_from(number(bytes)?).ok()?,
+                _ => return None,
+            };
+            let copies = ints(NODE, "$DEV_PORT")?.into_iter().map(|port| (port, rid)).collect();
+            return Some((Item::Node(only_key()?), Holds::Copies(copies)));
+        }
+        if is(GROUP) {
+            let nodes = ints(GROUP, "$MULTICAST_NODE_ID")?.into_iter().map(|node| (node, 0)).collect();
+            return Some((Item::Group(only_key()?), Holds::Copies(nodes)));
+        }
+        if is(MIRROR) {
+            return Some((Item::Clone(only_key()?), Holds::Copies(Vec::new())));
+        }
+        let table = self.schema.table_of(entry.table_id)?;
+        let action = table.action_of(data?.action_id)?;
+        let param = |field: &Field| match of_data(field.id)? {
+            data_field::Value::Stream(bytes) => number(bytes),
+            _ => None,
+        };
+        let params = action.params.iter().map(param).collect::<Option<Vec<_>>>()?;
+        let holds = Holds::Action { name: action.name.clone(), params };
+        if entry.is_default_entry {
+            return Some((Item::Default { table: table.name.clone() }, holds));
+        }
+        let matched = |of: &KeyField| {
+            Some(match of_key(of.field.id)? {
+                key_field::MatchType::Exact(exact) => Match::Exact(number(&exact.value)?),
+                key_field::MatchType::Lpm(lpm) => {
+                    Match::Prefix { value: number(&lpm.value)?, len: u16::try_from(lpm.prefix_len).ok()? }
+                }
+                key_field::MatchType::Range(range) => {
+                    Match::Range { low: number(&range.low)?, high: number(&range.high)? }
+                }
+                key_field::MatchType::Ternary(_) => return None,
+            })
+        };
+        let key = table.key.iter().map(matched).collect::<Option<Vec<_>>>()?;
+        Some((Item::Row { table: table.name.clone(), key }, holds))
+    }
+}
+
+impl Wire for BfRuntime {
+    /// A group's copies are nodes by themselves here, and a mirror session sends to the group of its number.
+    fn shape(&self, tables: Tables) -> Tables {
+        let mut shaped = Tables::default();
+        for (item, holds) in tables.iter() {
+            match (item, holds) {
+                (Item::Group(id), Holds::Copies(copies)) => {
+                    let nodes: Vec<(u32, u32)> =
+                        (0..NODES).zip(copies).map(|(place, _)| (id * NODES + place, 0)).collect();
+                    for ((node, _), copy) in nodes.iter().zip(copies) {
+                        shaped.set(Item::Node(*node), Holds::Copies(vec![*copy]));
+                    }
+                    shaped.set(Item::Group(*id), Holds::Copies(nodes));
+                }
+                (Item::Clone(id), Holds::Copies(_)) => {
+                    shaped.set(Item::Clone(*id), Holds::Copies(Vec::new()))
+                }
+                _ => shaped.set(item.clone(), holds.clone()),
+            }
+        }
+        shaped
+    }
+
+    async fn read(&mut self) -> Result<Option<Tables>, TargetError> {
+        let Some(described) = self.describe().await? else { return Ok(None) };
+        self.bind().await?;
+        let used =
+            USED.tables.iter().filter_map(|used| described.schema.table(used.name)).map(|table| table.id);
+        let own =
+            [NODE, GROUP, MIRROR].iter().filter_map(|name| described.own.table(name)).map(|table| table.id);
+        let ids: Vec<u32> = used.chain(own).collect();
+        let mut tables = Tables::default();
+        for entry in self.read_tables(&ids).await? {
+            let (item, holds) = described
+                .decode(&entry)
+                .ok_or_else(|| self.failed("it holds an entry that its program does not describe"))?;
+            // A default that the program has by itself is nobody's entry.
+            let is_own = matches!(&item, Item::Default { table } if table != "reporter");
+            if !is_own {
+                tables.set(item, holds);
+            }
+        }
+        Ok(Some(tables))
+    }
+
+    /// The switch loads its program itself. Nobody can tell whether its registers are as they were.
+    async fn load(&mut self) -> Result<bool, TargetError> {
+        self.described().await?;
+        self.bind().await?;
+        Ok(false)
+    }
+
+    async fn write(&mut self, steps: &[Step]) -> Result<(), WriteError> {
+        let nothing = |error| WriteError { made: Some(0), error };
+        let described = self.described().await.map_err(nothing)?;
+        let update = |step: &Step| {
+            let refused =
+                || TargetError::Refused(format!("the switch's program cannot hold {:?}", step.item()));
+            described.update(step).ok_or_else(refused)
+        };
+        let updates = steps.iter().map(update).collect::<Result<Vec<_>, _>>().map_err(nothing)?;
+        self.send(updates).await.map_err(|(errors, error)| WriteError {
+            made: errors.map(|errors| errors.iter().filter(|error| error.canonical_code == 0).count()),
+            error,
+        })
+    }
+
+    /// What is a command to bmv2 is a register here. Flushes and probes have no register: the program for Tofino,
+    /// which is to come, says how they are done.
+    async fn command(&mut self, commands: &[Command]) -> Result<(), TargetError> {
+        let described = self.described().await?;
+        let mut updates = Vec::new();
+        for command in commands {
+            match described.register_update(command) {
+                Some(update) => updates.push(update),
+                None => return Err(self.failed("it cannot be told to flush, forget or probe yet")),
+            }
+        }
+        for batch in updates.chunks(super::BATCH) {
+            self.send(batch.to_vec()).await.map_err(|(_, error)| error)?;
+        }
+        Ok(())
+    }
+
+    async fn counters(&mut self) -> Result<Counts, TargetError> {
+        let described = self.described().await?;
+        self.bind().await?;
+        let mut counts = Counts::default();
+        let ids: Vec<u32> = described.schema.counters.iter().map(|counter| counter.id).collect();
+        for entry in self.read_tables(&ids).await? {
+            let Some(table) = described.program.table_of(entry.table_id) else { continue };
+            let packets = field_of(table, "$COUNTER_SPEC_PKTS").map(|(id, _)| id);
+            let index = entry
+                .key
+                .as_ref()
+                .and_then(|key| key.fields.first())
+                .and_then(|field| field.match_type.as_ref());
+            let Some(key_field::MatchType::Exact(index)) = index else { continue };
+            let index =
+                number(&index.value).and_then(|index| usize::try_from(index).ok()).unwrap_or(usize::MAX);
+            let fields = entry.data.iter().flat_map(|data| &data.fields);
+            let value = fields
+                .clone()
+                .find(|field| Some(field.field_id) == packets)
+                .and_then(|field| field.value.as_ref());
+            let size = usize::try_from(table.size).unwrap_or(0);
+            let cells = counts.0.entry(last(&table.name).into()).or_insert_with(|| vec![0; size]);
+            if let (Some(cell), Some(data_field::Value::Stream(bytes))) = (cells.get_mut(index), value) {
+                *cell = number(bytes).and_then(|count| u64::try_from(count).ok()).unwrap_or(u64::MAX);
+            }
+        }
+        Ok(counts)
+    }
+}

@@ -1,0 +1,462 @@
+//! P4 switches as targets.
+//!
+//! A program is lowered to rows of the switch's tables, multicast groups and clone sessions ([`lower`]), by the names
+//! that the P4 program gives them ([`translator`]). What the switch holds is read from the switch itself; what its
+//! tables cannot tell back is kept beside ([`kept`]): names of stores, places of state ([`places`]), and entries that
+//! have no row. An entry counts as held if it was applied as a whole, and if all its rows are there. So what an
+//! attempt left undone is found by the next one, and written.
+//!
+//! How a switch is spoken to is behind [`Wire`]: [`p4runtime`] for bmv2, [`bfruntime`] for Tofino.
+
+pub mod bfrt_json;
+pub mod bfruntime;
+pub mod counters;
+pub mod kept;
+pub mod lower;
+pub mod p4runtime;
+pub mod places;
+pub mod schema;
+pub mod tables;
+pub mod translator;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use dta_proto::control::NodeStatistics;
+use dta_proto::counter::translator as names;
+use dta_proto::program::{Change, Entry, EntryKey, Fields, Flush, Primitive, Program, Transport};
+use dta_proto::store::StoreKind;
+use tracing::{info, warn};
+
+use self::counters::Counts;
+use self::kept::{Kept, KeptFile};
+use self::lower::{lower, lower_entry, pair_number, pair_of};
+use self::places::Places;
+use self::tables::{Tables, Update};
+use self::translator::Command;
+use super::{After, ApplyError, Progress, Status, Target, TargetError};
+use crate::config::{ListedReporter, P4, Translator};
+
+/// The rows have no names.
+const FIELDS: Fields = Fields { name: false, expected: true, notify: true };
+
+/// The most updates in one request.
+pub const BATCH: usize = 500;
+
+/// How a switch is spoken to.
+pub trait Wire: Send {
+    /// Tables as this switch has them. Most have them as they are lowered.
+    fn shape(&self, tables: Tables) -> Tables {
+        tables
+    }
+
+    /// What the switch holds; `None` where it does not run the program of this translator. Nothing changes.
+    ///
+    /// # Errors
+    /// It does not answer, or not as it should.
+    fn read(&mut self) -> impl Future<Output = Result<Option<Tables>, TargetError>> + Send;
+
+    /// Becomes the one that writes, and lets the switch run the program of this translator. Gives whether it did not
+    /// before: then all of its tables and registers are empty now.
+    ///
+    /// # Errors
+    /// As [`Wire::read`].
+    fn load(&mut self) -> impl Future<Output = Result<bool, TargetError>> + Send;
+
+    /// Makes updates, [`BATCH`] at most, in one request.
+    ///
+    /// # Errors
+    /// How many of them were made, and why not all.
+    fn write(&mut self, updates: &[Update]) -> impl Future<Output = Result<(), WriteError>> + Send;
+
+    /// Sends commands to the data plane, and waits until it has done them.
+    ///
+    /// # Errors
+    /// It has not.
+    fn command(&mut self, commands: &[Command]) -> impl Future<Output = Result<(), TargetError>> + Send;
+
+    /// All counters by name.
+    ///
+    /// # Errors
+    /// As [`Wire::read`].
+    fn counters(&mut self) -> impl Future<Output = Result<Counts, TargetError>> + Send;
+}
+
+/// Why updates were not made.
+#[derive(Debug)]
+pub struct WriteError {
+    /// How many were; `None` where nobody knows.
+    pub made: Option<usize>,
+    /// Why not all.
+    pub error: TargetError,
+}
+
+/// A switch that runs `translator-p4`.
+pub struct P4Switch<W> {
+    wire: W,
+    config: P4,
+    /// Name of its session, and of its node.
+    name: String,
+    reporters: Vec<ListedReporter>,
+    file: KeptFile,
+    /// By RC queue pair, the frames that it had sent at the last look, and how often it had no answer since.
+    quiet: BTreeMap<u32, (u64, u32)>,
+    /// Answers of all RC queue pairs at the last look.
+    answers: u64,
+}
+
+/// What a switch holds, and what is kept beside it.
+struct State {
+    tables: Tables,
+    kept: Kept,
+    held: Program,
+}
+
+impl<W: Wire> P4Switch<W> {
+    /// The switch behind a wire. `switch` is its name in the configuration, and `translator` its side of the session.
+    pub fn new(wire: W, switch: &str, config: &P4, translator: &Translator) -> P4Switch<W> {
+        P4Switch {
+            wire,
+            config: config.clone(),
+            name: translator.name.clone(),
+            reporters: translator.reporters.clone(),
+            file: KeptFile::new(config.state.as_deref(), switch),
+            quiet: BTreeMap::new(),
+            answers: 0,
+        }
+    }
+
+    /// How it is spoken to.
+    pub fn wire(&mut self) -> &mut W {
+        &mut self.wire
+    }
+
+    fn kept(&self) -> Result<Kept, TargetError> {
+        self.file.read().map_err(|error| TargetError::Refused(error.to_string()))
+    }
+
+    fn keep(&self, kept: &Kept) -> Result<(), TargetError> {
+        self.file.write(kept).map_err(|error| TargetError::Failed(error.to_string()))
+    }
+
+    /// The tables of a program at its places.
+    fn lower(&self, program: &Program, places: &Places) -> Result<Tables, TargetError> {
+        let tables = lower(program, places, &self.config, &self.reporters);
+        tables.map(|tables| self.wire.shape(tables)).map_err(|error| TargetError::Refused(error.to_string()))
+    }
+
+    /// What it holds. `tables` are `None` where it runs another program, of which nothing is kept.
+    fn state(&self, tables: Option<Tables>) -> Result<State, TargetError> {
+        let kept = match tables {
+            Some(_) => self.kept()?,
+            None => Kept::default(),
+        };
+        let tables = tables.unwrap_or_default();
+        let mut held = Program::default();
+        for entry in kept.applied.entries() {
+            let mut own = Tables::default();
+            let lowered = lower_entry(&mut own, entry, &kept.applied, &kept.places, &self.config);
+            // What cannot be lowered by the configuration of now is written anew.
+            if lowered.is_ok() && tables.contains(&self.wire.shape(own)) {
+                held.set(entry.clone());
+            }
+        }
+        Ok(State { tables, kept, held })
+    }
+
+    /// What the data plane is told when these changes were made.
+    fn commands(&self, changes: &[Change], want: &Program, places: &Places, fresh: bool) -> Vec<Command> {
+        let mut commands = Vec::new();
+        let mut forget = |store: u16, kind: &StoreKind| match *kind {
+            StoreKind::Postcarding { .. } => {
+                let rows = places.rows(store).map_or(0, |place| place.count);
+                commands.extend((0..rows).map(|index| of_store(translator::FORGET_ROW, store, index, 0)));
+            }
+            StoreKind::SketchMerge { columns, epochs, .. } => {
+                let all = (0..epochs).flat_map(|epoch| (0..columns).map(move |column| (epoch, column)));
+                commands.extend(
+                    all.map(|(epoch, column)| of_store(translator::FORGET_COLUMN, store, column, epoch)),
+                );
+            }
+            StoreKind::KeyWrite { .. } | StoreKind::KeyIncrement { .. } | StoreKind::Append { .. } => {}
+        };
+        for change in changes {
+            match change {
+                // A place may have been another store's.
+                Change::Forget { entry: Entry::Store(store) } => forget(store.spec.id, &store.spec.kind),
+                Change::Insert { entry: Entry::Store(store) } if !fresh => {
+                    forget(store.spec.id, &store.spec.kind)
+                }
+                _ => {}
+            }
+        }
+        for change in changes {
+            let (before, to) = match change {
+                Change::Insert { entry } => (None, entry),
+                Change::Modify { from, to } => (Some(from), to),
+                Change::Delete { .. } | Change::Forget { .. } => continue,
+            };
+            match (before, to) {
+                (Some(Entry::QueuePair(before)), Entry::QueuePair(pair))
+                    if before.generation == pair.generation && before.remote_qpn == pair.remote_qpn => {}
+                (_, Entry::QueuePair(pair)) => commands.push(Command {
+                    command: translator::SET_PSN,
+                    pair: u8::try_from(pair_number(pair.collector, pair.purpose)).unwrap_or(u8::MAX),
+                    store: 0,
+                    index: 0,
+                    value: pair.start_psn,
+                    state: 0,
+                }),
+                (_, Entry::Lists(lists)) if want.store(lists.store).is_some() => {
+                    let positions: BTreeMap<u32, u32> = lists.positions.iter().copied().collect();
+                    let all = lists.first..lists.first.saturating_add(lists.count);
+                    // The registers of a program that was just loaded are 0.
+                    let told = all.map(|list| (list, positions.get(&list).copied().unwrap_or(0)));
+                    let told = told.filter(|(_, sequence)| !fresh || *sequence != 0);
+                    let first = places.lists(lists.store, lists.first).map_or(0, |place| place.first);
+                    commands.extend(told.map(|(list, sequence)| Command {
+                        state: first + (list - lists.first),
+                        ..of_store(translator::SET_LIST, lists.store, list, sequence)
+                    }));
+                }
+                _ => {}
+            }
+        }
+        commands
+    }
+
+    /// Lets what the switch gathers of a primitive leave as it is, where it is `older_us` microseconds old: of the
+    /// places that it has for that, `count` from `first` on. Gives whether there are more behind those.
+    ///
+    /// # Errors
+    /// The switch does not answer.
+    pub async fn flush(
+        &mut self,
+        primitive: Primitive,
+        older_us: u32,
+        first: usize,
+        count: usize,
+    ) -> Result<bool, TargetError> {
+        let kept = self.kept()?;
+        let mut commands = Vec::new();
+        for entry in kept.applied.entries() {
+            match entry {
+                Entry::Lists(lists) if primitive == Primitive::Append => {
+                    let all = lists.first..lists.first.saturating_add(lists.count);
+                    commands.extend(
+                        all.map(|list| of_store(translator::FLUSH_LIST, lists.store, list, older_us)),
+                    );
+                }
+                Entry::Store(store)
+                    if primitive == Primitive::Postcarding && store.spec.kind.primitive() == primitive =>
+                {
+                    let rows = kept.places.rows(store.spec.id).map_or(0, |place| place.count);
+                    commands.extend(
+                        (0..rows).map(|row| of_store(translator::FLUSH_ROW, store.spec.id, row, older_us)),
+                    );
+                }
+                _ => {}
+            }
+        }
+        let end = first.saturating_add(count).min(commands.len());
+        if let Some(part @ [_, ..]) = commands.get(first..end) {
+            self.wire.load().await?;
+            self.wire.command(part).await?;
+        }
+        Ok(end < commands.len())
+    }
+
+    /// Sends all batches and rows that the switch holds. Gives how many reports it held less after that.
+    ///
+    /// # Errors
+    /// The switch does not answer.
+    pub async fn flush_all(&mut self) -> Result<u64, TargetError> {
+        let before = self.held_reports().await?;
+        for primitive in [Primitive::Append, Primitive::Postcarding] {
+            self.flush(primitive, 0, 0, usize::MAX).await?;
+        }
+        Ok(before.saturating_sub(self.held_reports().await?))
+    }
+
+    async fn held_reports(&mut self) -> Result<u64, TargetError> {
+        let (nodes, held) = (self.statistics().await?, names::HELD.of(&[]));
+        let mut counters = nodes.iter().flat_map(|node| &node.counters);
+        Ok(counters.find(|counter| counter.name == held).map_or(0, |counter| counter.value))
+    }
+
+    /// What the switch counts.
+    ///
+    /// # Errors
+    /// The switch does not answer.
+    pub async fn statistics(&mut self) -> Result<Vec<NodeStatistics>, TargetError> {
+        let counts = self.wire.counters().await?;
+        Ok(vec![counters::node(&self.name, &self.kept()?, &counts)])
+    }
+
+    /// The flush times of what was applied, in milliseconds; 0 = never.
+    ///
+    /// # Errors
+    /// What is kept cannot be read.
+    pub fn flush_times(&self) -> Result<BTreeMap<Primitive, u32>, TargetError> {
+        let kept = self.kept()?;
+        let time = |entry: &Entry| match entry {
+            Entry::Flush(Flush { primitive, after_ms }) => Some((*primitive, *after_ms)),
+            _ => None,
+        };
+        Ok(kept.applied.entries().filter_map(time).collect())
+    }
+
+    /// Writes updates in batches. Gives how many were made before an error.
+    async fn write(&mut self, updates: &[Update]) -> Result<(), ApplyError> {
+        let mut applied = 0;
+        for batch in updates.chunks(BATCH) {
+            if let Err(WriteError { made, error }) = self.wire.write(batch).await {
+                let progress = match made {
+                    None => Progress::Unknown,
+                    Some(made) if applied + made == 0 => Progress::Nothing,
+                    Some(made) => Progress::Part { applied: applied + made, of: updates.len() },
+                };
+                return Err(ApplyError { progress, error });
+            }
+            applied += batch.len();
+        }
+        Ok(())
+    }
+}
+
+fn of_store(command: u8, store: u16, index: u32, value: u32) -> Command {
+    Command { command, pair: 0, store, index, value, state: 0 }
+}
+
+impl<W: Wire> Target for P4Switch<W> {
+    async fn held(&mut self) -> Result<Program, TargetError> {
+        let tables = self.wire.read().await?;
+        Ok(self.state(tables)?.held)
+    }
+
+    async fn lacks(&mut self, want: &Program, after: After) -> Result<Vec<Change>, TargetError> {
+        self.could_hold(want).await?;
+        Ok(after.changes(FIELDS, &self.held().await?, want))
+    }
+
+    async fn apply(&mut self, want: &Program, after: After) -> Result<Vec<Change>, ApplyError> {
+        // Refused before the first change.
+        self.could_hold(want).await.map_err(ApplyError::nothing)?;
+        let fresh = self.wire.load().await.map_err(ApplyError::nothing)?;
+        let tables = self.wire.read().await.map_err(ApplyError::nothing)?;
+        // What is kept is of a program that is gone.
+        if fresh {
+            self.keep(&Kept::default()).map_err(ApplyError::nothing)?;
+        }
+        let State { tables, mut kept, held } = self.state(tables).map_err(ApplyError::nothing)?;
+        let changes = after.changes(FIELDS, &held, want);
+        let places = kept.places.of(want, self.config.postcard_rows);
+        let places = places.map_err(|error| ApplyError::nothing(TargetError::Refused(error.to_string())))?;
+        let wanted = self.lower(want, &places).map_err(ApplyError::nothing)?;
+        let updates = tables.updates_to(&wanted);
+        if changes.is_empty() && updates.is_empty() && kept.applied == *want {
+            return Ok(changes);
+        }
+        if kept.life == 0 || fresh {
+            kept.life = now_us();
+        }
+        // Until all is made, what changes is not known to be held, but for the session, whose generation says what
+        // has to be done.
+        let mut certain = held;
+        for change in &changes {
+            if !matches!(change.key(), EntryKey::Session(_)) {
+                certain.remove(&change.key());
+            }
+        }
+        if !(changes.is_empty() && updates.is_empty()) {
+            let commands = self.commands(&changes, want, &places, fresh);
+            info!(
+                changes = changes.len(),
+                updates = updates.len(),
+                commands = commands.len(),
+                "programming the switch"
+            );
+            let half = Kept { applied: certain, places: places.clone(), life: kept.life };
+            self.keep(&half).map_err(ApplyError::nothing)?;
+            self.write(&updates).await?;
+            if let Err(error) = self.wire.command(&commands).await {
+                let of = updates.len() + commands.len();
+                return Err(ApplyError { progress: Progress::Part { applied: updates.len(), of }, error });
+            }
+        }
+        let whole = Kept { applied: want.clone(), places, life: kept.life };
+        self.keep(&whole).map_err(|error| ApplyError { progress: Progress::Unknown, error })?;
+        Ok(changes)
+    }
+
+    async fn could_hold(&mut self, want: &Program) -> Result<(), TargetError> {
+        let refuse = |error: places::NoRoom| TargetError::Refused(error.to_string());
+        let places = self.kept()?.places.of(want, self.config.postcard_rows).map_err(refuse)?;
+        self.lower(want, &places).map(drop)
+    }
+
+    /// A switch hears its reporters by itself.
+    async fn heard_earlier(&mut self, _: &[(u16, u32)]) -> Result<(), TargetError> {
+        Ok(())
+    }
+
+    async fn status(&mut self) -> Result<Status, TargetError> {
+        let counts = self.wire.counters().await?;
+        let kept = self.kept()?;
+        let silent = self.silent(&counts, &kept.applied).await?;
+        let nodes = vec![counters::node(&self.name, &kept, &counts)];
+        Ok(Status { nodes, silent, ..Status::default() })
+    }
+}
+
+impl<W: Wire> P4Switch<W> {
+    /// Collectors whose RC queue pair does not answer: it has sent frames since the last look, and nothing came
+    /// back, twice, although it was asked by a probe. The switch counts answers of all queue pairs together.
+    async fn silent(&mut self, counts: &Counts, program: &Program) -> Result<BTreeSet<u8>, TargetError> {
+        let answers: u64 = counts.of("answers").iter().sum();
+        let heard = std::mem::replace(&mut self.answers, answers) != answers;
+        let mut silent = BTreeSet::new();
+        let mut probes = Vec::new();
+        for entry in program.entries() {
+            let Entry::QueuePair(pair) = entry else { continue };
+            if pair.transport != Transport::Rc {
+                continue;
+            }
+            let number = pair_number(pair.collector, pair.purpose);
+            let frames = counts.at("pair_frames", number as usize);
+            let (sent, misses) = self.quiet.entry(number).or_insert((frames, 0));
+            match (heard, frames != *sent) {
+                (true, _) => *misses = 0,
+                (false, true) => *misses += 1,
+                (false, false) => {}
+            }
+            *sent = frames;
+            if *misses > 0 {
+                probes.push(Command {
+                    command: translator::PROBE,
+                    pair: u8::try_from(number).unwrap_or(u8::MAX),
+                    store: 0,
+                    index: 0,
+                    value: 0,
+                    state: 0,
+                });
+            }
+            if *misses > 2 {
+                silent.insert(pair_of(number).0);
+            }
+        }
+        if !probes.is_empty()
+            && let Err(error) = self.wire.command(&probes).await
+        {
+            warn!(%error, "a queue pair that is silent could not be probed");
+        }
+        Ok(silent)
+    }
+}
+
+/// Microseconds since 1970.
+fn now_us() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+}

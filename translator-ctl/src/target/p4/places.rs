@@ -1,0 +1,197 @@
+//! Where a switch keeps what it gathers: numbers of stores, and places in the arrays that lists, rows and columns
+//! share. They are given out once and kept beside the switch: a store that stays keeps its places, whatever comes
+//! and goes beside it.
+
+use std::collections::BTreeMap;
+
+use dta_proto::program::{Entry, EntryKey, Program};
+use dta_proto::store::StoreKind;
+use serde::{Deserialize, Serialize};
+
+use super::translator::{COLUMN_STATES, LIST_STATES, ROW_STATES, STORES};
+
+/// Places by what has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Places {
+    /// The number of each store, by id.
+    numbers: BTreeMap<u16, Place>,
+    /// Rows of the cache of each postcard store.
+    rows: BTreeMap<u16, Place>,
+    /// Columns of each sketch, over all epochs.
+    columns: BTreeMap<u16, Place>,
+    /// Lists: store and first list.
+    #[serde(with = "pairs")]
+    lists: BTreeMap<(u16, u32), Place>,
+}
+
+/// A range of places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// The first.
+    pub first: u32,
+    /// How many.
+    pub count: u32,
+}
+
+/// Maps whose keys are no strings, as lists.
+mod pairs {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    use super::Place;
+
+    pub(super) fn serialize<S: Serializer>(
+        map: &BTreeMap<(u16, u32), Place>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        map.iter().collect::<Vec<_>>().serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<BTreeMap<(u16, u32), Place>, D::Error> {
+        Ok(Vec::deserialize(from)?.into_iter().collect())
+    }
+}
+
+/// There is no room for something.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the switch has no room for {what}: {needs} of {of} are needed, and no {needs} in a row are free")]
+pub struct NoRoom {
+    what: String,
+    needs: u32,
+    of: u32,
+}
+
+/// Takes `count` places in a row of `of` for a key, at a multiple of `count` where they are `aligned`. Places that
+/// it has of this count stay.
+fn take<K: Ord + Copy>(
+    map: &mut BTreeMap<K, Place>,
+    key: K,
+    count: u32,
+    of: u32,
+    aligned: bool,
+    what: impl Fn() -> String,
+) -> Result<(), NoRoom> {
+    if map.get(&key).is_some_and(|place| place.count == count) {
+        return Ok(());
+    }
+    map.remove(&key);
+    let mut taken: Vec<Place> = map.values().copied().collect();
+    taken.sort_by_key(|place| place.first);
+    let up = |first: u32| if aligned { first.next_multiple_of(count.max(1)) } else { first };
+    let mut first = 0;
+    for place in taken {
+        if u64::from(first) + u64::from(count) <= u64::from(place.first) {
+            break;
+        }
+        first = up(first.max(place.first + place.count));
+    }
+    if u64::from(first) + u64::from(count) > u64::from(of) {
+        return Err(NoRoom { what: what(), needs: count, of });
+    }
+    map.insert(key, Place { first, count });
+    Ok(())
+}
+
+impl Places {
+    /// The places of a program: those of before for what stays, new ones for what is new. Each postcard store has
+    /// `cache_rows` rows, a power of two.
+    ///
+    /// # Errors
+    /// [`NoRoom`].
+    pub fn of(&self, program: &Program, cache_rows: u32) -> Result<Places, NoRoom> {
+        let mut places = self.clone();
+        let is_there = |id: &u16| program.store(*id).is_some();
+        places.numbers.retain(|id, _| is_there(id));
+        places.rows.retain(|id, _| is_there(id));
+        places.columns.retain(|id, _| is_there(id));
+        places.lists.retain(|(store, first), _| program.get(&EntryKey::Lists(*store, *first)).is_some());
+        for entry in program.entries() {
+            match entry {
+                Entry::Store(store) => {
+                    let (id, name) = (store.spec.id, &store.spec.name);
+                    take(&mut places.numbers, id, 1, STORES, false, || format!("store {name}"))?;
+                    match store.spec.kind {
+                        StoreKind::Postcarding { .. } => {
+                            let what = || format!("the rows of store {name}");
+                            take(&mut places.rows, id, cache_rows, ROW_STATES, true, what)?;
+                        }
+                        StoreKind::SketchMerge { columns, epochs, .. } => {
+                            let count = columns.saturating_mul(epochs);
+                            let what = || format!("the columns of store {name}");
+                            take(&mut places.columns, id, count, COLUMN_STATES, true, what)?;
+                        }
+                        StoreKind::KeyWrite { .. }
+                        | StoreKind::Append { .. }
+                        | StoreKind::KeyIncrement { .. } => {}
+                    }
+                }
+                Entry::Lists(lists) => {
+                    let what = || format!("{} lists of store {}", lists.count, lists.store);
+                    take(
+                        &mut places.lists,
+                        (lists.store, lists.first),
+                        lists.count,
+                        LIST_STATES,
+                        false,
+                        what,
+                    )?;
+                }
+                _ => {}
+            }
+        }
+        Ok(places)
+    }
+
+    /// The number of a store.
+    pub fn number(&self, store: u16) -> u32 {
+        self.numbers.get(&store).map_or(0, |place| place.first)
+    }
+
+    /// The store of a number.
+    pub fn store_of(&self, number: u32) -> Option<u16> {
+        self.numbers.iter().find(|(_, place)| place.first == number).map(|(id, _)| *id)
+    }
+
+    /// The rows of a postcard store's cache.
+    pub fn rows(&self, store: u16) -> Option<Place> {
+        self.rows.get(&store).copied()
+    }
+
+    /// The columns of a sketch.
+    pub fn columns(&self, store: u16) -> Option<Place> {
+        self.columns.get(&store).copied()
+    }
+
+    /// Where the state of lists from `first` on is.
+    pub fn lists(&self, store: u16, first: u32) -> Option<Place> {
+        self.lists.get(&(store, first)).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_stay_where_they_are_and_gaps_are_filled() {
+        let mut map = BTreeMap::new();
+        let what = || "x".to_owned();
+        for (key, count) in [(1, 16), (2, 16), (3, 32)] {
+            take(&mut map, key, count, 64, true, what).unwrap();
+        }
+        assert_eq!(map[&3], Place { first: 32, count: 32 });
+        assert!(take(&mut map, 4, 16, 64, true, what).is_err());
+        map.remove(&1);
+        take(&mut map, 4, 8, 64, true, what).unwrap();
+        take(&mut map, 5, 8, 64, true, what).unwrap();
+        assert_eq!((map[&4].first, map[&5].first, map[&2].first), (0, 8, 16));
+        // A place of another size is another place.
+        take(&mut map, 4, 4, 64, true, what).unwrap();
+        assert_eq!(map[&4], Place { first: 0, count: 4 });
+        let error = take(&mut map, 6, 64, 64, true, what).unwrap_err().to_string();
+        assert!(error.contains("no room for x"), "{error}");
+    }
+}

@@ -1,0 +1,256 @@
+//! What a compiled P4 program tells of its tables, and the check that it has what the control plane uses.
+
+use p4runtime_proto::config::{P4Info, match_field::MatchType};
+
+/// The tables, actions, counters and headers of a compiled program, with the numbers by which the switch knows them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Schema {
+    /// Its tables.
+    pub tables: Vec<Table>,
+    /// Its counters.
+    pub counters: Vec<Counter>,
+    /// The fields of packets that the control plane sends, by name; empty where there are none.
+    pub packet_out: Vec<Field>,
+}
+
+/// A table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// The last part of its name.
+    pub name: String,
+    /// Its number.
+    pub id: u32,
+    /// How many rows it holds.
+    pub size: u64,
+    /// The fields of its key, in their order.
+    pub key: Vec<KeyField>,
+    /// Its actions.
+    pub actions: Vec<Action>,
+}
+
+/// A field of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyField {
+    /// Its name, number and width.
+    pub field: Field,
+    /// How it is matched.
+    pub kind: MatchKind,
+}
+
+/// How a field is matched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MatchKind {
+    /// As a number.
+    Exact,
+    /// By its first bits.
+    Prefix,
+    /// By a range.
+    Range,
+    /// In a way that the control plane does not use.
+    Other,
+}
+
+/// An action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Action {
+    /// The last part of its name.
+    pub name: String,
+    /// Its number.
+    pub id: u32,
+    /// Its parameters, in their order.
+    pub params: Vec<Field>,
+}
+
+/// A name, a number and a width.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub id: u32,
+    /// Its bits.
+    pub width: u16,
+}
+
+/// An array of counters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counter {
+    /// The last part of its name.
+    pub name: String,
+    /// Its number.
+    pub id: u32,
+    /// How many there are.
+    pub size: u64,
+}
+
+/// Why a program cannot be used: what the control plane uses and the program does not have, one a line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the switch's program is not the one that this translator knows: {}", .0.join("; "))]
+pub struct Mismatch(pub Vec<String>);
+
+/// What the control plane uses of a table: name, key with kinds and widths, actions with parameters and widths.
+pub struct UsedTable {
+    /// Its name.
+    pub name: &'static str,
+    /// The fields of its key.
+    pub key: &'static [(&'static str, MatchKind, u16)],
+    /// Its actions.
+    pub actions: &'static [UsedAction],
+}
+
+/// What the control plane uses of an action.
+pub struct UsedAction {
+    /// Its name.
+    pub name: &'static str,
+    /// Its parameters in their order.
+    pub params: &'static [(&'static str, u16)],
+}
+
+/// All that the control plane uses of a program.
+pub struct Used {
+    /// Tables.
+    pub tables: &'static [UsedTable],
+    /// Counters, with the least number of them.
+    pub counters: &'static [(&'static str, u64)],
+    /// The fields of packets to the switch.
+    pub packet_out: &'static [(&'static str, u16)],
+}
+
+/// The part of a name behind its last dot.
+fn last(name: &str) -> String {
+    name.rsplit('.').next().unwrap_or(name).to_owned()
+}
+
+fn width(bits: i32) -> u16 {
+    u16::try_from(bits).unwrap_or(u16::MAX)
+}
+
+impl Schema {
+    /// What a P4Info tells.
+    pub fn of_p4info(info: &P4Info) -> Schema {
+        let field = |id: u32, name: &str, bits: i32| Field { name: name.into(), id, width: width(bits) };
+        let action = |id: u32| {
+            let action =
+                info.actions.iter().find(|action| action.preamble.as_ref().is_some_and(|p| p.id == id))?;
+            let params = action.params.iter().map(|param| field(param.id, &param.name, param.bitwidth));
+            let name = last(&action.preamble.as_ref()?.name);
+            Some(Action { name, id, params: params.collect() })
+        };
+        let tables = info.tables.iter().filter_map(|table| {
+            let preamble = table.preamble.as_ref()?;
+            let key = table.match_fields.iter().map(|f| KeyField {
+                field: field(f.id, &f.name, f.bitwidth),
+                kind: match f.match_type() {
+                    MatchType::Exact => MatchKind::Exact,
+                    MatchType::Lpm => MatchKind::Prefix,
+                    MatchType::Range => MatchKind::Range,
+                    MatchType::Unspecified | MatchType::Ternary | MatchType::Optional => MatchKind::Other,
+                },
+            });
+            Some(Table {
+                name: last(&preamble.name),
+                id: preamble.id,
+                size: u64::try_from(table.size).unwrap_or(0),
+                key: key.collect(),
+                actions: table.action_refs.iter().filter_map(|of| action(of.id)).collect(),
+            })
+        });
+        let counters = info.counters.iter().filter_map(|counter| {
+            let preamble = counter.preamble.as_ref()?;
+            let size = u64::try_from(counter.size).unwrap_or(0);
+            Some(Counter { name: last(&preamble.name), id: preamble.id, size })
+        });
+        let header = info
+            .controller_packet_metadata
+            .iter()
+            .find(|header| header.preamble.as_ref().is_some_and(|p| last(&p.name) == "packet_out"));
+        let packet_out = header.into_iter().flat_map(|header| &header.metadata);
+        Schema {
+            tables: tables.collect(),
+            counters: counters.collect(),
+            packet_out: packet_out.map(|m| field(m.id, &m.name, m.bitwidth)).collect(),
+        }
+    }
+
+    /// The table of a name.
+    pub fn table(&self, name: &str) -> Option<&Table> {
+        self.tables.iter().find(|table| table.name == name)
+    }
+
+    /// The table of a number.
+    pub fn table_of(&self, id: u32) -> Option<&Table> {
+        self.tables.iter().find(|table| table.id == id)
+    }
+
+    /// The counters of a name.
+    pub fn counter(&self, name: &str) -> Option<&Counter> {
+        self.counters.iter().find(|counter| counter.name == name)
+    }
+
+    /// Whether all that is used is there, with the same widths.
+    ///
+    /// # Errors
+    /// All that is not.
+    pub fn check(&self, used: &Used) -> Result<(), Mismatch> {
+        let mut faults = Vec::new();
+        for want in used.tables {
+            let name = want.name;
+            if self.tables.iter().filter(|table| table.name == name).count() > 1 {
+                faults.push(format!("there are two tables {name}"));
+            }
+            let Some(table) = self.table(name) else {
+                faults.push(format!("there is no table {name}"));
+                continue;
+            };
+            let key: Vec<_> =
+                table.key.iter().map(|k| (k.field.name.as_str(), k.kind, k.field.width)).collect();
+            if key != want.key {
+                faults.push(format!("the key of table {name} is {key:?}, not {:?}", want.key));
+            }
+            for action in want.actions {
+                let Some(has) = table.actions.iter().find(|has| has.name == action.name) else {
+                    faults.push(format!("table {name} has no action {}", action.name));
+                    continue;
+                };
+                let params: Vec<_> = has.params.iter().map(|p| (p.name.as_str(), p.width)).collect();
+                if params != action.params {
+                    let (action, want) = (action.name, action.params);
+                    faults.push(format!(
+                        "the parameters of action {action} of table {name} are {params:?}, not {want:?}"
+                    ));
+                }
+            }
+        }
+        for (name, size) in used.counters {
+            match self.counter(name) {
+                None => faults.push(format!("there are no counters {name}")),
+                Some(has) if has.size < *size => {
+                    faults.push(format!("there are {} counters {name}, not {size}", has.size));
+                }
+                Some(_) => {}
+            }
+        }
+        let fields: Vec<_> = self.packet_out.iter().map(|field| (field.name.as_str(), field.width)).collect();
+        if fields != used.packet_out {
+            faults.push(format!("the fields of packet_out are {fields:?}, not {:?}", used.packet_out));
+        }
+        if faults.is_empty() { Ok(()) } else { Err(Mismatch(faults)) }
+    }
+}
+
+impl Table {
+    /// The action of a name.
+    pub fn action(&self, name: &str) -> Option<&Action> {
+        self.actions.iter().find(|action| action.name == name)
+    }
+
+    /// The action of a number.
+    pub fn action_of(&self, id: u32) -> Option<&Action> {
+        self.actions.iter().find(|action| action.id == id)
+    }
+
+    /// Whether its rows have a priority: tables of ranges have.
+    pub fn has_priority(&self) -> bool {
+        self.key.iter().any(|key| matches!(key.kind, MatchKind::Range | MatchKind::Other))
+    }
+}

@@ -1,0 +1,554 @@
+//! A P4 switch as `dta-translator setup --switch` programs it, over the real protocol, without a switch.
+
+#[allow(dead_code, reason = "nobody sends to the NIC here")]
+#[path = "../common/mod.rs"]
+mod common;
+mod switch;
+mod tofino;
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use common::Fake;
+use dta_proto::counter::find;
+use dta_proto::program::{Entry, Primitive, Program};
+use dta_translator::config::Config;
+use dta_translator::setup;
+use dta_translator::target::p4::p4runtime::Compiled;
+use dta_translator::target::p4::schema::Schema;
+use dta_translator::target::p4::tables::{Holds, Item, Match};
+use dta_translator::target::p4::translator::{SET_LIST, SET_PSN, USED};
+use dta_translator::target::p4::{BATCH, Wire};
+use dta_translator::target::{After, ApplyError, Target};
+use p4runtime_proto::read_p4info;
+use switch::{FakeSwitch, number};
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// A collector, a switch, and a place for what is kept of it.
+struct Bed {
+    fake: Fake,
+    _nic: common::Nic,
+    switch: FakeSwitch,
+    dir: tempfile::TempDir,
+}
+
+impl Bed {
+    fn start() -> Bed {
+        let (fake, nic) = Fake::start();
+        Bed { fake, _nic: nic, switch: FakeSwitch::start(), dir: tempfile::tempdir().unwrap() }
+    }
+
+    /// The configuration of the bed, with more in the switch's table.
+    fn config(&self, more: &str) -> Config {
+        self.config_of("", more)
+    }
+
+    fn config_of(&self, translator: &str, more: &str) -> Config {
+        let text = format!(
+            "[translator]\ncollector = '{}'\nlisten = '10.0.0.1:40040'\nsource = '10.0.0.1'\nmac = '02:00:00:00:00:02'\n{translator}\n\
+             [switch.b1]\ntype = 'bmv2'\ncontrol = '{}'\nstate = '{}'\ncollector_ports = [1]\ncollector_macs = ['02:00:00:00:00:01']\n{more}\n",
+            self.fake.url(),
+            self.switch.address,
+            self.kept().display(),
+        );
+        let (config, _) = Config::parse(&text, Path::new("t.toml")).unwrap();
+        config.check().unwrap();
+        config
+    }
+
+    fn kept(&self) -> std::path::PathBuf {
+        self.dir.path().join("kept.json")
+    }
+
+    /// What the switch holds, as text.
+    fn text(&self, config: &Config) -> String {
+        let translator = config.translator_of("b1").unwrap();
+        let dta_translator::config::Switch::Bmv2(p4) = config.switch("b1").unwrap() else { panic!() };
+        let tables = block_on(async {
+            let mut target = setup::bmv2("b1", p4, &translator).unwrap();
+            target.wire().read().await.unwrap().expect("its program")
+        });
+        // The socket that stands for the NIC has any port.
+        let port = format!("{:#x}", self.fake.nic_port());
+        let mut text = String::new();
+        for (item, holds) in tables.iter() {
+            let item = match item {
+                Item::Node(id) => format!("node {id}"),
+                Item::Group(id) => format!("group {id}"),
+                Item::Clone(id) => format!("clone {id}"),
+                Item::Default { table } => format!("{table} default"),
+                Item::Row { table, key } => {
+                    let key = key.iter().map(|matched| match matched {
+                        Match::Exact(value) => format!("{value:#x}"),
+                        Match::Prefix { value, len } => format!("{value:#x}/{len}"),
+                        Match::Range { low, high } => format!("{low:#x}..{high:#x}"),
+                    });
+                    format!("{table} {}", key.collect::<Vec<_>>().join(" "))
+                }
+            };
+            match holds {
+                Holds::Copies(copies) => writeln!(text, "{item}: {copies:?}").unwrap(),
+                Holds::Action { name, params } => {
+                    let params = params.iter().map(|param| format!("{param:#x}").replace(&port, "NIC"));
+                    writeln!(text, "{item}: {name}({})", params.collect::<Vec<_>>().join(", ")).unwrap();
+                }
+            }
+        }
+        text
+    }
+}
+
+/// What the switch of the bed holds when it is programmed. `DTA_WRITE_GOLDEN=1` writes it.
+fn is_golden(text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/p4/golden.txt");
+    if std::env::var_os("DTA_WRITE_GOLDEN").is_some() {
+        std::fs::write(&path, text).unwrap();
+    }
+    assert_eq!(text, std::fs::read_to_string(&path).unwrap(), "{}", path.display());
+}
+
+#[test]
+fn the_compiled_program_has_all_that_is_used() {
+    let compiled = Compiled::load(None).unwrap();
+    assert!(compiled.schema.check(&USED).is_ok());
+    let changed = |change: fn(&mut p4runtime_proto::config::P4Info)| {
+        let mut info = read_p4info(&compiled.p4info).unwrap();
+        change(&mut info);
+        Schema::of_p4info(&info).check(&USED).unwrap_err().to_string()
+    };
+    let error = changed(|info| {
+        let table =
+            info.tables.iter_mut().map(|t| t.preamble.as_mut().unwrap()).find(|p| p.name.ends_with(".store"));
+        table.unwrap().name = "Admission.stores".into();
+    });
+    assert!(error.ends_with("there is no table store"), "{error}");
+    let error = changed(|info| {
+        let action =
+            info.actions.iter_mut().find(|a| a.preamble.as_ref().unwrap().name.ends_with(".use_region"));
+        action.unwrap().params[2].bitwidth = 31;
+    });
+    assert!(error.contains("the parameters of action use_region of table region"), "{error}");
+    let error = changed(|info| {
+        let table = info.tables.iter_mut().find(|t| t.preamble.as_ref().unwrap().name.ends_with(".answer"));
+        table.unwrap().match_fields[1].name = "qpn".into();
+    });
+    assert!(error.contains("the key of table answer"), "{error}");
+    let error =
+        changed(|info| info.counters.retain(|c| !c.preamble.as_ref().unwrap().name.ends_with(".dropped")));
+    assert!(error.ends_with("there are no counters dropped"), "{error}");
+    let error = changed(|info| info.controller_packet_metadata.clear());
+    assert!(error.contains("the fields of packet_out"), "{error}");
+}
+
+#[test]
+fn setup_makes_the_golden_state_and_a_second_one_writes_nothing() {
+    let bed = Bed::start();
+    let config = bed.config("");
+    block_on(async {
+        let all = setup::setup(&config, "b1").await.unwrap();
+        assert!(all.len() > 8, "{all:?}");
+        let (requests, loads) = bed.switch.with(|state| (state.requests, state.loads));
+        assert_eq!((requests, loads), (1, 1));
+        assert_eq!(setup::setup(&config, "b1").await.unwrap(), []);
+        assert_eq!(bed.switch.with(|state| (state.requests, state.loads)), (1, 1));
+        let want = setup::planned(&config.translator_of("b1").unwrap()).await.unwrap();
+        assert_eq!(setup::switch_lacks(&config, "b1", &want).await.unwrap(), []);
+        assert_eq!(setup::held(&config, "b1").await.unwrap().entries().count(), want.entries().count());
+        // Both queue pairs begin where the session says.
+        let told = bed.switch.with(|state| state.commands.clone());
+        let psns: Vec<_> = told.iter().filter(|values| values[0] == number(SET_PSN.into())).collect();
+        let is_of = |entry: &&Entry| matches!(entry, Entry::QueuePair(_));
+        assert_eq!(psns.len(), want.entries().filter(is_of).count());
+    });
+    is_golden(&bed.text(&config));
+}
+
+#[test]
+fn setup_that_was_killed_after_any_update_is_finished_by_the_next() {
+    let bed = Bed::start();
+    let config = bed.config("");
+    block_on(setup::setup(&config, "b1")).unwrap();
+    let (golden, of) = (bed.switch.holds(), bed.switch.with(|state| state.updates));
+    is_golden(&bed.text(&config));
+    for made in 0..of {
+        // A new switch each time, and the answer is lost with the connection each other time.
+        bed.switch.with(|state| {
+            *state =
+                switch::State { fails_after: Some(made), dies: made % 2 == 1, ..switch::State::default() };
+        });
+        if made % 3 == 0 {
+            let _ = std::fs::remove_file(bed.kept());
+        }
+        block_on(async {
+            let error = setup::setup(&config, "b1").await.unwrap_err();
+            let failed = error.downcast_ref::<ApplyError>().expect("the target's own error");
+            assert!(failed.error.may_pass(), "{failed}");
+            bed.switch.with(|state| state.fails_after = None);
+            assert!(!setup::setup(&config, "b1").await.unwrap().is_empty());
+            assert_eq!(setup::setup(&config, "b1").await.unwrap(), []);
+        });
+        assert_eq!(bed.switch.holds(), golden, "after {made}");
+        let state = bed.switch.with(|state| (state.updates, state.loads));
+        assert_eq!(state, (of, 1), "no update was made twice");
+    }
+}
+
+/// 4,000 stations, 4,000 routes and 1,000 listed reporters, each of which has two rows.
+fn with_ten_thousand_rows(mut config: Config) -> Config {
+    use dta_proto::program::Mac;
+    use dta_translator::config::{ListedReporter, Route, Station, Switch};
+    let byte = |number: u16, place: usize| number.to_be_bytes()[place];
+    let Some(Switch::Bmv2(p4) | Switch::Tofino(p4)) = config.switch.get_mut("b1") else { panic!() };
+    p4.stations = (0..4000)
+        .map(|i| Station { mac: Mac([2, 0, 0, 1, byte(i, 0), byte(i, 1)]), port: i % 500 })
+        .collect();
+    p4.routes = (0..4000)
+        .map(|i| Route {
+            prefix: format!("10.{}.{}.0/24", byte(i, 0), byte(i, 1)).parse().unwrap(),
+            port: 1,
+            source: Mac([2, 0, 0, 0, 0, 2]),
+            destination: Mac([2, 0, 0, 0, 0, 7]),
+        })
+        .collect();
+    config.translator.reporters = (0..1000)
+        .map(|i| ListedReporter { id: i + 1, address: (0x0a63_0000 + u32::from(i)).into() })
+        .collect();
+    config.check().unwrap();
+    config
+}
+
+#[test]
+fn ten_thousand_entries_take_few_requests() {
+    let bed = Bed::start();
+    let config = with_ten_thousand_rows(bed.config(""));
+    block_on(setup::setup(&config, "b1")).unwrap();
+    let (requests, updates) = bed.switch.with(|state| (state.requests, state.updates));
+    assert!(
+        updates >= 10_000 && requests <= 100 && requests == updates.div_ceil(BATCH),
+        "{updates} in {requests}"
+    );
+    assert_eq!(bed.switch.rows(".l2") + bed.switch.rows(".l3") + bed.switch.rows(".reporter"), 10_000);
+    block_on(setup::setup(&config, "b1")).unwrap();
+    assert_eq!(bed.switch.with(|state| state.requests), requests);
+    // What the configuration has no more goes.
+    block_on(setup::setup(&bed.config(""), "b1")).unwrap();
+    assert_eq!(bed.switch.rows(".l2") + bed.switch.rows(".l3") + bed.switch.rows(".reporter"), 0);
+}
+
+#[test]
+fn a_new_queue_pair_gets_its_psn_and_lists_their_positions() {
+    let bed = Bed::start();
+    let config = bed.config("");
+    block_on(setup::setup(&config, "b1")).unwrap();
+    bed.switch.with(|state| state.commands.clear());
+    let before = bed.switch.with(|state| state.updates);
+    // The collector lost its sessions.
+    bed.fake.state.lock().unwrap().generation = 7;
+    let changes = block_on(setup::setup(&config, "b1")).unwrap();
+    assert!(changes.len() >= 4, "{changes:?}");
+    let commands = bed.switch.with(|state| state.commands.clone());
+    let of = |command: u8| commands.iter().filter(|values| values[0] == number(command.into())).count();
+    assert_eq!((of(SET_PSN), of(SET_LIST)), (2, 4), "{commands:?}");
+    // The rows of both queue pairs, which have other numbers, and no other.
+    assert_eq!(bed.switch.with(|state| state.updates), before + 2);
+    assert_eq!(block_on(setup::setup(&config, "b1")).unwrap(), []);
+}
+
+#[test]
+fn rows_that_somebody_changed_are_written_again() {
+    let bed = Bed::start();
+    let config = bed.config("");
+    block_on(setup::setup(&config, "b1")).unwrap();
+    let golden = bed.switch.holds();
+    bed.switch.with(|state| {
+        let first = state.entities.keys().next().unwrap().clone();
+        state.entities.remove(&first);
+        let last = state.entities.keys().next_back().unwrap().clone();
+        state.entities.remove(&last);
+    });
+    block_on(setup::setup(&config, "b1")).unwrap();
+    assert_eq!(bed.switch.holds(), golden);
+    // Another program was loaded: all is written again.
+    bed.switch.with(|state| *state = switch::State::default());
+    block_on(setup::setup(&config, "b1")).unwrap();
+    assert_eq!(bed.switch.holds(), golden);
+}
+
+#[test]
+fn groups_of_another_program_are_deleted_before_the_own_one_is_loaded() {
+    let bed = Bed::start();
+    let config = bed.config("");
+    block_on(setup::setup(&config, "b1")).unwrap();
+    let golden = bed.switch.holds();
+    // Somebody loads another program, and the replication engine keeps its groups, as that of bmv2 does.
+    bed.switch.with(|state| {
+        state.pipeline.as_mut().unwrap().cookie = None;
+        state.loads = 0;
+    });
+    block_on(setup::setup(&config, "b1")).unwrap();
+    assert_eq!(bed.switch.with(|state| (state.loads, state.copies_at_load)), (1, 0));
+    assert_eq!(bed.switch.holds(), golden);
+}
+
+#[test]
+fn an_emptied_switch_has_no_row_of_a_session() {
+    let bed = Bed::start();
+    let config = bed.config("stations = [{ mac = '02:00:00:00:00:09', port = 3 }]");
+    block_on(async {
+        setup::setup(&config, "b1").await.unwrap();
+        setup::empty(&config, "b1").await.unwrap();
+        assert!(setup::held(&config, "b1").await.unwrap().is_empty());
+    });
+    for table in USED.tables {
+        let rows = bed.switch.rows(&format!(".{}", table.name));
+        assert_eq!(rows, usize::from(table.name == "l2"), "{}", table.name);
+    }
+}
+
+#[test]
+fn what_a_switch_cannot_do_is_refused_before_the_first_write() {
+    let bed = Bed::start();
+    let refused = |config: &Config| block_on(setup::setup(config, "b1")).unwrap_err().to_string();
+    let error = refused(&bed.config("listen = '10.0.0.1:40041'"));
+    assert!(error.contains("UDP port 40040 alone"), "{error}");
+    let text = "listen = '10.0.0.1:40040'";
+    let config = bed.config(text);
+    block_on(async {
+        let translator = config.translator_of("b1").unwrap();
+        let dta_translator::config::Switch::Bmv2(p4) = config.switch("b1").unwrap() else { panic!() };
+        let mut target = setup::bmv2("b1", p4, &translator).unwrap();
+        // Batches of 128 bytes, and more rows than there are.
+        let sample: Program =
+            serde_json::from_str(include_str!("../../../dta-proto/vectors/program.json")).unwrap();
+        let mut entries: Vec<Entry> = sample.into();
+        for entry in &mut entries {
+            if let Entry::Store(store) = entry
+                && let dta_proto::store::StoreKind::Append { batch_len, .. } = &mut store.spec.kind
+            {
+                *batch_len = 128;
+            }
+            if let Entry::QueuePair(pair) = entry {
+                pair.source.mac = "02:00:00:00:00:02".parse().unwrap();
+            }
+        }
+        let error = target.apply(&Program::from(entries), After::Open).await.unwrap_err().to_string();
+        assert!(error.contains("store ap cannot be written by this switch"), "{error}");
+    });
+    assert_eq!(bed.switch.with(|state| (state.requests, state.loads)), (0, 0));
+}
+
+#[test]
+fn what_a_switch_counts_has_the_names_of_every_translator() {
+    let bed = Bed::start();
+    let config = bed.config("");
+    block_on(setup::setup(&config, "b1")).unwrap();
+    let info = read_p4info(&Compiled::load(None).unwrap().p4info).unwrap();
+    let id = |name: &str| {
+        let all = info.counters.iter().map(|c| c.preamble.as_ref().unwrap());
+        all.clone().find(|p| p.name.rsplit('.').next() == Some(name)).unwrap().id
+    };
+    let append = i64::from(Primitive::Append.opcode());
+    bed.switch.with(|state| {
+        for (name, index, count) in [
+            ("received", 0, 30),
+            ("received", append, 25),
+            ("accepted", append, 21),
+            ("dropped", 8, 4),
+            ("dropped", 1, 5),
+            // 3 batches of 1, 2 of 8.
+            ("emitted", append * 8, 3),
+            ("emitted", append * 8 + 3, 2),
+            ("operations", append, 5),
+            ("pair_frames", 0, 5),
+            ("store_frames", 1, 5),
+            ("nacked_sequences", 4, 2),
+        ] {
+            state.counters.insert((id(name), index), count);
+        }
+    });
+    let nodes = block_on(setup::statistics(&config, "b1")).unwrap();
+    assert_eq!(nodes.len(), 1);
+    assert_eq!(nodes[0].node, "translator/b1");
+    for counter in &nodes[0].counters {
+        let found = find(&nodes[0].node, &counter.name);
+        assert!(found.is_some_and(|found| found.known), "{}", counter.name);
+    }
+    let count = |name: &str| {
+        let found = nodes[0].counters.iter().find(|counter| counter.name == name);
+        found.unwrap_or_else(|| panic!("no {name}")).value
+    };
+    for (name, value) in [
+        ("received", 30),
+        ("accepted", 21),
+        ("append.emitted", 19),
+        ("append.held", 2),
+        ("held", 2),
+        ("operations", 5),
+        ("frames", 5),
+        ("dropped.unknown_store", 4),
+        ("dropped.header", 5),
+        ("queue_pair.write.sent", 5),
+        ("store.events.frames", 5),
+        ("nacked_sequences", 32),
+    ] {
+        assert_eq!(count(name), value, "{name}");
+    }
+}
+
+/// A configuration with a Tofino in the place of the bed's switch.
+fn tofino_config(bed: &Bed, tofino: &tofino::FakeTofino, more: &str) -> Config {
+    let config = bed.config(more);
+    let text = toml_of(&config).replace("\"bmv2\"", "\"tofino\"");
+    let text = text.replace(&bed.switch.address.to_string(), &tofino.address.to_string());
+    let (config, _) = Config::parse(&text, Path::new("t.toml")).unwrap();
+    config.check().unwrap();
+    config
+}
+
+fn toml_of(config: &Config) -> String {
+    toml::to_string(config).unwrap()
+}
+
+#[test]
+fn a_tofino_gets_the_same_rows_and_is_finished_after_any_kill() {
+    let bed = Bed::start();
+    let tofino = tofino::FakeTofino::start(&tofino::program());
+    let config = tofino_config(&bed, &tofino, "");
+    let all = block_on(setup::setup(&config, "b1")).unwrap();
+    assert!(all.len() > 8, "{all:?}");
+    assert_eq!(block_on(setup::setup(&config, "b1")).unwrap(), []);
+    let golden = tofino.with(|state| state.entries.clone());
+    let of = tofino.with(|state| state.updates);
+    // Each table has the rows that a bmv2 has, and groups have their copies.
+    let other = bed.config("");
+    std::fs::remove_file(bed.kept()).unwrap();
+    block_on(setup::setup(&other, "b1")).unwrap();
+    for table in USED.tables {
+        let rows = (tofino.rows(table.name), bed.switch.rows(&format!(".{}", table.name)));
+        assert_eq!(rows.0, rows.1, "{}", table.name);
+    }
+    assert_eq!((tofino.rows("$pre.mgid"), tofino.rows("$pre.node"), tofino.rows("$mirror.cfg")), (8, 20, 9));
+    assert_eq!(tofino.register("list_sequence", 1), Some(vec![0, 0, 0, 5]));
+    assert!(tofino.register("next_psn", 0).is_some() && tofino.register("next_psn", 1).is_some());
+
+    for made in 0..of {
+        tofino.with(|state| {
+            state.entries.clear();
+            (state.updates, state.fails_after) = (0, Some(made));
+        });
+        let _ = std::fs::remove_file(bed.kept());
+        block_on(async {
+            let error = setup::setup(&config, "b1").await.unwrap_err();
+            assert!(error.downcast_ref::<ApplyError>().expect("the target's own error").error.may_pass());
+            tofino.with(|state| state.fails_after = None);
+            setup::setup(&config, "b1").await.unwrap();
+            assert_eq!(setup::setup(&config, "b1").await.unwrap(), []);
+        });
+        let mut now = tofino.with(|state| state.entries.clone());
+        // The first PSN is another one each time.
+        let mut golden = golden.clone();
+        let is_psn = |(table, _): &(u32, Vec<u8>), _: &mut _| *table != PSN;
+        now.retain(is_psn);
+        golden.retain(is_psn);
+        assert_eq!(now, golden, "after {made}");
+    }
+}
+
+/// The number of the registers of PSNs.
+const PSN: u32 = 0x0600_0001;
+
+#[test]
+fn ten_thousand_entries_take_a_tofino_few_requests() {
+    let bed = Bed::start();
+    let tofino = tofino::FakeTofino::start(&tofino::program());
+    let config = with_ten_thousand_rows(tofino_config(&bed, &tofino, ""));
+    block_on(setup::setup(&config, "b1")).unwrap();
+    let (requests, updates) = tofino.with(|state| (state.requests, state.updates));
+    assert!(updates >= 10_000 && requests <= 100, "{updates} in {requests}");
+    block_on(setup::setup(&config, "b1")).unwrap();
+    assert_eq!(tofino.with(|state| state.requests), requests);
+}
+
+#[test]
+fn a_tofino_whose_program_has_other_tables_is_refused() {
+    let bed = Bed::start();
+    let refusal = |change: fn(&mut serde_json::Value)| {
+        let mut program = tofino::program();
+        change(&mut program);
+        let tofino = tofino::FakeTofino::start(&program);
+        let error = block_on(setup::setup(&tofino_config(&bed, &tofino, ""), "b1")).unwrap_err().to_string();
+        assert_eq!(tofino.with(|state| state.requests), 0);
+        error
+    };
+    let error = refusal(|program| program["tables"][5]["name"] = "pipe.SwitchIngress.stores".into());
+    assert!(error.ends_with("there is no table store"), "{error}");
+    let error =
+        refusal(|program| program["tables"][6]["action_specs"][0]["data"][2]["type"]["width"] = 31.into());
+    assert!(error.contains("the parameters of action use_region"), "{error}");
+    let error = refusal(|program| {
+        let tables = program["tables"].as_array_mut().unwrap();
+        tables.retain(|table| !table["name"].as_str().unwrap().ends_with(".next_psn"));
+    });
+    assert!(error.ends_with("has no registers next_psn"), "{error}");
+}
+
+/// A switch process, ended with the test.
+struct Process(std::process::Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_real_switch_holds_what_the_one_of_tests_does() {
+    use std::process::{Command, Stdio};
+    let is_there = Command::new("simple_switch_grpc")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    if !is_there.is_ok_and(|status| status.success()) {
+        println!(
+            "SKIPPED: a_real_switch_holds_what_the_one_of_tests_does: simple_switch_grpc is not on PATH"
+        );
+        return;
+    }
+    let bed = Bed::start();
+    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (control, thrift) = (free(), free());
+    let notifications = format!("ipc://{}/notifications.ipc", bed.dir.path().display());
+    let switch = Command::new("simple_switch_grpc")
+        .args([
+            "--no-p4",
+            "--thrift-port",
+            &thrift.port().to_string(),
+            "--notifications-addr",
+            &notifications,
+        ])
+        .args(["--", "--grpc-server-addr", &control.to_string(), "--cpu-port", "255"])
+        .current_dir(bed.dir.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let _switch = Process(switch);
+    let text = toml_of(&bed.config("")).replace(&bed.switch.address.to_string(), &control.to_string());
+    let (config, _) = Config::parse(&text, Path::new("t.toml")).unwrap();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(120);
+    while let Err(error) = block_on(setup::setup(&config, "b1")) {
+        assert!(error.to_string().contains("does it run") && std::time::Instant::now() < until, "{error}");
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    is_golden(&bed.text(&config));
+    assert_eq!(block_on(setup::setup(&config, "b1")).unwrap(), []);
+    block_on(setup::empty(&config, "b1")).unwrap();
+    assert!(block_on(setup::held(&config, "b1")).unwrap().is_empty());
+    block_on(setup::setup(&config, "b1")).unwrap();
+    is_golden(&bed.text(&config));
+}

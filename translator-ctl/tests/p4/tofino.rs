@@ -1,0 +1,403 @@
+//! A Tofino as `dta-translator setup --switch` programs it: a server of the real gRPC protocol that is driven by a
+//! `bfrt.json`. There is no compiled program for Tofino yet, so the description is made of the tables that the
+//! control plane uses, with the shape that the compiler gives them.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+
+use bfruntime_proto::bfrt::bf_runtime_server::{BfRuntime, BfRuntimeServer};
+use bfruntime_proto::bfrt::*;
+use bfruntime_proto::write_failed;
+use dta_translator::target::p4::bfrt_json::{BfrtInfo, BfrtTable};
+use dta_translator::target::p4::schema::MatchKind;
+use dta_translator::target::p4::translator::USED;
+use prost::Message as _;
+use serde_json::{Value, json};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Request, Response, Status, Streaming};
+
+/// Rows of each table that is not named below.
+const SIZE: u64 = 4096;
+
+/// The tables of the program, as its compiler would tell them.
+pub(crate) fn program() -> Value {
+    let bytes = |width: u16| json!({ "type": "bytes", "width": width });
+    let mut tables = Vec::new();
+    for (number, used) in (1..).zip(USED.tables) {
+        let mut key: Vec<Value> = (1..)
+            .zip(used.key)
+            .map(|(id, (name, kind, width))| {
+                let kind = match kind {
+                    MatchKind::Exact => "Exact",
+                    MatchKind::Prefix => "LPM",
+                    MatchKind::Range => "Range",
+                    MatchKind::Other => "Ternary",
+                };
+                json!({ "id": id, "name": name, "repeated": false, "annotations": [], "mandatory": false, "match_type": kind, "type": bytes(*width) })
+            })
+            .collect();
+        if used.key.iter().any(|(_, kind, _)| *kind == MatchKind::Range) {
+            key.push(json!({ "id": 65537, "name": "$MATCH_PRIORITY", "repeated": false, "annotations": [], "mandatory": false,
+                             "match_type": "Exact", "type": { "type": "uint32" } }));
+        }
+        let actions = (1..).zip(used.actions).map(|(id, action)| {
+            let data = (1..).zip(action.params).map(|(id, (name, width))| {
+                json!({ "id": id, "name": name, "repeated": false, "mandatory": true, "read_only": false, "annotations": [], "type": bytes(*width) })
+            });
+            json!({ "id": 0x0100_0000 + number * 256 + id, "name": format!("SwitchIngress.{}", action.name), "action_scope": "TableAndDefault",
+                    "annotations": [], "data": data.collect::<Vec<_>>() })
+        });
+        tables.push(json!({
+            "name": format!("pipe.SwitchIngress.{}", used.name), "id": 0x0200_0000 + number, "table_type": "MatchAction_Direct",
+            "size": SIZE, "annotations": [], "depends_on": [], "has_const_default_action": false, "key": key,
+            "action_specs": actions.collect::<Vec<_>>(), "data": [], "supported_operations": [], "attributes": ["EntryScope"]
+        }));
+    }
+    let index = json!([{ "id": 65556, "name": "$COUNTER_INDEX", "repeated": false, "match_type": "Exact", "type": { "type": "uint32" } }]);
+    for (number, (name, size)) in (1..).zip(USED.counters) {
+        let packets = json!({ "id": 65553, "name": "$COUNTER_SPEC_PKTS", "repeated": false, "type": { "type": "uint64" } });
+        tables.push(json!({
+            "name": format!("pipe.SwitchEgress.{name}"), "id": 0x0500_0000 + number, "table_type": "Counter", "size": size, "key": index,
+            "data": [{ "mandatory": false, "read_only": false, "singleton": packets }]
+        }));
+    }
+    let index = json!([{ "id": 65557, "name": "$REGISTER_INDEX", "repeated": false, "match_type": "Exact", "type": { "type": "uint32" } }]);
+    for (number, (name, width, size)) in (1..).zip([("next_psn", 32, 64), ("list_sequence", 32, 65536)]) {
+        let value = json!({ "id": 1, "name": format!("SwitchEgress.{name}.f1"), "repeated": false, "type": bytes(width) });
+        tables.push(json!({
+            "name": format!("pipe.SwitchEgress.{name}"), "id": 0x0600_0000 + number, "table_type": "Register", "size": size, "key": index,
+            "data": [{ "mandatory": false, "read_only": false, "singleton": value }]
+        }));
+    }
+    json!({ "schema_version": "1.0.0", "tables": tables, "learn_filters": [] })
+}
+
+/// The tables that every switch has.
+fn own() -> Value {
+    let key =
+        |name: &str, kind: Value| json!([{ "id": 1, "name": name, "match_type": "Exact", "type": kind }]);
+    let field = |id: u32, name: &str, kind: Value| json!({ "id": id, "name": name, "type": kind });
+    let data = |fields: Vec<Value>| {
+        fields.into_iter().map(|field| json!({ "singleton": field })).collect::<Vec<_>>()
+    };
+    let of = |name: &str| json!({ "type": name });
+    json!({ "tables": [
+        { "name": "$pre.node", "id": 0x0700_0001, "table_type": "PreNode", "size": 4096, "key": key("$MULTICAST_NODE_ID", of("uint32")),
+          "data": data(vec![field(2, "$MULTICAST_RID", of("uint16")), field(3, "$MULTICAST_LAG_ID", of("uint32")), field(4, "$DEV_PORT", of("uint32"))]) },
+        { "name": "$pre.mgid", "id": 0x0700_0002, "table_type": "PreMgid", "size": 4096, "key": key("$MGID", of("uint16")),
+          "data": data(vec![field(2, "$MULTICAST_NODE_ID", of("uint32")), field(3, "$MULTICAST_NODE_L1_XID_VALID", of("bool")),
+                            field(4, "$MULTICAST_NODE_L1_XID", of("uint16"))]) },
+        { "name": "$mirror.cfg", "id": 0x0700_0003, "table_type": "MirrorCfg", "size": 1024, "key": key("$sid", of("uint16")),
+          "action_specs": [{ "id": 3, "name": "$normal", "data": [field(1, "$session_enable", of("bool")), field(2, "$direction", of("string")),
+                             field(3, "$mcast_grp_a", of("uint16")), field(4, "$mcast_grp_a_valid", of("bool"))] }] },
+    ] })
+}
+
+/// What the switch was told, and how it answers.
+#[derive(Default)]
+pub(crate) struct State {
+    /// Entries by table and key.
+    pub(crate) entries: BTreeMap<(u32, Vec<u8>), TableEntry>,
+    /// Write requests, and updates in them.
+    pub(crate) requests: usize,
+    pub(crate) updates: usize,
+    /// Updates that are made before the next one fails; without, none fails.
+    pub(crate) fails_after: Option<usize>,
+    /// Clients that are bound to the program.
+    bound: Vec<u32>,
+}
+
+/// The switch. Clones are the same one.
+#[derive(Clone)]
+pub(crate) struct FakeTofino {
+    pub(crate) state: Arc<Mutex<State>>,
+    pub(crate) address: SocketAddr,
+    program: Arc<Vec<u8>>,
+    tables: Arc<BfrtInfo>,
+    own: Arc<BfrtInfo>,
+}
+
+fn err(code: Code, message: impl Into<String>) -> Error {
+    Error { canonical_code: code.into(), message: message.into(), ..Error::default() }
+}
+
+fn invalid<T>(message: impl Into<String>) -> Result<T, Error> {
+    Err(err(Code::InvalidArgument, message))
+}
+
+/// Whether bytes are a number of so many bits, in as many bytes as that takes.
+fn fits(bytes: &[u8], width: u16) -> Result<(), Error> {
+    let spare = bytes.len() * 8 - usize::from(width).min(bytes.len() * 8);
+    if bytes.len() != usize::from(width.div_ceil(8))
+        || bytes.first().is_some_and(|first| usize::from(8 - first.leading_zeros() as u16) > 8 - spare)
+    {
+        return invalid(format!("{bytes:?} is no number of {width} bits"));
+    }
+    Ok(())
+}
+
+impl FakeTofino {
+    /// Serves a program until the process ends.
+    pub(crate) fn start(program: &Value) -> FakeTofino {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let switch = FakeTofino {
+            state: Arc::default(),
+            address: listener.local_addr().unwrap(),
+            program: Arc::new(program.to_string().into_bytes()),
+            tables: Arc::new(serde_json::from_value(program.clone()).unwrap()),
+            own: Arc::new(serde_json::from_value(own()).unwrap()),
+        };
+        let served = switch.clone();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let incoming = tokio::net::TcpListener::from_std(listener).unwrap();
+                let incoming = tokio_stream::wrappers::TcpListenerStream::new(incoming);
+                let service = BfRuntimeServer::new(served).max_decoding_message_size(64 << 20);
+                tonic::transport::Server::builder()
+                    .add_service(service)
+                    .serve_with_incoming(incoming)
+                    .await
+                    .unwrap();
+            });
+        });
+        switch
+    }
+
+    pub(crate) fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
+        look(&mut self.state.lock().unwrap())
+    }
+
+    fn table(&self, id: u32) -> Option<&BfrtTable> {
+        self.tables.table_of(id).or_else(|| self.own.table_of(id))
+    }
+
+    /// How many rows a table has.
+    pub(crate) fn rows(&self, name: &str) -> usize {
+        let id = self.tables.table(name).or_else(|| self.own.table(name)).unwrap().id;
+        self.with(|state| state.entries.keys().filter(|(table, key)| *table == id && !key.is_empty()).count())
+    }
+
+    /// The value of a register.
+    pub(crate) fn register(&self, name: &str, index: u32) -> Option<Vec<u8>> {
+        let id = self.tables.table(name).unwrap().id;
+        self.with(|state| {
+            let index = index.to_be_bytes().to_vec();
+            let of = |entry: &&TableEntry| {
+                entry.table_id == id
+                    && matches!(&entry.key.as_ref().unwrap().fields[0].match_type,
+                Some(key_field::MatchType::Exact(exact)) if exact.value == index)
+            };
+            match state.entries.values().find(of)?.data.as_ref().unwrap().fields[0].value.clone() {
+                Some(data_field::Value::Stream(value)) => Some(value),
+                _ => None,
+            }
+        })
+    }
+
+    fn check(&self, entry: &TableEntry, with_data: bool) -> Result<(), Error> {
+        let Some(table) = self.table(entry.table_id) else {
+            return invalid(format!("no table {}", entry.table_id));
+        };
+        let key = entry.key.as_ref().map_or(&[][..], |key| &key.fields);
+        if entry.is_default_entry != key.is_empty() || (!key.is_empty() && key.len() != table.key.len()) {
+            return invalid(format!("{} fields of a key of {}", key.len(), table.name));
+        }
+        for field in key {
+            let Some(of) = table.key.iter().find(|of| of.id == field.field_id) else {
+                return invalid("no such field of the key");
+            };
+            let width = of.kind.bits();
+            match (of.match_type.as_str(), &field.match_type) {
+                ("Exact", Some(key_field::MatchType::Exact(exact))) => fits(&exact.value, width)?,
+                ("LPM", Some(key_field::MatchType::Lpm(lpm))) => fits(&lpm.value, width)?,
+                ("Range", Some(key_field::MatchType::Range(range))) => {
+                    fits(&range.low, width)?;
+                    fits(&range.high, width)?;
+                }
+                _ => return invalid(format!("{} of {} is matched in another way", of.name, table.name)),
+            }
+        }
+        if !with_data {
+            return Ok(());
+        }
+        let Some(data) = &entry.data else { return invalid("no data") };
+        let fields = match table.action_specs.iter().find(|action| action.id == data.action_id) {
+            Some(action) => action.data.iter().collect::<Vec<_>>(),
+            None if table.action_specs.is_empty() => table.data.iter().map(|data| &data.singleton).collect(),
+            None => return invalid(format!("no action {} of {}", data.action_id, table.name)),
+        };
+        // Of what is of no action, some may be left out.
+        if !table.action_specs.is_empty() && fields.len() != data.fields.len() {
+            return invalid(format!("{} parameters", data.fields.len()));
+        }
+        for field in &data.fields {
+            let Some(of) = fields.iter().find(|of| of.id == field.field_id) else {
+                return invalid("no such field of data");
+            };
+            match (of.kind.name.as_str(), &field.value) {
+                ("bytes" | "uint16", Some(data_field::Value::Stream(bytes)))
+                    if !of.name.starts_with("$MULTICAST_NODE") =>
+                {
+                    fits(bytes, of.kind.bits())?;
+                }
+                ("uint16" | "uint32", Some(data_field::Value::IntArrVal(_)))
+                | ("bool", Some(data_field::Value::BoolArrVal(_) | data_field::Value::BoolVal(_)))
+                | ("string", Some(data_field::Value::StrVal(_))) => {}
+                _ => return invalid(format!("{} of {} has another type", of.name, table.name)),
+            }
+        }
+        Ok(())
+    }
+
+    fn update(&self, state: &mut State, update: &Update) -> Result<(), Error> {
+        if let Some(left) = &mut state.fails_after {
+            match left.checked_sub(1) {
+                Some(fewer) => *left = fewer,
+                None => return Err(err(Code::Internal, "the write failed")),
+            }
+        }
+        let Some(entity::Entity::TableEntry(entry)) =
+            update.entity.as_ref().and_then(|entity| entity.entity.as_ref())
+        else {
+            return invalid("no entry");
+        };
+        let kind = update.r#type();
+        self.check(entry, kind != update::Type::Delete)?;
+        let table = self.table(entry.table_id).unwrap();
+        let key = (entry.table_id, entry.key.as_ref().map_or(Vec::new(), |key| key.encode_to_vec()));
+        let there = state.entries.contains_key(&key);
+        // A register has all of its rows, and a default is there from the start.
+        let always = table.table_type == "Register" || entry.is_default_entry;
+        match kind {
+            update::Type::Insert if there => return Err(err(Code::AlreadyExists, "it is there")),
+            update::Type::Modify if !there && !always => return Err(err(Code::NotFound, "it is not there")),
+            update::Type::Delete if !there => return Err(err(Code::NotFound, "it is not there")),
+            update::Type::Insert => {
+                let first = (entry.table_id, Vec::new());
+                let rows =
+                    state.entries.range(first..).take_while(|((table, _), _)| *table == entry.table_id);
+                // Counted only where the table may be full.
+                if state.entries.len() as u64 >= table.size && rows.count() as u64 >= table.size {
+                    return Err(err(Code::ResourceExhausted, "the table is full"));
+                }
+                state.entries.insert(key, entry.clone());
+            }
+            update::Type::Modify => drop(state.entries.insert(key, entry.clone())),
+            update::Type::Delete => drop(state.entries.remove(&key)),
+            update::Type::Unspecified | update::Type::ModifyInc => return invalid("no such update"),
+        }
+        state.updates += 1;
+        Ok(())
+    }
+}
+
+type Stream<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl BfRuntime for FakeTofino {
+    async fn write(&self, request: Request<WriteRequest>) -> Result<Response<WriteResponse>, Status> {
+        let request = request.into_inner();
+        self.with(|state| {
+            if !state.bound.contains(&request.client_id) || request.p4_name != "translator" {
+                return Err(Status::permission_denied("not bound"));
+            }
+            state.requests += 1;
+            let result = |update| match self.update(state, update) {
+                Ok(()) => Error::default(),
+                Err(error) => error,
+            };
+            let errors: Vec<Error> = request.updates.iter().map(result).collect();
+            match errors.iter().all(|error| error.canonical_code == 0) {
+                true => Ok(Response::new(WriteResponse { status: Vec::new() })),
+                false => Err(write_failed(&errors)),
+            }
+        })
+    }
+
+    type ReadStream = Stream<ReadResponse>;
+
+    async fn read(&self, request: Request<ReadRequest>) -> Result<Response<Self::ReadStream>, Status> {
+        let request = request.into_inner();
+        let mut entities = Vec::new();
+        self.with(|state| {
+            if !state.bound.contains(&request.client_id) {
+                return Err(Status::permission_denied("not bound"));
+            }
+            for asked in request.entities {
+                let Some(entity::Entity::TableEntry(asked)) = asked.entity else { continue };
+                let of = state.entries.values().filter(|entry| entry.table_id == asked.table_id);
+                entities.extend(
+                    of.map(|entry| Entity { entity: Some(entity::Entity::TableEntry(entry.clone())) }),
+                );
+            }
+            Ok(())
+        })?;
+        let parts: Vec<_> = entities
+            .chunks(11)
+            .map(|part| Ok(ReadResponse { entities: part.to_vec(), status: Vec::new() }))
+            .collect();
+        Ok(Response::new(Box::pin(tokio_stream::iter(parts))))
+    }
+
+    async fn set_forwarding_pipeline_config(
+        &self,
+        request: Request<SetForwardingPipelineConfigRequest>,
+    ) -> Result<Response<SetForwardingPipelineConfigResponse>, Status> {
+        let request = request.into_inner();
+        if request.action() != set_forwarding_pipeline_config_request::Action::Bind
+            || request.config[0].p4_name != "translator"
+        {
+            return Err(Status::invalid_argument("only binding"));
+        }
+        self.with(|state| state.bound.push(request.client_id));
+        Ok(Response::new(SetForwardingPipelineConfigResponse::default()))
+    }
+
+    async fn get_forwarding_pipeline_config(
+        &self,
+        _: Request<GetForwardingPipelineConfigRequest>,
+    ) -> Result<Response<GetForwardingPipelineConfigResponse>, Status> {
+        let config = ForwardingPipelineConfig {
+            p4_name: "translator".into(),
+            bfruntime_info: self.program.to_vec(),
+            profiles: Vec::new(),
+        };
+        let own = NonP4Config { bfruntime_info: own().to_string().into_bytes() };
+        Ok(Response::new(GetForwardingPipelineConfigResponse {
+            config: vec![config],
+            non_p4_config: Some(own),
+        }))
+    }
+
+    type StreamChannelStream = Stream<StreamMessageResponse>;
+
+    async fn stream_channel(
+        &self,
+        request: Request<Streaming<StreamMessageRequest>>,
+    ) -> Result<Response<Self::StreamChannelStream>, Status> {
+        let mut requests = request.into_inner();
+        let (answers, answered) = tokio::sync::mpsc::channel(16);
+        let switch = self.clone();
+        tokio::spawn(async move {
+            let mut client = None;
+            while let Ok(Some(message)) = requests.message().await {
+                client = Some(message.client_id);
+                if let Some(stream_message_request::Update::Subscribe(mut told)) = message.update {
+                    told.status = Some(bfruntime_proto::bfrt::Status::default());
+                    let update = Some(stream_message_response::Update::Subscribe(told));
+                    let _ = answers.send(Ok(StreamMessageResponse { update })).await;
+                }
+            }
+            // Who has gone is not bound any more.
+            switch.with(|state| {
+                let place = state.bound.iter().position(|bound| Some(*bound) == client);
+                place.map(|place| state.bound.swap_remove(place))
+            });
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(answered))))
+    }
+}
