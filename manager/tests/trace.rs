@@ -101,7 +101,7 @@ fn packet(start: u64, n: u64, is_back: bool) -> [Vec<Record>; 2] {
     let digest = noise(2 * n + u64::from(is_back)) | 1;
     let flow = flow(if is_back { BACK } else { FLOW });
     let wait = noise(n ^ 0xabc) % 60_000;
-    let queue = if n % 50 == 0 && !is_back { QUEUE } else { 0 };
+    let queue = if n.is_multiple_of(50) && !is_back { QUEUE } else { 0 };
     let host = |first: u64, begin: u64, clock: &dyn Fn(u64) -> u64| -> Vec<Record> {
         (0..POINTS)
             .map(|step| {
