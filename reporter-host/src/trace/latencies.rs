@@ -98,7 +98,12 @@ mod tests {
         }
         let told = |latencies: &mut Latencies| {
             let mut all = Vec::new();
-            latencies.told::<()>(7, |key, value| Ok(all.push((key, value)))).unwrap();
+            latencies
+                .told::<()>(7, |key, value| {
+                    all.push((key, value));
+                    Ok(())
+                })
+                .unwrap();
             all
         };
         let value =
