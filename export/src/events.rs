@@ -1,7 +1,7 @@
 //! Events with what is known of them: what their keys stand for, and the paths that they tell of.
 //!
 //! A key and the first event about it come in different lists, and either may come first: an event whose key is not
-//! known waits for its name for a moment (two seconds), and those behind it wait with it, so that all keep their order.
+//! known waits for its name for a moment ([`WAIT`]), and those behind it wait with it, so that all keep their order.
 //!
 //! The entry of a path says that it changed, but not what it is: that is looked up in the store of paths. A path that
 //! is another by then (its number of hops or its loop differ from what the event says) is left out.

@@ -82,7 +82,6 @@ fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// A capture, or nothing where there are none.
 const NAMES: &str =
     "[switch.4]\nname = \"spine\"\n[switch.4.port]\n3 = \"uplink\"\n[switch.6]\nname = \"leaf1\"\n";
 

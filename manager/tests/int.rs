@@ -70,7 +70,6 @@ fn flow(text: &str) -> Flow {
     text.parse().unwrap()
 }
 
-/// A capture, or nothing where there are none.
 #[tokio::test]
 async fn three_reports_change_what_they_change() {
     let Some(file) = int_capture("int-v1.0-three-reports.pcap") else { return };

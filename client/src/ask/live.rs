@@ -21,87 +21,67 @@ const TRIES: usize = 3;
 
 impl Client {
     /// Makes a call that changes nothing in the collector.
-    async fn read<T, F>(&self, call: impl Fn(CollectorClient<Channel>) -> F) -> Result<T, ClientError>
+    async fn read<Q, T, F>(
+        &self,
+        request: Q,
+        call: impl Fn(CollectorClient<Channel>, Q) -> F,
+    ) -> Result<T, ClientError>
     where
+        Q: Clone,
         F: Future<Output = Result<Response<T>, Status>>,
     {
         for _ in 1..TRIES {
-            match call(self.grpc()).await {
+            match call(self.grpc(), request.clone()).await {
                 Err(status) if dta_grpc::is_farewell(&status) => {}
                 answer => return Ok(answer?.into_inner()),
             }
         }
-        Ok(call(self.grpc()).await?.into_inner())
+        Ok(call(self.grpc(), request).await?.into_inner())
     }
 }
 
 #[tonic::async_trait]
 impl Ask for Client {
     async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
-        let list = |mut to: CollectorClient<_>| async move { to.list_stores(ListStoresRequest {}).await };
-        Ok(self.read(list).await?.stores)
+        let call = |mut to: CollectorClient<_>, request| async move { to.list_stores(request).await };
+        Ok(self.read(ListStoresRequest {}, call).await?.stores)
     }
 
     async fn query_key_write(
         &self,
         request: QueryKeyWriteRequest,
     ) -> Result<QueryKeyWriteResponse, ClientError> {
-        self.read(|mut to| {
-            let request = request.clone();
-            async move { to.query_key_write(request).await }
-        })
-        .await
+        self.read(request, |mut to, request| async move { to.query_key_write(request).await }).await
     }
 
     async fn query_path(&self, request: QueryPathRequest) -> Result<QueryPathResponse, ClientError> {
-        self.read(|mut to| {
-            let request = request.clone();
-            async move { to.query_path(request).await }
-        })
-        .await
+        self.read(request, |mut to, request| async move { to.query_path(request).await }).await
     }
 
     async fn query_counter(&self, request: QueryCounterRequest) -> Result<QueryCounterResponse, ClientError> {
-        self.read(|mut to| {
-            let request = request.clone();
-            async move { to.query_counter(request).await }
-        })
-        .await
+        self.read(request, |mut to, request| async move { to.query_counter(request).await }).await
     }
 
     async fn query_sketch(&self, request: QuerySketchRequest) -> Result<QuerySketchResponse, ClientError> {
-        self.read(|mut to| {
-            let request = request.clone();
-            async move { to.query_sketch(request).await }
-        })
-        .await
+        self.read(request, |mut to, request| async move { to.query_sketch(request).await }).await
     }
 
     async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {
-        let stream = self
-            .read(|mut to| {
-                let request = request.clone();
-                async move { to.tail(request).await }
-            })
-            .await?;
+        let stream = self.read(request, |mut to, request| async move { to.tail(request).await }).await?;
         Ok(Following::new(stream.map(|message| message.map_err(ClientError::from))))
     }
 
     async fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {
-        self.read(|mut to| {
-            let request = request.clone();
-            async move { to.read_memory(request).await }
-        })
-        .await
+        self.read(request, |mut to, request| async move { to.read_memory(request).await }).await
     }
 
     async fn sessions(&self) -> Result<ListSessionsResponse, ClientError> {
-        self.read(|mut to| async move { to.list_sessions(ListSessionsRequest {}).await }).await
+        let request = ListSessionsRequest {};
+        self.read(request, |mut to, request| async move { to.list_sessions(request).await }).await
     }
 
     async fn statistics(&self) -> Result<Vec<NodeStatistics>, ClientError> {
-        let statistics =
-            |mut to: CollectorClient<_>| async move { to.statistics(StatisticsRequest {}).await };
-        Ok(self.read(statistics).await?.nodes)
+        let call = |mut to: CollectorClient<_>, request| async move { to.statistics(request).await };
+        Ok(self.read(StatisticsRequest {}, call).await?.nodes)
     }
 }

@@ -24,11 +24,18 @@ fn name_of_flow() -> Vec<u8> {
     Entry::Key { key: flow().key(), means: Means::Flow(flow()) }.bytes().to_vec()
 }
 
-fn reader(lists: &Lists) -> (Reader, Arc<Counters>) {
+/// A reader that has seen that there are no keys, and reads the other lists.
+async fn reader(lists: &Lists) -> (Reader, Arc<Counters>) {
     let ask = Arc::new(lists.clone());
     let source = Source::new(ask.clone(), &Options::default(), Arc::default());
     let counters = Arc::new(Counters::default());
-    (Reader::new(source, ask, Stores::default(), counters.clone()), counters)
+    let mut reader = Reader::new(source, ask, Stores::default(), counters.clone());
+    nothing_comes(&mut reader).await;
+    (reader, counters)
+}
+
+async fn nothing_comes(reader: &mut Reader) {
+    assert!(tokio::time::timeout(Duration::from_millis(300), reader.next()).await.is_err());
 }
 
 /// Whether the next event has its name.
@@ -41,10 +48,9 @@ async fn is_named(reader: &mut Reader) -> bool {
 #[tokio::test]
 async fn a_host_that_stood_still_costs_no_event_its_name() {
     let lists = Lists::default();
-    let (mut reader, counters) = reader(&lists);
-    assert!(tokio::time::timeout(Duration::from_millis(300), reader.next()).await.is_err());
+    let (mut reader, counters) = reader(&lists).await;
     lists.put(list::DROPS, vec![drop_of_flow()]);
-    assert!(tokio::time::timeout(Duration::from_millis(300), reader.next()).await.is_err());
+    nothing_comes(&mut reader).await;
     lists.put(list::KEYS, vec![name_of_flow()]);
     std::thread::sleep(Duration::from_secs(3));
     assert!(is_named(&mut reader).await);
@@ -54,8 +60,7 @@ async fn a_host_that_stood_still_costs_no_event_its_name() {
 #[tokio::test]
 async fn an_event_whose_key_is_never_told_goes_without_its_name() {
     let lists = Lists::default();
-    let (mut reader, counters) = reader(&lists);
-    assert!(tokio::time::timeout(Duration::from_millis(300), reader.next()).await.is_err());
+    let (mut reader, counters) = reader(&lists).await;
     lists.put(list::DROPS, vec![drop_of_flow()]);
     assert!(!is_named(&mut reader).await);
     assert_eq!(counters.unnamed.load(Ordering::Relaxed), 1);
