@@ -249,7 +249,7 @@ fn a_scribbler_at_the_same_time_harms_nobody() {
         let mut batch = Batch::with_packet_capacity(8, 200);
         let sound = producer.push(&[9; 30]).is_ok() && consumer.take(&mut batch).is_ok();
         producer.publish();
-        assert!(batch.iter().all(|frame| frame.len() <= 200));
+        assert!(batch.iter().all(|frame| frame.len() <= batch.packet_capacity()));
         if !sound {
             let place = Place { at: 0, capacity: 64 };
             producer = Producer::new(Arc::clone(&memory), place);
