@@ -4,6 +4,8 @@
 //!   translator's session.
 //! - [`translator::Client`] asks a running translator: its counters, what it holds, its program.
 //!
+//! - [`Spread`] asks several collectors that share stores as one.
+//!
 //! What stores can be asked is a trait, [`Ask`], which `dta-collector` implements too, over memory.
 //!
 //! Both clients connect in one way: [`ClientOptions`] says where the server is and which files TLS needs, and
@@ -13,7 +15,9 @@ mod ask;
 mod channel;
 pub mod collector;
 mod error;
+mod keys;
 mod options;
+mod spread;
 pub mod translator;
 
 pub use ask::{Ask, Following};
@@ -21,6 +25,7 @@ pub use dta_proto::control::Policy;
 pub use dta_proto::key::Key;
 pub use error::{ClientError, Server};
 pub use options::{ClientOptions, ClientTls};
+pub use spread::{Member, Spread};
 
 /// Where a collector is looked for that nobody named: its default address on this host.
 pub const DEFAULT_COLLECTOR: &str = "127.0.0.1:40050";

@@ -506,6 +506,7 @@ fn a_broken_queue_pair_is_rebuilt_and_its_translator_told() {
         lease: Some(Duration::from_secs(60)),
         stores: Vec::new(),
         fresh: false,
+        sharing: None,
         lists: Vec::new(),
         caller: Caller::ANYBODY,
     };

@@ -1,5 +1,7 @@
 //! The collectors that a translator serves, as the configuration names them.
 
+use dta_proto::buckets::Buckets;
+use dta_proto::control::{CollectorShare, bucket_ranges};
 use dta_proto::list_range::ListRange;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +17,10 @@ pub struct Collector {
     /// Append lists wanted of it; empty = all lists of the stores wanted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lists: Vec<ListRange>,
+    /// Buckets of the keys that it has of keyed stores, where several collectors share them, such as
+    /// `0-127`; all if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buckets: Option<Buckets>,
 }
 
 /// All collectors in the order of their indices. In a file it is one address, a list of addresses
@@ -26,7 +32,7 @@ pub struct Collectors(Vec<Collector>);
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(
     untagged,
-    expecting = "a collector is an address, a list of them, or tables with `address`, `stores`, `lists`"
+    expecting = "a collector is an address, a list of them, or tables with `address`, `stores`, `lists`, `buckets`"
 )]
 enum Written {
     Address(String),
@@ -34,13 +40,66 @@ enum Written {
 }
 
 #[derive(Clone, Serialize, Deserialize)]
-#[serde(untagged, expecting = "a collector is an address, or a table with `address`, `stores` and `lists`")]
+#[serde(
+    untagged,
+    expecting = "a collector is an address, or a table with `address`, `stores`, `lists` and `buckets`"
+)]
 enum Element {
     Address(String),
     Table(Collector),
 }
 
+impl Collector {
+    /// Whether a store may be wanted of both.
+    fn may_share_with(&self, other: &Collector) -> bool {
+        let all = self.stores.is_empty() || other.stores.is_empty();
+        all || self.stores.iter().any(|store| other.stores.contains(store))
+    }
+}
+
+/// Why the buckets of collectors do not fit together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum BucketsMisfit {
+    /// One of the collector of an index is at the one of a lower index as well.
+    Twice { index: u8, bucket: u8, other: u8 },
+    /// These are at none.
+    Nowhere(Buckets),
+}
+
 impl Collectors {
+    /// Checks that each bucket is at one collector, where buckets are given.
+    pub(crate) fn check_buckets(&self) -> Result<(), BucketsMisfit> {
+        let given = || self.indices().zip(self.iter()).filter_map(|(n, c)| Some((n, c, c.buckets?)));
+        let mut all = Buckets::NONE;
+        for (index, collector, buckets) in given() {
+            for (other, earlier, theirs) in given().take_while(|(other, ..)| *other < index) {
+                let both = buckets.and(theirs).first();
+                if let Some(bucket) = both.filter(|_| collector.may_share_with(earlier)) {
+                    return Err(BucketsMisfit::Twice { index, bucket, other });
+                }
+            }
+            all = all.or(buckets);
+        }
+        if all != Buckets::NONE && !all.is_all() {
+            return Err(BucketsMisfit::Nowhere(all.others()));
+        }
+        Ok(())
+    }
+
+    /// What each collector has, as the collectors are told; nothing where none was given buckets or lists.
+    pub(crate) fn shares(&self) -> Vec<CollectorShare> {
+        if self.count() < 2 || !self.iter().any(|c| c.buckets.is_some() || !c.lists.is_empty()) {
+            return Vec::new();
+        }
+        let share = |collector: &Collector| CollectorShare {
+            address: collector.address.clone(),
+            stores: collector.stores.clone(),
+            buckets: bucket_ranges(collector.buckets.unwrap_or_default()),
+            lists: collector.lists.iter().cloned().map(Into::into).collect(),
+        };
+        self.iter().map(share).collect()
+    }
+
     /// Collectors at these addresses, of which everything is wanted.
     pub fn at<A: Into<String>>(addresses: impl IntoIterator<Item = A>) -> Collectors {
         let collector = |address: A| Collector { address: address.into(), ..Collector::default() };
@@ -88,7 +147,7 @@ impl From<Written> for Collectors {
 
 impl From<Collectors> for Written {
     fn from(Collectors(mut all): Collectors) -> Self {
-        let is_plain = |c: &Collector| c.stores.is_empty() && c.lists.is_empty();
+        let is_plain = |c: &Collector| c.stores.is_empty() && c.lists.is_empty() && c.buckets.is_none();
         if let [one] = &mut all[..]
             && is_plain(one)
         {

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use dta_cli::config_file::{self, Places, Wrong, plain};
 use serde::{Deserialize, Serialize};
 
-use crate::collectors::Collectors;
+use crate::collectors::{BucketsMisfit, Collectors};
 use crate::control_address::ControlAddress;
 use crate::program::{FrameSource, Wanted};
 use dta_client::{ClientOptions, ClientTls, Server};
@@ -521,7 +521,24 @@ impl Translator {
             }
             check_lists(&format!("translator.collector[{index}]"), &collector.lists)?;
         }
-        Ok(())
+        let of = |index: u8| self.collector.get(index).and_then(|c| c.buckets).unwrap_or_default();
+        match self.collector.check_buckets() {
+            Ok(()) => Ok(()),
+            Err(BucketsMisfit::Twice { index, bucket, other }) => fail(
+                &format!("translator.collector[{index}].buckets"),
+                format!(
+                    "\"{}\", and the collector at {} has bucket {bucket}, too",
+                    of(index),
+                    self.collector.address(other)
+                ),
+                "such that each bucket is at one collector",
+            ),
+            Err(BucketsMisfit::Nowhere(buckets)) => fail(
+                "translator.collector",
+                format!("without buckets {buckets}"),
+                "such that each bucket is at one collector, where any has `buckets`",
+            ),
+        }
     }
 
     /// Checks that what stands beside the collectors in a table, which may be that of a switch, fits them.
@@ -707,6 +724,7 @@ impl Translator {
     pub fn wanted(&self) -> Wanted {
         Wanted {
             collectors: self.collector.iter().map(|c| c.address.clone()).collect(),
+            buckets: self.collector.iter().map(|c| c.buckets.unwrap_or_default()).collect(),
             service: Service { address: self.listen.ip(), port: self.listen.port() },
             reference: self.reference,
             flush_ms: [
@@ -866,6 +884,18 @@ mod tests {
             (
                 "collector = ['a:1', 'b:1']\nlists = [{ store = 's', first = 0, count = 1 }]",
                 "translator.lists is there",
+            ),
+            (
+                "collector = [{ address = 'a:1', buckets = '0-127' }, { address = 'b:1', buckets = '127-255' }]",
+                "translator.collector[1].buckets is \"127-255\", and the collector at a:1 has bucket 127, too",
+            ),
+            (
+                "collector = [{ address = 'a:1', buckets = '1-127' }, { address = 'b:1', buckets = '128-254' }]",
+                "translator.collector is without buckets 0,255",
+            ),
+            (
+                "collector = [{ address = 'a:1', buckets = '0-256' }]",
+                "t.toml, line 2, key `translator.collector`: ",
             ),
             ("collector = 7", "t.toml, line 2, key `translator.collector`: "),
             ("collector = [{ adress = 'a:1' }]", "t.toml, line 2, key `translator.collector`: "),

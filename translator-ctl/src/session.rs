@@ -279,6 +279,8 @@ impl Session {
             stores: stores.to_vec(),
             lists: lists.iter().cloned().map(Into::into).collect(),
             fresh: false,
+            shares: c.collector.shares(),
+            own_share: self.collector.into(),
         }
     }
 

@@ -40,6 +40,19 @@ pub enum AskError {
         /// Its last list.
         last: u32,
     },
+    /// Something that another collector has.
+    #[error(
+        "{what} of store {store:?} is at the collector at {address}: several share the store; ask that one, or all of them \
+         (--collector A,B)"
+    )]
+    Elsewhere {
+        /// The key with its bucket, or the list.
+        what: String,
+        /// The store.
+        store: String,
+        /// The other's gRPC address.
+        address: String,
+    },
     /// A long read.
     #[error("{0} bytes in one read, but at most {MAX_READ} are given; read in several")]
     TooManyBytes(u32),
@@ -85,6 +98,7 @@ impl AskError {
             | Self::List { .. }
             | Self::TooManyBytes(_) => Code::InvalidArgument,
             Self::BeyondEnd { .. } => Code::OutOfRange,
+            Self::Elsewhere { .. } => Code::FailedPrecondition,
             Self::MemoryAlone(_) => Code::Unimplemented,
             Self::Stopping => Code::Unavailable,
             Self::Memory(_) | Self::File(_) | Self::Layout | Self::Ended(_) => Code::Internal,

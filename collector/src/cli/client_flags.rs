@@ -1,18 +1,19 @@
 //! Flags of every command that asks a running collector.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 use dta_cli::output::{Output, OutputFlag};
 use dta_client::collector::Client;
-use dta_client::{ClientError, ClientOptions, ClientTls, DEFAULT_COLLECTOR};
+use dta_client::{ClientError, ClientOptions, ClientTls, DEFAULT_COLLECTOR, Member, Spread};
 
 /// Where the collector is, and how to show what it says.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ClientFlags {
-    /// The collector's gRPC address
-    #[arg(long, env, default_value = DEFAULT_COLLECTOR, value_name = "HOST:PORT")]
-    collector: String,
+    /// The collector's gRPC address; of several that share stores, all
+    #[arg(long, env, default_value = DEFAULT_COLLECTOR, value_name = "HOST:PORT", value_delimiter = ',')]
+    collector: Vec<String>,
     #[command(flatten)]
     tls: TlsFlags,
     #[command(flatten)]
@@ -57,11 +58,36 @@ impl ClientFlags {
         self.output.output == Output::Wide
     }
 
-    pub(super) fn options(&self) -> ClientOptions {
-        ClientOptions::new(&self.collector, self.tls.tls())
+    /// How the only collector is reached, for what is about one of them.
+    ///
+    /// # Errors
+    /// Several were named.
+    pub(super) fn options(&self) -> anyhow::Result<ClientOptions> {
+        match &self.collector[..] {
+            [only] => Ok(self.options_of(only)),
+            several => Err(dta_cli::misuse(anyhow::anyhow!(
+                "this asks one collector, and --collector names {}: name one of them",
+                several.len()
+            ))),
+        }
     }
 
-    pub(super) async fn connect(&self) -> Result<Client, ClientError> {
-        Client::connect(&self.options()).await
+    fn options_of(&self, collector: &str) -> ClientOptions {
+        ClientOptions::new(collector, self.tls.tls())
+    }
+
+    /// The only collector.
+    pub(super) async fn connect(&self) -> anyhow::Result<Client> {
+        Ok(Client::connect(&self.options()?).await?)
+    }
+
+    /// All collectors that were named, asked as one.
+    pub(super) async fn ask(&self) -> Result<Spread, ClientError> {
+        let mut members = Vec::new();
+        for address in &self.collector {
+            let ask = Arc::new(Client::connect(&self.options_of(address)).await?);
+            members.push(Member { address: address.clone(), ask });
+        }
+        Ok(Spread::new(members))
     }
 }

@@ -40,7 +40,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         let source = match &args.memory {
             Some(dir) => Source::memory(dir)?,
             None => {
-                let options = args.client.options();
+                let options = args.client.options()?;
                 // Lazy, so that the dashboard stays while a collector restarts; but one that was
                 // never there is told at once.
                 Client::connect(&options).await?;

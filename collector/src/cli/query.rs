@@ -9,8 +9,7 @@ use dta_cli::Status;
 use dta_cli::number::{grouped, hex};
 use dta_cli::table::Table;
 use dta_cli::terminal;
-use dta_client::Ask;
-use dta_client::collector::Client;
+use dta_client::{Ask, Spread};
 use dta_proto::control::{CounterAnswer, KeyWriteAnswer, PathAnswer, Policy, SketchAnswer};
 use dta_proto::key::Key;
 use dta_proto::store::StoreSpec;
@@ -115,7 +114,7 @@ struct Counter<'a> {
 
 /// The name of the key-increment store that `store` means (of none: the only one), and what its counts
 /// may lack.
-async fn lacks(client: &Client, store: &str) -> anyhow::Result<(String, Lacks)> {
+async fn lacks(client: &Spread, store: &str) -> anyhow::Result<(String, Lacks)> {
     let all = client.stores().await?.into_iter().filter_map(|info| info.store);
     let specs: Vec<StoreSpec> = all.filter_map(|store| StoreSpec::try_from(&store).ok()).collect();
     let spec = match store {
@@ -145,7 +144,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         Query::KeyWrite { what, policy: (policy, at_least) } => {
             let keys = keys(&what.keys)?;
             let answers = super::block_on(async {
-                Ok(what.client.connect().await?.key_write(&what.store, &keys, policy, at_least).await?)
+                Ok(what.client.ask().await?.key_write(&what.store, &keys, policy, at_least).await?)
             })?;
             show(
                 &what,
@@ -159,7 +158,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         Query::Postcarding { what } => {
             let keys = keys(&what.keys)?;
             let answers =
-                super::block_on(async { Ok(what.client.connect().await?.path(&what.store, &keys).await?) })?;
+                super::block_on(async { Ok(what.client.ask().await?.path(&what.store, &keys).await?) })?;
             show(
                 &what,
                 &["key", "path", "hops", "copies"],
@@ -172,7 +171,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         Query::KeyIncrement { what } => {
             let keys = keys(&what.keys)?;
             let (answers, store, lacks) = super::block_on(async {
-                let mut client = what.client.connect().await?;
+                let mut client = what.client.ask().await?;
                 let answers = client.counter(&what.store, &keys).await?;
                 let (store, lacks) = lacks(&client, &what.store).await?;
                 Ok((answers, store, lacks))
@@ -195,7 +194,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         Query::SketchMerge { what, epoch } => {
             let keys = keys(&what.keys)?;
             let answers = super::block_on(async {
-                Ok(what.client.connect().await?.sketch(&what.store, &keys, epoch).await?)
+                Ok(what.client.ask().await?.sketch(&what.store, &keys, epoch).await?)
             })?;
             let sketch = |(key, a): (&Key, SketchAnswer)| Sketch {
                 key: *key,

@@ -46,7 +46,7 @@ pub(super) fn run(what: What) -> anyhow::Result<Status> {
     let names = Arc::new(what.names.read()?);
     let flows: Vec<Flow> = super::query::written(&what.flows, "flows")?;
     let reports = super::block_on(async {
-        let ask = Arc::new(what.client.connect().await?);
+        let ask = Arc::new(what.client.ask().await?);
         let dta = DtaStores { paths: what.paths, counters: what.counters, values: what.values };
         Asking { ask, dta, names }.about(&flows).await.map_err(super::int_error)
     })?;

@@ -81,7 +81,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         from_sequence: args.from_sequence.unwrap_or(0),
     };
     super::block_on(async {
-        let mut stream = args.client.connect().await?.tail(request).await?;
+        let mut stream = args.client.ask().await?.tail(request).await?;
         while let Some(message) = stream.message().await? {
             for line in lines(message) {
                 print(&line, args.client.output)?;

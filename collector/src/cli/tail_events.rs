@@ -117,7 +117,7 @@ pub(super) fn run(what: What) -> anyhow::Result<Status> {
     let output = what.client.output;
     let mut teller = Teller { directory: Directory::default(), names, filter, output };
     super::block_on(async {
-        let ask: Arc<dyn Ask> = Arc::new(what.client.connect().await?);
+        let ask: Arc<dyn Ask> = Arc::new(what.client.ask().await?);
         let last = teller.past(&ask, &what).await?;
         if !what.once {
             teller.follow(ask, last).await?;

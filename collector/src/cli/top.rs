@@ -67,7 +67,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         store: args.store.clone(),
     };
     super::block_on(async {
-        let mut ranking = Ranking::new(Arc::new(args.client.connect().await?), question);
+        let mut ranking = Ranking::new(Arc::new(args.client.ask().await?), question);
         loop {
             let top = ranking.rank().await.map_err(super::int_error)?;
             show(&args, &top)?;

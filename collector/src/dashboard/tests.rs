@@ -67,6 +67,8 @@ fn infos() -> Vec<StoreInfo> {
         load: 0.25,
         survival: spec.redundancy().map(|_| 0.9511),
         advised_redundancy: spec.redundancy().map(|_| 3),
+        buckets: Vec::new(),
+        lists: Vec::new(),
     };
     specs().iter().map(info).collect()
 }

@@ -13,21 +13,24 @@ use super::Service;
 #[tonic::async_trait]
 impl Ask for Service {
     async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
-        self.memory.stores().await
+        Ok(self.say_what_is_here(self.memory.stores().await?))
     }
 
     async fn query_key_write(
         &self,
         request: QueryKeyWriteRequest,
     ) -> Result<QueryKeyWriteResponse, ClientError> {
+        self.check_keys(&request.store, "key-write", &request.keys)?;
         self.memory.query_key_write(request).await
     }
 
     async fn query_path(&self, request: QueryPathRequest) -> Result<QueryPathResponse, ClientError> {
+        self.check_keys(&request.store, "postcarding", &request.keys)?;
         self.memory.query_path(request).await
     }
 
     async fn query_counter(&self, request: QueryCounterRequest) -> Result<QueryCounterResponse, ClientError> {
+        self.check_keys(&request.store, "key-increment", &request.keys)?;
         self.memory.query_counter(request).await
     }
 
@@ -36,6 +39,7 @@ impl Ask for Service {
     }
 
     async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {
+        self.check_list(&request.store, request.list)?;
         self.memory.tail(request).await
     }
 

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use dta_proto::control::{self, MAX_NODES};
 use dta_proto::endpoint::Endpoint;
+use dta_proto::program::MAX_COLLECTORS;
 use dta_proto::queue_pair::has_24_bits;
 use tonic::Status;
 
+use crate::session::sharing::{Share, Sharing};
 use crate::session::{Caller, NodeCounters, OpenRequest, RequesterQueuePair};
 
 pub(super) fn open_request(
@@ -16,6 +18,7 @@ pub(super) fn open_request(
     let translator = request.translator.as_ref().ok_or_else(|| {
         Status::invalid_argument("`translator` is missing: where do this session's frames come from?")
     })?;
+    let sharing = sharing(request.shares, request.own_share)?;
     Ok(OpenRequest {
         name: request.name,
         translator: endpoint(translator)?,
@@ -24,8 +27,29 @@ pub(super) fn open_request(
         stores: request.stores,
         lists: request.lists.into_iter().map(Into::into).collect(),
         fresh: request.fresh,
+        sharing,
         caller,
     })
+}
+
+fn sharing(shares: Vec<control::CollectorShare>, own: u32) -> Result<Option<Sharing>, Status> {
+    if shares.is_empty() {
+        return Ok(None);
+    }
+    let (count, own) = (shares.len(), own as usize);
+    if count > usize::from(MAX_COLLECTORS) || own >= count {
+        return Err(Status::invalid_argument(format!(
+            "`own_share` is {own} of {count} `shares`, but there are {MAX_COLLECTORS} at most and it is one of them"
+        )));
+    }
+    let share = |share: control::CollectorShare| {
+        let buckets = control::buckets(&share.buckets)
+            .map_err(|error| Status::invalid_argument(format!("`shares.buckets`: {error}")))?;
+        let lists = share.lists.into_iter().map(Into::into).collect();
+        Ok(Share { address: share.address, stores: share.stores, buckets, lists })
+    };
+    let all = shares.into_iter().map(share).collect::<Result<_, Status>>()?;
+    Ok(Some(Sharing { all, own }))
 }
 
 fn endpoint(message: &control::Endpoint) -> Result<Endpoint, Status> {

@@ -8,6 +8,7 @@
 mod ask;
 mod caller;
 mod convert;
+mod here;
 mod inspect;
 mod sessions;
 mod status;
@@ -32,7 +33,7 @@ use crate::nic::Nic;
 use crate::session::Sessions;
 use crate::store::Stores;
 use caller::Rules;
-use dta_client::{Ask as _, ClientError};
+use dta_client::{Ask, ClientError};
 use dta_export::counters::OfSinks;
 use dta_grpc::Name;
 
@@ -163,35 +164,35 @@ impl Collector for Service {
         &self,
         _: Request<ListStoresRequest>,
     ) -> Result<Response<ListStoresResponse>, Status> {
-        answer(self.memory.stores().await.map(|stores| ListStoresResponse { stores }))
+        answer(Ask::stores(self).await.map(|stores| ListStoresResponse { stores }))
     }
 
     async fn query_key_write(
         &self,
         request: Request<QueryKeyWriteRequest>,
     ) -> Result<Response<QueryKeyWriteResponse>, Status> {
-        answer(self.memory.query_key_write(request.into_inner()).await)
+        answer(Ask::query_key_write(self, request.into_inner()).await)
     }
 
     async fn query_path(
         &self,
         request: Request<QueryPathRequest>,
     ) -> Result<Response<QueryPathResponse>, Status> {
-        answer(self.memory.query_path(request.into_inner()).await)
+        answer(Ask::query_path(self, request.into_inner()).await)
     }
 
     async fn query_counter(
         &self,
         request: Request<QueryCounterRequest>,
     ) -> Result<Response<QueryCounterResponse>, Status> {
-        answer(self.memory.query_counter(request.into_inner()).await)
+        answer(Ask::query_counter(self, request.into_inner()).await)
     }
 
     async fn query_sketch(
         &self,
         request: Request<QuerySketchRequest>,
     ) -> Result<Response<QuerySketchResponse>, Status> {
-        answer(self.memory.query_sketch(request.into_inner()).await)
+        answer(Ask::query_sketch(self, request.into_inner()).await)
     }
 
     async fn tail(&self, request: Request<TailRequest>) -> Result<Response<Self::TailStream>, Status> {

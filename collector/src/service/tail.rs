@@ -27,7 +27,9 @@ pub(super) async fn start(service: &Service, request: Request<TailRequest>) -> R
             "as many lists are being followed as may be at a time (`tails` in the collector's [limits])",
         )
     })?;
-    let following = service.memory.follow(request.into_inner(), (place, own)).await;
+    let request = request.into_inner();
+    service.check_list(&request.store, request.list)?;
+    let following = service.memory.follow(request, (place, own)).await;
     let following = following.map_err(status::of_ask)?;
     Ok(Box::pin(following.map(|message| message.map_err(status::of_ask))))
 }

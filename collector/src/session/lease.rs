@@ -8,6 +8,7 @@ use dta_proto::list_range::ListRange;
 use dta_proto::store::{StoreKind, StoreSpec, named};
 
 use super::caller::{Action, Caller};
+use super::sharing::Sharing;
 use crate::nic::{Endpoint, Purpose};
 
 /// What a translator asks for when it opens a session.
@@ -27,6 +28,8 @@ pub struct OpenRequest {
     pub lists: Vec<ListRange>,
     /// Whether RC queue pairs are to be made anew even where those of the session live.
     pub fresh: bool,
+    /// What other collectors have of the stores, if the translator spreads them.
+    pub sharing: Option<Sharing>,
     /// Who asks.
     pub caller: Caller,
 }

@@ -8,6 +8,7 @@
 //! - [`lease`]: who may write what, until when.
 //! - [`grant`]: what a lease holds of the NIC.
 //! - `rebuilds`: how often broken queue pairs are made anew.
+//! - [`sharing`]: which keys and lists are at other collectors.
 //! - [`state`]: the files from which a restarted collector knows its sessions.
 //! - [`statistics`]: the counters that translators hand in.
 //!
@@ -19,6 +20,7 @@ pub mod lease;
 mod persisted;
 pub mod positions;
 mod rebuilds;
+pub mod sharing;
 pub mod state;
 pub mod statistics;
 #[cfg(test)]
@@ -42,6 +44,7 @@ use crate::store::{MemoryError, Stores};
 use grant::{Anew, Terms};
 use lease::Leases;
 use rebuilds::Rebuilds;
+use sharing::{Shared, Sharing};
 use statistics::{LeftOut, Statistics};
 
 /// Why a session call was refused. Nothing has changed, but that the lease may have been extended
@@ -144,6 +147,8 @@ pub struct Sessions {
     /// Where state is kept; `None` = nowhere.
     directory: Option<PathBuf>,
     inner: Mutex<Inner>,
+    /// For itself: who asks a store does not wait for a session that is being opened.
+    shared: Mutex<Arc<Shared>>,
 }
 
 struct Inner {
@@ -223,11 +228,11 @@ impl Sessions {
         directory: Option<PathBuf>,
         now: Instant,
     ) -> Result<Self, StateError> {
-        let (leases, statistics) = match &directory {
+        let (leases, statistics, shared) = match &directory {
             Some(dir) => {
                 let leases = persisted::load_leases(dir, now)?;
                 let statistics = persisted::load_statistics(dir, &leases)?;
-                (leases, statistics)
+                (leases, statistics, sharing::load(dir)?)
             }
             None => Default::default(),
         };
@@ -241,7 +246,8 @@ impl Sessions {
             frames_by: BTreeMap::new(),
             counters: SessionCounters::default(),
         };
-        Ok(Self { nic, stores, transport, directory, inner: Mutex::new(inner) })
+        let shared = Mutex::new(Arc::new(shared));
+        Ok(Self { nic, stores, transport, directory, inner: Mutex::new(inner), shared })
     }
 
     /// Opens a session, or resumes the one of its name. If the translator is the same, it keeps the
@@ -340,6 +346,7 @@ impl Sessions {
             grant::release(&*self.nic, &made.grant, before.1.as_ref());
             return Err(e.into());
         }
+        self.note_sharing(&lease, request.sharing.as_ref())?;
         inner.counters.queue_pairs_rebuilt += u64::from(anew.made);
         let grant = made.finish(&*self.nic, before.1.as_ref());
         inner.grants.insert(lease.name.clone(), grant.clone());
@@ -486,6 +493,22 @@ impl Sessions {
         let mut inner = self.lock();
         self.expire(&mut inner, now);
         self.save_statistics(&mut inner)
+    }
+
+    /// Notes which keys and lists are here and which at other collectors.
+    fn note_sharing(&self, lease: &Lease, sharing: Option<&Sharing>) -> Result<(), StateError> {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = shared.is_empty();
+        let changed = Arc::make_mut(&mut shared).note(&lease.name, &lease.stores, sharing);
+        match &self.directory {
+            Some(dir) if changed && !(before && shared.is_empty()) => sharing::save(dir, &shared),
+            _ => Ok(()),
+        }
+    }
+
+    /// Which keys and lists are here and which at other collectors.
+    pub fn shared(&self) -> Arc<Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// All sessions, by name, with their queue pairs as they stand.

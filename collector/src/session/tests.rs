@@ -189,6 +189,7 @@ fn request(name: &str, qpn: u32) -> OpenRequest {
         stores: Vec::new(),
         lists: Vec::new(),
         fresh: false,
+        sharing: None,
         caller: Caller::ANYBODY,
     }
 }

@@ -22,5 +22,7 @@ pub fn info(store: &Store) -> Result<StoreInfo, MemoryError> {
         load: load.load,
         survival: load.survival,
         advised_redundancy: load.advised_redundancy.map(u32::from),
+        buckets: Vec::new(),
+        lists: Vec::new(),
     })
 }

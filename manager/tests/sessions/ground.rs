@@ -197,6 +197,15 @@ impl Ground {
         serde_json::from_str(&out).unwrap_or_else(|e| panic!("{arguments:?} printed {out:?}: {e}"))
     }
 
+    /// What a command of `dta-collector` prints as JSON, and tells, of the collectors at these addresses: exit
+    /// status, output and errors.
+    pub(crate) fn collector_at(&self, addresses: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
+        let flags = ["--collector", addresses, "--output", "json"];
+        let output = run("__collector", &[arguments, &flags].concat());
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    }
+
     /// Ends a session as an operator does.
     pub(crate) fn end_session(&self, name: &str) {
         good(&run("__collector", &["sessions", "end", name, "--collector", self.address()]));

@@ -6,4 +6,5 @@ mod plan;
 mod positions;
 mod replaced;
 mod several;
+mod shared;
 mod superseded;

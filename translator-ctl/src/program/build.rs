@@ -1,7 +1,10 @@
 //! A program from what the collectors grant and the configuration.
 
+use std::collections::BTreeSet;
+
+use dta_proto::buckets::Buckets;
 use dta_proto::program::{
-    CheckError, Entry, Flush, Mode, Primitive, Program, Service, SketchReporter, Store, Version0,
+    CheckError, Entry, Flush, Lists, Mode, Primitive, Program, Service, SketchReporter, Store, Version0,
 };
 use dta_proto::telemetry;
 
@@ -14,6 +17,8 @@ use super::grant::Grant;
 pub struct Wanted {
     /// Addresses of the collectors, by index, for messages.
     pub collectors: Vec<String>,
+    /// Buckets that each has of keyed stores, by index.
+    pub buckets: Vec<Buckets>,
     /// Where reports are taken.
     pub service: Service,
     /// What a switch does, and no more.
@@ -35,8 +40,9 @@ pub enum BuildError {
     Entry(#[from] CheckError),
     /// Two collectors offer what only one can.
     #[error(
-        "the collector at {} and the one at {} both offer {what}, and a store is at one collector: give it another name and id in one of \
-         them, or name the stores that are wanted of each ([[translator.collector]] with `address` and `stores`)", collectors[0], collectors[1]
+        "the collector at {} and the one at {} both offer {what}: give it another name and id in one of them, name the stores that are \
+         wanted of each, or let them share it ([[translator.collector]] with `address` and `stores`, `lists` or `buckets`; a sketch is at \
+         one collector)", collectors[0], collectors[1]
     )]
     OfferedTwice {
         /// The store, by name, id or both.
@@ -69,11 +75,18 @@ pub fn build(grants: &[Option<&Grant>], wanted: &Wanted) -> Result<Program, Buil
         let after_ms = if wanted.reference { 0 } else { after_ms };
         program.set(Entry::Flush(Flush { primitive, after_ms }));
     }
+    let all_stores: Vec<Store> = grants.iter().flatten().flat_map(|grant| &grant.stores).cloned().collect();
+    let all_stores: Vec<Store> = all_stores.into_iter().map(|store| with_buckets(store, wanted)).collect();
+    let lists: Vec<&Lists> = grants.iter().flatten().flat_map(|grant| &grant.lists).collect();
+    offered_once(&all_stores, &lists, wanted)?;
     for grant in grants.iter().flatten() {
         grant.entries().for_each(|entry| program.set(entry));
     }
-    let stores: Vec<&Store> = grants.iter().flatten().flat_map(|grant| &grant.stores).collect();
-    offered_once(&stores, wanted)?;
+    all_stores.iter().for_each(|store| program.set(Entry::Store(store.clone())));
+    // Of a store that several share, one: what refers to it does so by its id.
+    let mut stores: Vec<&Store> = all_stores.iter().collect();
+    let mut ids = BTreeSet::new();
+    stores.retain(|store| ids.insert(store.spec.id));
     let of_kind = |primitive| -> Vec<&Store> {
         stores.iter().copied().filter(|store| store.spec.kind.primitive() == primitive).collect()
     };
@@ -118,10 +131,41 @@ fn takes_unnamed(store: &Store) -> bool {
     store.collector == 0 && !telemetry::is_store(&store.spec.name)
 }
 
-/// Refuses a name or id that stores of two collectors have.
-fn offered_once(stores: &[&Store], wanted: &Wanted) -> Result<(), BuildError> {
+/// The store with the buckets that its collector has, if it is one that can be shared by keys.
+fn with_buckets(store: Store, wanted: &Wanted) -> Store {
+    let buckets = match store.spec.kind.primitive() {
+        Primitive::KeyWrite | Primitive::KeyIncrement | Primitive::Postcarding => {
+            wanted.buckets.get(usize::from(store.collector)).copied().unwrap_or_default()
+        }
+        Primitive::Append | Primitive::SketchMerge => Buckets::ALL,
+    };
+    Store { buckets, ..store }
+}
+
+/// The lists of a store at its collector: each first and the number behind the last.
+fn ranges(lists: &[&Lists], store: &Store) -> Vec<(u64, u64)> {
+    let of = |l: &&&Lists| (l.store, l.collector) == (store.spec.id, store.collector);
+    let range = |l: &&Lists| (u64::from(l.first), u64::from(l.first) + u64::from(l.count));
+    lists.iter().filter(of).map(range).collect()
+}
+
+/// Whether two stores are parts of one, such that no key and no list is in both.
+fn share(a: &Store, b: &Store, lists: &[&Lists]) -> bool {
+    a.spec == b.spec
+        && match a.spec.kind.primitive() {
+            Primitive::Append => {
+                let (mine, theirs) = (ranges(lists, a), ranges(lists, b));
+                !mine.iter().any(|m| theirs.iter().any(|t| m.0 < t.1 && t.0 < m.1))
+            }
+            Primitive::SketchMerge => false,
+            _ => a.buckets.and(b.buckets) == Buckets::NONE,
+        }
+}
+
+/// Refuses a name or id that stores of two collectors have, unless they are parts of one.
+fn offered_once(stores: &[Store], lists: &[&Lists], wanted: &Wanted) -> Result<(), BuildError> {
     for (i, b) in stores.iter().enumerate() {
-        for a in stores[..i].iter().filter(|a| a.collector != b.collector) {
+        for a in stores[..i].iter().filter(|a| a.collector != b.collector && !share(a, b, lists)) {
             let (name, id) = (&b.spec.name, b.spec.id);
             let what = match (a.spec.name == *name, a.spec.id == id) {
                 (true, true) => format!("store `{name}` (id {id})"),
@@ -171,6 +215,7 @@ mod tests {
     fn wanted(version0: &[(Primitive, &str)]) -> Wanted {
         Wanted {
             collectors: vec!["a:1".into(), "b:1".into()],
+            buckets: vec![Buckets::ALL; 2],
             service: Service { address: std::net::Ipv4Addr::LOCALHOST.into(), port: 40040 },
             reference: false,
             flush_ms: [(Primitive::Append, 1), (Primitive::Postcarding, 1), (Primitive::SketchMerge, 1)],
@@ -218,6 +263,48 @@ mod tests {
         // Another second one leaves it open.
         first.stores.last_mut().unwrap().spec.name = "values".into();
         assert_eq!(of(&first), None);
+    }
+
+    #[test]
+    fn stores_that_two_collectors_share_are_one() {
+        let (first, second) = (grant(0, 0), grant(1, 0));
+        let lists = |collector, first| Lists { store: 2, collector, first, count: 4, positions: Vec::new() };
+        let with = |grant: &Grant, wanted: &[u16], first| {
+            let collector = grant.stores[0].collector;
+            let stores = grant.stores.iter().filter(|s| wanted.contains(&s.spec.id)).cloned().collect();
+            Grant { stores, lists: vec![lists(collector, first)], ..grant.clone() }
+        };
+        let shared = Wanted {
+            buckets: ["0-127", "128-255"].map(|text| text.parse().unwrap()).to_vec(),
+            ..wanted(&[(Primitive::KeyWrite, "kw")])
+        };
+        let a = with(&first, &[1, 2, 3, 4, 5], 0);
+        let program = build(&[Some(&a), Some(&with(&second, &[1, 2, 3, 4], 4))], &shared).unwrap();
+        let parts = |id| program.parts_of(id).map(|part| part.buckets.to_string()).collect::<Vec<_>>();
+        for id in [1, 3, 4] {
+            assert_eq!(parts(id), ["0-127", "128-255"], "{id}");
+        }
+        assert_eq!((parts(2), parts(5)), (vec!["0-255".to_string(); 2], vec!["0-255".to_string()]));
+        assert_eq!(version0(&program, Primitive::KeyWrite), Some(1));
+        // A sketch is at one, each list at one, each bucket at one, and all of one layout.
+        let refused = |second: &Grant, wanted: &Wanted, what: &str| {
+            let told = build(&[Some(&a), Some(second)], wanted).unwrap_err().to_string();
+            assert!(told.contains(what) && told.contains("`buckets`"), "{told}");
+        };
+        refused(&with(&second, &[5], 4), &shared, "store `sm` (id 5)");
+        refused(&with(&second, &[2], 3), &shared, "store `ap` (id 2)");
+        let twice = Wanted {
+            buckets: ["0-128", "128-255"].map(|text| text.parse().unwrap()).to_vec(),
+            ..shared.clone()
+        };
+        refused(&with(&second, &[1], 4), &twice, "store `kw` (id 1)");
+        let mut other = with(&second, &[1], 4);
+        let store::StoreKind::KeyWrite { slots, .. } = &mut other.stores[0].spec.kind else { panic!() };
+        *slots *= 2;
+        refused(&other, &shared, "store `kw` (id 1)");
+        // Of one that has not answered the keys are nobody's.
+        let program = build(&[Some(&a), None], &shared).unwrap();
+        assert_eq!(program.parts_of(1).map(|part| part.buckets.to_string()).collect::<Vec<_>>(), ["0-127"]);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use dta_cli::table::Table;
 use serde_json::{Value, json};
 
+use dta_proto::buckets::Buckets;
 use dta_proto::program::{Change, Entry, Program};
 
 const REDACTED: &str = "redacted";
@@ -84,6 +85,11 @@ fn at_collector(index: u8) -> String {
     if index == 0 { String::new() } else { format!(" at collector {index}") }
 }
 
+/// Words for what is not all of a store.
+fn of_buckets(buckets: Buckets) -> String {
+    if buckets.is_all() { String::new() } else { format!(", buckets {buckets}") }
+}
+
 fn describe(entry: &Entry, show_secrets: bool) -> (String, String) {
     match entry {
         Entry::Service(e) => (String::new(), format!("reports to {} UDP port {}", e.address, e.port)),
@@ -116,10 +122,11 @@ fn describe(entry: &Entry, show_secrets: bool) -> (String, String) {
             (
                 e.spec.id.to_string(),
                 format!(
-                    "{} ({}){}, {} elements of {} B at {:#x}, {} B, rkey {rkey}, generation {}, by the {} queue pair",
+                    "{} ({}){}{}, {} elements of {} B at {:#x}, {} B, rkey {rkey}, generation {}, by the {} queue pair",
                     e.spec.name,
                     e.spec.primitive(),
                     at_collector(e.collector),
+                    of_buckets(e.buckets),
                     e.spec.elements(),
                     e.spec.element_len(),
                     e.address,
@@ -132,10 +139,11 @@ fn describe(entry: &Entry, show_secrets: bool) -> (String, String) {
         Entry::Lists(e) => (
             format!("{} {}", e.store, e.first),
             format!(
-                "lists {} to {} of store {}",
+                "lists {} to {} of store {}{}",
                 e.first,
                 u64::from(e.first) + u64::from(e.count) - 1,
-                e.store
+                e.store,
+                at_collector(e.collector)
             ),
         ),
         Entry::Version0(e) => (e.primitive.to_string(), format!("store {}", e.store)),

@@ -1,0 +1,315 @@
+//! Several collectors that share stores, asked as one.
+//!
+//! Each says of each store which buckets of keys and which lists it has ([`StoreInfo::buckets`],
+//! [`StoreInfo::lists`]). A key goes to the collector of its bucket, a list to the one that has it. A
+//! store that one collector alone has is asked there.
+
+use std::sync::Arc;
+
+use dta_proto::buckets::{self, Buckets};
+use dta_proto::control::{
+    self, ListSessionsResponse, NodeStatistics, QueryCounterRequest, QueryCounterResponse,
+    QueryKeyWriteRequest, QueryKeyWriteResponse, QueryPathRequest, QueryPathResponse, QuerySketchRequest,
+    QuerySketchResponse, ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest,
+};
+use dta_proto::key::Key;
+use dta_proto::list_range::ListRange;
+use dta_proto::store::{self, StoreSpec};
+use dta_proto::telemetry;
+use dta_proto::wire::dta::Primitive;
+use tonic::Status;
+
+use crate::{Ask, ClientError, Following};
+
+/// One of several collectors.
+#[derive(Clone)]
+pub struct Member {
+    /// Its address, for messages.
+    pub address: String,
+    /// How it is asked.
+    pub ask: Arc<dyn Ask>,
+}
+
+/// Several collectors, asked as one. With one of them, it is asked as it is.
+#[derive(Clone)]
+pub struct Spread {
+    members: Vec<Member>,
+}
+
+/// A part of a store.
+struct Part {
+    member: usize,
+    spec: StoreSpec,
+    buckets: Buckets,
+    lists: Vec<ListRange>,
+}
+
+impl Spread {
+    /// Asks all of these. There must be one at least.
+    pub fn new(members: Vec<Member>) -> Spread {
+        Spread { members }
+    }
+
+    fn only(&self) -> Option<&Arc<dyn Ask>> {
+        match &self.members[..] {
+            [only] => Some(&only.ask),
+            _ => None,
+        }
+    }
+
+    /// The parts of a store at all collectors. An empty name stands for the only store of the primitive that
+    /// is not one for INT.
+    async fn parts(&self, name: &str, primitive: Primitive) -> Result<Vec<Part>, ClientError> {
+        let mut all = Vec::new();
+        for (member, asked) in self.members.iter().enumerate() {
+            for info in asked.ask.stores().await? {
+                all.extend(part(member, info));
+            }
+        }
+        let name = match name {
+            "" => only_name(&all, primitive)?,
+            name => match store::named(all.iter(), |part| &part.spec, name) {
+                Some(part) => part.spec.name.clone(),
+                None => return Err(Status::not_found(self.unknown(name, &all)).into()),
+            },
+        };
+        all.retain(|part| part.spec.name == name);
+        if let Some(other) = all.iter().find(|part| part.spec.kind.primitive() != primitive) {
+            let kind = other.spec.kind.primitive();
+            return Err(refusal(format!("store {name:?} is a {kind} store, and {primitive} is asked for")));
+        }
+        Ok(all)
+    }
+
+    fn unknown(&self, name: &str, all: &[Part]) -> String {
+        let mut have: Vec<&str> = all.iter().map(|part| part.spec.name.as_str()).collect();
+        have.sort_unstable();
+        have.dedup();
+        format!("there is no store {name:?} at {}; they have {}", self.addresses(), have.join(", "))
+    }
+
+    fn addresses(&self) -> String {
+        self.members.iter().map(|member| member.address.as_str()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Refuses that `what` is at two collectors, as far as they say.
+    fn at_both(&self, what: &str, parts: [&Part; 2]) -> ClientError {
+        let [a, b] = parts.map(|part| &self.members[part.member].address);
+        refusal(format!(
+            "{what} of store {:?} is at {a} and at {b}, as both say; if these are two stores, ask one collector at a time",
+            parts[0].spec.name
+        ))
+    }
+
+    /// The member that each key is asked at, and the name of the store.
+    fn members_of(&self, parts: &[Part], keys: &[Vec<u8>]) -> Result<Vec<usize>, ClientError> {
+        let whole = |key: &Vec<u8>| <[u8; 16]>::try_from(&key[..]).map(Key);
+        let member = |key: &Vec<u8>| {
+            let key = whole(key)
+                .map_err(|_| refusal(format!("a key has {} bytes, but must have 16", key.len())))?;
+            let bucket = buckets::of_key(&key);
+            let mut have = parts.iter().filter(|part| part.buckets.contains(bucket));
+            match (have.next(), have.next()) {
+                (Some(part), None) => Ok(part.member),
+                (Some(a), Some(b)) => Err(self.at_both(&format!("bucket {bucket}"), [a, b])),
+                (None, _) => Err(self.at_none(&format!("bucket {bucket}, that of {key},"), parts)),
+            }
+        };
+        keys.iter().map(member).collect()
+    }
+
+    fn at_none(&self, what: &str, parts: &[Part]) -> ClientError {
+        let name = parts.first().map_or("", |part| &part.spec.name);
+        let message = format!(
+            "{what} of store {name:?} is at none of {}: name the collector that has it, too (--collector A,B)",
+            self.addresses()
+        );
+        Status::failed_precondition(message).into()
+    }
+
+    /// Asks each member for its keys with `ask` (name of the store, keys), and gives answers in the order of
+    /// all keys.
+    async fn by_key<A, F>(
+        &self,
+        (name, primitive): (&str, Primitive),
+        keys: &[Vec<u8>],
+        ask: impl Fn(Arc<dyn Ask>, String, Vec<Vec<u8>>) -> F,
+    ) -> Result<Vec<A>, ClientError>
+    where
+        F: Future<Output = Result<Vec<A>, ClientError>>,
+    {
+        let parts = self.parts(name, primitive).await?;
+        let members = self.members_of(&parts, keys)?;
+        let name = parts.first().map_or(name, |part| &part.spec.name);
+        let mut answers: Vec<Option<A>> = keys.iter().map(|_| None).collect();
+        for (member, asked) in self.members.iter().enumerate() {
+            let mine: Vec<usize> = (0..keys.len()).filter(|at| members[*at] == member).collect();
+            if mine.is_empty() {
+                continue;
+            }
+            let of_mine = mine.iter().map(|at| keys[*at].clone()).collect();
+            let told = ask(asked.ask.clone(), name.to_owned(), of_mine).await?;
+            for (at, answer) in mine.into_iter().zip(told) {
+                answers[at] = Some(answer);
+            }
+        }
+        let all: Option<Vec<A>> = answers.into_iter().collect();
+        all.ok_or_else(|| Status::internal("a collector answered fewer keys than it was asked for").into())
+    }
+}
+
+fn refusal(message: String) -> ClientError {
+    Status::invalid_argument(message).into()
+}
+
+fn part(member: usize, info: StoreInfo) -> Option<Part> {
+    let spec = StoreSpec::try_from(info.store.as_ref()?).ok()?;
+    // What it has of nothing it does not tell: then it is everything.
+    let buckets = control::buckets(&info.buckets).ok()?;
+    let lists = info.lists.into_iter().map(ListRange::from).collect();
+    Some(Part { member, spec, buckets, lists })
+}
+
+fn only_name(all: &[Part], primitive: Primitive) -> Result<String, ClientError> {
+    let of_kind =
+        |part: &&Part| part.spec.kind.primitive() == primitive && !telemetry::is_store(&part.spec.name);
+    let mut names: Vec<&str> = all.iter().filter(of_kind).map(|part| part.spec.name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    match names[..] {
+        [only] => Ok(only.to_owned()),
+        [] => Err(Status::not_found(format!("there is no {primitive} store")).into()),
+        _ => Err(refusal(format!("there are several {primitive} stores: name one of {}", names.join(", ")))),
+    }
+}
+
+#[tonic::async_trait]
+impl Ask for Spread {
+    /// One of each name: as the first collector that has it tells it, with what is used summed over all.
+    async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
+        let mut all: Vec<StoreInfo> = Vec::new();
+        for member in &self.members {
+            for info in member.ask.stores().await? {
+                let name = |info: &StoreInfo| info.store.as_ref().map(|store| store.name.clone());
+                match all.iter_mut().find(|known| name(known) == name(&info)) {
+                    Some(known) => {
+                        known.used += info.used;
+                        known.capacity += info.capacity;
+                        known.length += info.length;
+                        known.load = known.used as f64 / (known.capacity as f64).max(1.0);
+                        known.buckets.extend(info.buckets);
+                        known.lists.extend(info.lists);
+                    }
+                    None => all.push(info),
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    async fn query_key_write(
+        &self,
+        request: QueryKeyWriteRequest,
+    ) -> Result<QueryKeyWriteResponse, ClientError> {
+        if let Some(only) = self.only() {
+            return only.query_key_write(request).await;
+        }
+        let QueryKeyWriteRequest { store, keys, policy, at_least } = request;
+        let ask = |ask: Arc<dyn Ask>, store, keys| async move {
+            Ok(ask.query_key_write(QueryKeyWriteRequest { store, keys, policy, at_least }).await?.answers)
+        };
+        let answers = self.by_key((&store, Primitive::KeyWrite), &keys, ask).await?;
+        Ok(QueryKeyWriteResponse { answers, generation: 0 })
+    }
+
+    async fn query_path(&self, request: QueryPathRequest) -> Result<QueryPathResponse, ClientError> {
+        if let Some(only) = self.only() {
+            return only.query_path(request).await;
+        }
+        let ask = |ask: Arc<dyn Ask>, store, keys| async move {
+            Ok(ask.query_path(QueryPathRequest { store, keys }).await?.answers)
+        };
+        let answers = self.by_key((&request.store, Primitive::Postcarding), &request.keys, ask).await?;
+        Ok(QueryPathResponse { answers, generation: 0 })
+    }
+
+    async fn query_counter(&self, request: QueryCounterRequest) -> Result<QueryCounterResponse, ClientError> {
+        if let Some(only) = self.only() {
+            return only.query_counter(request).await;
+        }
+        let ask = |ask: Arc<dyn Ask>, store, keys| async move {
+            Ok(ask.query_counter(QueryCounterRequest { store, keys }).await?.answers)
+        };
+        let answers = self.by_key((&request.store, Primitive::KeyIncrement), &request.keys, ask).await?;
+        Ok(QueryCounterResponse { answers, generation: 0 })
+    }
+
+    /// A sketch is at one collector, whole.
+    async fn query_sketch(&self, request: QuerySketchRequest) -> Result<QuerySketchResponse, ClientError> {
+        if let Some(only) = self.only() {
+            return only.query_sketch(request).await;
+        }
+        let parts = self.parts(&request.store, Primitive::SketchMerge).await?;
+        let (part, more) = (parts.first(), parts.get(1));
+        match (part, more) {
+            (Some(part), None) => {
+                let store = part.spec.name.clone();
+                self.members[part.member].ask.query_sketch(QuerySketchRequest { store, ..request }).await
+            }
+            (Some(a), Some(b)) => Err(self.at_both("a sketch", [a, b])),
+            (None, _) => Err(self.at_none("a sketch", &parts)),
+        }
+    }
+
+    async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {
+        if let Some(only) = self.only() {
+            return only.tail(request).await;
+        }
+        let parts = self.parts(&request.store, Primitive::Append).await?;
+        let list = ListRange { store: String::new(), first: request.list, count: 1 };
+        let has = |part: &&Part| {
+            part.lists.is_empty()
+                || part
+                    .lists
+                    .iter()
+                    .any(|l| l.overlaps(&ListRange { store: l.store.clone(), ..list.clone() }))
+        };
+        let mut have = parts.iter().filter(has);
+        match (have.next(), have.next()) {
+            (Some(part), None) => {
+                let store = part.spec.name.clone();
+                self.members[part.member].ask.tail(TailRequest { store, ..request }).await
+            }
+            (Some(a), Some(b)) => Err(self.at_both(&format!("list {}", request.list), [a, b])),
+            (None, _) => Err(self.at_none(&format!("list {}", request.list), &parts)),
+        }
+    }
+
+    async fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {
+        match self.only() {
+            Some(only) => only.read_memory(request).await,
+            None => Err(refusal("memory is read of one collector at a time".into())),
+        }
+    }
+
+    /// Those of all collectors. The NIC told is that of the first.
+    async fn sessions(&self) -> Result<ListSessionsResponse, ClientError> {
+        let mut all = ListSessionsResponse::default();
+        for member in &self.members {
+            let told = member.ask.sessions().await?;
+            if all.device.is_empty() {
+                (all.device, all.collector) = (told.device, told.collector);
+            }
+            all.sessions.extend(told.sessions);
+        }
+        Ok(all)
+    }
+
+    async fn statistics(&self) -> Result<Vec<NodeStatistics>, ClientError> {
+        let mut all = Vec::new();
+        for member in &self.members {
+            all.extend(member.ask.statistics().await?);
+        }
+        Ok(all)
+    }
+}
