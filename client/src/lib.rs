@@ -2,9 +2,8 @@
 //!
 //! - [`collector::Client`] asks a collector: queries, lists to follow, stores, counters, and a
 //!   translator's session.
-//! - [`translator::Client`] asks a running translator: its counters, what it holds, its program.
-//!
 //! - [`Spread`] asks several collectors that share stores as one.
+//! - [`translator::Client`] asks a running translator: its counters, what it holds, its program.
 //!
 //! What stores can be asked is a trait, [`Ask`], which `dta-collector` implements too, over memory.
 //!

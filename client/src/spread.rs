@@ -2,7 +2,8 @@
 //!
 //! Each says of each store which buckets of keys and which lists it has ([`StoreInfo::buckets`],
 //! [`StoreInfo::lists`]). A key goes to the collector of its bucket, a list to the one that has it. A
-//! store that one collector alone has is asked there.
+//! store that one collector alone has is asked there. One that does not answer is missed by what it has
+//! alone: what the others say that they have is asked of them.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use dta_proto::list_range::ListRange;
 use dta_proto::store::{self, StoreSpec};
 use dta_proto::telemetry;
 use dta_proto::wire::dta::Primitive;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use crate::{Ask, ClientError, Following};
 
@@ -36,10 +37,22 @@ pub struct Spread {
     members: Vec<Member>,
 }
 
+/// What is known of a store.
+struct Parts {
+    /// Its name.
+    name: String,
+    /// What each collector that answers has of it; none is without any.
+    all: Vec<Part>,
+    /// Why one of the collectors did not answer.
+    away: Option<Status>,
+}
+
 /// A part of a store.
 struct Part {
     member: usize,
     spec: StoreSpec,
+    /// Whether anything of the store is at this collector.
+    is_here: bool,
     buckets: Buckets,
     lists: Vec<ListRange>,
 }
@@ -57,28 +70,54 @@ impl Spread {
         }
     }
 
-    /// The parts of a store at all collectors. An empty name stands for the only store of the primitive that
-    /// is not one for INT.
-    async fn parts(&self, name: &str, primitive: Primitive) -> Result<Vec<Part>, ClientError> {
-        let mut all = Vec::new();
-        for (member, asked) in self.members.iter().enumerate() {
-            for info in asked.ask.stores().await? {
-                all.extend(part(member, info));
+    /// What each collector that answers has, and why one of the others did not answer.
+    async fn infos(&self) -> Result<(Vec<(usize, StoreInfo)>, Option<Status>), ClientError> {
+        let (mut all, mut away) = (Vec::new(), None);
+        for (member, Member { address, ask }) in self.members.iter().enumerate() {
+            match ask.stores().await {
+                Ok(infos) => all.extend(infos.into_iter().map(|info| (member, info))),
+                Err(error) if error.status().is_some_and(|status| status.code() == Code::Unavailable) => {
+                    away = Some(Status::unavailable(format!(
+                        "the collector at {address} does not answer: {error}"
+                    )));
+                }
+                Err(error) => return Err(error),
             }
         }
-        let name = match name {
-            "" => only_name(&all, primitive)?,
+        Ok((all, away))
+    }
+
+    /// The stores of those collectors that answer: one of each name.
+    pub async fn stores_that_answer(&self) -> Result<Vec<StoreInfo>, ClientError> {
+        match self.infos().await? {
+            (infos, Some(away)) if infos.is_empty() => Err(away.into()),
+            (infos, _) => Ok(summed(infos)),
+        }
+    }
+
+    /// The parts of a store at all collectors. An empty name stands for the only store of the primitive that
+    /// is not one for INT.
+    async fn parts(&self, name: &str, primitive: Primitive) -> Result<Parts, ClientError> {
+        let (infos, away) = self.infos().await?;
+        let mut all: Vec<Part> = infos.into_iter().filter_map(|(member, info)| part(member, info)).collect();
+        let known = match name {
+            // Whether it is the only one, those say that answer; and all have to.
+            "" => away.clone().map_or_else(|| only_name(&all, primitive), |away| Err(away.into())),
             name => match store::named(all.iter(), |part| &part.spec, name) {
-                Some(part) => part.spec.name.clone(),
-                None => return Err(Status::not_found(self.unknown(name, &all)).into()),
+                Some(part) => Ok(part.spec.name.clone()),
+                None => {
+                    Err(away.clone().unwrap_or_else(|| Status::not_found(self.unknown(name, &all))).into())
+                }
             },
         };
+        let name = known?;
         all.retain(|part| part.spec.name == name);
         if let Some(other) = all.iter().find(|part| part.spec.kind.primitive() != primitive) {
             let kind = other.spec.kind.primitive();
             return Err(refusal(format!("store {name:?} is a {kind} store, and {primitive} is asked for")));
         }
-        Ok(all)
+        all.retain(|part| part.is_here);
+        Ok(Parts { name, all, away })
     }
 
     fn unknown(&self, name: &str, all: &[Part]) -> String {
@@ -102,13 +141,13 @@ impl Spread {
     }
 
     /// The member that each key is asked at, and the name of the store.
-    fn members_of(&self, parts: &[Part], keys: &[Vec<u8>]) -> Result<Vec<usize>, ClientError> {
+    fn members_of(&self, parts: &Parts, keys: &[Vec<u8>]) -> Result<Vec<usize>, ClientError> {
         let whole = |key: &Vec<u8>| <[u8; 16]>::try_from(&key[..]).map(Key);
         let member = |key: &Vec<u8>| {
             let key = whole(key)
                 .map_err(|_| refusal(format!("a key has {} bytes, but must have 16", key.len())))?;
             let bucket = buckets::of_key(&key);
-            let mut have = parts.iter().filter(|part| part.buckets.contains(bucket));
+            let mut have = parts.all.iter().filter(|part| part.buckets.contains(bucket));
             match (have.next(), have.next()) {
                 (Some(part), None) => Ok(part.member),
                 (Some(a), Some(b)) => Err(self.at_both(&format!("bucket {bucket}"), [a, b])),
@@ -118,8 +157,15 @@ impl Spread {
         keys.iter().map(member).collect()
     }
 
-    fn at_none(&self, what: &str, parts: &[Part]) -> ClientError {
-        let name = parts.first().map_or("", |part| &part.spec.name);
+    /// Refuses what no collector has that answers.
+    fn at_none(&self, what: &str, Parts { name, away, .. }: &Parts) -> ClientError {
+        if let Some(away) = away {
+            let message = format!(
+                "{what} of store {name:?} is at none of the collectors that answer; {}",
+                away.message()
+            );
+            return Status::unavailable(message).into();
+        }
         let message = format!(
             "{what} of store {name:?} is at none of {}: name the collector that has it, too (--collector A,B)",
             self.addresses()
@@ -140,7 +186,6 @@ impl Spread {
     {
         let parts = self.parts(name, primitive).await?;
         let members = self.members_of(&parts, keys)?;
-        let name = parts.first().map_or(name, |part| &part.spec.name);
         let mut answers: Vec<Option<A>> = keys.iter().map(|_| None).collect();
         for (member, asked) in self.members.iter().enumerate() {
             let mine: Vec<usize> = (0..keys.len()).filter(|at| members[*at] == member).collect();
@@ -148,7 +193,7 @@ impl Spread {
                 continue;
             }
             let of_mine = mine.iter().map(|at| keys[*at].clone()).collect();
-            let told = ask(asked.ask.clone(), name.to_owned(), of_mine).await?;
+            let told = ask(asked.ask.clone(), parts.name.clone(), of_mine).await?;
             for (at, answer) in mine.into_iter().zip(told) {
                 answers[at] = Some(answer);
             }
@@ -167,7 +212,7 @@ fn part(member: usize, info: StoreInfo) -> Option<Part> {
     // What it has of nothing it does not tell: then it is everything.
     let buckets = control::buckets(&info.buckets).ok()?;
     let lists = info.lists.into_iter().map(ListRange::from).collect();
-    Some(Part { member, spec, buckets, lists })
+    Some(Part { member, spec, is_here: info.elsewhere.is_empty(), buckets, lists })
 }
 
 fn only_name(all: &[Part], primitive: Primitive) -> Result<String, ClientError> {
@@ -183,28 +228,42 @@ fn only_name(all: &[Part], primitive: Primitive) -> Result<String, ClientError> 
     }
 }
 
+/// One store of each name: as the first collector that has it tells it, with what is used summed over all
+/// that have a part of it.
+fn summed(infos: Vec<(usize, StoreInfo)>) -> Vec<StoreInfo> {
+    let name = |info: &StoreInfo| info.store.as_ref().map(|store| store.name.clone());
+    let (here, elsewhere): (Vec<_>, Vec<_>) =
+        infos.into_iter().map(|(_, info)| info).partition(|info| info.elsewhere.is_empty());
+    let mut all: Vec<StoreInfo> = Vec::new();
+    for info in here {
+        match all.iter_mut().find(|known| name(known) == name(&info)) {
+            Some(known) => {
+                known.used += info.used;
+                known.capacity += info.capacity;
+                known.length += info.length;
+                known.load = known.used as f64 / (known.capacity as f64).max(1.0);
+                known.buckets.extend(info.buckets);
+                known.lists.extend(info.lists);
+            }
+            None => all.push(info),
+        }
+    }
+    for info in elsewhere {
+        if !all.iter().any(|known| name(known) == name(&info)) {
+            all.push(info);
+        }
+    }
+    all
+}
+
 #[tonic::async_trait]
 impl Ask for Spread {
-    /// One of each name: as the first collector that has it tells it, with what is used summed over all.
+    /// One of each name, where several share it with what is used summed over all. All must answer.
     async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
-        let mut all: Vec<StoreInfo> = Vec::new();
-        for member in &self.members {
-            for info in member.ask.stores().await? {
-                let name = |info: &StoreInfo| info.store.as_ref().map(|store| store.name.clone());
-                match all.iter_mut().find(|known| name(known) == name(&info)) {
-                    Some(known) => {
-                        known.used += info.used;
-                        known.capacity += info.capacity;
-                        known.length += info.length;
-                        known.load = known.used as f64 / (known.capacity as f64).max(1.0);
-                        known.buckets.extend(info.buckets);
-                        known.lists.extend(info.lists);
-                    }
-                    None => all.push(info),
-                }
-            }
+        match self.infos().await? {
+            (_, Some(away)) => Err(away.into()),
+            (infos, None) => Ok(summed(infos)),
         }
-        Ok(all)
     }
 
     async fn query_key_write(
@@ -250,10 +309,9 @@ impl Ask for Spread {
             return only.query_sketch(request).await;
         }
         let parts = self.parts(&request.store, Primitive::SketchMerge).await?;
-        let (part, more) = (parts.first(), parts.get(1));
-        match (part, more) {
+        match (parts.all.first(), parts.all.get(1)) {
             (Some(part), None) => {
-                let store = part.spec.name.clone();
+                let store = parts.name.clone();
                 self.members[part.member].ask.query_sketch(QuerySketchRequest { store, ..request }).await
             }
             (Some(a), Some(b)) => Err(self.at_both("a sketch", [a, b])),
@@ -266,18 +324,12 @@ impl Ask for Spread {
             return only.tail(request).await;
         }
         let parts = self.parts(&request.store, Primitive::Append).await?;
-        let list = ListRange { store: String::new(), first: request.list, count: 1 };
-        let has = |part: &&Part| {
-            part.lists.is_empty()
-                || part
-                    .lists
-                    .iter()
-                    .any(|l| l.overlaps(&ListRange { store: l.store.clone(), ..list.clone() }))
-        };
-        let mut have = parts.iter().filter(has);
+        let is_in = |range: &ListRange| range.first <= request.list && u64::from(request.list) < range.end();
+        let has = |part: &&Part| part.lists.is_empty() || part.lists.iter().any(is_in);
+        let mut have = parts.all.iter().filter(has);
         match (have.next(), have.next()) {
             (Some(part), None) => {
-                let store = part.spec.name.clone();
+                let store = parts.name.clone();
                 self.members[part.member].ask.tail(TailRequest { store, ..request }).await
             }
             (Some(a), Some(b)) => Err(self.at_both(&format!("list {}", request.list), [a, b])),
@@ -313,3 +365,7 @@ impl Ask for Spread {
         Ok(all)
     }
 }
+
+#[cfg(test)]
+#[path = "spread_tests.rs"]
+mod tests;

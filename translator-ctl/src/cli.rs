@@ -112,7 +112,7 @@ enum Command {
     Stats(ControlArgs),
     /// Make a running translator or a switch send everything that it holds
     #[command(after_help = "\
-A switch is asked for its lists and rows of paths; columns of sketches leave it when they are complete.")]
+A switch is asked for its lists, rows of paths and columns of sketches.")]
     Flush(ControlArgs),
     /// Print what a switch holds: the entries that are there as they were written, as `plan` prints
     /// those that should be
@@ -120,8 +120,8 @@ A switch is asked for its lists and rows of paths; columns of sketches leave it 
     /// Keep a P4 switch true: renew its lease, follow the collector, flush what waits too long
     #[command(after_help = "\
 The switch is programmed as by `setup`, with a lease that is renewed. When a collector starts again or a queue pair changes, the switch is \
-programmed anew. Batches and paths that are older than the flush times ([translator.flush]) are sent: they never leave a switch by \
-themselves. An RC queue pair that is silent is asked by a probe and, if that brings nothing, replaced.
+programmed anew. Batches and paths that are older than the flush times ([translator.flush]) are sent, and columns of sketches each such time: \
+they never leave a switch by themselves. An RC queue pair that is silent is asked by a probe and, if that brings nothing, replaced.
 
 Ends on SIGINT or SIGTERM. The switch goes on as it is, and the session stays in the collector until its lease runs out.")]
     Watch(WatchArgs),

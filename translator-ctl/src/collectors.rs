@@ -86,6 +86,19 @@ impl Collectors {
         Ok(())
     }
 
+    /// Names of what differs; of other collectors, or another order of them, the addresses alone.
+    pub(crate) fn changes(&self, new: &Collectors) -> Vec<&'static str> {
+        let differs = |a: &Collector, b: &Collector| {
+            [a.address != b.address, a.stores != b.stores, a.lists != b.lists, a.buckets != b.buckets]
+        };
+        if self.count() != new.count() || self.iter().zip(new.iter()).any(|(a, b)| differs(a, b)[0]) {
+            return vec!["address"];
+        }
+        let fields = ["address", "stores", "lists", "buckets"].into_iter().enumerate();
+        let any = |field: usize| self.iter().zip(new.iter()).any(|(a, b)| differs(a, b)[field]);
+        fields.filter(|(n, _)| any(*n)).map(|(_, name)| name).collect()
+    }
+
     /// What each collector has, as the collectors are told; nothing where none was given buckets or lists.
     pub(crate) fn shares(&self) -> Vec<CollectorShare> {
         if self.count() < 2 || !self.iter().any(|c| c.buckets.is_some() || !c.lists.is_empty()) {

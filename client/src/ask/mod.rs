@@ -24,9 +24,10 @@ pub use following::Following;
 /// # Errors
 /// What is refused is a [`ClientError::Status`] on every side: its code tells a program what to do next, its
 /// message a person. `NOT_FOUND` = no store of that name; `INVALID_ARGUMENT` = the question cannot be
-/// answered by this store; `FAILED_PRECONDITION` = another collector has it, whose address is told; `OUT_OF_RANGE` = bytes beyond the store's end; `RESOURCE_EXHAUSTED` = too many
-/// follow lists already; `UNAVAILABLE` = the collector is going away; `UNIMPLEMENTED` = this side does not
-/// know; `INTERNAL` = the collector's memory is not what it should be.
+/// answered by this store; `FAILED_PRECONDITION` = another collector has it, whose address is told;
+/// `OUT_OF_RANGE` = bytes beyond the store's end; `RESOURCE_EXHAUSTED` = too many follow lists already;
+/// `UNAVAILABLE` = the collector is going away, or is away; `UNIMPLEMENTED` = this side does not know;
+/// `INTERNAL` = the collector's memory is not what it should be.
 #[tonic::async_trait]
 pub trait Ask: Send + Sync {
     /// Stores in the order of the configuration, with their load. Looks at a sample of all memory.

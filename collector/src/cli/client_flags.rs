@@ -81,12 +81,20 @@ impl ClientFlags {
         Ok(Client::connect(&self.options()?).await?)
     }
 
-    /// All collectors that were named, asked as one.
+    /// All collectors that were named, asked as one. Of several, one that is away is missed by what it has
+    /// alone.
     pub(super) async fn ask(&self) -> Result<Spread, ClientError> {
-        let mut members = Vec::new();
+        let mut members: Vec<Member> = Vec::new();
         for address in &self.collector {
-            let ask = Arc::new(Client::connect(&self.options_of(address)).await?);
-            members.push(Member { address: address.clone(), ask });
+            if members.iter().any(|member| member.address == *address) {
+                continue;
+            }
+            let options = self.options_of(address);
+            let client = match self.collector.len() {
+                1 => Client::connect(&options).await?,
+                _ => Client::connect_lazy(&options)?,
+            };
+            members.push(Member { address: address.clone(), ask: Arc::new(client) });
         }
         Ok(Spread::new(members))
     }

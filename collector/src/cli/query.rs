@@ -115,7 +115,7 @@ struct Counter<'a> {
 /// The name of the key-increment store that `store` means (of none: the only one), and what its counts
 /// may lack.
 async fn lacks(client: &Spread, store: &str) -> anyhow::Result<(String, Lacks)> {
-    let all = client.stores().await?.into_iter().filter_map(|info| info.store);
+    let all = client.stores_that_answer().await?.into_iter().filter_map(|info| info.store);
     let specs: Vec<StoreSpec> = all.filter_map(|store| StoreSpec::try_from(&store).ok()).collect();
     let spec = match store {
         "" => specs.iter().find(|spec| {

@@ -4,7 +4,7 @@ use dta_cli::Status;
 use dta_cli::number::{bytes, grouped, percent};
 use dta_cli::table::Table;
 use dta_client::Ask;
-use dta_proto::control::StoreInfo;
+use dta_proto::control::{self, StoreInfo};
 use dta_proto::store::StoreSpec;
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ Used are keys, counted in a store of up to 16 MiB and estimated from a sample of
 
 Examples:
   dta-collector stores
-  dta-collector stores -o wide    with layout, capacity and kind of memory")]
+  dta-collector stores -o wide    with layout, capacity, kind of memory, and what of a shared store is here")]
 pub(super) struct Args {
     #[command(flatten)]
     client: ClientFlags,
@@ -35,6 +35,52 @@ struct Shown {
     load: f64,
     survival: Option<f64>,
     advised_redundancy: Option<u32>,
+    /// What is here, where several collectors share the store; `null` = all of it.
+    here: Option<Here>,
+}
+
+#[derive(Serialize)]
+struct Here {
+    /// Of the keys' 256 buckets.
+    buckets: Option<String>,
+    lists: Option<Vec<Range>>,
+    /// The collector that has all of it.
+    elsewhere: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Range {
+    first: u32,
+    count: u32,
+}
+
+impl Here {
+    fn of(info: &StoreInfo) -> anyhow::Result<Option<Here>> {
+        let buckets = control::buckets(&info.buckets)?;
+        let lists = || info.lists.iter().map(|l| Range { first: l.first, count: l.count }).collect();
+        let here = Here {
+            buckets: (!buckets.is_all()).then(|| buckets.to_string()),
+            lists: (!info.lists.is_empty()).then(lists),
+            elsewhere: (!info.elsewhere.is_empty()).then(|| info.elsewhere.clone()),
+        };
+        let is_all = here.buckets.is_none() && here.lists.is_none() && here.elsewhere.is_none();
+        Ok((!is_all).then_some(here))
+    }
+
+    fn words(&self) -> String {
+        if let Some(address) = &self.elsewhere {
+            return format!("nothing, {address} has it");
+        }
+        if let Some(buckets) = &self.buckets {
+            return format!("buckets {buckets}");
+        }
+        let range = |l: &Range| match l.count {
+            1 => l.first.to_string(),
+            count => format!("{}-{}", l.first, u64::from(l.first) + u64::from(count) - 1),
+        };
+        let lists: Vec<String> = self.lists.iter().flatten().map(range).collect();
+        format!("lists {}", lists.join(","))
+    }
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Status> {
@@ -60,6 +106,7 @@ fn table(stores: &[Shown], wide: bool) -> String {
                 "N",
                 "advised",
                 "memory",
+                "here",
             ],
             &[0, 4, 5, 6, 7, 8, 9, 10],
         )
@@ -79,8 +126,10 @@ fn table(stores: &[Shown], wide: bool) -> String {
         let advised = s.advised_redundancy.map_or_else(dash, |n| n.to_string());
         if wide {
             let (layout, of, memory) = (s.spec.kind.shape(), grouped(s.capacity), s.memory.clone());
+            let here = s.here.as_ref().map_or_else(|| "all".to_owned(), Here::words);
             table.row([
                 id, name, primitive, layout, size, used, of, load, survival, redundancy, advised, memory,
+                here,
             ]);
         } else {
             table.row([id, name, primitive, size, used, load, survival, redundancy, advised]);
@@ -91,6 +140,7 @@ fn table(stores: &[Shown], wide: bool) -> String {
 
 fn shown(info: StoreInfo) -> anyhow::Result<Shown> {
     let spec = info.store.as_ref().map(StoreSpec::try_from).transpose()?;
+    let here = Here::of(&info)?;
     Ok(Shown {
         spec: spec.ok_or_else(|| anyhow::anyhow!("the collector described a store without saying which"))?,
         generation: info.generation,
@@ -102,5 +152,6 @@ fn shown(info: StoreInfo) -> anyhow::Result<Shown> {
         load: info.load,
         survival: info.survival,
         advised_redundancy: info.advised_redundancy,
+        here,
     })
 }

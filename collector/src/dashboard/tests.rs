@@ -69,6 +69,7 @@ fn infos() -> Vec<StoreInfo> {
         advised_redundancy: spec.redundancy().map(|_| 3),
         buckets: Vec::new(),
         lists: Vec::new(),
+        elsewhere: String::new(),
     };
     specs().iter().map(info).collect()
 }

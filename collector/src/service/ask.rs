@@ -35,6 +35,7 @@ impl Ask for Service {
     }
 
     async fn query_sketch(&self, request: QuerySketchRequest) -> Result<QuerySketchResponse, ClientError> {
+        self.check_sketch(&request.store)?;
         self.memory.query_sketch(request).await
     }
 

@@ -98,7 +98,9 @@ impl Shared {
 
     fn whereabouts(&self, store: &str, has: impl Fn(&Share) -> bool) -> Whereabouts {
         let mut elsewhere = None;
+        let mut is_written = false;
         for told in self.of(store) {
+            is_written = true;
             let Some(Sharing { all, own }) = &told.sharing else { return Whereabouts::Here };
             if all.get(*own).is_none_or(&has) {
                 return Whereabouts::Here;
@@ -106,12 +108,34 @@ impl Shared {
             let other = all.iter().find(|share| share.has_store(store) && has(share));
             elsewhere = elsewhere.or(other.map(|share| share.address.clone()));
         }
+        if !is_written {
+            elsewhere = self.elsewhere(store);
+        }
         elsewhere.map_or(Whereabouts::Here, Whereabouts::At)
+    }
+
+    /// The collector that has a store of which no session writes anything here, because another collector
+    /// has all of it.
+    pub fn elsewhere(&self, store: &str) -> Option<String> {
+        if self.of(store).next().is_some() {
+            return None;
+        }
+        let others = |sharing: &Sharing| {
+            let own = sharing.all.get(sharing.own)?;
+            let other = sharing.all.iter().find(|share| share.has_store(store))?;
+            (!own.has_store(store)).then(|| other.address.clone())
+        };
+        self.by_session.values().filter_map(|told| told.sharing.as_ref()).find_map(others)
     }
 
     /// Where the keys of a bucket of a keyed store are.
     pub fn bucket(&self, store: &str, bucket: u8) -> Whereabouts {
         self.whereabouts(store, |share| share.buckets.contains(bucket))
+    }
+
+    /// Where a sketch is, which is at one collector.
+    pub fn sketch(&self, store: &str) -> Whereabouts {
+        self.whereabouts(store, |share| share.has_store(store))
     }
 
     /// Where a list of an append store is.
@@ -223,6 +247,27 @@ mod tests {
         assert!(shared.note("tor2", &names(&["flows"]), None));
         assert_eq!((shared.bucket("flows", 200), shared.here("flows").0), (Whereabouts::Here, Buckets::ALL));
         assert_eq!(shared.list("events", 4), at_b());
+    }
+
+    #[test]
+    fn a_store_that_is_wanted_of_another_collector_alone_is_there() {
+        let mut all = sharing(1);
+        all.all[1].stores = names(&["flows", "events"]);
+        let mut shared = Shared::default();
+        shared.note("tor1", &names(&["flows", "events"]), Some(&all));
+        let at_a = || Whereabouts::At("a:1".into());
+        assert_eq!((shared.sketch("sketch"), shared.elsewhere("sketch")), (at_a(), Some("a:1".into())));
+        assert_eq!((shared.bucket("counts", 200), shared.elsewhere("flows")), (at_a(), None));
+        assert_eq!(shared.bucket("flows", 200), Whereabouts::Here);
+        // Where another session writes it here, it is here.
+        shared.note("tor2", &names(&["sketch"]), None);
+        assert_eq!((shared.sketch("sketch"), shared.elsewhere("sketch")), (Whereabouts::Here, None));
+        // What nobody says to have is looked for here.
+        let mut both = sharing(0);
+        both.all.iter_mut().for_each(|share| share.stores = names(&["flows"]));
+        let mut shared = Shared::default();
+        shared.note("tor1", &names(&["flows"]), Some(&both));
+        assert_eq!((shared.sketch("sketch"), shared.elsewhere("sketch")), (Whereabouts::Here, None));
     }
 
     #[test]

@@ -24,5 +24,6 @@ pub fn info(store: &Store) -> Result<StoreInfo, MemoryError> {
         advised_redundancy: load.advised_redundancy.map(u32::from),
         buckets: Vec::new(),
         lists: Vec::new(),
+        elsewhere: String::new(),
     })
 }

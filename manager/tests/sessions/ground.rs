@@ -281,6 +281,7 @@ fn run_flags(config: &Path) -> [&str; 10] {
 pub(crate) struct Translator {
     /// The process.
     pub(crate) daemon: Daemon,
+    config: std::path::PathBuf,
     reporter: UdpSocket,
     sequence: u32,
 }
@@ -299,7 +300,12 @@ impl Translator {
         let reporter = UdpSocket::bind("127.0.0.1:0").unwrap();
         let listen: SocketAddr = daemon.ready["listen"].as_str().unwrap().parse().unwrap();
         reporter.connect(listen).unwrap();
-        Translator { daemon, reporter, sequence: 0 }
+        Translator { daemon, config: path, reporter, sequence: 0 }
+    }
+
+    /// The file with its configuration.
+    pub(crate) fn config(&self) -> &Path {
+        &self.config
     }
 
     /// Where its service is.

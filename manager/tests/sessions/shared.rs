@@ -3,15 +3,17 @@
 use dta_proto::buckets;
 use dta_proto::key::Key;
 use dta_proto::wire::dta::Body;
-use serde_json::Value;
+use rustix::process::Signal;
+use serde_json::{Value, json};
 
 use crate::ground::{Ground, Translator, wait_until};
 
 const FLOWS: u16 = 1;
 const PATHS: u16 = 3;
+const SKETCH: u16 = 4;
 const COUNTS: u16 = 5;
 
-/// The same stores in both, and a sketch in neither.
+/// The same stores in both.
 const SHARED: &str = "
 [[store]]
 id = 1
@@ -39,6 +41,16 @@ hops = 6
 redundancy = 2
 
 [[store]]
+id = 4
+name = 'sketch'
+kind = 'sketch-merge'
+columns = 1
+rows = 2
+epochs = 4
+merge = 'sum'
+expected = 1
+
+[[store]]
 id = 5
 name = 'counts'
 kind = 'key-increment'
@@ -46,22 +58,30 @@ slots = 65536
 redundancy = 2
 ";
 
-/// Two collectors, and a translator that gives the first all keys below bucket 128 and lists 0 and 1.
+/// The configuration of a translator that gives the first collector all keys of the first buckets, lists 0 and 1, and
+/// the sketch.
+fn config(source: &str, addresses: [&str; 2], buckets: [&str; 2]) -> String {
+    let of = |n: usize, more: &str| {
+        format!(
+            "[[translator.collector]]\naddress = '{}'\nbuckets = '{}'\n\
+             lists = [{{ store = 'events', first = {}, count = 2 }}]\n{more}",
+            addresses[n],
+            buckets[n],
+            2 * n
+        )
+    };
+    format!(
+        "[translator]\nname = 'leaf'\nsource = '{source}'\nlease_seconds = 3\n{}{}",
+        of(0, ""),
+        of(1, "stores = ['flows', 'events', 'paths', 'counts']\n")
+    )
+}
+
+/// Two collectors, and a translator that gives the first all keys below bucket 128.
 fn world(source: &str) -> (Ground, Ground, Translator) {
     let first = Ground::start_with(SHARED, "127.0.0.1", "127.0.0.1:0");
     let second = Ground::start_with(SHARED, "127.0.0.3", "127.0.0.1:0");
-    let of = |ground: &Ground, buckets: &str, list: u32| {
-        format!(
-            "[[translator.collector]]\naddress = '{}'\nbuckets = '{buckets}'\n\
-             lists = [{{ store = 'events', first = {list}, count = 2 }}]\n",
-            ground.address()
-        )
-    };
-    let config = format!(
-        "[translator]\nname = 'leaf'\nsource = '{source}'\nlease_seconds = 3\n{}{}",
-        of(&first, "0-127", 0),
-        of(&second, "128-255", 2)
-    );
+    let config = config(source, [first.address(), second.address()], ["0-127", "128-255"]);
     let translator = first.start_translator(&config, &[]);
     (first, second, translator)
 }
@@ -127,7 +147,8 @@ fn each_key_and_list_is_found_at_its_collector_and_every_answer_is_right() {
     for list in 0..4 {
         (0..6).for_each(|n| translator.entry(list, 10 * list as u8 + n));
     }
-    translator.wait_for("emitted", 40 * 4 + 24);
+    translator.report(SKETCH, Body::SketchMerge { epoch: 0, column: 0, cells: &[0, 0, 0, 9, 0, 0, 0, 8] });
+    translator.wait_for("emitted", 40 * 4 + 24 + 1);
     // Each of both is asked for its own keys, and answers are in the order of the keys.
     wait_until("all values are there", || hold(&first, &all, 7, &both));
     wait_until("all counts are there", || {
@@ -136,8 +157,9 @@ fn each_key_and_list_is_found_at_its_collector_and_every_answer_is_right() {
     });
     let (status, paths, _) = ask(&first, &["path", "--store", "paths"], &all, &both);
     assert_eq!(status, Some(0));
+    assert_eq!(paths.len(), 40);
     for (n, path) in all.iter().zip(&paths) {
-        assert_eq!(path["hops"], serde_json::json!([100 * n, 100 * n + 1]), "{path}");
+        assert_eq!(path["hops"], json!([100 * n, 100 * n + 1]), "{path}");
     }
     // In whatever order they are named.
     let other = format!("{},{}", second.address(), first.address());
@@ -166,6 +188,27 @@ fn each_key_and_list_is_found_at_its_collector_and_every_answer_is_right() {
     }
     let (status, _, told) = entries("3", first.address());
     assert!(status == Some(1) && told.contains(second.address()), "{told}");
+    // The sketch is at the first alone, and the second knows that.
+    wait_until("the sketch is there", || {
+        ask(&first, &["sketch", "--epoch", "0"], &all[..1], &both)
+            .1
+            .first()
+            .is_some_and(|a| a["estimate"] == 8)
+    });
+    let (status, _, told) = ask(&second, &["sketch", "--epoch", "0"], &all[..1], second.address());
+    assert!(status == Some(1) && told.contains(first.address()), "{told}");
+    // What of each store is where.
+    let here = |ground: &Ground| -> Vec<Value> {
+        let stores = ground.collector(&["stores"]);
+        stores.as_array().unwrap().iter().map(|store| store["here"].clone()).collect()
+    };
+    let keys = |buckets: &str| json!({ "buckets": buckets, "lists": null, "elsewhere": null });
+    let lists =
+        |first: u32| json!({ "buckets": null, "lists": [{ "first": first, "count": 2 }], "elsewhere": null });
+    let (a, b) = (keys("0-127"), keys("128-255"));
+    assert_eq!(here(&first), [a.clone(), lists(0), a.clone(), Value::Null, a]);
+    let nothing = json!({ "buckets": null, "lists": null, "elsewhere": first.address() });
+    assert_eq!(here(&second), [b.clone(), lists(2), b.clone(), nothing, b]);
     // What is about one collector asks one.
     let (status, _, told) = first.collector_at(&both, &["stores"]);
     assert!(status == Some(2) && told.contains("name one of them"), "{told}");
@@ -189,6 +232,17 @@ fn a_collector_that_is_away_or_ends_its_session_is_missed_by_its_own_keys_alone(
         (translator.counter("dropped.no_bucket"), translator.counter("dropped.no_queue_pair")),
         (Some(0), Some(0))
     );
+
+    // Who asks both gets what the first has, and of the second is told that it is away.
+    assert!(hold(&first, &of_first, 2, &both));
+    let (status, _, told) = ask(&first, &["key-write", "--store", "flows"], &all, &both);
+    assert!(
+        status == Some(1) && told.contains(second.address()) && told.contains("does not answer"),
+        "{told}"
+    );
+    let counts = ["key-increment", "--store", "counts"];
+    let (status, _, told) = ask(&first, &counts, &of_first[..1], &both);
+    assert_eq!(status, Some(3), "{told}");
 
     // Back, it knows from before what it has, whoever has opened its session since or not.
     second.restart();
@@ -218,6 +272,53 @@ fn a_collector_that_is_away_or_ends_its_session_is_missed_by_its_own_keys_alone(
     wait_until("that is told", || translator.daemon.log().contains("no_queue_pair"));
     assert!(translator.daemon.runs());
     drop(other);
+}
+
+#[test]
+fn buckets_change_hands_while_the_translator_runs_and_collectors_do_not() {
+    let (first, second, mut translator) = world("127.71.5.16");
+    let both = format!("{},{}", first.address(), second.address());
+    let all: Vec<u32> = (0..40).collect();
+    let reload = |translator: &Translator, addresses: [&str; 2], buckets: [&str; 2]| {
+        let before = translator.daemon.log().len();
+        std::fs::write(translator.config(), config("127.71.5.16", addresses, buckets)).unwrap();
+        translator.daemon.signal(Signal::HUP);
+        wait_until("it is told", || {
+            translator.daemon.log()[before..].contains("the configuration was read anew")
+        });
+        translator.daemon.log()[before..].to_owned()
+    };
+    let (a, b) = (first.address(), second.address());
+    let told = reload(&translator, [a, b], ["0-63", "64-255"]);
+    assert!(told.contains("translator.collector.buckets") && !told.contains("collector.stores"), "{told}");
+    let moved: Vec<u32> =
+        all.iter().copied().filter(|n| (64..128).contains(&buckets::of_key(&key(*n)))).collect();
+    assert!(!moved.is_empty());
+    // The collectors are told with the sessions, which are opened again.
+    wait_until("both know of it", || {
+        let refused = |ground: &Ground, n: u32| {
+            ask(ground, &["key-write", "--store", "flows"], &[n], ground.address()).0 == Some(1)
+        };
+        refused(&first, moved[0]) && !refused(&second, moved[0])
+    });
+    wait_until("all values are where they are looked for", || {
+        all.iter().for_each(|n| write(&mut translator, *n, 2));
+        hold(&first, &all, 2, &both)
+    });
+    assert!(hold(&first, &moved, 2, second.address()));
+    assert_eq!(translator.counter("dropped.no_bucket"), Some(0));
+
+    // Other collectors, and what is wrong, are refused whole.
+    for (addresses, buckets, words) in [
+        ([b, a], ["0-63", "64-255"], "translator.collector.address cannot change while the translator runs"),
+        ([a, "127.0.0.1:9"], ["0-99", "100-255"], "translator.collector.address cannot change"),
+        ([a, b], ["0-64", "64-255"], "bucket 64"),
+    ] {
+        let told = reload(&translator, addresses, buckets);
+        assert!(told.contains(words) && told.contains("nothing has changed"), "{told}");
+    }
+    all.iter().for_each(|n| write(&mut translator, *n, 3));
+    wait_until("it goes on as before", || hold(&first, &all, 3, &both));
 }
 
 #[test]

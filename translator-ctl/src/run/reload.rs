@@ -24,6 +24,9 @@ pub(super) type Asked<'a> = Pin<Box<dyn Future<Output = anyhow::Result<Option<Pr
 
 /// What can change while a translator runs: keys of `[translator]`, with all that stands under them.
 const CHANGEABLE: &[&str] = &[
+    "collector.stores",
+    "collector.lists",
+    "collector.buckets",
     "stores",
     "lists",
     "lease_seconds",
@@ -63,18 +66,15 @@ pub(super) async fn prepare(
     let config = read()?;
     let mut changed = dta_cli::config_file::changes(old, &config);
     // Which collectors there are cannot change, what is wanted of them can.
-    let addresses =
-        |config: &Translator| config.collector.iter().map(|c| c.address.clone()).collect::<Vec<_>>();
-    if addresses(old) == addresses(&config)
-        && let Some(collector) = changed.iter_mut().find(|key| *key == "collector")
-    {
-        *collector = "collector.stores".into();
+    if let Some(at) = changed.iter().position(|key| key == "collector") {
+        let what = old.collector.changes(&config.collector);
+        changed.splice(at..=at, what.into_iter().map(|field| format!("collector.{field}")));
     }
     let can = |key: &&String| {
         let under = |name: &&&str| {
             key.strip_prefix(**name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
-        *key == "collector.stores" || CHANGEABLE.iter().any(|name| under(&name))
+        CHANGEABLE.iter().any(|name| under(&name))
     };
     let fixed: Vec<String> =
         changed.iter().filter(|key| !can(key)).map(|key| format!("translator.{key}")).collect();

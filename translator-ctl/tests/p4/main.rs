@@ -3,6 +3,7 @@
 #[allow(dead_code, reason = "nobody sends to the NIC here")]
 #[path = "../common/mod.rs"]
 mod common;
+mod shared;
 mod switch;
 mod tofino;
 
@@ -551,4 +552,5 @@ fn a_real_switch_holds_what_the_one_of_tests_does() {
     assert!(block_on(setup::held(&config, "b1")).unwrap().is_empty());
     block_on(setup::setup(&config, "b1")).unwrap();
     is_golden(&bed.text(&config));
+    shared::is_programmed(&bed, &config);
 }

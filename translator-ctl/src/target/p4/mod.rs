@@ -24,7 +24,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use dta_proto::control::NodeStatistics;
 use dta_proto::counter::translator as names;
-use dta_proto::program::{Change, Entry, EntryKey, Fields, Flush, Primitive, Program, Transport};
+use dta_proto::program::{Change, Entry, EntryKey, Fields, Flush, Primitive, Program, Store, Transport};
 use dta_proto::store::StoreKind;
 use tracing::{info, warn};
 
@@ -42,6 +42,9 @@ const FIELDS: Fields = Fields { name: false, expected: true, notify: true };
 
 /// The most updates in one request.
 pub const BATCH: usize = 500;
+
+/// Places that are flushed in one go, where all are: a sketch may have many.
+const FLUSHED_AT_ONCE: usize = 8192;
 
 /// How a switch is spoken to.
 pub trait Wire: Send {
@@ -167,24 +170,27 @@ impl<W: Wire> P4Switch<W> {
     /// What the data plane is told when these changes were made.
     fn commands(&self, changes: &[Change], want: &Program, places: &Places, fresh: bool) -> Vec<Command> {
         let mut commands = Vec::new();
+        let is_new = |key: EntryKey| {
+            changes.iter().any(|change| matches!(change, Change::Insert { entry } if entry.key() == key))
+        };
+        let had_another_part = |store: &Store| {
+            want.parts_of(store.spec.id).any(|part| !is_new(Entry::Store(part.clone()).key()))
+        };
         let mut forget = |store: u16, kind: &StoreKind| match *kind {
             StoreKind::Postcarding { .. } => {
                 let rows = places.rows(store).map_or(0, |place| place.count);
                 commands.extend((0..rows).map(|index| of_store(translator::FORGET_ROW, store, index, 0)));
             }
             StoreKind::SketchMerge { columns, epochs, .. } => {
-                let all = (0..epochs).flat_map(|epoch| (0..columns).map(move |column| (epoch, column)));
-                commands.extend(
-                    all.map(|(epoch, column)| of_store(translator::FORGET_COLUMN, store, column, epoch)),
-                );
+                commands.extend(of_columns(translator::FORGET_COLUMN, store, columns, epochs));
             }
             StoreKind::KeyWrite { .. } | StoreKind::KeyIncrement { .. } | StoreKind::Append { .. } => {}
         };
         for change in changes {
             match change {
-                // A place may have been another store's.
+                // A place may have been another store's. What is held for another collector's part of it stays.
                 Change::Forget { entry: Entry::Store(store) } => forget(store.spec.id, &store.spec.kind),
-                Change::Insert { entry: Entry::Store(store) } if !fresh => {
+                Change::Insert { entry: Entry::Store(store) } if !fresh && !had_another_part(store) => {
                     forget(store.spec.id, &store.spec.kind)
                 }
                 _ => {}
@@ -226,7 +232,8 @@ impl<W: Wire> P4Switch<W> {
     }
 
     /// Lets what the switch gathers of a primitive leave as it is, where it is `older_us` microseconds old: of the
-    /// places that it has for that, `count` from `first` on. Gives whether there are more behind those.
+    /// places that it has for that, `count` from `first` on. Gives whether there are more behind those. Of columns of
+    /// sketches it knows no age: all leave of which something has not left.
     ///
     /// # Errors
     /// The switch does not answer.
@@ -239,8 +246,11 @@ impl<W: Wire> P4Switch<W> {
     ) -> Result<bool, TargetError> {
         let kept = self.kept()?;
         let mut commands = Vec::new();
+        // A store with parts at several collectors has its places once.
+        let mut seen = BTreeSet::new();
         for entry in kept.applied.entries() {
             match entry {
+                Entry::Store(store) if !seen.insert(store.spec.id) => {}
                 Entry::Lists(lists) if primitive == Primitive::Append => {
                     let all = lists.first..lists.first.saturating_add(lists.count);
                     commands.extend(
@@ -255,6 +265,11 @@ impl<W: Wire> P4Switch<W> {
                         (0..rows).map(|row| of_store(translator::FLUSH_ROW, store.spec.id, row, older_us)),
                     );
                 }
+                Entry::Store(store) if primitive == Primitive::SketchMerge => {
+                    if let StoreKind::SketchMerge { columns, epochs, .. } = store.spec.kind {
+                        commands.extend(of_columns(translator::FLUSH_COLUMN, store.spec.id, columns, epochs));
+                    }
+                }
                 _ => {}
             }
         }
@@ -266,14 +281,17 @@ impl<W: Wire> P4Switch<W> {
         Ok(end < commands.len())
     }
 
-    /// Sends all batches and rows that the switch holds. Gives how many reports it held less after that.
+    /// Sends all batches, rows and columns that the switch holds. Gives how many reports it held less after that.
     ///
     /// # Errors
     /// The switch does not answer.
     pub async fn flush_all(&mut self) -> Result<u64, TargetError> {
         let before = self.held_reports().await?;
-        for primitive in [Primitive::Append, Primitive::Postcarding] {
-            self.flush(primitive, 0, 0, usize::MAX).await?;
+        for primitive in [Primitive::Append, Primitive::Postcarding, Primitive::SketchMerge] {
+            let mut first = 0;
+            while self.flush(primitive, 0, first, FLUSHED_AT_ONCE).await? {
+                first += FLUSHED_AT_ONCE;
+            }
         }
         Ok(before.saturating_sub(self.held_reports().await?))
     }
@@ -326,6 +344,12 @@ impl<W: Wire> P4Switch<W> {
 
 fn of_store(command: u8, store: u16, index: u32, value: u32) -> Command {
     Command { command, pair: 0, store, index, value, state: 0 }
+}
+
+/// A command for each column of each place of an epoch.
+fn of_columns(command: u8, store: u16, columns: u32, epochs: u32) -> impl Iterator<Item = Command> {
+    let places = (0..epochs).flat_map(move |epoch| (0..columns).map(move |column| (epoch, column)));
+    places.map(move |(epoch, column)| of_store(command, store, column, epoch))
 }
 
 impl<W: Wire> Target for P4Switch<W> {

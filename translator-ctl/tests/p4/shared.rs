@@ -1,0 +1,183 @@
+//! Stores that two collectors share, on a switch, and what is flushed of them.
+
+use std::collections::BTreeSet;
+
+use dta_proto::program::{Entry, Lists, Primitive, Program, QueuePair, Store};
+use dta_translator::config::{Config, Switch};
+use dta_translator::setup;
+use dta_translator::target::p4::P4Switch;
+use dta_translator::target::p4::p4runtime::P4Runtime;
+use dta_translator::target::p4::translator::{FLUSH_COLUMN, FLUSH_ROW, FORGET_COLUMN, FORGET_ROW, SET_PSN};
+use dta_translator::target::{After, Target};
+
+use crate::switch::number;
+use crate::{Bed, block_on};
+
+/// The stores of the vectors, whose keys the first collector has up to the bucket before `at`, and the second from
+/// there on. A `Some(false)` is a second collector whose session has ended, and `None` one that has not answered.
+fn program(at: u8, second: Option<bool>) -> Program {
+    let sample: Program =
+        serde_json::from_str(include_str!("../../../dta-proto/vectors/program.json")).unwrap();
+    let mut program = Program::default();
+    let [mine, theirs] =
+        [format!("0-{}", at - 1), format!("{at}-255")].map(|buckets| buckets.parse().unwrap());
+    for entry in Vec::<Entry>::from(sample) {
+        match entry {
+            Entry::QueuePair(mut pair) => {
+                pair.source.mac = "02:00:00:00:00:02".parse().unwrap();
+                pair.destination.mac = "02:00:00:00:00:01".parse().unwrap();
+                if second == Some(true) {
+                    let other = QueuePair { collector: 1, local_qpn: pair.local_qpn + 2, ..pair.clone() };
+                    program.set(Entry::QueuePair(other));
+                }
+                program.set(Entry::QueuePair(pair));
+            }
+            Entry::Store(store) if [1, 3, 4].contains(&store.spec.id) => {
+                let address = store.address + (1 << 40);
+                let other = Store { collector: 1, buckets: theirs, address, ..store.clone() };
+                if second.is_some() {
+                    program.set(Entry::Store(other));
+                }
+                program.set(Entry::Store(Store { buckets: mine, ..store }));
+            }
+            Entry::Store(store) if store.spec.id == 2 => {
+                let lists = Lists { store: 2, collector: 1, first: 6, count: 2, positions: Vec::new() };
+                let address = store.address + (1 << 40);
+                if second.is_some() {
+                    program.set(Entry::Lists(lists));
+                    program.set(Entry::Store(Store { collector: 1, address, ..store.clone() }));
+                }
+                program.set(Entry::Store(store));
+            }
+            other => program.set(other),
+        }
+    }
+    program
+}
+
+fn target(config: &Config) -> P4Switch<P4Runtime> {
+    let translator = config.translator_of("b1").unwrap();
+    let Switch::Bmv2(p4) = config.switch("b1").unwrap() else { panic!() };
+    setup::bmv2("b1", p4, &translator).unwrap()
+}
+
+fn apply(config: &Config, program: &Program) {
+    block_on(async {
+        let mut target = target(config);
+        target.apply(program, After::Renewal).await.unwrap();
+        assert_eq!(target.lacks(program, After::Renewal).await.unwrap(), []);
+    });
+}
+
+/// Rows of the tables that say where something lies.
+fn rows(bed: &Bed, config: &Config) -> BTreeSet<String> {
+    let text = bed.text(config);
+    let is_one = |line: &&str| ["region", "lists", "departure"].iter().any(|table| line.starts_with(table));
+    text.lines().filter(is_one).map(str::to_owned).collect()
+}
+
+/// Programs a switch with two collectors that share stores, step by step, and looks at its rows.
+pub(crate) fn is_programmed(bed: &Bed, config: &Config) {
+    block_on(setup::empty(config, "b1")).unwrap();
+    let _ = std::fs::remove_file(bed.kept());
+    let alone: BTreeSet<String> = [
+        "region 0x1 0x0..0x7f: use_region(0x0, 0x100000000, 0x1001)",
+        "region 0x3 0x0..0x7f: use_region(0x1, 0x300000000, 0x1003)",
+        "region 0x4 0x0..0x7f: use_region(0x0, 0x400000000, 0x1004)",
+        "region 0x5 0x0..0xff: use_region(0x0, 0x500000000, 0x1005)",
+        "lists 0x2 0x0..0x1: use_list(0x0, 0x0, 0x200000000, 0x1002)",
+        "lists 0x2 0x4..0x5: use_list(0xfffffffe, 0x0, 0x200000000, 0x1002)",
+        "lists 0x6 0x0..0x1: use_list(0x4, 0x0, 0x600000000, 0x1006)",
+        "departure 0x0: depart(0x10)",
+        "departure 0x1: depart(0x20)",
+    ]
+    .map(str::to_owned)
+    .into();
+    let theirs = [
+        "region 0x1 0x80..0xff: use_region(0x2, 0x10100000000, 0x1001)",
+        "region 0x3 0x80..0xff: use_region(0x3, 0x10300000000, 0x1003)",
+        "region 0x4 0x80..0xff: use_region(0x2, 0x10400000000, 0x1004)",
+        "lists 0x2 0x6..0x7: use_list(0x0, 0x2, 0x10200000000, 0x1002)",
+    ];
+    let way = ["departure 0x2: depart(0x30)", "departure 0x3: depart(0x40)"];
+    let with = |more: &[&str]| -> BTreeSet<String> {
+        alone.iter().cloned().chain(more.iter().map(|row| (*row).to_owned())).collect()
+    };
+
+    // Keys of a collector that has not answered have no row: they are dropped by name.
+    apply(config, &program(128, None));
+    assert_eq!(rows(bed, config), alone);
+    // It answers: its parts come, and what is there stays.
+    apply(config, &program(128, Some(true)));
+    assert_eq!(rows(bed, config), with(&[&theirs[..], &way].concat()));
+    // Its session ends: no way leads to it, which is another name for a drop.
+    apply(config, &program(128, Some(false)));
+    assert_eq!(rows(bed, config), with(&theirs));
+    apply(config, &program(128, Some(true)));
+    // Buckets change hands.
+    apply(config, &program(64, Some(true)));
+    let now = rows(bed, config);
+    for row in [
+        "region 0x1 0x0..0x3f: use_region(0x0, 0x100000000, 0x1001)",
+        "region 0x1 0x40..0xff: use_region(0x2, 0x10100000000, 0x1001)",
+    ] {
+        assert!(now.contains(row), "{row}: {now:?}");
+    }
+    assert_eq!(now.len(), with(&[&theirs[..], &way].concat()).len());
+}
+
+#[test]
+fn stores_that_collectors_share_have_a_row_for_each_part() {
+    let bed = Bed::start();
+    let config = bed.config("postcard_rows = 64");
+    is_programmed(&bed, &config);
+}
+
+/// What the commands since the last look were.
+fn told(bed: &Bed) -> Vec<Vec<Vec<u8>>> {
+    bed.switch.with(|state| std::mem::take(&mut state.commands))
+}
+
+fn of(commands: &[Vec<Vec<u8>>], command: u8) -> usize {
+    commands.iter().filter(|values| values[0] == number(command.into())).count()
+}
+
+#[test]
+fn what_is_held_for_a_collector_stays_when_another_one_comes() {
+    let bed = Bed::start();
+    let config = bed.config("postcard_rows = 64");
+    apply(&config, &program(128, None));
+    assert_eq!(of(&told(&bed), SET_PSN), 2);
+    apply(&config, &program(128, Some(true)));
+    let commands = told(&bed);
+    assert_eq!((of(&commands, SET_PSN), of(&commands, FORGET_ROW), of(&commands, FORGET_COLUMN)), (2, 0, 0));
+    // A store that is new there takes places that may have been another one's.
+    let mut without = program(128, Some(true));
+    for key in [0, 1].map(|n| without.parts_of(4).nth(n).cloned().map(Entry::Store).unwrap().key()) {
+        without.remove(&key);
+    }
+    apply(&config, &without);
+    told(&bed);
+    apply(&config, &program(128, Some(true)));
+    assert!(of(&told(&bed), FORGET_ROW) >= 64);
+}
+
+#[test]
+fn columns_of_sketches_and_rows_of_shared_stores_are_flushed_once_each() {
+    let bed = Bed::start();
+    let config = bed.config("postcard_rows = 64");
+    apply(&config, &program(128, Some(true)));
+    told(&bed);
+    block_on(async {
+        let mut target = target(&config);
+        assert!(target.flush(Primitive::SketchMerge, 5, 0, 20).await.unwrap());
+        assert!(!target.flush(Primitive::SketchMerge, 5, 20, 20).await.unwrap());
+    });
+    let commands = told(&bed);
+    // 16 columns at the places of 2 epochs.
+    let places: BTreeSet<_> = commands.iter().map(|values| (values[3].clone(), values[4].clone())).collect();
+    assert_eq!((of(&commands, FLUSH_COLUMN), commands.len(), places.len()), (32, 32, 32));
+    block_on(async { target(&config).flush_all().await.unwrap() });
+    let commands = told(&bed);
+    assert_eq!((of(&commands, FLUSH_COLUMN), of(&commands, FLUSH_ROW)), (32, 64));
+}
