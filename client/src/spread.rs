@@ -76,7 +76,7 @@ impl Spread {
         for (member, Member { address, ask }) in self.members.iter().enumerate() {
             match ask.stores().await {
                 Ok(infos) => all.extend(infos.into_iter().map(|info| (member, info))),
-                Err(error) if error.status().is_some_and(|status| status.code() == Code::Unavailable) => {
+                Err(error) if is_away(&error) => {
                     away = Some(Status::unavailable(format!(
                         "the collector at {address} does not answer: {error}"
                     )));
@@ -344,26 +344,78 @@ impl Ask for Spread {
         }
     }
 
-    /// Those of all collectors. The NIC told is that of the first.
+    /// Those of all collectors that answer. The NIC told is that of the first of them.
     async fn sessions(&self) -> Result<ListSessionsResponse, ClientError> {
         let mut all = ListSessionsResponse::default();
-        for member in &self.members {
-            let told = member.ask.sessions().await?;
+        let mut answers = Answers::default();
+        for Member { ask, .. } in &self.members {
+            let Some(told) = answers.next(ask.sessions().await)? else { continue };
             if all.device.is_empty() {
                 (all.device, all.collector) = (told.device, told.collector);
             }
             all.sessions.extend(told.sessions);
         }
+        answers.any()?;
         Ok(all)
     }
 
+    /// Those of all collectors that answer. A node that hands its counters to each of them is told once, by its
+    /// last word.
     async fn statistics(&self) -> Result<Vec<NodeStatistics>, ClientError> {
-        let mut all = Vec::new();
-        for member in &self.members {
-            all.extend(member.ask.statistics().await?);
+        let mut all: Vec<NodeStatistics> = Vec::new();
+        let mut answers = Answers::default();
+        for Member { ask, .. } in &self.members {
+            for node in answers.next(ask.statistics().await)?.unwrap_or_default() {
+                let is_same = |known: &&mut NodeStatistics| {
+                    let of = |n: &NodeStatistics| (n.node.clone(), n.session.clone(), n.life);
+                    !node.session.is_empty() && of(known) == of(&node)
+                };
+                match all.iter_mut().find(is_same) {
+                    Some(known) if known.age_seconds <= node.age_seconds => {}
+                    Some(known) => *known = node,
+                    None => all.push(node),
+                }
+            }
         }
+        answers.any()?;
         Ok(all)
     }
+}
+
+/// Answers of several collectors, of which one at least has to be there.
+#[derive(Default)]
+struct Answers {
+    is_there: bool,
+    away: Option<ClientError>,
+}
+
+impl Answers {
+    /// The next one; nothing of a collector that is away.
+    fn next<A>(&mut self, answer: Result<A, ClientError>) -> Result<Option<A>, ClientError> {
+        match answer {
+            Ok(answer) => {
+                self.is_there = true;
+                Ok(Some(answer))
+            }
+            Err(error) if is_away(&error) => {
+                self.away = Some(error);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn any(self) -> Result<(), ClientError> {
+        match self.away {
+            Some(error) if !self.is_there => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a collector did not answer at all.
+fn is_away(error: &ClientError) -> bool {
+    error.status().is_some_and(|status| status.code() == Code::Unavailable)
 }
 
 #[cfg(test)]

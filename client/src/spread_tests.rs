@@ -70,7 +70,15 @@ impl Ask for Fake {
     }
 
     async fn statistics(&self) -> Result<Vec<NodeStatistics>, ClientError> {
-        self.refuses()
+        let node = |node: &str, session: &str| NodeStatistics {
+            node: node.into(),
+            session: session.into(),
+            age_seconds: (5 - self.number).into(),
+            life: 7,
+            ..NodeStatistics::default()
+        };
+        self.answers(vec![], |_| ())?;
+        Ok(vec![node("nic/test", ""), node("translator/leaf", "leaf")])
     }
 }
 
@@ -137,6 +145,10 @@ async fn each_key_list_and_sketch_is_asked_where_it_is() {
         assert_eq!(stores.iter().map(|info| info.used).collect::<Vec<_>>(), [20, 20, 20, 10]);
         assert!(stores[3].elsewhere.is_empty());
     }
+    // A translator that tells both is counted once, by its last word.
+    let nodes = spread(&[a, b.clone()]).statistics().await.unwrap();
+    let ages = nodes.iter().map(|node| (node.node.as_str(), node.age_seconds)).collect::<Vec<_>>();
+    assert_eq!(ages, [("nic/test", 4.0), ("translator/leaf", 3.0), ("nic/test", 3.0)]);
     // One alone is asked as it is, whatever it has.
     assert_eq!(asked(&spread(&[b]), "flows", &keys).await, Ok(vec![2; keys.len()]));
 }
