@@ -356,7 +356,7 @@ fn buckets_that_overlap_are_refused_with_their_line() {
     for (second, words) in [
         ("127-255", &["line 8", "bucket 127", "a:1"][..]),
         ("129-255", &["without buckets 128"]),
-        ("128-256", &["line 8", "0 to 255"]),
+        ("128-256", &["key `translator.collector`", "`buckets`"]),
     ] {
         let (status, told) = first.translator_ends(&config(second), &[]);
         assert_ne!(status, Some(0));
