@@ -152,7 +152,7 @@ impl Bed {
             mac(collector_mac(0)),
             mac(collector_mac(1)),
         );
-        write!(text, "stations = [{{ mac = '{}', port = 1 }}]\n", mac(REPORTER_MAC)).expect("text");
+        writeln!(text, "stations = [{{ mac = '{}', port = 1 }}]", mac(REPORTER_MAC)).expect("text");
         let (config, _) = Config::parse(&text, Path::new("suite.toml")).expect("a configuration");
         let translator = config.translator_of("b1").expect("its translator");
         let Switch::Bmv2(p4) = config.switch("b1").expect("the switch") else { panic!("it is bmv2") };
