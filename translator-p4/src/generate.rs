@@ -40,6 +40,11 @@ pub fn collector_mac(collector: u8) -> [u8; 6] {
     [2, 0, 0, 9, 1 + collector, 1]
 }
 
+/// The collector that a store is at.
+pub fn collector_of(store: u16) -> u8 {
+    u8::from(store % 2 == 1)
+}
+
 /// The translator's own Ethernet address.
 pub const TRANSLATOR_MAC: [u8; 6] = [2, 0, 0, 9, 0, 2];
 
@@ -132,7 +137,7 @@ pub fn program() -> Program {
         let length = spec.region_len();
         let address = u64::from(id) << 40;
         let rkey = Rkey(0x1000 + u32::from(id));
-        let collector = (id % 2) as u8;
+        let collector = collector_of(id);
         program.set(Entry::Store(Store {
             collector,
             buckets: Buckets::ALL,

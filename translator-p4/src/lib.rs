@@ -6,6 +6,7 @@
 //! there is no switch.
 
 pub mod capture;
+pub mod captured;
 pub mod generate;
 
 use std::collections::BTreeMap;

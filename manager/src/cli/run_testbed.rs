@@ -1,7 +1,7 @@
 //! `dta-manager run-testbed`.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -13,6 +13,7 @@ use dta_link::fault::Faults;
 use dta_link::shared_ring::RingUse;
 
 use crate::bench::{self, CASES, Scale};
+use crate::testbed::bmv2;
 use crate::testbed::chaos::{self, Chaos};
 use crate::testbed::daemons::ANY_PORT;
 use crate::testbed::ground::NicKind;
@@ -42,6 +43,9 @@ Left running, where the dashboard and other commands look for a collector:
 
 Over real RDMA verbs (as root, on a kernel with rdma_rxe):
   dta-manager run-testbed --nic rxe --transport rc
+
+Reporter and translator on bmv2 (as root, with simple_switch_grpc on PATH):
+  dta-manager run-testbed --switch bmv2 --pcap traffic.pcap
 
 A daemon is killed (-9) and started again, or the RDMA device is removed and put back:
   dta-manager run-testbed --chaos kill-collector
@@ -85,6 +89,14 @@ pub(super) struct RunTestbed {
     /// The NIC: the software one on loopback, or the kernel's soft-RoCE behind a veth pair
     #[arg(long, value_enum, default_value_t)]
     nic: NicKind,
+    /// Run reporter and translator on switches of this type instead, and replay the capture through
+    /// them, once with each packet reported and then with default filters; needs root and
+    /// simple_switch_grpc
+    #[arg(long, value_enum, value_name = "TYPE", requires = "pcap", conflicts_with_all = [
+        "topology", "reports", "seed", "faults", "report_faults", "transport", "ring", "chaos", "nic", "json", "bench",
+        "listen", "keep",
+    ])]
+    switch: Option<SwitchType>,
     /// Write the outcome as JSON to this file, too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -101,6 +113,13 @@ pub(super) struct RunTestbed {
     keep: bool,
 }
 
+/// Types of switch that a testbed can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum SwitchType {
+    /// bmv2's simple_switch_grpc
+    Bmv2,
+}
+
 /// A second of the benchmarks of one process.
 fn glance() -> anyhow::Result<()> {
     super::bench::warn_of_debug();
@@ -114,6 +133,14 @@ fn glance() -> anyhow::Result<()> {
 
 impl RunTestbed {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        if let (Some(SwitchType::Bmv2), Some(pcap)) = (self.switch, &self.pcap) {
+            if self.output.is_json() {
+                return Err(dta_cli::misuse(anyhow::anyhow!(
+                    "--switch prints no JSON yet: leave --output json out"
+                )));
+            }
+            return on_bmv2(pcap);
+        }
         let topology = match (&self.topology, self.nic) {
             (None, NicKind::Rxe) => Topology::parse(RXE, "topology of soft-RoCE"),
             (path, _) => Topology::load(path.as_deref()),
@@ -194,6 +221,25 @@ impl RunTestbed {
         tries.push("--keep                                     and look at it with the dashboard");
         format!("Try next: dta-manager run-testbed\n  {}", tries.join("\n  "))
     }
+}
+
+fn on_bmv2(pcap: &Path) -> anyhow::Result<ExitCode> {
+    bmv2::enter()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let bar = super::replay::progress(0);
+    bar.set_message("packets");
+    let run = bmv2::run(pcap, |sent, of| {
+        bar.set_length(of);
+        bar.set_position(sent);
+    });
+    let ended = runtime.block_on(unless_ended(run)).context("cannot wait for signals")?;
+    bar.finish_and_clear();
+    let outcome = match ended {
+        Ok(result) => result?,
+        Err(ended) => return Ok(ended.status()),
+    };
+    dta_cli::print(format_args!("{outcome}\n"))?;
+    Ok(Status::of(outcome.is_good()).into())
 }
 
 fn keep(testbed: &Testbed) -> anyhow::Result<()> {

@@ -6,6 +6,7 @@
 
 pub mod accounting;
 pub mod ask;
+pub mod bmv2;
 pub mod chaos;
 pub mod check;
 pub mod collect;

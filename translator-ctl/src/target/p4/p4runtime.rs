@@ -477,7 +477,9 @@ fn encode(schema: &Schema, item: &Item, holds: Option<&Holds>) -> Option<entity:
                 port_kind: Some(replica::PortKind::EgressPort(*port)),
                 instance: *instance,
             };
-            Some(copies.iter().map(replica).collect())
+            // The copies of a report are to leave in their order. P4Runtime leaves the order open, and bmv2's
+            // server makes the replicas of a group in the reverse of that in which they are given.
+            Some(copies.iter().rev().map(replica).collect())
         }
         None => Some(Vec::new()),
         Some(Holds::Action { .. }) => None,

@@ -1,0 +1,145 @@
+//! The namespace of the testbed, the links in it, and the programs of the switches.
+//!
+//! ```text
+//! hosts ha, hb -- reporter (bmv2: ports 1, 2) port 3 -- port 1 translator (bmv2) port 2 -- collector's NIC
+//! ```
+//!
+//! The namespace has no name: it is gone when the testbed and its processes are.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+use crate::testbed::ground::step;
+
+/// Set in the namespace.
+const INSIDE: &str = "DTA_TESTBED_NAMESPACE";
+/// As long as an IPv4 packet can be: captures hold packets that a network card had put together.
+const MTU: u32 = 65_535;
+/// How long a switch may take until it listens.
+const READY: Duration = Duration::from_secs(60);
+
+/// Ends of links: those of the reporter, of the translator, and the others.
+pub(super) const HOSTS: [&str; 2] = ["ha", "hb"];
+pub(super) const TRANSLATOR_IN: &str = "tr1";
+pub(super) const COLLECTOR: &str = "co";
+const LINKS: [(&str, &str); 4] = [("re1", "ha"), ("re2", "hb"), ("re3", TRANSLATOR_IN), ("tr2", COLLECTOR)];
+/// Ethernet address of the collector's NIC.
+pub(super) const COLLECTOR_MAC: &str = "02:00:00:00:0c:01";
+
+/// Starts this program again in a network namespace of its own, unless it is in one. Returns there.
+pub fn enter() -> anyhow::Result<()> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if !std::env::split_paths(&path).any(|folder| folder.join("simple_switch_grpc").is_file()) {
+        bail!(
+            "simple_switch_grpc is not on PATH: it is in p4lang's package p4lang-bmv2 and in p4lang's container images \
+             (https://github.com/p4lang/behavioral-model); translator-p4/README.md says more"
+        );
+    }
+    if std::env::var_os(INSIDE).is_some() {
+        return Ok(());
+    }
+    if !rustix::process::geteuid().is_root() {
+        bail!("--switch bmv2 needs root, for a network namespace");
+    }
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let error = Command::new("unshare")
+        .arg("--net")
+        .arg(program)
+        .args(std::env::args_os().skip(1))
+        .env(INSIDE, "1")
+        .exec();
+    Err(error).context("cannot run unshare (Debian package util-linux), which makes the network namespace")
+}
+
+/// A switch; it ends when this is dropped.
+struct Switch(Child);
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The links, and both switches, which run no program yet.
+pub(super) struct Ground {
+    _switches: [Switch; 2],
+    /// P4Runtime of the reporter and of the translator.
+    pub(super) control: [&'static str; 2],
+}
+
+impl Ground {
+    /// Makes all of it. Logs go to a folder.
+    pub(super) async fn set_up(folder: &Path) -> anyhow::Result<Ground> {
+        // The kernel's own packets would be frames that nobody sent.
+        for which in ["all", "default"] {
+            let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6"), "1");
+        }
+        step("ip", "link set lo up")?;
+        for (switch, other) in LINKS {
+            step("ip", &format!("link add {switch} mtu {MTU} type veth peer name {other} mtu {MTU}"))?;
+        }
+        step("ip", &format!("link set {COLLECTOR} mtu 1500 address {COLLECTOR_MAC}"))?;
+        for end in LINKS.iter().flat_map(|(switch, other)| [switch, other]) {
+            step("ip", &format!("link set {end} up"))?;
+        }
+        let control = ["127.0.0.1:9559", "127.0.0.1:9560"];
+        let reporter = start(folder, "reporter", 9091, &[(1, "re1"), (2, "re2"), (3, "re3")], control[0])?;
+        let translator = start(folder, "translator", 9092, &[(1, TRANSLATOR_IN), (2, "tr2")], control[1])?;
+        let mut switches = [reporter, translator];
+        for (switch, address) in switches.iter_mut().zip(control) {
+            listens(switch, address).await?;
+        }
+        Ok(Ground { _switches: switches, control })
+    }
+}
+
+fn start(
+    folder: &Path,
+    name: &str,
+    thrift: u16,
+    ports: &[(u16, &str)],
+    control: &str,
+) -> anyhow::Result<Switch> {
+    let log = std::fs::File::create(folder.join(format!("{name}-bmv2.log")))?;
+    let mut command = Command::new("simple_switch_grpc");
+    command.arg("--no-p4").args(["--thrift-port", &thrift.to_string(), "--notifications-addr"]);
+    command.arg(format!("ipc://{}", folder.join(format!("{name}-notifications")).display()));
+    for (number, interface) in ports {
+        command.args(["-i", &format!("{number}@{interface}")]);
+    }
+    command.args(["--", "--grpc-server-addr", control, "--cpu-port", "255"]);
+    let child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn();
+    Ok(Switch(child.context("cannot start simple_switch_grpc")?))
+}
+
+async fn listens(switch: &mut Switch, address: &str) -> anyhow::Result<()> {
+    let until = Instant::now() + READY;
+    while tokio::net::TcpStream::connect(address).await.is_err() {
+        if let Some(status) = switch.0.try_wait()? {
+            bail!("simple_switch_grpc ended ({status})");
+        }
+        if Instant::now() > until {
+            bail!("simple_switch_grpc does not listen on {address}");
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
+
+/// Packets and bytes that came in at an interface, by the kernel's count. Not from /sys, which shows the interfaces of
+/// the namespace in which it was mounted.
+pub(super) fn received(interface: &str) -> anyhow::Result<(u64, u64)> {
+    const PATH: &str = "/proc/self/net/dev";
+    let text = std::fs::read_to_string(PATH).with_context(|| format!("cannot read {PATH}"))?;
+    let counts = text.lines().find_map(|line| line.trim_start().strip_prefix(interface)?.strip_prefix(':'));
+    let mut counts = counts.into_iter().flat_map(str::split_whitespace).map_while(|count| count.parse().ok());
+    match (counts.next(), counts.next()) {
+        (Some(bytes), Some(packets)) => Ok((packets, bytes)),
+        _ => bail!("{PATH} does not have {interface}"),
+    }
+}
