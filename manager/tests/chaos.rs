@@ -73,6 +73,18 @@ fn a_killed_translator_comes_back_and_what_it_missed_is_accounted_for() {
     }
 }
 
+/// What the killed translator had sent last may be lost: the next one leaves out a sequence of each list, or
+/// nobody would be told of the entries that are missing.
+#[test]
+fn a_translator_killed_on_a_bad_link_leaves_no_loss_untold() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let faults = "drop=0.05,dup=0.05,reorder=0.05,corrupt=0.05";
+    for seed in ["1", "2", "3"] {
+        let flags = ["--reports", "30000", "--chaos", "kill-translator", "--faults", faults, "--seed", seed];
+        assert_good(&format!("killed translator, seed {seed}"), &testbed(&flags));
+    }
+}
+
 #[test]
 fn frames_over_loopback_are_as_exact_as_through_the_ring() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);

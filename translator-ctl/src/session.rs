@@ -286,8 +286,23 @@ impl Session {
     /// [applied](Session::applied) later. `frames_by` is how frames travel, in words.
     pub async fn renew(
         &mut self,
+        statistics: Vec<NodeStatistics>,
+        frames_by: &str,
+    ) -> Result<Grant, SessionError> {
+        self.renew_or_leave(statistics, frames_by, false).await
+    }
+
+    /// Hands in the last counters and takes leave: all that was held has been sent. The lease goes on as
+    /// long as it would, so that the next start resumes the session.
+    pub async fn leave(&mut self, statistics: Vec<NodeStatistics>) -> Result<(), SessionError> {
+        self.renew_or_leave(statistics, "", true).await.map(drop)
+    }
+
+    async fn renew_or_leave(
+        &mut self,
         mut statistics: Vec<NodeStatistics>,
         frames_by: &str,
+        leaving: bool,
     ) -> Result<Grant, SessionError> {
         loop {
             let rest = statistics.split_off(in_one_call(&statistics));
@@ -296,6 +311,7 @@ impl Session {
                 generation: self.applied,
                 statistics,
                 frames_by: frames_by.to_owned(),
+                leaving: leaving && rest.is_empty(),
             };
             let session = self.client.renew_session(request).await.map_err(|e| self.error(e))?;
             self.generation = session.generation;

@@ -48,6 +48,7 @@ impl Service {
             .renew(&request.name, caller, request.generation, &statistics, Instant::now())
             .map_err(status::session)?;
         self.sessions.note_frames_by(&request.name, &request.frames_by);
+        self.sessions.note_leaving(&request.name, request.leaving);
         self.with_ring(session)
     }
 

@@ -24,7 +24,7 @@ pub mod statistics;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant, SystemTime};
@@ -157,6 +157,8 @@ struct Inner {
     told_left_out: BTreeMap<String, Instant>,
     /// By session, how its frames travel, in its translator's words.
     frames_by: BTreeMap<String, String>,
+    /// Sessions whose translator has taken its leave.
+    left: BTreeSet<String>,
     counters: SessionCounters,
 }
 
@@ -239,6 +241,7 @@ impl Sessions {
             statistics_dirty: false,
             told_left_out: BTreeMap::new(),
             frames_by: BTreeMap::new(),
+            left: BTreeSet::new(),
             counters: SessionCounters::default(),
         };
         Ok(Self { nic, stores, transport, directory, inner: Mutex::new(inner) })
@@ -257,10 +260,14 @@ impl Sessions {
             Ok(_) => inner.counters.opened += 1,
             Err(_) => inner.counters.refused += 1,
         }
+        let has_left = inner.left.contains(&request.name);
         drop(inner);
         // The lists are this session's by now, and others need not wait while their rings are read.
         let mut session = result?;
         session.positions = positions::of(&self.stores, &session.lease.lists)?;
+        if session.resumed && request.fresh && !has_left {
+            session.positions.iter_mut().for_each(ListPosition::skip_one);
+        }
         Ok(session)
     }
 
@@ -368,6 +375,18 @@ impl Sessions {
             let words = said.chars().filter(|c| !c.is_control()).take(200).collect();
             inner.frames_by.insert(name.to_owned(), words);
         }
+    }
+
+    /// Takes note of whether the translator of a session has sent all that it held and stops. Where it
+    /// has not said so, what it sent last may be lost: one that opens the session anew then leaves out
+    /// one sequence of each list that holds something, which readers see. A collector that was started
+    /// since does not know.
+    pub fn note_leaving(&self, name: &str, leaving: bool) {
+        let mut inner = self.lock();
+        match leaving && inner.leases.get(name).is_some() {
+            true => inner.left.insert(name.to_owned()),
+            false => inner.left.remove(name),
+        };
     }
 
     /// Extends a lease and takes its translator's statistics. `generation` is the one that the
@@ -547,6 +566,7 @@ impl Sessions {
         inner.rebuilds.remove(name);
         inner.told_left_out.remove(name);
         inner.frames_by.remove(name);
+        inner.left.remove(name);
         inner.statistics.end(name);
         inner.statistics_dirty = true;
         if let Some(grant) = inner.grants.remove(name) {

@@ -2,6 +2,7 @@
 
 use crate::store::append::Lists;
 use crate::store::{MemoryError, Stores};
+use dta_proto::layout::append;
 use dta_proto::list_range::ListRange;
 
 /// The newest batch of a list.
@@ -13,6 +14,13 @@ pub struct ListPosition {
     pub list: u32,
     /// Sequence of its newest batch, from 1.
     pub sequence: u32,
+}
+
+impl ListPosition {
+    /// Takes the batch after the newest one for written, and perhaps lost.
+    pub(super) fn skip_one(&mut self) {
+        self.sequence = append::next(self.sequence);
+    }
 }
 
 /// The positions of those lists that hold something. Reads their whole rings.

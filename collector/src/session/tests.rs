@@ -612,7 +612,17 @@ fn a_new_writer_continues_where_lists_stand() {
         region.write(append::offset(3, sequence, 4, 64), &batch).unwrap();
     }
     let session = b.sessions.open(&request("t", 50), b.t0).unwrap();
-    assert_eq!(session.positions, [ListPosition { store: "events".into(), list: 3, sequence: 6 }]);
+    let at = |sequence| [ListPosition { store: "events".into(), list: 3, sequence }];
+    assert_eq!(session.positions, at(6));
+    // The next one to open it anew: batch 7 may have been sent and lost, unless its writer took leave.
+    let anew = || b.sessions.open(&OpenRequest { fresh: true, ..request("t", 50) }, b.t0).unwrap();
+    assert_eq!(anew().positions, at(7));
+    assert_eq!(anew().positions, at(7), "the same, as nothing was written");
+    b.sessions.note_leaving("t", true);
+    assert_eq!(anew().positions, at(6));
+    b.sessions.note_leaving("t", false);
+    assert_eq!(anew().positions, at(7));
+    b.sessions.end("t", &Caller::ANYBODY, None, b.t0).unwrap();
     let told = b.sessions.open(&lists(wanting("t", &["events"]), "events", 4, 1), b.t0).unwrap();
     assert!(told.positions.is_empty());
 }

@@ -20,8 +20,12 @@ use crate::xdp::index::{Consumer, Producer};
 /// Bytes of a chunk before a received frame, which the kernel keeps for XDP programs.
 pub(crate) const HEADROOM: usize = 256;
 
-/// linux/if_xdp.h (Linux 6.17): how many frames one call sends at most; 32 without.
+/// linux/if_xdp.h (Linux 6.17): how many frames one call sends at most.
 const XDP_MAX_TX_SKB_BUDGET: c_int = 9;
+/// How many that are on a kernel without that option.
+const BUDGET: usize = 32;
+/// How many we ask for.
+const BUDGET_WANTED: u32 = 256;
 /// linux/if_xdp.h: of a ring's flags, that the kernel sleeps until it is called.
 const NEED_WAKEUP: u32 = 1;
 
@@ -210,6 +214,12 @@ pub(crate) struct XdpSocket {
     free: Vec<u32>,
     /// Frames put, and not sent yet.
     put: usize,
+    /// Frames that one call of ours has sent at most.
+    budget: usize,
+    /// The chunks of entries that were made void, in their order: see [`XdpSocket::take_out`].
+    void: Vec<u32>,
+    /// Void entries that the kernel has passed over, all in all.
+    passed: u64,
 }
 
 impl XdpSocket {
@@ -265,6 +275,9 @@ impl XdpSocket {
             done: (done, Consumer::new(shape.send, 0)),
             free: (shape.receive..chunks).rev().collect(),
             put: 0,
+            budget: BUDGET.min(shape.send as usize),
+            void: Vec::new(),
+            passed: 0,
             socket,
         };
         for chunk in 0..shape.receive {
@@ -279,13 +292,11 @@ impl XdpSocket {
         rustix::net::bind(opened.socket.as_fd(), &address).map_err(failed(Step::Bind))?;
         opened.zero_copy = sockopt::xdp_options(opened.socket.as_fd())
             .is_ok_and(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY));
-        // A kernel that does not know it sends 32 frames in a call.
-        let _ = super::set_option(
-            opened.socket.as_fd(),
-            libc::SOL_XDP,
-            XDP_MAX_TX_SKB_BUDGET,
-            shape.send.min(256) as c_int,
-        );
+        let wanted = shape.send.min(BUDGET_WANTED);
+        let fd = opened.socket.as_fd();
+        if super::set_option(fd, libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, wanted as c_int).is_ok() {
+            opened.budget = wanted as usize;
+        }
         Ok(opened)
     }
 
@@ -341,10 +352,11 @@ impl XdpSocket {
         }
     }
 
-    /// Puts a copy of a frame in line; `false` where there is no room for it, or it is longer than a chunk.
+    /// Puts a copy of a frame in line; `false` where there is no room for it, as many are in line as one call
+    /// sends, or it is longer than a chunk.
     #[inline]
     pub(crate) fn put(&mut self, frame: &[u8]) -> bool {
-        if frame.len() > self.shape.chunk {
+        if frame.len() > self.shape.chunk || self.put >= self.budget {
             return false;
         }
         if self.free.is_empty() {
@@ -383,10 +395,10 @@ impl XdpSocket {
 
     /// Has the kernel send the frames that were put. Those that it did not take are no longer in line,
     /// except where the driver reads our memory by itself: there all are taken, and leave when they can.
+    /// In copy mode the kernel reads the ring in calls of ours alone: after the call, nobody does.
     pub(crate) fn send(&mut self) -> Sent {
         let put = std::mem::take(&mut self.put);
         let (ring, end) = &mut self.tx;
-        let before = end.written().wrapping_sub(put as u32);
         ring.tell_written(end.written());
         if self.zero_copy {
             let called = match ring.needs_wakeup() {
@@ -395,16 +407,66 @@ impl XdpSocket {
             };
             return Sent { taken: put, error: called.err().filter(|_| put == 0) };
         }
-        let error = call(self.socket.as_fd()).err();
-        // In copy mode the kernel reads the ring in calls of ours alone: after the call, nobody does.
-        let read = ring.read();
-        let taken = (read.wrapping_sub(before) as usize).min(put);
-        for place in end.take_back(read) {
-            let chunk = ring.load(place, 0) / self.shape.chunk as u64;
-            self.free.push(chunk as u32);
+        let error = self.call_until_read().err();
+        if self.all_is_read() && error.is_none() {
+            if !self.void.is_empty() {
+                self.settle();
+            }
+            return Sent { taken: put, error };
         }
-        ring.tell_written(end.written());
-        Sent { taken, error }
+        Sent { taken: self.take_out(put), error }
+    }
+
+    /// In copy mode: takes the last `put` entries out of line where a call of ours failed before it had read
+    /// them all, and gives how many of them the kernel had taken.
+    ///
+    /// How far the kernel is does not tell that. It notes in the ring that it has read entries when it has
+    /// read all that it saw (since Linux 6.17, after each frame that it sent), and it remembers how many it
+    /// saw, so that none can be taken back. So the entries are made void, and the kernel is called until it
+    /// has passed over them: it counts those. Where it does not even look, because the interface is down,
+    /// they stay in the ring, and count as not taken.
+    fn take_out(&mut self, put: usize) -> usize {
+        let (ring, end) = &self.tx;
+        let (older, beyond) = (self.void.len(), self.memory.len as u64);
+        for place in end.last(put as u32) {
+            self.void.push((ring.load(place, 0) / self.shape.chunk as u64) as u32);
+            ring.store(place, 0, beyond);
+        }
+        // Why it fails, the caller knows from the call before.
+        let _ = self.call_until_read();
+        match self.all_is_read() {
+            true => self.settle().saturating_sub(older),
+            false => 0,
+        }
+    }
+
+    /// When all is read: gives how many of the void entries had been taken before they were, and frees the
+    /// chunks of the others. The kernel takes entries in their order.
+    fn settle(&mut self) -> usize {
+        let passed = sockopt::xdp_statistics(self.socket.as_fd())
+            .map_or(self.passed, |counts| counts.tx_invalid_descs);
+        let new = usize::try_from(passed - self.passed).unwrap_or(usize::MAX).min(self.void.len());
+        self.passed = passed;
+        let taken = self.void.len() - new;
+        self.free.extend(self.void.drain(..).skip(taken));
+        taken
+    }
+
+    fn all_is_read(&self) -> bool {
+        self.tx.0.read() == self.tx.1.written()
+    }
+
+    /// Calls the kernel until it has read all that is in line, which is at the first call where nothing is
+    /// void: some kernels pass over one such entry in a call.
+    fn call_until_read(&self) -> io::Result<()> {
+        let waiting = self.tx.1.written().wrapping_sub(self.tx.0.read()).min(self.shape.send);
+        for _ in 0..=waiting {
+            call(self.socket.as_fd())?;
+            if self.all_is_read() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Frames that the kernel dropped here since the socket was opened: no chunk was free to receive

@@ -259,7 +259,7 @@ enum Next {
 async fn say_last(session: &mut Session, mut nodes: Vec<NodeStatistics>, alone: bool) {
     for_collector(&mut nodes, (!alone).then_some(session.collector()));
     let address = session.address().to_owned();
-    match tokio::time::timeout(Duration::from_secs(2), session.renew(nodes, "")).await {
+    match tokio::time::timeout(Duration::from_secs(2), session.leave(nodes)).await {
         Ok(Ok(_)) => {}
         Ok(Err(error)) => warn!(%error, "the last counters did not reach the collector"),
         Err(_) => warn!(collector = address, "the last counters did not reach the collector in 2 s"),
