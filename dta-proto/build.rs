@@ -6,7 +6,10 @@ fn main() {}
 #[cfg(feature = "control")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let files = protox::compile(["dta/v1/collector.proto", "dta/v1/translator.proto"], ["proto"])?;
+    let files = protox::compile(
+        ["dta/v1/agent.proto", "dta/v1/collector.proto", "dta/v1/translator.proto"],
+        ["proto"],
+    )?;
     // What servers tell of themselves (gRPC reflection).
     let descriptors = std::path::Path::new(&std::env::var("OUT_DIR")?).join("dta_v1.bin");
     std::fs::write(descriptors, prost::Message::encode_to_vec(&files))?;

@@ -13,6 +13,8 @@ pub enum Server {
     Collector,
     /// A running translator's own service.
     Translator,
+    /// A host's agent.
+    Agent,
 }
 
 impl fmt::Display for Server {
@@ -20,16 +22,27 @@ impl fmt::Display for Server {
         f.write_str(match self {
             Self::Collector => "collector",
             Self::Translator => "translator",
+            Self::Agent => "agent",
         })
     }
 }
 
 impl Server {
+    /// With its article.
+    fn one(self) -> &'static str {
+        match self {
+            Self::Collector => "a collector",
+            Self::Translator => "a translator",
+            Self::Agent => "an agent",
+        }
+    }
+
     /// An address as one is written.
     fn example(self) -> &'static str {
         match self {
             Self::Collector => crate::DEFAULT_COLLECTOR,
             Self::Translator => "127.0.0.1:40051 or unix:PATH",
+            Self::Agent => "192.0.2.10:40054",
         }
     }
 
@@ -37,6 +50,7 @@ impl Server {
         match self {
             Self::Collector => "dta-collector serve",
             Self::Translator => "dta-translator run",
+            Self::Agent => "dta-reporter agent",
         }
     }
 
@@ -47,6 +61,7 @@ impl Server {
                 "https needs the files of TLS: --ca, --client-cert and --client-key, or the table [translator.tls]"
             }
             Self::Translator => "https, but a translator's own service has no TLS",
+            Self::Agent => "https needs the files of TLS: the table [tls] of the agents' file",
         }
     }
 }
@@ -55,7 +70,7 @@ impl Server {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The address is none.
-    #[error("{address:?} is not an address of a {server} ({reason}); write it as {}", server.example())]
+    #[error("{address:?} is not an address of {} ({reason}); write it as {}", server.one(), server.example())]
     Address {
         /// Whose it should be.
         server: Server,
@@ -107,13 +122,23 @@ pub enum ClientError {
         /// What it said, or the transport.
         status: Status,
     },
+    /// A host's agent refused, or the connection to it broke.
+    #[error("{}", of_agent(address, status))]
+    Agent {
+        /// The address.
+        address: String,
+        /// What it said, or the transport.
+        status: Status,
+    },
 }
 
 impl ClientError {
     /// What the server or the transport said to a call, if it came to a call.
     pub fn status(&self) -> Option<&Status> {
         match self {
-            Self::Status(status) | Self::Translator { status, .. } => Some(status),
+            Self::Status(status) | Self::Translator { status, .. } | Self::Agent { status, .. } => {
+                Some(status)
+            }
             _ => None,
         }
     }
@@ -155,6 +180,16 @@ fn of_translator(address: &str, status: &Status) -> String {
             dta_grpc::status_reason(status)
         ),
         _ => format!("the translator at {address} says: {}", status.message()),
+    }
+}
+
+fn of_agent(address: &str, status: &Status) -> String {
+    if is_foreign(status) {
+        return format!("what answers at {address} is not an agent (`dta-reporter agent`, port 40054)");
+    }
+    match std::error::Error::source(status).and_then(dta_grpc::known) {
+        Some(known) => format!("cannot speak with the agent at {address}: {known}"),
+        None => format!("the agent at {address} says: {}", dta_grpc::status_reason(status)),
     }
 }
 

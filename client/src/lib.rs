@@ -3,12 +3,14 @@
 //! - [`collector::Client`] asks a collector: queries, lists to follow, stores, counters, and a
 //!   translator's session.
 //! - [`translator::Client`] asks a running translator: its counters, what it holds, its program.
+//! - [`agent::Client`] asks a host's agent what it traces, and changes it.
 //!
 //! What stores can be asked is a trait, [`Ask`], which `dta-collector` implements too, over memory.
 //!
-//! Both clients connect in one way: [`ClientOptions`] says where the server is and which files TLS needs, and
+//! All clients connect in one way: [`ClientOptions`] says where the server is and which files TLS needs, and
 //! one set of rules judges the address. Failures become a [`ClientError`], whose words say what to do.
 
+pub mod agent;
 mod ask;
 mod channel;
 pub mod collector;

@@ -4,9 +4,11 @@
 //!   checker that knows the truth.
 //! - [`replay`]: the DTA datagrams of a capture, sent again.
 //! - [`bench`]: what the data path does per second, each figure beside its floor.
+//! - [`agents`]: what the agents of many hosts trace.
 //! - [`doctor`]: what this machine offers.
 //! - [`capture`], [`traffic`], [`topology`]: where packets come from and what they cross.
 
+pub mod agents;
 pub mod bench;
 pub mod capture;
 pub mod cli;

@@ -17,7 +17,12 @@ const FLOW: &str = "10.0.0.1:5000->10.0.0.2:5000/udp";
 const DROP: &str = "0x64726f70,0,7,0x0a000001,0x0a000002,0x13881388,0x11000000,1,2,3,4,0x47000000,0,0,0";
 
 /// Schemas of what needs an RDMA device, a long run, a capture of INT or records of hosts; they are held against elsewhere.
-const ELSEWHERE: [&str; 5] = [
+const ELSEWHERE: [&str; 10] = [
+    "dta-reporter-points",
+    "dta-reporter-trace",
+    "dta-manager-bench-trace",
+    "dta-manager-trace",
+    "dta-reporter-agent",
     "dta-collector-devices",
     "dta-collector-tail-events",
     "dta-collector-trace",
@@ -204,6 +209,8 @@ fn what_is_printed_elsewhere_is_as_the_schemas_say() {
         reporter: [1, 2],
     };
     held.hold("dta-manager-bench-memory", &serde_json::to_value(figure).unwrap());
+    let row = |most| dta_manager::bench::trace::Row { name: "report", nanoseconds: 90.0, ratio: 3.0, most };
+    held.hold("dta-manager-bench-trace", &serde_json::to_value([row(Some(4.0)), row(None)]).unwrap());
     let row = |ratio| dta_manager::bench::veth::Row {
         name: "rc-write-8.soft".into(),
         unit: "ops/s",

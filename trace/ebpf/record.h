@@ -47,6 +47,8 @@ struct flow_count {
 
 #define KINDS 16
 #define SETTING_FOLLOW 1
+/* The filter chooses every packet. */
+#define SETTING_ALL 2
 
 struct settings {
     /* A packet is sampled if the upper half of its core digest is below this. */

@@ -61,12 +61,17 @@ struct {
     NUMBER(max_entries, 4194304);
 } ring SECTION(".maps");
 
-/* A packet's first bytes, of each processor and kind of point: a program may interrupt another one on its processor, and never itself. */
+/* A packet's first bytes and what was read of them, of each processor and kind of point: a program may interrupt another one on its processor, and never itself. */
+struct work {
+    struct scratch scratch;
+    struct packet packet;
+};
+
 struct {
     NUMBER(type, MAP_PERCPU_ARRAY);
     NUMBER(max_entries, KINDS);
     TYPE(key, u32);
-    TYPE(value, struct scratch);
+    TYPE(value, struct work);
 } scratches SECTION(".maps");
 
 /* A buffer's entry older than this is of another packet. */
@@ -112,8 +117,8 @@ INLINE void count_flow(struct books *book, const struct packet *packet, const st
         count->drops += place->segments;
 }
 
-/* Counts, chooses and reports a packet; `result` tells whether it could be read. */
-ONCE int report(struct packet *packet, struct place *place, int result)
+/* Counts, chooses and reports a packet that was read. `state` is core_of() of it. */
+ONCE int tell(struct packet *packet, struct place *place, u64 state)
 {
     u32 zero = 0, point, index;
     struct settings *set;
@@ -121,7 +126,7 @@ ONCE int report(struct packet *packet, struct place *place, int result)
     struct first *first = 0;
     struct table *table;
     struct record *record;
-    u64 state, core, full = 0, origin, now = 0;
+    u64 core = finish(state), full = 0, origin, now = 0;
     u16 flags;
     int follow;
 
@@ -133,15 +138,6 @@ ONCE int report(struct packet *packet, struct place *place, int result)
     if (!set || !book)
         return 0;
     book->seen++;
-    if (result) {
-        if (result == NOT_IP)
-            book->not_ip++;
-        else
-            book->unreadable++;
-        return 0;
-    }
-    state = core_of(&packet->identity);
-    core = finish(state);
     flags = packet->flags | place->flags;
     if (place->segments > 1)
         flags |= FLAG_SEGMENTS;
@@ -152,12 +148,12 @@ ONCE int report(struct packet *packet, struct place *place, int result)
         if (first && (first->core != core || now - first->time > FIRST_NS))
             first = 0;
     }
-    index = set->table & 1;
-    table = map_lookup(&filter, &index);
-    if (!table)
-        return 0;
     /* A packet that was chosen before its addresses were translated stays chosen. */
-    if (!first && (table->tests || table->terms != 1)) {
+    if (!first && !(set->flags & SETTING_ALL)) {
+        index = set->table & 1;
+        table = map_lookup(&filter, &index);
+        if (!table)
+            return 0;
         packet->words.word[10] = (packet->words.word[10] & ~0xffffull) | flags;
         packet->words.word[11] = (u64)place->name_space << 32 | place->interface;
         if (!chooses(table, &packet->words)) {
@@ -207,9 +203,65 @@ ONCE int report(struct packet *packet, struct place *place, int result)
     record->cpu = processor();
     record->segments = place->segments;
     record->unused2 = 0;
-    ring_submit(record, ring_query(&ring, RING_AVAILABLE) >= set->wake_at ? RING_FORCE_WAKEUP : RING_NO_WAKEUP);
-    book->reported++;
+    /* How full the ring is, is asked for one record in sixteen: asking takes time, and there is room for many more. */
+    if (book->reported++ % 16 == 0 && ring_query(&ring, RING_AVAILABLE) >= set->wake_at)
+        ring_submit(record, RING_FORCE_WAKEUP);
+    else
+        ring_submit(record, RING_NO_WAKEUP);
     return 0;
+}
+
+/* As tell(); `result` says whether the packet could be read. */
+ONCE int report(struct packet *packet, struct place *place, int result)
+{
+    struct books *book;
+    u32 point;
+
+    if (!packet || !place)
+        return 0;
+    if (!result)
+        return tell(packet, place, core_of(&packet->identity));
+    point = place->point;
+    book = map_lookup(&books, &point);
+    if (!book)
+        return 0;
+    book->seen++;
+    if (result == NOT_IP)
+        book->not_ip++;
+    else
+        book->unreadable++;
+    return 0;
+}
+
+/* A packet at an interface, if it is a plain one. One that the share leaves out is done with before anything is written of it, where nothing
+ * else is wanted of it. */
+INLINE int at_interface(const u8 *frame, const u8 *end, u32 length, u16 vlan, struct place *place, const struct settings *set)
+{
+    struct plain plain;
+    struct work *work;
+    u32 kind = place->kind;
+    u64 state;
+
+    if (!read_plain(frame, end, length, &plain))
+        return 0;
+    state = core_of(&plain.identity);
+    if ((finish(state) >> 32) >= set->threshold && (set->flags & (SETTING_FOLLOW | SETTING_ALL)) == SETTING_ALL
+        && !(set->count_flows >> (place->kind & (KINDS - 1)) & 1)) {
+        u32 point = place->point;
+        struct books *book = map_lookup(&books, &point);
+
+        if (book) {
+            book->seen++;
+            book->sampled_out++;
+        }
+        return 1;
+    }
+    work = map_lookup(&scratches, &kind);
+    if (!work)
+        return 1;
+    fill(frame, length, vlan, &plain, &work->packet);
+    tell(&work->packet, place, state);
+    return 1;
 }
 
 /* How many bytes of a packet are copied. The verifier has to see 1 to SCRATCH, whatever the compiler knows. */
@@ -258,22 +310,32 @@ INLINE struct slot *find(u32 interface, u16 kind, void *context)
     return 0;
 }
 
-INLINE void classifier(struct __sk_buff *context, u16 kind)
+/* Any other packet: its first bytes are copied. */
+ONCE int far(struct __sk_buff *context, struct place *place, u32 kind, u32 link_header)
 {
-    struct slot *slot = find(context->ifindex, kind, context);
-    u32 zero = 0, index = kind;
-    struct scratch *scratch = map_lookup(&scratches, &index);
-    struct settings *set = map_lookup(&settings, &zero);
-    struct packet packet = {};
-    struct place place = {};
+    struct work *work = map_lookup(&scratches, &kind);
     struct source from = {};
     int result = UNREADABLE;
 
-    if (!slot || !scratch || !set)
-        return;
+    if (!context || !place || !work)
+        return 0;
     from.end = context->len;
     from.have = copied(from.end);
-    from.ethernet = slot->link_header != 0;
+    from.ethernet = link_header != 0;
+    if (!skb_load(context, 0, work->scratch.bytes, from.have))
+        result = read_packet(&work->scratch, &from, context->vlan_present ? context->vlan_tci & 0xfff : 0, &work->packet);
+    return report(&work->packet, place, result);
+}
+
+INLINE void classifier(struct __sk_buff *context, u16 kind)
+{
+    struct slot *slot = find(context->ifindex, kind, context);
+    u32 zero = 0;
+    struct settings *set = map_lookup(&settings, &zero);
+    struct place place = {};
+
+    if (!slot || !set)
+        return;
     place.point = slot->point;
     place.kind = kind;
     place.name_space = slot->name_space;
@@ -286,9 +348,11 @@ INLINE void classifier(struct __sk_buff *context, u16 kind)
         READ(head, ((struct sk_buff *)context)->head);
         place.buffer = (u64)head;
     }
-    if (!skb_load(context, 0, scratch->bytes, from.have))
-        result = read_packet(scratch, &from, context->vlan_present ? context->vlan_tci & 0xfff : 0, &packet);
-    report(&packet, &place, result);
+    if (slot->link_header
+        && at_interface((const u8 *)(u64)context->data, (const u8 *)(u64)context->data_end, context->len,
+                        context->vlan_present ? context->vlan_tci & 0xfff : 0, &place, set))
+        return;
+    far(context, &place, kind, slot->link_header);
 }
 
 #define NEXT -1
@@ -317,13 +381,12 @@ SECTION("xdp") int dta_xdp(struct xdp_md *context)
 {
     struct slot *slot = find(context->ingress_ifindex, XDP, context);
     u32 index = XDP;
-    struct scratch *scratch = map_lookup(&scratches, &index);
-    struct packet packet = {};
+    struct work *work = map_lookup(&scratches, &index);
     struct place place = {};
     struct source from = {};
     int result = UNREADABLE;
 
-    if (!slot || !scratch)
+    if (!slot || !work)
         return XDP_PASS;
     from.end = xdp_length(context);
     from.have = copied(from.end);
@@ -333,9 +396,9 @@ SECTION("xdp") int dta_xdp(struct xdp_md *context)
     place.name_space = slot->name_space;
     place.interface = slot->interface;
     place.segments = 1;
-    if (!xdp_load(context, 0, scratch->bytes, from.have))
-        result = read_packet(scratch, &from, 0, &packet);
-    report(&packet, &place, result);
+    if (!xdp_load(context, 0, work->scratch.bytes, from.have))
+        result = read_packet(&work->scratch, &from, 0, &work->packet);
+    report(&work->packet, &place, result);
     return XDP_PASS;
 }
 
@@ -400,15 +463,14 @@ ONCE int at_buffer(struct buffer *buffer, u32 kind, u32 reason)
 {
     u32 zero = 0, data, at, linear;
     struct settings *set = map_lookup(&settings, &zero);
-    struct scratch *scratch = map_lookup(&scratches, &kind);
+    struct work *work = map_lookup(&scratches, &kind);
     struct skb_shared_info *shared;
-    struct packet packet = {};
     struct place place = {};
     struct source from = {};
     u16 segments = 0;
     int result = UNREADABLE;
 
-    if (!set || !scratch || !buffer || kind >= KINDS)
+    if (!set || !work || !buffer || kind >= KINDS)
         return 0;
     data = buffer->data - buffer->head;
     shared = (void *)(buffer->head + buffer->end);
@@ -441,13 +503,13 @@ ONCE int at_buffer(struct buffer *buffer, u32 kind, u32 reason)
     } else if (at < linear) {
         from.end = data + buffer->length - at;
         from.have = copied(linear - at);
-        if (!probe_read(scratch->bytes, from.have, (void *)(buffer->head + at)))
-            result = read_packet(scratch, &from, buffer->vlan & 0xfff, &packet);
+        if (!probe_read(work->scratch.bytes, from.have, (void *)(buffer->head + at)))
+            result = read_packet(&work->scratch, &from, buffer->vlan & 0xfff, &work->packet);
     }
     if (!result)
         READ(segments, shared->gso_segs);
     place.segments = segments > 1 ? segments : 1;
-    return report(&packet, &place, result);
+    return report(&work->packet, &place, result);
 }
 
 #define TRACEPOINT(event, kind, reason)                                                                                        \

@@ -110,6 +110,13 @@ impl At {
     }
 }
 
+impl At {
+    /// Whether packets go on from there: where they are dropped or have arrived, they do not. Such points have hops.
+    pub fn is_on_way(&self) -> bool {
+        !matches!(self, Self::Tracepoint(name) if name == "kfree_skb" || name == "consume_skb")
+    }
+}
+
 /// Reads what is one place; `iface:DEVICE` without a side is two and refused here.
 impl FromStr for At {
     type Err = ParseError;

@@ -17,6 +17,7 @@ mod reports;
 mod roles;
 mod show;
 mod tail;
+pub mod trace;
 mod translator;
 pub mod veth;
 mod write_bench;

@@ -24,13 +24,16 @@ With --nic rxe, others instead: the software NIC beside the kernel's soft-RoCE, 
 
 With --int, others instead: Telemetry Reports of INT v1.0 with 3 and with 6 hops of all fields, of 100 and of 100,000 flows, from frame to memory on one core, in nanoseconds per report. int-unchanged stands beside reading the reports and one load per value, int-changed and int-always (each value is written with each report) beside reading them and as many key-writes.
 
-Exit status 4 if a ratio is below the least one, or memory grows, or a write takes the software NIC more CPU time than soft-RoCE, or there are fewer writes per second by AF_XDP than by AF_PACKET.
+With --trace, others instead: what host tracing (`dta-reporter trace`) costs a packet at an interface, by the kernel's own test runs, in nanoseconds beside a program that does nothing: reported, filtered out, sampled out, inside VXLAN, and with what is on by default. Needs root.
+
+Exit status 4 if a ratio is below the least one, or memory grows, or a write takes the software NIC more CPU time than soft-RoCE, or there are fewer writes per second by AF_XDP than by AF_PACKET, or tracing costs more than it should.
 
 Examples:
   dta-manager bench
   dta-manager bench nic chain -o json > figures.json
   dta-manager bench --quick
   dta-manager bench --int unchanged
+  dta-manager bench --trace
   testbed/rxe-guest/run --timeout 300 -- \\
       target/release/dta-manager bench --nic rxe
   dta-manager bench memory --reports 100000000")]
@@ -48,6 +51,9 @@ pub(super) struct Bench {
     /// Measure what Telemetry Reports of INT cost
     #[arg(long, conflicts_with = "nic")]
     int: bool,
+    /// Measure what host tracing costs a packet in the kernel
+    #[arg(long, conflicts_with_all = ["nic", "int"])]
+    trace: bool,
     /// Measure on a veth pair: the software NIC beside the kernel's soft-RoCE (rxe), or by AF_XDP beside by
     /// AF_PACKET (soft)
     #[arg(long, value_enum)]
@@ -64,6 +70,18 @@ impl Bench {
         }
         if self.int {
             return self.int();
+        }
+        if self.trace {
+            // The kernel runs the programs: how this one is built changes nothing.
+            let mut rows = bench::trace::rows(self.quick)?;
+            rows.retain(|row| self.wants(row.name));
+            anyhow::ensure!(
+                !rows.is_empty(),
+                "there is no benchmark {} with --trace",
+                self.filter.join(" or ")
+            );
+            self.tell(&rows, |rows| bench::trace::table(rows, Look::stdout()))?;
+            return Ok(Status::of(!rows.iter().any(bench::trace::Row::is_above)));
         }
         if let Some(nic) = self.nic {
             return self.veth(nic);

@@ -5,6 +5,7 @@ mod doctor;
 mod make_capture;
 mod replay;
 mod run_testbed;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -45,6 +46,8 @@ enum Command {
     MakeCapture(make_capture::MakeCapture),
     /// Measure the data path, each figure beside its floor
     Bench(bench::Bench),
+    /// Set what the agents of many hosts trace, take it back, or look at it
+    Trace(trace::Trace),
     /// Say what this machine offers, and what to do about what it lacks
     Doctor(doctor::Doctor),
     #[command(flatten)]
@@ -79,6 +82,7 @@ pub fn main() -> ExitCode {
         Command::Replay(command) => command.run().map(ExitCode::from),
         Command::MakeCapture(command) => command.run().map(ExitCode::from),
         Command::Bench(command) => command.run().map(ExitCode::from),
+        Command::Trace(command) => command.run().map(ExitCode::from),
         Command::Doctor(command) => command.run().map(ExitCode::from),
         Command::Common(common) => common.run::<Arguments>(FEATURES).map(ExitCode::from),
     })

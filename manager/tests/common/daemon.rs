@@ -21,7 +21,7 @@ impl Daemon {
         let mut child = Command::new(MANAGER)
             .args(arguments)
             .stdout(Stdio::piped())
-            .envs(["DTA_COLLECTOR_LOG", "DTA_TRANSLATOR_LOG"].map(|name| (name, "warn")))
+            .envs(["DTA_COLLECTOR_LOG", "DTA_TRANSLATOR_LOG", "DTA_REPORTER_LOG"].map(|name| (name, "warn")))
             .spawn()
             .unwrap();
         let mut line = String::new();

@@ -67,6 +67,10 @@ const KERNEL: &str = "it attaches programs to the kernel, and goes on; make priv
 const FEWER: &str = "fewer reports, as this is a debug build";
 const GOOD: &[&str] = &["unexplained"];
 
+/// An agent's configuration, and a file for `dta-manager trace` that names it.
+const AGENT_FILES: &str = "dta-reporter config --example > agent.toml
+printf '[[agent]]\naddress = \"127.0.0.1:40054\"\nat = [\"iface:lo\"]\n' > agents.toml";
+const AN_AGENT: &[(&str, &str)] = &[("dta-reporter agent --config agent.toml", "\"ready\":true")];
 const CHAOS: &str = "manager/tests/chaos.rs runs it, and judges each counter";
 const BENCH: &str = "as short as it can be, as this is a debug build; its figures mean nothing here";
 const SERVE: &[(&str, &str)] = &[("dta-collector serve", "\"listen\"")];
@@ -301,6 +305,21 @@ fn own() -> Vec<Known> {
         "dta-reporter trace --at iface:eth0 --at netns:pod1/iface:eth0 --sample 1/64 --print",
         NotHere("it needs a container; trace/tests/live/ traces in network namespaces"),
     ),
+    with(
+        AGENT_FILES,
+        alone(
+            "dta-reporter agent --config agent.toml",
+            Serves("dta-manager trace --agents agents.toml", &["127.0.0.1:40054", "nothing"]),
+        ),
+    ),
+    alone(
+        "dta-reporter config --example > agent.toml",
+        Then("dta-reporter check-config --config agent.toml", &["127.0.0.1:40054", "settle_ms"]),
+    ),
+    with(
+        AGENT_FILES,
+        alone("dta-reporter check-config --config agent.toml", Says(&["127.0.0.1:40054", "settle_ms"])),
+    ),
     // dta-collector
     alone("dta-collector serve", Serves("dta-collector stores", &["flows", "key-write", "packets"])),
     alone(
@@ -526,6 +545,28 @@ fn own() -> Vec<Known> {
         "dta-manager make-capture traffic.pcap --packets 100000 --flows 5000 --seed 7",
         Then("dta-manager run-testbed --pcap traffic.pcap --reports 20000", GOOD),
     )),
+    with(AGENT_FILES, beside(AN_AGENT, alone("dta-manager trace --agents agents.toml", Says(&["127.0.0.1:40054", "nothing"])))),
+    with(
+        AGENT_FILES,
+        beside(
+            AN_AGENT,
+            alone(
+                "dta-manager trace --agents agents.toml --set --filter 'tcp port 80' --sample 1/64",
+                Says(&["tcp port 80, 1/64", "iface:lo/ingress", "iface:lo/egress", "yes"]),
+            ),
+        ),
+    ),
+    with(
+        AGENT_FILES,
+        beside(
+            AN_AGENT,
+            alone(
+                "dta-manager trace --agents agents.toml --at tp:kfree_skb",
+                Says(&["iface:lo/egress", "tp:kfree_skb", "yes"]),
+            ),
+        ),
+    ),
+    with(AGENT_FILES, beside(AN_AGENT, alone("dta-manager trace --agents agents.toml --back", Says(&["nothing"])))),
     alone("dta-manager bench", Instead("dta-manager bench query --quick || [ $? = 4 ]", &["query"], BENCH)),
     alone(
         "dta-manager bench nic chain -o json > figures.json",
@@ -536,6 +577,7 @@ fn own() -> Vec<Known> {
         ),
     ),
     alone("dta-manager bench --int unchanged", Instead("dta-manager bench --int --quick unchanged-3-few || [ $? = 4 ]", &["nothing changes"], BENCH)),
+    alone("dta-manager bench --trace", Instead("dta-manager bench --trace --quick || [ $? = 4 ]", &["empty program", "sampled out"], BENCH)),
     alone("dta-manager bench --quick", Instead("dta-manager bench query --quick || [ $? = 4 ]", &["query"], BENCH)),
     alone(
         "dta-manager bench memory --reports 100000000",

@@ -33,11 +33,23 @@ pub(super) enum Command {
     /// List the points at which this kernel lets packets be traced, and why not at the others
     #[cfg(all(feature = "ebpf", target_os = "linux"))]
     #[command(after_help = super::trace::POINTS_HELP)]
-    Points,
+    Points(super::trace::Points),
     /// Trace packets through this host: where they spend their time, and where they are dropped
     #[cfg(all(feature = "ebpf", target_os = "linux"))]
     #[command(after_help = super::trace::TRACE_HELP)]
     Trace(Box<super::trace::Trace>),
+    /// Trace this host for as long as it runs; points and filters change over gRPC
+    #[cfg(all(feature = "ebpf", target_os = "linux"))]
+    #[command(after_help = super::agent::AGENT_HELP)]
+    Agent(super::agent::Agent),
+    /// Look whether the configuration of an agent is good
+    #[cfg(all(feature = "ebpf", target_os = "linux"))]
+    #[command(after_help = super::agent::CHECK_HELP)]
+    CheckConfig(super::agent::ConfigFile),
+    /// Print an example of the configuration of an agent
+    #[cfg(all(feature = "ebpf", target_os = "linux"))]
+    #[command(after_help = super::agent::CONFIG_HELP)]
+    Config(super::agent::Example),
     #[command(flatten)]
     Common(dta_cli::program::Common),
 }

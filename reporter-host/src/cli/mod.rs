@@ -1,5 +1,7 @@
 //! The program `dta-reporter`.
 
+#[cfg(all(feature = "ebpf", target_os = "linux"))]
+mod agent;
 mod args;
 mod check;
 mod lines;
@@ -30,9 +32,15 @@ pub fn main_from(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Exi
     dta_cli::program::run(arguments, FEATURES, |cli: Cli| match cli.command {
         Command::Send(send) => send::run(&send).map(|all| if all { Status::Done } else { Status::Failed }),
         #[cfg(all(feature = "ebpf", target_os = "linux"))]
-        Command::Points => trace::points().map(|()| Status::Done),
+        Command::Points(args) => trace::points(&args).map(|()| Status::Done),
         #[cfg(all(feature = "ebpf", target_os = "linux"))]
         Command::Trace(trace) => trace::run(&trace).map(|()| Status::Done),
+        #[cfg(all(feature = "ebpf", target_os = "linux"))]
+        Command::Agent(args) => agent::run(&args),
+        #[cfg(all(feature = "ebpf", target_os = "linux"))]
+        Command::CheckConfig(file) => agent::check(&file),
+        #[cfg(all(feature = "ebpf", target_os = "linux"))]
+        Command::Config(args) => agent::example(&args),
         Command::Common(common) => common.run::<Cli>(FEATURES),
     })
 }

@@ -34,6 +34,11 @@ impl Counts {
         };
         (more, first == place)
     }
+
+    /// The kernel counts it from nothing again.
+    pub(super) fn forget(&mut self, at: &FlowAt) {
+        self.told.pop(at);
+    }
 }
 
 #[cfg(test)]
@@ -52,5 +57,7 @@ mod tests {
         assert_eq!(counts.more(&at(0), count(5, 500, 0)), (count(0, 0, 0), true));
         // The kernel forgot the flow and began anew.
         assert_eq!(counts.more(&at(0), count(1, 100, 0)), (count(1, 100, 0), true));
+        counts.forget(&at(0));
+        assert_eq!(counts.more(&at(0), count(2, 200, 0)), (count(2, 200, 0), true));
     }
 }

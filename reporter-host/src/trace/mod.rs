@@ -44,6 +44,16 @@ pub struct Point {
     pub name: String,
 }
 
+impl Point {
+    /// In the place of a point that was taken away: what came of it late is counted, and told to nobody.
+    pub fn gone() -> Point {
+        Point { hop: GONE, name: String::new() }
+    }
+}
+
+/// The hop of a point that was taken away.
+const GONE: u8 = u8::MAX;
+
 /// Numbers points in their order: those on the packets' way (`true`) from `first` on, which is where this host's begin in the whole
 /// network; those at which a way ends (drops, and what was consumed) from 128 on.
 ///
@@ -191,7 +201,7 @@ impl Tracer {
     /// The report format cannot say something: the error names it. A fault of the program, not of the packet.
     pub fn record(&mut self, record: &Record) -> wire::Result<()> {
         self.counters.records += 1;
-        let Some(hop) = self.setup.points.get(usize::from(record.point)).map(|point| point.hop) else {
+        let Some(hop) = self.hop(record.point) else {
             self.counters.unknown_point += 1;
             return Ok(());
         };
@@ -218,12 +228,31 @@ impl Tracer {
         Ok(())
     }
 
+    /// The hop of a point, by its number in records.
+    fn hop(&self, point: u16) -> Option<u8> {
+        self.setup.points.get(usize::from(point)).map(|point| point.hop).filter(|hop| *hop != GONE)
+    }
+
+    /// From here on, records are of these points, by the number that records have. What is held is told before, and the
+    /// new names with the next tick.
+    ///
+    /// # Errors
+    /// As [`Tracer::record`].
+    pub fn set_points(&mut self, points: Vec<Point>) -> wire::Result<()> {
+        while let Some(journey) = self.journeys.quiet(u64::MAX) {
+            self.tell(&journey)?;
+        }
+        self.setup.points = points;
+        (self.turns, self.due) = (0, 0);
+        Ok(())
+    }
+
     /// Takes what was counted of a flow at a point since counting began; only what is more than the last time is told.
     ///
     /// # Errors
     /// As [`Tracer::record`].
     pub fn count(&mut self, at: &FlowAt, total: FlowCount) -> wire::Result<()> {
-        let Some(hop) = self.setup.points.get(usize::from(at.point)).map(|point| point.hop) else {
+        let Some(hop) = self.hop(at.point) else {
             self.counters.unknown_point += 1;
             return Ok(());
         };
@@ -236,6 +265,11 @@ impl Tracer {
             sizes.add(&at.flow, more.bytes);
         }
         Ok(())
+    }
+
+    /// Is told of flows at points that the kernel counts from nothing again.
+    pub fn forget(&mut self, at: &FlowAt) {
+        self.counts.forget(at);
     }
 
     /// Takes what became of the packets at all points since the programs were attached.
@@ -364,6 +398,9 @@ impl Tracer {
             self.append(&Entry::Name { time: now, host, of: Named::Host, number: 0, name })?;
             for number in 0..self.setup.points.len() {
                 let point = &self.setup.points[number];
+                if point.hop == GONE {
+                    continue;
+                }
                 let (of, number, name) = (Named::Point, point.hop.into(), Name::new(&point.name));
                 self.append(&Entry::Name { time: now, host, of, number, name })?;
             }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use aya::Ebpf;
-use aya::maps::{Array, PerCpuArray, PerCpuHashMap};
+use aya::maps::{Array, PerCpuArray, PerCpuHashMap, PerCpuValues};
 use dta_proto::key::Flow;
 
 use super::chain;
@@ -29,6 +29,8 @@ pub(super) struct Settings {
     pub(super) sampling: Sampling,
     pub(super) table: u32,
     pub(super) follow: bool,
+    /// The filter chooses every packet.
+    pub(super) all: bool,
     pub(super) count_flows: bool,
     pub(super) points: [u16; KINDS],
     wake_at: u32,
@@ -40,6 +42,7 @@ impl Settings {
             sampling: Sampling::ALL,
             table: 0,
             follow: true,
+            all: false,
             count_flows: true,
             points: [0; KINDS],
             wake_at,
@@ -53,9 +56,8 @@ impl Settings {
             .fold(0, |bits, kind| bits | 1u32 << *kind as u16);
         let mut bytes = Vec::with_capacity(SETTINGS);
         bytes.extend(self.sampling.threshold.to_ne_bytes());
-        for number in
-            [self.table, u32::from(self.follow), if self.count_flows { counted } else { 0 }, self.wake_at]
-        {
+        let flags = u32::from(self.follow) | u32::from(self.all) << 1;
+        for number in [self.table, flags, if self.count_flows { counted } else { 0 }, self.wake_at] {
             bytes.extend(number.to_ne_bytes());
         }
         bytes.extend(self.points.iter().flat_map(|point| point.to_ne_bytes()));
@@ -175,6 +177,15 @@ pub(super) fn books(ebpf: &Ebpf, point: u16, missed: u64) -> Result<PointBooks, 
         .collect();
     let total = cpus.iter().fold(Books { missed, ..Books::default() }, |sum, cpu| sum.plus(*cpu));
     Ok(PointBooks { point, total, cpus })
+}
+
+/// Begins the books of a point anew.
+pub(super) fn clear_books(ebpf: &mut Ebpf, point: u16) -> Result<(), String> {
+    let map = ebpf.map_mut("books").ok_or("the programs have no books")?;
+    let mut map: PerCpuArray<_, [u8; BOOKS]> = map.try_into().map_err(|error| chain(&error))?;
+    let cpus = map.get(&u32::from(point), 0).map_err(|error| chain(&error))?.len();
+    let none = PerCpuValues::try_from(vec![[0; BOOKS]; cpus]).map_err(|error| chain(&error))?;
+    map.set(u32::from(point), none, 0).map_err(|error| chain(&error))
 }
 
 fn numbers<const BYTES: usize, const N: usize>(bytes: &[u8; BYTES]) -> [u64; N] {

@@ -22,7 +22,7 @@ pub use maps::PointBooks;
 pub use probe::{Offer, points};
 
 use crate::btf;
-use crate::counts::{FlowAt, FlowCount};
+use crate::counts::{Books, FlowAt, FlowCount};
 use crate::digest::Sampling;
 use crate::matching::{TABLE, Table};
 use crate::point::At;
@@ -34,8 +34,11 @@ use namespace::Namespace;
 /// The programs, built by `make ebpf`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../ebpf/trace.bpf.o");
 
-/// Most points of a tracer, counting those that were taken away.
+/// Most points of a tracer. Those that were taken away keep their numbers until these are needed.
 pub const POINTS: usize = 256;
+
+/// Flows at points for which the kernel's table has room.
+pub const FLOWS: usize = 16_384;
 
 /// How often namespaces are looked at: the kernel does not tell when one of them ends.
 const LOOK: Duration = Duration::from_millis(500);
@@ -112,6 +115,8 @@ pub struct Point {
     wanted: bool,
     /// The kind's place in the settings, for a point that is no interface.
     kind: Option<u16>,
+    /// What its program had missed when it was attached; programs are used again for other points.
+    missed_before: u64,
 }
 
 impl Point {
@@ -138,6 +143,8 @@ pub struct Tracer {
     namespaces: Vec<Namespace>,
     kernel: btf::Kernel,
     looked: Instant,
+    /// What became of the packets of points that have lost their number.
+    gone: Books,
 }
 
 impl Tracer {
@@ -175,6 +182,7 @@ impl Tracer {
             namespaces: vec![own],
             kernel,
             looked: Instant::now(),
+            gone: Books::default(),
         };
         tracer.settings.follow = options.follow;
         tracer.settings.sampling = options.sampling;
@@ -186,10 +194,6 @@ impl Tracer {
     pub fn attach(&mut self, at: &At) -> Result<u16, Error> {
         if let Some(point) = self.points.iter().find(|point| point.wanted && point.at == *at) {
             return Ok(point.number);
-        }
-        let number = self.points.len();
-        if number >= POINTS {
-            return Err(Error::TooMany);
         }
         if let At::Interface { namespace: Some(name), .. } = at
             && !self.namespaces.iter().any(|open| open.name.as_deref() == Some(name))
@@ -211,23 +215,52 @@ impl Tracer {
             })?;
             self.namespaces.push(open);
         }
+        let number = self.free_number()?;
         let mut point =
-            Point { at: at.clone(), number: number as u16, attached: None, wanted: true, kind: None };
+            Point { at: at.clone(), number, attached: None, wanted: true, kind: None, missed_before: 0 };
         self.attach_point(&mut point).map_err(|why| Error::Attach { at: at.clone(), why })?;
-        self.points.push(point);
-        Ok(number as u16)
+        let place = usize::from(number);
+        if place == self.points.len() {
+            self.points.push(point);
+        } else {
+            self.gone = self.gone.plus(self.books_of(&self.points[place])?.total);
+            maps::clear_books(&mut self.ebpf, number).map_err(Error::Load)?;
+            self.points[place] = point;
+        }
+        Ok(number)
     }
 
-    /// Takes a point away; its number is not used again, and its books stay.
+    /// A number that no point has; when there is no other, that of one that was taken away.
+    fn free_number(&self) -> Result<u16, Error> {
+        if self.points.len() < POINTS {
+            return Ok(self.points.len() as u16);
+        }
+        let gone = self.points.iter().find(|point| !point.wanted);
+        gone.map(|point| point.number).ok_or(Error::TooMany)
+    }
+
+    /// Takes a point away. Its books stay until its number is needed for another one.
     pub fn detach(&mut self, at: &At) {
         for point in self.points.iter_mut().filter(|point| point.wanted && point.at == *at) {
             point.wanted = false;
             point.attached = None;
             if let Some(kind) = point.kind.take() {
+                self.gone.missed +=
+                    self.programs.missed(&self.ebpf, kind).saturating_sub(point.missed_before);
                 self.programs.free(kind);
             }
         }
         self.write_slots();
+    }
+
+    /// Forgets the flows that were counted at points which are taken away, to make room.
+    pub fn forget_flows_of_gone_points(&mut self) -> Result<(), Error> {
+        for (at, _) in self.flows()? {
+            if self.points.get(usize::from(at.point)).is_none_or(|point| !point.wanted) {
+                self.forget_flow(&at)?;
+            }
+        }
+        Ok(())
     }
 
     /// Attaches a point that is not. In the kernel, its number is in place before the first packet comes.
@@ -255,6 +288,7 @@ impl Tracer {
                 }
             }
             point.kind = Some(kind);
+            point.missed_before = self.programs.missed(&self.ebpf, kind);
         }
         Ok(())
     }
@@ -271,6 +305,7 @@ impl Tracer {
         let mut map: Array<_, [u8; TABLE]> = map.try_into().map_err(|error| Error::Load(chain(&error)))?;
         map.set(index, table.to_bytes(), 0).map_err(|error| Error::Load(chain(&error)))?;
         self.settings.table = index;
+        self.settings.all = *table == Table::all();
         self.settings.write(&mut self.ebpf).map_err(Error::Load)
     }
 
@@ -388,13 +423,18 @@ impl Tracer {
 
     /// What became of the packets, for each point.
     pub fn books(&self) -> Result<Vec<PointBooks>, Error> {
-        self.points
-            .iter()
-            .map(|point| {
-                let missed = point.kind.map_or(0, |kind| self.programs.missed(&self.ebpf, kind));
-                maps::books(&self.ebpf, point.number, missed).map_err(Error::Load)
-            })
-            .collect()
+        self.points.iter().map(|point| self.books_of(point)).collect()
+    }
+
+    /// What became of all packets, also of those at points that are no more.
+    pub fn total(&self) -> Result<Books, Error> {
+        Ok(self.books()?.iter().fold(self.gone, |sum, point| sum.plus(point.total)))
+    }
+
+    fn books_of(&self, point: &Point) -> Result<PointBooks, Error> {
+        let missed = point.kind.map_or(0, |kind| self.programs.missed(&self.ebpf, kind));
+        let missed = missed.saturating_sub(point.missed_before);
+        maps::books(&self.ebpf, point.number, missed).map_err(Error::Load)
     }
 
     /// What was counted of each flow since it was seen first, in no order.

@@ -36,3 +36,10 @@ pub fn drop_others(namespaces: bool) -> io::Result<()> {
     )?;
     Ok(())
 }
+
+/// Gives up all capabilities, for the calling thread alone.
+pub fn drop_all() -> io::Result<()> {
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
+    Ok(())
+}

@@ -94,12 +94,14 @@ pub(crate) fn socket(namespace: &str, address: &str) -> UdpSocket {
     socket
 }
 
+/// The object that scripts/build-ebpf tries, which another compiler made.
+pub(crate) fn object() -> Option<std::sync::Arc<[u8]>> {
+    std::env::var_os("DTA_TRACE_OBJECT").map(|file| std::fs::read(file).expect("an object").into())
+}
+
 /// A tracer with these points.
 pub(crate) fn tracer(options: &Options, points: &[String]) -> Tracer {
-    // scripts/build-ebpf tries an object that another compiler made.
-    let object =
-        std::env::var_os("DTA_TRACE_OBJECT").map(|file| std::fs::read(file).expect("an object").into());
-    let options = Options { object, ..options.clone() };
+    let options = Options { object: object(), ..options.clone() };
     let mut tracer = Tracer::start(&options).unwrap_or_else(|error| panic!("{error}"));
     for at in points.iter().flat_map(|point| At::parse(point).expect("a point")) {
         tracer.attach(&at).unwrap_or_else(|error| panic!("{error}"));

@@ -1,7 +1,7 @@
 //! `dta-reporter points` and `dta-reporter trace`.
 
 mod print;
-mod send;
+pub(super) mod send;
 
 use std::io::{self, Write as _};
 use std::str::FromStr;
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use dta_cli::output::OutputFlag;
 use dta_cli::table::{Cell, Colour, Look, Table};
 use dta_trace::digest::Sampling;
 use dta_trace::journey::Journeys;
@@ -18,6 +19,7 @@ use dta_trace::kernel::{self, Options, Tracer, rights};
 use dta_trace::matching;
 use dta_trace::point::At;
 use dta_trace::record::flags;
+use serde::Serialize;
 
 use print::Printer;
 use send::{Sender, To};
@@ -45,6 +47,12 @@ Examples:
         --sample 1/64 --translator 192.0.2.10:40040 --reporter-id 7";
 
 #[derive(Debug, Args)]
+pub(super) struct Points {
+    #[command(flatten)]
+    output: OutputFlag,
+}
+
+#[derive(Debug, Args)]
 pub(super) struct Trace {
     /// A point at which packets are looked at; several times for several points
     #[arg(long = "at", value_name = "POINT", required = true, value_parser = At::parse)]
@@ -54,7 +62,7 @@ pub(super) struct Trace {
     filter: String,
     /// Which share of the packets, as 1/64; all points and hosts choose the same packets
     #[arg(long, value_name = "1/N", default_value = "1/1")]
-    sample: Sample,
+    sample: Share,
     /// Print each packet on a line with its segments
     #[arg(long, required_unless_present = "translator")]
     print: bool,
@@ -75,17 +83,20 @@ pub(super) struct Trace {
     /// Attach to interfaces by the clsact qdisc though the kernel has tcx
     #[arg(long)]
     clsact: bool,
+    #[command(flatten)]
+    output: OutputFlag,
 }
 
+/// One packet in so many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Sample(Sampling);
+pub(super) struct Share(pub(super) u32);
 
-impl FromStr for Sample {
+impl FromStr for Share {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let n = text.strip_prefix("1/").and_then(|n| n.parse().ok()).filter(|n| *n > 0);
-        n.map(|n| Self(Sampling::one_in(n))).ok_or("write a share as 1/64")
+        n.map(Self).ok_or("write a share as 1/64")
     }
 }
 
@@ -94,17 +105,41 @@ fn seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number).map_err(|error| error.to_string())
 }
 
+/// A point, or a sort of points, for programs.
+#[derive(Serialize)]
+struct Offer {
+    /// As it is written.
+    at: String,
+    /// What it sees.
+    sees: String,
+    /// Whether it can be attached.
+    can: bool,
+    /// Why not.
+    why_not: Option<String>,
+}
+
 /// Prints what the kernel lets us attach to.
-pub(super) fn points() -> Result<()> {
-    let mut table = Table::new(&["POINT", "SEES", "CAN BE ATTACHED"], &[]);
-    for offer in kernel::points()? {
-        let state = match offer.refused {
-            None => Cell::coloured("yes", Colour::Green),
-            Some(why) => Cell::coloured(format!("no: {why}"), Colour::Yellow),
-        };
-        table.row([offer.point.into(), offer.what.into(), state]);
-    }
-    Ok(dta_cli::print(table.draw(Look::stdout()))?)
+pub(super) fn points(args: &Points) -> Result<()> {
+    let offers = kernel::points()?.into_iter();
+    let offers: Vec<Offer> = offers
+        .map(|offer| Offer {
+            at: offer.point,
+            sees: offer.what,
+            can: offer.refused.is_none(),
+            why_not: offer.refused,
+        })
+        .collect();
+    args.output.print(&offers, |offers| {
+        let mut table = Table::new(&["POINT", "SEES", "CAN BE ATTACHED"], &[]);
+        for offer in offers {
+            let state = match &offer.why_not {
+                None => Cell::coloured("yes", Colour::Green),
+                Some(why) => Cell::coloured(format!("no: {why}"), Colour::Yellow),
+            };
+            table.row([offer.at.clone().into(), offer.sees.clone().into(), state]);
+        }
+        table.draw(Look::stdout())
+    })
 }
 
 /// Traces until it is told to end.
@@ -119,7 +154,7 @@ pub(super) fn run(args: &Trace) -> Result<()> {
     let ended = signals()?;
     let options = Options {
         table,
-        sampling: args.sample.0,
+        sampling: Sampling::one_in(args.sample.0),
         follow: !args.no_follow,
         clsact: args.clsact,
         ..Options::default()
@@ -129,13 +164,13 @@ pub(super) fn run(args: &Trace) -> Result<()> {
         tracer.attach(at)?;
     }
     let mut printer = Printer::new(&tracer)?;
-    let sender = args.to.translator.map(|translator| Sender::open(args, translator, &tracer));
-    let mut sender = sender.transpose()?;
+    let way = args.to.way(args.settle)?;
+    let mut sender = way.map(|way| Sender::open(way, &tracer)).transpose()?;
     // From here on, an error in this program can do less harm.
     rights::drop_others(other_namespaces).context("capabilities cannot be given up")?;
     eprintln!("dta-reporter: {} points are attached", tracer.points().len());
     let stopped = follow(&mut tracer, &mut printer, sender.as_mut(), args, &ended);
-    let sent = sender.as_mut().map_or(Ok(()), |sender| sender.finish(&tracer));
+    let sent = sender.as_mut().map_or(Ok(()), |sender| sender.finish(&mut tracer));
     books(&tracer, (args.print || args.count.is_some()).then_some(&printer))?;
     if let Some(sender) = &sender {
         sender.tell();
@@ -158,6 +193,10 @@ fn signals() -> Result<Arc<AtomicBool>> {
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
     };
     std::thread::Builder::new().name("signals".into()).spawn(move || {
+        // It needs none. A thread that keeps what it has would undo that the others give theirs up.
+        if let Err(error) = rights::drop_all() {
+            eprintln!("dta-reporter: a thread keeps its capabilities: {error}");
+        }
         runtime.block_on(async {
             tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
         });
@@ -204,7 +243,11 @@ fn follow(
             if args.count.is_none_or(|most| printer.packets < most) {
                 printer.packets += 1;
                 if args.print {
-                    writeln!(out, "{}", printer.line(&journey))?;
+                    let line = match args.output.is_json() {
+                        true => serde_json::to_string(&printer.document(&journey))?,
+                        false => printer.line(&journey),
+                    };
+                    writeln!(out, "{line}")?;
                 }
             }
         }

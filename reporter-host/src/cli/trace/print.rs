@@ -9,12 +9,48 @@ use dta_trace::journey::Journey;
 use dta_trace::kernel::{Places, Tracer};
 use dta_trace::point::{At, Side};
 use dta_trace::record::{Record, flags};
+use serde::Serialize;
+
+/// A packet for programs. Times are nanoseconds.
+#[derive(Serialize)]
+pub(super) struct Document {
+    /// When it was seen first, since 1970 (UTC).
+    time: u64,
+    /// Its digest where it was seen first, in hex.
+    digest: String,
+    flow: String,
+    /// Bytes from the outermost IP header on.
+    length: u32,
+    /// How many packets travel in the buffer.
+    packets: u16,
+    /// From the first point to the last.
+    total: u64,
+    steps: Vec<Stop>,
+}
+
+/// A packet at a point.
+#[derive(Serialize)]
+struct Stop {
+    /// The point, as people write it.
+    at: String,
+    /// The interface, behind its namespace's name; `-` where the packet had none.
+    place: String,
+    /// Since the first point.
+    since: u64,
+    /// Address translation changes it.
+    flow: String,
+    cpu: u16,
+    /// The kernel's reason for which it was dropped here.
+    dropped: Option<String>,
+}
 
 /// Names for what records have by number, and counts of what was printed.
 pub(super) struct Printer {
     places: Places,
     kernel: Kernel,
+    /// The points for people, and as they are written.
     points: Vec<String>,
+    names: Vec<String>,
     /// Packets on lines.
     pub(super) packets: u64,
     /// Packets that shared a digest.
@@ -41,6 +77,7 @@ impl Printer {
             places: tracer.places(),
             kernel: tracer.kernel().clone(),
             points: points.collect(),
+            names: tracer.points().iter().map(|point| point.at.to_string()).collect(),
             packets: 0,
             shared: 0,
             several: 0,
@@ -67,6 +104,32 @@ impl Printer {
             let _ = write!(line, " = {}", short(journey.total()));
         }
         line
+    }
+
+    /// The same for programs.
+    pub(super) fn document(&mut self, journey: &Journey) -> Document {
+        let first = journey.records.first();
+        let start = first.map_or(0, |first| first.time);
+        Document {
+            time: first.map_or(0, |first| (i128::from(first.time) - self.leap).max(0) as u64),
+            digest: first.map(|first| format!("{:016x}", first.first)).unwrap_or_default(),
+            flow: first.map(|first| first.flow.to_string()).unwrap_or_default(),
+            length: first.map_or(0, |first| first.length),
+            packets: first.map_or(0, |first| first.segments.max(1)),
+            total: if first.is_some() { journey.total() } else { 0 },
+            steps: journey.records.iter().map(|record| self.stop(record, start)).collect(),
+        }
+    }
+
+    fn stop(&mut self, record: &Record, start: u64) -> Stop {
+        Stop {
+            at: self.names.get(usize::from(record.point)).cloned().unwrap_or_default(),
+            place: self.places.name(record.namespace, record.interface).to_owned(),
+            since: record.time - start,
+            flow: record.flow.to_string(),
+            cpu: record.cpu,
+            dropped: (record.flags & flags::DROPPED != 0).then(|| self.kernel.reason(record.reason)),
+        }
     }
 
     fn step(&mut self, record: &Record, before: &Record) -> String {

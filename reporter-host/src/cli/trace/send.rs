@@ -1,5 +1,6 @@
 //! Records to a collector, by way of a translator.
 
+use std::collections::HashMap;
 use std::net::SocketAddrV4;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -7,17 +8,19 @@ use anyhow::{Context, Result};
 use clap::Args;
 use dta_cli::host;
 use dta_cli::number::grouped;
-use dta_trace::counts::{Books, FlowAt, FlowCount};
+use dta_trace::counts::{FlowAt, FlowCount};
 use dta_trace::kernel;
 use dta_trace::point::At;
 use dta_trace::record::Record;
 
 use crate::cli::check::{self, Stores as Asked};
-use crate::trace::{Setup, Stores, Tracer, number};
+use crate::trace::{Point, Setup, Stores, TooManyPoints, Tracer, number};
 use crate::{Config, Options, Reporter};
 
 /// How often what the kernel counted is read.
 const COUNTS: Duration = Duration::from_secs(1);
+/// Readings after which a flow whose counts do not change may be forgotten.
+const RESTED: u32 = 30;
 /// How long NACKs are waited for at the end.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -55,57 +58,100 @@ fn milliseconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number / 1e3).map_err(|error| error.to_string())
 }
 
+impl To {
+    /// The way to the translator, if one was given; the collector is asked which stores it has.
+    pub(super) fn way(&self, settle: u64) -> Result<Option<Way>> {
+        let Some(translator) = self.translator else { return Ok(None) };
+        let stores = if self.unchecked {
+            Stores::usual()
+        } else {
+            check::somebody_listens(translator)?;
+            match Asked::ask(self.collector.as_deref())? {
+                Asked::Known(stores) => Stores::among(&stores)?,
+                Asked::Unknown => Stores::usual(),
+            }
+        };
+        Ok(Some(Way {
+            translator,
+            reporter_id: self.reporter_id,
+            name: host_name(self.name.as_deref(), self.reporter_id),
+            slow: self.slow,
+            synced: self.synced,
+            settle: Duration::from_millis(settle),
+            stores,
+            first_hop: self.first_hop,
+        }))
+    }
+}
+
+/// What people call this host.
+pub(in crate::cli) fn host_name(given: Option<&str>, reporter_id: u16) -> String {
+    match given {
+        Some(name) => name.to_owned(),
+        None => std::fs::read_to_string("/proc/sys/kernel/hostname")
+            .map_or_else(|_| format!("host {reporter_id}"), |name| name.trim().to_owned()),
+    }
+}
+
+/// Where records go, and as whose.
+pub(in crate::cli) struct Way {
+    pub(in crate::cli) translator: SocketAddrV4,
+    pub(in crate::cli) reporter_id: u16,
+    /// What people call this host.
+    pub(in crate::cli) name: String,
+    /// Packets that take longer are told one by one.
+    pub(in crate::cli) slow: Option<Duration>,
+    /// Whether PTP keeps this host's clock.
+    pub(in crate::cli) synced: bool,
+    /// How long nothing must have been seen of a packet before it is told.
+    pub(in crate::cli) settle: Duration,
+    pub(in crate::cli) stores: Stores,
+    pub(in crate::cli) first_hop: u8,
+}
+
 /// Sends records as they come.
-pub(super) struct Sender {
+pub(in crate::cli) struct Sender {
     tracer: Tracer,
     /// When counts were read last.
     counted: Option<Instant>,
+    /// Packets of each flow at a point, and for how many readings they have not changed.
+    rest: HashMap<FlowAt, (u64, u32)>,
     /// TAI less UTC, in nanoseconds, as this host has it: what is told is nanoseconds since 1970.
     leap: i64,
 }
 
 impl Sender {
-    /// Opens the way to the translator; asks the collector which stores it has.
-    pub(super) fn open(args: &super::Trace, translator: SocketAddrV4, from: &kernel::Tracer) -> Result<Self> {
-        let to = &args.to;
-        let stores = if to.unchecked {
-            Stores::usual()
-        } else {
-            check::somebody_listens(translator)?;
-            match Asked::ask(to.collector.as_deref())? {
-                Asked::Known(stores) => Stores::among(&stores)?,
-                Asked::Unknown => Stores::usual(),
-            }
-        };
-        let points = from.points().iter().map(|point| (is_on_way(&point.at), point.at.to_string()));
-        let points = number(points, to.first_hop)?;
-        let name = match &to.name {
-            Some(name) => name.clone(),
-            None => std::fs::read_to_string("/proc/sys/kernel/hostname")
-                .map_or_else(|_| format!("host {}", to.reporter_id), |name| name.trim().to_owned()),
-        };
+    /// Opens the way to the translator.
+    pub(in crate::cli) fn open(way: Way, from: &kernel::Tracer) -> Result<Self> {
+        let points = numbered(from.points().iter().map(|point| &point.at), way.first_hop)?;
         let options = Options { retransmittable: true, immediate: false };
-        let config = Config { reporter: to.reporter_id, options, backup: 1 << 16, ..Config::new(translator) };
+        let config =
+            Config { reporter: way.reporter_id, options, backup: 1 << 16, ..Config::new(way.translator) };
         let reporter = Reporter::open(config)?;
         let setup = Setup {
-            slow: to.slow,
-            synced: to.synced,
-            quiet: Duration::from_millis(args.settle),
-            ..Setup::new(to.reporter_id, name, points, stores)
+            slow: way.slow,
+            synced: way.synced,
+            quiet: way.settle,
+            ..Setup::new(way.reporter_id, way.name, points, way.stores)
         };
         let reasons = from.kernel().clone();
         let tracer = Tracer::new(reporter, setup, Box::new(move |reason| Some(reasons.reason(reason))));
-        Ok(Self { tracer, counted: None, leap: leap()? })
+        Ok(Self { tracer, counted: None, rest: HashMap::new(), leap: leap()? })
+    }
+
+    /// Other points, by the number that records have. What is held is told before.
+    pub(in crate::cli) fn set_points(&mut self, points: Vec<Point>) -> Result<()> {
+        self.tracer.set_points(points).context("a report cannot be written")
     }
 
     /// Takes what a point saw.
-    pub(super) fn record(&mut self, record: &Record) -> Result<()> {
+    pub(in crate::cli) fn record(&mut self, record: &Record) -> Result<()> {
         let time = record.time.saturating_add_signed(-self.leap);
         self.tracer.record(&Record { time, ..*record }).context("a report cannot be written")
     }
 
     /// Sends what there is to send. To be called some times a second.
-    pub(super) fn turn(&mut self, from: &kernel::Tracer) -> Result<()> {
+    pub(in crate::cli) fn turn(&mut self, from: &mut kernel::Tracer) -> Result<()> {
         if self.counted.is_none_or(|counted| counted.elapsed() >= COUNTS) {
             self.counted = Some(Instant::now());
             self.count(from)?;
@@ -114,36 +160,66 @@ impl Sender {
     }
 
     /// Sends all that is held.
-    pub(super) fn finish(&mut self, from: &kernel::Tracer) -> Result<()> {
+    pub(in crate::cli) fn finish(&mut self, from: &mut kernel::Tracer) -> Result<()> {
         self.count(from)?;
         Ok(self.tracer.finish(self.now(), LINGER)?)
     }
 
     /// Says what was counted.
     pub(super) fn tell(&self) {
-        for (name, count) in self.tracer.counters().named().into_iter().filter(|(_, count)| *count > 0) {
+        for (name, count) in self.counters().into_iter().filter(|(_, count)| *count > 0) {
             eprintln!("{name:<40} {:>12}", grouped(count));
         }
+    }
+
+    /// Each counter under its name.
+    pub(in crate::cli) fn counters(&self) -> Vec<(String, u64)> {
+        self.tracer.counters().named()
     }
 
     fn now(&self) -> u64 {
         kernel::tai().saturating_add_signed(-self.leap)
     }
 
-    fn count(&mut self, from: &kernel::Tracer) -> Result<()> {
+    /// Tells what the kernel counted since the last time.
+    pub(in crate::cli) fn count(&mut self, from: &mut kernel::Tracer) -> Result<()> {
         let flows: Vec<(FlowAt, FlowCount)> = from.flows()?;
         for (at, total) in &flows {
             self.tracer.count(at, *total).context("a report cannot be written")?;
         }
-        let books = from.books()?.iter().fold(Books::default(), |sum, point| sum.plus(point.total));
-        self.tracer.books(&books);
+        self.make_room(&flows, from)?;
+        self.tracer.books(&from.total()?);
+        Ok(())
+    }
+
+    /// Where the kernel's table of flows fills, forgets those that rest. All of them were told.
+    fn make_room(&mut self, flows: &[(FlowAt, FlowCount)], from: &mut kernel::Tracer) -> Result<()> {
+        let before = std::mem::take(&mut self.rest);
+        for (at, total) in flows {
+            let rested = match before.get(at) {
+                Some((packets, rested)) if *packets == total.packets => rested.saturating_add(1),
+                _ => 0,
+            };
+            if flows.len() > kernel::FLOWS / 2 && rested >= RESTED {
+                from.forget_flow(at)?;
+                self.tracer.forget(at);
+            } else {
+                self.rest.insert(*at, (total.packets, rested));
+            }
+        }
         Ok(())
     }
 }
 
-/// Whether packets go on from a point: where they are dropped or have arrived, they do not.
-fn is_on_way(at: &At) -> bool {
-    !matches!(at, At::Tracepoint(name) if name == "kfree_skb" || name == "consume_skb")
+/// Points with their hops.
+///
+/// # Errors
+/// There are more on the way of packets than there are hops.
+pub(in crate::cli) fn numbered<'a>(
+    points: impl IntoIterator<Item = &'a At>,
+    first_hop: u8,
+) -> Result<Vec<Point>, TooManyPoints> {
+    number(points.into_iter().map(|at| (at.is_on_way(), at.to_string())), first_hop)
 }
 
 /// TAI less UTC in nanoseconds: whole seconds, as the two clocks are not read at one moment.

@@ -1,0 +1,113 @@
+//! The file that names agents.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use dta_cli::config_file;
+use dta_client::{ClientOptions, ClientTls, Server};
+use dta_trace::point::At;
+use serde::Deserialize;
+
+/// The longest that an agent may take to answer.
+const CALL: Duration = Duration::from_secs(20);
+
+/// Agents, in the order in which packets pass their hosts.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct File {
+    /// Files of TLS, for all of them.
+    tls: Option<Tls>,
+    /// The agents.
+    #[serde(default)]
+    pub agent: Vec<Agent>,
+}
+
+/// Table `[tls]`, all PEM.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tls {
+    ca: PathBuf,
+    cert: PathBuf,
+    key: PathBuf,
+}
+
+/// One of `[[agent]]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Agent {
+    /// HOST:PORT of its gRPC service.
+    pub address: String,
+    /// Name in its certificate, if that is not the host of its address.
+    pub domain: Option<String>,
+    /// Its own points, before those of all.
+    #[serde(default)]
+    pub at: Vec<String>,
+    /// Number of its first point on the way of packets; left out, the next one behind the agent before.
+    pub first_hop: Option<u8>,
+}
+
+impl File {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// What is wrong, with its line.
+    pub fn load(path: &Path) -> Result<Self> {
+        let text = dta_cli::file::read_text(path)
+            .with_context(|| format!("cannot read the agents {}", path.display()))?;
+        Self::parse(&text, path)
+    }
+
+    fn parse(text: &str, path: &Path) -> Result<Self> {
+        let (file, places) =
+            config_file::parse::<Self>(text, path).map_err(|wrong| anyhow!("{}, {wrong}", path.display()))?;
+        let line = |key: &str| places.line(key).unwrap_or(1);
+        for (n, agent) in file.agent.iter().enumerate() {
+            let at = |key: &str| format!("{}, line {}", path.display(), line(&format!("agent[{n}].{key}")));
+            file.options(agent).check(Server::Agent).with_context(|| at("address"))?;
+            let twice = file.agent[..n].iter().any(|other| other.address == agent.address);
+            ensure!(!twice, "{}: {} is there twice", at("address"), agent.address);
+            for point in &agent.at {
+                At::parse(point).with_context(|| at("at"))?;
+            }
+            ensure!(agent.first_hop.is_none_or(|hop| hop <= 13), "{}: hops are 0 to 13", at("first_hop"));
+        }
+        ensure!(!file.agent.is_empty(), "{} names no [[agent]]", path.display());
+        Ok(file)
+    }
+
+    /// How to speak with an agent.
+    pub fn options(&self, agent: &Agent) -> ClientOptions {
+        let tls = self.tls.as_ref().map(|Tls { ca, cert, key }| ClientTls {
+            ca: ca.clone(),
+            cert: cert.clone(),
+            key: key.clone(),
+            domain: agent.domain.clone(),
+        });
+        ClientOptions { call: Some(CALL), ..ClientOptions::new(&agent.address, tls) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line() {
+        let refused = |text: &str| {
+            let error = File::parse(text, Path::new("a.toml")).expect_err(text);
+            dta_cli::error_line(&error)
+        };
+        for (text, told) in [
+            ("", "names no [[agent]]"),
+            ("[[agent]]\naddress = \"host\"", "line 2: \"host\" is not an address of an agent (no port)"),
+            ("[[agent]]\naddress = \"a:1\"\n[[agent]]\naddress = \"a:1\"", "line 4: a:1 is there twice"),
+            ("[[agent]]\naddress = \"a:1\"\nat = [\"usb:1\"]", "line 3: \"usb:1\" is no point"),
+            ("[[agent]]\naddress = \"a:1\"\nfirst_hop = 14", "line 3: hops are 0 to 13"),
+            ("[[agent]]\naddress = \"a:1\"\npoints = []", "line 3, key `agent.points`"),
+            ("[[agent]]\naddress = \"https://a:1\"", "the table [tls] of the agents' file"),
+        ] {
+            assert!(refused(text).contains(told), "{text}: {}", refused(text));
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! The agents of many hosts (`dta-reporter agent`), asked and told at once.
+
+mod file;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+
+use anyhow::{Result, ensure};
+use dta_cli::table::{Cell, Colour, Look, Table};
+use dta_client::ClientError;
+use dta_client::agent::Client;
+use dta_proto::control::{AgentStatus, TraceWanted};
+use dta_proto::trace::HOPS;
+use dta_trace::filter;
+use dta_trace::point::At;
+use serde::Serialize;
+
+pub use file::{Agent, File};
+
+/// What is to change; what is left out stays as each agent has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Points for all agents, behind their own of the file; none = each keeps those that it has.
+    pub at: Option<Vec<At>>,
+    /// Which packets.
+    pub filter: Option<String>,
+    /// One packet in so many.
+    pub one_in: Option<u32>,
+}
+
+/// What an agent answered.
+#[derive(Clone, Debug, Serialize)]
+pub struct Told {
+    /// Its address, as the file has it.
+    pub address: String,
+    /// Why it did not do it, or did not answer; then the rest is not there.
+    pub error: Option<String>,
+    /// What it traces.
+    pub agent: Option<Traces>,
+}
+
+/// What an agent traces.
+#[derive(Clone, Debug, Serialize)]
+pub struct Traces {
+    /// What people call its host.
+    pub name: String,
+    /// The id of its reporter.
+    pub reporter_id: u32,
+    /// Its program's version.
+    pub version: String,
+    /// Where its reports go.
+    pub translator: String,
+    /// Whether it traces what its configuration says.
+    pub configured: bool,
+    /// Which packets; empty = all.
+    pub filter: String,
+    /// One packet in so many.
+    pub one_in: u32,
+    /// The points that were asked for.
+    pub points: Vec<Point>,
+    /// Its counters by name.
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// A point of an agent.
+#[derive(Clone, Debug, Serialize)]
+pub struct Point {
+    /// As people write it.
+    pub at: String,
+    /// Its number on the way of packets; none where a way ends.
+    pub hop: Option<u32>,
+    /// Whether it is attached.
+    pub attached: bool,
+    /// Why not.
+    pub why_not: Option<String>,
+    /// Packets that it saw, and what became of them.
+    pub seen: u64,
+    /// Records.
+    pub reported: u64,
+    /// Not chosen by the filter.
+    pub filtered: u64,
+    /// Left out by the share.
+    pub sampled_out: u64,
+    /// Lost, as the ring was full.
+    pub ring_full: u64,
+    /// No IP, or unreadable.
+    pub refused: u64,
+    /// Not seen, as the kernel did not start the program.
+    pub missed: u64,
+}
+
+impl From<AgentStatus> for Traces {
+    fn from(status: AgentStatus) -> Self {
+        let trace = status.trace.unwrap_or_default();
+        Self {
+            name: status.name,
+            reporter_id: status.reporter_id,
+            version: status.version,
+            translator: status.translator,
+            configured: status.configured,
+            filter: trace.filter,
+            one_in: trace.one_in,
+            points: status
+                .points
+                .into_iter()
+                .map(|point| Point {
+                    at: point.at,
+                    hop: point.hop,
+                    attached: point.attached,
+                    why_not: (!point.attached).then_some(point.why_not),
+                    seen: point.seen,
+                    reported: point.reported,
+                    filtered: point.filtered,
+                    sampled_out: point.sampled_out,
+                    ring_full: point.ring_full,
+                    refused: point.refused,
+                    missed: point.missed,
+                })
+                .collect(),
+            counters: status.counters.into_iter().map(|counter| (counter.name, counter.value)).collect(),
+        }
+    }
+}
+
+type Answer = Result<AgentStatus, ClientError>;
+
+/// Asks all agents for what they trace.
+pub async fn look(file: &File) -> Vec<Told> {
+    told(file, ask(file).await)
+}
+
+/// Sends all agents back to their configurations.
+pub async fn back(file: &File) -> Vec<Told> {
+    let calls = file.agent.iter().map(|agent| {
+        let options = file.options(agent);
+        async move { Client::connect(&options).await?.set_trace(None).await }
+    });
+    told(file, together(calls).await)
+}
+
+/// Makes a change at all agents that answer. Their points on the way of packets are numbered in the order of the file.
+///
+/// # Errors
+/// The change is none, or there are more points than a path has hops. Then nothing was changed.
+pub async fn set(file: &File, change: &Change) -> Result<Vec<Told>> {
+    if let Some(text) = &change.filter {
+        filter::compile(text)?;
+    }
+    let answers = ask(file).await;
+    let wanted = wanted(file, change, &answers)?;
+    let calls = file.agent.iter().zip(answers).zip(wanted).map(|((agent, answer), wanted)| {
+        let options = file.options(agent);
+        async move {
+            answer?;
+            Client::connect(&options).await?.set_trace(Some(wanted)).await
+        }
+    });
+    Ok(told(file, together(calls).await))
+}
+
+/// What each agent is to trace.
+fn wanted(file: &File, change: &Change, answers: &[Answer]) -> Result<Vec<TraceWanted>> {
+    let mut next = 0;
+    let mut all = Vec::new();
+    for (agent, answer) in file.agent.iter().zip(answers) {
+        let has = answer.as_ref().ok().and_then(|status| status.trace.clone()).unwrap_or_default();
+        let at: Vec<String> = match &change.at {
+            Some(of_all) => agent.at.iter().cloned().chain(of_all.iter().map(At::to_string)).collect(),
+            None => has.at,
+        };
+        let first = agent.first_hop.map_or(next, u32::from);
+        let mut hops: Vec<At> = Vec::new();
+        for place in at.iter().flat_map(|text| At::parse(text).unwrap_or_default()) {
+            if place.is_on_way() && !hops.contains(&place) {
+                hops.push(place);
+            }
+        }
+        next = first + hops.len() as u32;
+        ensure!(
+            next <= u32::from(HOPS),
+            "the points of {} would be hops {first} to {}, and a path has hops 0 to 13 over all hosts: ask for fewer points",
+            agent.address,
+            next.saturating_sub(1)
+        );
+        all.push(TraceWanted {
+            at,
+            filter: change.filter.clone().unwrap_or(has.filter),
+            one_in: change.one_in.unwrap_or(has.one_in),
+            first_hop: Some(first.min(u32::from(HOPS) - 1)),
+        });
+    }
+    Ok(all)
+}
+
+async fn ask(file: &File) -> Vec<Answer> {
+    together(file.agent.iter().map(|agent| {
+        let options = file.options(agent);
+        async move { Client::connect(&options).await?.status().await }
+    }))
+    .await
+}
+
+/// Does it for all at once; the answers are in their order.
+async fn together<F>(calls: impl Iterator<Item = F>) -> Vec<Answer>
+where
+    F: Future<Output = Answer> + Send + 'static,
+{
+    let tasks: Vec<_> = calls.map(tokio::spawn).collect();
+    let mut answers = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        answers.push(task.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())));
+    }
+    answers
+}
+
+fn told(file: &File, answers: Vec<Answer>) -> Vec<Told> {
+    let each = file.agent.iter().zip(answers);
+    each.map(|(agent, answer)| {
+        let address = agent.address.clone();
+        match answer {
+            Ok(status) => Told { address, error: None, agent: Some(status.into()) },
+            Err(error) => Told { address, error: Some(error.to_string()), agent: None },
+        }
+    })
+    .collect()
+}
+
+/// Whether all agents answered, and whether all their points are attached.
+pub fn verdict(told: &[Told]) -> (bool, bool) {
+    let answered = told.iter().all(|told| told.error.is_none());
+    let points = |told: &Told| told.agent.iter().flat_map(|agent| &agent.points).all(|point| point.attached);
+    (answered, told.iter().all(points))
+}
+
+/// For people.
+pub fn table(told: &[Told], look: Look) -> String {
+    let header = [
+        "AGENT",
+        "TRACES",
+        "POINT",
+        "HOP",
+        "ATTACHED",
+        "SEEN",
+        "REPORTED",
+        "FILTERED",
+        "SAMPLED OUT",
+        "LOST",
+    ];
+    let mut table = Table::new(&header, &[3, 5, 6, 7, 8, 9]);
+    for told in told {
+        let Some(agent) = &told.agent else {
+            let why = told.error.clone().unwrap_or_default();
+            let mut row =
+                vec![Cell::from(told.address.clone()), Cell::coloured(format!("no: {why}"), Colour::Red)];
+            row.extend((2..header.len()).map(|_| Cell::from("")));
+            table.row(row);
+            continue;
+        };
+        let filter = if agent.filter.is_empty() { "all" } else { agent.filter.as_str() };
+        let share = if agent.one_in > 1 { format!(", 1/{}", agent.one_in) } else { String::new() };
+        let host = format!("{} ({})", agent.name, told.address);
+        let what = format!("{filter}{share}");
+        if agent.points.is_empty() {
+            let mut row = vec![Cell::from(host.clone()), Cell::from("nothing")];
+            row.extend((2..header.len()).map(|_| Cell::from("")));
+            table.row(row);
+        }
+        for point in &agent.points {
+            let attached = match &point.why_not {
+                None => Cell::coloured("yes", Colour::Green),
+                Some(why) => Cell::coloured(format!("no: {why}"), Colour::Yellow),
+            };
+            table.row([
+                host.clone().into(),
+                what.clone().into(),
+                point.at.clone().into(),
+                point.hop.map_or_else(|| "-".into(), |hop| Cell::from(hop.to_string())),
+                attached,
+                point.seen.to_string().into(),
+                point.reported.to_string().into(),
+                point.filtered.to_string().into(),
+                point.sampled_out.to_string().into(),
+                (point.ring_full + point.refused + point.missed).to_string().into(),
+            ]);
+        }
+    }
+    table.draw(look)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(at: &[&[&str]]) -> File {
+        let agents = at
+            .iter()
+            .enumerate()
+            .map(|(n, at)| format!("[[agent]]\naddress = \"h:{}\"\nat = {at:?}\n", n + 1));
+        toml::from_str(&agents.collect::<String>()).unwrap()
+    }
+
+    fn has(at: &[&str], filter: &str) -> Answer {
+        let trace = TraceWanted {
+            at: at.iter().map(ToString::to_string).collect(),
+            filter: filter.into(),
+            one_in: 8,
+            first_hop: Some(0),
+        };
+        Ok(AgentStatus { trace: Some(trace), ..AgentStatus::default() })
+    }
+
+    #[test]
+    fn hops_go_on_from_agent_to_agent_and_what_is_left_out_stays() {
+        let file = file(&[&["iface:e0", "tp:kfree_skb"], &[], &["iface:e1/ingress"]]);
+        let answers = [has(&[], "tcp"), has(&["tp:net_dev_queue"], ""), has(&["iface:e0"], "udp")];
+        let one_in = Some(4);
+        let told = |change: &Change| -> Vec<(usize, u32, String, u32)> {
+            let all = wanted(&file, change, &answers).unwrap();
+            all.into_iter().map(|of| (of.at.len(), of.first_hop.unwrap(), of.filter, of.one_in)).collect()
+        };
+        let is = |points, hop, filter: &str, one_in| (points, hop, filter.to_owned(), one_in);
+        let kept = [is(0, 0, "tcp", 4), is(1, 0, "", 4), is(1, 1, "udp", 4)];
+        assert_eq!(told(&Change { one_in, ..Change::default() }), kept);
+        let of_file = [is(2, 0, "tcp", 8), is(0, 2, "", 8), is(1, 2, "udp", 8)];
+        assert_eq!(told(&Change { at: Some(vec![]), ..Change::default() }), of_file);
+        // Points of all stand behind those of the file.
+        let change = Change { at: At::parse("iface:e9").ok(), filter: Some("icmp".into()), one_in: None };
+        assert_eq!(told(&change), [is(4, 0, "icmp", 8), is(2, 4, "icmp", 8), is(3, 6, "icmp", 8)]);
+    }
+
+    #[test]
+    fn more_points_than_hops_are_refused_before_anything_changes() {
+        let many: Vec<String> = (0..5).map(|n| format!("iface:e{n}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let file = file(&[&many, &many]);
+        let error =
+            wanted(&file, &Change { at: Some(vec![]), ..Change::default() }, &[has(&[], ""), has(&[], "")])
+                .unwrap_err();
+        assert!(error.to_string().contains("h:2 would be hops 10 to 19"), "{error}");
+    }
+}

@@ -1,0 +1,90 @@
+//! `dta-manager trace`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use dta_cli::Status;
+use dta_cli::output::OutputFlag;
+use dta_cli::table::Look;
+use dta_trace::point::At;
+
+use crate::agents::{self, Change, File};
+
+#[derive(Args)]
+#[command(after_help = "\
+Agents (`dta-reporter agent`) trace their hosts; their reports go to the translator that each has in its configuration, and `dta-collector trace` answers. This command tells many of them at once where and which packets to trace: --at, --filter, --sample and --set change that, --back goes back to each agent's own configuration. What is not given stays as an agent has it. Without any of these it changes nothing. What was set stays until it is changed or the agent ends.
+
+The file names the agents, in the order in which packets pass their hosts: points are numbered in that order.
+  [tls]                         # for agents beyond loopback, all PEM
+  ca = \"ca.crt\"
+  cert = \"manager.crt\"
+  key = \"manager.key\"
+  [[agent]]
+  address = \"10.0.0.5:40054\"
+  at = [\"iface:eth0\", \"tp:kfree_skb\"]
+  [[agent]]
+  address = \"10.0.0.6:40054\"
+  at = [\"iface:ens3\"]
+
+Exit status 1 if an agent does not answer or refuses, 4 if a point is not attached.
+
+Examples:
+  What each agent has attached, and why not:
+    dta-manager trace --agents agents.toml
+  The points of the file, and packets to port 80, one in 64:
+    dta-manager trace --agents agents.toml --set \\
+        --filter 'tcp port 80' --sample 1/64
+  Drops too, at all agents:
+    dta-manager trace --agents agents.toml --at tp:kfree_skb
+  Back to what each agent has in its configuration:
+    dta-manager trace --agents agents.toml --back")]
+pub(super) struct Trace {
+    /// File that names the agents
+    #[arg(long, env, value_name = "FILE")]
+    agents: PathBuf,
+    /// Trace at the points that the file has, and at those of --at
+    #[arg(long, conflicts_with = "back")]
+    set: bool,
+    /// A point at all agents, behind those of the file; several times for several points
+    #[arg(long = "at", value_name = "POINT", value_parser = At::parse, conflicts_with = "back")]
+    at: Vec<Vec<At>>,
+    /// Which packets, as tcpdump takes them; empty for all
+    #[arg(long, value_name = "FILTER", conflicts_with = "back")]
+    filter: Option<String>,
+    /// Which share of the packets, as 1/64
+    #[arg(long, value_name = "1/N", value_parser = share, conflicts_with = "back")]
+    sample: Option<u32>,
+    /// Go back to each agent's own configuration
+    #[arg(long)]
+    back: bool,
+    #[command(flatten)]
+    output: OutputFlag,
+}
+
+fn share(text: &str) -> Result<u32, &'static str> {
+    let n = text.strip_prefix("1/").and_then(|n| n.parse().ok()).filter(|n| *n > 0);
+    n.ok_or("write a share as 1/64")
+}
+
+impl Trace {
+    pub(super) fn run(self) -> anyhow::Result<Status> {
+        let file = File::load(&self.agents).map_err(dta_cli::misuse)?;
+        let points = self.set || !self.at.is_empty();
+        let is_change = points || self.filter.is_some() || self.sample.is_some();
+        let at = points.then(|| self.at.into_iter().flatten().collect());
+        let change = Change { at, filter: self.filter, one_in: self.sample };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let told = runtime.block_on(async {
+            match (self.back, is_change) {
+                (true, _) => Ok(agents::back(&file).await),
+                (false, true) => agents::set(&file, &change).await.map_err(dta_cli::misuse),
+                (false, false) => Ok(agents::look(&file).await),
+            }
+        })?;
+        self.output.print(&told, |told| agents::table(told, Look::stdout()))?;
+        Ok(match agents::verdict(&told) {
+            (false, _) => Status::Failed,
+            (true, attached) => Status::of(attached),
+        })
+    }
+}

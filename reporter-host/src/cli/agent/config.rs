@@ -1,0 +1,213 @@
+//! What an agent is told: one TOML file.
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use dta_cli::config_file;
+use dta_cli::host;
+use dta_proto::wire::dta::PORT;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::wanted::Wanted;
+
+/// The commented configuration that `dta-reporter config --example` prints.
+pub(super) const EXAMPLE: &str = include_str!("example.toml");
+
+/// A whole agent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Config {
+    pub(super) agent: Agent,
+    pub(super) trace: Trace,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) tls: Option<Tls>,
+}
+
+/// Table `[agent]`; `example.toml` says what its keys are.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Agent {
+    #[serde(deserialize_with = "host::serde::socket")]
+    pub(super) listen: SocketAddr,
+    pub(super) insecure: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) name: Option<String>,
+    pub(super) reporter_id: u16,
+    #[serde(deserialize_with = "socket_v4")]
+    pub(super) translator: SocketAddrV4,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) collector: Option<String>,
+    pub(super) first_hop: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) slow_ms: Option<f64>,
+    pub(super) synced: bool,
+    pub(super) settle_ms: u64,
+    pub(super) namespaces: bool,
+    pub(super) follow: bool,
+    pub(super) clsact: bool,
+}
+
+/// Table `[trace]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Trace {
+    pub(super) at: Vec<String>,
+    pub(super) filter: String,
+    pub(super) sample: String,
+}
+
+/// Table `[tls]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Tls {
+    pub(super) cert: PathBuf,
+    pub(super) key: PathBuf,
+    pub(super) client_ca: PathBuf,
+}
+
+impl Default for Agent {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 40054)),
+            insecure: false,
+            name: None,
+            reporter_id: 0,
+            translator: SocketAddrV4::new(Ipv4Addr::LOCALHOST, PORT),
+            collector: None,
+            first_hop: 0,
+            slow_ms: None,
+            synced: false,
+            settle_ms: 200,
+            namespaces: false,
+            follow: true,
+            clsact: false,
+        }
+    }
+}
+
+impl Default for Trace {
+    fn default() -> Self {
+        Self { at: Vec::new(), filter: String::new(), sample: "1/1".into() }
+    }
+}
+
+fn socket_v4<'de, D: Deserializer<'de>>(from: D) -> Result<SocketAddrV4, D::Error> {
+    host::socket_v4(&String::deserialize(from)?).map_err(serde::de::Error::custom)
+}
+
+impl Config {
+    /// The file that was asked for, or the one in the usual place, or the defaults; and which file it was.
+    pub(super) fn load(asked: Option<&Path>) -> Result<(Self, Option<PathBuf>)> {
+        let Some(path) = config_file::place(asked, "agent.toml") else { return Ok((Self::default(), None)) };
+        let text = dta_cli::file::read_text(&path)
+            .with_context(|| format!("cannot read the configuration {}", path.display()))?;
+        let config = Self::parse(&text, &path)?;
+        Ok((config, Some(path)))
+    }
+
+    fn parse(text: &str, path: &Path) -> Result<Self> {
+        let (config, places) =
+            config_file::parse::<Self>(text, path).map_err(|wrong| anyhow!("{}, {wrong}", path.display()))?;
+        config.check().map_err(|(key, why)| match places.line(key) {
+            Some(line) => anyhow!("{}, line {line}: {key}: {why}", path.display()),
+            None => anyhow!("{}: {key}: {why}", path.display()),
+        })?;
+        Ok(config)
+    }
+
+    /// What is wrong, and under which key.
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        let agent = &self.agent;
+        if !agent.listen.ip().is_loopback() && self.tls.is_none() && !agent.insecure {
+            return Err((
+                "agent.listen",
+                format!(
+                    "refusing to listen on {} without TLS: whoever reaches it chooses which packets are traced. Give [tls] cert, key and \
+                     client_ca, listen on loopback, or say insecure = true if the network itself keeps others out",
+                    agent.listen
+                ),
+            ));
+        }
+        if agent.first_hop > 13 {
+            return Err(("agent.first_hop", format!("is {}, but must be 0 to 13", agent.first_hop)));
+        }
+        if !(1..=2000).contains(&agent.settle_ms) {
+            return Err(("agent.settle_ms", format!("is {}, but must be 1 to 2000", agent.settle_ms)));
+        }
+        if agent.slow_ms.is_some_and(|ms| Duration::try_from_secs_f64(ms / 1e3).is_err()) {
+            return Err(("agent.slow_ms", "must be a number from 0 on".into()));
+        }
+        Wanted::of_config(self).map(drop)
+    }
+
+    /// Packets that take longer are told one by one.
+    pub(super) fn slow(&self) -> Option<Duration> {
+        self.agent.slow_ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok())
+    }
+
+    /// The keys that differ and cannot change while the agent runs.
+    pub(super) fn fixed(&self, new: &Self) -> Vec<String> {
+        let mut keys = config_file::changes(&self.agent, &new.agent);
+        keys.iter_mut().for_each(|key| *key = format!("agent.{key}"));
+        if self.tls.is_some() != new.tls.is_some() {
+            keys.push("tls".into());
+        }
+        keys
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        Config::parse(text, Path::new("a.toml")).expect_err(text).to_string()
+    }
+
+    #[test]
+    fn the_example_says_what_the_defaults_are() {
+        assert_eq!(Config::parse(EXAMPLE, Path::new("example.toml")).unwrap(), Config::default());
+        // With all that has no default, it is a configuration as well.
+        let full = EXAMPLE.replace("#! ", "");
+        let full = Config::parse(&full, Path::new("example.toml")).unwrap();
+        assert_eq!(
+            (full.agent.name.as_deref(), full.slow()),
+            (Some("web1"), Some(Duration::from_millis(10)))
+        );
+        assert!(full.tls.is_some());
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line() {
+        for (text, told) in [
+            (
+                "[agent]\nlisten = \"0.0.0.0:1\"",
+                "a.toml, line 2: agent.listen: refusing to listen on 0.0.0.0:1",
+            ),
+            ("[agent]\nfirst_hop = 14", "line 2: agent.first_hop: is 14"),
+            ("[agent]\nsettle_ms = 0", "line 2: agent.settle_ms"),
+            ("[agent]\nslow_ms = -1.0", "line 2: agent.slow_ms"),
+            ("[agent]\nspeed = 1", "line 2, key `agent.speed`"),
+            ("[trace]\nat = [\"usb:1\"]", "line 2: trace.at: \"usb:1\" is no point"),
+            ("[trace]\nat = [\"netns:a/iface:e0\"]", "namespaces = true"),
+            ("[trace]\nfilter = \"tcp prt 80\"", "line 2: trace.filter"),
+            ("[trace]\nsample = \"64\"", "line 2: trace.sample: write a share as 1/64"),
+        ] {
+            let error = refused(text);
+            assert!(error.contains(told), "{text}: {error}");
+        }
+        Config::parse("[agent]\nlisten = \"0.0.0.0:1\"\ninsecure = true", Path::new("a.toml")).unwrap();
+    }
+
+    #[test]
+    fn points_can_change_while_it_runs_and_the_rest_cannot() {
+        let old = Config::default();
+        let mut new = old.clone();
+        new.trace.filter = "tcp".into();
+        assert!(old.fixed(&new).is_empty());
+        new.agent.reporter_id = 7;
+        assert_eq!(old.fixed(&new), ["agent.reporter_id"]);
+    }
+}

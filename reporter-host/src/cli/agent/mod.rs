@@ -1,0 +1,313 @@
+//! `dta-reporter agent`: traces one host for as long as it runs; points and filters change over gRPC.
+
+mod config;
+mod service;
+mod traced;
+mod wanted;
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use dta_cli::service_manager::ServiceManager;
+use dta_cli::{LogFormat, Status};
+use dta_trace::kernel::{self, Options, Tracer, rights};
+use serde::Serialize;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+
+use config::Config;
+use service::{Command, Server};
+use traced::{Host, Traced};
+use wanted::Wanted;
+
+use super::check::Stores as Asked;
+use super::trace::send::{Sender, Way, host_name};
+use crate::trace::Stores;
+
+pub(super) const AGENT_HELP: &str = "\
+Points and filters of its file are traced from the start on. `dta-manager trace` changes them while it runs, and takes that back. A point that cannot be attached does not end it: the status tells why. An interface that comes later is attached then.
+
+When it is ready it prints one line of JSON with the address that it took. SIGHUP reads the file again: its points, filter and TLS files hold then. Anything else that has changed is told, and then nothing changes. SIGTERM and SIGINT end it in order. What an agent that was killed left attached is taken away by the next one.
+
+Examples:
+  dta-reporter agent --config agent.toml";
+
+pub(super) const CHECK_HELP: &str = "\
+Looks at what a start of `agent` would look at, also at the files of TLS, but not whether the kernel has the points. The configuration that results is printed as a file; warnings go to standard error.
+
+Example:
+  dta-reporter check-config --config agent.toml";
+
+pub(super) const CONFIG_HELP: &str =
+    "Example:\n  dta-reporter config --example > agent.toml\n  dta-reporter check-config --config agent.toml";
+
+#[derive(Debug, Args)]
+pub(super) struct Agent {
+    #[command(flatten)]
+    file: ConfigFile,
+    /// What to log, for instance `info` or `dta_reporter=debug`
+    #[arg(long, env, default_value = "info", value_name = "FILTER")]
+    log: String,
+    /// How to write the log
+    #[arg(long, env, value_name = "FORMAT", default_value = "text", value_parser = dta_cli::one_of::<LogFormat>(&LogFormat::NAMES))]
+    log_format: LogFormat,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ConfigFile {
+    /// Configuration file; `none` reads no file [default: ~/.config/dta/agent.toml or
+    /// /etc/dta/agent.toml, if there is one; else nothing is traced until somebody asks for it]
+    #[arg(long, short, env, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl ConfigFile {
+    fn load(&self) -> Result<(Config, Option<PathBuf>)> {
+        Config::load(self.config.as_deref()).map_err(dta_cli::misuse)
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Example {
+    /// Print a commented file with every setting and its default
+    #[arg(long, required = true)]
+    example: bool,
+}
+
+/// `dta-reporter config`.
+pub(super) fn example(args: &Example) -> Result<Status> {
+    if args.example {
+        dta_cli::print(config::EXAMPLE.trim_end())?;
+    }
+    Ok(Status::Done)
+}
+
+/// `dta-reporter check-config`.
+pub(super) fn check(file: &ConfigFile) -> Result<Status> {
+    let (config, path) = file.load()?;
+    match path {
+        Some(path) => eprintln!("configuration: {}", path.display()),
+        None => eprintln!("no configuration file: these are the defaults"),
+    }
+    let warning = service::look(&config).map_err(dta_cli::misuse)?;
+    let open = (config.tls.is_none() && !config.agent.listen.ip().is_loopback()).then(|| {
+        format!("gRPC on {} WITHOUT TLS: whoever reaches it chooses what is traced", config.agent.listen)
+    });
+    let warnings: Vec<String> = warning.into_iter().chain(open).collect();
+    dta_cli::configuration_is_good(&toml::to_string(&config)?, &warnings)
+}
+
+/// What the ready line says.
+#[derive(Serialize)]
+struct Ready {
+    ready: bool,
+    pid: u32,
+    /// Address of gRPC.
+    listen: SocketAddr,
+}
+
+/// How often the certificate's end is looked at.
+const CERTIFICATE: Duration = Duration::from_secs(3600);
+
+/// Runs the agent until it is told to end.
+pub(super) fn run(args: &Agent) -> Result<Status> {
+    let (config, path) = args.file.load()?;
+    dta_cli::log(&args.log, args.log_format);
+    match &path {
+        Some(path) => tracing::info!(config = %path.display(), "the configuration was read"),
+        None => tracing::info!("no configuration file: nothing is traced until somebody asks for it"),
+    }
+    let agent = &config.agent;
+    let missing = rights::missing(agent.namespaces).context("capabilities cannot be read")?;
+    if !missing.is_empty() {
+        return Err(kernel::Error::Rights(missing).into());
+    }
+    let wanted =
+        |config: &Config| Wanted::of_config(config).map_err(|(key, why)| anyhow::anyhow!("{key}: {why}"));
+    let first = wanted(&config)?;
+    let options = Options {
+        follow: agent.follow,
+        clsact: agent.clsact,
+        table: first.table.clone(),
+        ..Options::default()
+    };
+    // It takes away what an agent that died left on interfaces, in all namespaces: that needs what is given up below.
+    let tracer = Tracer::start(&options)?;
+    // Before there are other threads, which have what this one has.
+    rights::drop_others(agent.namespaces).context("capabilities cannot be given up")?;
+    let stores = match &agent.collector {
+        None => Stores::usual(),
+        Some(address) => match Asked::ask(Some(address))? {
+            Asked::Known(stores) => Stores::among(&stores)?,
+            Asked::Unknown => Stores::usual(),
+        },
+    };
+    let name = host_name(agent.name.as_deref(), agent.reporter_id);
+    let way = Way {
+        translator: agent.translator,
+        reporter_id: agent.reporter_id,
+        name: name.clone(),
+        slow: config.slow(),
+        synced: agent.synced,
+        settle: Duration::from_millis(agent.settle_ms),
+        stores,
+        first_hop: agent.first_hop,
+    };
+    let sender = Sender::open(way, &tracer)?;
+    let host = Host {
+        name,
+        reporter_id: agent.reporter_id,
+        translator: agent.translator.to_string(),
+        namespaces: agent.namespaces,
+    };
+    let mut traced = Traced::new(tracer, sender, host);
+
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("dta-grpc")
+        .enable_all()
+        .build()?;
+    let (sender, commands) = mpsc::channel();
+    signals(&runtime, &sender)?;
+    traced.set(first, true)?;
+    let server = Server::start(&runtime, &config, sender)?;
+    let line = serde_json::to_string(&Ready { ready: true, pid: std::process::id(), listen: server.listen })?;
+    writeln!(std::io::stdout(), "{line}")
+        .map_err(|error| anyhow::anyhow!("cannot write the ready line: {error}"))?;
+    tracing::info!(listen = %server.listen, "ready");
+    let read = || args.file.load().map(|(config, _)| config);
+    let ended =
+        Running { traced: &mut traced, server, runtime: &runtime, config, read: &read }.run(&commands);
+    let told = traced.finish();
+    drop(traced);
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    ended.and(told).map(|()| Status::Done)
+}
+
+/// SIGHUP, SIGTERM and SIGINT as commands.
+fn signals(runtime: &Runtime, commands: &mpsc::Sender<Command>) -> Result<()> {
+    let _inside = runtime.enter();
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut hangup = signal(SignalKind::hangup())?;
+    let commands = commands.clone();
+    runtime.spawn(async move {
+        loop {
+            let command = tokio::select! {
+                _ = interrupt.recv() => Command::End,
+                _ = terminate.recv() => Command::End,
+                _ = hangup.recv() => Command::Reload,
+            };
+            if commands.send(command).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(())
+}
+
+/// An agent while it runs.
+struct Running<'a> {
+    traced: &'a mut Traced,
+    server: Server,
+    runtime: &'a Runtime,
+    config: Config,
+    read: &'a dyn Fn() -> Result<Config>,
+}
+
+impl Running<'_> {
+    fn run(mut self, commands: &mpsc::Receiver<Command>) -> Result<()> {
+        let manager = ServiceManager::of_this_process().unwrap_or_else(|error| {
+            tracing::warn!(%error, "the service manager is told nothing");
+            ServiceManager::default()
+        });
+        manager.ready(&self.line());
+        let mut alive = Instant::now();
+        let mut certificate: Option<Instant> = None;
+        loop {
+            self.traced.turn()?;
+            while let Ok(command) = commands.try_recv() {
+                match command {
+                    Command::Status(answer) => {
+                        // Who asked may have gone.
+                        let _ = answer.send(self.traced.status()?);
+                    }
+                    Command::Set(trace, answer) => {
+                        let told = match self.wanted(trace.as_ref()) {
+                            Ok(wanted) => {
+                                self.traced.set(wanted, trace.is_none())?;
+                                Ok(self.traced.status()?)
+                            }
+                            Err(why) => Err(why),
+                        };
+                        let _ = answer.send(told);
+                        manager.status(&self.line());
+                    }
+                    Command::Reload => {
+                        manager.reloading();
+                        if let Err(error) = self.reload() {
+                            let error = dta_cli::error_line(&error);
+                            tracing::error!(
+                                error,
+                                "the configuration was read anew and is not taken: nothing has changed"
+                            );
+                        }
+                        manager.ready(&self.line());
+                    }
+                    Command::End => {
+                        tracing::info!("shutting down");
+                        manager.stopping();
+                        return Ok(());
+                    }
+                }
+            }
+            if manager.watchdog().is_some_and(|time| alive.elapsed() >= time) {
+                alive = Instant::now();
+                manager.alive();
+            }
+            if certificate.is_none_or(|looked| looked.elapsed() >= CERTIFICATE) {
+                certificate = Some(Instant::now());
+                if let Some(warning) = self.server.warning() {
+                    tracing::warn!("{warning}");
+                }
+            }
+            self.traced.tracer.wait(Duration::from_millis(10))?;
+        }
+    }
+
+    fn wanted(&self, trace: Option<&dta_proto::control::TraceWanted>) -> Result<Wanted, String> {
+        match trace {
+            Some(message) => Wanted::of_message(message, self.config.agent.first_hop),
+            None => Wanted::of_config(&self.config).map_err(|(key, why)| format!("{key}: {why}")),
+        }
+    }
+
+    /// Goes on with the file as it is now.
+    fn reload(&mut self) -> Result<()> {
+        let new = (self.read)()?;
+        let fixed = self.config.fixed(&new);
+        anyhow::ensure!(
+            fixed.is_empty(),
+            "{} cannot change while the agent runs: restart it for that",
+            fixed.join(", ")
+        );
+        let wanted = Wanted::of_config(&new).map_err(|(key, why)| anyhow::anyhow!("{key}: {why}"))?;
+        if new.tls.is_some() {
+            self.server.reload(self.runtime, &new)?;
+        }
+        self.config = new;
+        self.traced.set(wanted, true)?;
+        tracing::info!("the configuration was read anew");
+        Ok(())
+    }
+
+    /// What it does now, in one line for people.
+    fn line(&self) -> String {
+        let points = self.traced.tracer.points().iter().filter(|point| point.is_attached()).count();
+        format!("{points} points are attached, gRPC on {}", self.server.listen)
+    }
+}

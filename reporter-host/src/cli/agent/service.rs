@@ -1,0 +1,163 @@
+//! The agent's gRPC service: hands each call to the thread that traces, and its answer back.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, Result, anyhow};
+use dta_grpc::standard::{self, Health};
+use dta_grpc::tls::{ServerFiles, Validity};
+use dta_grpc::{Admission, Counters, Limits, Listen, MAX_MESSAGE};
+use dta_proto::control::agent_server::{Agent, AgentServer};
+use dta_proto::control::{AgentStatus, AgentStatusRequest, SetTraceRequest, TraceWanted};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::{oneshot, watch};
+use tonic::{Request, Response, Status};
+
+use super::config::{Config, Tls};
+
+/// The gRPC service of agents, by its full name.
+const SERVICE: &str = "dta.v1.Agent";
+
+/// What callers may take: a few people and programs look at an agent.
+const LIMITS: Limits = Limits {
+    connections: 64,
+    connections_per_address: 64,
+    handshake: Duration::from_secs(10),
+    calls: 16,
+    calls_per_caller: 16,
+    streams_per_caller: 1,
+};
+
+/// Longest time of a call, with the time for which it waited.
+const CALL: Duration = Duration::from_secs(30);
+
+/// What the thread that traces is asked to do.
+pub(super) enum Command {
+    Status(oneshot::Sender<AgentStatus>),
+    /// As the configuration says, without a trace.
+    Set(Option<TraceWanted>, oneshot::Sender<Result<AgentStatus, String>>),
+    /// SIGHUP.
+    Reload,
+    /// SIGTERM or SIGINT.
+    End,
+}
+
+struct Service {
+    commands: mpsc::Sender<Command>,
+}
+
+fn ending<E>(_: E) -> Status {
+    Status::unavailable("the agent is ending")
+}
+
+#[tonic::async_trait]
+impl Agent for Service {
+    async fn status(&self, _: Request<AgentStatusRequest>) -> Result<Response<AgentStatus>, Status> {
+        let (sender, answer) = oneshot::channel();
+        self.commands.send(Command::Status(sender)).map_err(ending)?;
+        answer.await.map(Response::new).map_err(ending)
+    }
+
+    async fn set_trace(&self, request: Request<SetTraceRequest>) -> Result<Response<AgentStatus>, Status> {
+        let (sender, answer) = oneshot::channel();
+        let peer = request.extensions().get::<dta_grpc::Peer>().map(dta_grpc::Peer::address);
+        let trace = request.into_inner().trace;
+        tracing::info!(?peer, ?trace, "asked to trace");
+        self.commands.send(Command::Set(trace, sender)).map_err(ending)?;
+        answer.await.map_err(ending)?.map(Response::new).map_err(Status::invalid_argument)
+    }
+}
+
+/// The service, as long as this is not dropped.
+pub(super) struct Server {
+    /// Where it listens, with the port that was taken.
+    pub(super) listen: SocketAddr,
+    listener: Arc<TcpListener>,
+    health: Health,
+    commands: mpsc::Sender<Command>,
+    halt: watch::Sender<bool>,
+    /// Of its certificate.
+    validity: Option<Validity>,
+}
+
+/// The files of TLS, read and checked.
+fn tls(tls: Option<&Tls>) -> Result<Option<dta_grpc::tls::ServerTls>> {
+    let files = tls.map(|tls| ServerFiles { cert: &tls.cert, key: &tls.key, client_ca: &tls.client_ca });
+    Ok(files.map(|files| dta_grpc::tls::server(&files, SystemTime::now())).transpose()?)
+}
+
+/// Whether the files of TLS can be used; a warning where they soon cannot.
+pub(super) fn look(config: &Config) -> Result<Option<String>> {
+    let Some(validity) = tls(config.tls.as_ref())?.map(|tls| tls.validity) else { return Ok(None) };
+    Ok(ends(&validity))
+}
+
+fn ends(validity: &Validity) -> Option<String> {
+    let cure = "put a new one in its place and send the agent SIGHUP";
+    Some(match validity.ends_soon(SystemTime::now())? {
+        Duration::ZERO => format!("the TLS certificate has expired: clients refuse it; {cure}"),
+        left => format!("the TLS certificate ends in {}: {cure} before", dta_grpc::tls::for_people(left)),
+    })
+}
+
+impl Server {
+    /// Listens and serves.
+    pub(super) fn start(runtime: &Runtime, config: &Config, commands: mpsc::Sender<Command>) -> Result<Self> {
+        let _inside = runtime.enter();
+        let wanted = config.agent.listen;
+        let listener = runtime
+            .block_on(TcpListener::bind(wanted))
+            .with_context(|| format!("cannot listen for gRPC on {wanted} (listen in [agent])"))?;
+        let listen = listener.local_addr()?;
+        let health = standard::health(SERVICE);
+        let (halt, _) = watch::channel(false);
+        let mut server =
+            Self { listen, listener: Arc::new(listener), health, commands, halt, validity: None };
+        server.serve(config)?;
+        server.health.set(true);
+        Ok(server)
+    }
+
+    /// Goes on with TLS files as they are now. Calls under way end in peace.
+    ///
+    /// # Errors
+    /// The files cannot be used; then it goes on as before.
+    pub(super) fn reload(&mut self, runtime: &Runtime, config: &Config) -> Result<()> {
+        let _inside = runtime.enter();
+        self.serve(config)
+    }
+
+    fn serve(&mut self, config: &Config) -> Result<()> {
+        let tls = tls(config.tls.as_ref())?;
+        let reflection =
+            standard::reflection(dta_proto::control::DESCRIPTORS).map_err(|error| anyhow!(error))?;
+        self.validity = tls.as_ref().map(|tls| tls.validity);
+        let (halt, halted) = watch::channel(false);
+        let until = |mut halted: watch::Receiver<bool>| async move {
+            // An error says that the server was dropped.
+            let _ = halted.wait_for(|halt| *halt).await;
+        };
+        let listen = Listen { limits: LIMITS, tls: tls.map(|tls| tls.config) };
+        let counters = Arc::new(Counters::default());
+        let incoming = dta_grpc::accept_until(self.listener.clone(), listen, counters, until(halted.clone()));
+        let service = Service { commands: self.commands.clone() };
+        tokio::spawn(
+            tonic::transport::Server::builder()
+                .timeout(CALL)
+                .layer(Admission::new(LIMITS.calls))
+                .add_service(AgentServer::new(service).max_decoding_message_size(MAX_MESSAGE))
+                .add_service(self.health.service())
+                .add_service(reflection)
+                .serve_with_incoming_shutdown(incoming, until(halted)),
+        );
+        std::mem::replace(&mut self.halt, halt).send_replace(true);
+        Ok(())
+    }
+
+    /// A warning about its certificate, if it is time for one.
+    pub(super) fn warning(&self) -> Option<String> {
+        self.validity.as_ref().and_then(ends)
+    }
+}
