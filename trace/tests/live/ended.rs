@@ -3,9 +3,10 @@
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
+use aya::programs::{SchedClassifier, TcAttachType};
 use dta_trace::kernel::{Options, Tracer};
 
-use crate::bed::{Bed, PATIENCE, run, socket, tracer};
+use crate::bed::{Bed, PATIENCE, run, socket, tracer, within};
 
 /// Set for the process that is killed: how it attaches, and where.
 const KILLED: &str = "DTA_TRACE_KILLED";
@@ -46,21 +47,25 @@ fn kill(mut child: Child, namespace: &str) {
     let file = format!("/run/{namespace}.ready");
     until("the tracer attaches", || std::fs::exists(&file).unwrap());
     std::fs::remove_file(file).unwrap();
+    assert_eq!(attached(namespace), 2, "it is attached both ways");
     child.kill().unwrap();
     child.wait().unwrap();
 }
 
-/// The names of our programs on the interface, of tcx and of clsact.
+/// Programs on the interface, of tcx and of clsact.
 fn attached(namespace: &str) -> usize {
     let filters = ["ingress", "egress"]
         .map(|side| run(&format!("tc -n {namespace} filter show dev e0 {side} 2>/dev/null || true")));
-    let links = run(&format!("ip netns exec {namespace} bpftool net show dev e0"));
+    let links = within(namespace, || {
+        [TcAttachType::Ingress, TcAttachType::Egress]
+            .map(|side| SchedClassifier::query_tcx("e0", side).map_or(0, |(_, programs)| programs.len()))
+    });
     filters.iter().map(|text| text.matches("direct-action").count()).sum::<usize>()
-        + links.matches("tcx/").count()
+        + links.iter().sum::<usize>()
 }
 
 #[test]
-#[ignore = "needs root, network namespaces and bpftool"]
+#[ignore = "needs root and network namespaces"]
 fn a_killed_tracer_leaves_nothing_on_tcx_and_the_next_clears_clsact() {
     let mut bed = Bed::new();
     let [near, far] = ["n", "f"].map(|name| bed.namespace(name));

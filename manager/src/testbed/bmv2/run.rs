@@ -480,7 +480,7 @@ fn translator_file(folder: &Path, collector: &str, control: &str) -> String {
     };
     format!(
         "[translator]\ncollector = 'http://{collector}'\nlisten = '{SERVICE}:40040'\nsource = '{SERVICE}'\nmac = '{}'\n\
-         [switch.{TRANSLATOR}]\ntype = 'bmv2'\ncontrol = '{control}'\nstate = '{}'\ncollector_ports = [2]\n\
+         [switch.{TRANSLATOR}]\ntype = 'bmv2'\ncontrol = '{control}'\nstate = '{}'\ncollector_ports = [2]\npostcard_rows = 256\n\
          collector_macs = ['{COLLECTOR_MAC}']\nstations = [{{ mac = '{}', port = 1 }}]\n",
         mac(reporter::TRANSLATOR_MAC),
         folder.join("switch.json").display(),
