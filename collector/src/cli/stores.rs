@@ -12,11 +12,11 @@ use super::client_flags::ClientFlags;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-Used are keys, counted in a store of up to 16 MiB and estimated from a sample of a larger one; load is keys per slot (of lists and sketches: batches or columns in use). Survival is the share of keys that are still there (of counters: whose count is exact). N is how many copies a key has. More copies help only while load times copies is below 0.69; \"advised\" says how many would serve best at this load.
+Used are keys, counted in a store of up to 16 MiB and estimated from a sample of a larger one; load is keys per slot (of lists and sketches: batches or columns in use). Survival is the share of keys that are still there (of counters: whose count is exact). N is how many copies a key has. More copies help only while load times copies is below 0.69; \"advised\" says how many would serve best at this load. Here is what this collector has of a store that several share.
 
 Examples:
   dta-collector stores
-  dta-collector stores -o wide    with layout, capacity, kind of memory, and what of a shared store is here")]
+  dta-collector stores -o wide    with layout, capacity, memory, what is here")]
 pub(super) struct Args {
     #[command(flatten)]
     client: ClientFlags,
