@@ -887,7 +887,7 @@ mod tests {
             ),
             (
                 "collector = [{ address = 'a:1', buckets = '0-127' }, { address = 'b:1', buckets = '127-255' }]",
-                "translator.collector[1].buckets is \"127-255\", and the collector at a:1 has bucket 127, too",
+                "translator.collector.buckets is \"127-255\", and the collector at a:1 has bucket 127, too",
             ),
             (
                 "collector = [{ address = 'a:1', buckets = '1-127' }, { address = 'b:1', buckets = '128-254' }]",
