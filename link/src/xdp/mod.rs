@@ -21,7 +21,7 @@ mod program;
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 
@@ -35,6 +35,9 @@ use crate::{Batch, Counters, Link, LinkError, Result, Scope};
 const SEND: u32 = 1024;
 /// Queues that one link serves at most.
 const QUEUES_MAX: u32 = 64;
+/// How long an interface may be in use until that is told: the kernel takes the program of a link that was
+/// closed off a little later, for instance when a process that was forked meanwhile has closed its copy.
+const LEAVING: Duration = Duration::from_secs(1);
 /// Bytes of a chunk of memory: one of these, as frames are long.
 const CHUNKS: [usize; 2] = [2048, 4096];
 
@@ -122,6 +125,18 @@ impl XdpLink {
     /// privileges are missing; the interface has an XDP program, or one of its queues an AF_XDP socket; or
     /// the kernel or the driver cannot do it. Each says what to do.
     pub fn open(config: &XdpConfig) -> Result<Self> {
+        let until = Instant::now() + LEAVING;
+        loop {
+            match Self::open_now(config) {
+                Err(LinkError::XdpInUse(_) | LinkError::QueueInUse { .. }) if Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                opened => return opened,
+            }
+        }
+    }
+
+    fn open_now(config: &XdpConfig) -> Result<Self> {
         if config.ports.len() > PORTS_MAX {
             return Err(LinkError::TooManyPorts(config.ports.len()));
         }

@@ -504,7 +504,7 @@ fn own() -> Vec<Known> {
         "dta-manager run-testbed --keep --listen 127.0.0.1:40050",
         Instead(
             "dta-manager run-testbed --keep --listen 127.0.0.1:40050 --reports 20000 > kept & \
-             until grep -q 'Still running' kept; do sleep 1; done; dta-collector stores; kill $!",
+             until grep -q 'Files are in' kept; do sleep 1; done; dta-collector stores; kill $!",
             &["flows", "packets"],
             FEWER,
         ),
@@ -721,7 +721,7 @@ fn own() -> Vec<Known> {
         "cargo run --release -p dta-manager -- run-testbed --keep",
         Instead(
             "cargo run --release -p dta-manager -- run-testbed --keep --reports 20000 > kept & \
-             until grep -q 'Still running' kept; do sleep 1; done; $(grep -o 'dta-collector stats --collector .*' kept); kill $!",
+             until grep -q 'Files are in' kept; do sleep 1; done; $(grep -o 'dta-collector stats --collector .*' kept); kill $!",
             &["accepted"],
             FEWER,
         ),
