@@ -108,7 +108,7 @@ fn flows(frame: &[u8]) -> Option<(Flow, Flow)> {
     let settings = Settings { dialect: Dialect::SdFabric, ..Settings::default() };
     let report = reports(&report, &settings).unwrap().next().unwrap().unwrap();
     let packet = report.packet.unwrap();
-    Some((packet.flow, packet.inner_flow()))
+    Some((packet.flow, *packet.inner_flow()))
 }
 
 fn octets(address: std::net::IpAddr) -> [u8; 4] {

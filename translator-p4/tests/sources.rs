@@ -8,11 +8,11 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_path_buf()
 }
 
-/// The P4 sources of a target, with those that all targets share, by name.
-fn sources(target: &str) -> Vec<String> {
+/// The P4 sources of a target in a folder, with those that all targets share, by name.
+fn sources(folder: &Path, target: &str) -> Vec<String> {
     let mut names = Vec::new();
     for part in ["shared", target] {
-        for file in std::fs::read_dir(folder().join(part)).unwrap() {
+        for file in std::fs::read_dir(folder.join(part)).unwrap() {
             let name = file.unwrap().file_name().into_string().unwrap();
             if name.ends_with(".p4") {
                 names.push(format!("{part}/{name}"));
@@ -23,27 +23,37 @@ fn sources(target: &str) -> Vec<String> {
     names
 }
 
-#[test]
-fn the_compiled_program_is_of_these_sources() {
-    let digest = std::fs::read_to_string(folder().join("compiled/v1model/sources.sha256")).unwrap();
+/// `then` is what is to be done when it is not.
+fn is_of_its_sources(folder: &Path, target: &str, then: &str) {
+    let list = format!("compiled/{target}/sources.sha256");
+    let digest = std::fs::read_to_string(folder.join(&list)).unwrap();
     let mut told: Vec<(&str, &str)> = digest.lines().filter_map(|line| line.split_once("  ")).collect();
+    // Headers of the other program.
+    told.retain(|(_, name)| !name.starts_with("../"));
     told.sort_by_key(|(_, name)| *name);
     let names: Vec<&str> = told.iter().map(|(_, name)| *name).collect();
-    assert_eq!(
-        names,
-        sources("v1model"),
-        "sources came or went: run translator-p4/compile, then make test-p4"
-    );
+    assert_eq!(names, sources(folder, target), "sources came or went: {then}");
     let output = std::process::Command::new("sha256sum")
-        .args(["--check", "--strict", "--quiet", "compiled/v1model/sources.sha256"])
-        .current_dir(folder())
+        .args(["--check", "--strict", "--quiet", &list])
+        .current_dir(folder)
         .output()
         .expect("sha256sum of coreutils");
     assert!(
         output.status.success(),
-        "the sources have moved on: run translator-p4/compile, then make test-p4\n{}",
+        "the sources have moved on: {then}\n{}",
         String::from_utf8_lossy(&output.stdout)
     );
+}
+
+#[test]
+fn the_compiled_program_is_of_these_sources() {
+    is_of_its_sources(&folder(), "v1model", "run translator-p4/compile, then make test-p4");
+}
+
+#[test]
+fn the_program_compiled_for_tofino_is_of_these_sources() {
+    is_of_its_sources(&folder(), "tna", "run translator-p4/compile");
+    is_of_its_sources(&folder().join("../reporter-p4"), "tna", "run reporter-p4/compile");
 }
 
 /// The constants of the unrolled CRC-32C, computed from the polynomial.

@@ -1,9 +1,9 @@
-//! A Tofino as `dta-translator setup --switch` programs it: a server of the real gRPC protocol that is driven by a
-//! `bfrt.json`. There is no compiled program for Tofino yet, so the description is made of the tables that the
-//! control plane uses, with the shape that the compiler gives them.
+//! A Tofino as `dta-translator setup --switch` programs it: a server of the real gRPC protocol that is driven by the
+//! `bfrt.json` of the compiled program.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
@@ -11,67 +11,21 @@ use bfruntime_proto::bfrt::bf_runtime_server::{BfRuntime, BfRuntimeServer};
 use bfruntime_proto::bfrt::*;
 use bfruntime_proto::write_failed;
 use dta_translator::target::p4::bfrt_json::{BfrtInfo, BfrtTable};
-use dta_translator::target::p4::schema::MatchKind;
-use dta_translator::target::p4::translator::USED;
 use prost::Message as _;
 use serde_json::{Value, json};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-/// Rows of each table that is not named below.
-const SIZE: u64 = 4096;
-
-/// The tables of the program, as its compiler would tell them.
+/// The tables of the program, as its compiler tells them.
 pub(crate) fn program() -> Value {
-    let bytes = |width: u16| json!({ "type": "bytes", "width": width });
-    let mut tables = Vec::new();
-    for (number, used) in (1..).zip(USED.tables) {
-        let mut key: Vec<Value> = (1..)
-            .zip(used.key)
-            .map(|(id, (name, kind, width))| {
-                let kind = match kind {
-                    MatchKind::Exact => "Exact",
-                    MatchKind::Prefix => "LPM",
-                    MatchKind::Range => "Range",
-                    MatchKind::Other => "Ternary",
-                };
-                json!({ "id": id, "name": name, "repeated": false, "annotations": [], "mandatory": false, "match_type": kind, "type": bytes(*width) })
-            })
-            .collect();
-        if used.key.iter().any(|(_, kind, _)| *kind == MatchKind::Range) {
-            key.push(json!({ "id": 65537, "name": "$MATCH_PRIORITY", "repeated": false, "annotations": [], "mandatory": false,
-                             "match_type": "Exact", "type": { "type": "uint32" } }));
-        }
-        let actions = (1..).zip(used.actions).map(|(id, action)| {
-            let data = (1..).zip(action.params).map(|(id, (name, width))| {
-                json!({ "id": id, "name": name, "repeated": false, "mandatory": true, "read_only": false, "annotations": [], "type": bytes(*width) })
-            });
-            json!({ "id": 0x0100_0000 + number * 256 + id, "name": format!("SwitchIngress.{}", action.name), "action_scope": "TableAndDefault",
-                    "annotations": [], "data": data.collect::<Vec<_>>() })
-        });
-        tables.push(json!({
-            "name": format!("pipe.SwitchIngress.{}", used.name), "id": 0x0200_0000 + number, "table_type": "MatchAction_Direct",
-            "size": SIZE, "annotations": [], "depends_on": [], "has_const_default_action": false, "key": key,
-            "action_specs": actions.collect::<Vec<_>>(), "data": [], "supported_operations": [], "attributes": ["EntryScope"]
-        }));
-    }
-    let index = json!([{ "id": 65556, "name": "$COUNTER_INDEX", "repeated": false, "match_type": "Exact", "type": { "type": "uint32" } }]);
-    for (number, (name, size)) in (1..).zip(USED.counters) {
-        let packets = json!({ "id": 65553, "name": "$COUNTER_SPEC_PKTS", "repeated": false, "type": { "type": "uint64" } });
-        tables.push(json!({
-            "name": format!("pipe.SwitchEgress.{name}"), "id": 0x0500_0000 + number, "table_type": "Counter", "size": size, "key": index,
-            "data": [{ "mandatory": false, "read_only": false, "singleton": packets }]
-        }));
-    }
-    let index = json!([{ "id": 65557, "name": "$REGISTER_INDEX", "repeated": false, "match_type": "Exact", "type": { "type": "uint32" } }]);
-    for (number, (name, width, size)) in (1..).zip([("next_psn", 32, 64), ("list_sequence", 32, 65536)]) {
-        let value = json!({ "id": 1, "name": format!("SwitchEgress.{name}.f1"), "repeated": false, "type": bytes(width) });
-        tables.push(json!({
-            "name": format!("pipe.SwitchEgress.{name}"), "id": 0x0600_0000 + number, "table_type": "Register", "size": size, "key": index,
-            "data": [{ "mandatory": false, "read_only": false, "singleton": value }]
-        }));
-    }
-    json!({ "schema_version": "1.0.0", "tables": tables, "learn_filters": [] })
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../translator-p4/compiled/tna/bfrt.json");
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// A table of a program, to change it.
+pub(crate) fn table_of<'a>(program: &'a mut Value, name: &str) -> &'a mut Value {
+    let tables = program["tables"].as_array_mut().unwrap();
+    tables.iter_mut().find(|table| table["name"].as_str().unwrap().rsplit('.').next() == Some(name)).unwrap()
 }
 
 /// The tables that every switch has.
@@ -91,7 +45,8 @@ fn own() -> Value {
                             field(4, "$MULTICAST_NODE_L1_XID", of("uint16"))]) },
         { "name": "$mirror.cfg", "id": 0x0700_0003, "table_type": "MirrorCfg", "size": 1024, "key": key("$sid", of("uint16")),
           "action_specs": [{ "id": 3, "name": "$normal", "data": [field(1, "$session_enable", of("bool")), field(2, "$direction", of("string")),
-                             field(3, "$mcast_grp_a", of("uint16")), field(4, "$mcast_grp_a_valid", of("bool"))] }] },
+                             field(3, "$ucast_egress_port", of("uint32")), field(4, "$ucast_egress_port_valid", of("bool")),
+                             field(5, "$max_pkt_len", of("uint16"))] }] },
     ] })
 }
 
@@ -181,6 +136,11 @@ impl FakeTofino {
         self.with(|state| state.entries.keys().filter(|(table, key)| *table == id && !key.is_empty()).count())
     }
 
+    /// The number of a table of the program.
+    pub(crate) fn id(&self, name: &str) -> u32 {
+        self.tables.table(name).unwrap().id
+    }
+
     /// The value of a register.
     pub(crate) fn register(&self, name: &str, index: u32) -> Option<Vec<u8>> {
         let id = self.tables.table(name).unwrap().id;
@@ -239,7 +199,7 @@ impl FakeTofino {
                 return invalid("no such field of data");
             };
             match (of.kind.name.as_str(), &field.value) {
-                ("bytes" | "uint16", Some(data_field::Value::Stream(bytes)))
+                ("bytes" | "uint8" | "uint16" | "uint32", Some(data_field::Value::Stream(bytes)))
                     if !of.name.starts_with("$MULTICAST_NODE") =>
                 {
                     fits(bytes, of.kind.bits())?;

@@ -72,13 +72,13 @@ pub struct BfrtField {
     pub id: u32,
     /// Its name.
     pub name: String,
-    /// How wide it is.
-    #[serde(rename = "type")]
+    /// How wide it is. A field that holds others has none: those of hashes and snapshots, which nobody here uses.
+    #[serde(rename = "type", default)]
     pub kind: BfrtType,
 }
 
 /// A type.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct BfrtType {
     /// `bytes`, `uint16`, `uint32`, `uint64`, `bool`, `string` and others.
     #[serde(rename = "type")]

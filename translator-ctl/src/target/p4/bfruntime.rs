@@ -9,6 +9,7 @@ use bfruntime_proto::bfrt::bf_runtime_client::BfRuntimeClient;
 use bfruntime_proto::bfrt::*;
 use bfruntime_proto::update_errors;
 use dta_grpc::dial;
+use dta_proto::store::StoreKind;
 use tokio::sync::mpsc::Sender;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
@@ -19,7 +20,8 @@ use super::bfrt_json::{BfrtInfo, BfrtTable, last};
 use super::counters::Counts;
 use super::schema::{Action, Counter, Field, KeyField, MatchKind, Schema, Table};
 use super::tables::{Holds, Item, Match, Tables, Update as Step};
-use super::translator::{Command, SET_LIST, SET_PSN, USED};
+use super::tofino;
+use super::translator::{Command, FORGET_ROW, NACK_SESSION, SET_LIST, SET_PSN, USED};
 use super::{TargetError, Wire, WriteError};
 use crate::config::P4;
 
@@ -35,6 +37,14 @@ const EVERYWHERE: (u32, u32, u32) = (0xffff, 0xff, 0xff);
 const NODE: &str = "$pre.node";
 const GROUP: &str = "$pre.mgid";
 const MIRROR: &str = "$mirror.cfg";
+const MIRROR_FIELDS: [&str; 6] = [
+    "$sid",
+    "$session_enable",
+    "$direction",
+    "$ucast_egress_port",
+    "$ucast_egress_port_valid",
+    "$max_pkt_len",
+];
 
 /// A switch over BfRuntime.
 pub struct BfRuntime {
@@ -173,7 +183,7 @@ impl BfRuntime {
             .transpose()?
             .unwrap_or_default();
         let schema = schema(&program);
-        schema.check(&USED).map_err(|error| TargetError::Refused(error.to_string()))?;
+        schema.check(tofino::used_of(&schema)).map_err(|error| TargetError::Refused(error.to_string()))?;
         let described = Described { program, own, schema };
         self.check_own(&described)?;
         self.info = Some(described.clone());
@@ -188,7 +198,7 @@ impl BfRuntime {
                 GROUP,
                 &["$MGID", "$MULTICAST_NODE_ID", "$MULTICAST_NODE_L1_XID_VALID", "$MULTICAST_NODE_L1_XID"],
             ),
-            (MIRROR, &["$sid", "$mcast_grp_a", "$mcast_grp_a_valid", "$direction", "$session_enable"]),
+            (MIRROR, &MIRROR_FIELDS),
         ] {
             let table = described.own.table(name);
             let missing =
@@ -200,7 +210,8 @@ impl BfRuntime {
                 )));
             }
         }
-        for name in [NEXT_PSN, LIST_SEQUENCE] {
+        let of_rows = tofino::has_postcards(&described.schema).then_some(ROW_HEAD);
+        for name in [NEXT_PSN, LIST_SEQUENCE].into_iter().chain(of_rows) {
             if register(&described.program, name).is_none() {
                 return Err(TargetError::Refused(format!("the switch's program has no registers {name}")));
             }
@@ -276,6 +287,21 @@ impl BfRuntime {
         Ok(entries)
     }
 
+    /// Sequences asked for by NACKs, of all pipes.
+    async fn nacked_sequences(&mut self, described: &Described) -> Result<u64, TargetError> {
+        let Some((table, _, value_id, _)) = register(&described.program, tofino::NACKED) else {
+            return Ok(0);
+        };
+        let entries = self.read_tables(&[table.id]).await?;
+        let fields = entries.iter().flat_map(|entry| &entry.data).flat_map(|data| &data.fields);
+        let values =
+            fields.filter(|field| field.field_id == value_id).filter_map(|field| match &field.value {
+                Some(data_field::Value::Stream(bytes)) => u64::try_from(number(bytes)?).ok(),
+                _ => None,
+            });
+        Ok(values.sum())
+    }
+
     async fn send(&mut self, updates: Vec<Update>) -> Result<(), (Option<Vec<Error>>, TargetError)> {
         let request = WriteRequest {
             target: self.target(),
@@ -302,6 +328,7 @@ const CLIENT: u32 = 1;
 /// Registers of the program.
 const NEXT_PSN: &str = "next_psn";
 const LIST_SEQUENCE: &str = "list_sequence";
+const ROW_HEAD: &str = "row_head";
 
 /// Registers of a name: table, number of the index, number and width of the value.
 fn register<'a>(info: &'a BfrtInfo, name: &str) -> Option<(&'a BfrtTable, u32, u32, u16)> {
@@ -398,28 +425,36 @@ impl Described {
         Some(TableEntry { table_id, key, data, ..TableEntry::default() })
     }
 
-    /// A session that sends copies to the multicast group of its number.
-    fn mirror_entry(&self, id: u32, is_there: bool) -> Option<TableEntry> {
+    /// A session that sends copies to a port.
+    fn mirror_entry(&self, id: u32, port: Option<u32>) -> Option<TableEntry> {
         let (table_id, key, width) = self.own_field(MIRROR, "$sid")?;
         let key = Some(TableKey { fields: vec![exact(key, id.into(), width)] });
         let mut data = None;
-        if is_there {
+        if let Some(port) = port {
             let action =
                 self.own.table(MIRROR)?.action_specs.iter().find(|action| action.name == "$normal")?;
-            let field = |name: &str| self.own_field(MIRROR, name);
-            let (_, group, group_width) = field("$mcast_grp_a")?;
             let flag = |name: &str| {
-                let (_, field_id, _) = field(name)?;
+                let (_, field_id, _) = self.own_field(MIRROR, name)?;
                 Some(DataField { field_id, value: Some(data_field::Value::BoolVal(true)) })
             };
-            let (_, direction, _) = field("$direction")?;
+            let number = |name: &str, value: u32| {
+                let (_, field_id, width) = self.own_field(MIRROR, name)?;
+                Some(stream(field_id, value.into(), width))
+            };
+            let (_, direction, _) = self.own_field(MIRROR, "$direction")?;
+            // A NACK needs the headers of its report alone.
+            let longest = if id == NACK_SESSION { tofino::NACK_BYTES } else { 0x3fff };
             data = Some(TableData {
                 action_id: action.id,
                 fields: vec![
                     flag("$session_enable")?,
-                    DataField { field_id: direction, value: Some(data_field::Value::StrVal("BOTH".into())) },
-                    stream(group, id.into(), group_width),
-                    flag("$mcast_grp_a_valid")?,
+                    DataField {
+                        field_id: direction,
+                        value: Some(data_field::Value::StrVal("INGRESS".into())),
+                    },
+                    number("$ucast_egress_port", port)?,
+                    flag("$ucast_egress_port_valid")?,
+                    number("$max_pkt_len", longest)?,
                 ],
             });
         }
@@ -494,7 +529,10 @@ impl Described {
                 let nodes = copies.map(|copies| copies.iter().map(|(node, _)| *node).collect());
                 update(kind, self.group_entry(*id, nodes)?)
             }
-            Item::Clone(id) => update(kind, self.mirror_entry(*id, holds.is_some())?),
+            Item::Clone(id) => {
+                let port = copies.and_then(|copies| copies.first()).map(|(port, _)| *port);
+                update(kind, self.mirror_entry(*id, port)?)
+            }
             Item::Row { table, key } => update(kind, self.row_entry(table, Some(key), holds)?),
             Item::Default { table } => update(Modify, self.row_entry(table, None, holds)?),
         })
@@ -504,7 +542,8 @@ impl Described {
     fn register_update(&self, command: &Command) -> Option<Update> {
         let (name, index, value) = match command.command {
             SET_PSN => (NEXT_PSN, u32::from(command.pair), command.value),
-            SET_LIST => (LIST_SEQUENCE, command.state, command.value),
+            SET_LIST => (LIST_SEQUENCE, command.state, tofino::newest(command.value)),
+            FORGET_ROW => (ROW_HEAD, command.state, 0),
             _ => return None,
         };
         let (table, index_id, value_id, width) = register(&self.program, name)?;
@@ -544,7 +583,11 @@ impl Described {
             return Some((Item::Group(only_key()?), Holds::Copies(nodes)));
         }
         if is(MIRROR) {
-            return Some((Item::Clone(only_key()?), Holds::Copies(Vec::new())));
+            let port = match of_data(self.own_field(MIRROR, "$ucast_egress_port")?.1)? {
+                data_field::Value::Stream(bytes) => u32::try_from(number(bytes)?).ok()?,
+                _ => return None,
+            };
+            return Some((Item::Clone(only_key()?), Holds::Copies(vec![(port, 0)])));
         }
         let table = self.schema.table_of(entry.table_id)?;
         let action = table.action_of(data?.action_id)?;
@@ -575,9 +618,11 @@ impl Described {
 }
 
 impl Wire for BfRuntime {
-    /// A group's copies are nodes by themselves here, and a mirror session sends to the group of its number.
+    /// A group's copies are nodes by themselves here. Rows of postcards leave by groups, so mirror sessions are there
+    /// for what comes back to the ingress alone.
     fn shape(&self, tables: Tables) -> Tables {
         let mut shaped = Tables::default();
+        tofino::shape_rows(&tables, &mut shaped);
         for (item, holds) in tables.iter() {
             match (item, holds) {
                 (Item::Group(id), Holds::Copies(copies)) => {
@@ -588,20 +633,38 @@ impl Wire for BfRuntime {
                     }
                     shaped.set(Item::Group(*id), Holds::Copies(nodes));
                 }
-                (Item::Clone(id), Holds::Copies(_)) => {
-                    shaped.set(Item::Clone(*id), Holds::Copies(Vec::new()))
+                (Item::Clone(id), Holds::Copies(_)) if *id == NACK_SESSION => {
+                    for (session, port) in tofino::SESSION_PORTS {
+                        shaped.set(Item::Clone(session), Holds::Copies(vec![(port, 0)]));
+                    }
                 }
+                (Item::Clone(_) | Item::Row { .. }, _) => {}
                 _ => shaped.set(item.clone(), holds.clone()),
             }
         }
         shaped
     }
 
+    fn rows(&self) -> u32 {
+        tofino::ROW_STATES
+    }
+
+    fn cannot_write(&self, kind: &StoreKind) -> Option<String> {
+        let is_postcards = matches!(kind, StoreKind::Postcarding { .. });
+        if is_postcards && self.info.as_ref().is_some_and(|info| !tofino::has_postcards(&info.schema)) {
+            return Some("its program is the profile without postcards".into());
+        }
+        tofino::cannot_write(kind)
+    }
+
     async fn read(&mut self) -> Result<Option<Tables>, TargetError> {
         let Some(described) = self.describe().await? else { return Ok(None) };
         self.bind().await?;
-        let used =
-            USED.tables.iter().filter_map(|used| described.schema.table(used.name)).map(|table| table.id);
+        let used = tofino::used_of(&described.schema)
+            .tables
+            .iter()
+            .filter_map(|used| described.schema.table(used.name))
+            .map(|table| table.id);
         let own =
             [NODE, GROUP, MIRROR].iter().filter_map(|name| described.own.table(name)).map(|table| table.id);
         let ids: Vec<u32> = used.chain(own).collect();
@@ -641,15 +704,17 @@ impl Wire for BfRuntime {
         })
     }
 
-    /// What is a command to bmv2 is a register here. Flushes and probes have no register: the program for Tofino,
-    /// which is to come, says how they are done.
+    /// What is a command to bmv2 is a register here. Flushes and probes have no register: the program for Tofino has
+    /// no commands yet.
     async fn command(&mut self, commands: &[Command]) -> Result<(), TargetError> {
         let described = self.described().await?;
         let mut updates = Vec::new();
         for command in commands {
             match described.register_update(command) {
                 Some(update) => updates.push(update),
-                None => return Err(self.failed("it cannot be told to flush, forget or probe yet")),
+                None => {
+                    return Err(self.failed("the program for Tofino cannot be told to flush or to probe yet"));
+                }
             }
         }
         for batch in updates.chunks(super::BATCH) {
@@ -685,6 +750,8 @@ impl Wire for BfRuntime {
                 *cell = number(bytes).and_then(|count| u64::try_from(count).ok()).unwrap_or(u64::MAX);
             }
         }
+        let nacked = self.nacked_sequences(&described).await?;
+        tofino::name_counts(&mut counts, nacked);
         Ok(counts)
     }
 }

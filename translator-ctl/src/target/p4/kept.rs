@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(file.read().unwrap(), Kept::default());
         let program: Program =
             serde_json::from_str(include_str!("../../../../dta-proto/vectors/program.json")).unwrap();
-        let places = Places::default().of(&program, 64).unwrap();
+        let places = Places::default().of(&program, 64, 1024).unwrap();
         let kept = Kept { applied: program, places, life: 7 };
         file.write(&kept).unwrap();
         file.write(&kept).unwrap();

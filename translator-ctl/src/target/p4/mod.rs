@@ -17,6 +17,7 @@ pub mod p4runtime;
 pub mod places;
 pub mod schema;
 pub mod tables;
+pub mod tofino;
 pub mod translator;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +31,7 @@ use tracing::{info, warn};
 
 use self::counters::Counts;
 use self::kept::{Kept, KeptFile};
-use self::lower::{lower, lower_entry, pair_number, pair_of};
+use self::lower::{LowerError, lower, lower_entry, pair_number, pair_of};
 use self::places::Places;
 use self::tables::{Tables, Update};
 use self::translator::Command;
@@ -51,6 +52,16 @@ pub trait Wire: Send {
     /// Tables as this switch has them. Most have them as they are lowered.
     fn shape(&self, tables: Tables) -> Tables {
         tables
+    }
+
+    /// Rows of postcards that it holds, of all stores.
+    fn rows(&self) -> u32 {
+        translator::ROW_STATES
+    }
+
+    /// Why this switch cannot write a store that P4 switches can; `None` where it can.
+    fn cannot_write(&self, _: &StoreKind) -> Option<String> {
+        None
     }
 
     /// What the switch holds; `None` where it does not run the program of this translator. Nothing changes.
@@ -145,6 +156,14 @@ impl<W: Wire> P4Switch<W> {
     /// The tables of a program at its places.
     fn lower(&self, program: &Program, places: &Places) -> Result<Tables, TargetError> {
         let tables = lower(program, places, &self.config, &self.reporters);
+        for entry in program.entries() {
+            if let Entry::Store(Store { spec, .. }) = entry
+                && let Some(why) = self.wire.cannot_write(&spec.kind)
+            {
+                let error = LowerError::Store { store: spec.name.clone(), why };
+                return Err(TargetError::Refused(error.to_string()));
+            }
+        }
         tables.map(|tables| self.wire.shape(tables)).map_err(|error| TargetError::Refused(error.to_string()))
     }
 
@@ -178,8 +197,11 @@ impl<W: Wire> P4Switch<W> {
         };
         let mut forget = |store: u16, kind: &StoreKind| match *kind {
             StoreKind::Postcarding { .. } => {
-                let rows = places.rows(store).map_or(0, |place| place.count);
-                commands.extend((0..rows).map(|index| of_store(translator::FORGET_ROW, store, index, 0)));
+                let (first, rows) = places.rows(store).map_or((0, 0), |place| (place.first, place.count));
+                commands.extend((0..rows).map(|index| Command {
+                    state: first + index,
+                    ..of_store(translator::FORGET_ROW, store, index, 0)
+                }));
             }
             StoreKind::SketchMerge { columns, epochs, .. } => {
                 commands.extend(of_columns(translator::FORGET_COLUMN, store, columns, epochs));
@@ -374,7 +396,7 @@ impl<W: Wire> Target for P4Switch<W> {
         }
         let State { tables, mut kept, held } = self.state(tables).map_err(ApplyError::nothing)?;
         let changes = after.changes(FIELDS, &held, want);
-        let places = kept.places.of(want, self.config.postcard_rows);
+        let places = kept.places.of(want, self.config.postcard_rows, self.wire.rows());
         let places = places.map_err(|error| ApplyError::nothing(TargetError::Refused(error.to_string())))?;
         let wanted = self.lower(want, &places).map_err(ApplyError::nothing)?;
         let updates = tables.updates_to(&wanted);
@@ -415,7 +437,8 @@ impl<W: Wire> Target for P4Switch<W> {
 
     async fn could_hold(&mut self, want: &Program) -> Result<(), TargetError> {
         let refuse = |error: places::NoRoom| TargetError::Refused(error.to_string());
-        let places = self.kept()?.places.of(want, self.config.postcard_rows).map_err(refuse)?;
+        let places =
+            self.kept()?.places.of(want, self.config.postcard_rows, self.wire.rows()).map_err(refuse)?;
         self.lower(want, &places).map(drop)
     }
 

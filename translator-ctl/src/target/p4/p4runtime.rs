@@ -289,7 +289,7 @@ impl Wire for P4Runtime {
             let entry = TableEntry { table_id, is_default_action, ..TableEntry::default() };
             asked.push(Entity { entity: Some(entity::Entity::TableEntry(entry)) });
         };
-        for used in USED.tables {
+        for used in USED.tables.iter() {
             let Some(id) = self.compiled.schema.table(used.name).map(|table| table.id) else { continue };
             table(id, false);
             if used.name == "reporter" {

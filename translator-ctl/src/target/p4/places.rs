@@ -8,7 +8,7 @@ use dta_proto::program::{Entry, EntryKey, Program};
 use dta_proto::store::StoreKind;
 use serde::{Deserialize, Serialize};
 
-use super::translator::{COLUMN_STATES, LIST_STATES, ROW_STATES, STORES};
+use super::translator::{COLUMN_STATES, LIST_STATES, STORES};
 
 /// Places by what has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,11 +97,11 @@ fn take<K: Ord + Copy>(
 
 impl Places {
     /// The places of a program: those of before for what stays, new ones for what is new. Each postcard store has
-    /// `cache_rows` rows, a power of two.
+    /// `cache_rows` rows, a power of two, of the `all_rows` of the switch.
     ///
     /// # Errors
     /// [`NoRoom`].
-    pub fn of(&self, program: &Program, cache_rows: u32) -> Result<Places, NoRoom> {
+    pub fn of(&self, program: &Program, cache_rows: u32, all_rows: u32) -> Result<Places, NoRoom> {
         let mut places = self.clone();
         let is_there = |id: &u16| program.store(*id).is_some();
         places.numbers.retain(|id, _| is_there(id));
@@ -116,7 +116,7 @@ impl Places {
                     match store.spec.kind {
                         StoreKind::Postcarding { .. } => {
                             let what = || format!("the rows of store {name}");
-                            take(&mut places.rows, id, cache_rows, ROW_STATES, true, what)?;
+                            take(&mut places.rows, id, cache_rows, all_rows, true, what)?;
                         }
                         StoreKind::SketchMerge { columns, epochs, .. } => {
                             let count = columns.saturating_mul(epochs);

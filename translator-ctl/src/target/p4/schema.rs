@@ -1,5 +1,7 @@
 //! What a compiled P4 program tells of its tables, and the check that it has what the control plane uses.
 
+use std::borrow::Cow;
+
 use p4runtime_proto::config::{P4Info, match_field::MatchType};
 
 /// The tables, actions, counters and headers of a compiled program, with the numbers by which the switch knows them.
@@ -89,6 +91,7 @@ pub struct Counter {
 pub struct Mismatch(pub Vec<String>);
 
 /// What the control plane uses of a table: name, key with kinds and widths, actions with parameters and widths.
+#[derive(Clone)]
 pub struct UsedTable {
     /// Its name.
     pub name: &'static str,
@@ -109,9 +112,9 @@ pub struct UsedAction {
 /// All that the control plane uses of a program.
 pub struct Used {
     /// Tables.
-    pub tables: &'static [UsedTable],
+    pub tables: Cow<'static, [UsedTable]>,
     /// Counters, with the least number of them.
-    pub counters: &'static [(&'static str, u64)],
+    pub counters: Cow<'static, [(&'static str, u64)]>,
     /// The fields of packets to the switch.
     pub packet_out: &'static [(&'static str, u16)],
 }
@@ -193,7 +196,7 @@ impl Schema {
     /// All that is not.
     pub fn check(&self, used: &Used) -> Result<(), Mismatch> {
         let mut faults = Vec::new();
-        for want in used.tables {
+        for want in used.tables.iter() {
             let name = want.name;
             if self.tables.iter().filter(|table| table.name == name).count() > 1 {
                 faults.push(format!("there are two tables {name}"));
@@ -221,7 +224,7 @@ impl Schema {
                 }
             }
         }
-        for (name, size) in used.counters {
+        for (name, size) in used.counters.iter() {
             match self.counter(name) {
                 None => faults.push(format!("there are no counters {name}")),
                 Some(has) if has.size < *size => {

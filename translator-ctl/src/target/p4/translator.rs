@@ -1,12 +1,14 @@
 //! The tables of `translator-p4` as far as the control plane uses them. `translator-p4/README.md` says what each
 //! means. At the start, and in a test, this is compared with what the compiled program tells of itself.
 
+use std::borrow::Cow;
+
 use super::schema::MatchKind::{Exact, Prefix, Range};
 use super::schema::{Used, UsedAction, UsedTable};
 
 /// All that is used.
 pub const USED: Used = Used {
-    tables: &[
+    tables: Cow::Borrowed(&[
         UsedTable {
             name: "l2",
             key: &[("mac", Exact, 48)],
@@ -61,18 +63,6 @@ pub const USED: Used = Used {
                     params: &[("number", 8), ("copies", 8), ("slots_mask", 32)],
                 },
                 UsedAction {
-                    name: "postcarding_store",
-                    params: &[
-                        ("number", 8),
-                        ("copies", 8),
-                        ("hops", 8),
-                        ("slots_mask", 32),
-                        ("element_shift", 8),
-                        ("cache_base", 32),
-                        ("cache_mask", 32),
-                    ],
-                },
-                UsedAction {
                     name: "append_store",
                     params: &[
                         ("number", 8),
@@ -83,6 +73,18 @@ pub const USED: Used = Used {
                         ("entry_words", 8),
                         ("entries", 8),
                         ("notify", 1),
+                    ],
+                },
+                UsedAction {
+                    name: "postcarding_store",
+                    params: &[
+                        ("number", 8),
+                        ("copies", 8),
+                        ("hops", 8),
+                        ("slots_mask", 32),
+                        ("element_shift", 8),
+                        ("cache_base", 32),
+                        ("cache_mask", 32),
                     ],
                 },
                 UsedAction {
@@ -149,8 +151,8 @@ pub const USED: Used = Used {
                 ],
             }],
         },
-    ],
-    counters: &[
+    ]),
+    counters: Cow::Borrowed(&[
         ("received", 6),
         ("accepted", 6),
         ("dropped", 32),
@@ -172,7 +174,7 @@ pub const USED: Used = Used {
         ("lost", 6),
         ("store_frames", 256),
         ("pair_frames", 64),
-    ],
+    ]),
     packet_out: &[("command", 8), ("pair", 8), ("store", 16), ("index", 32), ("value", 32)],
 };
 
@@ -189,7 +191,7 @@ pub struct Command {
     pub index: u32,
     /// What else it says.
     pub value: u32,
-    /// Where the state of its list is, for a switch whose registers are written.
+    /// Where the state of its list or row is, for a switch whose registers are written.
     pub state: u32,
 }
 

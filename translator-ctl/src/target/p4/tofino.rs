@@ -1,0 +1,261 @@
+//! What the program for Tofino has in another way than that for bmv2: tables, counters, and which stores it can
+//! write. `translator-p4/README.md` says the same in words.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use dta_proto::store::StoreKind;
+
+use super::counters::Counts;
+use super::schema::MatchKind::{Exact, Prefix, Range};
+use super::schema::{Schema, Used, UsedAction, UsedTable};
+use super::tables::{Holds, Item, Match, Tables};
+use super::translator::{self, NACK_SESSION};
+
+/// The mirror session by which a postcard comes to the ingress once more.
+pub const AGAIN_SESSION: u32 = 2;
+/// Ports of mirror sessions: recirculation ports of pipe 0. Whatever is on them comes back to the ingress.
+pub const SESSION_PORTS: [(u32, u32); 2] = [(NACK_SESSION, 68), (AGAIN_SESSION, 69)];
+/// Bytes that are mirrored of a report that gets a NACK: its headers to the sequence, and few behind.
+pub const NACK_BYTES: u32 = 64;
+/// Batches in a ring, as a power of two, at most.
+const RING_SHIFT: u32 = 20;
+
+/// Rows of postcards, of all stores: four registers of them fit a stage with room for other tables.
+pub const ROW_STATES: u32 = 16_384;
+
+/// The counter of reports by their number in a frame, and the counter of bmv2 that it stands for.
+const BY_NUMBER: (&str, &str) = ("emitted_reports", "emitted");
+/// The same of rows of postcards, by the bitmap of their hops.
+const BY_HOPS: (&str, &str) = ("rows_discarded", "discarded");
+/// A register that sums sequences asked for, modulo 2^32.
+pub const NACKED: &str = "nacked_sequences";
+
+/// All that the control plane uses of the program for Tofino.
+pub static USED: LazyLock<Used> = LazyLock::new(|| used(true));
+/// The same of its profile without postcards.
+pub static USED_WITHOUT_POSTCARDS: LazyLock<Used> = LazyLock::new(|| used(false));
+
+/// What is used of a program of these tables: one without a table for rows that leave has no postcards.
+pub fn used_of(schema: &Schema) -> &'static Used {
+    if has_postcards(schema) { &USED } else { &USED_WITHOUT_POSTCARDS }
+}
+
+/// Whether a program takes postcards.
+pub fn has_postcards(schema: &Schema) -> bool {
+    schema.table("row_region").is_some()
+}
+
+fn used(postcards: bool) -> Used {
+    let mut tables: Vec<UsedTable> =
+        translator::USED.tables.iter().filter(|table| table.name != "sketch_reporter").cloned().collect();
+    for table in &mut tables {
+        match table.name {
+            "store" => {
+                // They are the last ones.
+                let left_out = |action: &UsedAction| {
+                    action.name == "sketch_merge_store" || !postcards && action.name == "postcarding_store"
+                };
+                let of = table.actions.iter().position(left_out).unwrap_or(table.actions.len());
+                table.actions = &table.actions[..of];
+            }
+            "lists" => table.key = &[("store", Exact, 16), ("list", Prefix, 32)],
+            _ => {}
+        }
+    }
+    let row_region = UsedTable {
+        name: "row_region",
+        key: &[("store", Exact, 16), ("bucket", Range, 8)],
+        actions: &[UsedAction {
+            name: "use_row_region",
+            params: &[("pair", 8), ("address", 64), ("rkey", 32)],
+        }],
+    };
+    tables.extend(postcards.then_some(row_region));
+    let mut counters = vec![
+        ("received", 6),
+        ("accepted", 6),
+        ("dropped", 32),
+        ("immediate_ignored", 1),
+        ("nacks", 1),
+        ("answers", 3),
+        ("emitted_reports", 96),
+        ("operations", 6),
+        ("lost", 6),
+        ("store_frames", 256),
+        ("pair_frames", 64),
+    ];
+    if postcards {
+        counters.extend([("superseded", 1), ("rows_discarded", 64), ("partial_rows", 1)]);
+    }
+    Used {
+        tables: Cow::Owned(tables),
+        counters: Cow::Owned(counters),
+        packet_out: translator::USED.packet_out,
+    }
+}
+
+/// Why the program cannot write a store; `None` where it can.
+pub fn cannot_write(kind: &StoreKind) -> Option<String> {
+    match *kind {
+        StoreKind::KeyWrite { value_len, .. } if value_len > 28 => {
+            Some(format!("values of {value_len} bytes, and the program for Tofino writes 4, 12 or 28"))
+        }
+        StoreKind::Postcarding { hops, .. } if hops != 6 => {
+            Some(format!("paths of {hops} hops, and the program for Tofino has rows of 6"))
+        }
+        StoreKind::Append { batch_len, .. } if batch_len != 16 => {
+            Some(format!("batches of {batch_len} bytes, and the program for Tofino makes batches of 16"))
+        }
+        StoreKind::Append { ring, .. } if ring > 1 << RING_SHIFT => Some(format!(
+            "rings of {ring} batches, and the program for Tofino has {} at most",
+            1 << RING_SHIFT
+        )),
+        StoreKind::SketchMerge { .. } => Some("the program for Tofino merges no sketches".into()),
+        StoreKind::KeyWrite { .. }
+        | StoreKind::Postcarding { .. }
+        | StoreKind::Append { .. }
+        | StoreKind::KeyIncrement { .. } => None,
+    }
+}
+
+/// The newest sequence of a list as the program's register has it: behind 2^32 - 1 comes 1, and behind 0, too.
+pub const fn newest(sequence: u32) -> u32 {
+    if sequence == u32::MAX { 0 } else { sequence }
+}
+
+/// The prefixes of 32 bits that are a range of numbers, both ends included.
+fn prefixes(low: u128, high: u128) -> Vec<Match> {
+    let mut all = Vec::new();
+    let mut first = low;
+    while first <= high {
+        // As many as its zeros at the end allow, and no more than are left.
+        let mut bits = first.trailing_zeros().min(32);
+        while first + (1 << bits) - 1 > high {
+            bits -= 1;
+        }
+        all.push(Match::Prefix { value: first, len: u16::try_from(32 - bits).unwrap_or(0) });
+        first += 1 << bits;
+    }
+    all
+}
+
+/// Rows as this program has them. Lists are matched by prefixes, and the regions of postcard stores are in a second
+/// table, too: for the keys of rows that leave.
+pub fn shape_rows(tables: &Tables, shaped: &mut Tables) {
+    let postcards: Vec<Match> = tables
+        .iter()
+        .filter_map(|(item, holds)| match (item, holds) {
+            (Item::Row { table, key }, Holds::Action { name, .. })
+                if table == "store" && name == "postcarding_store" =>
+            {
+                key.first().copied()
+            }
+            _ => None,
+        })
+        .collect();
+    for (item, holds) in tables.iter() {
+        let (Item::Row { table, key }, Holds::Action { name, params }) = (item, holds) else { continue };
+        match (table.as_str(), key.as_slice()) {
+            ("lists", [store, Match::Range { low, high }]) => {
+                for prefix in prefixes(*low, *high) {
+                    shaped.row(table, vec![*store, prefix], name, params.clone());
+                }
+            }
+            ("region", [store, _]) => {
+                shaped.row(table, key.clone(), name, params.clone());
+                if postcards.contains(store) {
+                    shaped.row("row_region", key.clone(), "use_row_region", params.clone());
+                }
+            }
+            _ => shaped.row(table, key.clone(), name, params.clone()),
+        }
+    }
+}
+
+/// Makes a counter of the reports in a frame, `of` its index, one that counts them in bits: bit b stands for 2^b
+/// each. `numbers` indices belong together, and become 8 bits.
+fn in_bits(counts: &mut Counts, names: (&str, &str), numbers: usize, of: impl Fn(usize) -> usize) {
+    let Some(cells) = counts.0.remove(names.0) else { return };
+    let mut bits = vec![0; cells.len().div_ceil(numbers) * 8];
+    for (index, count) in cells.iter().enumerate() {
+        let reports = of(index % numbers);
+        for bit in (0..4).filter(|bit| reports >> bit & 1 == 1) {
+            bits[index / numbers * 8 + bit] += count;
+        }
+    }
+    counts.0.insert(names.1.into(), bits);
+}
+
+/// Counters under the names that they have on bmv2. `nacked` are the sequences asked for.
+pub fn name_counts(counts: &mut Counts, nacked: u64) {
+    // Index 0 has datagrams that cannot be read, not all.
+    if let Some(received) = counts.0.get_mut("received") {
+        let all = received.iter().sum();
+        if let Some(first) = received.first_mut() {
+            *first = all;
+        }
+    }
+    // 16 numbers of a primitive become 8 bits.
+    in_bits(counts, BY_NUMBER, 16, |number| number);
+    in_bits(counts, BY_HOPS, usize::MAX, |hops| hops.count_ones() as usize);
+    counts.0.insert(NACKED.into(), vec![nacked]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_become_bits() {
+        let mut counts = Counts::default();
+        counts.0.insert("received".into(), vec![2, 3, 0, 0, 5, 0, 0, 0]);
+        let mut emitted = vec![0; 128];
+        // Of postcards, 10 rows of 6 and 4 of 3; of lists, 7 batches of 2.
+        (emitted[4 * 16 + 6], emitted[4 * 16 + 3], emitted[2 * 16 + 2]) = (10, 4, 7);
+        counts.0.insert("emitted_reports".into(), emitted);
+        // Three rows with hops 0 and 2, four with hops 3 to 5.
+        let mut rows = vec![0; 64];
+        (rows[0b000101], rows[0b111000]) = (3, 4);
+        counts.0.insert("rows_discarded".into(), rows);
+        name_counts(&mut counts, 9);
+        assert_eq!(counts.of("received")[..6], [10, 3, 0, 0, 5, 0]);
+        assert_eq!(counts.of("emitted")[32..36], [4, 14, 10, 0]);
+        assert_eq!(counts.of("emitted")[16..20], [0, 7, 0, 0]);
+        assert_eq!(counts.of("discarded")[..4], [4, 7, 0, 0]);
+        assert_eq!((counts.at("nacked_sequences", 0), counts.of("emitted_reports").len()), (9, 0));
+    }
+
+    #[test]
+    fn the_last_sequence_is_followed_by_the_first() {
+        // The register's place of the next batch is what it holds, and the sequence is one more.
+        assert_eq!([0, 1, u32::MAX - 1, u32::MAX].map(newest), [0, 1, u32::MAX - 1, 0]);
+    }
+
+    #[test]
+    fn prefixes_are_the_range_and_nothing_else() {
+        let of = |low: u128, high: u128| {
+            prefixes(low, high)
+                .into_iter()
+                .map(|prefix| match prefix {
+                    Match::Prefix { value, len } => (value, len),
+                    Match::Exact(_) | Match::Range { .. } => unreachable!("prefixes"),
+                })
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of(0, 3), [(0, 30)]);
+        assert_eq!(of(5, 5), [(5, 32)]);
+        assert_eq!(of(1, 8), [(1, 32), (2, 31), (4, 30), (8, 32)]);
+        assert_eq!(of(0, u128::from(u32::MAX)), [(0, 0)]);
+        assert_eq!(of(u128::from(u32::MAX), u128::from(u32::MAX)), [(u128::from(u32::MAX), 32)]);
+        for (low, high) in [(3, 300), (7, 64), (0, 999), (65_530, 70_000)] {
+            let all = of(low, high);
+            let holds = |number: u128| {
+                all.iter().filter(|(value, len)| number >> (32 - len) == *value >> (32 - len)).count()
+            };
+            for number in 0..71_000 {
+                assert_eq!(holds(number), usize::from((low..=high).contains(&number)), "{number}");
+            }
+        }
+    }
+}

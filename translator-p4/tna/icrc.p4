@@ -1,0 +1,58 @@
+// The iCRC of a frame: CRC-32 over all that does not change on its way. What may change is set to ones.
+#ifndef DTA_TNA_ICRC
+#define DTA_TNA_ICRC
+
+#define ICRC_HEADERS \
+    64w0xffffffffffffffff, 8w0x45, 8w0xff, hdr.ipv4.total_length, 32w0x4000, 8w0xff, 8w17, 16w0xffff, \
+    hdr.ipv4.source, hdr.ipv4.destination, \
+    hdr.udp.source, hdr.udp.destination, hdr.udp.length, 16w0xffff, \
+    hdr.bth.opcode, 8w0x40, 16w0xffff, 8w0xff, hdr.bth.destination_qp, hdr.bth.ack_request, 7w0, hdr.bth.psn, \
+    hdr.target.address_high, hdr.target.address_low, hdr.target.rkey
+#define PAYLOAD_8 hdr.sum.word, hdr.w0.word
+#define PAYLOAD_16 PAYLOAD_8, hdr.w1.word, hdr.w2.word
+#define PAYLOAD_32 PAYLOAD_16, hdr.w3.word, hdr.w4.word, hdr.w5.word, hdr.w6.word
+
+control Icrc(inout egress_headers_t hdr, inout egress_metadata_t meta) {
+    Hash<bit<32>>(HashAlgorithm_t.CRC32) of_write_8;
+    Hash<bit<32>>(HashAlgorithm_t.CRC32) of_write_16;
+    Hash<bit<32>>(HashAlgorithm_t.CRC32) of_write_32;
+    Hash<bit<32>>(HashAlgorithm_t.CRC32) of_write_16_immediate;
+    Hash<bit<32>>(HashAlgorithm_t.CRC32) of_fetch_add;
+
+    action write_8() {
+        meta.icrc = of_write_8.get({ ICRC_HEADERS, hdr.length.length, PAYLOAD_8 });
+    }
+    action write_16() {
+        meta.icrc = of_write_16.get({ ICRC_HEADERS, hdr.length.length, PAYLOAD_16 });
+    }
+    action write_32() {
+        meta.icrc = of_write_32.get({ ICRC_HEADERS, hdr.length.length, PAYLOAD_32 });
+    }
+    action write_16_immediate() {
+        meta.icrc = of_write_16_immediate.get({ ICRC_HEADERS, hdr.length.length, hdr.immediate.data, PAYLOAD_16 });
+    }
+    action fetch_add() {
+        meta.icrc = of_fetch_add.get({ ICRC_HEADERS, hdr.w0.word, hdr.w1.word, 64w0 });
+    }
+
+    apply {
+        if (hdr.compare.isValid()) {
+            fetch_add();
+        } else if (hdr.immediate.isValid()) {
+            write_16_immediate();
+        } else if (hdr.bridge.element_shift == 3) {
+            write_8();
+        } else if (hdr.bridge.element_shift == 4) {
+            write_16();
+        } else {
+            write_32();
+        }
+        hdr.icrc.setValid();
+        hdr.icrc.a = meta.icrc[7:0];
+        hdr.icrc.b = meta.icrc[15:8];
+        hdr.icrc.c = meta.icrc[23:16];
+        hdr.icrc.d = meta.icrc[31:24];
+    }
+}
+
+#endif

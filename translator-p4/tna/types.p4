@@ -1,0 +1,260 @@
+// Headers and metadata of the program.
+#ifndef DTA_TNA_TYPES
+#define DTA_TNA_TYPES
+
+// The recirculation port by which postcards that are looked at again come back. NACKs come back by another.
+const PortId_t AGAIN_PORT = 69;
+
+// Mirror sessions of NACKs and of postcards that are looked at again.
+const MirrorId_t NACK_SESSION = 1;
+const MirrorId_t AGAIN_SESSION = 2;
+
+// Sizes of the state, over all stores.
+#define REPORTER_IDS 65536
+#define LIST_STATES 65536
+#define ROW_STATES 16384
+#define QUEUE_PAIRS 64
+
+// What a packet is to become at egress: the number of its primitive, or one of these.
+#define WORK_FORWARD 8w0
+#define WORK_NACK 8w6
+#define WORK_SET_PSN 8w7
+#define WORK_AGAIN 8w10
+
+// Mirror types.
+#define MIRROR_NOTHING 3w0
+#define MIRROR_REPORT 3w1
+
+// ---- Between ingress and egress. All that comes to egress begins with what it is to become.
+
+// Of packets that come by the traffic manager.
+header kind_t {
+    bit<8> work;
+    bit<8> flooded;
+    bit<7> reserved;
+    // The port that it came in at.
+    bit<9> port;
+}
+
+// Of packets that are mirrored: the report follows as it came.
+header mirrored_t {
+    bit<8> work;
+    // Its sequence less the newest one before it.
+    bit<32> ahead;
+}
+
+// What a report is to be written to. Its key or list, and the words of its value, follow.
+header bridge_t {
+    bit<8> pair;
+    bit<8> store_number;
+    // Index of the counter of what leaves: primitive * 16 + reports in the element.
+    bit<8> reports;
+    bit<4> reserved;
+    // A batch leaves with this report.
+    bit<1> hurries;
+    // Its frame wakes the reader.
+    bit<1> notify;
+    bit<2> reserved2;
+    // Bytes of an element as a power of two.
+    bit<8> element_shift;
+    // Words of an entry.
+    bit<8> words;
+    // h of a key; place of the state of a list; the PSN that is waited for.
+    bit<32> index;
+    // Slots or batches of a ring less 1.
+    bit<32> mask;
+    bit<32> address_high;
+    bit<32> address_low;
+    bit<32> rkey;
+}
+
+// A key but for its first word.
+header key_rest_t {
+    bit<32> b;
+    bit<32> c;
+    bit<32> d;
+}
+
+// ---- Of frames: RETH and AtomicETH in parts. The words of a value follow, or the number that is added.
+header target_t {
+    bit<32> address_high;
+    bit<32> address_low;
+    bit<32> rkey;
+}
+header length_t { bit<32> length; }
+header compare_t {
+    bit<32> high;
+    bit<32> low;
+}
+// A NACK in whole bytes, as containers of headers have them.
+header nack_bytes_t {
+    bit<8> sequence;
+    // Bit 7: it is a NACK; version 1.
+    bit<8> flags;
+    bit<16> reporter;
+    bit<32> first;
+    bit<16> count;
+    bit<16> reserved;
+}
+// Little-endian.
+header icrc_bytes_t {
+    bit<8> a;
+    bit<8> b;
+    bit<8> c;
+    bit<8> d;
+}
+
+struct ingress_headers_t {
+    kind_t kind;
+    bridge_t bridge;
+    ethernet_t ethernet;
+    ipv4_t ipv4;
+    udp_t udp;
+    dta_t dta;
+    dta_v1_t v1;
+    v0_redundancy_t v0_redundancy;
+    // A key of version 0 is the first word alone.
+    word_t key_first;
+    key_rest_t key;
+    v0_hop_t v0_hop;
+    list_t list;
+    word_t w0;
+    word_t w1;
+    word_t w2;
+    word_t w3;
+    word_t w4;
+    word_t w5;
+    word_t w6;
+    bth_t bth;
+    aeth_t aeth;
+}
+
+// What several tables of one stage write must not lie in one container.
+@pa_solitary("ingress", "meta.is_wrong")
+@pa_solitary("ingress", "meta.is_not_listed")
+@pa_solitary("ingress", "meta.no_version0")
+@pa_solitary("ingress", "meta.is_unknown")
+@pa_solitary("ingress", "meta.bad_redundancy")
+@pa_solitary("ingress", "meta.bad_length")
+@pa_solitary("ingress", "meta.no_pair")
+struct ingress_metadata_t {
+    // The header of the mirrored copy.
+    bit<8> mirror_work;
+    MirrorId_t mirror_session;
+    bit<32> ahead;
+
+    bool header_bad;
+    bit<1> header_changed;
+    // Bytes that IPv4 has more than UDP.
+    bit<16> slack;
+    bit<8> reason;
+    // The low byte of the sequence of version 1, then what differs from the one before it.
+    bit<8> sequence_low;
+    // What is wrong with a report, in the order in which it counts.
+    bit<8> postcard_reason;
+    bit<1> is_not_listed;
+    bit<1> no_version0;
+    bit<1> is_unknown;
+    bit<1> is_wrong;
+    bit<1> bad_redundancy;
+    bit<1> bad_length;
+    bit<1> is_not_owned;
+    bit<1> no_pair;
+    // Words of its value.
+    bit<8> words;
+    bit<8> redundancy;
+    bit<16> store;
+    bit<16> reporter;
+
+    // ---- The store.
+    bit<8> primitive;
+    bit<8> store_words;
+    bit<16> copies;
+    bit<8> ring_shift;
+    // How many lists are behind this one; 0 for none that there is.
+    bit<32> lists_left;
+    bit<32> offset_high;
+    bit<32> offset_low;
+
+    // ---- Its sequence: whether it is looked at, whether there was one before, and which.
+    bit<1> is_checked;
+    bit<8> known;
+    bit<32> before;
+
+    // ---- The row.
+    bit<32> cache_base;
+    bit<32> cache_mask;
+    bit<32> row;
+    // Bitmap (on top), path length, 0: what this postcard adds to a row; a row that it completes; the row that was.
+    bit<32> head;
+    bit<32> rest;
+    bit<32> was;
+    bit<8> path_length;
+    bit<8> length_was;
+    bit<8> hop;
+    // It has to come once more.
+    bit<1> once_more;
+    bit<1> same;
+    // The report is taken; it is one for a row.
+    bit<1> taken;
+    bit<1> is_row;
+    bit<1> gap;
+    bit<1> leaves;
+    bit<32> key_a;
+    bit<32> key_b;
+    bit<32> key_c;
+    bit<32> key_d;
+}
+
+struct egress_headers_t {
+    kind_t kind;
+    mirrored_t mirrored;
+    bridge_t bridge;
+    ethernet_t ethernet;
+    ipv4_t ipv4;
+    udp_t udp;
+    dta_t dta;
+    dta_v1_t v1;
+    nack_bytes_t nack;
+    word_t key_first;
+    key_rest_t key;
+    list_t list;
+    bth_t bth;
+    target_t target;
+    length_t length;
+    immediate_t immediate;
+    word_t sum;
+    word_t w0;
+    word_t w1;
+    word_t w2;
+    word_t w3;
+    word_t w4;
+    word_t w5;
+    word_t w6;
+    compare_t compare;
+    icrc_bytes_t icrc;
+}
+
+struct egress_metadata_t {
+    bit<1> rc;
+    bit<1> sends;
+    // Entries in the batch.
+    bit<8> count;
+    bit<32> offset_high;
+    bit<32> offset_low;
+    bit<32> psn;
+    bit<8> before;
+    // The hash of a slot, or the number of a batch; what is left of it in a store of this size.
+    bit<32> place;
+    bit<32> slot;
+    bit<32> icrc;
+    // Of a NACK.
+    bit<32> sequence_count;
+    bit<16> sequence_count_16;
+    bit<8> sequence_count_8;
+    // The low bits of `ahead`.
+    bit<16> ahead_16;
+    bit<8> ahead_8;
+}
+
+#endif
