@@ -21,6 +21,7 @@ export IBVERBS_HEADER_DIR ?= /usr/include/infiniband
 # Everything in bash or sh.
 SCRIPTS = .ci/run $(filter-out %.md,$(wildcard scripts/* testbed/e2e/* testbed/rxe-guest/* testbed/rxe-guest/guest/*) reporter-p4/compile reporter-p4/test/run translator-p4/compile)
 SCRIPTS := $(filter-out testbed/rxe-guest/guest,$(SCRIPTS))
+SCRIPTS += testbed/tracing/overlay testbed/tracing/queue
 SCRIPTS += $(addprefix packaging/,build-deb build-static build-container rustc-static test/packages test/in-systemd test/static test/common.sh)
 # What depends on the pool of huge pages: the most that these take at a time is 44 pages. They are run with --workspace,
 # because another choice of packages would build the dependencies again.
@@ -106,7 +107,7 @@ test-p4: ## the P4 translator and reporter: compiled where p4c is on PATH, run o
 e2e: ## whole-system runs against ground truth
 	testbed/e2e/run-all
 
-rxe: ## the RDMA tests, in a guest with Linux soft-RoCE
+rxe: ## the RDMA tests, and those of host tracing on Linux 6.1, in a guest with soft-RoCE
 	testbed/rxe-guest/install
 	testbed/rxe-guest/test.sh
 	testbed/rxe-guest/run-tests

@@ -59,6 +59,19 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// For servers at which a few people and programs look: a translator's own, and an agent's.
+    pub const FEW: Self = Self {
+        connections: 64,
+        connections_per_address: 64,
+        handshake: Duration::from_secs(10),
+        calls: 16,
+        calls_per_caller: 16,
+        streams_per_caller: 1,
+    };
+
+    /// Longest time of a call at such a server, with the time for which it waited.
+    pub const FEW_CALL: Duration = Duration::from_secs(30);
+
     /// Connections that a limit of open files allows, of those that are wanted: `reserved` files
     /// are for other things.
     pub fn within(self, files: u64, reserved: u64) -> Self {

@@ -4,6 +4,7 @@
 mod common;
 mod schema;
 
+use std::collections::HashMap;
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -13,6 +14,8 @@ use std::time::{Duration, Instant};
 use common::daemon::Daemon;
 use common::int_bed::{IntBed, PATIENCE, Setup};
 use common::manager;
+use dta_trace::kernel::{Options, Tracer};
+use dta_trace::record::Record;
 use serde_json::{Value, json};
 
 /// One test at a time: an agent that starts takes filters of clsact away, in all namespaces.
@@ -84,12 +87,18 @@ impl Drop for Hosts {
 
 /// An agent on a free port.
 fn agent(folder: &Path, id: u16, translator: &str, more: &str) -> Daemon {
+    agent_with(folder, id, translator, more, &[])
+}
+
+/// The same with more arguments.
+fn agent_with(folder: &Path, id: u16, translator: &str, more: &str, arguments: &[&str]) -> Daemon {
     let path = folder.join(format!("agent{id}.toml"));
     let file = format!(
         "[agent]\nlisten = \"127.0.0.1:0\"\nname = \"node{id}\"\nreporter_id = {id}\ntranslator = \"{translator}\"\nnamespaces = true\n{more}"
     );
     std::fs::write(&path, file).unwrap();
-    let agent = Daemon::start(&["__reporter", "agent", "--config", path.to_str().unwrap()]);
+    let all = [&["__reporter", "agent", "--config", path.to_str().unwrap()], arguments].concat();
+    let agent = Daemon::start(&all);
     hold("dta-reporter-agent", &agent.ready);
     agent
 }
@@ -358,4 +367,202 @@ fn points_and_packets_are_printed_for_programs() {
         assert_eq!(steps, [format!("{}/egress", at[0]), format!("{}/ingress", at[1])]);
         assert_eq!(line["steps"][1]["since"], line["total"]);
     }
+}
+
+/// The least time from one interface to the other and back, by the one clock that the machine has.
+fn truth(records: &[Record], points: [u16; 2]) -> i64 {
+    let at = |point: u16| -> HashMap<u64, u64> {
+        let there = records.iter().filter(|record| record.point == point);
+        there.map(|record| (record.digest, record.time)).collect()
+    };
+    let [from, to] = points.map(at);
+    let both = from.iter().filter_map(|(digest, time)| Some(*to.get(digest)? as i64 - *time as i64));
+    both.min().expect("packets passed")
+}
+
+/// Both agents have the machine's clock, but one of them tells times that are 7.3 ms ahead and gain 40 ppm.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "attaches programs to the kernel in network namespaces: needs root"]
+async fn a_clock_that_is_ahead_and_gains_is_taken_out() {
+    /// Packets of one turn, in each direction.
+    const TURN_PACKETS: usize = 1000;
+    /// Programs of one point run one after the other, and the clocks of programs are some nanoseconds apart.
+    const PROGRAMS: i64 = 2_000;
+    let _turn = TURN.lock().await;
+    let bed = IntBed::start(&Setup { dialects: &["auto"], ..Setup::default() }).await;
+    let hosts = Hosts::make();
+    let point = |device: &str, host: usize| format!("netns:{}/iface:{device}", hosts.0[host]);
+    let points = [point("va", 0), point("vb", 1)];
+    let traced = |n: usize, hop: u16| {
+        let at = format!("[\"{0}/egress\", \"{0}/ingress\"]\nfilter = \"udp port 5003\"\n", points[n]);
+        format!("first_hop = {hop}\n[trace]\nat = {at}")
+    };
+    let to = bed.translator.said("listen");
+    let _first = agent(bed.folder.path(), 3, to, &traced(0, 0));
+    let wrong = ["--test-clock", "7300000,40"];
+    let _second = agent_with(bed.folder.path(), 4, to, &traced(1, 2), &wrong);
+    let table = dta_trace::filter::compile("udp port 5003").unwrap();
+    let mut own = Tracer::start(&Options { table, ..Options::default() }).unwrap();
+    for at in points.iter().flat_map(|point| [format!("{point}/egress"), format!("{point}/ingress")]) {
+        own.attach(&at.parse().unwrap()).unwrap();
+    }
+
+    let near = hosts.socket(0, "10.98.0.1:6003");
+    let far = hosts.socket(1, "10.98.0.2:5003");
+    near.set_read_timeout(Some(PATIENCE)).unwrap();
+    far.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut records = Vec::new();
+    let begun = Instant::now();
+    for turn in 0.. {
+        for number in 0..TURN_PACKETS {
+            let text = format!("packet {turn} {number}");
+            near.send_to(text.as_bytes(), "10.98.0.2:5003").unwrap();
+            far.recv(&mut [0; 64]).unwrap();
+            far.send_to(text.as_bytes(), "10.98.0.1:6003").unwrap();
+            near.recv(&mut [0; 64]).unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        own.read(|record| records.push(record));
+        // There and back: the point where a packet leaves a host, and the one where it comes into the other.
+        let truths = [truth(&records, [0, 3]), truth(&records, [2, 1])];
+        let flow = "10.98.0.1:6003->10.98.0.2:5003/udp";
+        let output = manager(&["__collector", "trace", flow, "-o", "json", "--collector", bed.address()]);
+        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let told = &told[0];
+        let segments = told["segments"].as_array().unwrap();
+        let between = segments.iter().find(|segment| segment["clock"] == "fitted");
+        let late = || assert!(begun.elapsed() < PATIENCE, "{told:#} {truths:?}");
+        let Some(between) = between else {
+            late();
+            continue;
+        };
+        let least = between["times"]["least"].as_i64().unwrap();
+        let bound = between["bound"].as_i64().unwrap();
+        let error = least - truths[0];
+        eprintln!("after {turn}: {least} ns told, {truths:?} ns there and back, within {bound}");
+        assert!(error.abs() <= bound + PROGRAMS, "{error} ns off, bound {bound}: {told:#}");
+        // Nothing is known better than half of the quickest way there and back.
+        assert!(bound + PROGRAMS >= (truths[0] + truths[1]) / 2, "{bound} {truths:?}");
+        if turn >= 2 && error.abs() <= 10_000 {
+            break;
+        }
+        late();
+    }
+}
+
+/// `dta-reporter trace` until it says that its points are attached.
+fn tracing(at: &[&str], more: &[&str]) -> std::process::Child {
+    let mut child = Command::new(common::MANAGER)
+        .args(["__reporter", "trace"])
+        .args(at.iter().flat_map(|at| ["--at", at]))
+        .args(more)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    let mut lines = std::io::BufReader::new(child.stderr.as_mut().unwrap());
+    while !said.ends_with("are attached\n") {
+        assert!(std::io::BufRead::read_line(&mut lines, &mut said).unwrap() > 0, "it ended: {said}");
+    }
+    child
+}
+
+#[test]
+#[ignore = "attaches programs to the kernel in network namespaces: needs root"]
+fn trace_gives_up_what_it_does_not_need() {
+    let _turn = TURN.blocking_lock();
+    let hosts = Hosts::make();
+    let elsewhere = format!("netns:{}/iface:va", hosts.0[0]);
+    for (at, may_have) in [("iface:lo", MAY_NOT_ENTER), (elsewhere.as_str(), MAY)] {
+        let mut child = tracing(&["tp:kfree_skb", at], &["--print"]);
+        let threads = capabilities(&child.id().to_string());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(threads.len() > 1 && threads.iter().all(|(_, may)| may & !may_have == 0), "{threads:x?}");
+        // What it works with, it has.
+        let main = threads.iter().map(|(_, may)| may).fold(0, |all, may| all | may);
+        assert_eq!(main, may_have, "{threads:x?}");
+    }
+}
+
+/// Two containers on two hosts, with names of this process.
+struct Overlay(String);
+
+impl Overlay {
+    fn make() -> Self {
+        let overlay = Self(format!("dto{}", std::process::id()));
+        overlay.script("");
+        overlay
+    }
+
+    fn script(&self, what: &str) {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../testbed/tracing/overlay");
+        run(&format!("OVERLAY_PREFIX={} {script} {what}", self.0));
+    }
+}
+
+impl Drop for Overlay {
+    fn drop(&mut self) {
+        self.script("end");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "attaches programs to the kernel in network namespaces: needs root"]
+async fn an_overlay_is_told_with_each_interface_on_the_way() {
+    const SENT: u64 = 1000;
+    /// At this load a store with four copies keeps 99.99 % of the rows.
+    const MOST: u64 = SENT - 5;
+    let _turn = TURN.lock().await;
+    let bed = IntBed::start(&Setup { dialects: &["auto"], ..Setup::default() }).await;
+    let overlay = Overlay::make();
+    let way = [
+        "pod1/iface:e0/egress",
+        "host1/iface:pod/ingress",
+        "host1/iface:vx0/egress",
+        "host1/iface:wire/egress",
+        "host2/iface:wire/ingress",
+        "host2/iface:vx0/ingress",
+        "host2/iface:pod/egress",
+        "pod2/iface:e0/ingress",
+    ];
+    let points = way.map(|point| format!("netns:{}{point}", overlay.0));
+    let at = points.each_ref().map(String::as_str);
+    let translator = bed.translator.said("listen");
+    let more = ["--translator", translator, "--collector", bed.address(), "--filter", "udp dst port 7072"];
+    let mut child = tracing(&at, &more);
+    let ends = Hosts(["pod1", "pod2"].map(|pod| format!("{}{pod}", overlay.0)));
+    let sender = ends.socket(0, "10.7.0.1:7071");
+    let receiver = ends.socket(1, "10.7.0.2:7072");
+    receiver.set_read_timeout(Some(PATIENCE)).unwrap();
+    for n in 0..SENT {
+        sender.send_to(format!("packet {n}").as_bytes(), "10.7.0.2:7072").unwrap();
+        receiver.recv(&mut [0; 64]).unwrap();
+    }
+    // It has nothing that the overlay does not take away.
+    std::mem::forget(ends);
+    let flow = "10.7.0.1:7071->10.7.0.2:7072/udp";
+    let mut told = Value::Null;
+    until("all packets are told with their ways", || {
+        let output = manager(&["__collector", "trace", flow, "-o", "json", "--collector", bed.address()]);
+        told = serde_json::from_slice::<Value>(&output.stdout).unwrap()[0].clone();
+        told["sampled"] == SENT
+            && told["ways"][0]["packets"].as_u64() >= Some(MOST)
+            && told["points"][7]["packets"] == SENT
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let all: Vec<usize> = (0..way.len()).collect();
+    assert_eq!(told["ways"][0]["hops"], json!(all), "{told:#}");
+    for (point, name) in told["points"].as_array().unwrap().iter().zip(&points) {
+        assert_eq!(point["name"], json!(name));
+    }
+    let segments = told["segments"].as_array().unwrap();
+    assert_eq!(segments.len(), way.len() - 1);
+    // The parts of each packet's way are its whole.
+    let sum = |of: &str| -> i64 { segments.iter().map(|part| part["times"][of].as_i64().unwrap()).sum() };
+    let whole = |of: &str| told["total"][of].as_i64().unwrap();
+    assert!(sum("least") <= whole("least") && whole("most") <= sum("most"), "{told:#}");
+    assert!(segments.iter().all(|part| part["clock"] == "same" && part["times"]["least"].as_i64() > Some(0)));
 }

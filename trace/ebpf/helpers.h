@@ -35,15 +35,18 @@ enum {
 
 static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
 static long (*const map_update)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
+static u64 (*const time_ns)(void) = (void *)5;
 static u32 (*const processor)(void) = (void *)8;
+static u64 (*const process_and_thread)(void) = (void *)14;
+static long (*const name_of_thread)(void *to, u32 size) = (void *)16;
 static long (*const skb_load)(const void *skb, u32 offset, void *to, u32 length) = (void *)26;
 static long (*const probe_read)(void *to, u32 size, const void *from) = (void *)113;
+static u64 (*const cookie_of)(void *context) = (void *)174;
 static void *(*const ring_reserve)(void *ring, u64 size, u64 flags) = (void *)131;
 static void (*const ring_submit)(void *data, u64 flags) = (void *)132;
 static u64 (*const ring_query)(void *ring, u64 flags) = (void *)134;
 static u64 (*const xdp_length)(void *xdp) = (void *)188;
 static long (*const xdp_load)(void *xdp, u32 offset, void *to, u32 length) = (void *)189;
-static u64 (*const tai_ns)(void) = (void *)208;
 
 /* Reads a member of a kernel's struct through its address: where the verifier does not know the pointer's type. */
 #define READ(to, member) probe_read(&(to), sizeof(to), __builtin_preserve_access_index(&(member)))

@@ -33,6 +33,15 @@ struct packet {
 
 enum { OK = 0, NOT_IP = -1, UNREADABLE = -2 };
 
+/* How many bytes of a packet are copied. The verifier has to see 1 to SCRATCH, whatever the compiler knows. */
+INLINE u32 copied(u32 length)
+{
+    if (length > SCRATCH)
+        length = SCRATCH;
+    asm volatile("" : "+r"(length));
+    return ((length - 1) & (SCRATCH - 1)) + 1;
+}
+
 /* Numbers anywhere in the scratch; the processor reads them from any address. */
 #define U32(bytes, at) (*(const u32 *)((bytes) + (at)))
 #define U64(bytes, at) (*(const u64 *)((bytes) + (at)))

@@ -15,9 +15,12 @@ enum {
     FLAG_LEAVES = 1 << 6,
     FLAG_PARTIAL = 1 << 7,
     FLAG_TRANSLATED = 1 << 8,
+    /* No packet but the call of a function in a process: `reason` is the process, `interface` the thread, `source` its name. */
+    FLAG_CALL = 1 << 9,
 };
 
 struct record {
+    /* Of bpf_ktime_get_ns(), which takes less than that of TAI; who reads the ring adds the difference of the two clocks. */
     u64 time, digest, first, core;
     u64 source[2], destination[2];
     u16 source_port, destination_port;

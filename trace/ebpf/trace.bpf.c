@@ -86,6 +86,8 @@ struct place {
 
 /* Half of an address as it is in the packet. */
 #define ADDRESS(packet, half) __builtin_bswap64((packet)->words.word[half])
+/* The second half of ::ffff:a.b.c.d, from where a.b.c.d stands. */
+#define PLAIN_ADDRESS(frame, at) ((u64)U32(frame, at) << 32 | 0xffff0000ull)
 
 INLINE void count_flow(struct books *book, const struct packet *packet, const struct place *place)
 {
@@ -117,6 +119,58 @@ INLINE void count_flow(struct books *book, const struct packet *packet, const st
         count->drops += place->segments;
 }
 
+/* What a record says of the packet itself. Addresses are as they are in the packet. */
+struct told {
+    u64 source[2], destination[2];
+    u64 digest, first, core;
+    u32 length;
+    u16 source_port, destination_port, flags;
+    u8 protocol;
+};
+
+/* Hands over what was reserved. How full the ring is, is asked for one record in sixteen: asking takes time, and there is room for many
+ * more. */
+INLINE void submit(struct record *record, struct books *book, const struct settings *set)
+{
+    if (book->reported++ % 16 == 0 && ring_query(&ring, RING_AVAILABLE) >= set->wake_at)
+        ring_submit(record, RING_FORCE_WAKEUP);
+    else
+        ring_submit(record, RING_NO_WAKEUP);
+}
+
+/* Puts a record into the ring; `now` is 0 where the clock was not read yet. */
+INLINE void hand_up(const struct told *of, const struct place *place, struct books *book, const struct settings *set, u64 now)
+{
+    struct record *record = ring_reserve(&ring, sizeof(*record), 0);
+
+    if (!record) {
+        book->ring_full++;
+        return;
+    }
+    record->time = now ? now : time_ns();
+    record->digest = of->digest;
+    record->first = of->first;
+    record->core = of->core;
+    record->source[0] = of->source[0];
+    record->source[1] = of->source[1];
+    record->destination[0] = of->destination[0];
+    record->destination[1] = of->destination[1];
+    record->source_port = of->source_port;
+    record->destination_port = of->destination_port;
+    record->protocol = of->protocol;
+    record->unused = 0;
+    record->flags = of->flags;
+    record->length = of->length;
+    record->reason = place->reason;
+    record->name_space = place->name_space;
+    record->interface = place->interface;
+    record->point = place->point;
+    record->cpu = processor();
+    record->segments = place->segments;
+    record->unused2 = 0;
+    submit(record, book, set);
+}
+
 /* Counts, chooses and reports a packet that was read. `state` is core_of() of it. */
 ONCE int tell(struct packet *packet, struct place *place, u64 state)
 {
@@ -125,14 +179,16 @@ ONCE int tell(struct packet *packet, struct place *place, u64 state)
     struct books *book;
     struct first *first = 0;
     struct table *table;
-    struct record *record;
-    u64 core = finish(state), full = 0, origin, now = 0;
+    struct told told;
+    /* A key on the stack: Linux 6.1 takes none through the pointer of an argument. */
+    u64 core = finish(state), now = 0, buffer;
     u16 flags;
     int follow;
 
     if (!packet || !place)
         return 0;
     point = place->point;
+    buffer = place->buffer;
     set = map_lookup(&settings, &zero);
     book = map_lookup(&books, &point);
     if (!set || !book)
@@ -141,10 +197,10 @@ ONCE int tell(struct packet *packet, struct place *place, u64 state)
     flags = packet->flags | place->flags;
     if (place->segments > 1)
         flags |= FLAG_SEGMENTS;
-    follow = (set->flags & SETTING_FOLLOW) && place->buffer;
+    follow = (set->flags & SETTING_FOLLOW) && buffer;
     if (follow) {
-        now = tai_ns();
-        first = map_lookup(&firsts, &place->buffer);
+        now = time_ns();
+        first = map_lookup(&firsts, &buffer);
         if (first && (first->core != core || now - first->time > FIRST_NS))
             first = 0;
     }
@@ -167,47 +223,28 @@ ONCE int tell(struct packet *packet, struct place *place, u64 state)
         book->sampled_out++;
         return 0;
     }
-    origin = full = full_of(state, &packet->identity, &packet->words);
-    if (first && first->digest != full) {
-        origin = first->digest;
+    told.source[0] = ADDRESS(packet, 0);
+    told.source[1] = ADDRESS(packet, 1);
+    told.destination[0] = ADDRESS(packet, 2);
+    told.destination[1] = ADDRESS(packet, 3);
+    told.digest = full_of(state, told.source, told.destination, packet->identity.source_port, packet->identity.destination_port);
+    told.first = told.digest;
+    told.core = core;
+    if (first && first->digest != told.digest) {
+        told.first = first->digest;
         flags |= FLAG_TRANSLATED;
     }
     if (follow && !first) {
-        struct first is = { .digest = full, .core = core, .time = now };
+        struct first is = { .digest = told.digest, .core = core, .time = now };
 
-        map_update(&firsts, &place->buffer, &is, UPDATE_ANY);
+        map_update(&firsts, &buffer, &is, UPDATE_ANY);
     }
-    record = ring_reserve(&ring, sizeof(*record), 0);
-    if (!record) {
-        book->ring_full++;
-        return 0;
-    }
-    record->time = now ? now : tai_ns();
-    record->digest = full;
-    record->first = origin;
-    record->core = core;
-    record->source[0] = ADDRESS(packet, 0);
-    record->source[1] = ADDRESS(packet, 1);
-    record->destination[0] = ADDRESS(packet, 2);
-    record->destination[1] = ADDRESS(packet, 3);
-    record->source_port = packet->source_port;
-    record->destination_port = packet->destination_port;
-    record->protocol = packet->identity.protocol;
-    record->unused = 0;
-    record->flags = flags;
-    record->length = packet->length;
-    record->reason = place->reason;
-    record->name_space = place->name_space;
-    record->interface = place->interface;
-    record->point = place->point;
-    record->cpu = processor();
-    record->segments = place->segments;
-    record->unused2 = 0;
-    /* How full the ring is, is asked for one record in sixteen: asking takes time, and there is room for many more. */
-    if (book->reported++ % 16 == 0 && ring_query(&ring, RING_AVAILABLE) >= set->wake_at)
-        ring_submit(record, RING_FORCE_WAKEUP);
-    else
-        ring_submit(record, RING_NO_WAKEUP);
+    told.source_port = packet->source_port;
+    told.destination_port = packet->destination_port;
+    told.protocol = packet->identity.protocol;
+    told.flags = flags;
+    told.length = packet->length;
+    hand_up(&told, place, book, set, now);
     return 0;
 }
 
@@ -233,8 +270,8 @@ ONCE int report(struct packet *packet, struct place *place, int result)
     return 0;
 }
 
-/* A packet at an interface, if it is a plain one. One that the share leaves out is done with before anything is written of it, where nothing
- * else is wanted of it. */
+/* A packet at an interface, if it is a plain one. Where it is only to be reported or left out, and neither filtered, counted nor followed,
+ * nothing is written of it but the record. */
 INLINE int at_interface(const u8 *frame, const u8 *end, u32 length, u16 vlan, struct place *place, const struct settings *set)
 {
     struct plain plain;
@@ -245,15 +282,33 @@ INLINE int at_interface(const u8 *frame, const u8 *end, u32 length, u16 vlan, st
     if (!read_plain(frame, end, length, &plain))
         return 0;
     state = core_of(&plain.identity);
-    if ((finish(state) >> 32) >= set->threshold && (set->flags & (SETTING_FOLLOW | SETTING_ALL)) == SETTING_ALL
-        && !(set->count_flows >> (place->kind & (KINDS - 1)) & 1)) {
+    if ((set->flags & (SETTING_FOLLOW | SETTING_ALL)) == SETTING_ALL && !(set->count_flows >> (kind & (KINDS - 1)) & 1)) {
         u32 point = place->point;
         struct books *book = map_lookup(&books, &point);
+        u64 core = finish(state);
+        struct told told = {
+            .source = { 0, PLAIN_ADDRESS(frame, 26) },
+            .destination = { 0, PLAIN_ADDRESS(frame, 30) },
+            .core = core,
+            .length = length - 14,
+            .source_port = plain.identity.source_port,
+            .destination_port = plain.identity.destination_port,
+            .flags = place->flags,
+            .protocol = plain.identity.protocol,
+        };
 
-        if (book) {
-            book->seen++;
+        if (!book)
+            return 1;
+        book->seen++;
+        if ((core >> 32) >= set->threshold) {
             book->sampled_out++;
+            return 1;
         }
+        if (place->segments > 1)
+            told.flags |= FLAG_SEGMENTS;
+        told.digest = full_of(state, told.source, told.destination, told.source_port, told.destination_port);
+        told.first = told.digest;
+        hand_up(&told, place, book, set, 0);
         return 1;
     }
     work = map_lookup(&scratches, &kind);
@@ -262,15 +317,6 @@ INLINE int at_interface(const u8 *frame, const u8 *end, u32 length, u16 vlan, st
     fill(frame, length, vlan, &plain, &work->packet);
     tell(&work->packet, place, state);
     return 1;
-}
-
-/* How many bytes of a packet are copied. The verifier has to see 1 to SCRATCH, whatever the compiler knows. */
-INLINE u32 copied(u32 length)
-{
-    if (length > SCRATCH)
-        length = SCRATCH;
-    asm volatile("" : "+r"(length));
-    return ((length - 1) & (SCRATCH - 1)) + 1;
 }
 
 /* The slot of an interface. */
@@ -563,3 +609,34 @@ KPROBE(0)
 KPROBE(1)
 KPROBE(2)
 KPROBE(3)
+
+/* A function of a program or library. It has no packet; the record says which thread called it. The number of the point comes with the
+ * attachment, so that this one program serves all of them. */
+SECTION("uprobe") int dta_uprobe(struct registers *registers)
+{
+    u32 zero = 0, point = cookie_of(registers);
+    struct settings *set = map_lookup(&settings, &zero);
+    struct books *book = map_lookup(&books, &point);
+    struct record *record;
+    u64 thread;
+
+    if (!set || !book)
+        return 0;
+    book->seen++;
+    record = ring_reserve(&ring, sizeof(*record), 0);
+    if (!record) {
+        book->ring_full++;
+        return 0;
+    }
+    __builtin_memset(record, 0, sizeof(*record));
+    record->time = time_ns();
+    thread = process_and_thread();
+    record->reason = thread >> 32;
+    record->interface = thread;
+    name_of_thread(record->source, sizeof(record->source));
+    record->flags = FLAG_CALL;
+    record->point = point;
+    record->cpu = processor();
+    submit(record, book, set);
+    return 0;
+}

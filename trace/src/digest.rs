@@ -46,10 +46,29 @@ pub struct Digest {
 }
 
 const SEED: u64 = 0x243f_6a88_85a3_08d3;
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-fn mix(state: u64, word: u64) -> u64 {
-    let product = (state ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    product ^ (product >> 29)
+/// One for each word of an identity: digits of pi behind those of the seed, made odd.
+const MULTIPLIERS: [u64; 11] = [
+    0x1319_8a2e_0370_7345,
+    0xa409_3822_299f_31d1,
+    0x082e_fa98_ec4e_6c89,
+    0x4528_21e6_38d0_1377,
+    0xbe54_66cf_34e9_0c6d,
+    0xc0ac_29b7_c97c_50dd,
+    0x3f84_d5b5_b547_0917,
+    0x9216_d5d9_8979_fb1b,
+    0xd131_0ba6_98df_b5ad,
+    0x2ffd_72db_d01a_dfb7,
+    0xb8e1_afed_6a26_7e97,
+];
+
+/// Adds what each word is worth at its place. No word waits for another one: a processor multiplies several at a time.
+fn add(state: u64, words: impl Iterator<Item = u64>, multipliers: &[u64]) -> u64 {
+    words.zip(multipliers).fold(state, |sum, (word, multiplier)| {
+        let product = word.wrapping_mul(SPREAD);
+        sum.wrapping_add((product ^ (product >> 32)).wrapping_mul(*multiplier))
+    })
 }
 
 fn finish(mut state: u64) -> u64 {
@@ -73,9 +92,11 @@ impl Identity {
             | u64::from(self.ip_id) << 16
             | u64::from(self.fragment_offset) << 32;
         let second = u64::from(self.sequence) | u64::from(self.acknowledgement) << 32;
-        let core = [first, second].into_iter().chain(words(&self.payload)).fold(SEED, mix);
+        let (of_core, of_addresses) = MULTIPLIERS.split_at(6);
+        let core = add(SEED, [first, second].into_iter().chain(words(&self.payload)), of_core);
         let ports = u64::from(self.source_port) | u64::from(self.destination_port) << 16;
-        let full = words(&self.source).chain(words(&self.destination)).chain([ports]).fold(core, mix);
+        let addresses = words(&self.source).chain(words(&self.destination)).chain([ports]);
+        let full = add(core, addresses, of_addresses);
         Digest { full: finish(full).max(1), core: finish(core) }
     }
 }
@@ -94,6 +115,12 @@ impl Sampling {
     /// One packet in `n`; 0 counts as 1.
     pub fn one_in(n: u32) -> Self {
         Self { threshold: (1u64 << 32).div_ceil(u64::from(n.max(1))) }
+    }
+
+    /// Reads a share of the packets as people write it, `1/64`; gives the 64.
+    pub fn read_share(text: &str) -> Result<u32, &'static str> {
+        let n = text.strip_prefix("1/").and_then(|n| n.parse().ok()).filter(|n| *n > 0);
+        n.ok_or("write a share as 1/64")
     }
 
     /// Whether the packet is chosen.
@@ -118,6 +145,37 @@ mod tests {
         let translated = Identity { source: [7; 16], source_port: 2, ..packet };
         assert_eq!(packet.digest().core, translated.digest().core);
         assert_ne!(packet.digest().full, translated.digest().full);
+    }
+
+    #[test]
+    fn identities_that_differ_in_one_bit_or_two_have_digests_of_their_own() {
+        let flipped = |bits: &[usize]| {
+            let mut bytes = [0u8; 80];
+            bits.iter().for_each(|bit| bytes[bit / 8] ^= 1 << (bit % 8));
+            let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+            let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+            Identity {
+                source: std::array::from_fn(|i| bytes[i]),
+                destination: std::array::from_fn(|i| bytes[16 + i]),
+                payload: std::array::from_fn(|i| bytes[32 + i]),
+                source_port: u16_at(64),
+                destination_port: u16_at(66),
+                ip_id: u16_at(68),
+                fragment_offset: u16_at(70),
+                sequence: u32_at(72),
+                acknowledgement: u32_at(76),
+                ..Identity::default()
+            }
+            .digest()
+            .full
+        };
+        let mut seen = std::collections::HashSet::new();
+        for one in 0..640 {
+            assert!(seen.insert(flipped(&[one])), "bit {one}");
+            for other in 0..one {
+                assert!(seen.insert(flipped(&[one, other])), "bits {one} and {other}");
+            }
+        }
     }
 
     #[test]

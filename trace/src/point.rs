@@ -24,7 +24,8 @@ pub enum Side {
 }
 
 /// A place to attach to. Written `iface:eth0` (both ways), `iface:eth0/ingress`, `iface:eth0/egress`, `xdp:eth0`, each with
-/// `netns:NAME/` in front for an interface of another network namespace; `tp:kfree_skb`; `fentry:FUNCTION`, `kprobe:FUNCTION`.
+/// `netns:NAME/` in front for an interface of another network namespace; `tp:kfree_skb`; `fentry:FUNCTION`, `kprobe:FUNCTION`;
+/// `uprobe:FILE:FUNCTION`. A program of one's own is written `program:FILE`, and is not read as a point.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum At {
     /// An interface.
@@ -42,13 +43,22 @@ pub enum At {
     Fentry(String),
     /// The entry of a kernel function, by way of a kprobe.
     Kprobe(String),
+    /// The entry of a function in user space. It sees calls, not packets.
+    Uprobe {
+        /// The program or library, as a path.
+        file: String,
+        /// The function's symbol.
+        function: String,
+    },
+    /// The program of an object file that somebody else built, at the place that the program names.
+    Program(String),
 }
 
 /// What is no place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is no point: {what}. Points are iface:DEVICE, iface:DEVICE/ingress, iface:DEVICE/egress, xdp:DEVICE (each also \
-         behind netns:NAME/), tp:TRACEPOINT, fentry:FUNCTION, kprobe:FUNCTION"
+         behind netns:NAME/), tp:TRACEPOINT, fentry:FUNCTION, kprobe:FUNCTION, uprobe:FILE:FUNCTION"
 )]
 pub struct ParseError {
     text: String,
@@ -105,15 +115,34 @@ impl At {
             }
             "fentry" => function(Self::Fentry),
             "kprobe" => function(Self::Kprobe),
+            "uprobe" => match name.rsplit_once(':') {
+                Some((file, symbol)) if file.starts_with('/') && !symbol.is_empty() => {
+                    Ok(vec![Self::Uprobe { file: file.to_owned(), function: symbol.to_owned() }])
+                }
+                _ => Err(fail("behind uprobe: stands the path of a program or library from / on, a colon and a function".into())),
+            },
             other => Err(fail(format!("{other:?} is not known"))),
         }
     }
 }
 
 impl At {
+    /// Whether it is in a network namespace that was named.
+    pub fn is_in_other_namespace(&self) -> bool {
+        matches!(self, Self::Interface { namespace: Some(_), .. })
+    }
+
     /// Whether packets go on from there: where they are dropped or have arrived, they do not. Such points have hops.
     pub fn is_on_way(&self) -> bool {
-        !matches!(self, Self::Tracepoint(name) if name == "kfree_skb" || name == "consume_skb")
+        match self {
+            Self::Tracepoint(name) => name != "kfree_skb" && name != "consume_skb",
+            _ => self.sees_packets(),
+        }
+    }
+
+    /// Whether it sees packets, and not calls in user space.
+    pub fn sees_packets(&self) -> bool {
+        !matches!(self, Self::Uprobe { .. })
     }
 }
 
@@ -149,6 +178,8 @@ impl fmt::Display for At {
             Self::Tracepoint(name) => write!(out, "tp:{name}"),
             Self::Fentry(name) => write!(out, "fentry:{name}"),
             Self::Kprobe(name) => write!(out, "kprobe:{name}"),
+            Self::Uprobe { file, function } => write!(out, "uprobe:{file}:{function}"),
+            Self::Program(file) => write!(out, "program:{file}"),
         }
     }
 }
@@ -167,6 +198,7 @@ mod tests {
             "tp:kfree_skb",
             "fentry:ip_rcv",
             "kprobe:ip_rcv",
+            "uprobe:/usr/lib/a:b.so:sendto",
         ] {
             assert_eq!(text.parse::<At>().map(|at| at.to_string()), Ok(text.to_owned()));
         }
@@ -185,6 +217,10 @@ mod tests {
             ("netns:a/tp:kfree_skb", "stands no iface"),
             ("netns:/iface:e0", "has no name"),
             ("usb:1", "\"usb\" is not known"),
+            ("uprobe:sendto", "from / on"),
+            ("uprobe:libc:sendto", "from / on"),
+            ("uprobe:/lib/libc.so.6:", "from / on"),
+            ("program:a.o", "\"program\" is not known"),
         ] {
             let error = At::parse(text).unwrap_err().to_string();
             assert!(error.contains(what), "{text}: {error}");

@@ -1,6 +1,6 @@
 //! What the kernel hands up: one record for each packet at each point.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use dta_proto::key::Flow;
 
@@ -28,6 +28,8 @@ pub mod flags {
     pub const PARTIAL: u16 = 1 << 7;
     /// Address translation changed it in this host: `first` differs from `digest`.
     pub const TRANSLATED: u16 = 1 << 8;
+    /// No packet, but the call of a function in a process ([`super::Record::caller`]): it has no digest and no flow.
+    pub const CALL: u16 = 1 << 9;
 }
 
 /// What a program in the kernel is attached to; the number is that of `trace/ebpf/record.h`.
@@ -58,7 +60,8 @@ pub enum Kind {
 /// `trace/ebpf/record.h`, [`RECORD`] bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Nanoseconds of TAI as the kernel keeps it (`CLOCK_TAI`). Where nobody told the kernel the offset, that is UTC.
+    /// Nanoseconds of TAI as the kernel keeps it (`CLOCK_TAI`). Where nobody told the kernel the offset, that is UTC. In the ring: of
+    /// `CLOCK_MONOTONIC`; `Tracer::read` adds what TAI is ahead.
     pub time: u64,
     /// The packet's digest here ([`super::digest::Digest::full`]).
     pub digest: u64,
@@ -111,9 +114,54 @@ impl Record {
     }
 }
 
+/// The thread that called a function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// What the thread calls itself, at most 15 bytes.
+    pub name: String,
+    /// Its process.
+    pub process: u32,
+    /// The thread.
+    pub thread: u32,
+}
+
+impl Record {
+    /// Who called, if this is a call ([`flags::CALL`]).
+    pub fn caller(&self) -> Option<Caller> {
+        if self.flags & flags::CALL == 0 {
+            return None;
+        }
+        let bytes = match self.flow.src {
+            IpAddr::V6(name) => name.octets(),
+            IpAddr::V4(name) => name.to_ipv6_mapped().octets(),
+        };
+        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        let name = String::from_utf8_lossy(&bytes[..end]).into_owned();
+        Some(Caller { name, process: self.reason, thread: self.interface })
+    }
+}
+
 /// Reads a flow: source and destination (16 bytes each, IPv4 as `::ffff:a.b.c.d`), ports (the machine's byte order), protocol.
 pub(crate) fn flow(bytes: &[u8]) -> Flow {
     let address = |at: usize| Ipv6Addr::from(std::array::from_fn(|i| bytes[at + i])).to_canonical();
     let port = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
     Flow { src: address(0), dst: address(16), sport: port(32), dport: port(34), proto: bytes[36] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn call_names_its_thread() {
+        let mut bytes = [0; RECORD];
+        bytes[32..36].copy_from_slice(b"curl");
+        bytes[70..72].copy_from_slice(&flags::CALL.to_ne_bytes());
+        bytes[76..80].copy_from_slice(&7u32.to_ne_bytes());
+        bytes[84..88].copy_from_slice(&8u32.to_ne_bytes());
+        let call = Record::read(&bytes).unwrap();
+        assert_eq!(call.caller(), Some(Caller { name: "curl".into(), process: 7, thread: 8 }));
+        bytes[70..72].fill(0);
+        assert_eq!(Record::read(&bytes).unwrap().caller(), None, "a packet");
+    }
 }

@@ -7,9 +7,17 @@ import struct
 MASK = (1 << 64) - 1
 
 
-def mix(state, word):
-    product = (state ^ word) * 0x9E3779B97F4A7C15 & MASK
-    return product ^ product >> 29
+SEED = 0x243F6A8885A308D3
+SPREAD = 0x9E3779B97F4A7C15
+MULTIPLIERS = [
+    0x13198A2E03707345, 0xA4093822299F31D1, 0x082EFA98EC4E6C89, 0x452821E638D01377, 0xBE5466CF34E90C6D, 0xC0AC29B7C97C50DD,
+    0x3F84D5B5B5470917, 0x9216D5D98979FB1B, 0xD1310BA698DFB5AD, 0x2FFD72DBD01ADFB7, 0xB8E1AFED6A267E97,
+]
+
+
+def term(word, multiplier):
+    product = word * SPREAD & MASK
+    return (product ^ product >> 32) * multiplier & MASK
 
 
 def finish(state):
@@ -26,15 +34,11 @@ def wide(address):
 
 
 def digest(src, dst, proto, payload=b"", sport=0, dport=0, ip_id=0, offset=0, data=False, seq=0, ack=0):
-    state = mix(0x243F6A8885A308D3, proto | data << 8 | ip_id << 16 | offset << 32)
-    state = mix(state, seq | ack << 32)
-    words = lambda data: struct.unpack(f"<{len(data) // 8}Q", data)
-    for word in words(payload[:32].ljust(32, b"\0")):
-        state = mix(state, word)
-    core = finish(state)
-    for word in words(wide(src) + wide(dst)) + (sport | dport << 16,):
-        state = mix(state, word)
-    return finish(state) or 1, core
+    numbers = lambda data: struct.unpack(f"<{len(data) // 8}Q", data)
+    words = [proto | data << 8 | ip_id << 16 | offset << 32, seq | ack << 32]
+    words += numbers(payload[:32].ljust(32, b"\0")) + numbers(wide(src) + wide(dst)) + (sport | dport << 16,)
+    terms = [term(word, multiplier) for word, multiplier in zip(words, MULTIPLIERS)]
+    return finish(SEED + sum(terms) & MASK) or 1, finish(SEED + sum(terms[:6]) & MASK)
 
 
 def ethernet(ethertype, body, tags=()):

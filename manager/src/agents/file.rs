@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use dta_cli::config_file;
 use dta_client::{ClientOptions, ClientTls, Server};
+use dta_proto::trace::HOPS;
 use dta_trace::point::At;
 use serde::Deserialize;
 
@@ -70,7 +71,7 @@ impl File {
             for point in &agent.at {
                 At::parse(point).with_context(|| at("at"))?;
             }
-            ensure!(agent.first_hop.is_none_or(|hop| hop <= 13), "{}: hops are 0 to 13", at("first_hop"));
+            ensure!(agent.first_hop.is_none_or(|hop| hop < HOPS), "{}: hops are 0 to 13", at("first_hop"));
         }
         ensure!(!file.agent.is_empty(), "{} names no [[agent]]", path.display());
         Ok(file)

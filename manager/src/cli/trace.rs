@@ -6,6 +6,7 @@ use clap::Args;
 use dta_cli::Status;
 use dta_cli::output::OutputFlag;
 use dta_cli::table::Look;
+use dta_trace::digest::Sampling;
 use dta_trace::point::At;
 
 use crate::agents::{self, Change, File};
@@ -52,18 +53,13 @@ pub(super) struct Trace {
     #[arg(long, value_name = "FILTER", conflicts_with = "back")]
     filter: Option<String>,
     /// Which share of the packets, as 1/64
-    #[arg(long, value_name = "1/N", value_parser = share, conflicts_with = "back")]
+    #[arg(long, value_name = "1/N", value_parser = Sampling::read_share, conflicts_with = "back")]
     sample: Option<u32>,
     /// Go back to each agent's own configuration
     #[arg(long)]
     back: bool,
     #[command(flatten)]
     output: OutputFlag,
-}
-
-fn share(text: &str) -> Result<u32, &'static str> {
-    let n = text.strip_prefix("1/").and_then(|n| n.parse().ok()).filter(|n| *n > 0);
-    n.ok_or("write a share as 1/64")
 }
 
 impl Trace {

@@ -5,9 +5,10 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 use aya::programs::tc::{self, NlOptions, TcAttachOptions};
+use aya::programs::uprobe::{UProbeAttachPoint, UProbeScope};
 use aya::programs::{
-    BtfTracePoint, FEntry, KProbe, LinkOrder, Program, ProgramError, SchedClassifier, TcAttachType, Xdp,
-    XdpMode,
+    BtfTracePoint, FEntry, KProbe, LinkOrder, Program, ProgramError, SchedClassifier, TcAttachType, UProbe,
+    Xdp, XdpMode,
 };
 use aya::{Btf, Ebpf};
 
@@ -35,6 +36,11 @@ pub(super) struct Attachment {
 }
 
 impl Attachment {
+    /// Of what is no interface.
+    pub(super) fn elsewhere(link: impl Any + Send) -> Self {
+        Self { place: None, link: Some(Box::new(link)), inside: None }
+    }
+
     /// Whether the kernel takes it away with the program, whatever happens.
     pub(super) fn is_link(&self) -> bool {
         self.inside.is_none()
@@ -64,6 +70,10 @@ impl Programs {
         Self { types, clsact, functions: [false; 2 * FUNCTIONS as usize] }
     }
 
+    pub(super) fn types(&self) -> &Btf {
+        &self.types
+    }
+
     /// The kind's number for a point that is no interface.
     pub(super) fn kind(&mut self, at: &At) -> Result<u16, String> {
         let first = match at {
@@ -80,7 +90,7 @@ impl Programs {
             }
             At::Fentry(_) => 0,
             At::Kprobe(_) => FUNCTIONS,
-            At::Interface { .. } => return Err("an interface has no kind of its own".into()),
+            _ => return Err("it has no kind of its own".into()),
         };
         let free = (first..first + FUNCTIONS).find(|place| !self.functions[usize::from(*place)]);
         let free = free.ok_or_else(|| format!("{FUNCTIONS} functions of this sort are traced already"))?;
@@ -175,7 +185,7 @@ impl Programs {
             At::Tracepoint(name) => self.tracepoint(ebpf, name, kernel)?,
             At::Fentry(function) => self.fentry(ebpf, function, kind)?,
             At::Kprobe(function) => kprobe(ebpf, function, kind)?,
-            At::Interface { .. } => return Err("it is an interface".into()),
+            _ => return Err("it is attached otherwise".into()),
         };
         Ok(Attachment { place: None, link: Some(link), inside: None })
     }
@@ -218,6 +228,31 @@ impl Programs {
         })?;
         let id = program.attach().map_err(|error| format!("fentry: {}; {instead}", chain(&error)))?;
         Ok(Box::new(program.take_link(id).map_err(|error| chain(&error))?))
+    }
+
+    /// Attaches to a function in user space, of all processes. The program learns the point's number from the attachment.
+    pub(super) fn uprobe(
+        ebpf: &mut Ebpf,
+        file: &str,
+        function: &str,
+        number: u16,
+    ) -> Result<Attachment, String> {
+        if !cfg!(target_arch = "x86_64") {
+            return Err("programs for functions are built for x86-64 alone".into());
+        }
+        if !std::path::Path::new("/sys/bus/event_source/devices/uprobe").exists() {
+            return Err("the kernel has no uprobes (CONFIG_UPROBE_EVENTS); tp:net_dev_queue sees packets that programs send".into());
+        }
+        let program: &mut UProbe = program(ebpf, "dta_uprobe")?;
+        if program.fd().is_err() {
+            program.load().map_err(|error| format!("the kernel refuses the program: {}", chain(&error)))?;
+        }
+        let place = UProbeAttachPoint { location: function.into(), cookie: Some(number.into()) };
+        let id = program.attach(place, file, UProbeScope::AllProcesses).map_err(|error| {
+            format!("{function} of {file}: {}; nm -D {file} lists functions of a library", chain(&error))
+        })?;
+        let link = program.take_link(id).map_err(|error| chain(&error))?;
+        Ok(Attachment::elsewhere(link))
     }
 
     /// How often the kernel did not run a program at a tracepoint or function, because it was running on that processor.

@@ -4,8 +4,10 @@ mod attach;
 mod cost;
 mod maps;
 mod namespace;
+mod own;
 mod probe;
 pub mod rights;
+mod tai;
 
 use std::collections::HashMap;
 use std::io;
@@ -20,6 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 pub use cost::{Cost, costs};
 pub use maps::PointBooks;
 pub use probe::{Offer, points};
+pub use tai::tai;
 
 use crate::btf;
 use crate::counts::{Books, FlowAt, FlowCount};
@@ -30,6 +33,7 @@ use crate::record::Record;
 use attach::{Attachment, Programs};
 use maps::{Settings, Slots};
 use namespace::Namespace;
+use own::Own;
 
 /// The programs, built by `make ebpf`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../ebpf/trace.bpf.o");
@@ -135,6 +139,7 @@ impl Point {
 pub struct Tracer {
     // Before the programs, so that what is attached goes first.
     points: Vec<Point>,
+    own: Vec<Own>,
     programs: Programs,
     ebpf: Ebpf,
     ring: RingBuf<MapData>,
@@ -143,6 +148,7 @@ pub struct Tracer {
     namespaces: Vec<Namespace>,
     kernel: btf::Kernel,
     looked: Instant,
+    ahead: tai::Ahead,
     /// What became of the packets of points that have lost their number.
     gone: Books,
 }
@@ -174,6 +180,7 @@ impl Tracer {
         }
         let mut tracer = Self {
             points: Vec::new(),
+            own: Vec::new(),
             programs: Programs::new(types, options.clsact),
             settings: Settings::new(options.ring / 4),
             slots: Slots::default(),
@@ -182,6 +189,7 @@ impl Tracer {
             namespaces: vec![own],
             kernel,
             looked: Instant::now(),
+            ahead: tai::Ahead::measure(),
             gone: Books::default(),
         };
         tracer.settings.follow = options.follow;
@@ -244,6 +252,9 @@ impl Tracer {
         for point in self.points.iter_mut().filter(|point| point.wanted && point.at == *at) {
             point.wanted = false;
             point.attached = None;
+            if let Some(place) = self.own.iter().position(|own| own.number == point.number) {
+                self.gone = self.gone.plus(self.own.swap_remove(place).books);
+            }
             if let Some(kind) = point.kind.take() {
                 self.gone.missed +=
                     self.programs.missed(&self.ebpf, kind).saturating_sub(point.missed_before);
@@ -276,6 +287,12 @@ impl Tracer {
             self.slots.put(open.inode, link, *side, point.number);
             self.slots.write(&mut self.ebpf)?;
             point.attached = Some(self.programs.interface(&mut self.ebpf, open, link, *side)?);
+        } else if let At::Uprobe { file, function } = &point.at {
+            point.attached = Some(Programs::uprobe(&mut self.ebpf, file, function, point.number)?);
+        } else if let At::Program(file) = &point.at {
+            let (own, attached) = Own::attach(file, point.number, self.programs.types())?;
+            self.own.push(own);
+            point.attached = Some(attached);
         } else {
             let kind = self.programs.kind(&point.at)?;
             self.settings.points[usize::from(kind)] = point.number;
@@ -320,6 +337,7 @@ impl Tracer {
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         let timeout = Timespec::try_from(timeout).ok();
         let mut waits = vec![PollFd::new(&self.ring, PollFlags::IN)];
+        waits.extend(self.own.iter().map(|own| PollFd::new(&own.ring, PollFlags::IN)));
         waits.extend(self.namespaces.iter().map(|namespace| {
             let events = namespace.events();
             PollFd::from_borrowed_fd(events, PollFlags::IN)
@@ -336,11 +354,20 @@ impl Tracer {
     /// Hands over the records that are in the ring, and returns how many they were.
     pub fn read(&mut self, mut each: impl FnMut(Record)) -> usize {
         let mut count = 0;
+        self.ahead.follow();
         while let Some(bytes) = self.ring.next() {
-            if let Some(record) = Record::read(&bytes) {
+            if let Some(mut record) = Record::read(&bytes) {
+                record.time = self.ahead.at(record.time);
                 each(record);
                 count += 1;
             }
+        }
+        for own in &mut self.own {
+            own.read(self.settings.sampling, |mut record| {
+                record.time = self.ahead.at(record.time);
+                each(record);
+                count += 1;
+            });
         }
         count
     }
@@ -432,6 +459,9 @@ impl Tracer {
     }
 
     fn books_of(&self, point: &Point) -> Result<PointBooks, Error> {
+        if let Some(own) = self.own.iter().find(|own| own.number == point.number) {
+            return Ok(PointBooks { point: point.number, total: own.books, cpus: vec![own.books] });
+        }
         let missed = point.kind.map_or(0, |kind| self.programs.missed(&self.ebpf, kind));
         let missed = missed.saturating_sub(point.missed_before);
         maps::books(&self.ebpf, point.number, missed).map_err(Error::Load)
@@ -490,13 +520,6 @@ impl Places {
             }
         })
     }
-}
-
-/// The kernel's TAI clock, in nanoseconds: that of records.
-pub fn tai() -> u64 {
-    let clock = rustix::time::DynamicClockId::Tai;
-    let now = rustix::time::clock_gettime_dynamic(clock).unwrap_or_default();
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// An error with its causes, on one line.

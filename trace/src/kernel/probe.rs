@@ -40,6 +40,9 @@ pub fn points() -> Result<Vec<Offer>, Error> {
     }
     attempt(&mut tracer, At::Fentry("ip_rcv".into()), "entry of a kernel function, here ip_rcv");
     attempt(&mut tracer, At::Kprobe("ip_rcv".into()), "entry of a kernel function, here ip_rcv");
+    let program = std::env::current_exe().map(|path| path.to_string_lossy().into_owned());
+    let uprobe = At::Uprobe { file: program.unwrap_or_default(), function: "main".into() };
+    attempt(&mut tracer, uprobe, "calls of a function in user space, here main of this program");
     let loopback = |side| At::Interface { namespace: None, name: "lo".into(), side };
     let tries = tracer.attach(&loopback(Side::Ingress));
     let (how, refused) = match tries {

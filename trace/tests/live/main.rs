@@ -3,11 +3,14 @@
 
 mod bed;
 mod books;
+mod calls;
 mod capture;
 mod cost;
 mod drops;
 mod ended;
 mod frames;
 mod overlay;
+mod own;
 mod rebuilt;
+mod switch;
 mod translated;

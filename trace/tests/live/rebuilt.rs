@@ -4,6 +4,7 @@ use dta_trace::journey::Journeys;
 use dta_trace::kernel::Options;
 
 use crate::bed::{Bed, collect, run, socket, tracer};
+use crate::switch::Switch;
 
 const PACKETS: usize = 100;
 
@@ -42,29 +43,6 @@ fn native_xdp_rebuilds_buffers_and_every_packet_is_matched() {
     all_meet(&near, &far, ("10.7.2.1", "10.7.2.2"), &points);
 }
 
-/// Stops Open vSwitch, whatever happens.
-struct Switch(tempfile::TempDir);
-
-impl Switch {
-    fn run(&self, line: &str) -> String {
-        let folder = self.0.path().display();
-        run(&format!(
-            "export OVS_RUNDIR={folder} OVS_LOGDIR={folder} OVS_DBDIR={folder}; cd {folder}; {line}"
-        ))
-    }
-}
-
-impl Drop for Switch {
-    fn drop(&mut self) {
-        for program in ["ovs-vswitchd", "ovsdb-server"] {
-            let file = self.0.path().join(format!("{program}.pid"));
-            if let Ok(id) = std::fs::read_to_string(file) {
-                let _ = std::process::Command::new("kill").arg(id.trim()).status();
-            }
-        }
-    }
-}
-
 #[test]
 #[ignore = "needs root, network namespaces and openvswitch-switch"]
 fn open_vswitch_in_user_space_replaces_buffers_and_every_packet_is_matched() {
@@ -76,19 +54,7 @@ fn open_vswitch_in_user_space_replaces_buffers_and_every_packet_is_matched() {
     run(&format!(
         "ip netns exec {near} ethtool -K e0 tx off >/dev/null && ip netns exec {far} ethtool -K e0 tx off >/dev/null"
     ));
-    let switch = Switch(tempfile::tempdir().unwrap());
-    let folder = switch.0.path().display().to_string();
-    switch.run("ovsdb-tool create conf.db /usr/share/openvswitch/vswitch.ovsschema");
-    switch.run(&format!(
-        "ip netns exec {middle} ovsdb-server conf.db --remote=punix:{folder}/db.sock --pidfile --detach --no-chdir >server.log 2>&1 </dev/null"
-    ));
-    switch.run(&format!(
-        "ip netns exec {middle} ovs-vswitchd unix:{folder}/db.sock --pidfile --detach --no-chdir >switch.log 2>&1 </dev/null"
-    ));
-    switch.run(&format!(
-        "ovs-vsctl --db=unix:{folder}/db.sock --timeout=60 add-br br0 -- set bridge br0 datapath_type=netdev \
-         -- add-port br0 a -- add-port br0 b"
-    ));
+    let _switch = Switch::start(&middle, "netdev", ["a", "b"]);
     let points = [
         format!("netns:{near}/iface:e0/egress"),
         format!("netns:{middle}/iface:a/ingress"),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use dta_cli::config_file;
 use dta_cli::host;
+use dta_proto::trace::HOPS;
 use dta_proto::wire::dta::PORT;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -130,7 +131,7 @@ impl Config {
                 ),
             ));
         }
-        if agent.first_hop > 13 {
+        if agent.first_hop >= HOPS {
             return Err(("agent.first_hop", format!("is {}, but must be 0 to 13", agent.first_hop)));
         }
         if !(1..=2000).contains(&agent.settle_ms) {

@@ -26,7 +26,7 @@ use traced::{Host, Traced};
 use wanted::Wanted;
 
 use super::check::Stores as Asked;
-use super::trace::send::{Sender, Way, host_name};
+use super::trace::send::{Sender, Skew, Way, host_name};
 use crate::trace::Stores;
 
 pub(super) const AGENT_HELP: &str = "\
@@ -56,6 +56,9 @@ pub(super) struct Agent {
     /// How to write the log
     #[arg(long, env, value_name = "FORMAT", default_value = "text", value_parser = dta_cli::one_of::<LogFormat>(&LogFormat::NAMES))]
     log_format: LogFormat,
+    /// For tests: a clock that is so many nanoseconds ahead, and gains so many millionths
+    #[arg(long, hide = true, value_name = "NANOSECONDS,PPM", allow_hyphen_values = true)]
+    test_clock: Option<Skew>,
 }
 
 #[derive(Debug, Args)]
@@ -127,9 +130,7 @@ pub(super) fn run(args: &Agent) -> Result<Status> {
     if !missing.is_empty() {
         return Err(kernel::Error::Rights(missing).into());
     }
-    let wanted =
-        |config: &Config| Wanted::of_config(config).map_err(|(key, why)| anyhow::anyhow!("{key}: {why}"));
-    let first = wanted(&config)?;
+    let first = wanted_of(&config).map_err(anyhow::Error::msg)?;
     let options = Options {
         follow: agent.follow,
         clsact: agent.clsact,
@@ -157,7 +158,11 @@ pub(super) fn run(args: &Agent) -> Result<Status> {
         settle: Duration::from_millis(agent.settle_ms),
         stores,
         first_hop: agent.first_hop,
+        skew: args.test_clock,
     };
+    if args.test_clock.is_some() {
+        tracing::warn!("--test-clock: times that are told are wrong");
+    }
     let sender = Sender::open(way, &tracer)?;
     let host = Host {
         name,
@@ -187,6 +192,11 @@ pub(super) fn run(args: &Agent) -> Result<Status> {
     drop(traced);
     runtime.shutdown_timeout(Duration::from_secs(1));
     ended.and(told).map(|()| Status::Done)
+}
+
+/// What a configuration asks for, or what is wrong there.
+fn wanted_of(config: &Config) -> Result<Wanted, String> {
+    Wanted::of_config(config).map_err(|(key, why)| format!("{key}: {why}"))
 }
 
 /// SIGHUP, SIGTERM and SIGINT as commands.
@@ -282,7 +292,7 @@ impl Running<'_> {
     fn wanted(&self, trace: Option<&dta_proto::control::TraceWanted>) -> Result<Wanted, String> {
         match trace {
             Some(message) => Wanted::of_message(message, self.config.agent.first_hop),
-            None => Wanted::of_config(&self.config).map_err(|(key, why)| format!("{key}: {why}")),
+            None => wanted_of(&self.config),
         }
     }
 
@@ -295,7 +305,7 @@ impl Running<'_> {
             "{} cannot change while the agent runs: restart it for that",
             fixed.join(", ")
         );
-        let wanted = Wanted::of_config(&new).map_err(|(key, why)| anyhow::anyhow!("{key}: {why}"))?;
+        let wanted = wanted_of(&new).map_err(anyhow::Error::msg)?;
         if new.tls.is_some() {
             self.server.reload(self.runtime, &new)?;
         }

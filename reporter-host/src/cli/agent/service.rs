@@ -20,19 +20,6 @@ use super::config::{Config, Tls};
 /// The gRPC service of agents, by its full name.
 const SERVICE: &str = "dta.v1.Agent";
 
-/// What callers may take: a few people and programs look at an agent.
-const LIMITS: Limits = Limits {
-    connections: 64,
-    connections_per_address: 64,
-    handshake: Duration::from_secs(10),
-    calls: 16,
-    calls_per_caller: 16,
-    streams_per_caller: 1,
-};
-
-/// Longest time of a call, with the time for which it waited.
-const CALL: Duration = Duration::from_secs(30);
-
 /// What the thread that traces is asked to do.
 pub(super) enum Command {
     Status(oneshot::Sender<AgentStatus>),
@@ -139,14 +126,14 @@ impl Server {
             // An error says that the server was dropped.
             let _ = halted.wait_for(|halt| *halt).await;
         };
-        let listen = Listen { limits: LIMITS, tls: tls.map(|tls| tls.config) };
+        let listen = Listen { limits: Limits::FEW, tls: tls.map(|tls| tls.config) };
         let counters = Arc::new(Counters::default());
         let incoming = dta_grpc::accept_until(self.listener.clone(), listen, counters, until(halted.clone()));
         let service = Service { commands: self.commands.clone() };
         tokio::spawn(
             tonic::transport::Server::builder()
-                .timeout(CALL)
-                .layer(Admission::new(LIMITS.calls))
+                .timeout(Limits::FEW_CALL)
+                .layer(Admission::new(Limits::FEW.calls))
                 .add_service(AgentServer::new(service).max_decoding_message_size(MAX_MESSAGE))
                 .add_service(self.health.service())
                 .add_service(reflection)

@@ -96,16 +96,14 @@ impl Traced {
     }
 
     fn attach(&mut self, at: &At) {
-        let why = match at {
-            At::Interface { namespace: Some(_), .. } if !self.host.namespaces => {
-                "points in other network namespaces need namespaces = true in the agent's configuration"
-                    .into()
-            }
-            _ => match self.tracer.attach(at) {
+        let why = if at.is_in_other_namespace() && !self.host.namespaces {
+            "points in other network namespaces need namespaces = true in the agent's configuration".into()
+        } else {
+            match self.tracer.attach(at) {
                 Ok(_) => return,
                 Err(kernel::Error::Attach { why, .. }) => why,
                 Err(error) => error.to_string(),
-            },
+            }
         };
         self.refused.push((at.clone(), why));
     }

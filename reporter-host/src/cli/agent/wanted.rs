@@ -1,12 +1,13 @@
 //! What is to be traced, read and judged before anything changes.
 
 use dta_proto::control::TraceWanted;
+use dta_proto::trace::HOPS;
+use dta_trace::digest::Sampling;
 use dta_trace::filter;
 use dta_trace::matching::Table;
 use dta_trace::point::At;
 
 use super::config::Config;
-use crate::cli::trace::Share;
 use crate::cli::trace::send::numbered;
 
 /// Most points that are asked for at a time.
@@ -32,15 +33,15 @@ impl Wanted {
     /// What the configuration says; or the key at fault, and why.
     pub(super) fn of_config(config: &Config) -> Result<Self, (&'static str, String)> {
         let at = places(&config.trace.at).map_err(|why| ("trace.at", why))?;
-        let elsewhere = |at: &&At| matches!(at, At::Interface { namespace: Some(_), .. });
-        if let (Some(at), false) = (at.iter().find(elsewhere), config.agent.namespaces) {
+        if let (Some(at), false) = (at.iter().find(|at| at.is_in_other_namespace()), config.agent.namespaces)
+        {
             return Err((
                 "trace.at",
                 format!("{at} is in another network namespace: that needs namespaces = true in [agent]"),
             ));
         }
-        let Share(one_in) =
-            config.trace.sample.parse().map_err(|why: &str| ("trace.sample", why.to_owned()))?;
+        let one_in =
+            Sampling::read_share(&config.trace.sample).map_err(|why| ("trace.sample", why.to_owned()))?;
         let (filter, table) = compiled(&config.trace.filter).map_err(|why| ("trace.filter", why))?;
         let first_hop = config.agent.first_hop;
         numbered(&at, first_hop).map_err(|error| ("trace.at", error.to_string()))?;
@@ -53,7 +54,7 @@ impl Wanted {
         let (filter, table) = compiled(&message.filter)?;
         let first_hop = match message.first_hop {
             None => first_hop,
-            Some(hop) => u8::try_from(hop).ok().filter(|hop| *hop <= 13).ok_or("hops are 0 to 13")?,
+            Some(hop) => u8::try_from(hop).ok().filter(|hop| *hop < HOPS).ok_or("hops are 0 to 13")?,
         };
         numbered(&at, first_hop).map_err(|error| error.to_string())?;
         Ok(Self { at, filter, table, one_in: message.one_in.max(1), first_hop })
@@ -74,6 +75,11 @@ fn places(texts: &[String]) -> Result<Vec<At>, String> {
     let mut places = Vec::new();
     for text in texts {
         for at in At::parse(text).map_err(|error| error.to_string())? {
+            if !at.sees_packets() {
+                return Err(format!(
+                    "{at} sees calls, which are no packets: `dta-reporter trace --print` prints them"
+                ));
+            }
             if !places.contains(&at) {
                 places.push(at);
             }

@@ -4,7 +4,6 @@ mod print;
 pub(super) mod send;
 
 use std::io::{self, Write as _};
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,7 +13,7 @@ use clap::Args;
 use dta_cli::output::OutputFlag;
 use dta_cli::table::{Cell, Colour, Look, Table};
 use dta_trace::digest::Sampling;
-use dta_trace::journey::Journeys;
+use dta_trace::journey::{Journey, Journeys};
 use dta_trace::kernel::{self, Options, Tracer, rights};
 use dta_trace::matching;
 use dta_trace::point::At;
@@ -33,7 +32,9 @@ Examples:
 
 pub(super) const TRACE_HELP: &str = "\
 A point is an interface (`iface:eth0`, both ways; `iface:eth0/ingress`; `xdp:eth0`), also one of another network namespace \
-(`netns:pod1/iface:eth0`), a tracepoint (`tp:kfree_skb`), or the entry of a kernel function (`fentry:ip_rcv`, `kprobe:ip_rcv`).
+(`netns:pod1/iface:eth0`), a tracepoint (`tp:kfree_skb`), or the entry of a kernel function (`fentry:ip_rcv`, `kprobe:ip_rcv`). \
+A function of a program or library (`uprobe:/lib/x86_64-linux-gnu/libc.so.6:sendto`) has no packet: each call is printed on a \
+line, with the process and thread. Filter and share do not choose calls.
 
 Examples:
   Where packets to port 80 spend their time, and where they are dropped:
@@ -55,20 +56,23 @@ pub(super) struct Points {
 #[derive(Debug, Args)]
 pub(super) struct Trace {
     /// A point at which packets are looked at; several times for several points
-    #[arg(long = "at", value_name = "POINT", required = true, value_parser = At::parse)]
+    #[arg(long = "at", value_name = "POINT", required_unless_present = "program", value_parser = At::parse)]
     at: Vec<Vec<At>>,
+    /// An object with a program of your own that writes records; a point behind those of --at
+    #[arg(long, value_name = "FILE")]
+    program: Vec<String>,
     /// Which packets, as tcpdump takes them: `tcp port 80 and net 10.0.0.0/8`
     #[arg(long, value_name = "FILTER", default_value = "")]
     filter: String,
     /// Which share of the packets, as 1/64; all points and hosts choose the same packets
-    #[arg(long, value_name = "1/N", default_value = "1/1")]
-    sample: Share,
+    #[arg(long, value_name = "1/N", default_value = "1/1", value_parser = Sampling::read_share)]
+    sample: u32,
     /// Print each packet on a line with its segments
     #[arg(long, required_unless_present = "translator")]
     print: bool,
     #[command(flatten)]
     to: To,
-    /// End after this many packets
+    /// End after this many packets, or calls of functions
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     /// End after this many seconds
@@ -85,19 +89,6 @@ pub(super) struct Trace {
     clsact: bool,
     #[command(flatten)]
     output: OutputFlag,
-}
-
-/// One packet in so many.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Share(pub(super) u32);
-
-impl FromStr for Share {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let n = text.strip_prefix("1/").and_then(|n| n.parse().ok()).filter(|n| *n > 0);
-        n.map(Self).ok_or("write a share as 1/64")
-    }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -145,8 +136,13 @@ pub(super) fn points(args: &Points) -> Result<()> {
 /// Traces until it is told to end.
 pub(super) fn run(args: &Trace) -> Result<()> {
     let table = filter(&args.filter)?;
-    let points: Vec<&At> = args.at.iter().flatten().collect();
-    let other_namespaces = points.iter().any(|at| matches!(at, At::Interface { namespace: Some(_), .. }));
+    let programs: Vec<At> = args.program.iter().cloned().map(At::Program).collect();
+    let points: Vec<&At> = args.at.iter().flatten().chain(&programs).collect();
+    if let (Some(at), true) = (points.iter().find(|at| !at.sees_packets()), args.to.translator.is_some()) {
+        let why = format!("{at} sees calls, which are no packets: use --print, and no --translator");
+        return Err(dta_cli::misuse(anyhow::anyhow!(why)));
+    }
+    let other_namespaces = points.iter().any(|at| at.is_in_other_namespace());
     let missing = rights::missing(other_namespaces).context("capabilities cannot be read")?;
     if !missing.is_empty() {
         return Err(kernel::Error::Rights(missing).into());
@@ -154,7 +150,7 @@ pub(super) fn run(args: &Trace) -> Result<()> {
     let ended = signals()?;
     let options = Options {
         table,
-        sampling: Sampling::one_in(args.sample.0),
+        sampling: Sampling::one_in(args.sample),
         follow: !args.no_follow,
         clsact: args.clsact,
         ..Options::default()
@@ -223,7 +219,12 @@ fn follow(
             || args.seconds.is_some_and(|most| now - started >= most)
             || args.count.is_some_and(|most| printer.packets >= most);
         let mut failed = Ok(());
+        let mut calls = Vec::new();
         tracer.read(|record| {
+            if record.caller().is_some() {
+                calls.push(Journey { records: vec![record] });
+                return;
+            }
             printer.several += u64::from(record.flags & flags::SEGMENTS != 0);
             if let Some(sender) = &mut sender {
                 let taken = sender.record(&record);
@@ -239,7 +240,7 @@ fn follow(
             sender.turn(tracer)?;
         }
         let before = if last { u64::MAX } else { clock(now).saturating_sub(settle.as_nanos() as u64) };
-        for journey in journeys.settled(before) {
+        for journey in calls.into_iter().chain(journeys.settled(before)) {
             if args.count.is_none_or(|most| printer.packets < most) {
                 printer.packets += 1;
                 if args.print {

@@ -1,6 +1,7 @@
 //! One packet on one line.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
@@ -8,7 +9,7 @@ use dta_trace::btf::Kernel;
 use dta_trace::journey::Journey;
 use dta_trace::kernel::{Places, Tracer};
 use dta_trace::point::{At, Side};
-use dta_trace::record::{Record, flags};
+use dta_trace::record::{Caller, Record, flags};
 use serde::Serialize;
 
 /// A packet for programs. Times are nanoseconds.
@@ -33,7 +34,7 @@ pub(super) struct Document {
 struct Stop {
     /// The point, as people write it.
     at: String,
-    /// The interface, behind its namespace's name; `-` where the packet had none.
+    /// The interface, behind its namespace's name; `-` where the packet had none. Of a call, the thread.
     place: String,
     /// Since the first point.
     since: u64,
@@ -68,6 +69,11 @@ impl Printer {
             At::Interface { side: Side::Egress, .. } => "egress".to_owned(),
             At::Interface { side: Side::Xdp, .. } => "xdp".to_owned(),
             At::Tracepoint(name) | At::Fentry(name) | At::Kprobe(name) => name.clone(),
+            At::Uprobe { function, .. } => function.clone(),
+            At::Program(file) => {
+                let name = Path::new(file).file_name().unwrap_or_default().to_string_lossy();
+                name.split('.').next().unwrap_or_default().to_owned()
+            }
         });
         let utc = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as i128;
         let tai = i128::from(dta_trace::kernel::tai());
@@ -88,6 +94,11 @@ impl Printer {
     /// The line: time of day (UTC), flow, length, each point with the time since the one before, the time from first to last.
     pub(super) fn line(&mut self, journey: &Journey) -> String {
         let Some(first) = journey.records.first() else { return String::new() };
+        if let Some(caller) = first.caller() {
+            let point = self.points.get(usize::from(first.point)).map_or("?", String::as_str);
+            let time = self.time(first.time);
+            return format!("{time} {} calls {point} on processor {}", named(&caller), first.cpu);
+        }
         let mut line = format!("{} {} {} bytes", self.time(first.time), first.flow, first.length);
         if first.segments > 1 {
             let _ = write!(line, " ({} packets)", first.segments);
@@ -113,9 +124,9 @@ impl Printer {
         Document {
             time: first.map_or(0, |first| (i128::from(first.time) - self.leap).max(0) as u64),
             digest: first.map(|first| format!("{:016x}", first.first)).unwrap_or_default(),
-            flow: first.map(|first| first.flow.to_string()).unwrap_or_default(),
+            flow: first.map(flow).unwrap_or_default(),
             length: first.map_or(0, |first| first.length),
-            packets: first.map_or(0, |first| first.segments.max(1)),
+            packets: first.map_or(0, |first| if is_call(first) { 0 } else { first.segments.max(1) }),
             total: if first.is_some() { journey.total() } else { 0 },
             steps: journey.records.iter().map(|record| self.stop(record, start)).collect(),
         }
@@ -124,9 +135,12 @@ impl Printer {
     fn stop(&mut self, record: &Record, start: u64) -> Stop {
         Stop {
             at: self.names.get(usize::from(record.point)).cloned().unwrap_or_default(),
-            place: self.places.name(record.namespace, record.interface).to_owned(),
+            place: match record.caller() {
+                Some(caller) => named(&caller),
+                None => self.places.name(record.namespace, record.interface).to_owned(),
+            },
             since: record.time - start,
-            flow: record.flow.to_string(),
+            flow: flow(record),
             cpu: record.cpu,
             dropped: (record.flags & flags::DROPPED != 0).then(|| self.kernel.reason(record.reason)),
         }
@@ -148,6 +162,23 @@ impl Printer {
         let utc = (i128::from(tai) - self.leap).max(0) as u128;
         let (seconds, nanos) = (utc / 1_000_000_000 % 86_400, utc % 1_000_000_000);
         format!("{:02}:{:02}:{:02}.{:06}", seconds / 3600, seconds / 60 % 60, seconds % 60, nanos / 1000)
+    }
+}
+
+fn is_call(record: &Record) -> bool {
+    record.flags & flags::CALL != 0
+}
+
+/// The flow; of a call, nothing.
+fn flow(record: &Record) -> String {
+    if is_call(record) { String::new() } else { record.flow.to_string() }
+}
+
+/// A thread, as people read it: its name, its process and, where it is another number, its own.
+fn named(caller: &Caller) -> String {
+    match caller.process == caller.thread {
+        true => format!("{}[{}]", caller.name, caller.process),
+        false => format!("{}[{}/{}]", caller.name, caller.process, caller.thread),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddrV4;
+use std::str::FromStr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
@@ -80,6 +81,7 @@ impl To {
             settle: Duration::from_millis(settle),
             stores,
             first_hop: self.first_hop,
+            skew: None,
         }))
     }
 }
@@ -107,6 +109,36 @@ pub(in crate::cli) struct Way {
     pub(in crate::cli) settle: Duration,
     pub(in crate::cli) stores: Stores,
     pub(in crate::cli) first_hop: u8,
+    /// What is added to the clock, for tests.
+    pub(in crate::cli) skew: Option<Skew>,
+}
+
+/// A clock that is wrong: tests of how clocks are compared give it to one of two agents on a machine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::cli) struct Skew {
+    /// Nanoseconds by which it is ahead at the start.
+    ahead: i64,
+    /// Millionths that it gains.
+    ppm: f64,
+}
+
+impl FromStr for Skew {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parts =
+            text.split_once(',').and_then(|(ahead, ppm)| Some((ahead.parse().ok()?, ppm.parse().ok()?)));
+        let (ahead, ppm) = parts.ok_or("write nanoseconds and millionths, as 7300000,40")?;
+        Ok(Self { ahead, ppm })
+    }
+}
+
+impl Skew {
+    /// What the clock shows at a moment, when it was set at `start`.
+    fn shows(self, moment: u64, start: u64) -> u64 {
+        let gained = (moment as i64 - start as i64) as f64 * self.ppm / 1e6;
+        moment.saturating_add_signed(self.ahead + gained as i64)
+    }
 }
 
 /// Sends records as they come.
@@ -118,6 +150,8 @@ pub(in crate::cli) struct Sender {
     rest: HashMap<FlowAt, (u64, u32)>,
     /// TAI less UTC, in nanoseconds, as this host has it: what is told is nanoseconds since 1970.
     leap: i64,
+    /// A clock that is wrong, and when it was set.
+    skew: Option<(Skew, u64)>,
 }
 
 impl Sender {
@@ -136,7 +170,9 @@ impl Sender {
         };
         let reasons = from.kernel().clone();
         let tracer = Tracer::new(reporter, setup, Box::new(move |reason| Some(reasons.reason(reason))));
-        Ok(Self { tracer, counted: None, rest: HashMap::new(), leap: leap()? })
+        let leap = leap()?;
+        let skew = way.skew.map(|skew| (skew, kernel::tai().saturating_add_signed(-leap)));
+        Ok(Self { tracer, counted: None, rest: HashMap::new(), leap, skew })
     }
 
     /// Other points, by the number that records have. What is held is told before.
@@ -146,7 +182,7 @@ impl Sender {
 
     /// Takes what a point saw.
     pub(in crate::cli) fn record(&mut self, record: &Record) -> Result<()> {
-        let time = record.time.saturating_add_signed(-self.leap);
+        let time = self.told(record.time);
         self.tracer.record(&Record { time, ..*record }).context("a report cannot be written")
     }
 
@@ -178,7 +214,13 @@ impl Sender {
     }
 
     fn now(&self) -> u64 {
-        kernel::tai().saturating_add_signed(-self.leap)
+        self.told(kernel::tai())
+    }
+
+    /// A moment of TAI as it is told.
+    fn told(&self, tai: u64) -> u64 {
+        let moment = tai.saturating_add_signed(-self.leap);
+        self.skew.map_or(moment, |(skew, start)| skew.shows(moment, start))
     }
 
     /// Tells what the kernel counted since the last time.
@@ -227,4 +269,18 @@ fn leap() -> Result<i64> {
     let utc = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as i64;
     let tai = kernel::tai() as i64;
     Ok((tai - utc + 500_000_000).div_euclid(1_000_000_000) * 1_000_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clock_that_is_wrong_is_ahead_and_gains() {
+        let skew: Skew = "7300000,40".parse().unwrap();
+        assert_eq!(skew.shows(2_000_000_000, 1_000_000_000), 2_000_000_000 + 7_300_000 + 40_000);
+        let behind: Skew = "-500,0".parse().unwrap();
+        assert_eq!(behind.shows(2_000, 1_000), 1_500);
+        assert!("7".parse::<Skew>().is_err() && "a,1".parse::<Skew>().is_err());
+    }
 }

@@ -1,0 +1,87 @@
+//! The kernel's TAI clock. Programs read the monotonic clock, which takes less time; TAI is a fixed span ahead of it until
+//! somebody sets the clock.
+
+use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
+
+/// Measurements of which the best is taken.
+const MEASUREMENTS: usize = 100;
+/// What two exact measurements may differ by, in nanoseconds: each is rounded.
+const ROUNDING: u64 = 10;
+
+fn nanoseconds(time: Timespec) -> u64 {
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// The kernel's TAI clock, in nanoseconds: that of records.
+pub fn tai() -> u64 {
+    nanoseconds(clock_gettime_dynamic(DynamicClockId::Tai).unwrap_or_default())
+}
+
+/// The clock that programs read.
+fn monotonic() -> u64 {
+    nanoseconds(clock_gettime(ClockId::Monotonic))
+}
+
+/// By how much TAI is ahead of the monotonic clock, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ahead {
+    span: u64,
+    /// The most that it may be off: half of the time that measuring took.
+    error: u64,
+}
+
+impl Ahead {
+    pub(super) fn measure() -> Self {
+        let best = (0..MEASUREMENTS).map(|_| Self::once()).min_by_key(|ahead| ahead.error);
+        best.unwrap_or_else(Self::once)
+    }
+
+    fn once() -> Self {
+        let before = monotonic();
+        let tai = tai();
+        let error = (monotonic() - before) / 2 + 1;
+        Self { span: tai.wrapping_sub(before + error), error }
+    }
+
+    /// Measures again if the clock was set.
+    pub(super) fn follow(&mut self) {
+        if !self.agrees(Self::once()) {
+            *self = Self::measure();
+        }
+    }
+
+    fn agrees(self, other: Self) -> bool {
+        let apart = self.span.wrapping_sub(other.span) as i64;
+        apart.unsigned_abs() <= self.error + other.error + ROUNDING
+    }
+
+    /// TAI when the monotonic clock showed this.
+    pub(super) fn at(self, monotonic: u64) -> u64 {
+        monotonic.wrapping_add(self.span)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_of_programs_becomes_tai() {
+        let ahead = Ahead::measure();
+        let (before, monotonic, after) = (tai(), monotonic(), tai());
+        let slack = ahead.error + ROUNDING;
+        assert!((before - slack..=after + slack).contains(&ahead.at(monotonic)), "{ahead:?}");
+    }
+
+    #[test]
+    fn clock_that_was_set_is_noticed_and_noise_is_not() {
+        let ahead = Ahead { span: 1_700_000_000_000_000_000, error: 30 };
+        let other = |apart: i64, error| Ahead { span: ahead.span.wrapping_add_signed(apart), error };
+        assert!(ahead.agrees(other(30, 30)) && ahead.agrees(other(-900, 1000)));
+        assert!(!ahead.agrees(other(500, 30)) && !ahead.agrees(other(-1_000_000_000, 5000)));
+        // What does not agree is measured anew, and agrees with the clock from then on.
+        let mut wrong = Ahead { span: Ahead::measure().span.wrapping_add(3_600_000_000_000), error: 30 };
+        wrong.follow();
+        assert!(wrong.agrees(Ahead::measure()));
+    }
+}
