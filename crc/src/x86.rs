@@ -1,4 +1,4 @@
-//! By instructions of x86-64: carry-less multiplication for CRC-32, the `crc32` instruction for CRC-32C.
+//! By instructions of x86-64: carry-less multiplication for CRC-32 and CRC-32K, the `crc32` instruction for CRC-32C.
 //!
 //! The CRC-32 is the remainder of the message as a polynomial, times x^32, divided by P. Each block
 //! of 16 bytes that lies d bits before the end counts as its 128 bits times x^d, and x^d may be
@@ -21,37 +21,62 @@ use core::arch::x86_64::{
     _mm_setzero_si128, _mm_shuffle_epi8, _mm_srli_si128, _mm_xor_si128,
 };
 
-/// Blocks of 16 bytes that are folded in one go.
-const MOST_BLOCKS: usize = 8;
+/// Blocks of 16 bytes that are folded in one go: as many as the longest frame of DTA has.
+const MOST_BLOCKS: usize = 12;
 
-/// x^n modulo P in reflected order, shifted left by one: a multiplication of reflected numbers
+/// Polynomials of 32 bits, reversed.
+const CRC32: u32 = 0xEDB8_8320;
+const CRC32K: u32 = 0xEB31_D82E;
+
+/// x^n modulo a polynomial in reflected order, shifted left by one: a multiplication of reflected numbers
 /// comes out one bit short.
-const fn power(n: u32) -> i64 {
+const fn power(reversed: u32, n: u32) -> i64 {
     let mut r = 0x8000_0000u32;
     let mut i = 0;
     while i < n {
-        r = if r & 1 == 1 { (r >> 1) ^ 0xEDB8_8320 } else { r >> 1 };
+        r = if r & 1 == 1 { (r >> 1) ^ reversed } else { r >> 1 };
         i += 1;
     }
     (r as i64) << 1
 }
 
-/// What a block is multiplied with, low half and high half: the first for the block that lies
-/// [`MOST_BLOCKS`] before the last one, the last for the block before the last one.
-static FOLD: [[i64; 2]; MOST_BLOCKS] = {
-    let mut fold = [[0; 2]; MOST_BLOCKS];
-    let mut before = 1;
-    while before <= MOST_BLOCKS {
-        let d = 128 * before as u32;
-        fold[MOST_BLOCKS - before] = [power(d + 32), power(d - 32)];
-        before += 1;
+/// x^64 divided by a polynomial, 33 bits in reflected order.
+const fn quotient(reversed: u32) -> i64 {
+    let polynomial = 1 << 32 | reversed.reverse_bits() as u128;
+    let (mut rest, mut quotient, mut bit) = (1u128 << 64, 0u64, 33);
+    while bit > 0 {
+        bit -= 1;
+        if rest >> (bit + 32) & 1 == 1 {
+            rest ^= polynomial << bit;
+            quotient |= 1 << bit;
+        }
     }
-    fold
-};
+    (quotient.reverse_bits() >> 31) as i64
+}
 
-/// P and x^64 / P, both reflected, for the last division.
-const P: i64 = 0x1_DB71_0641;
-const QUOTIENT: i64 = 0x1_F701_1641;
+/// What is multiplied with, for the polynomial `R` (reversed).
+struct Constants<const R: u32>;
+
+impl<const R: u32> Constants<R> {
+    /// What a block is multiplied with, low half and high half: the first for the block that lies
+    /// [`MOST_BLOCKS`] before the last one, the last for the block before the last one.
+    const FOLD: [[i64; 2]; MOST_BLOCKS] = {
+        let mut fold = [[0; 2]; MOST_BLOCKS];
+        let mut before = 1;
+        while before <= MOST_BLOCKS {
+            let d = 128 * before as u32;
+            fold[MOST_BLOCKS - before] = [power(R, d + 32), power(R, d - 32)];
+            before += 1;
+        }
+        fold
+    };
+
+    const BY_96_AND_64: [i64; 2] = [power(R, 96), power(R, 64)];
+
+    /// The polynomial and x^64 divided by it, both in reflected order, for the last division.
+    const POLYNOMIAL: i64 = (R as i64) << 1 | 1;
+    const QUOTIENT: i64 = quotient(R);
+}
 
 /// Row r moves the first r bytes of a block to its end and clears what lies before them.
 static TO_END: [[u8; 16]; 16] = {
@@ -61,6 +86,21 @@ static TO_END: [[u8; 16]; 16] = {
         let mut i = 0;
         while i < r {
             rows[r][16 - r + i] = i as u8;
+            i += 1;
+        }
+        r += 1;
+    }
+    rows
+};
+
+/// Shuffles that move all bytes behind the first r to the start of the register, and zeros behind them.
+static TO_START: [[u8; 16]; 16] = {
+    let mut rows = [[0x80; 16]; 16];
+    let mut r = 0;
+    while r < 16 {
+        let mut i = 0;
+        while i < 16 - r {
+            rows[r][i] = (r + i) as u8;
             i += 1;
         }
         r += 1;
@@ -81,7 +121,7 @@ pub(crate) fn crc32(crc: u32, bytes: &[u8]) -> Option<u32> {
     }
     // SAFETY: the processor has the features that `all` is compiled for, as was just asked (SSE4.1
     // comes with SSSE3).
-    Some(unsafe { all::<false>(crc, bytes, &Mask::NONE) })
+    Some(unsafe { all::<CRC32, false>(crc, bytes, &Mask::NONE) })
 }
 
 /// The same of a length that the compiler knows: one of `blocks` alone is left of it.
@@ -89,7 +129,7 @@ pub(crate) fn crc32(crc: u32, bytes: &[u8]) -> Option<u32> {
 pub(crate) fn crc32_of<const LEN: usize>(crc: u32, bytes: &[u8; LEN]) -> Option<u32> {
     #[target_feature(enable = "pclmulqdq,sse4.1")]
     fn one<const LEN: usize>(crc: u32, bytes: &[u8; LEN]) -> u32 {
-        all::<false>(crc, bytes, &Mask::NONE)
+        all::<CRC32, false>(crc, bytes, &Mask::NONE)
     }
     if LEN < 16 || !has_clmul() {
         return None;
@@ -105,7 +145,7 @@ pub(crate) fn crc32_masked(crc: u32, bytes: &[u8], mask: &Mask) -> Option<u32> {
         return None;
     }
     // SAFETY: as in `crc32`.
-    Some(unsafe { all::<true>(crc, bytes, mask) })
+    Some(unsafe { all::<CRC32, true>(crc, bytes, mask) })
 }
 
 /// The CRC-32 of each message, if the processor can.
@@ -114,7 +154,7 @@ pub(crate) fn crc32_each<const LEN: usize>(messages: &[[u8; LEN]], sums: &mut [u
     #[target_feature(enable = "pclmulqdq,sse4.1")]
     fn each<const LEN: usize>(messages: &[[u8; LEN]], sums: &mut [u32]) {
         for (message, sum) in messages.iter().zip(sums) {
-            *sum = all::<false>(0, message, &Mask::NONE);
+            *sum = all::<CRC32, false>(0, message, &Mask::NONE);
         }
     }
     if LEN < 16 || !has_clmul() {
@@ -123,6 +163,31 @@ pub(crate) fn crc32_each<const LEN: usize>(messages: &[[u8; LEN]], sums: &mut [u
     // SAFETY: as in `crc32`.
     unsafe { each(messages, sums) };
     true
+}
+
+/// As [`crate::crc32_of_two`], where the second part is of a length that values have; `None` else.
+#[inline]
+pub(crate) fn crc32_of_two(first: &[u8; 16], second: &[u8]) -> Option<u32> {
+    #[inline]
+    #[target_feature(enable = "pclmulqdq,sse4.1")]
+    fn one(first: &[u8; 16], second: &[u8]) -> Option<u32> {
+        Some(match second.len() {
+            4 => two::<1>(first, second, _mm_cvtsi32_si128(i32::from_le_bytes(*second.first_chunk()?))),
+            12 => {
+                let (low, high) = (second.first_chunk()?, second.last_chunk()?);
+                let block = _mm_set_epi64x(u32::from_le_bytes(*high).into(), i64::from_le_bytes(*low));
+                two::<1>(first, second, block)
+            }
+            28 => two::<2>(first, second, load(second.first_chunk()?)),
+            60 => two::<4>(first, second, load(second.first_chunk()?)),
+            _ => return None,
+        })
+    }
+    if !has_clmul() {
+        return None;
+    }
+    // SAFETY: as in `crc32`.
+    unsafe { one(first, second) }
 }
 
 #[inline]
@@ -139,52 +204,61 @@ fn times(block: __m128i, [low, high]: [i64; 2]) -> __m128i {
     _mm_xor_si128(_mm_clmulepi64_si128::<0x00>(block, by), _mm_clmulepi64_si128::<0x11>(block, by))
 }
 
-/// Any length from 16 on: in pieces of 8 blocks, the last of 16 to 143 bytes.
+/// Any length from 16 on: in pieces of 12 blocks, the last of 16 to 207 bytes.
 #[inline]
 #[target_feature(enable = "pclmulqdq,sse4.1")]
-fn all<const MASKED: bool>(crc: u32, bytes: &[u8], mask: &Mask) -> u32 {
+fn all<const R: u32, const MASKED: bool>(crc: u32, bytes: &[u8], mask: &Mask) -> u32 {
     const PIECE: usize = 16 * MOST_BLOCKS;
     if bytes.len() < PIECE + 16 {
-        return piece::<MASKED>(crc, bytes, mask);
+        return piece::<R, MASKED>(crc, bytes, mask);
     }
     let (first, mut rest) = bytes.split_at(PIECE);
-    let mut crc = piece::<MASKED>(crc, first, mask);
+    let mut crc = piece::<R, MASKED>(crc, first, mask);
     while rest.len() >= PIECE + 16 {
         let (next, after) = rest.split_at(PIECE);
-        crc = piece::<false>(crc, next, mask);
+        crc = piece::<R, false>(crc, next, mask);
         rest = after;
     }
-    piece::<false>(crc, rest, mask)
+    piece::<R, false>(crc, rest, mask)
 }
 
-/// 16 to 143 bytes. Each number of blocks has its own code, without a loop.
+/// 16 to 207 bytes. Each number of blocks has its own code, without a loop.
 #[inline]
 #[target_feature(enable = "pclmulqdq,sse4.1")]
-fn piece<const MASKED: bool>(crc: u32, bytes: &[u8], mask: &Mask) -> u32 {
+fn piece<const R: u32, const MASKED: bool>(crc: u32, bytes: &[u8], mask: &Mask) -> u32 {
     match bytes.len() / 16 {
-        1 => blocks::<1, MASKED>(crc, bytes, mask),
-        2 => blocks::<2, MASKED>(crc, bytes, mask),
-        3 => blocks::<3, MASKED>(crc, bytes, mask),
-        4 => blocks::<4, MASKED>(crc, bytes, mask),
-        5 => blocks::<5, MASKED>(crc, bytes, mask),
-        6 => blocks::<6, MASKED>(crc, bytes, mask),
-        7 => blocks::<7, MASKED>(crc, bytes, mask),
-        8 => blocks::<8, MASKED>(crc, bytes, mask),
+        1 => blocks::<R, 1, MASKED>(crc, bytes, mask),
+        2 => blocks::<R, 2, MASKED>(crc, bytes, mask),
+        3 => blocks::<R, 3, MASKED>(crc, bytes, mask),
+        4 => blocks::<R, 4, MASKED>(crc, bytes, mask),
+        5 => blocks::<R, 5, MASKED>(crc, bytes, mask),
+        6 => blocks::<R, 6, MASKED>(crc, bytes, mask),
+        7 => blocks::<R, 7, MASKED>(crc, bytes, mask),
+        8 => blocks::<R, 8, MASKED>(crc, bytes, mask),
+        9 => blocks::<R, 9, MASKED>(crc, bytes, mask),
+        10 => blocks::<R, 10, MASKED>(crc, bytes, mask),
+        11 => blocks::<R, 11, MASKED>(crc, bytes, mask),
+        12 => blocks::<R, 12, MASKED>(crc, bytes, mask),
         // Cannot be: callers see to the length.
-        _ => table::update(&table::CRC32, crc, bytes),
+        _ => by_table::<R>(crc, bytes),
     }
+}
+
+#[cold]
+fn by_table<const R: u32>(crc: u32, bytes: &[u8]) -> u32 {
+    table::update(if R == CRC32K { &table::CRC32K } else { &table::CRC32 }, crc, bytes)
 }
 
 /// `N` whole blocks, after up to 15 bytes in front.
 #[inline]
 #[target_feature(enable = "pclmulqdq,sse4.1")]
-fn blocks<const N: usize, const MASKED: bool>(crc: u32, bytes: &[u8], mask: &Mask) -> u32 {
+fn blocks<const R: u32, const N: usize, const MASKED: bool>(crc: u32, bytes: &[u8], mask: &Mask) -> u32 {
     let odd = bytes.len() & 15;
     let (Some(start), Some(whole)) =
         (bytes.first_chunk::<16>(), bytes.get(odd..).and_then(|b| b.as_chunks::<16>().0.first_chunk::<N>()))
     else {
         // Cannot be: callers see to the length.
-        return table::update(&table::CRC32, crc, bytes);
+        return by_table::<R>(crc, bytes);
     };
     // The CRC so far goes onto the first four bytes, which may lie in two blocks.
     let register = !crc;
@@ -199,7 +273,7 @@ fn blocks<const N: usize, const MASKED: bool>(crc: u32, bytes: &[u8], mask: &Mas
     let mut carried = head;
     // Each round multiplies the block before and takes up the next one, so the last one is left as it is.
     for (i, block) in whole.iter().enumerate() {
-        sum = _mm_xor_si128(sum, times(carried, FOLD[MOST_BLOCKS - N + i]));
+        sum = _mm_xor_si128(sum, times(carried, Constants::<R>::FOLD[MOST_BLOCKS - N + i]));
         carried = load(block);
         if MASKED && 16 * i < Mask::LEN {
             carried = _mm_or_si128(carried, load(mask.block(odd + 16 * i)));
@@ -207,24 +281,56 @@ fn blocks<const N: usize, const MASKED: bool>(crc: u32, bytes: &[u8], mask: &Mas
         carried = _mm_xor_si128(carried, onto);
         onto = _mm_setzero_si128();
     }
-    reduce(_mm_xor_si128(sum, carried))
+    reduce::<R>(_mm_xor_si128(sum, carried))
+}
+
+/// The CRC-32 of 16 bytes and a second part that is no multiple of 16 long and makes N blocks with the end of the
+/// first. `block` is the first 16 bytes of that part, with zeros where it has fewer. The parts meet in a register, not
+/// in memory.
+#[inline]
+#[target_feature(enable = "pclmulqdq,sse4.1")]
+fn two<const N: usize>(first: &[u8; 16], second: &[u8], block: __m128i) -> u32 {
+    let odd = second.len() & 15;
+    let first = _mm_xor_si128(load(first), _mm_cvtsi32_si128(-1));
+    let head = _mm_shuffle_epi8(first, load(&TO_END[odd]));
+    let meet = _mm_or_si128(
+        _mm_shuffle_epi8(first, load(&TO_START[odd])),
+        _mm_shuffle_epi8(block, load(&TO_END[odd])),
+    );
+    let whole = second.get(odd..).unwrap_or(&[]).as_chunks::<16>().0;
+    let mut sum = times(head, Constants::<CRC32>::FOLD[MOST_BLOCKS - N]);
+    let mut carried = meet;
+    for (i, block) in whole.iter().take(N - 1).enumerate() {
+        sum = _mm_xor_si128(sum, times(carried, Constants::<CRC32>::FOLD[MOST_BLOCKS - N + 1 + i]));
+        carried = load(block);
+    }
+    reduce::<CRC32>(_mm_xor_si128(sum, carried))
 }
 
 /// The CRC of a message that is these 128 bits, its register being in them already.
 #[inline]
 #[target_feature(enable = "pclmulqdq,sse4.1")]
-fn reduce(x: __m128i) -> u32 {
-    const BY_96_AND_64: [i64; 2] = [power(96), power(64)];
+fn reduce<const R: u32>(x: __m128i) -> u32 {
     let low32 = _mm_set_epi32(0, 0, 0, -1);
-    let by = _mm_set_epi64x(BY_96_AND_64[1], BY_96_AND_64[0]);
+    let by = _mm_set_epi64x(Constants::<R>::BY_96_AND_64[1], Constants::<R>::BY_96_AND_64[0]);
     // 128 bits to 96, to 64.
     let x = _mm_xor_si128(_mm_clmulepi64_si128::<0x00>(x, by), _mm_srli_si128::<8>(x));
     let x = _mm_xor_si128(_mm_clmulepi64_si128::<0x10>(_mm_and_si128(x, low32), by), _mm_srli_si128::<4>(x));
     // Barrett's division of the 64 bits.
-    let by = _mm_set_epi64x(QUOTIENT, P);
+    let by = _mm_set_epi64x(Constants::<R>::QUOTIENT, Constants::<R>::POLYNOMIAL);
     let t = _mm_clmulepi64_si128::<0x10>(_mm_and_si128(x, low32), by);
     let t = _mm_clmulepi64_si128::<0x00>(_mm_and_si128(t, low32), by);
     !(_mm_extract_epi32::<1>(_mm_xor_si128(x, t)) as u32)
+}
+
+/// CRC-32K of at least 16 bytes, if the processor can.
+#[inline]
+pub(crate) fn crc32k(bytes: &[u8]) -> Option<u32> {
+    if bytes.len() < 16 || !has_clmul() {
+        return None;
+    }
+    // SAFETY: as in `crc32`.
+    Some(unsafe { all::<CRC32K, false>(0, bytes, &Mask::NONE) })
 }
 
 /// CRC-32C, if the processor can.
@@ -266,11 +372,12 @@ mod tests {
 
     #[test]
     fn constants_of_the_paper() {
-        assert_eq!(power(128 + 32), 0x1_7519_97d0);
-        assert_eq!(power(128 - 32), 0x0_ccaa_009e);
-        assert_eq!(power(64), 0x1_63cd_6124);
-        assert_eq!(FOLD[MOST_BLOCKS - 1], [0x1_7519_97d0, 0x0_ccaa_009e]);
-        assert_eq!(P, i64::from(0xEDB8_8320u32) << 1 | 1);
+        type Of = Constants<CRC32>;
+        assert_eq!(power(CRC32, 128 + 32), 0x1_7519_97d0);
+        assert_eq!(power(CRC32, 128 - 32), 0x0_ccaa_009e);
+        assert_eq!(power(CRC32, 64), 0x1_63cd_6124);
+        assert_eq!(Of::FOLD[MOST_BLOCKS - 1], [0x1_7519_97d0, 0x0_ccaa_009e]);
+        assert_eq!((Of::POLYNOMIAL, Of::QUOTIENT), (0x1_DB71_0641, 0x1_F701_1641));
     }
 
     #[test]

@@ -114,7 +114,7 @@ fn report_v20_with_int_over_udp_and_vxlan() {
     assert_eq!(packet.flow, flow("192.168.1.1:56789->192.168.2.2:4789/udp"), "the old port is back");
     let inner = flow("10.10.1.1:5000->10.10.2.2:80/tcp");
     assert_eq!(packet.tunnel, Some(Tunnel { kind: TunnelKind::Vxlan(77), flow: inner }));
-    assert_eq!(packet.inner_flow(), inner);
+    assert_eq!(*packet.inner_flow(), inner);
     let hops: Vec<_> = report.hops().map(|(switch, hop)| (switch, hop.egress_port())).collect();
     assert_eq!(hops, [(Some(3), Some(2)), (Some(2), Some(4)), (Some(1), Some(6))]);
 }

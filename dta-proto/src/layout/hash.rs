@@ -67,7 +67,7 @@ impl Deref for Slots {
 /// CRC-32/ISO-HDLC of `key ‖ value`: stored big-endian in front of the value.
 #[inline]
 pub fn checksum(key: &Key, value: &[u8]) -> u32 {
-    crc::crc32_update(crc::crc32(&key.0), value)
+    crc::crc32_of_two(&key.0, value)
 }
 
 #[cfg(test)]

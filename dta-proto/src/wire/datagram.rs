@@ -47,6 +47,7 @@ impl<'a> Datagram<'a> {
     ///
     /// # Errors
     /// As [`Datagram::parse`], or bytes behind the datagram.
+    #[inline]
     pub fn parse_exact(packet: &'a [u8]) -> Result<Datagram<'a>> {
         let datagram = Datagram::parse(packet)?;
         if udp::HEADER_LEN + datagram.payload().len() != datagram.ipv4.payload().len() {

@@ -20,7 +20,9 @@ pub struct IntCounters {
     pub changed: u64,
     /// Primitives made; each is a report of the data plane from there on.
     pub primitives: u64,
-    /// Entries of the event lists among them.
+    /// Values that a later one of the same key replaced in the same batch, so that they were not written.
+    pub superseded: u64,
+    /// Primitives that are entries of the event lists.
     pub events: u64,
     /// Values that made no event, by metric.
     pub suppressed: [u64; Metric::ALL.len()],
@@ -56,6 +58,7 @@ impl IntCounters {
             (&names::INT_UNCHANGED, self.unchanged),
             (&names::INT_CHANGED, self.changed),
             (&names::INT_PRIMITIVES, self.primitives),
+            (&names::INT_SUPERSEDED, self.superseded),
             (&names::INT_EVENTS, self.events),
             (&names::INT_COUNTS_EARLY, self.counts_early),
             (&names::INT_LONG_TRAILS, self.long_trails),

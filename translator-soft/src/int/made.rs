@@ -4,6 +4,8 @@ use dta_proto::key::Key;
 use dta_proto::telemetry::ENTRY_LEN;
 use dta_proto::wire::dta::Body;
 
+use super::seen::mix;
+
 /// One primitive, and where its value is.
 #[derive(Clone, Copy, Debug)]
 struct Primitive {
@@ -21,12 +23,34 @@ enum Kind {
     Postcard { key: Key, hop: u8, path_length: u8, value: u32 },
 }
 
+/// Places in which key-writes are looked for by their keys: more than most batches make.
+const PLACES: usize = 1 << 13;
+
 /// Primitives, in the order in which they were made. The room is used again and again.
-#[derive(Debug, Default)]
+///
+/// A key-write of a key that is here already takes the place of the one before: readers would see the later
+/// value alone, and the links and queues of a switch are in the reports of many flows.
+#[derive(Debug)]
 pub struct Made {
     primitives: Vec<Primitive>,
     /// The values of all of them, one after the other.
     values: Vec<u8>,
+    /// Where the last key-write was put whose key has this place. It may be of an earlier batch.
+    places: Box<[u32; PLACES]>,
+    superseded: usize,
+}
+
+impl Default for Made {
+    fn default() -> Made {
+        Made { primitives: Vec::new(), values: Vec::new(), places: Box::new([0; PLACES]), superseded: 0 }
+    }
+}
+
+/// The place of a key among [`PLACES`].
+#[inline]
+fn place_of(key: &Key) -> usize {
+    let number = u128::from_be_bytes(key.0);
+    mix(number as u64, (number >> 64) as u64) as usize & (PLACES - 1)
 }
 
 impl Made {
@@ -40,10 +64,16 @@ impl Made {
         self.primitives.is_empty()
     }
 
+    /// Key-writes whose place another one took.
+    pub fn superseded(&self) -> usize {
+        self.superseded
+    }
+
     /// Forgets all of them.
     pub fn clear(&mut self) {
         self.primitives.clear();
         self.values.clear();
+        self.superseded = 0;
     }
 
     /// All of them, each with the id of its store.
@@ -62,25 +92,39 @@ impl Made {
         })
     }
 
-    fn push(&mut self, store: u16, kind: Kind, bytes: &[u8]) {
-        let (value, len) = (self.values.len() as u32, bytes.len() as u8);
+    // Of lengths that the compiler knows: these are copied without a call.
+    #[inline]
+    fn push<const LEN: usize>(&mut self, store: u16, kind: Kind, bytes: &[u8; LEN]) {
+        let (value, len) = (self.values.len() as u32, LEN as u8);
         self.values.extend_from_slice(bytes);
         self.primitives.push(Primitive { kind, value, len, store });
     }
 
     /// Values have at most 60 bytes. Nothing is made without a store.
-    pub(super) fn key_write(&mut self, store: Option<u16>, key: Key, value: &[u8]) {
-        if let Some(store) = store {
-            self.push(store, Kind::KeyWrite(key), value);
+    #[inline]
+    pub(super) fn key_write<const LEN: usize>(&mut self, store: Option<u16>, key: Key, value: &[u8; LEN]) {
+        let Some(store) = store else { return };
+        let place = &mut self.places[place_of(&key)];
+        if let Some(before) = self.primitives.get(*place as usize)
+            && matches!(before.kind, Kind::KeyWrite(other) if other == key)
+            && (before.store, usize::from(before.len)) == (store, LEN)
+        {
+            self.values[before.value as usize..][..LEN].copy_from_slice(value);
+            self.superseded += 1;
+            return;
         }
+        *place = self.primitives.len() as u32;
+        self.push(store, Kind::KeyWrite(key), value);
     }
 
+    #[inline]
     pub(super) fn append(&mut self, store: Option<u16>, list: u32, entry: &[u8; ENTRY_LEN]) {
         if let Some(store) = store {
             self.push(store, Kind::Append(list), entry);
         }
     }
 
+    #[inline]
     pub(super) fn increment(&mut self, store: Option<u16>, key: Key, delta: u64) {
         if let Some(store) = store {
             self.push(store, Kind::Increment(key, delta), &[]);
@@ -94,5 +138,65 @@ impl Made {
         for (hop, switch) in (0..path_length).zip(switches) {
             self.push(store, Kind::Postcard { key, hop, path_length, value: *switch }, &[]);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn writes(made: &Made) -> Vec<(u16, Key, Vec<u8>)> {
+        let write = |(store, body): (u16, Body<'_>)| match body {
+            Body::KeyWrite { key, value, .. } => (store, key, value.to_vec()),
+            other => panic!("{other:?}"),
+        };
+        made.iter().map(write).collect()
+    }
+
+    proptest! {
+        /// Against a list that is searched: the last value of each key, where its first was put. Stores and lengths are
+        /// told apart.
+        #[test]
+        fn the_last_value_of_each_key_is_left(
+            batches in prop::collection::vec(prop::collection::vec((0u16..40, 0u16..2, any::<bool>(), any::<u8>()), 0..200), 1..4),
+        ) {
+            let mut made = Made::default();
+            for batch in batches {
+                made.clear();
+                let mut left: Vec<(u16, Key, Vec<u8>)> = Vec::new();
+                let count = batch.len();
+                for (number, store, long, value) in batch {
+                    let mut key = Key([0; 16]);
+                    key.0[..2].copy_from_slice(&number.to_be_bytes());
+                    let len = if long { 60 } else { 12 };
+                    match long {
+                        true => made.key_write(Some(store), key, &[value; 60]),
+                        false => made.key_write(Some(store), key, &[value; 12]),
+                    }
+                    // Of one key and another store or length, the newer alone is known.
+                    match left.iter_mut().rev().find(|(_, other, _)| *other == key) {
+                        Some(before) if (before.0, before.2.len()) == (store, len) => before.2.fill(value),
+                        _ => left.push((store, key, vec![value; len])),
+                    }
+                }
+                prop_assert_eq!(made.len() + made.superseded(), count);
+                prop_assert_eq!(writes(&made), left);
+            }
+        }
+    }
+
+    #[test]
+    fn keys_of_one_place_do_not_replace_each_other() {
+        let key = |number: u32| Key(u128::from(number).to_be_bytes());
+        let same = (1..).find(|number| place_of(&key(*number)) == place_of(&key(0)));
+        let (a, b) = (key(0), key(same.unwrap()));
+        let mut made = Made::default();
+        for (key, value) in [(a, 1), (b, 2), (a, 3), (a, 4)] {
+            made.key_write(Some(7), key, &[value; 12]);
+        }
+        let expected = [(a, 1), (b, 2), (a, 4)].map(|(key, value)| (7, key, vec![value; 12]));
+        assert_eq!((writes(&made), made.superseded()), (expected.to_vec(), 1));
     }
 }

@@ -112,13 +112,6 @@ impl Port {
     }
 }
 
-/// A report that is to be judged.
-struct Taken<'a> {
-    report: Report<'a>,
-    /// `None` where its packet cannot be read.
-    whose: Option<Whose>,
-}
-
 /// A value that is to be written or told, with all that is known of it.
 struct Tell {
     metric: Metric,
@@ -142,22 +135,38 @@ fn is_dropped(report: &Report<'_>) -> bool {
     report.flags.dropped || report.local.drop_reason().is_some()
 }
 
-/// The flow of a report, its key, and where its values are found.
+/// The key of a flow, and where its values are found.
 #[derive(Clone, Copy)]
-struct Whose {
-    flow: Flow,
+struct Named {
     key: Key,
     /// The key as a number.
     number: u128,
     home: Home,
 }
 
-impl Whose {
+impl Named {
     #[inline]
-    fn of(flow: Flow) -> Whose {
+    fn of(flow: &Flow) -> Named {
         let key = flow.key();
         let number = u128::from_be_bytes(key.0);
-        Whose { flow, key, number, home: Home::of(number) }
+        Named { key, number, home: Home::of(number) }
+    }
+}
+
+/// The flow of a report, by its names. It is not copied from the report: that costs more than to read it there.
+#[derive(Clone, Copy)]
+struct Whose<'a> {
+    flow: &'a Flow,
+    key: Key,
+    number: u128,
+    home: Home,
+}
+
+impl<'a> Whose<'a> {
+    #[inline]
+    fn new(flow: &'a Flow, named: Named) -> Whose<'a> {
+        let Named { key, number, home } = named;
+        Whose { flow, key, number, home }
     }
 
     /// Names a value of the flow itself.
@@ -173,7 +182,7 @@ impl Whose {
     fn hop(&self, switch: u32) -> Name {
         let kind = Metric::HopLatency as u8;
         if switch >= 1 << 24 {
-            let key = telemetry::hop_latency_key(&self.flow, switch);
+            let key = telemetry::hop_latency_key(self.flow, switch);
             return self.home.hop(kind | OF_LONG_SWITCH, u128::from_be_bytes(key.0), switch);
         }
         let family = if self.number as u8 == 0 { 0 } else { OF_IPV6 };
@@ -251,12 +260,14 @@ impl Int {
         settings: &Settings,
         made: &mut Made,
     ) {
-        // The report that was read last and the one before it, in turns: nothing is moved.
-        let mut taken: [Option<Taken<'a>>; 2] = [None, None];
-        let mut last = 0;
+        // The report that was read last and the one before it, in turns: each is judged where it was read, as moving
+        // it costs more than its judgement. `last` is the one that still waits to be judged, once there is one.
+        let mut read: [Report<'a>; 2] = [Report::EMPTY; 2];
+        let mut named = [None; 2];
+        let (mut last, mut waits) = (0, false);
         for (from, payload) in datagrams {
             self.counters.datagrams += 1;
-            let reports = match int::reports(payload, settings) {
+            let mut reports = match int::reports(payload, settings) {
                 Ok(reports) => reports,
                 Err(error) => {
                     self.counters.reports += 1;
@@ -265,42 +276,44 @@ impl Int {
                 }
             };
             self.sources.note(from, &reports.source());
-            for report in reports {
-                self.counters.reports += 1;
-                let whose = match &report {
-                    Ok(report) => self.whose(report),
-                    Err(error) => Err(Untaken::Dropped(IntReason::of(error))),
+            loop {
+                let next = 1 - last;
+                let name = match reports.read(&mut read[next]) {
+                    None => break,
+                    Some(Ok(())) => self.name(&read[next]),
+                    Some(Err(error)) => Err(Untaken::Dropped(IntReason::of(&error))),
                 };
-                match (whose, report) {
-                    (Ok(whose), Ok(report)) => {
-                        taken[1 - last] = Some(Taken { report, whose });
-                        if let Some(before) = &taken[last] {
-                            self.judge(at, before, made);
+                self.counters.reports += 1;
+                match name {
+                    Ok(name) => {
+                        named[next] = name;
+                        if waits {
+                            self.judge(at, &read[last], named[last], made);
                         }
-                        last = 1 - last;
+                        (last, waits) = (next, true);
                     }
-                    (Err(Untaken::Dropped(reason)), _) => self.counters.drop_one(reason),
-                    _ => self.counters.not_watched += 1,
+                    Err(Untaken::Dropped(reason)) => self.counters.drop_one(reason),
+                    Err(Untaken::NotWatched) => self.counters.not_watched += 1,
                 }
             }
         }
-        if let Some(taken) = &taken[last] {
-            self.judge(at, taken, made);
+        if waits {
+            self.judge(at, &read[last], named[last], made);
         }
     }
 
-    /// Finds whose a report is, and asks memory for what is known of its flow. `None` where its packet cannot be read.
+    /// Names the flow of a report, and asks memory for what is known of its flow. `None` where its packet cannot be read.
     #[inline]
-    fn whose(&mut self, report: &Report<'_>) -> Result<Option<Whose>, Untaken> {
+    fn name(&mut self, report: &Report<'_>) -> Result<Option<Named>, Untaken> {
         match &report.packet {
             Ok(packet) => {
                 let flow = packet.inner_flow();
-                if !self.rules.watch.is_empty() && !self.rules.watch.iter().any(|watch| watch.admits(&flow)) {
+                if !self.rules.watch.is_empty() && !self.rules.watch.iter().any(|watch| watch.admits(flow)) {
                     return Err(Untaken::NotWatched);
                 }
-                let whose = Whose::of(flow);
-                self.fetch(&whose, report);
-                Ok(Some(whose))
+                let named = Named::of(flow);
+                self.fetch(&Whose::new(flow, named), report);
+                Ok(Some(named))
             }
             // What is said of a drop or queue is good without the packet.
             Err(_) if is_dropped(report) || report.local.is_hop() => Ok(None),
@@ -308,22 +321,25 @@ impl Int {
         }
     }
 
-    /// Judges what a report says, and makes what is to be made of it.
+    /// Judges what a report says, and makes what is to be made of it. Where its packet can be read, it has a name.
     #[inline]
-    fn judge(&mut self, at: Arrival, taken: &Taken<'_>, made: &mut Made) {
-        let Taken { report, whose } = taken;
-        let (before, whose) = (made.len(), *whose);
+    fn judge(&mut self, at: Arrival, report: &Report<'_>, named: Option<Named>, made: &mut Made) {
+        let packet = report.packet.as_ref().ok();
+        let whose = named.zip(packet).map(|(named, packet)| Whose::new(packet.inner_flow(), named));
+        let (before, superseded) = (made.len(), made.superseded());
         if is_dropped(report) {
             self.drop_report(at, report, whose, made);
         } else if report.flags.congested {
             self.congestion(at, report, whose, made);
         }
         self.hops(at, report, whose, made);
-        match made.len() == before {
+        let superseded = made.superseded() - superseded;
+        self.counters.superseded += superseded as u64;
+        match made.len() == before && superseded == 0 {
             true => self.counters.unchanged += 1,
             false => self.counters.changed += 1,
         }
-        if let (Some(whose), Ok(packet)) = (whose, &report.packet) {
+        if let (Some(whose), Some(packet)) = (whose, packet) {
             self.count_flow(at, whose, packet, made);
         }
         self.counters.primitives += (made.len() - before) as u64;
@@ -331,7 +347,7 @@ impl Int {
 
     /// Asks memory for all that a report's judgements need, at once: each by itself would be waited for.
     #[inline]
-    fn fetch(&self, whose: &Whose, report: &Report<'_>) {
+    fn fetch(&self, whose: &Whose<'_>, report: &Report<'_>) {
         if self.rules.gathers() {
             self.tallies.fetch(whose.home);
         }
@@ -347,7 +363,7 @@ impl Int {
         }
     }
 
-    fn drop_report(&mut self, at: Arrival, report: &Report<'_>, whose: Option<Whose>, made: &mut Made) {
+    fn drop_report(&mut self, at: Arrival, report: &Report<'_>, whose: Option<Whose<'_>>, made: &mut Made) {
         let local = &report.local;
         let reason = local.drop_reason().unwrap_or(0);
         let time = self.moment(at, local.ingress_time());
@@ -362,14 +378,14 @@ impl Int {
             self.tell_key(at, DROP_COUNTER, key, Means::Itself, made);
         }
         if let Some(whose) = whose {
-            let key = telemetry::flow_drops_key(&whose.flow, reason);
+            let key = telemetry::flow_drops_key(whose.flow, reason);
             made.increment(self.stores.counters, key, 1);
             // The reason is told where a switch's number would be.
             self.tell_key(at, FLOW_DROP_COUNTER, key, Means::Hop(whose.key, reason.into()), made);
         }
     }
 
-    fn congestion(&mut self, at: Arrival, report: &Report<'_>, whose: Option<Whose>, made: &mut Made) {
+    fn congestion(&mut self, at: Arrival, report: &Report<'_>, whose: Option<Whose<'_>>, made: &mut Made) {
         let local = &report.local;
         let time = self.moment(at, local.egress_time().or(local.ingress_time()));
         let queue = local.queue();
@@ -381,7 +397,7 @@ impl Int {
     }
 
     /// What each hop says, and the path and latency of the flow through them.
-    fn hops(&mut self, at: Arrival, report: &Report<'_>, whose: Option<Whose>, made: &mut Made) {
+    fn hops(&mut self, at: Arrival, report: &Report<'_>, whose: Option<Whose<'_>>, made: &mut Made) {
         let mut path = [0; MOST_HOPS];
         // Newest first: the path is filled from its end.
         let mut first = MOST_HOPS;
@@ -409,7 +425,7 @@ impl Int {
             let Some(latency) = latency else { return };
             let name = whose.name(Metric::FlowLatency as u8);
             if let Some(verdict) = self.judged(Metric::FlowLatency, &name, latency, at.now) {
-                let (key, place, means) = (whose.key, Place::default(), means_flow(&whose.flow));
+                let (key, place, means) = (whose.key, Place::default(), means_flow(whose.flow));
                 let tell =
                     Tell { metric: Metric::FlowLatency, verdict, value: latency, time, key, place, means };
                 self.tell(at, &tell, made);
@@ -425,7 +441,7 @@ impl Int {
         &mut self,
         at: Arrival,
         report: &Report<'_>,
-        whose: Option<Whose>,
+        whose: Option<Whose<'_>>,
         switch: u32,
         hop: &Metadata<'_>,
         latency: Option<u64>,
@@ -437,7 +453,7 @@ impl Int {
         if let (Some(whose), Some(latency)) = (whose, latency)
             && let Some(verdict) = self.judged(Metric::HopLatency, &whose.hop(switch), latency, at.now)
         {
-            let key = telemetry::hop_latency_key(&whose.flow, switch);
+            let key = telemetry::hop_latency_key(whose.flow, switch);
             let means = Means::Hop(whose.key, switch);
             let (metric, value, time, place) = (Metric::HopLatency, latency, time(), place(None));
             self.tell(at, &Tell { metric, verdict, value, time, key, place, means }, made);
@@ -510,7 +526,7 @@ impl Int {
     }
 
     /// The path of a flow through a stack.
-    fn path(&mut self, at: Arrival, time: Option<Time>, whose: Whose, switches: &[u32], made: &mut Made) {
+    fn path(&mut self, at: Arrival, time: Option<Time>, whose: Whose<'_>, switches: &[u32], made: &mut Made) {
         let name = whose.name(Metric::FlowPath as u8);
         let Some(verdict) = self.judged(Metric::FlowPath, &name, summary(switches), at.now) else { return };
         self.tell_path(at, time, whose, switches, verdict, made);
@@ -522,7 +538,7 @@ impl Int {
         &mut self,
         at: Arrival,
         time: Option<Time>,
-        whose: Whose,
+        whose: Whose<'_>,
         switches: &[u32],
         verdict: Verdict,
         made: &mut Made,
@@ -551,12 +567,12 @@ impl Int {
             self.event(list::CHANGES, &change(Why::Loop), made);
         }
         if why != Why::Moved {
-            self.event(list::KEYS, &Entry::Key { key: whose.key, means: means_flow(&whose.flow) }, made);
+            self.event(list::KEYS, &Entry::Key { key: whose.key, means: means_flow(whose.flow) }, made);
         }
     }
 
     /// A switch that reports a flow for itself: where it stands on the path is known by when it was first heard.
-    fn trail(&mut self, at: Arrival, whose: Whose, switch: u32, made: &mut Made) {
+    fn trail(&mut self, at: Arrival, whose: Whose<'_>, switch: u32, made: &mut Made) {
         let rule = self.rules.metrics[Metric::FlowPath.index()];
         if !rule.on || self.stores.postcards.is_none() {
             return;
@@ -586,24 +602,24 @@ impl Int {
         let entry = Entry::Change { time, key: whose.key, metric, why, old, new: hops, place };
         self.event(list::CHANGES, &entry, made);
         if why != Why::Moved {
-            self.event(list::KEYS, &Entry::Key { key: whose.key, means: means_flow(&whose.flow) }, made);
+            self.event(list::KEYS, &Entry::Key { key: whose.key, means: means_flow(whose.flow) }, made);
         }
     }
 
     /// The counters that every report of a flow adds to: gathered, or raised at once.
-    fn count_flow(&mut self, at: Arrival, whose: Whose, packet: &Packet<'_>, made: &mut Made) {
+    fn count_flow(&mut self, at: Arrival, whose: Whose<'_>, packet: &Packet<'_>, made: &mut Made) {
         if !self.rules.count_reports && !self.rules.per_packet || self.stores.counters.is_none() {
             return;
         }
         let bytes = u64::from(packet.length);
         let one = Sum::one(whose.key, bytes);
         if !self.rules.gathers() {
-            self.raise(one, Some(&whose.flow), made);
+            self.raise(one, Some(whose.flow), made);
             return;
         }
         // The keys of packets and bytes are made of the flow, which the key of one of IPv6 does not tell.
         if self.rules.per_packet && whose.key.flow().is_none() {
-            self.raise(one, Some(&whose.flow), made);
+            self.raise(one, Some(whose.flow), made);
             return;
         }
         if let Some(sum) = self.tallies.add(whose.home, whose.key, bytes, at.now) {

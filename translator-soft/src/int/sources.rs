@@ -69,7 +69,10 @@ struct Numbered {
 
 /// All sources, at most a configured number; those beyond are counted together and not looked at.
 pub struct Sources {
-    by_name: HashMap<SourceName, Numbered, RandomState>,
+    places: HashMap<SourceName, usize, RandomState>,
+    all: Vec<(SourceName, Numbered)>,
+    /// Place of the one heard of last: a switch seldom sends one datagram alone.
+    last: usize,
     limit: usize,
     beyond: u64,
 }
@@ -78,7 +81,9 @@ impl Sources {
     /// At most so many.
     pub(crate) fn new(limit: usize) -> Sources {
         Sources {
-            by_name: HashMap::with_capacity_and_hasher(limit, RandomState::default()),
+            places: HashMap::with_capacity_and_hasher(limit, RandomState::default()),
+            all: Vec::with_capacity(limit),
+            last: 0,
             limit,
             beyond: 0,
         }
@@ -86,13 +91,13 @@ impl Sources {
 
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (SourceName, SourceCounters)> {
-        self.by_name.iter().map(|(name, source)| (*name, source.counters))
+        self.all.iter().map(|(name, source)| (*name, source.counters))
     }
 
     /// The sum of all.
     pub fn sum(&self) -> SourceCounters {
         let mut sum = SourceCounters::default();
-        self.by_name.values().for_each(|source| sum += source.counters);
+        self.all.iter().for_each(|(_, source)| sum += source.counters);
         sum
     }
 
@@ -108,16 +113,14 @@ impl Sources {
             None => SourceName::Address(from, source.hardware),
         };
         let sequence = source.sequence;
-        let Some(known) = self.by_name.get_mut(&name) else {
-            if self.by_name.len() < self.limit {
-                let counters = SourceCounters { received: 1, ..SourceCounters::default() };
-                // Nothing before the first is missing.
-                self.by_name.insert(name, Numbered { newest: sequence, seen: u64::MAX, counters });
-            } else {
-                self.beyond += 1;
-            }
-            return;
-        };
+        if self.all.get(self.last).is_none_or(|(last, _)| *last != name) {
+            let Some(place) = self.places.get(&name) else {
+                self.begin(name, sequence);
+                return;
+            };
+            self.last = *place;
+        }
+        let known = &mut self.all[self.last].1;
         let counters = &mut known.counters;
         counters.received += 1;
         let bits = u32::from(source.sequence_bits).min(32);
@@ -141,6 +144,18 @@ impl Sources {
             counters.restarts += 1;
             (known.newest, known.seen) = (sequence, u64::MAX);
         }
+    }
+
+    /// Notes the first datagram of a source. Nothing before it is missing.
+    #[cold]
+    fn begin(&mut self, name: SourceName, sequence: u32) {
+        if self.all.len() == self.limit {
+            self.beyond += 1;
+            return;
+        }
+        let counters = SourceCounters { received: 1, ..SourceCounters::default() };
+        self.places.insert(name, self.all.len());
+        self.all.push((name, Numbered { newest: sequence, seen: u64::MAX, counters }));
     }
 }
 

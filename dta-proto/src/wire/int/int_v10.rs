@@ -8,7 +8,7 @@
 //! INTCollector's bit 6 has 4 bytes and is that of v0.5, and GÉANT's timestamps have 8 bytes.
 
 use super::IntVersion;
-use super::metadata::{BIT_6, Instructions, Layout, TIMES};
+use super::metadata::{BIT_6, Instructions, Layouts, TIMES};
 use super::stack::{Behind, SHIM_LEN, Stack, TYPE_HOP_BY_HOP, err};
 use crate::wire::error::len16;
 use crate::wire::{Kind, Result};
@@ -17,12 +17,16 @@ const HEADER_LEN: usize = 8;
 
 const SPECIFIED: Instructions = Instructions::of(IntVersion::V10);
 /// In the order in which they are tried.
-static DIALECTS: [Instructions; 4] = [
-    SPECIFIED,
-    SPECIFIED.with_congestion(),
-    Instructions { wide: TIMES | BIT_6, ..SPECIFIED },
-    Instructions { wide: TIMES, ..SPECIFIED.with_congestion() },
+static DIALECTS: [(Instructions, Layouts); 4] = [
+    with_layouts(SPECIFIED),
+    with_layouts(SPECIFIED.with_congestion()),
+    with_layouts(Instructions { wide: TIMES | BIT_6, ..SPECIFIED }),
+    with_layouts(Instructions { wide: TIMES, ..SPECIFIED.with_congestion() }),
 ];
+
+const fn with_layouts(instructions: Instructions) -> (Instructions, Layouts) {
+    (instructions, Layouts::of(&instructions, 0))
+}
 
 #[inline]
 pub(super) fn parse(bytes: &[u8]) -> Result<(Stack<'_>, Behind)> {
@@ -36,7 +40,8 @@ pub(super) fn parse(bytes: &[u8]) -> Result<(Stack<'_>, Behind)> {
     }
     let instructions = u16::from_be_bytes([head[8], head[9]]);
     let hop_words = head[6] & 0x1f;
-    let Some(form) = DIALECTS.iter().find(|form| form.words(instructions) == u32::from(hop_words)) else {
+    let Some((_, layouts)) = DIALECTS.iter().find(|(of, _)| of.words(instructions) == u32::from(hop_words))
+    else {
         return Err(err("hop_words", 6, Kind::Contradiction));
     };
     let (end, hop_len) = (usize::from(head[2]) * 4, usize::from(hop_words) * 4);
@@ -51,7 +56,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<(Stack<'_>, Behind)> {
         version: IntVersion::V10,
         bytes: stack,
         hop_len: hop_len as u8,
-        layout: Layout::of(form, instructions, 0),
+        layout: layouts.get(instructions),
         instructions,
         hops_exceeded: head[4] & 1 != 0,
         mtu_exceeded: head[5] & 0x80 != 0,

@@ -1,6 +1,7 @@
 //! What one node said of itself: a view over the bytes of one hop, and where in them each field is.
 
 use super::IntVersion;
+use super::dialect::Form;
 
 /// A field that a node can tell of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,9 +22,7 @@ pub(super) enum Item {
     Skipped,
 }
 
-const ITEMS: usize = Item::Skipped as usize;
-/// The field is not there.
-const ABSENT: u8 = 0xff;
+const ITEMS: u32 = Item::Skipped as u32;
 
 /// How the bits of an instruction bitmap are meant: the field of each bit, and which take 8 bytes.
 #[derive(Clone, Copy, Debug)]
@@ -96,54 +95,117 @@ impl Instructions {
     }
 }
 
-/// Where each field lies in the bytes of one node.
+/// Where each field lies in the bytes of one node: 5 bits for each [`Item`], the offset in words of 4 bytes, and above
+/// them the two flags. It is one number, as it is copied with each report and each hop.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Layout {
-    at: [u8; ITEMS],
-    /// Timestamps have 64 bits.
-    wide_times: bool,
-    /// The queue's number and its value have 16 bits each, not 8 and 24.
-    halved_queue: bool,
-}
+pub(super) struct Layout(u64);
+
+/// Bits of an offset.
+const AT_BITS: u32 = 5;
+/// The field is not there.
+const ABSENT: u64 = (1 << AT_BITS) - 1;
+/// Timestamps have 64 bits.
+const WIDE_TIMES: u64 = 1 << 63;
+/// The queue's number and its value have 16 bits each, not 8 and 24.
+const HALVED_QUEUE: u64 = 1 << 62;
+const _: () = assert!(ITEMS * AT_BITS <= 62);
 
 impl Layout {
     /// No field.
-    pub(super) const NONE: Layout = Layout { at: [ABSENT; ITEMS], wide_times: false, halved_queue: false };
+    pub(super) const NONE: Layout = Layout((1 << (ITEMS * AT_BITS)) - 1);
 
-    /// With a field at an offset, which is at most 250.
-    pub(super) const fn with(mut self, item: Item, at: u8) -> Layout {
-        self.at[item as usize] = at;
-        self
+    /// With a field at an offset: whole words, and fewer than 31 of them.
+    pub(super) const fn with(self, item: Item, at: u8) -> Layout {
+        assert!(at.is_multiple_of(4) && at as u64 / 4 < ABSENT);
+        self.with_words(item, at as u64 / 4)
+    }
+
+    const fn with_words(self, item: Item, words: u64) -> Layout {
+        let shift = item as u32 * AT_BITS;
+        Layout(self.0 & !(ABSENT << shift) | words << shift)
     }
 
     /// Without a field.
     pub(super) const fn without(self, item: Item) -> Layout {
-        self.with(item, ABSENT)
+        self.with_words(item, ABSENT)
     }
 
-    /// With queue fields of 16 and 16 bits.
-    pub(super) const fn with_halved_queue(mut self, halved: bool) -> Layout {
-        self.halved_queue = halved;
+    /// The offset of a field in bytes.
+    #[inline]
+    fn at(self, item: Item) -> Option<usize> {
+        let words = self.0 >> (item as u32 * AT_BITS) & ABSENT;
+        (words != ABSENT).then_some(words as usize * 4)
+    }
+
+    /// As a dialect has it.
+    #[inline]
+    pub(super) fn in_form(mut self, form: &Form) -> Layout {
+        if form.halved_queue {
+            self.0 |= HALVED_QUEUE;
+        }
+        if form.no_latency {
+            self = self.without(Item::Latency);
+        }
         self
     }
 
-    /// The fields that a bitmap asks for, from an offset on. Fields beyond 250 bytes are left out;
-    /// no format has so many.
-    pub(super) fn of(instructions: &Instructions, bitmap: u16, from: u8) -> Layout {
+    /// The fields that a bitmap asks for, from an offset of whole words on. Fields behind 30 words are left out; no
+    /// format has so many.
+    pub(super) const fn of(instructions: &Instructions, bitmap: u16, from: u8) -> Layout {
         let mut layout = Layout::NONE;
-        layout.wide_times = instructions.wide & TIMES != 0;
+        if instructions.wide & TIMES != 0 {
+            layout.0 |= WIDE_TIMES;
+        }
         let (mut rest, mut at) = (bitmap, from);
         while rest != 0 {
             let bit = rest.leading_zeros() as usize;
             let mask = 0x8000 >> bit;
             rest &= !mask;
             let item = instructions.items[bit];
-            if item != Item::Skipped && at < ABSENT - 8 {
-                layout.at[item as usize] = at;
+            if !matches!(item, Item::Skipped) && (at as u64) < ABSENT * 4 {
+                layout = layout.with(item, at);
             }
             at = at.saturating_add(if instructions.wide & mask != 0 { 8 } else { 4 });
         }
         layout
+    }
+}
+
+/// The layouts of all bitmaps of one kind of instructions, worked out beforehand. Only the upper 8 bits of a bitmap
+/// may name fields.
+pub(super) struct Layouts([Layout; 256]);
+
+impl Layouts {
+    /// Fields begin at an offset.
+    pub(super) const fn of(instructions: &Instructions, from: u8) -> Layouts {
+        let mut layouts = [Layout::NONE; 256];
+        let mut upper = 0;
+        while upper < 256 {
+            layouts[upper] = Layout::of(instructions, (upper as u16) << 8, from);
+            upper += 1;
+        }
+        let mut bit = 8;
+        while bit < 16 {
+            assert!(matches!(instructions.items[bit], Item::Skipped));
+            bit += 1;
+        }
+        Layouts(layouts)
+    }
+
+    /// With a field at an offset in all of them.
+    pub(super) const fn with(mut self, item: Item, at: u8) -> Layouts {
+        let mut upper = 0;
+        while upper < 256 {
+            self.0[upper] = self.0[upper].with(item, at);
+            upper += 1;
+        }
+        self
+    }
+
+    /// Of a bitmap.
+    #[inline]
+    pub(super) fn get(&self, bitmap: u16) -> Layout {
+        self.0[usize::from(bitmap >> 8)]
     }
 }
 
@@ -206,22 +268,21 @@ const fn half(value: u32) -> Option<u32> {
 }
 
 impl<'a> Metadata<'a> {
+    /// Nothing is said.
+    pub(super) const NONE: Metadata<'static> = Metadata { bytes: &[], layout: Layout::NONE };
+
     pub(super) const fn new(bytes: &'a [u8], layout: Layout) -> Metadata<'a> {
         Metadata { bytes, layout }
     }
 
     #[inline]
     fn has(&self, item: Item) -> bool {
-        self.layout.at[item as usize] != ABSENT
+        self.layout.at(item).is_some()
     }
 
     #[inline]
     fn word_at(&self, item: Item, more: usize) -> Option<u32> {
-        let at = self.layout.at[item as usize];
-        if at == ABSENT {
-            return None;
-        }
-        let bytes = self.bytes.get(usize::from(at) + more..)?.first_chunk()?;
+        let bytes = self.bytes.get(self.layout.at(item)? + more..)?.first_chunk()?;
         Some(u32::from_be_bytes(*bytes))
     }
 
@@ -234,7 +295,7 @@ impl<'a> Metadata<'a> {
     #[inline]
     fn fill(&self, item: Item) -> Fill {
         let Some(word) = self.word_at(item, 0) else { return Fill::default() };
-        if self.layout.halved_queue {
+        if self.layout.0 & HALVED_QUEUE != 0 {
             return Fill { id: half(word >> 16), value: half(word & 0xffff) };
         }
         let (id, value) = (word >> 24, word & 0x00ff_ffff);
@@ -243,7 +304,7 @@ impl<'a> Metadata<'a> {
 
     #[inline]
     fn time(&self, item: Item) -> Option<Time> {
-        if !self.layout.wide_times {
+        if self.layout.0 & WIDE_TIMES == 0 {
             return self.word(item).map(Time::Short);
         }
         let time = u64::from(self.word_at(item, 0)?) << 32 | u64::from(self.word_at(item, 4)?);

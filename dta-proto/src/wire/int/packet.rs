@@ -68,8 +68,9 @@ pub enum TunnelKind {
 
 impl Packet<'_> {
     /// The flow of the user's packet: the one in the tunnel, where there is one.
-    pub fn inner_flow(&self) -> Flow {
-        self.tunnel.map_or(self.flow, |tunnel| tunnel.flow)
+    #[inline]
+    pub fn inner_flow(&self) -> &Flow {
+        self.tunnel.as_ref().map_or(&self.flow, |tunnel| &tunnel.flow)
     }
 }
 
@@ -90,27 +91,52 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 /// Reads a packet. One in a tunnel is read too, and may hold the stack where the outer one has none.
-#[inline]
+#[cold]
 pub(super) fn parse<'a>(bytes: &'a [u8], first: First, form: &Form) -> Result<Packet<'a>> {
-    let mut packet = parse_layer(bytes, first, form)?;
-    if let Some(behind) = packet.behind
-        && let Some((kind, inside, begins)) = tunnel(behind, packet.packet.flow.dport)
-        && let Ok(inner) = parse_layer(inside, begins, form)
+    let mut packet = NOT_READ;
+    read(bytes, first, form, &mut packet);
+    packet
+}
+
+/// What stands in the place of a packet until it is read.
+pub(super) const NOT_READ: Result<Packet<'static>> =
+    Err(Error::new(Layer::Reported, "packet", 0, Kind::Truncated { need: 1, have: 0 }));
+
+/// As [`parse`], into the place where the packet stays: moving it takes as long as a third of reading it.
+#[inline(always)] // on the path of every report
+pub(super) fn read<'a>(bytes: &'a [u8], first: First, form: &Form, into: &mut Result<Packet<'a>>) {
+    let behind = match read_layer(bytes, first, form, into) {
+        Ok(behind) => behind,
+        Err(error) => {
+            *into = Err(error);
+            return;
+        }
+    };
+    if let (Some(behind), Ok(packet)) = (behind, into)
+        && let Some((kind, inside, begins)) = tunnel(behind, packet.flow.dport)
     {
-        packet.packet.tunnel = Some(Tunnel { kind, flow: inner.packet.flow });
-        packet.packet.stack = packet.packet.stack.or(inner.packet.stack);
+        read_tunnel(kind, inside, begins, form, packet);
     }
-    Ok(packet.packet)
 }
 
-/// A packet, and what its UDP header carries.
-struct Parsed<'a> {
-    packet: Packet<'a>,
-    behind: Option<&'a [u8]>,
+#[cold]
+fn read_tunnel<'a>(kind: TunnelKind, inside: &'a [u8], first: First, form: &Form, packet: &mut Packet<'a>) {
+    let mut inner = NOT_READ;
+    if let (Ok(_), Ok(inner)) = (read_layer(inside, first, form, &mut inner), inner) {
+        packet.tunnel = Some(Tunnel { kind, flow: inner.flow });
+        packet.stack = packet.stack.or(inner.stack);
+    }
 }
 
-#[inline]
-fn parse_layer<'a>(bytes: &'a [u8], first: First, form: &Form) -> Result<Parsed<'a>> {
+/// Reads a packet without what may be in its tunnel. Gives what its UDP header carries; nothing is written where that
+/// is an error.
+#[inline(always)]
+fn read_layer<'a>(
+    bytes: &'a [u8],
+    first: First,
+    form: &Form,
+    into: &mut Result<Packet<'a>>,
+) -> Result<Option<&'a [u8]>> {
     let (ip, vlan) = match first {
         First::Ip => (bytes, None),
         First::Ethernet => behind_ethernet(bytes)?,
@@ -121,39 +147,37 @@ fn parse_layer<'a>(bytes: &'a [u8], first: First, form: &Form) -> Result<Parsed<
         Some(version) => return Err(err("ip_version", 0, Kind::UnknownVersion(version))),
         None => return Err(truncated("ip", 1, 0)),
     };
-    let mut flow = Flow { src: ip.src, dst: ip.dst, sport: 0, dport: 0, proto: ip.protocol };
-    let mut packet = Packet { flow, length: ip.length, ttl: ip.ttl, vlan, stack: None, tunnel: None };
-    if !ip.has_ports {
-        return Ok(Parsed { packet, behind: None });
+    // In parts until the end: a packet that is made once is not copied.
+    let (mut protocol, mut ports) = (ip.protocol, (0, 0));
+    let (mut found, mut rest) = (None, &[][..]);
+    if ip.has_ports {
+        ports = ports_of(ip.rest).unwrap_or_default();
+        found = match protocol {
+            TCP => find_in_tcp(ip.rest, ip.dscp, form)?,
+            ipv4::PROTOCOL_UDP => {
+                rest = ip.rest.get(udp::HEADER_LEN..).unwrap_or(&[]);
+                find(rest, ip.dscp, Some(ports.1), form)?
+            }
+            _ => None,
+        };
     }
-    set_ports(&mut flow, ip.rest);
-    let (mut rest, found) = match flow.proto {
-        TCP => {
-            let found = find_in_tcp(ip.rest, ip.dscp, form)?;
-            (&[][..], found)
-        }
-        ipv4::PROTOCOL_UDP => {
-            let rest = ip.rest.get(udp::HEADER_LEN..).unwrap_or(&[]);
-            (rest, find(rest, ip.dscp, Some(flow.dport), form)?)
-        }
-        _ => (&[][..], None),
-    };
-    if let Some((stack, behind)) = found {
-        packet.stack = Some(stack);
+    let stack = found.map(|(stack, behind)| {
         rest = rest.get(behind.len..).unwrap_or(&[]);
         if let Some(port) = behind.port {
-            flow.dport = port;
+            ports.1 = port;
         }
-        if let Some(protocol) = behind.next_header {
-            flow = Flow { proto: protocol, sport: 0, dport: 0, ..flow };
-            set_ports(&mut flow, rest);
-            rest =
-                if protocol == ipv4::PROTOCOL_UDP { rest.get(udp::HEADER_LEN..).unwrap_or(&[]) } else { &[] };
+        if let Some(next) = behind.next_header {
+            protocol = next;
+            ports = if has_ports(next) { ports_of(rest).unwrap_or_default() } else { (0, 0) };
+            let is_udp = next == ipv4::PROTOCOL_UDP;
+            rest = if is_udp { rest.get(udp::HEADER_LEN..).unwrap_or(&[]) } else { &[] };
         }
-    }
-    packet.flow = flow;
-    let behind = (flow.proto == ipv4::PROTOCOL_UDP).then_some(rest);
-    Ok(Parsed { packet, behind })
+        stack
+    });
+    let behind = (ip.has_ports && protocol == ipv4::PROTOCOL_UDP).then_some(rest);
+    let flow = Flow { src: ip.src, dst: ip.dst, sport: ports.0, dport: ports.1, proto: protocol };
+    *into = Ok(Packet { flow, length: ip.length, ttl: ip.ttl, vlan, stack, tunnel: None });
+    Ok(behind)
 }
 
 /// Whether the protocol's header begins with both ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
@@ -161,17 +185,16 @@ fn has_ports(protocol: u8) -> bool {
     matches!(protocol, TCP | ipv4::PROTOCOL_UDP | 33 | 132 | 136)
 }
 
-fn set_ports(flow: &mut Flow, header: &[u8]) {
-    if has_ports(flow.proto)
-        && let (Some(source), Some(destination)) = (u16_at(header, 0), u16_at(header, 2))
-    {
-        (flow.sport, flow.dport) = (source, destination);
-    }
+/// Source and destination port at the start of a header.
+#[inline]
+fn ports_of(header: &[u8]) -> Option<(u16, u16)> {
+    Some((u16_at(header, 0)?, u16_at(header, 2)?))
 }
 
 type Found<'a> = Option<(Stack<'a>, Behind)>;
 
 /// INT before or behind the TCP options: the specification leaves that to the network.
+#[inline(never)]
 fn find_in_tcp<'a>(tcp: &'a [u8], dscp: u8, form: &Form) -> Result<Found<'a>> {
     let options_end = tcp.get(12).map_or(TCP_HEADER_LEN, |byte| usize::from(byte >> 4) * 4);
     let plain = tcp.get(TCP_HEADER_LEN..).unwrap_or(&[]);
@@ -191,7 +214,7 @@ fn find_in_tcp<'a>(tcp: &'a [u8], dscp: u8, form: &Form) -> Result<Found<'a>> {
 }
 
 /// INT at the start of these bytes. An error where there must be INT, and what is there is not.
-#[inline]
+#[inline(always)]
 fn find<'a>(bytes: &'a [u8], dscp: u8, port: Option<u16>, form: &Form) -> Result<Found<'a>> {
     match form.mark {
         Mark::Never => Ok(None),
@@ -248,6 +271,7 @@ struct Ip<'a> {
     rest: &'a [u8],
 }
 
+#[inline]
 fn ipv4_packet(bytes: &[u8]) -> Result<Ip<'_>> {
     let Some(header) = ipv4::Header::of(bytes) else {
         return Err(truncated("ipv4", ipv4::HEADER_LEN, bytes.len()));
@@ -301,6 +325,7 @@ fn ipv6_packet(bytes: &[u8]) -> Result<Ip<'_>> {
 }
 
 /// The tunnel that a UDP payload to this port is of, its payload, and what that begins with.
+#[inline]
 fn tunnel(bytes: &[u8], port: u16) -> Option<(TunnelKind, &[u8], First)> {
     match port {
         VXLAN => {

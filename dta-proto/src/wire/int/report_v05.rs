@@ -58,15 +58,16 @@ pub(super) fn source(bytes: &[u8]) -> Result<Source> {
 
 /// The report. The packet may be unreadable, and the rest good.
 #[inline]
-pub(super) fn parse<'a>(bytes: &'a [u8], form: &Form) -> Result<Report<'a>> {
+pub(super) fn read<'a>(bytes: &'a [u8], form: &Form, into: &mut Report<'a>) -> Result<()> {
     let Head { fixed, layout, header, rest } = head(bytes)?;
-    let local = Metadata::new(header, layout.with_halved_queue(form.halved_queue));
+    let local = Metadata::new(header, layout.in_form(form));
     let flags = Flags {
         dropped: fixed[1] & 0x80 != 0,
         congested: fixed[1] & 0x40 != 0,
         tracked: fixed[1] & 0x20 != 0,
         intermediate: false,
     };
-    let packet = packet::parse(rest, First::Ethernet, form);
-    Ok(Report { version: ReportVersion::V05, switch: local.switch(), flags, local, packet })
+    (into.version, into.switch, into.flags, into.local) = (ReportVersion::V05, local.switch(), flags, local);
+    packet::read(rest, First::Ethernet, form, &mut into.packet);
+    Ok(())
 }

@@ -9,14 +9,16 @@
 //! believed: the header is as long as they say.
 
 use super::dialect::Form;
-use super::metadata::{Instructions, Item, Layout};
+use super::metadata::{Instructions, Item, Layouts};
 use super::packet::{self, First};
 use super::{Flags, Metadata, Report, ReportVersion, Source, err};
 use crate::wire::error::len16;
 use crate::wire::{Kind, Result};
 
 const FIXED_LEN: usize = 16;
-static INSTRUCTIONS: Instructions = Instructions::of_report_v10();
+static LAYOUTS: Layouts = Layouts::of(&Instructions::of_report_v10(), FIXED_LEN as u8)
+    .with(Item::Switch, 4)
+    .with(Item::IngressTime, 12);
 
 /// What the first bytes say of the rest.
 struct Head<'a> {
@@ -62,14 +64,10 @@ pub(super) fn source(bytes: &[u8]) -> Result<Source> {
 }
 
 /// The report. The packet may be unreadable, and the rest good.
-#[inline]
-pub(super) fn parse<'a>(bytes: &'a [u8], form: &Form) -> Result<Report<'a>> {
+#[inline(always)] // on the path of every report
+pub(super) fn read<'a>(bytes: &'a [u8], form: &Form, into: &mut Report<'a>) -> Result<()> {
     let Head { fixed, first, bitmap, header, rest } = head(bytes)?;
-    let layout = Layout::of(&INSTRUCTIONS, bitmap, FIXED_LEN as u8)
-        .with(Item::Switch, 4)
-        .with(Item::IngressTime, 12)
-        .with_halved_queue(form.halved_queue);
-    let layout = if form.no_latency { layout.without(Item::Latency) } else { layout };
+    let layout = LAYOUTS.get(bitmap).in_form(form);
     let bits = u16::from_be_bytes([fixed[2], fixed[3]]);
     let flags = Flags {
         dropped: bits & 0x100 != 0,
@@ -77,11 +75,10 @@ pub(super) fn parse<'a>(bytes: &'a [u8], form: &Form) -> Result<Report<'a>> {
         tracked: bits & 0x40 != 0,
         intermediate: false,
     };
-    Ok(Report {
-        version: ReportVersion::V10,
-        switch: Some(u32::from_be_bytes([fixed[4], fixed[5], fixed[6], fixed[7]])),
-        flags,
-        local: Metadata::new(header, layout),
-        packet: packet::parse(rest, first, form),
-    })
+    into.version = ReportVersion::V10;
+    into.switch = Some(u32::from_be_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]));
+    into.flags = flags;
+    into.local = Metadata::new(header, layout);
+    packet::read(rest, first, form, &mut into.packet);
+    Ok(())
 }

@@ -77,7 +77,7 @@ fn report<'a>(head: &[u8; WORD], body: &'a [u8], node: Option<u32>, form: &Form)
         intermediate: head[3] & 0x10 != 0,
     };
     let (local, inner) = match head[0] >> 4 {
-        0 => (Metadata::new(&[], Layout::NONE), body),
+        0 => (Metadata::NONE, body),
         1 => metadata(body, usize::from(head[2]) * WORD, form)?,
         other => return Err(err("report_type", 0, Kind::Reserved(other))),
     };
@@ -107,7 +107,7 @@ fn metadata<'a>(body: &'a [u8], len: usize, form: &Form) -> Result<(Metadata<'a>
     if INSTRUCTIONS.words(bits) as usize * WORD > len {
         return Err(err("metadata_length", 2, Kind::Length(len16(len))));
     }
-    let layout = Layout::of(&INSTRUCTIONS, bits, INT_FIXED_LEN as u8).with_halved_queue(form.halved_queue);
+    let layout = Layout::of(&INSTRUCTIONS, bits, INT_FIXED_LEN as u8).in_form(form);
     Ok((Metadata::new(head, layout), inner))
 }
 

@@ -1,6 +1,6 @@
 //! The metadata that switches put into a packet on its way: header and stack of INT, behind TCP or UDP.
 
-use super::metadata::{Item, Layout};
+use super::metadata::Layout;
 use super::{IntVersion, Metadata, dialect::Form, int_v05, int_v10, int_v21};
 use crate::wire::error::len16;
 use crate::wire::{Error, Kind, Layer, Result};
@@ -107,9 +107,6 @@ pub(super) fn parse<'a>(bytes: &'a [u8], form: &Form) -> Result<(Stack<'a>, Behi
         0 | 1 => int_v10::parse(bytes)?,
         other => return Err(err("version", 4, Kind::UnknownVersion(other))),
     };
-    stack.layout = stack.layout.with_halved_queue(form.halved_queue);
-    if form.no_latency {
-        stack.layout = stack.layout.without(Item::Latency);
-    }
+    stack.layout = stack.layout.in_form(form);
     Ok((stack, behind))
 }

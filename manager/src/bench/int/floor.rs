@@ -1,4 +1,5 @@
-//! The least that reports can cost: to be read, and a load or a key-write for each value.
+//! The least that reports can cost: to be read, and a load for each value, or as many key-writes as they make
+//! primitives.
 
 use std::hint::black_box;
 use std::net::IpAddr;
@@ -18,18 +19,26 @@ const TOLD: usize = 32;
 pub(super) struct Floor {
     /// As long as the translator's table; empty where values are written.
     table: Vec<[u64; TOLD / 8]>,
-    writes: Vec<(Key, [u8; VALUE_LEN])>,
+    writes: Vec<(u8, Key, [u8; VALUE_LEN])>,
+    /// Whether each value is an event, too.
+    events: bool,
 }
 
 impl Floor {
-    pub(super) fn new(keys: usize, loads: bool) -> Floor {
-        let table = if loads { vec![[1; TOLD / 8]; keys.next_power_of_two()] } else { Vec::new() };
-        Floor { table, writes: Vec::new() }
+    /// For reports of which nothing is made.
+    pub(super) fn of_loads(keys: usize) -> Floor {
+        Floor { table: vec![[1; TOLD / 8]; keys.next_power_of_two()], writes: Vec::new(), events: false }
+    }
+
+    /// For reports of which each value is written; where each is an event, too, its entry is a second key-write, of
+    /// one copy, as an entry has.
+    pub(super) fn of_writes(events: bool) -> Floor {
+        Floor { table: Vec::new(), writes: Vec::new(), events }
     }
 
     /// Reads a batch of reports, every field of every hop, and loads or writes once for each value.
     pub(super) fn take(&mut self, batch: &Batch, settings: &Settings, world: &mut World) {
-        let Floor { table, writes } = self;
+        let Floor { table, writes, events } = self;
         let mask = table.len().wrapping_sub(1);
         let mut sum = 0u64;
         for index in 0..batch.len() {
@@ -43,7 +52,11 @@ impl Floor {
                         key.0[..8].copy_from_slice(&name.to_be_bytes());
                         let mut bytes = [0; VALUE_LEN];
                         bytes[..8].copy_from_slice(&value.to_be_bytes());
-                        writes.push((key, bytes));
+                        writes.push((0, key, bytes));
+                        if *events {
+                            key.0[15] = 1;
+                            writes.push((1, key, bytes));
+                        }
                     });
                 } else {
                     let mut loaded = 0u64;
@@ -57,11 +70,9 @@ impl Floor {
         }
         black_box(sum);
         if table.is_empty() {
-            world.write(
-                writes
-                    .iter()
-                    .map(|(key, value)| (VALUES, Body::KeyWrite { redundancy: 0, key: *key, value })),
-            );
+            world.write(writes.iter().map(|(copies, key, value)| {
+                (VALUES, Body::KeyWrite { redundancy: *copies, key: *key, value })
+            }));
             writes.clear();
         }
     }
