@@ -324,8 +324,9 @@ impl Ask for Spread {
             return only.tail(request).await;
         }
         let parts = self.parts(&request.store, Primitive::Append).await?;
-        let is_in = |range: &ListRange| range.first <= request.list && u64::from(request.list) < range.end();
-        let has = |part: &&Part| part.lists.is_empty() || part.lists.iter().any(is_in);
+        let has = |part: &&Part| {
+            part.lists.is_empty() || part.lists.iter().any(|range| range.contains(request.list))
+        };
         let mut have = parts.all.iter().filter(has);
         match (have.next(), have.next()) {
             (Some(part), None) => {

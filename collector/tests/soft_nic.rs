@@ -145,6 +145,70 @@ fn udp_sockets_carry_writes_atomics_and_their_answers() {
 }
 
 #[test]
+fn each_of_two_threads_has_its_queue_pairs_and_every_key() {
+    let mut config = config(0);
+    config.threads = 2;
+    let nic = SoftNic::udp(config).unwrap();
+    let region = region();
+    let access = Access { remote_write: true, remote_read: false, remote_atomic: true };
+    let mut batch = Batch::default();
+    let mut all: Vec<_> = (0..4)
+        .map(|_| {
+            let link = UdpLink::open(&UdpConfig::roce((LOCAL, 0).into())).unwrap();
+            let requester = Requester::open(&nic, &region, access, Transport::Rc, link.local_addr());
+            (link, requester)
+        })
+        .collect();
+    // The number of a queue pair says which thread has it: two requesters are at each.
+    let at_first = all.iter().filter(|(_, requester)| requester.qp.qpn % 2 == 0).count();
+    assert_eq!(at_first, 2);
+    // More of one requester stay together, as a ring of its would lead to one thread.
+    let again = Requester::open(&nic, &region, access, Transport::Rc, all[0].0.local_addr());
+    assert_eq!(again.qp.qpn % 2, all[0].1.qp.qpn % 2);
+    // All count at one place, so an addition that is not atomic would show.
+    const ADDS: u32 = 200;
+    std::thread::scope(|scope| {
+        for (link, requester) in &mut all {
+            scope.spawn(|| {
+                let mut batch = Batch::default();
+                for n in 0..ADDS {
+                    let psn = Psn::new(requester.qp.expected_psn).plus(n).get();
+                    batch.push(&requester.packet(Opcode::RcFetchAdd, psn, false, 64, &[]), 0).unwrap();
+                    link.send(&mut batch).unwrap();
+                    let came = link.recv(&mut batch, Some(Duration::from_secs(30))).unwrap();
+                    assert_eq!(came, 1, "no answer to addition {n}");
+                    batch.clear();
+                }
+            });
+        }
+    });
+    assert_eq!(region.load_u64(64).unwrap(), 5 * u64::from(4 * ADDS));
+    eventually("the counts of both", || counter(&nic, "executed.fetch_add") == u64::from(4 * ADDS));
+    eventually("the links' counts", || counter(&nic, "link.received") == u64::from(4 * ADDS));
+    assert_eq!(nic.queue_pairs().unwrap().len(), 5);
+    let turns = nic.turns().unwrap();
+    eventually("both to go on", || nic.turns().unwrap() > turns + 1);
+
+    // A key that has ended is worth nothing to either; a queue pair ends where it is.
+    for (_, requester) in &all {
+        nic.deregister(requester.region.rkey).unwrap();
+        assert!(nic.deregister(requester.region.rkey).is_err());
+    }
+    for (link, requester) in &mut all {
+        let psn = Psn::new(requester.qp.expected_psn).plus(ADDS).get();
+        batch.push(&requester.packet(Opcode::RcFetchAdd, psn, false, 64, &[]), 0).unwrap();
+        link.send(&mut batch).unwrap();
+    }
+    eventually("the refusals", || counter(&nic, "dropped.rkey") == 4);
+    for (_, requester) in &all {
+        let next = Psn::new(requester.qp.expected_psn).plus(ADDS).get();
+        assert_eq!(nic.destroy_queue_pair(requester.qp.qpn).unwrap(), Some(next));
+    }
+    assert_eq!(nic.queue_pairs().unwrap().len(), 1);
+    assert_eq!(region.load_u64(64).unwrap(), 5 * u64::from(4 * ADDS));
+}
+
+#[test]
 fn immediates_wake_a_reader_and_receives_come_back_when_taken() {
     let (mut here, there) = ring::pair(4, Batch::default);
     let nic = SoftNic::start(config(4791), there).unwrap();

@@ -20,6 +20,11 @@ impl ListRange {
         u64::from(self.first) + u64::from(self.count)
     }
 
+    /// Whether a list of its store is in it.
+    pub fn contains(&self, list: u32) -> bool {
+        self.first <= list && u64::from(list) < self.end()
+    }
+
     /// Whether a list is in both.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.store == other.store

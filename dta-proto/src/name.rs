@@ -18,6 +18,31 @@ pub fn is_session(name: &str) -> bool {
     has(name, b"-_./")
 }
 
+/// Whether this may be the name of a session of a translator, or of one of its workers
+/// ([`of_worker`]).
+pub fn is_session_of_worker(name: &str) -> bool {
+    name.len() <= MAX_LEN && is_session(translator_of(name))
+}
+
+/// The name of the session of worker `worker` of the translator `name`: that of the first is the
+/// translator's.
+pub fn of_worker(name: &str, worker: usize) -> String {
+    if worker == 0 { name.to_owned() } else { format!("{name}@{worker}") }
+}
+
+/// The translator of a session: what is before the `@` and number of a worker, if it has one.
+pub fn translator_of(session: &str) -> &str {
+    match session.split_once('@') {
+        Some((name, worker)) if is_number(worker) => name,
+        _ => session,
+    }
+}
+
+/// Whether this is the number of a worker that is not the first, as [`of_worker`] writes it.
+fn is_number(text: &str) -> bool {
+    matches!(text.parse::<u8>(), Ok(1..)) && !text.starts_with(['0', '+'])
+}
+
 /// Whether a name is as long as a name may be, and of letters, digits and `marks`.
 fn has(name: &str, marks: &[u8]) -> bool {
     (1..=MAX_LEN).contains(&name.len())
@@ -35,6 +60,15 @@ mod tests {
             assert!(is_plain(name) && is_session(name), "{name}");
         }
         assert!(is_session("pod1/tofino.2") && !is_plain("pod1/tofino.2"));
+        for (worker, name) in [(0, "pod1/t.2"), (1, "pod1/t.2@1"), (15, "pod1/t.2@15")] {
+            assert_eq!(of_worker("pod1/t.2", worker), name);
+            assert_eq!(translator_of(name), "pod1/t.2");
+            assert!(is_session_of_worker(name) && is_session(name) == (worker == 0), "{name}");
+        }
+        for name in ["a@", "a@0", "a@01", "a@+1", "a@x", "a@256", "a@1@2", "@1", "a b@1"] {
+            assert!(!is_session_of_worker(name), "{name}");
+        }
+        assert!(!is_session_of_worker(&of_worker(&longest, 1)));
         for name in ["", "a b", "\u{e9}", &"a".repeat(MAX_LEN + 1)] {
             assert!(!is_plain(name) && !is_session(name), "{name}");
         }

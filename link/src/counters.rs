@@ -43,6 +43,24 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Adds what another link has counted.
+    pub fn add(&mut self, other: &Counters) {
+        self.received += other.received;
+        self.received_bytes += other.received_bytes;
+        self.sent += other.sent;
+        self.sent_bytes += other.sent_bytes;
+        self.dropped_too_long += other.dropped_too_long;
+        self.dropped_by_kernel += other.dropped_by_kernel;
+        self.unsent_queue_full += other.unsent_queue_full;
+        self.unsent_no_buffers += other.unsent_no_buffers;
+        self.unsent_too_long += other.unsent_too_long;
+        self.unsent_unreachable += other.unsent_unreachable;
+        self.unsent_forbidden += other.unsent_forbidden;
+        self.unsent_no_source += other.unsent_no_source;
+        self.unsent_malformed += other.unsent_malformed;
+        self.unsent_other += other.unsent_other;
+    }
+
     /// Packets handed to `send` that did not leave, all reasons together.
     pub fn unsent(&self) -> u64 {
         self.unsent_queue_full

@@ -211,6 +211,17 @@ pub struct FaultCounts {
 }
 
 impl FaultCounts {
+    /// Adds what another injector has counted.
+    pub fn add(&mut self, other: &FaultCounts) {
+        self.frames += other.frames;
+        self.passed += other.passed;
+        self.dropped += other.dropped;
+        self.duplicated += other.duplicated;
+        self.reordered += other.reordered;
+        self.corrupted += other.corrupted;
+        self.held += other.held;
+    }
+
     /// How often each fault happened.
     pub fn by_fault(&self) -> [(Fault, u64); 4] {
         [

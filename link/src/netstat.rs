@@ -70,8 +70,8 @@ impl UdpStats {
     }
 }
 
-/// Datagrams that the kernel dropped at the UDP socket bound to `local`, of any process; `None`
-/// when there is no such socket in the namespace of the calling thread.
+/// Datagrams that the kernel dropped at the UDP socket bound to `local`, of any process, or at all
+/// that share the address; `None` when there is no such socket in the namespace of the calling thread.
 ///
 /// # Errors
 /// `/proc` is not mounted.
@@ -80,7 +80,7 @@ pub fn socket_drops(local: SocketAddrV4) -> Result<Option<u64>> {
 }
 
 /// Bytes of kernel memory that the receive queue of the UDP socket bound to `local` takes, of any
-/// process: several hundred per small datagram. `None` when there is no such socket in the
+/// process, or those of all that share the address: several hundred per small datagram. `None` when there is no such socket in the
 /// namespace of the calling thread.
 ///
 /// # Errors
@@ -96,7 +96,7 @@ pub fn socket_backlog(local: SocketAddrV4) -> Result<Option<u64>> {
 pub fn is_bound(local: SocketAddrV4) -> Result<bool> {
     let text = read_proc("/proc/thread-self/net/udp")?;
     let every = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, local.port());
-    if [local, every].iter().any(|address| socket_line(&text, *address).is_some()) {
+    if [local, every].iter().any(|address| socket_lines(&text, *address).next().is_some()) {
         return Ok(true);
     }
     // A host without IPv6 has no such file.
@@ -113,18 +113,27 @@ pub fn is_nobody_at(to: SocketAddrV4) -> bool {
 }
 
 fn parse_socket_drops(text: &str, local: SocketAddrV4) -> Option<u64> {
-    socket_line(text, local)?.last()?.parse().ok()
+    sum(socket_lines(text, local).map(|line| line.last()?.parse().ok()))
 }
 
 fn parse_socket_backlog(text: &str, local: SocketAddrV4) -> Option<u64> {
     // After the address come the peer, the state, and the two queues.
-    let (_, received) = socket_line(text, local)?.nth(2)?.split_once(':')?;
-    u64::from_str_radix(received, 16).ok()
+    let received = |mut line: std::str::SplitWhitespace<'_>| {
+        let (_, received) = line.nth(2)?.split_once(':')?;
+        u64::from_str_radix(received, 16).ok()
+    };
+    sum(socket_lines(text, local).map(received))
 }
 
-/// The fields after the local address, on the line of the socket bound to it.
-fn socket_line(text: &str, local: SocketAddrV4) -> Option<std::str::SplitWhitespace<'_>> {
-    text.lines().skip(1).find_map(|line| {
+/// The sum of what each socket has; `None` without one, or where a line cannot be read.
+fn sum(mut each: impl Iterator<Item = Option<u64>>) -> Option<u64> {
+    let first = each.next()??;
+    each.try_fold(first, |sum, one| Some(sum + one?))
+}
+
+/// The fields after the local address, on the line of each socket bound to it.
+fn socket_lines(text: &str, local: SocketAddrV4) -> impl Iterator<Item = std::str::SplitWhitespace<'_>> {
+    text.lines().skip(1).filter_map(move |line| {
         let mut fields = line.split_whitespace();
         let (ip, port) = fields.nth(1)?.split_once(':')?;
         // The address is printed as a number of the host's byte order.
@@ -176,6 +185,10 @@ mod tests {
         assert_eq!(parse_socket_drops(text, "127.0.0.2:4791".parse().unwrap()), None);
         assert_eq!(parse_socket_backlog(text, "127.0.0.1:4791".parse().unwrap()), Some(0x300));
         assert_eq!(parse_socket_backlog(text, "127.0.0.1:4792".parse().unwrap()), None);
+        // Two that share the address.
+        let twice = format!("{text}{}", text.lines().nth(1).unwrap());
+        assert_eq!(parse_socket_drops(&twice, "127.0.0.1:4791".parse().unwrap()), Some(34));
+        assert_eq!(parse_socket_backlog(&twice, "127.0.0.1:4791".parse().unwrap()), Some(0x600));
     }
 
     #[test]

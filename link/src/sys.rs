@@ -245,6 +245,16 @@ pub(crate) fn receive_unicast(fd: BorrowedFd<'_>, interface: u32, mac: [u8; 6]) 
 
 /// Lets a socket receive only what a classic BPF program accepts.
 pub(crate) fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
+    attach(fd, libc::SO_ATTACH_FILTER, program)
+}
+
+/// Lets a classic BPF program say which socket of a group at one address and port (SO_REUSEPORT) has a
+/// datagram: it is run on the UDP payload, and gives the number of a socket, in the order of their binding.
+pub(crate) fn attach_choice(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
+    attach(fd, libc::SO_ATTACH_REUSEPORT_CBPF, program)
+}
+
+fn attach(fd: BorrowedFd<'_>, option: c_int, program: &[libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
     // SAFETY: the kernel copies the program, which lives over the call and has the length said; it
     // writes nothing.
@@ -252,7 +262,7 @@ pub(crate) fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -
         libc::setsockopt(
             fd.as_raw_fd(),
             libc::SOL_SOCKET,
-            libc::SO_ATTACH_FILTER,
+            option,
             (&raw const program).cast::<c_void>(),
             size_of::<libc::sock_fprog>() as socklen_t,
         )

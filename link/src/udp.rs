@@ -10,6 +10,7 @@
 //! Sockets are never connected and always set DF, because only then does the kernel send IP id 0,
 //! which the iCRC of RoCEv2 covers.
 
+mod group;
 mod receiver;
 mod runs;
 
@@ -23,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use dta_proto::wire::ipv4;
 
+pub use group::Instruction;
 pub use receiver::UdpReceiver;
 use runs::Runs;
 
@@ -112,11 +114,16 @@ impl UdpLink {
     /// # Errors
     /// The port is in use, the address is not of this host or IPv6, or a privilege is missing.
     pub fn open(config: &UdpConfig) -> Result<Self> {
+        let (socket, local) = bind(config.bind, config.checksum)?;
+        Self::of(socket, local, config)
+    }
+
+    /// A link of a socket that is bound.
+    fn of(socket: OwnedFd, local: SocketAddrV4, config: &UdpConfig) -> Result<Self> {
         let raw = match config.corrupt && config.checksum {
             true => Some(open_raw()?),
             false => None,
         };
-        let (socket, local) = bind(config.bind, config.checksum)?;
         let receive_buffer = set_receive_buffer(socket.as_fd(), config.receive_buffer)?;
         let any = local.ip().is_unspecified();
         if any {
@@ -136,6 +143,7 @@ impl UdpLink {
                 any: any.then_some(local.port()),
                 by_source: if any { HashMap::new() } else { HashMap::from([(local, 0)]) },
                 sockets: vec![socket],
+                last: None,
                 unbound: HashMap::new(),
                 raw,
                 messages: Messages::new(CALL_MAX),
@@ -230,6 +238,8 @@ pub struct UdpSender {
     /// The receiving socket first.
     sockets: Vec<Arc<OwnedFd>>,
     by_source: HashMap<SocketAddrV4, u16>,
+    /// The source that was looked for last, which the next datagram most likely has, too.
+    last: Option<(SocketAddrV4, u16)>,
     /// Sources that could not be bound, and when that was tried.
     unbound: HashMap<SocketAddrV4, Instant>,
     raw: Option<OwnedFd>,
@@ -279,6 +289,7 @@ impl UdpSender {
         if self.sockets.len() > SOURCES_MAX {
             self.sockets.truncate(1);
             self.by_source.retain(|_, index| *index == 0);
+            self.last = None;
         }
         let mut result = Ok(());
         self.routes.clear();
@@ -385,7 +396,11 @@ impl UdpSender {
     }
 
     fn socket_of(&mut self, source: SocketAddrV4) -> Result<u16> {
+        if let Some((_, index)) = self.last.filter(|(last, _)| *last == source) {
+            return Ok(index);
+        }
         if let Some(index) = self.by_source.get(&source) {
+            self.last = Some((source, *index));
             return Ok(*index);
         }
         let (socket, _) = bind(source.into(), self.checksum)?;
@@ -501,13 +516,19 @@ fn bind(address: SocketAddr, checksum: bool) -> Result<(OwnedFd, SocketAddrV4)> 
         return Err(LinkError::Ipv6(address));
     };
     let socket = OwnedFd::from(socket);
+    prepare(&socket, checksum)?;
+    Ok((socket, local))
+}
+
+/// Sets what all sockets of links have in common.
+fn prepare(socket: &OwnedFd, checksum: bool) -> Result<()> {
     sys::set_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)
         .map_err(LinkError::io("cannot set DF (IP_MTU_DISCOVER)"))?;
     if !checksum {
         sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1)
             .map_err(LinkError::io("cannot leave out the UDP checksum (SO_NO_CHECK)"))?;
     }
-    Ok((socket, local))
+    Ok(())
 }
 
 /// Asks for a receive queue, beyond the system's limit where that is allowed, and gives what was granted.

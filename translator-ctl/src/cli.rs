@@ -182,6 +182,10 @@ struct Own {
     /// Where reports are taken [default: 127.0.0.1:40040]
     #[arg(long, env, value_name = "HOST:PORT", value_parser = host::socket)]
     listen: Option<SocketAddr>,
+    /// Threads that take reports and send frames, 1 to 16; each has its part of the keys, lists and
+    /// columns [default: 1]
+    #[arg(long, env, value_name = "N")]
+    workers: Option<usize>,
     /// Take Telemetry Reports of INT there, too; several by commas. DIALECT is auto, v0.5, v1.0, v2.0,
     /// sdfabric, intcollector, geant or noviflow [default: nowhere]
     #[arg(long, env, value_delimiter = ',', value_name = "udp://ADDR:PORT?dialect=DIALECT")]
@@ -434,6 +438,7 @@ fn configuration(cli: &Cli) -> anyhow::Result<Config> {
     if let Some(args) = own {
         for (key, given) in [
             ("listen", args.listen.is_some()),
+            ("workers", args.workers.is_some()),
             ("int.listen", args.int.is_some()),
             ("source", args.source.is_some()),
             ("source_port", args.source_port.is_some()),
@@ -446,6 +451,7 @@ fn configuration(cli: &Cli) -> anyhow::Result<Config> {
             forget(&mut places, key, given);
         }
         set(&mut t.listen, &args.listen);
+        set(&mut t.workers, &args.workers);
         set(&mut t.int.listen, &args.int);
         set(&mut t.source, &args.source);
         set(&mut t.source_port, &args.source_port);

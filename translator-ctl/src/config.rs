@@ -24,6 +24,7 @@ use crate::program::{FrameSource, Wanted};
 use dta_client::{ClientOptions, ClientTls, Server};
 use dta_dataplane::Limits;
 use dta_dataplane::requester::Timing;
+use dta_dataplane::workers::MAX_WORKERS;
 use dta_link::Wire;
 use dta_link::shared_ring::RingUse;
 use dta_proto::list_range::ListRange;
@@ -51,6 +52,9 @@ pub struct Translator {
     /// UDP address and port on which reports are taken.
     #[serde(deserialize_with = "dta_cli::host::serde::socket")]
     pub listen: SocketAddr,
+    /// Threads that take reports and send frames, each with a session, queue pairs and stores' state of its
+    /// own: `docs/decisions/workers.md`.
+    pub workers: usize,
     /// The collectors. Each has a session of its own, all under the same name. The first has index 0.
     pub collector: Collectors,
     /// Where this translator's own gRPC service (statistics, flush, program) listens: a port of
@@ -203,6 +207,7 @@ impl Default for Translator {
         Translator {
             name: "translator".into(),
             listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), dta_proto::wire::dta::PORT),
+            workers: 1,
             collector: Collectors::at(["http://127.0.0.1:40050"]),
             control: ControlAddress::Tcp(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 40051)),
             metrics: dta_metrics::Address::Auto,
@@ -493,6 +498,57 @@ impl Translator {
         self.collector.indices().flat_map(|index| self.queue_pairs_of(index))
     }
 
+    /// The same translator, as its worker `worker` has it: a session of its own, queue pair numbers of its own,
+    /// and a port of its own for answers, which the kernel chooses for all but the first.
+    pub fn of_worker(&self, worker: usize) -> Translator {
+        let own = Translator { name: name::of_worker(&self.name, worker), ..self.clone() };
+        let further = u32::try_from(2 * worker * self.collector.count()).unwrap_or(u32::MAX);
+        match worker {
+            0 => own,
+            _ => Translator {
+                queue_pairs: self.queue_pairs.map(|qpn| qpn.saturating_add(further)),
+                source_port: 0,
+                ..own
+            },
+        }
+    }
+
+    /// Checks that what is asked for can be done by several workers.
+    fn check_workers(&self) -> Result<(), ConfigError> {
+        let fail = |key: &str, value: String, must| {
+            Err(ConfigError::Value { key: format!("translator.{key}"), value, must })
+        };
+        if !(1..=MAX_WORKERS).contains(&self.workers) {
+            return fail("workers", self.workers.to_string(), "1 to 16");
+        }
+        if self.workers == 1 {
+            return Ok(());
+        }
+        let workers = self.workers.to_string();
+        if self.reference {
+            return fail("workers", workers, "1 with `reference`: a switch has one order of frames");
+        }
+        if self.link.is_some() {
+            return fail("workers", workers, "1 with `link`: whole frames of an interface go to one thread");
+        }
+        if !self.int.listen.is_empty() {
+            return fail(
+                "workers",
+                workers,
+                "1 with listeners for INT (`int.listen`): one thread has their flows",
+            );
+        }
+        let last = self.of_worker(self.workers - 1);
+        if !name::is_session_of_worker(&last.name) {
+            return fail("name", format!("{:?}", self.name), "3 characters shorter than without workers");
+        }
+        if !last.all_queue_pairs().all(has_24_bits) {
+            let must = "two numbers that have 24 bits for the last worker, too: each worker has 2 more for each collector";
+            return fail("queue_pairs", format!("{:?}", self.queue_pairs), must);
+        }
+        Ok(())
+    }
+
     /// Queue pair numbers at this side for a collector: for writes and for atomics.
     pub fn queue_pairs_of(&self, collector: u8) -> [u32; 2] {
         self.queue_pairs.map(|qpn| qpn.saturating_add(2 * u32::from(collector)))
@@ -603,6 +659,7 @@ impl Translator {
             );
         }
         self.check_collectors()?;
+        self.check_workers()?;
         if self.lease_seconds < 3 {
             return fail("translator.lease_seconds", self.lease_seconds.to_string(), "at least 3");
         }

@@ -128,6 +128,7 @@ fn each_fate_is_that_of_the_frames_own_reports() {
     let none = || FaultInjector::new(Faults::NONE, 0, dta_link::Scope::Payload);
     let thread = PacketThread {
         engine: Engine::new(Limits { name_reports: true, postcard_rows: 1 << 16, ..Limits::default() }),
+        member: None,
         roce_faults: FaultInjector::new(faults, 5, roce.scope()),
         nack_faults: none(),
         answer_faults: none(),
@@ -206,6 +207,7 @@ fn the_books_close_when_a_full_queue_drops_whole_runs() {
     let none = || FaultInjector::new(Faults::NONE, 0, dta_link::Scope::Payload);
     let thread = PacketThread {
         engine: Engine::new(Limits::default()),
+        member: None,
         roce_faults: none(),
         nack_faults: none(),
         answer_faults: none(),

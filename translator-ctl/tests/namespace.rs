@@ -80,6 +80,7 @@ impl Running {
         let (commands, inbox) = channel();
         let packets = PacketThread {
             engine: Engine::new(Limits::default()),
+            member: None,
             roce_faults: none(roce.scope()),
             nack_faults: none(reports.scope()),
             answer_faults: none(roce.scope()),

@@ -10,7 +10,7 @@ use super::egress::Write;
 use super::gathers::Gathers;
 use super::losses::Origin;
 use super::regions::Regions;
-use super::requester::{Action, MAX_PAYLOAD};
+use super::requester::Action;
 use dta_proto::program::{Lists, Primitive};
 
 /// The lists of one store that this translator writes.
@@ -32,7 +32,7 @@ struct Range {
     /// Sequence of the batch being gathered.
     sequence: Vec<u32>,
     count: Vec<u8>,
-    /// Entries, `batch_len` bytes per list.
+    /// The batch of each list, `batch_len` bytes: entries, zeros, and room for the trailer.
     bytes: Vec<u8>,
     /// Names of the reports gathered, `entries` per list; empty unless names are kept.
     names: Vec<Origin>,
@@ -157,9 +157,12 @@ impl AppendState {
         let r = &mut self.ranges[range];
         let (list, sequence, count) = (r.first + at as u32, r.sequence[at], r.count[at]);
         let len = usize::from(self.batch_len);
-        let entries = &r.bytes[at * len..at * len + usize::from(count) * usize::from(self.entry_len)];
-        let mut batch = [0; MAX_PAYLOAD];
-        layout::encode(&mut batch[..len], list, sequence, count, entries);
+        let batch = &mut r.bytes[at * len..(at + 1) * len];
+        if count < self.entries {
+            // Entries of an earlier batch are behind these.
+            batch[usize::from(count) * usize::from(self.entry_len)..].fill(0);
+        }
+        layout::seal(batch, list, sequence, count);
         r.ages.remove(at);
         r.sequence[at] = layout::next(sequence);
         r.count[at] = 0;
@@ -171,7 +174,7 @@ impl AppendState {
         let write = Write {
             action,
             copies: 1,
-            payload: &batch[..len],
+            payload: batch,
             primitive: Primitive::Append,
             reports: u16::from(count),
         };

@@ -31,6 +31,20 @@ pub struct PrimitiveCounters {
     pub lost_operations: u64,
 }
 
+impl PrimitiveCounters {
+    fn add(&mut self, other: &PrimitiveCounters) {
+        self.received += other.received;
+        self.accepted += other.accepted;
+        self.emitted += other.emitted;
+        self.superseded += other.superseded;
+        self.held += other.held;
+        self.operations += other.operations;
+        self.coalesced += other.coalesced;
+        self.lost_reports += other.lost_reports;
+        self.lost_operations += other.lost_operations;
+    }
+}
+
 /// All counters of the data plane.
 #[derive(Clone, Debug)]
 pub struct Counters {
@@ -132,6 +146,34 @@ impl Counters {
         &mut self.primitives[primitive.index()]
     }
 
+    /// Adds what another data plane has counted.
+    pub fn add(&mut self, other: &Counters) {
+        self.received += other.received;
+        for (own, more) in self.primitives.iter_mut().zip(&other.primitives) {
+            own.add(more);
+        }
+        let sums = [(&mut self.dropped, &other.dropped), (&mut self.discarded, &other.discarded)];
+        for (own, more) in sums {
+            own.iter_mut().zip(more).for_each(|(own, more)| *own += more);
+        }
+        for (own, more) in self.lost.iter_mut().zip(&other.lost) {
+            *own = (own.0 + more.0, own.1 + more.1);
+        }
+        self.nacks += other.nacks;
+        self.nacked_sequences += other.nacked_sequences;
+        self.nacks_withheld += other.nacks_withheld;
+        self.version0_gaps += other.version0_gaps;
+        self.partial_rows += other.partial_rows;
+        self.joined_postcards += other.joined_postcards;
+        self.immediate_ignored += other.immediate_ignored;
+        self.frames += other.frames;
+        self.idle_frames += other.idle_frames;
+        for (name, frames) in &other.stores {
+            let place = self.place_of_store(name);
+            self.stores[place].1 += frames;
+        }
+    }
+
     fn sum(&self, field: impl Fn(&PrimitiveCounters) -> u64) -> u64 {
         self.primitives.iter().map(field).sum()
     }
@@ -222,6 +264,30 @@ impl Counters {
 mod tests {
     use super::*;
     use dta_proto::counter::{Kind, Node};
+
+    #[test]
+    fn counters_of_two_data_planes_are_added_under_every_name() {
+        let mut one = Counters { stores: vec![("flows".into(), 1)], ..Counters::default() };
+        Reason::ALL.iter().for_each(|reason| one.drop_one(*reason));
+        Discard::ALL.iter().for_each(|reason| one.discard(*reason, 1));
+        LossCause::ALL.iter().for_each(|cause| one.lose(*cause, Primitive::Append, 1));
+        for primitive in Primitive::ALL {
+            let p = one.of(primitive);
+            (p.received, p.accepted, p.emitted, p.superseded, p.held) = (1, 2, 3, 4, 5);
+            (p.operations, p.coalesced) = (6, 7);
+        }
+        (one.received, one.nacks, one.nacked_sequences, one.nacks_withheld) = (1, 2, 3, 4);
+        (one.version0_gaps, one.partial_rows, one.joined_postcards) = (5, 6, 7);
+        (one.immediate_ignored, one.frames, one.idle_frames) = (8, 9, 10);
+        let mut two = one.clone();
+        two.stores.insert(0, ("paths".into(), 4));
+        two.add(&one);
+        for (name, count) in one.named() {
+            let sum = two.named().into_iter().find(|(other, _)| *other == name).map(|(_, sum)| sum);
+            assert_eq!(sum, Some(2 * count), "{name}");
+        }
+        assert_eq!(two.stores, [("paths".to_owned(), 4), ("flows".to_owned(), 2)]);
+    }
 
     #[test]
     fn every_counter_of_the_data_plane_is_defined_and_those_that_wait_may_fall() {

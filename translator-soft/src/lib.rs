@@ -49,6 +49,7 @@ mod tests;
 
 mod version0;
 pub mod window;
+pub mod workers;
 
 pub use engine::{Admitted, Engine, Limits, Offender, QueuePairStatus, SetupError};
 pub use frame::{Frames, Output};

@@ -33,6 +33,15 @@ impl Source {
     pub(crate) fn socket(self) -> SocketAddrV4 {
         SocketAddrV4::new(self.ip(), self.0 as u16)
     }
+
+    /// Both as one number, for [`Source::from_bits`].
+    pub(crate) fn bits(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) fn from_bits(bits: u64) -> Source {
+        Source(bits)
+    }
 }
 
 /// What is counted per reporter.
@@ -57,7 +66,8 @@ pub struct ReporterCounters {
 }
 
 impl ReporterCounters {
-    fn add(&mut self, other: &ReporterCounters) {
+    /// Adds what was counted elsewhere.
+    pub fn add(&mut self, other: &ReporterCounters) {
         self.received += other.received;
         self.gaps += other.gaps;
         self.gaps_filled += other.gaps_filled;

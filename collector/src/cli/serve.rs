@@ -82,6 +82,9 @@ pub(super) struct Settings {
     /// Link of the software NIC: `udp`, or `packet:`, `xdp:` or `auto:` and an interface
     #[arg(long, env, value_name = "LINK")]
     soft_link: Option<SoftLink>,
+    /// Threads of the software NIC, 1 to 16; each queue pair belongs to one of them
+    #[arg(long, env, value_name = "N")]
+    soft_threads: Option<usize>,
     /// Faults on what the software NIC sends, such as drop=0.01,dup=0.01 (for testbeds)
     #[arg(long, env, value_name = "FAULTS")]
     soft_faults: Option<dta_link::fault::Faults>,
@@ -128,6 +131,7 @@ impl Settings {
             ("collector.listen", self.listen.is_some()),
             ("collector.device", self.device.is_some()),
             ("soft.link", self.soft_link.is_some()),
+            ("soft.threads", self.soft_threads.is_some()),
             ("tls", self.tls_cert.is_some()),
         ] {
             if given {
@@ -154,6 +158,7 @@ impl Settings {
         over(&mut config.soft.address, &self.soft_address);
         over(&mut config.soft.port, &self.soft_port);
         over(&mut config.soft.link, &self.soft_link);
+        over(&mut config.soft.threads, &self.soft_threads);
         over(&mut config.soft.faults, &self.soft_faults);
         over(&mut config.soft.fault_seed, &self.soft_fault_seed);
         config.verbs.port = self.ib_port.or(config.verbs.port);

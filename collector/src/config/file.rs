@@ -47,6 +47,7 @@ struct SoftTable {
     faults: Option<Faults>,
     fault_seed: u64,
     ring: RingUse,
+    threads: Option<usize>,
 }
 
 impl Config {
@@ -122,6 +123,9 @@ fn soft(table: SoftTable) -> Result<Soft, (String, ConfigError)> {
     }
     if let Some(port) = table.port {
         soft.port = port;
+    }
+    if let Some(threads) = table.threads {
+        soft.threads = threads;
     }
     if let Some(link) = table.link {
         soft.link = parsed("soft.link", &link, super::SOFT_LINK)?;
@@ -209,6 +213,8 @@ mod tests {
             ("link", "[soft]\nlink = \"tcp\"\n".into()),
             ("address", "[soft]\naddress = \"::1\"\n".into()),
             ("mac", "[soft]\nmac = \"02:00:00\"\n".into()),
+            ("threads", "[soft]\nthreads = 0\n".into()),
+            ("threads of whole frames", "[soft]\nlink = \"packet:eth0\"\nthreads = 2\n".into()),
             ("mac with udp", "[soft]\nmac = \"02:00:00:00:00:01\"\n".into()),
             ("fault", "[soft]\nfaults = \"drop=2\"\n".into()),
             ("transport", "[collector]\ntransport = \"tcp\"\n".into()),

@@ -31,6 +31,7 @@ pub use limits::Limits;
 pub use metrics::{Metrics, Telemetry};
 
 use crate::nic::ROCE_PORT;
+use crate::nic::soft::MAX_THREADS;
 
 /// Where gRPC listens unless told otherwise.
 pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 40050);
@@ -104,6 +105,8 @@ pub struct Soft {
     pub fault_seed: u64,
     /// Whether translators of this host are offered a ring of frames in shared memory.
     pub ring: RingUse,
+    /// Threads that execute frames; each queue pair belongs to one (UDP link only).
+    pub threads: usize,
 }
 
 impl Default for Soft {
@@ -117,6 +120,7 @@ impl Default for Soft {
             faults: Faults::NONE,
             fault_seed: 0,
             ring: RingUse::Auto,
+            threads: 1,
         }
     }
 }
@@ -261,6 +265,14 @@ impl Config {
         if let (Some(mac), SoftLink::Udp) = (self.soft.mac, &self.soft.link) {
             let must = "left out with link = \"udp\": there the kernel has an address of its own";
             return Err(ConfigError::value("soft.mac", mac, must));
+        }
+        let threads = self.soft.threads;
+        if !(1..=MAX_THREADS).contains(&threads) {
+            return Err(ConfigError::value("soft.threads", threads, "1 to 16"));
+        }
+        if threads > 1 && self.soft.link != SoftLink::Udp {
+            let must = "1 unless link = \"udp\": whole frames of an interface come to one thread";
+            return Err(ConfigError::value("soft.threads", threads, must));
         }
         for operator in self.tls.iter().flat_map(|tls| &tls.operators) {
             operator

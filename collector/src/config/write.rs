@@ -38,6 +38,7 @@ struct Soft {
     faults: String,
     fault_seed: u64,
     ring: RingUse,
+    threads: usize,
 }
 
 impl Config {
@@ -70,6 +71,7 @@ impl Config {
                 faults: soft.faults.to_string(),
                 fault_seed: soft.fault_seed,
                 ring: soft.ring,
+                threads: soft.threads,
             },
             verbs: &self.verbs,
             tls: self.tls.as_ref(),
@@ -98,6 +100,7 @@ mod tests {
             "",
             &all,
             "[soft]\nlink = \"xdp:eth0\"\n",
+            "[soft]\nthreads = 3\n",
             "[soft]\nfaults = \"drop=0.01,dup=0.5\"\n[collector]\nmemory = \"anonymous\"\n",
         ] {
             let (config, _) = Config::parse(text, Path::new("x")).unwrap();

@@ -35,6 +35,7 @@ pub fn open(config: &Config) -> Result<Arc<dyn Nic>, NicError> {
     };
     nic.faults = soft.faults;
     nic.seed = soft.fault_seed;
+    nic.threads = soft.threads;
     nic.ring = soft.ring == RingUse::Auto;
     let nic = match &soft.link {
         SoftLink::Udp => SoftNic::udp(nic),

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use dta_proto::list_range::ListRange;
+use dta_proto::name;
 use dta_proto::store::{StoreKind, StoreSpec, named};
 
 use super::caller::{Action, Caller};
@@ -289,9 +290,15 @@ impl Leases {
         Ok(lease)
     }
 
-    /// Refuses what another session owns, by name.
+    /// Refuses what another session owns, by name. Workers of one translator share what it owns: each
+    /// list, row and column is written by one of them alone.
     fn check_owners(&self, lease: &Lease, wanted: &[&StoreSpec]) -> Result<(), LeaseError> {
-        for other in self.by_name.values().filter(|other| other.name != lease.name) {
+        let another = |other: &&Lease| {
+            other.name != lease.name
+                && (name::translator_of(&other.name) != name::translator_of(&lease.name)
+                    || other.owner != lease.owner)
+        };
+        for other in self.by_name.values().filter(another) {
             let owned = |what| Err(LeaseError::Owned { what, owner: other.name.clone() });
             let has: BTreeSet<&str> = other.stores.iter().map(String::as_str).collect();
             // Append stores have a writer per list.
@@ -371,8 +378,11 @@ impl Leases {
     }
 }
 
-fn check_name(name: &str) -> Result<(), LeaseError> {
-    if dta_proto::name::is_session(name) { Ok(()) } else { Err(LeaseError::Name(name.to_owned())) }
+fn check_name(session: &str) -> Result<(), LeaseError> {
+    match name::is_session_of_worker(session) {
+        true => Ok(()),
+        false => Err(LeaseError::Name(session.to_owned())),
+    }
 }
 
 fn wanted_stores<'a>(

@@ -272,7 +272,7 @@ impl Sessions {
         let mut session = result?;
         session.positions = positions::of(&self.stores, &session.lease.lists)?;
         if session.resumed && request.fresh && !has_left {
-            session.positions.iter_mut().for_each(ListPosition::skip_one);
+            session.positions.iter_mut().for_each(ListPosition::leave_out);
         }
         Ok(session)
     }
@@ -386,7 +386,7 @@ impl Sessions {
 
     /// Takes note of whether the translator of a session has sent all that it held and stops. Where it
     /// has not said so, what it sent last may be lost: one that opens the session anew then leaves out
-    /// one sequence of each list that holds something, which readers see. A collector that was started
+    /// some sequences of each list that holds something, which readers see. A collector that was started
     /// since does not know.
     pub fn note_leaving(&self, name: &str, leaving: bool) {
         let mut inner = self.lock();

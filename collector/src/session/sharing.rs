@@ -51,7 +51,7 @@ impl Share {
 
     fn has_list(&self, store: &str, list: u32) -> bool {
         let mut ranges = self.lists.iter().filter(|range| range.store == store).peekable();
-        ranges.peek().is_none() || ranges.any(|range| range.first <= list && u64::from(list) < range.end())
+        ranges.peek().is_none() || ranges.any(|range| range.contains(list))
     }
 }
 

@@ -336,6 +336,25 @@ fn single_writer_stores_are_refused_by_name_and_others_are_shared() {
 }
 
 #[test]
+fn workers_of_one_translator_share_what_has_one_writer_and_another_certificate_does_not() {
+    let b = bench();
+    let by = |name: &str, who: Option<&str>| {
+        let caller = Caller { identity: who.map(str::to_owned), sessions: 9, ..Caller::ANYBODY };
+        OpenRequest { caller, ..request(name, 40) }
+    };
+    for name in ["t", "t@1", "t@15"] {
+        let session = b.sessions.open(&by(name, None), b.t0).unwrap();
+        assert_eq!(session.lease.stores.len(), specs().len(), "{name}");
+    }
+    for (name, who) in [("t2", None), ("t2@1", None), ("t@2", Some("DNS:other.example"))] {
+        let told = refusal(b.sessions.open(&by(name, who), b.t0));
+        assert!(told.contains("is owned by session \"t\""), "{name}: {told}");
+    }
+    let told = refusal(b.sessions.open(&by("t@0", None), b.t0));
+    assert!(told.contains("session name"), "{told}");
+}
+
+#[test]
 fn a_store_is_asked_for_by_id_too() {
     let b = bench();
     b.sessions.open(&lists(wanting("a", &["3"]), "3", 0, 4), b.t0).unwrap();
@@ -615,14 +634,14 @@ fn a_new_writer_continues_where_lists_stand() {
     let session = b.sessions.open(&request("t", 50), b.t0).unwrap();
     let at = |sequence| [ListPosition { store: "events".into(), list: 3, sequence }];
     assert_eq!(session.positions, at(6));
-    // The next one to open it anew: batch 7 may have been sent and lost, unless its writer took leave.
+    // The next one to open it anew: batches 7 to 10 may have been sent and lost, unless its writer took leave.
     let anew = || b.sessions.open(&OpenRequest { fresh: true, ..request("t", 50) }, b.t0).unwrap();
-    assert_eq!(anew().positions, at(7));
-    assert_eq!(anew().positions, at(7), "the same, as nothing was written");
+    assert_eq!(anew().positions, at(10));
+    assert_eq!(anew().positions, at(10), "the same, as nothing was written");
     b.sessions.note_leaving("t", true);
     assert_eq!(anew().positions, at(6));
     b.sessions.note_leaving("t", false);
-    assert_eq!(anew().positions, at(7));
+    assert_eq!(anew().positions, at(10));
     b.sessions.end("t", &Caller::ANYBODY, None, b.t0).unwrap();
     let told = b.sessions.open(&lists(wanting("t", &["events"]), "events", 4, 1), b.t0).unwrap();
     assert!(told.positions.is_empty());

@@ -215,6 +215,9 @@ table! {
         INT_PRIMITIVES: "int.primitives", Reports, Beside,
             "key-writes, entries, increments and postcards made of all of them. Each is one of `received` from here on";
         INT_EVENTS: "int.events", Reports, Beside, "of them, entries of the event lists" .detail();
+        INT_SUPERSEDED: "int.superseded", Times, Beside,
+            "values that were not written, as a later one of the same key came in the same batch. What they make known as events is told all the same"
+            .detail();
         INT_SUPPRESSED: "int.suppressed.METRIC", Times, Beside,
             "values that were not told: they are as the one told last" .with(&[METRIC]) .detail();
         INT_COUNTS_HELD: "int.counts_held", Reports, Beside,

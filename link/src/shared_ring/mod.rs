@@ -126,7 +126,7 @@ impl RingCounters {
     }
 
     /// Both together.
-    pub(crate) fn plus(self, other: RingCounters) -> RingCounters {
+    pub fn plus(self, other: RingCounters) -> RingCounters {
         RingCounters {
             opened: self.opened + other.opened,
             broken: self.broken + other.broken,

@@ -116,6 +116,17 @@ pub(super) fn pin() {
     let _ = rustix::thread::sched_setaffinity(None, &set);
 }
 
+/// Keeps this thread on the processor of this number, among those that it may use.
+pub(super) fn pin_to(number: usize) {
+    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return };
+    let mut processors = (0..rustix::thread::CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor));
+    if let Some(processor) = processors.nth(number) {
+        let mut set = rustix::thread::CpuSet::new();
+        set.set(processor);
+        let _ = rustix::thread::sched_setaffinity(None, &set);
+    }
+}
+
 /// CPU time of this thread: unlike the time of day, the same beside other programs.
 pub(super) fn cpu_time() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);

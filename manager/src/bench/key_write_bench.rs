@@ -9,6 +9,7 @@ use dta_proto::layout::hash;
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::wire::dta::{Body, Report, Version};
 
+use dta_dataplane::workers::Crew;
 use dta_dataplane::{Engine, Frames, Limits, Output};
 use dta_proto::program::{Endpoint, Entry, Mac, Program, Purpose, QueuePair, Rkey, Store, Transport, diff};
 use dta_proto::wire::roce;
@@ -32,7 +33,17 @@ impl KeyWriteBench {
     /// `batch` reports at a time go to a store of `slots` slots (a power of two) at `address`,
     /// aligned to its length.
     pub(super) fn new(batch: usize, slots: u64, store: (u64, u32), remote_qpn: u32) -> KeyWriteBench {
-        let (address, rkey) = store;
+        KeyWriteBench::of(1, batch, slots, store, remote_qpn)
+    }
+
+    /// The same of one of several reporters, each of which has keys of its own.
+    pub(super) fn of(
+        reporter: u16,
+        batch: usize,
+        slots: u64,
+        (address, rkey): (u64, u32),
+        remote_qpn: u32,
+    ) -> KeyWriteBench {
         let spec = StoreSpec {
             id: 1,
             name: "bench".into(),
@@ -73,7 +84,8 @@ impl KeyWriteBench {
         let applied = engine.apply(0, &diff(&Program::default(), &program), &mut out);
         assert!(applied.is_ok(), "a program of this module's own");
 
-        let datagrams = (0..65_536u64.div_ceil(batch as u64) * batch as u64).map(datagram).collect();
+        let all = 0..65_536u64.div_ceil(batch as u64) * batch as u64;
+        let datagrams = all.map(|n| datagram(reporter, n)).collect();
         KeyWriteBench { engine, out, datagrams, sequence: 0, batch, frame: Vec::new() }
     }
 
@@ -81,24 +93,62 @@ impl KeyWriteBench {
     /// there were.
     pub(super) fn run(&mut self, batches: usize, mut sink: impl FnMut(&Frames)) -> u64 {
         let mut frames = 0;
-        let turns = self.datagrams.len() / self.batch;
         for turn in 0..batches {
-            let at = turn % turns * self.batch;
-            let batch = &mut self.datagrams[at..at + self.batch];
-            // A reporter never sends a sequence twice; and with a key of its own, each report goes
-            // to a slot of its own.
-            for datagram in batch.iter_mut() {
-                datagram[28 + 1] = self.sequence as u8;
-                datagram[28 + 8..28 + 12].copy_from_slice(&self.sequence.to_be_bytes());
-                datagram[BEFORE_KEY..BEFORE_KEY + 4].copy_from_slice(&self.sequence.to_be_bytes());
-                self.sequence = self.sequence.wrapping_add(1);
-            }
+            let at = self.make_ready(turn);
+            let batch = &self.datagrams[at..at + self.batch];
             self.engine.ingest(0, batch.iter().map(Vec::as_slice), &mut self.out);
             frames += self.out.frames.len() as u64;
             sink(&self.out.frames);
             self.out.clear();
         }
         frames
+    }
+
+    /// As [`KeyWriteBench::run`], by one worker among several, which are [`KeyWriteBench::take_in`] when they
+    /// have no batches any more. The frames are those of reports of all of them.
+    pub(super) fn run_among(
+        &mut self,
+        batches: usize,
+        crew: &mut Crew,
+        mut sink: impl FnMut(&Frames),
+    ) -> u64 {
+        let (mut frames, mut turn) = (0, 0);
+        while turn < batches {
+            if crew.has_room(self.batch) {
+                let at = self.make_ready(turn);
+                let batch = &self.datagrams[at..at + self.batch];
+                self.engine.ingest_among(0, batch.iter().map(Vec::as_slice), crew, &mut self.out);
+                turn += 1;
+            } else if crew.waiting() == 0 {
+                std::thread::yield_now();
+            }
+            frames += self.take_in(crew, &mut sink);
+        }
+        frames
+    }
+
+    /// Translates what the other workers have handed over. Gives how many frames there were, with those that
+    /// were made before.
+    pub(super) fn take_in(&mut self, crew: &mut Crew, mut sink: impl FnMut(&Frames)) -> u64 {
+        self.engine.take_in(0, crew, &mut self.out);
+        let frames = self.out.frames.len() as u64;
+        sink(&self.out.frames);
+        self.out.clear();
+        frames
+    }
+
+    /// Gives the datagrams of a turn their sequences. Where the first of them is.
+    fn make_ready(&mut self, turn: usize) -> usize {
+        let at = turn % (self.datagrams.len() / self.batch) * self.batch;
+        // A reporter never sends a sequence twice; and with a key of its own, each report goes
+        // to a slot of its own.
+        for datagram in &mut self.datagrams[at..at + self.batch] {
+            datagram[28 + 1] = self.sequence as u8;
+            datagram[28 + 8..28 + 12].copy_from_slice(&self.sequence.to_be_bytes());
+            datagram[BEFORE_KEY..BEFORE_KEY + 4].copy_from_slice(&self.sequence.to_be_bytes());
+            self.sequence = self.sequence.wrapping_add(1);
+        }
+        at
     }
 
     /// What the last [`KeyWriteBench::run`] of so many batches reported, in order; less than a turn
@@ -145,10 +195,11 @@ impl KeyWriteBench {
     }
 }
 
-fn datagram(n: u64) -> Vec<u8> {
+fn datagram(reporter: u16, n: u64) -> Vec<u8> {
     let mut key = Key([0; 16]);
     let random =
         |n: u64| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ n << 17).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let n = n | u64::from(reporter) << 32;
     key.0[..8].copy_from_slice(&random(n).to_be_bytes());
     key.0[8..].copy_from_slice(&random(!n).to_be_bytes());
     let report = Report {
@@ -157,7 +208,7 @@ fn datagram(n: u64) -> Vec<u8> {
         retransmittable: false,
         restarted: false,
         sequence: 0,
-        reporter: 1,
+        reporter,
         store: 1,
         body: Body::KeyWrite { redundancy: 0, key, value: &[n as u8; VALUE] },
     };

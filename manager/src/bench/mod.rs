@@ -20,6 +20,7 @@ mod tail;
 pub mod trace;
 mod translator;
 pub mod veth;
+mod workers;
 mod write_bench;
 
 use harness::on_a_thread;
@@ -44,7 +45,7 @@ pub struct Case {
 }
 
 /// All benchmarks, in the order of the report.
-pub const CASES: [Case; 11] = [
+pub const CASES: [Case; 12] = [
     Case {
         name: "translator",
         what: "software translator: key-write datagram to RoCEv2 frame, N = 1",
@@ -68,6 +69,14 @@ pub const CASES: [Case; 11] = [
         target: Some(10e6),
         glance: true,
         run: chain::run,
+    },
+    Case {
+        name: "workers",
+        what: "two workers on two cores, report to memory, beside one worker",
+        least_ratio: 1.7,
+        target: None,
+        glance: false,
+        run: workers::run,
     },
     Case {
         name: "query",

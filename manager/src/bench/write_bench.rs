@@ -62,7 +62,11 @@ impl Target {
 
     /// A target of this memory.
     fn over(region: Region) -> Result<Target, BenchError> {
-        let region = Arc::new(region);
+        Target::share(Arc::new(region))
+    }
+
+    /// A target of memory that others write, too.
+    pub(super) fn share(region: Arc<Region>) -> Result<Target, BenchError> {
         let mut responder = Responder::new(ResponderConfig {
             device: "bench".into(),
             ip: COLLECTOR,

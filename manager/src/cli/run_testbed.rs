@@ -79,6 +79,12 @@ pub(super) struct RunTestbed {
     /// sees them (off)
     #[arg(long, value_name = "auto|off", default_value_t)]
     ring: RingUse,
+    /// Threads of the translator, 1 to 16, each with its part of the keys, lists and columns
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=16))]
+    workers: u8,
+    /// Threads of the collector's software NIC, 1 to 16, each with its part of the queue pairs
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=16))]
+    nic_threads: u8,
     /// Do something to the daemons in the middle, and see what it costs
     #[arg(long, value_enum, value_name = "WHAT")]
     chaos: Option<Chaos>,
@@ -154,6 +160,8 @@ impl RunTestbed {
             faults: self.faults,
             report_faults: self.report_faults,
             ring: self.ring,
+            workers: self.workers.into(),
+            nic_threads: self.nic_threads.into(),
             transport: self.transport,
             chaos: self.chaos,
             chaos_reports: self.chaos_reports,

@@ -14,6 +14,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use dta_client::Ask as _;
 use dta_link::netstat::{self, UdpStats};
 use dta_proto::counter::nic::{self, Counter};
 use dta_proto::counter::{LinkLoss, Stage, collector, reporter, translator};
@@ -276,10 +277,12 @@ async fn last_word(scene: &mut Scene<'_, '_>) -> anyhow::Result<Statistics> {
     let renewed =
         |statistics: &Statistics| statistics.node(Stage::Collector).get(&collector::SESSION_RENEWED);
     let before = renewed(&scene.daemons.statistics().await?);
+    // Workers renew their sessions in turns, and one of them tells for all.
+    let enough = before + 2 * scene.plan.workers as u64 - 1;
     let start = Instant::now();
     loop {
         let statistics = scene.daemons.statistics().await?;
-        if renewed(&statistics) > before {
+        if renewed(&statistics) >= enough {
             return Ok(statistics);
         }
         if start.elapsed() > PATIENCE {
@@ -351,7 +354,11 @@ async fn resumed(daemons: &mut Daemons) -> anyhow::Result<bool> {
         let node = statistics.node(Stage::Collector);
         // Renewing a session that a killed collector had, and opening it again, both resume it.
         if node.get(&collector::SESSION_RENEWED) + node.get(&collector::SESSION_RESUMED) > 0 {
-            return Ok(true);
+            // Each worker of the translator has a session.
+            let sessions = daemons.client.sessions().await?.sessions;
+            if sessions.iter().all(|session| !session.queue_pairs.is_empty()) {
+                return Ok(true);
+            }
         }
         if node.get(&collector::SESSION_OPENED) > 0 {
             return Ok(false);

@@ -35,6 +35,10 @@ pub struct Plan<'a> {
     pub listen: SocketAddr,
     /// Whether frames go through a ring in shared memory.
     pub ring: RingUse,
+    /// Threads of the translator.
+    pub workers: usize,
+    /// Threads of the collector's software NIC.
+    pub nic_threads: usize,
     /// Where files go.
     pub folder: &'a Path,
 }
@@ -55,6 +59,8 @@ impl<'a> Plan<'a> {
             seed: 1,
             listen: ANY_PORT,
             ring: RingUse::Auto,
+            workers: 1,
+            nic_threads: 1,
             folder,
         }
     }
@@ -77,6 +83,8 @@ pub struct Daemons {
     /// The translator's gRPC.
     pub control_address: String,
     folder: PathBuf,
+    /// Threads of the translator, each with a ledger of its own.
+    workers: usize,
     /// What translators that were killed had counted.
     earlier: Option<Statistics>,
     /// How many were.
@@ -143,6 +151,7 @@ impl Daemons {
             reports,
             control_address,
             folder,
+            workers: plan.workers,
             earlier: None,
             killed: 0,
         })
@@ -247,9 +256,16 @@ impl Daemons {
         Ok(())
     }
 
-    /// Where the translators wrote what they know to be lost, each its own.
+    /// Where the translators wrote what they know to be lost, each worker of each its own.
     pub fn ledgers(&self) -> impl Iterator<Item = PathBuf> + '_ {
-        (0..=self.killed).map(|life| ledger(&self.folder, life))
+        (0..=self.killed).flat_map(move |life| {
+            let first = ledger(&self.folder, life);
+            let of = {
+                let first = first.clone();
+                move |worker| PathBuf::from(format!("{}.{worker}", first.display()))
+            };
+            std::iter::once(first).chain((1..self.workers).map(of))
+        })
     }
 
     /// The folder of memory, logs and configuration.
@@ -283,6 +299,8 @@ async fn start_collector(plan: &Plan<'_>, listen: &str, port: u16) -> anyhow::Re
         plan.faults.to_string(),
         "--soft-fault-seed".into(),
         (plan.seed ^ 0xacac).to_string(),
+        "--soft-threads".into(),
+        plan.nic_threads.to_string(),
     ];
     Ok(Daemon::start("collector", "__collector", &arguments, &plan.folder.join("collector.log")).await?)
 }
@@ -307,9 +325,9 @@ async fn start_translator(
     let (source, source_port) = plan.rxe.map_or((loopback, 0), |rxe| (rxe.translator, ROCE_PORT));
     let text = format!(
         "[translator]\nname = \"testbed\"\nlisten = \"{listen}\"\ncontrol = \"{control}\"\nmetrics = \"off\"\n\
-         collector = \"http://{collector}\"\nsource = \"{source}\"\nsource_port = {source_port}\nring = \"{}\"\nlease_seconds = {}\n\n\
+         collector = \"http://{collector}\"\nsource = \"{source}\"\nsource_port = {source_port}\nring = \"{}\"\nworkers = {}\nlease_seconds = {}\n\n\
          [translator.flush]\nappend_ms = {flush}\npostcarding_ms = {flush}\nsketch_merge_ms = {flush}\n",
-        plan.ring, plan.topology.translator.lease_seconds,
+        plan.ring, plan.workers, plan.topology.translator.lease_seconds,
     );
     let path = plan.folder.join("translator.toml");
     std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;

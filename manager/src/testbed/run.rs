@@ -47,6 +47,10 @@ pub struct Options {
     pub report_faults: Option<Faults>,
     /// Whether frames go through a ring in shared memory.
     pub ring: RingUse,
+    /// Threads of the translator.
+    pub workers: usize,
+    /// Threads of the collector's software NIC.
+    pub nic_threads: usize,
     /// Of writes; the topology's for `None`.
     pub transport: Option<Transport>,
     /// What to do to the daemons in the middle.
@@ -107,6 +111,8 @@ pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyho
         seed: options.seed,
         listen: options.listen,
         ring: options.ring,
+        workers: options.workers,
+        nic_threads: options.nic_threads,
         folder: folder.path(),
     };
     let mut daemons = Daemons::start(&plan).await?;

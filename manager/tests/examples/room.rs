@@ -30,6 +30,8 @@ mount -t tmpfs none share
 mkdir share/upper share/work
 mount -t overlay overlay -o lowerdir=/usr/share,upperdir=share/upper,workdir=share/work /usr/share
 mkdir -p /usr/share/zsh/site-functions
+mkdir -p /run/netns
+mount -t tmpfs none /run/netns
 ip link set lo up
 for address in 10.0.0.1 10.0.0.5 10.0.0.6 10.0.0.7 10.0.1.1 10.0.1.2; do ip addr add $address/32 dev lo; done";
 

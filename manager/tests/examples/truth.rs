@@ -305,6 +305,7 @@ fn own() -> Vec<Known> {
         "dta-reporter trace --at iface:eth0 --at netns:pod1/iface:eth0 --sample 1/64 --print",
         NotHere("it needs a container; trace/tests/live/ traces in network namespaces"),
     ),
+    alone("dta-reporter trace --at iface:eth0 --program netif_rx.o --print", NotHere(KERNEL)),
     with(
         AGENT_FILES,
         alone(
@@ -720,8 +721,10 @@ fn own() -> Vec<Known> {
     alone(
         "cargo run --release -p dta-manager -- run-testbed --keep",
         Instead(
-            "cargo run --release -p dta-manager -- run-testbed --keep --reports 20000 > kept & \
-             until grep -q 'Files are in' kept; do sleep 1; done; $(grep -o 'dta-collector stats --collector .*' kept); kill $!",
+            // Its own file: in that of the other example an answer may stand before this one has begun.
+            "cargo run --release -p dta-manager -- run-testbed --keep --reports 20000 > from-source & \
+             until grep -q 'Files are in' from-source; do sleep 1; done; \
+             $(grep -o 'dta-collector stats --collector .*' from-source); kill $!",
             &["accepted"],
             FEWER,
         ),

@@ -14,16 +14,20 @@ use dta_link::{Batch, Link, LinkError, RingCounters, UdpLink};
 use tokio::sync::oneshot;
 use tracing::warn;
 
+use super::bell::Bell;
 use super::int_side::{IntSide, MOST_LISTENERS};
 use super::ledger::{self, Ledger};
 use super::roce_link::RoceLink;
 use dta_dataplane::counters::{Counters, Reason};
 use dta_dataplane::losses::FrameMeta;
+use dta_dataplane::workers::Crew;
 use dta_dataplane::{Engine, Offender, Output, QueuePairStatus, Reporter, ReporterCounters, SetupError};
 use dta_proto::program::{Change, Entry, Program};
 
 /// Longest time that a command waits for the thread.
 const IDLE: Duration = Duration::from_millis(5);
+/// How long a worker waits for others to take what it has for them.
+const FULL: Duration = Duration::from_micros(100);
 /// How long a stop takes in reports that were sent before it, and waits for an RC queue pair that
 /// makes no progress.
 const DRAIN: Duration = Duration::from_secs(1);
@@ -59,6 +63,9 @@ pub enum Command {
     Snapshot(oneshot::Sender<Box<Snapshot>>),
     /// Tell the drops: for each reason for which reports were dropped since this was last asked.
     Drops(oneshot::Sender<Vec<Dropped>>),
+    /// Take the reports that have come, and no more of them from here on. Other workers may still hand
+    /// some over.
+    Quiesce(oneshot::Sender<()>),
     /// Flush, wait for acknowledgements, and end.
     Stop(oneshot::Sender<Box<Snapshot>>),
 }
@@ -110,6 +117,60 @@ pub struct Snapshot {
     pub answer_faults: FaultCounts,
 }
 
+impl Snapshot {
+    /// Adds the counters of another worker, as of one data plane.
+    pub fn add(&mut self, other: Snapshot) {
+        self.at = self.at.max(other.at);
+        self.counters.add(&other.counters);
+        // A reporter is heard by one worker alone.
+        self.reporters.extend(other.reporters);
+        self.evicted.add(&other.evicted);
+        self.evictions.0 += other.evictions.0;
+        self.evictions.1 += other.evictions.1;
+        for pair in other.queue_pairs {
+            let same = |q: &&mut QueuePairStatus| (q.collector, q.purpose) == (pair.collector, pair.purpose);
+            match self.queue_pairs.iter_mut().find(same) {
+                Some(own) => {
+                    own.outstanding += pair.outstanding;
+                    own.waiting += pair.waiting;
+                    own.down |= pair.down;
+                    own.counters.add(&pair.counters);
+                }
+                None => self.queue_pairs.push(pair),
+            }
+        }
+        self.former_regions += other.former_regions;
+        self.answers_ignored += other.answers_ignored;
+        self.int.extend(other.int);
+        self.int_link = self.int_link.or(other.int_link);
+        self.reports_link.add(&other.reports_link);
+        self.roce_link.add(&other.roce_link);
+        self.ring = self.ring.plus(other.ring);
+        self.roce_faults.add(&other.roce_faults);
+        self.nack_faults.add(&other.nack_faults);
+        self.answer_faults.add(&other.answer_faults);
+    }
+}
+
+/// What a thread has that is one worker among several.
+pub struct Member {
+    crew: Crew,
+    bell: Bell,
+    /// Until when reports are taken that came before a stop, and who waits for the end of that.
+    closing: Option<(Instant, oneshot::Sender<()>)>,
+    /// Whether no more reports are taken from the network.
+    is_closed: bool,
+    /// Whether it waits for others to take what they were handed.
+    is_blocked: bool,
+}
+
+impl Member {
+    /// A worker that takes reports.
+    pub fn new(crew: Crew, bell: Bell) -> Member {
+        Member { crew, bell, closing: None, is_closed: false, is_blocked: false }
+    }
+}
+
 /// Everything the thread owns.
 pub struct PacketThread {
     /// Takes and sends.
@@ -120,6 +181,8 @@ pub struct PacketThread {
     pub roce: RoceLink,
     /// The data plane.
     pub engine: Engine,
+    /// The other workers, if there are some.
+    pub member: Option<Member>,
     /// Faults on frames.
     pub roce_faults: FaultInjector,
     /// Faults on NACKs.
@@ -199,21 +262,58 @@ impl PacketThread {
                 // Before the first session: reports wait in their socket until there is somewhere
                 // to send them.
             } else if settled {
-                received = self.reports.recv(&mut input, Some(Duration::ZERO))?;
-                if received != 0 {
-                    self.engine.ingest(now(), input.iter(), &mut out);
-                }
+                received = self.take_reports(now(), &mut input, &mut out)?;
                 received += self.take_int(now(), &mut out)?;
             } else {
                 // Reports wait in their socket until their frames can leave.
                 settled = self.settle()?;
             }
+            self.close(received == 0 || !programmed);
             received += self.take_answers(now(), &mut input, &mut out)?;
             self.engine.tick(now(), &mut out);
             self.depart(&mut out, &mut carried)?;
             if received == 0 {
                 self.rest(now(), programmed && settled)?;
             }
+        }
+    }
+
+    /// Takes reports that have come, from the network and from other workers. How many.
+    fn take_reports(
+        &mut self,
+        now: u64,
+        input: &mut Batch,
+        out: &mut Output,
+    ) -> Result<usize, PacketThreadError> {
+        let Some(member) = &mut self.member else {
+            let received = self.reports.recv(input, Some(Duration::ZERO))?;
+            if received != 0 {
+                self.engine.ingest(now, input.iter(), out);
+            }
+            return Ok(received);
+        };
+        let mut received = self.engine.take_in(now, &mut member.crew, out);
+        member.is_blocked = !member.crew.has_room(BATCH);
+        if !member.is_blocked && !member.is_closed {
+            let count = self.reports.recv(input, Some(Duration::ZERO))?;
+            if count != 0 {
+                self.engine.ingest_among(now, input.iter(), &mut member.crew, out);
+            }
+            received += count;
+        }
+        member.bell.ring(member.crew.take_news());
+        Ok(received)
+    }
+
+    /// Takes no more reports from the network, if that was asked for and all that came before is taken, as far
+    /// as there was time.
+    fn close(&mut self, nothing_came: bool) {
+        let Some(member) = &mut self.member else { return };
+        let over =
+            |(until, _): &mut (Instant, _)| (nothing_came && !member.is_blocked) || Instant::now() >= *until;
+        if let Some((_, reply)) = member.closing.take_if(over) {
+            member.is_closed = true;
+            let _ = reply.send(());
         }
     }
 
@@ -255,17 +355,32 @@ impl PacketThread {
         }
         let due = self.engine.deadline().map(|at| Duration::from_nanos(at.saturating_sub(now)));
         let wait = due.map_or(IDLE, |due| due.clamp(Duration::from_micros(50), IDLE));
-        let PacketThread { roce, reports, int, .. } = self;
-        let mut sockets = [reports.as_fd(); 1 + MOST_LISTENERS];
+        let PacketThread { roce, reports, int, member, .. } = self;
+        let mut sockets = [reports.as_fd(); 2 + MOST_LISTENERS];
         let mut count = 0;
+        let mut wait = wait;
+        if let Some(member) = member {
+            member.bell.sleep();
+            // Nobody rings when there is room again, so that is looked for.
+            wait = if member.is_blocked { FULL } else { wait };
+            if taking && !member.is_blocked && member.crew.waiting() != 0 {
+                member.bell.wake();
+                return Ok(());
+            }
+        }
         if taking {
-            let reports = std::iter::once(reports.as_fd());
-            for socket in reports.chain(int.iter().flat_map(IntSide::sockets)) {
+            let idle = |member: &Member| member.is_blocked || member.is_closed;
+            let reports = Some(reports.as_fd()).filter(|_| !member.as_ref().is_some_and(idle));
+            let bell = member.as_ref().map(|member| member.bell.as_fd());
+            for socket in reports.into_iter().chain(bell).chain(int.iter().flat_map(IntSide::sockets)) {
                 sockets[count] = socket;
                 count += 1;
             }
         }
         roce.wait(&sockets[..count], wait)?;
+        if let Some(member) = member {
+            member.bell.wake();
+        }
         Ok(())
     }
 
@@ -334,6 +449,10 @@ impl PacketThread {
                 };
                 let _ = reply.send(first.into_iter().map(dropped).collect());
             }
+            Command::Quiesce(reply) => match &mut self.member {
+                Some(member) => member.closing = Some((Instant::now() + DRAIN, reply)),
+                None => drop(reply.send(())),
+            },
             Command::Snapshot(reply) | Command::Stop(reply) => {
                 let _ = reply.send(Box::new(self.snapshot()));
             }
@@ -371,8 +490,7 @@ impl PacketThread {
     ) -> Result<(), PacketThreadError> {
         // What was sent before the stop; not what reporters go on sending.
         let taken_until = now() + DRAIN.as_nanos() as u64;
-        while now() < taken_until && self.reports.recv(input, Some(Duration::ZERO))? != 0 {
-            self.engine.ingest(now(), input.iter(), out);
+        while now() < taken_until && self.take_reports(now(), input, out)? != 0 {
             self.depart(out, carried)?;
         }
         while now() < taken_until && self.take_int(now(), out)? != 0 {

@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use dta_grpc::standard::{self, Health};
 use dta_grpc::{Admission, Counters, Limits, Listen, MAX_MESSAGE, UnixPath};
@@ -14,19 +13,6 @@ use tokio_stream::wrappers::UnixListenerStream;
 
 use super::service::Service;
 use crate::control_address::ControlAddress;
-
-/// What callers of one host may take: a few people and programs look at a translator.
-const LIMITS: Limits = Limits {
-    connections: 64,
-    connections_per_address: 64,
-    handshake: Duration::from_secs(10),
-    calls: 16,
-    calls_per_caller: 16,
-    streams_per_caller: 1,
-};
-
-/// Longest time of a call, with the time for which it waited.
-const CALL: Duration = Duration::from_secs(30);
 
 /// A port that is open and not served yet.
 pub(super) struct Port {
@@ -67,14 +53,14 @@ impl Port {
         stopped: impl Future<Output = ()> + Send + 'static,
     ) -> Result<JoinHandle<Result<(), tonic::transport::Error>>, String> {
         let server = tonic::transport::Server::builder()
-            .timeout(CALL)
-            .layer(Admission::new(LIMITS.calls))
+            .timeout(Limits::FEW_CALL)
+            .layer(Admission::new(Limits::FEW.calls))
             .add_service(TranslatorServer::new(service).max_decoding_message_size(MAX_MESSAGE))
             .add_service(health.service())
             .add_service(standard::reflection(dta_proto::control::DESCRIPTORS)?);
         Ok(match self.listener {
             Listener::Tcp(listener) => {
-                let listen = Listen { limits: LIMITS, tls: None };
+                let listen = Listen { limits: Limits::FEW, tls: None };
                 let incoming = dta_grpc::accept(listener, listen, Arc::new(Counters::default()));
                 tokio::spawn(server.serve_with_incoming_shutdown(incoming, stopped))
             }

@@ -91,7 +91,7 @@ struct About {
 
 fn about(offender: &Offender, program: &Program) -> About {
     if let Some((reporter, store)) = offender.admitted() {
-        // Only what is made of INT comes parsed here, and it has no reporter.
+        // What is made of INT comes parsed, and has no reporter; and what another worker handed over.
         let reporter = match reporter {
             0 => "none: it was made of a Telemetry Report of INT".into(),
             reporter => reporter.to_string(),

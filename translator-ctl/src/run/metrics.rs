@@ -36,7 +36,7 @@ pub(super) fn serve(port: Port, target: InProcess, health: Health, sessions: Arc
     port.serve(move || {
         let (target, health, sessions) = (target.clone(), health.clone(), sessions.clone());
         async move {
-            let mut page = match tokio::time::timeout(ASK, target.ask(Command::Snapshot)).await {
+            let mut page = match tokio::time::timeout(ASK, target.snapshot(Command::Snapshot)).await {
                 Ok(Ok(snapshot)) => {
                     // It may hear many reporters.
                     let filled = tokio::task::spawn_blocking(move || {

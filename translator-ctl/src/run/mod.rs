@@ -2,21 +2,22 @@
 
 mod control_port;
 mod drops;
+mod lanes;
 mod metrics;
 mod reload;
 mod service;
+mod together;
 mod watch;
 
 use std::io::Write as _;
 use std::net::{SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
-use std::sync::{Arc, mpsc};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
-use dta_link::fault::{FaultInjector, Faults};
-use dta_link::{Link, UdpConfig, UdpLink};
-use futures_util::future::join_all;
+use anyhow::{Context as _, anyhow, bail};
+use dta_link::fault::Faults;
+use futures_util::future::{join_all, try_join_all};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch::channel as watch_channel};
@@ -24,17 +25,16 @@ use tracing::{info, warn};
 
 use crate::config::Translator;
 use crate::control_address::ControlAddress;
-use crate::lease::{self, Event, Halted, Kept};
-use crate::packets::ledger::Ledger;
-use crate::packets::{Command, IntSide, PacketThread, RoceLink, for_collector};
+use crate::lease::{self, Event, Halted};
+use crate::packets::for_collector;
 use crate::session::Session;
-use crate::target::software::InProcess;
-use dta_dataplane::Engine;
 use dta_proto::control::NodeStatistics;
 use dta_proto::program::Endpoint;
+use lanes::{Lane, Links};
 pub use reload::Read;
 use reload::{Asked, Prepared};
 use service::Service;
+use together::Together;
 use watch::Manager;
 
 /// The gRPC service of translators, by its full name.
@@ -51,12 +51,19 @@ pub struct Options {
     pub answer_faults: Faults,
     /// Seed of the faults.
     pub seed: u64,
-    /// File in which to write each copy of a report that was lost or changed on its way to the NIC.
+    /// File in which to write each copy of a report that was lost or changed on its way to the NIC. Worker n, if
+    /// it is not the first, writes its own, with `.n` behind the name.
     pub ledger: Option<PathBuf>,
     /// Print one line of JSON on stdout when reports are taken.
     pub ready: bool,
     /// Open no session: wait to be programmed by `setup`.
     pub blank: bool,
+}
+
+impl Options {
+    fn nack_faults(&self) -> Faults {
+        self.nack_faults.unwrap_or(self.faults)
+    }
 }
 
 /// Runs until SIGINT or SIGTERM. At SIGHUP, `read` gives the configuration of then.
@@ -76,57 +83,24 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
     let mut stop = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
-    let nack_faults = options.nack_faults.unwrap_or(options.faults);
-    let reports = UdpLink::open(&UdpConfig::reports(config.listen, nack_faults.corrupts()))
-        .context("cannot take reports (--listen)")?;
-    let int = IntSide::open(&config.int.listen, &config.int.stores, config.int.rules()?)
-        .context("cannot take Telemetry Reports of INT (--int)")?;
-    let int_addresses = int.as_ref().map(IntSide::addresses).unwrap_or_default();
-    let (roce, endpoint) = RoceLink::open(config)
-        .context("cannot send frames and take the NIC's answers (--source, --source-port)")?;
-    let (listen, runs) = (reports.local_addr(), reports.runs());
+    if options.blank && config.workers > 1 {
+        bail!("a program that comes by `setup` has one worker's queue pairs: leave --blank or --workers out");
+    }
+    let links = Links::open(config, options)?;
+    let (listen, runs, endpoint) = (links.listen, links.runs, links.endpoint()?);
+    let int_addresses = links.int_addresses.clone();
     let own = control_port::Port::open(&config.control)
         .await
         .with_context(|| format!("cannot serve gRPC on {}: choose another --control", config.control))?;
     let control_address = own.address.clone();
     let metrics = dta_metrics::Port::open(&config.metrics, dta_metrics::TRANSLATOR_ADDRESS).await?;
 
-    let ledger = match &options.ledger {
-        Some(path) => Some(
-            Ledger::create(path).with_context(|| format!("cannot create the ledger {}", path.display()))?,
-        ),
-        None => None,
-    };
-    let (commands, inbox) = mpsc::channel();
-    let mut engine = Engine::new(config.limits(ledger.is_some()));
-    engine.list_reporters(&config.listed());
-    let turns = watch::turns();
-    let packets = PacketThread {
-        engine,
-        roce_faults: FaultInjector::new(options.faults, options.seed, roce.scope()),
-        nack_faults: FaultInjector::new(nack_faults, options.seed ^ 0x4e41_434b, reports.scope()),
-        answer_faults: FaultInjector::new(options.answer_faults, options.seed ^ 0x4143_4b53, roce.scope()),
-        faulty: !options.faults.is_none(),
-        turns: turns.clone(),
-        ledger,
-        commands: inbox,
-        reports,
-        int,
-        roce,
-    };
-    let (ended, mut end) = oneshot::channel();
-    let thread = std::thread::Builder::new()
-        .name("dataplane".into())
-        .spawn(move || {
-            // If the program ends for another reason, nobody waits for this result, and that is no error.
-            let _ = ended.send(packets.run());
-        })
-        .context("cannot start the data plane")?;
+    let mut workers = links.start(config, options)?;
+    let target = workers.target()?;
 
     // With TLS, remote keys are a secret. Every user of this host can reach a TCP port of loopback, so
     // programs, which hold keys, are served on a unix socket only.
     let programs = config.tls.is_none() || matches!(control_address, ControlAddress::Unix(_));
-    let mut target = InProcess::new(config.name.clone(), life(), commands).with_rings(config);
     let (stop_service, service_stopped) = oneshot::channel::<()>();
     let health = dta_grpc::standard::health(SERVICE);
     let stopped = async {
@@ -141,9 +115,6 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
     let manager = Manager::new(health, options.blank);
     info!(%listen, control = %control_address, source = %endpoint.ip, port = endpoint.port, runs = %runs, "taking reports");
 
-    let mut sessions: Vec<Session> = (config.collector.indices())
-        .map(|collector| Session::new(config, collector, endpoint))
-        .collect::<Result<_, _>>()?;
     let ready = |session: bool| {
         let taken = Taken {
             listen,
@@ -154,15 +125,16 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
         };
         ready_line(config, options, &taken, session)
     };
-    let tell = |event: Event<'_>| {
+    let together = Together::new(workers.lanes.len());
+    let tell = |worker: usize, event: Event<'_>| {
+        let event = together.with(worker, event);
         manager.sessions(&event);
         sessions_told.tell(&event);
         if event.ready { ready(true) } else { Ok(()) }
     };
-    let looked_after = target.clone();
-    let mut look_after = std::pin::pin!(watch::look_after(&looked_after, &turns, &manager));
+    let turns = workers.turns.clone();
+    let mut look_after = std::pin::pin!(watch::look_after(&target, &turns, &manager));
     let mut config = config.clone();
-    let mut kept = Kept::new(sessions.len());
     let mut announced = false;
     let result = loop {
         let (halt, mut halted) = watch_channel(false);
@@ -170,6 +142,7 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
         let next = {
             let config = &config;
             let mut asked: Option<Asked<'_>> = None;
+            let (lanes, end) = (&mut workers.lanes, &mut workers.end);
             let mut leased = std::pin::pin!(async {
                 if options.blank {
                     if !std::mem::replace(&mut announced, true) {
@@ -180,7 +153,12 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
                     let _ = halted.wait_for(|halt| *halt).await;
                     Ok(Halted)
                 } else {
-                    lease::keep(config, &mut sessions, &mut target, &mut kept, halted, tell).await
+                    let each = lanes.iter_mut().enumerate().map(|(worker, lane)| {
+                        let Lane { config, sessions, target, kept } = lane;
+                        let tell = move |event: Event<'_>| tell(worker, event);
+                        lease::keep(config, sessions, target, kept, halted.clone(), tell)
+                    });
+                    try_join_all(each).await.map(|_| Halted)
                 }
             });
             loop {
@@ -209,8 +187,8 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
                             }
                         }
                     }
-                    ended = &mut end => break Next::End(Err(match ended {
-                        Ok(Err(error)) => anyhow!(error).context("the data plane stopped"),
+                    ended = end.recv() => break Next::End(Err(match ended {
+                        Some(Err(error)) => anyhow!(error).context("the data plane stopped"),
                         _ => anyhow!("the data plane stopped"),
                     })),
                     never = &mut look_after => match never {},
@@ -220,7 +198,7 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
         match (next, prepared) {
             (Next::End(result), _) => break result,
             (Next::Reload, Some(new)) => {
-                let taken = reload::take(new, &mut config, &mut sessions, &mut target, &kept).await;
+                let taken = reload::take(new, &mut config, &mut workers.lanes).await;
                 taken.unwrap_or_else(|error| reload::refused(&error));
                 manager.reloaded();
             }
@@ -232,18 +210,18 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
 
     // Send the reports that are still held, and give the collectors the last counters. The sessions are not
     // ended, so that the next start resumes them.
-    if let Ok(last) = target.ask(Command::Stop).await {
+    if let Ok(last) = workers.stop(&target).await {
         info!(accepted = last.counters.primitives.iter().map(|p| p.accepted).sum::<u64>(), "stopped");
-        if result.is_ok() {
+        if let (Ok(()), Some(first)) = (&result, workers.lanes.first_mut()) {
             let nodes = target.nodes(&last);
-            let alone = sessions.len() == 1;
-            let open = sessions.iter_mut().filter(|session| session.is_open());
+            let alone = first.sessions.len() == 1;
+            let open = first.sessions.iter_mut().filter(|session| session.is_open());
             join_all(open.map(|session| say_last(session, nodes.clone(), alone))).await;
         }
     }
     let _ = stop_service.send(());
     service.abort();
-    let _ = thread.join();
+    workers.join();
     result
 }
 
@@ -301,9 +279,4 @@ fn ready_line(
     writeln!(stdout, "{line}")
         .and_then(|()| stdout.flush())
         .map_err(|error| anyhow!("cannot write the ready line: {error}"))
-}
-
-/// A number that is different for each start of this program.
-fn life() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64)
 }

@@ -10,11 +10,11 @@ use futures_util::future::join_all;
 use tracing::{error, info, warn};
 
 use crate::config::Translator;
-use crate::lease::Kept;
 use crate::packets::Command;
 use crate::program::Grant;
 use crate::session::{Session, SessionError};
-use crate::target::software::InProcess;
+
+use super::lanes::Lane;
 
 /// Gives the configuration as it is when it is called.
 pub type Read<'a> = dyn Fn() -> anyhow::Result<Translator> + 'a;
@@ -115,25 +115,30 @@ pub(super) async fn prepare(
 ///
 /// # Errors
 /// The data plane could not hold what it asks for. Then nothing has changed.
-pub(super) async fn take(
-    new: Prepared,
-    config: &mut Translator,
-    sessions: &mut Vec<Session>,
-    target: &mut InProcess,
-    kept: &Kept,
-) -> anyhow::Result<()> {
+pub(super) async fn take(new: Prepared, config: &mut Translator, lanes: &mut [Lane]) -> anyhow::Result<()> {
     let Prepared { config: wanted, changed, granted } = new;
-    kept.could_hold(&wanted, target, granted).await.map_err(anyhow::Error::msg)?;
-    let again: Vec<Session> =
-        sessions.iter().map(|session| session.again(&wanted)).collect::<Result<_, _>>()?;
-    let listed = wanted.listed();
-    target.ask(|reply| Command::Reception(listed, wanted.version0_nacks, reply)).await?;
+    let mut again = Vec::new();
+    for (worker, lane) in lanes.iter_mut().enumerate() {
+        let wanted = wanted.of_worker(worker);
+        // What the other workers are granted differs in numbers of queue pairs and keys alone.
+        let granted = granted.clone();
+        lane.kept.could_hold(&wanted, &mut lane.target, granted).await.map_err(anyhow::Error::msg)?;
+        let sessions = lane.sessions.iter().map(|session| session.again(&wanted));
+        again.push((sessions.collect::<Result<Vec<_>, _>>()?, wanted));
+    }
+    for lane in &*lanes {
+        let listed = wanted.listed();
+        lane.target.ask(|reply| Command::Reception(listed, wanted.version0_nacks, reply)).await?;
+    }
     let changed = match &changed[..] {
         [] => "the TLS files alone were read again".into(),
         changed => changed.iter().map(|key| format!("translator.{key}")).collect::<Vec<_>>().join(", "),
     };
     info!(changed, "the configuration was read anew");
-    (*config, *sessions) = (wanted, again);
+    *config = wanted;
+    for (lane, (sessions, config)) in lanes.iter_mut().zip(again) {
+        (lane.sessions, lane.config) = (sessions, config);
+    }
     Ok(())
 }
 

@@ -64,12 +64,12 @@ impl Translator for Service {
         &self,
         _: Request<TranslatorStatisticsRequest>,
     ) -> Result<Response<TranslatorStatisticsResponse>, Status> {
-        let snapshot = self.target.ask(Command::Snapshot).await?;
+        let snapshot = self.target.snapshot(Command::Snapshot).await?;
         Ok(Response::new(TranslatorStatisticsResponse { nodes: self.target.nodes(&snapshot) }))
     }
 
     async fn flush(&self, _: Request<FlushRequest>) -> Result<Response<FlushResponse>, Status> {
-        let flushed = self.target.ask(Command::Flush).await?;
+        let flushed = self.target.all(Command::Flush).await?.iter().sum();
         Ok(Response::new(FlushResponse { flushed }))
     }
 

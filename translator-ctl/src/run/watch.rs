@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use dta_cli::service_manager::{Progress, ServiceManager};
+use dta_dataplane::workers::MAX_WORKERS;
 use dta_grpc::standard::Health;
 
 use super::drops::Drops;
@@ -88,15 +89,23 @@ impl Manager {
 }
 
 /// Looks after the data plane for ever.
-pub(super) async fn look_after(target: &InProcess, turns: &AtomicU64, manager: &Manager) -> Infallible {
+pub(super) async fn look_after(
+    target: &InProcess,
+    turns: &[Arc<AtomicU64>],
+    manager: &Manager,
+) -> Infallible {
     let watchdog = manager.manager.watchdog();
     let mut look = tokio::time::interval(watchdog.map_or(LOOK, |half| half.min(LOOK)));
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let (mut drops, mut progress) = (Drops::default(), Progress::new(PATIENCE));
+    let mut drops: Vec<Drops> = turns.iter().map(|_| Drops::default()).collect();
+    let mut progress = Progress::new(PATIENCE);
     let mut stuck = false;
     loop {
         look.tick().await;
-        let moves = progress.is_made([turns.load(Ordering::Relaxed)], Instant::now());
+        // Where there are fewer workers, some are looked at several times.
+        let counters: [u64; MAX_WORKERS] =
+            std::array::from_fn(|worker| turns[worker % turns.len()].load(Ordering::Relaxed));
+        let moves = progress.is_made(counters, Instant::now());
         manager.health.set(moves && manager.has_session.get());
         if !moves {
             if !stuck {
@@ -118,21 +127,17 @@ pub(super) async fn look_after(target: &InProcess, turns: &AtomicU64, manager: &
     }
 }
 
-/// Tells of drops that are due.
-async fn tell(target: &InProcess, drops: &mut Drops) {
+/// Tells of drops that are due, of each worker.
+async fn tell(target: &InProcess, drops: &mut [Drops]) {
     // One that has ended is noticed elsewhere; one that is stuck is not waited for.
-    let asked = tokio::time::timeout(LOOK, target.ask(Command::Drops)).await;
+    let asked = tokio::time::timeout(LOOK, target.all(Command::Drops)).await;
     let Ok(Ok(dropped)) = asked else { return };
-    let due = drops.due(&dropped, Instant::now());
+    let workers = drops.iter_mut().zip(&dropped);
+    let due: Vec<_> = workers.flat_map(|(drops, dropped)| drops.due(dropped, Instant::now())).collect();
     if due.is_empty() {
         return;
     }
     let program = tokio::time::timeout(LOOK, target.ask(Command::Program)).await;
     let program = program.ok().and_then(Result::ok).unwrap_or_default();
     due.iter().for_each(|due| due.tell(&program));
-}
-
-/// A counter of turns that the data plane's thread and this module share.
-pub(super) fn turns() -> Arc<AtomicU64> {
-    Arc::new(AtomicU64::new(0))
 }

@@ -29,6 +29,10 @@ pub struct InProcess {
     name: String,
     life: u64,
     commands: Sender<Command>,
+    /// Those of the other workers; of one that is not the first, none.
+    others: Vec<Sender<Command>>,
+    /// Whether its session tells the counters of all workers.
+    tells: bool,
     /// Frames that did not leave for want of a UDP port, as it was last told.
     without_source: u64,
     /// Why there are no rings at all, if so.
@@ -51,7 +55,27 @@ impl InProcess {
     /// The data plane of the thread that `commands` goes to. `name` is the translator's, and `life`
     /// a number chosen when counting began.
     pub fn new(name: String, life: u64, commands: Sender<Command>) -> Self {
-        InProcess { name, life, commands, without_source: 0, ring: None, rings: BTreeMap::new() }
+        InProcess {
+            name,
+            life,
+            commands,
+            others: Vec::new(),
+            tells: true,
+            without_source: 0,
+            ring: None,
+            rings: BTreeMap::new(),
+        }
+    }
+
+    /// The same as the first of several workers: what is asked of the whole translator is asked of the
+    /// others, too.
+    pub fn with_others(self, others: Vec<Sender<Command>>) -> Self {
+        InProcess { others, ..self }
+    }
+
+    /// The same as a worker that is not the first: the first one's session tells its counters.
+    pub fn untold(self) -> Self {
+        InProcess { tells: false, ..self }
     }
 
     /// The same, with rings as a configuration says.
@@ -84,6 +108,42 @@ impl InProcess {
         let (reply, answer) = oneshot::channel();
         self.commands.send(command(reply)).map_err(|_| TargetError::Stopped)?;
         answer.await.map_err(|_| TargetError::Stopped)
+    }
+
+    /// Sends a command to each worker and waits for all answers, which come in the order of workers.
+    ///
+    /// # Errors
+    /// [`TargetError::Stopped`].
+    pub async fn all<T>(
+        &self,
+        command: impl Fn(oneshot::Sender<T>) -> Command,
+    ) -> Result<Vec<T>, TargetError> {
+        let mut waited = Vec::new();
+        for commands in std::iter::once(&self.commands).chain(&self.others) {
+            let (reply, answer) = oneshot::channel();
+            commands.send(command(reply)).map_err(|_| TargetError::Stopped)?;
+            waited.push(answer);
+        }
+        let mut answers = Vec::new();
+        for answer in waited {
+            answers.push(answer.await.map_err(|_| TargetError::Stopped)?);
+        }
+        Ok(answers)
+    }
+
+    /// The counters of all workers, as of one data plane. `command` is [`Command::Snapshot`] or
+    /// [`Command::Stop`].
+    ///
+    /// # Errors
+    /// [`TargetError::Stopped`].
+    pub async fn snapshot(
+        &self,
+        command: impl Fn(oneshot::Sender<Box<Snapshot>>) -> Command,
+    ) -> Result<Box<Snapshot>, TargetError> {
+        let mut all = self.all(command).await?.into_iter();
+        let mut sum = all.next().ok_or(TargetError::Stopped)?;
+        all.for_each(|worker| sum.add(*worker));
+        Ok(sum)
     }
 
     /// Counters of a moment under their names.
@@ -133,8 +193,8 @@ impl Target for InProcess {
     }
 
     async fn heard_earlier(&mut self, reporters: &[(u16, u32)]) -> Result<(), TargetError> {
-        let reporters = reporters.to_vec();
-        self.ask(|reply| Command::Reporters(reporters, reply)).await
+        // Only the first worker's session knows reporters, and it knows those of all workers.
+        self.all(|reply| Command::Reporters(reporters.to_vec(), reply)).await.map(drop)
     }
 
     async fn join(&mut self, collector: u8, ring: Option<&RingAt>) -> Result<(), TargetError> {
@@ -178,12 +238,12 @@ impl Target for InProcess {
         for (collector, joined) in self.rings.clone() {
             frames_by.insert(collector, self.frames_by(&joined).await?);
         }
-        Ok(Status {
-            nodes: self.nodes(&snapshot),
-            silent,
-            former_regions: Some(snapshot.former_regions),
-            frames_by,
-        })
+        let nodes = match (self.tells, self.others.is_empty()) {
+            (false, _) => Vec::new(),
+            (true, true) => self.nodes(&snapshot),
+            (true, false) => self.nodes(&*self.snapshot(Command::Snapshot).await?),
+        };
+        Ok(Status { nodes, silent, former_regions: Some(snapshot.former_regions), frames_by })
     }
 }
 

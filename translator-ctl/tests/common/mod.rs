@@ -30,6 +30,8 @@ pub(crate) struct State {
     pub(crate) offered: u32,
     /// Writes go over RC.
     pub(crate) rc: bool,
+    /// Bytes of the batches of store `events`; 0 for those of [`stores`].
+    pub(crate) batch_len: u8,
     open: bool,
 }
 
@@ -111,6 +113,11 @@ impl Fake {
         let mut stores = stores();
         for spec in &mut stores {
             (spec.id, spec.name) = (spec.id + self.beyond, name(&spec.name));
+            if let StoreKind::Append { batch_len, .. } = &mut spec.kind
+                && state.batch_len != 0
+            {
+                *batch_len = state.batch_len;
+            }
         }
         let moved = |spec: &StoreSpec| if spec.id == 1 { state.moved } else { 0 };
         let regions = stores.iter().map(|spec| Region {

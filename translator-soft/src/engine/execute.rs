@@ -65,16 +65,22 @@ impl Engine {
     fn execute_counted(&mut self, report: Admitted<'_>, out: &mut Output) {
         self.egress.counters.received += 1;
         self.egress.counters.of(report.body.primitive()).received += 1;
-        if let Err(reason) = self.execute_one(report, out) {
+        let restarts = self.reporters.restarts();
+        if let Err(reason) = self.execute_one(report, restarts, out) {
             self.egress.counters.drop_one(reason);
             self.offenders.note_admitted(reason, report.reporter, report.store);
         }
     }
 
     /// Executes one report. It is counted as accepted, or the reason is given why it cannot be
-    /// executed.
+    /// executed. `restarts` is how often reporters had begun anew when it was admitted.
     #[inline(always)] // on the path of every report: no call, and no copy of the report
-    pub(super) fn execute_one(&mut self, report: Admitted<'_>, out: &mut Output) -> Result<(), Reason> {
+    pub(super) fn execute_one(
+        &mut self,
+        report: Admitted<'_>,
+        restarts: u32,
+        out: &mut Output,
+    ) -> Result<(), Reason> {
         let primitive = report.body.primitive();
         let store = self.stores.find(report.store).ok_or(Reason::UnknownStore)?;
         let origin = Origin { serial: self.serial, sequence: report.sequence, reporter: report.reporter };
@@ -91,7 +97,7 @@ impl Engine {
                 self.increments.ingest(*shape, *redundancy, key, *delta, origin, context)?;
             }
             (Body::Postcard { key, hop, path_length, value }, State::Postcarding(state)) => {
-                let restarts = (report.numbered && !self.reference).then(|| self.reporters.restarts());
+                let restarts = (report.numbered && !self.reference).then_some(restarts);
                 let arrival = postcarding::Arrival {
                     key,
                     hop: *hop,

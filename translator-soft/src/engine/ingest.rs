@@ -26,40 +26,68 @@ impl Engine {
 
     #[inline]
     fn ingest_one(&mut self, packet: &[u8], out: &mut Output) -> Result<(), Reason> {
-        let datagram = Datagram::parse(packet).map_err(|_| Reason::Header)?;
-        datagram.check().map_err(|_| Reason::Checksum)?;
-        let report = Report::parse(datagram.payload()).map_err(reason_of)?;
-        let (source, destination) = (Source::of(datagram.source()), Source::of(datagram.destination()));
-        let primitive = report.body.primitive();
-        self.egress.counters.of(primitive).received += 1;
-        let store = match report.version {
+        let (payload, source, destination) = payload_of(packet)?;
+        let report = Report::parse(payload).map_err(reason_of)?;
+        self.egress.counters.of(report.body.primitive()).received += 1;
+        let store = self.judge(&report, source, destination, out)?;
+        let restarts = self.reporters.restarts();
+        self.execute_one(admitted(&report, store), restarts, out)
+    }
+
+    /// Judges a report. Gives the store that it is for.
+    #[inline]
+    pub(super) fn judge(
+        &mut self,
+        report: &Report<'_>,
+        source: Source,
+        destination: Source,
+        out: &mut Output,
+    ) -> Result<u16, Reason> {
+        match report.version {
             Version::V1 => {
-                self.admit(&report, source, destination, out)?;
-                report.store
+                self.admit(report, source, destination, out)?;
+                Ok(report.store)
             }
             Version::V0 => {
                 if !self.reporters0.may_report(source.ip()) {
                     return Err(Reason::NotListed);
                 }
                 if report.retransmittable && !self.reference {
-                    self.admit_version0(&report, source, destination, out)?;
+                    self.admit_version0(report, source, destination, out)?;
                 }
-                self.version0[primitive.index()].ok_or(Reason::Version0Store)?
+                self.store_of_version0(report)
             }
-        };
-        let admitted = Admitted {
-            body: &report.body,
-            store,
-            reporter: report.reporter,
-            sequence: report.sequence,
-            numbered: report.version == Version::V1,
-            immediate: report.immediate,
-        };
-        self.execute_one(admitted, out)
+        }
+    }
+
+    /// The store of a version-0 report.
+    pub(super) fn store_of_version0(&self, report: &Report<'_>) -> Result<u16, Reason> {
+        self.version0[report.body.primitive().index()].ok_or(Reason::Version0Store)
     }
 }
 
-fn reason_of(error: wire::Error) -> Reason {
+/// What a datagram carries, and where it came from and went to.
+#[inline]
+pub(super) fn payload_of(packet: &[u8]) -> Result<(&[u8], Source, Source), Reason> {
+    let datagram = Datagram::parse(packet).map_err(|_| Reason::Header)?;
+    datagram.check().map_err(|_| Reason::Checksum)?;
+    Ok((datagram.payload(), Source::of(datagram.source()), Source::of(datagram.destination())))
+}
+
+/// A report of the network that was judged, for this store.
+#[inline]
+pub(super) fn admitted<'a>(report: &'a Report<'_>, store: u16) -> Admitted<'a> {
+    Admitted {
+        body: &report.body,
+        store,
+        reporter: report.reporter,
+        sequence: report.sequence,
+        numbered: report.version == Version::V1,
+        immediate: report.immediate,
+    }
+}
+
+pub(super) fn reason_of(error: wire::Error) -> Reason {
     match error.kind {
         Kind::UnknownVersion(_) => Reason::Version,
         Kind::UnknownOpcode(_) => Reason::Opcode,

@@ -4,12 +4,14 @@
 //! |---|---|
 //! | entries of the program come and go | `program.rs`, with the stores in `stores.rs` |
 //! | reports from the network: parse, then judge | `ingest.rs`, `admission.rs` |
+//! | the same, of one worker among several | `among.rs` |
 //! | reports that were admitted, from there or from anywhere else: operations | `execute.rs` |
 //! | answers of the collector's queue pairs | `answers.rs` |
 //! | time passes | `time.rs` |
 //! | questions | `status.rs` |
 
 mod admission;
+mod among;
 mod answers;
 mod execute;
 mod ingest;

@@ -170,6 +170,23 @@ pub struct RequesterCounters {
     pub replaced: u64,
 }
 
+impl RequesterCounters {
+    /// Adds what another one has counted.
+    pub fn add(&mut self, other: &RequesterCounters) {
+        self.sent += other.sent;
+        self.retransmitted += other.retransmitted;
+        self.acknowledged += other.acknowledged;
+        self.answers += other.answers;
+        self.stale_answers += other.stale_answers;
+        self.nak_sequence += other.nak_sequence;
+        self.receiver_not_ready += other.receiver_not_ready;
+        self.nak_error += other.nak_error;
+        self.go_backs += other.go_backs;
+        self.timeouts += other.timeouts;
+        self.replaced += other.replaced;
+    }
+}
+
 /// Receives departures; the engine makes frames of them.
 pub trait Depart {
     /// Makes a frame of `departure`.

@@ -37,20 +37,27 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// Registers a region under a new key; `None` if the table is full. `random` gives 32 random bits.
+    /// Registers a region under a new key, or under `given`; `None` if the table is full, or has that key.
+    /// `random` gives 32 random bits.
     pub(super) fn insert(
         &mut self,
         region: Arc<Region>,
         access: Access,
+        given: Option<u32>,
         mut random: impl FnMut() -> Result<u32, NicError>,
     ) -> Result<Option<Registration>, NicError> {
         let Some(place) = free_place(&mut self.entries, MAX_REGISTRATIONS) else { return Ok(None) };
-        let rkey = loop {
-            let rkey = random()?;
-            // 0 stands for "no key yet" elsewhere.
-            if rkey != 0 && self.index.find(rkey).is_none() {
-                break rkey;
-            }
+        // 0 stands for "no key yet" elsewhere.
+        let is_free = |rkey: u32| rkey != 0 && self.index.find(rkey).is_none();
+        let rkey = match given {
+            Some(rkey) if is_free(rkey) => rkey,
+            Some(_) => return Ok(None),
+            None => loop {
+                let rkey = random()?;
+                if is_free(rkey) {
+                    break rkey;
+                }
+            },
         };
         let (iova, len) = (region.iova(), region.len());
         self.entries[place] = Some(Entry { iova, len, access, region });
@@ -110,7 +117,7 @@ mod tests {
 
     fn insert(keys: &mut Keys, iova: u64, random: &[u32]) -> u32 {
         let mut random = random.iter().copied();
-        let registration = keys.insert(region(iova), Access::WRITE, || Ok(random.next().unwrap()));
+        let registration = keys.insert(region(iova), Access::WRITE, None, || Ok(random.next().unwrap()));
         registration.unwrap().unwrap().rkey
     }
 
@@ -138,7 +145,7 @@ mod tests {
         let mut keys = Keys::default();
         let (region, mut next) = (region(1 << 20), 0);
         let mut add = || {
-            keys.insert(Arc::clone(&region), Access::WRITE, || {
+            keys.insert(Arc::clone(&region), Access::WRITE, None, || {
                 next += 1;
                 Ok(next)
             })

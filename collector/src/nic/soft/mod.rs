@@ -1,8 +1,8 @@
 //! The software NIC: a RoCEv2 responder in user space.
 //!
 //! - [`responder`]: packets in, memory changed, answers out; no I/O.
-//! - [`nic`]: the thread that moves packets between a link and the responder; the collector's
-//!   [`crate::nic::Nic`].
+//! - [`nic`]: the collector's [`crate::nic::Nic`]. `thread`: its threads, each of which moves packets between
+//!   its link and its responder. `steering`: which of them has a queue pair.
 //! - [`counter`]: what is counted. [`counter_file`]: where it survives a kill.
 //! - `execute`: the verdicts. `request`, `answer`: the bytes of both directions. `keys`,
 //!   `queue_pair`, over `index`: what the responder looks things up in. `refused`: whom it refused
@@ -21,10 +21,12 @@ mod refused;
 mod request;
 pub mod responder;
 mod responder_config;
+mod steering;
+mod thread;
 
 pub use counter::{Counter, Counts};
 pub use counter_file::{CounterFile, Watch};
-pub use nic::{SoftNic, SoftNicConfig};
+pub use nic::{MAX_THREADS, SoftNic, SoftNicConfig};
 pub use packets::Packets;
 pub use refused::Refusal;
 pub use responder::Responder;

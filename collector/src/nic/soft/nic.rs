@@ -1,15 +1,18 @@
-//! The software NIC as the collector uses it: one thread that moves packets between a link and the responder.
+//! The software NIC as the collector uses it: threads that move packets, each between its link and its responder.
+//!
+//! A queue pair belongs to one thread, for as long as it lives. Its number says which: the kernel's
+//! program on the sockets steers by it. Keys are known to all.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use dta_link::fault::{FaultInjector, Faults};
+use dta_link::fault::Faults;
 use dta_link::shared_ring::{Door, Offer, TOKEN};
-use dta_link::{Batch, EthernetLink, HostLink, Link, PacketConfig, UdpConfig, UdpLink, Way, Wire};
+use dta_link::{EthernetLink, HostLink, Link, PacketConfig, UdpConfig, UdpLink, Way, Wire};
 use dta_proto::counter::nic as names;
 use dta_proto::wire::ethernet::Mac;
 
@@ -17,27 +20,16 @@ use super::counter::{Counter, Counts};
 use super::counter_file::CounterFile;
 use super::responder::Responder;
 use super::responder_config::ResponderConfig;
+use super::steering;
+use super::thread::{self, DataThread, Part, Shared, lock};
 use crate::nic::{
     Access, Device, Endpoint, Immediate, Nic, NicError, QueuePairInfo, QueuePairRequest, QueuePairStatus,
     Registration,
 };
 use crate::region::Region;
 
-/// Packets that are received at once.
-const BATCH: usize = 256;
-
-/// How long the thread waits for packets before it looks whether it is to stop.
-const IDLE: Duration = Duration::from_millis(20);
-
-/// How often the link's own counters are read, which costs a system call.
-const LINK_COUNTERS: Duration = Duration::from_millis(100);
-
-/// How often the log says what was refused, at most: what is sent here decides nothing about how
-/// much is logged.
-const TELL_REFUSED: Duration = Duration::from_secs(10);
-
-/// How often the data thread yields to a control call that waits, at most.
-const STEP_ASIDE: usize = 1000;
+/// Most threads of a NIC.
+pub const MAX_THREADS: usize = 16;
 
 /// What a software NIC is.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,11 +48,13 @@ pub struct SoftNicConfig {
     pub seed: u64,
     /// Whether [`SoftNic::udp`] takes frames of requesters on this host through shared memory, too.
     pub ring: bool,
+    /// Threads of [`SoftNic::udp`], 1 to [`MAX_THREADS`]; any other link has one.
+    pub threads: usize,
 }
 
 impl SoftNicConfig {
     /// The NIC `soft` at an address: path MTU 1024, 16 responder resources, no counter file, no faults,
-    /// no ring.
+    /// no ring, one thread.
     pub fn new(address: SocketAddrV4) -> SoftNicConfig {
         SoftNicConfig {
             responder: ResponderConfig {
@@ -75,6 +69,7 @@ impl SoftNicConfig {
             faults: Faults::NONE,
             seed: 0,
             ring: false,
+            threads: 1,
         }
     }
 }
@@ -82,25 +77,26 @@ impl SoftNicConfig {
 /// A running software NIC. It stops when dropped.
 pub struct SoftNic {
     shared: Arc<Shared>,
+    lanes: Vec<Lane>,
+    /// Held while a thread is chosen for a queue pair.
+    placing: Mutex<()>,
+    progress: Mutex<Progress>,
+}
+
+/// A thread, as control calls see it.
+struct Lane {
+    part: Arc<Part>,
     thread: Option<JoinHandle<()>>,
     /// Where requesters of this host come in.
     door: Option<Door>,
 }
 
-struct Shared {
-    config: SoftNicConfig,
-    /// Taken by the data thread once per batch, and by control calls.
-    responder: Mutex<Responder>,
-    /// Control calls that wait for the lock: the data thread lets them go first.
-    waiting: AtomicUsize,
-    stop: AtomicBool,
-    /// How often the data thread has looked for packets.
-    turns: AtomicU64,
-    counters: CounterFile,
-    immediates: Mutex<Vec<Immediate>>,
-    immediate_came: Condvar,
-    /// Why the data thread ended by itself.
-    failure: Mutex<Option<String>>,
+/// A number that rises when each thread has gone on.
+#[derive(Default)]
+struct Progress {
+    /// How far each thread was when it last rose.
+    seen: Vec<u64>,
+    rises: u64,
 }
 
 impl SoftNic {
@@ -111,24 +107,36 @@ impl SoftNic {
     /// The address cannot be bound, or the counter file cannot be used.
     pub fn udp(mut config: SoftNicConfig) -> Result<SoftNic, NicError> {
         let address = SocketAddr::new(config.responder.ip.into(), config.responder.port);
-        let link = UdpLink::open(&UdpConfig::roce(address))
-            .map_err(|error| link_error("open its socket (--soft-address, --soft-port)", &error))?;
-        config.responder.port = link.local_addr().port();
-        if !config.ring {
-            return SoftNic::start(config, link);
+        let threads = config.threads.clamp(1, MAX_THREADS);
+        let sockets = UdpConfig::roce(address);
+        let links = match threads {
+            1 => UdpLink::open(&sockets).map(|link| vec![link]),
+            _ => UdpLink::open_group(&sockets, threads, &steering::program(threads)),
+        };
+        let links =
+            links.map_err(|error| link_error("open its socket (--soft-address, --soft-port)", &error))?;
+        if let Some(first) = links.first() {
+            config.responder.port = first.local_addr().port();
         }
-        let system = |action: &str, source| NicError::System { action: action.into(), source };
-        // One that nobody can guess, so that nobody is there before.
-        let mut random = [0; 16];
-        getrandom::fill(&mut random).map_err(|error| {
-            system("get random bytes for a name", std::io::Error::other(error.to_string()))
-        })?;
-        let name = format!("dta-ring-{:032x}", u128::from_le_bytes(random));
-        let (link, door) =
-            HostLink::new(link).with_door(name).map_err(|source| system("open a door for rings", source))?;
-        let mut nic = SoftNic::start(config, link)?;
-        nic.door = Some(door);
-        Ok(nic)
+        if !config.ring {
+            let links = links.into_iter().map(|link| (Box::new(link) as Box<dyn Link>, None));
+            return SoftNic::start_threads(config, links.collect(), false);
+        }
+        let with_door = |link| {
+            let system = |action: &str, source| NicError::System { action: action.into(), source };
+            // One that nobody can guess, so that nobody is there before.
+            let mut random = [0; 16];
+            getrandom::fill(&mut random).map_err(|error| {
+                system("get random bytes for a name", std::io::Error::other(error.to_string()))
+            })?;
+            let name = format!("dta-ring-{:032x}", u128::from_le_bytes(random));
+            let (link, door) = HostLink::new(link)
+                .with_door(name)
+                .map_err(|source| system("open a door for rings", source))?;
+            Ok((Box::new(link) as Box<dyn Link>, Some(door)))
+        };
+        let links = links.into_iter().map(with_door).collect::<Result<_, NicError>>()?;
+        SoftNic::start_threads(config, links, false)
     }
 
     /// A NIC on the raw frames of a network interface, which needs CAP_NET_RAW. The link answers
@@ -163,7 +171,7 @@ impl SoftNic {
             );
         }
         config.mac = Some(Mac(link.mac()));
-        SoftNic::start_thread(config, link, true)
+        SoftNic::start_threads(config, vec![(Box::new(link), None)], true)
     }
 
     /// A NIC on any link.
@@ -171,63 +179,96 @@ impl SoftNic {
     /// # Errors
     /// The counter file cannot be used, or the system refuses a thread.
     pub fn start(config: SoftNicConfig, link: impl Link + 'static) -> Result<SoftNic, NicError> {
-        SoftNic::start_thread(config, link, false)
+        SoftNic::start_threads(config, vec![(Box::new(link), None)], false)
     }
 
-    /// `batches`: whether the thread lets senders on its processor finish their batches, which
-    /// takes a link with a long queue.
-    fn start_thread(
+    /// A thread for each link. `batches`: whether they let senders on their processor finish their batches,
+    /// which takes a link with a long queue.
+    fn start_threads(
         config: SoftNicConfig,
-        link: impl Link + 'static,
+        links: Vec<(Box<dyn Link>, Option<Door>)>,
         batches: bool,
     ) -> Result<SoftNic, NicError> {
-        let names = counter_names(&link);
+        let names = links.first().map(|(link, _)| thread::counter_names(&**link)).unwrap_or_default();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let counters = CounterFile::open(config.counter_file.as_deref(), &config.responder.device, &names)
             .map_err(|error| NicError::System {
                 action: "open the counters".into(),
                 source: std::io::Error::other(error),
             })?;
-        let mut responder = Responder::new(config.responder.clone());
+        let mut before = Counts::default();
         for (index, &counter) in Counter::ALL.iter().enumerate() {
-            responder.counts_mut().set(counter, counters.load(index));
+            before.set(counter, counters.load(index));
         }
-        // An earlier process that died had counted the batch in hand, and not what came of it.
-        let killed = responder.counts().unfinished();
-        responder.counts_mut().add(Counter::DroppedKilled, killed);
-        let shared = Arc::new(Shared {
-            config,
-            responder: Mutex::new(responder),
-            waiting: AtomicUsize::new(0),
-            stop: AtomicBool::new(false),
-            turns: AtomicU64::new(0),
-            counters,
-            immediates: Mutex::new(Vec::new()),
-            immediate_came: Condvar::new(),
-            failure: Mutex::new(None),
-        });
-        let data = DataThread::new(Arc::clone(&shared), Box::new(link));
-        let thread = std::thread::Builder::new()
-            .name("soft-nic".into())
-            .spawn(move || {
-                if batches && let Err(error) = dta_link::work_in_batches() {
-                    tracing::debug!(%error, "the software NIC's thread is scheduled as any other");
-                }
-                data.run();
-            })
-            .map_err(|source| NicError::System { action: "start the NIC's thread".into(), source })?;
-        Ok(SoftNic { shared, thread: Some(thread), door: None })
+        let mut nic = SoftNic {
+            shared: Arc::new(Shared {
+                config,
+                stop: AtomicBool::new(false),
+                counters,
+                immediates: Mutex::new(Vec::new()),
+                immediate_came: Condvar::new(),
+                failure: Mutex::new(None),
+            }),
+            lanes: Vec::new(),
+            placing: Mutex::new(()),
+            progress: Mutex::new(Progress::default()),
+        };
+        let threads = links.len();
+        for (number, (link, door)) in links.into_iter().enumerate() {
+            let config = nic.shared.config.responder.clone();
+            let mut responder = Responder::new(config).among(number, threads);
+            // The first one goes on where an earlier process has ended.
+            let published = if number == 0 { before.clone() } else { Counts::default() };
+            *responder.counts_mut() = published.clone();
+            // A process that died had counted the batches in hand, and not what came of them.
+            responder.counts_mut().add(Counter::DroppedKilled, published.unfinished());
+            let part = Arc::new(Part::new(responder));
+            let data = DataThread::new((Arc::clone(&nic.shared), Arc::clone(&part)), number, link, published);
+            let name = if threads == 1 { "soft-nic".into() } else { format!("soft-nic-{number}") };
+            let thread = std::thread::Builder::new()
+                .name(name)
+                .spawn(move || {
+                    if batches && let Err(error) = dta_link::work_in_batches() {
+                        tracing::debug!(%error, "the software NIC's thread is scheduled as any other");
+                    }
+                    data.run();
+                })
+                .map_err(|source| NicError::System { action: "start the NIC's thread".into(), source })?;
+            nic.lanes.push(Lane { part, thread: Some(thread), door });
+        }
+        Ok(nic)
     }
 
-    /// Locks the responder for a control call, ahead of the data thread.
-    fn control<T>(&self, call: impl FnOnce(&mut Responder) -> Result<T, NicError>) -> Result<T, NicError> {
-        if let Some(reason) = &*lock(&self.shared.failure) {
-            return Err(NicError::Stopped { reason: reason.clone() });
+    /// Whether it has stopped.
+    fn check(&self) -> Result<(), NicError> {
+        match &*lock(&self.shared.failure) {
+            Some(reason) => Err(NicError::Stopped { reason: reason.clone() }),
+            None => Ok(()),
         }
-        self.shared.waiting.fetch_add(1, Ordering::AcqRel);
-        let mut responder = lock(&self.shared.responder);
-        self.shared.waiting.fetch_sub(1, Ordering::AcqRel);
-        call(&mut responder)
+    }
+
+    /// The part that has queue pairs of this number.
+    fn part_of(&self, qpn: u32) -> Result<&Part, NicError> {
+        self.check()?;
+        let lane = self.lanes.get(steering::part_of(qpn, self.lanes.len()));
+        Ok(&*lane.ok_or(NicError::NoQueuePair { qpn })?.part)
+    }
+
+    /// The thread that a requester's frames come to: one that has a queue pair or a ring of it already, as a
+    /// ring leads to one thread; else one that has the fewest queue pairs.
+    fn lane_for(&self, requester: &Endpoint) -> Option<&Lane> {
+        if let [only] = &*self.lanes {
+            return Some(only);
+        }
+        let counts = |lane: &Lane| lane.part.control(|responder| responder.queue_pairs_by(requester));
+        let has_ring = |lane: &Lane| {
+            lane.door.as_ref().zip(address(requester)).is_some_and(|(door, at)| door.has_ring(at))
+        };
+        // Most wanted first: its own queue pairs, its ring, few of others.
+        self.lanes.iter().min_by_key(|lane| {
+            let (own, all) = counts(lane);
+            (std::cmp::Reverse(own), !has_ring(lane), all)
+        })
     }
 }
 
@@ -247,23 +288,52 @@ impl Nic for SoftNic {
     }
 
     fn register(&self, region: Arc<Region>, access: Access) -> Result<Registration, NicError> {
-        self.control(|responder| responder.register(region, access))
+        self.check()?;
+        // Two calls at once would register in another order.
+        let _one_by_one = lock(&self.placing);
+        let mut registered: Option<Registration> = None;
+        for lane in &self.lanes {
+            let rkey = registered.map(|registration| registration.rkey);
+            let done = lane.part.control(|responder| responder.register_as(rkey, region.clone(), access));
+            match done {
+                Ok(registration) => registered = Some(registration),
+                Err(error) => {
+                    if let Some(rkey) = rkey {
+                        for lane in &self.lanes {
+                            // Those that come behind have not got it.
+                            let _ = lane.part.control(|responder| responder.deregister(rkey));
+                        }
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        registered.ok_or(NicError::NoRegistration)
     }
 
     fn deregister(&self, rkey: u32) -> Result<(), NicError> {
-        self.control(|responder| responder.deregister(rkey))
+        self.check()?;
+        let _one_by_one = lock(&self.placing);
+        let each = self.lanes.iter().map(|lane| lane.part.control(|responder| responder.deregister(rkey)));
+        // All of them, whatever one says.
+        each.fold(Ok(()), Result::and)
     }
 
     fn create_queue_pair(&self, request: &QueuePairRequest) -> Result<QueuePairInfo, NicError> {
-        self.control(|responder| responder.create_queue_pair(request))
+        self.check()?;
+        let _one_by_one = lock(&self.placing);
+        let lane = self.lane_for(&request.peer).ok_or(NicError::NoRegistration)?;
+        lane.part.control(|responder| responder.create_queue_pair(request))
     }
 
     fn destroy_queue_pair(&self, qpn: u32) -> Result<Option<u32>, NicError> {
-        self.control(|responder| responder.destroy_queue_pair(qpn).map(Some))
+        self.part_of(qpn)?.control(|responder| responder.destroy_queue_pair(qpn).map(Some))
     }
 
     fn queue_pairs(&self) -> Result<Vec<QueuePairStatus>, NicError> {
-        self.control(|responder| Ok(responder.queue_pairs()))
+        self.check()?;
+        let each = self.lanes.iter().map(|lane| lane.part.control(|responder| responder.queue_pairs()));
+        Ok(each.flatten().collect())
     }
 
     fn counters(&self) -> Vec<(String, u64)> {
@@ -275,11 +345,13 @@ impl Nic for SoftNic {
     }
 
     fn turns(&self) -> Option<u64> {
-        Some(self.shared.turns.load(Ordering::Relaxed))
+        let now = self.lanes.iter().map(|lane| lane.part.turns());
+        Some(lock(&self.progress).rise(now.collect()))
     }
 
     fn offer_ring(&self, requester: &Endpoint) -> Option<Offer> {
-        let (door, requester) = (self.door.as_ref()?, address(requester)?);
+        let lane = self.lane_for(requester)?;
+        let (door, requester) = (lane.door.as_ref()?, address(requester)?);
         // An address of this host can be bound, whatever the port.
         UdpSocket::bind((*requester.ip(), 0)).ok()?;
         let mut token = [0; TOKEN];
@@ -288,7 +360,8 @@ impl Nic for SoftNic {
     }
 
     fn has_ring(&self, requester: &Endpoint) -> bool {
-        self.door.as_ref().zip(address(requester)).is_some_and(|(door, at)| door.has_ring(at))
+        let Some(at) = address(requester) else { return false };
+        self.lanes.iter().filter_map(|lane| lane.door.as_ref()).any(|door| door.has_ring(at))
     }
 
     fn take_immediates(&self, out: &mut Vec<Immediate>, timeout: Duration) -> Result<(), NicError> {
@@ -302,17 +375,28 @@ impl Nic for SoftNic {
             .unwrap_or_else(PoisonError::into_inner);
         if came.is_empty() {
             drop(came);
-            return self.control(|_| Ok(()));
+            return self.check();
         }
         let taken = out.len();
         out.append(&mut came);
         drop(came);
-        self.control(|responder| {
-            for immediate in &out[taken..] {
-                responder.post_receives(immediate.qpn, 1);
-            }
-            Ok(())
-        })
+        for immediate in &out[taken..] {
+            let part = self.part_of(immediate.qpn)?;
+            part.control(|responder| responder.post_receives(immediate.qpn, 1));
+        }
+        Ok(())
+    }
+}
+
+impl Progress {
+    fn rise(&mut self, now: Vec<u64>) -> u64 {
+        let gone_on =
+            self.seen.len() != now.len() || now.iter().zip(&self.seen).all(|(now, seen)| now != seen);
+        if gone_on {
+            self.seen = now;
+            self.rises += 1;
+        }
+        self.rises
     }
 }
 
@@ -320,7 +404,7 @@ impl Drop for SoftNic {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         self.shared.immediate_came.notify_all();
-        if let Some(thread) = self.thread.take() {
+        for thread in self.lanes.iter_mut().filter_map(|lane| lane.thread.take()) {
             // A panic of the thread has been printed; there is nothing more to do about it here.
             let _ = thread.join();
         }
@@ -335,207 +419,22 @@ fn address(requester: &Endpoint) -> Option<SocketAddrV4> {
     }
 }
 
-/// The thread that moves packets.
-struct DataThread {
-    shared: Arc<Shared>,
-    link: Box<dyn Link>,
-    injector: FaultInjector,
-    input: Batch,
-    output: Batch,
-    /// What the counter file held of the link's and the injector's counters when this link was opened.
-    link_base: Vec<u64>,
-    link_counters_read: Instant,
-    /// When refusals were last written to the log, and what was counted then.
-    refusals_logged: (Option<Instant>, Counts),
-}
-
-impl DataThread {
-    fn new(shared: Arc<Shared>, link: Box<dyn Link>) -> DataThread {
-        let injector = FaultInjector::new(shared.config.faults, shared.config.seed, link.scope());
-        let responder = lock(&shared.responder);
-        let (output, counts) = (responder.answer_batch(BATCH), responder.counts().clone());
-        drop(responder);
-        let first = Counter::ALL.len();
-        let link_base =
-            (0..link_counters(&*link, &injector).len()).map(|i| shared.counters.load(first + i)).collect();
-        DataThread {
-            input: Batch::with_packet_capacity(BATCH, shared.config.responder.mtu.max(1500) as usize + 128),
-            output,
-            shared,
-            link,
-            injector,
-            link_base,
-            link_counters_read: Instant::now(),
-            refusals_logged: (None, counts),
-        }
-    }
-
-    fn run(mut self) {
-        let shared = Arc::clone(&self.shared);
-        publish(&shared.counters, lock(&shared.responder).counts());
-        let result = self.serve(&shared);
-        let leaving = self.injector.flush(|_, _, _| {});
-        if !leaving.is_empty() {
-            // The link is closing: what does not leave is counted there.
-            let _ = self.link.send(leaving);
-        }
-        self.read_link_counters();
-        if let Err(error) = result {
-            tracing::error!(%error, "the software NIC has stopped");
-            *lock(&shared.failure) = Some(error.to_string());
-        }
-    }
-
-    fn serve(&mut self, shared: &Shared) -> dta_link::Result<()> {
-        let mut turns = 0;
-        while !shared.stop.load(Ordering::Acquire) {
-            turns += 1;
-            // Nobody else writes it, and nothing else is read by way of it.
-            shared.turns.store(turns, Ordering::Relaxed);
-            // Frames held back for reordering leave by time.
-            let timeout = if self.injector.counts().held > 0 { Duration::from_millis(2) } else { IDLE };
-            let received = match self.link.recv(&mut self.input, Some(timeout)) {
-                Ok(received) => received,
-                // In-process links end with their other side.
-                Err(dta_link::LinkError::Closed) => return Ok(()),
-                Err(error) => return Err(error),
-            };
-            if received > 0 {
-                self.execute(shared);
-            }
-            if !self.output.is_empty() || self.injector.counts().held > 0 {
-                send(&mut *self.link, &mut self.injector, &mut self.output)?;
-            }
-            if self.link_counters_read.elapsed() >= LINK_COUNTERS {
-                self.read_link_counters();
-                self.tell_refused(shared);
-            }
-        }
-        Ok(())
-    }
-
-    /// Says in the log whom the NIC refused what, if it did and has not said so just now.
-    fn tell_refused(&mut self, shared: &Shared) {
-        let (logged, before) = &mut self.refusals_logged;
-        if logged.is_some_and(|at| at.elapsed() < TELL_REFUSED) {
-            return;
-        }
-        let mut responder = lock(&shared.responder);
-        let refused = responder.take_refused();
-        if refused.is_empty() {
-            return;
-        }
-        let now = responder.counts().clone();
-        drop(responder);
-        for refusal in refused {
-            tracing::warn!(
-                sender = %refusal.sender,
-                queue_pair = format_args!("{:#08x}", refusal.qpn),
-                reason = refusal.reason.name(),
-                frames = now.get(refusal.reason) - before.get(refusal.reason),
-                "the NIC refused RDMA requests, of which this is the first: a requester goes on with what an earlier session gave \
-                 it, or is faulty, or somebody guesses (docs/rdma.md)"
-            );
-        }
-        let broken = now.get(Counter::QueuePairErrors) - before.get(Counter::QueuePairErrors);
-        if broken > 0 {
-            tracing::warn!(queue_pairs = broken, "RC queue pairs fell into ERROR for that");
-        }
-        *logged = Some(Instant::now());
-        *before = now;
-    }
-
-    /// Runs one batch through the responder.
-    fn execute(&mut self, shared: &Shared) {
-        let Self { link, injector, input, output, .. } = self;
-        let mut responder = lock(&shared.responder);
-        // Counted as received before anything is executed: if this process is killed in between,
-        // the next one knows how many packets it had in hand.
-        shared.counters.store(
-            Counter::Received as usize,
-            responder.counts().get(Counter::Received) + input.len() as u64,
-        );
-        responder.process(input, output, &mut |full| {
-            if let Err(error) = send(&mut **link, injector, full) {
-                tracing::warn!(%error, "answers did not leave");
-                full.clear();
-            }
-        });
-        publish(&shared.counters, responder.counts());
-        let came = responder.immediates();
-        if !came.is_empty() {
-            lock(&shared.immediates).append(came);
-            shared.immediate_came.notify_all();
-        }
-        drop(responder);
-        // Locks are not fair: without this, a busy data thread could take it again and again before
-        // a control call does.
-        for _ in 0..STEP_ASIDE {
-            if shared.waiting.load(Ordering::Acquire) == 0 {
-                break;
-            }
-            std::thread::yield_now();
-        }
-    }
-
-    fn read_link_counters(&mut self) {
-        self.link_counters_read = Instant::now();
-        let first = Counter::ALL.len();
-        for (index, (_, value)) in link_counters(&*self.link, &self.injector).into_iter().enumerate() {
-            self.shared.counters.store(first + index, self.link_base[index] + value);
-        }
-    }
-}
-
-/// Sends answers through the faults.
-fn send(link: &mut dyn Link, injector: &mut FaultInjector, output: &mut Batch) -> dta_link::Result<()> {
-    let leaving = injector.apply(output, Instant::now(), |_, _, _| {});
-    if !leaving.is_empty() {
-        link.send(leaving)?;
-    }
-    output.clear();
-    Ok(())
-}
-
-/// Writes the responder's counts to the counter file.
-fn publish(file: &CounterFile, counts: &Counts) {
-    for (index, &counter) in Counter::ALL.iter().enumerate() {
-        file.store(index, counts.get(counter));
-    }
-}
-
-/// The link's and the fault injector's counters, always the same ones in the same order.
-fn link_counters(link: &dyn Link, injector: &FaultInjector) -> Vec<(String, u64)> {
-    let counters = link.counters();
-    let named = [
-        (&names::LINK_RECEIVED, counters.received),
-        (&names::LINK_RECEIVED_BYTES, counters.received_bytes),
-        (&names::LINK_SENT, counters.sent),
-        (&names::LINK_SENT_BYTES, counters.sent_bytes),
-    ];
-    let mut named: Vec<_> = named.map(|(counter, count)| (counter.of(&[]), count)).into();
-    let losses = counters.losses();
-    named.extend(losses.map(|(loss, count)| (names::LINK_LOST.of(&[loss.name_at_nic()]), count)));
-    let ring = link.ring_counters().named();
-    named.extend(ring.map(|(counter, count)| (counter.of(&[]), count)));
-    let faults = injector.counts().by_fault();
-    named.extend(faults.map(|(fault, count)| (names::FAULTS.of(&[fault.name()]), count)));
-    named
-}
-
-fn counter_names(link: &dyn Link) -> Vec<String> {
-    let injector = FaultInjector::new(Faults::NONE, 0, link.scope());
-    let mut names: Vec<String> = Counter::ALL.iter().map(|c| c.name().to_owned()).collect();
-    names.extend(link_counters(link, &injector).into_iter().map(|(name, _)| name));
-    names
-}
-
-/// Locks, whatever happened to an earlier holder: every value here is whole between statements that
-/// can panic.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn link_error(action: &str, error: &dta_link::LinkError) -> NicError {
     NicError::System { action: action.to_owned(), source: std::io::Error::other(error.to_string()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_stands_still_with_any_thread_that_does() {
+        let mut progress = Progress::default();
+        let first = progress.rise(vec![5, 70]);
+        assert_eq!(progress.rise(vec![5, 90]), first);
+        assert_eq!(progress.rise(vec![5, 120]), first);
+        let second = progress.rise(vec![6, 120]);
+        assert!(second > first);
+        assert_eq!(progress.rise(vec![9, 120]), second);
+    }
 }

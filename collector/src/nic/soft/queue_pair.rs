@@ -134,16 +134,18 @@ pub(super) struct QueuePairs {
 }
 
 impl QueuePairs {
-    /// Adds what `make` makes of a new number; `None` if the table is full. `random` gives 32 random bits.
+    /// Adds what `make` makes of a new number for which `ours` holds; `None` if the table is full. `random` gives
+    /// 32 random bits.
     pub(super) fn insert(
         &mut self,
+        ours: impl Fn(u32) -> bool,
         mut random: impl FnMut() -> Result<u32, NicError>,
         make: impl FnOnce(u32) -> QueuePair,
     ) -> Result<Option<&mut QueuePair>, NicError> {
         let Some(place) = free_place(&mut self.slots, MAX_QUEUE_PAIRS) else { return Ok(None) };
         let qpn = loop {
             let qpn = random()? >> 8;
-            if NUMBERS.contains(&qpn) && self.index.find(qpn).is_none() {
+            if NUMBERS.contains(&qpn) && ours(qpn) && self.index.find(qpn).is_none() {
                 break qpn;
             }
         };

@@ -23,8 +23,9 @@ use super::queue_pair::{MAX_QUEUE_PAIRS, QueuePair, QueuePairs};
 use super::refused::{Refusal, Refused};
 use super::request::{Local, Request};
 use super::responder_config::ResponderConfig;
+use super::steering;
 use crate::nic::{
-    Access, Immediate, NicError, QueuePairInfo, QueuePairRequest, QueuePairState, QueuePairStatus,
+    Access, Endpoint, Immediate, NicError, QueuePairInfo, QueuePairRequest, QueuePairState, QueuePairStatus,
     Registration, Transport,
 };
 use crate::region::Region;
@@ -39,6 +40,8 @@ pub struct Responder {
     steps: Vec<Step>,
     requests: Vec<Prepared>,
     refused: Refused,
+    /// Its number among so many that share a NIC's queue pairs.
+    part: (usize, usize),
 }
 
 /// What the first pass made of a packet.
@@ -70,7 +73,13 @@ impl Responder {
             steps: Vec::new(),
             requests: Vec::new(),
             refused: Refused::default(),
+            part: (0, 1),
         }
+    }
+
+    /// The same, as one of `parts` responders: its queue pairs get numbers that are no other's.
+    pub(super) fn among(self, number: usize, parts: usize) -> Responder {
+        Responder { part: (number, parts), ..self }
     }
 
     /// What it was made with.
@@ -93,6 +102,16 @@ impl Responder {
     /// # Errors
     /// The region is read-only or its address is not a multiple of 8, or there are too many registrations.
     pub fn register(&mut self, region: Arc<Region>, access: Access) -> Result<Registration, NicError> {
+        self.register_as(None, region, access)
+    }
+
+    /// The same, under a key that another responder of this NIC has given, if there is one.
+    pub(super) fn register_as(
+        &mut self,
+        rkey: Option<u32>,
+        region: Arc<Region>,
+        access: Access,
+    ) -> Result<Registration, NicError> {
         let refuse = |reason| NicError::Region { iova: region.iova(), len: region.len(), reason };
         if !region.writable() {
             return Err(refuse("it was opened for reading only"));
@@ -104,7 +123,7 @@ impl Responder {
         if region.iova().checked_add(region.len()).is_none() {
             return Err(refuse("its end lies beyond 2^64"));
         }
-        self.keys.insert(region, access, random)?.ok_or_else(|| NicError::TooManyRegistrations {
+        self.keys.insert(region, access, rkey, random)?.ok_or_else(|| NicError::TooManyRegistrations {
             device: self.config.device.clone(),
             limit: MAX_REGISTRATIONS,
         })
@@ -154,7 +173,9 @@ impl Responder {
             next_resource: 0,
             counts: Counts::default(),
         };
-        let qp = self.queue_pairs.insert(random, make)?.ok_or_else(|| NicError::TooManyQueuePairs {
+        let (number, parts) = self.part;
+        let ours = |qpn| steering::part_of(qpn, parts) == number;
+        let qp = self.queue_pairs.insert(ours, random, make)?.ok_or_else(|| NicError::TooManyQueuePairs {
             device: self.config.device.clone(),
             limit: MAX_QUEUE_PAIRS,
         })?;
@@ -173,6 +194,13 @@ impl Responder {
     /// Every queue pair as it stands.
     pub fn queue_pairs(&self) -> Vec<QueuePairStatus> {
         self.queue_pairs.iter().map(QueuePair::status).collect()
+    }
+
+    /// How many queue pairs this requester has here (by address and port), and how many there are.
+    pub(super) fn queue_pairs_by(&self, requester: &Endpoint) -> (usize, usize) {
+        let place = |peer: &Endpoint| (peer.ip, peer.port);
+        let own = self.queue_pairs.iter().filter(|qp| place(&qp.request.peer) == place(requester));
+        (own.count(), self.queue_pairs.iter().count())
     }
 
     /// Immediates received and not taken yet, oldest first. There are never more than receives were posted.
@@ -209,7 +237,7 @@ impl Responder {
     ) {
         self.counts.add(Counter::Received, input.count() as u64);
         self.prepare(input);
-        let Self { config, keys, queue_pairs, counts, immediates, steps, requests, refused } = self;
+        let Self { config, keys, queue_pairs, counts, immediates, steps, requests, refused, .. } = self;
         for (index, step) in steps.iter().enumerate() {
             let Prepared { request, queue_pair } = match *step {
                 Step::Write { queue_pair, key, offset, psn, payload } => {

@@ -15,6 +15,7 @@ use dta_link::packet::Interface;
 use dta_link::{Batch, Link, PacketConfig, PacketLink};
 use dta_proto::control::{ListSessionsResponse, NodeStatistics, SessionInfo};
 use dta_proto::counter::Stage;
+use dta_proto::name;
 use dta_proto::wire::{ethernet, ipv4, udp};
 
 use super::evidence::{Evidence, Host, Nodes, translator_ip};
@@ -119,7 +120,8 @@ async fn fresh_statistics(
             let mut translators = nodes.iter().filter(|node| Stage::of(&node.node) == Stage::Translator);
             translators.any(|node| node.session == session.name && node.age_seconds < waited.as_secs_f64())
         };
-        if waited > TOLD_WITHIN || sessions.sessions.iter().all(is_told) {
+        let first = |session: &&SessionInfo| name::translator_of(&session.name) == session.name;
+        if waited > TOLD_WITHIN || sessions.sessions.iter().filter(first).all(is_told) {
             return Ok(nodes);
         }
     }

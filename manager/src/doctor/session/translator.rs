@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use dta_proto::counter::{Definition, Found, LinkLoss, Node, Reason, between, reporter, translator};
+use dta_proto::name;
 
 use super::{Evidence, Nodes};
 use crate::doctor::Finding;
@@ -13,8 +14,10 @@ const CHECK: &str = "translator";
 const SILENT: f64 = 60.0;
 
 pub(super) fn check(e: &Evidence) -> Vec<Finding> {
+    // A translator's first worker tells the counters of all.
     e.sessions
         .iter()
+        .filter(|session| name::translator_of(&session.name) == session.name)
         .flat_map(|session| [Some(one(e, &session.name)), totals(e, &session.name)])
         .flatten()
         .collect()

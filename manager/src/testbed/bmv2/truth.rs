@@ -95,7 +95,7 @@ fn flow(frame: &[u8]) -> Option<Flow> {
     let report = [&[0; 12], frame].concat();
     let settings = Settings { dialect: Dialect::SdFabric, ..Settings::default() };
     let packet = reports(&report, &settings).ok()?.next()?.ok()?.packet.ok()?;
-    Some(packet.inner_flow())
+    Some(*packet.inner_flow())
 }
 
 /// Which flows are watched: all, or those from and to a network of 24 bits.

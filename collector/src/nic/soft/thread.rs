@@ -1,0 +1,289 @@
+//! The threads of the software NIC: each moves packets between its link and its responder.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use dta_link::fault::{FaultInjector, Faults};
+use dta_link::{Batch, Link};
+use dta_proto::counter::nic as names;
+
+use super::counter::{Counter, Counts};
+use super::counter_file::CounterFile;
+use super::nic::SoftNicConfig;
+use super::responder::Responder;
+use crate::nic::Immediate;
+
+/// Packets that are received at once.
+const BATCH: usize = 256;
+
+/// How long the thread waits for packets before it looks whether it is to stop.
+const IDLE: Duration = Duration::from_millis(20);
+
+/// How often the link's own counters are read, which costs a system call.
+const LINK_COUNTERS: Duration = Duration::from_millis(100);
+
+/// How often the log says what was refused, at most: what is sent here decides nothing about how
+/// much is logged.
+const TELL_REFUSED: Duration = Duration::from_secs(10);
+
+/// How often the data thread yields to a control call that waits, at most.
+const STEP_ASIDE: usize = 1000;
+
+/// What all threads of a NIC have together.
+pub(super) struct Shared {
+    pub(super) config: SoftNicConfig,
+    pub(super) stop: AtomicBool,
+    /// The sums of all threads.
+    pub(super) counters: CounterFile,
+    pub(super) immediates: Mutex<Vec<Immediate>>,
+    pub(super) immediate_came: Condvar,
+    /// Why a data thread ended by itself.
+    pub(super) failure: Mutex<Option<String>>,
+}
+
+/// What a data thread and control calls share.
+pub(super) struct Part {
+    /// Taken by the data thread once per batch, and by control calls.
+    responder: Mutex<Responder>,
+    /// Control calls that wait for the lock: the data thread lets them go first.
+    waiting: AtomicUsize,
+    /// How often the data thread has looked for packets.
+    turns: AtomicU64,
+}
+
+impl Part {
+    pub(super) fn new(responder: Responder) -> Part {
+        Part { responder: Mutex::new(responder), waiting: AtomicUsize::new(0), turns: AtomicU64::new(0) }
+    }
+
+    /// Locks the responder for a control call, ahead of the data thread.
+    pub(super) fn control<T>(&self, call: impl FnOnce(&mut Responder) -> T) -> T {
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        let mut responder = lock(&self.responder);
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+        call(&mut responder)
+    }
+
+    pub(super) fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Relaxed)
+    }
+}
+
+/// A thread that moves packets.
+pub(super) struct DataThread {
+    shared: Arc<Shared>,
+    part: Arc<Part>,
+    link: Box<dyn Link>,
+    injector: FaultInjector,
+    input: Batch,
+    output: Batch,
+    /// What of the responder's counts is in the counter file.
+    published: Counts,
+    /// What of the link's and the injector's counters is.
+    link_published: Vec<u64>,
+    link_counters_read: Instant,
+    /// When refusals were last written to the log, and what was counted then.
+    refusals_logged: (Option<Instant>, Counts),
+}
+
+impl DataThread {
+    /// Thread `number` of the NIC. `published` is what the counter file has of this part's counts.
+    pub(super) fn new(
+        (shared, part): (Arc<Shared>, Arc<Part>),
+        number: usize,
+        link: Box<dyn Link>,
+        published: Counts,
+    ) -> DataThread {
+        // Other faults for each thread.
+        let seed = shared.config.seed ^ (number as u64) << 32;
+        let injector = FaultInjector::new(shared.config.faults, seed, link.scope());
+        let responder = lock(&part.responder);
+        let (output, counts) = (responder.answer_batch(BATCH), responder.counts().clone());
+        drop(responder);
+        let link_published = vec![0; link_counters(&*link, &injector).len()];
+        DataThread {
+            input: Batch::with_packet_capacity(BATCH, shared.config.responder.mtu.max(1500) as usize + 128),
+            output,
+            shared,
+            part,
+            link,
+            injector,
+            published,
+            link_published,
+            link_counters_read: Instant::now(),
+            refusals_logged: (None, counts),
+        }
+    }
+
+    /// Runs until the NIC stops.
+    pub(super) fn run(mut self) {
+        let (shared, part) = (Arc::clone(&self.shared), Arc::clone(&self.part));
+        publish(&shared.counters, &mut self.published, lock(&part.responder).counts());
+        let result = self.serve(&shared, &part);
+        let leaving = self.injector.flush(|_, _, _| {});
+        if !leaving.is_empty() {
+            // The link is closing: what does not leave is counted there.
+            let _ = self.link.send(leaving);
+        }
+        self.read_link_counters();
+        if let Err(error) = result {
+            tracing::error!(%error, "the software NIC has stopped");
+            *lock(&shared.failure) = Some(error.to_string());
+        }
+    }
+
+    fn serve(&mut self, shared: &Shared, part: &Part) -> dta_link::Result<()> {
+        let mut turns = 0;
+        while !shared.stop.load(Ordering::Acquire) {
+            turns += 1;
+            // Nobody else writes it, and nothing else is read by way of it.
+            part.turns.store(turns, Ordering::Relaxed);
+            // Frames held back for reordering leave by time.
+            let timeout = if self.injector.counts().held > 0 { Duration::from_millis(2) } else { IDLE };
+            let received = match self.link.recv(&mut self.input, Some(timeout)) {
+                Ok(received) => received,
+                // In-process links end with their other side.
+                Err(dta_link::LinkError::Closed) => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            if received > 0 {
+                self.execute(shared, part);
+            }
+            if !self.output.is_empty() || self.injector.counts().held > 0 {
+                send(&mut *self.link, &mut self.injector, &mut self.output)?;
+            }
+            if self.link_counters_read.elapsed() >= LINK_COUNTERS {
+                self.read_link_counters();
+                self.tell_refused(part);
+            }
+        }
+        Ok(())
+    }
+
+    /// Says in the log whom the NIC refused what, if it did and has not said so just now.
+    fn tell_refused(&mut self, part: &Part) {
+        let (logged, before) = &mut self.refusals_logged;
+        if logged.is_some_and(|at| at.elapsed() < TELL_REFUSED) {
+            return;
+        }
+        let mut responder = lock(&part.responder);
+        let refused = responder.take_refused();
+        if refused.is_empty() {
+            return;
+        }
+        let now = responder.counts().clone();
+        drop(responder);
+        for refusal in refused {
+            tracing::warn!(
+                sender = %refusal.sender,
+                queue_pair = format_args!("{:#08x}", refusal.qpn),
+                reason = refusal.reason.name(),
+                frames = now.get(refusal.reason) - before.get(refusal.reason),
+                "the NIC refused RDMA requests, of which this is the first: a requester goes on with what an earlier session gave \
+                 it, or is faulty, or somebody guesses (docs/rdma.md)"
+            );
+        }
+        let broken = now.get(Counter::QueuePairErrors) - before.get(Counter::QueuePairErrors);
+        if broken > 0 {
+            tracing::warn!(queue_pairs = broken, "RC queue pairs fell into ERROR for that");
+        }
+        *logged = Some(Instant::now());
+        *before = now;
+    }
+
+    /// Runs one batch through the responder.
+    fn execute(&mut self, shared: &Shared, part: &Part) {
+        let Self { link, injector, input, output, published, .. } = self;
+        let mut responder = lock(&part.responder);
+        // Counted as received before anything is executed: if this process is killed in between,
+        // the next one knows how many packets it had in hand.
+        shared.counters.add(Counter::Received as usize, input.len() as u64);
+        published.add(Counter::Received, input.len() as u64);
+        responder.process(input, output, &mut |full| {
+            if let Err(error) = send(&mut **link, injector, full) {
+                tracing::warn!(%error, "answers did not leave");
+                full.clear();
+            }
+        });
+        publish(&shared.counters, published, responder.counts());
+        let came = responder.immediates();
+        if !came.is_empty() {
+            lock(&shared.immediates).append(came);
+            shared.immediate_came.notify_all();
+        }
+        drop(responder);
+        // Locks are not fair: without this, a busy data thread could take it again and again before
+        // a control call does.
+        for _ in 0..STEP_ASIDE {
+            if part.waiting.load(Ordering::Acquire) == 0 {
+                break;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn read_link_counters(&mut self) {
+        self.link_counters_read = Instant::now();
+        let first = Counter::ALL.len();
+        let now = link_counters(&*self.link, &self.injector);
+        for (index, ((_, value), before)) in now.into_iter().zip(&mut self.link_published).enumerate() {
+            self.shared.counters.add(first + index, value.wrapping_sub(*before));
+            *before = value;
+        }
+    }
+}
+
+/// Sends answers through the faults.
+fn send(link: &mut dyn Link, injector: &mut FaultInjector, output: &mut Batch) -> dta_link::Result<()> {
+    let leaving = injector.apply(output, Instant::now(), |_, _, _| {});
+    if !leaving.is_empty() {
+        link.send(leaving)?;
+    }
+    output.clear();
+    Ok(())
+}
+
+/// Adds what a responder has counted since this was last done to the counter file.
+fn publish(file: &CounterFile, published: &mut Counts, counts: &Counts) {
+    for (index, &counter) in Counter::ALL.iter().enumerate() {
+        let (before, now) = (published.get(counter), counts.get(counter));
+        if now != before {
+            file.add(index, now.wrapping_sub(before));
+            published.set(counter, now);
+        }
+    }
+}
+
+/// The link's and the fault injector's counters, always the same ones in the same order.
+fn link_counters(link: &dyn Link, injector: &FaultInjector) -> Vec<(String, u64)> {
+    let counters = link.counters();
+    let named = [
+        (&names::LINK_RECEIVED, counters.received),
+        (&names::LINK_RECEIVED_BYTES, counters.received_bytes),
+        (&names::LINK_SENT, counters.sent),
+        (&names::LINK_SENT_BYTES, counters.sent_bytes),
+    ];
+    let mut named: Vec<_> = named.map(|(counter, count)| (counter.of(&[]), count)).into();
+    let losses = counters.losses();
+    named.extend(losses.map(|(loss, count)| (names::LINK_LOST.of(&[loss.name_at_nic()]), count)));
+    let ring = link.ring_counters().named();
+    named.extend(ring.map(|(counter, count)| (counter.of(&[]), count)));
+    let faults = injector.counts().by_fault();
+    named.extend(faults.map(|(fault, count)| (names::FAULTS.of(&[fault.name()]), count)));
+    named
+}
+
+/// The names of all counters, in the order of the file.
+pub(super) fn counter_names(link: &dyn Link) -> Vec<String> {
+    let injector = FaultInjector::new(Faults::NONE, 0, link.scope());
+    let mut names: Vec<String> = Counter::ALL.iter().map(|c| c.name().to_owned()).collect();
+    names.extend(link_counters(link, &injector).into_iter().map(|(name, _)| name));
+    names
+}
+
+/// Locks, whatever happened to an earlier holder: every value here is whole between statements that
+/// can panic.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

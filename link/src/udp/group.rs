@@ -1,0 +1,147 @@
+//! Several links at one address and port, each with its part of what arrives.
+//!
+//! The kernel asks a program of the caller's which socket gets a datagram (SO_ATTACH_REUSEPORT_CBPF). A run
+//! of datagrams is one message to it, so the program sees the first of them, and the run goes to one socket.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+
+use super::{UdpConfig, UdpLink, bind, prepare};
+use crate::sys;
+use crate::{LinkError, Result};
+
+/// An instruction of classic BPF (the kernel's networking/filter.rst), which has one accumulator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Instruction {
+    code: u16,
+    jt: u8,
+    jf: u8,
+    k: u32,
+}
+
+impl Instruction {
+    /// Loads the byte at this place of the UDP payload. A program that loads from beyond its end ends
+    /// there, and gives 0.
+    pub const fn load_byte(at: u32) -> Self {
+        Self::plain(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, at)
+    }
+
+    /// As [`Instruction::load_byte`], two bytes, the higher one first.
+    pub const fn load_half(at: u32) -> Self {
+        Self::plain(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, at)
+    }
+
+    /// Loads the IPv4 source address.
+    pub const fn load_source_address() -> Self {
+        // linux/filter.h: SKF_NET_OFF, from where on loads are from the network header.
+        Self::plain(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, (-0x10_0000i32 + 12) as u32)
+    }
+
+    /// Keeps these bits.
+    pub const fn and(bits: u32) -> Self {
+        Self::plain(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, bits)
+    }
+
+    /// The rest of a division by this number, which is not 0.
+    pub const fn modulo(by: u32) -> Self {
+        Self::plain(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, by)
+    }
+
+    /// Leaves out so many instructions unless the accumulator is this.
+    pub const fn skip_unless(value: u32, skip: u8) -> Self {
+        Self { jf: skip, ..Self::plain(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value) }
+    }
+
+    /// Leaves out so many instructions.
+    pub const fn skip(skip: u32) -> Self {
+        Self::plain(libc::BPF_JMP | libc::BPF_JA, skip)
+    }
+
+    /// Ends with the accumulator as the number of the socket.
+    pub const fn choose() -> Self {
+        Self::plain(libc::BPF_RET | libc::BPF_A, 0)
+    }
+
+    const fn plain(code: u32, k: u32) -> Self {
+        Self { code: code as u16, jt: 0, jf: 0, k }
+    }
+}
+
+impl UdpLink {
+    /// Binds `count` sockets to one address and port. `choose` gives the number of the one that has a
+    /// datagram; a number that there is not leaves it to the kernel, which takes one by both addresses and ports.
+    ///
+    /// # Errors
+    /// As [`UdpLink::open`], also where another program has the port in a group of its own; and a kernel that
+    /// does not take the program.
+    pub fn open_group(config: &UdpConfig, count: usize, choose: &[Instruction]) -> Result<Vec<Self>> {
+        // Alone at first: a group of somebody else's would be joined without a word.
+        let (first, local) = bind(config.bind, config.checksum)?;
+        share(&first)?;
+        let mut sockets = vec![first];
+        for _ in 1..count {
+            let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)
+                .map_err(LinkError::io("cannot open a UDP socket"))?;
+            share(&socket)?;
+            let at = SocketAddr::from(local);
+            rustix::net::bind(&socket, &at).map_err(|error| LinkError::bind(at, error.into()))?;
+            prepare(&socket, config.checksum)?;
+            sockets.push(socket);
+        }
+        if let Some(first) = sockets.first() {
+            let program: Vec<_> = choose
+                .iter()
+                .map(|&Instruction { code, jt, jf, k }| libc::sock_filter { code, jt, jf, k })
+                .collect();
+            sys::attach_choice(first.as_fd(), &program).map_err(LinkError::io(
+                "cannot attach the program that chooses a socket (SO_ATTACH_REUSEPORT_CBPF)",
+            ))?;
+        }
+        sockets.into_iter().map(|socket| UdpLink::of(socket, local, config)).collect()
+    }
+}
+
+fn share(socket: &OwnedFd) -> Result<()> {
+    sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)
+        .map_err(LinkError::io("cannot share a UDP port (SO_REUSEPORT)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddrV4};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Batch, Link};
+
+    /// The first byte of the payload, modulo 3.
+    const BY_FIRST_BYTE: [Instruction; 3] =
+        [Instruction::load_byte(0), Instruction::modulo(3), Instruction::choose()];
+
+    #[test]
+    fn each_socket_of_a_group_gets_what_the_program_says_and_the_port_is_nobody_elses() {
+        let config = UdpConfig::reports(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0).into(), false);
+        let mut group = UdpLink::open_group(&config, 3, &BY_FIRST_BYTE).unwrap();
+        let to = group[0].local_addr();
+        assert!(group.iter().all(|link| link.local_addr() == to));
+        // Neither alone nor as a group.
+        let taken = UdpConfig { bind: to.into(), ..config };
+        assert!(UdpLink::open(&taken).is_err());
+        assert!(UdpLink::open_group(&taken, 2, &BY_FIRST_BYTE).is_err());
+
+        let mut sender = UdpLink::open(&config).unwrap();
+        let mut batch = Batch::default();
+        for n in 0..60u8 {
+            batch.push_udp(sender.local_addr(), to, &[n, 1, 2, 3], 0).unwrap();
+            // One by one: a run would go to one of them.
+            sender.send(&mut batch).unwrap();
+        }
+        for (number, link) in group.iter_mut().enumerate() {
+            let mut got = Vec::new();
+            while got.len() < 20 && link.recv(&mut batch, Some(Duration::from_secs(30))).unwrap() > 0 {
+                got.extend(batch.iter().map(|packet| packet[28]));
+            }
+            assert_eq!(got, (0..60).filter(|n| usize::from(n % 3) == number).collect::<Vec<u8>>());
+        }
+    }
+}

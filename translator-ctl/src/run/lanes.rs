@@ -1,0 +1,219 @@
+//! The workers of a translator: each is a thread with links, a data plane, and sessions of its own.
+
+use std::net::SocketAddrV4;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+use dta_dataplane::Engine;
+use dta_dataplane::workers::{CrewView, crew};
+use dta_link::fault::FaultInjector;
+use dta_link::{Link, RunUse, UdpConfig, UdpLink};
+use dta_proto::program::Endpoint;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use super::Options;
+use crate::config::Translator;
+use crate::lease::Kept;
+use crate::packets::ledger::Ledger;
+use crate::packets::{
+    Bell, Command, IntSide, Member, PacketThread, PacketThreadError, RoceLink, Snapshot, steering,
+};
+use crate::session::Session;
+use crate::target::TargetError;
+use crate::target::software::InProcess;
+
+/// How long a stop waits for reports that are on their way between workers.
+const BETWEEN: Duration = Duration::from_secs(1);
+
+/// One worker, as the control side sees it.
+pub(super) struct Lane {
+    /// The configuration as this worker has it.
+    pub(super) config: Translator,
+    /// One with each collector.
+    pub(super) sessions: Vec<Session>,
+    /// Its data plane. That of the first also knows the others.
+    pub(super) target: InProcess,
+    /// What is known of its leases.
+    pub(super) kept: Kept,
+}
+
+/// The links of all workers.
+pub(super) struct Links {
+    reports: Vec<UdpLink>,
+    roce: Vec<(RoceLink, Endpoint)>,
+    int: Option<IntSide>,
+    /// Where reports are taken.
+    pub(super) listen: SocketAddrV4,
+    /// What is done with runs of reports.
+    pub(super) runs: RunUse,
+    /// Where Telemetry Reports of INT are taken.
+    pub(super) int_addresses: Vec<String>,
+}
+
+impl Links {
+    /// Opens them.
+    ///
+    /// # Errors
+    /// An address in use, or not of this host, or a privilege that is missing.
+    pub(super) fn open(config: &Translator, options: &Options) -> anyhow::Result<Links> {
+        let reports = UdpConfig::reports(config.listen, options.nack_faults().corrupts());
+        let reports = match config.workers {
+            1 => UdpLink::open(&reports).map(|link| vec![link]),
+            workers => UdpLink::open_group(&reports, workers, &steering::program(workers)),
+        };
+        let reports = reports.context("cannot take reports (--listen)")?;
+        let int = IntSide::open(&config.int.listen, &config.int.stores, config.int.rules()?)
+            .context("cannot take Telemetry Reports of INT (--int)")?;
+        let roce = (0..config.workers).map(|worker| RoceLink::open(&config.of_worker(worker)));
+        let roce: Vec<_> = roce
+            .collect::<Result<_, _>>()
+            .context("cannot send frames and take the NIC's answers (--source, --source-port)")?;
+        let first = reports.first().context("no worker")?;
+        Ok(Links {
+            listen: first.local_addr(),
+            runs: first.runs(),
+            int_addresses: int.as_ref().map(IntSide::addresses).unwrap_or_default(),
+            reports,
+            roce,
+            int,
+        })
+    }
+
+    /// Where the frames of the first worker come from.
+    pub(super) fn endpoint(&self) -> anyhow::Result<Endpoint> {
+        Ok(self.roce.first().context("no worker")?.1)
+    }
+
+    /// Starts a thread for each worker.
+    ///
+    /// # Errors
+    /// No more threads or sockets, a ledger that cannot be created, or an address of a collector that is none.
+    pub(super) fn start(self, config: &Translator, options: &Options) -> anyhow::Result<Workers> {
+        let Links { reports, roce, mut int, .. } = self;
+        let count = reports.len();
+        let several = count > 1;
+        let (crews, view) = crew(count);
+        let bells = Bell::all(count).context("cannot have the workers wake each other")?;
+        let (ended, end) = unbounded_channel();
+        let life = life();
+        let mut workers = Workers { lanes: Vec::new(), turns: Vec::new(), threads: Vec::new(), end, view };
+        let mut all_commands = Vec::new();
+        let members = crews.into_iter().zip(bells);
+        for (worker, ((reports, (roce, endpoint)), (crew, bell))) in
+            reports.into_iter().zip(roce).zip(members).enumerate()
+        {
+            let config = config.of_worker(worker);
+            let ledger = match options.ledger.as_deref().map(|path| ledger_of(path, worker)) {
+                Some(path) => Some(
+                    Ledger::create(&path)
+                        .with_context(|| format!("cannot create the ledger {}", path.display()))?,
+                ),
+                None => None,
+            };
+            let (commands, inbox) = mpsc::channel();
+            let mut engine = Engine::new(config.limits(ledger.is_some()));
+            engine.list_reporters(&config.listed());
+            let turns = Arc::new(AtomicU64::new(0));
+            // Other faults for each worker.
+            let seed = options.seed ^ (worker as u64) << 32;
+            let packets = PacketThread {
+                engine,
+                member: several.then(|| Member::new(crew, bell)),
+                roce_faults: FaultInjector::new(options.faults, seed, roce.scope()),
+                nack_faults: FaultInjector::new(options.nack_faults(), seed ^ 0x4e41_434b, reports.scope()),
+                answer_faults: FaultInjector::new(options.answer_faults, seed ^ 0x4143_4b53, roce.scope()),
+                faulty: !options.faults.is_none(),
+                turns: turns.clone(),
+                ledger,
+                commands: inbox,
+                reports,
+                int: int.take(),
+                roce,
+            };
+            let ended = ended.clone();
+            let name = if several { format!("dataplane-{worker}") } else { "dataplane".into() };
+            let thread = std::thread::Builder::new().name(name).spawn(move || {
+                // If the program ends for another reason, nobody waits for this result, and that is no error.
+                let _ = ended.send(packets.run());
+            });
+            workers.threads.push(thread.context("cannot start the data plane")?);
+            workers.turns.push(turns);
+            let target = InProcess::new(config.name.clone(), life, commands.clone()).with_rings(&config);
+            let sessions: Vec<Session> = (config.collector.indices())
+                .map(|collector| Session::new(&config, collector, endpoint))
+                .collect::<Result<_, _>>()?;
+            let kept = Kept::new(sessions.len());
+            let target = if worker == 0 { target } else { target.untold() };
+            workers.lanes.push(Lane { config, sessions, target, kept });
+            all_commands.push(commands);
+        }
+        if let Some(first) = workers.lanes.first_mut() {
+            first.target = first.target.clone().with_others(all_commands.split_off(1));
+        }
+        Ok(workers)
+    }
+}
+
+/// The running workers.
+pub(super) struct Workers {
+    /// What the control side has of each.
+    pub(super) lanes: Vec<Lane>,
+    /// By worker, a counter that rises as long as it goes on.
+    pub(super) turns: Vec<Arc<AtomicU64>>,
+    /// Gives how a worker ended.
+    pub(super) end: UnboundedReceiver<Result<(), PacketThreadError>>,
+    threads: Vec<JoinHandle<()>>,
+    view: CrewView,
+}
+
+impl Workers {
+    /// The data plane of all workers.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn target(&self) -> anyhow::Result<InProcess> {
+        Ok(self.lanes.first().context("no worker")?.target.clone())
+    }
+
+    /// Takes what has come, hands over what is on its way between workers, sends what is held, and ends.
+    /// Gives the last counters.
+    ///
+    /// # Errors
+    /// A worker has ended before.
+    pub(super) async fn stop(&self, all: &InProcess) -> Result<Box<Snapshot>, TargetError> {
+        all.all(Command::Quiesce).await?;
+        let until = Instant::now() + BETWEEN;
+        // A report makes two steps at most, so what is seen empty several times is empty.
+        let mut empty = 0;
+        while empty < 3 && Instant::now() < until {
+            empty = if self.view.is_empty() { empty + 1 } else { 0 };
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        all.snapshot(Command::Stop).await
+    }
+
+    /// Waits for the threads, which were stopped.
+    pub(super) fn join(self) {
+        for thread in self.threads {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The ledger of a worker: that of the first is the file that was given, the others' have a number behind.
+fn ledger_of(path: &Path, worker: usize) -> PathBuf {
+    match worker {
+        0 => path.to_owned(),
+        _ => PathBuf::from(format!("{}.{worker}", path.display())),
+    }
+}
+
+/// A number that is different for each start of this program.
+fn life() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64)
+}

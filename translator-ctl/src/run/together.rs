@@ -1,0 +1,56 @@
+//! How the leases of all workers are together.
+
+use std::cell::RefCell;
+
+use crate::lease::Event;
+
+/// What was told last of each worker's leases.
+pub(super) struct Together {
+    of: RefCell<Vec<Told>>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Told {
+    ready: bool,
+    asked: bool,
+    open: (usize, usize),
+}
+
+impl Together {
+    /// Nothing is known yet of so many workers.
+    pub(super) fn new(workers: usize) -> Together {
+        Together { of: RefCell::new(vec![Told::default(); workers]) }
+    }
+
+    /// What a worker tells, as that of the whole translator: it is ready with the last worker, and has as many
+    /// sessions as the worker that has the fewest.
+    pub(super) fn with<'a>(&self, worker: usize, event: Event<'a>) -> Event<'a> {
+        let mut of = self.of.borrow_mut();
+        let before = of.iter().all(|told| told.ready);
+        if let Some(told) = of.get_mut(worker) {
+            *told = Told { ready: told.ready || event.ready, asked: event.asked, open: event.open };
+        }
+        Event {
+            ready: !before && of.iter().all(|told| told.ready),
+            asked: of.iter().all(|told| told.asked),
+            open: (of.iter().map(|told| told.open.0).min().unwrap_or(0), event.open.1),
+            waits_for: event.waits_for,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_translator_is_ready_once_with_its_last_worker() {
+        let together = Together::new(2);
+        let event = |ready| Event { ready, asked: true, open: (1, 1), waits_for: None };
+        let first = together.with(0, event(true));
+        assert_eq!((first.ready, first.asked, first.open), (false, false, (0, 1)));
+        let second = together.with(1, event(true));
+        assert_eq!((second.ready, second.asked, second.open), (true, true, (1, 1)));
+        assert!(!together.with(0, event(false)).ready);
+    }
+}

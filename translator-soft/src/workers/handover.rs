@@ -1,0 +1,297 @@
+//! A ring of reports from one worker to another.
+//!
+//! One thread writes and one reads. All of it are atomics, so there is no unsafe code: a message is copied in
+//! by relaxed stores, which are plain ones on the machines that this runs on, and is seen with the index that
+//! is released behind it. The writer publishes a batch at a time, and each side reads the other's index only
+//! when by the last one it knows there is no more.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dta_proto::wire::dta::MAX_REPORT_LEN;
+
+use crate::reporters::Source;
+
+/// Messages that a ring holds, a power of two.
+pub const CAPACITY: usize = 4096;
+/// 64-bit words of a message: one with what is known of the report, two with where it came from and went to,
+/// and the report as it was sent. Two lines of the cache, of which a report of 40 bytes or less takes one.
+const WORDS: usize = 16;
+/// Places that the writer fetches at once, and how far ahead of the first of them it does. The reader had each
+/// place last, so a write to it waits for its line to come over; many that were asked for together come together.
+const FETCHED: u64 = 32;
+const AHEAD: u64 = 8;
+/// Words in front of the report.
+const BEFORE: usize = 3;
+
+const _: () = assert!(MAX_REPORT_LEN <= (WORDS - BEFORE) * 8);
+
+/// What is to be done with a report that is handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Judge it by its reporter's window.
+    Judge = 0,
+    /// It was admitted: execute it.
+    Execute = 1,
+    /// It was admitted by somebody who does not number reports: execute it.
+    ExecuteUnnumbered = 2,
+}
+
+/// A report on its way from one worker to another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Message<'a> {
+    pub(crate) stage: Stage,
+    /// How often reporters had begun anew when it was admitted.
+    pub(crate) restarts: u32,
+    pub(crate) source: Source,
+    pub(crate) destination: Source,
+    /// The report, as it is on the wire.
+    pub(crate) report: &'a [u8],
+}
+
+/// An index on a line of the cache of its own: each is written by one side and polled by the other.
+#[repr(align(128))]
+struct Index(AtomicU64);
+
+/// A place for a message, on lines of its own.
+#[repr(align(128))]
+struct Place([AtomicU64; WORDS]);
+
+struct Shared {
+    /// Messages ever published.
+    written: Index,
+    /// Messages ever read, and what came of them done.
+    read: Index,
+    places: Box<[Place]>,
+}
+
+impl Shared {
+    #[inline]
+    fn place(&self, index: u64) -> Option<&[AtomicU64; WORDS]> {
+        self.places.get(index as usize & (CAPACITY - 1)).map(|place| &place.0)
+    }
+}
+
+/// The end that writes.
+pub(super) struct Sender {
+    shared: Arc<Shared>,
+    /// Messages put in, of which the last ones may not be published.
+    put: u64,
+    published: u64,
+    /// What is known of `read`.
+    read: u64,
+    /// Places up to here were fetched.
+    fetched: u64,
+}
+
+/// The end that reads.
+pub(super) struct Receiver {
+    shared: Arc<Shared>,
+    /// Messages taken, of which the last ones may not be given back.
+    taken: u64,
+    /// What is known of `written`.
+    written: u64,
+}
+
+/// Both ends of a new ring.
+pub(super) fn ring() -> (Sender, Receiver) {
+    let shared = Arc::new(Shared {
+        written: Index(AtomicU64::new(0)),
+        read: Index(AtomicU64::new(0)),
+        places: (0..CAPACITY).map(|_| Place([const { AtomicU64::new(0) }; WORDS])).collect(),
+    });
+    let sender = Sender { shared: Arc::clone(&shared), put: 0, published: 0, read: 0, fetched: 0 };
+    (sender, Receiver { shared, taken: 0, written: 0 })
+}
+
+impl Sender {
+    /// How many more messages there is room for; `wanted` or more if there are as many.
+    pub(super) fn room(&mut self, wanted: usize) -> usize {
+        let free = |read: u64, put: u64| CAPACITY - (put - read) as usize;
+        if free(self.read, self.put) < wanted {
+            self.read = self.shared.read.0.load(Ordering::Acquire);
+        }
+        free(self.read, self.put)
+    }
+
+    /// Puts a message in, for which there has to be [room](Sender::room).
+    #[inline]
+    pub(super) fn put(&mut self, message: &Message<'_>) {
+        debug_assert!(((self.put - self.read) as usize) < CAPACITY);
+        let Message { stage, restarts, source, destination, report } = *message;
+        if self.put + AHEAD >= self.fetched {
+            self.fetch();
+        }
+        let Some(words) = self.shared.place(self.put) else { return };
+        let first = u64::from(restarts) << 32 | (report.len() as u64) << 8 | stage as u64;
+        words[0].store(first, Ordering::Relaxed);
+        words[1].store(source.bits(), Ordering::Relaxed);
+        words[2].store(destination.bits(), Ordering::Relaxed);
+        for (word, bytes) in words[BEFORE..].iter().zip(report.chunks(8)) {
+            let bits = match bytes.first_chunk() {
+                Some(whole) => u64::from_le_bytes(*whole),
+                None => {
+                    let mut rest = [0; 8];
+                    rest[..bytes.len()].copy_from_slice(bytes);
+                    u64::from_le_bytes(rest)
+                }
+            };
+            word.store(bits, Ordering::Relaxed);
+        }
+        self.put += 1;
+    }
+
+    /// Writes to places that come next and are free, so that they are near when they are filled.
+    fn fetch(&mut self) {
+        let until = (self.put + AHEAD + FETCHED).min(self.read + CAPACITY as u64);
+        for index in self.fetched.max(self.put)..until {
+            if let Some(words) = self.shared.place(index) {
+                words[0].store(0, Ordering::Relaxed);
+            }
+        }
+        self.fetched = until;
+    }
+
+    /// Lets the other side see all that was put in. Whether there was something.
+    pub(super) fn publish(&mut self) -> bool {
+        let news = self.published != self.put;
+        if news {
+            self.published = self.put;
+            self.shared.written.0.store(self.put, Ordering::Release);
+        }
+        news
+    }
+}
+
+impl Receiver {
+    /// How many messages wait.
+    pub(super) fn waiting(&mut self) -> usize {
+        if self.written == self.taken {
+            self.written = self.shared.written.0.load(Ordering::Acquire);
+        }
+        (self.written - self.taken) as usize
+    }
+
+    /// Takes the next of the [waiting](Receiver::waiting) messages; its report goes into `room`.
+    #[inline]
+    pub(super) fn take<'r>(&mut self, room: &'r mut [u8; (WORDS - BEFORE) * 8]) -> Option<Message<'r>> {
+        if self.taken == self.written {
+            return None;
+        }
+        let words = self.shared.place(self.taken)?;
+        let first = words[0].load(Ordering::Relaxed);
+        let len = (first >> 8 & 0xff) as usize;
+        for (word, bytes) in words[BEFORE..].iter().zip(room.chunks_exact_mut(8)).take(len.div_ceil(8)) {
+            bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        }
+        let stage = match first as u8 {
+            0 => Stage::Judge,
+            1 => Stage::Execute,
+            _ => Stage::ExecuteUnnumbered,
+        };
+        let message = Message {
+            stage,
+            restarts: (first >> 32) as u32,
+            source: Source::from_bits(words[1].load(Ordering::Relaxed)),
+            destination: Source::from_bits(words[2].load(Ordering::Relaxed)),
+            report: room.get(..len)?,
+        };
+        self.taken += 1;
+        Some(message)
+    }
+
+    /// Gives the places of all that was taken back to the other side.
+    pub(super) fn give_back(&mut self) {
+        self.shared.read.0.store(self.taken, Ordering::Release);
+    }
+
+    /// Whether nothing waits, and nothing that was taken is still being worked on, for somebody else to ask.
+    pub(super) fn view(&self) -> View {
+        View(Arc::clone(&self.shared))
+    }
+}
+
+/// Room for the report of a message.
+pub(super) type Room = [u8; (WORDS - BEFORE) * 8];
+
+/// A look at a ring from outside.
+pub(super) struct View(Arc<Shared>);
+
+impl View {
+    pub(super) fn is_empty(&self) -> bool {
+        let written = self.0.written.0.load(Ordering::Acquire);
+        self.0.read.0.load(Ordering::Acquire) == written
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn messages_arrive_whole_and_in_order_between_two_threads() {
+        let (mut sender, mut receiver) = ring();
+        const COUNT: u32 = 100_000;
+        let report = |n: u32| vec![n as u8; 1 + n as usize % MAX_REPORT_LEN];
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut n = 0;
+                while n < COUNT {
+                    if sender.room(64) < 64 {
+                        std::thread::yield_now();
+                        continue;
+                    }
+                    for _ in 0..64.min(COUNT - n) {
+                        let source = Source::new(Ipv4Addr::from(n), n as u16);
+                        let stage = if n % 2 == 0 { Stage::Judge } else { Stage::Execute };
+                        let destination = Source::new(Ipv4Addr::from(!n), 1);
+                        sender.put(&Message { stage, restarts: n, source, destination, report: &report(n) });
+                        n += 1;
+                    }
+                    assert!(sender.publish());
+                    assert!(!sender.publish());
+                }
+            });
+            let mut room = [0; (WORDS - BEFORE) * 8];
+            let mut n = 0;
+            while n < COUNT {
+                if receiver.waiting() == 0 {
+                    receiver.give_back();
+                    std::thread::yield_now();
+                    continue;
+                }
+                let message = receiver.take(&mut room).unwrap();
+                assert_eq!(message.report, report(n));
+                assert_eq!((message.restarts, message.source), (n, Source::new(Ipv4Addr::from(n), n as u16)));
+                assert_eq!(message.destination, Source::new(Ipv4Addr::from(!n), 1));
+                assert_eq!(message.stage == Stage::Judge, n % 2 == 0);
+                n += 1;
+            }
+            assert!(!receiver.view().is_empty());
+            receiver.give_back();
+            assert!(receiver.view().is_empty() && receiver.take(&mut room).is_none());
+        });
+    }
+
+    #[test]
+    fn a_ring_that_is_full_has_no_room_until_its_places_are_given_back() {
+        let (mut sender, mut receiver) = ring();
+        let source = Source::new(Ipv4Addr::LOCALHOST, 1);
+        let message =
+            Message { stage: Stage::Execute, restarts: 0, source, destination: source, report: &[1; 88] };
+        for left in (1..=CAPACITY).rev() {
+            assert_eq!(sender.room(1), left);
+            sender.put(&message);
+        }
+        assert_eq!((sender.room(1), receiver.waiting()), (0, 0), "nothing is published yet");
+        sender.publish();
+        assert_eq!(receiver.waiting(), CAPACITY);
+        let mut room = [0; (WORDS - BEFORE) * 8];
+        assert!(receiver.take(&mut room).is_some());
+        assert_eq!(sender.room(1), 0);
+        receiver.give_back();
+        assert_eq!(sender.room(1), 1);
+    }
+}

@@ -1,0 +1,193 @@
+//! Several workers make of the same reports what one engine makes.
+
+use std::collections::BTreeMap;
+
+use dta_proto::program::{Entry, EntryKey, Purpose, QueuePair, Transport};
+use dta_proto::wire::datagram::Datagram;
+use dta_proto::wire::dta::{Body, Report, Version};
+use dta_proto::wire::frame::Received;
+
+use super::crew;
+use crate::requester::Timing;
+use crate::tests::{AP, Bench, KI, KW, PC, SM, datagram, key, program};
+use crate::{Limits, ReporterCounters};
+
+/// A xorshift generator (Marsaglia 2003).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 32) as usize % bound
+    }
+}
+
+const REPORTERS: usize = 6;
+
+/// What each reporter sends: all primitives, in order, with losses, repeats and neighbours that change places.
+/// Keys and lists are one reporter's each; counters, paths and columns are everybody's.
+fn traffic(random: &mut Random) -> Vec<Vec<Vec<u8>>> {
+    (0..REPORTERS)
+        .map(|reporter| {
+            let mut packets = Vec::new();
+            for sequence in 0..400u32 {
+                let n = sequence as usize;
+                let own = key((reporter * 20 + n % 20) as u8);
+                let (value, cells) = ([n as u8; 12], [1, 2, 3, 4, 5, 6, 7, reporter as u8]);
+                let (store, body) = match n % 5 {
+                    0 => (KW, Body::KeyWrite { redundancy: 0, key: own, value: &value }),
+                    1 => {
+                        // Two of the lists are nobody's here: those reports are dropped.
+                        (AP, Body::Append { list: reporter as u32, value: &value[..8] })
+                    }
+                    2 => {
+                        let key = key(200 + (n % 7) as u8);
+                        (KI, Body::KeyIncrement { redundancy: 0, key, delta: n as u64 })
+                    }
+                    3 => {
+                        let key = key((n / 5) as u8);
+                        let hop = reporter as u8;
+                        let path_length = REPORTERS as u8;
+                        (PC, Body::Postcard { key, hop, path_length, value: 100 + u32::from(hop) })
+                    }
+                    _ => (SM, Body::SketchMerge { epoch: 1, column: (n / 5 % 16) as u32, cells: &cells }),
+                };
+                let report = Report {
+                    version: Version::V1,
+                    immediate: false,
+                    retransmittable: true,
+                    restarted: false,
+                    sequence,
+                    reporter: 11 + reporter as u16,
+                    store,
+                    body,
+                };
+                let mut bytes = [0; 100];
+                let len = report.emit(&mut bytes).unwrap();
+                let packet = datagram(&bytes[..len]);
+                // The first ones arrive, so that all know where the reporter is.
+                match random.below(20) {
+                    0 | 1 if n > 2 => continue,
+                    2 => packets.push(packet.clone()),
+                    _ => {}
+                }
+                packets.push(packet);
+                let last = packets.len() - 1;
+                if n > 5 && random.below(10) == 0 {
+                    packets.swap(last, last - 1);
+                }
+            }
+            packets
+        })
+        .collect()
+}
+
+/// All that is made, in an order that does not depend on who made it: by place in memory, what was written
+/// there and what was added; NACKs by reporter; counters by name; and reporters.
+#[derive(Debug, PartialEq)]
+struct Made {
+    written: BTreeMap<u64, Vec<Vec<u8>>>,
+    added: BTreeMap<u64, u64>,
+    nacks: Vec<Vec<u8>>,
+    counters: Vec<(String, u64)>,
+    reporters: BTreeMap<u16, (ReporterCounters, u32)>,
+}
+
+fn make(workers: usize, traffic: &[Vec<Vec<u8>>], random: &mut Random) -> Made {
+    let mut program = program(Transport::Uc, false);
+    if let Some(Entry::QueuePair(pair)) = program.remove(&EntryKey::QueuePair(0, Purpose::Atomic)) {
+        // Nobody answers here, so all have to fit.
+        program.set(Entry::QueuePair(QueuePair { max_dest_rd_atomic: 4096, ..pair }));
+    }
+    let limits = Limits { rc: Timing { window: 4096, ..Timing::default() }, ..Limits::default() };
+    let (mut crews, view) = crew(workers);
+    let mut benches: Vec<Bench> = crews.iter().map(|_| Bench::new(&program, limits)).collect();
+    // Each reporter's datagrams come to one socket, which need not be that of its worker.
+    let sockets: Vec<usize> = traffic.iter().map(|_| random.below(workers)).collect();
+    let mut sent = vec![0; traffic.len()];
+    let mut idle = 0;
+    while idle < 3 * workers + 1 {
+        idle += 1;
+        let worker = random.below(workers);
+        let (bench, crew) = (&mut benches[worker], &mut crews[worker]);
+        if bench.engine.take_in(0, crew, &mut bench.out) != 0 {
+            idle = 0;
+        }
+        let reporter = random.below(traffic.len());
+        let some = random.below(60).min(traffic[reporter].len() - sent[reporter]);
+        if sockets[reporter] == worker && crew.has_room(some) && some != 0 {
+            let batch = &traffic[reporter][sent[reporter]..][..some];
+            let packets = batch.iter().map(Vec::as_slice);
+            match workers {
+                1 => bench.engine.ingest(0, packets, &mut bench.out),
+                _ => bench.engine.ingest_among(0, packets, crew, &mut bench.out),
+            }
+            sent[reporter] += some;
+            idle = 0;
+        }
+        assert_eq!(bench.engine.counters().check(), None, "the books of each worker close at any time");
+        if sent.iter().zip(traffic).any(|(sent, all)| *sent < all.len()) || !view.is_empty() {
+            idle = 0;
+        }
+    }
+    let mut made = Made {
+        written: BTreeMap::new(),
+        added: BTreeMap::new(),
+        nacks: Vec::new(),
+        counters: Vec::new(),
+        reporters: BTreeMap::new(),
+    };
+    let mut counters = crate::counters::Counters::default();
+    for bench in &mut benches {
+        bench.engine.flush(0, &mut bench.out);
+        for frame in bench.out.frames.iter() {
+            let received = Received::parse(frame).unwrap();
+            match received.roce.atomic() {
+                Some(atomic) => *made.added.entry(atomic.va).or_default() += atomic.swap_add,
+                None => {
+                    let va = received.roce.reth().unwrap().va;
+                    let there = made.written.entry(va).or_default();
+                    // A column is sent again when somebody comes late: the last time all are in it.
+                    if va >> 32 == u64::from(SM) {
+                        there.clear();
+                    }
+                    there.push(received.roce.payload().to_vec());
+                }
+            }
+        }
+        let nacks = bench.out.nacks.iter();
+        made.nacks.extend(nacks.map(|nack| Datagram::parse(nack).unwrap().payload().to_vec()));
+        counters.add(bench.engine.counters());
+        for reporter in bench.engine.reporters().iter() {
+            let heard = (reporter.counters, reporter.newest);
+            assert_eq!(made.reporters.insert(reporter.id, heard), None, "one worker hears a reporter");
+        }
+    }
+    assert_eq!(counters.check(), None);
+    made.nacks.sort();
+    // Paths of two keys may have one place: which comes last depends on who hears which postcard when.
+    for (_, there) in made.written.iter_mut().filter(|(va, _)| *va >> 32 == u64::from(PC)) {
+        there.sort();
+    }
+    // How many of the increments came together depends on batches.
+    let same = |name: &String| !["operations", "frames", "coalesced"].iter().any(|end| name.ends_with(end));
+    made.counters = counters.named().into_iter().filter(|(name, _)| same(name)).collect();
+    made
+}
+
+#[test]
+fn several_workers_make_what_one_engine_makes() {
+    for seed in 1..=6u64 {
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let traffic = traffic(&mut random);
+        let one = make(1, &traffic, &mut random);
+        let duplicates: u64 = one.reporters.values().map(|(counters, _)| counters.duplicates).sum();
+        assert!(duplicates > 20 && one.nacks.len() > 20 && one.added.len() > 5 && one.written.len() > 200);
+        for workers in [2, 3, 5] {
+            let several = make(workers, &traffic, &mut random);
+            assert_eq!(several, one, "{workers} workers, seed {seed}");
+        }
+    }
+}
