@@ -61,9 +61,11 @@ fn show(args: &Args, nodes: &[waterfall::Node], rates: &Rates) -> anyhow::Result
             Document { nodes: nodes.iter().map(document).collect(), links: waterfall::link_losses(nodes) };
         return if args.watch.is_some() { output::json_line(&document) } else { output::json(&document) };
     }
-    let mut table = Table::new(&["node", "", "count", "share", "per second"], &[2, 3, 4]);
+    // There are rates from the second look on. A column without them would be in the way on a terminal.
+    let columns = if args.watch.is_some() { 5 } else { 4 };
+    let mut table = Table::new(&["node", "", "count", "share", "per second"][..columns], &[2, 3, 4]);
     for row in waterfall::rows(nodes, rates, args.all) {
-        table.row(cells(&row));
+        table.row(cells(&row).into_iter().take(columns));
     }
     // A terminal shows the last look alone, as `watch` does; elsewhere one comes after another.
     let (clear, end) = match args.watch {

@@ -4,6 +4,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -63,7 +64,23 @@ impl Bed {
         let ready =
             daemon(&[&["__translator", "run", "--ready", "--collector", &collector], &at[..]].concat());
         let (reports, control) = (text(&ready["listen"]), text(&ready["control"]));
-        Bed { daemons, _folder: folder, ready: [of_collector, ready], collector, reports, control }
+        let bed = Bed { daemons, _folder: folder, ready: [of_collector, ready], collector, reports, control };
+        bed.wait_for_counters();
+        bed
+    }
+
+    /// Waits until the translator has handed its counters in: before, `stats` tells less than later.
+    fn wait_for_counters(&self) {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            let stats = ["__collector", "stats", "-o", "json", "--collector", &self.collector];
+            let stats = String::from_utf8(program(&stats).output().unwrap().stdout).unwrap();
+            if stats.contains("\"translator/") {
+                return;
+            }
+            assert!(Instant::now() < end, "the translator hands in no counters: {stats}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 }
 
