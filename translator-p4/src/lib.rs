@@ -3,8 +3,9 @@
 //! [`generate`] makes a program with stores of every shape, and reports for them. A data plane makes an
 //! [`Outcome`] of them. That of the software engine in reference mode ([`software`]) and that of a switch are to
 //! be equal, byte for byte. What a switch made is kept in a [`capture`], so that the software is held to it where
-//! there is no switch.
+//! there is no switch. [`assembly`] reads what the compiler for Tofino made.
 
+pub mod assembly;
 pub mod capture;
 pub mod captured;
 pub mod generate;

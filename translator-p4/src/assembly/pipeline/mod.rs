@@ -1,0 +1,480 @@
+//! What the tables and registers of an assembly do with a packet.
+//!
+//! Of the chip this has containers of fields, conditions, tables with constant entries, actions, and the stateful
+//! ALUs. All actions of a stage see what was there before it. It has no parser and no deparser: fields are put in and
+//! taken out. Tables that the control plane fills miss. What a hash gives is not computed, and nobody may ask for it.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::{Block, Slice, hex, pairs, range};
+use table::{Action, Follows, Table};
+
+mod register;
+mod table;
+
+pub use register::Register;
+
+/// The stage behind the last one: what the deparser finds.
+pub const DEPARSER: usize = 12;
+
+/// Bits of a container that hold bits of a field, in some of the stages.
+#[derive(Clone, Debug)]
+struct Part {
+    /// The field's bit that is the lowest here.
+    first: usize,
+    stages: (usize, usize),
+    container: String,
+    low: usize,
+    high: usize,
+}
+
+/// One direction of a pipeline: its program and its state.
+#[derive(Clone, Debug)]
+pub struct Pipeline {
+    fields: Rc<BTreeMap<String, Vec<Part>>>,
+    tables: BTreeMap<String, Rc<Table>>,
+    /// Those of the stateful ALUs, by the names that the tables call them by.
+    pub registers: BTreeMap<String, Register>,
+    /// Containers; of `None` nobody knows what is in it: it is of a hash. Those that are not there are 0.
+    containers: BTreeMap<String, Option<u32>>,
+}
+
+fn is_container(name: &str) -> bool {
+    let name = name.trim_start_matches(['T', 'M', 'D']);
+    name.strip_prefix(['W', 'H', 'B'])
+        .is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// Bits of a container.
+fn width_of(container: &str) -> usize {
+    match container.trim_start_matches(['T', 'M', 'D']).as_bytes()[0] {
+        b'W' => 32,
+        b'H' => 16,
+        _ => 8,
+    }
+}
+
+fn ones(bits: usize) -> u64 {
+    u64::MAX >> (64 - bits)
+}
+
+/// The parts of a text between commas outside of brackets.
+fn commas(text: &str) -> Vec<&str> {
+    let (mut parts, mut from, mut depth) = (Vec::new(), 0, 0);
+    for (at, letter) in text.char_indices() {
+        match letter {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            ',' if depth == 0 => {
+                parts.push(text[from..at].trim());
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(text[from..].trim());
+    parts
+}
+
+fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(_) => Some(hex(text)),
+        None => text.parse().ok(),
+    }
+}
+
+fn asks_for_hash(table: &str, field: &Slice) -> ! {
+    panic!("{table} asks for a hash: {field:?}")
+}
+
+/// `FIELD: { stage 0..8: H12(0..8) }`, or `FIELD: H12(0..8)`.
+fn fields(block: &Block) -> BTreeMap<String, Vec<Part>> {
+    let mut fields: BTreeMap<String, Vec<Part>> = BTreeMap::new();
+    for line in &block.blocks {
+        let Some((name, places)) = line.line.split_once(": ") else { continue };
+        let field = Slice::of(name);
+        let places = places.trim();
+        let places = if places.starts_with('{') { pairs(places) } else { vec![("stage 0..12", places)] };
+        for (stages, place) in places {
+            let place = Slice::of(place);
+            let (low, high) = place.bits.unwrap_or((0, width_of(&place.name) - 1));
+            fields.entry(field.name.clone()).or_default().push(Part {
+                first: field.bits.map_or(0, |(low, _)| low),
+                stages: range(stages.trim_start_matches("stage ")),
+                container: place.name,
+                low,
+                high,
+            });
+        }
+    }
+    fields
+}
+
+/// What an action computes with.
+struct Running<'a> {
+    stage: usize,
+    action: &'a Action,
+    parameters: &'a BTreeMap<String, u64>,
+    /// What its register gave.
+    output: u32,
+}
+
+impl Pipeline {
+    /// Of `ingress` or `egress`.
+    ///
+    /// # Panics
+    /// The assembly has something that is not known here.
+    pub fn of(text: &str, direction: &str) -> Pipeline {
+        let blocks = Block::all(text);
+        let mut pipeline = Pipeline {
+            fields: Rc::default(),
+            tables: BTreeMap::new(),
+            registers: BTreeMap::new(),
+            containers: BTreeMap::new(),
+        };
+        for block in &blocks {
+            let mut words = block.line.trim_end_matches(':').split(' ');
+            match (words.next(), words.next(), words.next()) {
+                (Some("phv"), Some(of), None) if of == direction => pipeline.fields = Rc::new(fields(block)),
+                (Some("stage"), Some(stage), Some(of)) if of == direction => {
+                    pipeline.read_stage(stage.parse().unwrap(), block);
+                }
+                _ => {}
+            }
+        }
+        assert!(!pipeline.tables.is_empty(), "no {direction}");
+        pipeline
+    }
+
+    fn read_stage(&mut self, stage: usize, block: &Block) {
+        for part in &block.blocks {
+            let mut words = part.line.trim_end_matches(':').split(' ');
+            let (Some(kind), Some(name)) = (words.next(), words.next()) else { continue };
+            match kind {
+                "stateful" => {
+                    self.registers.insert(name.to_owned(), Register::of(part));
+                }
+                "exact_match" | "ternary_match" | "hash_action" | "gateway" => {
+                    let indirect = part.get("indirect").and_then(|name| {
+                        let of = format!("ternary_indirect {name}:");
+                        block.blocks.iter().find(|block| block.line == of)
+                    });
+                    let table = Table::of(stage, kind, part, indirect.unwrap_or(part));
+                    self.tables.insert(name.to_owned(), Rc::new(table));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The table of this name in the program, or the one that has this action.
+    ///
+    /// # Panics
+    /// There is none.
+    pub fn table(&self, name: &str) -> String {
+        let is = |table: &Table| table.p4 == name || table.actions.iter().any(|action| action.name == name);
+        let found = self.tables.iter().find(|(_, table)| is(table));
+        found.unwrap_or_else(|| panic!("no table or action {name}")).0.clone()
+    }
+
+    /// The stage that a table is in.
+    ///
+    /// # Panics
+    /// There is no such table.
+    pub fn stage(&self, table: &str) -> usize {
+        self.tables[table].stage
+    }
+
+    /// The register of this name in the program.
+    ///
+    /// # Panics
+    /// There is none.
+    pub fn register(&mut self, name: &str) -> &mut Register {
+        let suffix = format!(".{name}");
+        let found = self.registers.iter_mut().find(|(register, _)| register.ends_with(&suffix));
+        found.unwrap_or_else(|| panic!("no register {name}")).1
+    }
+
+    /// Empties the containers, as before another packet. Registers stay as they are.
+    pub fn clear(&mut self) {
+        self.containers.clear();
+    }
+
+    fn parts(&self, name: &str, stage: usize) -> Vec<Part> {
+        let all = self.fields.get(name).map(Vec::as_slice).unwrap_or_default();
+        let is_here = |part: &&Part| (part.stages.0..=part.stages.1).contains(&stage);
+        let parts: Vec<Part> = all.iter().filter(is_here).cloned().collect();
+        assert!(!parts.is_empty(), "no field {name} in stage {stage}");
+        parts
+    }
+
+    /// Puts a value into a field, where it lies in a stage.
+    ///
+    /// # Panics
+    /// It is not there in that stage.
+    pub fn set(&mut self, field: &str, stage: usize, value: u64) {
+        let slice = Slice::of(field);
+        let parts = self.parts(&slice.name, stage);
+        write(&mut self.containers, &parts, slice.bits, Some(value));
+    }
+
+    /// What a field has in a stage.
+    ///
+    /// # Panics
+    /// It is not there in that stage, or is of a hash.
+    pub fn get(&self, field: &str, stage: usize) -> u64 {
+        self.read(&Slice::of(field), stage).unwrap_or_else(|| panic!("{field} is of a hash"))
+    }
+
+    /// `None`: of a hash.
+    fn read(&self, slice: &Slice, stage: usize) -> Option<u64> {
+        let bits = slice.bits.unwrap_or((0, 63));
+        if is_container(&slice.name) {
+            let value = self.containers.get(&slice.name).copied().unwrap_or(Some(0))?;
+            return Some(u64::from(value) >> bits.0 & ones(bits.1 - bits.0 + 1));
+        }
+        let mut value = 0;
+        for part in self.parts(&slice.name, stage) {
+            let there = self.containers.get(&part.container).copied().unwrap_or(Some(0));
+            let last = part.first + part.high - part.low;
+            if bits.0 <= last && part.first <= bits.1 {
+                value |= (u64::from(there?) >> part.low & ones(part.high - part.low + 1)) << part.first;
+            }
+        }
+        Some(value >> bits.0 & ones(bits.1 - bits.0 + 1))
+    }
+
+    /// Takes a packet from a table on until the program ends, or to the first table of a stage.
+    ///
+    /// # Panics
+    /// It comes to something that is not known here.
+    pub fn run(&mut self, from: &str, until: usize) {
+        let mut next = from.to_owned();
+        while next != "END" && self.tables[&next].stage < until {
+            // All see what was there before the stage.
+            let stage = self.tables[&next].stage;
+            let mut after = self.containers.clone();
+            while next != "END" && self.tables[&next].stage == stage {
+                next = self.step(&next, &mut after);
+            }
+            self.containers = after;
+        }
+    }
+
+    /// Takes a packet through one table.
+    pub fn run_one(&mut self, name: &str) {
+        let mut after = self.containers.clone();
+        self.step(name, &mut after);
+        self.containers = after;
+    }
+
+    /// One table: gives the next one.
+    fn step(&mut self, name: &str, after: &mut BTreeMap<String, Option<u32>>) -> String {
+        let table = Rc::clone(self.tables.get(name).unwrap_or_else(|| panic!("no table {name}")));
+        let next = |names: &[String], at: usize| names.get(at).cloned().unwrap_or_else(|| "END".to_owned());
+        let by_code = |code: u64| table.actions.iter().find(|action| action.code == code as i64);
+        let none = BTreeMap::new();
+        if let Some(gateway) = &table.gateway {
+            let place = |bits: &[(usize, Slice)]| {
+                bits.iter().fold(0, |value, (bit, field)| {
+                    let is = self.read(field, table.stage).unwrap_or_else(|| asks_for_hash(name, field));
+                    value | is << bit
+                })
+            };
+            let value = place(&gateway.bits) ^ place(&gateway.xor);
+            let row = gateway.rows.iter().find(|(wanted, mask, _)| value & mask == wanted & mask);
+            if let Follows::Next(next) = row.map_or(&gateway.miss, |(_, _, follows)| follows) {
+                // A table without a key that is never asked runs its action by the condition alone.
+                let code = gateway.payload.or((table.kind == "hash_action").then_some(0));
+                if let Some(action) = code.and_then(by_code) {
+                    self.act(&table, action, &none, after);
+                }
+                return next.clone();
+            }
+        }
+        if table.kind == "hash_action" {
+            if let Some(action) = by_code(0) {
+                self.act(&table, action, &none, after);
+            }
+            return next(&table.hit, 0);
+        }
+        let found = table.entries.iter().find(|entry| {
+            entry.keys.iter().all(|(field, mask, low, high)| {
+                let is = || self.read(field, table.stage).unwrap_or_else(|| asks_for_hash(name, field));
+                *mask == 0 || (*low..=*high).contains(&(is() & mask))
+            })
+        });
+        match found.filter(|_| table.has_key) {
+            Some(entry) => {
+                let action = table.actions.iter().find(|action| action.handle == entry.handle).unwrap();
+                self.act(&table, action, &entry.parameters, after);
+                next(&table.hit, action.next)
+            }
+            None => {
+                let default = table.default_action.as_deref();
+                if let Some(action) = table.actions.iter().find(|action| Some(&*action.name) == default) {
+                    self.act(&table, action, &table.default_parameters, after);
+                }
+                table.miss.clone().unwrap_or_else(|| next(&table.hit, 0))
+            }
+        }
+    }
+
+    fn act(
+        &mut self,
+        table: &Table,
+        action: &Action,
+        parameters: &BTreeMap<String, u64>,
+        after: &mut BTreeMap<String, Option<u32>>,
+    ) {
+        let mut running = Running { stage: table.stage, action, parameters, output: 0 };
+        // The register first, as the others take what it gives. Counters are calls, too.
+        for call in action.steps.iter().filter(|step| step.contains("$salu.")) {
+            let Some((register, arguments)) = call.split_once('(').filter(|(name, _)| !name.contains(' '))
+            else {
+                continue;
+            };
+            let arguments = commas(arguments.trim_end_matches(')'));
+            let register = self.registers.get(register).unwrap_or_else(|| panic!("no register {register}"));
+            let cell = match number(arguments[1]) {
+                Some(cell) => cell as u32,
+                None => self.cell(table, register),
+            };
+            let word = |slice: &Option<Slice>| {
+                let value = slice.as_ref().map_or(Some(0), |slice| self.read(slice, table.stage));
+                value.unwrap_or_else(|| panic!("{call} takes a hash")) as u32
+            };
+            let phv = [word(&register.phv[0]), word(&register.phv[1])];
+            let name = call.split('(').next().unwrap();
+            running.output = self.registers.get_mut(name).unwrap().run(arguments[0], cell, phv);
+        }
+        for step in &action.steps {
+            let Some((what, arguments)) = step.split_once(' ').filter(|(name, _)| !name.contains('(')) else {
+                continue;
+            };
+            let arguments = commas(arguments);
+            let to = Slice::of(arguments[0]);
+            let of = |text: &str| self.operand(&running, text);
+            let both = |op: fn(u64, u64) -> u64| Some(op(of(arguments[1])?, of(arguments[2])?));
+            let value = match what {
+                "set" => of(arguments[1]),
+                "or" => both(|a, b| a | b),
+                "xor" => both(|a, b| a ^ b),
+                "and" => both(|a, b| a & b),
+                "add" => both(u64::wrapping_add),
+                "sub" => both(u64::wrapping_sub),
+                "shl" => both(|a, bits| a << bits),
+                "shru" => both(|a, bits| a >> bits),
+                "bitmasked-set" => {
+                    let is_mask = |(_, at): &&(String, String)| at.starts_with("$mask");
+                    let mask = action.data.iter().find(is_mask).unwrap_or_else(|| panic!("no mask: {step}"));
+                    let mask = running.data(&Slice::of(&mask.1).name);
+                    of(arguments[1]).zip(of(arguments[2])).map(|(new, old)| new & mask | old & !mask)
+                }
+                // All bits of a container, turned round.
+                "deposit-field" => {
+                    let (from, width) = (Slice::of(arguments[1]), width_of(&to.name));
+                    let (turn, _) = from.bits.unwrap_or_else(|| panic!("turned by how much? {step}"));
+                    assert_eq!(to.bits, Some((0, width - 1)), "{step}");
+                    let value = self.read(&Slice { bits: None, ..from }, table.stage);
+                    value.map(|value| value >> turn | value << (width - turn))
+                }
+                _ => panic!("what does {step}?"),
+            };
+            if is_container(&to.name) {
+                let (low, high) = to.bits.unwrap_or((0, width_of(&to.name) - 1));
+                let part = Part { first: 0, stages: (0, DEPARSER), container: to.name, low, high };
+                write(after, &[part], None, value);
+            } else {
+                write(after, &self.parts(&to.name, table.stage + 1), to.bits, value);
+            }
+        }
+    }
+
+    /// The cell of a register that a table asks for.
+    fn cell(&self, table: &Table, register: &Register) -> u32 {
+        let index = table.index.as_ref().unwrap_or_else(|| panic!("{} has no index", table.p4));
+        let hash = index.bits.iter().fold(0, |hash, (bit, field)| {
+            let value = self.read(field, table.stage);
+            hash | value.unwrap_or_else(|| panic!("an index that is a hash: {field:?}")) << bit
+        });
+        let above = if index.expand { (hash >> 32 & 0x7f) << 16 } else { 0 };
+        let address = ((hash >> index.from & 0xffff | above) & index.mask) << index.shift;
+        (address / register.width as u64) as u32
+    }
+
+    fn operand(&self, running: &Running<'_>, text: &str) -> Option<u64> {
+        if let Some(number) = number(text) {
+            return Some(number);
+        }
+        if text.contains("$salu.") {
+            let (low, high) = match text.split_once('(') {
+                Some((_, bits)) => range(bits.trim_end_matches(')')),
+                None => (0, 31),
+            };
+            return Some(u64::from(running.output) >> low & ones(high - low + 1));
+        }
+        if text.starts_with("hash_dist(") {
+            return None;
+        }
+        let slice = Slice::of(text);
+        if is_container(&slice.name) || self.fields.contains_key(&slice.name) {
+            return self.read(&slice, running.stage);
+        }
+        Some(running.data(text))
+    }
+}
+
+impl Running<'_> {
+    /// What a name of the action's data stands for: a parameter, a number, or what lies in it.
+    fn data(&self, name: &str) -> u64 {
+        if let Some(value) = self.parameters.get(name) {
+            return *value;
+        }
+        let data = &self.action.data;
+        let of_name = data.iter().filter(|(alias, _)| alias == name);
+        if let Some(value) = of_name.filter_map(|(_, what)| number(what)).next() {
+            return value;
+        }
+        let (mut value, mut is_known) = (0, false);
+        for (alias, what) in data.iter().filter(|(_, what)| number(what).is_none()) {
+            let at = Slice::of(what);
+            if at.name == name {
+                is_known = true;
+                value |= self.data(alias) << at.bits.map_or(0, |(low, _)| low);
+            }
+        }
+        assert!(is_known, "{}: what is {name}?", self.action.name);
+        value
+    }
+}
+
+/// Writes bits of a field. What was a hash, and is one in part, is one.
+fn write(
+    containers: &mut BTreeMap<String, Option<u32>>,
+    parts: &[Part],
+    bits: Option<(usize, usize)>,
+    value: Option<u64>,
+) {
+    for part in parts {
+        let there = containers.entry(part.container.clone()).or_insert(Some(0));
+        let (low, high) = bits.unwrap_or((0, 63));
+        // The bits of the field that are in this part and are written.
+        let (from, to) = (low.max(part.first), high.min(part.first + part.high - part.low));
+        if from > to {
+            continue;
+        }
+        let mask = (ones(to - from + 1) << (part.low + from - part.first)) as u32;
+        *there = match (value, *there) {
+            (Some(value), Some(old)) => {
+                let new = (value >> (from - low) << (part.low + from - part.first)) as u32;
+                Some(old & !mask | new & mask)
+            }
+            (Some(value), None) if u64::from(mask) == ones(width_of(&part.container)) => {
+                Some((value >> (from - low)) as u32 & mask)
+            }
+            _ => None,
+        };
+    }
+}
