@@ -34,6 +34,9 @@ pub const HOPS: u8 = 14;
 /// Bytes of a name in an [`Entry::Name`]; longer ones are cut at a character.
 pub const NAME_LEN: usize = 40;
 
+/// Seconds of an epoch of [`store::SIZES`]: its number is the seconds since 1970, divided by this.
+pub const EPOCH_SECONDS: u32 = 10;
+
 /// What the names of stores for traces begin with. Such a store is used where it is named, as those for INT are.
 pub const STORE_PREFIX: &str = "trace-";
 

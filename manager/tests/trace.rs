@@ -9,10 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use common::int_bed::{IntBed, PATIENCE, Setup as BedSetup};
 use common::manager;
-use dta_client::Ask;
-use dta_proto::control::QuerySketchRequest;
 use dta_proto::key::Flow;
-use dta_proto::trace::size_key;
 use dta_reporter::trace::{Setup, Stores, Tracer, number};
 use dta_reporter::{Config, Options, Reporter};
 use dta_trace::counts::{Books, FlowAt, FlowCount};
@@ -262,15 +259,12 @@ async fn a_flow_over_two_hosts_is_told_with_its_segments_drops_and_clocks() {
     // Of another flow nothing is known, and the exit status says so.
     assert_eq!(ask(&bed, &["10.9.9.9:1->10.0.0.2:80/tcp"]).status.code(), Some(3));
 
-    // The size of the flow is in the sketch of the epoch in which it was counted, which may have ended meanwhile, at one point of the
-    // host that counted it.
-    let mut sizes = Vec::new();
-    for epoch in [start, end[0]].map(|time| (time / 10_000_000_000) as u32) {
-        let keys = vec![size_key(&flow(FLOW)).0.to_vec()];
-        let request = QuerySketchRequest { store: "trace-sizes".into(), keys, epoch };
-        sizes.extend(bed.client.query_sketch(request).await.unwrap().answers[0].estimate);
-    }
-    assert!(sizes.contains(&1_400_000), "{sizes:?}");
+    // The size of the flow is told of the epoch in which it was counted, at one point of the host that counted it.
+    let sizes = told["sizes"].as_array().unwrap();
+    assert_eq!((sizes.len(), &sizes[0]["bytes"], &sizes[0]["hosts"]), (1, &1_400_000.into(), &1.into()));
+    let epochs = [start, end[0]].map(|time| time / 10_000_000_000 * 10);
+    assert!(epochs.contains(&sizes[0]["began"].as_u64().unwrap()), "{sizes:?} {epochs:?}");
+    assert!(text.contains("at most 1,400,000 bytes in the 10 s that ended "), "{text}");
 }
 
 /// Two namespaces with a veth pair between them; they go with it.

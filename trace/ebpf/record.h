@@ -52,6 +52,8 @@ struct flow_count {
 #define SETTING_FOLLOW 1
 /* The filter chooses every packet. */
 #define SETTING_ALL 2
+/* In the place of a point: the kind has none of its own. */
+#define NO_POINT 0xffff
 
 struct settings {
     /* A packet is sampled if the upper half of its core digest is below this. */
@@ -63,7 +65,7 @@ struct settings {
     u32 count_flows;
     /* A ring with more bytes than this waiting wakes its reader; else the reader comes by itself. */
     u32 wake_at;
-    /* The number of the point of each kind that has one alone. */
+    /* The number of the point that sees the packets of all interfaces, of each kind; NO_POINT where there is none. */
     u16 point[KINDS];
 };
 
@@ -79,6 +81,8 @@ struct slot {
     u8 unused;
 };
 #define SLOTS 1024
+/* Places of the table from one interface to the next: one for each kind that belongs to an interface, and two more. */
+#define STRIDE 8
 #define PROBES 8
 #define POINTS 256
 

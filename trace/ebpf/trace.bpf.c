@@ -322,7 +322,7 @@ INLINE int at_interface(const u8 *frame, const u8 *end, u32 length, u16 vlan, st
 /* The slot of an interface. */
 INLINE struct slot *find(u32 interface, u16 kind, void *context)
 {
-    u32 begin = interface * 4 + kind, name_space = 0;
+    u32 begin = interface * STRIDE + kind, name_space = 0;
 
     for (u32 i = 0; i < PROBES; i++) {
         u32 index = (begin + i) & (SLOTS - 1);
@@ -505,10 +505,32 @@ INLINE void read_buffer_by_address(struct sk_buff *skb, struct buffer *to)
 #define FIRST_NAMESPACE 0xe0000000u
 #define LOOPBACK 772
 
+/* The number of the point that a packet is at: that of its interface, else that of all interfaces. */
+ONCE u32 point_of(struct buffer *buffer, u32 kind)
+{
+    u32 zero = 0, begin;
+    struct settings *set = map_lookup(&settings, &zero);
+
+    if (!set || !buffer || kind >= KINDS)
+        return NO_POINT;
+    if (kind < DEV_QUEUE || kind > NETIF_RECEIVE)
+        return set->point[kind];
+    begin = buffer->interface * STRIDE + kind;
+    for (u32 i = 0; i < PROBES; i++) {
+        u32 index = (begin + i) & (SLOTS - 1);
+        struct slot *slot = map_lookup(&slots, &index);
+
+        if (!slot || !slot->used)
+            break;
+        if (slot->interface == buffer->interface && slot->kind == kind && slot->name_space == buffer->name_space)
+            return slot->point;
+    }
+    return set->point[kind];
+}
+
 ONCE int at_buffer(struct buffer *buffer, u32 kind, u32 reason)
 {
-    u32 zero = 0, data, at, linear;
-    struct settings *set = map_lookup(&settings, &zero);
+    u32 data, at, linear, point;
     struct work *work = map_lookup(&scratches, &kind);
     struct skb_shared_info *shared;
     struct place place = {};
@@ -516,11 +538,14 @@ ONCE int at_buffer(struct buffer *buffer, u32 kind, u32 reason)
     u16 segments = 0;
     int result = UNREADABLE;
 
-    if (!set || !work || !buffer || kind >= KINDS)
+    if (!work || !buffer || kind >= KINDS)
         return 0;
     data = buffer->data - buffer->head;
     shared = (void *)(buffer->head + buffer->end);
-    place.point = set->point[kind];
+    point = point_of(buffer, kind);
+    if (point == NO_POINT)
+        return 0;
+    place.point = point;
     place.kind = kind;
     place.reason = reason;
     place.buffer = buffer->head;

@@ -43,6 +43,8 @@ pub struct Fit {
     pub origin: u64,
     /// Nanoseconds that the second clock is ahead at `origin`, rounded down.
     pub ahead: i64,
+    /// Nanoseconds from the earliest to the latest packet.
+    span: u64,
     /// What the rounding left: 0 to 1 ns.
     rest: f64,
     /// Nanoseconds per nanosecond of the first clock that the second one gains.
@@ -72,6 +74,12 @@ impl Fit {
         // What is since the origin is short, so that the product is exact to far below a nanosecond.
         let since = (since as f64 - self.rest) / (1.0 + self.drift);
         (i128::from(self.origin) + since.round() as i128).clamp(0, u64::MAX.into()) as u64
+    }
+
+    /// Nanoseconds that the second clock is ahead at most, or behind, between the earliest and the latest packet.
+    pub fn most_ahead(&self) -> f64 {
+        let ahead = self.ahead as f64 + self.rest;
+        ahead.abs().max((ahead + self.drift * self.span as f64).abs())
     }
 
     /// A moment of the first host by the second host's clock, in nanoseconds.
@@ -118,7 +126,7 @@ pub fn fit(forth: &[Crossing], back: &[Crossing]) -> Result<Fit, NoFit> {
     let bound = bound(&most, &least, span, ahead, drift).ok_or(NoFit::NotALine)?;
     let whole = ahead.floor();
     let ahead_i64 = i64::try_from(base + whole as i128).map_err(|_| NoFit::NotALine)?;
-    Ok(Fit { origin, ahead: ahead_i64, rest: ahead - whole, drift, bound, windows: windows.len() })
+    Ok(Fit { origin, span, ahead: ahead_i64, rest: ahead - whole, drift, bound, windows: windows.len() })
 }
 
 fn difference(crossing: &Crossing) -> i128 {

@@ -12,7 +12,7 @@ pub const TRACEPOINTS: [(&str, &str); 5] = [
     ("kfree_skb", "dropped, with a reason"),
 ];
 
-/// Which way a packet passes an interface.
+/// Which way a packet passes an interface, and where on that way it is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Side {
     /// In.
@@ -21,10 +21,42 @@ pub enum Side {
     Egress,
     /// In, before the kernel has a buffer (native XDP).
     Xdp,
+    /// Out: handed to the interface's queue (the tracepoint `net_dev_queue`, at this interface alone).
+    Queue,
+    /// Out: taken from the queue and given to the driver (`net_dev_start_xmit`).
+    Driver,
+    /// In: received from the interface (`netif_receive_skb`).
+    Receive,
 }
 
-/// A place to attach to. Written `iface:eth0` (both ways), `iface:eth0/ingress`, `iface:eth0/egress`, `xdp:eth0`, each with
-/// `netns:NAME/` in front for an interface of another network namespace; `tp:kfree_skb`; `fentry:FUNCTION`, `kprobe:FUNCTION`;
+impl Side {
+    /// All of them, with the words for them behind `iface:DEVICE/`; of XDP there is none.
+    const WORDS: [(Side, &'static str); 5] = [
+        (Side::Ingress, "ingress"),
+        (Side::Egress, "egress"),
+        (Side::Queue, "queue"),
+        (Side::Driver, "driver"),
+        (Side::Receive, "receive"),
+    ];
+
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(side, _)| *side == self).map_or("xdp", |(_, word)| word)
+    }
+
+    /// The tracepoint that sees it, where it is one.
+    pub fn tracepoint(self) -> Option<&'static str> {
+        match self {
+            Side::Queue => Some("net_dev_queue"),
+            Side::Driver => Some("net_dev_start_xmit"),
+            Side::Receive => Some("netif_receive_skb"),
+            Side::Ingress | Side::Egress | Side::Xdp => None,
+        }
+    }
+}
+
+/// A place to attach to. Written `iface:eth0` (both ways), `iface:eth0/ingress`, `iface:eth0/egress`, `iface:eth0/queue`,
+/// `iface:eth0/driver`, `iface:eth0/receive`, `xdp:eth0`, each with `netns:NAME/` in front for an interface of another network namespace; `tp:kfree_skb`; `fentry:FUNCTION`, `kprobe:FUNCTION`;
 /// `uprobe:FILE:FUNCTION`. A program of one's own is written `program:FILE`, and is not read as a point.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum At {
@@ -57,8 +89,8 @@ pub enum At {
 /// What is no place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is no point: {what}. Points are iface:DEVICE, iface:DEVICE/ingress, iface:DEVICE/egress, xdp:DEVICE (each also \
-         behind netns:NAME/), tp:TRACEPOINT, fentry:FUNCTION, kprobe:FUNCTION, uprobe:FILE:FUNCTION"
+    "{text:?} is no point: {what}. Points are iface:DEVICE, iface:DEVICE/ingress, iface:DEVICE/egress, \
+         iface:DEVICE/queue, iface:DEVICE/driver, iface:DEVICE/receive, xdp:DEVICE (each also behind netns:NAME/), tp:TRACEPOINT, fentry:FUNCTION, kprobe:FUNCTION, uprobe:FILE:FUNCTION"
 )]
 pub struct ParseError {
     text: String,
@@ -89,11 +121,17 @@ impl At {
         let function = |make: fn(String) -> Self| Ok(vec![make(name.to_owned())]);
         match kind {
             "iface" | "xdp" => {
-                let (name, sides): (_, &[Side]) = match (kind, name.split_once('/')) {
-                    ("xdp", None) => (name, &[Side::Xdp]),
-                    ("iface", None) => (name, &[Side::Ingress, Side::Egress]),
-                    ("iface", Some((name, "ingress"))) => (name, &[Side::Ingress]),
-                    ("iface", Some((name, "egress"))) => (name, &[Side::Egress]),
+                let side_of = |word: &str| Side::WORDS.iter().find(|(_, known)| *known == word);
+                let (name, sides) = match (kind, name.split_once('/')) {
+                    ("xdp", None) => (name, vec![Side::Xdp]),
+                    ("iface", None) => (name, vec![Side::Ingress, Side::Egress]),
+                    ("iface", Some((name, word))) => match side_of(word) {
+                        Some((side, _)) => (name, vec![*side]),
+                        None => {
+                            let known = Side::WORDS.map(|(_, word)| word).join(", ");
+                            return Err(fail(format!("{word:?} is not a side of it; there are {known}")));
+                        }
+                    },
                     (_, Some((_, side))) => return Err(fail(format!("{side:?} is not a side of it"))),
                     _ => return Err(fail(format!("{kind:?} is not known"))),
                 };
@@ -170,9 +208,8 @@ impl fmt::Display for At {
                     write!(out, "netns:{namespace}/")?;
                 }
                 match side {
-                    Side::Ingress => write!(out, "iface:{name}/ingress"),
-                    Side::Egress => write!(out, "iface:{name}/egress"),
                     Side::Xdp => write!(out, "xdp:{name}"),
+                    side => write!(out, "iface:{name}/{}", side.word()),
                 }
             }
             Self::Tracepoint(name) => write!(out, "tp:{name}"),
@@ -193,6 +230,9 @@ mod tests {
         for text in [
             "iface:eth0/ingress",
             "netns:pod1/iface:e0/egress",
+            "iface:eth0/queue",
+            "netns:pod1/iface:e0/driver",
+            "iface:eth0/receive",
             "xdp:eth0",
             "netns:/proc/7/ns/net/xdp:eth0",
             "tp:kfree_skb",
@@ -211,7 +251,11 @@ mod tests {
         for (text, what) in [
             ("eth0", "no colon"),
             ("iface:", "empty"),
-            ("iface:eth0/sideways", "sideways"),
+            (
+                "iface:eth0/sideways",
+                "\"sideways\" is not a side of it; there are ingress, egress, queue, driver, receive",
+            ),
+            ("xdp:eth0/queue", "\"queue\" is not a side of it"),
             ("iface:a-name-that-is-too-long", "1 to 15 bytes"),
             ("tp:nothing", "no program is for this tracepoint, but for net_dev_queue"),
             ("netns:a/tp:kfree_skb", "stands no iface"),

@@ -15,6 +15,8 @@ use dta_proto::control::{
 };
 use dta_proto::key::{Flow, Key};
 use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::trace::store as trace_store;
+use dta_proto::wire::dta::Primitive;
 
 use super::app::{Entries, ListId, Question as Typed, Snapshot, Window};
 use super::events::Events;
@@ -22,7 +24,7 @@ use crate::answers::{FilesError, Memory};
 use crate::int::flow::{Asking, DtaStores};
 use crate::int::top::{By, Question, Ranking, Top};
 use crate::int::{Have, draw};
-use crate::waterfall;
+use crate::{trace, waterfall};
 
 /// How long any one answer may take before the dashboard says that the collector does not answer.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -32,6 +34,9 @@ const QUIET: Duration = Duration::from_millis(20);
 
 /// Flows that are ranked, at most.
 const TOP: usize = 100;
+
+/// In the place of a store: the way of a flow through hosts that trace.
+const TRACE: &str = "trace";
 
 /// Entries kept of the list being followed.
 pub(super) const KEPT_ENTRIES: usize = 200;
@@ -130,11 +135,28 @@ impl Source {
         let dta = if have.has_int() { DtaStores::default() } else { have.dta() };
         let asking = Asking { ask: self.ask.clone(), dta, names: self.names.clone() };
         let reports = within(asking.about(&[flow])).await?.map_err(|error| error.to_string())?;
-        Ok(reports.iter().flat_map(draw::lines).collect())
+        let mut lines: Vec<String> = reports.iter().flat_map(draw::lines).collect();
+        if have.has(trace_store::EVENTS, Primitive::Append) {
+            let traced = self.traced(flow).await?;
+            if traced.found {
+                lines.extend([String::new(), "Traced by hosts:".into(), String::new()]);
+                lines.extend(trace::draw::lines(&traced));
+            }
+        }
+        Ok(lines)
+    }
+
+    /// What hosts that trace told of a flow.
+    async fn traced(&self, flow: Flow) -> Result<trace::flow::Report, String> {
+        within(trace::flow::about(&*self.ask, &flow)).await?.map_err(|error| error.to_string())
     }
 
     /// The answer as lines for a person.
     pub(super) async fn query(&self, question: &Typed) -> Result<Vec<String>, String> {
+        if question.store == TRACE {
+            let flow = Flow::from_str(&question.key).map_err(|error| error.to_string())?;
+            return Ok(trace::draw::lines(&self.traced(flow).await?));
+        }
         let stores = patient(self.ask.stores()).await?;
         let specs: Vec<_> = stores.iter().filter_map(|info| info.store.as_ref()).collect();
         let spec = specs.iter().find(|spec| spec.name == question.store).ok_or_else(|| {

@@ -73,7 +73,7 @@ impl Have {
     }
 
     /// The store of this name.
-    pub(super) fn named(&self, name: &str) -> Option<&StoreSpec> {
+    pub(crate) fn named(&self, name: &str) -> Option<&StoreSpec> {
         self.specs().find(|spec| spec.name == name)
     }
 }

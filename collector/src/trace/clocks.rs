@@ -1,6 +1,6 @@
 //! Brings the times of several hosts to one clock.
 //!
-//! Hosts whose clocks are kept by PTP have the same time. Of others, each pair that packets cross in both directions is compared by
+//! Hosts whose clocks are kept by PTP have the same time, and what packets in both directions show of it is told beside. Of others, each pair that packets cross in both directions is compared by
 //! [`dta_trace::clock`]; from the host with most packets, the others are reached over such pairs.
 //!
 //! Which of two hosts a packet passed first, two clocks do not say. But its order at the points of one host does tell the two directions
@@ -11,13 +11,17 @@ use std::collections::{BTreeMap, VecDeque};
 
 use dta_trace::clock::{self, Crossing, Fit, NoFit, WINDOW};
 
+use super::flow::ClockKind;
 use super::read::{Packet, Visit};
 
 /// How the times of a host were brought to those of the reference.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Clock {
-    /// It is the reference, or both are kept by PTP.
+    /// It is the reference.
     Same,
+    /// It is kept by PTP, and so is the reference: it is taken as it is. By packets in both directions it is off by `bound` nanoseconds at
+    /// most, and by `apart` at least; none where they do not show it.
+    Kept { bound: Option<f64>, apart: Option<f64> },
     /// By a line, or several, with nanoseconds that they are off at most in sum.
     Fitted { steps: Vec<Step>, bound: f64 },
     /// It is not known by how much the clocks differ, and why.
@@ -60,10 +64,14 @@ impl Clocks {
                 }
                 let (mut steps, bound) = match &of[&from] {
                     Clock::Fitted { steps, bound } => (steps.clone(), *bound),
+                    Clock::Kept { bound: Some(bound), .. } => (Vec::new(), *bound),
                     _ => (Vec::new(), 0.0),
                 };
                 let clock = if synced(from) && synced(to) {
-                    if steps.is_empty() { Clock::Same } else { Clock::Fitted { steps, bound } }
+                    match steps.is_empty() {
+                        true => kept(&compare(packets, from.min(to), from.max(to))),
+                        false => Clock::Fitted { steps, bound },
+                    }
                 } else {
                     // Each pair in one order, so that both ways of looking at it agree.
                     let (first, second) = (from.min(to), from.max(to));
@@ -93,7 +101,7 @@ impl Clocks {
     /// A moment of a host by the reference's clock; `None` where that is not known.
     pub(super) fn time(&self, host: u16, time: u64) -> Option<u64> {
         match self.of.get(&host)? {
-            Clock::Same => Some(time),
+            Clock::Same | Clock::Kept { .. } => Some(time),
             Clock::Unknown(_) => None,
             Clock::Fitted { steps, .. } => Some(steps.iter().fold(time, |time, step| match step.is_second {
                 true => step.fit.to_first(time),
@@ -102,15 +110,52 @@ impl Clocks {
         }
     }
 
-    /// Nanoseconds that a time between two hosts is off at most, where their clocks were fitted.
+    /// Nanoseconds that a time between two hosts is off at most; `None` where that is not known, or there is no such time.
     pub(super) fn bound(&self, from: u16, to: u16) -> Option<f64> {
-        let of = |host| match self.of.get(&host) {
-            Some(Clock::Fitted { bound, .. }) => *bound,
-            _ => 0.0,
-        };
-        let bound = of(from) + of(to);
-        (from != to && bound > 0.0).then_some(bound)
+        let bound = self.of.get(&from)?.bound()? + self.of.get(&to)?.bound()?;
+        (from != to).then_some(bound)
     }
+
+    /// How the clocks of two hosts compare.
+    pub(super) fn between(&self, from: u16, to: u16) -> ClockKind {
+        let kind = |host| self.of.get(&host).map_or(ClockKind::Unknown, Clock::kind);
+        match (kind(from), kind(to)) {
+            _ if from == to => ClockKind::Same,
+            (ClockKind::Unknown, _) | (_, ClockKind::Unknown) => ClockKind::Unknown,
+            (ClockKind::Fitted, _) | (_, ClockKind::Fitted) => ClockKind::Fitted,
+            _ => ClockKind::Kept,
+        }
+    }
+}
+
+impl Clock {
+    pub(super) fn kind(&self) -> ClockKind {
+        match self {
+            Clock::Same => ClockKind::Same,
+            Clock::Kept { .. } => ClockKind::Kept,
+            Clock::Fitted { .. } => ClockKind::Fitted,
+            Clock::Unknown(_) => ClockKind::Unknown,
+        }
+    }
+
+    /// Nanoseconds that it is off at most.
+    pub(super) fn bound(&self) -> Option<f64> {
+        match self {
+            Clock::Same => Some(0.0),
+            Clock::Kept { bound, .. } => *bound,
+            Clock::Fitted { bound, .. } => Some(*bound),
+            Clock::Unknown(_) => None,
+        }
+    }
+}
+
+/// What a comparison says of a clock that is taken as it is.
+fn kept(compared: &Result<Fit, NoFit>) -> Clock {
+    let Ok(fit) = compared else { return Clock::Kept { bound: None, apart: None } };
+    // By packets the difference is somewhere around this, no further away than the bound.
+    let off = fit.most_ahead();
+    let apart = (off > fit.bound).then_some(off - fit.bound);
+    Clock::Kept { bound: Some(off + fit.bound), apart }
 }
 
 /// A packet in both hosts.
@@ -265,13 +310,41 @@ mod tests {
     }
 
     #[test]
-    fn clocks_kept_by_ptp_are_not_compared() {
-        let mut packets = packets(2, false, true);
+    fn clocks_kept_by_ptp_are_taken_as_they_are_and_what_packets_show_is_told() {
+        let packets = packets(2, false, true);
         let clocks = Clocks::of(&packets);
-        assert!(clocks.of.values().all(|clock| *clock == Clock::Same));
-        assert_eq!((clocks.bound(1, 2), clocks.time(2, 5)), (None, Some(5)));
-        packets[0].visits[0].synced = false;
-        assert!(matches!(Clocks::of(&packets).of[&2], Clock::Fitted { .. } | Clock::Same));
+        assert_eq!((clocks.time(1, 5), clocks.time(2, 5)), (Some(5), Some(5)));
+        assert_eq!(clocks.between(1, 2), ClockKind::Kept);
+        // They are 7.3 ms apart, and 80 us more at the end.
+        let (_, other) = ends(&clocks);
+        let Clock::Kept { bound: Some(bound), apart: Some(apart) } = clocks.of[&other] else {
+            panic!("{clocks:?}")
+        };
+        assert!((7_300_000.0..7_420_000.0).contains(&bound) && (7_340_000.0..7_385_000.0).contains(&apart));
+        // One host without PTP: the pair is compared.
+        let mut mixed = packets.clone();
+        mixed
+            .iter_mut()
+            .flat_map(|packet| &mut packet.visits)
+            .for_each(|visit| visit.synced = visit.host == 1);
+        assert_eq!(Clocks::of(&mixed).between(1, 2), ClockKind::Fitted);
+        // Good clocks are off by half of the way there and back at most, and packets show no more.
+        let mut good = packets.clone();
+        for visit in good.iter_mut().flat_map(|packet| &mut packet.visits).filter(|visit| visit.host == 2) {
+            for stop in &mut visit.stops {
+                let since = stop.time - START - 7_300_000;
+                stop.time = START + since - since / 25_001;
+            }
+        }
+        let clocks = Clocks::of(&good);
+        let (_, other) = ends(&clocks);
+        let Clock::Kept { bound: Some(bound), apart: None } = clocks.of[&other] else { panic!("{clocks:?}") };
+        assert!((20_000.0..40_000.0).contains(&bound), "{bound}");
+        assert_eq!(clocks.bound(1, 2), Some(bound));
+        // One way only: nothing is known of it.
+        let one_way: Vec<Packet> = packets.into_iter().step_by(2).collect();
+        let clocks = Clocks::of(&one_way);
+        assert_eq!((clocks.between(1, 2), clocks.bound(1, 2)), (ClockKind::Kept, None));
     }
 
     #[test]

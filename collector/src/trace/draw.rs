@@ -4,7 +4,7 @@ use dta_cli::number::grouped;
 
 use super::flow::{ClockKind, Point, Report, Segment, Times};
 use crate::int::draw::{end, wrap};
-use crate::int::moment::told;
+use crate::int::moment::{age, now, told};
 
 /// What is known of a flow, in lines.
 pub fn lines(report: &Report) -> Vec<String> {
@@ -88,10 +88,35 @@ fn facts(report: &Report, lines: &mut Vec<String>) {
             ),
         );
     }
-    for clock in report.clocks.iter().filter(|clock| clock.clock == ClockKind::Fitted) {
+    for size in &report.sizes {
+        let hosts = if size.hosts == 1 { "1 host".into() } else { format!("{} hosts", size.hosts) };
+        let ended = (size.began + u64::from(size.seconds)).saturating_mul(1_000_000_000);
+        let when = told(age(ended, now()));
+        let bytes = grouped(size.bytes);
+        fact(
+            "size",
+            format!("at most {bytes} bytes in the {} s that ended {when}, by {hosts}", size.seconds),
+        );
+    }
+    for clock in &report.clocks {
         let host = host(clock.host_name.as_deref(), clock.host);
-        let bound = clock.bound.map_or(String::new(), |bound| format!(", within {} ns", grouped(bound)));
-        fact("clock", format!("that of host {host} was fitted by packets in both directions{bound}"));
+        let within = clock.bound.map(|bound| format!("within {} ns", grouped(bound)));
+        match clock.clock {
+            ClockKind::Fitted => {
+                let within = within.map_or(String::new(), |within| format!(", {within}"));
+                fact(
+                    "clock",
+                    format!("that of host {host} was fitted by packets in both directions{within}"),
+                );
+            }
+            ClockKind::Kept => {
+                let within = within.map_or("how well, packets do not show".into(), |within| {
+                    format!("{within}, as packets show")
+                });
+                fact("clock", format!("that of host {host} is kept by PTP, {within}"));
+            }
+            ClockKind::Same | ClockKind::Unknown => {}
+        }
     }
 }
 
@@ -173,7 +198,7 @@ fn host(name: Option<&str>, number: u16) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::flow::{Drops, HostClock, Slow, Way};
+    use super::super::flow::{Drops, HostClock, Size, Slow, Way};
     use super::*;
 
     fn point(hop: u8, host: u16, name: &str) -> Point {
@@ -191,6 +216,10 @@ mod tests {
         let bound = (clock == ClockKind::Fitted).then_some(12_345);
         let on_way = to == from + 1;
         Segment { from, to, on_way, packets: 998, times, clock, bound, told: None }
+    }
+
+    fn clock(host: u16, clock: ClockKind, bound: Option<u64>) -> HostClock {
+        HostClock { host, host_name: Some(format!("node{host}")), clock, bound, why_not: None }
     }
 
     fn report() -> Report {
@@ -213,6 +242,7 @@ mod tests {
             ],
             total: times(2_000_000),
             total_bound: Some(12_345),
+            sizes: vec![Size { began: 1_795_323_660, seconds: 10, bytes: 6_400_000, hosts: 2 }],
             drops: vec![
                 Drops {
                     host: 1,
@@ -241,13 +271,11 @@ mod tests {
                 between: (2, 4),
                 age_seconds: Some(100.0),
             }],
-            clocks: vec![HostClock {
-                host: 2,
-                host_name: Some("node2".into()),
-                clock: ClockKind::Fitted,
-                bound: Some(12_345),
-                why_not: None,
-            }],
+            clocks: vec![
+                clock(2, ClockKind::Fitted, Some(12_345)),
+                clock(3, ClockKind::Kept, Some(321)),
+                clock(4, ClockKind::Kept, None),
+            ],
             lacks: vec![
                 "A sentence that says what is missing and that is too long for a single line of text.".into(),
             ],
@@ -263,6 +291,10 @@ mod tests {
             "  packets    998 sampled, and 2 whose points are not known any more",
             "  way        3 points, 990 packets, 8 another way",
             "  in all     median 500,000 ns, 99 % 1,000,000, most 2,000,000 (± 12,345)",
+            "  size       at most 6,400,000 bytes in the 10 s that ended ",
+            "  clock      that of host node2 (2) was fitted by packets in both directions,\n             within 12,345 ns",
+            "  clock      that of host node3 (3) is kept by PTP, within 321 ns, as packets show",
+            "  clock      that of host node4 (4) is kept by PTP, how well, packets do not show",
             "  drops      24: for whatever reason, in host node1 (1)",
             "  drops      3 of sampled packets: QDISC_DROP (64), in host node1 (1), the last\n             3 s ago",
             "    10.0.0.1:5000\n    │\n    ● 0   netns:pod1/iface:eth0 in of node1 (1): 64,000 packets, 6,400,000 bytes",

@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use dta_cli::number::grouped;
 use dta_client::Ask;
+use dta_proto::control::QuerySketchRequest;
 use dta_proto::key::{Flow, Key};
-use dta_proto::trace::{self, ANY_REASON, HOPS, Latency, Named, list, store};
+use dta_proto::store::StoreKind;
+use dta_proto::trace::{self, ANY_REASON, EPOCH_SECONDS, HOPS, Latency, Named, list, store};
 use dta_proto::wire::dta::Primitive;
 use serde::Serialize;
 
@@ -62,8 +65,10 @@ impl Times {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClockKind {
-    /// Both are of one host, or of hosts whose clocks PTP keeps.
+    /// Both are of one host.
     Same,
+    /// PTP keeps the clocks of both hosts: times compare as they are.
+    Kept,
     /// The hosts' clocks were compared by packets in both directions.
     Fitted,
     /// By how much the hosts' clocks differ is not known: there are no times.
@@ -85,7 +90,7 @@ pub struct Segment {
     pub times: Option<Times>,
     /// How both ends' clocks compare.
     pub clock: ClockKind,
-    /// Nanoseconds that each time is off at most, where clocks were fitted.
+    /// Nanoseconds that each time is off at most, where the ends are of two hosts; `None` where packets do not show it.
     pub bound: Option<u64>,
     /// What the host itself told, where both ends are in one host: over all sampled packets, also those that are not in the ring any more.
     pub told: Option<ToldLatency>,
@@ -153,7 +158,7 @@ pub struct Slow {
     pub age_seconds: Option<f64>,
 }
 
-/// A host whose clock is not that of the others.
+/// How the clock of a host compares.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HostClock {
     /// The host.
@@ -166,6 +171,19 @@ pub struct HostClock {
     pub bound: Option<u64>,
     /// Why its clock could not be compared.
     pub why_not: Option<String>,
+}
+
+/// The size of the flow in an epoch that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Size {
+    /// When the epoch began, in seconds since 1970 by the clocks of the hosts.
+    pub began: u64,
+    /// How many seconds it lasted.
+    pub seconds: u32,
+    /// Bytes, at most: other flows may be among them. Each host counts a flow at one of its points.
+    pub bytes: u64,
+    /// Hosts whose sketches are in it.
+    pub hosts: u32,
 }
 
 /// All that is known of a flow.
@@ -187,8 +205,10 @@ pub struct Report {
     pub segments: Vec<Segment>,
     /// From the first to the last point of the commonest way, over the packets that took it.
     pub total: Option<Times>,
-    /// Nanoseconds that each of these times is off at most, where clocks were fitted.
+    /// Nanoseconds that each of these times is off at most, where the ends are of two hosts; `None` where packets do not show it.
     pub total_bound: Option<u64>,
+    /// Sizes of the flow in the last epochs that the collector has, the latest first.
+    pub sizes: Vec<Size>,
     /// Drops.
     pub drops: Vec<Drops>,
     /// Packets that took too long.
@@ -234,11 +254,12 @@ pub async fn about(ask: &dyn Ask, flow: &Flow) -> Result<Report, IntError> {
     let of = Of { ask, have: &have, heard: &heard, flow };
     of.count(&mut report).await?;
     of.latencies(&mut report).await?;
+    of.sizes(&mut report).await?;
     report.found = report.sampled > 0
         || !report.drops.is_empty()
         || !report.slow.is_empty()
         || report.points.iter().any(|point| point.packets.is_some());
-    report.lacks = lacks(&report, &heard, &own);
+    report.lacks = lacks(&report, &heard, &own, &clocks);
     Ok(report)
 }
 
@@ -318,13 +339,7 @@ fn put_together(flow: &Flow, heard: &Heard, own: &Packets, clocks: &Clocks) -> R
     let mut segments: Vec<_> = segments
         .into_iter()
         .map(|(hops, Between { packets, times, hosts: [from, to] })| {
-            let clock = match () {
-                () if from == to => ClockKind::Same,
-                () if times.is_empty() => ClockKind::Unknown,
-                () if clocks.bound(from, to).is_some() => ClockKind::Fitted,
-                () => ClockKind::Same,
-            };
-            let bound = bound_between(from, to).filter(|_| clock == ClockKind::Fitted);
+            let (clock, bound) = (clocks.between(from, to), bound_between(from, to));
             let (times, on_way) = (Times::of(times), place(&hops).is_some());
             Segment { from: hops.0, to: hops.1, on_way, packets, times, clock, bound, told: None }
         })
@@ -335,15 +350,8 @@ fn put_together(flow: &Flow, heard: &Heard, own: &Packets, clocks: &Clocks) -> R
     let clock_of = |(host, clock): (&u16, &Clock)| HostClock {
         host: *host,
         host_name: heard.names.get(&(*host, Named::Host, 0)).cloned(),
-        clock: match clock {
-            Clock::Same => ClockKind::Same,
-            Clock::Fitted { .. } => ClockKind::Fitted,
-            Clock::Unknown(_) => ClockKind::Unknown,
-        },
-        bound: match clock {
-            Clock::Fitted { bound, .. } => Some(bound.ceil() as u64),
-            _ => None,
-        },
+        clock: clock.kind(),
+        bound: clock.bound().filter(|bound| *bound > 0.0).map(|bound| bound.ceil() as u64),
         why_not: match clock {
             Clock::Unknown(no) => Some(no.to_string()),
             _ => None,
@@ -361,6 +369,7 @@ fn put_together(flow: &Flow, heard: &Heard, own: &Packets, clocks: &Clocks) -> R
         segments,
         total,
         total_bound: ends.and_then(|(from, to)| bound_between(from, to)),
+        sizes: Vec::new(),
         drops: drops(heard, &flow.key()),
         slow: slow(heard, &flow.key()),
         clocks: clocks.of.iter().filter(|(host, _)| passed.contains(host)).map(clock_of).collect(),
@@ -490,6 +499,29 @@ impl Of<'_> {
         Ok(())
     }
 
+    /// The flow's sizes in the epochs that the store has.
+    async fn sizes(&self, report: &mut Report) -> Result<(), IntError> {
+        let Some(StoreKind::SketchMerge { epochs, .. }) =
+            self.have.named(store::SIZES).map(|spec| &spec.kind)
+        else {
+            return Ok(());
+        };
+        let present = moment::now() / 1_000_000_000 / u64::from(EPOCH_SECONDS);
+        let key = trace::size_key(self.flow).0.to_vec();
+        // The epoch of a host whose clock is ahead may be over already; that of one behind lasts longer.
+        for epoch in (present.saturating_sub((*epochs).into())..=present).rev() {
+            let (store, keys) = (store::SIZES.to_owned(), vec![key.clone()]);
+            let request = QuerySketchRequest { store, keys, epoch: epoch as u32 };
+            let answers = self.ask.query_sketch(request).await?.answers;
+            let known = answers.first().and_then(|answer| Some((answer.estimate?, answer.merged)));
+            if let Some((bytes, hosts)) = known.filter(|(bytes, _)| *bytes > 0) {
+                let (began, seconds) = (epoch * u64::from(EPOCH_SECONDS), EPOCH_SECONDS);
+                report.sizes.push(Size { began, seconds, bytes, hosts });
+            }
+        }
+        Ok(())
+    }
+
     /// What hosts told of their own segments.
     async fn latencies(&self, report: &mut Report) -> Result<(), IntError> {
         if !self.have.has(store::LATENCIES, Primitive::KeyWrite) {
@@ -523,7 +555,7 @@ impl Of<'_> {
     }
 }
 
-fn lacks(report: &Report, heard: &Heard, own: &Packets) -> Vec<String> {
+fn lacks(report: &Report, heard: &Heard, own: &Packets, clocks: &Clocks) -> Vec<String> {
     let mut all = Vec::new();
     let host_name = |host: u16| match heard.names.get(&(host, Named::Host, 0)) {
         Some(name) => format!("{name} ({host})"),
@@ -535,6 +567,16 @@ fn lacks(report: &Report, heard: &Heard, own: &Packets) -> Vec<String> {
             host_name(clock.host),
             clock.why_not.as_deref().unwrap_or("nothing is known of it")
         ));
+    }
+    for clock in &report.clocks {
+        if let Some(Clock::Kept { apart: Some(apart), .. }) = clocks.of.get(&clock.host) {
+            all.push(format!(
+                "PTP is said to keep the clock of host {}, but packets in both directions show that it is off by {} ns at least: look \
+                 at its PTP, or take --synced away.",
+                host_name(clock.host),
+                grouped(apart.ceil() as u64)
+            ));
+        }
     }
     if own.lost > 0 {
         all.push(format!(

@@ -46,7 +46,9 @@ values! {
         Missed = "missed", "not in `trace.seen`: the kernel did not run the program, as it interrupted itself on this processor";
         UnknownPoint = "unknown-point", "a record of a point that the agent does not have (any more)";
         Repeat = "repeat",
-            "the packet was at that point already: another one with the same bytes, or the same one once more";
+            "the packet was at that point already, at another interface: a tracepoint fires for each device on its way";
+        SharedDigest = "shared-digest",
+            "a packet with this digest was at that point and interface already, and is not told yet: one that repeats the other's bytes (or the same one, in a loop)";
         NoStore = "no-store", "the collector has no store for it";
     }
 }

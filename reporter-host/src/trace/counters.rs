@@ -6,7 +6,8 @@ use dta_trace::counts::Books;
 
 /// What became of records. All count from the start; `held` is how many there are now.
 ///
-/// Each record of a point on the packets' way is told with its packet, held, or one of `repeats` and `unknown_point`.
+/// Each record of a point on the packets' way is told with its packet, held, or one of `repeats`, `shared_digests` and
+/// `unknown_point`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Records taken.
@@ -17,8 +18,10 @@ pub struct Counters {
     pub held: u64,
     /// Packets told before their time, as another one needed the place.
     pub early: u64,
-    /// Records of a packet at a point where it had been already.
+    /// Records of a packet at a point where it had been already, at another interface.
     pub repeats: u64,
+    /// Records at a point and interface where a packet with the same digest had been already.
+    pub shared_digests: u64,
     /// Records and counts of a point that is not known.
     pub unknown_point: u64,
     /// Records of drops.
@@ -64,6 +67,7 @@ impl Counters {
                 AgentLoss::Missed => books.missed,
                 AgentLoss::UnknownPoint => self.unknown_point,
                 AgentLoss::Repeat => self.repeats,
+                AgentLoss::SharedDigest => self.shared_digests,
                 AgentLoss::NoStore => self.no_store,
             };
             (names::AGENT_DROPPED.of(&[loss.name()]), count)
@@ -83,7 +87,7 @@ mod tests {
     #[test]
     fn every_counter_is_defined() {
         let named = Counters::default().named();
-        assert_eq!(named.len(), 13 + 7 + crate::Counters::default().named().len());
+        assert_eq!(named.len(), 13 + 8 + crate::Counters::default().named().len());
         for (name, _) in named {
             assert!(Node::Reporter.find(&name).is_some_and(|found| found.known), "{name}");
         }

@@ -17,6 +17,8 @@ const LONGEST: u64 = 4_000_000_000;
 pub(super) struct Stop {
     pub(super) time: u64,
     pub(super) hop: u8,
+    /// Namespace and index.
+    interface: (u32, u32),
 }
 
 /// What was seen of one packet.
@@ -52,10 +54,11 @@ impl Journey {
         &self.stops[..usize::from(self.count)]
     }
 
-    /// `false` if it was there already.
-    fn add(&mut self, record: &Record, hop: u8) -> bool {
-        if self.stops().iter().any(|stop| stop.hop == hop) {
-            return false;
+    /// Unless it was there already.
+    fn add(&mut self, record: &Record, hop: u8) -> Took {
+        let interface = (record.namespace, record.interface);
+        if let Some(before) = self.stops().iter().find(|stop| stop.hop == hop) {
+            return if before.interface == interface { Took::SharedDigest } else { Took::Repeat };
         }
         let at = self.stops().partition_point(|stop| stop.time <= record.time);
         if at == 0 {
@@ -65,9 +68,9 @@ impl Journey {
             self.left = record.digest;
         }
         self.stops[at..=usize::from(self.count)].rotate_right(1);
-        self.stops[at] = Stop { time: record.time, hop };
+        self.stops[at] = Stop { time: record.time, hop, interface };
         self.count += 1;
-        true
+        Took::Next
     }
 
     fn span_with(&self, time: u64) -> u64 {
@@ -84,8 +87,10 @@ pub(super) enum Took {
     New,
     /// One more of its packet.
     Next,
-    /// Its packet was at that point already: another packet with the same bytes, or the same one once more. It is not told.
+    /// Its packet was at that point already, at another interface. It is not told.
     Repeat,
+    /// A packet with this digest was at that point and interface already. It is not told.
+    SharedDigest,
     /// The first of its packet; and the journey that was held longest had to give its place to it.
     Full(Box<Journey>),
 }
@@ -126,7 +131,7 @@ impl Journeys {
         if let Some(at) = self.at.get(&record.first) {
             let journey = &mut self.places[*at as usize];
             if journey.span_with(record.time) <= LONGEST {
-                return if journey.add(record, hop) { Took::Next } else { Took::Repeat };
+                return journey.add(record, hop);
             }
             // What is so far away is another packet with the same bytes.
             let told = std::mem::replace(journey, Journey::new(record));
@@ -223,7 +228,8 @@ mod tests {
         assert_eq!(journeys.take(&Record { digest: 8, ..record(7, 30) }, 2), Took::New);
         assert_eq!(journeys.take(&Record { length: 50, ..record(7, 10) }, 0), Took::Next);
         assert_eq!(journeys.take(&record(7, 20), 1), Took::Next);
-        assert_eq!(journeys.take(&record(7, 25), 1), Took::Repeat);
+        assert_eq!(journeys.take(&record(7, 25), 1), Took::SharedDigest);
+        assert_eq!(journeys.take(&Record { interface: 3, ..record(7, 26) }, 1), Took::Repeat);
         assert_eq!(journeys.quiet(1029), None);
         let journey = journeys.quiet(1030).unwrap();
         assert_eq!(hops(&journey), [(0, 10), (1, 20), (2, 30)]);
@@ -260,7 +266,7 @@ mod tests {
             for (digest, ahead, hop, step) in records {
                 now += step;
                 match journeys.take(&record(digest, now + ahead), hop) {
-                    Took::Repeat => {}
+                    Took::Repeat | Took::SharedDigest => {}
                     Took::Full(journey) => { told += journey.stops().len(); taken += 1 }
                     Took::New | Took::Next => taken += 1,
                 }

@@ -19,7 +19,9 @@ use std::time::Duration;
 
 use dta_link::LinkError;
 use dta_proto::key::Flow;
-use dta_proto::trace::{Books, Entry, HOPS, Name, Named, Seen, bytes_key, drops_key, packets_key, path_key};
+use dta_proto::trace::{
+    Books, EPOCH_SECONDS, Entry, HOPS, Name, Named, Seen, bytes_key, drops_key, packets_key, path_key,
+};
 use dta_proto::wire;
 use dta_proto::wire::dta::Body;
 use dta_trace::counts::{FlowAt, FlowCount};
@@ -141,7 +143,7 @@ impl Setup {
             slow: None,
             quiet: Duration::from_millis(500),
             every: Duration::from_secs(1),
-            epoch: 10,
+            epoch: EPOCH_SECONDS,
             synced: false,
             limits: Limits::default(),
         }
@@ -220,6 +222,7 @@ impl Tracer {
         match self.journeys.take(record, hop) {
             Took::New | Took::Next => {}
             Took::Repeat => self.counters.repeats += 1,
+            Took::SharedDigest => self.counters.shared_digests += 1,
             Took::Full(journey) => {
                 self.counters.early += 1;
                 self.tell(&journey)?;

@@ -1,10 +1,13 @@
 //! The programs and what they are attached to. A refusal says why, and names what can be attached instead.
 
 use std::any::Any;
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::{Arc, Weak};
 
 use aya::programs::tc::{self, NlOptions, TcAttachOptions};
+use aya::programs::tp_btf::BtfTracePointLink;
 use aya::programs::uprobe::{UProbeAttachPoint, UProbeScope};
 use aya::programs::{
     BtfTracePoint, FEntry, KProbe, LinkOrder, Program, ProgramError, SchedClassifier, TcAttachType, UProbe,
@@ -63,11 +66,13 @@ pub(super) struct Programs {
     clsact: bool,
     /// Which kinds for functions are in use.
     functions: [bool; 2 * FUNCTIONS as usize],
+    /// Tracepoints that are attached to. The points of several interfaces share one.
+    tracepoints: HashMap<String, Weak<BtfTracePointLink>>,
 }
 
 impl Programs {
     pub(super) fn new(types: Btf, clsact: bool) -> Self {
-        Self { types, clsact, functions: [false; 2 * FUNCTIONS as usize] }
+        Self { types, clsact, functions: [false; 2 * FUNCTIONS as usize], tracepoints: HashMap::new() }
     }
 
     pub(super) fn types(&self) -> &Btf {
@@ -78,15 +83,7 @@ impl Programs {
     pub(super) fn kind(&mut self, at: &At) -> Result<u16, String> {
         let first = match at {
             At::Tracepoint(name) => {
-                let kind = match name.as_str() {
-                    "net_dev_queue" => Kind::DevQueue,
-                    "net_dev_start_xmit" => Kind::DevStartXmit,
-                    "netif_receive_skb" => Kind::NetifReceive,
-                    "kfree_skb" => Kind::Kfree,
-                    "consume_skb" => Kind::Consume,
-                    _ => return Err("there is no program for it".into()),
-                };
-                return Ok(kind as u16);
+                return kind_of_tracepoint(name).ok_or_else(|| "there is no program for it".into());
             }
             At::Fentry(_) => 0,
             At::Kprobe(_) => FUNCTIONS,
@@ -107,13 +104,18 @@ impl Programs {
 
     /// Attaches to an interface.
     pub(super) fn interface(
-        &self,
+        &mut self,
         ebpf: &mut Ebpf,
         namespace: &Namespace,
         link: &Link,
         side: Side,
+        kernel: &btf::Kernel,
     ) -> Result<Attachment, String> {
         let place = Some((link.index, namespace.inode));
+        if let Some(name) = side.tracepoint() {
+            let link = self.tracepoint(ebpf, name, kernel)?;
+            return Ok(Attachment { place, link: Some(link), inside: None });
+        }
         let Some((_, direction, name)) = CLASSIFIERS.iter().find(|(of, ..)| *of == side) else {
             let attached = self.xdp(ebpf, namespace, link)?;
             return Ok(Attachment { place, link: Some(attached), inside: None });
@@ -134,7 +136,7 @@ impl Programs {
                 }
                 // A kernel before 6.6.
                 Err(error) if errno(&error) == Some(EINVAL) => {}
-                Err(error) => return Err(format!("tcx: {}", chain(&error))),
+                Err(error) => return Err(format!("tcx: {}; {INSTEAD_OF_INTERFACE}", chain(&error))),
             }
         }
         let attached = namespace
@@ -146,7 +148,7 @@ impl Programs {
                 program.take_link(id)
             })
             .map_err(|error| format!("its namespace cannot be entered: {error}"))?
-            .map_err(|error| format!("clsact: {}", chain(&error)))?;
+            .map_err(|error| format!("clsact: {}; {INSTEAD_OF_INTERFACE}", chain(&error)))?;
         let again = Namespace::open(namespace.name.as_deref()).map_err(|error| error.to_string())?;
         Ok(Attachment { place, link: Some(Box::new(attached)), inside: Some(again) })
     }
@@ -175,7 +177,7 @@ impl Programs {
 
     /// Attaches to a tracepoint or a function.
     pub(super) fn elsewhere(
-        &self,
+        &mut self,
         ebpf: &mut Ebpf,
         at: &At,
         kind: u16,
@@ -191,23 +193,30 @@ impl Programs {
     }
 
     fn tracepoint(
-        &self,
+        &mut self,
         ebpf: &mut Ebpf,
         name: &str,
         kernel: &btf::Kernel,
     ) -> Result<Box<dyn Any + Send>, String> {
         if !kernel.has_tracepoint(name) {
-            return Err(
-                "the kernel has no such tracepoint; `dta-reporter points` lists those that it has".into()
-            );
+            return Err(format!("the kernel has no such tracepoint; {}", instead_of_tracepoint(name)));
+        }
+        if let Some(link) = self.tracepoints.get(name).and_then(Weak::upgrade) {
+            return Ok(Box::new(link));
         }
         let program: &mut BtfTracePoint = program(ebpf, &format!("dta_{name}"))?;
         if program.fd().is_err() {
             let loaded = program.load(name, &self.types);
-            loaded.map_err(|error| format!("the kernel refuses the program: {}", chain(&error)))?;
+            loaded.map_err(|error| {
+                format!("the kernel refuses the program: {}; {}", chain(&error), instead_of_tracepoint(name))
+            })?;
         }
-        let id = program.attach().map_err(|error| chain(&error))?;
-        Ok(Box::new(program.take_link(id).map_err(|error| chain(&error))?))
+        let id = program
+            .attach()
+            .map_err(|error| format!("{}; {}", chain(&error), instead_of_tracepoint(name)))?;
+        let link = Arc::new(program.take_link(id).map_err(|error| chain(&error))?);
+        self.tracepoints.insert(name.to_owned(), Arc::downgrade(&link));
+        Ok(Box::new(link))
     }
 
     fn fentry(&self, ebpf: &mut Ebpf, function: &str, kind: u16) -> Result<Box<dyn Any + Send>, String> {
@@ -272,16 +281,22 @@ impl Programs {
     }
 }
 
+const OF_TRACEPOINTS: [(Kind, &str); 5] = [
+    (Kind::DevQueue, "net_dev_queue"),
+    (Kind::DevStartXmit, "net_dev_start_xmit"),
+    (Kind::NetifReceive, "netif_receive_skb"),
+    (Kind::Kfree, "kfree_skb"),
+    (Kind::Consume, "consume_skb"),
+];
+
+/// The kind of a tracepoint, if there is a program for it.
+pub(super) fn kind_of_tracepoint(name: &str) -> Option<u16> {
+    OF_TRACEPOINTS.iter().find(|(_, of)| *of == name).map(|(kind, _)| *kind as u16)
+}
+
 fn name_of_kind(kind: u16) -> Option<String> {
     let functions = Kind::Function as u16;
-    let tracepoint = [
-        (Kind::DevQueue, "net_dev_queue"),
-        (Kind::DevStartXmit, "net_dev_start_xmit"),
-        (Kind::NetifReceive, "netif_receive_skb"),
-        (Kind::Kfree, "kfree_skb"),
-        (Kind::Consume, "consume_skb"),
-    ];
-    let tracepoint = tracepoint.into_iter().find(|(of, _)| *of as u16 == kind);
+    let tracepoint = OF_TRACEPOINTS.into_iter().find(|(of, _)| *of as u16 == kind);
     match (tracepoint, kind.checked_sub(functions)) {
         (Some((_, name)), _) => Some(format!("dta_{name}")),
         (None, Some(place)) if place < FUNCTIONS => Some(format!("dta_fentry_{place}")),
@@ -307,6 +322,21 @@ fn kprobe(ebpf: &mut Ebpf, function: &str, kind: u16) -> Result<Box<dyn Any + Se
     }
     let id = program.attach(function, 0).map_err(|error| format!("kprobe: {}; {instead}", chain(&error)))?;
     Ok(Box::new(program.take_link(id).map_err(|error| chain(&error))?))
+}
+
+/// What sees about what an interface sees.
+const INSTEAD_OF_INTERFACE: &str =
+    "tp:net_dev_queue sees what leaves, and tp:netif_receive_skb what comes in, of all interfaces";
+
+/// What sees about what a tracepoint sees.
+fn instead_of_tracepoint(name: &str) -> &'static str {
+    match name {
+        "net_dev_queue" | "net_dev_start_xmit" => {
+            "iface:DEVICE/egress sees packets that leave by an interface"
+        }
+        "netif_receive_skb" => "iface:DEVICE/ingress sees packets that come in by an interface",
+        _ => "iface:DEVICE shows how far packets come, but no other point tells why one is dropped",
+    }
 }
 
 /// What sees about what a function sees.

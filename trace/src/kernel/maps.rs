@@ -19,6 +19,10 @@ const KINDS: usize = 16;
 const SLOTS: usize = 1024;
 const PROBES: usize = 8;
 const SLOT: usize = 16;
+/// Places from one interface to the next: one for each kind that belongs to an interface, and two more.
+const STRIDE: usize = 8;
+/// In the place of a point's number: there is none.
+const NO_POINT: u16 = u16::MAX;
 const SETTINGS: usize = 56;
 const FLOW_AT: usize = 48;
 const FLOW_COUNT: usize = 24;
@@ -44,9 +48,14 @@ impl Settings {
             follow: true,
             all: false,
             count_flows: true,
-            points: [0; KINDS],
+            points: [NO_POINT; KINDS],
             wake_at,
         }
+    }
+
+    /// A kind has no point any more that sees the packets of all interfaces.
+    pub(super) fn free(&mut self, kind: u16) {
+        self.points[usize::from(kind)] = NO_POINT;
     }
 
     pub(super) fn write(&self, ebpf: &mut Ebpf) -> Result<(), String> {
@@ -79,7 +88,7 @@ struct Slot {
 
 impl Slot {
     fn begin(&self) -> usize {
-        self.interface as usize * 4 + self.kind as usize
+        self.interface as usize * STRIDE + self.kind as usize
     }
 }
 
@@ -96,6 +105,9 @@ impl Slots {
             Side::Ingress => Kind::Ingress,
             Side::Egress => Kind::Egress,
             Side::Xdp => Kind::Xdp,
+            Side::Queue => Kind::DevQueue,
+            Side::Driver => Kind::DevStartXmit,
+            Side::Receive => Kind::NetifReceive,
         };
         self.forget(point);
         self.wanted.push(Slot { interface: link.index, namespace, kind, point, ethernet: link.ethernet });

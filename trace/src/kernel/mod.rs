@@ -9,7 +9,7 @@ mod probe;
 pub mod rights;
 mod tai;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -117,10 +117,8 @@ pub struct Point {
     pub number: u16,
     attached: Option<Attachment>,
     wanted: bool,
-    /// The kind's place in the settings, for a point that is no interface.
+    /// The kind's place in the settings, for a point that sees the packets of all interfaces.
     kind: Option<u16>,
-    /// What its program had missed when it was attached; programs are used again for other points.
-    missed_before: u64,
 }
 
 impl Point {
@@ -149,6 +147,9 @@ pub struct Tracer {
     kernel: btf::Kernel,
     looked: Instant,
     ahead: tai::Ahead,
+    /// Which point tells what a program missed, by the program's kind, and what it had missed before: points of several interfaces
+    /// share a program, and one program is used again for other points.
+    missed: BTreeMap<u16, (u16, u64)>,
     /// What became of the packets of points that have lost their number.
     gone: Books,
 }
@@ -190,6 +191,7 @@ impl Tracer {
             kernel,
             looked: Instant::now(),
             ahead: tai::Ahead::measure(),
+            missed: BTreeMap::new(),
             gone: Books::default(),
         };
         tracer.settings.follow = options.follow;
@@ -221,11 +223,12 @@ impl Tracer {
                     _ => format!("the namespace cannot be entered: {error}"),
                 },
             })?;
+            // A namespace without a name was not looked at when the tracer started.
+            attach::clear_stale(&open);
             self.namespaces.push(open);
         }
         let number = self.free_number()?;
-        let mut point =
-            Point { at: at.clone(), number, attached: None, wanted: true, kind: None, missed_before: 0 };
+        let mut point = Point { at: at.clone(), number, attached: None, wanted: true, kind: None };
         self.attach_point(&mut point).map_err(|why| Error::Attach { at: at.clone(), why })?;
         let place = usize::from(number);
         if place == self.points.len() {
@@ -249,19 +252,39 @@ impl Tracer {
 
     /// Takes a point away. Its books stay until its number is needed for another one.
     pub fn detach(&mut self, at: &At) {
-        for point in self.points.iter_mut().filter(|point| point.wanted && point.at == *at) {
-            point.wanted = false;
-            point.attached = None;
-            if let Some(place) = self.own.iter().position(|own| own.number == point.number) {
-                self.gone = self.gone.plus(self.own.swap_remove(place).books);
-            }
-            if let Some(kind) = point.kind.take() {
-                self.gone.missed +=
-                    self.programs.missed(&self.ebpf, kind).saturating_sub(point.missed_before);
-                self.programs.free(kind);
-            }
+        let Some(point) = self.points.iter_mut().find(|point| point.wanted && point.at == *at) else {
+            return;
+        };
+        point.wanted = false;
+        point.attached = None;
+        let number = point.number;
+        let kind = point.kind.take();
+        if let Some(place) = self.own.iter().position(|own| own.number == number) {
+            self.gone = self.gone.plus(self.own.swap_remove(place).books);
+        }
+        self.pass_missed_on(number);
+        if let Some(kind) = kind {
+            self.programs.free(kind);
+            self.settings.free(kind);
+            // The program does not run any more, or for the points of interfaces alone.
+            let _ = self.settings.write(&mut self.ebpf);
         }
         self.write_slots();
+    }
+
+    /// Of a point that goes: what its program missed from now on, another point of the same program tells.
+    fn pass_missed_on(&mut self, number: u16) {
+        let Some((&kind, &(_, before))) = self.missed.iter().find(|(_, (of, _))| *of == number) else {
+            return;
+        };
+        let now = self.programs.missed(&self.ebpf, kind);
+        self.gone.missed += now.saturating_sub(before);
+        let other =
+            self.points.iter().find(|point| point.wanted && program_of(&point.at, point.kind) == Some(kind));
+        match other {
+            Some(other) => self.missed.insert(kind, (other.number, now)),
+            None => self.missed.remove(&kind),
+        };
     }
 
     /// Forgets the flows that were counted at points which are taken away, to make room.
@@ -286,7 +309,8 @@ impl Tracer {
             };
             self.slots.put(open.inode, link, *side, point.number);
             self.slots.write(&mut self.ebpf)?;
-            point.attached = Some(self.programs.interface(&mut self.ebpf, open, link, *side)?);
+            let Self { programs, ebpf, kernel, .. } = self;
+            point.attached = Some(programs.interface(ebpf, open, link, *side, kernel)?);
         } else if let At::Uprobe { file, function } = &point.at {
             point.attached = Some(Programs::uprobe(&mut self.ebpf, file, function, point.number)?);
         } else if let At::Program(file) = &point.at {
@@ -301,11 +325,15 @@ impl Tracer {
                 Ok(attached) => point.attached = Some(attached),
                 Err(why) => {
                     self.programs.free(kind);
-                    return Err(why);
+                    self.settings.free(kind);
+                    return self.settings.write(&mut self.ebpf).and(Err(why));
                 }
             }
             point.kind = Some(kind);
-            point.missed_before = self.programs.missed(&self.ebpf, kind);
+        }
+        if let Some(kind) = program_of(&point.at, point.kind) {
+            let before = self.programs.missed(&self.ebpf, kind);
+            self.missed.entry(kind).or_insert((point.number, before));
         }
         Ok(())
     }
@@ -332,7 +360,13 @@ impl Tracer {
         self.settings.write(&mut self.ebpf).map_err(Error::Load)
     }
 
-    /// Waits for records, at most so long, and attaches points again whose interfaces came back. Returns early without records as well: the
+    /// TAI less UTC in nanoseconds, as this host has it: whole seconds. It belongs to the records that are read next, until
+    /// [`Tracer::wait`] is called again.
+    pub fn leap(&self) -> i64 {
+        self.ahead.leap()
+    }
+
+    /// Waits for records, at most so long, attaches points again whose interfaces came back, and follows the clock. Returns early without records as well: the
     /// kernel wakes the program only where the ring fills, so call [`Tracer::read`] each time, some hundred times a second.
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         let timeout = Timespec::try_from(timeout).ok();
@@ -347,6 +381,7 @@ impl Tracer {
             Err(error) => return Err(Error::System("waiting for records failed", error.into())),
         }
         drop(waits);
+        self.ahead.follow();
         self.follow_interfaces();
         Ok(())
     }
@@ -354,7 +389,6 @@ impl Tracer {
     /// Hands over the records that are in the ring, and returns how many they were.
     pub fn read(&mut self, mut each: impl FnMut(Record)) -> usize {
         let mut count = 0;
-        self.ahead.follow();
         while let Some(bytes) = self.ring.next() {
             if let Some(mut record) = Record::read(&bytes) {
                 record.time = self.ahead.at(record.time);
@@ -462,8 +496,9 @@ impl Tracer {
         if let Some(own) = self.own.iter().find(|own| own.number == point.number) {
             return Ok(PointBooks { point: point.number, total: own.books, cpus: vec![own.books] });
         }
-        let missed = point.kind.map_or(0, |kind| self.programs.missed(&self.ebpf, kind));
-        let missed = missed.saturating_sub(point.missed_before);
+        let told = self.missed.iter().find(|(_, (number, _))| *number == point.number);
+        let missed = told
+            .map_or(0, |(kind, (_, before))| self.programs.missed(&self.ebpf, *kind).saturating_sub(*before));
         maps::books(&self.ebpf, point.number, missed).map_err(Error::Load)
     }
 
@@ -519,6 +554,14 @@ impl Places {
                 None => format!("{namespace}/{device}"),
             }
         })
+    }
+}
+
+/// The kind of the program that a point has, where the kernel counts what it missed.
+fn program_of(at: &At, kind: Option<u16>) -> Option<u16> {
+    match at {
+        At::Interface { side, .. } => side.tracepoint().and_then(attach::kind_of_tracepoint),
+        _ => kind,
     }
 }
 

@@ -57,7 +57,7 @@ pub fn points() -> Result<Vec<Offer>, Error> {
             Ok(links) => offers.extend(links.iter().map(|link| Offer {
                 point: format!("{prefix}iface:{}", link.name),
                 what: format!(
-                    "both ways, by {how}{}",
+                    "both ways, by {how}; /queue, /driver, /receive: by tracepoints{}",
                     if native_xdp(&link.name, name) { "; xdp: too" } else { "" }
                 ),
                 refused: refused.clone(),

@@ -1,5 +1,6 @@
 //! The kernel's TAI clock. Programs read the monotonic clock, which takes less time; TAI is a fixed span ahead of it until
-//! somebody sets the clock.
+//! somebody sets the clock. UTC is whole seconds behind TAI, or what the host takes for that: many hosts have 0 until a daemon
+//! tells the kernel.
 
 use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
 
@@ -22,12 +23,21 @@ fn monotonic() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))
 }
 
+/// TAI less UTC in nanoseconds: whole seconds, as the two clocks are not read at one moment.
+fn leap() -> i64 {
+    const SECOND: i64 = 1_000_000_000;
+    let apart = tai() as i64 - nanoseconds(clock_gettime(ClockId::Realtime)) as i64;
+    (apart + SECOND / 2).div_euclid(SECOND) * SECOND
+}
+
 /// By how much TAI is ahead of the monotonic clock, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ahead {
     span: u64,
     /// The most that it may be off: half of the time that measuring took.
     error: u64,
+    /// TAI less UTC at that time.
+    leap: i64,
 }
 
 impl Ahead {
@@ -40,7 +50,7 @@ impl Ahead {
         let before = monotonic();
         let tai = tai();
         let error = (monotonic() - before) / 2 + 1;
-        Self { span: tai.wrapping_sub(before + error), error }
+        Self { span: tai.wrapping_sub(before + error), error, leap: leap() }
     }
 
     /// Measures again if the clock was set.
@@ -53,6 +63,11 @@ impl Ahead {
     fn agrees(self, other: Self) -> bool {
         let apart = self.span.wrapping_sub(other.span) as i64;
         apart.unsigned_abs() <= self.error + other.error + ROUNDING
+    }
+
+    /// TAI less UTC.
+    pub(super) fn leap(self) -> i64 {
+        self.leap
     }
 
     /// TAI when the monotonic clock showed this.
@@ -75,13 +90,16 @@ mod tests {
 
     #[test]
     fn clock_that_was_set_is_noticed_and_noise_is_not() {
-        let ahead = Ahead { span: 1_700_000_000_000_000_000, error: 30 };
-        let other = |apart: i64, error| Ahead { span: ahead.span.wrapping_add_signed(apart), error };
+        let ahead = Ahead { span: 1_700_000_000_000_000_000, error: 30, leap: 0 };
+        let other = |apart: i64, error| Ahead { span: ahead.span.wrapping_add_signed(apart), error, leap: 0 };
         assert!(ahead.agrees(other(30, 30)) && ahead.agrees(other(-900, 1000)));
         assert!(!ahead.agrees(other(500, 30)) && !ahead.agrees(other(-1_000_000_000, 5000)));
         // What does not agree is measured anew, and agrees with the clock from then on.
-        let mut wrong = Ahead { span: Ahead::measure().span.wrapping_add(3_600_000_000_000), error: 30 };
+        let mut wrong =
+            Ahead { span: Ahead::measure().span.wrapping_add(3_600_000_000_000), error: 30, leap: 7 };
         wrong.follow();
         assert!(wrong.agrees(Ahead::measure()));
+        // And TAI less UTC with it.
+        assert_eq!(wrong.leap(), leap());
     }
 }

@@ -50,6 +50,9 @@ fn every_packet_is_reported_or_counted_with_a_reason() {
     read += tracer.read(|_| {});
     let books = total(&tracer);
     assert!(books.balance(), "{books:?}");
+    // Losses are known by processor.
+    let by_processor = tracer.books().unwrap().into_iter().flat_map(|books| books.cpus);
+    assert_eq!(by_processor.map(|books| books.ring_full).sum::<u64>(), books.ring_full);
     assert_eq!(books.reported, read as u64);
     assert!(books.filtered >= count / 2 && books.sampled_out > 0 && books.ring_full > 0, "{books:?}");
     // Flows are counted before sampling, and whether the ring has room or not.

@@ -128,3 +128,33 @@ fn an_interface_that_is_made_again_is_traced_again() {
     pass();
     assert_eq!(reported(&tracer), 5);
 }
+
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn filters_of_clsact_in_a_namespace_without_a_name_are_cleared_when_it_is_traced_again() {
+    let _bed = Bed::new();
+    let mut container = Command::new("unshare").args(["--net", "sleep", "1000"]).spawn().unwrap();
+    let own = std::fs::read_link("/proc/self/ns/net").unwrap();
+    let path = format!("/proc/{}/ns/net", container.id());
+    until("it has a namespace of its own", || std::fs::read_link(&path).is_ok_and(|is| is != own));
+    let filters = || {
+        let side = |side| run(&format!("nsenter --net={path} tc filter show dev lo {side} || true"));
+        ["ingress", "egress"]
+            .map(side)
+            .iter()
+            .map(|text| text.matches("direct-action").count())
+            .sum::<usize>()
+    };
+    let clsact = Options { clsact: true, ..Options::default() };
+    let points = [format!("netns:{path}/iface:lo")];
+    // As a process that was killed: nothing of it is taken away.
+    std::mem::forget(tracer(&clsact, &points));
+    assert_eq!(filters(), 2);
+    let next = tracer(&clsact, &points);
+    let both = filters();
+    drop(next);
+    let after = filters();
+    container.kill().unwrap();
+    container.wait().unwrap();
+    assert_eq!((both, after), (2, 0));
+}

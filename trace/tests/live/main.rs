@@ -12,5 +12,6 @@ mod frames;
 mod overlay;
 mod own;
 mod rebuilt;
+mod sides;
 mod switch;
 mod translated;

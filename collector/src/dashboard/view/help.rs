@@ -42,7 +42,7 @@ Memory
 Lists
   ←→ Home End           other list; the newest entry is first
 Query
-  Enter                 ask: STORE KEY [EPOCH]
+  Enter                 ask: STORE KEY [EPOCH]; trace FLOW: its way
   ↑                     the last question again
 Events
   ↑↓ PgUp PgDn Home End select an event, below in full

@@ -144,6 +144,7 @@ impl Traced {
     fn read(&mut self) -> Result<()> {
         let mut taken = Ok(());
         let Self { tracer, sender, .. } = self;
+        sender.follow_clock(tracer);
         tracer.read(|record| {
             let this = sender.record(&record);
             if taken.is_ok() {

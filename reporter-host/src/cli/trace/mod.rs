@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use dta_cli::output::OutputFlag;
 use dta_cli::table::{Cell, Colour, Look, Table};
+use dta_trace::counts::Books;
 use dta_trace::digest::Sampling;
 use dta_trace::journey::{Journey, Journeys};
 use dta_trace::kernel::{self, Options, Tracer, rights};
@@ -31,7 +32,8 @@ Examples:
   dta-reporter points";
 
 pub(super) const TRACE_HELP: &str = "\
-A point is an interface (`iface:eth0`, both ways; `iface:eth0/ingress`; `xdp:eth0`), also one of another network namespace \
+A point is an interface (`iface:eth0`, both ways; `iface:eth0/ingress`; `xdp:eth0`), its queue, its driver or what it receives \
+(`iface:eth0/queue`, `iface:eth0/driver`, `iface:eth0/receive`), also one of another network namespace \
 (`netns:pod1/iface:eth0`), a tracepoint (`tp:kfree_skb`), or the entry of a kernel function (`fentry:ip_rcv`, `kprobe:ip_rcv`). \
 A function of a program or library (`uprobe:/lib/x86_64-linux-gnu/libc.so.6:sendto`) has no packet: each call is printed on a \
 line, with the process and thread. Filter and share do not choose calls.
@@ -45,7 +47,11 @@ Examples:
         --sample 1/64 --print
   The same for a collector, which is asked with dta-collector trace:
     dta-reporter trace --at iface:eth0 --at netns:pod1/iface:eth0 \\
-        --sample 1/64 --translator 192.0.2.10:40040 --reporter-id 7";
+        --sample 1/64 --translator 192.0.2.10:40040 --reporter-id 7
+  How long packets wait in the queue of each of two interfaces:
+    dta-reporter trace --at iface:eth0/queue --at iface:eth0/driver \\
+        --at iface:vxlan0/queue --at iface:vxlan0/driver \\
+        --translator 192.0.2.10:40040 --reporter-id 7";
 
 #[derive(Debug, Args)]
 pub(super) struct Points {
@@ -159,7 +165,7 @@ pub(super) fn run(args: &Trace) -> Result<()> {
     for at in points {
         tracer.attach(at)?;
     }
-    let mut printer = Printer::new(&tracer)?;
+    let mut printer = Printer::new(&tracer);
     let way = args.to.way(args.settle)?;
     let mut sender = way.map(|way| Sender::open(way, &tracer)).transpose()?;
     // From here on, an error in this program can do less harm.
@@ -220,6 +226,10 @@ fn follow(
             || args.count.is_some_and(|most| printer.packets >= most);
         let mut failed = Ok(());
         let mut calls = Vec::new();
+        printer.leap = tracer.leap();
+        if let Some(sender) = &mut sender {
+            sender.follow_clock(tracer);
+        }
         tracer.read(|record| {
             if record.caller().is_some() {
                 calls.push(Journey { records: vec![record] });
@@ -274,6 +284,9 @@ fn books(tracer: &Tracer, printer: Option<&Printer>) -> Result<()> {
         table.row(row);
     }
     eprintln!("{}", table.draw(Look::PIPE));
+    for (point, books) in tracer.points().iter().zip(tracer.books()?) {
+        losses(&point.at, &books.cpus).iter().for_each(|line| eprintln!("{line}"));
+    }
     if let Some(printer) = printer {
         eprintln!(
             "{} packets; {} shared their digest with one on its way; {} records of several packets in one buffer",
@@ -281,4 +294,30 @@ fn books(tracer: &Tracer, printer: Option<&Printer>) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// A line for each processor on which the ring was full.
+fn losses(at: &At, processors: &[Books]) -> Vec<String> {
+    let lost = processors.iter().enumerate().filter(|(_, books)| books.ring_full > 0);
+    lost.map(|(number, books)| {
+        let of = books.reported + books.ring_full;
+        format!(
+            "{at}: {} records of {of} were lost on processor {number}, as the ring was full",
+            books.ring_full
+        )
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_that_lost_records_are_named() {
+        let at: At = "tp:kfree_skb".parse().unwrap();
+        let books = |reported, ring_full| Books { reported, ring_full, ..Books::default() };
+        let told = losses(&at, &[books(10, 0), books(7, 3)]);
+        assert_eq!(told, ["tp:kfree_skb: 3 records of 10 were lost on processor 1, as the ring was full"]);
+    }
 }

@@ -2,13 +2,11 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::Result;
 use dta_trace::btf::Kernel;
 use dta_trace::journey::Journey;
 use dta_trace::kernel::{Places, Tracer};
-use dta_trace::point::{At, Side};
+use dta_trace::point::At;
 use dta_trace::record::{Caller, Record, flags};
 use serde::Serialize;
 
@@ -59,15 +57,13 @@ pub(super) struct Printer {
     /// Records of several packets in one buffer.
     pub(super) several: u64,
     /// TAI less UTC, in nanoseconds, as this host has it.
-    leap: i128,
+    pub(super) leap: i64,
 }
 
 impl Printer {
-    pub(super) fn new(tracer: &Tracer) -> Result<Self> {
+    pub(super) fn new(tracer: &Tracer) -> Self {
         let points = tracer.points().iter().map(|point| match &point.at {
-            At::Interface { side: Side::Ingress, .. } => "ingress".to_owned(),
-            At::Interface { side: Side::Egress, .. } => "egress".to_owned(),
-            At::Interface { side: Side::Xdp, .. } => "xdp".to_owned(),
+            At::Interface { side, .. } => side.word().to_owned(),
             At::Tracepoint(name) | At::Fentry(name) | At::Kprobe(name) => name.clone(),
             At::Uprobe { function, .. } => function.clone(),
             At::Program(file) => {
@@ -75,11 +71,7 @@ impl Printer {
                 name.split('.').next().unwrap_or_default().to_owned()
             }
         });
-        let utc = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as i128;
-        let tai = i128::from(dta_trace::kernel::tai());
-        // Whole seconds: the two clocks are not read at one moment.
-        let leap = (tai - utc + 500_000_000).div_euclid(1_000_000_000) * 1_000_000_000;
-        Ok(Self {
+        Self {
             places: tracer.places(),
             kernel: tracer.kernel().clone(),
             points: points.collect(),
@@ -87,8 +79,8 @@ impl Printer {
             packets: 0,
             shared: 0,
             several: 0,
-            leap,
-        })
+            leap: tracer.leap(),
+        }
     }
 
     /// The line: time of day (UTC), flow, length, each point with the time since the one before, the time from first to last.
@@ -122,7 +114,7 @@ impl Printer {
         let first = journey.records.first();
         let start = first.map_or(0, |first| first.time);
         Document {
-            time: first.map_or(0, |first| (i128::from(first.time) - self.leap).max(0) as u64),
+            time: first.map_or(0, |first| first.time.saturating_add_signed(-self.leap)),
             digest: first.map(|first| format!("{:016x}", first.first)).unwrap_or_default(),
             flow: first.map(flow).unwrap_or_default(),
             length: first.map_or(0, |first| first.length),
@@ -159,7 +151,7 @@ impl Printer {
     }
 
     fn time(&self, tai: u64) -> String {
-        let utc = (i128::from(tai) - self.leap).max(0) as u128;
+        let utc = tai.saturating_add_signed(-self.leap);
         let (seconds, nanos) = (utc / 1_000_000_000 % 86_400, utc % 1_000_000_000);
         format!("{:02}:{:02}:{:02}.{:06}", seconds / 3600, seconds / 60 % 60, seconds % 60, nanos / 1000)
     }

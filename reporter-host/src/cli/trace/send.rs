@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddrV4;
 use std::str::FromStr;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -170,7 +170,7 @@ impl Sender {
         };
         let reasons = from.kernel().clone();
         let tracer = Tracer::new(reporter, setup, Box::new(move |reason| Some(reasons.reason(reason))));
-        let leap = leap()?;
+        let leap = from.leap();
         let skew = way.skew.map(|skew| (skew, kernel::tai().saturating_add_signed(-leap)));
         Ok(Self { tracer, counted: None, rest: HashMap::new(), leap, skew })
     }
@@ -178,6 +178,11 @@ impl Sender {
     /// Other points, by the number that records have. What is held is told before.
     pub(in crate::cli) fn set_points(&mut self, points: Vec<Point>) -> Result<()> {
         self.tracer.set_points(points).context("a report cannot be written")
+    }
+
+    /// Follows the clock, where it was set. To be called before records are read.
+    pub(in crate::cli) fn follow_clock(&mut self, from: &kernel::Tracer) {
+        self.leap = from.leap();
     }
 
     /// Takes what a point saw.
@@ -262,13 +267,6 @@ pub(in crate::cli) fn numbered<'a>(
     first_hop: u8,
 ) -> Result<Vec<Point>, TooManyPoints> {
     number(points.into_iter().map(|at| (at.is_on_way(), at.to_string())), first_hop)
-}
-
-/// TAI less UTC in nanoseconds: whole seconds, as the two clocks are not read at one moment.
-fn leap() -> Result<i64> {
-    let utc = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as i64;
-    let tai = kernel::tai() as i64;
-    Ok((tai - utc + 500_000_000).div_euclid(1_000_000_000) * 1_000_000_000)
 }
 
 #[cfg(test)]
