@@ -1,15 +1,19 @@
 //! The testbed of P4 switches, as a user runs it.
 
 mod common;
+mod schema;
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use common::outcome_document::{contradictions, documented_fields};
 use common::{MANAGER, captures};
+use serde_json::Value;
 
-/// Runs it on a capture; gives status, output and what it complained of.
-fn run(capture: &std::path::Path, path: Option<&str>) -> (Option<i32>, String, String) {
+/// Runs it on a capture, with more arguments; gives status, output and what it complained of.
+fn run(capture: &Path, more: &[&str], path: Option<&str>) -> (Option<i32>, String, String) {
     let mut command = Command::new(MANAGER);
-    command.args(["run-testbed", "--switch", "bmv2", "--pcap"]).arg(capture);
+    command.args(["run-testbed", "--switch", "bmv2", "--pcap"]).arg(capture).args(more);
     if let Some(path) = path {
         command.env("PATH", path);
     }
@@ -20,21 +24,28 @@ fn run(capture: &std::path::Path, path: Option<&str>) -> (Option<i32>, String, S
 
 #[test]
 fn what_is_missing_is_named() {
-    let (status, _, told) = run("traffic.pcap".as_ref(), Some("/nowhere"));
+    let (status, _, told) = run("traffic.pcap".as_ref(), &["--collectors", "2"], Some("/nowhere"));
     assert_eq!(status, Some(1), "{told}");
     assert!(told.contains("simple_switch_grpc is not on PATH") && told.contains("p4lang-bmv2"), "{told}");
+    let (status, _, told) = run("traffic.pcap".as_ref(), &["--collectors", "3"], Some("/nowhere"));
+    assert!(status == Some(2) && told.contains("3 is not in 1..=2"), "{told}");
+}
+
+/// The capture, where there is a `simple_switch_grpc`, too.
+fn capture(test: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if !std::env::split_paths(&path).any(|folder| folder.join("simple_switch_grpc").is_file()) {
+        println!("SKIPPED: {test}: simple_switch_grpc is not on PATH");
+        return None;
+    }
+    Some(captures(test)?.join("traffic/real-1kxun.pcap"))
 }
 
 #[test]
 #[ignore = "needs root and simple_switch_grpc: run by make test-p4"]
 fn real_traffic_through_both_switches_is_exact() {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    if !std::env::split_paths(&path).any(|folder| folder.join("simple_switch_grpc").is_file()) {
-        println!("SKIPPED: run-testbed --switch bmv2: simple_switch_grpc is not on PATH");
-        return;
-    }
-    let Some(folder) = captures("real_traffic_through_both_switches_is_exact") else { return };
-    let (status, shown, told) = run(&folder.join("traffic/real-1kxun.pcap"), None);
+    let Some(capture) = capture("real_traffic_through_both_switches_is_exact") else { return };
+    let (status, shown, told) = run(&capture, &[], None);
     println!("{shown}");
     assert_eq!(status, Some(0), "{shown}{told}");
     assert!(shown.contains(" 0 wrong; unexplained: 0"), "{shown}");
@@ -45,4 +56,30 @@ fn real_traffic_through_both_switches_is_exact() {
         digits.chars().rev().collect::<String>().parse::<u64>().expect(&shown)
     };
     assert!(figure(" packets received") == 1723 && figure(" executed") > 10_000 && figure(" right") > 1_000);
+}
+
+#[test]
+#[ignore = "needs root and simple_switch_grpc: run by make test-p4"]
+fn two_collectors_share_the_keys_and_the_outcome_is_json() {
+    let Some(capture) = capture("two_collectors_share_the_keys_and_the_outcome_is_json") else { return };
+    let (status, shown, told) = run(&capture, &["--collectors", "2", "-o", "json"], None);
+    assert_eq!(status, Some(0), "{shown}{told}");
+    let outcome: Value = serde_json::from_str(&shown).expect(&shown);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schemas/dta-manager-run-testbed.json");
+    let schema = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    assert_eq!(schema::faults(&schema, &outcome), [""; 0]);
+    assert_eq!(contradictions(&documented_fields(), &outcome), Vec::<String>::new());
+    let of = |field: &str| outcome[field].as_u64().unwrap();
+    assert_eq!((of("unexplained"), &outcome["contradictions"]), (0, &Value::Array(vec![])), "{outcome:#}");
+    assert_eq!(of("sent"), of("queryable") + of("superseded") + of("overwritten"), "{outcome:#}");
+    assert!(of("sent") > 5_000 && outcome["run"]["packets"] == 1723, "{outcome:#}");
+    let primitives = outcome["primitives"].as_array().unwrap();
+    let sum = |field: &str| primitives.iter().map(|p| p[field].as_u64().unwrap()).sum::<u64>();
+    assert!(sum("wrong") == 0 && sum("right") > 1_000, "{outcome:#}");
+    let nics = outcome["nodes"].as_array().unwrap().iter();
+    let nics: Vec<&Value> = nics.filter(|node| node["stage"] == "nic").collect();
+    assert_eq!(nics.len(), 2, "{outcome:#}");
+    for nic in nics {
+        assert!(nic["counters"]["executed.write"].as_u64().unwrap() > 1_000, "{nic:#}");
+    }
 }

@@ -147,6 +147,11 @@ fn what_commands_print_is_as_their_schemas_say() {
         "the plan is of another place, so there is something to change"
     );
     held.run("dta-translator-teardown", &["__translator", "teardown", "--collector", &bed.collector]);
+    let reporter = Path::new(env!("CARGO_MANIFEST_DIR")).join("../translator-ctl/tests/p4/reporter.toml");
+    let config = reporter.to_str().unwrap();
+    let rows =
+        held.run("dta-translator-plan", &["__translator", "plan", "--config", config, "--switch", "edge1"]);
+    assert!(rows.as_array().is_some_and(|rows| rows.len() > 40), "{rows}");
     let name = "translator";
     held.run("dta-translator-plan", &plan);
     // The translator that runs opens its session again: then it can be ended once more.

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use dta_cli::config_file::{self, Places};
@@ -27,9 +27,11 @@ use crate::collectors::Collectors;
 use crate::config::{Config, ConfigError, EXAMPLE, IntListener, Translator};
 use crate::control_address::ControlAddress;
 use crate::program::{changes_json, changes_table, program_json, program_table};
+use crate::reporter_setup::Reporter;
 use crate::run::{self, Options};
 use crate::setup;
 use crate::switch_watch;
+use crate::target::p4::reporter::show::{tables_json, tables_table, updates_json, updates_table};
 
 /// Turns telemetry reports into RDMA operations on a collector's memory.
 #[derive(Parser)]
@@ -98,6 +100,12 @@ enum Command {
     Run(Box<RunArgs>),
     /// Program a switch of the configuration; a second time changes nothing, and after a failure
     /// does what was left
+    #[command(after_help = "\
+A switch with role = \"reporter\" has no session: what it reports is in the configuration, or in a netcfg of SD-Fabric, of which it is told \
+what is not used. `plan`, `status`, `stats` and `teardown` know it, too; `watch` and `flush` refuse it.
+
+Example:
+  dta-translator setup --switch edge1")]
     Setup(SetupArgs),
     /// Print what a switch should hold, or what it lacks
     #[command(after_help = "Examples:\n  \
@@ -127,7 +135,7 @@ Ends on SIGINT or SIGTERM. The switch goes on as it is, and the session stays in
     Watch(WatchArgs),
     /// End a session, with each collector: its queue pairs and keys end, what is in memory stays
     #[command(after_help = "\
-A P4 switch sends what it holds before, and is emptied then, but for its forwarding.")]
+A P4 switch sends what it holds before, and is emptied then, but for its forwarding. A reporter has no session: it reports no more.")]
     Teardown(TeardownArgs),
     /// Check the configuration that results from file, variables and flags
     #[command(after_help = "\
@@ -290,7 +298,7 @@ struct ControlArgs {
 /// What `teardown` did.
 #[derive(Serialize)]
 struct Ended {
-    /// The session's name.
+    /// The session's name; of a reporter, which has none, that of the switch.
     session: String,
     /// Addresses of the collectors that ended it.
     ended: Vec<String>,
@@ -353,6 +361,11 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
         _ => {}
     }
     let config = configuration(&cli)?;
+    if let Some(switch) = switch_of(&cli.command)
+        && config.switch(switch)?.is_reporter()
+    {
+        return block_on(of_reporter(&config, switch, &cli.command));
+    }
     match &cli.command {
         Command::Run(args) => run::run(
             &config.translator,
@@ -404,6 +417,63 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
                 ended
             })
         }
+    }
+}
+
+/// The switch that a command is about, if it is about one.
+fn switch_of(command: &Command) -> Option<&str> {
+    match command {
+        Command::Setup(args) => Some(&args.switch),
+        Command::Status(args) => Some(&args.switch),
+        Command::Watch(args) => Some(&args.switch),
+        Command::Plan(args) => args.switch.as_deref(),
+        Command::Teardown(args) => args.switch.as_deref(),
+        Command::Stats(args) | Command::Flush(args) => args.switch.as_deref(),
+        Command::Run(_) | Command::CheckConfig(_) | Command::Config { .. } | Command::Common(_) => None,
+    }
+}
+
+/// Does what a command asks of a reporter switch, which has no session.
+async fn of_reporter(config: &Config, switch: &str, command: &Command) -> anyhow::Result<()> {
+    let Some(mut reporter) = Reporter::of(config, switch)? else { return Ok(()) };
+    let used = reporter.used();
+    match command {
+        Command::Setup(args) => {
+            let updates = reporter.setup().await?;
+            let json = updates_json(used, &updates);
+            args.output.print.print(&json, |_| updates_table(used, &updates))
+        }
+        Command::Plan(args) => match args.against.as_deref() {
+            None => {
+                let wanted = reporter.wanted();
+                args.output.print.print(&tables_json(used, &wanted), |_| tables_table(used, &wanted))
+            }
+            Some("") => {
+                let updates = reporter.lacks().await?;
+                let json = updates_json(used, &updates);
+                args.output.print.print(&json, |_| updates_table(used, &updates))
+            }
+            Some(address) => bail!(
+                "[switch.{switch}] is a reporter: give --against without {address}, a running translator holds nothing of it"
+            ),
+        },
+        Command::Status(args) => {
+            let held = reporter.held().await?;
+            args.output.print.print(&tables_json(used, &held), |_| tables_table(used, &held))
+        }
+        Command::Teardown(args) => {
+            reporter.empty().await?;
+            let done = Ended { session: switch.into(), ended: Vec::new() };
+            args.output.print(&done, |_| format!("[switch.{switch}] reports no more, and forwards as before"))
+        }
+        Command::Stats(args) => print_statistics(vec![reporter.statistics().await?], args.output),
+        Command::Flush(_) => {
+            bail!("[switch.{switch}] is a reporter: it holds no reports that could be flushed")
+        }
+        Command::Watch(_) => bail!(
+            "[switch.{switch}] is a reporter: it has no lease to renew and nothing to flush; `dta-translator setup --switch {switch}` programs it"
+        ),
+        Command::Run(_) | Command::CheckConfig(_) | Command::Config { .. } | Command::Common(_) => Ok(()),
     }
 }
 

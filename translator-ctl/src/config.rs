@@ -1,6 +1,9 @@
 //! Configuration: one TOML file, flags and `DTA_*` environment over it.
 
 mod int;
+mod matches;
+mod netcfg;
+pub mod reporter;
 mod switch;
 
 pub use int::{IntListener, IntListenerError, IntStores, IntTable, MetricTable, Timestamps, Write};
@@ -9,7 +12,8 @@ pub use int::{IntListener, IntListenerError, IntStores, IntTable, MetricTable, T
 /// `#!` are settings that have no default.
 pub const EXAMPLE: &str = include_str!("config/example.toml");
 
-pub use switch::{Own, P4, Route, SWITCH_TYPES, Software, Station, Switch};
+pub use matches::{Masked, PortRange, Protocol};
+pub use switch::{Own, P4, Role, Route, SWITCH_TYPES, Software, Station, Switch};
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -354,6 +358,22 @@ pub enum ConfigError {
         /// Names there are.
         have: String,
     },
+    /// A switch that is no translator.
+    #[error("[switch.{switch}] is a reporter (`role`), which has no session with a collector")]
+    NoTranslator {
+        /// Its name.
+        switch: String,
+    },
+    /// A netcfg that cannot be used.
+    #[error("switch.{switch}.netcfg: {} {message}", path.display())]
+    Netcfg {
+        /// The switch.
+        switch: String,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong in it.
+        message: String,
+    },
     /// A switch of a type that this build cannot program.
     #[error("switch {name} is of type {kind:?}, but this build programs: {}", SWITCH_TYPES.join(", "))]
     SwitchType {
@@ -409,6 +429,8 @@ impl ConfigError {
             Self::ListedTwice { index, .. } => format!("translator.reporters[{index}].id"),
             Self::ListTwice { table, index, .. } => format!("{table}.lists[{index}]"),
             Self::SwitchType { name, .. } => format!("switch.{name}.type"),
+            Self::Netcfg { switch, .. } => format!("switch.{switch}.netcfg"),
+            Self::NoTranslator { switch } => format!("switch.{switch}.role"),
             Self::SessionTwice { both, .. } => of(&both[1], "session"),
             Self::QueuePairTwice { both, .. } => of(&both[1], "queue_pairs"),
             Self::ControlTwice { both, .. } => of(&both[1], "control"),

@@ -8,6 +8,7 @@ use crate::session::{Session, SessionError};
 use crate::target::p4::P4Switch;
 use crate::target::p4::bfruntime::BfRuntime;
 use crate::target::p4::p4runtime::P4Runtime;
+use crate::target::p4::pipeline::TRANSLATOR;
 use crate::target::software::Remote;
 use crate::target::{After, Target, TargetError};
 use dta_client::translator::Client;
@@ -88,7 +89,7 @@ pub async fn switch_lacks(config: &Config, switch: &str, want: &Program) -> anyh
 /// A configuration that cannot be used.
 pub fn bmv2(switch: &str, p4: &P4, translator: &Translator) -> Result<P4Switch<P4Runtime>, TargetError> {
     may_have_keys(p4, translator)?;
-    Ok(P4Switch::new(P4Runtime::new(p4)?, switch, p4, translator))
+    Ok(P4Switch::new(P4Runtime::new(p4, &TRANSLATOR)?, switch, p4, translator))
 }
 
 /// The switch of this name, which has a Tofino. Nothing is asked yet.
@@ -97,7 +98,7 @@ pub fn bmv2(switch: &str, p4: &P4, translator: &Translator) -> Result<P4Switch<P
 /// A configuration that cannot be used.
 pub fn tofino(switch: &str, p4: &P4, translator: &Translator) -> Result<P4Switch<BfRuntime>, TargetError> {
     may_have_keys(p4, translator)?;
-    Ok(P4Switch::new(BfRuntime::new(p4)?, switch, p4, translator))
+    Ok(P4Switch::new(BfRuntime::new(p4, &TRANSLATOR)?, switch, p4, translator))
 }
 
 /// Whether the switch may be told remote keys.

@@ -1,7 +1,7 @@
 //! `dta-manager run-testbed`.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -46,6 +46,7 @@ Over real RDMA verbs (as root, on a kernel with rdma_rxe):
 
 Reporter and translator on bmv2 (as root, with simple_switch_grpc on PATH):
   dta-manager run-testbed --switch bmv2 --pcap traffic.pcap
+  dta-manager run-testbed --switch bmv2 --collectors 2 --pcap traffic.pcap -o json
 
 A daemon is killed (-9) and started again, or the RDMA device is removed and put back:
   dta-manager run-testbed --chaos kill-collector
@@ -99,10 +100,13 @@ pub(super) struct RunTestbed {
     /// them, once with each packet reported and then with default filters; needs root and
     /// simple_switch_grpc
     #[arg(long, value_enum, value_name = "TYPE", requires = "pcap", conflicts_with_all = [
-        "topology", "reports", "seed", "faults", "report_faults", "transport", "ring", "chaos", "nic", "json", "bench",
+        "topology", "reports", "seed", "faults", "report_faults", "transport", "ring", "chaos", "nic", "bench",
         "listen", "keep",
     ])]
     switch: Option<SwitchType>,
+    /// Collectors behind the switches, 1 or 2, which share the keys and lists
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=2), requires = "switch")]
+    collectors: u8,
     /// Write the outcome as JSON to this file, too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -140,12 +144,8 @@ fn glance() -> anyhow::Result<()> {
 impl RunTestbed {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         if let (Some(SwitchType::Bmv2), Some(pcap)) = (self.switch, &self.pcap) {
-            if self.output.is_json() {
-                return Err(dta_cli::misuse(anyhow::anyhow!(
-                    "--switch prints no JSON yet: leave --output json out"
-                )));
-            }
-            return on_bmv2(pcap);
+            let options = bmv2::Options { capture: pcap.clone(), collectors: self.collectors };
+            return self.on_bmv2(&options);
         }
         let topology = match (&self.topology, self.nic) {
             (None, NicKind::Rxe) => Topology::parse(RXE, "topology of soft-RoCE"),
@@ -195,6 +195,29 @@ impl RunTestbed {
         Ok(Status::of(testbed.outcome.is_good()).into())
     }
 
+    fn on_bmv2(&self, options: &bmv2::Options) -> anyhow::Result<ExitCode> {
+        bmv2::enter()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let bar = super::replay::progress(0);
+        bar.set_message("packets");
+        let run = bmv2::run(options, |sent, of| {
+            bar.set_length(of);
+            bar.set_position(sent);
+        });
+        let ended = runtime.block_on(unless_ended(run)).context("cannot wait for signals")?;
+        bar.finish_and_clear();
+        let outcome = match ended {
+            Ok(result) => result?,
+            Err(ended) => return Ok(ended.status()),
+        };
+        let document = outcome.document();
+        if let Some(path) = &self.json {
+            output::json_file(path, &document)?;
+        }
+        self.output.print(&document, |_| outcome.to_string())?;
+        Ok(Status::of(outcome.is_good()).into())
+    }
+
     fn tell(&self, testbed: &Testbed) -> anyhow::Result<()> {
         if let Some(path) = &self.json {
             output::json_file(path, &testbed.outcome)?;
@@ -229,25 +252,6 @@ impl RunTestbed {
         tries.push("--keep                                     and look at it with the dashboard");
         format!("Try next: dta-manager run-testbed\n  {}", tries.join("\n  "))
     }
-}
-
-fn on_bmv2(pcap: &Path) -> anyhow::Result<ExitCode> {
-    bmv2::enter()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    let bar = super::replay::progress(0);
-    bar.set_message("packets");
-    let run = bmv2::run(pcap, |sent, of| {
-        bar.set_length(of);
-        bar.set_position(sent);
-    });
-    let ended = runtime.block_on(unless_ended(run)).context("cannot wait for signals")?;
-    bar.finish_and_clear();
-    let outcome = match ended {
-        Ok(result) => result?,
-        Err(ended) => return Ok(ended.status()),
-    };
-    dta_cli::print(format_args!("{outcome}\n"))?;
-    Ok(Status::of(outcome.is_good()).into())
 }
 
 fn keep(testbed: &Testbed) -> anyhow::Result<()> {

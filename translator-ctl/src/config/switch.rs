@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::reporter::{self, Reporter};
 use super::{Config, ConfigError, ListRange, Translator};
 use dta_proto::name;
 use dta_proto::prefix::Prefix;
@@ -39,10 +40,24 @@ pub struct Software {
     pub own: Own,
 }
 
-/// A switch that runs `translator-p4`.
+/// What a P4 switch is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// It runs `translator-p4`.
+    #[default]
+    Translator,
+    /// It runs `reporter-p4`.
+    Reporter,
+}
+
+/// A P4 switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct P4 {
+    /// What it is.
+    #[serde(default)]
+    pub role: Role,
     /// Where its control plane listens: HOST:PORT.
     pub control: String,
     /// Its number there.
@@ -81,6 +96,15 @@ pub struct P4 {
     /// Where packets to an IPv4 prefix go, if they are routed.
     #[serde(default)]
     pub routes: Vec<Route>,
+    /// Network configuration of SD-Fabric, as JSON. Of a reporter alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netcfg: Option<PathBuf>,
+    /// The name of the switch there; left out, `device:NAME`, or the only one there is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netcfg_device: Option<String>,
+    /// What it reports. Of a reporter alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reporter: Option<Box<Reporter>>,
 }
 
 /// One of the `stations` of a switch.
@@ -113,20 +137,25 @@ fn postcard_rows() -> u32 {
 }
 
 /// A prefix as a text.
-mod prefix {
+pub(super) mod prefix {
     use dta_proto::prefix::Prefix;
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
 
-    pub(super) fn serialize<S: Serializer>(prefix: &Prefix, to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(prefix: &Prefix, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(prefix)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Prefix, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Prefix, D::Error> {
         String::deserialize(from)?.parse().map_err(D::Error::custom)
     }
 }
 
 impl P4 {
+    /// Whether it is a reporter.
+    pub fn is_reporter(&self) -> bool {
+        self.role == Role::Reporter
+    }
+
     /// Whether what it says can be.
     fn check(&self, table: &str) -> Result<(), ConfigError> {
         let fail = |key: &str, value: String, must| {
@@ -144,12 +173,21 @@ impl P4 {
         if let Some(route) = self.routes.iter().find(|route| route.prefix.address().is_ipv6()) {
             return fail("routes.prefix", route.prefix.to_string(), "an IPv4 address or prefix");
         }
+        let of_reporter = [
+            ("reporter", self.reporter.is_some()),
+            ("netcfg", self.netcfg.is_some()),
+            ("netcfg_device", self.netcfg_device.is_some()),
+        ];
+        if let Some((key, _)) = of_reporter.into_iter().find(|(_, is_there)| *is_there && !self.is_reporter())
+        {
+            return fail(key, "given".into(), "left out, or `role` \"reporter\"");
+        }
         Ok(())
     }
 }
 
 /// The highest port of a switch: ports have 9 bits.
-const MAX_PORT: u16 = 511;
+pub(super) const MAX_PORT: u16 = 511;
 
 /// What a switch has of its own in its session. What is left out is as in `[translator]`, but for
 /// the session's name.
@@ -189,6 +227,14 @@ impl Switch {
         match self {
             Switch::Software(software) => &software.control,
             Switch::Bmv2(switch) | Switch::Tofino(switch) => &switch.control,
+        }
+    }
+
+    /// Whether it is a reporter, which has no session.
+    pub fn is_reporter(&self) -> bool {
+        match self {
+            Switch::Software(_) => false,
+            Switch::Bmv2(switch) | Switch::Tofino(switch) => switch.is_reporter(),
         }
     }
 
@@ -244,42 +290,52 @@ impl Config {
     /// session of its own.
     ///
     /// # Errors
-    /// [`ConfigError::NoSwitch`].
+    /// [`ConfigError::NoSwitch`], and [`ConfigError::NoTranslator`] for a reporter.
     pub fn translator_of(&self, switch: &str) -> Result<Translator, ConfigError> {
-        Ok(self.switch(switch)?.own().over(switch, &self.translator))
+        match self.switch(switch)? {
+            reporter if reporter.is_reporter() => Err(ConfigError::NoTranslator { switch: switch.into() }),
+            translator => Ok(translator.own().over(switch, &self.translator)),
+        }
     }
 
     /// Checks what switches have of their own, and that each has a session, queue pairs and an
     /// address of control that no other has.
     pub(super) fn check_switches(&self) -> Result<(), ConfigError> {
-        let mut before: Vec<(String, Translator, Option<&Switch>)> =
-            vec![("[translator]".into(), self.translator.clone(), None)];
+        let mut before = vec![("[translator]".to_owned(), self.translator.clone(), false)];
+        let mut controls: Vec<(String, &str)> = Vec::new();
         for (name, switch) in &self.switch {
             let table = format!("switch.{name}");
+            let who = format!("[{table}]");
+            let control = switch.control();
+            if let Some((other, _)) = controls.iter().find(|(_, theirs)| *theirs == control) {
+                let both = [other.clone(), who];
+                return Err(ConfigError::ControlTwice { both, control: control.into() });
+            }
+            controls.push((who.clone(), control));
+            if let Switch::Bmv2(p4) | Switch::Tofino(p4) = switch {
+                p4.check(&table)?;
+                if p4.is_reporter() {
+                    reporter::settings(p4, name)?;
+                    continue;
+                }
+            }
             let translator = switch.own().over(name, &self.translator);
             if !name::is_session(&translator.name) {
                 let (value, must) = (format!("{:?}", translator.name), name::SESSION);
                 return Err(ConfigError::Value { key: format!("{table}.session"), value, must });
             }
             translator.check_session(&table)?;
-            if let Switch::Bmv2(p4) | Switch::Tofino(p4) = switch {
-                p4.check(&table)?;
-            }
-            let who = format!("[{table}]");
-            for (other, theirs, other_switch) in &before {
+            for (other, theirs, is_switch) in &before {
                 let both = [other.clone(), who.clone()];
                 if theirs.name == translator.name {
                     return Err(ConfigError::SessionTwice { both, session: translator.name });
                 }
-                let apart = other_switch.is_none() && switch.own().stands_in();
+                let apart = !is_switch && switch.own().stands_in();
                 if !apart && let Some((queue_pair, address)) = common_queue_pair(theirs, &translator) {
                     return Err(ConfigError::QueuePairTwice { both, address, queue_pair });
                 }
-                if other_switch.is_some_and(|other| other.control() == switch.control()) {
-                    return Err(ConfigError::ControlTwice { both, control: switch.control().into() });
-                }
             }
-            before.push((who, translator, Some(switch)));
+            before.push((who, translator, true));
         }
         Ok(())
     }

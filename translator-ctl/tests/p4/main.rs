@@ -3,6 +3,7 @@
 #[allow(dead_code, reason = "nobody sends to the NIC here")]
 #[path = "../common/mod.rs"]
 mod common;
+mod reporter;
 mod shared;
 mod switch;
 mod tofino;
@@ -16,8 +17,9 @@ use dta_proto::program::{Entry, Primitive, Program};
 use dta_translator::config::Config;
 use dta_translator::setup;
 use dta_translator::target::p4::p4runtime::Compiled;
+use dta_translator::target::p4::pipeline::TRANSLATOR;
 use dta_translator::target::p4::schema::Schema;
-use dta_translator::target::p4::tables::{Holds, Item, Match};
+use dta_translator::target::p4::tables::{Holds, Item, Match, Tables};
 use dta_translator::target::p4::tofino::USED as TOFINO;
 use dta_translator::target::p4::translator::{SET_LIST, SET_PSN, USED};
 use dta_translator::target::p4::{BATCH, Wire};
@@ -75,37 +77,49 @@ impl Bed {
         });
         // The socket that stands for the NIC has any port.
         let port = format!("{:#x}", self.fake.nic_port());
-        let mut text = String::new();
-        for (item, holds) in tables.iter() {
-            let item = match item {
-                Item::Node(id) => format!("node {id}"),
-                Item::Group(id) => format!("group {id}"),
-                Item::Clone(id) => format!("clone {id}"),
-                Item::Default { table } => format!("{table} default"),
-                Item::Row { table, key } => {
-                    let key = key.iter().map(|matched| match matched {
-                        Match::Exact(value) => format!("{value:#x}"),
-                        Match::Prefix { value, len } => format!("{value:#x}/{len}"),
-                        Match::Range { low, high } => format!("{low:#x}..{high:#x}"),
-                    });
-                    format!("{table} {}", key.collect::<Vec<_>>().join(" "))
-                }
-            };
-            match holds {
-                Holds::Copies(copies) => writeln!(text, "{item}: {copies:?}").unwrap(),
-                Holds::Action { name, params } => {
-                    let params = params.iter().map(|param| format!("{param:#x}").replace(&port, "NIC"));
-                    writeln!(text, "{item}: {name}({})", params.collect::<Vec<_>>().join(", ")).unwrap();
-                }
+        text_of(&tables).replace(&format!(" {port},"), " NIC,")
+    }
+}
+
+/// Tables as text.
+fn text_of(tables: &Tables) -> String {
+    let mut text = String::new();
+    for (item, holds) in tables.iter() {
+        let item = match item {
+            Item::Node(id) => format!("node {id}"),
+            Item::Group(id) => format!("group {id}"),
+            Item::Clone(id) => format!("clone {id}"),
+            Item::Default { table } => format!("{table} default"),
+            Item::Row { table, key, order } => {
+                let key = key.iter().map(|matched| match matched {
+                    Match::Exact(value) => format!("{value:#x}"),
+                    Match::Prefix { value, len } => format!("{value:#x}/{len}"),
+                    Match::Masked { value, mask } => format!("{value:#x}&{mask:#x}"),
+                    Match::Range { low, high } => format!("{low:#x}..{high:#x}"),
+                });
+                let order = if *order == 0 { String::new() } else { format!(" ({order})") };
+                format!("{table} {}{order}", key.collect::<Vec<_>>().join(" "))
+            }
+        };
+        match holds {
+            Holds::Copies(copies) => writeln!(text, "{item}: {copies:?}").unwrap(),
+            Holds::Mirror(mirror) => writeln!(text, "{item}: {mirror:?}").unwrap(),
+            Holds::Action { name, params } => {
+                let params = params.iter().map(|param| format!("{param:#x}"));
+                writeln!(text, "{item}: {name}({})", params.collect::<Vec<_>>().join(", ")).unwrap();
             }
         }
-        text
     }
+    text
 }
 
 /// What the switch of the bed holds when it is programmed. `DTA_WRITE_GOLDEN=1` writes it.
 fn is_golden(text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/p4/golden.txt");
+    is_as_in("golden.txt", text);
+}
+
+fn is_as_in(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/p4").join(name);
     if std::env::var_os("DTA_WRITE_GOLDEN").is_some() {
         std::fs::write(&path, text).unwrap();
     }
@@ -114,7 +128,7 @@ fn is_golden(text: &str) {
 
 #[test]
 fn the_compiled_program_has_all_that_is_used() {
-    let compiled = Compiled::load(None).unwrap();
+    let compiled = Compiled::load(&TRANSLATOR, None).unwrap();
     assert!(compiled.schema.check(&USED).is_ok());
     let changed = |change: fn(&mut p4runtime_proto::config::P4Info)| {
         let mut info = read_p4info(&compiled.p4info).unwrap();
@@ -347,7 +361,7 @@ fn what_a_switch_counts_has_the_names_of_every_translator() {
     let bed = Bed::start();
     let config = bed.config("");
     block_on(setup::setup(&config, "b1")).unwrap();
-    let info = read_p4info(&Compiled::load(None).unwrap().p4info).unwrap();
+    let info = read_p4info(&Compiled::load(&TRANSLATOR, None).unwrap().p4info).unwrap();
     let id = |name: &str| {
         let all = info.counters.iter().map(|c| c.preamble.as_ref().unwrap());
         all.clone().find(|p| p.name.rsplit('.').next() == Some(name)).unwrap().id
@@ -529,8 +543,11 @@ fn a_tofino_whose_program_has_other_tables_is_refused() {
     assert!(error.ends_with("has no registers next_psn"), "{error}");
 }
 
-/// A switch process, ended with the test.
-struct Process(std::process::Child);
+/// A switch process with its folder, ended with the test.
+struct Process(
+    std::process::Child,
+    #[expect(dead_code, reason = "it is there as long as the process")] tempfile::TempDir,
+);
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -539,40 +556,48 @@ impl Drop for Process {
     }
 }
 
+impl Process {
+    /// A `simple_switch_grpc` without ports, and the address of its control; `None` where there is none on PATH, which
+    /// is told for a test.
+    fn simple_switch(test: &str) -> Option<(String, Process)> {
+        use std::process::{Command, Stdio};
+        let is_there = Command::new("simple_switch_grpc")
+            .arg("--version")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        if !is_there.is_ok_and(|status| status.success()) {
+            println!("SKIPPED: {test}: simple_switch_grpc is not on PATH");
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let (control, thrift) = (free(), free());
+        let notifications = format!("ipc://{}/notifications.ipc", dir.path().display());
+        let switch = Command::new("simple_switch_grpc")
+            .args([
+                "--no-p4",
+                "--thrift-port",
+                &thrift.port().to_string(),
+                "--notifications-addr",
+                &notifications,
+            ])
+            .args(["--", "--grpc-server-addr", &control.to_string(), "--cpu-port", "255"])
+            .current_dir(dir.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Some((control.to_string(), Process(switch, dir)))
+    }
+}
+
 #[test]
 fn a_real_switch_holds_what_the_one_of_tests_does() {
-    use std::process::{Command, Stdio};
-    let is_there = Command::new("simple_switch_grpc")
-        .arg("--version")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    if !is_there.is_ok_and(|status| status.success()) {
-        println!(
-            "SKIPPED: a_real_switch_holds_what_the_one_of_tests_does: simple_switch_grpc is not on PATH"
-        );
-        return;
-    }
+    let test = "a_real_switch_holds_what_the_one_of_tests_does";
+    let Some((control, _switch)) = Process::simple_switch(test) else { return };
     let bed = Bed::start();
-    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (control, thrift) = (free(), free());
-    let notifications = format!("ipc://{}/notifications.ipc", bed.dir.path().display());
-    let switch = Command::new("simple_switch_grpc")
-        .args([
-            "--no-p4",
-            "--thrift-port",
-            &thrift.port().to_string(),
-            "--notifications-addr",
-            &notifications,
-        ])
-        .args(["--", "--grpc-server-addr", &control.to_string(), "--cpu-port", "255"])
-        .current_dir(bed.dir.path())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let _switch = Process(switch);
-    let text = toml_of(&bed.config("")).replace(&bed.switch.address.to_string(), &control.to_string());
+    let text = toml_of(&bed.config("")).replace(&bed.switch.address.to_string(), &control);
     let (config, _) = Config::parse(&text, Path::new("t.toml")).unwrap();
     let until = std::time::Instant::now() + std::time::Duration::from_secs(120);
     while let Err(error) = block_on(setup::setup(&config, "b1")) {

@@ -130,7 +130,10 @@ impl State {
                 return invalid("this default action cannot change".into());
             }
         } else {
-            let has_priority = table.match_fields.iter().any(|f| f.match_type() == MatchType::Range);
+            let of_priority = |f: &p4runtime_proto::config::MatchField| {
+                matches!(f.match_type(), MatchType::Range | MatchType::Ternary)
+            };
+            let has_priority = table.match_fields.iter().any(of_priority);
             if has_priority != (entry.priority > 0) {
                 return invalid(format!("priority {}", entry.priority));
             }
@@ -160,7 +163,16 @@ impl State {
                             return invalid("a range that is none, or all".into());
                         }
                     }
-                    (MatchType::Lpm | MatchType::Range, None) => {}
+                    (MatchType::Ternary, Some(Matched::Ternary(ternary))) => {
+                        fits(&ternary.value, field.bitwidth)?;
+                        fits(&ternary.mask, field.bitwidth)?;
+                        let number = |bytes: &[u8]| p4runtime_proto::from_bytes(bytes).unwrap();
+                        let (value, mask) = (number(&ternary.value), number(&ternary.mask));
+                        if mask == 0 || value & !mask != 0 {
+                            return invalid("bits outside of the mask, or no mask".into());
+                        }
+                    }
+                    (MatchType::Lpm | MatchType::Range | MatchType::Ternary, None) => {}
                     _ => return invalid(format!("field {} is not matched as it should", field.name)),
                 }
                 if found.next().is_some() {
@@ -396,10 +408,10 @@ impl P4Runtime for FakeSwitch {
             state.rows.clear();
             state.defaults.clear();
             state.counters.clear();
-            // The reporter table permits by default, as its program says.
-            let of = |name: &str| {
-                let all = info.tables.iter().map(|t| t.preamble.as_ref().unwrap());
-                all.clone().find(|p| p.name.ends_with(name)).unwrap().id
+            // The reporter table of a translator permits by default, as its program says.
+            let mut all = info.tables.iter().map(|t| t.preamble.as_ref().unwrap());
+            let Some(reporter) = all.find(|p| p.name.ends_with(".reporter")) else {
+                return Ok(Response::new(SetForwardingPipelineConfigResponse {}));
             };
             let permit = info
                 .actions
@@ -408,14 +420,12 @@ impl P4Runtime for FakeSwitch {
                 .find(|p| p.name.ends_with(".permit"));
             let action = Action { action_id: permit.unwrap().id, params: Vec::new() };
             let entry = TableEntry {
-                table_id: of(".reporter"),
+                table_id: reporter.id,
                 is_default_action: true,
                 action: Some(TableAction { r#type: Some(table_action::Type::Action(action)) }),
                 ..TableEntry::default()
             };
-            state
-                .defaults
-                .insert(of(".reporter"), Entity { entity: Some(entity::Entity::TableEntry(entry)) });
+            state.defaults.insert(reporter.id, Entity { entity: Some(entity::Entity::TableEntry(entry)) });
             Ok(Response::new(SetForwardingPipelineConfigResponse {}))
         })
     }

@@ -16,9 +16,14 @@ use serde_json::{Value, json};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-/// The tables of the program, as its compiler tells them.
+/// The tables of the translator's program, as its compiler tells them.
 pub(crate) fn program() -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../translator-p4/compiled/tna/bfrt.json");
+    program_of("translator")
+}
+
+/// The tables of a program.
+pub(crate) fn program_of(name: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../{name}-p4/compiled/tna/bfrt.json"));
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
@@ -46,7 +51,8 @@ fn own() -> Value {
         { "name": "$mirror.cfg", "id": 0x0700_0003, "table_type": "MirrorCfg", "size": 1024, "key": key("$sid", of("uint16")),
           "action_specs": [{ "id": 3, "name": "$normal", "data": [field(1, "$session_enable", of("bool")), field(2, "$direction", of("string")),
                              field(3, "$ucast_egress_port", of("uint32")), field(4, "$ucast_egress_port_valid", of("bool")),
-                             field(5, "$max_pkt_len", of("uint16"))] }] },
+                             field(5, "$max_pkt_len", of("uint16")), field(6, "$mcast_grp_a", of("uint16")),
+                             field(7, "$mcast_grp_a_valid", of("bool"))] }] },
     ] })
 }
 
@@ -69,6 +75,8 @@ pub(crate) struct State {
 pub(crate) struct FakeTofino {
     pub(crate) state: Arc<Mutex<State>>,
     pub(crate) address: SocketAddr,
+    /// Name of the program that it runs, and its bfrt.json.
+    name: &'static str,
     program: Arc<Vec<u8>>,
     tables: Arc<BfrtInfo>,
     own: Arc<BfrtInfo>,
@@ -94,13 +102,19 @@ fn fits(bytes: &[u8], width: u16) -> Result<(), Error> {
 }
 
 impl FakeTofino {
-    /// Serves a program until the process ends.
+    /// Serves the translator's program until the process ends.
     pub(crate) fn start(program: &Value) -> FakeTofino {
+        FakeTofino::start_as("translator", program)
+    }
+
+    /// Serves a program under a name.
+    pub(crate) fn start_as(name: &'static str, program: &Value) -> FakeTofino {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         listener.set_nonblocking(true).unwrap();
         let switch = FakeTofino {
             state: Arc::default(),
             address: listener.local_addr().unwrap(),
+            name,
             program: Arc::new(program.to_string().into_bytes()),
             tables: Arc::new(serde_json::from_value(program.clone()).unwrap()),
             own: Arc::new(serde_json::from_value(own()).unwrap()),
@@ -178,6 +192,13 @@ impl FakeTofino {
                     fits(&range.low, width)?;
                     fits(&range.high, width)?;
                 }
+                ("Ternary", Some(key_field::MatchType::Ternary(ternary))) => {
+                    fits(&ternary.value, width)?;
+                    fits(&ternary.mask, width)?;
+                    if ternary.value.iter().zip(&ternary.mask).any(|(value, mask)| value & !mask != 0) {
+                        return invalid("bits outside of the mask");
+                    }
+                }
                 _ => return invalid(format!("{} of {} is matched in another way", of.name, table.name)),
             }
         }
@@ -191,7 +212,8 @@ impl FakeTofino {
             None => return invalid(format!("no action {} of {}", data.action_id, table.name)),
         };
         // Of what is of no action, some may be left out.
-        if !table.action_specs.is_empty() && fields.len() != data.fields.len() {
+        let is_own = self.own.table_of(entry.table_id).is_some();
+        if !table.action_specs.is_empty() && !is_own && fields.len() != data.fields.len() {
             return invalid(format!("{} parameters", data.fields.len()));
         }
         for field in &data.fields {
@@ -262,7 +284,7 @@ impl BfRuntime for FakeTofino {
     async fn write(&self, request: Request<WriteRequest>) -> Result<Response<WriteResponse>, Status> {
         let request = request.into_inner();
         self.with(|state| {
-            if !state.bound.contains(&request.client_id) || request.p4_name != "translator" {
+            if !state.bound.contains(&request.client_id) || request.p4_name != self.name {
                 return Err(Status::permission_denied("not bound"));
             }
             state.requests += 1;
@@ -289,7 +311,11 @@ impl BfRuntime for FakeTofino {
             }
             for asked in request.entities {
                 let Some(entity::Entity::TableEntry(asked)) = asked.entity else { continue };
-                let of = state.entries.values().filter(|entry| entry.table_id == asked.table_id);
+                // What a table does where no row fits is told to who asks for it.
+                let is_asked = |entry: &&TableEntry| {
+                    entry.table_id == asked.table_id && entry.is_default_entry == asked.is_default_entry
+                };
+                let of = state.entries.values().filter(is_asked);
                 entities.extend(
                     of.map(|entry| Entity { entity: Some(entity::Entity::TableEntry(entry.clone())) }),
                 );
@@ -309,7 +335,7 @@ impl BfRuntime for FakeTofino {
     ) -> Result<Response<SetForwardingPipelineConfigResponse>, Status> {
         let request = request.into_inner();
         if request.action() != set_forwarding_pipeline_config_request::Action::Bind
-            || request.config[0].p4_name != "translator"
+            || request.config[0].p4_name != self.name
         {
             return Err(Status::invalid_argument("only binding"));
         }
@@ -322,7 +348,7 @@ impl BfRuntime for FakeTofino {
         _: Request<GetForwardingPipelineConfigRequest>,
     ) -> Result<Response<GetForwardingPipelineConfigResponse>, Status> {
         let config = ForwardingPipelineConfig {
-            p4_name: "translator".into(),
+            p4_name: self.name.into(),
             bfruntime_info: self.program.to_vec(),
             profiles: Vec::new(),
         };

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! hosts ha, hb -- reporter (bmv2: ports 1, 2) port 3 -- port 1 translator (bmv2) port 2 -- collector's NIC
+//!                                                                                port 3 -- that of a second one
 //! ```
 //!
 //! The namespace has no name: it is gone when the testbed and its processes are.
@@ -25,10 +26,38 @@ const READY: Duration = Duration::from_secs(60);
 /// Ends of links: those of the reporter, of the translator, and the others.
 pub(super) const HOSTS: [&str; 2] = ["ha", "hb"];
 pub(super) const TRANSLATOR_IN: &str = "tr1";
-pub(super) const COLLECTOR: &str = "co";
-const LINKS: [(&str, &str); 4] = [("re1", "ha"), ("re2", "hb"), ("re3", TRANSLATOR_IN), ("tr2", COLLECTOR)];
-/// Ethernet address of the collector's NIC.
-pub(super) const COLLECTOR_MAC: &str = "02:00:00:00:0c:01";
+pub(super) const REPORTER_OUT: &str = "re3";
+const LINKS: [(&str, &str); 3] = [("re1", "ha"), ("re2", "hb"), (REPORTER_OUT, TRANSLATOR_IN)];
+
+/// The way from the translator to a collector.
+pub(super) struct CollectorLink {
+    /// The translator's port, and its end of the link.
+    pub(super) port: u16,
+    pub(super) translator: &'static str,
+    /// The collector's end.
+    pub(super) collector: &'static str,
+    /// Addresses of its NIC.
+    pub(super) mac: &'static str,
+    pub(super) address: &'static str,
+}
+
+/// Collectors, as many as there can be.
+pub(super) const COLLECTORS: [CollectorLink; 2] = [
+    CollectorLink {
+        port: 2,
+        translator: "tr2",
+        collector: "co1",
+        mac: "02:00:00:00:0c:01",
+        address: "198.18.9.1",
+    },
+    CollectorLink {
+        port: 3,
+        translator: "tr3",
+        collector: "co2",
+        mac: "02:00:00:00:0c:02",
+        address: "198.18.9.3",
+    },
+];
 
 /// Starts this program again in a network namespace of its own, unless it is in one. Returns there.
 pub fn enter() -> anyhow::Result<()> {
@@ -74,22 +103,28 @@ pub(super) struct Ground {
 
 impl Ground {
     /// Makes all of it. Logs go to a folder.
-    pub(super) async fn set_up(folder: &Path) -> anyhow::Result<Ground> {
+    pub(super) async fn set_up(folder: &Path, collectors: &[CollectorLink]) -> anyhow::Result<Ground> {
         // The kernel's own packets would be frames that nobody sent.
         for which in ["all", "default"] {
             let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6"), "1");
         }
         step("ip", "link set lo up")?;
-        for (switch, other) in LINKS {
+        let links = collectors.iter().map(|link| (link.translator, link.collector));
+        let links: Vec<(&str, &str)> = LINKS.into_iter().chain(links).collect();
+        for (switch, other) in &links {
             step("ip", &format!("link add {switch} mtu {MTU} type veth peer name {other} mtu {MTU}"))?;
         }
-        step("ip", &format!("link set {COLLECTOR} mtu 1500 address {COLLECTOR_MAC}"))?;
-        for end in LINKS.iter().flat_map(|(switch, other)| [switch, other]) {
+        for CollectorLink { collector, mac, .. } in collectors {
+            step("ip", &format!("link set {collector} mtu 1500 address {mac}"))?;
+        }
+        for end in links.iter().flat_map(|(switch, other)| [switch, other]) {
             step("ip", &format!("link set {end} up"))?;
         }
         let control = ["127.0.0.1:9559", "127.0.0.1:9560"];
         let reporter = start(folder, "reporter", 9091, &[(1, "re1"), (2, "re2"), (3, "re3")], control[0])?;
-        let translator = start(folder, "translator", 9092, &[(1, TRANSLATOR_IN), (2, "tr2")], control[1])?;
+        let mut ports = vec![(1, TRANSLATOR_IN)];
+        ports.extend(collectors.iter().map(|link| (link.port, link.translator)));
+        let translator = start(folder, "translator", 9092, &ports, control[1])?;
         let mut switches = [reporter, translator];
         for (switch, address) in switches.iter_mut().zip(control) {
             listens(switch, address).await?;

@@ -1,14 +1,16 @@
 //! The testbed of P4 switches: hosts, a reporter and a translator on bmv2, and a collector on the software NIC, in a
 //! network namespace of their own.
 //!
-//! [`ground`] makes the namespace, its links and processes; [`reporter`] fills the reporter's tables; [`truth`] says
+//! [`ground`] makes the namespace, its links and processes; [`reporter`] and [`files`] have configurations; [`truth`] says
 //! from the packets of the capture and these entries what has to come out; [`run`] replays, waits and compares.
 
-mod controller;
+mod files;
 mod ground;
+mod outcome;
 mod reporter;
 mod run;
 mod truth;
 
 pub use ground::enter;
-pub use run::{Outcome, run};
+pub use outcome::Outcome;
+pub use run::{Options, run};

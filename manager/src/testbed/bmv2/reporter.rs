@@ -1,16 +1,18 @@
-//! The entries of the reporter (`reporter-p4/README.md`).
+//! What the reporter does (`docs/switches.md`), as the configuration of its control plane.
 
 use std::net::Ipv4Addr;
 
-use super::controller::{Controller, Is, Row};
+use dta_proto::program::Mac;
+
 use super::truth::{ACL_DENY, DENIED_PORT, SWITCH, Station, Traffic};
 
+/// Its name in the configuration.
+pub(super) const NAME: &str = "r1";
 /// Where reports come from and go to.
-pub(super) const REPORTER_MAC: u64 = 0x0200_0000_0077;
-pub(super) const REPORTER_IP: Ipv4Addr = Ipv4Addr::new(198, 18, 9, 7);
-pub(super) const TRANSLATOR_MAC: u64 = 0x0200_0000_0088;
+pub(super) const MAC: &str = "02:00:00:00:00:77";
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 9, 7);
+pub(super) const TRANSLATOR_MAC: &str = "02:00:00:00:00:88";
 pub(super) const SERVICE: Ipv4Addr = Ipv4Addr::new(198, 18, 9, 2);
-const REPORTS: u128 = 40_040;
 
 /// The stores that reports go to, by their ids.
 pub(super) const LENGTHS: u16 = 1;
@@ -30,125 +32,63 @@ pub(super) const DROP_SESSION: usize = 4;
 pub(super) const INTERVAL: u32 = 30;
 /// Changes of hop latency by 2^26 ns. SD-Fabric's 2^14 ns would make a report of each packet: that of bmv2 changes by
 /// more from one packet to the next.
-const LATENCY_MASK: u128 = 0xfc00_0000;
+const LATENCY: u32 = 26;
 
-const ALL: Row<'static> = Row {
-    table: "watchlist",
-    key: &[],
-    action: "watch",
-    params: &[("flows", 1), ("queues", 0), ("drops", 1)],
-    priority: 1,
-};
-
-async fn settings(
-    reporter: &mut Controller,
-    interval_mask: u128,
-    latency_mask: u128,
-    every: u128,
-) -> anyhow::Result<()> {
-    let params = [
-        ("switch_id", u128::from(SWITCH)),
-        ("time_offset", 0),
-        ("interval_mask", interval_mask),
-        ("latency_mask", latency_mask),
-        ("every_packet", every),
-    ];
-    reporter
-        .set_default(&Row { table: "settings", key: &[], action: "set", params: &params, priority: 0 })
-        .await
+/// What is reported.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Filter {
+    /// Each packet.
+    None,
+    /// What a switch reports by default, and the flows of one network of 24 bits alone.
+    Network(Ipv4Addr),
 }
 
-/// A row of a table of exact keys.
-fn row<'a>(
-    table: &'a str,
-    key: &'a [(&'a str, Is)],
-    action: &'a str,
-    params: &'a [(&'a str, u128)],
-) -> Row<'a> {
-    Row { table, key, action, params, priority: 0 }
-}
+/// The flow's length, its path, and its key in a list; its packets and bytes; drops in a list, by reason of the switch and of
+/// the flow.
+const REPORTS: &str = "
+    { of = ['flow'], as = 'key-write', store = 'lengths', key = 'flow', value = 'bytes', time = false },
+    { of = ['flow'], as = 'postcard', store = 'paths' },
+    { of = ['flow'], as = 'append', store = 'flows', list = 0 },
+    { of = ['flow'], as = 'key-increment', store = 'counters', key = 'packets' },
+    { of = ['flow'], as = 'key-increment', store = 'counters', key = 'bytes', value = 'bytes' },
+    { of = ['drop'], as = 'key-increment', store = 'counters', key = 'drops' },
+    { of = ['drop'], as = 'key-increment', store = 'counters', key = 'flow-drops' },
+    { of = ['drop'], as = 'append', store = 'flows', entry = 'flow', list = 1 },
+";
 
-/// Lets the reporter report each packet that it forwards or drops.
-pub(super) async fn fill(reporter: &mut Controller, traffic: &Traffic) -> anyhow::Result<()> {
-    settings(reporter, 0, 0, 1).await?;
-    for port in 1..=3 {
-        reporter
-            .insert(&row("ingress_port", &[("ingress_port", Is::Exactly(port))], "admit", &[("hop", 0)]))
-            .await?;
-        let last = [("is_last_hop", u128::from(port < 3))];
-        reporter.insert(&row("egress_port", &[("egress_port", Is::Exactly(port))], "allow", &last)).await?;
-    }
-    reporter.copies(false, 1, &[(1, 0), (2, 0)]).await?;
+/// The table of the reporter: two hosts at ports 1 and 2, the translator at port 3.
+pub(super) fn file(control: &str, traffic: &Traffic, filter: Filter) -> String {
+    let (mut stations, mut flood) = (String::new(), String::new());
     for (mac, station) in &traffic.stations {
-        let mac = mac.iter().fold(0, |value, byte| value << 8 | u128::from(*byte));
-        let key = [("destination", Is::Exactly(mac))];
         match station {
-            Station::Port(port) => {
-                reporter.insert(&row("l2", &key, "forward", &[("port", (*port).into())])).await?;
-            }
-            Station::All => reporter.insert(&row("l2", &key, "flood", &[("group", 1)])).await?,
+            Station::Port(port) => stations += &format!("{{ mac = '{}', port = {port} }}, ", Mac(*mac)),
+            Station::All => flood += &format!("'{}', ", Mac(*mac)),
         }
     }
-    let denied = DENIED_PORT.into();
-    let key = [("protocol", Is::Masked(17, 0xff)), ("destination_port", Is::Between(denied, denied))];
-    let params = [("reason", ACL_DENY.into())];
-    reporter.insert(&Row { table: "acl", key: &key, action: "deny", params: &params, priority: 1 }).await?;
-    reporter.insert(&ALL).await?;
-
-    let params = [
-        ("reporter", 1),
-        ("source_mac", REPORTER_MAC.into()),
-        ("destination_mac", TRANSLATOR_MAC.into()),
-        ("source_ip", u32::from(REPORTER_IP).into()),
-        ("destination_ip", u32::from(SERVICE).into()),
-        ("source_port", 50_001),
-        ("destination_port", REPORTS),
-        ("tos", 0),
-    ];
-    reporter.insert(&row("destination", &[("number", Is::Exactly(1))], "translator", &params)).await?;
-    let to = |store: u16| [("destination", 1), ("store", u128::from(store))];
-    // The length of the frame, by its flow; the path; and the flow in a list.
-    let mut params = to(LENGTHS).to_vec();
-    params.extend([("redundancy", 0), ("key_kind", 0), ("value_kind", 4), ("with_time", 0)]);
-    report(reporter, 1, "key_write", &params).await?;
-    let mut params = to(PATHS).to_vec();
-    params.push(("value_kind", 2));
-    report(reporter, 2, "postcard", &params).await?;
-    for (replica, list) in [(3, 0), (8, 1)] {
-        let mut params = to(FLOWS).to_vec();
-        params.extend([("list_number", list), ("entry_kind", 2), ("immediate", 0)]);
-        report(reporter, replica, "append", &params).await?;
-    }
-    // Packets and bytes of the flow; drops by reason, of the switch and of the flow.
-    for (replica, key_kind, value_kind) in [(4, 5, 3), (5, 6, 4), (6, 3, 3), (7, 4, 3)] {
-        let mut params = to(COUNTERS).to_vec();
-        params.extend([("redundancy", 0), ("key_kind", key_kind), ("value_kind", value_kind)]);
-        report(reporter, replica, "key_increment", &params).await?;
-    }
-    let copies =
-        |replicas: std::ops::RangeInclusive<u32>| replicas.map(|replica| (3, replica)).collect::<Vec<_>>();
-    reporter.copies(true, FLOW_SESSION as u32, &copies(1..=5)).await?;
-    reporter.copies(true, DROP_SESSION as u32, &copies(6..=8)).await
-}
-
-async fn report(
-    reporter: &mut Controller,
-    replica: u128,
-    action: &str,
-    params: &[(&str, u128)],
-) -> anyhow::Result<()> {
-    let key = [("replica", Is::Exactly(replica))];
-    reporter.insert(&Row { table: "report", key: &key, action, params, priority: 0 }).await
-}
-
-/// From now on, the filters that a switch has by default, and the flows of one network of 24 bits alone.
-pub(super) async fn filter(reporter: &mut Controller, network: Ipv4Addr) -> anyhow::Result<()> {
-    let interval_mask = u128::from(u64::MAX << INTERVAL);
-    settings(reporter, interval_mask, LATENCY_MASK, 0).await?;
-    reporter.delete(&ALL).await?;
-    for side in ["source", "destination"] {
-        let key = [(side, Is::Masked(u32::from(network).into(), 0xffff_ff00))];
-        reporter.insert(&Row { key: &key, ..ALL }).await?;
-    }
-    Ok(())
+    let filter = match filter {
+        Filter::None => format!(
+            "every_packet = true\ninterval_ns = 0\nmin_flow_hop_latency_change_ns = {}\nwatch = [{{ report = ['flow', 'drop'] }}]",
+            1_u64 << 32
+        ),
+        Filter::Network(network) => {
+            let watch = |side: &str| format!("{{ {side} = '{network}/24', report = ['flow', 'drop'] }}");
+            format!(
+                "interval_ns = {}\nmin_flow_hop_latency_change_ns = {}\nwatch = [{}, {}]",
+                1_u64 << INTERVAL,
+                1_u64 << LATENCY,
+                watch("source"),
+                watch("destination")
+            )
+        }
+    };
+    format!(
+        "[switch.{NAME}]\ntype = 'bmv2'\nrole = 'reporter'\ncontrol = '{control}'\nsource = '{ADDRESS}'\nmac = '{MAC}'\n\
+         flood = [1, 2]\nstations = [{stations}]\n\
+         [switch.{NAME}.reporter]\nswitch_id = {SWITCH}\n{filter}\nflood_macs = [{flood}]\n\
+         ports = [{{ port = 1, is_last_hop = true }}, {{ port = 2, is_last_hop = true }}, {{ port = 3 }}]\n\
+         acl = [{{ protocol = 'udp', destination_ports = {DENIED_PORT}, reason = {ACL_DENY} }}]\n\
+         stores = {{ lengths = {LENGTHS}, paths = {PATHS}, flows = {FLOWS}, counters = {COUNTERS} }}\n\
+         destination = [{{ name = 'translator', collector_ip = '{SERVICE}', reporter = 1, port = 3, mac = '{TRANSLATOR_MAC}' }}]\n\
+         report = [{REPORTS}]\n"
+    )
 }

@@ -1,32 +1,35 @@
 //! One run: a capture is replayed, and the collector is asked for everything.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use dta_client::collector::Client;
-use dta_client::{Ask, ClientOptions};
+use dta_client::{Ask, ClientOptions, Member, Spread};
 use dta_link::packet::{PacketConfig, PacketLink};
 use dta_link::{Batch, Link};
 use dta_proto::control::{Policy, TailRequest};
-use dta_proto::counter::Stage;
+use dta_proto::counter::{Stage, Step};
 use dta_proto::key::Key;
+use dta_proto::program::Primitive;
 use dta_translator::config::Config;
+use dta_translator::reporter_setup::Reporter;
 use dta_translator::setup;
+use dta_translator::target::p4::counters::Counts;
 
-use super::controller::Controller;
-use super::ground::{COLLECTOR, COLLECTOR_MAC, Ground, HOSTS, TRANSLATOR_IN, received};
-use super::reporter::{self, DROP_SESSION, FLOW_SESSION, OF_DROP, OF_FLOW, SERVICE};
+use super::files::{COPIES, SLOTS, TRANSLATOR, collector_file, parse, translator_file};
+use super::ground::{COLLECTORS, CollectorLink, Ground, HOSTS, REPORTER_OUT, TRANSLATOR_IN, received};
+use super::outcome::Outcome;
+use super::reporter::{self, DROP_SESSION, FLOW_SESSION, Filter, OF_DROP, OF_FLOW};
 use super::truth::{Fate, SWITCH, Traffic, Truth, Watched};
 use crate::capture::{self, LinkType};
+use crate::testbed::accounting::LinkAccount;
+use crate::testbed::outcome::RunFacts;
 use crate::testbed::processes::{self, Daemon};
 use crate::testbed::statistics::Statistics;
 
-/// Copies of reports, and slots of each store.
-const COPIES: u8 = 2;
-const SLOTS: u64 = 1 << 18;
 /// Flow keys in one batch of a list.
 const ENTRIES: u64 = 3;
 /// Frames of one packet that is forwarded, or dropped, but for those of lists.
@@ -39,67 +42,27 @@ const IN_FLIGHT: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often the capture is replayed with default filters.
 const ROUNDS: u64 = 2;
-/// Reporter and translator are bmv2's programs; the switch's name in the configuration.
-const TRANSLATOR: &str = "t1";
 
-const REPORTER_P4INFO: &[u8] = include_bytes!("../../../../reporter-p4/compiled/v1model/reporter.p4info.bin");
-const REPORTER_JSON: &[u8] = include_bytes!("../../../../reporter-p4/compiled/v1model/reporter.json");
-
-/// What was found.
-#[derive(Debug, Default)]
-pub struct Outcome {
-    /// What happened, one figure a line.
-    lines: Vec<String>,
-    /// Answers that are the truth, that may be overwritten by other keys, and all others.
-    right: u64,
-    overwritten: u64,
-    wrong: Vec<String>,
-    /// What counters do not account for.
-    unexplained: Vec<String>,
-}
-
-impl Outcome {
-    /// Whether nothing is wrong and nothing unexplained.
-    pub fn is_good(&self) -> bool {
-        self.wrong.is_empty() && self.unexplained.is_empty()
-    }
-
-    fn line(&mut self, text: impl Into<String>) {
-        self.lines.push(text.into());
-    }
-
-    /// Two numbers that have to be equal.
-    fn same(&mut self, what: &str, wanted: u64, found: u64) {
-        if wanted != found {
-            self.unexplained.push(format!("{what}: {wanted} by the truth, {found} counted"));
-        }
-    }
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for line in &self.lines {
-            writeln!(f, "{line}")?;
-        }
-        for line in self.wrong.iter().chain(&self.unexplained).take(20) {
-            writeln!(f, "  {line}")?;
-        }
-        write!(
-            f,
-            "answers: {} right, {} overwritten by other keys, {} wrong; unexplained: {}",
-            self.right,
-            self.overwritten,
-            self.wrong.len(),
-            self.unexplained.len()
-        )
-    }
+/// What is run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The capture.
+    pub capture: PathBuf,
+    /// Collectors that share the keys, 1 or 2.
+    pub collectors: u8,
 }
 
 /// All that runs.
 struct Bed {
-    collector: Client,
+    /// The collectors, each by itself, and all of them as one.
+    collectors: Vec<Client>,
+    all: Spread,
+    links: &'static [CollectorLink],
+    folder: PathBuf,
+    /// The configuration of the translator, and the reporter's control plane.
     config: Config,
-    reporter: Controller,
+    reporter: Reporter,
+    control: &'static str,
     hosts: [PacketLink; 2],
     batch: Batch,
     /// What was sent and has to have come out so far.
@@ -110,12 +73,13 @@ struct Bed {
     /// Entries that wait in the translator for their batch, by list; full batches that left; and batches flushed.
     waiting: [u64; 2],
     batches: u64,
-    _collector: Daemon,
+    _collectors: Vec<Daemon>,
     _ground: Ground,
 }
 
 /// Runs it, in the namespace that [`super::enter`] made. `progress` is told the packets sent, of how many.
-pub async fn run(path: &Path, mut progress: impl FnMut(u64, u64)) -> anyhow::Result<Outcome> {
+pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyhow::Result<Outcome> {
+    let path = &options.capture;
     let folder = processes::scratch().context("cannot make a folder for the testbed")?;
     let mut frames = Vec::new();
     capture::read(path, |packet| {
@@ -127,8 +91,10 @@ pub async fn run(path: &Path, mut progress: impl FnMut(u64, u64)) -> anyhow::Res
     let traffic = Traffic::of(frames);
     let network = traffic.busiest_network();
     let total = traffic.frames.len() as u64 * (1 + ROUNDS);
-    let mut bed = Bed::start(folder.path(), &traffic).await?;
+    let links = &COLLECTORS[..usize::from(options.collectors).clamp(1, COLLECTORS.len())];
+    let mut bed = Bed::start(folder.path(), &traffic, links).await?;
     let mut outcome = Outcome::default();
+    let began = Instant::now();
 
     let mut truth = Truth::default();
     for some in traffic.frames.chunks(IN_FLIGHT) {
@@ -146,6 +112,21 @@ pub async fn run(path: &Path, mut progress: impl FnMut(u64, u64)) -> anyhow::Res
         traffic.frames.iter().filter(|(_, frame)| frame.len() > 1514).count(),
         truth.last_length.len()
     ));
+    let seconds = began.elapsed().as_secs_f64();
+    outcome.run = RunFacts {
+        topology: "bmv2".into(),
+        capture: Some(path.display().to_string()),
+        skipped: BTreeMap::from([("no-flow".to_owned(), truth.no_flow)]),
+        nic: "soft".into(),
+        transport: "uc".into(),
+        faults: "none".into(),
+        report_faults: "none".into(),
+        packets: traffic.frames.len() as u64,
+        flows: truth.last_length.len() as u64,
+        seconds,
+        reports_per_second: bed.reports() as f64 / seconds.max(1e-9),
+        ..RunFacts::default()
+    };
     bed.account(&truth, &mut outcome).await?;
     bed.compare(&truth, &mut outcome).await?;
     bed.filtered(&traffic, network, &mut outcome, |sent| progress(sent, total)).await?;
@@ -153,28 +134,39 @@ pub async fn run(path: &Path, mut progress: impl FnMut(u64, u64)) -> anyhow::Res
 }
 
 impl Bed {
-    async fn start(folder: &Path, traffic: &Traffic) -> anyhow::Result<Bed> {
-        let ground = Ground::set_up(folder).await?;
-        let path = folder.join("collector.toml");
-        std::fs::write(&path, collector_file(folder))?;
-        let arguments = ["serve", "--config", &path.display().to_string()].map(String::from);
-        let collector =
-            Daemon::start("collector", "__collector", &arguments, &folder.join("collector.log")).await?;
-        let address =
-            collector.ready()["listen"].as_str().context("the collector does not say where it listens")?;
-        let text = translator_file(folder, address, ground.control[1]);
-        let (config, _) = Config::parse(&text, &folder.join("translator.toml"))?;
-        config.check()?;
+    async fn start(folder: &Path, traffic: &Traffic, links: &'static [CollectorLink]) -> anyhow::Result<Bed> {
+        let ground = Ground::set_up(folder, links).await?;
+        let (mut daemons, mut addresses) = (Vec::new(), Vec::new());
+        for link in links {
+            let name = link.collector;
+            let path = folder.join(format!("{name}.toml"));
+            std::fs::write(&path, collector_file(folder, link))?;
+            let arguments = ["serve", "--config", &path.display().to_string()].map(String::from);
+            let log = folder.join(format!("{name}.log"));
+            let daemon = Daemon::start("collector", "__collector", &arguments, &log).await?;
+            let address = daemon.ready()["listen"].as_str();
+            addresses.push(address.context("the collector does not say where it listens")?.to_owned());
+            daemons.push(daemon);
+        }
+        let config = parse(folder, &translator_file(folder, links, &addresses, ground.control[1]))?;
         setup::setup(&config, TRANSLATOR).await.context("the translator cannot be programmed")?;
-        let mut reporter = Controller::load(ground.control[0], REPORTER_P4INFO, REPORTER_JSON)
-            .await
-            .context("the reporter cannot be programmed")?;
-        reporter::fill(&mut reporter, traffic).await.context("the reporter cannot be programmed")?;
+        let reporter = program(folder, ground.control[0], traffic, Filter::None).await?;
+        let client = |address: &String| Client::connect_lazy(&ClientOptions::plain(address));
+        let collectors = addresses.iter().map(client).collect::<Result<Vec<_>, _>>()?;
+        let member = |(address, client): (&String, &Client)| Member {
+            address: address.clone(),
+            ask: Arc::new(client.clone()),
+        };
+        let all = Spread::new(addresses.iter().zip(&collectors).map(member).collect());
         let host = |name: &str| PacketLink::open(&PacketConfig::new(name, []));
         Ok(Bed {
-            collector: Client::connect_lazy(&ClientOptions::plain(address))?,
+            collectors,
+            all,
+            links,
+            folder: folder.to_owned(),
             config,
             reporter,
+            control: ground.control[0],
             hosts: [host(HOSTS[0])?, host(HOSTS[1])?],
             batch: Batch::with_packet_capacity(1, usize::from(u16::MAX)),
             sent: 0,
@@ -183,7 +175,7 @@ impl Bed {
             drop_reports: 0,
             waiting: [0; 2],
             batches: 0,
-            _collector: collector,
+            _collectors: daemons,
             _ground: ground,
         })
     }
@@ -234,7 +226,7 @@ impl Bed {
         let until = Instant::now() + PATIENCE;
         loop {
             let out = received(HOSTS[0])?.0 + received(HOSTS[1])?.0;
-            let came = [out, received(TRANSLATOR_IN)?.0, received(COLLECTOR)?.0];
+            let came = [out, received(TRANSLATOR_IN)?.0, self.came_to_collectors()?];
             if came.iter().zip(wanted).all(|(came, wanted)| *came >= wanted) {
                 return Ok(());
             }
@@ -246,6 +238,11 @@ impl Bed {
             }
             tokio::time::sleep(Duration::from_micros(300)).await;
         }
+    }
+
+    /// Frames that came to the collectors, by the kernel's count.
+    fn came_to_collectors(&self) -> anyhow::Result<u64> {
+        self.links.iter().map(|link| Ok(received(link.collector)?.0)).sum()
     }
 
     /// Lets the translator send what it holds.
@@ -262,10 +259,9 @@ impl Bed {
     async fn handled(&mut self) -> anyhow::Result<()> {
         let until = Instant::now() + PATIENCE;
         loop {
-            let mut handled = 0;
-            for counter in ["Arrival.dropped", "Departure.egress_dropped", "Departure.forwarded"] {
-                handled += self.sum(counter).await?;
-            }
+            let counts = self.reporter.counters().await?;
+            let handled = ["dropped", "egress_dropped", "forwarded"].map(|name| sum(&counts, name));
+            let handled: u64 = handled.iter().sum();
             if handled >= self.sent {
                 return Ok(());
             }
@@ -274,104 +270,136 @@ impl Bed {
         }
     }
 
-    async fn sum(&mut self, counter: &str) -> anyhow::Result<u64> {
-        Ok(self.reporter.counters(counter).await?.iter().sum())
-    }
-
     /// Compares the counters of every hop with the truth.
     async fn account(&mut self, truth: &Truth, outcome: &mut Outcome) -> anyhow::Result<()> {
-        let sent = self.sum("Arrival.received").await?;
+        let counts = self.reporter.counters().await?;
+        let counted = |name: &str| sum(&counts, name);
+        let (sent, forwarded) = (counted("received"), counted("forwarded"));
         outcome.same("packets that the reporter received", self.sent, sent);
-        let forwarded = self.sum("Departure.forwarded").await?;
         outcome.same("packets that it forwarded", self.out, forwarded);
-        let mut dropped = self.reporter.counters("Arrival.dropped").await?;
-        for (cell, more) in dropped.iter_mut().zip(self.reporter.counters("Departure.egress_dropped").await?)
-        {
-            *cell += more;
-        }
+        let dropped = counts.of("dropped").iter().zip(counts.of("egress_dropped")).map(|(a, b)| a + b);
+        let dropped: Vec<u64> = dropped.collect();
         for (reason, packets) in dropped.iter().enumerate() {
             let wanted = truth.dropped.get(&(reason as u8)).copied().unwrap_or(0);
             outcome.same(&format!("packets dropped for reason {reason}"), wanted, *packets);
         }
-        outcome.same("packets without a flow", truth.no_flow, self.sum("Arrival.no_flow").await?);
+        outcome.same("packets without a flow", truth.no_flow, counted("no_flow"));
         for (port, host) in HOSTS.iter().enumerate() {
             let (packets, bytes) = received(host)?;
             outcome.same(&format!("packets at {host}"), truth.out[port].0, packets);
             outcome.same(&format!("bytes at {host}"), truth.out[port].1, bytes);
         }
-        let mirrored = self.reporter.counters("Departure.mirrored").await?;
-        outcome.same("packets reported as flows", truth.flow_reports, mirrored[FLOW_SESSION]);
-        let drops = self.sum("ingress_mirrored").await? + mirrored[DROP_SESSION];
+        let (flows, drops) = cloned(&counts);
+        outcome.same("packets reported as flows", truth.flow_reports, flows);
         outcome.same("packets reported as dropped", truth.drop_reports, drops);
-        outcome.same("reports that the reporter sent", self.reports(), self.sum("make_report.sent").await?);
-        outcome.same("reports that came to the translator", self.reports(), received(TRANSLATOR_IN)?.0);
+        let reports = counted("sent");
+        outcome.same("reports that the reporter sent", self.reports(), reports);
+        let came = received(TRANSLATOR_IN)?.0;
+        outcome.same("reports that came to the translator", self.reports(), came);
         let nodes = setup::statistics(&self.config, TRANSLATOR).await?;
-        let mut all = Statistics::default();
-        all.add(nodes);
+        outcome.nodes.add(nodes);
+        outcome.nodes.add(vec![self.reporter.statistics().await?]);
+        let all = outcome.nodes.clone();
         let translator = all.node(Stage::Translator);
         outcome.same("reports that the translator received", self.reports(), translator.named("received"));
         for name in ["dropped", "lost.queue_pair_down", "nacks"] {
             outcome.same(&format!("the translator's {name}"), 0, translator.named(name));
         }
-        outcome.same("frames that it sent", self.frames(), translator.named("frames"));
-        outcome.same("frames that came to the collector", self.frames(), received(COLLECTOR)?.0);
-        let mut all = Statistics::default();
-        all.add(self.collector.statistics().await?);
-        let nic = all.node(Stage::Nic);
-        outcome.same("frames that the NIC received", self.frames(), nic.named("received"));
-        let executed = nic.named("executed.write") + nic.named("executed.fetch_add");
-        outcome.same("frames that the NIC executed", self.frames(), executed);
+        let frames = translator.named("frames");
+        outcome.same("frames that it sent", self.frames(), frames);
+        let came_to_collectors = self.came_to_collectors()?;
+        outcome.same("frames that came to the collectors", self.frames(), came_to_collectors);
+        let (mut taken, mut executed, mut answered) = (0, 0, 0);
+        for (link, collector) in self.links.iter().zip(&self.collectors) {
+            let mut of_one = Statistics::default();
+            of_one.add(collector.statistics().await?);
+            let nic = of_one.node(Stage::Nic);
+            let here = nic.named("executed.write") + nic.named("executed.fetch_add");
+            if self.links.len() > 1 {
+                outcome.line(format!("NIC at {}: {here} frames executed", link.address));
+                // Both have a part of the keys.
+                let has_some = u64::from(here > 0);
+                outcome.same(
+                    &format!("NIC at {} that executed some of the frames", link.address),
+                    1,
+                    has_some,
+                );
+            }
+            taken += nic.named("received");
+            executed += here;
+            answered += nic.sum(Step::Answered);
+            let mut nodes = collector.statistics().await?;
+            nodes.retain(|node| matches!(Stage::of(&node.node), Stage::Nic | Stage::Collector));
+            if self.links.len() > 1 {
+                for node in &mut nodes {
+                    node.node = format!("{}@{}", node.node, link.address);
+                }
+            }
+            outcome.nodes.add(nodes);
+        }
+        outcome.same("frames that the NICs received", self.frames(), taken);
+        outcome.same("frames that the NICs executed", self.frames(), executed);
+        let answers: u64 =
+            self.links.iter().map(|link| Ok(received(link.translator)?.0)).sum::<anyhow::Result<u64>>()?;
+        let link = |name, sent, received| LinkAccount { name, sent, received, ..LinkAccount::default() };
+        outcome.links = vec![
+            link("reporter-translator", reports, came),
+            link("translator-reporter", translator.named("nacks"), received(REPORTER_OUT)?.0),
+            link("translator-nic", frames, came_to_collectors),
+            link("nic-translator", answered, answers),
+        ];
+        for primitive in Primitive::ALL {
+            let name = primitive.name();
+            outcome.operations.insert(primitive, translator.named(&format!("{name}.operations")));
+        }
+        let (flows, drops) = (truth.flow_reports, truth.drop_reports);
+        outcome.sent = BTreeMap::from([
+            (Primitive::KeyWrite, flows),
+            (Primitive::Postcarding, flows),
+            (Primitive::Append, flows + drops),
+            (Primitive::KeyIncrement, 2 * flows + 2 * drops),
+        ]);
         outcome.line(format!(
             "reporter: {sent} packets received, {forwarded} forwarded, {} dropped; {} reports\n\
-             translator: {} reports received, {} frames; NIC: {executed} executed",
+             translator: {} reports received, {frames} frames; NIC: {executed} executed",
             dropped.iter().sum::<u64>(),
             self.reports(),
             translator.named("received"),
-            translator.named("frames"),
         ));
         Ok(())
     }
 
     /// Asks the collector for everything, and compares it with the truth.
     async fn compare(&mut self, truth: &Truth, outcome: &mut Outcome) -> anyhow::Result<()> {
-        let may_be_overwritten = truth.may_be_overwritten(COPIES, SLOTS);
+        let collectors = self.links.len();
+        let may_be_overwritten = truth.may_be_overwritten(COPIES, SLOTS, collectors);
         let flows: Vec<Key> = truth.last_length.keys().copied().collect();
-        let mut judge = |what: &str, key: &Key, is_right: bool, answer: &dyn fmt::Debug| match is_right {
-            true => outcome.right += 1,
-            false if may_be_overwritten.contains(key) => outcome.overwritten += 1,
-            false => outcome.wrong.push(format!("{what} of {key}: {answer:?}")),
-        };
-        let answers = self.collector.key_write("lengths", &flows, Policy::First, 0).await?;
+        let answers = self.all.key_write("lengths", &flows, Policy::First, 0).await?;
         for (key, answer) in flows.iter().zip(answers) {
             let wanted = truth.last_length[key].to_be_bytes().to_vec();
-            judge(
-                "length of the last packet",
-                key,
-                answer.value.as_ref() == Some(&wanted),
-                &(&answer.value, wanted),
-            );
+            let is_right = answer.value.as_ref() == Some(&wanted);
+            let what = || format!("length of the last packet of {key}: {:?}, not {wanted:?}", answer.value);
+            outcome.judge(Primitive::KeyWrite, is_right, may_be_overwritten.contains(key), what);
         }
-        let answers = self.collector.path("paths", &flows).await?;
+        let answers = self.all.path("paths", &flows).await?;
         for (key, answer) in flows.iter().zip(answers) {
             let is_right = answer.found && answer.path_length == 1 && answer.hops.first() == Some(&SWITCH);
-            judge("path", key, is_right, &answer);
+            let what = || format!("path of {key}: {answer:?}");
+            outcome.judge(Primitive::Postcarding, is_right, may_be_overwritten.contains(key), what);
         }
-        let counters = truth.answers(COPIES, SLOTS);
+        let counters = truth.answers(COPIES, SLOTS, collectors);
         let keys: Vec<Key> = counters.keys().copied().collect();
-        let answers = self.collector.counter("counters", &keys).await?;
+        let answers = self.all.counter("counters", &keys).await?;
         for (key, answer) in keys.iter().zip(answers) {
-            judge("counter", key, answer.value == counters[key], &(answer.value, counters[key]));
+            let what = || format!("counter of {key}: {}, not {}", answer.value, counters[key]);
+            outcome.judge(Primitive::KeyIncrement, answer.value == counters[key], false, what);
         }
         for (list, wanted) in truth.listed.iter().enumerate() {
             let found = self.list(list as u32).await?;
             for key in wanted.keys().chain(found.keys()).collect::<BTreeSet<_>>() {
                 let (wanted, found) = (wanted.get(key), found.get(key));
-                match wanted == found {
-                    true => outcome.right += 1,
-                    false => outcome
-                        .wrong
-                        .push(format!("list {list}, {key}: {wanted:?} times by the truth, {found:?} listed")),
-                }
+                let what = || format!("list {list}, {key}: {wanted:?} times by the truth, {found:?} listed");
+                outcome.judge(Primitive::Append, wanted == found, false, what);
             }
         }
         Ok(())
@@ -386,7 +414,7 @@ impl Bed {
             from_sequence: 1,
             ..TailRequest::default()
         };
-        let mut stream = self.collector.tail(request).await?;
+        let mut stream = self.all.tail(request).await?;
         let mut found = BTreeMap::new();
         while let Some(message) = stream.message().await? {
             let trouble = message.overwritten_batches + message.missing_batches + message.damaged_batches;
@@ -408,7 +436,7 @@ impl Bed {
         outcome: &mut Outcome,
         mut progress: impl FnMut(u64),
     ) -> anyhow::Result<()> {
-        reporter::filter(&mut self.reporter, network).await?;
+        self.reporter = program(&self.folder, self.control, traffic, Filter::Network(network)).await?;
         let watched = Watched::Network(network);
         let (mut flows_before, mut drops_before) = (self.flow_reports, self.drop_reports);
         let mut before = self.list(0).await?;
@@ -423,9 +451,7 @@ impl Bed {
                 self.send(some, fates.iter().map(|fate| fate.out).sum())?;
                 // When all of them had their fate, the program says how many it reports.
                 self.handled().await?;
-                let mirrored = self.reporter.counters("Departure.mirrored").await?;
-                let flows = mirrored[FLOW_SESSION];
-                let drops = mirrored[DROP_SESSION] + self.sum("ingress_mirrored").await?;
+                let (flows, drops) = cloned(&self.reporter.counters().await?);
                 self.reported(flows - flows_before, drops - drops_before);
                 (flows_before, drops_before) = (flows, drops);
                 self.settle().await?;
@@ -438,13 +464,13 @@ impl Bed {
             for key in truth.listed[0].keys() {
                 match new(key) {
                     0 => outcome
-                        .wrong
+                        .missed
                         .push(format!("round {round}: {key} is watched and active, and was not reported")),
                     _ => outcome.right += 1,
                 }
             }
             for key in now.keys().filter(|key| new(key) > 0 && !truth.listed[0].contains_key(*key)) {
-                outcome.wrong.push(format!("round {round}: {key} is not watched, and was reported"));
+                outcome.missed.push(format!("round {round}: {key} is not watched, and was reported"));
             }
             packets += truth.flow_reports;
             reports += now.keys().map(new).sum::<u64>();
@@ -457,33 +483,27 @@ impl Bed {
     }
 }
 
-fn collector_file(folder: &Path) -> String {
-    let memory = folder.join("memory");
-    let store = |id: u16, name: &str, rest: &str| format!("[[store]]\nid = {id}\nname = '{name}'\n{rest}\n");
-    [
-        format!(
-            "[collector]\nname = 'testbed'\nlisten = '127.0.0.1:0'\nmemory = '{}'\n[metrics]\nlisten = 'off'\n\
-             [soft]\naddress = '198.18.9.1'\nport = 4791\nlink = 'packet:{COLLECTOR}'\n",
-            memory.display()
-        ),
-        store(reporter::LENGTHS, "lengths", &format!("kind = 'key-write'\nslots = {SLOTS}\nvalue_len = 4\nredundancy = {COPIES}")),
-        store(reporter::PATHS, "paths", &format!("kind = 'postcarding'\nslots = {SLOTS}\nhops = 6\nredundancy = {COPIES}")),
-        store(reporter::FLOWS, "flows", "kind = 'append'\nlists = 2\nring = 8192\nbatch_len = 64\nentry_len = 16"),
-        store(reporter::COUNTERS, "counters", &format!("kind = 'key-increment'\nslots = {SLOTS}\nredundancy = {COPIES}")),
-    ]
-    .concat()
+/// All of a counter.
+fn sum(counts: &Counts, counter: &str) -> u64 {
+    counts.of(counter).iter().sum()
 }
 
-fn translator_file(folder: &Path, collector: &str, control: &str) -> String {
-    let mac = |value: u64| {
-        value.to_be_bytes()[2..].iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
-    };
-    format!(
-        "[translator]\ncollector = 'http://{collector}'\nlisten = '{SERVICE}:40040'\nsource = '{SERVICE}'\nmac = '{}'\n\
-         [switch.{TRANSLATOR}]\ntype = 'bmv2'\ncontrol = '{control}'\nstate = '{}'\ncollector_ports = [2]\npostcard_rows = 256\n\
-         collector_macs = ['{COLLECTOR_MAC}']\nstations = [{{ mac = '{}', port = 1 }}]\n",
-        mac(reporter::TRANSLATOR_MAC),
-        folder.join("switch.json").display(),
-        mac(reporter::REPORTER_MAC),
-    )
+/// Packets of which reports are made: of flows, and of drops.
+fn cloned(counts: &Counts) -> (u64, u64) {
+    let drops = counts.at("mirrored", DROP_SESSION) + sum(counts, "ingress_mirrored");
+    (counts.at("mirrored", FLOW_SESSION), drops)
+}
+
+/// Lets the reporter do what the configuration says.
+async fn program(
+    folder: &Path,
+    control: &str,
+    traffic: &Traffic,
+    filter: Filter,
+) -> anyhow::Result<Reporter> {
+    let config = parse(folder, &reporter::file(control, traffic, filter))?;
+    let reporter = Reporter::of(&config, reporter::NAME)?;
+    let mut reporter = reporter.context("the configuration has no reporter")?;
+    reporter.setup().await.context("the reporter cannot be programmed")?;
+    Ok(reporter)
 }

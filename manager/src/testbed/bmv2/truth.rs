@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
+use dta_proto::buckets;
 use dta_proto::key::{Flow, Key};
 use dta_proto::layout::{hash, key_increment};
 use dta_proto::telemetry;
@@ -139,6 +140,14 @@ pub(super) struct Truth {
     pub(super) no_flow: u64,
 }
 
+/// The first bucket of the second of two collectors.
+pub(super) const SECOND: u8 = 128;
+
+/// The collector that has a key.
+fn collector_of(key: &Key, collectors: usize) -> usize {
+    usize::from(collectors > 1 && buckets::of_key(key) >= SECOND)
+}
+
 /// What became of a frame.
 pub(super) struct Fate {
     /// Frames that come out, and reports of flows and of drops.
@@ -195,32 +204,37 @@ impl Truth {
         fate
     }
 
-    /// What the store of counters answers, exactly: keys share counters.
-    pub(super) fn answers(&self, redundancy: u8, slots: u64) -> BTreeMap<Key, u64> {
-        let mut cells = BTreeMap::<u64, u64>::new();
+    /// What the stores of counters answer, exactly: keys of one collector share counters.
+    pub(super) fn answers(&self, redundancy: u8, slots: u64, collectors: usize) -> BTreeMap<Key, u64> {
+        let mut cells = BTreeMap::<(usize, u64), u64>::new();
         for (key, value) in &self.counters {
+            let collector = collector_of(key, collectors);
             for slot in hash::slots(key, redundancy, slots).iter() {
-                *cells.entry(*slot).or_default() += value;
+                *cells.entry((collector, *slot)).or_default() += value;
             }
         }
         let estimate = |key: &Key| {
             let at = hash::slots(key, redundancy, slots);
-            let counters: Vec<u64> = at.iter().map(|slot| cells[slot]).collect();
+            let collector = collector_of(key, collectors);
+            let counters: Vec<u64> = at.iter().map(|slot| cells[&(collector, *slot)]).collect();
             key_increment::estimate(&at, &counters)
         };
         self.counters.keys().map(|key| (*key, estimate(key))).collect()
     }
 
     /// Flows of which all slots are slots of other flows, too: their values may be overwritten.
-    pub(super) fn may_be_overwritten(&self, redundancy: u8, slots: u64) -> BTreeSet<Key> {
-        let mut users = BTreeMap::<u64, BTreeSet<Key>>::new();
+    pub(super) fn may_be_overwritten(&self, redundancy: u8, slots: u64, collectors: usize) -> BTreeSet<Key> {
+        let mut users = BTreeMap::<(usize, u64), BTreeSet<Key>>::new();
         for key in self.last_length.keys() {
+            let collector = collector_of(key, collectors);
             for slot in hash::slots(key, redundancy, slots).iter() {
-                users.entry(*slot).or_default().insert(*key);
+                users.entry((collector, *slot)).or_default().insert(*key);
             }
         }
-        let shared =
-            |key: &&Key| hash::slots(key, redundancy, slots).iter().all(|slot| users[slot].len() > 1);
+        let shared = |key: &&Key| {
+            let collector = collector_of(key, collectors);
+            hash::slots(key, redundancy, slots).iter().all(|slot| users[&(collector, *slot)].len() > 1)
+        };
         self.last_length.keys().filter(shared).copied().collect()
     }
 }

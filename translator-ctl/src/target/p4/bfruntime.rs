@@ -18,18 +18,17 @@ use tracing::info;
 
 use super::bfrt_json::{BfrtInfo, BfrtTable, last};
 use super::counters::Counts;
+use super::pipeline::Pipeline;
 use super::schema::{Action, Counter, Field, KeyField, MatchKind, Schema, Table};
-use super::tables::{Holds, Item, Match, Tables, Update as Step};
-use super::tofino;
-use super::translator::{Command, FORGET_ROW, NACK_SESSION, SET_LIST, SET_PSN, USED};
+use super::tables::{Holds, Item, Match, Mirror, Side, Tables, Towards, Update as Step};
+use super::tofino::{self, LIST_SEQUENCE, NEXT_PSN, ROW_HEAD};
+use super::translator::{Command, FORGET_ROW, SET_LIST, SET_PSN};
 use super::{TargetError, Wire, WriteError};
 use crate::config::P4;
 
 /// Longest time for one call.
 const CALL: Duration = Duration::from_secs(30);
 const MAX_ANSWER: usize = 64 << 20;
-/// Nodes of a multicast group: so many from its number on.
-const NODES: u32 = 8;
 /// All pipes, directions and parsers.
 const EVERYWHERE: (u32, u32, u32) = (0xffff, 0xff, 0xff);
 
@@ -37,12 +36,14 @@ const EVERYWHERE: (u32, u32, u32) = (0xffff, 0xff, 0xff);
 const NODE: &str = "$pre.node";
 const GROUP: &str = "$pre.mgid";
 const MIRROR: &str = "$mirror.cfg";
-const MIRROR_FIELDS: [&str; 6] = [
+const MIRROR_FIELDS: [&str; 8] = [
     "$sid",
     "$session_enable",
     "$direction",
     "$ucast_egress_port",
     "$ucast_egress_port_valid",
+    "$mcast_grp_a",
+    "$mcast_grp_a_valid",
     "$max_pkt_len",
 ];
 
@@ -51,7 +52,7 @@ pub struct BfRuntime {
     client: BfRuntimeClient<Channel>,
     address: String,
     device: u32,
-    program: String,
+    pipeline: &'static Pipeline,
     /// What the switch told, once it was asked.
     info: Option<Described>,
     /// Lasts as long as this is bound to the program.
@@ -83,6 +84,7 @@ pub fn schema(info: &BfrtInfo) -> Schema {
                     "Exact" => MatchKind::Exact,
                     "LPM" => MatchKind::Prefix,
                     "Range" => MatchKind::Range,
+                    "Ternary" => MatchKind::Ternary,
                     _ => MatchKind::Other,
                 },
             })
@@ -108,8 +110,7 @@ pub fn schema(info: &BfrtInfo) -> Schema {
             .map(of)
             .collect(),
         counters: info.tables.iter().filter(is_counter).map(counter).collect(),
-        // Registers are written as tables are: no packets are sent.
-        packet_out: USED.packet_out.iter().map(|(name, width)| field(0, name, *width)).collect(),
+        packet_out: Vec::new(),
     }
 }
 
@@ -121,7 +122,7 @@ impl BfRuntime {
     ///
     /// # Errors
     /// An address that is none.
-    pub fn new(config: &P4) -> Result<BfRuntime, TargetError> {
+    pub fn new(config: &P4, pipeline: &'static Pipeline) -> Result<BfRuntime, TargetError> {
         let address = config.control.clone();
         let endpoint = Endpoint::from_shared(format!("http://{}", address.trim_start_matches("http://")));
         let endpoint = endpoint.map_err(|error| {
@@ -132,7 +133,7 @@ impl BfRuntime {
             .max_decoding_message_size(MAX_ANSWER)
             .max_encoding_message_size(MAX_ANSWER);
         let device = u32::try_from(config.device).unwrap_or(0);
-        Ok(BfRuntime { client, address, device, program: "translator".into(), info: None, stream: None })
+        Ok(BfRuntime { client, address, device, pipeline, info: None, stream: None })
     }
 
     fn error(&self, status: &Status) -> TargetError {
@@ -166,7 +167,7 @@ impl BfRuntime {
             .await
             .map_err(|status| self.error(&status))?;
         let answer = answer.into_inner();
-        let Some(config) = answer.config.iter().find(|config| config.p4_name == self.program) else {
+        let Some(config) = answer.config.iter().find(|config| config.p4_name == self.pipeline.name) else {
             return Ok(None);
         };
         let read = |bytes: &[u8]| -> Result<BfrtInfo, TargetError> {
@@ -183,7 +184,8 @@ impl BfRuntime {
             .transpose()?
             .unwrap_or_default();
         let schema = schema(&program);
-        schema.check(tofino::used_of(&schema)).map_err(|error| TargetError::Refused(error.to_string()))?;
+        let used = (self.pipeline.tofino.used)(&schema);
+        schema.check(used).map_err(|error| TargetError::Refused(error.to_string()))?;
         let described = Described { program, own, schema };
         self.check_own(&described)?;
         self.info = Some(described.clone());
@@ -210,8 +212,7 @@ impl BfRuntime {
                 )));
             }
         }
-        let of_rows = tofino::has_postcards(&described.schema).then_some(ROW_HEAD);
-        for name in [NEXT_PSN, LIST_SEQUENCE].into_iter().chain(of_rows) {
+        for name in (self.pipeline.tofino.registers)(&described.schema) {
             if register(&described.program, name).is_none() {
                 return Err(TargetError::Refused(format!("the switch's program has no registers {name}")));
             }
@@ -244,8 +245,10 @@ impl BfRuntime {
                 if told.status.as_ref().is_none_or(|status| status.code == 0) => {}
             _ => return Err(self.failed("it does not take this control plane as a client")),
         }
-        let config =
-            ForwardingPipelineConfig { p4_name: self.program.clone(), ..ForwardingPipelineConfig::default() };
+        let config = ForwardingPipelineConfig {
+            p4_name: self.pipeline.name.into(),
+            ..ForwardingPipelineConfig::default()
+        };
         let request = SetForwardingPipelineConfigRequest {
             device_id: self.device,
             client_id: CLIENT,
@@ -254,7 +257,7 @@ impl BfRuntime {
             config: vec![config],
         };
         self.client.set_forwarding_pipeline_config(request).await.map_err(|status| self.error(&status))?;
-        info!(switch = self.address, program = self.program, "bound to the program");
+        info!(switch = self.address, program = self.pipeline.name, "bound to the program");
         tokio::spawn(async move { while let Ok(Some(_)) = answers.message().await {} });
         self.stream = Some(requests);
         Ok(())
@@ -262,19 +265,27 @@ impl BfRuntime {
 
     async fn described(&mut self) -> Result<Described, TargetError> {
         let described = self.describe().await?;
-        described.ok_or_else(|| self.failed(&format!("it does not run the program {}", self.program)))
+        described.ok_or_else(|| self.failed(&format!("it does not run the program {}", self.pipeline.name)))
     }
 
     async fn read_tables(&mut self, ids: &[u32]) -> Result<Vec<TableEntry>, TargetError> {
-        let entity = |table_id: &u32| Entity {
-            entity: Some(entity::Entity::TableEntry(TableEntry {
-                table_id: *table_id,
-                ..TableEntry::default()
-            })),
+        self.read_entries(ids.iter().map(|id| (*id, false)).collect()).await
+    }
+
+    /// All entries of tables by their numbers, or what they do where none fits.
+    async fn read_entries(&mut self, of: Vec<(u32, bool)>) -> Result<Vec<TableEntry>, TargetError> {
+        let entities = of
+            .into_iter()
+            .map(|(table_id, is_default_entry)| {
+                entity(TableEntry { table_id, is_default_entry, ..TableEntry::default() })
+            })
+            .collect();
+        let request = ReadRequest {
+            target: self.target(),
+            client_id: CLIENT,
+            entities,
+            p4_name: self.pipeline.name.into(),
         };
-        let entities = ids.iter().map(entity).collect();
-        let request =
-            ReadRequest { target: self.target(), client_id: CLIENT, entities, p4_name: self.program.clone() };
         let mut answer = self.client.read(request).await.map_err(|status| self.error(&status))?.into_inner();
         let mut entries = Vec::new();
         while let Some(part) = answer.message().await.map_err(|status| self.error(&status))? {
@@ -308,7 +319,7 @@ impl BfRuntime {
             client_id: CLIENT,
             updates,
             atomicity: write_request::Atomicity::ContinueOnError.into(),
-            p4_name: self.program.clone(),
+            p4_name: self.pipeline.name.into(),
         };
         let Err(status) = self.client.write(request).await else { return Ok(()) };
         let errors = update_errors(&status);
@@ -325,10 +336,6 @@ impl BfRuntime {
 
 /// The number of this control plane among the switch's clients.
 const CLIENT: u32 = 1;
-/// Registers of the program.
-const NEXT_PSN: &str = "next_psn";
-const LIST_SEQUENCE: &str = "list_sequence";
-const ROW_HEAD: &str = "row_head";
 
 /// Registers of a name: table, number of the index, number and width of the value.
 fn register<'a>(info: &'a BfrtInfo, name: &str) -> Option<(&'a BfrtTable, u32, u32, u16)> {
@@ -345,6 +352,15 @@ fn field_of(table: &BfrtTable, name: &str) -> Option<(u32, u16)> {
         table.data.iter().map(|data| &data.singleton).chain(table.action_specs.iter().flat_map(|a| &a.data));
     let mut data = data.filter(|field| field.name == name).map(|field| (field.id, field.kind.bits()));
     key.or_else(|| data.next())
+}
+
+/// Where copies are made, as the switch calls it.
+fn direction_of(side: Side) -> &'static str {
+    match side {
+        Side::Ingress => "INGRESS",
+        Side::Egress => "EGRESS",
+        Side::Both => "BOTH",
+    }
 }
 
 /// A number in as many bytes as its width takes.
@@ -425,12 +441,11 @@ impl Described {
         Some(TableEntry { table_id, key, data, ..TableEntry::default() })
     }
 
-    /// A session that sends copies to a port.
-    fn mirror_entry(&self, id: u32, port: Option<u32>) -> Option<TableEntry> {
+    fn mirror_entry(&self, id: u32, mirror: Option<&Mirror>) -> Option<TableEntry> {
         let (table_id, key, width) = self.own_field(MIRROR, "$sid")?;
         let key = Some(TableKey { fields: vec![exact(key, id.into(), width)] });
         let mut data = None;
-        if let Some(port) = port {
+        if let Some(mirror) = mirror {
             let action =
                 self.own.table(MIRROR)?.action_specs.iter().find(|action| action.name == "$normal")?;
             let flag = |name: &str| {
@@ -442,29 +457,37 @@ impl Described {
                 Some(stream(field_id, value.into(), width))
             };
             let (_, direction, _) = self.own_field(MIRROR, "$direction")?;
-            // A NACK needs the headers of its report alone.
-            let longest = if id == NACK_SESSION { tofino::NACK_BYTES } else { 0x3fff };
+            let (name, valid, to) = match mirror.to {
+                Towards::Port(port) => ("$ucast_egress_port", "$ucast_egress_port_valid", port),
+                Towards::Group(group) => ("$mcast_grp_a", "$mcast_grp_a_valid", group),
+            };
             data = Some(TableData {
                 action_id: action.id,
                 fields: vec![
                     flag("$session_enable")?,
                     DataField {
                         field_id: direction,
-                        value: Some(data_field::Value::StrVal("INGRESS".into())),
+                        value: Some(data_field::Value::StrVal(direction_of(mirror.at).into())),
                     },
-                    number("$ucast_egress_port", port)?,
-                    flag("$ucast_egress_port_valid")?,
-                    number("$max_pkt_len", longest)?,
+                    number(name, to)?,
+                    flag(valid)?,
+                    number("$max_pkt_len", mirror.longest.into())?,
                 ],
             });
         }
         Some(TableEntry { table_id, key, data, ..TableEntry::default() })
     }
 
-    fn row_entry(&self, table: &str, key: Option<&[Match]>, holds: Option<&Holds>) -> Option<TableEntry> {
+    /// A row, by its key and order, or without them what the table does by default.
+    fn row_entry(
+        &self,
+        table: &str,
+        key: Option<(&[Match], u32)>,
+        holds: Option<&Holds>,
+    ) -> Option<TableEntry> {
         let table = self.schema.table(table)?;
         let mut fields = Vec::new();
-        for (of, matched) in table.key.iter().zip(key.unwrap_or_default()) {
+        for (of, matched) in table.key.iter().zip(key.map_or(&[][..], |(key, _)| key)) {
             let (id, width) = (of.field.id, of.field.width);
             let fits = |value: u128| value <= all_ones(width);
             let kind = match (of.kind, *matched) {
@@ -475,6 +498,12 @@ impl Described {
                     key_field::MatchType::Lpm(key_field::Lpm {
                         value: bytes(value, width),
                         prefix_len: len.into(),
+                    })
+                }
+                (MatchKind::Ternary, Match::Masked { value, mask }) if fits(mask) && value & !mask == 0 => {
+                    key_field::MatchType::Ternary(key_field::Ternary {
+                        value: bytes(value, width),
+                        mask: bytes(mask, width),
                     })
                 }
                 (MatchKind::Range, Match::Range { low, high }) if low <= high && fits(high) => {
@@ -489,7 +518,9 @@ impl Described {
         }
         let info = self.program.table_of(table.id)?;
         if let Some(priority) = info.key.iter().find(|key| key.name == PRIORITY) {
-            fields.push(exact(priority.id, 0, priority.kind.bits()));
+            // The least one counts.
+            let order = key.map_or(0, |(_, order)| order);
+            fields.push(exact(priority.id, order.into(), priority.kind.bits()));
         }
         let data = match holds {
             Some(Holds::Action { name, params }) => {
@@ -501,7 +532,7 @@ impl Described {
                 (fields.len() == params.len() && fields.len() == action.params.len())
                     .then_some(Some(TableData { action_id: action.id, fields }))?
             }
-            Some(Holds::Copies(_)) => return None,
+            Some(Holds::Copies(_) | Holds::Mirror(_)) => return None,
             None => None,
         };
         let is_default_entry = key.is_none();
@@ -519,7 +550,7 @@ impl Described {
         };
         let copies = match holds {
             Some(Holds::Copies(copies)) => Some(copies),
-            Some(Holds::Action { .. }) | None => None,
+            Some(Holds::Action { .. } | Holds::Mirror(_)) | None => None,
         };
         Some(match item {
             Item::Node(id) => {
@@ -530,10 +561,15 @@ impl Described {
                 update(kind, self.group_entry(*id, nodes)?)
             }
             Item::Clone(id) => {
-                let port = copies.and_then(|copies| copies.first()).map(|(port, _)| *port);
-                update(kind, self.mirror_entry(*id, port)?)
+                let mirror = match holds {
+                    Some(Holds::Mirror(mirror)) => Some(mirror),
+                    _ => None,
+                };
+                update(kind, self.mirror_entry(*id, mirror)?)
             }
-            Item::Row { table, key } => update(kind, self.row_entry(table, Some(key), holds)?),
+            Item::Row { table, key, order } => {
+                update(kind, self.row_entry(table, Some((key, *order)), holds)?)
+            }
             Item::Default { table } => update(Modify, self.row_entry(table, None, holds)?),
         })
     }
@@ -583,11 +619,7 @@ impl Described {
             return Some((Item::Group(only_key()?), Holds::Copies(nodes)));
         }
         if is(MIRROR) {
-            let port = match of_data(self.own_field(MIRROR, "$ucast_egress_port")?.1)? {
-                data_field::Value::Stream(bytes) => u32::try_from(number(bytes)?).ok()?,
-                _ => return None,
-            };
-            return Some((Item::Clone(only_key()?), Holds::Copies(vec![(port, 0)])));
+            return Some((Item::Clone(only_key()?), Holds::Mirror(self.mirror(of_data)?)));
         }
         let table = self.schema.table_of(entry.table_id)?;
         let action = table.action_of(data?.action_id)?;
@@ -609,40 +641,49 @@ impl Described {
                 key_field::MatchType::Range(range) => {
                     Match::Range { low: number(&range.low)?, high: number(&range.high)? }
                 }
-                key_field::MatchType::Ternary(_) => return None,
+                key_field::MatchType::Ternary(ternary) => {
+                    let mask = number(&ternary.mask)?;
+                    Match::Masked { value: number(&ternary.value)? & mask, mask }
+                }
             })
         };
-        let key = table.key.iter().map(matched).collect::<Option<Vec<_>>>()?;
-        Some((Item::Row { table: table.name.clone(), key }, holds))
+        let row = table.key.iter().map(matched).collect::<Option<Vec<_>>>()?;
+        let priority = self.program.table_of(table.id)?.key.iter().find(|key| key.name == PRIORITY);
+        let order = match priority.map(|priority| of_key(priority.id)) {
+            Some(Some(key_field::MatchType::Exact(exact))) => u32::try_from(number(&exact.value)?).ok()?,
+            Some(_) => return None,
+            None => 0,
+        };
+        Some((Item::Row { table: table.name.clone(), key: row, order }, holds))
+    }
+
+    /// A mirror session of these fields.
+    fn mirror<'a>(&self, of_data: impl Fn(u32) -> Option<&'a data_field::Value>) -> Option<Mirror> {
+        let of = |name: &str| of_data(self.own_field(MIRROR, name)?.1);
+        let number_of = |name: &str| match of(name)? {
+            data_field::Value::Stream(bytes) => u32::try_from(number(bytes)?).ok(),
+            _ => None,
+        };
+        let is_group = matches!(of("$mcast_grp_a_valid"), Some(data_field::Value::BoolVal(true)));
+        let to = match is_group {
+            true => Towards::Group(number_of("$mcast_grp_a")?),
+            false => Towards::Port(number_of("$ucast_egress_port")?),
+        };
+        let Some(data_field::Value::StrVal(direction)) = of("$direction") else { return None };
+        let at = [Side::Ingress, Side::Egress, Side::Both]
+            .into_iter()
+            .find(|at| direction_of(*at) == direction)?;
+        Some(Mirror { to, at, longest: u16::try_from(number_of("$max_pkt_len")?).ok()? })
     }
 }
 
 impl Wire for BfRuntime {
-    /// A group's copies are nodes by themselves here. Rows of postcards leave by groups, so mirror sessions are there
-    /// for what comes back to the ingress alone.
     fn shape(&self, tables: Tables) -> Tables {
-        let mut shaped = Tables::default();
-        tofino::shape_rows(&tables, &mut shaped);
-        for (item, holds) in tables.iter() {
-            match (item, holds) {
-                (Item::Group(id), Holds::Copies(copies)) => {
-                    let nodes: Vec<(u32, u32)> =
-                        (0..NODES).zip(copies).map(|(place, _)| (id * NODES + place, 0)).collect();
-                    for ((node, _), copy) in nodes.iter().zip(copies) {
-                        shaped.set(Item::Node(*node), Holds::Copies(vec![*copy]));
-                    }
-                    shaped.set(Item::Group(*id), Holds::Copies(nodes));
-                }
-                (Item::Clone(id), Holds::Copies(_)) if *id == NACK_SESSION => {
-                    for (session, port) in tofino::SESSION_PORTS {
-                        shaped.set(Item::Clone(session), Holds::Copies(vec![(port, 0)]));
-                    }
-                }
-                (Item::Clone(_) | Item::Row { .. }, _) => {}
-                _ => shaped.set(item.clone(), holds.clone()),
-            }
-        }
-        shaped
+        (self.pipeline.tofino.shape)(&tables)
+    }
+
+    fn room(&self, table: &str) -> Option<u64> {
+        self.info.as_ref().and_then(|info| info.schema.table(table)).map(|table| table.size)
     }
 
     fn rows(&self) -> u32 {
@@ -660,21 +701,24 @@ impl Wire for BfRuntime {
     async fn read(&mut self) -> Result<Option<Tables>, TargetError> {
         let Some(described) = self.describe().await? else { return Ok(None) };
         self.bind().await?;
-        let used = tofino::used_of(&described.schema)
+        let used = (self.pipeline.tofino.used)(&described.schema)
             .tables
             .iter()
             .filter_map(|used| described.schema.table(used.name))
             .map(|table| table.id);
         let own =
             [NODE, GROUP, MIRROR].iter().filter_map(|name| described.own.table(name)).map(|table| table.id);
-        let ids: Vec<u32> = used.chain(own).collect();
+        let all = used.chain(own).map(|id| (id, false));
+        let defaults = self.pipeline.defaults.iter().filter_map(|name| described.schema.table(name));
+        let all = all.chain(defaults.map(|table| (table.id, true))).collect();
         let mut tables = Tables::default();
-        for entry in self.read_tables(&ids).await? {
+        for entry in self.read_entries(all).await? {
             let (item, holds) = described
                 .decode(&entry)
                 .ok_or_else(|| self.failed("it holds an entry that its program does not describe"))?;
             // A default that the program has by itself is nobody's entry.
-            let is_own = matches!(&item, Item::Default { table } if table != "reporter");
+            let is_own =
+                matches!(&item, Item::Default { table } if !self.pipeline.defaults.contains(&table.as_str()));
             if !is_own {
                 tables.set(item, holds);
             }
@@ -751,7 +795,7 @@ impl Wire for BfRuntime {
             }
         }
         let nacked = self.nacked_sequences(&described).await?;
-        tofino::name_counts(&mut counts, nacked);
+        (self.pipeline.tofino.name_counts)(&mut counts, nacked);
         Ok(counts)
     }
 }

@@ -14,7 +14,9 @@ pub mod counters;
 pub mod kept;
 pub mod lower;
 pub mod p4runtime;
+pub mod pipeline;
 pub mod places;
+pub mod reporter;
 pub mod schema;
 pub mod tables;
 pub mod tofino;
@@ -54,6 +56,9 @@ pub trait Wire: Send {
         tables
     }
 
+    /// How many rows a table of its program holds; `None` where the program does not have it, or was not asked yet.
+    fn room(&self, table: &str) -> Option<u64>;
+
     /// Rows of postcards that it holds, of all stores.
     fn rows(&self) -> u32 {
         translator::ROW_STATES
@@ -64,14 +69,14 @@ pub trait Wire: Send {
         None
     }
 
-    /// What the switch holds; `None` where it does not run the program of this translator. Nothing changes.
+    /// What the switch holds; `None` where it does not run the program that it should. Nothing changes.
     ///
     /// # Errors
     /// It does not answer, or not as it should.
     fn read(&mut self) -> impl Future<Output = Result<Option<Tables>, TargetError>> + Send;
 
-    /// Becomes the one that writes, and lets the switch run the program of this translator. Gives whether it did not
-    /// before: then all of its tables and registers are empty now.
+    /// Becomes the one that writes, and lets the switch run its program. Gives whether it did not before: then all
+    /// of its tables and registers are empty now.
     ///
     /// # Errors
     /// As [`Wire::read`].
@@ -345,23 +350,23 @@ impl<W: Wire> P4Switch<W> {
         };
         Ok(kept.applied.entries().filter_map(time).collect())
     }
+}
 
-    /// Writes updates in batches. Gives how many were made before an error.
-    async fn write(&mut self, updates: &[Update]) -> Result<(), ApplyError> {
-        let mut applied = 0;
-        for batch in updates.chunks(BATCH) {
-            if let Err(WriteError { made, error }) = self.wire.write(batch).await {
-                let progress = match made {
-                    None => Progress::Unknown,
-                    Some(made) if applied + made == 0 => Progress::Nothing,
-                    Some(made) => Progress::Part { applied: applied + made, of: updates.len() },
-                };
-                return Err(ApplyError { progress, error });
-            }
-            applied += batch.len();
+/// Writes updates in batches. Gives how many were made before an error.
+async fn write_all(wire: &mut impl Wire, updates: &[Update]) -> Result<(), ApplyError> {
+    let mut applied = 0;
+    for batch in updates.chunks(BATCH) {
+        if let Err(WriteError { made, error }) = wire.write(batch).await {
+            let progress = match made {
+                None => Progress::Unknown,
+                Some(made) if applied + made == 0 => Progress::Nothing,
+                Some(made) => Progress::Part { applied: applied + made, of: updates.len() },
+            };
+            return Err(ApplyError { progress, error });
         }
-        Ok(())
+        applied += batch.len();
     }
+    Ok(())
 }
 
 fn of_store(command: u8, store: u16, index: u32, value: u32) -> Command {
@@ -424,7 +429,7 @@ impl<W: Wire> Target for P4Switch<W> {
             );
             let half = Kept { applied: certain, places: places.clone(), life: kept.life };
             self.keep(&half).map_err(ApplyError::nothing)?;
-            self.write(&updates).await?;
+            write_all(&mut self.wire, &updates).await?;
             if let Err(error) = self.wire.command(&commands).await {
                 let of = updates.len() + commands.len();
                 return Err(ApplyError { progress: Progress::Part { applied: updates.len(), of }, error });

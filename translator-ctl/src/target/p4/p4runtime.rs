@@ -14,9 +14,10 @@ use tonic::{Code, Status};
 use tracing::{debug, info, warn};
 
 use super::counters::Counts;
+use super::pipeline::Pipeline;
 use super::schema::{Field, KeyField, MatchKind, Schema, Table};
 use super::tables::{Holds, Item, Match, Tables, Update as Step};
-use super::translator::{Command, USED};
+use super::translator::Command;
 use super::{TargetError, Wire, WriteError};
 use crate::config::P4;
 
@@ -24,8 +25,8 @@ use crate::config::P4;
 const CALL: Duration = Duration::from_secs(30);
 /// Longest wait for commands that were sent.
 const COMMANDS: Duration = Duration::from_secs(30);
-/// The priority of rows in tables of ranges. They do not overlap.
-const PRIORITY: i32 = 1;
+/// The priority of rows of order 0, in tables that have priorities. The highest one counts.
+const FIRST: i32 = 1 << 16;
 /// The longest answer: a pipeline with its description.
 const MAX_ANSWER: usize = 64 << 20;
 
@@ -41,31 +42,30 @@ pub struct Compiled {
 }
 
 impl Compiled {
-    /// The program that is built in, or the one in a directory (`translator.p4info.bin`, `translator.json`).
+    /// The program that is built in, or the one in a directory (`NAME.p4info.bin`, `NAME.json`).
     ///
     /// # Errors
     /// Files that are not there, or are of another program.
-    pub fn load(directory: Option<&Path>) -> Result<Compiled, TargetError> {
+    pub fn load(pipeline: &Pipeline, directory: Option<&Path>) -> Result<Compiled, TargetError> {
         let Some(directory) = directory else {
-            let p4info = include_bytes!("../../../../translator-p4/compiled/v1model/translator.p4info.bin");
-            let json = include_bytes!("../../../../translator-p4/compiled/v1model/translator.json");
-            return Compiled::of(p4info.to_vec(), json.to_vec());
+            let (p4info, json) = pipeline.compiled;
+            return Compiled::of(pipeline, p4info.to_vec(), json.to_vec());
         };
-        let read = |name: &str| {
-            let path: PathBuf = directory.join(name);
+        let read = |ending: &str| {
+            let path: PathBuf = directory.join(format!("{}.{ending}", pipeline.name));
             std::fs::read(&path).map_err(|error| {
                 TargetError::Refused(format!("cannot read the program {}: {error}", path.display()))
             })
         };
-        Compiled::of(read("translator.p4info.bin")?, read("translator.json")?)
+        Compiled::of(pipeline, read("p4info.bin")?, read("json")?)
     }
 
-    fn of(p4info: Vec<u8>, json: Vec<u8>) -> Result<Compiled, TargetError> {
+    fn of(pipeline: &Pipeline, p4info: Vec<u8>, json: Vec<u8>) -> Result<Compiled, TargetError> {
         let refuse = |error: &dyn std::fmt::Display| TargetError::Refused(error.to_string());
         let info =
             read_p4info(&p4info).map_err(|error| refuse(&format_args!("this is no P4Info: {error}")))?;
         let schema = Schema::of_p4info(&info);
-        schema.check(&USED).map_err(|error| refuse(&error))?;
+        schema.check(pipeline.used).map_err(|error| refuse(&error))?;
         Ok(Compiled { p4info, json, schema })
     }
 
@@ -80,6 +80,7 @@ pub struct P4Runtime {
     client: P4RuntimeClient<Channel>,
     address: String,
     device: u64,
+    pipeline: &'static Pipeline,
     compiled: Compiled,
     /// Once this is the one that writes.
     stream: Option<Stream>,
@@ -95,8 +96,8 @@ impl P4Runtime {
     ///
     /// # Errors
     /// An address that is none, or a program that cannot be used.
-    pub fn new(config: &P4) -> Result<P4Runtime, TargetError> {
-        let compiled = Compiled::load(config.program.as_deref())?;
+    pub fn new(config: &P4, pipeline: &'static Pipeline) -> Result<P4Runtime, TargetError> {
+        let compiled = Compiled::load(pipeline, config.program.as_deref())?;
         let address = config.control.clone();
         let endpoint = Endpoint::from_shared(format!("http://{}", address.trim_start_matches("http://")));
         let endpoint = endpoint.map_err(|error| {
@@ -106,7 +107,7 @@ impl P4Runtime {
         let client = P4RuntimeClient::new(channel)
             .max_decoding_message_size(MAX_ANSWER)
             .max_encoding_message_size(MAX_ANSWER);
-        Ok(P4Runtime { client, address, device: config.device, compiled, stream: None })
+        Ok(P4Runtime { client, address, device: config.device, pipeline, compiled, stream: None })
     }
 
     fn error(&self, status: &Status) -> TargetError {
@@ -280,6 +281,10 @@ impl P4Runtime {
 }
 
 impl Wire for P4Runtime {
+    fn room(&self, table: &str) -> Option<u64> {
+        self.compiled.schema.table(table).map(|table| table.size)
+    }
+
     async fn read(&mut self) -> Result<Option<Tables>, TargetError> {
         if self.cookie().await? != Some(self.compiled.cookie()) {
             return Ok(None);
@@ -289,10 +294,10 @@ impl Wire for P4Runtime {
             let entry = TableEntry { table_id, is_default_action, ..TableEntry::default() };
             asked.push(Entity { entity: Some(entity::Entity::TableEntry(entry)) });
         };
-        for used in USED.tables.iter() {
+        for used in self.pipeline.used.tables.iter() {
             let Some(id) = self.compiled.schema.table(used.name).map(|table| table.id) else { continue };
             table(id, false);
-            if used.name == "reporter" {
+            if self.pipeline.defaults.contains(&used.name) {
                 table(id, true);
             }
         }
@@ -408,7 +413,7 @@ impl Wire for P4Runtime {
         if self.cookie().await? != Some(self.compiled.cookie()) {
             return Ok(Counts::default());
         }
-        let names: Vec<&str> = USED.counters.iter().map(|(name, _)| *name).collect();
+        let names: Vec<&str> = self.pipeline.used.counters.iter().map(|(name, _)| *name).collect();
         self.counters_named(&names).await
     }
 }
@@ -443,6 +448,10 @@ fn encode_match(of: &KeyField, matched: Match) -> Option<Option<FieldMatch>> {
         (MatchKind::Prefix, Match::Prefix { len: 0, .. }) => return Some(None),
         (MatchKind::Prefix, Match::Prefix { value, len }) if fits(value) => {
             Kind::Lpm(field_match::Lpm { value: to_bytes(value), prefix_len: len.into() })
+        }
+        (MatchKind::Ternary, Match::Masked { mask: 0, .. }) => return Some(None),
+        (MatchKind::Ternary, Match::Masked { value, mask }) if fits(mask) && value & !mask == 0 => {
+            Kind::Ternary(field_match::Ternary { value: to_bytes(value), mask: to_bytes(mask) })
         }
         (MatchKind::Range, Match::Range { low: 0, high }) if high == all_ones(of.field.width) => {
             return Some(None);
@@ -482,12 +491,12 @@ fn encode(schema: &Schema, item: &Item, holds: Option<&Holds>) -> Option<entity:
             Some(copies.iter().rev().map(replica).collect())
         }
         None => Some(Vec::new()),
-        Some(Holds::Action { .. }) => None,
+        Some(Holds::Action { .. } | Holds::Mirror(_)) => None,
     };
     let action = |table: &Table| match holds {
         Some(Holds::Action { name, params }) => encode_action(table, name, params).map(Some),
         None => Some(None),
-        Some(Holds::Copies(_)) => None,
+        Some(Holds::Copies(_) | Holds::Mirror(_)) => None,
     };
     let copies = |kind| {
         entity::Entity::PacketReplicationEngineEntry(PacketReplicationEngineEntry { r#type: Some(kind) })
@@ -508,7 +517,7 @@ fn encode(schema: &Schema, item: &Item, holds: Option<&Holds>) -> Option<entity:
         }
         // It has copies in their group.
         Item::Node(_) => return None,
-        Item::Row { table, key } => {
+        Item::Row { table, key, order } => {
             let table = schema.table(table)?;
             if table.key.len() != key.len() {
                 return None;
@@ -519,7 +528,7 @@ fn encode(schema: &Schema, item: &Item, holds: Option<&Holds>) -> Option<entity:
                 table_id: table.id,
                 r#match: matches.into_iter().flatten().collect(),
                 action: action(table)?,
-                priority: if table.has_priority() { PRIORITY } else { 0 },
+                priority: if table.has_priority() { FIRST.checked_sub_unsigned(*order)? } else { 0 },
                 ..TableEntry::default()
             })
         }
@@ -543,6 +552,10 @@ fn decode_match(of: &KeyField, found: Option<&FieldMatch>) -> Option<Match> {
             Match::Prefix { value: from_bytes(&lpm.value)?, len: u16::try_from(lpm.prefix_len).ok()? }
         }
         (MatchKind::Prefix, None) => Match::Prefix { value: 0, len: 0 },
+        (MatchKind::Ternary, Some(Kind::Ternary(ternary))) => {
+            Match::Masked { value: from_bytes(&ternary.value)?, mask: from_bytes(&ternary.mask)? }
+        }
+        (MatchKind::Ternary, None) => Match::Masked { value: 0, mask: 0 },
         (MatchKind::Range, Some(Kind::Range(range))) => {
             Match::Range { low: from_bytes(&range.low)?, high: from_bytes(&range.high)? }
         }
@@ -593,7 +606,11 @@ fn decode(schema: &Schema, entity: &entity::Entity) -> Option<(Item, Holds)> {
                 decode_match(of, found)
             };
             let key = table.key.iter().map(matched).collect::<Option<Vec<_>>>()?;
-            Some((Item::Row { table: table.name.clone(), key }, holds))
+            let order = match table.has_priority() {
+                true => u32::try_from(FIRST.checked_sub(entry.priority)?).ok()?,
+                false => 0,
+            };
+            Some((Item::Row { table: table.name.clone(), key, order }, holds))
         }
         _ => None,
     }

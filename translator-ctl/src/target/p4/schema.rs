@@ -48,6 +48,8 @@ pub enum MatchKind {
     Prefix,
     /// By a range.
     Range,
+    /// By the bits that a mask tells.
+    Ternary,
     /// In a way that the control plane does not use.
     Other,
 }
@@ -147,7 +149,8 @@ impl Schema {
                     MatchType::Exact => MatchKind::Exact,
                     MatchType::Lpm => MatchKind::Prefix,
                     MatchType::Range => MatchKind::Range,
-                    MatchType::Unspecified | MatchType::Ternary | MatchType::Optional => MatchKind::Other,
+                    MatchType::Ternary => MatchKind::Ternary,
+                    MatchType::Unspecified | MatchType::Optional => MatchKind::Other,
                 },
             });
             Some(Table {
@@ -252,8 +255,10 @@ impl Table {
         self.actions.iter().find(|action| action.id == id)
     }
 
-    /// Whether its rows have a priority: tables of ranges have.
+    /// Whether its rows have a priority: tables of ranges and of masks have.
     pub fn has_priority(&self) -> bool {
-        self.key.iter().any(|key| matches!(key.kind, MatchKind::Range | MatchKind::Other))
+        let of =
+            |key: &KeyField| matches!(key.kind, MatchKind::Range | MatchKind::Ternary | MatchKind::Other);
+        self.key.iter().any(of)
     }
 }

@@ -24,6 +24,8 @@ pub enum Item {
         table: String,
         /// Its key, in the order of the table's fields.
         key: Vec<Match>,
+        /// Where keys of several rows fit, the row of the least number counts. 0 in tables where one key at most fits.
+        order: u32,
     },
     /// What a table does where no row fits.
     Default {
@@ -44,7 +46,14 @@ pub enum Match {
         /// How many.
         len: u16,
     },
-    /// From one number to another, both included. Ranges of one table do not overlap, so their order is free.
+    /// A number with these bits where the mask has ones.
+    Masked {
+        /// The bits; 0 where the mask is.
+        value: u128,
+        /// Which of them count.
+        mask: u128,
+    },
+    /// From one number to another, both included.
     Range {
         /// The first.
         low: u128,
@@ -65,6 +74,39 @@ pub enum Holds {
         /// Its parameters, in the order in which the program declares them.
         params: Vec<u128>,
     },
+    /// What a mirror session does, of a switch that has them apart from multicast groups.
+    Mirror(Mirror),
+}
+
+/// A mirror session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mirror {
+    /// Where copies go.
+    pub to: Towards,
+    /// Where they are made.
+    pub at: Side,
+    /// Bytes of a copy, at most.
+    pub longest: u16,
+}
+
+/// Where copies of a mirror session go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Towards {
+    /// To a port.
+    Port(u32),
+    /// To a multicast group.
+    Group(u32),
+}
+
+/// Where the copies of a mirror session are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// At ingress.
+    Ingress,
+    /// At egress.
+    Egress,
+    /// At both.
+    Both,
 }
 
 // A remote key is among the parameters of some actions.
@@ -72,6 +114,7 @@ impl std::fmt::Debug for Holds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Holds::Copies(copies) => f.debug_tuple("Copies").field(copies).finish(),
+            Holds::Mirror(mirror) => mirror.fmt(f),
             Holds::Action { name, params } => write!(f, "Action {name} with {} parameters", params.len()),
         }
     }
@@ -103,9 +146,15 @@ impl Tables {
         self.rows.insert(item, holds);
     }
 
-    /// Adds a row.
+    /// Adds a row to a table where one row at most fits.
     pub fn row(&mut self, table: &str, key: Vec<Match>, action: &str, params: Vec<u128>) {
-        self.set(Item::Row { table: table.into(), key }, Holds::Action { name: action.into(), params });
+        self.ordered_row(table, 0, key, action, params);
+    }
+
+    /// Adds a row to a table where several may fit: that of the least order counts.
+    pub fn ordered_row(&mut self, table: &str, order: u32, key: Vec<Match>, action: &str, params: Vec<u128>) {
+        let holds = Holds::Action { name: action.into(), params };
+        self.set(Item::Row { table: table.into(), key, order }, holds);
     }
 
     /// What an item holds.

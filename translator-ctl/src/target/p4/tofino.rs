@@ -9,7 +9,7 @@ use dta_proto::store::StoreKind;
 use super::counters::Counts;
 use super::schema::MatchKind::{Exact, Prefix, Range};
 use super::schema::{Schema, Used, UsedAction, UsedTable};
-use super::tables::{Holds, Item, Match, Tables};
+use super::tables::{Holds, Item, Match, Mirror, Side, Tables, Towards};
 use super::translator::{self, NACK_SESSION};
 
 /// The mirror session by which a postcard comes to the ingress once more.
@@ -17,7 +17,9 @@ pub const AGAIN_SESSION: u32 = 2;
 /// Ports of mirror sessions: recirculation ports of pipe 0. Whatever is on them comes back to the ingress.
 pub const SESSION_PORTS: [(u32, u32); 2] = [(NACK_SESSION, 68), (AGAIN_SESSION, 69)];
 /// Bytes that are mirrored of a report that gets a NACK: its headers to the sequence, and few behind.
-pub const NACK_BYTES: u32 = 64;
+pub const NACK_BYTES: u16 = 64;
+/// The length of copies that are not cut.
+pub const WHOLE: u16 = 0x3fff;
 /// Batches in a ring, as a power of two, at most.
 const RING_SHIFT: u32 = 20;
 
@@ -91,7 +93,8 @@ fn used(postcards: bool) -> Used {
     Used {
         tables: Cow::Owned(tables),
         counters: Cow::Owned(counters),
-        packet_out: translator::USED.packet_out,
+        // Registers are written as tables are: no packets are sent.
+        packet_out: &[],
     }
 }
 
@@ -140,13 +143,60 @@ fn prefixes(low: u128, high: u128) -> Vec<Match> {
     all
 }
 
+/// Nodes of a multicast group of a queue pair: so many from its number on.
+const NODES: u32 = 8;
+/// Registers that the control plane writes.
+pub const NEXT_PSN: &str = "next_psn";
+/// As [`NEXT_PSN`].
+pub const LIST_SEQUENCE: &str = "list_sequence";
+/// As [`NEXT_PSN`].
+pub const ROW_HEAD: &str = "row_head";
+
+/// The registers that are written, by the tables that the program has.
+pub fn registers_of(schema: &Schema) -> &'static [&'static str] {
+    const ALL: [&str; 3] = [NEXT_PSN, LIST_SEQUENCE, ROW_HEAD];
+    if has_postcards(schema) { &ALL } else { &ALL[..2] }
+}
+
+/// Adds a multicast group whose copies are nodes by themselves, `nodes` of them at most.
+pub fn shape_group(shaped: &mut Tables, group: u32, nodes: u32, copies: &[(u32, u32)]) {
+    let numbers: Vec<u32> = (0..nodes).zip(copies).map(|(place, _)| group * nodes + place).collect();
+    for (node, copy) in numbers.iter().zip(copies) {
+        shaped.set(Item::Node(*node), Holds::Copies(vec![*copy]));
+    }
+    shaped.set(Item::Group(group), Holds::Copies(numbers.into_iter().map(|node| (node, 0)).collect()));
+}
+
+/// Tables as this program has them. A group's copies are nodes by themselves. Rows of postcards leave by groups, so
+/// mirror sessions are there for what comes back to the ingress alone.
+pub fn shape(tables: &Tables) -> Tables {
+    let mut shaped = Tables::default();
+    shape_rows(tables, &mut shaped);
+    for (item, holds) in tables.iter() {
+        match (item, holds) {
+            (Item::Group(id), Holds::Copies(copies)) => shape_group(&mut shaped, *id, NODES, copies),
+            (Item::Clone(id), _) if *id == NACK_SESSION => {
+                for (session, port) in SESSION_PORTS {
+                    // A NACK needs the headers of its report alone.
+                    let longest = if session == NACK_SESSION { NACK_BYTES } else { WHOLE };
+                    let mirror = Mirror { to: Towards::Port(port), at: Side::Ingress, longest };
+                    shaped.set(Item::Clone(session), Holds::Mirror(mirror));
+                }
+            }
+            (Item::Clone(_) | Item::Row { .. }, _) => {}
+            _ => shaped.set(item.clone(), holds.clone()),
+        }
+    }
+    shaped
+}
+
 /// Rows as this program has them. Lists are matched by prefixes, and the regions of postcard stores are in a second
 /// table, too: for the keys of rows that leave.
-pub fn shape_rows(tables: &Tables, shaped: &mut Tables) {
+fn shape_rows(tables: &Tables, shaped: &mut Tables) {
     let postcards: Vec<Match> = tables
         .iter()
         .filter_map(|(item, holds)| match (item, holds) {
-            (Item::Row { table, key }, Holds::Action { name, .. })
+            (Item::Row { table, key, .. }, Holds::Action { name, .. })
                 if table == "store" && name == "postcarding_store" =>
             {
                 key.first().copied()
@@ -155,7 +205,7 @@ pub fn shape_rows(tables: &Tables, shaped: &mut Tables) {
         })
         .collect();
     for (item, holds) in tables.iter() {
-        let (Item::Row { table, key }, Holds::Action { name, params }) = (item, holds) else { continue };
+        let (Item::Row { table, key, .. }, Holds::Action { name, params }) = (item, holds) else { continue };
         match (table.as_str(), key.as_slice()) {
             ("lists", [store, Match::Range { low, high }]) => {
                 for prefix in prefixes(*low, *high) {
@@ -239,7 +289,7 @@ mod tests {
                 .into_iter()
                 .map(|prefix| match prefix {
                     Match::Prefix { value, len } => (value, len),
-                    Match::Exact(_) | Match::Range { .. } => unreachable!("prefixes"),
+                    other => unreachable!("{other:?} is no prefix"),
                 })
                 .collect::<Vec<_>>()
         };

@@ -7,7 +7,7 @@ use super::schema::MatchKind::{Exact, Prefix, Range};
 use super::schema::{Used, UsedAction, UsedTable};
 
 /// All that is used.
-pub const USED: Used = Used {
+pub static USED: Used = Used {
     tables: Cow::Borrowed(&[
         UsedTable {
             name: "l2",

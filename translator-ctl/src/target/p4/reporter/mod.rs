@@ -1,0 +1,170 @@
+//! A P4 switch that reports: `reporter-p4`.
+//!
+//! What it is to do is in the configuration alone ([`crate::config::reporter`]), so there is no session, and nothing is
+//! kept beside the switch: what its tables hold is read, compared with what they should hold ([`lower`]), and the
+//! difference is written. What an attempt left undone is found by the next one, and written.
+
+pub mod lower;
+pub mod show;
+pub mod tables;
+pub mod tofino;
+
+use dta_proto::control::{Counter, NodeStatistics};
+use dta_proto::counter::Stage;
+use tracing::info;
+
+use super::counters::Counts;
+use super::tables::{Item, Tables, Update};
+use super::{Wire, now_us, write_all};
+use crate::config::P4;
+use crate::config::reporter::{Settings, What};
+use crate::target::{ApplyError, TargetError};
+
+/// A switch that runs `reporter-p4`.
+pub struct ReporterSwitch<W> {
+    wire: W,
+    name: String,
+    p4: P4,
+    settings: Settings,
+}
+
+impl<W: Wire> ReporterSwitch<W> {
+    /// The switch behind a wire. `name` is its name in the configuration.
+    pub fn new(wire: W, name: &str, p4: &P4, settings: &Settings) -> ReporterSwitch<W> {
+        ReporterSwitch { wire, name: name.into(), p4: p4.clone(), settings: settings.clone() }
+    }
+
+    /// What it should hold.
+    pub fn wanted(&self) -> Tables {
+        self.wire.shape(lower::lower(&self.settings, &self.p4))
+    }
+
+    /// What it holds; nothing where it runs another program.
+    ///
+    /// # Errors
+    /// It does not answer, or not as it should.
+    pub async fn held(&mut self) -> Result<Tables, TargetError> {
+        Ok(self.wire.read().await?.unwrap_or_default())
+    }
+
+    /// The updates by which it comes to hold what it should. Nothing changes.
+    ///
+    /// # Errors
+    /// As [`Self::held`]; and more entries than a table has room for.
+    pub async fn lacks(&mut self) -> Result<Vec<Update>, TargetError> {
+        let held = self.held().await?;
+        let wanted = self.wanted();
+        self.fits(&wanted)?;
+        Ok(held.updates_to(&wanted))
+    }
+
+    /// Makes it hold what it should, and gives the updates that this took. What an earlier attempt left undone is
+    /// found and done.
+    ///
+    /// # Errors
+    /// As [`Self::lacks`], with how far it got.
+    pub async fn apply(&mut self) -> Result<Vec<Update>, ApplyError> {
+        let wanted = self.wanted();
+        self.hold(&wanted).await
+    }
+
+    /// Lets it report no more, and forward as before.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    pub async fn empty(&mut self) -> Result<Vec<Update>, ApplyError> {
+        let forwarding = self.wire.shape(lower::forwarding(&self.settings, &self.p4));
+        self.hold(&forwarding).await
+    }
+
+    async fn hold(&mut self, wanted: &Tables) -> Result<Vec<Update>, ApplyError> {
+        // Refused before the first change, where the program's tables are known without the switch.
+        self.fits(wanted).map_err(ApplyError::nothing)?;
+        self.wire.load().await.map_err(ApplyError::nothing)?;
+        self.fits(wanted).map_err(ApplyError::nothing)?;
+        let held = self.wire.read().await.map_err(ApplyError::nothing)?.unwrap_or_default();
+        let updates = held.updates_to(wanted);
+        if !updates.is_empty() {
+            info!(switch = self.name, updates = updates.len(), "programming the switch");
+            write_all(&mut self.wire, &updates).await?;
+        }
+        Ok(updates)
+    }
+
+    /// Refuses more entries than a table has room for.
+    fn fits(&self, wanted: &Tables) -> Result<(), TargetError> {
+        let mut rows = std::collections::BTreeMap::<&str, u64>::new();
+        for (item, _) in wanted.iter() {
+            if let Item::Row { table, .. } = item {
+                *rows.entry(table).or_default() += 1;
+            }
+        }
+        for (table, rows) in rows {
+            if let Some(room) = self.wire.room(table).filter(|room| rows > *room) {
+                return Err(TargetError::Refused(format!(
+                    "[switch.{}] has {rows} entries for its table {table}, and the switch has room for {room}",
+                    self.name
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// All counters of the program by name.
+    ///
+    /// # Errors
+    /// As [`Self::held`].
+    pub async fn counters(&mut self) -> Result<Counts, TargetError> {
+        self.wire.counters().await
+    }
+
+    /// What it counts, under the names of its program: see `reporter-p4/README.md`. Drops have their reason behind
+    /// the name, reports their destination, clones their kinds, and ports their numbers.
+    ///
+    /// # Errors
+    /// As [`Self::held`].
+    pub async fn statistics(&mut self) -> Result<NodeStatistics, TargetError> {
+        let counts = self.counters().await?;
+        let mut counters = Vec::new();
+        for (name, cells) in &counts.0 {
+            let counted = cells.iter().enumerate().filter(|(_, count)| **count != 0);
+            counters.extend(counted.map(|(index, count)| Counter {
+                name: self.name_of(name, index, cells.len()),
+                value: *count,
+            }));
+        }
+        Ok(NodeStatistics {
+            node: Stage::Reporter.node(&self.name),
+            counters,
+            age_seconds: 0.0,
+            session: String::new(),
+            life: 0,
+            time_us: now_us(),
+        })
+    }
+
+    fn name_of(&self, counter: &str, index: usize, of: usize) -> String {
+        let part = match counter {
+            "sent" => {
+                let target = index.checked_sub(1).and_then(|place| self.settings.destinations.get(place));
+                target.map(|target| target.name.clone())
+            }
+            "mirrored" | "ingress_mirrored" => {
+                let name = |what: &What| match what {
+                    What::Flow => "flow",
+                    What::Queue => "queue",
+                    What::Drop => "drop",
+                };
+                let session = u32::try_from(index).unwrap_or(0);
+                Some(lower::of_session(session).iter().map(name).collect::<Vec<_>>().join("-and-"))
+            }
+            "no_flow" => Some(["ipv6", "other"].get(index).copied().unwrap_or("other").to_owned()),
+            _ => None,
+        };
+        match (part, of) {
+            (Some(part), _) => format!("{counter}.{part}"),
+            (None, 1) => counter.into(),
+            (None, _) => format!("{counter}.{index}"),
+        }
+    }
+}

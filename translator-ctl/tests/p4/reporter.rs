@@ -1,0 +1,465 @@
+//! A reporter switch as `dta-translator setup --switch` programs it, over the real protocols, without a switch.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use dta_translator::config::{Config, ConfigError, Switch};
+use dta_translator::reporter_setup::Reporter;
+use dta_translator::target::p4::bfruntime;
+use dta_translator::target::p4::p4runtime::Compiled;
+use dta_translator::target::p4::pipeline::REPORTER;
+use dta_translator::target::p4::reporter::{tables::USED, tofino::USED as TOFINO};
+use dta_translator::target::p4::schema::Schema;
+use dta_translator::target::p4::tables::Update;
+use dta_translator::target::{ApplyError, TargetError};
+use p4runtime_proto::read_p4info;
+
+use super::switch::{self, FakeSwitch};
+use super::tofino::{self, FakeTofino};
+use super::{Process, block_on, is_as_in, text_of};
+
+const FILE: &str = include_str!("reporter.toml");
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    let (config, _) = Config::parse(text, Path::new("t.toml"))?;
+    config.check()?;
+    Ok(config)
+}
+
+/// The configuration of the file, at an address.
+fn config(control: &str) -> Config {
+    parse(&FILE.replace("CONTROL", control)).unwrap()
+}
+
+/// The same on Tofino.
+fn on_tofino(control: &str) -> Config {
+    parse(&FILE.replace("CONTROL", control).replace("\"bmv2\"", "\"tofino\"")).unwrap()
+}
+
+fn reporter(config: &Config) -> Reporter {
+    Reporter::of(config, "edge1").unwrap().expect("a reporter")
+}
+
+async fn setup(config: &Config) -> anyhow::Result<Vec<Update>> {
+    reporter(config).setup().await
+}
+
+#[test]
+fn setup_makes_the_golden_state_of_a_reporter_and_a_second_one_writes_nothing() {
+    let switch = FakeSwitch::start();
+    let config = config(&switch.address.to_string());
+    block_on(async {
+        let mut edge1 = reporter(&config);
+        assert_eq!(text_of(&edge1.held().await.unwrap()), "");
+        let lacking = edge1.lacks().await.unwrap();
+        assert_eq!(setup(&config).await.unwrap(), lacking);
+        assert_eq!(switch.with(|state| (state.requests, state.loads)), (1, 1));
+        assert_eq!(setup(&config).await.unwrap(), []);
+        assert_eq!(switch.with(|state| (state.requests, state.loads)), (1, 1));
+        assert_eq!(edge1.lacks().await.unwrap(), []);
+        let held = edge1.held().await.unwrap();
+        assert_eq!(held, edge1.wanted());
+        is_as_in("reporter-bmv2.txt", &text_of(&held));
+    });
+}
+
+#[test]
+fn a_tofino_gets_the_golden_state_of_a_reporter() {
+    let tofino = FakeTofino::start_as("reporter", &tofino::program_of("reporter"));
+    let config = on_tofino(&tofino.address.to_string());
+    block_on(async {
+        let lacking = reporter(&config).lacks().await.unwrap();
+        assert_eq!(setup(&config).await.unwrap(), lacking);
+        let requests = tofino.with(|state| state.requests);
+        assert_eq!(setup(&config).await.unwrap(), []);
+        assert_eq!(tofino.with(|state| state.requests), requests);
+        let held = reporter(&config).held().await.unwrap();
+        assert_eq!(held, reporter(&config).wanted());
+        is_as_in("reporter-tofino.txt", &text_of(&held));
+    });
+}
+
+#[test]
+fn setup_of_a_reporter_that_was_killed_after_any_update_is_finished_by_the_next() {
+    let switch = FakeSwitch::start();
+    let config = config(&switch.address.to_string());
+    block_on(setup(&config)).unwrap();
+    let (golden, of) = (switch.holds(), switch.with(|state| state.updates));
+    assert_eq!(of, 49);
+    for made in 0..of {
+        // A new switch each time, and the answer is lost with the connection each other time.
+        switch.with(|state| {
+            *state =
+                switch::State { fails_after: Some(made), dies: made % 2 == 1, ..switch::State::default() };
+        });
+        block_on(async {
+            let error = setup(&config).await.unwrap_err();
+            let failed = error.downcast_ref::<ApplyError>().expect("the target's own error");
+            assert!(failed.error.may_pass(), "{failed}");
+            switch.with(|state| state.fails_after = None);
+            assert_eq!(setup(&config).await.unwrap().len(), of - made);
+            assert_eq!(setup(&config).await.unwrap(), []);
+        });
+        assert_eq!(switch.holds(), golden, "after {made}");
+        assert_eq!(switch.with(|state| (state.updates, state.loads)), (of, 1), "no update was made twice");
+    }
+}
+
+#[test]
+fn setup_of_a_tofino_reporter_that_was_killed_after_any_update_is_finished_by_the_next() {
+    let tofino = FakeTofino::start_as("reporter", &tofino::program_of("reporter"));
+    let config = on_tofino(&tofino.address.to_string());
+    block_on(setup(&config)).unwrap();
+    let (golden, of) = tofino.with(|state| (state.entries.clone(), state.updates));
+    for made in 0..of {
+        tofino.with(|state| {
+            state.entries.clear();
+            (state.updates, state.fails_after) = (0, Some(made));
+        });
+        block_on(async {
+            let error = setup(&config).await.unwrap_err();
+            assert!(error.downcast_ref::<ApplyError>().expect("the target's own error").error.may_pass());
+            tofino.with(|state| state.fails_after = None);
+            assert_eq!(setup(&config).await.unwrap().len(), of - made);
+        });
+        let (now, updates) = tofino.with(|state| (state.entries.clone(), state.updates));
+        assert_eq!((now, updates), (golden.clone(), of), "after {made}");
+    }
+}
+
+#[test]
+fn a_change_of_the_configuration_writes_the_difference() {
+    let switch = FakeSwitch::start();
+    let address = switch.address.to_string();
+    block_on(async {
+        setup(&config(&address)).await.unwrap();
+        // The order of the watchlist is part of it: all of its entries move but the ones before.
+        let text = FILE.replace("CONTROL", &address).replace("interval_ns = 536870912\n", "");
+        let text = text.replace("    { destination = \"10.0.2.99\", report = [] },\n", "");
+        let changed = parse(&text).unwrap();
+        let updates = setup(&changed).await.unwrap();
+        let defaults = updates.iter().filter(|update| matches!(update, Update::Modify(..))).count();
+        assert_eq!((defaults, updates.len()), (1, 1 + 5 + 4), "{updates:?}");
+        assert_eq!(reporter(&changed).held().await.unwrap(), reporter(&changed).wanted());
+    });
+}
+
+#[test]
+fn a_reporter_that_is_torn_down_forwards_as_before() {
+    let switch = FakeSwitch::start();
+    let config = config(&switch.address.to_string());
+    block_on(async {
+        setup(&config).await.unwrap();
+        reporter(&config).empty().await.unwrap();
+        for table in ["excluded", "watchlist", "queue_limits", "report", "destination"] {
+            assert_eq!(switch.rows(&format!(".{table}")), 0, "{table}");
+        }
+        for (table, rows) in [("l2", 6), ("l3", 3), ("acl", 3), ("ingress_port", 4), ("egress_port", 3)] {
+            assert_eq!(switch.rows(&format!(".{table}")), rows, "{table}");
+        }
+        assert_eq!(reporter(&config).empty().await.unwrap(), []);
+        setup(&config).await.unwrap();
+        assert_eq!(reporter(&config).held().await.unwrap(), reporter(&config).wanted());
+    });
+}
+
+#[test]
+fn the_compiled_reporters_have_all_that_is_used() {
+    let compiled = Compiled::load(&REPORTER, None).unwrap();
+    compiled.schema.check(&USED).unwrap();
+    let tofino = |program: serde_json::Value| {
+        bfruntime::schema(&serde_json::from_value(program).unwrap()).check(&TOFINO)
+    };
+    tofino(tofino::program_of("reporter")).unwrap();
+    // Each table, key, action and parameter that is used, renamed or of another width, is missed.
+    let missed = |change: &dyn Fn(&mut p4runtime_proto::config::P4Info)| {
+        let mut info = read_p4info(&compiled.p4info).unwrap();
+        change(&mut info);
+        Schema::of_p4info(&info).check(&USED).is_err()
+    };
+    let tables = read_p4info(&compiled.p4info).unwrap().tables.len();
+    assert_eq!(tables, USED.tables.len());
+    for table in 0..tables {
+        assert!(missed(&|info| info.tables[table].preamble.as_mut().unwrap().name.push('x')), "{table}");
+        let keys = read_p4info(&compiled.p4info).unwrap().tables[table].match_fields.len();
+        for key in 0..keys {
+            assert!(missed(&|info| info.tables[table].match_fields[key].bitwidth += 1), "{table} {key}");
+            assert!(missed(&|info| info.tables[table].match_fields[key].name.push('x')), "{table} {key}");
+        }
+    }
+    let actions: usize = USED.tables.iter().map(|table| table.actions.len()).sum();
+    let mut used = 0;
+    for action in read_p4info(&compiled.p4info).unwrap().actions {
+        let name = action.preamble.as_ref().unwrap().name.rsplit('.').next().unwrap().to_owned();
+        let of = USED.tables.iter().flat_map(|table| table.actions).filter(|of| of.name == name).count();
+        used += of;
+        let id = action.preamble.as_ref().unwrap().id;
+        for param in 0..if of == 0 { 0 } else { action.params.len() } {
+            let change = |info: &mut p4runtime_proto::config::P4Info| {
+                let of = |a: &&mut p4runtime_proto::config::Action| a.preamble.as_ref().unwrap().id == id;
+                info.actions.iter_mut().find(of).unwrap().params[param].bitwidth += 1;
+            };
+            assert!(missed(&change), "{name} {param}");
+        }
+    }
+    assert!(used >= actions, "{used} of {actions}");
+    let renamed = |table: &str, change: &dyn Fn(&mut serde_json::Value)| {
+        let mut program = tofino::program_of("reporter");
+        change(tofino::table_of(&mut program, table));
+        tofino(program).unwrap_err().to_string()
+    };
+    let error = renamed("watchlist", &|table| table["key"][3]["type"]["width"] = 15.into());
+    assert!(error.contains("the key of table watchlist"), "{error}");
+    let error = renamed("settings", &|table| table["action_specs"][0]["data"][3]["name"] = "mask".into());
+    assert!(error.contains("the parameters of action set of table settings"), "{error}");
+}
+
+#[test]
+fn a_switch_of_another_program_and_one_without_room_are_refused() {
+    let tofino = FakeTofino::start(&tofino::program());
+    let error = block_on(setup(&on_tofino(&tofino.address.to_string()))).unwrap_err().to_string();
+    assert!(error.contains("it does not run the program reporter"), "{error}");
+
+    let watch: Vec<String> = (0..600).map(|i| format!("\"10.{}.{}.0/24\"", i / 256, i % 256)).collect();
+    let many = format!("watch_subnets = [{}]", watch.join(", "));
+    let text =
+        |control: &str| FILE.replace("CONTROL", control).replace("watch_subnets = [\"10.7.0.0/16\"]", &many);
+    let switch = FakeSwitch::start();
+    let error = block_on(setup(&parse(&text(&switch.address.to_string())).unwrap())).unwrap_err().to_string();
+    let words = "[switch.edge1] has 1203 entries for its table watchlist, and the switch has room for 1024";
+    assert_eq!(error, words);
+    assert_eq!(switch.with(|state| (state.requests, state.loads)), (0, 0));
+    let tofino = FakeTofino::start_as("reporter", &tofino::program_of("reporter"));
+    let text = text(&tofino.address.to_string()).replace("\"bmv2\"", "\"tofino\"");
+    let error = block_on(setup(&parse(&text).unwrap())).unwrap_err();
+    let told = error.downcast_ref::<ApplyError>().map(|error| &error.error);
+    assert!(matches!(told, Some(TargetError::Refused(told)) if told.ends_with("room for 512")), "{error}");
+    assert_eq!(tofino.with(|state| state.requests), 0);
+}
+
+#[test]
+fn a_netcfg_of_sd_fabric_says_what_is_reported() {
+    let switch = FakeSwitch::start();
+    let netcfg = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/p4/netcfg.json");
+    let text = format!(
+        "[switch.leaf1]\ntype = 'bmv2'\nrole = 'reporter'\ncontrol = '{}'\nnetcfg = '{}'\n\
+         [switch.leaf1.reporter]\nports = [{{ port = 284 }}, {{ port = 296 }}]\n",
+        switch.address,
+        netcfg.display()
+    );
+    let config = parse(&text).unwrap();
+    block_on(async {
+        let mut leaf1 = Reporter::of(&config, "leaf1").unwrap().unwrap();
+        leaf1.setup().await.unwrap();
+        is_as_in("reporter-netcfg.txt", &text_of(&leaf1.held().await.unwrap()));
+        assert_eq!(leaf1.setup().await.unwrap(), []);
+    });
+    // What the table says goes before.
+    let config = parse(&format!("{text}switch_id = 9\nwatch_subnets = []\n")).unwrap();
+    let (_, settings) = config.reporter_of("leaf1").unwrap().unwrap();
+    assert_eq!((settings.switch_id, settings.watch.len()), (9, 0));
+    let error = parse(&text.replace("netcfg.json", "nothing.json")).unwrap_err().to_string();
+    assert!(error.contains("switch.leaf1.netcfg: ") && error.contains("cannot be read"), "{error}");
+    let error = parse(&text.replace("leaf1", "tor")).unwrap_err().to_string();
+    assert!(error.contains("say in `netcfg_device` which of them"), "{error}");
+}
+
+#[test]
+fn what_is_wrong_is_refused_with_its_key() {
+    let told = |from: &str, to: &str| {
+        assert!(FILE.contains(from), "{from}");
+        parse(&FILE.replacen(from, to, 1)).unwrap_err().to_string()
+    };
+    for (from, to, words) in [
+        ("switch_id = 7\n", "", "switch.edge1.reporter.switch_id is missing"),
+        ("source = \"198.18.9.7\"\n", "", "switch.edge1.source is missing"),
+        ("mac = \"02:00:00:00:00:77\"\n", "", "switch.edge1.mac is missing"),
+        ("role = \"reporter\"\n", "", "switch.edge1.reporter is given, but must be left out, or `role`"),
+        ("role = \"reporter\"", "role = \"repeater\"", "unknown variant `repeater`"),
+        (
+            "role = \"reporter\"",
+            "role = \"reporter\"\nlisten = '10.0.0.1:40040'",
+            "switch.edge1.listen is given",
+        ),
+        (
+            "interval_ns = 536870912",
+            "interval_ns = 1000",
+            "reporter.interval_ns is 1000, but must be a power of two",
+        ),
+        ("change_ns = 1024", "change_ns = 1000", "min_flow_hop_latency_change_ns is 1000"),
+        ("\"10.7.0.0/16\"", "\"2001:db8::/32\"", "is no IPv4 prefix"),
+        ("\"5000-5999\"", "\"5999-5000\"", "a range of them"),
+        ("protocol = \"tcp\"", "protocol = \"gre\"", "the number of an IP protocol"),
+        ("{ queue = 3,", "{ queue = 8,", "queue_report_latency_thresholds.queue is 8"),
+        ("dscp = 46", "dscp = 64", "queues.dscp is 64"),
+        ("hop = 2", "hop = 16", "ports.hop is 16"),
+        ("{ port = 3 }", "{ port = 2 }", "ports.port is 2, but must be another one: it is there twice"),
+        ("{ port = 3 }", "{ port = 512 }", "ports.port is 512"),
+        ("name = \"t2\"", "name = \"t1\"", "destination.name is \"t1\" twice"),
+        ("port = 4\n", "", "destination.port is missing, but must be given, as no route leads there"),
+        ("hardware = 5", "hardware = 64", "destination.hardware is 64"),
+        ("reporter = 77", "packet_bytes = 77", "destination.packet_bytes is given"),
+        ("hardware = 5", "reporter = 5", "destination.reporter is 5"),
+        ("to = \"t1\"", "to = \"t9\"", "report.to is \"t9\""),
+        ("to = \"t1\"\n", "", "report.to is missing"),
+        (
+            "store = \"lengths\"",
+            "store = \"widths\"",
+            "report.store is \"widths\", but must be a store whose id",
+        ),
+        ("as = \"postcard\"", "as = \"postcard\"\nlist = 3", "report.list is given, but must be of append"),
+        ("as = \"postcard\"", "as = \"telemetry-report\"", "a translator takes no Telemetry Reports"),
+        ("to = \"t2\"", "to = \"int\"", "an INT collector takes nothing else"),
+        ("redundancy = 2", "redundancy = 5", "report.redundancy is 5"),
+        ("key = \"drops\"\n", "", "report.key is missing"),
+        ("entry = \"flow\"\n", "", "report.entry is missing"),
+        ("key = \"flow\"", "key = \"drops\"", "report.key is of other reports, but must be of drops alone"),
+        ("of = [\"drop\"]", "of = []", "report.of is empty"),
+        ("every_packet", "each_packet", "unknown field `each_packet`"),
+    ] {
+        let error = told(from, to);
+        assert!(error.contains(words), "{from} -> {to}: {error}");
+    }
+    let error =
+        parse("[switch.a]\ntype = 'bmv2'\nrole = 'reporter'\ncontrol = 'x:1'").unwrap_err().to_string();
+    assert!(error.contains("switch.a.reporter.ports is empty"), "{error}");
+    // It is told where it stands.
+    let text = FILE.replacen("hop = 2", "hop = 16", 1);
+    let (config, places) = Config::parse(&text, Path::new("t.toml")).unwrap();
+    let line = 1 + text.lines().position(|line| line.contains("hop = 16")).unwrap();
+    let error = config.check().unwrap_err().at(&places).to_string();
+    assert!(
+        error.starts_with(&format!("t.toml, line {line}: switch.edge1.reporter.ports.hop is 16")),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_configuration_of_a_reporter_is_written_and_read_again() {
+    let config = config("127.0.0.1:1");
+    let text = toml::to_string(&config).unwrap();
+    assert_eq!(parse(&text).unwrap(), config, "{text}");
+    assert!(config.translator_of("edge1").unwrap_err().to_string().contains("is a reporter"));
+    let Switch::Bmv2(p4) = config.switch("edge1").unwrap() else { panic!() };
+    assert!(p4.is_reporter());
+}
+
+#[test]
+fn what_is_left_out_is_what_the_stores_for_int_want() {
+    let text = "[switch.edge1]\ntype = 'bmv2'\nrole = 'reporter'\ncontrol = '127.0.0.1:1'\nsource = '10.0.0.1'\nmac = '02:00:00:00:00:01'\n\
+                [switch.edge1.reporter]\nswitch_id = 1\nports = [{ port = 1 }]\nwatch_subnets = ['0.0.0.0/0']\n\
+                destination = [{ name = 't', collector_ip = '10.0.0.2', port = 1, mac = '02:00:00:00:00:02' }]\n";
+    let config = parse(text).unwrap();
+    let wanted = block_on(async { reporter(&config).wanted() });
+    is_as_in("reporter-defaults.txt", &text_of(&wanted));
+}
+
+#[test]
+fn what_a_reporter_counts_has_the_names_of_its_program() {
+    let switch = FakeSwitch::start();
+    let config = config(&switch.address.to_string());
+    block_on(setup(&config)).unwrap();
+    let info = read_p4info(&Compiled::load(&REPORTER, None).unwrap().p4info).unwrap();
+    let id = |name: &str| {
+        let mut all = info.counters.iter().map(|c| c.preamble.as_ref().unwrap());
+        all.find(|p| p.name.rsplit('.').next() == Some(name)).unwrap().id
+    };
+    switch.with(|state| {
+        for (name, index, count) in [
+            ("received", 1, 30),
+            ("watched", 0, 20),
+            ("dropped", 80, 4),
+            ("mirrored", 3, 2),
+            ("sent", 2, 7),
+            ("sent", 9, 1),
+            ("no_flow", 0, 3),
+        ] {
+            state.counters.insert((id(name), index), count);
+        }
+    });
+    let node = block_on(async { reporter(&config).statistics().await }).unwrap();
+    let counters: Vec<_> = node.counters.iter().map(|c| (c.name.as_str(), c.value)).collect();
+    assert_eq!(node.node, "reporter/edge1");
+    assert_eq!(
+        counters,
+        [
+            ("dropped.80", 4),
+            ("mirrored.flow-and-queue", 2),
+            ("no_flow.ipv6", 3),
+            ("received.1", 30),
+            ("sent.t2", 7),
+            ("sent.9", 1),
+            ("watched", 20),
+        ]
+    );
+}
+
+/// Runs the program with a configuration.
+fn run(folder: &Path, control: &str, arguments: &[&str]) -> Output {
+    let path = folder.join("t.toml");
+    std::fs::write(&path, FILE.replace("CONTROL", control)).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dta-translator"));
+    command.args(arguments).arg("--config").arg(path).output().unwrap()
+}
+
+#[test]
+fn commands_of_a_reporter_do_what_they_say_or_refuse() {
+    let switch = FakeSwitch::start();
+    let folder = tempfile::tempdir().unwrap();
+    let done = |arguments: &[&str]| {
+        let output = run(folder.path(), &switch.address.to_string(), arguments);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (status, shown, told) = done(&["plan", "--switch", "edge1"]);
+    assert_eq!(status, Some(0), "{told}");
+    assert!(shown.contains("watch: drops 1, flows 1, queues 1"), "{shown}");
+    let (_, shown, _) = done(&["status", "--switch", "edge1"]);
+    assert!(shown.contains("holds no entry of a reporter"), "{shown}");
+    let (status, shown, _) = done(&["setup", "--switch", "edge1", "-o", "json"]);
+    let updates: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!((status, updates[0]["change"].as_str()), (Some(0), Some("insert")), "{shown}");
+    let (status, shown, _) = done(&["plan", "--switch", "edge1", "--against"]);
+    assert_eq!(status, Some(0));
+    assert!(shown.contains("nothing to change"), "{shown}");
+    let (_, shown, _) = done(&["status", "--switch", "edge1", "-o", "json"]);
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&shown).unwrap();
+    let row = rows.iter().find(|row| row["table"] == "watchlist" && row["key"]["order"] == 1).unwrap();
+    assert_eq!(row["key"]["source"], "10.0.0.0&255.0.0.0", "{row}");
+    assert_eq!(row["params"]["flows"], 1);
+    assert_eq!(done(&["stats", "--switch", "edge1"]).0, Some(0));
+    let (status, _, told) = done(&["watch", "--switch", "edge1"]);
+    assert_eq!(status, Some(1));
+    assert!(told.contains("[switch.edge1] is a reporter: it has no lease to renew"), "{told}");
+    let (status, _, told) = done(&["flush", "--switch", "edge1"]);
+    assert_eq!(status, Some(1));
+    assert!(told.contains("[switch.edge1] is a reporter: it holds no reports"), "{told}");
+    let (status, _, told) = done(&["plan", "--switch", "edge1", "--against", "127.0.0.1:1"]);
+    assert_eq!(status, Some(1));
+    assert!(told.contains("give --against without 127.0.0.1:1"), "{told}");
+    let (status, shown, _) = done(&["teardown", "--switch", "edge1"]);
+    assert_eq!(status, Some(0));
+    assert!(shown.contains("reports no more, and forwards as before"), "{shown}");
+}
+
+#[test]
+fn a_real_switch_holds_what_the_reporter_of_tests_does() {
+    let Some((control, _switch)) =
+        Process::simple_switch("a_real_switch_holds_what_the_reporter_of_tests_does")
+    else {
+        return;
+    };
+    let config = config(&control);
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(120);
+    while let Err(error) = block_on(setup(&config)) {
+        assert!(error.to_string().contains("does it run") && std::time::Instant::now() < until, "{error}");
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    block_on(async {
+        is_as_in("reporter-bmv2.txt", &text_of(&reporter(&config).held().await.unwrap()));
+        assert_eq!(setup(&config).await.unwrap(), []);
+        reporter(&config).empty().await.unwrap();
+        setup(&config).await.unwrap();
+        is_as_in("reporter-bmv2.txt", &text_of(&reporter(&config).held().await.unwrap()));
+    });
+}
