@@ -4,7 +4,9 @@
 mod common;
 mod schema;
 
+use std::collections::HashMap;
 use std::process::Output;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use common::int_bed::{IntBed, PATIENCE, Setup as BedSetup};
@@ -272,7 +274,10 @@ struct Namespaces([String; 2]);
 
 impl Namespaces {
     fn make() -> Namespaces {
-        let name = |end: &str| format!("dta-trace-{}-{end}", std::process::id());
+        // Tests run beside each other.
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = |end: &str| format!("dta-trace-{}-{number}{end}", std::process::id());
         let all = Namespaces([name("a"), name("b")]);
         let [a, b] = &all.0;
         ip(&["netns", "add", a]);
@@ -314,6 +319,28 @@ fn ip(arguments: &[&str]) {
 struct Tracing(std::process::Child);
 
 impl Tracing {
+    /// Starts it as host 3; it traces UDP on port 5001 when this returns.
+    fn start(bed: &IntBed, points: &[String], more: &[&str]) -> Tracing {
+        let mut child = std::process::Command::new(common::MANAGER)
+            .args(["__reporter", "trace", "--filter", "udp port 5001"])
+            .args(points.iter().flat_map(|point| ["--at", point]))
+            .args(["--translator", bed.translator.said("listen"), "--collector", bed.address()])
+            .args(["--reporter-id", "3", "--name", "node3"])
+            .args(more)
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        while !said.ends_with("are attached\n") {
+            let mut byte = [0];
+            let read = std::io::Read::read(child.stderr.as_mut().unwrap(), &mut byte).unwrap();
+            assert!(read == 1, "it ended: {said}");
+            said.push(char::from(byte[0]));
+        }
+        Tracing(child)
+    }
+
     /// Asks it to end, and gives what it said.
     fn end(mut self) -> String {
         let id = rustix::process::Pid::from_child(&self.0);
@@ -340,23 +367,7 @@ async fn packets_that_the_kernel_saw_are_told() {
     let namespaces = Namespaces::make();
     let points =
         [("va", 0), ("vb", 1)].map(|(device, end)| format!("netns:{}/iface:{device}", namespaces.0[end]));
-    let mut child = std::process::Command::new(common::MANAGER)
-        .args(["__reporter", "trace", "--at", &points[0], "--at", &points[1], "--filter", "udp port 5001"])
-        .args(["--translator", bed.translator.said("listen"), "--collector", bed.address()])
-        .args(["--reporter-id", "3", "--name", "node3"])
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    // It says when its points are attached.
-    let mut said = String::new();
-    while !said.ends_with("are attached\n") {
-        let mut byte = [0];
-        let read = std::io::Read::read(child.stderr.as_mut().unwrap(), &mut byte).unwrap();
-        assert!(read == 1, "it ended: {said}");
-        said.push(char::from(byte[0]));
-    }
-    let tracing = Tracing(child);
+    let tracing = Tracing::start(&bed, &points, &[]);
     let receiver = namespaces.inside(1, || std::net::UdpSocket::bind("10.99.0.2:5001").unwrap());
     let sender = namespaces.inside(0, || std::net::UdpSocket::bind("10.99.0.1:6000").unwrap());
     receiver.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -388,4 +399,68 @@ async fn packets_that_the_kernel_saw_are_told() {
     assert!(times["least"].as_i64().unwrap() >= 0, "{told:#}");
     assert_eq!(told["segments"][0]["told"]["packets"], SENT);
     assert_eq!(told["lacks"], serde_json::json!([]));
+}
+
+/// Counters as `dta-reporter trace` says them at its end.
+fn counters(said: &str) -> HashMap<&str, u64> {
+    let counter = |line: &'_ str| -> Option<u64> { line.replace(',', "").parse().ok() };
+    said.lines()
+        .filter_map(|line| line.rsplit_once(' '))
+        .filter_map(|(name, count)| Some((name.trim(), counter(count)?)))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "attaches programs to the kernel in network namespaces: needs root"]
+async fn of_a_million_packets_each_is_in_the_answer_or_counted() {
+    const SENT: u64 = 1_000_000;
+    /// One packet in four goes to a port that the filter does not choose.
+    const CHOSEN: u64 = SENT - SENT / 4;
+    let mut bed = IntBed::start(&BedSetup { dialects: &["auto"], ..BedSetup::default() }).await;
+    let namespaces = Namespaces::make();
+    let points = [("va/egress", 0), ("vb/ingress", 1)]
+        .map(|(device, end)| format!("netns:{}/iface:{device}", namespaces.0[end]));
+    let tracing = Tracing::start(&bed, &points, &["--sample", "1/256"]);
+    let _receiver = namespaces.inside(1, || std::net::UdpSocket::bind("10.99.0.2:5001").unwrap());
+    let sender = namespaces.inside(0, || std::net::UdpSocket::bind("10.99.0.1:6000").unwrap());
+    for number in 0..SENT {
+        let port = if number % 4 == 0 { 9 } else { 5001 };
+        // That nobody has the other port is told to the sender.
+        while sender.send_to(&number.to_be_bytes(), ("10.99.0.2", port)).is_err() {}
+    }
+    let said = tracing.end();
+    let counted = counters(&said);
+    let of = |name: &str| counted.get(name).copied().unwrap_or(0);
+    let agent = |reason: &str| of(&format!("dropped.agent.{reason}"));
+    let refused = agent("not-ip") + agent("unreadable");
+    let known =
+        of("trace.reported") + of("trace.filtered") + of("trace.sampled-out") + agent("ring-full") + refused;
+    assert_eq!(of("trace.seen"), known, "{said}");
+    assert!(of("trace.seen") >= 2 * SENT && of("trace.filtered") >= 2 * (SENT - CHOSEN), "{said}");
+    assert_eq!(of("trace.records"), of("trace.reported"), "{said}");
+    // Each record is told with its packet, which was at both points.
+    let untold = agent("repeat") + agent("shared-digest") + agent("unknown-point");
+    assert_eq!(of("trace.records"), 2 * of("trace.packets") + untold, "{said}");
+    let packets = of("trace.packets");
+    assert!((CHOSEN / 512..CHOSEN / 128).contains(&packets), "{said}");
+
+    // What was told is accepted: nothing is lost on its way.
+    bed.until("reports in the collector", |counted| {
+        counted.own("accepted") == of("reports") && counted.own("held") + counted.own("superseded") == 0
+    })
+    .await;
+    let flow = "10.99.0.1:6000->10.99.0.2:5001/udp";
+    let begun = std::time::Instant::now();
+    let told = loop {
+        let told = trace(&bed, flow);
+        if told["sampled"] == packets && told["points"][1]["packets"] == CHOSEN {
+            break told;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{told:#}\n{said}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    assert_eq!(told["points"][0]["packets"], CHOSEN);
+    let gone = told["lacks"].to_string().contains("the points are not known any more");
+    assert!(told["with_path"] == packets || gone, "{told:#}");
+    assert!(told["with_path"].as_u64() >= Some(packets - 5), "{told:#}");
 }
