@@ -355,6 +355,21 @@ fn what_is_left_out_is_what_the_stores_for_int_want() {
 }
 
 #[test]
+fn kinds_that_become_nothing_have_no_clone_session() {
+    use dta_translator::target::p4::tables::{Holds, Item};
+    let before = FILE.split("[[switch.edge1.reporter.report]]").next().unwrap();
+    let text = format!(
+        "{before}[[switch.edge1.reporter.report]]\nof = ['drop']\nto = 't1'\nas = 'append'\nstore = 'int-events'\n"
+    );
+    let config = parse(&text.replace("CONTROL", "127.0.0.1:1")).unwrap();
+    let wanted = block_on(async { reporter(&config).wanted() });
+    for session in 1..=4 {
+        let copies = (session == 4).then(|| Holds::Copies(vec![(3, 1)]));
+        assert_eq!(wanted.get(&Item::Clone(session)), copies.as_ref(), "{session}");
+    }
+}
+
+#[test]
 fn what_a_reporter_counts_has_the_names_of_its_program() {
     let switch = FakeSwitch::start();
     let config = config(&switch.address.to_string());

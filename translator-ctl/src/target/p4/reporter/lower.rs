@@ -56,7 +56,11 @@ pub fn lower(settings: &Settings, p4: &P4) -> Tables {
         tables.row("report", vec![Match::Exact(replica)], action, params);
     }
     for session in SESSIONS {
-        tables.set(Item::Clone(session), Holds::Copies(copies(settings, session)));
+        // Clones of a session that is not there are thrown away.
+        let copies = copies(settings, session);
+        if !copies.is_empty() {
+            tables.set(Item::Clone(session), Holds::Copies(copies));
+        }
     }
     tables
 }
