@@ -4,7 +4,8 @@ use dta_proto::prefix::Prefix;
 use dta_proto::program::Mac;
 
 use super::tables::{FLOOD_GROUP, SESSIONS};
-use crate::config::reporter::{Becomes, Settings, Target, TargetKind, What};
+use crate::config::reporter::What;
+use crate::config::settings::{Becomes, Settings, Target, TargetKind};
 use crate::config::{Masked, P4, PortRange};
 use crate::target::p4::tables::{Holds, Item, Match, Tables};
 
