@@ -4,6 +4,7 @@ mod int;
 mod matches;
 mod netcfg;
 pub mod reporter;
+pub mod settings;
 mod switch;
 
 pub use int::{IntListener, IntListenerError, IntStores, IntTable, MetricTable, Timestamps, Write};

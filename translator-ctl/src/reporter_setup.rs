@@ -4,7 +4,7 @@
 use dta_proto::control::NodeStatistics;
 use tracing::warn;
 
-use crate::config::reporter::Settings;
+use crate::config::settings::Settings;
 use crate::config::{Config, P4, Switch};
 use crate::target::TargetError;
 use crate::target::p4::bfruntime::BfRuntime;

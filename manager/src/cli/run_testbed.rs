@@ -46,7 +46,8 @@ Over real RDMA verbs (as root, on a kernel with rdma_rxe):
 
 Reporter and translator on bmv2 (as root, with simple_switch_grpc on PATH):
   dta-manager run-testbed --switch bmv2 --pcap traffic.pcap
-  dta-manager run-testbed --switch bmv2 --collectors 2 --pcap traffic.pcap -o json
+  dta-manager run-testbed --switch bmv2 --collectors 2 \\
+      --pcap traffic.pcap -o json
 
 A daemon is killed (-9) and started again, or the RDMA device is removed and put back:
   dta-manager run-testbed --chaos kill-collector

@@ -62,6 +62,7 @@ const INSTALLS: &str =
     "it installs packages, for which a test has no place; those of Debian are what `make python` runs on";
 const CI: &str = "it is what CI runs, and this test is part of it";
 const GUEST: &str = "it needs the guest with soft-RoCE: make rxe runs its tests";
+const REPORTER: &str = "it needs a P4 switch: translator-ctl/tests/p4/reporter.rs runs it";
 const BMV2: &str = "it needs simple_switch_grpc: make test-p4 runs it, in manager/tests/bmv2.rs";
 const KERNEL: &str = "it attaches programs to the kernel, and goes on; make privileged runs it in namespaces";
 const FEWER: &str = "fewer reports, as this is a debug build";
@@ -495,6 +496,8 @@ fn own() -> Vec<Known> {
         Instead("dta-manager run-testbed --topology testbed/topologies/crowded.toml --reports 20000", GOOD, FEWER),
     ),
     alone("dta-manager run-testbed --switch bmv2 --pcap traffic.pcap", NotHere(BMV2)),
+    alone("dta-manager run-testbed --switch bmv2 --collectors 2 --pcap traffic.pcap -o json", NotHere(BMV2)),
+    alone("dta-translator setup --switch edge1", NotHere(REPORTER)),
     alone("dta-manager run-testbed --chaos kill-collector", NotHere(CHAOS)),
     alone(
         "dta-manager run-testbed --chaos kill-translator --chaos-reports 350000 --reports 1200000",

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::reporter::{self, Reporter};
+use super::reporter::Reporter;
+use super::settings;
 use super::{Config, ConfigError, ListRange, Translator};
 use dta_proto::name;
 use dta_proto::prefix::Prefix;
@@ -315,7 +316,7 @@ impl Config {
             if let Switch::Bmv2(p4) | Switch::Tofino(p4) = switch {
                 p4.check(&table)?;
                 if p4.is_reporter() {
-                    reporter::settings(p4, name)?;
+                    settings::settings(p4, name)?;
                     continue;
                 }
             }

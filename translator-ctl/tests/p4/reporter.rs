@@ -149,6 +149,9 @@ fn a_reporter_that_is_torn_down_forwards_as_before() {
     let switch = FakeSwitch::start();
     let config = config(&switch.address.to_string());
     block_on(async {
+        // No program is loaded for that.
+        assert_eq!(reporter(&config).empty().await.unwrap(), []);
+        assert_eq!(switch.with(|state| state.loads), 0);
         setup(&config).await.unwrap();
         reporter(&config).empty().await.unwrap();
         for table in ["excluded", "watchlist", "queue_limits", "report", "destination"] {
@@ -315,6 +318,16 @@ fn what_is_wrong_is_refused_with_its_key() {
         ("entry = \"flow\"\n", "", "report.entry is missing"),
         ("key = \"flow\"", "key = \"drops\"", "report.key is of other reports, but must be of drops alone"),
         ("of = [\"drop\"]", "of = []", "report.of is empty"),
+        (
+            "mac = \"02:00:00:00:00:dd\"",
+            "mac = \"02:00:00:00:0a:01\"",
+            "drop_macs is 02:00:00:00:0a:01 and in another list",
+        ),
+        (
+            "prefix = \"10.9.3.0/24\"",
+            "prefix = \"10.0.2.0/24\"",
+            "drop_routes is 10.0.2.0/24 and in another list",
+        ),
         ("every_packet", "each_packet", "unknown field `each_packet`"),
     ] {
         let error = told(from, to);
@@ -352,6 +365,35 @@ fn what_is_left_out_is_what_the_stores_for_int_want() {
     let config = parse(text).unwrap();
     let wanted = block_on(async { reporter(&config).wanted() });
     is_as_in("reporter-defaults.txt", &text_of(&wanted));
+}
+
+#[test]
+fn the_examples_of_the_page_are_taken() {
+    let page = include_str!("../../../docs/switches.md");
+    let blocks = page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let blocks: Vec<&str> = blocks.filter(|block| block.contains("switch.edge1")).collect();
+    assert_eq!(blocks.len(), 2);
+    let config = parse(&blocks.concat()).unwrap();
+    let (_, settings) = config.reporter_of("edge1").unwrap().unwrap();
+    assert_eq!(
+        (settings.watch.len(), settings.reports.len(), settings.thresholds[0].quota),
+        (2, 1, Some(1024))
+    );
+}
+
+#[test]
+fn kinds_that_become_nothing_have_no_clone_session() {
+    use dta_translator::target::p4::tables::{Holds, Item};
+    let before = FILE.split("[[switch.edge1.reporter.report]]").next().unwrap();
+    let text = format!(
+        "{before}[[switch.edge1.reporter.report]]\nof = ['drop']\nto = 't1'\nas = 'append'\nstore = 'int-events'\n"
+    );
+    let config = parse(&text.replace("CONTROL", "127.0.0.1:1")).unwrap();
+    let wanted = block_on(async { reporter(&config).wanted() });
+    for session in 1..=4 {
+        let copies = (session == 4).then(|| Holds::Copies(vec![(3, 1)]));
+        assert_eq!(wanted.get(&Item::Clone(session)), copies.as_ref(), "{session}");
+    }
 }
 
 #[test]

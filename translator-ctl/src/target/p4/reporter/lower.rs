@@ -4,7 +4,8 @@ use dta_proto::prefix::Prefix;
 use dta_proto::program::Mac;
 
 use super::tables::{FLOOD_GROUP, SESSIONS};
-use crate::config::reporter::{Becomes, Settings, Target, TargetKind, What};
+use crate::config::reporter::What;
+use crate::config::settings::{Becomes, Settings, Target, TargetKind};
 use crate::config::{Masked, P4, PortRange};
 use crate::target::p4::tables::{Holds, Item, Match, Tables};
 
@@ -56,7 +57,11 @@ pub fn lower(settings: &Settings, p4: &P4) -> Tables {
         tables.row("report", vec![Match::Exact(replica)], action, params);
     }
     for session in SESSIONS {
-        tables.set(Item::Clone(session), Holds::Copies(copies(settings, session)));
+        // Clones of a session that is not there are thrown away.
+        let copies = copies(settings, session);
+        if !copies.is_empty() {
+            tables.set(Item::Clone(session), Holds::Copies(copies));
+        }
     }
     tables
 }

@@ -1,6 +1,6 @@
 //! A P4 switch that reports: `reporter-p4`.
 //!
-//! What it is to do is in the configuration alone ([`crate::config::reporter`]), so there is no session, and nothing is
+//! What it is to do is in the configuration alone ([`crate::config::settings`]), so there is no session, and nothing is
 //! kept beside the switch: what its tables hold is read, compared with what they should hold ([`lower`]), and the
 //! difference is written. What an attempt left undone is found by the next one, and written.
 
@@ -17,7 +17,8 @@ use super::counters::Counts;
 use super::tables::{Item, Tables, Update};
 use super::{Wire, now_us, write_all};
 use crate::config::P4;
-use crate::config::reporter::{Settings, What};
+use crate::config::reporter::What;
+use crate::config::settings::Settings;
 use crate::target::{ApplyError, TargetError};
 
 /// A switch that runs `reporter-p4`.
@@ -73,6 +74,10 @@ impl<W: Wire> ReporterSwitch<W> {
     /// # Errors
     /// As [`Self::apply`].
     pub async fn empty(&mut self) -> Result<Vec<Update>, ApplyError> {
+        // A switch that runs another program reports nothing.
+        if self.wire.read().await.map_err(ApplyError::nothing)?.is_none() {
+            return Ok(Vec::new());
+        }
         let forwarding = self.wire.shape(lower::forwarding(&self.settings, &self.p4));
         self.hold(&forwarding).await
     }

@@ -1,0 +1,665 @@
+//! What a reporter switch is to do: what its table and its netcfg say, with defaults, and with names looked up.
+
+use std::collections::{BTreeMap, HashSet};
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use dta_proto::program::Mac;
+
+use super::matches::{Masked, PortRange, Protocol};
+use super::netcfg::{self, Netcfg};
+use super::reporter::{
+    Acl, As, Destination, DropMac, DropRoute, EntryKind, Excluded, KeyKind, Kind, Port, QueueOf,
+    REPORTS_PORT, Report, Reporter, Threshold, ValueKind, Watch, What,
+};
+use super::switch::{MAX_PORT, P4};
+use super::{Config, ConfigError, Own, Switch};
+
+/// The highest queue whose quota the programs count by itself.
+const MAX_QUEUE: u8 = 7;
+/// The UDP port that reports come from, where none is given, less the number of their destination.
+const SOURCE_PORT: u16 = 50_000;
+/// Reports of a queue until its latency was below the reset, as in SD-Fabric.
+const QUOTA: u16 = 1024;
+/// The most destinations, and the most reports of all kinds.
+const MOST: usize = 255;
+
+/// What a reporter switch is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The switch's number in reports.
+    pub switch_id: u32,
+    /// Whether each packet of a watched flow is reported.
+    pub every_packet: bool,
+    /// The bits of time of which a change makes a report.
+    pub interval_mask: u64,
+    /// The bits of hop latency of which a change makes a report.
+    pub latency_mask: u32,
+    /// Nanoseconds that are added to the switch's clock.
+    pub time_offset_ns: u64,
+    /// Flows that are watched, those of prefixes last.
+    pub watch: Vec<Watch>,
+    /// What is never watched, destinations included.
+    pub excluded: Vec<Excluded>,
+    /// When queues are reported: quota and reset are there.
+    pub thresholds: Vec<Threshold>,
+    /// Queues by DSCP.
+    pub queues: Vec<QueueOf>,
+    /// Ports that take part.
+    pub ports: Vec<Port>,
+    /// Access list.
+    pub acl: Vec<Acl>,
+    /// Ethernet addresses whose frames go to all ports of the flood.
+    pub flood_macs: Vec<Mac>,
+    /// Ethernet addresses whose frames are dropped.
+    pub drop_macs: Vec<DropMac>,
+    /// Prefixes that are not routed.
+    pub drop_routes: Vec<DropRoute>,
+    /// Ethernet address and address that reports come from.
+    pub source: (Mac, Ipv4Addr),
+    /// Where reports go; the number of the first is 1.
+    pub destinations: Vec<Target>,
+    /// What becomes of them; the number of the first is 1.
+    pub reports: Vec<Made>,
+    /// What of a netcfg is not used, or in another way, one a line.
+    pub notes: Vec<String>,
+}
+
+/// A destination, with nothing left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: TargetKind,
+    /// Its address and UDP port.
+    pub to: (Ipv4Addr, u16),
+    /// The switch's port to it, and the Ethernet address there.
+    pub by: (u16, Mac),
+    /// UDP port that reports come from.
+    pub source_port: u16,
+    /// IPv4 TOS byte of reports.
+    pub tos: u8,
+}
+
+/// What a destination is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TargetKind {
+    /// A translator.
+    Translator {
+        /// The switch's number there.
+        reporter: u16,
+    },
+    /// An INT collector.
+    IntCollector {
+        /// Id of the hardware.
+        hardware: u8,
+        /// Bytes of the packet.
+        packet_bytes: u16,
+    },
+}
+
+/// What becomes of reports, with nothing left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// Which ones.
+    pub of: Vec<What>,
+    /// Number of the destination.
+    pub to: u8,
+    /// What they become.
+    pub becomes: Becomes,
+}
+
+/// What a report becomes, with its store's id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are those of `Report`")]
+pub enum Becomes {
+    /// A value of a key.
+    KeyWrite { store: u16, redundancy: u8, key: KeyKind, value: ValueKind, time: bool },
+    /// A postcard of the flow.
+    Postcard { store: u16, value: ValueKind },
+    /// An entry of a list.
+    Append { store: u16, list: u32, entry: EntryKind, immediate: bool },
+    /// A counter of a key.
+    KeyIncrement { store: u16, redundancy: u8, key: KeyKind, value: ValueKind },
+    /// A Telemetry Report v0.5.
+    TelemetryReport,
+}
+
+/// The collector's default stores for INT, and their ids.
+const INT_STORES: [(&str, u16); 4] =
+    [("int-values", 17), ("int-events", 18), ("int-counters", 19), ("int-postcards", 20)];
+/// The lists of `int-events` for drops and for congestion.
+const DROPS_LIST: u32 = 1;
+const CONGESTION_LIST: u32 = 2;
+
+/// The keys of `Own` and of a translator's switch that a reporter does not have.
+fn check_foreign(p4: &P4, table: &str) -> Result<(), ConfigError> {
+    let Own { session, listen, source: _, source_port, mac: _, queue_pairs, stores, lists } = &p4.own;
+    let foreign = [
+        ("session", session.is_some()),
+        ("listen", listen.is_some()),
+        ("source_port", source_port.is_some()),
+        ("queue_pairs", queue_pairs.is_some()),
+        ("stores", stores.is_some()),
+        ("lists", lists.is_some()),
+        ("collector_ports", !p4.collector_ports.is_empty()),
+        ("collector_macs", !p4.collector_macs.is_empty()),
+        ("state", p4.state.is_some()),
+        ("insecure", p4.insecure),
+    ];
+    match foreign.into_iter().find(|(_, is_there)| *is_there) {
+        Some((key, _)) => Err(ConfigError::Value {
+            key: format!("{table}.{key}"),
+            value: "given".into(),
+            must: "left out of a switch of the role \"reporter\": a translator has it",
+        }),
+        None => Ok(()),
+    }
+}
+
+impl Config {
+    /// What a switch of the role `reporter` is to do; `None` of the others.
+    ///
+    /// # Errors
+    /// [`ConfigError::NoSwitch`], or what is wrong in its table or its netcfg.
+    pub fn reporter_of(&self, switch: &str) -> Result<Option<(&P4, Settings)>, ConfigError> {
+        match self.switch(switch)? {
+            Switch::Bmv2(p4) | Switch::Tofino(p4) if p4.is_reporter() => {
+                Ok(Some((p4, settings(p4, switch)?)))
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Reads the netcfg of a switch, if it has one.
+fn netcfg_of(p4: &P4, switch: &str) -> Result<Netcfg, ConfigError> {
+    let Some(path) = &p4.netcfg else { return Ok(Netcfg::default()) };
+    let wrong = |path: &Path, message: String| ConfigError::Netcfg {
+        switch: switch.into(),
+        path: path.to_owned(),
+        message,
+    };
+    let text =
+        dta_cli::file::read_text(path).map_err(|error| wrong(path, format!("cannot be read: {error}")))?;
+    netcfg::read(&text, switch, p4.netcfg_device.as_deref()).map_err(|fault| wrong(path, fault))
+}
+
+/// What a reporter switch is to do, by its table and its netcfg.
+pub(super) fn settings(p4: &P4, switch: &str) -> Result<Settings, ConfigError> {
+    let table = format!("switch.{switch}");
+    check_foreign(p4, &table)?;
+    let netcfg = netcfg_of(p4, switch)?;
+    let own = p4.reporter.clone().unwrap_or_default();
+    let reader = Reader { p4, own: &own, netcfg: &netcfg, table: &table };
+    reader.check()?;
+    let switch_id = own.switch_id.or(netcfg.switch_id);
+    let switch_id = switch_id.ok_or_else(|| {
+        reader.wrong("switch_id", "missing", "this switch's number in reports (`ipv4NodeSid` of a netcfg)")
+    })?;
+    let source = reader.source()?;
+    let destinations = reader.destinations(switch_id)?;
+    let subnets = own.watch_subnets.as_ref().or(netcfg.watch_subnets.as_ref());
+    let of_subnet = |subnet: &Masked| {
+        let any = Watch {
+            source: Masked::default(),
+            destination: Masked::default(),
+            protocol: None,
+            source_ports: PortRange::ALL,
+            destination_ports: PortRange::ALL,
+            report: What::ALL.to_vec(),
+        };
+        [Watch { source: *subnet, ..any.clone() }, Watch { destination: *subnet, ..any }]
+    };
+    let of_target = |target: &Target| {
+        let destination = Masked::one(target.to.0);
+        // Reports to their own port are known to the program.
+        let is_known = target.to.1 == REPORTS_PORT;
+        (!is_known).then_some(Excluded { destination, protocol: Protocol::UDP, port: Some(target.to.1) })
+    };
+    let mut excluded: Vec<Excluded> = destinations.iter().filter_map(of_target).collect();
+    for one in &own.excluded {
+        if !excluded.contains(one) {
+            excluded.push(one.clone());
+        }
+    }
+    let thresholds = own.queue_report_latency_thresholds.as_ref().or(netcfg.thresholds.as_ref());
+    let whole = |one: &Threshold| Threshold {
+        reset_ns: Some(one.reset_ns.unwrap_or(one.trigger_ns / 2)),
+        quota: Some(one.quota.unwrap_or(QUOTA)),
+        ..*one
+    };
+    Ok(Settings {
+        switch_id,
+        every_packet: own.every_packet,
+        interval_mask: reader.interval_mask()?,
+        latency_mask: reader.latency_mask()?,
+        time_offset_ns: own.time_offset_ns,
+        watch: own.watch.iter().cloned().chain(subnets.into_iter().flatten().flat_map(of_subnet)).collect(),
+        excluded,
+        thresholds: thresholds.into_iter().flatten().map(whole).collect(),
+        queues: own.queues.clone(),
+        ports: own.ports.clone(),
+        acl: own.acl.clone(),
+        flood_macs: own.flood_macs.clone().unwrap_or_else(|| vec![Mac([0xff; 6])]),
+        drop_macs: own.drop_macs.clone(),
+        drop_routes: own.drop_routes.clone(),
+        source,
+        reports: reader.reports(&destinations)?,
+        destinations,
+        notes: netcfg.notes.clone(),
+    })
+}
+
+/// Puts together what the table of a switch and its netcfg say.
+struct Reader<'a> {
+    p4: &'a P4,
+    own: &'a Reporter,
+    netcfg: &'a Netcfg,
+    /// `switch.NAME`.
+    table: &'a str,
+}
+
+impl Reader<'_> {
+    fn wrong(&self, key: &str, value: impl ToString, must: &'static str) -> ConfigError {
+        ConfigError::Value { key: format!("{}.reporter.{key}", self.table), value: value.to_string(), must }
+    }
+
+    /// Numbers that have a range.
+    fn check(&self) -> Result<(), ConfigError> {
+        let own = self.own;
+        if own.ports.is_empty() {
+            let must = "the ports that take part: packets at others are dropped";
+            return Err(self.wrong("ports", "empty", must));
+        }
+        let mut ports = BTreeMap::new();
+        for (index, port) in own.ports.iter().enumerate() {
+            if port.hop > 15 {
+                return Err(self.wrong(&format!("ports[{index}].hop"), port.hop, "0 to 15"));
+            }
+            if ports.insert(port.port, ()).is_some() {
+                return Err(self.wrong(
+                    &format!("ports[{index}].port"),
+                    port.port,
+                    "another one: it is there twice",
+                ));
+            }
+        }
+        self.check_forwarding()?;
+        let port_keys = own.ports.iter().enumerate().map(|(i, p)| (format!("ports[{i}].port"), Some(p.port)));
+        let limits = own.queue_report_latency_thresholds.iter().flatten().enumerate();
+        let limit_key = |i: usize, key: &str| format!("queue_report_latency_thresholds[{i}].{key}");
+        let limit_ports = limits.clone().map(|(i, limit)| (limit_key(i, "port"), limit.port));
+        let acl_ports =
+            own.acl.iter().enumerate().map(|(i, acl)| (format!("acl[{i}].ingress_port"), acl.ingress_port));
+        let to_ports =
+            own.destination.iter().enumerate().map(|(i, to)| (format!("destination[{i}].port"), to.port));
+        let mut all = port_keys.chain(limit_ports).chain(acl_ports).chain(to_ports);
+        if let Some((key, port)) = all.find(|(_, port)| port.is_some_and(|port| port > MAX_PORT)) {
+            let port = port.unwrap_or_default();
+            return Err(self.wrong(&key, port, "a port of the switch, 511 at most"));
+        }
+        let of_limits = limits.map(|(i, limit)| (limit_key(i, "queue"), limit.queue));
+        let of_dscp = own.queues.iter().enumerate().map(|(i, of)| (format!("queues[{i}].queue"), of.queue));
+        if let Some((key, queue)) = of_limits.chain(of_dscp).find(|(_, queue)| *queue > MAX_QUEUE) {
+            return Err(self.wrong(&key, queue, "a queue, 7 at most"));
+        }
+        if let Some((i, of)) = own.queues.iter().enumerate().find(|(_, of)| of.dscp > 63) {
+            return Err(self.wrong(&format!("queues[{i}].dscp"), of.dscp, "a DSCP, 63 at most"));
+        }
+        if let Some((i, of)) =
+            own.drop_routes.iter().enumerate().find(|(_, of)| of.prefix.address().is_ipv6())
+        {
+            let must = "an IPv4 address or prefix";
+            return Err(self.wrong(&format!("drop_routes[{i}].prefix"), of.prefix, must));
+        }
+        if let Some(limit) = self.netcfg.thresholds.iter().flatten().find(|limit| limit.queue > MAX_QUEUE) {
+            let key = "queue_report_latency_thresholds";
+            return Err(self.wrong(
+                key,
+                format!("of queue {} (in the netcfg)", limit.queue),
+                "of queues 0 to 7",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Refuses two ways for one address.
+    fn check_forwarding(&self) -> Result<(), ConfigError> {
+        let (p4, own) = (self.p4, self.own);
+        let flood = own.flood_macs.iter().flatten().copied();
+        let macs = p4.stations.iter().map(|station| station.mac).chain(p4.router_macs.iter().copied());
+        let macs = macs.chain(own.drop_macs.iter().map(|drop| drop.mac)).chain(flood);
+        let mut seen = HashSet::new();
+        for mac in macs {
+            if !seen.insert(mac.0) {
+                let must = "in one of `stations`, `router_macs`, `drop_macs` and `flood_macs`, once";
+                return Err(self.wrong("drop_macs", format!("{mac} and in another list"), must));
+            }
+        }
+        let routes = p4.routes.iter().map(|route| route.prefix);
+        let mut seen = HashSet::new();
+        for prefix in routes.chain(own.drop_routes.iter().map(|drop| drop.prefix)) {
+            if !seen.insert((Masked::from(prefix).value, prefix.bits())) {
+                let must = "in one of `routes` and `drop_routes`, once";
+                return Err(self.wrong("drop_routes", format!("{prefix} and in another list"), must));
+            }
+        }
+        Ok(())
+    }
+
+    fn interval_mask(&self) -> Result<u64, ConfigError> {
+        match self.own.interval_ns {
+            None => Ok(u64::MAX << 30),
+            Some(0) => Ok(0),
+            Some(ns) if ns.is_power_of_two() => Ok(!(ns - 1)),
+            Some(ns) => Err(self.wrong("interval_ns", ns, "a power of two such as 1073741824 (2^30), or 0")),
+        }
+    }
+
+    fn latency_mask(&self) -> Result<u32, ConfigError> {
+        let ns = self
+            .own
+            .min_flow_hop_latency_change_ns
+            .or(self.netcfg.min_flow_hop_latency_change_ns)
+            .unwrap_or(1 << 14);
+        match u32::try_from(ns) {
+            Ok(0) => Ok(u32::MAX),
+            Ok(ns) if ns.is_power_of_two() => Ok(!(ns - 1)),
+            Err(_) if ns == 1 << 32 => Ok(0),
+            _ => Err(self.wrong(
+                "min_flow_hop_latency_change_ns",
+                ns,
+                "a power of two such as 16384 (2^14), 2^32 at most, or 0",
+            )),
+        }
+    }
+
+    /// Where reports come from.
+    fn source(&self) -> Result<(Mac, Ipv4Addr), ConfigError> {
+        let wrong = |key: &str, value: String, must| ConfigError::Value {
+            key: format!("{}.{key}", self.table),
+            value,
+            must,
+        };
+        let ip = match self.p4.own.source {
+            Some(std::net::IpAddr::V4(ip)) if !ip.is_unspecified() => Some(ip),
+            Some(other) => {
+                return Err(wrong("source", other.to_string(), "the IPv4 address that reports come from"));
+            }
+            None => self.netcfg.source,
+        };
+        let mac = match &self.p4.own.mac {
+            Some(text) => Some(text.parse().map_err(|_| {
+                wrong("mac", format!("{text:?}"), "an Ethernet address such as 02:00:00:00:00:01")
+            })?),
+            None => self.netcfg.mac,
+        };
+        let must = "the IPv4 address that reports come from (`ipv4Loopback` of a netcfg)";
+        let ip = ip.ok_or_else(|| wrong("source", "missing".into(), must))?;
+        let must = "the Ethernet address that reports come from (`routerMac` of a netcfg)";
+        Ok((mac.ok_or_else(|| wrong("mac", "missing".into(), must))?, ip))
+    }
+
+    /// Where reports go, those of the netcfg where the table has none.
+    fn destinations(&self, switch_id: u32) -> Result<Vec<Target>, ConfigError> {
+        let of_netcfg = self.netcfg.collector.map(|(collector_ip, collector_port)| Destination {
+            name: "collector".into(),
+            collector_ip,
+            collector_port,
+            kind: None,
+            reporter: None,
+            port: self.netcfg.collector_at.map(|(_, port)| port),
+            mac: self.netcfg.collector_at.map(|(mac, _)| mac),
+            source_port: None,
+            tos: 0,
+            hardware: None,
+            packet_bytes: None,
+        });
+        let all: Vec<Destination> = match self.own.destination.is_empty() {
+            true => of_netcfg.into_iter().collect(),
+            false => self.own.destination.clone(),
+        };
+        if all.is_empty() || all.len() > MOST {
+            let must = "at least one, and 255 at most: where reports go (`collectorIp` and `collectorPort` of a netcfg)";
+            return Err(self.wrong("destination", format!("a list of {}", all.len()), must));
+        }
+        let of = |(index, one): (usize, &Destination)| {
+            if all[..index].iter().any(|other| other.name == one.name) {
+                let must = "the name of one destination";
+                return Err(self.wrong(
+                    &format!("destination[{index}].name"),
+                    format!("{:?} twice", one.name),
+                    must,
+                ));
+            }
+            self.destination(index, one, switch_id)
+        };
+        all.iter().enumerate().map(of).collect()
+    }
+
+    fn destination(&self, index: usize, one: &Destination, switch_id: u32) -> Result<Target, ConfigError> {
+        let key = |key: &str| format!("destination[{index}].{key}");
+        let default = if one.collector_port == REPORTS_PORT { Kind::Translator } else { Kind::IntCollector };
+        let kind = match one.kind.unwrap_or(default) {
+            Kind::Translator => {
+                for (name, is_there) in
+                    [("hardware", one.hardware.is_some()), ("packet_bytes", one.packet_bytes.is_some())]
+                {
+                    if is_there {
+                        return Err(self.wrong(&key(name), "given", "left out of a translator"));
+                    }
+                }
+                let number = one.reporter.or(u16::try_from(switch_id).ok());
+                let must = "given: `switch_id` has more than 16 bits";
+                let reporter = number.ok_or_else(|| self.wrong(&key("reporter"), "missing", must))?;
+                TargetKind::Translator { reporter }
+            }
+            Kind::IntCollector => {
+                if let Some(reporter) = one.reporter {
+                    return Err(self.wrong(&key("reporter"), reporter, "left out of an INT collector"));
+                }
+                let hardware = one.hardware.unwrap_or(0);
+                if hardware > 63 {
+                    return Err(self.wrong(&key("hardware"), hardware, "63 at most"));
+                }
+                TargetKind::IntCollector { hardware, packet_bytes: one.packet_bytes.unwrap_or(128) }
+            }
+        };
+        if one.collector_port == 0 {
+            return Err(self.wrong(&key("collector_port"), 0, "a UDP port"));
+        }
+        let routes = self.p4.routes.iter().filter(|route| route.prefix.contains(one.collector_ip.into()));
+        let route = routes.max_by_key(|route| route.prefix.bits());
+        let (port, mac) = (one.port.or(route.map(|r| r.port)), one.mac.or(route.map(|r| r.destination)));
+        let must = "given, as no route leads there: the switch's port to it";
+        let port = port.ok_or_else(|| self.wrong(&key("port"), "missing", must))?;
+        let must = "given, as no route leads there: the Ethernet address of it, or of the next router";
+        let mac = mac.ok_or_else(|| self.wrong(&key("mac"), "missing", must))?;
+        let number = u16::try_from(index + 1).unwrap_or(u16::MAX);
+        Ok(Target {
+            name: one.name.clone(),
+            kind,
+            to: (one.collector_ip, one.collector_port),
+            by: (port, mac),
+            source_port: one.source_port.unwrap_or(SOURCE_PORT.saturating_add(number)),
+            tos: one.tos,
+        })
+    }
+
+    fn store(&self, key: &str, name: &str) -> Result<u16, ConfigError> {
+        let of_int = INT_STORES.iter().find(|(store, _)| *store == name).map(|(_, id)| *id);
+        let id = self.own.stores.get(name).copied().or(of_int);
+        let must = "a store whose id is in `stores`";
+        id.ok_or_else(|| self.wrong(key, format!("{name:?}"), must))
+    }
+
+    /// What becomes of reports; where the table does not say, what the collector's default stores for INT want.
+    fn reports(&self, destinations: &[Target]) -> Result<Vec<Made>, ConfigError> {
+        if self.own.report.is_empty() {
+            let mut all = Vec::new();
+            for (index, target) in destinations.iter().enumerate() {
+                let to = u8::try_from(index + 1).unwrap_or(u8::MAX);
+                for (of, becomes) in self.defaults(target.kind)? {
+                    all.push(Made { of, to, becomes });
+                }
+            }
+            return Ok(all);
+        }
+        if self.own.report.len() > MOST {
+            return Err(self.wrong(
+                "report",
+                format!("a list of {}", self.own.report.len()),
+                "a list of 255 at most",
+            ));
+        }
+        let of = |(index, report)| self.report(index, report, destinations);
+        self.own.report.iter().enumerate().map(of).collect()
+    }
+
+    fn defaults(&self, kind: TargetKind) -> Result<Vec<(Vec<What>, Becomes)>, ConfigError> {
+        if matches!(kind, TargetKind::IntCollector { .. }) {
+            return Ok(vec![(What::ALL.to_vec(), Becomes::TelemetryReport)]);
+        }
+        let store = |name| self.store("stores", name);
+        let (key, value) = (KeyKind::HopLatency, ValueKind::HopLatency);
+        let (values, events, counters) = (store("int-values")?, store("int-events")?, store("int-counters")?);
+        let drops =
+            |key| Becomes::KeyIncrement { store: counters, redundancy: 0, key, value: ValueKind::One };
+        let append = |list, entry| Becomes::Append { store: events, list, entry, immediate: false };
+        let postcard = Becomes::Postcard { store: store("int-postcards")?, value: ValueKind::Switch };
+        Ok(vec![
+            (vec![What::Flow], Becomes::KeyWrite { store: values, redundancy: 0, key, value, time: true }),
+            (vec![What::Flow], postcard),
+            (vec![What::Drop], append(DROPS_LIST, EntryKind::Drop)),
+            (vec![What::Drop], drops(KeyKind::Drops)),
+            (vec![What::Drop], drops(KeyKind::FlowDrops)),
+            (vec![What::Queue], append(CONGESTION_LIST, EntryKind::Congestion)),
+        ])
+    }
+
+    fn report(&self, index: usize, one: &Report, destinations: &[Target]) -> Result<Made, ConfigError> {
+        let key = |key: &str| format!("report[{index}].{key}");
+        let missing = |name: &str, must| self.wrong(&key(name), "missing", must);
+        if one.of.is_empty() {
+            return Err(self.wrong(&key("of"), "empty", "one or more of flow, queue and drop"));
+        }
+        let to = match (&one.to, destinations) {
+            (Some(name), _) => destinations.iter().position(|target| target.name == *name),
+            (None, [_]) => Some(0),
+            (None, _) => None,
+        };
+        let Some(place) = to else {
+            let value = one.to.as_ref().map_or("missing".into(), |name| format!("{name:?}"));
+            return Err(self.wrong(&key("to"), value, "the name of a destination"));
+        };
+        let is_translator = matches!(destinations[place].kind, TargetKind::Translator { .. });
+        if is_translator == (one.becomes == As::TelemetryReport) {
+            let must = match is_translator {
+                true => "another one: a translator takes no Telemetry Reports",
+                false => "\"telemetry-report\": an INT collector takes nothing else",
+            };
+            return Err(self.wrong(&key("as"), format!("{:?}", one.becomes), must));
+        }
+        self.check_fields(index, one)?;
+        let store = || match &one.store {
+            Some(name) => self.store(&key("store"), name),
+            None => Err(missing("store", "the name of a store")),
+        };
+        let redundancy = one.redundancy.unwrap_or(0);
+        if redundancy > 4 {
+            return Err(self.wrong(
+                &key("redundancy"),
+                redundancy,
+                "4 at most, or 0: as many as the store has",
+            ));
+        }
+        let only = match one.of[..] {
+            [only] => Some(only),
+            _ => None,
+        };
+        // The reason of a drop is known of drops alone, and so on.
+        let must_be =
+            |name: &str, what: What, is_so: bool, must| match is_so && one.of.iter().any(|of| *of != what) {
+                true => Err(self.wrong(&key(name), "of other reports", must)),
+                false => Ok(()),
+            };
+        let of_drops = matches!(one.key, Some(KeyKind::Drops | KeyKind::FlowDrops));
+        must_be("key", What::Drop, of_drops, "of drops alone: others have no reason")?;
+        let becomes = match one.becomes {
+            As::KeyWrite => Becomes::KeyWrite {
+                store: store()?,
+                redundancy,
+                key: one.key.unwrap_or(KeyKind::HopLatency),
+                value: one.value.unwrap_or(ValueKind::HopLatency),
+                time: one.time.unwrap_or(true),
+            },
+            As::Postcard => {
+                Becomes::Postcard { store: store()?, value: one.value.unwrap_or(ValueKind::Switch) }
+            }
+            As::Append => {
+                let of_kind = only.map(|of| match of {
+                    What::Flow => EntryKind::Flow,
+                    What::Queue => EntryKind::Congestion,
+                    What::Drop => EntryKind::Drop,
+                });
+                let must = "given for reports of several kinds: drop, congestion or flow";
+                let entry = one.entry.or(of_kind).ok_or_else(|| missing("entry", must))?;
+                must_be("entry", What::Drop, entry == EntryKind::Drop, "of drops alone")?;
+                must_be("entry", What::Queue, entry == EntryKind::Congestion, "of queues alone")?;
+                let of_entry = match entry {
+                    EntryKind::Drop => Some(DROPS_LIST),
+                    EntryKind::Congestion => Some(CONGESTION_LIST),
+                    EntryKind::Flow => None,
+                };
+                let list = one.list.or(of_entry).ok_or_else(|| missing("list", "the number of a list"))?;
+                Becomes::Append { store: store()?, list, entry, immediate: one.immediate.unwrap_or(false) }
+            }
+            As::KeyIncrement => Becomes::KeyIncrement {
+                store: store()?,
+                redundancy,
+                key: one.key.ok_or_else(|| missing("key", "what is counted, such as \"packets\""))?,
+                value: one.value.unwrap_or(ValueKind::One),
+            },
+            As::TelemetryReport => Becomes::TelemetryReport,
+        };
+        Ok(Made { of: one.of.clone(), to: u8::try_from(place + 1).unwrap_or(u8::MAX), becomes })
+    }
+
+    /// Refuses fields that what a report becomes does not have.
+    fn check_fields(&self, index: usize, one: &Report) -> Result<(), ConfigError> {
+        use As::{Append, KeyIncrement, KeyWrite, Postcard};
+        let fields: [(&str, bool, &[As], &'static str); 8] = [
+            (
+                "store",
+                one.store.is_some(),
+                &[KeyWrite, Postcard, Append, KeyIncrement],
+                "left out of Telemetry Reports",
+            ),
+            ("key", one.key.is_some(), &[KeyWrite, KeyIncrement], "of key-write or key-increment"),
+            (
+                "value",
+                one.value.is_some(),
+                &[KeyWrite, Postcard, KeyIncrement],
+                "of key-write, postcard or key-increment",
+            ),
+            ("time", one.time.is_some(), &[KeyWrite], "of key-write"),
+            (
+                "redundancy",
+                one.redundancy.is_some(),
+                &[KeyWrite, KeyIncrement],
+                "of key-write or key-increment",
+            ),
+            ("list", one.list.is_some(), &[Append], "of append"),
+            ("entry", one.entry.is_some(), &[Append], "of append"),
+            ("immediate", one.immediate.is_some(), &[Append], "of append"),
+        ];
+        for (name, is_there, of, must) in fields {
+            if is_there && !of.contains(&one.becomes) {
+                return Err(self.wrong(&format!("report[{index}].{name}"), "given", must));
+            }
+        }
+        Ok(())
+    }
+}
