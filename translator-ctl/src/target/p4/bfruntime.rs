@@ -3,6 +3,7 @@
 //! The switch tells the tables of its program, and its own ones, as `bfrt.json`; nothing of them is built in. Loading
 //! a program is the switch's own affair (`bf_switchd --conf-file`): this control plane binds to it by name.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bfruntime_proto::bfrt::bf_runtime_client::BfRuntimeClient;
@@ -28,7 +29,7 @@ use crate::config::P4;
 /// Longest time for one call.
 const CALL: Duration = Duration::from_secs(30);
 const MAX_ANSWER: usize = 64 << 20;
-/// Nodes of a multicast group: so many from its number on.
+/// Nodes of a multicast group, one for each replication id: so many from eight times its number on.
 const NODES: u32 = 8;
 /// All pipes, directions and parsers.
 const EVERYWHERE: (u32, u32, u32) = (0xffff, 0xff, 0xff);
@@ -387,14 +388,16 @@ impl Described {
         Some((table.id, id, width))
     }
 
-    fn node_entry(&self, id: u32, copy: Option<(u32, u32)>) -> Option<TableEntry> {
+    /// A node: all ports that get a copy with its replication id.
+    fn node_entry(&self, id: u32, copies: Option<&Vec<(u32, u32)>>) -> Option<TableEntry> {
         let (table_id, key, width) = self.own_field(NODE, "$MULTICAST_NODE_ID")?;
-        let data = copy.map(|(port, rid)| {
+        let data = copies.map(|copies| {
+            let (_, rid) = copies.first()?;
             let (_, rid_id, rid_width) = self.own_field(NODE, "$MULTICAST_RID")?;
             let (_, port_id, _) = self.own_field(NODE, "$DEV_PORT")?;
-            let ports = data_field::IntArray { val: vec![port] };
+            let ports = data_field::IntArray { val: copies.iter().map(|(port, _)| *port).collect() };
             let ports = DataField { field_id: port_id, value: Some(data_field::Value::IntArrVal(ports)) };
-            Some(TableData { action_id: 0, fields: vec![stream(rid_id, rid.into(), rid_width), ports] })
+            Some(TableData { action_id: 0, fields: vec![stream(rid_id, u128::from(*rid), rid_width), ports] })
         });
         let data = match data {
             Some(data) => Some(data?),
@@ -522,9 +525,7 @@ impl Described {
             Some(Holds::Action { .. }) | None => None,
         };
         Some(match item {
-            Item::Node(id) => {
-                update(kind, self.node_entry(*id, copies.and_then(|copies| copies.first().copied()))?)
-            }
+            Item::Node(id) => update(kind, self.node_entry(*id, copies)?),
             Item::Group(id) => {
                 let nodes = copies.map(|copies| copies.iter().map(|(node, _)| *node).collect());
                 update(kind, self.group_entry(*id, nodes)?)
@@ -618,20 +619,26 @@ impl Described {
 }
 
 impl Wire for BfRuntime {
-    /// A group's copies are nodes by themselves here. Rows of postcards leave by groups, so mirror sessions are there
-    /// for what comes back to the ingress alone.
+    /// A group is of nodes here, one for each replication id with all ports that it goes to. Rows of postcards leave
+    /// by groups, so mirror sessions are there for what comes back to the ingress alone.
     fn shape(&self, tables: Tables) -> Tables {
         let mut shaped = Tables::default();
         tofino::shape_rows(&tables, &mut shaped);
         for (item, holds) in tables.iter() {
             match (item, holds) {
                 (Item::Group(id), Holds::Copies(copies)) => {
-                    let nodes: Vec<(u32, u32)> =
-                        (0..NODES).zip(copies).map(|(place, _)| (id * NODES + place, 0)).collect();
-                    for ((node, _), copy) in nodes.iter().zip(copies) {
-                        shaped.set(Item::Node(*node), Holds::Copies(vec![*copy]));
+                    let mut by_id: BTreeMap<u32, Vec<(u32, u32)>> = BTreeMap::new();
+                    for copy in copies {
+                        by_id.entry(copy.1).or_default().push(*copy);
                     }
-                    shaped.set(Item::Group(*id), Holds::Copies(nodes));
+                    // Copies of a report are four at most, and what is flooded has one id.
+                    debug_assert!(by_id.len() <= NODES as usize, "{by_id:?}");
+                    let nodes: Vec<u32> = (id * NODES..).take(by_id.len()).collect();
+                    shaped
+                        .set(Item::Group(*id), Holds::Copies(nodes.iter().map(|node| (*node, 0)).collect()));
+                    for (node, copies) in nodes.into_iter().zip(by_id.into_values()) {
+                        shaped.set(Item::Node(node), Holds::Copies(copies));
+                    }
                 }
                 (Item::Clone(id), Holds::Copies(_)) if *id == NACK_SESSION => {
                     for (session, port) in tofino::SESSION_PORTS {
