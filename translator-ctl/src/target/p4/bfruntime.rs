@@ -576,7 +576,9 @@ impl Described {
                 data_field::Value::Stream(bytes) => u32::try_from(number(bytes)?).ok()?,
                 _ => return None,
             };
-            let copies = ints(NODE, "$DEV_PORT")?.into_iter().map(|port| (port, rid)).collect();
+            let mut copies: Vec<(u32, u32)> =
+                ints(NODE, "$DEV_PORT")?.into_iter().map(|port| (port, rid)).collect();
+            copies.sort_unstable();
             return Some((Item::Node(only_key()?), Holds::Copies(copies)));
         }
         if is(GROUP) {
@@ -636,7 +638,10 @@ impl Wire for BfRuntime {
                     let nodes: Vec<u32> = (id * NODES..).take(by_id.len()).collect();
                     shaped
                         .set(Item::Group(*id), Holds::Copies(nodes.iter().map(|node| (*node, 0)).collect()));
-                    for (node, copies) in nodes.into_iter().zip(by_id.into_values()) {
+                    for (node, mut copies) in nodes.into_iter().zip(by_id.into_values()) {
+                        // Ports are a set to the switch.
+                        copies.sort_unstable();
+                        copies.dedup();
                         shaped.set(Item::Node(node), Holds::Copies(copies));
                     }
                 }
