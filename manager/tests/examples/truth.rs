@@ -670,6 +670,10 @@ fn own() -> Vec<Known> {
         "dta-reporter trace --at iface:eth0 --at netns:pod1/iface:eth0 --sample 1/64 --translator 192.0.2.10:40040 --reporter-id 7",
         NotHere(KERNEL),
     ),
+    alone(
+        "dta-reporter trace --at iface:eth0/queue --at iface:eth0/driver --at iface:vxlan0/queue --at iface:vxlan0/driver --translator 192.0.2.10:40040 --reporter-id 7",
+        NotHere(KERNEL),
+    ),
     up(
         "dta-collector trace '10.0.0.1:5000->10.0.0.2:5000/udp'",
         Instead(

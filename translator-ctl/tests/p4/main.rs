@@ -11,6 +11,7 @@ mod tofino;
 use std::fmt::Write as _;
 use std::path::Path;
 
+use bfruntime_proto::bfrt::data_field;
 use common::Fake;
 use dta_proto::counter::find;
 use dta_proto::program::{Entry, Primitive, Program};
@@ -496,6 +497,29 @@ fn ten_thousand_entries_take_a_tofino_few_requests() {
     assert_eq!(rows, 4000 + 2000 + 2 * 2040);
     block_on(setup::setup(&config, "b1")).unwrap();
     assert_eq!(tofino.with(|state| state.requests), requests);
+}
+
+#[test]
+fn a_tofino_floods_all_ports_that_are_named() {
+    let bed = Bed::start();
+    bed.fake.state.lock().unwrap().batch_len = 16;
+    let tofino = tofino::FakeTofino::start(&tofino::program());
+    let mut ports: Vec<u32> = (0..40).rev().map(|port| 4 * port).collect();
+    let config = tofino_config(&bed, &tofino, &format!("flood = {ports:?}"));
+    block_on(setup::setup(&config, "b1")).unwrap();
+    assert_eq!(block_on(setup::setup(&config, "b1")).unwrap(), []);
+    let (node, port) = (tofino.id("$pre.node"), 4);
+    let flooded = tofino.with(|state| {
+        let nodes = state.entries.iter().filter(|((table, _), _)| *table == node);
+        let fields = nodes.flat_map(|(_, entry)| &entry.data.as_ref().unwrap().fields);
+        let lists = fields.filter(|field| field.field_id == port).filter_map(|field| match &field.value {
+            Some(data_field::Value::IntArrVal(list)) => Some(list.val.clone()),
+            _ => None,
+        });
+        lists.max_by_key(Vec::len).unwrap()
+    });
+    ports.reverse();
+    assert_eq!(flooded, ports);
 }
 
 #[test]

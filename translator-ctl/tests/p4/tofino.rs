@@ -146,13 +146,13 @@ impl FakeTofino {
 
     /// How many rows a table has.
     pub(crate) fn rows(&self, name: &str) -> usize {
-        let id = self.tables.table(name).or_else(|| self.own.table(name)).unwrap().id;
+        let id = self.id(name);
         self.with(|state| state.entries.keys().filter(|(table, key)| *table == id && !key.is_empty()).count())
     }
 
-    /// The number of a table of the program.
+    /// The number of a table, of the program or of every switch.
     pub(crate) fn id(&self, name: &str) -> u32 {
-        self.tables.table(name).unwrap().id
+        self.tables.table(name).or_else(|| self.own.table(name)).unwrap().id
     }
 
     /// The value of a register.

@@ -403,14 +403,16 @@ impl Described {
         Some((table.id, id, width))
     }
 
-    fn node_entry(&self, id: u32, copy: Option<(u32, u32)>) -> Option<TableEntry> {
+    /// A node: all ports that get a copy with its replication id.
+    fn node_entry(&self, id: u32, copies: Option<&Vec<(u32, u32)>>) -> Option<TableEntry> {
         let (table_id, key, width) = self.own_field(NODE, "$MULTICAST_NODE_ID")?;
-        let data = copy.map(|(port, rid)| {
+        let data = copies.map(|copies| {
+            let (_, rid) = copies.first()?;
             let (_, rid_id, rid_width) = self.own_field(NODE, "$MULTICAST_RID")?;
             let (_, port_id, _) = self.own_field(NODE, "$DEV_PORT")?;
-            let ports = data_field::IntArray { val: vec![port] };
+            let ports = data_field::IntArray { val: copies.iter().map(|(port, _)| *port).collect() };
             let ports = DataField { field_id: port_id, value: Some(data_field::Value::IntArrVal(ports)) };
-            Some(TableData { action_id: 0, fields: vec![stream(rid_id, rid.into(), rid_width), ports] })
+            Some(TableData { action_id: 0, fields: vec![stream(rid_id, u128::from(*rid), rid_width), ports] })
         });
         let data = match data {
             Some(data) => Some(data?),
@@ -553,9 +555,7 @@ impl Described {
             Some(Holds::Action { .. } | Holds::Mirror(_)) | None => None,
         };
         Some(match item {
-            Item::Node(id) => {
-                update(kind, self.node_entry(*id, copies.and_then(|copies| copies.first().copied()))?)
-            }
+            Item::Node(id) => update(kind, self.node_entry(*id, copies)?),
             Item::Group(id) => {
                 let nodes = copies.map(|copies| copies.iter().map(|(node, _)| *node).collect());
                 update(kind, self.group_entry(*id, nodes)?)
@@ -611,7 +611,9 @@ impl Described {
                 data_field::Value::Stream(bytes) => u32::try_from(number(bytes)?).ok()?,
                 _ => return None,
             };
-            let copies = ints(NODE, "$DEV_PORT")?.into_iter().map(|port| (port, rid)).collect();
+            let mut copies: Vec<(u32, u32)> =
+                ints(NODE, "$DEV_PORT")?.into_iter().map(|port| (port, rid)).collect();
+            copies.sort_unstable();
             return Some((Item::Node(only_key()?), Holds::Copies(copies)));
         }
         if is(GROUP) {

@@ -2,6 +2,7 @@
 //! write. `translator-p4/README.md` says the same in words.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use dta_proto::store::StoreKind;
@@ -158,16 +159,25 @@ pub fn registers_of(schema: &Schema) -> &'static [&'static str] {
     if has_postcards(schema) { &ALL } else { &ALL[..2] }
 }
 
-/// Adds a multicast group whose copies are nodes by themselves, `nodes` of them at most.
+/// Adds a multicast group: a node for each replication id, with all ports that it goes to; `nodes` of them at most.
 pub fn shape_group(shaped: &mut Tables, group: u32, nodes: u32, copies: &[(u32, u32)]) {
-    let numbers: Vec<u32> = (0..nodes).zip(copies).map(|(place, _)| group * nodes + place).collect();
-    for (node, copy) in numbers.iter().zip(copies) {
-        shaped.set(Item::Node(*node), Holds::Copies(vec![*copy]));
+    let mut by_id: BTreeMap<u32, Vec<(u32, u32)>> = BTreeMap::new();
+    for copy in copies {
+        by_id.entry(copy.1).or_default().push(*copy);
     }
-    shaped.set(Item::Group(group), Holds::Copies(numbers.into_iter().map(|node| (node, 0)).collect()));
+    // Copies of a report have few ids, and what is flooded has one.
+    debug_assert!(by_id.len() <= nodes as usize, "{by_id:?}");
+    let numbers: Vec<u32> = (group * nodes..).take(by_id.len()).collect();
+    shaped.set(Item::Group(group), Holds::Copies(numbers.iter().map(|node| (*node, 0)).collect()));
+    for (node, mut copies) in numbers.into_iter().zip(by_id.into_values()) {
+        // Ports are a set to the switch.
+        copies.sort_unstable();
+        copies.dedup();
+        shaped.set(Item::Node(node), Holds::Copies(copies));
+    }
 }
 
-/// Tables as this program has them. A group's copies are nodes by themselves. Rows of postcards leave by groups, so
+/// Tables as this program has them. A group is of nodes, one for each replication id. Rows of postcards leave by groups, so
 /// mirror sessions are there for what comes back to the ingress alone.
 pub fn shape(tables: &Tables) -> Tables {
     let mut shaped = Tables::default();
