@@ -134,17 +134,16 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 fn capabilities(pid: &str) -> Vec<(String, u64)> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     threads
-        .map(|thread| {
-            let status = std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
+        .filter_map(|thread| {
+            // It may have ended since it was listed.
+            let status = std::fs::read_to_string(thread.unwrap().path().join("status")).ok()?;
             let of = |name: &str| {
                 let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
                 line.trim().to_owned()
             };
-            (
-                of("Name:"),
-                u64::from_str_radix(&of("CapEff:"), 16).unwrap()
-                    | u64::from_str_radix(&of("CapPrm:"), 16).unwrap(),
-            )
+            let may = u64::from_str_radix(&of("CapEff:"), 16).unwrap()
+                | u64::from_str_radix(&of("CapPrm:"), 16).unwrap();
+            Some((of("Name:"), may))
         })
         .collect()
 }
@@ -476,7 +475,15 @@ fn trace_gives_up_what_it_does_not_need() {
     let elsewhere = format!("netns:{}/iface:va", hosts.0[0]);
     for (at, may_have) in [("iface:lo", MAY_NOT_ENTER), (elsewhere.as_str(), MAY)] {
         let mut child = tracing(&["tp:kfree_skb", at], &["--print"]);
-        let threads = capabilities(&child.id().to_string());
+        // The kernel lists a thread that was joined for a moment still.
+        let end = Instant::now() + Duration::from_secs(5);
+        let threads = loop {
+            let threads = capabilities(&child.id().to_string());
+            if threads.iter().all(|(_, may)| may & !may_have == 0) || Instant::now() > end {
+                break threads;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(threads.len() > 1 && threads.iter().all(|(_, may)| may & !may_have == 0), "{threads:x?}");
