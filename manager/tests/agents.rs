@@ -148,6 +148,19 @@ fn capabilities(pid: &str) -> Vec<(String, u64)> {
         .collect()
 }
 
+/// The same, when no thread may do more than `may_have`, or after five seconds: the kernel lists a thread that was
+/// joined for a moment still.
+fn capabilities_left(pid: &str, may_have: u64) -> Vec<(String, u64)> {
+    let end = Instant::now() + Duration::from_secs(5);
+    loop {
+        let threads = capabilities(pid);
+        if threads.iter().all(|(_, may)| may & !may_have == 0) || Instant::now() > end {
+            return threads;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// CAP_NET_ADMIN, CAP_SYS_ADMIN, CAP_PERFMON and CAP_BPF (linux/capability.h).
 const MAY: u64 = 1 << 12 | 1 << 21 | 1 << 38 | 1 << 39;
 const MAY_NOT_ENTER: u64 = MAY & !(1 << 21);
@@ -260,7 +273,7 @@ async fn points_and_filters_of_two_agents_change_at_once_and_are_taken_back() {
 
     // Each thread of an agent has given its other rights up.
     let pid = first.ready["pid"].to_string();
-    let threads = capabilities(&pid);
+    let threads = capabilities_left(&pid, MAY);
     assert!(threads.len() > 1 && threads.iter().all(|(_, may)| may & !MAY == 0), "{threads:x?}");
 }
 
@@ -298,7 +311,7 @@ fn an_agent_reads_its_file_again_and_one_that_was_killed_leaves_nothing() {
     std::fs::write(&config, "[agent]\nlisten = \"127.0.0.1:0\"\ntranslator = \"127.0.0.1:9\"\n").unwrap();
     let next = Daemon::start(&["__reporter", "agent", "--config", config.to_str().unwrap()]);
     assert_eq!(hosts.attached(), 0);
-    let threads = capabilities(&next.ready["pid"].to_string());
+    let threads = capabilities_left(&next.ready["pid"].to_string(), MAY_NOT_ENTER);
     assert!(threads.iter().all(|(_, may)| may & !MAY_NOT_ENTER == 0), "{threads:x?}");
     let agents = format!(
         "[[agent]]\naddress = \"{}\"\nat = [\"netns:{}/iface:va\"]\n",
@@ -475,15 +488,7 @@ fn trace_gives_up_what_it_does_not_need() {
     let elsewhere = format!("netns:{}/iface:va", hosts.0[0]);
     for (at, may_have) in [("iface:lo", MAY_NOT_ENTER), (elsewhere.as_str(), MAY)] {
         let mut child = tracing(&["tp:kfree_skb", at], &["--print"]);
-        // The kernel lists a thread that was joined for a moment still.
-        let end = Instant::now() + Duration::from_secs(5);
-        let threads = loop {
-            let threads = capabilities(&child.id().to_string());
-            if threads.iter().all(|(_, may)| may & !may_have == 0) || Instant::now() > end {
-                break threads;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        };
+        let threads = capabilities_left(&child.id().to_string(), may_have);
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(threads.len() > 1 && threads.iter().all(|(_, may)| may & !may_have == 0), "{threads:x?}");
