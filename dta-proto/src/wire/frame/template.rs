@@ -1,7 +1,7 @@
 //! Frames of one kind, fast: all that they share is written once, and its iCRC computed once.
 
 use super::Route;
-use crate::crc::{crc32_update, crc32_update_masked};
+use crate::crc::{crc32_update, crc32_update_masked, crc32_update_of};
 use crate::wire::error::len16;
 use crate::wire::roce::{
     ATOMIC_ETH_LEN, AtomicEth, BTH_LEN, Bth, ICRC_LEN, ICRC_MASK, ICRC_SEED, IMM_DT_LEN, Opcode, Psn,
@@ -85,29 +85,62 @@ impl Shared {
             *head = *header;
             out = rest;
         }
-        // None of these can fail: frame_len was computed from the same parts.
-        let Some((shared, out)) = out.split_first_chunk_mut() else {
-            return Err(self.too_small(have));
+        let psn = u32::from(ack_req) << 31 | psn.get();
+        // The lengths of most frames, those of elements of 16 and of 32 bytes, are known to the compiler.
+        let written = match (N, payload.len()) {
+            (RETH_LEN, 16) => self.fill::<N, 16, 36>(psn, headers, payload, out),
+            (RETH_LEN, 32) => self.fill::<N, 32, 52>(psn, headers, payload, out),
+            _ => self.fill_any(psn, headers, payload, out),
         };
+        // Cannot fail: frame_len was computed from the same parts.
+        written.ok_or_else(|| self.too_small(have))?;
+        Ok(self.frame_len)
+    }
+
+    /// The frame, from its IPv4 header on, where the payload has `P` bytes and the iCRC covers `C` bytes of its own;
+    /// `None` where they do not fit.
+    #[inline(always)]
+    fn fill<const N: usize, const P: usize, const C: usize>(
+        &self,
+        psn: u32,
+        headers: &[u8; N],
+        payload: &[u8],
+        out: &mut [u8],
+    ) -> Option<()> {
+        let payload: &[u8; P] = payload.try_into().ok()?;
+        let (shared, out) = out.split_first_chunk_mut()?;
         *shared = self.bytes;
-        let Some((covered, icrc)) = out.split_last_chunk_mut() else {
-            return Err(self.too_small(have));
-        };
-        let Some((psn_bytes, rest)) = covered.split_first_chunk_mut::<PSN_LEN>() else {
-            return Err(self.too_small(have));
-        };
-        *psn_bytes = (u32::from(ack_req) << 31 | psn.get()).to_be_bytes();
-        let Some((head, rest)) = rest.split_first_chunk_mut::<N>() else {
-            return Err(self.too_small(have));
-        };
+        let (covered, out) = out.split_first_chunk_mut::<C>()?;
+        let (psn_bytes, rest) = covered.split_first_chunk_mut::<PSN_LEN>()?;
+        *psn_bytes = psn.to_be_bytes();
+        let (head, rest) = rest.split_first_chunk_mut::<N>()?;
         *head = *headers;
-        let Some((data, pad)) = rest.split_at_mut_checked(payload.len()) else {
-            return Err(self.too_small(have));
-        };
+        *<&mut [u8; P]>::try_from(rest).ok()? = *payload;
+        *out.first_chunk_mut()? = crc32_update_of(self.icrc, covered).to_le_bytes();
+        Some(())
+    }
+
+    /// The same of any length, with pad bytes.
+    #[inline]
+    fn fill_any<const N: usize>(
+        &self,
+        psn: u32,
+        headers: &[u8; N],
+        payload: &[u8],
+        out: &mut [u8],
+    ) -> Option<()> {
+        let (shared, out) = out.split_first_chunk_mut()?;
+        *shared = self.bytes;
+        let (covered, icrc) = out.split_last_chunk_mut()?;
+        let (psn_bytes, rest) = covered.split_first_chunk_mut::<PSN_LEN>()?;
+        *psn_bytes = psn.to_be_bytes();
+        let (head, rest) = rest.split_first_chunk_mut::<N>()?;
+        *head = *headers;
+        let (data, pad) = rest.split_at_mut_checked(payload.len())?;
         data.copy_from_slice(payload);
         pad.fill(0);
         *icrc = crc32_update(self.icrc, covered).to_le_bytes();
-        Ok(self.frame_len)
+        Some(())
     }
 }
 
