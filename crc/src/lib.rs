@@ -41,6 +41,9 @@ mod x86 {
     pub(crate) fn crc32c(_bytes: &[u8]) -> Option<u32> {
         None
     }
+    pub(crate) fn crc32c_of<const LEN: usize>(_bytes: &[u8; LEN]) -> Option<u32> {
+        None
+    }
     pub(crate) fn crc32c_u32(_word: u32) -> Option<u32> {
         None
     }
@@ -57,7 +60,7 @@ pub fn crc32(bytes: &[u8]) -> u32 {
 pub fn crc32_update(crc: u32, bytes: &[u8]) -> u32 {
     match x86::crc32(crc, bytes) {
         Some(crc) => crc,
-        None => table::update(&table::CRC32, crc, bytes),
+        None => table::crc32(crc, bytes),
     }
 }
 
@@ -76,7 +79,7 @@ pub fn crc32_of_two(first: &[u8; 16], second: &[u8]) -> u32 {
 pub fn crc32_update_of<const LEN: usize>(crc: u32, bytes: &[u8; LEN]) -> u32 {
     match x86::crc32_of(crc, bytes) {
         Some(crc) => crc,
-        None => table::update(&table::CRC32, crc, bytes),
+        None => table::crc32(crc, bytes),
     }
 }
 
@@ -149,7 +152,16 @@ impl Mask {
 pub fn crc32c(bytes: &[u8]) -> u32 {
     match x86::crc32c(bytes) {
         Some(crc) => crc,
-        None => table::update(&table::CRC32C, 0, bytes),
+        None => table::crc32c(bytes),
+    }
+}
+
+/// As [`crc32c`] of a length that the compiler knows.
+#[inline]
+pub fn crc32c_of<const LEN: usize>(bytes: &[u8; LEN]) -> u32 {
+    match x86::crc32c_of(bytes) {
+        Some(crc) => crc,
+        None => table::crc32c(bytes),
     }
 }
 
@@ -158,7 +170,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 pub fn crc32c_u32(word: u32) -> u32 {
     match x86::crc32c_u32(word) {
         Some(crc) => crc,
-        None => table::update(&table::CRC32C, 0, &word.to_le_bytes()),
+        None => table::crc32c(&word.to_le_bytes()),
     }
 }
 

@@ -33,6 +33,18 @@ const fn tables(reversed: u32) -> Tables {
     t
 }
 
+/// Continues a CRC-32. Out of the way of processors that have instructions for it.
+#[cold]
+pub(crate) fn crc32(crc: u32, bytes: &[u8]) -> u32 {
+    update(&CRC32, crc, bytes)
+}
+
+/// CRC-32C, likewise.
+#[cold]
+pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
+    update(&CRC32C, 0, bytes)
+}
+
 /// Continues `crc` over `bytes`.
 #[inline]
 pub(crate) fn update(t: &Tables, crc: u32, bytes: &[u8]) -> u32 {

@@ -13,6 +13,8 @@
 
 #![allow(unsafe_code)]
 
+use core::sync::atomic::{AtomicU8, Ordering};
+
 use crate::{Mask, table};
 
 use core::arch::x86_64::{
@@ -108,9 +110,25 @@ static TO_START: [[u8; 16]; 16] = {
     rows
 };
 
+/// Whether the processor has what CRC-32 and CRC-32K take: 0 where nobody has asked yet, else [`NO`] or [`YES`]. One
+/// look, where the standard library takes one for each feature.
+static CLMUL: AtomicU8 = AtomicU8::new(0);
+const NO: u8 = 1;
+const YES: u8 = 2;
+
 #[inline]
 fn has_clmul() -> bool {
-    is_x86_feature_detected!("pclmulqdq") && is_x86_feature_detected!("sse4.1")
+    match CLMUL.load(Ordering::Relaxed) {
+        0 => ask_for_clmul(),
+        known => known == YES,
+    }
+}
+
+#[cold]
+fn ask_for_clmul() -> bool {
+    let has = is_x86_feature_detected!("pclmulqdq") && is_x86_feature_detected!("sse4.1");
+    CLMUL.store(if has { YES } else { NO }, Ordering::Relaxed);
+    has
 }
 
 /// Continues a CRC-32 over at least 16 bytes, if the processor can.
@@ -127,6 +145,7 @@ pub(crate) fn crc32(crc: u32, bytes: &[u8]) -> Option<u32> {
 /// The same of a length that the compiler knows: one of `blocks` alone is left of it.
 #[inline]
 pub(crate) fn crc32_of<const LEN: usize>(crc: u32, bytes: &[u8; LEN]) -> Option<u32> {
+    #[inline]
     #[target_feature(enable = "pclmulqdq,sse4.1")]
     fn one<const LEN: usize>(crc: u32, bytes: &[u8; LEN]) -> u32 {
         all::<CRC32, false>(crc, bytes, &Mask::NONE)
@@ -170,24 +189,40 @@ pub(crate) fn crc32_each<const LEN: usize>(messages: &[[u8; LEN]], sums: &mut [u
 pub(crate) fn crc32_of_two(first: &[u8; 16], second: &[u8]) -> Option<u32> {
     #[inline]
     #[target_feature(enable = "pclmulqdq,sse4.1")]
-    fn one(first: &[u8; 16], second: &[u8]) -> Option<u32> {
-        Some(match second.len() {
-            4 => two::<1>(first, second, _mm_cvtsi32_si128(i32::from_le_bytes(*second.first_chunk()?))),
-            12 => {
-                let (low, high) = (second.first_chunk()?, second.last_chunk()?);
-                let block = _mm_set_epi64x(u32::from_le_bytes(*high).into(), i64::from_le_bytes(*low));
-                two::<1>(first, second, block)
-            }
-            28 => two::<2>(first, second, load(second.first_chunk()?)),
-            60 => two::<4>(first, second, load(second.first_chunk()?)),
-            _ => return None,
-        })
+    fn of_4(first: &[u8; 16], second: &[u8; 4]) -> u32 {
+        two::<1>(first, second, _mm_cvtsi32_si128(i32::from_le_bytes(*second)))
+    }
+    #[inline]
+    #[target_feature(enable = "pclmulqdq,sse4.1")]
+    fn of_12(first: &[u8; 16], second: &[u8; 12]) -> u32 {
+        let [a, b, c, d, e, f, g, h, high @ ..] = *second;
+        let low = i64::from_le_bytes([a, b, c, d, e, f, g, h]);
+        two::<1>(first, second, _mm_set_epi64x(u32::from_le_bytes(high).into(), low))
+    }
+    #[inline]
+    #[target_feature(enable = "pclmulqdq,sse4.1")]
+    fn of_28(first: &[u8; 16], second: &[u8; 28]) -> Option<u32> {
+        Some(two::<2>(first, second, load(second.first_chunk()?)))
+    }
+    #[inline]
+    #[target_feature(enable = "pclmulqdq,sse4.1")]
+    fn of_60(first: &[u8; 16], second: &[u8; 60]) -> Option<u32> {
+        Some(two::<4>(first, second, load(second.first_chunk()?)))
     }
     if !has_clmul() {
         return None;
     }
+    // Found out here, and not behind the call, as callers often know the length.
     // SAFETY: as in `crc32`.
-    unsafe { one(first, second) }
+    unsafe {
+        match second.len() {
+            4 => Some(of_4(first, second.try_into().ok()?)),
+            12 => Some(of_12(first, second.try_into().ok()?)),
+            28 => of_28(first, second.try_into().ok()?),
+            60 => of_60(first, second.try_into().ok()?),
+            _ => None,
+        }
+    }
 }
 
 #[inline]
@@ -343,6 +378,7 @@ pub(crate) fn crc32c(bytes: &[u8]) -> Option<u32> {
     Some(unsafe { crc32c_sse42(bytes) })
 }
 
+#[inline]
 #[target_feature(enable = "sse4.2")]
 fn crc32c_sse42(bytes: &[u8]) -> u32 {
     let (eights, rest) = bytes.as_chunks::<8>();
@@ -350,6 +386,20 @@ fn crc32c_sse42(bytes: &[u8]) -> u32 {
     let (fours, rest) = rest.as_chunks::<4>();
     let r = fours.iter().fold(r, |r, b| _mm_crc32_u32(r, u32::from_le_bytes(*b)));
     !rest.iter().fold(r, |r, b| _mm_crc32_u8(r, *b))
+}
+
+/// CRC-32C of a length that the compiler knows, if the processor can.
+#[inline]
+pub(crate) fn crc32c_of<const LEN: usize>(bytes: &[u8; LEN]) -> Option<u32> {
+    #[target_feature(enable = "sse4.2")]
+    fn one<const LEN: usize>(bytes: &[u8; LEN]) -> u32 {
+        crc32c_sse42(bytes)
+    }
+    if !is_x86_feature_detected!("sse4.2") {
+        return None;
+    }
+    // SAFETY: the processor has SSE4.2, as was just asked.
+    Some(unsafe { one(bytes) })
 }
 
 /// CRC-32C of four bytes, if the processor can.

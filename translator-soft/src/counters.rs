@@ -101,6 +101,15 @@ impl Default for Counters {
 }
 
 impl Counters {
+    /// Counts frames for the memory of the store at this place in `stores`.
+    #[inline]
+    pub(crate) fn count_frames(&mut self, store: usize, frames: u64) {
+        self.frames += frames;
+        if let Some((_, count)) = self.stores.get_mut(store) {
+            *count += frames;
+        }
+    }
+
     /// Reports dropped for a reason.
     pub fn dropped(&self, reason: Reason) -> u64 {
         self.dropped[reason as usize]

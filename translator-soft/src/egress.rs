@@ -91,16 +91,13 @@ impl Depart for Sink<'_> {
         };
         match frames {
             Some(frames) => {
-                frames.write(&departure, &mut self.out.frames);
-                if let Some((_, count)) = self.counters.stores.get_mut(frames.counter) {
-                    *count += 1;
-                }
+                frames.write_departure(&departure, &mut self.out.frames);
+                self.counters.count_frames(frames.counter, 1);
             }
             None if !self.depart_otherwise(&departure) => return,
             None => {}
         }
         self.out.meta.push(*departure.meta);
-        self.counters.frames += 1;
     }
 
     fn lost(&mut self, meta: &FrameMeta, cause: LossCause) {
@@ -121,16 +118,15 @@ impl Sink<'_> {
         if departure.action != Action::IDLE
             && let Some(frames) = former()
         {
-            frames.write(departure, &mut self.out.frames);
-            if let Some((_, count)) = self.counters.stores.get_mut(frames.counter) {
-                *count += 1;
-            }
+            frames.write_departure(departure, &mut self.out.frames);
+            self.counters.count_frames(frames.counter, 1);
             return true;
         }
         // Stores take their operations with them when they go, so nothing else is without a template.
         debug_assert!(departure.action == Action::IDLE);
         let Some(idle) = self.idle else { return false };
         idle.write(departure, &mut self.out.frames);
+        self.counters.frames += 1;
         self.counters.idle_frames += 1;
         true
     }
@@ -225,17 +221,31 @@ impl Egress {
         let p = self.counters.of(primitive);
         p.emitted += u64::from(reports);
         p.operations += u64::from(copies);
+        let meta = FrameMeta {
+            primitive: Some(primitive),
+            pair,
+            copy: 0,
+            copies,
+            reports,
+            group,
+            first_origin,
+            origins: named,
+        };
+        // What nobody acknowledges leaves at once, and nothing of it is kept.
+        if let Some(Some(Pair { requester, .. })) = self.pairs.get_mut(usize::from(pair))
+            && let Some(Some(frames)) = self.stores.get(store)
+            && let Some(first) = requester.leave_at_once(copies)
+        {
+            for copy in 0..copies {
+                let (psn, offset) = (first.plus(copy.into()), offset_of(copy));
+                frames.write(psn, false, action, offset, payload, &mut out.frames);
+                out.meta.push(FrameMeta { copy, ..meta });
+            }
+            self.counters.count_frames(frames.counter, copies.into());
+            return;
+        }
         for copy in 0..copies {
-            let meta = FrameMeta {
-                primitive: Some(primitive),
-                pair,
-                copy,
-                copies,
-                reports,
-                group,
-                first_origin,
-                origins: named,
-            };
+            let meta = FrameMeta { copy, ..meta };
             self.post(now, (store, offset_of(copy)), action, payload, &meta, out);
         }
     }

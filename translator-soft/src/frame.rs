@@ -5,11 +5,11 @@ use std::net::IpAddr;
 
 use dta_link::{Addresses, Batch};
 use dta_proto::wire::frame::{FetchAddTemplate, Route, WriteImmTemplate, WriteTemplate};
-use dta_proto::wire::roce;
+use dta_proto::wire::roce::{self, Psn};
 
 use super::losses::FrameMeta;
 use super::pair_place;
-use super::requester::{Departure, Verb};
+use super::requester::{Action, Departure, Verb};
 use dta_proto::program::{QueuePair, Store, Transport};
 
 /// Packets of one batch.
@@ -193,24 +193,37 @@ impl StoreFrames {
 
     /// Appends the frame of a departure.
     #[inline]
-    pub(crate) fn write(&self, departure: &Departure<'_>, frames: &mut Frames) {
-        let Departure { psn, ack_request, payload, .. } = *departure;
+    pub(crate) fn write_departure(&self, departure: &Departure<'_>, frames: &mut Frames) {
+        let Departure { psn, ack_request, action, offset, payload, .. } = *departure;
+        self.write(psn, ack_request, action, offset, payload, frames);
+    }
+
+    /// Appends the frame of an operation on the element at `offset`.
+    #[inline]
+    pub(crate) fn write(
+        &self,
+        psn: Psn,
+        ack_request: bool,
+        action: Action,
+        offset: u64,
+        payload: &[u8],
+        frames: &mut Frames,
+    ) {
         // Bases are aligned to their region's length.
-        let va = self.base | departure.offset;
-        let written = match departure.action.verb {
+        let va = self.base | offset;
+        let written = match action.verb {
             Verb::Write | Verb::Idle => {
                 let frame = frames.push(self.write.frame_len(), self.addresses);
                 self.write.emit(psn, ack_request, va, self.rkey, payload, frame)
             }
             Verb::WriteImmediate => {
-                let immediate = departure.action.number as u32;
+                let immediate = action.number as u32;
                 let frame = frames.push(self.write_immediate.frame_len(), self.addresses);
                 self.write_immediate.emit(psn, ack_request, va, self.rkey, immediate, payload, frame)
             }
             Verb::FetchAdd => {
-                let addend = departure.action.number;
                 let frame = frames.push(self.fetch_add.frame_len(), self.addresses);
-                self.fetch_add.emit(psn, ack_request, va, self.rkey, addend, frame)
+                self.fetch_add.emit(psn, ack_request, va, self.rkey, action.number, frame)
             }
         };
         // The buffer is as long as the template says, and the payload one element of the store.

@@ -219,20 +219,23 @@ impl Reporters {
         self.restarts
     }
 
-    /// Judges a report by its sequence.
+    /// Takes a report if it is the one that its reporter sends next, as nearly all are. Else nothing has
+    /// changed, and [`Reporters::admit`] judges it.
     #[inline]
-    pub(crate) fn admit(&mut self, now: u64, id: u16, arrival: &Arrival) -> Admission {
-        let at = match self.index[usize::from(id)] {
-            0 => return self.admit_first(now, id, arrival),
-            place => usize::from(place) - 1,
-        };
-        if self.list[at].sequences.take_expected(now, arrival) {
-            return Admission::Apply(None);
-        }
-        self.admit_again(now, at, arrival)
+    pub(crate) fn take_expected(&mut self, now: u64, id: u16, arrival: &Arrival) -> bool {
+        // No reporter has place 0, and there is no place before the first one.
+        let at = usize::from(self.index[usize::from(id)]).wrapping_sub(1);
+        self.list.get_mut(at).is_some_and(|place| place.sequences.take_expected(now, arrival))
     }
 
-    #[inline(never)]
+    /// Judges a report that is not the one expected next by its sequence.
+    pub(crate) fn admit(&mut self, now: u64, id: u16, arrival: &Arrival) -> Admission {
+        match self.index[usize::from(id)] {
+            0 => self.admit_first(now, id, arrival),
+            place => self.admit_again(now, usize::from(place) - 1, arrival),
+        }
+    }
+
     fn admit_again(&mut self, now: u64, at: usize, arrival: &Arrival) -> Admission {
         let Place { id, sequences, .. } = &mut self.list[at];
         if !sequences.is_from(arrival.source) && !may_report(&self.listed, *id, arrival.source) {
@@ -253,7 +256,6 @@ impl Reporters {
         admission
     }
 
-    #[inline(never)]
     fn admit_first(&mut self, now: u64, id: u16, arrival: &Arrival) -> Admission {
         if !may_report(&self.listed, id, arrival.source) {
             return Admission::NotListed;
@@ -315,7 +317,11 @@ mod tests {
 
     fn send(r: &mut Reporters, now: u64, id: u16, sequence: u32) -> Admission {
         let source = Source::new(Ipv4Addr::new(127, 0, 0, 1), id);
-        r.admit(now, id, &Arrival { sequence, restarted: false, retransmittable: true, source })
+        let arrival = Arrival { sequence, restarted: false, retransmittable: true, source };
+        match r.take_expected(now, id, &arrival) {
+            true => Admission::Apply(None),
+            false => r.admit(now, id, &arrival),
+        }
     }
 
     const APPLY: Admission = Admission::Apply(None);

@@ -20,7 +20,7 @@ pub const CONSTANTS: [u32; MAX_REDUNDANCY as usize] = [0x9e37_79b9, 0x7f4a_7c15,
 /// CRC-32C of the key: what all its slots are computed from.
 #[inline]
 pub fn key_hash(key: &Key) -> u32 {
-    crc::crc32c(&key.0)
+    crc::crc32c_of(&key.0)
 }
 
 /// Slot `n` (0 to 3) of the key whose [`key_hash`] is `h`, in a store of `slots` slots: a power of

@@ -15,25 +15,33 @@ use crate::version0::{Admission0, MOST_NACKS};
 
 impl Engine {
     /// Judges a version-1 report by its reporter's window.
-    #[inline]
+    #[inline(always)] // on the path of every report
     pub(super) fn admit(
         &mut self,
-        report: &Report<'_>,
-        source: Source,
+        reporter: u16,
+        arrival: Arrival,
         destination: Source,
         out: &mut Output,
     ) -> Result<(), Reason> {
-        let arrival = Arrival {
-            sequence: report.sequence,
-            restarted: report.restarted,
-            retransmittable: report.retransmittable,
-            source,
-        };
-        match self.reporters.admit(self.clock, report.reporter, &arrival) {
+        if self.reporters.take_expected(self.clock, reporter, &arrival) {
+            return Ok(());
+        }
+        self.admit_unexpected(reporter, arrival, destination, out)
+    }
+
+    #[inline(never)]
+    fn admit_unexpected(
+        &mut self,
+        reporter: u16,
+        arrival: Arrival,
+        destination: Source,
+        out: &mut Output,
+    ) -> Result<(), Reason> {
+        match self.reporters.admit(self.clock, reporter, &arrival) {
             Admission::Apply(None) => Ok(()),
             Admission::Apply(Some(missing)) => {
-                let nack = Nack::V1 { reporter: report.reporter, first: missing.first, count: missing.count };
-                self.nack(destination.socket(), source.socket(), &nack, out);
+                let nack = Nack::V1 { reporter, first: missing.first, count: missing.count };
+                self.nack(destination.socket(), arrival.source.socket(), &nack, out);
                 self.egress.counters.nacked_sequences += u64::from(missing.count);
                 Ok(())
             }
@@ -48,8 +56,26 @@ impl Engine {
         }
     }
 
+    /// Judges a version-0 report. Gives the store that it is for.
+    #[cold]
+    pub(super) fn admit_any_version0(
+        &mut self,
+        report: &Report<'_>,
+        source: Source,
+        destination: Source,
+        out: &mut Output,
+    ) -> Result<u16, Reason> {
+        if !self.reporters0.may_report(source.ip()) {
+            return Err(Reason::NotListed);
+        }
+        if report.retransmittable && !self.reference {
+            self.admit_version0(report, source, destination, out)?;
+        }
+        self.store_of_version0(report)
+    }
+
     /// Judges a version-0 report that could be sent again by its sender's window.
-    pub(super) fn admit_version0(
+    fn admit_version0(
         &mut self,
         report: &Report<'_>,
         source: Source,

@@ -86,30 +86,25 @@ impl Engine {
         let origin = Origin { serial: self.serial, sequence: report.sequence, reporter: report.reporter };
         let context =
             &mut Context { now: self.clock, regions: &store.regions, egress: &mut self.egress, out };
-        match (report.body, &mut store.state) {
+        // By copies, where a reference is handed on: so the report need not be in memory.
+        match (*report.body, &mut store.state) {
             (Body::KeyWrite { redundancy, key, value }, State::KeyWrite(shape)) => {
-                shape.ingest(*redundancy, key, value, origin, context)?;
+                shape.ingest(redundancy, &key, value, origin, context)?;
             }
             (Body::Append { list, value }, State::Append(state)) => {
-                state.ingest(*list, value, report.immediate, origin, context)?;
+                state.ingest(list, value, report.immediate, origin, context)?;
             }
             (Body::KeyIncrement { redundancy, key, delta }, State::KeyIncrement(shape)) => {
-                self.increments.ingest(*shape, *redundancy, key, *delta, origin, context)?;
+                self.increments.ingest(*shape, redundancy, &key, delta, origin, context)?;
             }
             (Body::Postcard { key, hop, path_length, value }, State::Postcarding(state)) => {
                 let restarts = (report.numbered && !self.reference).then_some(restarts);
-                let arrival = postcarding::Arrival {
-                    key,
-                    hop: *hop,
-                    length: *path_length,
-                    value: *value,
-                    origin,
-                    restarts,
-                };
+                let arrival =
+                    postcarding::Arrival { key: &key, hop, length: path_length, value, origin, restarts };
                 state.ingest(&arrival, context)?;
             }
             (Body::SketchMerge { epoch, column, cells }, State::SketchMerge(state)) => {
-                state.ingest(*epoch, *column, cells, origin, context)?;
+                state.ingest(epoch, column, cells, origin, context)?;
             }
             _ => return Err(Reason::WrongPrimitive),
         }

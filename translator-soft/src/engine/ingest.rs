@@ -9,6 +9,7 @@ use super::execute::Admitted;
 use crate::counters::Reason;
 use crate::frame::Output;
 use crate::reporters::Source;
+use crate::sequences::Arrival;
 
 impl Engine {
     /// Takes a batch of reports, each an IPv4 packet. Frames and NACKs are added to `out`.
@@ -24,7 +25,7 @@ impl Engine {
         self.end_batch(out);
     }
 
-    #[inline]
+    #[inline(always)] // on the path of every report: no call, and no copy of the report
     fn ingest_one(&mut self, packet: &[u8], out: &mut Output) -> Result<(), Reason> {
         let (payload, source, destination) = payload_of(packet)?;
         let report = Report::parse(payload).map_err(reason_of)?;
@@ -35,7 +36,7 @@ impl Engine {
     }
 
     /// Judges a report. Gives the store that it is for.
-    #[inline]
+    #[inline(always)] // on the path of every report
     pub(super) fn judge(
         &mut self,
         report: &Report<'_>,
@@ -45,18 +46,13 @@ impl Engine {
     ) -> Result<u16, Reason> {
         match report.version {
             Version::V1 => {
-                self.admit(report, source, destination, out)?;
+                let Report { sequence, restarted, retransmittable, .. } = *report;
+                let arrival = Arrival { sequence, restarted, retransmittable, source };
+                self.admit(report.reporter, arrival, destination, out)?;
                 Ok(report.store)
             }
-            Version::V0 => {
-                if !self.reporters0.may_report(source.ip()) {
-                    return Err(Reason::NotListed);
-                }
-                if report.retransmittable && !self.reference {
-                    self.admit_version0(report, source, destination, out)?;
-                }
-                self.store_of_version0(report)
-            }
+            // A copy, so that the report itself need not be in memory.
+            Version::V0 => self.admit_any_version0(&report.clone(), source, destination, out),
         }
     }
 
@@ -67,7 +63,7 @@ impl Engine {
 }
 
 /// What a datagram carries, and where it came from and went to.
-#[inline]
+#[inline(always)] // on the path of every report
 pub(super) fn payload_of(packet: &[u8]) -> Result<(&[u8], Source, Source), Reason> {
     let datagram = Datagram::parse(packet).map_err(|_| Reason::Header)?;
     datagram.check().map_err(|_| Reason::Checksum)?;

@@ -314,6 +314,19 @@ impl Requester {
         (self.tail - self.sent) as usize
     }
 
+    /// On UC, takes `n` operations that leave now, and gives the PSN of the first. On RC nothing has changed, and
+    /// each is to be [posted](Requester::post).
+    #[inline]
+    pub fn leave_at_once(&mut self, n: u8) -> Option<Psn> {
+        if self.transport != Transport::Uc {
+            return None;
+        }
+        let first = self.psn(self.tail);
+        self.skip(n.into());
+        self.counters.sent += u64::from(n);
+        Some(first)
+    }
+
     /// Takes an operation. On UC and in reference mode it leaves now; else with the next
     /// [`Requester::transmit`], or later.
     #[inline]
@@ -326,10 +339,7 @@ impl Requester {
         meta: &FrameMeta,
         to: &mut impl Depart,
     ) {
-        if self.transport == Transport::Uc {
-            let psn = self.psn(self.tail);
-            self.skip(1);
-            self.counters.sent += 1;
+        if let Some(psn) = self.leave_at_once(1) {
             to.depart(Departure { psn, ack_request: false, action, store, offset, payload, meta });
             return;
         }

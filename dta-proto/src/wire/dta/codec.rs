@@ -6,7 +6,7 @@ use crate::wire::{Error, Kind, Layer, Result};
 
 impl<'a> Report<'a> {
     /// Reads the payload of one UDP datagram.
-    #[inline]
+    #[inline(always)] // on the path of every report
     pub fn parse(bytes: &'a [u8]) -> Result<Report<'a>> {
         let [opcode, sequence, flags, rest @ ..] = bytes else {
             let kind = Kind::Truncated { need: 3, have: len16(bytes.len()) };
