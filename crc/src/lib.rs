@@ -29,6 +29,9 @@ mod x86 {
     pub(crate) fn crc32_of<const LEN: usize>(_crc: u32, _bytes: &[u8; LEN]) -> Option<u32> {
         None
     }
+    pub(crate) fn crc32_words(_crc: u32, _word: u32, _blocks: [u128; 2]) -> Option<u32> {
+        None
+    }
     pub(crate) fn crc32_masked(_crc: u32, _bytes: &[u8], _mask: &super::Mask) -> Option<u32> {
         None
     }
@@ -80,6 +83,20 @@ pub fn crc32_update_of<const LEN: usize>(crc: u32, bytes: &[u8; LEN]) -> u32 {
     match x86::crc32_of(crc, bytes) {
         Some(crc) => crc,
         None => table::crc32(crc, bytes),
+    }
+}
+
+/// Continues a CRC-32/ISO-HDLC over 36 bytes that are not in memory yet: 4 bytes, and two blocks of 16, each as the
+/// number that it is in little-endian order. What was just written in small pieces could only be read in large ones
+/// when all of it has arrived in the cache.
+#[inline]
+pub fn crc32_update_words(crc: u32, word: u32, blocks: [u128; 2]) -> u32 {
+    match x86::crc32_words(crc, word, blocks) {
+        Some(crc) => crc,
+        None => {
+            let [first, second] = blocks.map(u128::to_le_bytes);
+            table::crc32(table::crc32(table::crc32(crc, &word.to_le_bytes()), &first), &second)
+        }
     }
 }
 
@@ -267,6 +284,7 @@ mod tests {
         fn each_is_one_at_a_time(bytes in proptest::collection::vec(any::<u8>(), 208 * 9)) {
             fn check<const LEN: usize>(bytes: &[u8]) {
                 let messages = &bytes.as_chunks::<LEN>().0[..9];
+                assert_eq!(crc32c_of(&messages[0]), crc32c(&messages[0]));
                 assert_eq!(crc32_update_of(7, &messages[0]), crc32_update(7, &messages[0]));
                 let mut sums = [7; 10];
                 crc32_each(messages, &mut sums);
@@ -287,6 +305,16 @@ mod tests {
             check::<200>(&bytes);
             check::<207>(&bytes);
             check::<208>(&bytes);
+        }
+
+        #[test]
+        fn words_are_their_bytes(crc: u32, word: u32, first: u128, second: u128) {
+            let mut bytes = [0; 36];
+            bytes[..4].copy_from_slice(&word.to_le_bytes());
+            bytes[4..20].copy_from_slice(&first.to_le_bytes());
+            bytes[20..].copy_from_slice(&second.to_le_bytes());
+            prop_assert_eq!(crc32_update_words(crc, word, [first, second]), crc32_update(crc, &bytes));
+            prop_assert_eq!(crc32_update_words(0, word, [first, second]), slow(0xEDB8_8320, &bytes));
         }
 
         #[test]

@@ -157,6 +157,28 @@ pub(crate) fn crc32_of<const LEN: usize>(crc: u32, bytes: &[u8; LEN]) -> Option<
     Some(unsafe { one(crc, bytes) })
 }
 
+/// As [`crate::crc32_update_words`], if the processor can.
+#[inline]
+pub(crate) fn crc32_words(crc: u32, word: u32, [first, second]: [u128; 2]) -> Option<u32> {
+    // The blocks as four numbers: as arguments they stay in registers.
+    #[target_feature(enable = "pclmulqdq,sse4.1")]
+    fn one(head: u32, first: (u64, u64), second: (u64, u64)) -> u32 {
+        let block = |(low, high): (u64, u64)| _mm_set_epi64x(high as i64, low as i64);
+        let [_, high] = Constants::<CRC32>::FOLD[MOST_BLOCKS - 2];
+        // The word is the end of a block that begins with zeros, so one of the two products is 0.
+        let head = _mm_set_epi64x(0, (u64::from(head) << 32) as i64);
+        let head = _mm_clmulepi64_si128::<0x00>(head, _mm_set_epi64x(0, high));
+        let first = times(block(first), Constants::<CRC32>::FOLD[MOST_BLOCKS - 1]);
+        reduce::<CRC32>(_mm_xor_si128(_mm_xor_si128(head, first), block(second)))
+    }
+    if !has_clmul() {
+        return None;
+    }
+    let halves = |block: u128| (block as u64, (block >> 64) as u64);
+    // SAFETY: as in `crc32`.
+    Some(unsafe { one(!crc ^ word, halves(first), halves(second)) })
+}
+
 /// The same with the bits of `mask` set.
 #[inline]
 pub(crate) fn crc32_masked(crc: u32, bytes: &[u8], mask: &Mask) -> Option<u32> {

@@ -1,7 +1,7 @@
 //! Reports from the network: datagrams parsed, judged and executed.
 
 use dta_proto::wire::datagram::Datagram;
-use dta_proto::wire::dta::{Report, Version};
+use dta_proto::wire::dta::{Primitive, Report, Version};
 use dta_proto::wire::{self, Kind};
 
 use super::Engine;
@@ -28,6 +28,32 @@ impl Engine {
     #[inline(always)] // on the path of every report: no call, and no copy of the report
     fn ingest_one(&mut self, packet: &[u8], out: &mut Output) -> Result<(), Reason> {
         let (payload, source, destination) = payload_of(packet)?;
+        // The same either way. Where the compiler knows the primitive, the report is never put together.
+        match Report::is_v1_of(Primitive::KeyWrite, payload) {
+            true => self.ingest_payload(payload, source, destination, out),
+            false => self.ingest_other(payload, source, destination, out),
+        }
+    }
+
+    #[inline(never)]
+    fn ingest_other(
+        &mut self,
+        payload: &[u8],
+        source: Source,
+        destination: Source,
+        out: &mut Output,
+    ) -> Result<(), Reason> {
+        self.ingest_payload(payload, source, destination, out)
+    }
+
+    #[inline(always)]
+    fn ingest_payload(
+        &mut self,
+        payload: &[u8],
+        source: Source,
+        destination: Source,
+        out: &mut Output,
+    ) -> Result<(), Reason> {
         let report = Report::parse(payload).map_err(reason_of)?;
         self.egress.counters.of(report.body.primitive()).received += 1;
         let store = self.judge(&report, source, destination, out)?;

@@ -1,6 +1,6 @@
 //! Reading and writing a report of whichever version.
 
-use super::{Report, VERSION, Version, v0, v1};
+use super::{Primitive, Report, VERSION, Version, v0, v1};
 use crate::wire::error::len16;
 use crate::wire::{Error, Kind, Layer, Result};
 
@@ -17,6 +17,12 @@ impl<'a> Report<'a> {
             1 => v1::parse(bytes),
             version => Err(Error::new(Layer::Dta, "version", 2, Kind::UnknownVersion(version))),
         }
+    }
+
+    /// Whether bytes begin as a version-1 report of this primitive does.
+    #[inline]
+    pub fn is_v1_of(primitive: Primitive, bytes: &[u8]) -> bool {
+        matches!(bytes, [opcode, _, flags, ..] if *opcode == primitive.opcode() && flags & VERSION == 1)
     }
 
     /// Bytes that [`Report::emit`] writes, if it can.

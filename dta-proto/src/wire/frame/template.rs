@@ -1,7 +1,7 @@
 //! Frames of one kind, fast: all that they share is written once, and its iCRC computed once.
 
 use super::Route;
-use crate::crc::{crc32_update, crc32_update_masked, crc32_update_of};
+use crate::crc::{crc32_update, crc32_update_masked, crc32_update_words};
 use crate::wire::error::len16;
 use crate::wire::roce::{
     ATOMIC_ETH_LEN, AtomicEth, BTH_LEN, Bth, ICRC_LEN, ICRC_MASK, ICRC_SEED, IMM_DT_LEN, Opcode, Psn,
@@ -71,60 +71,57 @@ impl Shared {
         payload: &[u8],
         buffer: &mut [u8],
     ) -> Result<usize> {
+        let have = buffer.len();
+        let out = self.begin(payload, buffer)?;
+        // Cannot fail: frame_len was computed from the same parts.
+        self.fill(psn_bytes(psn, ack_req), headers, payload, out).ok_or_else(|| self.too_small(have))?;
+        Ok(self.frame_len)
+    }
+
+    /// As [`Shared::emit`], of a WRITE.
+    #[inline(always)]
+    fn emit_write(
+        &self,
+        psn: Psn,
+        ack_req: bool,
+        reth: Reth,
+        payload: &[u8],
+        buffer: &mut [u8],
+    ) -> Result<usize> {
+        let Ok(element) = <&[u8; 16]>::try_from(payload) else {
+            let mut headers = [0; RETH_LEN];
+            reth.emit(&mut headers);
+            return self.emit(psn, ack_req, &headers, payload, buffer);
+        };
+        let have = buffer.len();
+        let out = self.begin(payload, buffer)?;
+        self.fill_16(psn_bytes(psn, ack_req), reth, element, out).ok_or_else(|| self.too_small(have))?;
+        Ok(self.frame_len)
+    }
+
+    /// The bytes of a frame from its IPv4 header on, where the payload is as long as it has to be.
+    #[inline(always)]
+    fn begin<'b>(&self, payload: &[u8], buffer: &'b mut [u8]) -> Result<&'b mut [u8]> {
         if payload.len() != self.payload_len {
             return Err(self.wrong_payload(payload));
         }
         let have = buffer.len();
-        let Some(mut out) = buffer.get_mut(..self.frame_len) else {
+        let Some(out) = buffer.get_mut(..self.frame_len) else {
             return Err(self.too_small(have));
         };
-        if let Some(header) = &self.ethernet {
-            let Some((head, rest)) = out.split_first_chunk_mut() else {
-                return Err(self.too_small(have));
-            };
-            *head = *header;
-            out = rest;
-        }
-        let psn = u32::from(ack_req) << 31 | psn.get();
-        // The lengths of most frames, those of elements of 16 and of 32 bytes, are known to the compiler.
-        let written = match (N, payload.len()) {
-            (RETH_LEN, 16) => self.fill::<N, 16, 36>(psn, headers, payload, out),
-            (RETH_LEN, 32) => self.fill::<N, 32, 52>(psn, headers, payload, out),
-            _ => self.fill_any(psn, headers, payload, out),
+        let Some(header) = &self.ethernet else { return Ok(out) };
+        let Some((head, rest)) = out.split_first_chunk_mut() else {
+            return Err(self.too_small(have));
         };
-        // Cannot fail: frame_len was computed from the same parts.
-        written.ok_or_else(|| self.too_small(have))?;
-        Ok(self.frame_len)
+        *head = *header;
+        Ok(rest)
     }
 
-    /// The frame, from its IPv4 header on, where the payload has `P` bytes and the iCRC covers `C` bytes of its own;
-    /// `None` where they do not fit.
-    #[inline(always)]
-    fn fill<const N: usize, const P: usize, const C: usize>(
-        &self,
-        psn: u32,
-        headers: &[u8; N],
-        payload: &[u8],
-        out: &mut [u8],
-    ) -> Option<()> {
-        let payload: &[u8; P] = payload.try_into().ok()?;
-        let (shared, out) = out.split_first_chunk_mut()?;
-        *shared = self.bytes;
-        let (covered, out) = out.split_first_chunk_mut::<C>()?;
-        let (psn_bytes, rest) = covered.split_first_chunk_mut::<PSN_LEN>()?;
-        *psn_bytes = psn.to_be_bytes();
-        let (head, rest) = rest.split_first_chunk_mut::<N>()?;
-        *head = *headers;
-        *<&mut [u8; P]>::try_from(rest).ok()? = *payload;
-        *out.first_chunk_mut()? = crc32_update_of(self.icrc, covered).to_le_bytes();
-        Some(())
-    }
-
-    /// The same of any length, with pad bytes.
+    /// The frame from its IPv4 header on; `None` where it does not fit.
     #[inline]
-    fn fill_any<const N: usize>(
+    fn fill<const N: usize>(
         &self,
-        psn: u32,
+        psn: [u8; PSN_LEN],
         headers: &[u8; N],
         payload: &[u8],
         out: &mut [u8],
@@ -132,8 +129,8 @@ impl Shared {
         let (shared, out) = out.split_first_chunk_mut()?;
         *shared = self.bytes;
         let (covered, icrc) = out.split_last_chunk_mut()?;
-        let (psn_bytes, rest) = covered.split_first_chunk_mut::<PSN_LEN>()?;
-        *psn_bytes = psn.to_be_bytes();
+        let (psn_bytes, rest) = covered.split_first_chunk_mut()?;
+        *psn_bytes = psn;
         let (head, rest) = rest.split_first_chunk_mut::<N>()?;
         *head = *headers;
         let (data, pad) = rest.split_at_mut_checked(payload.len())?;
@@ -142,6 +139,36 @@ impl Shared {
         *icrc = crc32_update(self.icrc, covered).to_le_bytes();
         Some(())
     }
+
+    /// As [`Shared::fill`] of a WRITE of 16 bytes, the element of most key-write stores. What has just been computed
+    /// goes to the iCRC as it is, and not by memory.
+    #[inline]
+    fn fill_16(&self, psn: [u8; PSN_LEN], reth: Reth, payload: &[u8; 16], out: &mut [u8]) -> Option<()> {
+        // In the pieces in which an element is written.
+        let [a, b, c, d, value @ ..] = *payload;
+        let (low, high) = (value.first_chunk::<8>()?, value.last_chunk::<4>()?);
+        let payload = u128::from(u32::from_le_bytes([a, b, c, d]))
+            | u128::from(u64::from_le_bytes(*low)) << 32
+            | u128::from(u32::from_le_bytes(*high)) << 96;
+        let reth = reth.word();
+        let icrc = crc32_update_words(self.icrc, u32::from_le_bytes(psn), [reth, payload]);
+        let (shared, out) = out.split_first_chunk_mut()?;
+        *shared = self.bytes;
+        let (psn_bytes, out) = out.split_first_chunk_mut()?;
+        *psn_bytes = psn;
+        let (reth_bytes, out) = out.split_first_chunk_mut()?;
+        *reth_bytes = reth.to_le_bytes();
+        let (payload_bytes, out) = out.split_first_chunk_mut()?;
+        *payload_bytes = payload.to_le_bytes();
+        *out.first_chunk_mut()? = icrc.to_le_bytes();
+        Some(())
+    }
+}
+
+/// The acknowledgement bit and the PSN.
+#[inline]
+fn psn_bytes(psn: Psn, ack_req: bool) -> [u8; PSN_LEN] {
+    (u32::from(ack_req) << 31 | psn.get()).to_be_bytes()
 }
 
 /// Frames with WRITE ONLY of one payload length to one queue pair.
@@ -185,9 +212,8 @@ impl WriteTemplate {
         payload: &[u8],
         buffer: &mut [u8],
     ) -> Result<usize> {
-        let mut reth = [0; RETH_LEN];
-        Reth { va, rkey, length: self.0.payload_len as u32 }.emit(&mut reth);
-        self.0.emit(psn, ack_req, &reth, payload, buffer)
+        let reth = Reth { va, rkey, length: self.0.payload_len as u32 };
+        self.0.emit_write(psn, ack_req, reth, payload, buffer)
     }
 }
 

@@ -51,6 +51,14 @@ impl Reth {
         }
     }
 
+    /// The header as the number that it is in little-endian order: its bytes without a way through memory.
+    #[inline]
+    pub(crate) fn word(&self) -> u128 {
+        u128::from(self.va.swap_bytes())
+            | u128::from(self.rkey.swap_bytes()) << 64
+            | u128::from(self.length.swap_bytes()) << 96
+    }
+
     /// Bytes that [`Reth::emit`] writes.
     pub const fn buffer_len(&self) -> usize {
         RETH_LEN
