@@ -47,10 +47,11 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// Reads a packet, from its IPv4 header on. `checksum_pending` says that its UDP checksum was
+    /// Checks a packet, from its IPv4 header on, for damage, and whether it came to this NIC. Gives it without what
+    /// follows its UDP datagram, and the first byte of its BTH. `checksum_pending` says that its UDP checksum was
     /// never filled in.
     #[inline]
-    pub(super) fn parse(packet: &[u8], local: Local, checksum_pending: bool) -> Result<Request, Counter> {
+    pub(super) fn check(packet: &[u8], local: Local, checksum_pending: bool) -> Result<(&[u8], u8), Counter> {
         let headers = ipv4::Header::of(packet).zip(packet.get(ipv4::HEADER_LEN..).and_then(udp::Header::of));
         let Some((ip, udp)) = headers else { return Err(short(packet)) };
         if !ip.is_v4_without_options() {
@@ -87,12 +88,27 @@ impl Request {
         if bth[1] & 0xf != 0 {
             return Err(Counter::DroppedVersion);
         }
-        let opcode = match Opcode::from_byte(bth[0]) {
-            Ok(opcode) if opcode.is_request() => opcode,
-            _ => return Err(Counter::DroppedOpcode),
-        };
+        Ok((packet, bth[0]))
+    }
+
+    /// The operation of the first byte of a BTH, if it is one of a request.
+    #[inline]
+    pub(super) fn opcode(byte: u8) -> Result<Opcode, Counter> {
+        match Opcode::from_byte(byte) {
+            Ok(opcode) if opcode.is_request() => Ok(opcode),
+            _ => Err(Counter::DroppedOpcode),
+        }
+    }
+
+    /// Reads a packet that [`Request::check`] gave, as a request of this operation.
+    #[inline(always)] // on the path of every packet, where the compiler knows the operation
+    pub(super) fn read(packet: &[u8], opcode: Opcode) -> Result<Request, Counter> {
+        let (ip, bth) =
+            (ipv4::Header::of(packet), packet.get(UDP_END..).and_then(<[u8]>::first_chunk::<BTH_LEN>));
+        let Some((ip, bth)) = ip.zip(bth) else { return Err(Counter::DroppedLength) };
         let pad = bth[1] >> 4 & 3;
         let start = HEADERS + opcode.shape().len();
+        let end = packet.len();
         let Some(payload_end) = (end - ICRC).checked_sub(usize::from(pad)).filter(|&e| e >= start) else {
             return Err(Counter::DroppedLength);
         };

@@ -7,7 +7,7 @@
 //! key and asks the CPU to fetch the memory that it will change; by the time the second pass writes
 //! there, the memory is near.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use dta_link::Batch;
@@ -285,42 +285,79 @@ impl Responder {
         let local = Local { ip: config.ip, port: config.port };
         steps.clear();
         requests.clear();
+        let mut pass = Pass { mtu: config.mtu, keys, queue_pairs, requests, refused };
         for index in 0..input.count() {
-            let request = Request::parse(input.packet(index), local, input.checksum_pending(index));
-            let step = request.and_then(|request| {
-                let refuse = |refused: &mut Refused, reason| {
-                    refused.note(reason, request.source, request.qpn);
-                    Err(reason)
-                };
-                let found = queue_pairs.index(request.qpn);
-                let Some((queue_pair, qp)) = found.and_then(|at| Some((at, queue_pairs.at(at)?))) else {
-                    return refuse(refused, Counter::DroppedUnknownQueuePair);
-                };
-                if let Err(reason) = admit(qp, &request) {
-                    return refuse(refused, reason);
-                }
-                let found = keys.find(request.reth.rkey);
-                if let Some((_, entry)) = found {
-                    // A prefetch of any address is harmless, so the range is checked later.
-                    entry.region.prefetch(request.reth.va.wrapping_sub(entry.iova));
-                }
-                if request.opcode == Opcode::UcWriteOnly
-                    && qp.request.access.remote_write
-                    && let Ok(Some(place)) = execute::place(found, config.mtu, &request, &request.message())
-                {
-                    return Ok(Step::Write {
-                        queue_pair,
-                        key: place.key,
-                        offset: place.offset,
-                        psn: request.psn,
-                        payload: request.payload,
-                    });
-                }
-                requests.push(Prepared { request, queue_pair });
-                Ok(Step::Request(requests.len() - 1))
+            let checked = Request::check(input.packet(index), local, input.checksum_pending(index));
+            let step = checked.and_then(|(packet, first)| match first {
+                UC_WRITE_ONLY => pass.step(packet, Opcode::UcWriteOnly),
+                other => pass.step_of_any(packet, other),
             });
             steps.push(step.unwrap_or_else(Step::Drop));
         }
+    }
+}
+
+/// The first byte of the BTH of nearly all packets.
+const UC_WRITE_ONLY: u8 = Opcode::UcWriteOnly.byte();
+
+/// What the first pass needs for each packet.
+struct Pass<'a> {
+    mtu: u32,
+    keys: &'a Keys,
+    queue_pairs: &'a mut QueuePairs,
+    requests: &'a mut Vec<Prepared>,
+    refused: &'a mut Refused,
+}
+
+impl Pass<'_> {
+    /// What is to be done with a packet without damage.
+    #[inline(always)] // on the path of every packet: what depends on the operation alone is decided when compiled
+    fn step(&mut self, packet: &[u8], opcode: Opcode) -> Result<Step, Counter> {
+        let request = Request::read(packet, opcode)?;
+        let found = self.queue_pairs.index(request.qpn);
+        let Some((queue_pair, qp)) = found.and_then(|at| Some((at, self.queue_pairs.at(at)?))) else {
+            return self.refuse(request.source, request.qpn, Counter::DroppedUnknownQueuePair);
+        };
+        if let Err(reason) = admit(qp, &request) {
+            return self.refuse(request.source, request.qpn, reason);
+        }
+        let found = self.keys.find(request.reth.rkey);
+        if let Some((_, entry)) = found {
+            // A prefetch of any address is harmless, so the range is checked later.
+            entry.region.prefetch(request.reth.va.wrapping_sub(entry.iova));
+        }
+        if opcode == Opcode::UcWriteOnly
+            && qp.request.access.remote_write
+            && let Ok(Some(place)) = execute::place(found, self.mtu, &request, &request.message())
+        {
+            return Ok(Step::Write {
+                queue_pair,
+                key: place.key,
+                offset: place.offset,
+                psn: request.psn,
+                payload: request.payload,
+            });
+        }
+        self.keep(Prepared { request, queue_pair })
+    }
+
+    /// Leaves a request to the second pass. By a call, so that the others need not be in memory.
+    #[inline(never)]
+    fn keep(&mut self, request: Prepared) -> Result<Step, Counter> {
+        self.requests.push(request);
+        Ok(Step::Request(self.requests.len() - 1))
+    }
+
+    #[cold]
+    fn refuse(&mut self, source: Ipv4Addr, qpn: u32, reason: Counter) -> Result<Step, Counter> {
+        self.refused.note(reason, source, qpn);
+        Err(reason)
+    }
+
+    /// The same for any operation; `first` is the first byte of the BTH.
+    #[inline(never)]
+    fn step_of_any(&mut self, packet: &[u8], first: u8) -> Result<Step, Counter> {
+        self.step(packet, Request::opcode(first)?)
     }
 }
 
