@@ -18,9 +18,9 @@ use core::sync::atomic::{AtomicU8, Ordering};
 use crate::{Mask, table};
 
 use core::arch::x86_64::{
-    __m128i, _mm_and_si128, _mm_clmulepi64_si128, _mm_crc32_u8, _mm_crc32_u32, _mm_crc32_u64,
-    _mm_cvtsi32_si128, _mm_extract_epi32, _mm_loadu_si128, _mm_or_si128, _mm_set_epi32, _mm_set_epi64x,
-    _mm_setzero_si128, _mm_shuffle_epi8, _mm_srli_si128, _mm_xor_si128,
+    __m128i, _mm_and_si128, _mm_andnot_si128, _mm_clmulepi64_si128, _mm_crc32_u8, _mm_crc32_u32,
+    _mm_crc32_u64, _mm_cvtsi32_si128, _mm_extract_epi32, _mm_loadu_si128, _mm_or_si128, _mm_set_epi32,
+    _mm_set_epi64x, _mm_setzero_si128, _mm_shuffle_epi8, _mm_srli_si128, _mm_xor_si128,
 };
 
 /// Blocks of 16 bytes that are folded in one go: as many as the longest frame of DTA has.
@@ -189,20 +189,46 @@ pub(crate) fn crc32_masked(crc: u32, bytes: &[u8], mask: &Mask) -> Option<u32> {
     Some(unsafe { all::<CRC32, true>(crc, bytes, mask) })
 }
 
-/// The CRC-32 of each message, if the processor can.
+/// As [`crate::crc32_each_behind`], if the processor can.
 #[inline]
-pub(crate) fn crc32_each<const LEN: usize>(messages: &[[u8; LEN]], sums: &mut [u32]) -> bool {
+pub(crate) fn crc32_each_behind<'f, const SLOT: usize, const N: usize>(
+    firsts: impl Iterator<Item = &'f [u8; 16]>,
+    slots: &[[[u8; SLOT]; N]],
+    sums: &mut [[u32; N]],
+) -> bool {
     #[target_feature(enable = "pclmulqdq,sse4.1")]
-    fn each<const LEN: usize>(messages: &[[u8; LEN]], sums: &mut [u32]) {
-        for (message, sum) in messages.iter().zip(sums) {
-            *sum = all::<CRC32, false>(0, message, &Mask::NONE);
+    fn each<'f, const SLOT: usize, const N: usize>(
+        firsts: impl Iterator<Item = &'f [u8; 16]>,
+        slots: &[[[u8; SLOT]; N]],
+        sums: &mut [[u32; N]],
+    ) {
+        let low32 = _mm_set_epi32(0, 0, 0, -1);
+        for ((first, slots), sums) in firsts.zip(slots).zip(sums) {
+            // The first 12 bytes, with zeros in front, are the same for all slots; the last 4 take the place of a
+            // slot's first 4.
+            let first = _mm_xor_si128(load(first), _mm_cvtsi32_si128(-1));
+            let fold = Constants::<CRC32>::FOLD[MOST_BLOCKS - SLOT / 16];
+            let head = times(_mm_shuffle_epi8(first, load(&TO_END[12])), fold);
+            let end = _mm_srli_si128::<12>(first);
+            for (slot, sum) in slots.iter().zip(sums) {
+                let mut blocks = slot.as_chunks::<16>().0.iter();
+                let block = load(blocks.next().unwrap_or(&[0; 16]));
+                let mut carried = _mm_or_si128(_mm_andnot_si128(low32, block), end);
+                let mut all = head;
+                for (i, block) in blocks.enumerate() {
+                    let fold = Constants::<CRC32>::FOLD[MOST_BLOCKS + 1 + i - SLOT / 16];
+                    all = _mm_xor_si128(all, times(carried, fold));
+                    carried = load(block);
+                }
+                *sum = reduce::<CRC32>(_mm_xor_si128(all, carried));
+            }
         }
     }
-    if LEN < 16 || !has_clmul() {
+    if SLOT == 0 || !SLOT.is_multiple_of(16) || SLOT / 16 > MOST_BLOCKS || !has_clmul() {
         return false;
     }
     // SAFETY: as in `crc32`.
-    unsafe { each(messages, sums) };
+    unsafe { each(firsts, slots, sums) };
     true
 }
 

@@ -1,9 +1,9 @@
 //! Key-write: the last value of a key, from its copies.
 
 use dta_proto::crc;
-use dta_proto::key::{KEY_LEN, Key};
+use dta_proto::key::Key;
 use dta_proto::layout::hash;
-use dta_proto::layout::key_write::{CHECKSUM_LEN, Outcome, Policy, choose, offset};
+use dta_proto::layout::key_write::{Outcome, Policy, choose, offset};
 use dta_proto::store::StoreKind;
 
 use super::Store;
@@ -73,14 +73,14 @@ impl<'a> Reader<'a> {
         assert_eq!(keys.len() * self.value_len(), values.len(), "one value per key");
         // Lengths as constants make the copy out of memory, the checksums and the comparisons straight code.
         match self.value_len {
-            4 => self.query_values::<4, 20>(keys, policy, answers, values),
-            12 => self.query_values::<12, 28>(keys, policy, answers, values),
-            28 => self.query_values::<28, 44>(keys, policy, answers, values),
-            _ => self.query_values::<60, 76>(keys, policy, answers, values),
+            4 => self.query_values::<4, 8>(keys, policy, answers, values),
+            12 => self.query_values::<12, 16>(keys, policy, answers, values),
+            28 => self.query_values::<28, 32>(keys, policy, answers, values),
+            _ => self.query_values::<60, 64>(keys, policy, answers, values),
         }
     }
 
-    fn query_values<const VALUE: usize, const MESSAGE: usize>(
+    fn query_values<const VALUE: usize, const SLOT: usize>(
         &self,
         keys: &[Key],
         policy: Policy,
@@ -89,16 +89,16 @@ impl<'a> Reader<'a> {
     ) -> Result<(), AccessError> {
         let (values, _) = values.as_chunks_mut();
         match self.redundancy {
-            1 => self.query_slots::<VALUE, MESSAGE, 1>(keys, policy, answers, values),
-            2 => self.query_slots::<VALUE, MESSAGE, 2>(keys, policy, answers, values),
-            3 => self.query_slots::<VALUE, MESSAGE, 3>(keys, policy, answers, values),
-            _ => self.query_slots::<VALUE, MESSAGE, 4>(keys, policy, answers, values),
+            1 => self.query_slots::<VALUE, SLOT, 1>(keys, policy, answers, values),
+            2 => self.query_slots::<VALUE, SLOT, 2>(keys, policy, answers, values),
+            3 => self.query_slots::<VALUE, SLOT, 3>(keys, policy, answers, values),
+            _ => self.query_slots::<VALUE, SLOT, 4>(keys, policy, answers, values),
         }
     }
 
     /// A group of keys goes through three stations: their slots are asked for, copied, and judged.
     /// While a group's slots are on their way from memory, the group before is copied and judged.
-    fn query_slots<const VALUE: usize, const MESSAGE: usize, const N: usize>(
+    fn query_slots<const VALUE: usize, const SLOT: usize, const N: usize>(
         &self,
         keys: &[Key],
         policy: Policy,
@@ -108,7 +108,7 @@ impl<'a> Reader<'a> {
         let mut offsets = [[[0; N]; GROUP]; 2];
         let [here, ahead] = &mut offsets;
         let (mut here, mut ahead) = (here, ahead);
-        let mut copied = Copied::<VALUE, MESSAGE, N>::EMPTY;
+        let mut copied = Copied::<VALUE, SLOT, N>::EMPTY;
         let mut groups = keys.chunks(GROUP);
         let mut asked = groups.next();
         if let Some(first) = asked {
@@ -120,8 +120,8 @@ impl<'a> Reader<'a> {
             if let Some(next) = asked {
                 self.ask(next, ahead);
             }
-            copied.copy(self.region, keys, here)?;
-            copied.judge(policy, answers, values);
+            copied.copy(self.region, &here[..keys.len()])?;
+            copied.judge(keys, policy, answers, values);
             std::mem::swap(&mut here, &mut ahead);
         }
         Ok(())
@@ -140,57 +140,38 @@ impl<'a> Reader<'a> {
 }
 
 /// The slots of a group, out of memory that changes: `N` of each key.
-struct Copied<const VALUE: usize, const MESSAGE: usize, const N: usize> {
-    /// What a checksum is of: key and value in one piece.
-    messages: [[[u8; MESSAGE]; N]; GROUP],
-    /// The checksums that were in the slots.
-    stored: [[u32; N]; GROUP],
+struct Copied<const VALUE: usize, const SLOT: usize, const N: usize> {
+    slots: [[[u8; SLOT]; N]; GROUP],
 }
 
-impl<const VALUE: usize, const MESSAGE: usize, const N: usize> Copied<VALUE, MESSAGE, N> {
-    const EMPTY: Self = Self { messages: [[[0; MESSAGE]; N]; GROUP], stored: [[0; N]; GROUP] };
+impl<const VALUE: usize, const SLOT: usize, const N: usize> Copied<VALUE, SLOT, N> {
+    const EMPTY: Self = Self { slots: [[[0; SLOT]; N]; GROUP] };
 
     #[inline(always)]
-    fn copy(
-        &mut self,
-        region: &Region,
-        keys: &[Key],
-        offsets: &[[u64; N]; GROUP],
-    ) -> Result<(), AccessError> {
-        let to = self.messages.iter_mut().zip(&mut self.stored);
-        for ((key, offsets), (messages, stored)) in keys.iter().zip(offsets).zip(to) {
-            for ((at, message), stored) in offsets.iter().zip(messages).zip(stored) {
-                // The slot goes to where its value follows the key; its checksum lies under the
-                // key's end until it is saved.
-                let slot = &mut message[KEY_LEN - CHECKSUM_LEN..];
-                region.read(*at, slot)?;
-                *stored = slot.first_chunk().map_or(0, |sum| u32::from_be_bytes(*sum));
-                message[..KEY_LEN].copy_from_slice(&key.0);
-            }
-        }
-        Ok(())
+    fn copy(&mut self, region: &Region, offsets: &[[u64; N]]) -> Result<(), AccessError> {
+        let slots = self.slots.as_flattened_mut();
+        offsets.as_flattened().iter().zip(slots).try_for_each(|(at, slot)| region.read(*at, slot))
     }
 
     #[inline(always)]
-    fn judge(&self, policy: Policy, answers: &mut [Answer], values: &mut [[u8; VALUE]]) {
+    fn judge(&self, keys: &[Key], policy: Policy, answers: &mut [Answer], values: &mut [[u8; VALUE]]) {
         let mut sums = [[0; N]; GROUP];
-        let messages = &self.messages[..answers.len()];
-        crc::crc32_each(messages.as_flattened(), sums.as_flattened_mut());
-        let sums = self.stored.iter().zip(&sums);
-        for (((messages, (stored, sums)), answer), to) in messages.iter().zip(sums).zip(answers).zip(values) {
+        let slots = &self.slots[..keys.len()];
+        crc::crc32_each_behind(keys.iter().map(|key| &key.0), slots, &mut sums);
+        for (((slots, sums), answer), to) in slots.iter().zip(&sums).zip(answers).zip(values) {
             // Without branches: whether a random key's copy matches is nothing that a processor can foresee.
-            let matching: [bool; N] = std::array::from_fn(|n| stored[n] == sums[n]);
+            let matching: [bool; N] = std::array::from_fn(|n| checksum::<SLOT>(&slots[n]) == sums[n]);
             // Of no copy at all, the last: it is blanked out below.
             let first = (0..N).rev().fold(N - 1, |first, n| if matching[n] { n } else { first });
-            let first = value::<VALUE, MESSAGE>(&messages[first]);
+            let first = value::<VALUE, SLOT>(&slots[first]);
             let (mut agreeing, mut differing) = (0, 0);
-            for (matching, message) in matching.iter().zip(messages) {
-                let equal = value::<VALUE, MESSAGE>(message) == first;
+            for (matching, slot) in matching.iter().zip(slots) {
+                let equal = value::<VALUE, SLOT>(slot) == first;
                 agreeing += u8::from(*matching & equal);
                 differing += u8::from(*matching & !equal);
             }
             if policy != Policy::First && differing != 0 {
-                *answer = weigh(messages, matching, policy, to);
+                *answer = weigh(slots, matching, policy, to);
                 continue;
             }
             let found = agreeing != 0 && !matches!(policy, Policy::AtLeast(least) if agreeing < least);
@@ -203,21 +184,27 @@ impl<const VALUE: usize, const MESSAGE: usize, const N: usize> Copied<VALUE, MES
     }
 }
 
-/// The value behind the key.
+/// The checksum in front of the value.
 #[inline(always)]
-fn value<const VALUE: usize, const MESSAGE: usize>(message: &[u8; MESSAGE]) -> &[u8; VALUE] {
-    message.last_chunk().unwrap_or(&[0; VALUE])
+fn checksum<const SLOT: usize>(slot: &[u8; SLOT]) -> u32 {
+    slot.first_chunk().map_or(0, |sum| u32::from_be_bytes(*sum))
+}
+
+/// The value behind the checksum.
+#[inline(always)]
+fn value<const VALUE: usize, const SLOT: usize>(slot: &[u8; SLOT]) -> &[u8; VALUE] {
+    slot.last_chunk().unwrap_or(&[0; VALUE])
 }
 
 /// Copies that match and differ, under a policy that has to weigh them.
 #[cold]
-fn weigh<const VALUE: usize, const MESSAGE: usize, const N: usize>(
-    messages: &[[u8; MESSAGE]; N],
+fn weigh<const VALUE: usize, const SLOT: usize, const N: usize>(
+    slots: &[[u8; SLOT]; N],
     matching: [bool; N],
     policy: Policy,
     to: &mut [u8; VALUE],
 ) -> Answer {
-    let found: [_; N] = std::array::from_fn(|n| matching[n].then(|| value::<VALUE, MESSAGE>(&messages[n])));
+    let found: [_; N] = std::array::from_fn(|n| matching[n].then(|| value::<VALUE, SLOT>(&slots[n])));
     let (value, answer) = match choose(policy, &found) {
         Outcome::Absent => (&[0; VALUE], Answer::default()),
         Outcome::Undecided { agreeing, differing } => {

@@ -1,6 +1,6 @@
 //! The engine as one worker among several: reports that belong to another are handed over.
 
-use dta_proto::wire::dta::{Report, Version};
+use dta_proto::wire::dta::{Primitive, Report, Version};
 
 use super::Engine;
 use super::execute::Admitted;
@@ -50,6 +50,34 @@ impl Engine {
                 return Err(reason);
             }
         };
+        // The same either way: as in `ingest_one`.
+        match Report::is_v1_of(Primitive::KeyWrite, payload) {
+            true => self.ingest_payload_among(payload, source, destination, crew, out),
+            false => self.ingest_other_among(payload, source, destination, crew, out),
+        }
+    }
+
+    #[inline(never)]
+    fn ingest_other_among(
+        &mut self,
+        payload: &[u8],
+        source: Source,
+        destination: Source,
+        crew: &mut Crew,
+        out: &mut Output,
+    ) -> Result<(), Reason> {
+        self.ingest_payload_among(payload, source, destination, crew, out)
+    }
+
+    #[inline(always)]
+    fn ingest_payload_among(
+        &mut self,
+        payload: &[u8],
+        source: Source,
+        destination: Source,
+        crew: &mut Crew,
+        out: &mut Output,
+    ) -> Result<(), Reason> {
         // Looked at where it is: to move it takes as long as to parse it.
         let parsed = Report::parse(payload);
         let report = match &parsed {
@@ -68,7 +96,7 @@ impl Engine {
     }
 
     /// Judges a report of a reporter whose window is here.
-    #[inline]
+    #[inline(always)] // on the path of every report
     fn judge_among(
         &mut self,
         report: &Report<'_>,
@@ -96,7 +124,23 @@ impl Engine {
         self.execute_one(admitted(report, store), restarts, out)
     }
 
+    #[inline(always)] // on the path of every report
     fn take_one(&mut self, message: &Message<'_>, crew: &mut Crew, out: &mut Output) {
+        // The same either way: as in `ingest_one`.
+        let usual = message.stage == Stage::Execute && Report::is_v1_of(Primitive::KeyWrite, message.report);
+        match usual {
+            true => self.take_message(message, crew, out),
+            false => self.take_other(message, crew, out),
+        }
+    }
+
+    #[inline(never)]
+    fn take_other(&mut self, message: &Message<'_>, crew: &mut Crew, out: &mut Output) {
+        self.take_message(message, crew, out);
+    }
+
+    #[inline(always)]
+    fn take_message(&mut self, message: &Message<'_>, crew: &mut Crew, out: &mut Output) {
         // It was parsed by who handed it over.
         let parsed = Report::parse(message.report);
         let Ok(report) = &parsed else { return };

@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use dta_proto::wire::dta::{Body, Report};
 
-use super::handover::{CAPACITY, Message, Receiver, Room, Sender, Stage, View, ring};
+use super::handover::{CAPACITY, Message, Receiver, Sender, Stage, Taken, View, ring};
 use super::steering::{self, MAX_WORKERS};
 
 /// Messages that are taken from one ring before the next is looked at.
 const TURN: usize = 256;
+/// Messages that are copied out of a ring at once.
+const GROUP: usize = 32;
 
 /// One worker among several.
 pub struct Crew {
@@ -29,6 +31,8 @@ pub struct Crew {
     restarts_here: u32,
     /// Bit n: worker n was handed something since it was last asked.
     news: u32,
+    /// [`GROUP`] messages that were taken last.
+    room: Box<[Taken]>,
 }
 
 /// A look at all rings of a crew from outside.
@@ -57,6 +61,7 @@ pub fn crew(workers: usize) -> (Vec<Crew>, CrewView) {
             restarts: Arc::clone(&restarts),
             restarts_here: 0,
             news: 0,
+            room: vec![Taken::EMPTY; GROUP].into_boxed_slice(),
         })
         .collect();
     let mut views = Vec::new();
@@ -149,7 +154,6 @@ impl Crew {
     /// Hands what waits here to `execute`, then what is to be judged to `judge`, as far as there is room for
     /// what comes of that. How many there were.
     pub(crate) fn take_in(&mut self, mut take: impl FnMut(&Message<'_>, &mut Crew)) -> usize {
-        let mut room: Room = [0; std::mem::size_of::<Room>()];
         let mut taken = 0;
         for judges in [false, true] {
             for ring in 0..self.workers - 1 {
@@ -160,10 +164,18 @@ impl Crew {
                 let mut all = std::mem::take(if judges { &mut self.judge } else { &mut self.execute });
                 if let Some(receiver) = all.get_mut(ring) {
                     let count = receiver.waiting().min(most);
-                    for _ in 0..count {
-                        let Some(message) = receiver.take(&mut room) else { break };
-                        take(&message, self);
+                    // The room is this crew's; it is out of it while others are handed to.
+                    let mut room = std::mem::take(&mut self.room);
+                    let mut left = count;
+                    while left > 0 {
+                        let group = receiver.take(&mut room[..left.min(GROUP)]);
+                        if group == 0 {
+                            break;
+                        }
+                        room[..group].iter().for_each(|taken| take(&taken.message(), self));
+                        left -= group;
                     }
+                    self.room = room;
                     if count > 0 {
                         // What comes of them is seen before their places are free.
                         self.publish();

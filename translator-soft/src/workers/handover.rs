@@ -127,16 +127,15 @@ impl Sender {
         words[0].store(first, Ordering::Relaxed);
         words[1].store(source.bits(), Ordering::Relaxed);
         words[2].store(destination.bits(), Ordering::Relaxed);
-        for (word, bytes) in words[BEFORE..].iter().zip(report.chunks(8)) {
-            let bits = match bytes.first_chunk() {
-                Some(whole) => u64::from_le_bytes(*whole),
-                None => {
-                    let mut rest = [0; 8];
-                    rest[..bytes.len()].copy_from_slice(bytes);
-                    u64::from_le_bytes(rest)
-                }
-            };
-            word.store(bits, Ordering::Relaxed);
+        let mut words = words[BEFORE..].iter();
+        let (wholes, rest) = report.as_chunks::<8>();
+        for (whole, word) in wholes.iter().zip(&mut words) {
+            word.store(u64::from_le_bytes(*whole), Ordering::Relaxed);
+        }
+        if let (false, Some(word)) = (rest.is_empty(), words.next()) {
+            let mut last = [0; 8];
+            last[..rest.len()].copy_from_slice(rest);
+            word.store(u64::from_le_bytes(last), Ordering::Relaxed);
         }
         self.put += 1;
     }
@@ -172,32 +171,27 @@ impl Receiver {
         (self.written - self.taken) as usize
     }
 
-    /// Takes the next of the [waiting](Receiver::waiting) messages; its report goes into `room`.
-    #[inline]
-    pub(super) fn take<'r>(&mut self, room: &'r mut [u8; (WORDS - BEFORE) * 8]) -> Option<Message<'r>> {
-        if self.taken == self.written {
-            return None;
+    /// Takes the next of the [waiting](Receiver::waiting) messages, as many as there is room for. How many.
+    ///
+    /// Many at once: the writer had each place last, so a look at it waits for its line to come over, and looks at
+    /// several wait together. And what is copied here in words is read in larger pieces later, when it has arrived.
+    pub(super) fn take(&mut self, room: &mut [Taken]) -> usize {
+        let before = self.taken;
+        for to in room {
+            if self.taken == self.written {
+                break;
+            }
+            let Some(words) = self.shared.place(self.taken) else { break };
+            to.first = words[0].load(Ordering::Relaxed);
+            to.source = words[1].load(Ordering::Relaxed);
+            to.destination = words[2].load(Ordering::Relaxed);
+            let reports = words[BEFORE..].iter().zip(to.report.as_chunks_mut().0);
+            for (word, bytes) in reports.take(report_len(to.first).div_ceil(8)) {
+                *bytes = word.load(Ordering::Relaxed).to_le_bytes();
+            }
+            self.taken += 1;
         }
-        let words = self.shared.place(self.taken)?;
-        let first = words[0].load(Ordering::Relaxed);
-        let len = (first >> 8 & 0xff) as usize;
-        for (word, bytes) in words[BEFORE..].iter().zip(room.chunks_exact_mut(8)).take(len.div_ceil(8)) {
-            bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
-        }
-        let stage = match first as u8 {
-            0 => Stage::Judge,
-            1 => Stage::Execute,
-            _ => Stage::ExecuteUnnumbered,
-        };
-        let message = Message {
-            stage,
-            restarts: (first >> 32) as u32,
-            source: Source::from_bits(words[1].load(Ordering::Relaxed)),
-            destination: Source::from_bits(words[2].load(Ordering::Relaxed)),
-            report: room.get(..len)?,
-        };
-        self.taken += 1;
-        Some(message)
+        (self.taken - before) as usize
     }
 
     /// Gives the places of all that was taken back to the other side.
@@ -211,8 +205,42 @@ impl Receiver {
     }
 }
 
-/// Room for the report of a message.
-pub(super) type Room = [u8; (WORDS - BEFORE) * 8];
+/// Bytes of the report of a message, by its first word.
+#[inline]
+fn report_len(first: u64) -> usize {
+    (first >> 8 & 0xff) as usize
+}
+
+/// Room for a message that was taken.
+#[derive(Clone, Debug)]
+pub(super) struct Taken {
+    first: u64,
+    source: u64,
+    destination: u64,
+    report: [u8; (WORDS - BEFORE) * 8],
+}
+
+impl Taken {
+    /// Room that holds a message without report.
+    pub(super) const EMPTY: Taken =
+        Taken { first: 0, source: 0, destination: 0, report: [0; (WORDS - BEFORE) * 8] };
+
+    /// The message.
+    #[inline]
+    pub(super) fn message(&self) -> Message<'_> {
+        Message {
+            stage: match self.first as u8 {
+                0 => Stage::Judge,
+                1 => Stage::Execute,
+                _ => Stage::ExecuteUnnumbered,
+            },
+            restarts: (self.first >> 32) as u32,
+            source: Source::from_bits(self.source),
+            destination: Source::from_bits(self.destination),
+            report: self.report.get(..report_len(self.first)).unwrap_or_default(),
+        }
+    }
+}
 
 /// A look at a ring from outside.
 pub(super) struct View(Arc<Shared>);
@@ -254,7 +282,7 @@ mod tests {
                     assert!(!sender.publish());
                 }
             });
-            let mut room = [0; (WORDS - BEFORE) * 8];
+            let mut room = [const { Taken::EMPTY }; 7];
             let mut n = 0;
             while n < COUNT {
                 if receiver.waiting() == 0 {
@@ -262,16 +290,20 @@ mod tests {
                     std::thread::yield_now();
                     continue;
                 }
-                let message = receiver.take(&mut room).unwrap();
-                assert_eq!(message.report, report(n));
-                assert_eq!((message.restarts, message.source), (n, Source::new(Ipv4Addr::from(n), n as u16)));
-                assert_eq!(message.destination, Source::new(Ipv4Addr::from(!n), 1));
-                assert_eq!(message.stage == Stage::Judge, n % 2 == 0);
-                n += 1;
+                let taken = receiver.take(&mut room);
+                assert_ne!(taken, 0);
+                for message in room[..taken].iter().map(Taken::message) {
+                    assert_eq!(message.report, report(n));
+                    let source = Source::new(Ipv4Addr::from(n), n as u16);
+                    assert_eq!((message.restarts, message.source), (n, source));
+                    assert_eq!(message.destination, Source::new(Ipv4Addr::from(!n), 1));
+                    assert_eq!(message.stage == Stage::Judge, n % 2 == 0);
+                    n += 1;
+                }
             }
             assert!(!receiver.view().is_empty());
             receiver.give_back();
-            assert!(receiver.view().is_empty() && receiver.take(&mut room).is_none());
+            assert!(receiver.view().is_empty() && receiver.take(&mut room) == 0);
         });
     }
 
@@ -288,8 +320,7 @@ mod tests {
         assert_eq!((sender.room(1), receiver.waiting()), (0, 0), "nothing is published yet");
         sender.publish();
         assert_eq!(receiver.waiting(), CAPACITY);
-        let mut room = [0; (WORDS - BEFORE) * 8];
-        assert!(receiver.take(&mut room).is_some());
+        assert_eq!(receiver.take(&mut [Taken::EMPTY]), 1);
         assert_eq!(sender.room(1), 0);
         receiver.give_back();
         assert_eq!(sender.room(1), 1);
