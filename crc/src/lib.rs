@@ -299,9 +299,17 @@ mod tests {
                 assert_eq!(crc32_update_of(7, message), crc32_update(7, message));
             }
             check::<1>(&bytes);
+            check::<15>(&bytes);
             check::<16>(&bytes);
+            check::<20>(&bytes);
+            check::<28>(&bytes);
+            check::<44>(&bytes);
             check::<61>(&bytes);
+            check::<76>(&bytes);
+            check::<143>(&bytes);
+            check::<200>(&bytes);
             check::<207>(&bytes);
+            check::<208>(&bytes);
         }
 
         #[test]

@@ -313,7 +313,7 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// Makes a step of a packet without damage; gives its fate, if it has none to go.
+    /// Makes a step of a packet without damage, or says why it is dropped.
     #[inline(always)] // on the path of every packet: what depends on the operation alone is decided when compiled
     fn prepare(&mut self, packet: &[u8], opcode: Opcode) -> Result<(), Counter> {
         let request = Request::read(packet, opcode)?;
