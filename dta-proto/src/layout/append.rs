@@ -309,13 +309,14 @@ impl Cursor {
     }
 
     /// Looks for a later batch beyond the next one: near it, and each time a few places further, so
-    /// that in the end a gap of any length is noticed.
+    /// that in the end a gap of any length is noticed. A whole ring ahead, not one place fewer: where
+    /// the sequence turns, two batches in a row share a place, and the last place would not be seen.
     fn look_ahead(&mut self, mut read: impl FnMut(u64) -> Found) {
-        for look in 0..Self::LOOK_AHEAD.min(self.ring - 1) {
+        for look in 0..Self::LOOK_AHEAD.min(self.ring) {
             let ahead = if look < Self::NEAR {
                 look + 1
             } else {
-                self.ahead = self.ahead % (self.ring - 1) + 1;
+                self.ahead = self.ahead % self.ring + 1;
                 self.ahead
             };
             let sequence = forward(self.next, ahead as u32);
@@ -447,6 +448,19 @@ mod tests {
             cursor.skip();
         }
         assert_eq!(ring.poll(&mut cursor), Step::New { sequence: 1000 });
+        assert_eq!(ring.poll(&mut cursor), Step::Pending);
+    }
+
+    #[test]
+    fn a_gap_at_the_turn_of_the_sequence_is_noticed() {
+        // 2^32 - 1 and 1 share place 0, and both are lost.
+        let (mut ring, mut cursor) = (Ring::new(2), Cursor::new(2, u32::MAX));
+        ring.write(2);
+        for sequence in [u32::MAX, 1] {
+            assert_eq!(ring.poll(&mut cursor), Step::Missing { sequence });
+            cursor.skip();
+        }
+        assert_eq!(ring.poll(&mut cursor), Step::New { sequence: 2 });
         assert_eq!(ring.poll(&mut cursor), Step::Pending);
     }
 
