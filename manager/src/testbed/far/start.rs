@@ -154,7 +154,7 @@ pub async fn start(plan: &Plan<'_>, far: &Far) -> anyhow::Result<Started> {
 }
 
 /// Has a switch hold the translator's program; starts it, if it is one of software.
-async fn program(machine: &Arc<Machine>, text: String, mut switch: toml::Table) -> anyhow::Result<FarSwitch> {
+async fn program(machine: &Arc<Machine>, text: String, switch: toml::Table) -> anyhow::Result<FarSwitch> {
     if !machine.settings.simple_switch.is_empty() {
         let control = switch.get("control").and_then(toml::Value::as_str);
         let control = control.context("`control` of the switch says where P4Runtime listens, HOST:PORT")?;
@@ -162,14 +162,19 @@ async fn program(machine: &Arc<Machine>, text: String, mut switch: toml::Table) 
         let request = Request::SimpleSwitch { interfaces, control: control.to_owned() };
         machine.call::<()>(&request).await?;
     }
-    // What the switch cannot tell back is not kept for another run.
-    switch.insert("state".into(), format!("{}/switch.json", machine.folder).into());
-    let mut tables = toml::Table::new();
-    tables.insert("switch".into(), toml::Table::from_iter([(SWITCH.to_owned(), switch.into())]).into());
-    write(machine, CONFIG, format!("{text}\n{tables}")).await?;
+    write(machine, CONFIG, switch_file(&text, switch, &machine.folder)).await?;
     let switch = FarSwitch { machine: Arc::clone(machine) };
     switch.call::<()>(OfSwitch::Setup).await?;
     Ok(switch)
+}
+
+/// A translator's configuration with a switch.
+fn switch_file(translator: &str, mut switch: toml::Table, folder: &str) -> String {
+    // What the switch cannot tell back is not kept for another run.
+    switch.insert("state".into(), format!("{folder}/switch.json").into());
+    let mut tables = toml::Table::new();
+    tables.insert("switch".into(), toml::Table::from_iter([(SWITCH.to_owned(), switch.into())]).into());
+    format!("{translator}\n{tables}")
 }
 
 /// Writes a file into the folder of a machine.
@@ -199,5 +204,73 @@ async fn lend(machine: &Machine, to: SocketAddr) -> anyhow::Result<SocketAddr> {
             machine.way().shown(),
             super::ssh::last_lines(&String::from_utf8_lossy(&output.stderr))
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dta_translator::config::{Config, Switch};
+
+    use super::*;
+
+    /// The TOML blocks of the page that tells of machines.
+    fn blocks() -> Vec<&'static str> {
+        let page = include_str!("../../../../docs/testbed-machines.md");
+        page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect()
+    }
+
+    #[test]
+    fn the_example_of_the_page_is_a_topology_and_its_switch_can_be_programmed() {
+        let blocks = blocks();
+        let topology = Topology::parse(blocks[0], "hardware.toml").unwrap();
+        let names: Vec<&str> = topology.machines.iter().map(|machine| &*machine.name).collect();
+        assert_eq!(names, ["store1", "edge1", "load1"]);
+        assert!(topology.machines[1].deploy && topology.machines[2].program == "~/bin/dta-manager");
+        // The switch takes the place of the machine with the software translator.
+        let (before, rest) = blocks[0].split_once("[[machine]]\nname = \"edge1\"").unwrap();
+        let (_, after) = rest.split_once("[[machine]]").unwrap();
+        let text = format!("{before}{}\n[[machine]]{after}", blocks[1]);
+        let topology = Topology::parse(&text, "hardware.toml").unwrap();
+        let edge = &topology.machines[1];
+        assert_eq!(edge.simple_switch, ["1@eth1", "2@eth2"]);
+        let plan = Plan::plain(&topology, Path::new("/nowhere"));
+        let place = TranslatorPlace {
+            listen: format!("{}:{PORT}", edge.address),
+            control: "127.0.0.1:0".into(),
+            collector: "127.0.0.1:1".into(),
+            source: edge.address,
+            source_port: ROCE_PORT,
+            ring: "off".into(),
+        };
+        let file = switch_file(&files::translator(&plan, &place), edge.switch.clone().unwrap(), "/nowhere");
+        let (config, _) = Config::parse(&file, Path::new("translator.toml")).unwrap();
+        config.check().unwrap();
+        let Switch::Bmv2(p4) = config.switch(SWITCH).unwrap() else { panic!("{file}") };
+        assert_eq!((p4.collector_ports.len(), p4.stations.len()), (1, 1));
+        assert_eq!(config.translator_of(SWITCH).unwrap().listen.to_string(), "192.0.2.2:40040");
+    }
+
+    #[test]
+    fn what_is_wrong_about_machines_is_named_with_its_line() {
+        let page = blocks()[0];
+        for (from, to, expect) in [
+            ("roles = [\"host\"]", "roles = [\"translator\"]", "one machine of each role"),
+            ("name = \"load1\"", "name = \"edge1\"", "another name"),
+            ("name = \"load1\"", "name = \"a/b\"", "letters, digits and hyphens"),
+            ("ssh = \"load1\"", "ssh = \"-oProxyCommand=x\"", "[USER@]HOST"),
+            ("program = \"/usr/bin/dta-manager\"", "progam = \"x\"", "unknown field `progam`"),
+            ("deploy = true ", "deploy = true\nprogram = \"/x\" ", "left out where deploy = true"),
+            (
+                "address = \"192.0.2.3\"",
+                "address = \"192.0.2.3\"\nlink = \"packet:eth0\"",
+                "role collector alone",
+            ),
+            ("config = \"ssh_config\"", "key = \"secret\"", "unknown field `key`"),
+        ] {
+            assert!(page.contains(from), "{from}");
+            let error =
+                Topology::parse(&page.replacen(from, to, 1), "hardware.toml").expect_err(to).to_string();
+            assert!(error.contains(expect) && error.contains(", line "), "{to}: {error}");
+        }
     }
 }
