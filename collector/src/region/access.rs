@@ -197,18 +197,6 @@ unsafe fn copy_out(mut from: *mut u8, mut out: &mut [u8]) {
 #[inline(always)]
 unsafe fn copy_in(mut to: *mut u8, mut data: &[u8]) {
     if to.addr() & 7 == 0 {
-        // The element of most key-write stores, without a loop.
-        if let [a, b] = data.as_chunks::<8>().0
-            && data.len() == 16
-        {
-            // SAFETY: `to` is aligned, and has room for both by the caller's word.
-            unsafe {
-                AtomicU64::from_ptr(to.cast()).store(u64::from_ne_bytes(*a), Ordering::Release);
-                AtomicU64::from_ptr(to.wrapping_add(8).cast())
-                    .store(u64::from_ne_bytes(*b), Ordering::Release);
-            }
-            return;
-        }
         let (units, rest) = data.as_chunks::<8>();
         for unit in units {
             // SAFETY: `to` is aligned and 8 of the caller's bytes remain.

@@ -285,14 +285,16 @@ impl Responder {
         let local = Local { ip: config.ip, port: config.port };
         steps.clear();
         requests.clear();
-        let mut pass = Pass { mtu: config.mtu, keys, queue_pairs, requests, refused };
+        let mut pass = Pass { mtu: config.mtu, keys, queue_pairs, steps, requests, refused };
         for index in 0..input.count() {
             let checked = Request::check(input.packet(index), local, input.checksum_pending(index));
-            let step = checked.and_then(|(packet, first)| match first {
-                UC_WRITE_ONLY => pass.step(packet, Opcode::UcWriteOnly),
-                other => pass.step_of_any(packet, other),
+            let prepared = checked.and_then(|(packet, first)| match first {
+                UC_WRITE_ONLY => pass.prepare(packet, Opcode::UcWriteOnly),
+                other => pass.prepare_any(packet, other),
             });
-            steps.push(step.unwrap_or_else(Step::Drop));
+            if let Err(reason) = prepared {
+                pass.steps.push(Step::Drop(reason));
+            }
         }
     }
 }
@@ -305,14 +307,15 @@ struct Pass<'a> {
     mtu: u32,
     keys: &'a Keys,
     queue_pairs: &'a mut QueuePairs,
+    steps: &'a mut Vec<Step>,
     requests: &'a mut Vec<Prepared>,
     refused: &'a mut Refused,
 }
 
 impl Pass<'_> {
-    /// What is to be done with a packet without damage.
+    /// Makes a step of a packet without damage; gives its fate, if it has none to go.
     #[inline(always)] // on the path of every packet: what depends on the operation alone is decided when compiled
-    fn step(&mut self, packet: &[u8], opcode: Opcode) -> Result<Step, Counter> {
+    fn prepare(&mut self, packet: &[u8], opcode: Opcode) -> Result<(), Counter> {
         let request = Request::read(packet, opcode)?;
         let found = self.queue_pairs.index(request.qpn);
         let Some((queue_pair, qp)) = found.and_then(|at| Some((at, self.queue_pairs.at(at)?))) else {
@@ -330,34 +333,37 @@ impl Pass<'_> {
             && qp.request.access.remote_write
             && let Ok(Some(place)) = execute::place(found, self.mtu, &request, &request.message())
         {
-            return Ok(Step::Write {
+            // Made where it stays: to move what was just written in pieces takes longer than to write it.
+            self.steps.push(Step::Write {
                 queue_pair,
                 key: place.key,
                 offset: place.offset,
                 psn: request.psn,
                 payload: request.payload,
             });
+            return Ok(());
         }
-        self.keep(Prepared { request, queue_pair })
+        self.keep(Prepared { request, queue_pair });
+        Ok(())
     }
 
     /// Leaves a request to the second pass. By a call, so that the others need not be in memory.
     #[inline(never)]
-    fn keep(&mut self, request: Prepared) -> Result<Step, Counter> {
+    fn keep(&mut self, request: Prepared) {
+        self.steps.push(Step::Request(self.requests.len()));
         self.requests.push(request);
-        Ok(Step::Request(self.requests.len() - 1))
     }
 
     #[cold]
-    fn refuse(&mut self, source: Ipv4Addr, qpn: u32, reason: Counter) -> Result<Step, Counter> {
+    fn refuse(&mut self, source: Ipv4Addr, qpn: u32, reason: Counter) -> Result<(), Counter> {
         self.refused.note(reason, source, qpn);
         Err(reason)
     }
 
     /// The same for any operation; `first` is the first byte of the BTH.
     #[inline(never)]
-    fn step_of_any(&mut self, packet: &[u8], first: u8) -> Result<Step, Counter> {
-        self.step(packet, Request::opcode(first)?)
+    fn prepare_any(&mut self, packet: &[u8], first: u8) -> Result<(), Counter> {
+        self.prepare(packet, Request::opcode(first)?)
     }
 }
 
