@@ -57,7 +57,8 @@ pub struct FarSwitch {
 
 /// The translator's configuration there, and the switch in it.
 const CONFIG: &str = "translator.toml";
-const SWITCH: &str = "testbed";
+/// Its name, and that of its session: another than the session of the translator in the same file.
+const SWITCH: &str = "testbed-switch";
 
 impl FarSwitch {
     async fn call<T: serde::de::DeserializeOwned>(&self, what: OfSwitch) -> anyhow::Result<T> {
