@@ -136,6 +136,12 @@ fn leaked(text: String) -> &'static str {
     text.leak()
 }
 
+/// Version and commit: two programs that have both in common understand each other.
+pub fn build() -> String {
+    let commit = if COMMIT.is_empty() { "unknown" } else { COMMIT };
+    format!("{} (commit {commit})", env!("CARGO_PKG_VERSION"))
+}
+
 fn version(features: &[&str]) -> String {
     let commit = if COMMIT.is_empty() { "unknown" } else { COMMIT };
     let build = if cfg!(debug_assertions) { "debug" } else { "release" };

@@ -8,6 +8,8 @@ use dta_proto::store::{SpecError, StoreKind, StoreSpec};
 pub use dta_proto::wire::dta::Primitive;
 use serde::Deserialize;
 
+use crate::testbed::far::config::{self as machines, Machine, Ssh};
+
 /// The topology that is used when none is named: no NIC, no privilege.
 pub const EMBEDDED: &str = include_str!("../../testbed/topologies/embedded.toml");
 
@@ -35,6 +37,12 @@ pub struct Topology {
     /// Exactly one store per primitive.
     #[serde(rename = "store")]
     pub stores: Vec<StoreSpec>,
+    /// Machines that the testbed runs on; none = this one.
+    #[serde(default, rename = "machine")]
+    pub machines: Vec<Machine>,
+    /// How they are reached.
+    #[serde(default)]
+    pub ssh: Ssh,
 }
 
 /// Simulated switches.
@@ -160,7 +168,12 @@ fn at(line: Option<usize>) -> String {
 }
 
 /// Makes the error of a value.
-fn fail(places: &Places, key: &str, value: String, must: &'static str) -> Result<(), TopologyError> {
+pub(crate) fn fail(
+    places: &Places,
+    key: &str,
+    value: String,
+    must: &'static str,
+) -> Result<(), TopologyError> {
     let (name, line) = (places.path().display().to_string(), places.line(key));
     Err(TopologyError::Value { name, line, key: key.into(), value, must })
 }
@@ -173,7 +186,9 @@ impl Topology {
             Some(path) => {
                 let text = dta_cli::file::read_text(path)
                     .map_err(|source| TopologyError::Read { path: path.to_owned(), source })?;
-                Self::parse(&text, &path.display().to_string())
+                let mut topology = Self::parse(&text, &path.display().to_string())?;
+                machines::resolve(&mut topology.ssh, path);
+                Ok(topology)
             }
         }
     }
@@ -249,6 +264,7 @@ impl Topology {
                 );
             }
         }
+        machines::check(&self.machines, places)?;
         self.check_fit(places)
     }
 

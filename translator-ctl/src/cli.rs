@@ -28,6 +28,7 @@ use crate::config::{Config, ConfigError, EXAMPLE, IntListener, Translator};
 use crate::control_address::ControlAddress;
 use crate::program::{changes_json, changes_table, program_json, program_table};
 use crate::reporter_setup::Reporter;
+use crate::reporter_watch;
 use crate::run::{self, Options};
 use crate::setup;
 use crate::switch_watch;
@@ -102,7 +103,7 @@ enum Command {
     /// does what was left
     #[command(after_help = "\
 A switch with role = \"reporter\" has no session: what it reports is in the configuration, or in a netcfg of SD-Fabric, of which it is told \
-what is not used. `plan`, `status`, `stats` and `teardown` know it, too; `watch` and `flush` refuse it.
+what is not used. `plan`, `status`, `stats`, `watch` and `teardown` know it, too; `flush` refuses it.
 
 Example:
   dta-translator setup --switch edge1")]
@@ -125,11 +126,15 @@ A switch is asked for its lists, rows of paths and columns of sketches.")]
     /// Print what a switch holds: the entries that are there as they were written, as `plan` prints
     /// those that should be
     Status(StatusArgs),
-    /// Keep a P4 switch true: renew its lease, follow the collector, flush what waits too long
+    /// Keep a P4 switch true: renew its lease, follow the collector, flush what waits too long; give a
+    /// reporter its entries again
     #[command(after_help = "\
 The switch is programmed as by `setup`, with a lease that is renewed. When a collector starts again or a queue pair changes, the switch is \
 programmed anew. Batches and paths that are older than the flush times ([translator.flush]) are sent, and columns of sketches each such time: \
 they never leave a switch by themselves. An RC queue pair that is silent is asked by a probe and, if that brings nothing, replaced.
+
+A switch with role = \"reporter\" has no lease: it is looked at every two seconds, and gets its entries again when it was restarted or somebody changed them. \
+Its counters are told in the log each minute and at the end, those that have changed.
 
 Ends on SIGINT or SIGTERM. The switch goes on as it is, and the session stays in the collector until its lease runs out.")]
     Watch(WatchArgs),
@@ -470,9 +475,7 @@ async fn of_reporter(config: &Config, switch: &str, command: &Command) -> anyhow
         Command::Flush(_) => {
             bail!("[switch.{switch}] is a reporter: it holds no reports that could be flushed")
         }
-        Command::Watch(_) => bail!(
-            "[switch.{switch}] is a reporter: it has no lease to renew and nothing to flush; `dta-translator setup --switch {switch}` programs it"
-        ),
+        Command::Watch(_) => reporter_watch::watch(reporter, switch).await,
         Command::Run(_) | Command::CheckConfig(_) | Command::Config { .. } | Command::Common(_) => Ok(()),
     }
 }

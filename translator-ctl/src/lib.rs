@@ -21,6 +21,7 @@ pub mod lease;
 pub mod packets;
 pub mod program;
 pub mod reporter_setup;
+pub mod reporter_watch;
 pub mod run;
 pub mod session;
 pub mod setup;

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use dta_cli::program::Common;
 
+use crate::testbed::far::{agent, protocol};
 use crate::testbed::processes;
 
 const AFTER_HELP: &str = "\
@@ -73,6 +74,7 @@ pub fn main() -> ExitCode {
         match role {
             "__collector" => return dta_collector::cli::run(arguments),
             "__translator" => return dta_translator::cli::main_from(arguments),
+            protocol::ROLE => return agent::main(),
             "__reporter" => return dta_reporter::cli::main_from(arguments),
             _ => arguments.insert(1, role.into()),
         }

@@ -49,13 +49,25 @@ Reporter and translator on bmv2 (as root, with simple_switch_grpc on PATH):
   dta-manager run-testbed --switch bmv2 --collectors 2 \\
       --pcap traffic.pcap -o json
 
+On other machines, by ssh, where the topology file has tables [[machine]] (docs/testbed-machines.md):
+  dta-manager run-testbed --topology hardware.toml --pcap traffic.pcap \\
+      --logs logs
+
+            [[machine]]              # one for each role, or several roles in one
+            name = \"store1\"
+            ssh = \"dta@store1.example\"    # or a Host of ~/.ssh/config
+            roles = [\"collector\"]         # collector, translator, host
+            address = \"192.0.2.1\"         # in the network of reports and frames
+            deploy = true         # or program = \"PATH of dta-manager there\"
+
 A daemon is killed (-9) and started again, or the RDMA device is removed and put back:
   dta-manager run-testbed --chaos kill-collector
   dta-manager run-testbed --chaos kill-translator --chaos-reports 350000 \\
       --reports 1200000
   dta-manager run-testbed --nic rxe --chaos remove-device")]
 pub(super) struct RunTestbed {
-    /// Topology file: network, traffic, stores; the embedded one where not given
+    /// Topology file: network, traffic, stores, and the machines to run on; the embedded one where
+    /// not given
     #[arg(long, value_name = "FILE")]
     topology: Option<PathBuf>,
     /// Play a capture (pcap or pcapng) instead of synthetic traffic
@@ -102,7 +114,7 @@ pub(super) struct RunTestbed {
     /// simple_switch_grpc
     #[arg(long, value_enum, value_name = "TYPE", requires = "pcap", conflicts_with_all = [
         "topology", "reports", "seed", "faults", "report_faults", "transport", "ring", "chaos", "nic", "bench",
-        "listen", "keep",
+        "listen", "keep", "logs",
     ])]
     switch: Option<SwitchType>,
     /// Collectors behind the switches, 1 or 2, which share the keys and lists
@@ -119,6 +131,9 @@ pub(super) struct RunTestbed {
     /// Where the collector's gRPC listens, on loopback; a free port where not given
     #[arg(long, value_name = "ADDR:PORT", default_value_t = ANY_PORT, hide_default_value = true)]
     listen: SocketAddr,
+    /// Bring the logs of the topology's machines into this directory, as MACHINE-DAEMON.log
+    #[arg(long, value_name = "DIR")]
+    logs: Option<PathBuf>,
     /// Leave everything running afterwards, until Ctrl-C
     #[arg(long)]
     keep: bool,
@@ -168,7 +183,9 @@ impl RunTestbed {
             chaos_reports: self.chaos_reports,
             nic: self.nic,
             listen: self.listen,
+            logs: self.logs.clone(),
         };
+        self.check_machines(&options.topology)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let run = async {
             let bar = super::replay::progress(0);
@@ -194,6 +211,32 @@ impl RunTestbed {
             ended.map(drop).context(SIGNALS)?;
         }
         Ok(Status::of(testbed.outcome.is_good()).into())
+    }
+
+    /// What cannot be done on other machines, or on this one alone.
+    fn check_machines(&self, topology: &Topology) -> anyhow::Result<()> {
+        let refuse = |what: &str| Err(dta_cli::misuse(anyhow::anyhow!("{what}")));
+        if topology.machines.is_empty() {
+            return match self.logs {
+                Some(_) => {
+                    refuse("--logs brings the logs of other machines here: the topology has no [[machine]]")
+                }
+                None => Ok(()),
+            };
+        }
+        let here = [
+            ("--chaos", self.chaos.is_some()),
+            ("--faults", !self.faults.is_none()),
+            ("--report-faults", self.report_faults.is_some()),
+            ("--nic", self.nic != NicKind::default()),
+            ("--listen", self.listen != ANY_PORT),
+        ];
+        match here.iter().find(|(_, given)| *given) {
+            Some((flag, _)) => refuse(&format!(
+                "{flag} is for a testbed on this machine: the topology has machines of its own"
+            )),
+            None => Ok(()),
+        }
     }
 
     fn on_bmv2(&self, options: &bmv2::Options) -> anyhow::Result<ExitCode> {

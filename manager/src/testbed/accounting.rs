@@ -6,7 +6,7 @@ use dta_link::fault::FaultCounts;
 use dta_link::udp::RUN_MAX;
 use dta_proto::counter::nic::{self, Counter};
 use dta_proto::counter::{Definition, Fault, LinkLoss, Reason, Stage, Step, translator};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::check::{DROPPED_BY_TRANSLATOR, Ends, HELD, LOST_TO_NIC, LOST_TO_TRANSLATOR, Limits, Pools};
 use super::statistics::{Node, Statistics};
@@ -67,7 +67,7 @@ impl LinkAccount {
 }
 
 /// What the manager's own side of the reporters' link counted.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct ReporterSide {
     /// The fault injectors.
     pub faults: FaultCounts,

@@ -79,14 +79,14 @@ pub struct Scene<'a, 'b> {
 
 impl Scene<'_, '_> {
     /// Makes and sends about `count` reports, without waiting for anything.
-    fn burst(&mut self, count: u64) -> anyhow::Result<()> {
+    async fn burst(&mut self, count: u64) -> anyhow::Result<()> {
         let until = self.journal.entries().len() as u64 + count;
         let mut reports = Vec::new();
         while (self.journal.entries().len() as u64) < until && self.maker.next(&mut reports) {
             for report in reports.drain(..) {
                 self.switches.send(report, self.maker.workload(), self.journal)?;
             }
-            self.switches.poll(self.journal)?;
+            self.switches.poll(self.journal).await?;
         }
         Ok(())
     }
@@ -140,12 +140,12 @@ struct Cost {
 /// Kills a collector whose NIC is the software one: it dies with it.
 async fn kill_collector(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::Result<Cost> {
     scene.daemons.freeze_collector()?;
-    scene.burst(REPORTS)?;
+    scene.burst(REPORTS).await?;
     rest(scene).await?;
     let ports = UdpStats::read()?;
     scene.daemons.kill_collector();
     let killed = Instant::now();
-    scene.burst(scene.reports)?;
+    scene.burst(scene.reports).await?;
     rest(scene).await?;
     let (sent_by_then, closed_by_then) = at_one_moment(scene.daemons, &ports).await?;
     scene.daemons.restart_collector(scene.plan).await?;
@@ -169,11 +169,11 @@ async fn kill_collector(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::R
 async fn kill_collector_of_device(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::Result<Cost> {
     let before = not_taken(&scene.daemons.statistics().await?);
     scene.daemons.freeze_collector()?;
-    scene.burst(REPORTS)?;
+    scene.burst(REPORTS).await?;
     rest(scene).await?;
     scene.daemons.kill_collector();
     let killed = Instant::now();
-    scene.burst(scene.reports)?;
+    scene.burst(scene.reports).await?;
     rest(scene).await?;
     scene.daemons.restart_collector(scene.plan).await?;
     let seconds_down = killed.elapsed().as_secs_f64();
@@ -208,8 +208,8 @@ async fn remove_device(rxe: &RxeGround, scene: &mut Scene<'_, '_>, gaps: &mut Ga
     let mut removal = rxe.remove()?;
     // The kernel holds it up until the collector has closed the device.
     loop {
-        scene.burst(REPORTS / 10)?;
-        scene.switches.poll(scene.journal)?;
+        scene.burst(REPORTS / 10).await?;
+        scene.switches.poll(scene.journal).await?;
         match removal.try_wait()? {
             Some(status) if status.success() => break,
             Some(status) => bail!("the RDMA device cannot be removed ({status})"),
@@ -219,7 +219,7 @@ async fn remove_device(rxe: &RxeGround, scene: &mut Scene<'_, '_>, gaps: &mut Ga
             None => tokio::time::sleep(Duration::from_millis(20)).await,
         }
     }
-    scene.burst(scene.reports)?;
+    scene.burst(scene.reports).await?;
     rest(scene).await?;
     rxe.put_back()?;
     let seconds_down = start.elapsed().as_secs_f64();
@@ -248,7 +248,7 @@ async fn kill_translator(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::
     scene.daemons.freeze_translator()?;
     let first = scene.journal.entries().len();
     let start = (scene.switches.side(), kernel_drops(scene.daemons)?);
-    scene.burst(REPORTS)?;
+    scene.burst(REPORTS).await?;
     all_sent(scene).await?;
     let frozen = (scene.switches.side(), kernel_drops(scene.daemons)?);
     // A datagram that was damaged on the way counts as that, and the kernel would not have handed it out.
@@ -261,7 +261,7 @@ async fn kill_translator(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::
     let ports = UdpStats::read()?;
     scene.daemons.kill_translator(statistics);
     let killed = Instant::now();
-    scene.burst(scene.reports)?;
+    scene.burst(scene.reports).await?;
     all_sent(scene).await?;
     let closed = UdpStats::read()?.since(&ports).no_ports;
     gaps.reports_dropped += closed;
@@ -301,7 +301,7 @@ fn kernel_drops(daemons: &Daemons) -> anyhow::Result<u64> {
 async fn all_sent(scene: &mut Scene<'_, '_>) -> anyhow::Result<()> {
     let start = Instant::now();
     loop {
-        scene.switches.poll(scene.journal)?;
+        scene.switches.poll(scene.journal).await?;
         if scene.switches.side().faults.held == 0 {
             return Ok(());
         }
@@ -316,7 +316,7 @@ async fn all_sent(scene: &mut Scene<'_, '_>) -> anyhow::Result<()> {
 async fn rest(scene: &mut Scene<'_, '_>) -> anyhow::Result<u64> {
     let (start, mut last, mut moved) = (Instant::now(), [0; 3], Instant::now());
     loop {
-        scene.switches.poll(scene.journal)?;
+        scene.switches.poll(scene.journal).await?;
         let statistics: Statistics = scene.daemons.translator_statistics().await?;
         let received = statistics.node(Stage::Translator).get(&translator::RECEIVED);
         let now = [received, link_sent(&statistics), scene.switches.side().sent];

@@ -2,16 +2,23 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 use dta_client::collector::Client;
 use dta_client::{Ask, ClientOptions, translator};
 use dta_collector::nic::ROCE_PORT;
 use dta_link::fault::Faults;
+use dta_link::netstat;
 use dta_link::shared_ring::RingUse;
-use dta_proto::counter::Stage;
-use serde::Serialize;
+use dta_proto::counter::{Stage, translator as counter};
 
+use super::far;
+use super::far::machine::Machine;
+use super::far::protocol::Request;
+use super::far::start::{Far, FarSwitch};
+use super::far::tunnel::Tunnel;
+use super::files::{self, CollectorPlace, TranslatorPlace};
 use super::ground::RxeGround;
 use super::processes::Daemon;
 use super::statistics::Statistics;
@@ -21,6 +28,8 @@ use crate::topology::{Topology, Transport};
 pub struct Plan<'a> {
     /// Stores and settings.
     pub topology: &'a Topology,
+    /// The machines, if it is not this one.
+    pub far: Option<&'a Far>,
     /// Soft-RoCE, if not the software NIC on loopback.
     pub rxe: Option<&'a RxeGround>,
     /// Of writes.
@@ -52,6 +61,7 @@ impl<'a> Plan<'a> {
         let faults = Faults::NONE;
         Self {
             topology,
+            far: None,
             rxe: None,
             transport: Transport::Uc,
             faults,
@@ -66,14 +76,29 @@ impl<'a> Plan<'a> {
     }
 }
 
+/// What a translator is asked by.
+enum Control {
+    /// Its own service.
+    Service(translator::Client),
+    /// The control plane of a switch, on another machine.
+    Switch(FarSwitch),
+}
+
+/// What is there only if collector and translator are on other machines.
+struct Away {
+    collector: Arc<Machine>,
+    translator: Arc<Machine>,
+    _tunnels: Vec<Tunnel>,
+}
+
 /// A running collector and translator.
 pub struct Daemons {
     collector: Option<Daemon>,
     translator: Option<Daemon>,
+    away: Option<Away>,
     /// Client of the collector; it connects again by itself after a restart.
     pub client: Client,
-    /// Client of the translator.
-    control: translator::Client,
+    control: Control,
     /// Where the collector's gRPC is.
     pub collector_address: String,
     /// Where RoCEv2 frames go.
@@ -91,45 +116,12 @@ pub struct Daemons {
     killed: u32,
 }
 
-/// The collector's configuration file, as far as a testbed needs it.
-#[derive(Serialize)]
-struct CollectorFile<'a> {
-    collector: CollectorTable<'a>,
-    soft: SoftTable,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    verbs: Option<VerbsTable>,
-    metrics: MetricsTable,
-    store: &'a [dta_proto::store::StoreSpec],
-}
-
-#[derive(Serialize)]
-struct MetricsTable {
-    listen: &'static str,
-}
-
-#[derive(Serialize)]
-struct CollectorTable<'a> {
-    name: &'static str,
-    listen: String,
-    memory: String,
-    device: &'a str,
-    transport: &'static str,
-}
-
-#[derive(Serialize)]
-struct VerbsTable {
-    address: String,
-}
-
-#[derive(Serialize)]
-struct SoftTable {
-    address: String,
-    port: u16,
-}
-
 impl Daemons {
     /// Starts both and waits until they are ready.
     pub async fn start(plan: &Plan<'_>) -> anyhow::Result<Self> {
+        if let Some(far) = plan.far {
+            return Self::start_away(plan, far).await;
+        }
         let folder = plan.folder.to_owned();
         let collector = start_collector(plan, &plan.listen.to_string(), 0).await?;
         let collector_address = said(&collector, "listen")?.to_owned();
@@ -140,10 +132,11 @@ impl Daemons {
         let reports = said(&translator, "listen")?.parse().context("the translator's address of reports")?;
         let control_address = said(&translator, "control")?.to_owned();
         let client = Client::connect_lazy(&ClientOptions::plain(&collector_address))?;
-        let control = translator::Client::connect_lazy(&control_address)?;
+        let control = Control::Service(translator::Client::connect_lazy(&control_address)?);
         Ok(Self {
             collector: Some(collector),
             translator: Some(translator),
+            away: None,
             client,
             control,
             collector_address,
@@ -155,6 +148,62 @@ impl Daemons {
             earlier: None,
             killed: 0,
         })
+    }
+
+    async fn start_away(plan: &Plan<'_>, far: &Far) -> anyhow::Result<Self> {
+        let started = far::start::start(plan, far).await?;
+        let collector_address = started.collector.address.to_string();
+        let mut tunnels = vec![started.collector];
+        let (control, control_address) = match started.translator {
+            far::start::Translator::Software(tunnel) => {
+                let address = tunnel.address.to_string();
+                tunnels.push(tunnel);
+                (Control::Service(translator::Client::connect_lazy(&address)?), address)
+            }
+            far::start::Translator::Switch(switch) => (Control::Switch(switch), String::new()),
+        };
+        Ok(Self {
+            collector: None,
+            translator: None,
+            away: Some(Away {
+                collector: started.collector_machine,
+                translator: started.translator_machine,
+                _tunnels: tunnels,
+            }),
+            client: Client::connect_lazy(&ClientOptions::plain(&collector_address))?,
+            control,
+            collector_address,
+            roce: started.roce,
+            reports: started.reports,
+            control_address,
+            folder: plan.folder.to_owned(),
+            workers: plan.workers,
+            earlier: None,
+            killed: 0,
+        })
+    }
+
+    /// What waits in receive queues of the translator and of the NIC, in bytes. Of a switch, which has none,
+    /// as many reports as it has not yet taken of those `sent`, as bytes.
+    pub async fn waiting(&mut self, sent: u64) -> anyhow::Result<[u64; 2]> {
+        let Some(away) = &self.away else {
+            let of = |socket| netstat::socket_backlog(socket).map(|waiting| waiting.unwrap_or(0));
+            return Ok([of(self.reports)?, of(self.roce)?]);
+        };
+        let of = |machine: &Arc<Machine>, socket| {
+            let machine = Arc::clone(machine);
+            async move { machine.call::<u64>(&Request::Backlog { socket }).await }
+        };
+        if matches!(self.control, Control::Service(_)) {
+            return Ok([of(&away.translator, self.reports).await?, of(&away.collector, self.roce).await?]);
+        }
+        let taken = self.translator_statistics().await?.node(Stage::Translator).get(&counter::RECEIVED);
+        Ok([sent.saturating_sub(taken), 0])
+    }
+
+    /// Whether the translator is a switch.
+    pub fn is_switch(&self) -> bool {
+        matches!(self.control, Control::Switch(_))
     }
 
     /// Counters of all nodes, now.
@@ -175,9 +224,12 @@ impl Daemons {
 
     /// Puts what the translator and its reporters count over what `all` has of them, earlier lives included.
     async fn ask_translator(&mut self, all: &mut Statistics) -> anyhow::Result<()> {
-        let answer = self.control.statistics().await;
+        let answer = match &mut self.control {
+            Control::Service(client) => client.statistics().await.map_err(anyhow::Error::from),
+            Control::Switch(switch) => switch.statistics().await,
+        };
         let mut now = Statistics::default();
-        now.add(answer.map_err(|error| self.explain(error.into()))?);
+        now.add(answer.map_err(|error| self.explain(error))?);
         if let Some(earlier) = &self.earlier {
             now.add_earlier(Stage::Translator, earlier);
             now.add_earlier(Stage::Reporter, earlier);
@@ -188,8 +240,11 @@ impl Daemons {
 
     /// Makes the translator send everything that it holds.
     pub async fn flush(&mut self) -> anyhow::Result<u64> {
-        let answer = self.control.flush().await;
-        answer.map_err(|error| self.explain(error.into()))
+        let answer = match &mut self.control {
+            Control::Service(client) => client.flush().await.map_err(anyhow::Error::from),
+            Control::Switch(switch) => switch.flush().await,
+        };
+        answer.map_err(|error| self.explain(error))
     }
 
     /// If a daemon has died, that is the better explanation of a failed call.
@@ -256,16 +311,26 @@ impl Daemons {
         Ok(())
     }
 
-    /// Where the translators wrote what they know to be lost, each worker of each its own.
-    pub fn ledgers(&self) -> impl Iterator<Item = PathBuf> + '_ {
-        (0..=self.killed).flat_map(move |life| {
-            let first = ledger(&self.folder, life);
-            let of = {
-                let first = first.clone();
-                move |worker| PathBuf::from(format!("{}.{worker}", first.display()))
-            };
-            std::iter::once(first).chain((1..self.workers).map(of))
-        })
+    /// Where the translators wrote what they know to be lost, each worker of each its own. Those of another
+    /// machine are brought here. A switch writes none.
+    pub async fn ledgers(&self) -> anyhow::Result<Vec<PathBuf>> {
+        if self.is_switch() {
+            return Ok(Vec::new());
+        }
+        let lives = (0..=self.killed).map(|life| ledger(&self.folder, life));
+        let of = |first: PathBuf| {
+            let others = (1..self.workers).map(|n| PathBuf::from(format!("{}.{n}", first.display())));
+            std::iter::once(first.clone()).chain(others.collect::<Vec<_>>())
+        };
+        let paths: Vec<PathBuf> = lives.flat_map(of).collect();
+        if let Some(away) = &self.away {
+            for path in &paths {
+                let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                let bytes: Vec<u8> = away.translator.call(&Request::Read { name }).await?;
+                std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))?;
+            }
+        }
+        Ok(paths)
     }
 
     /// The folder of memory, logs and configuration.
@@ -275,33 +340,20 @@ impl Daemons {
 }
 
 async fn start_collector(plan: &Plan<'_>, listen: &str, port: u16) -> anyhow::Result<Daemon> {
-    let file = CollectorFile {
-        collector: CollectorTable {
-            name: "testbed",
-            listen: listen.to_owned(),
-            memory: plan.folder.join("memory").display().to_string(),
-            device: plan.rxe.map_or(&plan.topology.collector.device, |rxe| rxe.device),
-            transport: plan.transport.name(),
-        },
-        soft: SoftTable { address: Ipv4Addr::LOCALHOST.to_string(), port },
-        verbs: plan.rxe.map(|rxe| VerbsTable { address: rxe.collector.to_string() }),
-        metrics: MetricsTable { listen: "off" },
-        store: &plan.topology.stores,
+    let memory = plan.folder.join("memory");
+    let place = CollectorPlace {
+        listen: listen.to_owned(),
+        memory: memory.display().to_string(),
+        address: Ipv4Addr::LOCALHOST,
+        port,
+        device: plan.rxe.map_or(&plan.topology.collector.device, |rxe| rxe.device),
+        verbs: plan.rxe.map(|rxe| rxe.collector),
+        link: None,
     };
     let path = plan.folder.join("collector.toml");
-    std::fs::write(&path, toml::to_string(&file)?)
+    std::fs::write(&path, files::collector(plan, &place)?)
         .with_context(|| format!("cannot write {}", path.display()))?;
-    let arguments = [
-        "serve".into(),
-        "--config".into(),
-        path.display().to_string(),
-        "--soft-faults".into(),
-        plan.faults.to_string(),
-        "--soft-fault-seed".into(),
-        (plan.seed ^ 0xacac).to_string(),
-        "--soft-threads".into(),
-        plan.nic_threads.to_string(),
-    ];
+    let arguments = files::collector_arguments(plan, path.display().to_string());
     Ok(Daemon::start("collector", "__collector", &arguments, &plan.folder.join("collector.log")).await?)
 }
 
@@ -317,34 +369,24 @@ async fn start_translator(
     [listen, control]: [&str; 2],
     ledger: &Path,
 ) -> anyhow::Result<Daemon> {
-    let flush = plan.topology.translator.flush_ms;
     // An address of its own in 127/8, so that testbeds can run side by side: RoCEv2 source ports
     // are not free to choose.
     let [_, a, b, c] = std::process::id().to_be_bytes();
     let loopback = Ipv4Addr::new(127, 64 + (a & 63), b, c.clamp(1, 254));
     let (source, source_port) = plan.rxe.map_or((loopback, 0), |rxe| (rxe.translator, ROCE_PORT));
-    let text = format!(
-        "[translator]\nname = \"testbed\"\nlisten = \"{listen}\"\ncontrol = \"{control}\"\nmetrics = \"off\"\n\
-         collector = \"http://{collector}\"\nsource = \"{source}\"\nsource_port = {source_port}\nring = \"{}\"\nworkers = {}\nlease_seconds = {}\n\n\
-         [translator.flush]\nappend_ms = {flush}\npostcarding_ms = {flush}\nsketch_merge_ms = {flush}\n",
-        plan.ring, plan.workers, plan.topology.translator.lease_seconds,
-    );
+    let place = TranslatorPlace {
+        listen: listen.to_owned(),
+        control: control.to_owned(),
+        collector: collector.to_owned(),
+        source,
+        source_port,
+        ring: plan.ring.to_string(),
+    };
     let path = plan.folder.join("translator.toml");
-    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    let mut arguments = vec![
-        "run".into(),
-        "--config".into(),
-        path.display().to_string(),
-        "--ready".into(),
-        "--faults".into(),
-        plan.faults.to_string(),
-        "--nack-faults".into(),
-        plan.report_faults.to_string(),
-        "--seed".into(),
-        (plan.seed ^ 0x7a7a).to_string(),
-        "--ledger".into(),
-        ledger.display().to_string(),
-    ];
+    std::fs::write(&path, files::translator(plan, &place))
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    let (config, ledger) = (path.display().to_string(), ledger.display().to_string());
+    let mut arguments = files::translator_arguments(plan, config, ledger);
     if let Some(rxe) = plan.rxe {
         // The device sends its answers without faults, so they act where those come in.
         arguments.extend([

@@ -3,19 +3,21 @@
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use dta_link::netstat;
 use dta_proto::counter::{Stage, nic, translator};
 
 use super::daemons::Daemons;
 use super::journal::Journal;
+use super::reporters::RUN;
 use super::statistics::Statistics;
-use super::switches::{RUN, Switches};
+use super::switches::Switches;
 use super::workload::{Report, Workload};
 use crate::topology::Primitive;
 
 /// Kernel memory that one small datagram takes in a receive queue, at most: buffer, bookkeeping and
 /// room to spare.
 const PER_DATAGRAM: u64 = 1024;
+/// Linux's bound of a receive queue, `net.core.rmem_max`, as it comes.
+const GRANTED: u64 = 212_992;
 /// A switch has to hear what is asked of it before the translator's window of 1,024 sequences has moved on.
 const BURST: u64 = 512;
 /// Reports between two looks at what waits inside the translator for room on an RC queue pair: it
@@ -46,8 +48,23 @@ impl Window {
         let granted = std::fs::read_to_string("/proc/sys/net/core/rmem_max")
             .ok()
             .and_then(|text| text.trim().parse::<u64>().ok())
-            .unwrap_or(212_992)
+            .unwrap_or(GRANTED)
             .min(8 << 20);
+        Self::within(granted, copies)
+    }
+
+    /// A window that fits what kernels grant if nobody says otherwise.
+    pub fn far(copies: u64) -> Self {
+        Self::within(GRANTED, copies)
+    }
+
+    /// A window of the reports that one of bmv2's queues holds: each becomes up to four frames, and the 65th
+    /// of a queue is lost without a word.
+    pub fn of_switch() -> Self {
+        Self { since: [0; 2], burst: 6, room: [0; 2] }
+    }
+
+    fn within(granted: u64, copies: u64) -> Self {
         // What may wait for the translator, and a burst, may become frames while the NIC's process
         // does not run.
         let datagrams = (granted / PER_DATAGRAM).clamp(64, 4096);
@@ -111,11 +128,8 @@ async fn wait_for_room(
 ) -> anyhow::Result<()> {
     let start = Instant::now();
     loop {
-        switches.poll(journal)?;
-        let mut waiting = [0; 2];
-        for (waiting, socket) in waiting.iter_mut().zip([daemons.reports, daemons.roce]) {
-            *waiting = netstat::socket_backlog(socket)?.unwrap_or(0);
-        }
+        switches.poll(journal).await?;
+        let waiting = daemons.waiting(switches.side().sent).await?;
         if waiting[0] <= window.room[0] && waiting[1] <= window.room[1] {
             return Ok(());
         }
@@ -140,7 +154,7 @@ async fn wait_inside(
 ) -> anyhow::Result<()> {
     let (mut last, mut moved) = (u64::MAX, Instant::now());
     loop {
-        switches.poll(journal)?;
+        switches.poll(journal).await?;
         let now = waiting_inside(&daemons.translator_statistics().await?);
         if now <= INSIDE || (now == last && moved.elapsed() > STALLED) {
             return Ok(());
@@ -175,7 +189,7 @@ pub async fn settle(
     let mut own = (0, 0);
     let mut moved = Instant::now();
     loop {
-        switches.poll(journal)?;
+        switches.poll(journal).await?;
         let now = daemons.statistics().await?;
         let side = switches.side();
         if moving(&now) != moving(&last) || (side.sent, side.received) != own || side.faults.held > 0 {

@@ -2,7 +2,8 @@
 //!
 //! [`workload`] says what switches report, [`maker`] how much of it, [`switches`] sends it,
 //! [`journal`] and [`ledger`] know what became of it on the way; [`collect`] asks the collector,
-//! [`check`] compares, [`accounting`] adds up. [`run`] does it all in order.
+//! [`check`] compares, [`accounting`] adds up. [`run`] does it all in order. [`far`] has what runs on
+//! other machines.
 
 pub mod accounting;
 pub mod ask;
@@ -11,13 +12,16 @@ pub mod chaos;
 pub mod check;
 pub mod collect;
 pub mod daemons;
+pub mod far;
 pub mod feed;
+pub mod files;
 pub mod ground;
 pub mod journal;
 pub mod ledger;
 pub mod maker;
 pub mod outcome;
 pub mod processes;
+pub mod reporters;
 pub mod run;
 pub mod show;
 pub mod statistics;

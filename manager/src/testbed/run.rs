@@ -17,6 +17,9 @@ use super::ask::Asked;
 use super::chaos::{self, Chaos, Scene};
 use super::check::{Ends, Pools, Tally};
 use super::daemons::{Daemons, Plan};
+use super::far::FarReporters;
+use super::far::config::Role;
+use super::far::start::Far;
 use super::feed::{self, Window};
 use super::ground::{NicKind, RxeGround};
 use super::journal::Journal;
@@ -61,6 +64,8 @@ pub struct Options {
     pub nic: NicKind,
     /// Where the collector's gRPC listens; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Where logs of other machines go; left out, they go with the testbed.
+    pub logs: Option<PathBuf>,
 }
 
 /// A testbed after its run, still there: its daemons end when it is dropped.
@@ -69,6 +74,8 @@ pub struct Testbed {
     pub outcome: Outcome,
     /// Collector and translator.
     pub daemons: Daemons,
+    /// The machines, where it is not this one alone. Before the folder, which has the sockets of ssh.
+    _far: Option<Far>,
     /// Memory, logs and configuration; removed when dropped.
     pub folder: tempfile::TempDir,
     /// The device, where it is not the software NIC. After the daemons, which use it.
@@ -88,7 +95,7 @@ struct Source {
 }
 
 /// Runs the testbed. `progress` is told reports made so far, and how many there will be, about.
-pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyhow::Result<Testbed> {
+pub async fn run(options: &Options, progress: impl FnMut(u64, u64)) -> anyhow::Result<Testbed> {
     let mut topology = options.topology.clone();
     if options.chaos.is_some() {
         // However much is reported meanwhile, on however slow a machine: the session is to go on.
@@ -97,6 +104,32 @@ pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyho
     let topology = &topology;
     let source = source(options)?;
     let folder = processes::scratch().context("cannot make a folder for the testbed")?;
+    let far = match topology.machines.is_empty() {
+        true => None,
+        false => {
+            let logs = options.logs.as_deref().unwrap_or(folder.path());
+            std::fs::create_dir_all(logs).with_context(|| format!("cannot make {}", logs.display()))?;
+            Some(Far::connect(topology, folder.path(), logs).await?)
+        }
+    };
+    match run_there(options, topology, &folder, source, far.as_ref(), progress).await {
+        Ok((outcome, daemons, rxe)) => Ok(Testbed { outcome, daemons, _far: far, folder, _rxe: rxe }),
+        Err(error) => Err(match &far {
+            Some(far) => far.explain(error).await,
+            None => error,
+        }),
+    }
+}
+
+/// Runs it in a folder, on this machine or on others.
+async fn run_there(
+    options: &Options,
+    topology: &Topology,
+    folder: &tempfile::TempDir,
+    source: Source,
+    far: Option<&Far>,
+    mut progress: impl FnMut(u64, u64),
+) -> anyhow::Result<(Outcome, Daemons, Option<RxeGround>)> {
     let report_faults = report_faults(options.report_faults.unwrap_or(options.faults));
     let rxe = match options.nic {
         NicKind::Soft => None,
@@ -104,6 +137,7 @@ pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyho
     };
     let plan = Plan {
         topology,
+        far,
         rxe: rxe.as_ref(),
         report_faults,
         transport: options.transport.unwrap_or(topology.collector.transport),
@@ -119,9 +153,21 @@ pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyho
     let kernel = UdpStats::read()?;
     // The kernel counts a run as one where it delivers it, and where nobody has its port open.
     let runs = rxe.is_none() && options.chaos.is_none();
-    let mut switches = Switches::open(topology, daemons.reports, report_faults, options.seed, runs)?;
+    let mut switches = match far {
+        None => Switches::open(topology, daemons.reports, report_faults, options.seed, runs)?,
+        Some(far) => {
+            let count = topology.network.tiers.iter().sum();
+            let host = far.with(Role::Host)?;
+            let reporters = FarReporters::open(host, count, daemons.reports, options.seed).await?;
+            Switches::far(topology, reporters)
+        }
+    };
     let mut journal = Journal::default();
-    let mut window = Window::new(most_copies(topology));
+    let mut window = match (far, daemons.is_switch()) {
+        (None, _) => Window::new(most_copies(topology)),
+        (Some(_), false) => Window::far(most_copies(topology)),
+        (Some(_), true) => Window::of_switch(),
+    };
 
     let wanted = options.reports.or(options.capture.is_none().then_some(topology.run.reports));
     // A packet makes one report of each primitive and one per hop.
@@ -173,7 +219,7 @@ pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyho
 
     let made = journal.entries().len() as u64;
     progress(made, made);
-    for ledger in daemons.ledgers() {
+    for ledger in daemons.ledgers().await? {
         ledger::read(&ledger, &mut journal)?;
     }
     let links = accounting::links(&statistics, &side, &gaps);
@@ -193,7 +239,7 @@ pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyho
         cut: cut.map(|cut| cut.to_string()),
         skipped: skipped.0.iter().map(|(why, count)| (why.to_string(), *count)).collect(),
         seed: options.seed,
-        nic: options.nic.name().into(),
+        nic: far.map_or(options.nic.name(), |_| &topology.collector.device).into(),
         transport: plan.transport.name().into(),
         faults: options.faults.to_string(),
         report_faults: report_faults.to_string(),
@@ -206,7 +252,7 @@ pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyho
     };
     let most = most_reports(topology);
     let outcome = conclude(found, &statistics, links, &journal, run, contradictions, most);
-    Ok(Testbed { outcome, daemons, folder, _rxe: rxe })
+    Ok((outcome, daemons, rxe))
 }
 
 /// The faults that act on reports and NACKs: a damaged datagram with its old UDP checksum leaves

@@ -495,6 +495,10 @@ fn own() -> Vec<Known> {
         "dta-manager run-testbed --topology testbed/topologies/crowded.toml",
         Instead("dta-manager run-testbed --topology testbed/topologies/crowded.toml --reports 20000", GOOD, FEWER),
     ),
+    alone(
+        "dta-manager run-testbed --topology hardware.toml --pcap traffic.pcap --logs logs",
+        NotHere("it needs machines that ssh reaches: manager/tests/machines.rs has some, in namespaces"),
+    ),
     alone("dta-manager run-testbed --switch bmv2 --pcap traffic.pcap", NotHere(BMV2)),
     alone("dta-manager run-testbed --switch bmv2 --collectors 2 --pcap traffic.pcap -o json", NotHere(BMV2)),
     alone("dta-translator setup --switch edge1", NotHere(REPORTER)),

@@ -570,7 +570,8 @@ fn a_tofino_whose_program_has_other_tables_is_refused() {
 /// A switch process with its folder, ended with the test.
 struct Process(
     std::process::Child,
-    #[expect(dead_code, reason = "it is there as long as the process")] tempfile::TempDir,
+    /// It is there as long as the process.
+    tempfile::TempDir,
 );
 
 impl Drop for Process {

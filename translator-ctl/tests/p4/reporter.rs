@@ -14,7 +14,7 @@ use dta_translator::target::p4::tables::Update;
 use dta_translator::target::{ApplyError, TargetError};
 use p4runtime_proto::read_p4info;
 
-use super::switch::{self, FakeSwitch};
+use super::switch::{self, FakeSwitch, State};
 use super::tofino::{self, FakeTofino};
 use super::{Process, block_on, is_as_in, text_of};
 
@@ -61,6 +61,64 @@ fn setup_makes_the_golden_state_of_a_reporter_and_a_second_one_writes_nothing() 
         assert_eq!(held, edge1.wanted());
         is_as_in("reporter-bmv2.txt", &text_of(&held));
     });
+}
+
+#[test]
+fn a_watched_reporter_gets_its_entries_again_after_a_restart_and_its_counters_are_told() {
+    let switch = FakeSwitch::start();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("translator.toml");
+    std::fs::write(&file, FILE.replace("CONTROL", &switch.address.to_string())).unwrap();
+    let log = std::fs::File::create(folder.path().join("log")).unwrap();
+    let watch = Command::new(env!("CARGO_BIN_EXE_dta-translator"))
+        .args(["watch", "--switch", "edge1", "--config"])
+        .arg(&file)
+        .stdout(log.try_clone().unwrap())
+        .stderr(log)
+        .spawn()
+        .unwrap();
+    let mut watch = Process(watch, folder);
+    let config = config(&switch.address.to_string());
+    let wanted = block_on(async { reporter(&config).wanted() });
+    let is_whole = || block_on(async { reporter(&config).held().await.unwrap() == wanted });
+    let wait_until = |what: &str, is_so: &dyn Fn() -> bool| {
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while !is_so() {
+            assert!(std::time::Instant::now() < until, "{what}");
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    };
+    let has_program = || switch.with(|state| state.loads) > 0;
+    wait_until("it is programmed", &|| has_program() && is_whole());
+    // As a switch that was restarted: no program, no rows. Its connection goes on.
+    switch.with(|state| *state = State { primary: state.primary, ..State::default() });
+    wait_until("it is programmed again", &|| has_program() && is_whole());
+    // Somebody takes a row away.
+    switch.with(|state| {
+        let first = state.entities.keys().next().unwrap().clone();
+        let gone = state.entities.remove(&first);
+        assert!(gone.is_some());
+    });
+    wait_until("it has its row again", &is_whole);
+    let requests = switch.with(|state| state.requests);
+    std::thread::sleep(std::time::Duration::from_secs(5));
+    assert_eq!(switch.with(|state| state.requests), requests, "what is whole is not written again");
+    switch.with(|state| {
+        let info = state.info.clone().unwrap();
+        let received = info.counters.iter().map(|c| c.preamble.as_ref().unwrap());
+        let received = received.filter(|p| p.name.ends_with(".received")).map(|p| p.id).next().unwrap();
+        state.counters.insert((received, 1), 7);
+    });
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(watch.0.id() as i32).unwrap(),
+        rustix::process::Signal::TERM,
+    )
+    .unwrap();
+    let status = watch.0.wait().unwrap();
+    let log = std::fs::read_to_string(watch.1.path().join("log")).unwrap();
+    assert!(status.success(), "{status}: {log}");
+    assert!(log.contains("received.1 7"), "{log}");
+    assert_eq!(log.matches("the switch is programmed").count(), 3, "{log}");
 }
 
 #[test]
@@ -470,9 +528,6 @@ fn commands_of_a_reporter_do_what_they_say_or_refuse() {
     assert_eq!(row["key"]["source"], "10.0.0.0&255.0.0.0", "{row}");
     assert_eq!(row["params"]["flows"], 1);
     assert_eq!(done(&["stats", "--switch", "edge1"]).0, Some(0));
-    let (status, _, told) = done(&["watch", "--switch", "edge1"]);
-    assert_eq!(status, Some(1));
-    assert!(told.contains("[switch.edge1] is a reporter: it has no lease to renew"), "{told}");
     let (status, _, told) = done(&["flush", "--switch", "edge1"]);
     assert_eq!(status, Some(1));
     assert!(told.contains("[switch.edge1] is a reporter: it holds no reports"), "{told}");

@@ -9,19 +9,17 @@
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use anyhow::{Context, bail};
 
+use super::simple_switch::SimpleSwitch;
 use crate::testbed::ground::step;
 
 /// Set in the namespace.
 const INSIDE: &str = "DTA_TESTBED_NAMESPACE";
 /// As long as an IPv4 packet can be: captures hold packets that a network card had put together.
 const MTU: u32 = 65_535;
-/// How long a switch may take until it listens.
-const READY: Duration = Duration::from_secs(60);
 
 /// Ends of links: those of the reporter, of the translator, and the others.
 pub(super) const HOSTS: [&str; 2] = ["ha", "hb"];
@@ -61,13 +59,7 @@ pub(super) const COLLECTORS: [CollectorLink; 2] = [
 
 /// Starts this program again in a network namespace of its own, unless it is in one. Returns there.
 pub fn enter() -> anyhow::Result<()> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    if !std::env::split_paths(&path).any(|folder| folder.join("simple_switch_grpc").is_file()) {
-        bail!(
-            "simple_switch_grpc is not on PATH: it is in p4lang's package p4lang-bmv2 and in p4lang's container images \
-             (https://github.com/p4lang/behavioral-model); translator-p4/README.md says more"
-        );
-    }
+    super::simple_switch::is_there()?;
     if std::env::var_os(INSIDE).is_some() {
         return Ok(());
     }
@@ -84,19 +76,9 @@ pub fn enter() -> anyhow::Result<()> {
     Err(error).context("cannot run unshare (Debian package util-linux), which makes the network namespace")
 }
 
-/// A switch; it ends when this is dropped.
-struct Switch(Child);
-
-impl Drop for Switch {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// The links, and both switches, which run no program yet.
 pub(super) struct Ground {
-    _switches: [Switch; 2],
+    _switches: [SimpleSwitch; 2],
     /// P4Runtime of the reporter and of the translator.
     pub(super) control: [&'static str; 2],
 }
@@ -121,49 +103,18 @@ impl Ground {
             step("ip", &format!("link set {end} up"))?;
         }
         let control = ["127.0.0.1:9559", "127.0.0.1:9560"];
-        let reporter = start(folder, "reporter", 9091, &[(1, "re1"), (2, "re2"), (3, "re3")], control[0])?;
+        let interfaces = |ports: &[(u16, &str)]| -> Vec<String> {
+            ports.iter().map(|(number, interface)| format!("{number}@{interface}")).collect()
+        };
+        let of_reporter = interfaces(&[(1, "re1"), (2, "re2"), (3, "re3")]);
         let mut ports = vec![(1, TRANSLATOR_IN)];
         ports.extend(collectors.iter().map(|link| (link.port, link.translator)));
-        let translator = start(folder, "translator", 9092, &ports, control[1])?;
-        let mut switches = [reporter, translator];
-        for (switch, address) in switches.iter_mut().zip(control) {
-            listens(switch, address).await?;
-        }
+        let reporter = SimpleSwitch::start(folder, "reporter", 9091, &of_reporter, control[0]).await?;
+        let of_translator = interfaces(&ports);
+        let translator = SimpleSwitch::start(folder, "translator", 9092, &of_translator, control[1]).await?;
+        let switches = [reporter, translator];
         Ok(Ground { _switches: switches, control })
     }
-}
-
-fn start(
-    folder: &Path,
-    name: &str,
-    thrift: u16,
-    ports: &[(u16, &str)],
-    control: &str,
-) -> anyhow::Result<Switch> {
-    let log = std::fs::File::create(folder.join(format!("{name}-bmv2.log")))?;
-    let mut command = Command::new("simple_switch_grpc");
-    command.arg("--no-p4").args(["--thrift-port", &thrift.to_string(), "--notifications-addr"]);
-    command.arg(format!("ipc://{}", folder.join(format!("{name}-notifications")).display()));
-    for (number, interface) in ports {
-        command.args(["-i", &format!("{number}@{interface}")]);
-    }
-    command.args(["--", "--grpc-server-addr", control, "--cpu-port", "255"]);
-    let child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn();
-    Ok(Switch(child.context("cannot start simple_switch_grpc")?))
-}
-
-async fn listens(switch: &mut Switch, address: &str) -> anyhow::Result<()> {
-    let until = Instant::now() + READY;
-    while tokio::net::TcpStream::connect(address).await.is_err() {
-        if let Some(status) = switch.0.try_wait()? {
-            bail!("simple_switch_grpc ended ({status})");
-        }
-        if Instant::now() > until {
-            bail!("simple_switch_grpc does not listen on {address}");
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    Ok(())
 }
 
 /// Packets and bytes that came in at an interface, by the kernel's count. Not from /sys, which shows the interfaces of

@@ -9,8 +9,10 @@ mod ground;
 mod outcome;
 mod reporter;
 mod run;
+mod simple_switch;
 mod truth;
 
 pub use ground::enter;
 pub use outcome::Outcome;
 pub use run::{Options, run};
+pub use simple_switch::SimpleSwitch;

@@ -1,0 +1,71 @@
+//! bmv2's `simple_switch_grpc` as a process.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+/// How long it may take until it listens.
+const READY: Duration = Duration::from_secs(60);
+
+/// Whether the program can be found.
+pub(super) fn is_there() -> anyhow::Result<()> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if !std::env::split_paths(&path).any(|folder| folder.join("simple_switch_grpc").is_file()) {
+        bail!(
+            "simple_switch_grpc is not on PATH: it is in p4lang's package p4lang-bmv2 and in p4lang's container images \
+             (https://github.com/p4lang/behavioral-model); translator-p4/README.md says more"
+        );
+    }
+    Ok(())
+}
+
+/// A switch; it ends when this is dropped, and with this program.
+#[derive(Debug)]
+pub struct SimpleSwitch(Child);
+
+impl Drop for SimpleSwitch {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl SimpleSwitch {
+    /// Starts one without a program on interfaces, each `PORT@INTERFACE`, with P4Runtime at `control`
+    /// (HOST:PORT), and waits until it listens. Its log goes to `NAME-bmv2.log` in a folder.
+    pub async fn start(
+        folder: &Path,
+        name: &str,
+        thrift: u16,
+        interfaces: &[String],
+        control: &str,
+    ) -> anyhow::Result<SimpleSwitch> {
+        is_there()?;
+        let log = std::fs::File::create(folder.join(format!("{name}-bmv2.log")))?;
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "simple_switch_grpc", "--no-p4"]);
+        command.args(["--thrift-port", &thrift.to_string(), "--notifications-addr"]);
+        command.arg(format!("ipc://{}", folder.join(format!("{name}-notifications")).display()));
+        for interface in interfaces {
+            command.args(["-i", interface]);
+        }
+        command.args(["--", "--grpc-server-addr", control, "--cpu-port", "255"]);
+        let child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn();
+        let child = child
+            .context("cannot run setpriv (Debian package util-linux), which starts simple_switch_grpc")?;
+        let mut switch = SimpleSwitch(child);
+        let until = Instant::now() + READY;
+        while tokio::net::TcpStream::connect(control).await.is_err() {
+            if let Some(status) = switch.0.try_wait()? {
+                bail!("simple_switch_grpc ended ({status})");
+            }
+            if Instant::now() > until {
+                bail!("simple_switch_grpc does not listen on {control}");
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(switch)
+    }
+}

@@ -1,0 +1,345 @@
+//! A machine that works for the testbed: this program there, through ssh.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail};
+use serde::de::DeserializeOwned;
+use tokio::sync::{Mutex as AsyncMutex, mpsc};
+
+use super::config::{Machine as Settings, Ssh};
+use super::protocol::{Hello, Message, Request};
+use super::ssh::{COPIED, Way, deploy_line, last_lines, start_line};
+
+/// How often the machine is told that this program is still there.
+const BEAT: Duration = Duration::from_secs(1);
+/// How long it may take until the agent there says its first word.
+const READY: Duration = Duration::from_secs(30);
+/// How long a program may take to be copied.
+const COPY: Duration = Duration::from_secs(300);
+/// How long everything there may take to end.
+const END: Duration = Duration::from_secs(20);
+/// Time for what is known of a machine's end to come in.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// A machine; what runs there ends when this is dropped.
+pub struct Machine {
+    way: Way,
+    /// Its settings.
+    pub settings: Settings,
+    /// Its folder for the run.
+    pub folder: String,
+    ssh: Mutex<Child>,
+    input: Arc<Mutex<Option<ChildStdin>>>,
+    answers: AsyncMutex<mpsc::UnboundedReceiver<Result<serde_json::Value, String>>>,
+    heard: Arc<Mutex<Heard>>,
+    readers: Vec<JoinHandle<()>>,
+}
+
+/// What came in besides answers.
+#[derive(Default)]
+struct Heard {
+    /// Daemons that have ended.
+    ended: Vec<String>,
+    /// What ssh, and the program there, said on standard error.
+    errors: String,
+    /// Whether nothing will come any more.
+    is_over: bool,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Machine {
+    /// Connects to a machine and starts this program there. Sockets of ssh go into `folder`, logs into `logs`,
+    /// as `MACHINE-NAME.log`.
+    pub async fn connect(
+        settings: &Settings,
+        ssh: &Ssh,
+        folder: &Path,
+        logs: &Path,
+    ) -> anyhow::Result<Machine> {
+        let way = Way::new(settings, ssh, folder);
+        let copy = match settings.deploy {
+            true => {
+                let path = std::env::current_exe().context("cannot find this program")?;
+                let file = std::fs::File::open(&path);
+                Some(file.with_context(|| format!("cannot read {}", path.display()))?)
+            }
+            false => None,
+        };
+        let line = match &copy {
+            Some(file) => deploy_line(file.metadata()?.len()),
+            None => start_line(&settings.program),
+        };
+        // Ctrl-C ends this program, which then ends what runs there in order: ssh is not to go before.
+        let mut child = way
+            .run(&line)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .context("cannot run ssh: is the package openssh-client installed?")?;
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (stdin, stdout, stderr) = match (stdin, stdout, stderr) {
+            (Some(stdin), Some(stdout), Some(stderr)) => (stdin, stdout, stderr),
+            _ => bail!("ssh has no standard input and output"),
+        };
+        let heard = Arc::new(Mutex::new(Heard::default()));
+        let (tell, mut lines) = mpsc::unbounded_channel();
+        let (answer, answers) = mpsc::unbounded_channel();
+        let of_errors = {
+            let heard = Arc::clone(&heard);
+            std::thread::spawn(move || hear_errors(stderr, &heard))
+        };
+        let of_lines = {
+            let (heard, log) = (Arc::clone(&heard), Log::new(logs, &settings.name));
+            std::thread::spawn(move || {
+                hear(BufReader::new(stdout), &tell, &answer, &heard, log);
+                // What ssh says of its end is complete then.
+                let _ = of_errors.join();
+                locked(&heard).is_over = true;
+            })
+        };
+        let mut machine = Machine {
+            way,
+            settings: settings.clone(),
+            folder: String::new(),
+            ssh: Mutex::new(child),
+            input: Arc::new(Mutex::new(None)),
+            answers: AsyncMutex::new(answers),
+            heard,
+            readers: vec![of_lines],
+        };
+        let stdin = match copy {
+            Some(file) => {
+                let stdin = copied(stdin, file);
+                machine.line(&mut lines, COPY, |line| (line == COPIED).then_some(())).await?;
+                stdin.join().map_err(|_| anyhow!("the copy to {} failed", machine.way.shown()))?
+            }
+            None => stdin,
+        };
+        *locked(&machine.input) = Some(stdin);
+        machine.beat();
+        let hello = |line: &str| serde_json::from_str::<Hello>(line).ok();
+        let hello = machine.line(&mut lines, READY, hello).await?;
+        let ours = dta_cli::program::build();
+        if hello.version != ours {
+            bail!(
+                "{}: the program there is dta-manager {}, and this one is {ours}: install the same, or have this one \
+                 copied (deploy = true)",
+                machine.way.shown(),
+                hello.version
+            );
+        }
+        machine.folder = hello.folder;
+        Ok(machine)
+    }
+
+    /// Waits for a line that is as it has to be. What a login shell prints before it is passed over.
+    async fn line<T>(
+        &self,
+        lines: &mut mpsc::UnboundedReceiver<String>,
+        patience: Duration,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> anyhow::Result<T> {
+        let mut other = Vec::new();
+        let wait = async {
+            while let Some(line) = lines.recv().await {
+                match read(&line) {
+                    Some(read) => return Some(read),
+                    None => other.push(line),
+                }
+            }
+            None
+        };
+        match tokio::time::timeout(patience, wait).await {
+            Ok(Some(read)) => Ok(read),
+            Ok(None) => {
+                let status = self.status().await;
+                let said = format!("{}\n{}", other.join("\n"), locked(&self.heard).errors);
+                let program = (!self.settings.deploy).then_some(&*self.settings.program);
+                bail!("{}", self.way.failure(status, &said, program))
+            }
+            Err(_) => bail!(
+                "{}: dta-manager did not start there within {patience:?}; it was said: {}",
+                self.way.shown(),
+                last_lines(&format!("{}\n{}", other.join("\n"), locked(&self.heard).errors))
+            ),
+        }
+    }
+
+    /// How ssh ended.
+    async fn status(&self) -> Option<i32> {
+        let until = Instant::now() + LAST_WORDS;
+        loop {
+            if let Ok(Some(status)) = locked(&self.ssh).try_wait()
+                && (locked(&self.heard).is_over || Instant::now() > until)
+            {
+                return status.code();
+            }
+            if Instant::now() > until + LAST_WORDS {
+                return None;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Tells the machine now and then that this program is there.
+    fn beat(&self) {
+        let input = Arc::downgrade(&self.input);
+        std::thread::spawn(move || {
+            while let Some(input) = input.upgrade() {
+                if send(&input, &Request::Alive).is_err() {
+                    break;
+                }
+                drop(input);
+                std::thread::sleep(BEAT);
+            }
+        });
+    }
+
+    /// The way to it.
+    pub fn way(&self) -> &Way {
+        &self.way
+    }
+
+    /// Asks for something.
+    pub async fn call<T: DeserializeOwned>(&self, request: &Request) -> anyhow::Result<T> {
+        // One at a time: answers come in order.
+        let mut answers = self.answers.lock().await;
+        let answer = match send(&self.input, request) {
+            Ok(()) => answers.recv().await,
+            Err(_) => None,
+        };
+        match answer {
+            Some(Ok(value)) => serde_json::from_value(value)
+                .with_context(|| format!("{}: its answer cannot be read", self.way.shown())),
+            Some(Err(why)) => bail!("{}: {why}", self.settings.name),
+            None => Err(anyhow!("{}", self.trouble().await.unwrap_or_else(|| self.gone()))),
+        }
+    }
+
+    fn gone(&self) -> String {
+        format!("{}: the connection has ended", self.way.shown())
+    }
+
+    /// What is wrong there, if something is: a daemon has ended, or the connection.
+    pub async fn trouble(&self) -> Option<String> {
+        // What explains a failure may come a bit later than the failure.
+        let until = Instant::now() + LAST_WORDS;
+        loop {
+            {
+                let heard = locked(&self.heard);
+                if let Some(ended) = heard.ended.first() {
+                    return Some(format!("{}: {ended}", self.settings.name));
+                }
+                if heard.is_over {
+                    let said = last_lines(&heard.errors);
+                    let end = if said.is_empty() { String::new() } else { format!("; it was said: {said}") };
+                    return Some(format!("{}{end}", self.gone()));
+                }
+            }
+            if Instant::now() > until {
+                return None;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = send(&self.input, &Request::End);
+        // The end of its input ends it, too.
+        drop(locked(&self.input).take());
+        let until = Instant::now() + END;
+        let mut ssh = locked(&self.ssh);
+        while matches!(ssh.try_wait(), Ok(None)) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = ssh.kill();
+        let _ = ssh.wait();
+        drop(ssh);
+        for reader in self.readers.drain(..) {
+            let _ = reader.join();
+        }
+    }
+}
+
+fn send(input: &Mutex<Option<ChildStdin>>, request: &Request) -> anyhow::Result<()> {
+    let mut line = serde_json::to_vec(request)?;
+    line.push(b'\n');
+    let mut input = locked(input);
+    let input = input.as_mut().context("the connection has ended")?;
+    input.write_all(&line)?;
+    Ok(input.flush()?)
+}
+
+/// Copies a program into the input of ssh.
+fn copied(mut stdin: ChildStdin, mut file: std::fs::File) -> JoinHandle<ChildStdin> {
+    std::thread::spawn(move || {
+        // A copy that breaks off is seen at the other end.
+        let _ = std::io::copy(&mut file, &mut stdin);
+        let _ = stdin.flush();
+        stdin
+    })
+}
+
+fn hear_errors(mut stderr: impl Read, heard: &Mutex<Heard>) {
+    const MOST: usize = 16 << 10;
+    let mut part = [0; 4096];
+    while let Ok(length @ 1..) = stderr.read(&mut part) {
+        let mut heard = locked(heard);
+        let text = format!("{}{}", heard.errors, String::from_utf8_lossy(&part[..length]));
+        let more = text.len().saturating_sub(MOST);
+        let from = (more..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(more);
+        heard.errors = text[from..].to_owned();
+    }
+}
+
+/// Sorts what comes in: lines before the first message, answers, logs.
+fn hear(
+    input: impl BufRead,
+    lines: &mpsc::UnboundedSender<String>,
+    answers: &mpsc::UnboundedSender<Result<serde_json::Value, String>>,
+    heard: &Mutex<Heard>,
+    mut log: Log,
+) {
+    for line in input.lines().map_while(Result::ok) {
+        match serde_json::from_str(&line) {
+            Ok(Message::Answer(answer)) => drop(answers.send(answer)),
+            Ok(Message::Log { name, text }) => log.add(&name, &text),
+            Ok(Message::Ended { what }) => locked(heard).ended.push(what),
+            Err(_) => drop(lines.send(line)),
+        }
+    }
+}
+
+/// Logs of a machine.
+struct Log {
+    folder: PathBuf,
+    machine: String,
+}
+
+impl Log {
+    fn new(folder: &Path, machine: &str) -> Log {
+        Log { folder: folder.to_owned(), machine: machine.to_owned() }
+    }
+
+    fn add(&mut self, name: &str, text: &str) {
+        // The name comes from elsewhere.
+        let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+        let path = self.folder.join(format!("{}-{name}.log", self.machine));
+        if is_plain && let Ok(mut file) = std::fs::File::options().create(true).append(true).open(path) {
+            let _ = file.write_all(text.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! A testbed whose parts run on other machines.
+//!
+//! [`config`] is the part of the topology file that names them. [`ssh`] runs the system's OpenSSH client, and
+//! [`machine`] speaks through it with [`agent`], which is this program on the other machine: it starts daemons,
+//! sends reports, and ends all of it when the connection ends. [`protocol`] has the words of both; a [`tunnel`]
+//! leads to a service there. [`start`] brings collector, translator and reporters up.
+
+pub mod agent;
+pub mod config;
+pub mod machine;
+pub mod protocol;
+pub mod reporters;
+pub mod ssh;
+pub mod start;
+pub mod tunnel;
+
+pub use reporters::FarReporters;

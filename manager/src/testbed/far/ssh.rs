@@ -1,0 +1,214 @@
+//! The system's OpenSSH client as a child process (`docs/decisions/ssh.md`).
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::config::{Machine, Ssh};
+
+/// What connects to one machine. The connection that the agent runs in is the master of all others.
+#[derive(Clone, Debug)]
+pub struct Way {
+    name: String,
+    destination: String,
+    options: Vec<OsString>,
+    /// Socket of the master.
+    socket: PathBuf,
+}
+
+impl Way {
+    /// The way to a machine; the socket of its master goes into a folder.
+    pub fn new(machine: &Machine, ssh: &Ssh, folder: &Path) -> Way {
+        let mut options: Vec<OsString> = Vec::new();
+        if let Some(config) = &ssh.config {
+            options.extend(["-F".into(), config.into()]);
+        }
+        if let Some(port) = machine.port {
+            options.extend(["-p".into(), port.to_string().into()]);
+        }
+        // Of options that stand twice the first one counts. A question would wait for ever.
+        let ours = ["BatchMode=yes", "RequestTTY=no", "RemoteCommand=none"].map(String::from);
+        // A machine that is gone is known as such after 15 seconds.
+        let usual = ["ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3"].map(String::from);
+        for option in ours.iter().chain(&ssh.options).chain(&usual) {
+            options.extend(["-o".into(), option.into()]);
+        }
+        // Neither the user's agent nor his display is lent to the machine.
+        options.extend(["-a".into(), "-x".into(), "-T".into()]);
+        let socket = folder.join(format!("ssh-{}", machine.name));
+        Way { name: machine.name.clone(), destination: machine.ssh.clone(), options, socket }
+    }
+
+    /// The machine in messages: its name, and what ssh was told.
+    pub fn shown(&self) -> String {
+        format!("{} (ssh {})", self.name, self.destination)
+    }
+
+    fn command(&self, master: &str, more: &[&str]) -> Command {
+        let mut command = Command::new("ssh");
+        command.arg("-S").arg(&self.socket).args(["-o", &format!("ControlMaster={master}")]);
+        command.args(["-o", "ControlPersist=no"]).args(&self.options).args(more);
+        command.arg("--").arg(&self.destination);
+        command
+    }
+
+    /// Runs a line of shell there, as the master of the connections that follow.
+    pub fn run(&self, line: &str) -> Command {
+        let mut command = self.command("yes", &[]);
+        command.arg(line);
+        command
+    }
+
+    /// Connects standard input and output with HOST:PORT, as the machine sees it.
+    pub fn reach(&self, address: &str) -> Command {
+        self.command("no", &["-W", address])
+    }
+
+    /// Has a free port of the machine's loopback lead to an address here; prints its number.
+    pub fn lend(&self, address: &str) -> Command {
+        self.command("no", &["-O", "forward", "-R", &format!("127.0.0.1:0:{address}")])
+    }
+
+    /// Why ssh ended with `status` (`None` = by a signal) before the agent there said a word: what ssh or the
+    /// machine said, and what to do. `program` is the one there; `None` = a copy of this one.
+    pub fn failure(&self, status: Option<i32>, said: &str, program: Option<&str>) -> String {
+        let said = said.trim();
+        let shown = self.shown();
+        let has = |what: &str| said.contains(what);
+        let there = program.unwrap_or_default();
+        let advice = match status {
+            Some(255) if has("REMOTE HOST IDENTIFICATION HAS CHANGED") => {
+                "its host key is another one than known_hosts has: find out why before you remove the old one \
+                 (ssh-keygen -R)"
+                    .to_owned()
+            }
+            Some(255) if has("Host key verification failed") => format!(
+                "its host key is not known here: connect once by hand and compare it (ssh {}), or put it into known_hosts",
+                self.destination
+            ),
+            Some(255) if has("Permission denied") => {
+                "it does not let you in: no password can be asked for, so it needs a key (ssh-copy-id) that an agent \
+                 holds or that has no passphrase"
+                    .to_owned()
+            }
+            Some(255) => "it cannot be reached".to_owned(),
+            None => "ssh was ended by a signal".to_owned(),
+            Some(status) if program.is_none() => format!(
+                "this program could not be copied there or cannot run there (status {status}): it needs room in the folder for \
+                 temporary files, the same architecture, and the libraries that it is linked with"
+            ),
+            Some(127) => format!(
+                "there is no program {there} there: install dta-manager, say where it is (program = \"PATH\"), or have \
+                 it copied (deploy = true)"
+            ),
+            Some(126) => format!("{there} cannot be run there: it is no program for that machine"),
+            Some(status) => {
+                format!("{there} there is another version, or no dta-manager: it ended with status {status}")
+            }
+        };
+        match said {
+            "" => format!("{shown}: {advice}"),
+            said => format!("{shown}: {advice}; it was said: {}", last_lines(said)),
+        }
+    }
+}
+
+/// Lines of what was said that are shown.
+const LINES: usize = 4;
+
+/// The last lines of a text, in one.
+pub fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(LINES)..].join(" / ")
+}
+
+/// A word of the shell.
+fn quoted(word: &str) -> String {
+    match word.strip_prefix("~/") {
+        Some(rest) => format!("\"$HOME\"/{}", quoted(rest)),
+        None => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+/// What is run on the machine: its own program.
+pub fn start_line(program: &str) -> String {
+    format!("exec {} {}", quoted(program), super::protocol::ROLE)
+}
+
+/// What is run on the machine: a program of so many bytes that comes on standard input, from a folder that is
+/// removed afterwards. It says [`COPIED`] before the program begins.
+pub fn deploy_line(bytes: u64) -> String {
+    let script = format!(
+        "umask 077; d=$(mktemp -d \"${{TMPDIR:-/tmp}}/dta-deploy-XXXXXXXX\") || exit 1; trap \"rm -rf $d\" EXIT; \
+         trap \"exit 1\" HUP INT TERM; head -c {bytes} >\"$d/dta-manager\" || exit 1; \
+         [ \"$(wc -c <\"$d/dta-manager\")\" -eq {bytes} ] || exit 1; chmod 700 \"$d/dta-manager\" && echo {COPIED} && \
+         \"$d/dta-manager\" {}",
+        super::protocol::ROLE
+    );
+    // Whatever shell the user has there.
+    format!("exec sh -c {}", quoted(&script))
+}
+
+/// The program is there.
+pub const COPIED: &str = "copied";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn way(options: &[&str]) -> Way {
+        let text = "name = 'm1'\nssh = 'dta@m1.example'\nport = 2222\nroles = ['host']\naddress = '10.0.0.1'";
+        let ssh = Ssh {
+            config: Some("/etc/x/ssh_config".into()),
+            options: options.iter().map(|option| (*option).to_owned()).collect(),
+        };
+        Way::new(&toml::from_str(text).unwrap(), &ssh, Path::new("/run/x"))
+    }
+
+    fn words(command: &Command) -> Vec<String> {
+        command.get_args().map(|word| word.to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn the_users_options_go_before_what_is_usual_and_behind_what_has_to_be() {
+        let words = words(&way(&["BatchMode=no", "ConnectTimeout=3"]).run("true"));
+        let at = |word: &str| {
+            words.iter().position(|it| it == word).unwrap_or_else(|| panic!("{word}: {words:?}"))
+        };
+        assert!(at("BatchMode=yes") < at("BatchMode=no"));
+        assert!(at("ConnectTimeout=3") < at("ConnectTimeout=10"));
+        assert_eq!(words[at("-F") + 1], "/etc/x/ssh_config");
+        assert_eq!(words[at("-p") + 1], "2222");
+        assert_eq!(&words[at("--")..], ["--", "dta@m1.example", "true"]);
+    }
+
+    #[test]
+    fn what_went_wrong_is_told_with_what_to_do() {
+        let way = way(&[]);
+        for (status, said, expect) in [
+            (
+                Some(255),
+                "ssh: connect to host m1 port 22: Connection refused",
+                "cannot be reached; it was said: ssh",
+            ),
+            (
+                Some(255),
+                "No ED25519 host key is known.\r\nHost key verification failed.\r\n",
+                "compare it (ssh dta@m1",
+            ),
+            (Some(255), "dta@m1: Permission denied (publickey).", "ssh-copy-id"),
+            (Some(127), "bash: line 1: exec: x: not found", "deploy = true"),
+            (Some(126), "Exec format error", "no program for that machine"),
+            (Some(2), "error: unrecognized subcommand", "another version"),
+        ] {
+            let told = way.failure(status, said, Some("/opt/dta-manager"));
+            assert!(told.starts_with("m1 (ssh dta@m1.example): ") && told.contains(expect), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_program_is_one_word_of_the_shell() {
+        assert_eq!(start_line("/a b/it's"), "exec '/a b/it'\\''s' __machine");
+        assert_eq!(start_line("~/bin/x"), "exec \"$HOME\"/'bin/x' __machine");
+    }
+}

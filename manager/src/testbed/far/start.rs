@@ -1,0 +1,277 @@
+//! Collector and translator on other machines.
+
+use std::net::{SocketAddr, SocketAddrV4};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow, bail};
+use dta_collector::nic::ROCE_PORT;
+use dta_proto::control::NodeStatistics;
+use dta_proto::wire::dta::PORT;
+use serde_json::Value;
+
+use super::config::Role;
+use super::machine::Machine;
+use super::protocol::{NodeCounters, OfSwitch, Request};
+use super::tunnel::Tunnel;
+use crate::testbed::daemons::Plan;
+use crate::testbed::files::{self, CollectorPlace, TranslatorPlace};
+use crate::topology::Topology;
+
+/// The machines of a testbed, each with this program running.
+pub struct Far {
+    machines: Vec<Arc<Machine>>,
+}
+
+impl Far {
+    /// Connects to all machines of a topology. Sockets of ssh go into `folder`, logs into `logs`.
+    pub async fn connect(topology: &Topology, folder: &Path, logs: &Path) -> anyhow::Result<Far> {
+        let mut machines = Vec::new();
+        for machine in &topology.machines {
+            machines.push(Arc::new(Machine::connect(machine, &topology.ssh, folder, logs).await?));
+        }
+        Ok(Far { machines })
+    }
+
+    /// The machine with a role.
+    pub fn with(&self, role: Role) -> anyhow::Result<Arc<Machine>> {
+        let found = self.machines.iter().find(|machine| machine.settings.roles.contains(&role));
+        found.cloned().with_context(|| format!("the topology has no machine with the role {}", role.name()))
+    }
+
+    /// If a machine is gone, or a daemon there, that is the better explanation of what failed.
+    pub async fn explain(&self, error: anyhow::Error) -> anyhow::Error {
+        for machine in &self.machines {
+            if let Some(trouble) = machine.trouble().await {
+                return anyhow!("{trouble}");
+            }
+        }
+        error
+    }
+}
+
+/// A P4 switch, by its control plane on another machine.
+pub struct FarSwitch {
+    machine: Arc<Machine>,
+}
+
+/// The translator's configuration there, and the switch in it.
+const CONFIG: &str = "translator.toml";
+/// Its name, and that of its session: another than the session of the translator in the same file.
+const SWITCH: &str = "testbed-switch";
+
+impl FarSwitch {
+    async fn call<T: serde::de::DeserializeOwned>(&self, what: OfSwitch) -> anyhow::Result<T> {
+        let request = Request::Switch { config: CONFIG.into(), name: SWITCH.into(), what };
+        self.machine.call(&request).await
+    }
+
+    /// Its counters.
+    pub async fn statistics(&self) -> anyhow::Result<Vec<NodeStatistics>> {
+        let nodes: Vec<NodeCounters> = self.call(OfSwitch::Statistics).await?;
+        Ok(nodes.into_iter().map(NodeStatistics::from).collect())
+    }
+
+    /// It sends what it holds; gives how many reports that were.
+    pub async fn flush(&self) -> anyhow::Result<u64> {
+        self.call(OfSwitch::Flush).await
+    }
+}
+
+/// What runs on other machines.
+pub struct Started {
+    /// Where the collector's gRPC is reached from here.
+    pub collector: Tunnel,
+    /// The machine of the collector.
+    pub collector_machine: Arc<Machine>,
+    /// Where RoCEv2 frames go.
+    pub roce: SocketAddrV4,
+    /// Where reports go.
+    pub reports: SocketAddrV4,
+    /// The translator.
+    pub translator: Translator,
+    /// Its machine.
+    pub translator_machine: Arc<Machine>,
+}
+
+/// A translator on another machine.
+pub enum Translator {
+    /// The software, by where its own service is reached from here.
+    Software(Tunnel),
+    /// A P4 switch.
+    Switch(FarSwitch),
+}
+
+/// Starts collector and translator, and waits until they are ready.
+pub async fn start(plan: &Plan<'_>, far: &Far) -> anyhow::Result<Started> {
+    let (at_collector, at_translator) = (far.with(Role::Collector)?, far.with(Role::Translator)?);
+    let place = CollectorPlace {
+        // What it hands out are keys to memory: they go through ssh alone.
+        listen: "127.0.0.1:0".into(),
+        memory: format!("{}/memory", at_collector.folder),
+        address: at_collector.settings.address,
+        port: ROCE_PORT,
+        device: &plan.topology.collector.device,
+        verbs: (plan.topology.collector.device != "soft").then_some(at_collector.settings.address),
+        link: at_collector.settings.link.as_deref(),
+    };
+    write(&at_collector, "collector.toml", files::collector(plan, &place)?).await?;
+    let config = format!("{}/collector.toml", at_collector.folder);
+    let ready = daemon(&at_collector, "collector", files::collector_arguments(plan, config)).await?;
+    let roce = said(&ready, "roce")?.parse().context("the collector's RoCEv2 address")?;
+    let collector = Tunnel::open(at_collector.way().clone(), said(&ready, "listen")?.to_owned()).await?;
+    let lent = lend(&at_translator, collector.address).await?;
+    let reports = SocketAddrV4::new(at_translator.settings.address, PORT);
+    let place = TranslatorPlace {
+        listen: reports.to_string(),
+        control: "127.0.0.1:0".into(),
+        collector: lent.to_string(),
+        source: *reports.ip(),
+        source_port: ROCE_PORT,
+        ring: "off".into(),
+    };
+    let text = files::translator(plan, &place);
+    let translator = match &at_translator.settings.switch {
+        None => {
+            write(&at_translator, CONFIG, text).await?;
+            let folder = &at_translator.folder;
+            let (config, ledger) = (format!("{folder}/{CONFIG}"), format!("{folder}/ledger0"));
+            let ready =
+                daemon(&at_translator, "translator", files::translator_arguments(plan, config, ledger))
+                    .await?;
+            let control = said(&ready, "control")?.to_owned();
+            Translator::Software(Tunnel::open(at_translator.way().clone(), control).await?)
+        }
+        Some(switch) => Translator::Switch(program(&at_translator, text, switch.clone()).await?),
+    };
+    Ok(Started {
+        collector,
+        collector_machine: at_collector,
+        roce,
+        reports,
+        translator,
+        translator_machine: at_translator,
+    })
+}
+
+/// Has a switch hold the translator's program; starts it, if it is one of software.
+async fn program(machine: &Arc<Machine>, text: String, switch: toml::Table) -> anyhow::Result<FarSwitch> {
+    if !machine.settings.simple_switch.is_empty() {
+        let control = switch.get("control").and_then(toml::Value::as_str);
+        let control = control.context("`control` of the switch says where P4Runtime listens, HOST:PORT")?;
+        let interfaces = machine.settings.simple_switch.clone();
+        let request = Request::SimpleSwitch { interfaces, control: control.to_owned() };
+        machine.call::<()>(&request).await?;
+    }
+    write(machine, CONFIG, switch_file(&text, switch, &machine.folder)).await?;
+    let switch = FarSwitch { machine: Arc::clone(machine) };
+    switch.call::<()>(OfSwitch::Setup).await?;
+    Ok(switch)
+}
+
+/// A translator's configuration with a switch.
+fn switch_file(translator: &str, mut switch: toml::Table, folder: &str) -> String {
+    // What the switch cannot tell back is not kept for another run.
+    switch.insert("state".into(), format!("{folder}/switch.json").into());
+    let mut tables = toml::Table::new();
+    tables.insert("switch".into(), toml::Table::from_iter([(SWITCH.to_owned(), switch.into())]).into());
+    format!("{translator}\n{tables}")
+}
+
+/// Writes a file into the folder of a machine.
+async fn write(machine: &Machine, name: &str, text: String) -> anyhow::Result<()> {
+    machine.call::<()>(&Request::Write { name: name.into(), text }).await
+}
+
+/// Starts a daemon there; gives its ready line.
+async fn daemon(machine: &Machine, name: &str, arguments: Vec<String>) -> anyhow::Result<Value> {
+    machine.call(&Request::Start { name: name.into(), arguments }).await
+}
+
+fn said<'a>(ready: &'a Value, field: &str) -> anyhow::Result<&'a str> {
+    ready[field].as_str().with_context(|| format!("the ready line {ready} has no {field}"))
+}
+
+/// Has a port of a machine's loopback lead to an address here.
+async fn lend(machine: &Machine, to: SocketAddr) -> anyhow::Result<SocketAddr> {
+    let mut ssh = tokio::process::Command::from(machine.way().lend(&to.to_string()));
+    let output = ssh.output().await.context("cannot run ssh")?;
+    let port = String::from_utf8_lossy(&output.stdout).trim().parse::<u16>();
+    match port {
+        Ok(port) if output.status.success() => Ok(SocketAddr::from(([127, 0, 0, 1], port))),
+        _ => bail!(
+            "{}: its sshd does not forward ports, by which the translator reaches the collector \
+             (AllowTcpForwarding in sshd_config): {}",
+            machine.way().shown(),
+            super::ssh::last_lines(&String::from_utf8_lossy(&output.stderr))
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dta_translator::config::{Config, Switch};
+
+    use super::*;
+
+    /// The TOML blocks of the page that tells of machines.
+    fn blocks() -> Vec<&'static str> {
+        let page = include_str!("../../../../docs/testbed-machines.md");
+        page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect()
+    }
+
+    #[test]
+    fn the_example_of_the_page_is_a_topology_and_its_switch_can_be_programmed() {
+        let blocks = blocks();
+        let topology = Topology::parse(blocks[0], "hardware.toml").unwrap();
+        let names: Vec<&str> = topology.machines.iter().map(|machine| &*machine.name).collect();
+        assert_eq!(names, ["store1", "edge1", "load1"]);
+        assert!(topology.machines[1].deploy && topology.machines[2].program == "~/bin/dta-manager");
+        // The switch takes the place of the machine with the software translator.
+        let (before, rest) = blocks[0].split_once("[[machine]]\nname = \"edge1\"").unwrap();
+        let (_, after) = rest.split_once("[[machine]]").unwrap();
+        let text = format!("{before}{}\n[[machine]]{after}", blocks[1]);
+        let topology = Topology::parse(&text, "hardware.toml").unwrap();
+        let edge = &topology.machines[1];
+        assert_eq!(edge.simple_switch, ["1@eth1", "2@eth2"]);
+        let plan = Plan::plain(&topology, Path::new("/nowhere"));
+        let place = TranslatorPlace {
+            listen: format!("{}:{PORT}", edge.address),
+            control: "127.0.0.1:0".into(),
+            collector: "127.0.0.1:1".into(),
+            source: edge.address,
+            source_port: ROCE_PORT,
+            ring: "off".into(),
+        };
+        let file = switch_file(&files::translator(&plan, &place), edge.switch.clone().unwrap(), "/nowhere");
+        let (config, _) = Config::parse(&file, Path::new("translator.toml")).unwrap();
+        config.check().unwrap();
+        let Switch::Bmv2(p4) = config.switch(SWITCH).unwrap() else { panic!("{file}") };
+        assert_eq!((p4.collector_ports.len(), p4.stations.len()), (1, 1));
+        assert_eq!(config.translator_of(SWITCH).unwrap().listen.to_string(), "192.0.2.2:40040");
+    }
+
+    #[test]
+    fn what_is_wrong_about_machines_is_named_with_its_line() {
+        let page = blocks()[0];
+        for (from, to, expect) in [
+            ("roles = [\"host\"]", "roles = [\"translator\"]", "one machine of each role"),
+            ("name = \"load1\"", "name = \"edge1\"", "another name"),
+            ("name = \"load1\"", "name = \"a/b\"", "letters, digits and hyphens"),
+            ("ssh = \"load1\"", "ssh = \"-oProxyCommand=x\"", "[USER@]HOST"),
+            ("program = \"/usr/bin/dta-manager\"", "progam = \"x\"", "unknown field `progam`"),
+            ("deploy = true ", "deploy = true\nprogram = \"/x\" ", "left out where deploy = true"),
+            (
+                "address = \"192.0.2.3\"",
+                "address = \"192.0.2.3\"\nlink = \"packet:eth0\"",
+                "role collector alone",
+            ),
+            ("config = \"ssh_config\"", "key = \"secret\"", "unknown field `key`"),
+        ] {
+            assert!(page.contains(from), "{from}");
+            let error =
+                Topology::parse(&page.replacen(from, to, 1), "hardware.toml").expect_err(to).to_string();
+            assert!(error.contains(expect) && error.contains(", line "), "{to}: {error}");
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! A port here that leads through ssh to a service on another machine.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Stdio;
+
+use anyhow::Context;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::process::Command;
+use tokio::task::JoinHandle;
+
+use super::ssh::Way;
+
+/// A port of loopback; it is closed when this is dropped.
+#[derive(Debug)]
+pub struct Tunnel {
+    /// The port here.
+    pub address: SocketAddr,
+    serving: JoinHandle<()>,
+}
+
+impl Tunnel {
+    /// Leads to `target`, an address as the machine at the other end of `way` sees it.
+    pub async fn open(way: Way, target: String) -> anyhow::Result<Tunnel> {
+        let listener =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("cannot open a port of loopback")?;
+        let address = listener.local_addr()?;
+        let serving = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(carry(stream, Command::from(way.reach(&target))));
+            }
+        });
+        Ok(Tunnel { address, serving })
+    }
+}
+
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+/// Carries one connection until one of its ends closes it. The other end sees that as a connection that ended.
+async fn carry(mut stream: TcpStream, mut ssh: Command) {
+    let ssh = ssh.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
+    let Ok(mut child) = ssh.kill_on_drop(true).spawn() else { return };
+    let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else { return };
+    let mut far = tokio::io::join(output, input);
+    let _ = tokio::io::copy_bidirectional(&mut stream, &mut far).await;
+}

@@ -1,0 +1,142 @@
+//! Configurations of collector and translator.
+
+use std::net::Ipv4Addr;
+
+use serde::Serialize;
+
+use super::daemons::Plan;
+
+/// Where a collector is.
+pub struct CollectorPlace<'a> {
+    /// Where gRPC listens.
+    pub listen: String,
+    /// File of the stores.
+    pub memory: String,
+    /// Where the software NIC takes frames.
+    pub address: Ipv4Addr,
+    /// See `address`.
+    pub port: u16,
+    /// `soft`, or an RDMA device.
+    pub device: &'a str,
+    /// Address of an RDMA device.
+    pub verbs: Option<Ipv4Addr>,
+    /// How frames come in; left out, by a UDP socket.
+    pub link: Option<&'a str>,
+}
+
+/// The collector's configuration file, as far as a testbed needs it.
+#[derive(Serialize)]
+struct CollectorFile<'a> {
+    collector: CollectorTable<'a>,
+    soft: SoftTable<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verbs: Option<VerbsTable>,
+    metrics: MetricsTable,
+    store: &'a [dta_proto::store::StoreSpec],
+}
+
+#[derive(Serialize)]
+struct MetricsTable {
+    listen: &'static str,
+}
+
+#[derive(Serialize)]
+struct CollectorTable<'a> {
+    name: &'static str,
+    listen: &'a str,
+    memory: &'a str,
+    device: &'a str,
+    transport: &'static str,
+}
+
+#[derive(Serialize)]
+struct VerbsTable {
+    address: String,
+}
+
+#[derive(Serialize)]
+struct SoftTable<'a> {
+    address: String,
+    port: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    link: Option<&'a str>,
+}
+
+/// The configuration of a collector.
+pub fn collector(plan: &Plan<'_>, place: &CollectorPlace<'_>) -> anyhow::Result<String> {
+    let file = CollectorFile {
+        collector: CollectorTable {
+            name: "testbed",
+            listen: &place.listen,
+            memory: &place.memory,
+            device: place.device,
+            transport: plan.transport.name(),
+        },
+        soft: SoftTable { address: place.address.to_string(), port: place.port, link: place.link },
+        verbs: place.verbs.map(|address| VerbsTable { address: address.to_string() }),
+        metrics: MetricsTable { listen: "off" },
+        store: &plan.topology.stores,
+    };
+    Ok(toml::to_string(&file)?)
+}
+
+/// What a collector is started with.
+pub fn collector_arguments(plan: &Plan<'_>, config: String) -> Vec<String> {
+    vec![
+        "serve".into(),
+        "--config".into(),
+        config,
+        "--soft-faults".into(),
+        plan.faults.to_string(),
+        "--soft-fault-seed".into(),
+        (plan.seed ^ 0xacac).to_string(),
+        "--soft-threads".into(),
+        plan.nic_threads.to_string(),
+    ]
+}
+
+/// Where a translator is.
+pub struct TranslatorPlace {
+    /// Where it takes reports.
+    pub listen: String,
+    /// Where its own gRPC listens.
+    pub control: String,
+    /// Where it reaches the collector's gRPC.
+    pub collector: String,
+    /// Where RoCEv2 frames come from.
+    pub source: Ipv4Addr,
+    /// See `source`.
+    pub source_port: u16,
+    /// Whether a ring in shared memory is used.
+    pub ring: String,
+}
+
+/// The configuration of a translator.
+pub fn translator(plan: &Plan<'_>, place: &TranslatorPlace) -> String {
+    let flush = plan.topology.translator.flush_ms;
+    let TranslatorPlace { listen, control, collector, source, source_port, ring } = place;
+    format!(
+        "[translator]\nname = \"testbed\"\nlisten = \"{listen}\"\ncontrol = \"{control}\"\nmetrics = \"off\"\n\
+         collector = \"http://{collector}\"\nsource = \"{source}\"\nsource_port = {source_port}\nring = \"{ring}\"\nworkers = {}\nlease_seconds = {}\n\n\
+         [translator.flush]\nappend_ms = {flush}\npostcarding_ms = {flush}\nsketch_merge_ms = {flush}\n",
+        plan.workers, plan.topology.translator.lease_seconds,
+    )
+}
+
+/// What a translator is started with, but for its link.
+pub fn translator_arguments(plan: &Plan<'_>, config: String, ledger: String) -> Vec<String> {
+    vec![
+        "run".into(),
+        "--config".into(),
+        config,
+        "--ready".into(),
+        "--faults".into(),
+        plan.faults.to_string(),
+        "--nack-faults".into(),
+        plan.report_faults.to_string(),
+        "--seed".into(),
+        (plan.seed ^ 0x7a7a).to_string(),
+        "--ledger".into(),
+        ledger,
+    ]
+}

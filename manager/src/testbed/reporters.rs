@@ -1,0 +1,158 @@
+//! The sockets of simulated switches, and what their links did to each report.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Context;
+use dta_link::LinkError;
+use dta_link::fault::{Fate, FaultCounts, Faults};
+use dta_proto::wire::dta::Body;
+use dta_reporter::{Config, Options, Reporter};
+use serde::{Deserialize, Serialize};
+
+use super::accounting::ReporterSide;
+use super::workload::Workload;
+
+/// Reports that a switch keeps to send again. The translator asks for those of its window, 1,024, alone.
+const BACKUP: usize = 4096;
+
+/// Reports that a switch may send as one message: few, so that a receive queue does not hold more of
+/// them than it seems to (see `feed`).
+pub const RUN: usize = 16;
+
+/// What a link did to a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum What {
+    /// Dropped or damaged.
+    Lost,
+    /// It left after later ones.
+    Moved,
+    /// It left in its place, once or twice.
+    Came,
+}
+
+/// The fate of one datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    /// The switch that sent it.
+    pub switch: u16,
+    /// The report's number at its switch, from 0.
+    pub number: u32,
+    /// What became of it.
+    pub what: What,
+}
+
+/// A reporter for each switch.
+pub struct Reporters {
+    reporters: Vec<Reporter>,
+    /// What the links did, until somebody asks.
+    fates: Arc<Mutex<Vec<Told>>>,
+    corrupts: bool,
+}
+
+impl Reporters {
+    /// Opens `count` of them, which send from `source` to `translator`; `faults`, `seed` and `runs` as
+    /// [`Config`] has them.
+    pub fn open(
+        count: u16,
+        translator: SocketAddrV4,
+        source: Ipv4Addr,
+        faults: Faults,
+        seed: u64,
+        runs: bool,
+    ) -> anyhow::Result<Self> {
+        let fates = Arc::new(Mutex::new(Vec::new()));
+        let mut reporters = Vec::new();
+        for switch in 0..count {
+            let mut reporter = Reporter::open(Config {
+                reporter: Workload::switch_id(switch) as u16,
+                // The journal numbers from 0, too.
+                first_sequence: Some(0),
+                backup: BACKUP,
+                batch: RUN,
+                runs,
+                faults,
+                seed: seed.wrapping_mul(0x9e37_79b9).wrapping_add(switch.into()),
+                ..Config::new(translator).bind(SocketAddrV4::new(source, 0))
+            })
+            .with_context(|| format!("switch {}", Workload::switch_id(switch)))?;
+            let fates = Arc::clone(&fates);
+            reporter.observe(move |fate, sent| {
+                let what = match fate {
+                    Fate::Dropped | Fate::Corrupted { .. } => What::Lost,
+                    Fate::Reordered { .. } => What::Moved,
+                    Fate::Passed | Fate::Duplicated => What::Came,
+                };
+                let told = Told { switch, number: sent.sequence, what };
+                fates.lock().unwrap_or_else(PoisonError::into_inner).push(told);
+            });
+            reporters.push(reporter);
+        }
+        Ok(Self { reporters, fates, corrupts: faults.corrupts() })
+    }
+
+    /// Takes a report of a switch; gives its number there. It leaves with the next ones, or when it is flushed.
+    pub fn take(
+        &mut self,
+        switch: u16,
+        store: u16,
+        body: Body<'_>,
+        retransmittable: bool,
+    ) -> anyhow::Result<u32> {
+        let reporter = self.reporters.get_mut(usize::from(switch)).context("there is no such switch")?;
+        reporter
+            .report_with(store, body, Options { retransmittable, immediate: false })
+            .with_context(|| format!("switch {} cannot report {body:?}", Workload::switch_id(switch)))
+    }
+
+    /// Takes a report of a switch and sends it, with what waits there. Gives its number, and whether its fate
+    /// was told at once.
+    pub fn send(
+        &mut self,
+        switch: u16,
+        store: u16,
+        body: Body<'_>,
+        retransmittable: bool,
+    ) -> anyhow::Result<(u32, bool)> {
+        let before = self.fates.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let number = self.take(switch, store, body, retransmittable)?;
+        self.reporters[usize::from(switch)].flush()?;
+        let fates = self.fates.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok((number, fates[before..].iter().any(|told| told.switch == switch && told.number == number)))
+    }
+
+    /// Sends what all switches have taken, and again what is asked for; takes NACKs.
+    pub fn flush(&mut self) -> Result<(), LinkError> {
+        self.reporters.iter_mut().try_for_each(Reporter::flush)
+    }
+
+    /// What the links did since this was asked.
+    pub fn told(&mut self) -> Vec<Told> {
+        std::mem::take(&mut self.fates.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Counters of this side of the link, of all switches together.
+    pub fn side(&self) -> ReporterSide {
+        let mut side = ReporterSide { checksum: self.corrupts, ..ReporterSide::default() };
+        for reporter in &self.reporters {
+            let counters = reporter.counters();
+            let (f, l) = (&counters.fault, &counters.link);
+            side.faults = FaultCounts {
+                frames: side.faults.frames + f.frames,
+                passed: side.faults.passed + f.passed,
+                dropped: side.faults.dropped + f.dropped,
+                duplicated: side.faults.duplicated + f.duplicated,
+                reordered: side.faults.reordered + f.reordered,
+                corrupted: side.faults.corrupted + f.corrupted,
+                held: side.faults.held + f.held,
+            };
+            side.sent += l.sent;
+            side.unsent += l.unsent();
+            side.received += l.received;
+            side.kernel += l.dropped_by_kernel + l.dropped_too_long;
+            side.nacks += counters.nacks;
+            side.retransmitted += counters.retransmitted;
+        }
+        side
+    }
+}
