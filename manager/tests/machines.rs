@@ -236,10 +236,13 @@ impl Bed {
     }
 
     fn is_clean(&self) {
+        // All of them first: the folder of copies, /tmp, is the same one on all.
         for machine in &self.machines {
             wait_until(&format!("nothing is left on {}", machine.name), Duration::from_secs(40), || {
                 machine.running().is_empty()
             });
+        }
+        for machine in &self.machines {
             if process_namespace(machine.sshd).is_some() {
                 assert_eq!(machine.files(), "", "{}", machine.name);
             }
