@@ -29,6 +29,9 @@ fn what_is_missing_is_named() {
     assert!(told.contains("simple_switch_grpc is not on PATH") && told.contains("p4lang-bmv2"), "{told}");
     let (status, _, told) = run("traffic.pcap".as_ref(), &["--collectors", "3"], Some("/nowhere"));
     assert!(status == Some(2) && told.contains("3 is not in 1..=2"), "{told}");
+    let (status, _, told) =
+        run("traffic.pcap".as_ref(), &["--collectors", "2", "--nic", "rxe"], Some("/nowhere"));
+    assert!(status == Some(2) && told.contains("leave --collectors out"), "{told}");
 }
 
 /// The capture, where there is a `simple_switch_grpc`, too.

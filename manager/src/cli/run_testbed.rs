@@ -48,6 +48,7 @@ Reporter and translator on bmv2 (as root, with simple_switch_grpc on PATH):
   dta-manager run-testbed --switch bmv2 --pcap traffic.pcap
   dta-manager run-testbed --switch bmv2 --collectors 2 \\
       --pcap traffic.pcap -o json
+  dta-manager run-testbed --switch bmv2 --nic rxe --pcap traffic.pcap
 
 On other machines, by ssh, where the topology file has tables [[machine]] (docs/testbed-machines.md):
   dta-manager run-testbed --topology hardware.toml --pcap traffic.pcap \\
@@ -113,7 +114,7 @@ pub(super) struct RunTestbed {
     /// them, once with each packet reported and then with default filters; needs root and
     /// simple_switch_grpc
     #[arg(long, value_enum, value_name = "TYPE", requires = "pcap", conflicts_with_all = [
-        "topology", "reports", "seed", "faults", "report_faults", "transport", "ring", "chaos", "nic", "bench",
+        "topology", "reports", "seed", "faults", "report_faults", "transport", "ring", "chaos", "bench",
         "listen", "keep", "logs",
     ])]
     switch: Option<SwitchType>,
@@ -160,7 +161,7 @@ fn glance() -> anyhow::Result<()> {
 impl RunTestbed {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         if let (Some(SwitchType::Bmv2), Some(pcap)) = (self.switch, &self.pcap) {
-            let options = bmv2::Options { capture: pcap.clone(), collectors: self.collectors };
+            let options = bmv2::Options { capture: pcap.clone(), collectors: self.collectors, nic: self.nic };
             return self.on_bmv2(&options);
         }
         let topology = match (&self.topology, self.nic) {
@@ -240,7 +241,12 @@ impl RunTestbed {
     }
 
     fn on_bmv2(&self, options: &bmv2::Options) -> anyhow::Result<ExitCode> {
-        bmv2::enter()?;
+        if options.nic == NicKind::Rxe && options.collectors > 1 {
+            return Err(dta_cli::misuse(anyhow::anyhow!(
+                "--nic rxe has one collector: leave --collectors out"
+            )));
+        }
+        bmv2::enter(options.nic)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let bar = super::replay::progress(0);
         bar.set_message("packets");

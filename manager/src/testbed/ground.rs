@@ -102,8 +102,7 @@ impl RxeGround {
 
     /// Makes the device again.
     pub fn put_back(&self) -> anyhow::Result<()> {
-        step("rdma", &format!("link add {} type rxe netdev {}", self.device, self.near))
-            .context("cannot make a soft-RoCE device, which needs root")
+        add_rxe(self.device, self.near)
     }
 }
 
@@ -113,6 +112,12 @@ impl Drop for RxeGround {
             take_down();
         }
     }
+}
+
+/// Makes a soft-RoCE device on an interface.
+pub(crate) fn add_rxe(device: &str, interface: &str) -> anyhow::Result<()> {
+    step("rdma", &format!("link add {device} type rxe netdev {interface}"))
+        .context("cannot make a soft-RoCE device, which needs root")
 }
 
 /// Has the kernel load soft-RoCE if it has not yet, or says where there is a kernel that can.

@@ -4,9 +4,10 @@ use std::path::Path;
 
 use dta_translator::config::Config;
 
-use super::ground::CollectorLink;
+use super::ground::{CollectorLink, RXE};
 use super::reporter::{self, SERVICE};
 use super::truth::SECOND;
+use crate::testbed::ground::NicKind;
 
 /// Copies of reports, and slots of each store.
 pub(super) const COPIES: u8 = 2;
@@ -22,14 +23,20 @@ pub(super) fn parse(folder: &Path, text: &str) -> anyhow::Result<Config> {
 }
 
 /// The configuration of a collector.
-pub(super) fn collector_file(folder: &Path, link: &CollectorLink) -> String {
+pub(super) fn collector_file(folder: &Path, link: &CollectorLink, nic: NicKind) -> String {
     let CollectorLink { collector, address, .. } = link;
     let memory = folder.join(format!("{collector}-memory"));
     let store = |id: u16, name: &str, rest: &str| format!("[[store]]\nid = {id}\nname = '{name}'\n{rest}\n");
+    let (device, nic) = match nic {
+        NicKind::Soft => {
+            ("soft", format!("[soft]\naddress = '{address}'\nport = 4791\nlink = 'packet:{collector}'\n"))
+        }
+        NicKind::Rxe => (RXE, format!("[verbs]\naddress = '{address}'\n")),
+    };
     [
         format!(
-            "[collector]\nname = 'testbed-{collector}'\nlisten = '127.0.0.1:0'\nmemory = '{}'\n[metrics]\nlisten = 'off'\n\
-             [soft]\naddress = '{address}'\nport = 4791\nlink = 'packet:{collector}'\n",
+            "[collector]\nname = 'testbed-{collector}'\nlisten = '127.0.0.1:0'\nmemory = '{}'\ndevice = '{device}'\n\
+             [metrics]\nlisten = 'off'\n{nic}",
             memory.display()
         ),
         store(reporter::LENGTHS, "lengths", &format!("kind = 'key-write'\nslots = {SLOTS}\nvalue_len = 4\nredundancy = {COPIES}")),
