@@ -35,10 +35,10 @@ mod x86 {
     pub(crate) fn crc32_masked(_crc: u32, _bytes: &[u8], _mask: &super::Mask) -> Option<u32> {
         None
     }
-    pub(crate) fn crc32_each_behind<'f, const SLOT: usize, const N: usize>(
+    pub(crate) fn crc32_matches<'f, const SLOT: usize, const N: usize>(
         _firsts: impl Iterator<Item = &'f [u8; 16]>,
         _slots: &[[[u8; SLOT]; N]],
-        _sums: &mut [[u32; N]],
+        _matching: &mut [u8],
     ) -> bool {
         false
     }
@@ -53,6 +53,13 @@ mod x86 {
     }
     pub(crate) fn crc32c_u32(_word: u32) -> Option<u32> {
         None
+    }
+    pub(crate) fn crc32c_spread<'k, const N: usize>(
+        _keys: impl Iterator<Item = &'k [u8; 16]>,
+        _constants: [u32; N],
+        _sums: &mut [[u32; N]],
+    ) -> bool {
+        false
     }
 }
 
@@ -104,21 +111,30 @@ pub fn crc32_update_words(crc: u32, word: u32, blocks: [u128; 2]) -> u32 {
     }
 }
 
-/// CRC-32/ISO-HDLC of `firsts[i]` and what lies behind the first 4 bytes of each of `slots[i]`, in `sums[i]`. Where one
-/// has more than another, what is left over is not looked at. Fastest where slots are a multiple of 16 bytes long: then
-/// what several slots share is computed once, and nothing is copied.
+/// Whether slots begin with their checksums: bit `n` of `matching[i]` says whether the first 4 bytes of `slots[i][n]`
+/// are, big-endian, the CRC-32/ISO-HDLC of `firsts[i]` and what lies behind them in the slot. Where one has more than
+/// another, what is left over is not looked at. Fastest where slots are a multiple of 16 bytes long: then what several
+/// slots share is computed once, and no CRC is computed to its end, as it is enough to see that nothing is left of it.
+///
+/// # Panics
+/// If a first has more than eight slots.
 #[inline]
-pub fn crc32_each_behind<'f, const SLOT: usize, const N: usize>(
+pub fn crc32_matches<'f, const SLOT: usize, const N: usize>(
     firsts: impl Iterator<Item = &'f [u8; 16]> + Clone,
     slots: &[[[u8; SLOT]; N]],
-    sums: &mut [[u32; N]],
+    matching: &mut [u8],
 ) {
-    if x86::crc32_each_behind(firsts.clone(), slots, sums) {
+    const { assert!(N <= 8 && SLOT >= 4) };
+    if x86::crc32_matches(firsts.clone(), slots, matching) {
         return;
     }
-    for ((first, slots), sums) in firsts.zip(slots).zip(sums) {
-        for (slot, sum) in slots.iter().zip(sums) {
-            *sum = crc32_of_two(first, slot.get(4..).unwrap_or_default());
+    for ((first, slots), matching) in firsts.zip(slots).zip(matching) {
+        *matching = 0;
+        for (n, slot) in slots.iter().enumerate() {
+            let matches = slot
+                .split_first_chunk()
+                .is_some_and(|(sum, behind)| u32::from_be_bytes(*sum) == crc32_of_two(first, behind));
+            *matching |= u8::from(matches) << n;
         }
     }
 }
@@ -199,6 +215,24 @@ pub fn crc32c_u32(word: u32) -> u32 {
     match x86::crc32c_u32(word) {
         Some(crc) => crc,
         None => table::crc32c(&word.to_le_bytes()),
+    }
+}
+
+/// Of each key, the CRC-32C of the four bytes (little-endian) of its own CRC-32C plus each constant:
+/// `sums[i][n] = crc32c_u32(crc32c(keys[i]) + constants[n])`, wrapping. Where there are more keys than sums, or fewer,
+/// what is left over is not looked at. As one CRC at a time would, without a call for each.
+#[inline]
+pub fn crc32c_spread<'k, const N: usize>(
+    keys: impl Iterator<Item = &'k [u8; 16]> + Clone,
+    constants: [u32; N],
+    sums: &mut [[u32; N]],
+) {
+    if x86::crc32c_spread(keys.clone(), constants, sums) {
+        return;
+    }
+    for (key, sums) in keys.zip(sums) {
+        let sum = crc32c_of(key);
+        *sums = constants.map(|constant| crc32c_u32(sum.wrapping_add(constant)));
     }
 }
 
@@ -313,32 +347,68 @@ mod tests {
         }
 
         #[test]
-        fn each_behind_is_one_at_a_time(bytes in proptest::collection::vec(any::<u8>(), 9 * (16 + 3 * 208))) {
-            fn check<const SLOT: usize, const N: usize>(bytes: &[u8]) {
+        fn a_slot_matches_if_it_begins_with_its_checksum(
+            bytes in proptest::collection::vec(any::<u8>(), 9 * (16 + 3 * 208)),
+            right in proptest::collection::vec(any::<u8>(), 9),
+            wrong: prop::sample::Index,
+        ) {
+            fn check<const SLOT: usize, const N: usize>(bytes: &[u8], right: &[u8], wrong: prop::sample::Index) {
                 let (firsts, rest) = bytes.split_at(9 * 16);
                 let firsts = firsts.as_chunks::<16>().0;
-                let slots = &rest.as_chunks::<SLOT>().0.as_chunks::<N>().0[..9];
-                let mut sums = [[7; N]; 10];
-                crc32_each_behind(firsts.iter(), slots, &mut sums);
-                for ((first, slots), sums) in firsts.iter().zip(slots).zip(&sums) {
-                    for (slot, sum) in slots.iter().zip(sums) {
-                        let behind = slot.get(4..).unwrap_or_default();
-                        assert_eq!(*sum, crc32(&[&first[..], behind].concat()), "{SLOT} {N}");
+                let mut slots = rest.as_chunks::<SLOT>().0.as_chunks::<N>().0[..9].to_vec();
+                for ((first, slots), right) in firsts.iter().zip(&mut slots).zip(right) {
+                    for (n, slot) in slots.iter_mut().enumerate() {
+                        let (sum, behind) = slot.split_first_chunk_mut::<4>().unwrap();
+                        *sum = crc32(&[&first[..], behind].concat()).to_be_bytes();
+                        if right >> n & 1 == 0 {
+                            // One bit, anywhere.
+                            let bit = wrong.index(8 * SLOT);
+                            slot[bit / 8] ^= 1 << (bit % 8);
+                        }
                     }
                 }
-                assert_eq!(sums[9], [7; N], "sums of nothing");
+                let mut matching = [7; 10];
+                crc32_matches(firsts.iter(), &slots, &mut matching);
+                for (matching, right) in matching.iter().zip(right) {
+                    assert_eq!(*matching, right & ((1u16 << N) - 1) as u8, "{SLOT} {N}");
+                }
+                assert_eq!(matching[9], 7, "what nobody asked for");
             }
-            check::<1, 1>(&bytes);
-            check::<4, 2>(&bytes);
-            check::<8, 2>(&bytes);
-            check::<16, 1>(&bytes);
-            check::<16, 2>(&bytes);
-            check::<16, 3>(&bytes);
-            check::<32, 3>(&bytes);
-            check::<61, 2>(&bytes);
-            check::<64, 3>(&bytes);
-            check::<192, 1>(&bytes);
-            check::<208, 2>(&bytes);
+            check::<4, 2>(&bytes, &right, wrong);
+            check::<8, 2>(&bytes, &right, wrong);
+            check::<16, 1>(&bytes, &right, wrong);
+            check::<16, 2>(&bytes, &right, wrong);
+            check::<16, 3>(&bytes, &right, wrong);
+            check::<32, 3>(&bytes, &right, wrong);
+            check::<61, 2>(&bytes, &right, wrong);
+            check::<64, 3>(&bytes, &right, wrong);
+            check::<192, 1>(&bytes, &right, wrong);
+            check::<208, 2>(&bytes, &right, wrong);
+        }
+
+        #[test]
+        fn slots_of_any_bytes_match_as_one_at_a_time(bytes in proptest::collection::vec(any::<u8>(), 16 + 64)) {
+            // Random bytes match as good as never; all 32 bits of the checksum count.
+            let (first, slot) = bytes.split_first_chunk::<16>().unwrap();
+            let mut slot: [u8; 64] = slot.try_into().unwrap();
+            let sum = crc32(&[&first[..], &slot[4..]].concat());
+            for bit in 0..32 {
+                slot[..4].copy_from_slice(&(sum ^ 1 << bit).to_be_bytes());
+                let mut matching = [1];
+                crc32_matches([first].into_iter(), &[[slot]], &mut matching);
+                prop_assert_eq!(matching, [0]);
+            }
+        }
+
+        #[test]
+        fn spread_is_one_at_a_time(bytes in proptest::collection::vec(any::<u8>(), 9 * 16), constants: [u32; 3]) {
+            let keys = bytes.as_chunks::<16>().0;
+            let mut sums = [[7; 3]; 10];
+            crc32c_spread(keys.iter(), constants, &mut sums);
+            for (key, sums) in keys.iter().zip(&sums) {
+                prop_assert_eq!(*sums, constants.map(|c| crc32c(&crc32c(key).wrapping_add(c).to_le_bytes())));
+            }
+            prop_assert_eq!(sums[9], [7; 3], "sums of nothing");
         }
 
         #[test]

@@ -18,9 +18,9 @@ use core::sync::atomic::{AtomicU8, Ordering};
 use crate::{Mask, table};
 
 use core::arch::x86_64::{
-    __m128i, _mm_and_si128, _mm_andnot_si128, _mm_clmulepi64_si128, _mm_crc32_u8, _mm_crc32_u32,
-    _mm_crc32_u64, _mm_cvtsi32_si128, _mm_extract_epi32, _mm_loadu_si128, _mm_or_si128, _mm_set_epi32,
-    _mm_set_epi64x, _mm_setzero_si128, _mm_shuffle_epi8, _mm_srli_si128, _mm_xor_si128,
+    __m128i, _mm_and_si128, _mm_clmulepi64_si128, _mm_crc32_u8, _mm_crc32_u32, _mm_crc32_u64,
+    _mm_cvtsi32_si128, _mm_extract_epi32, _mm_loadu_si128, _mm_or_si128, _mm_set_epi8, _mm_set_epi32,
+    _mm_set_epi64x, _mm_setzero_si128, _mm_shuffle_epi8, _mm_slli_si128, _mm_srli_si128, _mm_xor_si128,
 };
 
 /// Blocks of 16 bytes that are folded in one go: as many as the longest frame of DTA has.
@@ -79,6 +79,21 @@ impl<const R: u32> Constants<R> {
     const POLYNOMIAL: i64 = (R as i64) << 1 | 1;
     const QUOTIENT: i64 = quotient(R);
 }
+
+/// The inverse of the polynomial of CRC-32 in reflected order modulo 2^128, low half and high half: the product of both
+/// has a 1 at its lowest place, and zeros at the 127 above.
+const INVERSE: [i64; 2] = {
+    let polynomial = (CRC32 as u128) << 1 | 1;
+    let (mut rest, mut inverse, mut bit) = (1u128, 0u128, 0);
+    while bit < 128 {
+        if rest >> bit & 1 == 1 {
+            rest ^= polynomial << bit;
+            inverse |= 1 << bit;
+        }
+        bit += 1;
+    }
+    [inverse as i64, (inverse >> 64) as i64]
+};
 
 /// Row r moves the first r bytes of a block to its end and clears what lies before them.
 static TO_END: [[u8; 16]; 16] = {
@@ -189,47 +204,65 @@ pub(crate) fn crc32_masked(crc: u32, bytes: &[u8], mask: &Mask) -> Option<u32> {
     Some(unsafe { all::<CRC32, true>(crc, bytes, mask) })
 }
 
-/// As [`crate::crc32_each_behind`], if the processor can.
+/// As [`crate::crc32_matches`], if the processor can.
+///
+/// A message with its CRC behind it, inverted and little-endian, is a multiple of P. Here that is the key, the value
+/// and the checksum with its bytes in the other order: no more bytes than key and slot have.
 #[inline]
-pub(crate) fn crc32_each_behind<'f, const SLOT: usize, const N: usize>(
+pub(crate) fn crc32_matches<'f, const SLOT: usize, const N: usize>(
     firsts: impl Iterator<Item = &'f [u8; 16]>,
     slots: &[[[u8; SLOT]; N]],
-    sums: &mut [[u32; N]],
+    matching: &mut [u8],
 ) -> bool {
     #[target_feature(enable = "pclmulqdq,sse4.1")]
     fn each<'f, const SLOT: usize, const N: usize>(
         firsts: impl Iterator<Item = &'f [u8; 16]>,
         slots: &[[[u8; SLOT]; N]],
-        sums: &mut [[u32; N]],
+        matching: &mut [u8],
     ) {
-        let low32 = _mm_set_epi32(0, 0, 0, -1);
-        for ((first, slots), sums) in firsts.zip(slots).zip(sums) {
-            // The first 12 bytes, with zeros in front, are the same for all slots; the last 4 take the place of a
-            // slot's first 4.
+        let swap = _mm_set_epi8(0, 1, 2, 3, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+        for ((first, slots), matching) in firsts.zip(slots).zip(matching) {
+            // The register of the CRC begins with ones, and the CRC is inverted: both are the same for all slots.
             let first = _mm_xor_si128(load(first), _mm_cvtsi32_si128(-1));
-            let fold = Constants::<CRC32>::FOLD[MOST_BLOCKS - SLOT / 16];
-            let head = times(_mm_shuffle_epi8(first, load(&TO_END[12])), fold);
-            let end = _mm_srli_si128::<12>(first);
-            for (slot, sum) in slots.iter().zip(sums) {
-                let mut blocks = slot.as_chunks::<16>().0.iter();
-                let block = load(blocks.next().unwrap_or(&[0; 16]));
-                let mut carried = _mm_or_si128(_mm_andnot_si128(low32, block), end);
-                let mut all = head;
-                for (i, block) in blocks.enumerate() {
+            let first = times(first, Constants::<CRC32>::FOLD[MOST_BLOCKS - SLOT / 16]);
+            let first = _mm_xor_si128(first, _mm_set_epi32(-1, 0, 0, 0));
+            let mut bits = 0;
+            for (n, slot) in slots.iter().enumerate() {
+                let mut sum = first;
+                // Blocks of the value, which begins behind the checksum; the last has 12 bytes.
+                let (blocks, _) = slot.get(4..).unwrap_or_default().as_chunks::<16>();
+                for (i, block) in blocks.iter().enumerate() {
                     let fold = Constants::<CRC32>::FOLD[MOST_BLOCKS + 1 + i - SLOT / 16];
-                    all = _mm_xor_si128(all, times(carried, fold));
-                    carried = load(block);
+                    sum = _mm_xor_si128(sum, times(load(block), fold));
                 }
-                *sum = reduce::<CRC32>(_mm_xor_si128(all, carried));
+                let (start, end) =
+                    (slot.first_chunk().unwrap_or(&[0; 16]), slot.last_chunk().unwrap_or(&[0; 16]));
+                let checksum = _mm_shuffle_epi8(load(start), swap);
+                let last = _mm_or_si128(_mm_srli_si128::<4>(load(end)), checksum);
+                bits |= u8::from(is_multiple(_mm_xor_si128(sum, last))) << n;
             }
+            *matching = bits;
         }
     }
     if SLOT == 0 || !SLOT.is_multiple_of(16) || SLOT / 16 > MOST_BLOCKS || !has_clmul() {
         return false;
     }
     // SAFETY: as in `crc32`.
-    unsafe { each(firsts, slots, sums) };
+    unsafe { each(firsts, slots, matching) };
     true
+}
+
+/// Whether these 128 bits are a multiple of the polynomial of CRC-32. As with odd numbers: what is divided by an odd
+/// number is what is multiplied by its inverse modulo 2^128, if nothing is left, and then the quotient has 96 bits.
+#[inline]
+#[target_feature(enable = "pclmulqdq,sse4.1")]
+fn is_multiple(x: __m128i) -> bool {
+    let inverse = _mm_set_epi64x(INVERSE[1], INVERSE[0]);
+    let low = _mm_clmulepi64_si128::<0x00>(x, inverse);
+    let high =
+        _mm_xor_si128(_mm_clmulepi64_si128::<0x01>(x, inverse), _mm_clmulepi64_si128::<0x10>(x, inverse));
+    let quotient = _mm_xor_si128(low, _mm_slli_si128::<8>(high));
+    _mm_extract_epi32::<3>(quotient) == 0
 }
 
 /// As [`crate::crc32_of_two`], where the second part is of a length that values have; `None` else.
@@ -464,6 +497,34 @@ pub(crate) fn crc32c_u32(word: u32) -> Option<u32> {
     Some(unsafe { one(word) })
 }
 
+/// As [`crate::crc32c_spread`], if the processor can.
+#[inline]
+pub(crate) fn crc32c_spread<'k, const N: usize>(
+    keys: impl Iterator<Item = &'k [u8; 16]>,
+    constants: [u32; N],
+    sums: &mut [[u32; N]],
+) -> bool {
+    #[target_feature(enable = "sse4.2")]
+    fn each<'k, const N: usize>(
+        keys: impl Iterator<Item = &'k [u8; 16]>,
+        constants: [u32; N],
+        sums: &mut [[u32; N]],
+    ) {
+        for (key, sums) in keys.zip(sums) {
+            let sum = crc32c_sse42(key);
+            for (constant, to) in constants.iter().zip(sums) {
+                *to = !_mm_crc32_u32(!0, sum.wrapping_add(*constant));
+            }
+        }
+    }
+    if !is_x86_feature_detected!("sse4.2") {
+        return false;
+    }
+    // SAFETY: the processor has SSE4.2, as was just asked.
+    unsafe { each(keys, constants, sums) };
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -476,6 +537,15 @@ mod tests {
         assert_eq!(power(CRC32, 64), 0x1_63cd_6124);
         assert_eq!(Of::FOLD[MOST_BLOCKS - 1], [0x1_7519_97d0, 0x0_ccaa_009e]);
         assert_eq!((Of::POLYNOMIAL, Of::QUOTIENT), (0x1_DB71_0641, 0x1_F701_1641));
+    }
+
+    #[test]
+    fn the_inverse_and_the_polynomial_make_one() {
+        let inverse = INVERSE[0] as u64 as u128 | (INVERSE[1] as u64 as u128) << 64;
+        let polynomial = Constants::<CRC32>::POLYNOMIAL as u128;
+        let product =
+            (0..128).filter(|bit| polynomial >> bit & 1 == 1).fold(0, |sum, bit| sum ^ inverse << bit);
+        assert_eq!(product, 1);
     }
 
     #[test]

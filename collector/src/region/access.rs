@@ -81,6 +81,25 @@ impl Region {
         Ok(())
     }
 
+    /// Copies elements of one length out, each as [`Region::read`] would. If one lies outside, none after it is read.
+    #[inline(always)] // for the lengths that the caller knows
+    pub fn read_each<const LEN: usize>(
+        &self,
+        offsets: impl Iterator<Item = u64>,
+        out: &mut [[u8; LEN]],
+    ) -> Result<(), AccessError> {
+        // Looked up once: behind a load that acquires, nothing counts as known.
+        let (start, len) = (self.address(0, 0)?, self.len);
+        for (offset, out) in offsets.zip(out) {
+            if LEN > len || offset > (len - LEN) as u64 {
+                return Err(AccessError::OutOfRange { offset, len: LEN as u64 });
+            }
+            // SAFETY: as in `read`: these bytes are inside the data, which begins at `start`.
+            unsafe { copy_out(start.wrapping_add(offset as usize), out) };
+        }
+        Ok(())
+    }
+
     /// Copies bytes in, in ascending units: a reader that sees the last one (acquire) sees all.
     #[inline]
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), AccessError> {

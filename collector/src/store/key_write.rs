@@ -3,7 +3,7 @@
 use dta_proto::crc;
 use dta_proto::key::Key;
 use dta_proto::layout::hash;
-use dta_proto::layout::key_write::{Outcome, Policy, choose, offset};
+use dta_proto::layout::key_write::{Outcome, Policy, choose};
 use dta_proto::store::StoreKind;
 
 use super::Store;
@@ -105,20 +105,20 @@ impl<'a> Reader<'a> {
         answers: &mut [Answer],
         values: &mut [[u8; VALUE]],
     ) -> Result<(), AccessError> {
-        let mut offsets = [[[0; N]; GROUP]; 2];
-        let [here, ahead] = &mut offsets;
+        let mut places = [[[0; N]; GROUP]; 2];
+        let [here, ahead] = &mut places;
         let (mut here, mut ahead) = (here, ahead);
         let mut copied = Copied::<VALUE, SLOT, N>::EMPTY;
         let mut groups = keys.chunks(GROUP);
         let mut asked = groups.next();
         if let Some(first) = asked {
-            self.ask(first, here);
+            self.ask::<SLOT, N>(first, here);
         }
         for (answers, values) in answers.chunks_mut(GROUP).zip(values.chunks_mut(GROUP)) {
             let Some(keys) = asked else { break };
             asked = groups.next();
             if let Some(next) = asked {
-                self.ask(next, ahead);
+                self.ask::<SLOT, N>(next, ahead);
             }
             copied.copy(self.region, &here[..keys.len()])?;
             copied.judge(keys, policy, answers, values);
@@ -127,16 +127,20 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
+    /// Puts the numbers of the keys' slots into `places`, and asks for the slots.
     #[inline(always)]
-    fn ask<const N: usize>(&self, keys: &[Key], offsets: &mut [[u64; N]; GROUP]) {
-        for (key, offsets) in keys.iter().zip(offsets) {
-            let h = hash::key_hash(key);
-            for (n, at) in offsets.iter_mut().enumerate() {
-                *at = offset(hash::slot(h, n, self.slots), self.value_len);
-                self.region.prefetch(*at);
-            }
+    fn ask<const SLOT: usize, const N: usize>(&self, keys: &[Key], places: &mut [[u32; N]; GROUP]) {
+        hash::slots_of_each(keys, self.slots, places);
+        for place in places[..keys.len()].as_flattened() {
+            self.region.prefetch(offset::<SLOT>(*place));
         }
     }
+}
+
+/// Where the slot of a number begins.
+#[inline(always)]
+fn offset<const SLOT: usize>(place: u32) -> u64 {
+    u64::from(place) * SLOT as u64
 }
 
 /// The slots of a group, out of memory that changes: `N` of each key.
@@ -147,47 +151,41 @@ struct Copied<const VALUE: usize, const SLOT: usize, const N: usize> {
 impl<const VALUE: usize, const SLOT: usize, const N: usize> Copied<VALUE, SLOT, N> {
     const EMPTY: Self = Self { slots: [[[0; SLOT]; N]; GROUP] };
 
-    #[inline(always)]
-    fn copy(&mut self, region: &Region, offsets: &[[u64; N]]) -> Result<(), AccessError> {
-        let slots = self.slots.as_flattened_mut();
-        offsets.as_flattened().iter().zip(slots).try_for_each(|(at, slot)| region.read(*at, slot))
+    #[inline(never)] // of its own, it has all registers
+    fn copy(&mut self, region: &Region, places: &[[u32; N]]) -> Result<(), AccessError> {
+        let offsets = places.as_flattened().iter().map(|place| offset::<SLOT>(*place));
+        region.read_each(offsets, self.slots.as_flattened_mut())
     }
 
-    #[inline(always)]
+    #[inline(never)] // of its own, it has all registers
     fn judge(&self, keys: &[Key], policy: Policy, answers: &mut [Answer], values: &mut [[u8; VALUE]]) {
-        let mut sums = [[0; N]; GROUP];
-        let slots = &self.slots[..keys.len()];
-        crc::crc32_each_behind(keys.iter().map(|key| &key.0), slots, &mut sums);
-        for (((slots, sums), answer), to) in slots.iter().zip(&sums).zip(answers).zip(values) {
+        let mut matching = [0; GROUP];
+        let many = keys.len();
+        let (slots, matching) = (&self.slots[..many], &mut matching[..many]);
+        let (answers, values) = (&mut answers[..many], &mut values[..many]);
+        crc::crc32_matches(keys.iter().map(|key| &key.0), slots, matching);
+        for i in 0..many {
+            let (slots, matching) = (&slots[i], matching[i]);
             // Without branches: whether a random key's copy matches is nothing that a processor can foresee.
-            let matching: [bool; N] = std::array::from_fn(|n| checksum::<SLOT>(&slots[n]) == sums[n]);
+            let matches = |n: usize| matching >> n & 1;
             // Of no copy at all, the last: it is blanked out below.
-            let first = (0..N).rev().fold(N - 1, |first, n| if matching[n] { n } else { first });
-            let first = value::<VALUE, SLOT>(&slots[first]);
+            let first = |first, n| if matches(n) == 1 { value::<VALUE, SLOT>(&slots[n]) } else { first };
+            let first = (0..N - 1).rev().fold(value::<VALUE, SLOT>(&slots[N - 1]), first);
             let (mut agreeing, mut differing) = (0, 0);
-            for (matching, slot) in matching.iter().zip(slots) {
-                let equal = value::<VALUE, SLOT>(slot) == first;
-                agreeing += u8::from(*matching & equal);
-                differing += u8::from(*matching & !equal);
+            for (n, slot) in slots.iter().enumerate() {
+                let equal = u8::from(value::<VALUE, SLOT>(slot) == first);
+                agreeing += matches(n) & equal;
+                differing += matches(n) & !equal;
             }
             if policy != Policy::First && differing != 0 {
-                *answer = weigh(slots, matching, policy, to);
+                answers[i] = weigh(slots, matching, policy, &mut values[i]);
                 continue;
             }
             let found = agreeing != 0 && !matches!(policy, Policy::AtLeast(least) if agreeing < least);
-            let blank = if found { u32::MAX } else { 0 };
-            for (to, from) in to.as_chunks_mut().0.iter_mut().zip(first.as_chunks().0) {
-                *to = (u32::from_ne_bytes(*from) & blank).to_ne_bytes();
-            }
-            *answer = Answer { found, agreeing, differing };
+            values[i] = if found { *first } else { [0; VALUE] };
+            answers[i] = Answer { found, agreeing, differing };
         }
     }
-}
-
-/// The checksum in front of the value.
-#[inline(always)]
-fn checksum<const SLOT: usize>(slot: &[u8; SLOT]) -> u32 {
-    slot.first_chunk().map_or(0, |sum| u32::from_be_bytes(*sum))
 }
 
 /// The value behind the checksum.
@@ -200,11 +198,12 @@ fn value<const VALUE: usize, const SLOT: usize>(slot: &[u8; SLOT]) -> &[u8; VALU
 #[cold]
 fn weigh<const VALUE: usize, const SLOT: usize, const N: usize>(
     slots: &[[u8; SLOT]; N],
-    matching: [bool; N],
+    matching: u8,
     policy: Policy,
     to: &mut [u8; VALUE],
 ) -> Answer {
-    let found: [_; N] = std::array::from_fn(|n| matching[n].then(|| value::<VALUE, SLOT>(&slots[n])));
+    let found: [_; N] =
+        std::array::from_fn(|n| (matching >> n & 1 == 1).then(|| value::<VALUE, SLOT>(&slots[n])));
     let (value, answer) = match choose(policy, &found) {
         Outcome::Absent => (&[0; VALUE], Answer::default()),
         Outcome::Undecided { agreeing, differing } => {

@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use anyhow::Context as _;
 use dta_collector::store::{Store, key_write};
@@ -37,23 +36,19 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
         scale,
         || {
             let target = &mut nic.borrow_mut().target;
-            let start = Instant::now();
-            let reports =
-                translator.borrow_mut().run(BATCHES, |frames| execute(target, frames, &mut answers));
-            sent += reports;
-            (reports, start.elapsed())
+            let share = translator.borrow_mut().run(BATCHES, |frames| execute(target, frames, &mut answers));
+            sent += share.0;
+            share
         },
         || {
-            let start = Instant::now();
-            std::hint::black_box(translator.borrow_mut().floor(BATCHES));
-            let translated = start.elapsed();
-            let (_, written) = nic.borrow_mut().floor((BATCH * BATCHES) as u64);
-            ((BATCH * BATCHES) as u64, translated + written)
+            let (reports, translated) = translator.borrow_mut().floor(BATCHES);
+            let (_, written) = nic.borrow_mut().floor(reports);
+            (reports, translated + written)
         },
     );
     let mut last = translator.borrow_mut();
     let target = &mut nic.borrow_mut().target;
-    sent += last.run(BATCHES, |frames| execute(target, frames, &mut answers));
+    sent += last.run(BATCHES, |frames| execute(target, frames, &mut answers)).0;
     check(target, last.reported(BATCHES))?;
     let executed = target.executed();
     anyhow::ensure!(executed == sent, "{sent} reports were translated, and {executed} came to memory");

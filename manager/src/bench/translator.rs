@@ -1,6 +1,6 @@
 //! A key-write datagram to a finished RoCEv2 frame; the floor is the CRCs and the copy of the frame.
 
-use super::harness::{Rates, Scale, measure, pin};
+use super::harness::{Rates, Scale, measure_shares, pin};
 use super::key_write_bench::KeyWriteBench;
 
 /// Reports per batch.
@@ -11,16 +11,13 @@ const BATCHES: usize = 64;
 pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
     pin();
     let bench = std::cell::RefCell::new(KeyWriteBench::new(BATCH, 1 << 20, (1 << 40, 7), 5));
-    Ok(measure(
+    Ok(measure_shares(
         scale,
         || {
             bench.borrow_mut().run(BATCHES, |frames| {
                 std::hint::black_box(frames);
             })
         },
-        || {
-            std::hint::black_box(bench.borrow_mut().floor(BATCHES));
-            (BATCH * BATCHES) as u64
-        },
+        || bench.borrow_mut().floor(BATCHES),
     ))
 }
