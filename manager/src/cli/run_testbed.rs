@@ -54,12 +54,12 @@ On other machines, by ssh, where the topology file has tables [[machine]] (docs/
   dta-manager run-testbed --topology hardware.toml --pcap traffic.pcap \\
       --logs logs
 
-            [[machine]]              # one for each role, or several roles in one
+            [[machine]]       # one for each role, or several roles in one
             name = \"store1\"
-            ssh = \"dta@store1.example\"    # or a Host of ~/.ssh/config
-            roles = [\"collector\"]         # collector, translator, host
-            address = \"192.0.2.1\"         # in the network of reports and frames
-            deploy = true         # or program = \"PATH of dta-manager there\"
+            ssh = \"dta@store1.example\"   # or a Host of ~/.ssh/config
+            roles = [\"collector\"]        # collector, translator, host
+            address = \"192.0.2.1\"        # in the network of reports and frames
+            deploy = true     # or program = \"PATH of dta-manager there\"
 
 A daemon is killed (-9) and started again, or the RDMA device is removed and put back:
   dta-manager run-testbed --chaos kill-collector

@@ -501,6 +501,7 @@ fn own() -> Vec<Known> {
     ),
     alone("dta-manager run-testbed --switch bmv2 --pcap traffic.pcap", NotHere(BMV2)),
     alone("dta-manager run-testbed --switch bmv2 --collectors 2 --pcap traffic.pcap -o json", NotHere(BMV2)),
+    alone("dta-manager run-testbed --switch bmv2 --nic rxe --pcap traffic.pcap", NotHere(BMV2)),
     alone("dta-translator setup --switch edge1", NotHere(REPORTER)),
     alone("dta-manager run-testbed --chaos kill-collector", NotHere(CHAOS)),
     alone(
