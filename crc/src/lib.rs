@@ -116,8 +116,7 @@ pub fn crc32_update_words(crc: u32, word: u32, blocks: [u128; 2]) -> u32 {
 /// another, what is left over is not looked at. Fastest where slots are a multiple of 16 bytes long: then what several
 /// slots share is computed once, and no CRC is computed to its end, as it is enough to see that nothing is left of it.
 ///
-/// # Panics
-/// If a first has more than eight slots.
+/// `N` is at most 8 and `SLOT` at least 4: anything else does not compile.
 #[inline]
 pub fn crc32_matches<'f, const SLOT: usize, const N: usize>(
     firsts: impl Iterator<Item = &'f [u8; 16]> + Clone,
