@@ -23,9 +23,9 @@ fn sources(folder: &Path, target: &str) -> Vec<String> {
     names
 }
 
-/// `then` is what is to be done when it is not.
-fn is_of_its_sources(folder: &Path, target: &str, then: &str) {
-    let list = format!("compiled/{target}/sources.sha256");
+/// `compiled` is where the outputs are, and `then` what is to be done when they are not.
+fn is_of_its_sources(folder: &Path, target: &str, compiled: &str, then: &str) {
+    let list = format!("compiled/{compiled}/sources.sha256");
     let digest = std::fs::read_to_string(folder.join(&list)).unwrap();
     let mut told: Vec<(&str, &str)> = digest.lines().filter_map(|line| line.split_once("  ")).collect();
     // Headers of the other program.
@@ -47,13 +47,15 @@ fn is_of_its_sources(folder: &Path, target: &str, then: &str) {
 
 #[test]
 fn the_compiled_program_is_of_these_sources() {
-    is_of_its_sources(&folder(), "v1model", "run translator-p4/compile, then make test-p4");
+    is_of_its_sources(&folder(), "v1model", "v1model", "run translator-p4/compile, then make test-p4");
 }
 
 #[test]
 fn the_program_compiled_for_tofino_is_of_these_sources() {
-    is_of_its_sources(&folder(), "tna", "run translator-p4/compile");
-    is_of_its_sources(&folder().join("../reporter-p4"), "tna", "run reporter-p4/compile");
+    for profile in ["tna", "tna-sketches", "tna-batches"] {
+        is_of_its_sources(&folder(), "tna", profile, "run translator-p4/compile");
+    }
+    is_of_its_sources(&folder().join("../reporter-p4"), "tna", "tna", "run reporter-p4/compile");
 }
 
 /// The constants of the unrolled CRC-32C, computed from the polynomial.

@@ -250,8 +250,15 @@ fn width_of(name: &str) -> usize {
     }
 }
 
-fn assembly() -> String {
-    assembly::text("compiled/tna/translator.bfa.gz")
+/// Folders of the profiles: with postcards, with sketches, with long batches.
+const POSTCARDS: &str = "tna";
+const SKETCHES: &str = "tna-sketches";
+const LONG_BATCHES: &str = "tna-batches";
+const PROFILES: [&str; 3] = [POSTCARDS, SKETCHES, LONG_BATCHES];
+
+/// Of a profile, by its folder.
+fn assembly(profile: &str) -> String {
+    assembly::text(&format!("compiled/{profile}/translator.bfa.gz"))
 }
 
 fn vectors(name: &str) -> Value {
@@ -269,8 +276,38 @@ fn word(bytes: &[u8]) -> u128 {
 
 const KEY: [&str; 4] = ["hdr.key_first.word", "hdr.key.b", "hdr.key.c", "hdr.key.d"];
 const ROW_KEY: [&str; 4] = ["meta.key_a", "meta.key_b", "meta.key_c", "meta.key_d"];
-const WORDS: [&str; 7] =
-    ["hdr.w0.word", "hdr.w1.word", "hdr.w2.word", "hdr.w3.word", "hdr.w4.word", "hdr.w5.word", "hdr.w6.word"];
+/// The words of an element behind the first; values and rows have 7 of them at most.
+const WORDS: [&str; 15] = [
+    "hdr.w0.word",
+    "hdr.w1.word",
+    "hdr.w2.word",
+    "hdr.w3.word",
+    "hdr.w4.word",
+    "hdr.w5.word",
+    "hdr.w6.word",
+    "hdr.w7.word",
+    "hdr.w8.word",
+    "hdr.w9.word",
+    "hdr.w10.word",
+    "hdr.w11.word",
+    "hdr.w12.word",
+    "hdr.w13.word",
+    "hdr.w14.word",
+];
+
+/// The words of an element of so many bytes in a profile. With long batches its last two are always the same fields.
+fn element(profile: &str, len: usize) -> Vec<&'static str> {
+    let all = [&["hdr.sum.word"], &WORDS[..]].concat();
+    match profile {
+        LONG_BATCHES => all[..len / 4 - 2].iter().chain(&all[14..]).copied().collect(),
+        _ => all[..len / 4].to_vec(),
+    }
+}
+
+/// The words of the number that a FETCH_ADD adds.
+fn added(profile: &str) -> Vec<&'static str> {
+    if profile == LONG_BATCHES { element(profile, 8) } else { WORDS[..2].to_vec() }
+}
 
 fn words_of<'a>(names: &[&'a str], bytes: &[u8]) -> Vec<(&'a str, u128)> {
     names.iter().copied().zip(bytes.chunks(4).map(word)).collect()
@@ -293,9 +330,17 @@ const INDEX: &str = "hdr.bridge.index";
 
 #[test]
 fn hashes_of_keys_and_slots_are_those_of_the_layout() {
-    let all = Crc::all(&assembly());
+    for profile in PROFILES {
+        keys_and_slots(profile);
+    }
+}
+
+fn keys_and_slots(profile: &str) {
+    let all = Crc::all(&assembly(profile));
     let mut of_keys = those(&all, &KEY, &[], 128);
-    of_keys.extend(those(&all, &ROW_KEY, &[], 128));
+    if profile == POSTCARDS {
+        of_keys.extend(those(&all, &ROW_KEY, &[], 128));
+    }
     let of_slots = those(&all, &[INDEX], &[], 32);
     let vectors = vectors("layout.json");
     let slots = vectors["slots"].as_array().unwrap();
@@ -326,7 +371,18 @@ fn hashes_of_keys_and_slots_are_those_of_the_layout() {
 
 #[test]
 fn checksums_are_those_of_the_layout() {
-    let all = Crc::all(&assembly());
+    for profile in PROFILES {
+        checksums(profile);
+    }
+}
+
+/// Bytes of the batches that a profile makes.
+fn batch_lens(profile: &str) -> &'static [usize] {
+    if profile == LONG_BATCHES { &[16, 32, 64] } else { &[16] }
+}
+
+fn checksums(profile: &str) {
+    let all = Crc::all(&assembly(profile));
     let vectors = vectors("layout.json");
     let mut seen = [0; 3];
     for (name, element, from) in [("key_write", "slot", 4), ("postcarding", "row", 4)] {
@@ -338,7 +394,7 @@ fn checksums_are_those_of_the_layout() {
                 32 => 2,
                 _ => continue,
             };
-            let names = &WORDS[..element.len() / 4 - 1];
+            let names = &self::element(profile, element.len())[1..];
             let mut values: BTreeMap<&str, u128> =
                 words_of(&KEY, &bytes(vector["key"].as_str().unwrap())).into_iter().collect();
             values.extend(words_of(names, &element[from..]));
@@ -350,37 +406,57 @@ fn checksums_are_those_of_the_layout() {
         }
     }
     assert!(seen.iter().all(|seen| *seen > 0), "{seen:?}");
-    let mut batches = 0;
+    let mut batches: BTreeMap<usize, usize> = BTreeMap::new();
     for vector in vectors["append"].as_array().unwrap() {
         let batch = bytes(vector["batch"].as_str().unwrap());
-        if batch.len() != 16 {
+        if !batch_lens(profile).contains(&batch.len()) {
             continue;
         }
         let mut values: BTreeMap<&str, u128> =
-            words_of(&["hdr.sum.word", "hdr.w0.word", "hdr.w1.word", "hdr.w2.word"], &batch)
-                .into_iter()
-                .collect();
+            words_of(&element(profile, batch.len()), &batch).into_iter().collect();
         values.insert("hdr.list.list", u128::from(vector["list"].as_u64().unwrap()));
-        for crc in those(&all, &["hdr.list.list", "hdr.sum.word", "hdr.w1.word"], &["hdr.bth.psn"], 136) {
-            assert_eq!(crc.of(&values) & 0xff_ffff, u32::try_from(word(&batch[13..])).unwrap(), "{crc:?}");
+        // The list, and all but the check itself.
+        let bits = 8 * (4 + batch.len() - 3);
+        let last = batch.len() - 3;
+        for crc in those(&all, &["hdr.list.list", "hdr.sum.word", "hdr.w0.word"], &["hdr.bth.psn"], bits) {
+            let check = u32::try_from(word(&batch[last..])).unwrap();
+            assert_eq!(crc.of(&values) & 0xff_ffff, check, "{crc:?}");
         }
-        batches += 1;
+        *batches.entry(batch.len()).or_default() += 1;
     }
-    assert!(batches > 0);
+    assert_eq!(batches.keys().copied().collect::<Vec<_>>(), batch_lens(profile));
 }
 
 #[test]
 fn icrcs_are_those_of_frames() {
-    let all = Crc::all(&assembly());
+    for profile in PROFILES {
+        icrcs(profile);
+    }
+}
+
+/// What a profile makes: whether it is a FETCH_ADD, whether it has an immediate, and bytes of payload.
+fn frames_of(profile: &str) -> Vec<(bool, bool, usize)> {
+    let mut all =
+        vec![(false, false, 8), (false, false, 16), (false, false, 32), (false, true, 16), (true, false, 16)];
+    if profile == LONG_BATCHES {
+        all.extend([(false, false, 64), (false, true, 32), (false, true, 64)]);
+    }
+    all.sort_unstable();
+    all
+}
+
+fn icrcs(profile: &str) {
+    let all = Crc::all(&assembly(profile));
+    let is_made = frames_of(profile);
     let mut seen: BTreeMap<(bool, bool, usize), usize> = BTreeMap::new();
     let cases = vectors("frames.json");
     let of_vectors = cases.as_array().unwrap().iter().flat_map(|case| case["frames"].as_array().unwrap());
     let of_vectors = of_vectors.map(|frame| bytes(frame.as_str().unwrap()));
-    // No vector has elements of 8 bytes; bmv2 made some.
+    // No vector has elements of 8 or 64 bytes; bmv2 made some.
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("frames/bmv2.pcap.gz");
     let of_bmv2 = capture::read(std::fs::File::open(file).unwrap()).unwrap().into_iter();
     let of_bmv2 = of_bmv2.map(|frame| frame[14..].to_vec()).filter(|packet| packet[22..24] == [0x12, 0xb7]);
-    for frame in of_vectors.chain(of_bmv2.take(2000)) {
+    for frame in of_vectors.chain(of_bmv2) {
         let opcode = frame[28] & 0x1f;
         let adds = opcode == 0x14;
         let wakes = opcode == 0x0b;
@@ -392,9 +468,8 @@ fn icrcs_are_those_of_frames() {
         };
         let (payload, icrc) = frame[payload..].split_at(frame.len() - payload - 4);
         let shape = (adds, wakes, payload.len());
-        let is_made =
-            [(true, false, 16), (false, false, 8), (false, false, 16), (false, false, 32), (false, true, 16)];
-        if !is_made.contains(&shape) {
+        // Some of each are enough.
+        if !is_made.contains(&shape) || seen.get(&shape).is_some_and(|seen| *seen >= 200) {
             continue;
         }
         let mut values = BTreeMap::from([
@@ -417,12 +492,12 @@ fn icrcs_are_those_of_frames() {
         let mut with = vec!["hdr.bth.psn", "hdr.target.rkey"];
         let mut without = Vec::new();
         if adds {
-            values.extend(words_of(&WORDS[..2], payload));
+            values.extend(words_of(&added(profile), payload));
             without.push("hdr.length.length");
         } else {
             values.insert("hdr.length.length", word(&target[12..16]));
             values.insert("hdr.immediate.data", word(&target[16..20]));
-            values.extend(words_of(&[&["hdr.sum.word"], &WORDS[..]].concat(), payload));
+            values.extend(words_of(&element(profile, payload.len()), payload));
             with.push("hdr.length.length");
             if wakes {
                 with.push("hdr.immediate.data");
@@ -436,7 +511,7 @@ fn icrcs_are_those_of_frames() {
         }
         *seen.entry(shape).or_default() += 1;
     }
-    assert_eq!(seen.len(), 5, "{seen:?}");
+    assert_eq!(seen.into_keys().collect::<Vec<_>>(), is_made);
 }
 
 /// The message of an iCRC up to the rkey: fields and their bits in the order of the wire, with 8 bytes of ones before
@@ -470,28 +545,25 @@ const ICRC_HEADERS: [(&str, usize); 22] = [
 /// equal could change their places.
 #[test]
 fn icrcs_are_over_the_fields_of_each_frame_in_their_order() {
-    let all = Crc::all(&assembly());
-    let shapes: [(&str, &[&str], usize); 5] = [
-        ("8 bytes", &["hdr.length.length", "hdr.sum.word", "hdr.w0.word"], 0),
-        ("16 bytes", &["hdr.length.length", "hdr.sum.word", "hdr.w0.word", "hdr.w1.word", "hdr.w2.word"], 0),
-        (
-            "16 bytes with an immediate",
-            &[
-                "hdr.length.length",
-                "hdr.immediate.data",
-                "hdr.sum.word",
-                "hdr.w0.word",
-                "hdr.w1.word",
-                "hdr.w2.word",
-            ],
-            0,
-        ),
-        ("32 bytes", &[&["hdr.length.length", "hdr.sum.word"], &WORDS[..]].concat(), 0),
-        // What is compared is 0.
-        ("FETCH_ADD", &["hdr.w0.word", "hdr.w1.word"], 64),
-    ];
-    for (shape, words, zeros) in shapes {
-        let words = words.iter().map(|name| (*name, 32)).chain([("", zeros)]);
+    for profile in PROFILES {
+        fields_of_icrcs(profile);
+    }
+}
+
+fn fields_of_icrcs(profile: &str) {
+    let all = Crc::all(&assembly(profile));
+    for (adds, wakes, payload) in frames_of(profile) {
+        let mut words: Vec<(&str, usize)> = Vec::new();
+        if adds {
+            // What is compared is 0.
+            words.extend(added(profile).into_iter().map(|word| (word, 32)));
+            words.push(("", 64));
+        } else {
+            words.push(("hdr.length.length", 32));
+            words.extend(wakes.then_some(("hdr.immediate.data", 32)));
+            words.extend(element(profile, payload).into_iter().map(|word| (word, 32)));
+        }
+        let shape = format!("{profile}: {payload} bytes, adds: {adds}, wakes: {wakes}");
         let order: Vec<(&str, usize)> = ICRC_HEADERS.into_iter().chain(words).collect();
         let bits: usize = order.iter().map(|(_, width)| width).sum();
         let mut end = bits;
@@ -561,28 +633,35 @@ fn keys_of_the_reporter_are_those_of_the_layout() {
 /// Faults of the compiler that were met once (docs/tofino-resources.md), and that nothing else here would notice.
 #[test]
 fn the_compiler_did_what_the_program_says() {
-    let text = assembly();
-    let of =
-        |begin: &str| -> Vec<&str> { text.lines().filter(|line| line.trim().starts_with(begin)).collect() };
-    // The PSN of a frame is the counted one, not a number.
-    let psns = of("- set hdr.bth.psn");
-    assert!(!psns.is_empty() && psns.iter().all(|line| line.contains(", meta.psn")), "{psns:?}");
-    // What these registers give is what was there before.
-    for action in ["lists_follow:", "lists_enter:", "rows_add:", "sequences_hear:", "count_psn_0:"] {
-        let mut lines = text.lines().map(str::trim).skip_while(|line| *line != action).skip(1);
-        let outputs: Vec<&str> = lines
-            .by_ref()
-            .take_while(|line| line.starts_with("- "))
-            .filter(|line| line.starts_with("- output"))
-            .collect();
-        assert_eq!(outputs, ["- output mem_lo"], "{action}");
+    for profile in PROFILES {
+        let text = assembly(profile);
+        // The PSN of a frame is the counted one, not a number.
+        let psns: Vec<&str> =
+            text.lines().filter(|line| line.trim().starts_with("- set hdr.bth.psn")).collect();
+        assert!(!psns.is_empty() && psns.iter().all(|line| line.contains(", meta.psn")), "{psns:?}");
+        // What these registers give is what was there before.
+        let mut actions = vec!["lists_follow:", "lists_enter:", "sequences_hear:", "count_psn_0:"];
+        match profile {
+            POSTCARDS => actions.push("rows_add:"),
+            SKETCHES => actions.extend(["columns_use:", "columns_one_more_unsent:"]),
+            _ => {}
+        }
+        for action in actions {
+            let mut lines = text.lines().map(str::trim).skip_while(|line| *line != action).skip(1);
+            let outputs: Vec<&str> = lines
+                .by_ref()
+                .take_while(|line| line.starts_with("- "))
+                .filter(|line| line.starts_with("- output"))
+                .collect();
+            assert_eq!(outputs, ["- output mem_lo"], "{profile}: {action}");
+        }
     }
 }
 
 /// Nothing of the test would notice a hash that is over other fields in the same order, but for these.
 #[test]
 fn another_hash_gives_something_else() {
-    let all = Crc::all(&assembly());
+    let all = Crc::all(&assembly(POSTCARDS));
     let crc = those(&all, &KEY, &[], 128)[0];
     let key: Vec<u8> = (1..17).collect();
     let values: BTreeMap<&str, u128> = words_of(&KEY, &key).into_iter().collect();

@@ -7,8 +7,14 @@ parser Work(packet_in packet, out egress_headers_t hdr, out egress_metadata_t me
     state start {
         packet.extract(intrinsic);
         meta.rc = 0;
+        meta.has_pair = 0;
         meta.sends = 0;
         meta.before = 0;
+        meta.psn = 0;
+#ifdef DTA_SKETCHES
+        meta.fate = FATE_NONE;
+        meta.one_more = 0x00010000;
+#endif
         transition select(packet.lookahead<bit<8>>()) {
             WORK_NACK: report;
             WORK_AGAIN: again;
@@ -47,31 +53,40 @@ parser Work(packet_in packet, out egress_headers_t hdr, out egress_metadata_t me
             (POSTCARDING, _): key_seven;
             (KEY_INCREMENT, _): key_two;
             (APPEND, _): list;
+#ifdef DTA_SKETCHES
+            (SKETCH_MERGE, 4): column_16;
+            (SKETCH_MERGE, 5): column_32;
+#endif
             default: accept;
         }
     }
+    // The words of a value, the last ones where WORD_LAST is.
     state key_one {
+        meta.sends = 1;
         packet.extract(hdr.key_first);
         packet.extract(hdr.key);
-        packet.extract(hdr.w0);
+        packet.extract(WORD_LAST);
         transition accept;
     }
     state key_two {
+        meta.sends = 1;
         packet.extract(hdr.key_first);
         packet.extract(hdr.key);
-        packet.extract(hdr.w0);
-        packet.extract(hdr.w1);
+        packet.extract(WORD_ADD_HIGH);
+        packet.extract(WORD_ADD_LOW);
         transition accept;
     }
     state key_three {
+        meta.sends = 1;
         packet.extract(hdr.key_first);
         packet.extract(hdr.key);
         packet.extract(hdr.w0);
-        packet.extract(hdr.w1);
-        packet.extract(hdr.w2);
+        packet.extract(WORD_16_2);
+        packet.extract(WORD_16_3);
         transition accept;
     }
     state key_seven {
+        meta.sends = 1;
         packet.extract(hdr.key_first);
         packet.extract(hdr.key);
         packet.extract(hdr.w0);
@@ -79,10 +94,109 @@ parser Work(packet_in packet, out egress_headers_t hdr, out egress_metadata_t me
         packet.extract(hdr.w2);
         packet.extract(hdr.w3);
         packet.extract(hdr.w4);
-        packet.extract(hdr.w5);
-        packet.extract(hdr.w6);
+        packet.extract(WORD_32_6);
+        packet.extract(WORD_32_7);
         transition accept;
     }
+#ifdef DTA_LONG_BATCHES
+    // The words of an entry, where the first entry of a batch stands.
+    state list {
+        packet.extract(hdr.list);
+        packet.extract(hdr.sum);
+        transition select(hdr.bridge.words) {
+            1: accept;
+            default: list_2;
+        }
+    }
+    state list_2 {
+        packet.extract(hdr.w0);
+        transition select(hdr.bridge.words) {
+            2: accept;
+            default: list_3;
+        }
+    }
+    state list_3 {
+        packet.extract(hdr.w1);
+        transition select(hdr.bridge.words) {
+            3: accept;
+            default: list_4;
+        }
+    }
+    state list_4 {
+        packet.extract(hdr.w2);
+        transition select(hdr.bridge.words) {
+            4: accept;
+            default: list_5;
+        }
+    }
+    state list_5 {
+        packet.extract(hdr.w3);
+        transition select(hdr.bridge.words) {
+            5: accept;
+            default: list_6;
+        }
+    }
+    state list_6 {
+        packet.extract(hdr.w4);
+        transition select(hdr.bridge.words) {
+            6: accept;
+            default: list_7;
+        }
+    }
+    state list_7 {
+        packet.extract(hdr.w5);
+        transition select(hdr.bridge.words) {
+            7: accept;
+            default: list_8;
+        }
+    }
+    state list_8 {
+        packet.extract(hdr.w6);
+        transition select(hdr.bridge.words) {
+            8: accept;
+            default: list_9;
+        }
+    }
+    state list_9 {
+        packet.extract(hdr.w7);
+        transition select(hdr.bridge.words) {
+            9: accept;
+            default: list_10;
+        }
+    }
+    state list_10 {
+        packet.extract(hdr.w8);
+        transition select(hdr.bridge.words) {
+            10: accept;
+            default: list_11;
+        }
+    }
+    state list_11 {
+        packet.extract(hdr.w9);
+        transition select(hdr.bridge.words) {
+            11: accept;
+            default: list_12;
+        }
+    }
+    state list_12 {
+        packet.extract(hdr.w10);
+        transition select(hdr.bridge.words) {
+            12: accept;
+            default: list_13;
+        }
+    }
+    state list_13 {
+        packet.extract(hdr.w11);
+        transition select(hdr.bridge.words) {
+            13: accept;
+            default: list_14;
+        }
+    }
+    state list_14 {
+        packet.extract(hdr.w12);
+        transition accept;
+    }
+#else
     state list {
         packet.extract(hdr.list);
         packet.extract(hdr.w0);
@@ -95,6 +209,29 @@ parser Work(packet_in packet, out egress_headers_t hdr, out egress_metadata_t me
         packet.extract(hdr.w1);
         transition accept;
     }
+#endif
+#ifdef DTA_SKETCHES
+    state column_16 {
+        packet.extract(hdr.sketch);
+        packet.extract(hdr.sum);
+        packet.extract(hdr.w0);
+        packet.extract(hdr.w1);
+        packet.extract(hdr.w2);
+        transition accept;
+    }
+    state column_32 {
+        packet.extract(hdr.sketch);
+        packet.extract(hdr.sum);
+        packet.extract(hdr.w0);
+        packet.extract(hdr.w1);
+        packet.extract(hdr.w2);
+        packet.extract(hdr.w3);
+        packet.extract(hdr.w4);
+        packet.extract(hdr.w5);
+        packet.extract(hdr.w6);
+        transition accept;
+    }
+#endif
 }
 
 control Departure(
@@ -132,6 +269,21 @@ control Departure(
     action sets_psn() {
         set_psn.execute(hdr.bridge.pair);
     }
+    table psn {
+        key = {
+            hdr.bridge.isValid(): exact;
+            hdr.kind.work: ternary;
+            meta.sends: ternary;
+            meta.has_pair: ternary;
+        }
+        actions = { counts_psn; sets_psn; @defaultonly NoAction; }
+        const default_action = NoAction();
+        const entries = {
+            (true, WORK_SET_PSN, _, _): sets_psn();
+            (true, _, 1, 1): counts_psn();
+        }
+        size = 2;
+    }
     // Sequences asked for, modulo 2^32.
     Register<bit<32>, bit<1>>(1, 0) nacked_sequences;
     RegisterAction<bit<32>, bit<1>, bit<32>>(nacked_sequences) sum_nacked = {
@@ -144,6 +296,9 @@ control Departure(
     }
 
     Lists() lists;
+#ifdef DTA_SKETCHES
+    Columns() columns;
+#endif
     Icrc() icrc;
 
     // ---- Rows of postcards: how many are in one, by its bitmap. Of a hop that is not in it, nothing is sent.
@@ -231,6 +386,7 @@ control Departure(
 
     // ---- The constant part of a queue pair's frames.
     action use_queue_pair(bit<1> rc, bit<24> remote_qpn, bit<48> source_mac, bit<48> destination_mac, bit<32> source_ip, bit<32> destination_ip, bit<16> udp_port, bit<8> tos) {
+        meta.has_pair = 1;
         meta.rc = rc;
         hdr.ethernet.setValid();
         hdr.ethernet.source = source_mac;
@@ -264,19 +420,16 @@ control Departure(
         hdr.bth.ack_request = 0;
         hdr.bth.reserved = 0;
     }
-    action no_queue_pair() {
-        to_deparser.drop_ctl = 1;
-    }
     table queue_pair {
         key = { hdr.bridge.pair: exact @name("pair"); }
-        actions = { use_queue_pair; @defaultonly no_queue_pair; }
-        const default_action = no_queue_pair();
+        actions = { use_queue_pair; @defaultonly NoAction; }
+        const default_action = NoAction();
         size = QUEUE_PAIRS;
     }
 
     // ---- The slot of a copy.
     action copy_is(bit<32> constant) {
-        hdr.bridge.index = hdr.bridge.index + constant;
+        SLOT_KEY = hdr.bridge.index + constant;
     }
     table copy {
         key = { intrinsic.egress_rid: exact; }
@@ -294,7 +447,7 @@ control Departure(
     Hash<bit<32>>(HashAlgorithm_t.CUSTOM, castagnoli) slot_hash;
     action hash_slot() {
         meta.place = slot_hash.get({
-            hdr.bridge.index[7:0], hdr.bridge.index[15:8], hdr.bridge.index[23:16], hdr.bridge.index[31:24]
+            SLOT_KEY[7:0], SLOT_KEY[15:8], SLOT_KEY[23:16], SLOT_KEY[31:24]
         });
     }
     action place_in_store() {
@@ -312,14 +465,29 @@ control Departure(
         meta.offset_low = meta.slot << 5;
         meta.offset_high = meta.slot >> 27;
     }
+#ifdef DTA_LONG_BATCHES
+    action by_64() {
+        meta.offset_low = meta.slot << 6;
+        meta.offset_high = meta.slot >> 26;
+    }
+#endif
     table element {
         key = { hdr.bridge.element_shift: exact; }
-        actions = { by_8; by_16; by_32; @defaultonly NoAction; }
+        actions = {
+            by_8; by_16; by_32;
+#ifdef DTA_LONG_BATCHES
+            by_64;
+#endif
+            @defaultonly NoAction;
+        }
         const default_action = NoAction();
         const entries = {
             3: by_8();
             4: by_16();
             5: by_32();
+#ifdef DTA_LONG_BATCHES
+            6: by_64();
+#endif
         }
         size = 4;
     }
@@ -375,10 +543,26 @@ control Departure(
             (APPEND, 4, 0, 1): frame_is(RC_WRITE_ONLY, 76, 56, 16);
             (APPEND, 4, 1, 0): frame_wakes(RC_WRITE_ONLY_IMMEDIATE + UC_OFFSET, 80, 60, 16);
             (APPEND, 4, 1, 1): frame_wakes(RC_WRITE_ONLY_IMMEDIATE, 80, 60, 16);
+#ifdef DTA_LONG_BATCHES
+            (APPEND, 5, 0, 0): frame_is(RC_WRITE_ONLY + UC_OFFSET, 92, 72, 32);
+            (APPEND, 5, 0, 1): frame_is(RC_WRITE_ONLY, 92, 72, 32);
+            (APPEND, 5, 1, 0): frame_wakes(RC_WRITE_ONLY_IMMEDIATE + UC_OFFSET, 96, 76, 32);
+            (APPEND, 5, 1, 1): frame_wakes(RC_WRITE_ONLY_IMMEDIATE, 96, 76, 32);
+            (APPEND, 6, 0, 0): frame_is(RC_WRITE_ONLY + UC_OFFSET, 124, 104, 64);
+            (APPEND, 6, 0, 1): frame_is(RC_WRITE_ONLY, 124, 104, 64);
+            (APPEND, 6, 1, 0): frame_wakes(RC_WRITE_ONLY_IMMEDIATE + UC_OFFSET, 128, 108, 64);
+            (APPEND, 6, 1, 1): frame_wakes(RC_WRITE_ONLY_IMMEDIATE, 128, 108, 64);
+#endif
+#ifdef DTA_SKETCHES
+            (SKETCH_MERGE, 4, 0, 0): frame_is(RC_WRITE_ONLY + UC_OFFSET, 76, 56, 16);
+            (SKETCH_MERGE, 4, 0, 1): frame_is(RC_WRITE_ONLY, 76, 56, 16);
+            (SKETCH_MERGE, 5, 0, 0): frame_is(RC_WRITE_ONLY + UC_OFFSET, 92, 72, 32);
+            (SKETCH_MERGE, 5, 0, 1): frame_is(RC_WRITE_ONLY, 92, 72, 32);
+#endif
             (KEY_INCREMENT, 3, 0, 0): frame_adds(RC_FETCH_ADD, 72, 52);
             (KEY_INCREMENT, 3, 0, 1): frame_adds(RC_FETCH_ADD, 72, 52);
         }
-        size = 16;
+        size = 32;
     }
 
     // ---- The checksum of an element: of a key and all words, or of a list and its batch.
@@ -388,28 +572,40 @@ control Departure(
     Hash<bit<24>>(HashAlgorithm_t.CRC32) check_of_16;
 #define KEY hdr.key_first.word, hdr.key.b, hdr.key.c, hdr.key.d
     action sum_8() {
-        hdr.sum.setValid();
-        hdr.sum.word = sum_of_8.get({ KEY, hdr.w0.word });
+        WORD_8_0.setValid();
+        WORD_8_0.word = sum_of_8.get({ KEY, WORD_LAST.word });
     }
     action sum_16() {
         hdr.sum.setValid();
-        hdr.sum.word = sum_of_16.get({ KEY, hdr.w0.word, hdr.w1.word, hdr.w2.word });
+        hdr.sum.word = sum_of_16.get({ KEY, hdr.w0.word, WORD_16_2.word, WORD_16_3.word });
     }
     action sum_32() {
         hdr.sum.setValid();
         hdr.sum.word = sum_of_32.get({
-            KEY, hdr.w0.word, hdr.w1.word, hdr.w2.word, hdr.w3.word, hdr.w4.word, hdr.w5.word, hdr.w6.word
+            KEY, hdr.w0.word, hdr.w1.word, hdr.w2.word, hdr.w3.word, hdr.w4.word, WORD_32_6.word, WORD_32_7.word
         });
-    }
-    action sequence_and_count() {
-        hdr.w1.word = meta.place + 1;
-        hdr.w2.word[31:24] = meta.count;
     }
     action check_16() {
-        hdr.w2.word[23:0] = check_of_16.get({
-            hdr.list.list, hdr.sum.word, hdr.w0.word, hdr.w1.word, hdr.w2.word[31:24]
+        WORD_16_3.word[23:0] = check_of_16.get({
+            hdr.list.list, hdr.sum.word, hdr.w0.word, WORD_16_2.word, WORD_16_3.word[31:24]
         });
     }
+
+#ifdef DTA_LONG_BATCHES
+    Hash<bit<24>>(HashAlgorithm_t.CRC32) check_of_32;
+    Hash<bit<24>>(HashAlgorithm_t.CRC32) check_of_64;
+    action check_32() {
+        WORD_32_7.word[23:0] = check_of_32.get({
+            hdr.list.list, hdr.sum.word, hdr.w0.word, hdr.w1.word, hdr.w2.word, hdr.w3.word, hdr.w4.word, WORD_32_6.word, WORD_32_7.word[31:24]
+        });
+    }
+    action check_64() {
+        hdr.w14.word[23:0] = check_of_64.get({
+            hdr.list.list, hdr.sum.word, hdr.w0.word, hdr.w1.word, hdr.w2.word, hdr.w3.word, hdr.w4.word, hdr.w5.word, hdr.w6.word,
+            hdr.w7.word, hdr.w8.word, hdr.w9.word, hdr.w10.word, hdr.w11.word, hdr.w12.word, hdr.w13.word, hdr.w14.word[31:24]
+        });
+    }
+#endif
 
     // ---- A NACK, made of the report that shows the gap. It comes back to ingress and is forwarded there.
     action make_nack() {
@@ -465,81 +661,127 @@ control Departure(
         size = 1;
     }
 
-    apply {
-        if (hdr.mirrored.isValid()) {
-            if (hdr.v1.isValid()) {
-                nack_count.apply();
-                number_nack();
-                sums_nacked();
-                make_nack();
-            }
-            hdr.mirrored.setInvalid();
-        } else if (hdr.kind.work == WORK_FORWARD) {
-            // What is sent to all ports is not sent back.
-            if (hdr.kind.flooded == 1 && intrinsic.egress_port == hdr.kind.port) {
-                to_deparser.drop_ctl = 1;
-            }
-        } else if (hdr.kind.work == WORK_SET_PSN) {
-            sets_psn();
-            to_deparser.drop_ctl = 1;
-        } else if (queue_pair.apply().hit) {
-            if (hdr.kind.work == APPEND) {
-                lists.apply(hdr, meta);
-            } else {
-#ifndef DTA_NO_POSTCARDING
-                if (hdr.kind.work == POSTCARDING) {
-                    postcards.apply();
-                    if (hdr.w0.word[16:16] == 0) { no_hop_0(); }
-                    if (hdr.w0.word[17:17] == 0) { no_hop_1(); }
-                    if (hdr.w0.word[18:18] == 0) { no_hop_2(); }
-                    if (hdr.w0.word[19:19] == 0) { no_hop_3(); }
-                    if (hdr.w0.word[20:20] == 0) { no_hop_4(); }
-                    if (hdr.w0.word[21:21] == 0) { no_hop_5(); }
-                }
+    // What is counted when a frame leaves is spread over stages: one has room for four counters.
+    action counts_operation() {
+        operations.count(hdr.kind.work);
+    }
+#ifdef DTA_SKETCHES
+    @stage(6)
 #endif
-                copy.apply();
-                hash_slot();
-                meta.sends = 1;
-            }
-            if (meta.sends == 1) {
-                frame.apply();
-                counts_psn();
-                if (hdr.kind.work == APPEND) {
-                    sequence_and_count();
-                    check_16();
-                } else if (hdr.kind.work == KEY_INCREMENT) {
-                } else if (hdr.bridge.element_shift == 3) {
-                    sum_8();
-                } else if (hdr.bridge.element_shift == 4) {
-                    sum_16();
-                } else {
-                    sum_32();
-                }
-                place_in_store();
-                element.apply();
-                address();
-                hdr.bth.psn = meta.psn[23:0];
-                if (meta.rc == 1 && meta.psn[5:0] == 63) {
-                    hdr.bth.ack_request = 1;
-                }
-                icrc.apply(hdr, meta);
-                operations.count(hdr.kind.work);
-                store_frames.count(hdr.bridge.store_number);
-                pair_frames.count(hdr.bridge.pair);
-                if (intrinsic.egress_rid == 0) {
-                    emitted_reports.count(hdr.bridge.reports);
-                }
-            } else {
-                to_deparser.drop_ctl = 1;
-            }
-        } else if (intrinsic.egress_rid == 0) {
-            lost.count(hdr.kind.work);
+    table made {
+        key = {
+            meta.sends: exact;
+            meta.has_pair: exact;
         }
+        actions = { counts_operation; @defaultonly NoAction; }
+        const default_action = NoAction();
+        const entries = {
+            (1, 1): counts_operation();
+        }
+        size = 2;
+    }
+
+    apply {
+        // Each step asks for itself whom it is for: a condition that goes over several stages lets nothing else be done
+        // in them.
+        if (hdr.bridge.isValid() && hdr.kind.work != WORK_SET_PSN) {
+            queue_pair.apply();
+        }
+        // What both write is written by the lists first, which are done sooner.
+        lists.apply(hdr, meta);
+#ifdef DTA_SKETCHES
+        columns.apply(hdr, meta);
+#endif
+        if (hdr.mirrored.isValid() && hdr.v1.isValid()) {
+            nack_count.apply();
+        }
+        if (hdr.mirrored.isValid() && hdr.v1.isValid()) {
+            number_nack();
+            sums_nacked();
+            make_nack();
+        }
+        // What is sent to all ports is not sent back.
+        if (hdr.kind.isValid() && hdr.kind.flooded == 1 && intrinsic.egress_port == hdr.kind.port) {
+            to_deparser.drop_ctl = 1;
+        }
+#ifdef DTA_POSTCARDS
+        if (hdr.kind.isValid() && hdr.kind.work == POSTCARDING) {
+            postcards.apply();
+            if (hdr.w0.word[16:16] == 0) { no_hop_0(); }
+            if (hdr.w0.word[17:17] == 0) { no_hop_1(); }
+            if (hdr.w0.word[18:18] == 0) { no_hop_2(); }
+            if (hdr.w0.word[19:19] == 0) { no_hop_3(); }
+            if (hdr.w0.word[20:20] == 0) { no_hop_4(); }
+            if (hdr.w0.word[21:21] == 0) { no_hop_5(); }
+        }
+#endif
+        if (hdr.key_first.isValid()) {
+            copy.apply();
+        }
+        if (hdr.key_first.isValid()) {
+            hash_slot();
+        }
+        if (hdr.bridge.isValid()) {
+            frame.apply();
+        }
+        psn.apply();
+        if (hdr.list.isValid()) {
+#ifdef DTA_LONG_BATCHES
+            if (hdr.bridge.element_shift == 4) {
+                check_16();
+            } else if (hdr.bridge.element_shift == 5) {
+                check_32();
+            } else {
+                check_64();
+            }
+#else
+            check_16();
+#endif
+        } else if (hdr.key_first.isValid() && hdr.kind.work != KEY_INCREMENT) {
+            if (hdr.bridge.element_shift == 3) {
+                sum_8();
+            } else if (hdr.bridge.element_shift == 4) {
+                sum_16();
+            } else {
+                sum_32();
+            }
+        }
+        place_in_store();
+        element.apply();
+        if (hdr.bridge.isValid()) {
+            address();
+            hdr.bth.psn = meta.psn[23:0];
+        }
+        if (meta.rc == 1 && meta.psn[5:0] == 63) {
+            hdr.bth.ack_request = 1;
+        }
+        made.apply();
+        if (meta.sends == 1 && meta.has_pair == 1) {
+            store_frames.count(hdr.bridge.store_number);
+            pair_frames.count(hdr.bridge.pair);
+        }
+        if (meta.sends == 1 && intrinsic.egress_rid == 0) {
+            if (meta.has_pair == 1) {
+                emitted_reports.count(hdr.bridge.reports);
+            } else {
+                lost.count(hdr.kind.work);
+            }
+        }
+        if (hdr.bridge.isValid() && (meta.sends == 0 || meta.has_pair == 0)) {
+            to_deparser.drop_ctl = 1;
+        }
+        if (hdr.target.isValid()) {
+            icrc.apply(hdr, meta);
+        }
+        hdr.mirrored.setInvalid();
         hdr.kind.setInvalid();
         hdr.bridge.setInvalid();
         hdr.key_first.setInvalid();
         hdr.key.setInvalid();
         hdr.list.setInvalid();
+#ifdef DTA_SKETCHES
+        hdr.sketch.setInvalid();
+#endif
     }
 }
 
@@ -573,6 +815,16 @@ control Frames(packet_out packet, inout egress_headers_t hdr, in egress_metadata
         packet.emit(hdr.w4);
         packet.emit(hdr.w5);
         packet.emit(hdr.w6);
+#ifdef DTA_LONG_BATCHES
+        packet.emit(hdr.w7);
+        packet.emit(hdr.w8);
+        packet.emit(hdr.w9);
+        packet.emit(hdr.w10);
+        packet.emit(hdr.w11);
+        packet.emit(hdr.w12);
+        packet.emit(hdr.w13);
+        packet.emit(hdr.w14);
+#endif
         packet.emit(hdr.compare);
         packet.emit(hdr.icrc);
     }

@@ -23,8 +23,11 @@ control Admission(
     Postcard() postcard;
     Fit() fit;
     Ring() ring;
+#ifdef DTA_SKETCHES
+    Place() place;
+#endif
     Sequences() sequences;
-#ifndef DTA_NO_POSTCARDING
+#ifdef DTA_POSTCARDS
     Rows() rows;
 #endif
 
@@ -93,7 +96,7 @@ control Admission(
         hdr.bridge.mask = slots_mask;
         hdr.bridge.element_shift = 3;
     }
-#ifndef DTA_NO_POSTCARDING
+#ifdef DTA_POSTCARDS
     action postcarding_store(bit<8> number, bit<8> copies, bit<8> hops, bit<32> slots_mask, bit<8> element_shift, bit<32> cache_base, bit<32> cache_mask) {
         meta.primitive = POSTCARDING;
         meta.copies = (bit<16>)copies;
@@ -114,8 +117,35 @@ control Admission(
         hdr.bridge.mask = ring_mask;
         hdr.bridge.element_shift = element_shift;
         hdr.bridge.words = entry_words;
+#ifdef DTA_LONG_BATCHES
+        hdr.bridge.last = entries;
+#endif
         hdr.bridge.notify = notify;
     }
+#ifdef DTA_SKETCHES
+    // `columns` is their number; `others` the reporters that make a column leave, less 1.
+    action sketch_merge_store(bit<8> number, bit<8> rows, bit<8> merge, bit<16> expected_reporters, bit<8> others, bit<8> columns_shift, bit<32> columns, bit<32> epochs_mask, bit<8> element_shift, bit<32> state_base) {
+        meta.primitive = SKETCH_MERGE;
+        meta.copies = 1;
+        meta.store_words = rows;
+        meta.lists_left = columns |-| hdr.column.column;
+        meta.columns_shift = columns_shift;
+        meta.epochs_mask = epochs_mask;
+        meta.state_base = state_base;
+        hdr.bridge.store_number = number;
+        // All of its address is known here: nothing is left of what egress hashes.
+        hdr.bridge.mask = 0;
+        hdr.bridge.element_shift = element_shift;
+        hdr.sketch.setValid();
+        hdr.sketch.epoch = hdr.column.epoch;
+        hdr.sketch.merge = merge;
+        hdr.sketch.others = others;
+        hdr.column_head.setValid();
+        hdr.column_head.epoch = hdr.column.epoch;
+        hdr.column_head.merged = 1;
+        hdr.column_head.expected = expected_reporters;
+    }
+#endif
     action unknown_store() {
         meta.is_unknown = 1;
     }
@@ -123,8 +153,11 @@ control Admission(
         key = { meta.store: exact @name("store"); }
         actions = {
             key_write_store; key_increment_store; append_store;
-#ifndef DTA_NO_POSTCARDING
+#ifdef DTA_POSTCARDS
             postcarding_store;
+#endif
+#ifdef DTA_SKETCHES
+            sketch_merge_store;
 #endif
             @defaultonly unknown_store;
         }
@@ -151,7 +184,7 @@ control Admission(
         const default_action = no_queue_pair();
         size = 1024;
     }
-#ifndef DTA_NO_POSTCARDING
+#ifdef DTA_POSTCARDS
     // The same for the key of a row that leaves: a second table, as a packet passes each once.
     action use_row_region(bit<8> pair, bit<64> address, bit<32> rkey) {
         hdr.bridge.pair = pair;
@@ -191,6 +224,36 @@ control Admission(
         const default_action = list_not_owned();
         size = 1024;
     }
+
+#ifdef DTA_SKETCHES
+    // ---- The bit of a reporter in the columns of a sketch, as a mask.
+    action use_bit(bit<32> mask) {
+        hdr.sketch.own = mask;
+    }
+    action no_bit() {
+        hdr.sketch.own = 0;
+    }
+    table sketch_reporter {
+        key = {
+            meta.store: exact @name("store");
+            meta.reporter: exact @name("reporter");
+        }
+        actions = { use_bit; @defaultonly no_bit; }
+        const default_action = no_bit();
+        size = 1024;
+    }
+    action column_state() {
+        hdr.bridge.index = meta.state_base | meta.place;
+    }
+    action column_of_16() {
+        meta.offset_high = 0;
+        meta.offset_low = meta.place << 4;
+    }
+    action column_of_32() {
+        meta.offset_high = 0;
+        meta.offset_low = meta.place << 5;
+    }
+#endif
 
     // ---- The way to a queue pair: multicast groups `group` + 1 to `group` + 4 have so many copies
     // (rid 0 is copy 0).
@@ -267,6 +330,9 @@ control Admission(
             (0, _, _, 0, _, _, 1, _, _, _, _, _, _, _): because(REASON_UNKNOWN_STORE);
             (0, _, _, 0, _, _, _, 1, _, _, _, _, _, _): because(REASON_WRONG_PRIMITIVE);
             (0, _, _, 0, _, _, _, _, 0, _, _, _, _, APPEND): because(REASON_LIST_RANGE);
+#ifdef DTA_SKETCHES
+            (0, _, _, 0, _, _, _, _, 0, _, _, _, _, SKETCH_MERGE): because(REASON_COLUMN);
+#endif
             (0, _, _, 0, _, _, _, _, _, 1, _, _, _, _): because(REASON_REDUNDANCY);
             (0, _, _, 0, _, _, _, _, _, _, 1, _, _, _): because(REASON_VALUE_LENGTH);
             (0, _, _, 0, _, _, _, _, _, _, _, 1, _, _): because(REASON_LIST_NOT_OWNED);
@@ -301,6 +367,9 @@ control Admission(
     action ring_in_region() {
         hdr.bridge.address_low = hdr.bridge.address_low | meta.offset_low;
         hdr.bridge.address_high = hdr.bridge.address_high | meta.offset_high;
+#ifdef DTA_LONG_BATCHES
+        hdr.bridge.last = hdr.bridge.last - 1;
+#endif
     }
     // Of the report itself, what is in the frame stays.
     action forget_report() {
@@ -311,6 +380,9 @@ control Admission(
         hdr.v1.setInvalid();
         hdr.v0_redundancy.setInvalid();
         hdr.v0_hop.setInvalid();
+#ifdef DTA_SKETCHES
+        hdr.column.setInvalid();
+#endif
         hdr.bth.setInvalid();
         hdr.aeth.setInvalid();
         hdr.bridge.setValid();
@@ -351,7 +423,7 @@ control Admission(
             reporter.apply();
             hash_key();
             store.apply();
-#ifndef DTA_NO_POSTCARDING
+#ifdef DTA_POSTCARDS
             if (hdr.dta.opcode == POSTCARDING) {
                 postcard.apply(hdr, meta);
             }
@@ -360,7 +432,7 @@ control Admission(
                 meta.is_wrong = 1;
             }
             fit.apply(hdr, meta);
-#ifndef DTA_NO_POSTCARDING
+#ifdef DTA_POSTCARDS
             // Of other primitives nobody asks for the row.
             row_in_store();
             row_in_cache();
@@ -371,9 +443,27 @@ control Admission(
             } else {
                 region.apply();
             }
+#ifdef DTA_SKETCHES
+            if (meta.primitive == SKETCH_MERGE) {
+                place.apply(hdr, meta);
+            }
+            if (meta.primitive == SKETCH_MERGE) {
+                sketch_reporter.apply();
+                column_state();
+                if (hdr.bridge.element_shift == 4) {
+                    column_of_16();
+                } else {
+                    column_of_32();
+                }
+            }
+            if (meta.primitive == APPEND || meta.primitive == SKETCH_MERGE) {
+                ring_in_region();
+            }
+#else
             if (meta.primitive == APPEND) {
                 ring_in_region();
             }
+#endif
             if (intrinsic.ingress_port != AGAIN_PORT) {
                 if (meta.reason == 0) {
                     received.count(hdr.dta.opcode);
@@ -386,10 +476,19 @@ control Admission(
             if (meta.taken == 0) {
                 dropped.count(meta.reason);
                 to_deparser.drop_ctl = 1;
+#ifdef DTA_SKETCHES
+            } else if (meta.primitive == SKETCH_MERGE) {
+                // What becomes of it is seen at egress.
+                hdr.bridge.hurries = hdr.dta.immediate;
+#endif
             } else if (intrinsic.ingress_port != AGAIN_PORT) {
                 accepted.count(meta.primitive);
             }
+#ifdef DTA_SKETCHES
+            if (meta.taken == 1 && meta.primitive != SKETCH_MERGE && hdr.dta.immediate == 1) {
+#else
             if (meta.taken == 1 && intrinsic.ingress_port != AGAIN_PORT && hdr.dta.immediate == 1) {
+#endif
                 if (hdr.bridge.notify == 1) {
                     hdr.bridge.hurries = 1;
                 } else {
@@ -410,7 +509,7 @@ control Admission(
             } else if (meta.taken == 1) {
                 forget_report();
             }
-#ifndef DTA_NO_POSTCARDING
+#ifdef DTA_POSTCARDS
             rows.apply(hdr, meta, to_deparser);
             if (meta.is_row == 1) {
                 row_region.apply();

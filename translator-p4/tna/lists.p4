@@ -95,23 +95,36 @@ control Lists(inout egress_headers_t hdr, inout egress_metadata_t meta) {
         size = 8;
     }
 
+    action sends() {
+        meta.sends = 1;
+        follows();
+    }
+    action sequence_and_count() {
+        hdr.w1.word = meta.place + 1;
+        hdr.w2.word[31:24] = meta.count;
+    }
+
     apply {
         // An entry of two words is a batch by itself.
-        if (hdr.bridge.words == 1) {
+        if (hdr.list.isValid() && hdr.bridge.words == 1) {
             if (hdr.bridge.hurries == 1) {
                 leaves();
             } else {
                 enters();
             }
         }
-        if (hdr.bridge.hurries == 1 || hdr.bridge.words == 2 || meta.before == 1) {
-            follows();
-            meta.sends = 1;
+        if (hdr.list.isValid() && (hdr.bridge.hurries == 1 || hdr.bridge.words == 2 || meta.before == 1)) {
+            sends();
         }
-        entry.apply();
-        hdr.sum.setValid();
-        hdr.w1.setValid();
-        hdr.w2.setValid();
+        if (hdr.list.isValid()) {
+            entry.apply();
+            hdr.sum.setValid();
+            hdr.w1.setValid();
+            hdr.w2.setValid();
+        }
+        if (hdr.list.isValid()) {
+            sequence_and_count();
+        }
     }
 }
 

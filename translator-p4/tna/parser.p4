@@ -101,10 +101,24 @@ parser Reports(packet_in packet, out ingress_headers_t hdr, out ingress_metadata
         packet.extract(hdr.key_first);
         transition one;
     }
+#ifdef DTA_LONG_BATCHES
+    // Entries stay in the payload, and are looked at in egress.
+    state v0_append {
+        packet.extract(hdr.list);
+        transition accept;
+    }
+    state list {
+        packet.extract(hdr.list);
+        transition accept;
+    }
+#else
     state v0_append {
         packet.extract(hdr.list);
         transition one;
     }
+    state list_one { packet.extract(hdr.list); transition one; }
+    state list_two { packet.extract(hdr.list); transition two; }
+#endif
     state v0_key_increment {
         packet.extract(hdr.v0_redundancy);
         meta.redundancy = hdr.v0_redundancy.redundancy;
@@ -132,8 +146,18 @@ parser Reports(packet_in packet, out ingress_headers_t hdr, out ingress_metadata
             (KEY_WRITE, 64): key_seven;
             (KEY_INCREMENT, 44): key_two;
             (POSTCARDING, 40): key_one;
+#ifdef DTA_LONG_BATCHES
+            (APPEND, _): list;
+#else
             (APPEND, 28): list_one;
             (APPEND, 32): list_two;
+#endif
+#ifdef DTA_SKETCHES
+            (SKETCH_MERGE, 32): column_one;
+            (SKETCH_MERGE, 36): column_two;
+            (SKETCH_MERGE, 40): column_three;
+            (SKETCH_MERGE, 44): column_four;
+#endif
             default: accept;
         }
     }
@@ -182,8 +206,19 @@ parser Reports(packet_in packet, out ingress_headers_t hdr, out ingress_metadata
         packet.extract(hdr.w6);
         transition accept;
     }
-    state list_one { packet.extract(hdr.list); transition one; }
-    state list_two { packet.extract(hdr.list); transition two; }
+#ifdef DTA_SKETCHES
+    state column_one { packet.extract(hdr.column); transition one; }
+    state column_two { packet.extract(hdr.column); transition two; }
+    state column_three { packet.extract(hdr.column); transition three; }
+    state column_four {
+        packet.extract(hdr.column);
+        packet.extract(hdr.w0);
+        packet.extract(hdr.w1);
+        packet.extract(hdr.w2);
+        packet.extract(hdr.w3);
+        transition accept;
+    }
+#endif
     state one { packet.extract(hdr.w0); transition accept; }
     state two { packet.extract(hdr.w0); packet.extract(hdr.w1); transition accept; }
     state three { packet.extract(hdr.w0); packet.extract(hdr.w1); packet.extract(hdr.w2); transition accept; }
@@ -217,6 +252,11 @@ control AdmissionDeparser(packet_out packet, inout ingress_headers_t hdr, in ing
         packet.emit(hdr.key);
         packet.emit(hdr.v0_hop);
         packet.emit(hdr.list);
+#ifdef DTA_SKETCHES
+        packet.emit(hdr.column);
+        packet.emit(hdr.sketch);
+        packet.emit(hdr.column_head);
+#endif
         packet.emit(hdr.w0);
         packet.emit(hdr.w1);
         packet.emit(hdr.w2);

@@ -39,8 +39,28 @@ control Shape(in ingress_headers_t hdr, inout ingress_metadata_t meta) {
             (_, _, true, 1, KEY_WRITE, true, 64 .. 64): has_words(7);
             (_, _, true, 1, APPEND, true, 28 .. 28): has_words(1);
             (_, _, true, 1, APPEND, true, 32 .. 32): has_words(2);
+#ifdef DTA_LONG_BATCHES
+            (_, _, true, 1, APPEND, true, 36 .. 36): has_words(3);
+            (_, _, true, 1, APPEND, true, 40 .. 40): has_words(4);
+            (_, _, true, 1, APPEND, true, 44 .. 44): has_words(5);
+            (_, _, true, 1, APPEND, true, 48 .. 48): has_words(6);
+            (_, _, true, 1, APPEND, true, 52 .. 52): has_words(7);
+            (_, _, true, 1, APPEND, true, 56 .. 56): has_words(8);
+            (_, _, true, 1, APPEND, true, 60 .. 60): has_words(9);
+            (_, _, true, 1, APPEND, true, 64 .. 64): has_words(10);
+            (_, _, true, 1, APPEND, true, 68 .. 68): has_words(11);
+            (_, _, true, 1, APPEND, true, 72 .. 72): has_words(12);
+            (_, _, true, 1, APPEND, true, 76 .. 76): has_words(13);
+            (_, _, true, 1, APPEND, true, 80 .. 80): has_words(14);
+#endif
             (_, _, true, 1, KEY_INCREMENT, true, 44 .. 44): has_words(2);
             (_, _, true, 1, POSTCARDING, true, 40 .. 40): has_words(1);
+#ifdef DTA_SKETCHES
+            (_, _, true, 1, SKETCH_MERGE, true, 32 .. 32): has_words(1);
+            (_, _, true, 1, SKETCH_MERGE, true, 36 .. 36): has_words(2);
+            (_, _, true, 1, SKETCH_MERGE, true, 40 .. 40): has_words(3);
+            (_, _, true, 1, SKETCH_MERGE, true, 44 .. 44): has_words(4);
+#endif
             (_, _, true, 2 &&& 2, _, _, _): cannot_be_read(REASON_VERSION);
             (_, _, true, 1, _, false, _): cannot_be_read(REASON_LENGTH);
             (_, _, true, 1, KEY_WRITE, true, 36 .. 65535): cannot_be_read(REASON_VALUE_LENGTH);
@@ -49,8 +69,13 @@ control Shape(in ingress_headers_t hdr, inout ingress_metadata_t meta) {
             (_, _, true, _, APPEND, _, _): cannot_be_read(REASON_LENGTH);
             (_, _, true, _, KEY_INCREMENT, _, _): cannot_be_read(REASON_LENGTH);
             (_, _, true, _, POSTCARDING, _, _): cannot_be_read(REASON_LENGTH);
-            // No store of this program takes columns of sketches.
+#ifdef DTA_SKETCHES
+            (_, _, true, 1, SKETCH_MERGE, true, 28 .. 65535): cannot_be_read(REASON_VALUE_LENGTH);
+            (_, _, true, 1, SKETCH_MERGE, true, _): cannot_be_read(REASON_LENGTH);
+#else
+            // No store of this profile takes columns of sketches.
             (_, _, true, 1, SKETCH_MERGE, true, _): cannot_be_read(REASON_UNKNOWN_STORE);
+#endif
             (_, _, true, _, _, _, _): cannot_be_read(REASON_OPCODE);
         }
         size = 64;
@@ -239,13 +264,39 @@ control Fit(inout ingress_headers_t hdr, inout ingress_metadata_t meta) {
         hdr.w6.setValid();
         hdr.w6.word = 0;
     }
+#ifdef DTA_SKETCHES
+    // The element of a column has two or six words of cells.
+    action zeros_1_to_1() {
+        hdr.w1.setValid();
+        hdr.w1.word = 0;
+    }
+    action zeros_3_to_5() {
+        hdr.w3.setValid();
+        hdr.w3.word = 0;
+        hdr.w4.setValid();
+        hdr.w4.word = 0;
+        hdr.w5.setValid();
+        hdr.w5.word = 0;
+    }
+    action zeros_4_to_5() {
+        hdr.w4.setValid();
+        hdr.w4.word = 0;
+        hdr.w5.setValid();
+        hdr.w5.word = 0;
+    }
+#endif
     table fit {
         key = {
             meta.primitive: ternary;
             meta.words: ternary;
             meta.store_words: ternary;
         }
-        actions = { as_it_is; wrong_length; zeros_1_to_2; zeros_1_to_6; zeros_2_to_2; zeros_2_to_6; zeros_3_to_6; zeros_4_to_6; zeros_5_to_6; zeros_6_to_6; }
+        actions = {
+            as_it_is; wrong_length; zeros_1_to_2; zeros_1_to_6; zeros_2_to_2; zeros_2_to_6; zeros_3_to_6; zeros_4_to_6; zeros_5_to_6; zeros_6_to_6;
+#ifdef DTA_SKETCHES
+            zeros_1_to_1; zeros_3_to_5; zeros_4_to_5;
+#endif
+        }
         const default_action = wrong_length();
         const entries = {
             (KEY_WRITE, 1, 1): as_it_is();
@@ -253,6 +304,26 @@ control Fit(inout ingress_headers_t hdr, inout ingress_metadata_t meta) {
             (KEY_WRITE, 7, 7): as_it_is();
             (APPEND, 1, 1): as_it_is();
             (APPEND, 2, 2): as_it_is();
+#ifdef DTA_LONG_BATCHES
+            (APPEND, 3, 3): as_it_is();
+            (APPEND, 4, 4): as_it_is();
+            (APPEND, 5, 5): as_it_is();
+            (APPEND, 6, 6): as_it_is();
+            (APPEND, 7, 7): as_it_is();
+            (APPEND, 8, 8): as_it_is();
+            (APPEND, 9, 9): as_it_is();
+            (APPEND, 10, 10): as_it_is();
+            (APPEND, 11, 11): as_it_is();
+            (APPEND, 12, 12): as_it_is();
+            (APPEND, 13, 13): as_it_is();
+            (APPEND, 14, 14): as_it_is();
+#endif
+#ifdef DTA_SKETCHES
+            (SKETCH_MERGE, 1, 1): zeros_1_to_1();
+            (SKETCH_MERGE, 2, 2): as_it_is();
+            (SKETCH_MERGE, 3, 3): zeros_3_to_5();
+            (SKETCH_MERGE, 4, 4): zeros_4_to_5();
+#endif
             (KEY_INCREMENT, _, _): as_it_is();
             (POSTCARDING, _, _): as_it_is();
             (KEY_WRITE, 1, 3): zeros_1_to_2();
@@ -272,7 +343,92 @@ control Fit(inout ingress_headers_t hdr, inout ingress_metadata_t meta) {
     }
 }
 
-// Where the ring of a list begins: its number times the bytes of a ring.
+#ifdef DTA_SKETCHES
+// Where a column is among all columns of all epochs: (epoch mod epochs) * columns + column.
+control Place(in ingress_headers_t hdr, inout ingress_metadata_t meta) {
+    action turn() {
+        meta.place = hdr.column.epoch & meta.epochs_mask;
+    }
+    action by_1() {
+        meta.place = meta.place << 1;
+    }
+    action by_2() {
+        meta.place = meta.place << 2;
+    }
+    action by_3() {
+        meta.place = meta.place << 3;
+    }
+    action by_4() {
+        meta.place = meta.place << 4;
+    }
+    action by_5() {
+        meta.place = meta.place << 5;
+    }
+    action by_6() {
+        meta.place = meta.place << 6;
+    }
+    action by_7() {
+        meta.place = meta.place << 7;
+    }
+    action by_8() {
+        meta.place = meta.place << 8;
+    }
+    action by_9() {
+        meta.place = meta.place << 9;
+    }
+    action by_10() {
+        meta.place = meta.place << 10;
+    }
+    action by_11() {
+        meta.place = meta.place << 11;
+    }
+    action by_12() {
+        meta.place = meta.place << 12;
+    }
+    action by_13() {
+        meta.place = meta.place << 13;
+    }
+    action by_14() {
+        meta.place = meta.place << 14;
+    }
+    action by_15() {
+        meta.place = meta.place << 15;
+    }
+    table columns {
+        key = { meta.columns_shift: exact; }
+        actions = { by_1; by_2; by_3; by_4; by_5; by_6; by_7; by_8; by_9; by_10; by_11; by_12; by_13; by_14; by_15; @defaultonly NoAction; }
+        const default_action = NoAction();
+        const entries = {
+            1: by_1();
+            2: by_2();
+            3: by_3();
+            4: by_4();
+            5: by_5();
+            6: by_6();
+            7: by_7();
+            8: by_8();
+            9: by_9();
+            10: by_10();
+            11: by_11();
+            12: by_12();
+            13: by_13();
+            14: by_14();
+            15: by_15();
+        }
+        size = 16;
+    }
+    action column() {
+        meta.place = meta.place | hdr.column.column;
+    }
+    apply {
+        turn();
+        columns.apply();
+        column();
+    }
+}
+#endif
+
+// Where the ring of a list begins: its number times the bytes of a ring, which are 2^(4 + ring_shift).
 control Ring(in ingress_headers_t hdr, inout ingress_metadata_t meta) {
     action by_4() {
         meta.offset_low = hdr.list.list << 4;
@@ -358,9 +514,25 @@ control Ring(in ingress_headers_t hdr, inout ingress_metadata_t meta) {
         meta.offset_low = hdr.list.list << 24;
         meta.offset_high = hdr.list.list >> 8;
     }
+#ifdef DTA_LONG_BATCHES
+    action by_25() {
+        meta.offset_low = hdr.list.list << 25;
+        meta.offset_high = hdr.list.list >> 7;
+    }
+    action by_26() {
+        meta.offset_low = hdr.list.list << 26;
+        meta.offset_high = hdr.list.list >> 6;
+    }
+#endif
     table ring {
         key = { meta.ring_shift: exact; }
-        actions = { by_4; by_5; by_6; by_7; by_8; by_9; by_10; by_11; by_12; by_13; by_14; by_15; by_16; by_17; by_18; by_19; by_20; by_21; by_22; by_23; by_24; @defaultonly NoAction; }
+        actions = {
+            by_4; by_5; by_6; by_7; by_8; by_9; by_10; by_11; by_12; by_13; by_14; by_15; by_16; by_17; by_18; by_19; by_20; by_21; by_22; by_23; by_24;
+#ifdef DTA_LONG_BATCHES
+            by_25; by_26;
+#endif
+            @defaultonly NoAction;
+        }
         const default_action = NoAction();
         const entries = {
             0: by_4();
@@ -384,6 +556,10 @@ control Ring(in ingress_headers_t hdr, inout ingress_metadata_t meta) {
             18: by_22();
             19: by_23();
             20: by_24();
+#ifdef DTA_LONG_BATCHES
+            21: by_25();
+            22: by_26();
+#endif
         }
         size = 32;
     }

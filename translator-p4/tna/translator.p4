@@ -13,7 +13,14 @@
 #include "sequences.p4"
 #include "rows.p4"
 #include "ingress.p4"
+#ifdef DTA_LONG_BATCHES
+#include "batches.p4"
+#else
 #include "lists.p4"
+#endif
+#ifdef DTA_SKETCHES
+#include "sketches.p4"
+#endif
 #include "icrc.p4"
 #include "egress.p4"
 

@@ -2,6 +2,12 @@
 #ifndef DTA_TNA_TYPES
 #define DTA_TNA_TYPES
 
+// The profiles of this source: what a switch takes beside key-write, key-increment and batches of 16 bytes. With
+// DTA_SKETCHES columns of sketches, with DTA_LONG_BATCHES batches of 32 and 64 bytes, with neither postcards.
+#if !defined(DTA_SKETCHES) && !defined(DTA_LONG_BATCHES)
+#define DTA_POSTCARDS
+#endif
+
 // The recirculation port by which postcards that are looked at again come back. NACKs come back by another.
 const PortId_t AGAIN_PORT = 69;
 
@@ -11,8 +17,14 @@ const MirrorId_t AGAIN_SESSION = 2;
 
 // Sizes of the state, over all stores.
 #define REPORTER_IDS 65536
+#ifdef DTA_LONG_BATCHES
+// Of a list, 13 words are held: four registers of them fit a stage.
+#define LIST_STATES 16384
+#else
 #define LIST_STATES 65536
+#endif
 #define ROW_STATES 16384
+#define COLUMN_STATES 32768
 #define QUEUE_PAIRS 64
 
 // What a packet is to become at egress: the number of its primitive, or one of these.
@@ -59,6 +71,10 @@ header bridge_t {
     bit<8> element_shift;
     // Words of an entry.
     bit<8> words;
+#ifdef DTA_LONG_BATCHES
+    // Entries of a batch less 1.
+    bit<8> last;
+#endif
     // h of a key; place of the state of a list; the PSN that is waited for.
     bit<32> index;
     // Slots or batches of a ring less 1.
@@ -66,6 +82,23 @@ header bridge_t {
     bit<32> address_high;
     bit<32> address_low;
     bit<32> rkey;
+}
+
+// Of a column of a sketch: the words of its element but for its cells, which follow.
+header sketch_t {
+    // Its epoch, apart from the word of the frame: a list's entry writes that, and a column would wait for it.
+    bit<32> epoch;
+    // The bit of the reporter; 0: it has none.
+    bit<32> own;
+    bit<8> merge;
+    // Reporters less 1 that make a column leave.
+    bit<8> others;
+}
+// Behind it, as it is in memory.
+header column_head_t {
+    bit<32> epoch;
+    bit<16> merged;
+    bit<16> expected;
 }
 
 // A key but for its first word.
@@ -118,6 +151,11 @@ struct ingress_headers_t {
     key_rest_t key;
     v0_hop_t v0_hop;
     list_t list;
+#ifdef DTA_SKETCHES
+    column_t column;
+    sketch_t sketch;
+    column_head_t column_head;
+#endif
     word_t w0;
     word_t w1;
     word_t w2;
@@ -171,7 +209,7 @@ struct ingress_metadata_t {
     bit<8> store_words;
     bit<16> copies;
     bit<8> ring_shift;
-    // How many lists are behind this one; 0 for none that there is.
+    // How many lists, or columns, are behind this one; 0 for none that there is.
     bit<32> lists_left;
     bit<32> offset_high;
     bit<32> offset_low;
@@ -200,11 +238,57 @@ struct ingress_metadata_t {
     bit<1> is_row;
     bit<1> gap;
     bit<1> leaves;
+#ifdef DTA_SKETCHES
+    // ---- The column.
+    bit<8> columns_shift;
+    bit<32> epochs_mask;
+    bit<32> state_base;
+    // Its place among all columns of all epochs.
+    bit<32> place;
+#endif
     bit<32> key_a;
     bit<32> key_b;
     bit<32> key_c;
     bit<32> key_d;
 }
+
+#ifdef DTA_SKETCHES
+// What becomes of a column: nothing, it begins anew, it has one reporter more, or the report is dropped.
+#define FATE_NONE 8w0
+#define FATE_BEGINS 8w1
+#define FATE_JOINS 8w2
+#define FATE_DROPPED 8w3
+#endif
+
+// The words of elements at egress, `sum` and `w0` and up. With long batches the last two words of each element are `w13`
+// and `w14`, whatever its length: those of a batch are its sequence, its count and its check, and a word that is written in
+// parts must not be one that others are copied to.
+#ifdef DTA_LONG_BATCHES
+#define WORD_8_0 hdr.w13
+#define WORD_LAST hdr.w14
+#define WORD_ADD_HIGH hdr.w13
+#define WORD_ADD_LOW hdr.w14
+#define WORD_16_2 hdr.w13
+#define WORD_16_3 hdr.w14
+#define WORD_32_6 hdr.w13
+#define WORD_32_7 hdr.w14
+#else
+#define WORD_8_0 hdr.sum
+#define WORD_LAST hdr.w0
+#define WORD_ADD_HIGH hdr.w0
+#define WORD_ADD_LOW hdr.w1
+#define WORD_16_2 hdr.w1
+#define WORD_16_3 hdr.w2
+#define WORD_32_6 hdr.w5
+#define WORD_32_7 hdr.w6
+#endif
+
+// What the slot of a copy is hashed of.
+#ifdef DTA_SKETCHES
+#define SLOT_KEY meta.slot_key
+#else
+#define SLOT_KEY hdr.bridge.index
+#endif
 
 struct egress_headers_t {
     kind_t kind;
@@ -219,6 +303,9 @@ struct egress_headers_t {
     word_t key_first;
     key_rest_t key;
     list_t list;
+#ifdef DTA_SKETCHES
+    sketch_t sketch;
+#endif
     bth_t bth;
     target_t target;
     length_t length;
@@ -231,12 +318,28 @@ struct egress_headers_t {
     word_t w4;
     word_t w5;
     word_t w6;
+#ifdef DTA_LONG_BATCHES
+    word_t w7;
+    word_t w8;
+    word_t w9;
+    word_t w10;
+    word_t w11;
+    word_t w12;
+    word_t w13;
+    word_t w14;
+#endif
     compare_t compare;
     icrc_bytes_t icrc;
 }
 
+#ifdef DTA_LONG_BATCHES
+// The end of the number of a frame, by which it asks for an acknowledgement, is compared by itself.
+@pa_container_size("egress", "meta.psn", 16, 8, 8)
+#endif
 struct egress_metadata_t {
     bit<1> rc;
+    // Its queue pair is there.
+    bit<1> has_pair;
     bit<1> sends;
     // Entries in the batch.
     bit<8> count;
@@ -244,6 +347,27 @@ struct egress_metadata_t {
     bit<32> offset_low;
     bit<32> psn;
     bit<8> before;
+#ifdef DTA_LONG_BATCHES
+    // Of the batch's entries, bit n for word n: those of this entry, and those of the ones before it.
+    bit<16> own;
+    bit<16> past;
+#endif
+#ifdef DTA_SKETCHES
+    // What becomes of the column, FATE_*.
+    bit<8> fate;
+    bit<8> used;
+    // The epoch less the one that was there; the reporter's bit, if it is in the column.
+    bit<32> epochs_ahead;
+    bit<32> again;
+    // One reporter more, where `w0` counts them; those that are missing, and reports that had not left.
+    bit<32> one_more;
+    bit<8> missing;
+    bit<8> unsent;
+    // Why the report is dropped.
+    bit<8> refused;
+    // What the slot of a copy is hashed of: not `index`, by which columns are found at the same time.
+    bit<32> slot_key;
+#endif
     // The hash of a slot, or the number of a batch; what is left of it in a store of this size.
     bit<32> place;
     bit<32> slot;

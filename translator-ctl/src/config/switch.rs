@@ -52,6 +52,34 @@ pub enum Role {
     Reporter,
 }
 
+/// What the program of a Tofino takes beside key-write, key-increment and batches of 16 bytes: all of it has no room
+/// there at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Profile {
+    /// Postcards.
+    #[default]
+    Postcards,
+    /// Columns of sketches.
+    Sketches,
+    /// Batches of 32 and 64 bytes.
+    Batches,
+}
+
+impl Profile {
+    /// All of them.
+    pub const ALL: [Profile; 3] = [Profile::Postcards, Profile::Sketches, Profile::Batches];
+
+    /// Its name, as the configuration spells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Profile::Postcards => "postcards",
+            Profile::Sketches => "sketches",
+            Profile::Batches => "batches",
+        }
+    }
+}
+
 /// A P4 switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -70,6 +98,9 @@ pub struct P4 {
     /// Directory of the compiled program; left out, the one that is built in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<PathBuf>,
+    /// The profile of its program. Of a translator with a Tofino alone; left out, `postcards`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
     /// File of what the switch cannot tell back; left out, one of its name in the user's place for such files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<PathBuf>,
@@ -315,6 +346,12 @@ impl Config {
             controls.push((who.clone(), control));
             if let Switch::Bmv2(p4) | Switch::Tofino(p4) = switch {
                 p4.check(&table)?;
+                let has_profiles = matches!(switch, Switch::Tofino(_)) && !p4.is_reporter();
+                if let (Some(profile), false) = (p4.profile, has_profiles) {
+                    let (key, value) = (format!("{table}.profile"), format!("{:?}", profile.name()));
+                    let must = "left out: only a translator of type \"tofino\" has profiles";
+                    return Err(ConfigError::Value { key, value, must });
+                }
                 if p4.is_reporter() {
                     settings::settings(p4, name)?;
                     continue;

@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex};
 use bfruntime_proto::bfrt::bf_runtime_server::{BfRuntime, BfRuntimeServer};
 use bfruntime_proto::bfrt::*;
 use bfruntime_proto::write_failed;
-use dta_translator::target::p4::bfrt_json::{BfrtInfo, BfrtTable};
+use dta_translator::config::Profile;
+use dta_translator::target::p4::bfrt_json::{BfrtInfo, BfrtTable, last};
 use prost::Message as _;
 use serde_json::{Value, json};
 use tokio_stream::wrappers::ReceiverStream;
@@ -21,9 +22,22 @@ pub(crate) fn program() -> Value {
     program_of("translator")
 }
 
+/// The tables that a profile of it has.
+pub(crate) fn program_of_profile(profile: Profile) -> Value {
+    compiled(match profile {
+        Profile::Postcards => "translator-p4/compiled/tna",
+        Profile::Sketches => "translator-p4/compiled/tna-sketches",
+        Profile::Batches => "translator-p4/compiled/tna-batches",
+    })
+}
+
 /// The tables of a program.
 pub(crate) fn program_of(name: &str) -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../{name}-p4/compiled/tna/bfrt.json"));
+    compiled(&format!("{name}-p4/compiled/tna"))
+}
+
+fn compiled(folder: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder).join("bfrt.json");
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
@@ -170,6 +184,24 @@ impl FakeTofino {
                 _ => None,
             }
         })
+    }
+
+    /// Lets a counter have counted packets.
+    pub(crate) fn count(&self, name: &str, index: u32, packets: u64) {
+        let table =
+            self.tables.tables.iter().find(|t| t.table_type == "Counter" && last(&t.name) == name).unwrap();
+        let field = table.data.iter().find(|data| data.singleton.name == "$COUNTER_SPEC_PKTS").unwrap();
+        let value = key_field::MatchType::Exact(key_field::Exact { value: index.to_be_bytes().to_vec() });
+        let key = TableKey { fields: vec![KeyField { field_id: table.key[0].id, match_type: Some(value) }] };
+        let value = data_field::Value::Stream(packets.to_be_bytes().to_vec());
+        let fields = vec![DataField { field_id: field.singleton.id, value: Some(value) }];
+        let entry = TableEntry {
+            table_id: table.id,
+            key: Some(key.clone()),
+            data: Some(TableData { action_id: 0, fields }),
+            ..TableEntry::default()
+        };
+        self.with(|state| state.entries.insert((table.id, key.encode_to_vec()), entry));
     }
 
     fn check(&self, entry: &TableEntry, with_data: bool) -> Result<(), Error> {

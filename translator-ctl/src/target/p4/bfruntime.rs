@@ -19,12 +19,13 @@ use tracing::info;
 use super::bfrt_json::{BfrtInfo, BfrtTable, last};
 use super::counters::Counts;
 use super::pipeline::Pipeline;
-use super::schema::{Action, Counter, Field, KeyField, MatchKind, Schema, Table};
+use super::places::Room;
+use super::schema::{Action, Counter, Field, KeyField, MatchKind, Schema, Table, Used};
 use super::tables::{Holds, Item, Match, Mirror, Side, Tables, Towards, Update as Step};
-use super::tofino::{self, LIST_SEQUENCE, NEXT_PSN, ROW_HEAD};
-use super::translator::{Command, FORGET_ROW, SET_LIST, SET_PSN};
+use super::tofino::{self, COLUMN_UNSENT, COLUMN_USED, LIST_SEQUENCE, NEXT_PSN, ROW_HEAD};
+use super::translator::{Command, FORGET_COLUMN, FORGET_ROW, SET_LIST, SET_PSN};
 use super::{TargetError, Wire, WriteError};
-use crate::config::P4;
+use crate::config::{P4, Profile};
 
 /// Longest time for one call.
 const CALL: Duration = Duration::from_secs(30);
@@ -53,6 +54,7 @@ pub struct BfRuntime {
     address: String,
     device: u32,
     pipeline: &'static Pipeline,
+    profile: Profile,
     /// What the switch told, once it was asked.
     info: Option<Described>,
     /// Lasts as long as this is bound to the program.
@@ -133,7 +135,8 @@ impl BfRuntime {
             .max_decoding_message_size(MAX_ANSWER)
             .max_encoding_message_size(MAX_ANSWER);
         let device = u32::try_from(config.device).unwrap_or(0);
-        Ok(BfRuntime { client, address, device, pipeline, info: None, stream: None })
+        let profile = config.profile.unwrap_or_default();
+        Ok(BfRuntime { client, address, device, pipeline, profile, info: None, stream: None })
     }
 
     fn error(&self, status: &Status) -> TargetError {
@@ -183,13 +186,19 @@ impl BfRuntime {
             .map(|own| read(&own.bfruntime_info))
             .transpose()?
             .unwrap_or_default();
+        (self.pipeline.tofino.check_profile)(self.profile, &program)
+            .map_err(|why| TargetError::Refused(format!("the switch at {}: {why}", self.address)))?;
         let schema = schema(&program);
-        let used = (self.pipeline.tofino.used)(&schema);
-        schema.check(used).map_err(|error| TargetError::Refused(error.to_string()))?;
+        schema.check(self.used()).map_err(|error| TargetError::Refused(error.to_string()))?;
         let described = Described { program, own, schema };
         self.check_own(&described)?;
         self.info = Some(described.clone());
         Ok(Some(described))
+    }
+
+    /// What is used of its program.
+    fn used(&self) -> &'static Used {
+        (self.pipeline.tofino.used)(self.profile)
     }
 
     /// Whether the tables are there that are not of the program.
@@ -212,7 +221,7 @@ impl BfRuntime {
                 )));
             }
         }
-        for name in (self.pipeline.tofino.registers)(&described.schema) {
+        for name in (self.pipeline.tofino.registers)(self.profile) {
             if register(&described.program, name).is_none() {
                 return Err(TargetError::Refused(format!("the switch's program has no registers {name}")));
             }
@@ -574,14 +583,19 @@ impl Described {
         })
     }
 
-    /// The register that a command sets; `None` for commands that are no registers.
-    fn register_update(&self, command: &Command) -> Option<Update> {
-        let (name, index, value) = match command.command {
-            SET_PSN => (NEXT_PSN, u32::from(command.pair), command.value),
-            SET_LIST => (LIST_SEQUENCE, command.state, tofino::newest(command.value)),
-            FORGET_ROW => (ROW_HEAD, command.state, 0),
-            _ => return None,
-        };
+    /// The registers that a command sets; `None` for commands that are no registers.
+    fn register_updates(&self, command: &Command) -> Option<Vec<Update>> {
+        let of_state = |name, value| self.register_update(name, command.state, value);
+        match command.command {
+            SET_PSN => Some(vec![self.register_update(NEXT_PSN, command.pair.into(), command.value)?]),
+            SET_LIST => Some(vec![of_state(LIST_SEQUENCE, tofino::newest(command.value))?]),
+            FORGET_ROW => Some(vec![of_state(ROW_HEAD, 0)?]),
+            FORGET_COLUMN => Some(vec![of_state(COLUMN_USED, 0)?, of_state(COLUMN_UNSENT, 0)?]),
+            _ => None,
+        }
+    }
+
+    fn register_update(&self, name: &str, index: u32, value: u32) -> Option<Update> {
         let (table, index_id, value_id, width) = register(&self.program, name)?;
         let key = Some(TableKey { fields: vec![exact(index_id, index.into(), 32)] });
         let data = Some(TableData { action_id: 0, fields: vec![stream(value_id, value.into(), width)] });
@@ -688,22 +702,19 @@ impl Wire for BfRuntime {
         self.info.as_ref().and_then(|info| info.schema.table(table)).map(|table| table.size)
     }
 
-    fn rows(&self) -> u32 {
-        tofino::ROW_STATES
+    fn places(&self) -> Room {
+        tofino::places(self.profile)
     }
 
     fn cannot_write(&self, kind: &StoreKind) -> Option<String> {
-        let is_postcards = matches!(kind, StoreKind::Postcarding { .. });
-        if is_postcards && self.info.as_ref().is_some_and(|info| !tofino::has_postcards(&info.schema)) {
-            return Some("its program is the profile without postcards".into());
-        }
-        tofino::cannot_write(kind)
+        tofino::cannot_write(self.profile, kind)
     }
 
     async fn read(&mut self) -> Result<Option<Tables>, TargetError> {
         let Some(described) = self.describe().await? else { return Ok(None) };
         self.bind().await?;
-        let used = (self.pipeline.tofino.used)(&described.schema)
+        let used = self
+            .used()
             .tables
             .iter()
             .filter_map(|used| described.schema.table(used.name))
@@ -756,8 +767,8 @@ impl Wire for BfRuntime {
         let described = self.described().await?;
         let mut updates = Vec::new();
         for command in commands {
-            match described.register_update(command) {
-                Some(update) => updates.push(update),
+            match described.register_updates(command) {
+                Some(registers) => updates.extend(registers),
                 None => {
                     return Err(self.failed("the program for Tofino cannot be told to flush or to probe yet"));
                 }

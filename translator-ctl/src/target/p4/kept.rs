@@ -98,6 +98,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+    use crate::target::p4::places::Room;
 
     #[test]
     fn what_is_kept_is_read_back_and_is_nobody_elses() {
@@ -106,7 +107,7 @@ mod tests {
         assert_eq!(file.read().unwrap(), Kept::default());
         let program: Program =
             serde_json::from_str(include_str!("../../../../dta-proto/vectors/program.json")).unwrap();
-        let places = Places::default().of(&program, 64, 1024).unwrap();
+        let places = Places::default().of(&program, 64, Room::ALL).unwrap();
         let kept = Kept { applied: program, places, life: 7 };
         file.write(&kept).unwrap();
         file.write(&kept).unwrap();

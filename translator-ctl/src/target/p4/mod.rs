@@ -34,7 +34,7 @@ use tracing::{info, warn};
 use self::counters::Counts;
 use self::kept::{Kept, KeptFile};
 use self::lower::{LowerError, lower, lower_entry, pair_number, pair_of};
-use self::places::Places;
+use self::places::{Places, Room};
 use self::tables::{Tables, Update};
 use self::translator::Command;
 use super::{After, ApplyError, Progress, Status, Target, TargetError};
@@ -59,9 +59,9 @@ pub trait Wire: Send {
     /// How many rows a table of its program holds; `None` where the program does not have it, or was not asked yet.
     fn room(&self, table: &str) -> Option<u64>;
 
-    /// Rows of postcards that it holds, of all stores.
-    fn rows(&self) -> u32 {
-        translator::ROW_STATES
+    /// How many lists, rows and columns it holds, of all stores.
+    fn places(&self) -> Room {
+        Room::ALL
     }
 
     /// Why this switch cannot write a store that P4 switches can; `None` where it can.
@@ -161,14 +161,6 @@ impl<W: Wire> P4Switch<W> {
     /// The tables of a program at its places.
     fn lower(&self, program: &Program, places: &Places) -> Result<Tables, TargetError> {
         let tables = lower(program, places, &self.config, &self.reporters);
-        for entry in program.entries() {
-            if let Entry::Store(Store { spec, .. }) = entry
-                && let Some(why) = self.wire.cannot_write(&spec.kind)
-            {
-                let error = LowerError::Store { store: spec.name.clone(), why };
-                return Err(TargetError::Refused(error.to_string()));
-            }
-        }
         tables.map(|tables| self.wire.shape(tables)).map_err(|error| TargetError::Refused(error.to_string()))
     }
 
@@ -209,7 +201,8 @@ impl<W: Wire> P4Switch<W> {
                 }));
             }
             StoreKind::SketchMerge { columns, epochs, .. } => {
-                commands.extend(of_columns(translator::FORGET_COLUMN, store, columns, epochs));
+                let first = places.columns(store).map_or(0, |place| place.first);
+                commands.extend(of_columns(translator::FORGET_COLUMN, store, columns, epochs, first));
             }
             StoreKind::KeyWrite { .. } | StoreKind::KeyIncrement { .. } | StoreKind::Append { .. } => {}
         };
@@ -294,7 +287,9 @@ impl<W: Wire> P4Switch<W> {
                 }
                 Entry::Store(store) if primitive == Primitive::SketchMerge => {
                     if let StoreKind::SketchMerge { columns, epochs, .. } = store.spec.kind {
-                        commands.extend(of_columns(translator::FLUSH_COLUMN, store.spec.id, columns, epochs));
+                        let id = store.spec.id;
+                        let first = kept.places.columns(id).map_or(0, |place| place.first);
+                        commands.extend(of_columns(translator::FLUSH_COLUMN, id, columns, epochs, first));
                     }
                 }
                 _ => {}
@@ -373,10 +368,19 @@ fn of_store(command: u8, store: u16, index: u32, value: u32) -> Command {
     Command { command, pair: 0, store, index, value, state: 0 }
 }
 
-/// A command for each column of each place of an epoch.
-fn of_columns(command: u8, store: u16, columns: u32, epochs: u32) -> impl Iterator<Item = Command> {
+/// A command for each column of each place of an epoch; their states are `first` and up.
+fn of_columns(
+    command: u8,
+    store: u16,
+    columns: u32,
+    epochs: u32,
+    first: u32,
+) -> impl Iterator<Item = Command> {
     let places = (0..epochs).flat_map(move |epoch| (0..columns).map(move |column| (epoch, column)));
-    places.map(move |(epoch, column)| of_store(command, store, column, epoch))
+    places.map(move |(epoch, column)| Command {
+        state: first + epoch * columns + column,
+        ..of_store(command, store, column, epoch)
+    })
 }
 
 impl<W: Wire> Target for P4Switch<W> {
@@ -401,7 +405,7 @@ impl<W: Wire> Target for P4Switch<W> {
         }
         let State { tables, mut kept, held } = self.state(tables).map_err(ApplyError::nothing)?;
         let changes = after.changes(FIELDS, &held, want);
-        let places = kept.places.of(want, self.config.postcard_rows, self.wire.rows());
+        let places = kept.places.of(want, self.config.postcard_rows, self.wire.places());
         let places = places.map_err(|error| ApplyError::nothing(TargetError::Refused(error.to_string())))?;
         let wanted = self.lower(want, &places).map_err(ApplyError::nothing)?;
         let updates = tables.updates_to(&wanted);
@@ -441,9 +445,17 @@ impl<W: Wire> Target for P4Switch<W> {
     }
 
     async fn could_hold(&mut self, want: &Program) -> Result<(), TargetError> {
+        for entry in want.entries() {
+            if let Entry::Store(Store { spec, .. }) = entry
+                && let Some(why) = self.wire.cannot_write(&spec.kind)
+            {
+                let error = LowerError::Store { store: spec.name.clone(), why };
+                return Err(TargetError::Refused(error.to_string()));
+            }
+        }
         let refuse = |error: places::NoRoom| TargetError::Refused(error.to_string());
         let places =
-            self.kept()?.places.of(want, self.config.postcard_rows, self.wire.rows()).map_err(refuse)?;
+            self.kept()?.places.of(want, self.config.postcard_rows, self.wire.places()).map_err(refuse)?;
         self.lower(want, &places).map(drop)
     }
 

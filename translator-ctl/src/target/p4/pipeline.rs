@@ -1,10 +1,12 @@
 //! The programs that P4 switches run, as far as the control plane has to know them apart.
 
+use super::bfrt_json::BfrtInfo;
 use super::counters::Counts;
 use super::reporter;
-use super::schema::{Schema, Used};
+use super::schema::Used;
 use super::tables::Tables;
 use super::{tofino, translator};
+use crate::config::Profile;
 
 /// A P4 program.
 pub struct Pipeline {
@@ -22,10 +24,12 @@ pub struct Pipeline {
 
 /// What a program has in another way on Tofino.
 pub struct OnTofino {
-    /// What is used of it, by the tables that it has there.
-    pub used: fn(&Schema) -> &'static Used,
+    /// What is used of a profile of it.
+    pub used: fn(Profile) -> &'static Used,
     /// Registers that have to be there.
-    pub registers: fn(&Schema) -> &'static [&'static str],
+    pub registers: fn(Profile) -> &'static [&'static str],
+    /// Whether a switch runs a profile of it; what to do where not.
+    pub check_profile: fn(Profile, &BfrtInfo) -> Result<(), String>,
     /// Tables as it has them there, from those of bmv2.
     pub shape: fn(&Tables) -> Tables,
     /// Brings counters under the names that they have on bmv2. The number is what the register
@@ -45,6 +49,7 @@ pub static TRANSLATOR: Pipeline = Pipeline {
     tofino: OnTofino {
         used: tofino::used_of,
         registers: tofino::registers_of,
+        check_profile: tofino::check_profile,
         shape: tofino::shape,
         name_counts: tofino::name_counts,
     },
@@ -62,6 +67,7 @@ pub static REPORTER: Pipeline = Pipeline {
     tofino: OnTofino {
         used: |_| &reporter::tofino::USED,
         registers: |_| &[],
+        check_profile: |_, _| Ok(()),
         shape: reporter::tofino::shape,
         name_counts: |_, _| {},
     },

@@ -8,7 +8,23 @@ use dta_proto::program::{Entry, EntryKey, Program};
 use dta_proto::store::StoreKind;
 use serde::{Deserialize, Serialize};
 
-use super::translator::{COLUMN_STATES, LIST_STATES, STORES};
+use super::translator::{COLUMN_STATES, LIST_STATES, ROW_STATES, STORES};
+
+/// How many places a switch has, of all stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// For lists.
+    pub lists: u32,
+    /// For rows of postcards.
+    pub rows: u32,
+    /// For columns of sketches, over all epochs.
+    pub columns: u32,
+}
+
+impl Room {
+    /// That of the program for bmv2.
+    pub const ALL: Room = Room { lists: LIST_STATES, rows: ROW_STATES, columns: COLUMN_STATES };
+}
 
 /// Places by what has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,11 +113,11 @@ fn take<K: Ord + Copy>(
 
 impl Places {
     /// The places of a program: those of before for what stays, new ones for what is new. Each postcard store has
-    /// `cache_rows` rows, a power of two, of the `all_rows` of the switch.
+    /// `cache_rows` rows, a power of two.
     ///
     /// # Errors
     /// [`NoRoom`].
-    pub fn of(&self, program: &Program, cache_rows: u32, all_rows: u32) -> Result<Places, NoRoom> {
+    pub fn of(&self, program: &Program, cache_rows: u32, room: Room) -> Result<Places, NoRoom> {
         let mut places = self.clone();
         let is_there = |id: &u16| program.store(*id).is_some();
         places.numbers.retain(|id, _| is_there(id));
@@ -116,12 +132,12 @@ impl Places {
                     match store.spec.kind {
                         StoreKind::Postcarding { .. } => {
                             let what = || format!("the rows of store {name}");
-                            take(&mut places.rows, id, cache_rows, all_rows, true, what)?;
+                            take(&mut places.rows, id, cache_rows, room.rows, true, what)?;
                         }
                         StoreKind::SketchMerge { columns, epochs, .. } => {
                             let count = columns.saturating_mul(epochs);
                             let what = || format!("the columns of store {name}");
-                            take(&mut places.columns, id, count, COLUMN_STATES, true, what)?;
+                            take(&mut places.columns, id, count, room.columns, true, what)?;
                         }
                         StoreKind::KeyWrite { .. }
                         | StoreKind::Append { .. }
@@ -134,7 +150,7 @@ impl Places {
                         &mut places.lists,
                         (lists.store, lists.first),
                         lists.count,
-                        LIST_STATES,
+                        room.lists,
                         false,
                         what,
                     )?;

@@ -5,13 +5,19 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use dta_proto::program::Primitive;
 use dta_proto::store::StoreKind;
 
+use super::bfrt_json::BfrtInfo;
 use super::counters::Counts;
+use super::places::Room;
 use super::schema::MatchKind::{Exact, Prefix, Range};
-use super::schema::{Schema, Used, UsedAction, UsedTable};
+use super::schema::{Used, UsedAction, UsedTable};
 use super::tables::{Holds, Item, Match, Mirror, Side, Tables, Towards};
-use super::translator::{self, NACK_SESSION};
+use super::translator::{
+    self, APPEND_STORE, KEY_INCREMENT_STORE, KEY_WRITE_STORE, NACK_SESSION, POSTCARDING_STORE,
+};
+use crate::config::Profile;
 
 /// The mirror session by which a postcard comes to the ingress once more.
 pub const AGAIN_SESSION: u32 = 2;
@@ -24,57 +30,90 @@ pub const WHOLE: u16 = 0x3fff;
 /// Batches in a ring, as a power of two, at most.
 const RING_SHIFT: u32 = 20;
 
-/// Rows of postcards, of all stores: four registers of them fit a stage with room for other tables.
-pub const ROW_STATES: u32 = 16_384;
-
 /// The counter of reports by their number in a frame, and the counter of bmv2 that it stands for.
 const BY_NUMBER: (&str, &str) = ("emitted_reports", "emitted");
 /// The same of rows of postcards, by the bitmap of their hops.
 const BY_HOPS: (&str, &str) = ("rows_discarded", "discarded");
+/// The same of reports that were superseded in a column, by their number.
+const BY_UNSENT: (&str, &str) = ("superseded_by_number", "egress_superseded");
 /// A register that sums sequences asked for, modulo 2^32.
 pub const NACKED: &str = "nacked_sequences";
 
-/// All that the control plane uses of the program for Tofino.
-pub static USED: LazyLock<Used> = LazyLock::new(|| used(true));
-/// The same of its profile without postcards.
-pub static USED_WITHOUT_POSTCARDS: LazyLock<Used> = LazyLock::new(|| used(false));
-
-/// What is used of a program of these tables: one without a table for rows that leave has no postcards.
-pub fn used_of(schema: &Schema) -> &'static Used {
-    if has_postcards(schema) { &USED } else { &USED_WITHOUT_POSTCARDS }
+/// All that the control plane uses of the program for Tofino, by its profile.
+pub fn used_of(profile: Profile) -> &'static Used {
+    static USED: LazyLock<[Used; 3]> = LazyLock::new(|| Profile::ALL.map(used));
+    &USED[profile as usize]
 }
 
-/// Whether a program takes postcards.
-pub fn has_postcards(schema: &Schema) -> bool {
-    schema.table("row_region").is_some()
+/// The profile that a program was compiled for, by what it has; `None` where nobody can tell.
+pub fn profile_of(info: &BfrtInfo) -> Option<Profile> {
+    let mark = |profile: &Profile| match profile {
+        Profile::Postcards => "row_region",
+        Profile::Sketches => "sketch_reporter",
+        Profile::Batches => LAST_WORD,
+    };
+    Profile::ALL.into_iter().find(|profile| info.table(mark(profile)).is_some())
 }
 
-fn used(postcards: bool) -> Used {
-    let mut tables: Vec<UsedTable> =
-        translator::USED.tables.iter().filter(|table| table.name != "sketch_reporter").cloned().collect();
+/// Whether the switch runs the profile that it should.
+///
+/// # Errors
+/// What to do, in words.
+pub fn check_profile(profile: Profile, info: &BfrtInfo) -> Result<(), String> {
+    match profile_of(info) {
+        Some(other) if other != profile => Err(format!(
+            "its program is of the profile \"{}\", and `profile` of the configuration is \"{}\": load the other one, or change that",
+            other.name(),
+            profile.name()
+        )),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The register of the last word of a batch that is held, where they have up to 64 bytes.
+const LAST_WORD: &str = "list_word_12";
+
+/// The action of a sketch: `others` is `expected_reporters` less 1, as the program compares it, and `columns` their number.
+const SKETCH_MERGE_STORE: UsedAction = UsedAction {
+    name: "sketch_merge_store",
+    params: &[
+        ("number", 8),
+        ("rows", 8),
+        ("merge", 8),
+        ("expected_reporters", 16),
+        ("others", 8),
+        ("columns_shift", 8),
+        ("columns", 32),
+        ("epochs_mask", 32),
+        ("element_shift", 8),
+        ("state_base", 32),
+    ],
+};
+
+fn used(profile: Profile) -> Used {
+    let mut tables: Vec<UsedTable> = translator::USED
+        .tables
+        .iter()
+        .filter(|table| table.name != "sketch_reporter" || profile == Profile::Sketches)
+        .cloned()
+        .collect();
     for table in &mut tables {
         match table.name {
             "store" => {
-                // They are the last ones.
-                let left_out = |action: &UsedAction| {
-                    action.name == "sketch_merge_store" || !postcards && action.name == "postcarding_store"
+                table.actions = match profile {
+                    Profile::Postcards => {
+                        &[KEY_WRITE_STORE, KEY_INCREMENT_STORE, APPEND_STORE, POSTCARDING_STORE]
+                    }
+                    Profile::Sketches => {
+                        &[KEY_WRITE_STORE, KEY_INCREMENT_STORE, APPEND_STORE, SKETCH_MERGE_STORE]
+                    }
+                    Profile::Batches => &[KEY_WRITE_STORE, KEY_INCREMENT_STORE, APPEND_STORE],
                 };
-                let of = table.actions.iter().position(left_out).unwrap_or(table.actions.len());
-                table.actions = &table.actions[..of];
             }
             "lists" => table.key = &[("store", Exact, 16), ("list", Prefix, 32)],
             _ => {}
         }
     }
-    let row_region = UsedTable {
-        name: "row_region",
-        key: &[("store", Exact, 16), ("bucket", Range, 8)],
-        actions: &[UsedAction {
-            name: "use_row_region",
-            params: &[("pair", 8), ("address", 64), ("rkey", 32)],
-        }],
-    };
-    tables.extend(postcards.then_some(row_region));
     let mut counters = vec![
         ("received", 6),
         ("accepted", 6),
@@ -82,14 +121,31 @@ fn used(postcards: bool) -> Used {
         ("immediate_ignored", 1),
         ("nacks", 1),
         ("answers", 3),
-        ("emitted_reports", 96),
+        ("emitted_reports", 128),
         ("operations", 6),
         ("lost", 6),
         ("store_frames", 256),
         ("pair_frames", 64),
     ];
-    if postcards {
-        counters.extend([("superseded", 1), ("rows_discarded", 64), ("partial_rows", 1)]);
+    match profile {
+        Profile::Postcards => {
+            tables.push(UsedTable {
+                name: "row_region",
+                key: &[("store", Exact, 16), ("bucket", Range, 8)],
+                actions: &[UsedAction {
+                    name: "use_row_region",
+                    params: &[("pair", 8), ("address", 64), ("rkey", 32)],
+                }],
+            });
+            counters.extend([("superseded", 1), ("rows_discarded", 64), ("partial_rows", 1)]);
+        }
+        Profile::Sketches => counters.extend([
+            ("egress_accepted", 6),
+            ("egress_dropped", 32),
+            ("superseded_by_number", 33),
+            ("egress_immediate_ignored", 1),
+        ]),
+        Profile::Batches => {}
     }
     Used {
         tables: Cow::Owned(tables),
@@ -99,27 +155,53 @@ fn used(postcards: bool) -> Used {
     }
 }
 
-/// Why the program cannot write a store; `None` where it can.
-pub fn cannot_write(kind: &StoreKind) -> Option<String> {
-    match *kind {
+/// Why a profile of the program cannot write a store; `None` where it can.
+pub fn cannot_write(profile: Profile, kind: &StoreKind) -> Option<String> {
+    // What one profile alone can write.
+    let (what, needs) = match *kind {
         StoreKind::KeyWrite { value_len, .. } if value_len > 28 => {
-            Some(format!("values of {value_len} bytes, and the program for Tofino writes 4, 12 or 28"))
+            return Some(format!(
+                "values of {value_len} bytes, and the program for Tofino writes 4, 12 or 28"
+            ));
         }
         StoreKind::Postcarding { hops, .. } if hops != 6 => {
-            Some(format!("paths of {hops} hops, and the program for Tofino has rows of 6"))
+            return Some(format!("paths of {hops} hops, and the program for Tofino has rows of 6"));
         }
+        StoreKind::Append { batch_len, .. } if batch_len > 64 => {
+            return Some(format!(
+                "batches of {batch_len} bytes, and the program for Tofino makes 16, 32 or 64"
+            ));
+        }
+        StoreKind::Append { ring, .. } if ring > 1 << RING_SHIFT => {
+            return Some(format!(
+                "rings of {ring} batches, and the program for Tofino has {} at most",
+                1 << RING_SHIFT
+            ));
+        }
+        StoreKind::Postcarding { .. } => ("postcards".to_owned(), Profile::Postcards),
+        StoreKind::SketchMerge { .. } => ("columns of sketches".to_owned(), Profile::Sketches),
         StoreKind::Append { batch_len, .. } if batch_len != 16 => {
-            Some(format!("batches of {batch_len} bytes, and the program for Tofino makes batches of 16"))
+            (format!("batches of {batch_len} bytes"), Profile::Batches)
         }
-        StoreKind::Append { ring, .. } if ring > 1 << RING_SHIFT => Some(format!(
-            "rings of {ring} batches, and the program for Tofino has {} at most",
-            1 << RING_SHIFT
-        )),
-        StoreKind::SketchMerge { .. } => Some("the program for Tofino merges no sketches".into()),
-        StoreKind::KeyWrite { .. }
-        | StoreKind::Postcarding { .. }
-        | StoreKind::Append { .. }
-        | StoreKind::KeyIncrement { .. } => None,
+        StoreKind::Append { .. } | StoreKind::KeyWrite { .. } | StoreKind::KeyIncrement { .. } => {
+            return None;
+        }
+    };
+    (needs != profile).then(|| {
+        format!(
+            "{what}, which the profile \"{}\" of the program for Tofino does not make: \"{}\" does",
+            profile.name(),
+            needs.name()
+        )
+    })
+}
+
+/// How many lists, rows and columns a profile holds: four registers of them fit a stage with room for other tables.
+pub fn places(profile: Profile) -> Room {
+    match profile {
+        Profile::Postcards => Room { lists: 65_536, rows: 16_384, columns: 0 },
+        Profile::Sketches => Room { lists: 65_536, rows: 0, columns: 32_768 },
+        Profile::Batches => Room { lists: 16_384, rows: 0, columns: 0 },
     }
 }
 
@@ -153,10 +235,18 @@ pub const LIST_SEQUENCE: &str = "list_sequence";
 /// As [`NEXT_PSN`].
 pub const ROW_HEAD: &str = "row_head";
 
-/// The registers that are written, by the tables that the program has.
-pub fn registers_of(schema: &Schema) -> &'static [&'static str] {
-    const ALL: [&str; 3] = [NEXT_PSN, LIST_SEQUENCE, ROW_HEAD];
-    if has_postcards(schema) { &ALL } else { &ALL[..2] }
+/// As [`NEXT_PSN`]: whether anything is in a column, and how much of it has not left.
+pub const COLUMN_USED: &str = "column_used";
+/// As [`COLUMN_USED`].
+pub const COLUMN_UNSENT: &str = "column_unsent";
+
+/// The registers that are written.
+pub fn registers_of(profile: Profile) -> &'static [&'static str] {
+    match profile {
+        Profile::Postcards => &[NEXT_PSN, LIST_SEQUENCE, ROW_HEAD],
+        Profile::Sketches => &[NEXT_PSN, LIST_SEQUENCE, COLUMN_USED, COLUMN_UNSENT],
+        Profile::Batches => &[NEXT_PSN, LIST_SEQUENCE],
+    }
 }
 
 /// Adds a multicast group: a node for each replication id, with all ports that it goes to; `nodes` of them at most.
@@ -217,6 +307,29 @@ fn shape_rows(tables: &Tables, shaped: &mut Tables) {
     for (item, holds) in tables.iter() {
         let (Item::Row { table, key, .. }, Holds::Action { name, params }) = (item, holds) else { continue };
         match (table.as_str(), key.as_slice()) {
+            ("store", _) => {
+                let params = match (name.as_str(), params.as_slice()) {
+                    (
+                        "append_store",
+                        &[number, lists, ring_shift, ring_mask, element_shift, ref rest @ ..],
+                    ) => {
+                        // A list's ring begins at its number times 2^(4 + ring_shift).
+                        let ring_shift = ring_shift + element_shift.saturating_sub(4);
+                        [&[number, lists, ring_shift, ring_mask, element_shift], rest].concat()
+                    }
+                    (
+                        "sketch_merge_store",
+                        &[number, rows, merge, expected, columns_shift, columns_mask, ref rest @ ..],
+                    ) => {
+                        // A column has 32 reporters at most: 255 others are never in it.
+                        let others = expected.max(1).min(256) - 1;
+                        let first = [number, rows, merge, expected, others, columns_shift, columns_mask + 1];
+                        [&first, rest].concat()
+                    }
+                    _ => params.clone(),
+                };
+                shaped.row(table, key.clone(), name, params);
+            }
             ("lists", [store, Match::Range { low, high }]) => {
                 for prefix in prefixes(*low, *high) {
                     shaped.row(table, vec![*store, prefix], name, params.clone());
@@ -233,18 +346,18 @@ fn shape_rows(tables: &Tables, shaped: &mut Tables) {
     }
 }
 
-/// Makes a counter of the reports in a frame, `of` its index, one that counts them in bits: bit b stands for 2^b
-/// each. `numbers` indices belong together, and become 8 bits.
-fn in_bits(counts: &mut Counts, names: (&str, &str), numbers: usize, of: impl Fn(usize) -> usize) {
+/// Makes a counter by the reports of a packet one that counts them in bits: bit b stands for 2^b each. `of` gives where
+/// the 8 bits of an index begin, and its reports.
+fn in_bits(counts: &mut Counts, names: (&str, &str), of: impl Fn(usize) -> (usize, usize)) {
     let Some(cells) = counts.0.remove(names.0) else { return };
-    let mut bits = vec![0; cells.len().div_ceil(numbers) * 8];
+    let bits = counts.0.entry(names.1.into()).or_default();
     for (index, count) in cells.iter().enumerate() {
-        let reports = of(index % numbers);
-        for bit in (0..4).filter(|bit| reports >> bit & 1 == 1) {
-            bits[index / numbers * 8 + bit] += count;
+        let (first, reports) = of(index);
+        bits.resize(bits.len().max(first + 8), 0);
+        for bit in (0..8).filter(|bit| reports >> bit & 1 == 1) {
+            bits[first + bit] += count;
         }
     }
-    counts.0.insert(names.1.into(), bits);
 }
 
 /// Counters under the names that they have on bmv2. `nacked` are the sequences asked for.
@@ -256,9 +369,14 @@ pub fn name_counts(counts: &mut Counts, nacked: u64) {
             *first = all;
         }
     }
-    // 16 numbers of a primitive become 8 bits.
-    in_bits(counts, BY_NUMBER, 16, |number| number);
-    in_bits(counts, BY_HOPS, usize::MAX, |hops| hops.count_ones() as usize);
+    // 16 numbers of a primitive become 8 bits; columns of sketches, which are the last, have more.
+    let sketch = usize::from(Primitive::SketchMerge.opcode());
+    in_bits(counts, BY_NUMBER, |index| match index / 16 {
+        primitive if primitive < sketch => (primitive * 8, index % 16),
+        _ => (sketch * 8, index - sketch * 16),
+    });
+    in_bits(counts, BY_HOPS, |hops| (0, hops.count_ones() as usize));
+    in_bits(counts, BY_UNSENT, |reports| (sketch * 8, reports));
     counts.0.insert(NACKED.into(), vec![nacked]);
 }
 
@@ -270,7 +388,7 @@ mod tests {
     fn numbers_become_bits() {
         let mut counts = Counts::default();
         counts.0.insert("received".into(), vec![2, 3, 0, 0, 5, 0, 0, 0]);
-        let mut emitted = vec![0; 128];
+        let mut emitted = vec![0; 256];
         // Of postcards, 10 rows of 6 and 4 of 3; of lists, 7 batches of 2.
         (emitted[4 * 16 + 6], emitted[4 * 16 + 3], emitted[2 * 16 + 2]) = (10, 4, 7);
         counts.0.insert("emitted_reports".into(), emitted);
@@ -278,11 +396,16 @@ mod tests {
         let mut rows = vec![0; 64];
         (rows[0b000101], rows[0b111000]) = (3, 4);
         counts.0.insert("rows_discarded".into(), rows);
+        // Of columns, 3 of 17 reports; 2 lost 5 each to a later epoch.
+        counts.0.get_mut("emitted_reports").unwrap()[5 * 16 + 17] = 3;
+        counts.0.insert("superseded_by_number".into(), vec![9, 0, 0, 0, 0, 2]);
         name_counts(&mut counts, 9);
         assert_eq!(counts.of("received")[..6], [10, 3, 0, 0, 5, 0]);
         assert_eq!(counts.of("emitted")[32..36], [4, 14, 10, 0]);
         assert_eq!(counts.of("emitted")[16..20], [0, 7, 0, 0]);
         assert_eq!(counts.of("discarded")[..4], [4, 7, 0, 0]);
+        assert_eq!(counts.of("emitted")[40..46], [3, 0, 0, 0, 3, 0]);
+        assert_eq!(counts.of("egress_superseded")[40..44], [2, 0, 2, 0]);
         assert_eq!((counts.at("nacked_sequences", 0), counts.of("emitted_reports").len()), (9, 0));
     }
 

@@ -6,6 +6,57 @@ use std::borrow::Cow;
 use super::schema::MatchKind::{Exact, Prefix, Range};
 use super::schema::{Used, UsedAction, UsedTable};
 
+/// The action of a store of this primitive.
+pub const KEY_WRITE_STORE: UsedAction = UsedAction {
+    name: "key_write_store",
+    params: &[("number", 8), ("copies", 8), ("value_words", 8), ("slots_mask", 32), ("element_shift", 8)],
+};
+/// The action of a store of this primitive.
+pub const KEY_INCREMENT_STORE: UsedAction =
+    UsedAction { name: "key_increment_store", params: &[("number", 8), ("copies", 8), ("slots_mask", 32)] };
+/// The action of a store of this primitive.
+pub const APPEND_STORE: UsedAction = UsedAction {
+    name: "append_store",
+    params: &[
+        ("number", 8),
+        ("lists", 32),
+        ("ring_shift", 8),
+        ("ring_mask", 32),
+        ("element_shift", 8),
+        ("entry_words", 8),
+        ("entries", 8),
+        ("notify", 1),
+    ],
+};
+/// The action of a store of this primitive.
+pub const POSTCARDING_STORE: UsedAction = UsedAction {
+    name: "postcarding_store",
+    params: &[
+        ("number", 8),
+        ("copies", 8),
+        ("hops", 8),
+        ("slots_mask", 32),
+        ("element_shift", 8),
+        ("cache_base", 32),
+        ("cache_mask", 32),
+    ],
+};
+/// The action of a store of this primitive.
+pub const SKETCH_MERGE_STORE: UsedAction = UsedAction {
+    name: "sketch_merge_store",
+    params: &[
+        ("number", 8),
+        ("rows", 8),
+        ("merge", 2),
+        ("expected_reporters", 16),
+        ("columns_shift", 8),
+        ("columns_mask", 32),
+        ("epochs_mask", 32),
+        ("element_shift", 8),
+        ("state_base", 32),
+    ],
+};
+
 /// All that is used.
 pub static USED: Used = Used {
     tables: Cow::Borrowed(&[
@@ -48,59 +99,11 @@ pub static USED: Used = Used {
             name: "store",
             key: &[("store", Exact, 16)],
             actions: &[
-                UsedAction {
-                    name: "key_write_store",
-                    params: &[
-                        ("number", 8),
-                        ("copies", 8),
-                        ("value_words", 8),
-                        ("slots_mask", 32),
-                        ("element_shift", 8),
-                    ],
-                },
-                UsedAction {
-                    name: "key_increment_store",
-                    params: &[("number", 8), ("copies", 8), ("slots_mask", 32)],
-                },
-                UsedAction {
-                    name: "append_store",
-                    params: &[
-                        ("number", 8),
-                        ("lists", 32),
-                        ("ring_shift", 8),
-                        ("ring_mask", 32),
-                        ("element_shift", 8),
-                        ("entry_words", 8),
-                        ("entries", 8),
-                        ("notify", 1),
-                    ],
-                },
-                UsedAction {
-                    name: "postcarding_store",
-                    params: &[
-                        ("number", 8),
-                        ("copies", 8),
-                        ("hops", 8),
-                        ("slots_mask", 32),
-                        ("element_shift", 8),
-                        ("cache_base", 32),
-                        ("cache_mask", 32),
-                    ],
-                },
-                UsedAction {
-                    name: "sketch_merge_store",
-                    params: &[
-                        ("number", 8),
-                        ("rows", 8),
-                        ("merge", 2),
-                        ("expected_reporters", 16),
-                        ("columns_shift", 8),
-                        ("columns_mask", 32),
-                        ("epochs_mask", 32),
-                        ("element_shift", 8),
-                        ("state_base", 32),
-                    ],
-                },
+                KEY_WRITE_STORE,
+                KEY_INCREMENT_STORE,
+                APPEND_STORE,
+                POSTCARDING_STORE,
+                SKETCH_MERGE_STORE,
             ],
         },
         UsedTable {
@@ -191,7 +194,7 @@ pub struct Command {
     pub index: u32,
     /// What else it says.
     pub value: u32,
-    /// Where the state of its list or row is, for a switch whose registers are written.
+    /// Where the state of its list, row or column is, for a switch whose registers are written.
     pub state: u32,
 }
 

@@ -34,6 +34,8 @@ struct Part {
 pub struct Pipeline {
     fields: Rc<BTreeMap<String, Vec<Part>>>,
     tables: BTreeMap<String, Rc<Table>>,
+    /// The table that a packet comes to first.
+    first: String,
     /// Those of the stateful ALUs, by the names that the tables call them by.
     pub registers: BTreeMap<String, Register>,
     /// Containers; of `None` nobody knows what is in it: it is of a hash. Those that are not there are 0.
@@ -130,6 +132,7 @@ impl Pipeline {
         let mut pipeline = Pipeline {
             fields: Rc::default(),
             tables: BTreeMap::new(),
+            first: String::new(),
             registers: BTreeMap::new(),
             containers: BTreeMap::new(),
         };
@@ -148,6 +151,8 @@ impl Pipeline {
     }
 
     fn read_stage(&mut self, stage: usize, block: &Block) {
+        // The lowest number among its tables is the first.
+        let mut lowest = u64::MAX;
         for part in &block.blocks {
             let mut words = part.line.trim_end_matches(':').split(' ');
             let (Some(kind), Some(name)) = (words.next(), words.next()) else { continue };
@@ -161,6 +166,10 @@ impl Pipeline {
                         block.blocks.iter().find(|block| block.line == of)
                     });
                     let table = Table::of(stage, kind, part, indirect.unwrap_or(part));
+                    let place = words.next().and_then(number).unwrap_or(u64::MAX);
+                    if stage == 0 && place < lowest {
+                        (lowest, self.first) = (place, name.to_owned());
+                    }
                     self.tables.insert(name.to_owned(), Rc::new(table));
                 }
                 _ => {}
@@ -176,6 +185,17 @@ impl Pipeline {
         let is = |table: &Table| table.p4 == name || table.actions.iter().any(|action| action.name == name);
         let found = self.tables.iter().find(|(_, table)| is(table));
         found.unwrap_or_else(|| panic!("no table or action {name}")).0.clone()
+    }
+
+    /// The table that a packet comes to first.
+    pub fn first(&self) -> String {
+        self.first.clone()
+    }
+
+    /// Whether a field lies somewhere in a stage.
+    pub fn has(&self, field: &str, stage: usize) -> bool {
+        let all = self.fields.get(&Slice::of(field).name).map(Vec::as_slice).unwrap_or_default();
+        all.iter().any(|part| (part.stages.0..=part.stages.1).contains(&stage))
     }
 
     /// The stage that a table is in.
@@ -401,7 +421,7 @@ impl Pipeline {
         });
         let above = if index.expand { (hash >> 32 & 0x7f) << 16 } else { 0 };
         let address = ((hash >> index.from & 0xffff | above) & index.mask) << index.shift;
-        (address / register.width as u64) as u32
+        (address / (register.width * register.words) as u64) as u32
     }
 
     fn operand(&self, running: &Running<'_>, text: &str) -> Option<u64> {

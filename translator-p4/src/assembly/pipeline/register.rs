@@ -9,8 +9,10 @@ use crate::assembly::{Block, Slice, pairs};
 /// A register and the programs of its stateful ALU.
 #[derive(Clone, Debug)]
 pub struct Register {
-    /// Bits of a cell.
+    /// Bits of a word.
     pub width: usize,
+    /// Words of a cell: one, or two that are read and written at once.
+    pub words: usize,
     /// How many cells.
     pub size: u32,
     /// The two words of the packet that it is given.
@@ -18,7 +20,7 @@ pub struct Register {
     /// Instructions by program.
     pub programs: BTreeMap<String, Vec<String>>,
     /// Those that are not 0.
-    cells: BTreeMap<u32, u32>,
+    cells: BTreeMap<u32, [u32; 2]>,
 }
 
 impl Register {
@@ -29,8 +31,11 @@ impl Register {
             let name = part.line.split(':').next().unwrap().trim();
             assert!(known.split(' ').any(|known| known == name), "a register with {}", part.line);
         }
-        let [("lo", width)] = pairs(block.get("format").unwrap())[..] else {
-            panic!("a register of two words: {}", block.line)
+        let format = pairs(block.get("format").unwrap());
+        let (width, words) = match format[..] {
+            [("lo", width)] => (width, 1),
+            [("lo", width), ("hi", other)] if width == other => (width, 2),
+            _ => panic!("words of a register: {format:?}"),
         };
         let size = pairs(block.get("p4").unwrap()).iter().find(|(name, _)| *name == "size").unwrap().1;
         let mut phv = [None, None];
@@ -52,6 +57,7 @@ impl Register {
         });
         Register {
             width: width.parse().unwrap(),
+            words,
             size: size.parse().unwrap(),
             phv,
             programs: programs.collect(),
@@ -66,14 +72,21 @@ impl Register {
     pub fn run(&mut self, program: &str, cell: u32, phv: [u32; 2]) -> u32 {
         assert!(cell < self.size, "no cell {cell} of {}", self.size);
         let mask = ones(self.width) as u32;
-        let was = self.cells.get(&cell).copied().unwrap_or(0);
-        let (mut value, mut compared, mut output) = (was, None, 0);
+        let was = self.cells.get(&cell).copied().unwrap_or_default();
+        let (mut value, mut compared, mut output) = (was, [None; 2], 0);
+        // The half of a cell, or of the ALU.
+        let half = |text: &str| match text {
+            "lo" => 0,
+            "hi" => 1,
+            _ => panic!("which half is {text}?"),
+        };
         for line in &self.programs[program] {
             let (what, arguments) = line.split_once(' ').unwrap_or((line, ""));
             let arguments = commas(arguments);
             let of = |text: &str| -> u32 {
                 match text {
-                    "lo" => was,
+                    "lo" => was[0],
+                    "hi" => was[1],
                     "phv_lo" => phv[0] & mask,
                     "phv_hi" => phv[1] & mask,
                     _ => number(text).unwrap_or_else(|| panic!("{line}: what is {text}?")) as u32,
@@ -88,55 +101,74 @@ impl Register {
             let shift = 32 - self.width as u32;
             let with_sign: &dyn Fn(u32) -> i64 = &|value: u32| i64::from((value << shift) as i32 >> shift);
             let sum = |wide| arguments[1..].iter().map(|text| signed(text, wide)).sum::<i64>();
+            // The difference as a number with a sign, modulo its bits.
+            let modular = || with_sign(sum(unsigned) as u32 & mask);
+            let is = match what {
+                "equ" => Some(sum(unsigned) as u32 & mask == 0),
+                "neq" => Some(sum(unsigned) as u32 & mask != 0),
+                "grt.u" => Some(sum(unsigned) > 0),
+                "grt.s" => Some(sum(with_sign) > 0),
+                "grt.uus" => Some(modular() > 0),
+                "lss.u" => Some(sum(unsigned) < 0),
+                "lss.s" => Some(sum(with_sign) < 0),
+                "lss.uus" => Some(modular() < 0),
+                _ => None,
+            };
+            if is.is_some() {
+                compared[half(arguments[0])] = is;
+                continue;
+            }
             match what {
-                "equ" => compared = Some(sum(unsigned) as u32 & mask == 0),
-                "neq" => compared = Some(sum(unsigned) as u32 & mask != 0),
-                "grt.u" => compared = Some(sum(unsigned) > 0),
-                "grt.s" => compared = Some(sum(with_sign) > 0),
-                "lss.u" => compared = Some(sum(unsigned) < 0),
-                "lss.s" => compared = Some(sum(with_sign) < 0),
                 "output" => {
                     output = match arguments[0] {
-                        "mem_lo" => was,
-                        "alu_lo" => value,
+                        "mem_lo" => was[0],
+                        "mem_hi" => was[1],
+                        "alu_lo" => value[0],
+                        "alu_hi" => value[1],
                         other => panic!("{line}: what is {other}?"),
                     }
                 }
                 _ => {
                     let condition = match arguments[0] {
-                        "cmplo" => compared,
-                        "!cmplo" => compared.map(|is| !is),
+                        "cmplo" => compared[0],
+                        "!cmplo" => compared[0].map(|is| !is),
+                        "cmphi" => compared[1],
+                        "!cmphi" => compared[1].map(|is| !is),
                         _ => Some(true),
                     };
-                    let rest = &arguments[usize::from(arguments[0].ends_with("cmplo"))..];
-                    assert_eq!(rest[0], "lo", "{line}");
+                    let rest = &arguments[usize::from(arguments[0].contains("cmp"))..];
                     let result = match (what, &rest[1..]) {
-                        ("alu_a", [a]) => of(a),
+                        ("alu_a" | "alu_b", [a]) => of(a),
                         ("add", [a, b]) => of(a).wrapping_add(of(b)),
                         ("sub", [a, b]) => of(a).wrapping_sub(of(b)),
+                        ("subr", [a, b]) => of(b).wrapping_sub(of(a)),
+                        ("saddu", [a, b]) => of(a).checked_add(of(b)).map_or(mask, |sum| sum.min(mask)),
+                        ("ssubu", [a, b]) => of(a).saturating_sub(of(b)),
+                        ("maxu", [a, b]) => of(a).max(of(b)),
+                        ("minu", [a, b]) => of(a).min(of(b)),
                         ("or", [a, b]) => of(a) | of(b),
                         ("and", [a, b]) => of(a) & of(b),
                         ("xor", [a, b]) => of(a) ^ of(b),
                         _ => panic!("what does {line}?"),
                     };
                     if condition.unwrap_or_else(|| panic!("{line}: nothing was compared")) {
-                        value = result & mask;
+                        value[half(rest[0])] = result & mask;
                     }
                 }
             }
         }
-        self.set(cell, value);
+        self.cells.insert(cell, value);
         output
     }
 
-    /// What a cell holds.
+    /// What the first word of a cell holds.
     pub fn get(&self, cell: u32) -> u32 {
-        self.cells.get(&cell).copied().unwrap_or(0)
+        self.cells.get(&cell).map_or(0, |words| words[0])
     }
 
-    /// Writes a cell, as the control plane does.
+    /// Writes the first word of a cell, as the control plane does; a second one is 0 then.
     pub fn set(&mut self, cell: u32, value: u32) {
         assert!(cell < self.size && u64::from(value) <= ones(self.width), "{value} for cell {cell}");
-        self.cells.insert(cell, value);
+        self.cells.insert(cell, [value, 0]);
     }
 }

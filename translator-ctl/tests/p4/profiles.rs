@@ -1,0 +1,197 @@
+//! The profiles of the program for Tofino: which stores each takes, and what it is told of them.
+
+use dta_proto::program::{Entry, Primitive, Program};
+use dta_translator::config::{Config, Profile, Switch};
+use dta_translator::setup;
+use dta_translator::target::p4::bfruntime::{BfRuntime, schema};
+use dta_translator::target::p4::tables::{Holds, Item, Match};
+use dta_translator::target::p4::tofino::{registers_of, used_of};
+use dta_translator::target::p4::{P4Switch, Wire as _};
+use dta_translator::target::{After, Target as _};
+
+use crate::tofino::{FakeTofino, program_of_profile};
+use crate::{Bed, block_on, tofino_config};
+
+/// Stores of the vectors, by their number: batches of 32 bytes, postcards, a sketch, and batches of 16 bytes.
+const BATCHES_OF_32: u16 = 2;
+const POSTCARDS: u16 = 4;
+const SKETCH: u16 = 5;
+const BATCHES_OF_16: u16 = 6;
+
+/// The program of the vectors, with these stores alone.
+fn program(stores: &[u16]) -> Program {
+    let sample: Program =
+        serde_json::from_str(include_str!("../../../dta-proto/vectors/program.json")).unwrap();
+    let entries = Vec::<Entry>::from(sample).into_iter().filter_map(|entry| match entry {
+        Entry::QueuePair(mut pair) => {
+            pair.source.mac = "02:00:00:00:00:02".parse().unwrap();
+            pair.destination.mac = "02:00:00:00:00:01".parse().unwrap();
+            Some(Entry::QueuePair(pair))
+        }
+        Entry::Store(store) => stores.contains(&store.spec.id).then_some(Entry::Store(store)),
+        Entry::Lists(lists) => stores.contains(&lists.store).then_some(Entry::Lists(lists)),
+        Entry::Version0(version0) => stores.contains(&version0.store).then_some(Entry::Version0(version0)),
+        other => Some(other),
+    });
+    Program::from(entries.collect::<Vec<_>>())
+}
+
+fn target(config: &Config) -> P4Switch<BfRuntime> {
+    let translator = config.translator_of("b1").unwrap();
+    let Switch::Tofino(p4) = config.switch("b1").unwrap() else { panic!() };
+    setup::tofino("b1", p4, &translator).unwrap()
+}
+
+/// The configuration with this profile of the switch, as it is written and read.
+fn with_profile(mut config: Config, profile: Profile) -> Config {
+    let Some(Switch::Tofino(p4)) = config.switch.get_mut("b1") else { panic!() };
+    p4.profile = Some(profile);
+    let text = crate::toml_of(&config);
+    assert!(text.contains(&format!("profile = \"{}\"", profile.name())), "{text}");
+    let (config, _) = Config::parse(&text, std::path::Path::new("t.toml")).unwrap();
+    config.check().unwrap();
+    config
+}
+
+/// A switch with a profile, and a configuration that says so.
+fn switch(bed: &Bed, profile: Profile) -> (FakeTofino, Config) {
+    let tofino = FakeTofino::start(&program_of_profile(profile));
+    let config = with_profile(tofino_config(bed, &tofino, ""), profile);
+    (tofino, config)
+}
+
+#[test]
+fn each_profile_has_all_that_is_used() {
+    for profile in Profile::ALL {
+        let info = serde_json::from_value(program_of_profile(profile)).unwrap();
+        schema(&info).check(used_of(profile)).unwrap();
+        for register in registers_of(profile) {
+            assert!(info.table(register).is_some(), "{register} of {}", profile.name());
+        }
+    }
+}
+
+#[test]
+fn each_profile_takes_its_own_stores_and_names_the_one_for_the_others() {
+    let bed = Bed::start();
+    let own =
+        [(Profile::Postcards, POSTCARDS), (Profile::Sketches, SKETCH), (Profile::Batches, BATCHES_OF_32)];
+    for profile in Profile::ALL {
+        let (tofino, config) = switch(&bed, profile);
+        let mut target = target(&config);
+        block_on(async {
+            // Key-write, key-increment, and batches of 16 bytes.
+            target.lacks(&program(&[1, 3, BATCHES_OF_16]), After::Open).await.unwrap();
+            for (other, store) in own {
+                let lacks = target.lacks(&program(&[1, store]), After::Open).await;
+                if other == profile {
+                    assert!(lacks.unwrap().len() > 2, "{}", profile.name());
+                    continue;
+                }
+                let error = lacks.unwrap_err().to_string();
+                let end = format!(
+                    "which the profile \"{}\" of the program for Tofino does not make: \"{}\" does; \
+                     name the stores that it should write in `stores`",
+                    profile.name(),
+                    other.name()
+                );
+                assert!(
+                    error.contains("cannot be written by this switch") && error.ends_with(&end),
+                    "{error}"
+                );
+            }
+        });
+        assert_eq!(tofino.with(|state| state.requests), 0);
+    }
+}
+
+#[test]
+fn a_switch_of_another_profile_is_refused() {
+    let bed = Bed::start();
+    for profile in Profile::ALL {
+        for other in Profile::ALL.into_iter().filter(|other| *other != profile) {
+            let (tofino, _) = switch(&bed, other);
+            let config = with_profile(tofino_config(&bed, &tofino, ""), profile);
+            let error = block_on(setup::setup(&config, "b1")).unwrap_err().to_string();
+            let words = format!(
+                "its program is of the profile \"{}\", and `profile` of the configuration is \"{}\"",
+                other.name(),
+                profile.name()
+            );
+            // A store of the collector may be refused before the switch is asked.
+            assert!(error.contains(&words) || error.contains("store events cannot be written"), "{error}");
+            let error = block_on(target(&config).held()).unwrap_err().to_string();
+            assert!(error.contains(&words), "{error}");
+            assert_eq!(tofino.with(|state| state.requests), 0);
+        }
+    }
+    let text = "[switch.a]\ntype = 'bmv2'\ncontrol = 'x:1'\nprofile = 'sketches'\n";
+    let (config, _) = Config::parse(text, std::path::Path::new("t.toml")).unwrap();
+    let error = config.check().unwrap_err().to_string();
+    assert!(error.contains("switch.a.profile is \"sketches\", but must be left out"), "{error}");
+}
+
+/// The parameters of a store's row.
+fn parameters(target: &mut P4Switch<BfRuntime>, store: u16) -> (String, Vec<u128>) {
+    let tables = block_on(target.wire().read()).unwrap().unwrap();
+    let row = Item::Row { table: "store".into(), key: vec![Match::Exact(store.into())], order: 0 };
+    match tables.get(&row) {
+        Some(Holds::Action { name, params }) => (name.clone(), params.clone()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn long_batches_are_told_as_the_program_takes_them() {
+    let bed = Bed::start();
+    let (tofino, config) = switch(&bed, Profile::Batches);
+    let (mut target, want) = (target(&config), program(&[BATCHES_OF_32, BATCHES_OF_16]));
+    block_on(target.apply(&want, After::Open)).unwrap();
+    assert_eq!(block_on(target.apply(&want, After::Open)).unwrap(), []);
+    // Rings of 4: those of 32 bytes begin at multiples of 2^(4 + 3), those of 16 at 2^(4 + 2). Entries of two words, three
+    // in a batch, and of one word, two in a batch.
+    let (name, params) = parameters(&mut target, BATCHES_OF_32);
+    assert_eq!((name.as_str(), &params[1..]), ("append_store", &[8, 3, 3, 5, 2, 3, 0][..]));
+    let (_, params) = parameters(&mut target, BATCHES_OF_16);
+    assert_eq!(params[1..], [2, 2, 3, 4, 1, 2, 1]);
+    assert_eq!(tofino.register("list_sequence", 1), Some(vec![0, 0, 0, 5]));
+}
+
+#[test]
+fn sketches_are_told_as_the_program_takes_them_and_forgotten_with_their_store() {
+    let bed = Bed::start();
+    let (tofino, config) = switch(&bed, Profile::Sketches);
+    let (mut target, want) = (target(&config), program(&[SKETCH]));
+    block_on(target.apply(&want, After::Open)).unwrap();
+    assert_eq!(block_on(target.apply(&want, After::Open)).unwrap(), []);
+    // 2 rows, sum, 2 reporters, one of them the others; 16 columns of 2 epochs, in 16 bytes each, from the first place on.
+    let (name, params) = parameters(&mut target, SKETCH);
+    assert_eq!((name.as_str(), &params[1..]), ("sketch_merge_store", &[2, 0, 2, 1, 4, 16, 1, 4, 0][..]));
+    let is_forgotten = |tofino: &FakeTofino| {
+        ["column_used", "column_unsent"]
+            .map(|name| (0..33).map(|column| tofino.register(name, column)).collect::<Vec<_>>())
+    };
+    // All of its places, and none behind them: another store may have been there.
+    let mut all = vec![Some(vec![0]); 32];
+    all.push(None);
+    assert_eq!(is_forgotten(&tofino), [all.clone(), all]);
+    // What was there is told as held, until it leaves.
+    let counts = [("egress_accepted", 5, 9), ("egress_dropped", 17, 4), ("superseded_by_number", 2, 1)];
+    for (name, index, count) in counts.into_iter().chain([("emitted_reports", 5 * 16 + 3, 1)]) {
+        tofino.count(name, index, count);
+    }
+    let nodes = block_on(target.statistics()).unwrap();
+    let of = |name: &str| {
+        let name = name.replace("SKETCH", Primitive::SketchMerge.name());
+        nodes[0].counters.iter().find(|counter| counter.name == name).map(|counter| counter.value)
+    };
+    for (name, value) in [
+        ("SKETCH.accepted", 9),
+        ("SKETCH.emitted", 3),
+        ("SKETCH.superseded", 2),
+        ("SKETCH.held", 4),
+        ("dropped.epoch_old", 4),
+    ] {
+        assert_eq!(of(name), Some(value), "{name}");
+    }
+}
