@@ -661,26 +661,6 @@ control Departure(
         size = 1;
     }
 
-    // What is counted when a frame leaves is spread over stages: one has room for four counters.
-    action counts_operation() {
-        operations.count(hdr.kind.work);
-    }
-#ifdef DTA_SKETCHES
-    @stage(6)
-#endif
-    table made {
-        key = {
-            meta.sends: exact;
-            meta.has_pair: exact;
-        }
-        actions = { counts_operation; @defaultonly NoAction; }
-        const default_action = NoAction();
-        const entries = {
-            (1, 1): counts_operation();
-        }
-        size = 2;
-    }
-
     apply {
         // Each step asks for itself whom it is for: a condition that goes over several stages lets nothing else be done
         // in them.
@@ -724,6 +704,19 @@ control Departure(
         if (hdr.bridge.isValid()) {
             frame.apply();
         }
+        // What leaves is counted before the work on its words: behind it, one stage has room for four counters and no more.
+        if (meta.sends == 1 && meta.has_pair == 1) {
+            operations.count(hdr.kind.work);
+            store_frames.count(hdr.bridge.store_number);
+            pair_frames.count(hdr.bridge.pair);
+        }
+        if (meta.sends == 1 && intrinsic.egress_rid == 0) {
+            if (meta.has_pair == 1) {
+                emitted_reports.count(hdr.bridge.reports);
+            } else {
+                lost.count(hdr.kind.work);
+            }
+        }
         psn.apply();
         if (hdr.list.isValid()) {
 #ifdef DTA_LONG_BATCHES
@@ -754,18 +747,6 @@ control Departure(
         }
         if (meta.rc == 1 && meta.psn[5:0] == 63) {
             hdr.bth.ack_request = 1;
-        }
-        made.apply();
-        if (meta.sends == 1 && meta.has_pair == 1) {
-            store_frames.count(hdr.bridge.store_number);
-            pair_frames.count(hdr.bridge.pair);
-        }
-        if (meta.sends == 1 && intrinsic.egress_rid == 0) {
-            if (meta.has_pair == 1) {
-                emitted_reports.count(hdr.bridge.reports);
-            } else {
-                lost.count(hdr.kind.work);
-            }
         }
         if (hdr.bridge.isValid() && (meta.sends == 0 || meta.has_pair == 0)) {
             to_deparser.drop_ctl = 1;

@@ -389,7 +389,6 @@ control Columns(inout egress_headers_t hdr, inout egress_metadata_t meta) {
     action drops() {
         egress_dropped.count(meta.refused);
     }
-    @stage(5)
     table dropped {
         key = { meta.fate: exact; }
         actions = { drops; @defaultonly NoAction; }

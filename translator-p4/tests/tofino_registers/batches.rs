@@ -155,7 +155,11 @@ pub(crate) fn batches(mut switch: Switch) -> Result<(), String> {
                     let how = How { flush: true, ..how };
                     let ours = append(egress, batch_len, &vec![0; words as usize], how);
                     flushed += u32::from(ours.is_some());
-                    same(&format!("{what}, flushed"), ours.clone(), frames.first().map(|frame| batch(frame, notify)))?;
+                    same(
+                        &format!("{what}, flushed"),
+                        ours.clone(),
+                        frames.first().map(|frame| batch(frame, notify)),
+                    )?;
                     left.push(ours);
                 }
                 for (_, _, batch) in left.into_iter().flatten() {

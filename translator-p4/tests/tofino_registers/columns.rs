@@ -233,10 +233,8 @@ pub(crate) fn columns(mut switch: Switch) -> Result<(), String> {
             let made = take(&mut reference, &Report { reporter: 100 + reporter as u16, ..report(at, body) });
             let own = 1_u32.checked_shl(reporter).unwrap_or(0);
             let ours = merge(&mut switch, &sketch, (epoch, column), own, &cells);
-            let wanted = Merged {
-                left: made.frames.first().map(|frame| column_of(frame)),
-                dropped: made.dropped,
-            };
+            let wanted =
+                Merged { left: made.frames.first().map(|frame| column_of(frame)), dropped: made.dropped };
             left += u32::from(wanted.left.is_some());
             *reasons.entry(wanted.dropped.map(|reason| reason.name())).or_insert(0) += 1;
             let what =

@@ -275,7 +275,11 @@ fn lists(mut switch: Switch) -> Result<(), String> {
                     let nothing = Appended { value: &[0], notify, hurries: false, flush: true };
                     let ours = append(egress, &nothing);
                     flushed += u32::from(ours.is_some());
-                    same(&format!("{what}, flushed"), ours.clone(), frames.first().map(|frame| batch(frame, notify)))?;
+                    same(
+                        &format!("{what}, flushed"),
+                        ours.clone(),
+                        frames.first().map(|frame| batch(frame, notify)),
+                    )?;
                     left.push(ours);
                 }
                 for (_, address, batch) in left.into_iter().flatten() {
@@ -292,7 +296,11 @@ fn lists(mut switch: Switch) -> Result<(), String> {
             }
         }
     }
-    if checked > 200 && flushed > 20 { Ok(()) } else { Err(format!("only {checked} batches, {flushed} by a flush")) }
+    if checked > 200 && flushed > 20 {
+        Ok(())
+    } else {
+        Err(format!("only {checked} batches, {flushed} by a flush"))
+    }
 }
 
 /// A report of a reporter goes by: its NACK, if one is made, as first sequence and count.
@@ -474,15 +482,17 @@ fn pass_rows(switch: &mut Switch, fields: &[(&str, u32)]) -> Result<(Option<Row>
     let stage = ingress.stage(&from);
     // Words of the packet before, as containers may have them.
     for (field, value) in [("meta.is_row", 1), ("hdr.w1.word", 0xdead_beef)].iter().chain(fields) {
-        ingress.set(field, stage, (*value).into());
+        // Whether it was taken may not matter here any more.
+        if *field != "meta.taken" || ingress.has(field, stage) {
+            ingress.set(field, stage, (*value).into());
+        }
     }
     ingress.run(&from, DEPARSER);
     let of = |field: &str| ingress.get(field, DEPARSER);
     let names = |names: &[&str]| names.iter().map(|name| of(name) as u32).collect::<Vec<u32>>();
     let key = names(&["hdr.key_first.word", "hdr.key.b", "hdr.key.c", "hdr.key.d"]);
     let row = names(&WORDS);
-    let (is_dropped, mirrors) =
-        (of("ig_intr_md_for_dprsr.drop_ctl"), of("ig_intr_md_for_dprsr.mirror_type"));
+    let (is_dropped, mirrors) = (of("ig_intr_md_for_dprsr.drop_ctl"), of("ig_intr_md_for_dprsr.mirror_type"));
     // The region of rows is filled by the control plane: without it the row is counted, and thrown away.
     let has_left = ingress.get("meta.leaves", DEPARSER - 1) == 1;
     same("dropped, or kept", is_dropped, 1)?;
