@@ -1,4 +1,4 @@
-// Batches of 16, 32 and 64 bytes in the making, each list with its own. What is held of a batch is all entries but its last.
+// Batches of 32 and 64 bytes in the making, each list with its own. What is held of a batch is all entries but its last.
 #ifndef DTA_TNA_BATCHES
 #define DTA_TNA_BATCHES
 
@@ -292,11 +292,6 @@ control Lists(inout egress_headers_t hdr, inout egress_metadata_t meta) {
         hdr.w13.word = meta.place + 1;
         hdr.w14.word[31:24] = meta.count;
     }
-    action trailer_16() {
-        hdr.sum.setValid();
-        hdr.w0.setValid();
-        ends();
-    }
     action trailer_32() {
         hdr.sum.setValid();
         hdr.w0.setValid();
@@ -328,14 +323,13 @@ control Lists(inout egress_headers_t hdr, inout egress_metadata_t meta) {
             hdr.list.isValid(): exact;
             hdr.bridge.element_shift: exact;
         }
-        actions = { trailer_16; trailer_32; trailer_64; @defaultonly NoAction; }
+        actions = { trailer_32; trailer_64; @defaultonly NoAction; }
         const default_action = NoAction();
         const entries = {
-            (true, 4): trailer_16();
             (true, 5): trailer_32();
             (true, 6): trailer_64();
         }
-        size = 4;
+        size = 2;
     }
 
     apply {

@@ -47,12 +47,14 @@ parser Work(packet_in packet, out egress_headers_t hdr, out egress_metadata_t me
     state bridge {
         packet.extract(hdr.bridge);
         transition select(hdr.kind.work, hdr.bridge.element_shift) {
+            (APPEND, _): list;
+#ifdef DTA_KEYS
             (KEY_WRITE, 3): key_one;
             (KEY_WRITE, 4): key_three;
             (KEY_WRITE, 5): key_seven;
             (POSTCARDING, _): key_seven;
             (KEY_INCREMENT, _): key_two;
-            (APPEND, _): list;
+#endif
 #ifdef DTA_SKETCHES
             (SKETCH_MERGE, 4): column_16;
             (SKETCH_MERGE, 5): column_32;
@@ -60,20 +62,20 @@ parser Work(packet_in packet, out egress_headers_t hdr, out egress_metadata_t me
             default: accept;
         }
     }
-    // The words of a value, the last ones where WORD_LAST is.
+#ifdef DTA_KEYS
     state key_one {
         meta.sends = 1;
         packet.extract(hdr.key_first);
         packet.extract(hdr.key);
-        packet.extract(WORD_LAST);
+        packet.extract(hdr.w0);
         transition accept;
     }
     state key_two {
         meta.sends = 1;
         packet.extract(hdr.key_first);
         packet.extract(hdr.key);
-        packet.extract(WORD_ADD_HIGH);
-        packet.extract(WORD_ADD_LOW);
+        packet.extract(hdr.w0);
+        packet.extract(hdr.w1);
         transition accept;
     }
     state key_three {
@@ -81,8 +83,8 @@ parser Work(packet_in packet, out egress_headers_t hdr, out egress_metadata_t me
         packet.extract(hdr.key_first);
         packet.extract(hdr.key);
         packet.extract(hdr.w0);
-        packet.extract(WORD_16_2);
-        packet.extract(WORD_16_3);
+        packet.extract(hdr.w1);
+        packet.extract(hdr.w2);
         transition accept;
     }
     state key_seven {
@@ -94,10 +96,11 @@ parser Work(packet_in packet, out egress_headers_t hdr, out egress_metadata_t me
         packet.extract(hdr.w2);
         packet.extract(hdr.w3);
         packet.extract(hdr.w4);
-        packet.extract(WORD_32_6);
-        packet.extract(WORD_32_7);
+        packet.extract(hdr.w5);
+        packet.extract(hdr.w6);
         transition accept;
     }
+#endif
 #ifdef DTA_LONG_BATCHES
     // The words of an entry, where the first entry of a batch stands.
     state list {
@@ -427,6 +430,7 @@ control Departure(
         size = QUEUE_PAIRS;
     }
 
+#ifdef DTA_KEYS
     // ---- The slot of a copy.
     action copy_is(bit<32> constant) {
         SLOT_KEY = hdr.bridge.index + constant;
@@ -450,16 +454,9 @@ control Departure(
             SLOT_KEY[7:0], SLOT_KEY[15:8], SLOT_KEY[23:16], SLOT_KEY[31:24]
         });
     }
+#endif
     action place_in_store() {
         meta.slot = meta.place & hdr.bridge.mask;
-    }
-    action by_8() {
-        meta.offset_low = meta.slot << 3;
-        meta.offset_high = meta.slot >> 29;
-    }
-    action by_16() {
-        meta.offset_low = meta.slot << 4;
-        meta.offset_high = meta.slot >> 28;
     }
     action by_32() {
         meta.offset_low = meta.slot << 5;
@@ -470,27 +467,37 @@ control Departure(
         meta.offset_low = meta.slot << 6;
         meta.offset_high = meta.slot >> 26;
     }
-#endif
     table element {
         key = { hdr.bridge.element_shift: exact; }
-        actions = {
-            by_8; by_16; by_32;
-#ifdef DTA_LONG_BATCHES
-            by_64;
-#endif
-            @defaultonly NoAction;
+        actions = { by_32; by_64; @defaultonly NoAction; }
+        const default_action = NoAction();
+        const entries = {
+            5: by_32();
+            6: by_64();
         }
+        size = 2;
+    }
+#else
+    action by_8() {
+        meta.offset_low = meta.slot << 3;
+        meta.offset_high = meta.slot >> 29;
+    }
+    action by_16() {
+        meta.offset_low = meta.slot << 4;
+        meta.offset_high = meta.slot >> 28;
+    }
+    table element {
+        key = { hdr.bridge.element_shift: exact; }
+        actions = { by_8; by_16; by_32; @defaultonly NoAction; }
         const default_action = NoAction();
         const entries = {
             3: by_8();
             4: by_16();
             5: by_32();
-#ifdef DTA_LONG_BATCHES
-            6: by_64();
-#endif
         }
         size = 4;
     }
+#endif
     action address() {
         hdr.target.address_high = hdr.bridge.address_high | meta.offset_high;
         hdr.target.address_low = hdr.bridge.address_low | meta.offset_low;
@@ -511,6 +518,7 @@ control Departure(
         hdr.immediate.setValid();
         hdr.immediate.data = hdr.list.list;
     }
+#ifdef DTA_KEYS
     action frame_adds(bit<8> opcode, bit<16> total_length, bit<16> udp_length) {
         hdr.bth.opcode = opcode;
         hdr.ipv4.total_length = total_length;
@@ -521,6 +529,7 @@ control Departure(
         hdr.compare.high = 0;
         hdr.compare.low = 0;
     }
+#endif
     table frame {
         key = {
             hdr.kind.work: exact;
@@ -528,9 +537,16 @@ control Departure(
             hdr.bridge.notify: exact;
             meta.rc: exact;
         }
-        actions = { frame_is; frame_wakes; frame_adds; @defaultonly NoAction; }
+        actions = {
+            frame_is; frame_wakes;
+#ifdef DTA_KEYS
+            frame_adds;
+#endif
+            @defaultonly NoAction;
+        }
         const default_action = NoAction();
         const entries = {
+#ifdef DTA_KEYS
             (KEY_WRITE, 3, 0, 0): frame_is(RC_WRITE_ONLY + UC_OFFSET, 68, 48, 8);
             (KEY_WRITE, 3, 0, 1): frame_is(RC_WRITE_ONLY, 68, 48, 8);
             (KEY_WRITE, 4, 0, 0): frame_is(RC_WRITE_ONLY + UC_OFFSET, 76, 56, 16);
@@ -543,6 +559,9 @@ control Departure(
             (APPEND, 4, 0, 1): frame_is(RC_WRITE_ONLY, 76, 56, 16);
             (APPEND, 4, 1, 0): frame_wakes(RC_WRITE_ONLY_IMMEDIATE + UC_OFFSET, 80, 60, 16);
             (APPEND, 4, 1, 1): frame_wakes(RC_WRITE_ONLY_IMMEDIATE, 80, 60, 16);
+            (KEY_INCREMENT, 3, 0, 0): frame_adds(RC_FETCH_ADD, 72, 52);
+            (KEY_INCREMENT, 3, 0, 1): frame_adds(RC_FETCH_ADD, 72, 52);
+#endif
 #ifdef DTA_LONG_BATCHES
             (APPEND, 5, 0, 0): frame_is(RC_WRITE_ONLY + UC_OFFSET, 92, 72, 32);
             (APPEND, 5, 0, 1): frame_is(RC_WRITE_ONLY, 92, 72, 32);
@@ -559,25 +578,24 @@ control Departure(
             (SKETCH_MERGE, 5, 0, 0): frame_is(RC_WRITE_ONLY + UC_OFFSET, 92, 72, 32);
             (SKETCH_MERGE, 5, 0, 1): frame_is(RC_WRITE_ONLY, 92, 72, 32);
 #endif
-            (KEY_INCREMENT, 3, 0, 0): frame_adds(RC_FETCH_ADD, 72, 52);
-            (KEY_INCREMENT, 3, 0, 1): frame_adds(RC_FETCH_ADD, 72, 52);
         }
         size = 32;
     }
 
     // ---- The checksum of an element: of a key and all words, or of a list and its batch.
+#ifdef DTA_KEYS
     Hash<bit<32>>(HashAlgorithm_t.CRC32) sum_of_8;
     Hash<bit<32>>(HashAlgorithm_t.CRC32) sum_of_16;
     Hash<bit<32>>(HashAlgorithm_t.CRC32) sum_of_32;
     Hash<bit<24>>(HashAlgorithm_t.CRC32) check_of_16;
 #define KEY hdr.key_first.word, hdr.key.b, hdr.key.c, hdr.key.d
     action sum_8() {
-        WORD_8_0.setValid();
-        WORD_8_0.word = sum_of_8.get({ KEY, WORD_LAST.word });
+        hdr.sum.setValid();
+        hdr.sum.word = sum_of_8.get({ KEY, hdr.w0.word });
     }
     action sum_16() {
         hdr.sum.setValid();
-        hdr.sum.word = sum_of_16.get({ KEY, hdr.w0.word, WORD_16_2.word, WORD_16_3.word });
+        hdr.sum.word = sum_of_16.get({ KEY, hdr.w0.word, hdr.w1.word, hdr.w2.word });
     }
     action sum_32() {
         hdr.sum.setValid();
@@ -586,11 +604,11 @@ control Departure(
         });
     }
     action check_16() {
-        WORD_16_3.word[23:0] = check_of_16.get({
-            hdr.list.list, hdr.sum.word, hdr.w0.word, WORD_16_2.word, WORD_16_3.word[31:24]
+        hdr.w2.word[23:0] = check_of_16.get({
+            hdr.list.list, hdr.sum.word, hdr.w0.word, hdr.w1.word, hdr.w2.word[31:24]
         });
     }
-
+#endif
 #ifdef DTA_LONG_BATCHES
     Hash<bit<24>>(HashAlgorithm_t.CRC32) check_of_32;
     Hash<bit<24>>(HashAlgorithm_t.CRC32) check_of_64;
@@ -669,6 +687,17 @@ control Departure(
         }
         // What both write is written by the lists first, which are done sooner.
         lists.apply(hdr, meta);
+        if (hdr.list.isValid()) {
+#ifdef DTA_LONG_BATCHES
+            if (hdr.bridge.element_shift == 5) {
+                check_32();
+            } else {
+                check_64();
+            }
+#else
+            check_16();
+#endif
+        }
 #ifdef DTA_SKETCHES
         columns.apply(hdr, meta);
 #endif
@@ -695,12 +724,24 @@ control Departure(
             if (hdr.w0.word[21:21] == 0) { no_hop_5(); }
         }
 #endif
+#ifdef DTA_KEYS
+        // Of the words as they came, or as a row has them: each asks for itself, so that others may be done between them.
+        if (hdr.key_first.isValid() && hdr.kind.work == KEY_WRITE && hdr.bridge.element_shift == 3) {
+            sum_8();
+        }
+        if (hdr.key_first.isValid() && hdr.kind.work == KEY_WRITE && hdr.bridge.element_shift == 4) {
+            sum_16();
+        }
+        if (hdr.key_first.isValid() && hdr.kind.work != KEY_INCREMENT && hdr.bridge.element_shift == 5) {
+            sum_32();
+        }
         if (hdr.key_first.isValid()) {
             copy.apply();
         }
         if (hdr.key_first.isValid()) {
             hash_slot();
         }
+#endif
         if (hdr.bridge.isValid()) {
             frame.apply();
         }
@@ -718,27 +759,6 @@ control Departure(
             }
         }
         psn.apply();
-        if (hdr.list.isValid()) {
-#ifdef DTA_LONG_BATCHES
-            if (hdr.bridge.element_shift == 4) {
-                check_16();
-            } else if (hdr.bridge.element_shift == 5) {
-                check_32();
-            } else {
-                check_64();
-            }
-#else
-            check_16();
-#endif
-        } else if (hdr.key_first.isValid() && hdr.kind.work != KEY_INCREMENT) {
-            if (hdr.bridge.element_shift == 3) {
-                sum_8();
-            } else if (hdr.bridge.element_shift == 4) {
-                sum_16();
-            } else {
-                sum_32();
-            }
-        }
         place_in_store();
         element.apply();
         if (hdr.bridge.isValid()) {

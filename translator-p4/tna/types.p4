@@ -2,10 +2,13 @@
 #ifndef DTA_TNA_TYPES
 #define DTA_TNA_TYPES
 
-// The profiles of this source: what a switch takes beside key-write, key-increment and batches of 16 bytes. With
-// DTA_SKETCHES columns of sketches, with DTA_LONG_BATCHES batches of 32 and 64 bytes, with neither postcards.
-#if !defined(DTA_SKETCHES) && !defined(DTA_LONG_BATCHES)
+// The profiles of this source: what a switch takes. With DTA_LONG_BATCHES it is batches of 32 and 64 bytes alone. Else it is
+// batches of 16 bytes, key-write and key-increment, and beside them columns of sketches with DTA_SKETCHES, or postcards.
+#ifndef DTA_LONG_BATCHES
+#define DTA_KEYS
+#ifndef DTA_SKETCHES
 #define DTA_POSTCARDS
+#endif
 #endif
 
 // The recirculation port by which postcards that are looked at again come back. NACKs come back by another.
@@ -273,25 +276,13 @@ struct ingress_metadata_t {
 #define FATE_LEAVES 8w4
 #endif
 
-// The words of elements at egress, `sum` and `w0` and up. With long batches the last two words of each element are `w13`
-// and `w14`, whatever its length: those of a batch are its sequence, its count and its check, and a word that is written in
-// parts must not be one that others are copied to.
+// The words of elements at egress are `sum` and `w0` and up. With long batches the last two words of a batch are `w13` and
+// `w14`, whatever its length: they are its sequence, its count and its check, and a word that is written in parts must not be
+// one that others are copied to.
 #ifdef DTA_LONG_BATCHES
-#define WORD_8_0 hdr.w13
-#define WORD_LAST hdr.w14
-#define WORD_ADD_HIGH hdr.w13
-#define WORD_ADD_LOW hdr.w14
-#define WORD_16_2 hdr.w13
-#define WORD_16_3 hdr.w14
 #define WORD_32_6 hdr.w13
 #define WORD_32_7 hdr.w14
 #else
-#define WORD_8_0 hdr.sum
-#define WORD_LAST hdr.w0
-#define WORD_ADD_HIGH hdr.w0
-#define WORD_ADD_LOW hdr.w1
-#define WORD_16_2 hdr.w1
-#define WORD_16_3 hdr.w2
 #define WORD_32_6 hdr.w5
 #define WORD_32_7 hdr.w6
 #endif
