@@ -66,7 +66,8 @@ header bridge_t {
     bit<1> hurries;
     // Its frame wakes the reader.
     bit<1> notify;
-    bit<2> reserved2;
+    bit<1> flush;
+    bit<1> reserved2;
     // Bytes of an element as a power of two.
     bit<8> element_shift;
     // Words of an entry.
