@@ -150,58 +150,93 @@ control Lists(inout egress_headers_t hdr, inout egress_metadata_t meta) {
         meta.count = meta.before + 1;
         hdr.bridge.reports = meta.before + 0x21;
     }
+    // A flush has no entry of its own.
+    action stands_alone(bit<16> past) {
+        meta.own = 0;
+        meta.past = past;
+        meta.count = meta.before;
+        hdr.bridge.reports = meta.before + 0x20;
+    }
     table position {
         key = {
             hdr.list.isValid(): exact;
             hdr.bridge.words: exact;
             meta.before: exact;
+            hdr.bridge.flush: exact;
         }
-        actions = { stands; @defaultonly NoAction; }
+        actions = { stands; stands_alone; @defaultonly NoAction; }
         const default_action = NoAction();
         const entries = {
-            (true, 1, 0): stands(0x0001, 0x0000);
-            (true, 1, 1): stands(0x0002, 0x0001);
-            (true, 1, 2): stands(0x0004, 0x0003);
-            (true, 1, 3): stands(0x0008, 0x0007);
-            (true, 1, 4): stands(0x0010, 0x000f);
-            (true, 1, 5): stands(0x0020, 0x001f);
-            (true, 1, 6): stands(0x0040, 0x003f);
-            (true, 1, 7): stands(0x0080, 0x007f);
-            (true, 1, 8): stands(0x0100, 0x00ff);
-            (true, 1, 9): stands(0x0200, 0x01ff);
-            (true, 1, 10): stands(0x0400, 0x03ff);
-            (true, 1, 11): stands(0x0800, 0x07ff);
-            (true, 1, 12): stands(0x1000, 0x0fff);
-            (true, 1, 13): stands(0x2000, 0x1fff);
-            (true, 2, 0): stands(0x0003, 0x0000);
-            (true, 2, 1): stands(0x000c, 0x0003);
-            (true, 2, 2): stands(0x0030, 0x000f);
-            (true, 2, 3): stands(0x00c0, 0x003f);
-            (true, 2, 4): stands(0x0300, 0x00ff);
-            (true, 2, 5): stands(0x0c00, 0x03ff);
-            (true, 2, 6): stands(0x3000, 0x0fff);
-            (true, 3, 0): stands(0x0007, 0x0000);
-            (true, 3, 1): stands(0x0038, 0x0007);
-            (true, 3, 2): stands(0x01c0, 0x003f);
-            (true, 3, 3): stands(0x0e00, 0x01ff);
-            (true, 4, 0): stands(0x000f, 0x0000);
-            (true, 4, 1): stands(0x00f0, 0x000f);
-            (true, 4, 2): stands(0x0f00, 0x00ff);
-            (true, 5, 0): stands(0x001f, 0x0000);
-            (true, 5, 1): stands(0x03e0, 0x001f);
-            (true, 6, 0): stands(0x003f, 0x0000);
-            (true, 6, 1): stands(0x0fc0, 0x003f);
-            (true, 7, 0): stands(0x007f, 0x0000);
-            (true, 7, 1): stands(0x3f80, 0x007f);
-            (true, 8, 0): stands(0x00ff, 0x0000);
-            (true, 9, 0): stands(0x01ff, 0x0000);
-            (true, 10, 0): stands(0x03ff, 0x0000);
-            (true, 11, 0): stands(0x07ff, 0x0000);
-            (true, 12, 0): stands(0x0fff, 0x0000);
-            (true, 13, 0): stands(0x1fff, 0x0000);
-            (true, 14, 0): stands(0x3fff, 0x0000);
+            (true, 1, 0, 0): stands(0x0001, 0x0000);
+            (true, 1, 1, 0): stands(0x0002, 0x0001);
+            (true, 1, 2, 0): stands(0x0004, 0x0003);
+            (true, 1, 3, 0): stands(0x0008, 0x0007);
+            (true, 1, 4, 0): stands(0x0010, 0x000f);
+            (true, 1, 5, 0): stands(0x0020, 0x001f);
+            (true, 1, 6, 0): stands(0x0040, 0x003f);
+            (true, 1, 7, 0): stands(0x0080, 0x007f);
+            (true, 1, 8, 0): stands(0x0100, 0x00ff);
+            (true, 1, 9, 0): stands(0x0200, 0x01ff);
+            (true, 1, 10, 0): stands(0x0400, 0x03ff);
+            (true, 1, 11, 0): stands(0x0800, 0x07ff);
+            (true, 1, 12, 0): stands(0x1000, 0x0fff);
+            (true, 1, 13, 0): stands(0x2000, 0x1fff);
+            (true, 2, 0, 0): stands(0x0003, 0x0000);
+            (true, 2, 1, 0): stands(0x000c, 0x0003);
+            (true, 2, 2, 0): stands(0x0030, 0x000f);
+            (true, 2, 3, 0): stands(0x00c0, 0x003f);
+            (true, 2, 4, 0): stands(0x0300, 0x00ff);
+            (true, 2, 5, 0): stands(0x0c00, 0x03ff);
+            (true, 2, 6, 0): stands(0x3000, 0x0fff);
+            (true, 3, 0, 0): stands(0x0007, 0x0000);
+            (true, 3, 1, 0): stands(0x0038, 0x0007);
+            (true, 3, 2, 0): stands(0x01c0, 0x003f);
+            (true, 3, 3, 0): stands(0x0e00, 0x01ff);
+            (true, 4, 0, 0): stands(0x000f, 0x0000);
+            (true, 4, 1, 0): stands(0x00f0, 0x000f);
+            (true, 4, 2, 0): stands(0x0f00, 0x00ff);
+            (true, 5, 0, 0): stands(0x001f, 0x0000);
+            (true, 5, 1, 0): stands(0x03e0, 0x001f);
+            (true, 6, 0, 0): stands(0x003f, 0x0000);
+            (true, 6, 1, 0): stands(0x0fc0, 0x003f);
+            (true, 7, 0, 0): stands(0x007f, 0x0000);
+            (true, 7, 1, 0): stands(0x3f80, 0x007f);
+            (true, 8, 0, 0): stands(0x00ff, 0x0000);
+            (true, 9, 0, 0): stands(0x01ff, 0x0000);
+            (true, 10, 0, 0): stands(0x03ff, 0x0000);
+            (true, 11, 0, 0): stands(0x07ff, 0x0000);
+            (true, 12, 0, 0): stands(0x0fff, 0x0000);
+            (true, 13, 0, 0): stands(0x1fff, 0x0000);
+            (true, 14, 0, 0): stands(0x3fff, 0x0000);
+            (true, 1, 1, 1): stands_alone(0x0001);
+            (true, 1, 2, 1): stands_alone(0x0003);
+            (true, 1, 3, 1): stands_alone(0x0007);
+            (true, 1, 4, 1): stands_alone(0x000f);
+            (true, 1, 5, 1): stands_alone(0x001f);
+            (true, 1, 6, 1): stands_alone(0x003f);
+            (true, 1, 7, 1): stands_alone(0x007f);
+            (true, 1, 8, 1): stands_alone(0x00ff);
+            (true, 1, 9, 1): stands_alone(0x01ff);
+            (true, 1, 10, 1): stands_alone(0x03ff);
+            (true, 1, 11, 1): stands_alone(0x07ff);
+            (true, 1, 12, 1): stands_alone(0x0fff);
+            (true, 1, 13, 1): stands_alone(0x1fff);
+            (true, 2, 1, 1): stands_alone(0x0003);
+            (true, 2, 2, 1): stands_alone(0x000f);
+            (true, 2, 3, 1): stands_alone(0x003f);
+            (true, 2, 4, 1): stands_alone(0x00ff);
+            (true, 2, 5, 1): stands_alone(0x03ff);
+            (true, 2, 6, 1): stands_alone(0x0fff);
+            (true, 3, 1, 1): stands_alone(0x0007);
+            (true, 3, 2, 1): stands_alone(0x003f);
+            (true, 3, 3, 1): stands_alone(0x01ff);
+            (true, 4, 1, 1): stands_alone(0x000f);
+            (true, 4, 2, 1): stands_alone(0x00ff);
+            (true, 5, 1, 1): stands_alone(0x001f);
+            (true, 6, 1, 1): stands_alone(0x003f);
+            (true, 7, 1, 1): stands_alone(0x007f);
         }
-        size = 64;
+        size = 128;
     }
 
     // A word: kept of an entry that waits; of a batch that leaves, that of an entry before, or 0 behind the last one.
@@ -312,7 +347,9 @@ control Lists(inout egress_headers_t hdr, inout egress_metadata_t meta) {
             }
         }
         spread.apply();
-        if (hdr.list.isValid() && (hdr.bridge.hurries == 1 || meta.before == hdr.bridge.last)) {
+        if (hdr.list.isValid() && hdr.bridge.flush == 0 && (hdr.bridge.hurries == 1 || meta.before == hdr.bridge.last)) {
+            sends();
+        } else if (hdr.list.isValid() && hdr.bridge.flush == 1 && meta.before != 0) {
             sends();
         }
         position.apply();

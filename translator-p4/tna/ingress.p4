@@ -403,8 +403,11 @@ control Admission(
         hdr.kind.work = WORK_FORWARD;
         hdr.kind.flooded = 0;
         hdr.kind.port = intrinsic.ingress_port;
-        hdr.bridge.hurries = 0;
-        hdr.bridge.notify = 0;
+        if (meta.is_command == 0) {
+            hdr.bridge.hurries = 0;
+            hdr.bridge.notify = 0;
+            hdr.bridge.flush = 0;
+        }
         meta.slack = hdr.ipv4.total_length - hdr.udp.length;
         // Nothing is left where the low byte of the sequence is the one before it.
         meta.sequence_low = meta.sequence_low ^ hdr.dta.sequence;
@@ -500,8 +503,6 @@ control Admission(
                 meta.mirror_work = WORK_NACK;
                 meta.mirror_session = NACK_SESSION;
             }
-            // What is done with a row is asked again for each step: a condition that goes over several stages lets
-            // nothing else be done in them.
             if (meta.is_row == 1) {
                 // Most of them are only kept.
                 to_deparser.drop_ctl = 1;
@@ -509,21 +510,6 @@ control Admission(
             } else if (meta.taken == 1) {
                 forget_report();
             }
-#ifdef DTA_POSTCARDS
-            rows.apply(hdr, meta, to_deparser);
-            if (meta.is_row == 1) {
-                row_region.apply();
-            }
-            if (meta.once_more == 1) {
-                to_deparser.mirror_type = MIRROR_REPORT;
-                meta.mirror_work = WORK_AGAIN;
-                meta.mirror_session = AGAIN_SESSION;
-            }
-            if (meta.leaves == 1 && meta.no_pair == 1) {
-                rows_discarded.count(2w0 ++ hdr.w0.word[21:16]);
-                to_deparser.drop_ctl = 1;
-            }
-#endif
         } else if (is_answer == 1) {
             // ---- An answer of a collector's queue pair.
             if (hdr.aeth.isValid() && hdr.aeth.syndrome[6:5] == 0) {
@@ -540,13 +526,43 @@ control Admission(
                 answers.count(2);
                 to_deparser.drop_ctl = 1;
             }
+        } else if (meta.is_command == 1) {
+            // ---- A command: as if a report had come so far.
+            hdr.kind.work = meta.command_work;
+#ifdef DTA_POSTCARDS
+            if (meta.is_row == 1) {
+                to_deparser.drop_ctl = 1;
+                forget_postcard();
+            }
+#endif
         } else {
             // ---- All that is no report.
             forwarding.apply(hdr, meta, to_deparser, to_tm);
         }
+#ifdef DTA_POSTCARDS
+        // What is done with a row is asked again for each step: a condition that goes over several stages lets nothing
+        // else be done in them.
+        rows.apply(hdr, meta, to_deparser);
+        if (meta.is_row == 1) {
+            row_region.apply();
+        }
+        if (meta.once_more == 1) {
+            to_deparser.mirror_type = MIRROR_REPORT;
+            meta.mirror_work = WORK_AGAIN;
+            meta.mirror_session = AGAIN_SESSION;
+        }
+        if (meta.leaves == 1 && meta.no_pair == 1) {
+            rows_discarded.count(2w0 ++ hdr.w0.word[21:16]);
+            to_deparser.drop_ctl = 1;
+        }
+#endif
         // Where it goes, if it is not dropped.
-        if (is_report == 1 || is_answer == 1) {
+        if (is_report == 1 || is_answer == 1 || meta.is_command == 1) {
             departure.apply();
+        }
+        // A frame of the control plane leaves as it is.
+        if (meta.is_command == 1 && meta.command_work == WORK_FORWARD) {
+            hdr.bridge.setInvalid();
         }
     }
 }

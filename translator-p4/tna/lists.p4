@@ -71,6 +71,12 @@ control Lists(inout egress_headers_t hdr, inout egress_metadata_t meta) {
     action hold_entry() {
         swap_word_0.execute(hdr.bridge.index);
     }
+    // A flush: the one that is held leaves alone.
+    action held_entry() {
+        hdr.sum.word = swap_word_0.execute(hdr.bridge.index);
+        meta.count = 1;
+        hdr.bridge.reports = 0x21;
+    }
     action second_entry() {
         hdr.sum.word = swap_word_0.execute(hdr.bridge.index);
         meta.count = 2;
@@ -81,16 +87,18 @@ control Lists(inout egress_headers_t hdr, inout egress_metadata_t meta) {
             hdr.bridge.words: exact;
             meta.before: exact;
             hdr.bridge.hurries: exact;
+            hdr.bridge.flush: exact;
         }
-        actions = { first_entry; only_entry; second_entry; hold_entry; @defaultonly NoAction; }
+        actions = { first_entry; only_entry; second_entry; hold_entry; held_entry; @defaultonly NoAction; }
         const default_action = NoAction();
         const entries = {
-            (1, 0, 0): hold_entry();
-            (1, 0, 1): only_entry();
-            (1, 1, 0): second_entry();
-            (1, 1, 1): second_entry();
-            (2, 0, 0): first_entry();
-            (2, 0, 1): first_entry();
+            (1, 0, 0, 0): hold_entry();
+            (1, 0, 1, 0): only_entry();
+            (1, 1, 0, 0): second_entry();
+            (1, 1, 1, 0): second_entry();
+            (2, 0, 0, 0): first_entry();
+            (2, 0, 1, 0): first_entry();
+            (1, 1, 1, 1): held_entry();
         }
         size = 8;
     }
@@ -113,7 +121,7 @@ control Lists(inout egress_headers_t hdr, inout egress_metadata_t meta) {
                 enters();
             }
         }
-        if (hdr.list.isValid() && (hdr.bridge.hurries == 1 || hdr.bridge.words == 2 || meta.before == 1)) {
+        if (hdr.list.isValid() && ((hdr.bridge.hurries == 1 && hdr.bridge.flush == 0) || hdr.bridge.words == 2 || meta.before == 1)) {
             sends();
         }
         if (hdr.list.isValid()) {

@@ -34,8 +34,48 @@ parser Reports(packet_in packet, out ingress_headers_t hdr, out ingress_metadata
         meta.once_more = 0;
         meta.same = 0;
         meta.leaves = 0;
-        transition ethernet;
+        meta.is_command = 0;
+        transition select(intrinsic.ingress_port) {
+            CPU_PORT_OF_2_PIPES: command;
+            CPU_PORT_OF_4_PIPES: command;
+            default: ethernet;
+        }
     }
+    // Behind the header of Ethernet: what it is to become, a byte that is free, the store, copies, the place of a row. Then what
+    // ingress would have made of a report.
+    state command {
+        packet.advance(112);
+        meta.is_command = 1;
+        meta.command_work = packet.lookahead<bit<8>>();
+        meta.store = packet.lookahead<bit<32>>()[15:0];
+        meta.copies = packet.lookahead<bit<48>>()[15:0];
+#ifdef DTA_POSTCARDS
+        meta.row = packet.lookahead<bit<80>>()[31:0];
+#endif
+        packet.advance(80);
+        packet.extract(hdr.bridge);
+#ifdef DTA_POSTCARDS
+        transition select(meta.command_work) {
+            POSTCARDING: command_row;
+            default: accept;
+        }
+#else
+        transition accept;
+#endif
+    }
+#ifdef DTA_POSTCARDS
+    // No row has such a length: whatever is there leaves, and nothing takes its place.
+    state command_row {
+        packet.extract(hdr.key_first);
+        packet.extract(hdr.key);
+        packet.extract(hdr.w0);
+        meta.is_row = 1;
+        meta.path_length = 7;
+        meta.hop = 7;
+        meta.head = 0;
+        transition accept;
+    }
+#endif
     state ethernet {
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.type) {

@@ -122,21 +122,28 @@ control Columns(inout egress_headers_t hdr, inout egress_metadata_t meta) {
         meta.fate = FATE_DROPPED;
         meta.refused = reason;
     }
+    // A flush: it has no reporter, and names the epoch.
+    action leaves() {
+        meta.fate = FATE_LEAVES;
+    }
     table fate {
         key = {
             hdr.sketch.isValid(): exact;
+            hdr.bridge.flush: ternary;
             hdr.sketch.own: ternary;
             meta.used: ternary;
             meta.epochs_ahead: ternary;
         }
-        actions = { begins; joins; refuses; @defaultonly NoAction; }
+        actions = { begins; joins; refuses; leaves; NoAction; }
         const default_action = NoAction();
         const entries = {
-            (true, _, 1, 0x80000000 &&& 0x80000000): refuses(REASON_EPOCH_OLD);
-            (true, 0, _, _): refuses(REASON_SKETCH_REPORTERS);
-            (true, _, 0, _): begins();
-            (true, _, _, 0): joins();
-            (true, _, _, _): begins();
+            (true, 1, _, 1, 0): leaves();
+            (true, 1, _, _, _): NoAction();
+            (true, _, _, 1, 0x80000000 &&& 0x80000000): refuses(REASON_EPOCH_OLD);
+            (true, _, 0, _, _): refuses(REASON_SKETCH_REPORTERS);
+            (true, _, _, 0, _): begins();
+            (true, _, _, _, 0): joins();
+            (true, _, _, _, _): begins();
         }
         size = 8;
     }
@@ -152,6 +159,11 @@ control Columns(inout egress_headers_t hdr, inout egress_metadata_t meta) {
     RegisterAction<bit<32>, bit<32>, bit<32>>(column_merged) join_merged = {
         void apply(inout bit<32> value, out bit<32> now) {
             value = value + meta.one_more;
+            now = value;
+        }
+    };
+    RegisterAction<bit<32>, bit<32>, bit<32>>(column_merged) look_merged = {
+        void apply(inout bit<32> value, out bit<32> now) {
             now = value;
         }
     };
@@ -174,6 +186,9 @@ control Columns(inout egress_headers_t hdr, inout egress_metadata_t meta) {
     action joins_merged() {
         hdr.w0.word = join_merged.execute(hdr.bridge.index);
     }
+    action looks_merged() {
+        hdr.w0.word = look_merged.execute(hdr.bridge.index);
+    }
     action begins_missing() {
         meta.missing = begin_missing.execute(hdr.bridge.index);
     }
@@ -184,24 +199,35 @@ control Columns(inout egress_headers_t hdr, inout egress_metadata_t meta) {
         meta.fate = FATE_DROPPED;
         meta.refused = REASON_DUPLICATE_COLUMN;
     }
-#define BY_FATE(NAME, BEGINS, JOINS) \
-    table NAME { \
-        key = { \
-            meta.fate: exact; \
-            meta.again: ternary; \
-        } \
-        actions = { BEGINS; JOINS; @defaultonly NoAction; } \
-        const default_action = NoAction(); \
-        const entries = { \
-            (FATE_BEGINS, _): BEGINS(); \
-            (FATE_JOINS, 0): JOINS(); \
-        } \
-        size = 2; \
+    table merged {
+        key = {
+            meta.fate: exact;
+            meta.again: ternary;
+        }
+        actions = { begins_merged; joins_merged; looks_merged; @defaultonly NoAction; }
+        const default_action = NoAction();
+        const entries = {
+            (FATE_BEGINS, _): begins_merged();
+            (FATE_JOINS, 0): joins_merged();
+            (FATE_LEAVES, _): looks_merged();
+        }
+        size = 4;
     }
-    BY_FATE(merged, begins_merged, joins_merged)
-    BY_FATE(missing, begins_missing, joins_missing)
+    table missing {
+        key = {
+            meta.fate: exact;
+            meta.again: ternary;
+        }
+        actions = { begins_missing; joins_missing; @defaultonly NoAction; }
+        const default_action = NoAction();
+        const entries = {
+            (FATE_BEGINS, _): begins_missing();
+            (FATE_JOINS, 0): joins_missing();
+        }
+        size = 2;
+    }
 
-    // A cell. One that nobody reported of is 0, and stays so.
+    // A cell. One that nobody reported of is 0, and stays so. A flush has words of 0, which change none.
 #define CELL(N, WORD) \
     Register<bit<32>, bit<32>>(COLUMN_STATES, 0) column_cell_##N; \
     RegisterAction<bit<32>, bit<32>, bit<32>>(column_cell_##N) begin_cell_##N = { \
@@ -233,8 +259,9 @@ control Columns(inout egress_headers_t hdr, inout egress_metadata_t meta) {
             (FATE_JOINS, 0, 0): sums_cell_##N(); \
             (FATE_JOINS, 0, 1): maxes_cell_##N(); \
             (FATE_JOINS, 0, 2): ors_cell_##N(); \
+            (FATE_LEAVES, _, _): ors_cell_##N(); \
         } \
-        size = 4; \
+        size = 8; \
     }
     CELL(0, hdr.w1.word)
     CELL(1, hdr.w2.word)
@@ -289,6 +316,7 @@ control Columns(inout egress_headers_t hdr, inout egress_metadata_t meta) {
             (FATE_JOINS, 0, 0): sends_all();
             (FATE_JOINS, 0, _): keeps_one_more();
             (FATE_JOINS, _, _): again();
+            (FATE_LEAVES, _, _): sends_all();
         }
         size = 8;
     }
@@ -339,17 +367,22 @@ control Columns(inout egress_headers_t hdr, inout egress_metadata_t meta) {
     action emits_all() {
         hdr.bridge.reports = meta.unsent + 0x51;
     }
+    // A flush is no report. (Where all had left already, the same column leaves again.)
+    action emits_held() {
+        hdr.bridge.reports = meta.unsent + 0x50;
+    }
     table number {
         key = {
             meta.fate: exact;
             meta.sends: exact;
         }
-        actions = { emits_first; supersedes; emits_all; @defaultonly NoAction; }
+        actions = { emits_first; supersedes; emits_all; emits_held; @defaultonly NoAction; }
         const default_action = NoAction();
         const entries = {
             (FATE_BEGINS, 0): supersedes();
             (FATE_BEGINS, 1): emits_first();
             (FATE_JOINS, 1): emits_all();
+            (FATE_LEAVES, 1): emits_held();
         }
         size = 4;
     }

@@ -11,6 +11,11 @@
 // The recirculation port by which postcards that are looked at again come back. NACKs come back by another.
 const PortId_t AGAIN_PORT = 69;
 
+// The port of the switch's own CPU, on chips with two pipes and with four. What comes from there are commands of the control
+// plane: nobody else can send there.
+const PortId_t CPU_PORT_OF_2_PIPES = 192;
+const PortId_t CPU_PORT_OF_4_PIPES = 320;
+
 // Mirror sessions of NACKs and of postcards that are looked at again.
 const MirrorId_t NACK_SESSION = 1;
 const MirrorId_t AGAIN_SESSION = 2;
@@ -66,6 +71,7 @@ header bridge_t {
     bit<1> hurries;
     // Its frame wakes the reader.
     bit<1> notify;
+    // Nothing is added: what is held leaves as it is.
     bit<1> flush;
     bit<1> reserved2;
     // Bytes of an element as a power of two.
@@ -182,6 +188,10 @@ struct ingress_metadata_t {
     MirrorId_t mirror_session;
     bit<32> ahead;
 
+    // It is a command; what it makes is `command_work`.
+    bit<1> is_command;
+    bit<8> command_work;
+
     bool header_bad;
     bit<1> header_changed;
     // Bytes that IPv4 has more than UDP.
@@ -259,6 +269,8 @@ struct ingress_metadata_t {
 #define FATE_BEGINS 8w1
 #define FATE_JOINS 8w2
 #define FATE_DROPPED 8w3
+// It is flushed.
+#define FATE_LEAVES 8w4
 #endif
 
 // The words of elements at egress, `sum` and `w0` and up. With long batches the last two words of each element are `w13`

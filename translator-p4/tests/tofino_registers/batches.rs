@@ -5,7 +5,7 @@ use dta_proto::layout::append;
 use dta_proto::store::StoreKind;
 use dta_proto::wire::dta::{Body, Report};
 
-use crate::{ADDRESS, DEPARTS, ENDS, PAIR, Switch, put, reference, report, same, take, written};
+use crate::{ADDRESS, DEPARTS, ENDS, PAIR, Switch, batch, put, reference, report, same, take};
 
 /// A list's state, and the batches of its ring.
 const LIST: u32 = 3;
@@ -38,13 +38,17 @@ fn words_of(batch_len: u64) -> Vec<&'static str> {
     WORDS[..first].iter().chain(&WORDS[14..]).copied().collect()
 }
 
+/// How an entry comes.
+#[derive(Clone, Copy)]
+struct How {
+    notify: bool,
+    hurries: bool,
+    /// There is no entry: what is held leaves. The value is the zeros that a command has in its place.
+    flush: bool,
+}
+
 /// An entry comes to egress: PSN, address and words of the batch that leaves with it.
-fn append(
-    egress: &mut Pipeline,
-    batch_len: u64,
-    value: &[u32],
-    (notify, hurries): (bool, bool),
-) -> Option<(u32, u64, Vec<u32>)> {
+fn append(egress: &mut Pipeline, batch_len: u64, value: &[u32], how: How) -> Option<(u32, u64, Vec<u32>)> {
     egress.clear();
     let from = egress.first();
     let ring = ADDRESS + u64::from(LIST) * RING * batch_len;
@@ -60,8 +64,9 @@ fn append(
             ("hdr.bridge.element_shift", batch_len.trailing_zeros().into()),
             ("hdr.bridge.words", words),
             ("hdr.bridge.last", (batch_len - 8) / (4 * words) - 1),
-            ("hdr.bridge.notify", notify.into()),
-            ("hdr.bridge.hurries", (notify && hurries).into()),
+            ("hdr.bridge.notify", how.notify.into()),
+            ("hdr.bridge.hurries", (how.flush || how.notify && how.hurries).into()),
+            ("hdr.bridge.flush", how.flush.into()),
             ("hdr.bridge.address_high", ring >> 32),
             ("hdr.bridge.address_low", ring & 0xffff_ffff),
             ("hdr.list.list", LIST.into()),
@@ -89,7 +94,7 @@ fn append(
 
 /// Batches of each length have the entries, the sequence, the count and the place that the software gives them.
 pub(crate) fn batches(mut switch: Switch) -> Result<(), String> {
-    let mut checked = 0;
+    let (mut checked, mut flushed) = (0, 0);
     for (batch_len, words) in [
         (16, 1),
         (16, 2),
@@ -140,19 +145,20 @@ pub(crate) fn batches(mut switch: Switch) -> Result<(), String> {
                 let bytes: Vec<u8> = value.iter().flat_map(|word| word.to_be_bytes()).collect();
                 let body = Body::Append { list: LIST, value: &bytes };
                 let made = take(&mut reference, &Report { immediate: hurries, ..report(at, body) });
-                let ours = append(egress, batch_len, &value, (notify, hurries));
-                let wanted = made.frames.first().map(|frame| {
-                    // A frame that wakes has 4 bytes more before its payload.
-                    let (psn, address, payload) = written(frame);
-                    let payload = &payload[usize::from(notify) * 4..];
-                    let words = payload.chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap()));
-                    let mut words: Vec<u32> = words.collect();
-                    *words.last_mut().unwrap() >>= 24;
-                    (psn, address, words)
-                });
+                let how = How { notify, hurries, flush: false };
+                let ours = append(egress, batch_len, &value, how);
                 let what = format!("entry {at} of {words} words in {batch_len} bytes, notify: {notify}");
-                same(&what, ours.clone(), wanted)?;
-                if let Some((_, _, batch)) = ours {
+                same(&what, ours.clone(), made.frames.first().map(|frame| batch(frame, notify)))?;
+                let mut left = vec![ours];
+                if at % 9 == 4 || at % 9 == 5 {
+                    let frames = reference.flush();
+                    let how = How { flush: true, ..how };
+                    let ours = append(egress, batch_len, &vec![0; words as usize], how);
+                    flushed += u32::from(ours.is_some());
+                    same(&format!("{what}, flushed"), ours.clone(), frames.first().map(|frame| batch(frame, notify)))?;
+                    left.push(ours);
+                }
+                for (_, _, batch) in left.into_iter().flatten() {
                     sequence = append::next(sequence);
                     same("sequence", batch[batch.len() - 2], sequence)?;
                     checked += 1;
@@ -160,5 +166,9 @@ pub(crate) fn batches(mut switch: Switch) -> Result<(), String> {
             }
         }
     }
-    if checked > 500 { Ok(()) } else { Err(format!("only {checked} batches")) }
+    if checked > 500 && flushed > 100 {
+        Ok(())
+    } else {
+        Err(format!("only {checked} batches, {flushed} by a flush"))
+    }
 }

@@ -15,11 +15,21 @@ const EPOCHS: u32 = 4;
 /// Where the store's columns are among all.
 const STATES: u32 = 1024;
 
+/// PSN, address and words of a column.
+type Column = (u32, u64, Vec<u32>);
+
+/// The column in a frame.
+fn column_of(frame: &[u8]) -> Column {
+    let (psn, address, payload) = written(frame);
+    let words = payload.chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap()));
+    (psn, address, words.take(6).collect())
+}
+
 /// What comes of a report of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Merged {
-    /// PSN, address and words of the column, if it leaves.
-    left: Option<(u32, u64, Vec<u32>)>,
+    /// The column, if it leaves.
+    left: Option<Column>,
     dropped: Option<Reason>,
 }
 
@@ -79,7 +89,6 @@ fn merge(
     let (state, address) = place(&mut switch.ingress, epoch, column, element);
     let egress = &mut switch.egress;
     egress.clear();
-    let from = egress.first();
     put(egress, &DEPARTS);
     let merge = match sketch.merge {
         Merge::Sum => 0,
@@ -98,6 +107,7 @@ fn merge(
             ("hdr.bridge.element_shift", element.trailing_zeros().into()),
             ("hdr.bridge.address_high", address >> 32),
             ("hdr.bridge.address_low", address & 0xffff_ffff),
+            ("hdr.sketch.epoch", epoch.into()),
             ("hdr.sum.word", epoch.into()),
             ("hdr.w0.word", 1 << 16 | u64::from(sketch.expected)),
             ("meta.one_more", 1 << 16),
@@ -106,12 +116,49 @@ fn merge(
     for (at, field) in ["hdr.w1.word", "hdr.w2.word", "hdr.w3.word", "hdr.w4.word"].into_iter().enumerate() {
         egress.set(field, 0, cells.get(at).copied().unwrap_or(0).into());
     }
+    pass(egress, element)
+}
+
+/// A command of the control plane: a column of an epoch leaves.
+fn flush(switch: &mut Switch, sketch: &Sketch, (epoch, column): (u32, u32)) -> Merged {
+    let element = if sketch.rows > 2 { 32 } else { 16 };
+    let (state, address) = place(&mut switch.ingress, epoch, column, element);
+    let egress = &mut switch.egress;
+    egress.clear();
+    put(egress, &DEPARTS);
+    put(
+        egress,
+        &[
+            ("hdr.kind.work", 5),
+            ("hdr.sketch.$valid", 1),
+            ("hdr.sketch.own", 0),
+            ("hdr.sketch.merge", 2),
+            ("hdr.sketch.others", 0),
+            ("hdr.bridge.flush", 1),
+            ("hdr.bridge.index", state.into()),
+            ("hdr.bridge.element_shift", element.trailing_zeros().into()),
+            ("hdr.bridge.address_high", address >> 32),
+            ("hdr.bridge.address_low", address & 0xffff_ffff),
+            ("hdr.sketch.epoch", epoch.into()),
+            ("hdr.sum.word", epoch.into()),
+            ("meta.one_more", 1 << 16),
+        ],
+    );
+    for word in 0..5 {
+        egress.set(&format!("hdr.w{word}.word"), 0, 0);
+    }
+    pass(egress, element)
+}
+
+/// What becomes of a packet with an element of so many bytes that has come to egress.
+fn pass(egress: &mut Pipeline, element: u64) -> Merged {
+    let from = egress.first();
     // What became of it, where it is counted.
     let counted = egress.table("Departure.columns.dropped");
     let counted = egress.stage(&counted);
     let mut before = egress.clone();
     before.run(&from, counted);
-    let (fate, reason) = (before.get("meta.fate", counted), before.get("hdr.bridge.reports", counted));
+    let (fate, reason) = (before.get("meta.fate", counted), before.get("meta.refused", counted));
     egress.run(&from, DEPARSER);
     let of = |field: &str| egress.get(field, DEPARSER) as u32;
     let left = (of("eg_intr_md_for_dprsr.drop_ctl") == 0).then(|| {
@@ -133,7 +180,7 @@ fn merge(
 
 /// Columns have the cells, the counts and the place that the software gives them, and leave when it lets them leave.
 pub(crate) fn columns(mut switch: Switch) -> Result<(), String> {
-    let (mut left, mut reasons) = (0, BTreeMap::new());
+    let (mut left, mut flushes, mut reasons) = (0, 0, BTreeMap::new());
     for (rows, merged, expected) in [
         (1, Merge::Sum, 1),
         (2, Merge::Sum, 3),
@@ -187,11 +234,7 @@ pub(crate) fn columns(mut switch: Switch) -> Result<(), String> {
             let own = 1_u32.checked_shl(reporter).unwrap_or(0);
             let ours = merge(&mut switch, &sketch, (epoch, column), own, &cells);
             let wanted = Merged {
-                left: made.frames.first().map(|frame| {
-                    let (psn, address, payload) = written(frame);
-                    let words = payload.chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap()));
-                    (psn, address, words.take(6).collect())
-                }),
+                left: made.frames.first().map(|frame| column_of(frame)),
                 dropped: made.dropped,
             };
             left += u32::from(wanted.left.is_some());
@@ -199,6 +242,31 @@ pub(crate) fn columns(mut switch: Switch) -> Result<(), String> {
             let what =
                 format!("report {at} of {rows} rows, epoch {epoch:#x}, column {column}, reporter {reporter}");
             same(&what, ours, wanted)?;
+            if at % 25 == 24 {
+                let mut wanted: Vec<_> = reference.flush().iter().map(|frame| column_of(frame)).collect();
+                let mut ours = Vec::new();
+                for state in 0..COLUMNS * EPOCHS {
+                    let egress = &mut switch.egress;
+                    if egress.register("column_unsent").get(STATES + state) == 0 {
+                        continue;
+                    }
+                    // The epoch is the lower of two words.
+                    let epoch = egress.register("column_epoch").get(STATES + state);
+                    let place = (epoch, state % COLUMNS);
+                    // Of another epoch nothing is there.
+                    let other = flush(&mut switch, &sketch, (epoch.wrapping_add(EPOCHS), place.1));
+                    same("a flush of another epoch", other, Merged { left: None, dropped: None })?;
+                    let flushed = flush(&mut switch, &sketch, place);
+                    ours.extend(flushed.left);
+                }
+                ours.sort_by_key(|(_, address, _)| *address);
+                wanted.sort_by_key(|(_, address, _)| *address);
+                flushes += ours.len();
+                let without_psn = |columns: Vec<Column>| -> Vec<(u64, Vec<u32>)> {
+                    columns.into_iter().map(|(_, address, words)| (address, words)).collect()
+                };
+                same(&format!("a flush after {what}"), without_psn(ours), without_psn(wanted))?;
+            }
         }
         let egress = &mut switch.egress;
         let held = reference.counters().named();
@@ -210,9 +278,9 @@ pub(crate) fn columns(mut switch: Switch) -> Result<(), String> {
     }
     // The copy that the caller has is as it was.
     same("a register of the first one", switch.egress.register("column_unsent").get(STATES), 0)?;
-    if left > 200 && reasons.len() == 4 && reasons.values().all(|count| *count > 20) {
+    if left > 200 && flushes > 40 && reasons.len() == 4 && reasons.values().all(|count| *count > 20) {
         Ok(())
     } else {
-        Err(format!("only {left} columns and {reasons:?}"))
+        Err(format!("only {left} columns, {flushes} by a flush, and {reasons:?}"))
     }
 }

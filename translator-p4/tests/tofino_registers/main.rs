@@ -188,6 +188,8 @@ struct Appended<'a> {
     /// The frame wakes the reader, and it does so now.
     notify: bool,
     hurries: bool,
+    /// There is no entry: what is held leaves.
+    flush: bool,
 }
 
 /// A list's state, and the bytes of its ring as a mask of batches.
@@ -208,7 +210,8 @@ fn append(egress: &mut Pipeline, entry: &Appended<'_>) -> Option<(u32, u64, Vec<
         ("hdr.bridge.element_shift", 4),
         ("hdr.bridge.words", entry.value.len() as u64),
         ("hdr.bridge.notify", entry.notify.into()),
-        ("hdr.bridge.hurries", (entry.notify && entry.hurries).into()),
+        ("hdr.bridge.hurries", (entry.flush || entry.notify && entry.hurries).into()),
+        ("hdr.bridge.flush", entry.flush.into()),
         ("hdr.bridge.address_high", ring >> 32),
         ("hdr.bridge.address_low", ring & 0xffff_ffff),
         ("hdr.list.list", LIST.into()),
@@ -225,10 +228,21 @@ fn append(egress: &mut Pipeline, entry: &Appended<'_>) -> Option<(u32, u64, Vec<
     Some((psn, address, vec![first, words[0], words[1], count]))
 }
 
+/// A batch in a frame: PSN, address and words, the last of them without the check.
+fn batch(frame: &[u8], notify: bool) -> (u32, u64, Vec<u32>) {
+    // A frame that wakes has 4 bytes more before its payload.
+    let (psn, address, payload) = written(frame);
+    let words =
+        payload[usize::from(notify) * 4..].chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap()));
+    let mut words: Vec<u32> = words.collect();
+    *words.last_mut().unwrap() >>= 24;
+    (psn, address, words)
+}
+
 /// Batches have the entries, the sequence, the count and the place that the software gives them, and no place of the
 /// ring is left out.
 fn lists(mut switch: Switch) -> Result<(), String> {
-    let mut checked = 0;
+    let (mut checked, mut flushed) = (0, 0);
     for (words, notify) in [(1, false), (1, true), (2, false), (2, true)] {
         for newest in [0, 1, 0xff_ffff, 0x7fff_ffff, u32::MAX - 3, u32::MAX - 1, u32::MAX] {
             let kind =
@@ -251,19 +265,20 @@ fn lists(mut switch: Switch) -> Result<(), String> {
                 let bytes: Vec<u8> = value.iter().flat_map(|word| word.to_be_bytes()).collect();
                 let body = Body::Append { list: LIST, value: &bytes };
                 let made = take(&mut reference, &Report { immediate: hurries, ..report(at, body) });
-                let ours = append(egress, &Appended { value: &value, notify, hurries });
-                let wanted = made.frames.first().map(|frame| {
-                    // A frame that wakes has 4 bytes more before its payload.
-                    let (psn, address, payload) = written(frame);
-                    let payload = &payload[usize::from(notify) * 4..];
-                    let words = payload.chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap()));
-                    let mut words: Vec<u32> = words.collect();
-                    words[3] >>= 24;
-                    (psn, address, words)
-                });
+                let ours = append(egress, &Appended { value: &value, notify, hurries, flush: false });
                 let what = format!("entry {at} of {words} words after batch {newest}, notify: {notify}");
-                same(&what, ours.clone(), wanted)?;
-                if let Some((_, address, batch)) = ours {
+                same(&what, ours.clone(), made.frames.first().map(|frame| batch(frame, notify)))?;
+                let mut left = vec![ours];
+                // After an entry that waits, and after one that does not. Batches of one entry hold nothing.
+                if words == 1 && at % 3 == 1 {
+                    let frames = reference.flush();
+                    let nothing = Appended { value: &[0], notify, hurries: false, flush: true };
+                    let ours = append(egress, &nothing);
+                    flushed += u32::from(ours.is_some());
+                    same(&format!("{what}, flushed"), ours.clone(), frames.first().map(|frame| batch(frame, notify)))?;
+                    left.push(ours);
+                }
+                for (_, address, batch) in left.into_iter().flatten() {
                     sequence = append::next(sequence);
                     same("sequence", batch[2], sequence)?;
                     places[((address / 16) % RING) as usize] += 1;
@@ -277,7 +292,7 @@ fn lists(mut switch: Switch) -> Result<(), String> {
             }
         }
     }
-    if checked > 200 { Ok(()) } else { Err(format!("only {checked} batches")) }
+    if checked > 200 && flushed > 20 { Ok(()) } else { Err(format!("only {checked} batches, {flushed} by a flush")) }
 }
 
 /// A report of a reporter goes by: its NACK, if one is made, as first sequence and count.
@@ -410,44 +425,69 @@ fn postcard(
         ingress.set("hdr.v1.$valid", stage, 1);
         ingress.set("meta.redundancy", stage, u64::from(path_length << 4 | hop));
         ingress.run_one(&shape);
-        let from = ingress.table("Admission.rows.take_key_d");
-        let stage = ingress.stage(&from);
         let place = (hash::key_hash(key) & (ROWS - 1)) | ROWS;
         let words = words(&key.0);
-        for (field, value) in [
+        let fields = [
             ("hdr.key_first.word", words[0]),
             ("hdr.key.b", words[1]),
             ("hdr.key.c", words[2]),
             ("hdr.key.d", words[3]),
             ("hdr.w0.word", value),
             ("meta.row", place),
-            ("meta.is_row", 1),
             ("meta.taken", 1),
-            // Words of the packet before, as containers may have them.
-            ("hdr.w1.word", 0xdead_beef),
-        ] {
-            ingress.set(field, stage, value.into());
-        }
-        ingress.set("ig_intr_md.ingress_port", stage, if pass == 0 { 9 } else { 69 });
-        ingress.run(&from, DEPARSER);
-        let of = |field: &str| ingress.get(field, DEPARSER);
-        let names = |names: &[&str]| names.iter().map(|name| of(name) as u32).collect::<Vec<u32>>();
-        let key = names(&["hdr.key_first.word", "hdr.key.b", "hdr.key.c", "hdr.key.d"]);
-        let row = names(&WORDS);
-        let (is_dropped, mirrors) =
-            (of("ig_intr_md_for_dprsr.drop_ctl"), of("ig_intr_md_for_dprsr.mirror_type"));
-        // The region of rows is filled by the control plane: without it the row is counted, and thrown away.
-        let has_left = ingress.get("meta.leaves", DEPARSER - 1) == 1;
-        same("dropped, or kept", is_dropped, 1)?;
-        if has_left {
-            rows.push((key.try_into().unwrap(), depart(&mut switch.egress, &row)));
-        }
-        if mirrors == 0 {
+            ("ig_intr_md.ingress_port", if pass == 0 { 9 } else { 69 }),
+        ];
+        let (row, is_mirrored) = pass_rows(switch, &fields)?;
+        rows.extend(row);
+        if !is_mirrored {
             break;
         }
         same("passes of a postcard that goes once more", pass, 0)?;
     }
     Ok(rows)
+}
+
+/// A command of the control plane: the row at a place leaves.
+fn flush_row(switch: &mut Switch, place: u32) -> Result<Option<Row>, String> {
+    switch.ingress.clear();
+    let fields = [
+        ("hdr.key_first.word", 0),
+        ("hdr.key.b", 0),
+        ("hdr.key.c", 0),
+        ("hdr.key.d", 0),
+        ("hdr.w0.word", 0),
+        ("meta.row", place),
+        // As the parser sets them.
+        ("meta.path_length", 7),
+        ("meta.hop", 7),
+        ("meta.head", 0),
+    ];
+    let (row, is_mirrored) = pass_rows(switch, &fields)?;
+    same("a flush goes once more", is_mirrored, false)?;
+    Ok(row)
+}
+
+/// A packet passes the registers of rows: the row that leaves, and whether it goes once more.
+fn pass_rows(switch: &mut Switch, fields: &[(&str, u32)]) -> Result<(Option<Row>, bool), String> {
+    let ingress = &mut switch.ingress;
+    let from = ingress.table("Admission.rows.take_key_d");
+    let stage = ingress.stage(&from);
+    // Words of the packet before, as containers may have them.
+    for (field, value) in [("meta.is_row", 1), ("hdr.w1.word", 0xdead_beef)].iter().chain(fields) {
+        ingress.set(field, stage, (*value).into());
+    }
+    ingress.run(&from, DEPARSER);
+    let of = |field: &str| ingress.get(field, DEPARSER);
+    let names = |names: &[&str]| names.iter().map(|name| of(name) as u32).collect::<Vec<u32>>();
+    let key = names(&["hdr.key_first.word", "hdr.key.b", "hdr.key.c", "hdr.key.d"]);
+    let row = names(&WORDS);
+    let (is_dropped, mirrors) =
+        (of("ig_intr_md_for_dprsr.drop_ctl"), of("ig_intr_md_for_dprsr.mirror_type"));
+    // The region of rows is filled by the control plane: without it the row is counted, and thrown away.
+    let has_left = ingress.get("meta.leaves", DEPARSER - 1) == 1;
+    same("dropped, or kept", is_dropped, 1)?;
+    let row = has_left.then(|| (key.try_into().unwrap(), depart(&mut switch.egress, &row)));
+    Ok((row, mirrors != 0))
 }
 
 const WORDS: [&str; 7] =
@@ -511,35 +551,43 @@ fn rows(mut switch: Switch) -> Result<(), String> {
         let value = if of(20, 3) == 0 { ENDS[of(24, 7) as usize] } else { (dice >> 8) as u32 };
         postcards.push((of(33, keys.len() as u64) as usize, hop, length, value));
     }
-    let mut left = 0;
+    let stands = |(key, words): Row| {
+        let key: Vec<u8> = key.into_iter().flat_map(u32::to_be_bytes).collect();
+        let key = Key(key.try_into().unwrap());
+        let words: Vec<u8> = words.into_iter().flat_map(u32::to_be_bytes).collect();
+        let sum = hash::checksum(&key, &words).to_be_bytes();
+        let slot = hash::slot(hash::key_hash(&key), 0, 64);
+        (ADDRESS + slot * 32, [&sum[..], &words[..]].concat())
+    };
+    let stood = |frame: &[u8]| {
+        let (_, address, payload) = written(frame);
+        (address, payload)
+    };
+    let (mut left, mut flushed) = (0, 0);
     for (at, (key, hop, path_length, value)) in postcards.into_iter().enumerate() {
         let key = keys[key];
         let body = Body::Postcard { key, hop, path_length, value };
         let made = take(&mut reference, &report(at as u32, body));
         let ours = postcard(&mut switch, &key, hop, path_length, value)?;
-        let ours: Vec<(u64, Vec<u8>)> = ours
-            .into_iter()
-            .map(|(key, words)| {
-                let key: Vec<u8> = key.into_iter().flat_map(u32::to_be_bytes).collect();
-                let key = Key(key.try_into().unwrap());
-                let words: Vec<u8> = words.into_iter().flat_map(u32::to_be_bytes).collect();
-                let sum = hash::checksum(&key, &words).to_be_bytes();
-                let slot = hash::slot(hash::key_hash(&key), 0, 64);
-                (ADDRESS + slot * 32, [&sum[..], &words[..]].concat())
-            })
-            .collect();
-        let wanted: Vec<(u64, Vec<u8>)> = made
-            .frames
-            .iter()
-            .map(|frame| {
-                let (_, address, payload) = written(frame);
-                (address, payload)
-            })
-            .collect();
+        let ours: Vec<_> = ours.into_iter().map(stands).collect();
+        let wanted: Vec<_> = made.frames.iter().map(|frame| stood(frame)).collect();
         left += wanted.len();
         same(&format!("postcard {at}: hop {hop} of {path_length}, {key:?}"), ours, wanted)?;
+        if at % 50 == 49 {
+            let mut wanted: Vec<_> = reference.flush().iter().map(|frame| stood(frame)).collect();
+            let mut ours = Vec::new();
+            for place in ROWS..2 * ROWS {
+                ours.extend(flush_row(&mut switch, place)?.map(stands));
+                // Nothing is left there.
+                same("a row after its flush", flush_row(&mut switch, place)?, None)?;
+            }
+            ours.sort();
+            wanted.sort();
+            flushed += ours.len();
+            same(&format!("a flush after postcard {at}"), ours, wanted)?;
+        }
     }
-    if left > 500 { Ok(()) } else { Err(format!("only {left} rows")) }
+    if left > 500 && flushed > 40 { Ok(()) } else { Err(format!("only {left} rows, {flushed} by a flush")) }
 }
 
 #[test]
