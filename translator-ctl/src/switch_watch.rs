@@ -110,6 +110,12 @@ struct Next {
 /// Flushes what is older than the flush times.
 async fn flush_by_time<W: Wire>(switch: &Mutex<P4Switch<W>>) -> std::convert::Infallible {
     let mut all: Vec<Next> = Vec::new();
+    if let Some(why) = switch.lock().await.cannot_command() {
+        warn!(
+            "nothing leaves the switch by age, and a queue pair on RC that does not answer is not noticed: {why}"
+        );
+        return std::future::pending().await;
+    }
     loop {
         let times = switch.lock().await.flush_times().unwrap_or_default();
         all.retain(|next| times.get(&next.primitive).is_some_and(|after_ms| *after_ms != 0));

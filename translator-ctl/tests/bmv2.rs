@@ -20,6 +20,7 @@ use dta_translator::setup;
 use dta_translator::target::p4::P4Switch;
 use dta_translator::target::p4::Wire as _;
 use dta_translator::target::p4::p4runtime::P4Runtime;
+use dta_translator::target::p4::tables::Tables;
 use dta_translator::target::p4::translator::{Command as Told, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW};
 use dta_translator::target::{After, Target as _};
 
@@ -317,7 +318,7 @@ fn bmv2_makes_the_frames_of_the_software() {
     // What was held.
     let before = bed.captured.len();
     for commands in flush_all(&program).chunks(IN_FLIGHT) {
-        runtime.block_on(target.wire().command(commands)).expect("commands");
+        runtime.block_on(target.wire().command(commands, &Tables::default())).expect("commands");
         bed.take();
     }
     bed.wait_for(before + flushed.frame_count(), "flushed");

@@ -4,6 +4,7 @@
 //! `cargo test -p dta-translator --test namespace -- --ignored`
 
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::num::NonZeroU32;
 use std::process::Command as Process;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
@@ -17,6 +18,7 @@ use dta_proto::program::{Change, Entry, EntryKey, Program, Purpose, QueuePair, d
 use dta_proto::wire::dta::{Body, Report, Version};
 use dta_translator::config::Config;
 use dta_translator::packets::{Command, PacketThread, PacketThreadError, RoceLink, Snapshot};
+use dta_translator::target::p4::cpu_port::by_interface;
 use rustix::thread::UnshareFlags;
 use tokio::sync::oneshot;
 
@@ -241,5 +243,44 @@ fn a_collector_that_stays_silent_is_given_up_and_frames_to_it_are_counted() {
         assert_eq!((found.counters.received, found.roce_link.unsent_unreachable), (15, 10));
         running.stop();
         assert_eq!(arrived(&mut tap).1, 5);
+    });
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace with a veth pair"]
+fn commands_leave_by_the_interface_of_a_cpu_port() {
+    in_namespace(|| {
+        // ETH_P_ALL, in network order: this socket hears all that comes in by any interface.
+        let all = rustix::net::Protocol::from_raw(NonZeroU32::new(3_u16.to_be().into()).unwrap());
+        let (family, kind) = (rustix::net::AddressFamily::PACKET, rustix::net::SocketType::RAW);
+        let near = rustix::net::socket(family, kind, Some(all)).unwrap();
+        let mut send = by_interface("far");
+        let patience = Some(Duration::from_secs(10));
+        rustix::net::sockopt::set_socket_timeout(&near, rustix::net::sockopt::Timeout::Recv, patience)
+            .unwrap();
+        // More than go in one call; the socket holds few.
+        let frames: Vec<Vec<u8>> =
+            (0..70_u8).map(|n| [&[2; 12][..], &[0x88, 0xb5, n], &[0; 110]].concat()).collect();
+        assert_eq!(send(&frames).unwrap(), 70);
+        let mut seen = Vec::new();
+        while seen.len() < frames.len() {
+            let mut buffer = vec![0; 2048];
+            let (len, _) =
+                rustix::net::recv(&near, &mut buffer[..], rustix::net::RecvFlags::empty()).unwrap();
+            // The other end of the pair hears each one, too: this one comes first.
+            if buffer[12..14] == [0x88, 0xb5] && seen.last().is_none_or(|last| *last != buffer[..len]) {
+                seen.push(buffer[..len].to_vec());
+            }
+        }
+        assert_eq!(seen, frames);
+        // An interface that is down says so, and one that was made again is found.
+        ip("link set far down");
+        assert!(send(&frames).map_or(true, |sent| sent < 70));
+        ip("link delete far");
+        assert!(send(&frames).is_err());
+        ip("link add near type veth peer name far");
+        ip("link set near up");
+        ip("link set far up");
+        assert_eq!(send(&frames[..3]).unwrap(), 3);
     });
 }

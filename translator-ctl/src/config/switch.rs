@@ -101,6 +101,10 @@ pub struct P4 {
     /// The profile of its program. Of a translator with a Tofino alone; left out, `postcards`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
+    /// The kernel's interface of the switch's CPU port, by which it is told to flush and to probe: `bf_pci0`. Of a
+    /// translator with a Tofino alone; left out, it is told neither.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_interface: Option<String>,
     /// File of what the switch cannot tell back; left out, one of its name in the user's place for such files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<PathBuf>,
@@ -204,6 +208,12 @@ impl P4 {
         }
         if let Some(route) = self.routes.iter().find(|route| route.prefix.address().is_ipv6()) {
             return fail("routes.prefix", route.prefix.to_string(), "an IPv4 address or prefix");
+        }
+        if let Some(name) = &self.cpu_interface
+            && (name.is_empty() || name.len() > 15 || name.contains(['/', ' ']))
+        {
+            let must = "the name of a network interface, such as bf_pci0: 15 bytes at most";
+            return fail("cpu_interface", format!("{name:?}"), must);
         }
         let of_reporter = [
             ("reporter", self.reporter.is_some()),
@@ -346,11 +356,23 @@ impl Config {
             controls.push((who.clone(), control));
             if let Switch::Bmv2(p4) | Switch::Tofino(p4) = switch {
                 p4.check(&table)?;
-                let has_profiles = matches!(switch, Switch::Tofino(_)) && !p4.is_reporter();
-                if let (Some(profile), false) = (p4.profile, has_profiles) {
-                    let (key, value) = (format!("{table}.profile"), format!("{:?}", profile.name()));
-                    let must = "left out: only a translator of type \"tofino\" has profiles";
-                    return Err(ConfigError::Value { key, value, must });
+                let is_of_tofino = matches!(switch, Switch::Tofino(_)) && !p4.is_reporter();
+                for (key, value, must) in [
+                    (
+                        "profile",
+                        p4.profile.map(Profile::name),
+                        "left out: only a translator of type \"tofino\" has profiles",
+                    ),
+                    (
+                        "cpu_interface",
+                        p4.cpu_interface.as_deref(),
+                        "left out: only a translator of type \"tofino\" gets commands by its CPU port",
+                    ),
+                ] {
+                    if let (Some(value), false) = (value, is_of_tofino) {
+                        let (key, value) = (format!("{table}.{key}"), format!("{value:?}"));
+                        return Err(ConfigError::Value { key, value, must });
+                    }
                 }
                 if p4.is_reporter() {
                     settings::settings(p4, name)?;
@@ -486,6 +508,27 @@ mod tests {
         // And it can be written and read again.
         let text = toml::to_string(&config).unwrap();
         assert_eq!(parse(&text).unwrap(), config, "{text}");
+    }
+
+    #[test]
+    fn the_interface_of_a_cpu_port_is_of_a_translator_with_a_tofino() {
+        let of = |kind: &str, rest: &str| {
+            format!("[switch.a]\ntype = '{kind}'\ncontrol = 'x:1'\ncpu_interface = 'bf_pci0'\n{rest}")
+        };
+        let config = parse(&of("tofino", "")).unwrap();
+        let Switch::Tofino(p4) = config.switch("a").unwrap() else { panic!() };
+        assert_eq!(p4.cpu_interface.as_deref(), Some("bf_pci0"));
+        assert_eq!(parse(&toml::to_string(&config).unwrap()).unwrap(), config);
+        for text in [of("bmv2", ""), of("tofino", "role = 'reporter'")] {
+            let error = told(&text);
+            let words = "switch.a.cpu_interface is \"bf_pci0\", but must be left out: only a translator of type \"tofino\"";
+            assert!(error.starts_with(words), "{error}");
+        }
+        assert!(told(&of("software", "")).contains("unknown field `cpu_interface`"));
+        for name in ["", "bf/pci0", "an-interface-of-17"] {
+            let error = told(&of("tofino", "").replace("bf_pci0", name));
+            assert!(error.contains("but must be the name of a network interface"), "{error}");
+        }
     }
 
     #[test]

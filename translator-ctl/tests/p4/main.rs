@@ -1,5 +1,6 @@
 //! A P4 switch as `dta-translator setup --switch` programs it, over the real protocol, without a switch.
 
+mod commands;
 #[allow(dead_code, reason = "nobody sends to the NIC here")]
 #[path = "../common/mod.rs"]
 mod common;
@@ -29,8 +30,14 @@ use dta_translator::target::{After, ApplyError, Target};
 use p4runtime_proto::read_p4info;
 use switch::{FakeSwitch, number};
 
+thread_local! {
+    /// One for each test: connections last from one call to the next.
+    static RUNTIME: tokio::runtime::Runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+}
+
 fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+    RUNTIME.with(|runtime| runtime.block_on(future))
 }
 
 /// A collector, a switch, and a place for what is kept of it.

@@ -13,13 +13,13 @@ use crate::tofino::{FakeTofino, program_of_profile};
 use crate::{Bed, block_on, tofino_config};
 
 /// Stores of the vectors, by their number: batches of 32 bytes, postcards, a sketch, and batches of 16 bytes.
-const BATCHES_OF_32: u16 = 2;
-const POSTCARDS: u16 = 4;
-const SKETCH: u16 = 5;
-const BATCHES_OF_16: u16 = 6;
+pub(crate) const BATCHES_OF_32: u16 = 2;
+pub(crate) const POSTCARDS: u16 = 4;
+pub(crate) const SKETCH: u16 = 5;
+pub(crate) const BATCHES_OF_16: u16 = 6;
 
 /// The program of the vectors, with these stores alone.
-fn program(stores: &[u16]) -> Program {
+pub(crate) fn program(stores: &[u16]) -> Program {
     let sample: Program =
         serde_json::from_str(include_str!("../../../dta-proto/vectors/program.json")).unwrap();
     let entries = Vec::<Entry>::from(sample).into_iter().filter_map(|entry| match entry {
@@ -36,10 +36,10 @@ fn program(stores: &[u16]) -> Program {
     Program::from(entries.collect::<Vec<_>>())
 }
 
-fn target(config: &Config) -> P4Switch<BfRuntime> {
+pub(crate) fn target(config: &Config) -> P4Switch<BfRuntime> {
     let translator = config.translator_of("b1").unwrap();
     let Switch::Tofino(p4) = config.switch("b1").unwrap() else { panic!() };
-    setup::tofino("b1", p4, &translator).unwrap()
+    block_on(async { setup::tofino("b1", p4, &translator).unwrap() })
 }
 
 /// The configuration with this profile of the switch, as it is written and read.
@@ -54,7 +54,7 @@ fn with_profile(mut config: Config, profile: Profile) -> Config {
 }
 
 /// A switch with a profile, and a configuration that says so.
-fn switch(bed: &Bed, profile: Profile) -> (FakeTofino, Config) {
+pub(crate) fn switch(bed: &Bed, profile: Profile) -> (FakeTofino, Config) {
     let tofino = FakeTofino::start(&program_of_profile(profile));
     let config = with_profile(tofino_config(bed, &tofino, ""), profile);
     (tofino, config)

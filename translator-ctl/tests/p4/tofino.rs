@@ -80,6 +80,10 @@ pub(crate) struct State {
     pub(crate) updates: usize,
     /// Updates that are made before the next one fails; without, none fails.
     pub(crate) fails_after: Option<usize>,
+    /// How many pipes the chip has; 0 stands for 1.
+    pub(crate) pipes: usize,
+    /// Registers that were asked for by their number: name and index.
+    pub(crate) asked: Vec<(String, u32)>,
     /// Clients that are bound to the program.
     bound: Vec<u32>,
 }
@@ -184,6 +188,56 @@ impl FakeTofino {
                 _ => None,
             }
         })
+    }
+
+    /// Lets a register hold a value in each pipe; of one with several fields, the first.
+    pub(crate) fn set_register(&self, name: &str, index: u32, values: &[u32]) {
+        let table = self.tables.table(name).unwrap();
+        let exact = key_field::Exact { value: index.to_be_bytes().to_vec() };
+        let match_type = Some(key_field::MatchType::Exact(exact));
+        let key = TableKey { fields: vec![KeyField { field_id: table.key[0].id, match_type }] };
+        let of = &table.data[0].singleton;
+        let len = usize::from(of.kind.bits().div_ceil(8));
+        let value = |value: &u32| DataField {
+            field_id: of.id,
+            value: Some(data_field::Value::Stream(value.to_be_bytes()[4 - len..].to_vec())),
+        };
+        let entry = TableEntry {
+            table_id: table.id,
+            key: Some(key.clone()),
+            data: Some(TableData { action_id: 0, fields: values.iter().map(value).collect() }),
+            ..TableEntry::default()
+        };
+        self.with(|state| state.entries.insert((table.id, key.encode_to_vec()), entry));
+    }
+
+    /// A register that is asked for by its number: a value for each pipe, 0 where nobody wrote one.
+    fn register_of(&self, state: &mut State, asked: &TableEntry) -> Result<TableEntry, Status> {
+        self.check(asked, false).map_err(|error| Status::invalid_argument(error.message))?;
+        let table = self.table(asked.table_id).unwrap();
+        let key = asked.key.clone().unwrap();
+        let Some(key_field::MatchType::Exact(exact)) = &key.fields[0].match_type else { unreachable!() };
+        let index = u32::from_be_bytes(exact.value.clone().try_into().unwrap());
+        if u64::from(index) >= table.size {
+            return Err(Status::out_of_range(format!("{} has no {index}", table.name)));
+        }
+        state.asked.push((last(&table.name).into(), index));
+        let pipes = state.pipes.max(1);
+        let held = state.entries.get(&(table.id, key.encode_to_vec())).and_then(|entry| entry.data.as_ref());
+        let mut fields = Vec::new();
+        for of in table.data.iter().map(|data| &data.singleton) {
+            let zero = vec![0; usize::from(of.kind.bits().div_ceil(8))];
+            let zero = DataField { field_id: of.id, value: Some(data_field::Value::Stream(zero)) };
+            let held = held.iter().flat_map(|data| &data.fields).filter(|field| field.field_id == of.id);
+            match held.collect::<Vec<_>>()[..] {
+                [] => fields.extend(vec![zero; pipes]),
+                // Written by the control plane, in all pipes.
+                [only] => fields.extend(vec![only.clone(); pipes]),
+                ref each => fields.extend(each.iter().map(|field| (*field).clone())),
+            }
+        }
+        let data = Some(TableData { action_id: 0, fields });
+        Ok(TableEntry { table_id: table.id, key: Some(key), data, ..TableEntry::default() })
     }
 
     /// Lets a counter have counted packets.
@@ -343,6 +397,18 @@ impl BfRuntime for FakeTofino {
             }
             for asked in request.entities {
                 let Some(entity::Entity::TableEntry(asked)) = asked.entity else { continue };
+                // The driver's own copy of what counts in the chip is not of now.
+                let counts = self
+                    .table(asked.table_id)
+                    .is_some_and(|table| ["Register", "Counter"].contains(&table.table_type.as_str()));
+                if counts && !asked.table_flags.is_some_and(|flags| flags.from_hw) {
+                    continue;
+                }
+                if counts && asked.key.is_some() {
+                    let entry = self.register_of(state, &asked)?;
+                    entities.push(Entity { entity: Some(entity::Entity::TableEntry(entry)) });
+                    continue;
+                }
                 // What a table does where no row fits is told to who asks for it.
                 let is_asked = |entry: &&TableEntry| {
                     entry.table_id == asked.table_id && entry.is_default_entry == asked.is_default_entry

@@ -3,6 +3,8 @@
 //! The switch tells the tables of its program, and its own ones, as `bfrt.json`; nothing of them is built in. Loading
 //! a program is the switch's own affair (`bf_switchd --conf-file`): this control plane binds to it by name.
 
+mod commands;
+
 use std::time::Duration;
 
 use bfruntime_proto::bfrt::bf_runtime_client::BfRuntimeClient;
@@ -16,14 +18,18 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 use tracing::info;
 
+use super::ages::Ages;
 use super::bfrt_json::{BfrtInfo, BfrtTable, last};
 use super::counters::Counts;
+use super::cpu_port;
 use super::pipeline::Pipeline;
 use super::places::Room;
 use super::schema::{Action, Counter, Field, KeyField, MatchKind, Schema, Table, Used};
 use super::tables::{Holds, Item, Match, Mirror, Side, Tables, Towards, Update as Step};
 use super::tofino::{self, COLUMN_UNSENT, COLUMN_USED, LIST_SEQUENCE, NEXT_PSN, ROW_HEAD};
-use super::translator::{Command, FORGET_COLUMN, FORGET_ROW, SET_LIST, SET_PSN};
+use super::translator::{
+    Command, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW, FORGET_COLUMN, FORGET_ROW, PROBE, SET_LIST, SET_PSN,
+};
 use super::{TargetError, Wire, WriteError};
 use crate::config::{P4, Profile};
 
@@ -55,6 +61,14 @@ pub struct BfRuntime {
     device: u32,
     pipeline: &'static Pipeline,
     profile: Profile,
+    /// The port by which each collector is reached.
+    ports: Vec<u16>,
+    /// How commands go to its CPU port; `None` where nobody said by which interface.
+    send: Option<cpu_port::Send>,
+    /// Of lists and rows that were looked at.
+    ages: Ages,
+    /// Whether it was said that rows are where no command reaches them.
+    told_of_rows: bool,
     /// What the switch told, once it was asked.
     info: Option<Described>,
     /// Lasts as long as this is bound to the program.
@@ -136,7 +150,19 @@ impl BfRuntime {
             .max_encoding_message_size(MAX_ANSWER);
         let device = u32::try_from(config.device).unwrap_or(0);
         let profile = config.profile.unwrap_or_default();
-        Ok(BfRuntime { client, address, device, pipeline, profile, info: None, stream: None })
+        Ok(BfRuntime {
+            client,
+            address,
+            device,
+            pipeline,
+            profile,
+            ports: config.collector_ports.clone(),
+            send: config.cpu_interface.as_deref().map(cpu_port::by_interface),
+            ages: Ages::default(),
+            told_of_rows: false,
+            info: None,
+            stream: None,
+        })
     }
 
     fn error(&self, status: &Status) -> TargetError {
@@ -277,18 +303,23 @@ impl BfRuntime {
         described.ok_or_else(|| self.failed(&format!("it does not run the program {}", self.pipeline.name)))
     }
 
-    async fn read_tables(&mut self, ids: &[u32]) -> Result<Vec<TableEntry>, TargetError> {
-        self.read_entries(ids.iter().map(|id| (*id, false)).collect()).await
+    /// All that counters or registers of these numbers hold.
+    async fn read_counts(&mut self, ids: &[u32]) -> Result<Vec<TableEntry>, TargetError> {
+        let asked = |table_id: &u32| {
+            entity(TableEntry { table_id: *table_id, table_flags: FROM_HARDWARE, ..TableEntry::default() })
+        };
+        self.read_entities(ids.iter().map(asked).collect()).await
     }
 
     /// All entries of tables by their numbers, or what they do where none fits.
     async fn read_entries(&mut self, of: Vec<(u32, bool)>) -> Result<Vec<TableEntry>, TargetError> {
-        let entities = of
-            .into_iter()
-            .map(|(table_id, is_default_entry)| {
-                entity(TableEntry { table_id, is_default_entry, ..TableEntry::default() })
-            })
-            .collect();
+        let asked = |(table_id, is_default_entry)| {
+            entity(TableEntry { table_id, is_default_entry, ..TableEntry::default() })
+        };
+        self.read_entities(of.into_iter().map(asked).collect()).await
+    }
+
+    async fn read_entities(&mut self, entities: Vec<Entity>) -> Result<Vec<TableEntry>, TargetError> {
         let request = ReadRequest {
             target: self.target(),
             client_id: CLIENT,
@@ -312,7 +343,7 @@ impl BfRuntime {
         let Some((table, _, value_id, _)) = register(&described.program, tofino::NACKED) else {
             return Ok(0);
         };
-        let entries = self.read_tables(&[table.id]).await?;
+        let entries = self.read_counts(&[table.id]).await?;
         let fields = entries.iter().flat_map(|entry| &entry.data).flat_map(|data| &data.fields);
         let values =
             fields.filter(|field| field.field_id == value_id).filter_map(|field| match &field.value {
@@ -342,6 +373,9 @@ impl BfRuntime {
         }
     }
 }
+
+/// What counts in the chip is read there: the driver's own copy is of the last time somebody asked for it.
+const FROM_HARDWARE: Option<TableFlags> = Some(TableFlags { from_hw: true, key_only: false });
 
 /// The number of this control plane among the switch's clients.
 const CLIENT: u32 = 1;
@@ -761,21 +795,32 @@ impl Wire for BfRuntime {
         })
     }
 
-    /// What is a command to bmv2 is a register here. Flushes and probes have no register: the program for Tofino has
-    /// no commands yet.
-    async fn command(&mut self, commands: &[Command]) -> Result<(), TargetError> {
+    fn cannot_command(&self) -> Option<String> {
+        self.send.is_none().then(|| commands::NO_INTERFACE.into())
+    }
+
+    /// What sets or forgets is a register here, and what lets something leave a frame to the CPU port.
+    async fn command(&mut self, commands: &[Command], rows: &Tables) -> Result<(), TargetError> {
         let described = self.described().await?;
-        let mut updates = Vec::new();
+        let (mut updates, mut flushes, mut probes) = (Vec::new(), Vec::new(), Vec::new());
         for command in commands {
-            match described.register_updates(command) {
-                Some(registers) => updates.extend(registers),
-                None => {
-                    return Err(self.failed("the program for Tofino cannot be told to flush or to probe yet"));
-                }
+            match command.command {
+                FLUSH_LIST | FLUSH_ROW | FLUSH_COLUMN => flushes.push(*command),
+                PROBE => probes.push(command.pair),
+                other => match described.register_updates(command) {
+                    Some(registers) => updates.extend(registers),
+                    None => return Err(self.failed(&format!("its program has no command {other}"))),
+                },
             }
         }
         for batch in updates.chunks(super::BATCH) {
             self.send(batch.to_vec()).await.map_err(|(_, error)| error)?;
+        }
+        if !flushes.is_empty() {
+            self.flush(&described, &flushes, rows).await?;
+        }
+        if !probes.is_empty() {
+            self.probe(&described, &probes, rows).await?;
         }
         Ok(())
     }
@@ -785,7 +830,7 @@ impl Wire for BfRuntime {
         self.bind().await?;
         let mut counts = Counts::default();
         let ids: Vec<u32> = described.schema.counters.iter().map(|counter| counter.id).collect();
-        for entry in self.read_tables(&ids).await? {
+        for entry in self.read_counts(&ids).await? {
             let Some(table) = described.program.table_of(entry.table_id) else { continue };
             let packets = field_of(table, "$COUNTER_SPEC_PKTS").map(|(id, _)| id);
             let index = entry

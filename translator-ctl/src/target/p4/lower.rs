@@ -45,6 +45,11 @@ pub fn pair_of(number: u32) -> (u8, Purpose) {
     (u8::try_from(number / 2).unwrap_or(u8::MAX), purpose)
 }
 
+/// The port by which a collector is reached: its own of `collector_ports`, or the last one.
+pub fn collector_port(ports: &[u16], collector: u8) -> Option<u16> {
+    ports.get(usize::from(collector)).or(ports.last()).copied()
+}
+
 /// The tables of a program on a switch that is configured so. `reporters` are those that are listed; none = all may
 /// report.
 ///
@@ -181,7 +186,7 @@ fn queue_pair(tables: &mut Tables, pair: &QueuePair, config: &P4) -> Result<(), 
         return Err(LowerError::Address(format!("the switch has no queue pair {number}")));
     }
     let index = usize::from(pair.collector);
-    let Some(port) = config.collector_ports.get(index).or(config.collector_ports.last()) else {
+    let Some(port) = collector_port(&config.collector_ports, pair.collector) else {
         return Err(LowerError::Address(
             "`collector_ports` does not say by which port the collector is reached".into(),
         ));
@@ -200,7 +205,7 @@ fn queue_pair(tables: &mut Tables, pair: &QueuePair, config: &P4) -> Result<(), 
     };
     let group = GROUPS * (number + 1);
     for copies in 1..=COPIES {
-        let all: Vec<(u32, u32)> = (0..copies).map(|copy| (u32::from(*port), copy)).collect();
+        let all: Vec<(u32, u32)> = (0..copies).map(|copy| (u32::from(port), copy)).collect();
         tables.set(Item::Group(group + copies), Holds::Copies(all.clone()));
         tables.set(Item::Clone(group + copies), Holds::Copies(all));
     }

@@ -8,9 +8,11 @@
 //!
 //! How a switch is spoken to is behind [`Wire`]: [`p4runtime`] for bmv2, [`bfruntime`] for Tofino.
 
+pub mod ages;
 pub mod bfrt_json;
 pub mod bfruntime;
 pub mod counters;
+pub mod cpu_port;
 pub mod kept;
 pub mod lower;
 pub mod p4runtime;
@@ -88,11 +90,21 @@ pub trait Wire: Send {
     /// How many of them were made, and why not all.
     fn write(&mut self, updates: &[Update]) -> impl Future<Output = Result<(), WriteError>> + Send;
 
-    /// Sends commands to the data plane, and waits until it has done them.
+    /// Why it cannot be told to flush and to probe, and what to do; `None` where it can.
+    fn cannot_command(&self) -> Option<String> {
+        None
+    }
+
+    /// Sends commands to the data plane, and waits until it has done them. `rows` are those of the program that the
+    /// switch holds, as [`Wire::shape`] makes them.
     ///
     /// # Errors
     /// It has not.
-    fn command(&mut self, commands: &[Command]) -> impl Future<Output = Result<(), TargetError>> + Send;
+    fn command(
+        &mut self,
+        commands: &[Command],
+        rows: &Tables,
+    ) -> impl Future<Output = Result<(), TargetError>> + Send;
 
     /// All counters by name.
     ///
@@ -162,6 +174,21 @@ impl<W: Wire> P4Switch<W> {
     fn lower(&self, program: &Program, places: &Places) -> Result<Tables, TargetError> {
         let tables = lower(program, places, &self.config, &self.reporters);
         tables.map(|tables| self.wire.shape(tables)).map_err(|error| TargetError::Refused(error.to_string()))
+    }
+
+    /// The rows of what was applied: those of its program, without forwarding.
+    fn rows_of(&self, kept: &Kept) -> Result<Tables, TargetError> {
+        let mut rows = Tables::default();
+        for entry in kept.applied.entries() {
+            lower_entry(&mut rows, entry, &kept.applied, &kept.places, &self.config)
+                .map_err(|error| TargetError::Refused(error.to_string()))?;
+        }
+        Ok(self.wire.shape(rows))
+    }
+
+    /// Why it cannot be told to flush and to probe, and what to do; `None` where it can.
+    pub fn cannot_command(&self) -> Option<String> {
+        self.wire.cannot_command()
     }
 
     /// What it holds. `tables` are `None` where it runs another program, of which nothing is kept.
@@ -256,7 +283,7 @@ impl<W: Wire> P4Switch<W> {
     /// sketches it knows no age: all leave of which something has not left.
     ///
     /// # Errors
-    /// The switch does not answer.
+    /// The switch does not answer, or [cannot be told](P4Switch::cannot_command).
     pub async fn flush(
         &mut self,
         primitive: Primitive,
@@ -297,8 +324,11 @@ impl<W: Wire> P4Switch<W> {
         }
         let end = first.saturating_add(count).min(commands.len());
         if let Some(part @ [_, ..]) = commands.get(first..end) {
+            if let Some(why) = self.wire.cannot_command() {
+                return Err(TargetError::Refused(why));
+            }
             self.wire.load().await?;
-            self.wire.command(part).await?;
+            self.wire.command(part, &self.rows_of(&kept)?).await?;
         }
         Ok(end < commands.len())
     }
@@ -434,7 +464,7 @@ impl<W: Wire> Target for P4Switch<W> {
             let half = Kept { applied: certain, places: places.clone(), life: kept.life };
             self.keep(&half).map_err(ApplyError::nothing)?;
             write_all(&mut self.wire, &updates).await?;
-            if let Err(error) = self.wire.command(&commands).await {
+            if let Err(error) = self.wire.command(&commands, &wanted).await {
                 let of = updates.len() + commands.len();
                 return Err(ApplyError { progress: Progress::Part { applied: updates.len(), of }, error });
             }
@@ -467,7 +497,7 @@ impl<W: Wire> Target for P4Switch<W> {
     async fn status(&mut self) -> Result<Status, TargetError> {
         let counts = self.wire.counters().await?;
         let kept = self.kept()?;
-        let silent = self.silent(&counts, &kept.applied).await?;
+        let silent = self.silent(&counts, &kept).await?;
         let nodes = vec![counters::node(&self.name, &kept, &counts)];
         Ok(Status { nodes, silent, ..Status::default() })
     }
@@ -476,12 +506,16 @@ impl<W: Wire> Target for P4Switch<W> {
 impl<W: Wire> P4Switch<W> {
     /// Collectors whose RC queue pair does not answer: it has sent frames since the last look, and nothing came
     /// back, twice, although it was asked by a probe. The switch counts answers of all queue pairs together.
-    async fn silent(&mut self, counts: &Counts, program: &Program) -> Result<BTreeSet<u8>, TargetError> {
+    /// Of a switch that cannot be told to probe, nobody knows: it asks for few answers by itself.
+    async fn silent(&mut self, counts: &Counts, kept: &Kept) -> Result<BTreeSet<u8>, TargetError> {
+        if self.wire.cannot_command().is_some() {
+            return Ok(BTreeSet::new());
+        }
         let answers: u64 = counts.of("answers").iter().sum();
         let heard = std::mem::replace(&mut self.answers, answers) != answers;
         let mut silent = BTreeSet::new();
         let mut probes = Vec::new();
-        for entry in program.entries() {
+        for entry in kept.applied.entries() {
             let Entry::QueuePair(pair) = entry else { continue };
             if pair.transport != Transport::Rc {
                 continue;
@@ -510,7 +544,7 @@ impl<W: Wire> P4Switch<W> {
             }
         }
         if !probes.is_empty()
-            && let Err(error) = self.wire.command(&probes).await
+            && let Err(error) = self.wire.command(&probes, &self.rows_of(kept)?).await
         {
             warn!(%error, "a queue pair that is silent could not be probed");
         }

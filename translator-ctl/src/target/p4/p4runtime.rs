@@ -370,7 +370,7 @@ impl Wire for P4Runtime {
         Err(WriteError { made: Some(made), error: self.error(&status) })
     }
 
-    async fn command(&mut self, commands: &[Command]) -> Result<(), TargetError> {
+    async fn command(&mut self, commands: &[Command], _: &Tables) -> Result<(), TargetError> {
         if commands.is_empty() {
             return Ok(());
         }

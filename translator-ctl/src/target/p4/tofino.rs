@@ -228,25 +228,42 @@ fn prefixes(low: u128, high: u128) -> Vec<Match> {
 
 /// Nodes of a multicast group of a queue pair: so many from its number on.
 const NODES: u32 = 8;
-/// Registers that the control plane writes.
+/// The register of the PSN of the next frame, by queue pair; its low 24 bits count.
 pub const NEXT_PSN: &str = "next_psn";
-/// As [`NEXT_PSN`].
+/// Of a list: the entries that are held.
+pub const LIST_COUNT: &str = "list_count";
+/// Of a list: the sequence of its newest batch ([`newest`]).
 pub const LIST_SEQUENCE: &str = "list_sequence";
-/// As [`NEXT_PSN`].
+/// Of a row of postcards: its hops and path length; 0 where it is free.
 pub const ROW_HEAD: &str = "row_head";
-
-/// As [`NEXT_PSN`]: whether anything is in a column, and how much of it has not left.
+/// Of a row of postcards: the words of its key.
+pub const ROW_KEY: [&str; 4] = ["row_key_a", "row_key_b", "row_key_c", "row_key_d"];
+/// Of a column: whether anything is in it.
 pub const COLUMN_USED: &str = "column_used";
-/// As [`COLUMN_USED`].
+/// Of a column: how many reports in it have not left.
 pub const COLUMN_UNSENT: &str = "column_unsent";
+/// Of a column: its epoch, the first of two words.
+pub const COLUMN_EPOCH: &str = "column_epoch";
 
-/// The registers that are written.
+/// The registers that are written or read.
 pub fn registers_of(profile: Profile) -> &'static [&'static str] {
     match profile {
-        Profile::Postcards => &[NEXT_PSN, LIST_SEQUENCE, ROW_HEAD],
-        Profile::Sketches => &[NEXT_PSN, LIST_SEQUENCE, COLUMN_USED, COLUMN_UNSENT],
-        Profile::Batches => &[NEXT_PSN, LIST_SEQUENCE],
+        Profile::Postcards => {
+            &[NEXT_PSN, LIST_COUNT, LIST_SEQUENCE, ROW_HEAD, ROW_KEY[0], ROW_KEY[1], ROW_KEY[2], ROW_KEY[3]]
+        }
+        Profile::Sketches => &[NEXT_PSN, LIST_COUNT, LIST_SEQUENCE, COLUMN_USED, COLUMN_UNSENT, COLUMN_EPOCH],
+        Profile::Batches => &[NEXT_PSN, LIST_COUNT, LIST_SEQUENCE],
     }
+}
+
+/// The pipe that a port is of: a port's number is 128 times its pipe, and its number there.
+pub const fn pipe_of(port: u16) -> usize {
+    (port >> 7) as usize
+}
+
+/// The pipe of the CPU port of a chip that has so many: it is port 192 of two pipes, and port 320 of four.
+pub const fn cpu_pipe(pipes: usize) -> usize {
+    pipe_of(if pipes > 2 { 320 } else { 192 })
 }
 
 /// Adds a multicast group: a node for each replication id, with all ports that it goes to; `nodes` of them at most.
@@ -322,7 +339,7 @@ fn shape_rows(tables: &Tables, shaped: &mut Tables) {
                         &[number, rows, merge, expected, columns_shift, columns_mask, ref rest @ ..],
                     ) => {
                         // A column has 32 reporters at most: 255 others are never in it.
-                        let others = expected.max(1).min(256) - 1;
+                        let others = expected.clamp(1, 256) - 1;
                         let first = [number, rows, merge, expected, others, columns_shift, columns_mask + 1];
                         [&first, rest].concat()
                     }

@@ -1,0 +1,315 @@
+//! Flushes and probes. What the switch holds its registers tell; what is to leave is told by commands at its CPU port
+//! ([`cpu_port`](super::super::cpu_port)).
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use bfruntime_proto::bfrt::*;
+use dta_proto::wire::roce::Psn;
+use tracing::warn;
+
+use super::super::ages::Mark;
+use super::super::cpu_port::{Rows, Send};
+use super::super::lower::{collector_port, pair_of};
+use super::super::tables::Tables;
+use super::super::tofino::{
+    COLUMN_EPOCH, COLUMN_UNSENT, LIST_COUNT, LIST_SEQUENCE, NEXT_PSN, ROW_HEAD, ROW_KEY, cpu_pipe, pipe_of,
+};
+use super::super::translator::{Command, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW};
+use super::super::{BATCH, TargetError};
+use super::{BfRuntime, Described, FROM_HARDWARE, entity, exact, number, register};
+
+/// What to do where no command can be sent.
+pub(super) const NO_INTERFACE: &str = "the switch cannot be told to flush or to probe: set `cpu_interface` in its table to the interface of \
+     its CPU port (bf_pci0, which the kernel packet driver of the SDE makes)";
+
+/// Pauses before it is looked whether a command was done. It is sent again after each.
+const PAUSES: [Duration; 5] = [
+    Duration::from_millis(1),
+    Duration::from_millis(5),
+    Duration::from_millis(20),
+    Duration::from_millis(100),
+    Duration::from_millis(500),
+];
+
+/// A place that was looked at.
+struct Look {
+    /// What it was looked at for.
+    command: Command,
+    /// Its place in the registers.
+    state: u32,
+    /// What is there; `None` for nothing.
+    mark: Option<Mark>,
+    /// The command by which that leaves.
+    frame: Vec<u8>,
+}
+
+impl Look {
+    fn place(&self) -> (u8, u32) {
+        (self.command.command, self.state)
+    }
+}
+
+/// The value of a register in a pipe, of a switch that tells one value for each or for all.
+fn in_pipe(values: &[u32], pipe: usize) -> u32 {
+    match values {
+        [only] => *only,
+        _ => values.get(pipe).copied().unwrap_or(0),
+    }
+}
+
+impl BfRuntime {
+    /// Commands leave by this rather than by an interface.
+    pub fn send_commands_by(&mut self, send: Send) {
+        self.send = Some(send);
+    }
+
+    /// Lets what lists, rows and columns hold leave that is as old as their commands say, and waits until it has left.
+    /// `tables` are the rows that the switch holds.
+    pub(super) async fn flush(
+        &mut self,
+        described: &Described,
+        commands: &[Command],
+        tables: &Tables,
+    ) -> Result<(), TargetError> {
+        if self.send.is_none() {
+            return Err(TargetError::Refused(NO_INTERFACE.into()));
+        }
+        let rows = Rows::new(self.profile, tables);
+        let looks = self.look(described, &rows, commands).await?;
+        let now = Instant::now();
+        let mut due = Vec::new();
+        for look in looks {
+            let Some(mark) = look.mark else {
+                self.ages.forget(look.place());
+                continue;
+            };
+            // Of a column no age is asked for: its command says the place of an epoch.
+            let older = Duration::from_micros(look.command.value.into());
+            if look.command.command == FLUSH_COLUMN || self.ages.of(look.place(), mark, now) >= older {
+                due.push(look);
+            }
+        }
+        for pause in PAUSES {
+            if due.is_empty() {
+                return Ok(());
+            }
+            self.send_commands(due.iter().map(|look| look.frame.clone()).collect())?;
+            tokio::time::sleep(pause).await;
+            let again: Vec<Command> = due.iter().map(|look| look.command).collect();
+            let now = self.look(described, &rows, &again).await?;
+            let now: BTreeMap<_, _> = now.iter().map(|look| (look.place(), look.mark)).collect();
+            due.retain(|look| now.get(&look.place()) == Some(&look.mark));
+        }
+        match due.len() {
+            0 => Ok(()),
+            left => Err(self.failed(&format!(
+                "it did not do {left} commands: is `cpu_interface` the interface of its CPU port?"
+            ))),
+        }
+    }
+
+    /// Lets queue pairs answer.
+    pub(super) async fn probe(
+        &mut self,
+        described: &Described,
+        pairs: &[u8],
+        tables: &Tables,
+    ) -> Result<(), TargetError> {
+        let indices: Vec<u32> = pairs.iter().map(|pair| u32::from(*pair)).collect();
+        let next = self.registers(described, NEXT_PSN, &indices).await?;
+        let rows = Rows::new(self.profile, tables);
+        let probe = |(pair, next): (&u8, &Vec<u32>)| {
+            rows.probe(*pair, Psn::new(in_pipe(next, self.pipe_of_pair(*pair))).minus(1))
+        };
+        let frames = pairs.iter().zip(&next).filter_map(probe).collect();
+        self.send_commands(frames)
+    }
+
+    fn send_commands(&mut self, frames: Vec<Vec<u8>>) -> Result<(), TargetError> {
+        let Some(send) = &mut self.send else { return Err(TargetError::Refused(NO_INTERFACE.into())) };
+        match send(&frames) {
+            Ok(sent) if sent == frames.len() => Ok(()),
+            Ok(sent) => Err(self.failed(&format!(
+                "{sent} of {} commands left by `cpu_interface`: is the interface up?",
+                frames.len()
+            ))),
+            Err(error) => Err(self.failed(&format!("no command leaves by `cpu_interface`: {error}"))),
+        }
+    }
+
+    /// The pipe by which the frames of a queue pair leave: its registers at egress are there.
+    fn pipe_of_pair(&self, pair: u8) -> usize {
+        collector_port(&self.ports, pair_of(pair.into()).0).map_or(0, pipe_of)
+    }
+
+    /// What the places of commands hold. Places that never hold anything are left out.
+    async fn look(
+        &mut self,
+        described: &Described,
+        rows: &Rows<'_>,
+        commands: &[Command],
+    ) -> Result<Vec<Look>, TargetError> {
+        let mut looks = self.look_at_lists(described, rows, commands).await?;
+        looks.extend(self.look_at_rows(described, rows, commands).await?);
+        looks.extend(self.look_at_columns(described, rows, commands).await?);
+        Ok(looks)
+    }
+
+    async fn look_at_lists(
+        &mut self,
+        described: &Described,
+        rows: &Rows<'_>,
+        commands: &[Command],
+    ) -> Result<Vec<Look>, TargetError> {
+        let mut lists = Vec::new();
+        for command in commands.iter().filter(|command| command.command == FLUSH_LIST) {
+            if let Some(list) = rows.list(command.store, command.index) {
+                let pipe = list.pair.map_or(0, |pair| self.pipe_of_pair(pair));
+                let look = Look { command: *command, state: list.state, mark: None, frame: list.frame };
+                lists.push((look, pipe));
+            }
+        }
+        let states: Vec<u32> = lists.iter().map(|(look, _)| look.state).collect();
+        let counts = self.registers(described, LIST_COUNT, &states).await?;
+        let (mut held, mut empty) = (Vec::new(), Vec::new());
+        for ((look, pipe), counts) in lists.into_iter().zip(counts) {
+            match in_pipe(&counts, pipe) {
+                0 => empty.push(look),
+                _ => held.push((look, pipe)),
+            }
+        }
+        let states: Vec<u32> = held.iter().map(|(look, _)| look.state).collect();
+        let sequences = self.registers(described, LIST_SEQUENCE, &states).await?;
+        let held = held.into_iter().zip(sequences).map(|((look, pipe), sequences)| Look {
+            mark: Some([in_pipe(&sequences, pipe), 0, 0, 0, 0]),
+            ..look
+        });
+        empty.extend(held);
+        Ok(empty)
+    }
+
+    /// Rows are of the pipe that their reports came in by. A command comes in by that of the CPU port.
+    async fn look_at_rows(
+        &mut self,
+        described: &Described,
+        rows: &Rows<'_>,
+        commands: &[Command],
+    ) -> Result<Vec<Look>, TargetError> {
+        let mut looks: Vec<Look> = commands
+            .iter()
+            .filter(|command| command.command == FLUSH_ROW)
+            .filter_map(|command| {
+                let row = rows.postcards(command.store, command.index)?;
+                Some(Look { command: *command, state: row.state, mark: None, frame: row.frame })
+            })
+            .collect();
+        let states: Vec<u32> = looks.iter().map(|look| look.state).collect();
+        let heads = self.registers(described, ROW_HEAD, &states).await?;
+        let mut is_elsewhere = false;
+        for (look, heads) in looks.iter_mut().zip(&heads) {
+            let head = in_pipe(heads, cpu_pipe(heads.len()));
+            look.mark = (head != 0).then_some([head, 0, 0, 0, 0]);
+            is_elsewhere |= heads.iter().filter(|head| **head != 0).count() > usize::from(head != 0);
+        }
+        if is_elsewhere && !std::mem::replace(&mut self.told_of_rows, true) {
+            warn!(
+                switch = self.address,
+                "postcards came in by another pipe than that of the CPU port: no flush reaches their rows"
+            );
+        }
+        // Whose they are matters for their age alone.
+        let by_age = |look: &&mut Look| look.mark.is_some() && look.command.value != 0;
+        let states: Vec<u32> = looks.iter_mut().filter(by_age).map(|look| look.state).collect();
+        for (place, name) in ROW_KEY.into_iter().enumerate() {
+            let words = self.registers(described, name, &states).await?;
+            for (look, words) in looks.iter_mut().filter(by_age).zip(&words) {
+                if let Some(mark) = &mut look.mark {
+                    mark[place + 1] = in_pipe(words, cpu_pipe(words.len()));
+                }
+            }
+        }
+        Ok(looks)
+    }
+
+    async fn look_at_columns(
+        &mut self,
+        described: &Described,
+        rows: &Rows<'_>,
+        commands: &[Command],
+    ) -> Result<Vec<Look>, TargetError> {
+        let columns: Vec<_> = commands
+            .iter()
+            .filter(|command| command.command == FLUSH_COLUMN)
+            .filter_map(|command| Some((command, rows.column(command.store, command.index, command.value)?)))
+            .collect();
+        let states: Vec<u32> = columns.iter().map(|(_, column)| column.state).collect();
+        let unsent = self.registers(described, COLUMN_UNSENT, &states).await?;
+        let held: Vec<_> = columns
+            .into_iter()
+            .zip(unsent)
+            .map(|((command, column), unsent)| {
+                let pipe = self.pipe_of_pair(column.pair);
+                (command, in_pipe(&unsent, pipe), pipe, column)
+            })
+            .filter(|(_, unsent, _, _)| *unsent != 0)
+            .collect();
+        let states: Vec<u32> = held.iter().map(|(_, _, _, column)| column.state).collect();
+        let epochs = self.registers(described, COLUMN_EPOCH, &states).await?;
+        let look = |((command, unsent, pipe, column), epochs): ((&Command, _, _, _), Vec<u32>)| {
+            let column: super::super::cpu_port::Column = column;
+            let epoch = in_pipe(&epochs, pipe);
+            let mark = Some([epoch, unsent, 0, 0, 0]);
+            Look { command: *command, state: column.state, mark, frame: column.in_epoch(epoch) }
+        };
+        Ok(held.into_iter().zip(epochs).map(look).collect())
+    }
+
+    /// Registers of these numbers, in their order, each with its value in each pipe; of those that have several fields,
+    /// the first.
+    async fn registers(
+        &mut self,
+        described: &Described,
+        name: &str,
+        indices: &[u32],
+    ) -> Result<Vec<Vec<u32>>, TargetError> {
+        // A profile has no registers of what it does not take.
+        if indices.is_empty() {
+            return Ok(Vec::new());
+        }
+        let Some((table, index_id, value_id, _)) = register(&described.program, name) else {
+            return Err(self.failed(&format!("its program has no registers {name}")));
+        };
+        let mut found = BTreeMap::new();
+        for part in indices.chunks(BATCH) {
+            let asked = |index: &u32| {
+                let key = Some(TableKey { fields: vec![exact(index_id, u128::from(*index), 32)] });
+                entity(TableEntry {
+                    table_id: table.id,
+                    key,
+                    table_flags: FROM_HARDWARE,
+                    ..TableEntry::default()
+                })
+            };
+            for entry in self.read_entities(part.iter().map(asked).collect()).await? {
+                let key = entry.key.as_ref().and_then(|key| key.fields.first()?.match_type.as_ref());
+                let Some(key_field::MatchType::Exact(index)) = key else { continue };
+                let fields = entry.data.iter().flat_map(|data| &data.fields);
+                let word = |field: &DataField| match &field.value {
+                    Some(data_field::Value::Stream(bytes)) => u32::try_from(number(bytes)?).ok(),
+                    _ => None,
+                };
+                let values = fields.filter(|field| field.field_id == value_id).filter_map(word).collect();
+                found.insert(number(&index.value), values);
+            }
+        }
+        let value = |index: &u32| {
+            let values = found.get(&Some(u128::from(*index))).cloned();
+            values.filter(|values: &Vec<u32>| !values.is_empty())
+        };
+        let values: Option<Vec<Vec<u32>>> = indices.iter().map(value).collect();
+        values.ok_or_else(|| {
+            self.failed(&format!("it does not tell all registers {name} that it was asked for"))
+        })
+    }
+}

@@ -1,0 +1,536 @@
+//! Commands to the program for Tofino: the bytes that it takes at the switch's CPU port.
+//!
+//! A command is an Ethernet frame. Behind the Ethernet header stands what ingress would have found out of a report
+//! ([`COMMAND`]), then what it hands to egress ([`BRIDGE`]), then what egress reads of a report, with zeros where a value
+//! would be; or, for a probe, a whole frame that leaves as it is. All of it is big-endian. What a report would be told by
+//! the switch's tables is looked up in the rows that the switch holds ([`Rows`]), so that a command goes where the
+//! reports go.
+
+use std::net::Ipv4Addr;
+
+use dta_link::{Batch, Link as _, PacketConfig, PacketLink};
+use dta_proto::key::KEY_LEN;
+use dta_proto::layout::{append, sketch_merge};
+use dta_proto::program::{Mac, Primitive};
+use dta_proto::wire::ethernet;
+use dta_proto::wire::frame::{Route, source_port};
+use dta_proto::wire::roce::{Place, Psn, Repr, Transport};
+
+use super::schema::UsedAction;
+use super::tables::{Holds, Item, Match, Tables};
+use super::tofino;
+use crate::config::Profile;
+
+/// A header: its fields in their order, with their bits.
+type Layout = [(&'static str, u8)];
+
+/// The EtherType of commands: the first of IEEE 802's local experimental ones. The switch does not read it.
+const TYPE_COMMAND: u16 = 0x88b5;
+/// The address that commands come from and go to, which is nobody's.
+const NOBODY: Mac = Mac([2, 0, 0, 0, 0, 0]);
+
+/// What stands behind the Ethernet header: the number of a primitive, of which something is flushed, or 0; the id of its
+/// store; copies that are made; the place of a row among those of all stores.
+const COMMAND: &Layout = &[("work", 8), ("reserved", 8), ("store", 16), ("copies", 16), ("row", 32)];
+/// The work of a frame that leaves as it is.
+const SEND: u64 = 0;
+
+/// `bridge_t` of `translator-p4/tna/types.p4`.
+const BRIDGE: &Layout = &[
+    ("pair", 8),
+    ("store_number", 8),
+    ("reports", 8),
+    ("reserved", 4),
+    ("hurries", 1),
+    ("notify", 1),
+    ("flush", 1),
+    ("reserved2", 1),
+    ("element_shift", 8),
+    ("words", 8),
+    (LAST, 8),
+    ("index", 32),
+    ("mask", 32),
+    ("address_high", 32),
+    ("address_low", 32),
+    ("rkey", 32),
+];
+/// The field of [`BRIDGE`] that the profile of long batches alone has.
+const LAST: &str = "last";
+
+/// `sketch_t` of `types.p4`.
+const SKETCH: &Layout = &[("epoch", 32), ("own", 32), ("merge", 8), ("others", 8)];
+/// `column_head_t` of `types.p4`.
+const COLUMN_HEAD: &Layout = &[("epoch", 32), ("merged", 16), ("expected", 16)];
+/// Cells are merged by OR, to which zeros add nothing.
+const OR: u64 = 2;
+
+/// Appends a header. Fields that `values` does not name are 0.
+fn emit(layout: &Layout, values: &[(&str, u64)], out: &mut Vec<u8>) {
+    let (mut bits, mut len) = (0_u64, 0);
+    for (name, width) in layout {
+        let value = values.iter().find(|(of, _)| of == name).map_or(0, |(_, value)| *value);
+        debug_assert!(value >> width == 0, "{value} is no {name} of {width} bits");
+        bits = bits << width | value & ((1 << width) - 1);
+        len += width;
+        while len >= 8 {
+            len -= 8;
+            out.push((bits >> len) as u8);
+        }
+        bits &= (1 << len) - 1;
+    }
+}
+
+/// [`BRIDGE`] in a profile.
+fn bridge(profile: Profile) -> Vec<(&'static str, u8)> {
+    BRIDGE.iter().filter(|(name, _)| *name != LAST || profile == Profile::Batches).copied().collect()
+}
+
+/// A command without what follows the bridge.
+fn begin(profile: Profile, command: &[(&str, u64)], given: &[(&str, u64)]) -> Vec<u8> {
+    let mut header = [0; ethernet::HEADER_LEN];
+    ethernet::Repr { dst: NOBODY, src: NOBODY, ethertype: TYPE_COMMAND }.emit(&mut header);
+    let mut bytes = header.to_vec();
+    emit(COMMAND, command, &mut bytes);
+    emit(&bridge(profile), given, &mut bytes);
+    bytes
+}
+
+fn zeros(out: &mut Vec<u8>, bytes: usize) {
+    out.resize(out.len() + bytes, 0);
+}
+
+/// The rows that a switch holds, to look up what a packet would be told.
+pub struct Rows<'a> {
+    profile: Profile,
+    tables: &'a Tables,
+}
+
+/// What an action of a row is given, by name.
+struct Given<'a> {
+    action: &'a UsedAction,
+    params: &'a [u128],
+}
+
+impl Given<'_> {
+    fn number(&self, name: &str) -> u64 {
+        let place = self.action.params.iter().position(|(param, _)| *param == name);
+        debug_assert!(place.is_some(), "{} has no {name}", self.action.name);
+        let value = place.and_then(|place| self.params.get(place));
+        value.and_then(|value| u64::try_from(*value).ok()).unwrap_or(0)
+    }
+
+    fn word(&self, name: &str) -> u32 {
+        self.number(name) as u32
+    }
+
+    fn byte(&self, name: &str) -> u8 {
+        self.number(name) as u8
+    }
+}
+
+/// A list that gathers entries, or a row of a cache: where its registers are, and the command by which it leaves.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Flush {
+    /// The queue pair that it leaves by; `None` where the switch finds that out.
+    pub pair: Option<u8>,
+    /// Its place in the registers of its kind.
+    pub state: u32,
+    /// The command.
+    pub frame: Vec<u8>,
+}
+
+/// A column of a sketch at its place among all epochs. The command is told the epoch that is there.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Column {
+    /// The queue pair that it leaves by.
+    pub pair: u8,
+    /// Its place in the registers of columns.
+    pub state: u32,
+    /// The command up to the bridge.
+    begun: Vec<u8>,
+    element_len: usize,
+}
+
+impl Column {
+    /// The command for the epoch that the column holds.
+    pub fn in_epoch(&self, epoch: u32) -> Vec<u8> {
+        let mut frame = self.begun.clone();
+        emit(SKETCH, &[("epoch", u64::from(epoch)), ("merge", OR)], &mut frame);
+        emit(COLUMN_HEAD, &[("epoch", u64::from(epoch))], &mut frame);
+        zeros(&mut frame, self.element_len - sketch_merge::HEADER_LEN);
+        frame
+    }
+}
+
+impl<'a> Rows<'a> {
+    /// The rows of a profile of the program, as [`tofino::shape`] makes them.
+    pub fn new(profile: Profile, tables: &'a Tables) -> Rows<'a> {
+        Rows { profile, tables }
+    }
+
+    fn row(&self, table: &str, key: Vec<Match>) -> Option<Given<'a>> {
+        let item = Item::Row { table: table.into(), key, order: 0 };
+        let Some(Holds::Action { name, params }) = self.tables.get(&item) else { return None };
+        let used = tofino::used_of(self.profile).tables.iter().find(|used| used.name == table)?;
+        let action = used.actions.iter().find(|action| action.name == name)?;
+        Some(Given { action, params })
+    }
+
+    /// The row of a store, if it is of a primitive.
+    fn store(&self, store: u16, action: &str) -> Option<Given<'a>> {
+        self.row("store", vec![Match::Exact(store.into())]).filter(|given| given.action.name == action)
+    }
+
+    /// Whether frames of a queue pair leave.
+    fn leaves(&self, pair: u8) -> bool {
+        self.row("departure", vec![Match::Exact(pair.into())]).is_some()
+    }
+
+    /// The row of the longest prefix of a list's number.
+    fn list_row(&self, store: u16, list: u32) -> Option<Given<'a>> {
+        (0..=32_u16).rev().find_map(|len| {
+            let value = u128::from(list) & (u128::from(u32::MAX) << (32 - len));
+            self.row("lists", vec![Match::Exact(store.into()), Match::Prefix { value, len }])
+        })
+    }
+
+    /// A list of a store. `None` where nothing can be held of it: each of its entries is a batch by itself, or nothing
+    /// of it leaves.
+    pub fn list(&self, store: u16, list: u32) -> Option<Flush> {
+        let of = self.store(store, "append_store").filter(|of| of.number("entries") > 1)?;
+        let to = self.list_row(store, list)?;
+        let pair = Some(to.byte("pair")).filter(|pair| self.leaves(*pair))?;
+        // As the actions `use_list` and `ring_in_region` make them.
+        let state = to.word("state_offset").wrapping_add(list);
+        let batch_len = 1 << of.byte("element_shift");
+        let ring = append::place_offset(list, 0, of.number("ring_mask") + 1, batch_len);
+        let command = [("work", u64::from(Primitive::Append.opcode())), ("copies", 1)];
+        let bridge = [
+            ("pair", u64::from(pair)),
+            ("store_number", of.number("number")),
+            ("hurries", 1),
+            ("notify", of.number("notify")),
+            ("flush", 1),
+            ("element_shift", of.number("element_shift")),
+            ("words", of.number("entry_words")),
+            (LAST, of.number("entries") - 1),
+            ("index", u64::from(state)),
+            ("mask", of.number("ring_mask")),
+        ];
+        let region = region(to.number("address") | ring, to.number("rkey"));
+        let mut frame = begin(self.profile, &command, &[&bridge[..], &region].concat());
+        frame.extend(list.to_be_bytes());
+        // An entry, which the other profiles read as one word.
+        let words = if self.profile == Profile::Batches { of.byte("entry_words") } else { 1 };
+        zeros(&mut frame, 4 * usize::from(words));
+        Some(Flush { pair: Some(pair), state, frame })
+    }
+
+    /// The row at a place of the cache of a store.
+    pub fn postcards(&self, store: u16, place: u32) -> Option<Flush> {
+        let of = self.store(store, "postcarding_store")?;
+        let state = of.word("cache_base") | place;
+        let command = [
+            ("work", u64::from(Primitive::Postcarding.opcode())),
+            ("store", u64::from(store)),
+            ("copies", of.number("copies")),
+            ("row", u64::from(state)),
+        ];
+        let bridge = [
+            ("store_number", of.number("number")),
+            ("flush", 1),
+            ("element_shift", of.number("element_shift")),
+            ("mask", of.number("slots_mask")),
+        ];
+        let mut frame = begin(self.profile, &command, &bridge);
+        // A key, and the word that says which hops there are.
+        zeros(&mut frame, KEY_LEN + 4);
+        Some(Flush { pair: None, state, frame })
+    }
+
+    /// A column of a sketch at the place of an epoch: the epoch modulo how many are kept. `None` where nothing of it
+    /// leaves.
+    pub fn column(&self, store: u16, column: u32, epoch: u32) -> Option<Column> {
+        let of = self.store(store, "sketch_merge_store")?;
+        let all = Match::Range { low: 0, high: 255 };
+        let to = self.row("region", vec![Match::Exact(store.into()), all])?;
+        let pair = Some(to.byte("pair")).filter(|pair| self.leaves(*pair))?;
+        let (columns, epochs, rows) = (of.word("columns"), of.word("epochs_mask") + 1, of.byte("rows"));
+        // As the actions `column_state` and `ring_in_region` make them.
+        let offset = sketch_merge::offset(epoch, column, epochs, columns, rows);
+        let element_len = sketch_merge::column_len(rows);
+        let state = of.word("state_base") | u32::try_from(offset / element_len).ok()?;
+        let command = [("work", u64::from(Primitive::SketchMerge.opcode())), ("copies", 1)];
+        let bridge = [
+            ("pair", u64::from(pair)),
+            ("store_number", of.number("number")),
+            ("flush", 1),
+            ("element_shift", of.number("element_shift")),
+            ("index", u64::from(state)),
+        ];
+        let region = region(to.number("address") | offset, to.number("rkey"));
+        let begun = begin(self.profile, &command, &[&bridge[..], &region].concat());
+        Some(Column { pair, state, begun, element_len: usize::try_from(element_len).ok()? })
+    }
+
+    /// Lets a queue pair on RC answer: a WRITE of nothing with the number of the frame that left last, `psn`. To the
+    /// collector it is a duplicate, which it acknowledges; one that has lost frames asks for those (InfiniBand
+    /// Architecture Specification, volume 1, 9.7.5.1.2). The switch's own numbers do not move.
+    pub fn probe(&self, pair: u8, psn: Psn) -> Option<Vec<u8>> {
+        let to = self.row("queue_pair", vec![Match::Exact(pair.into())])?;
+        let mac = |name| {
+            let [_, _, mac @ ..] = to.number(name).to_be_bytes();
+            Mac(mac)
+        };
+        let remote_qpn = to.word("remote_qpn");
+        let route = Route {
+            ethernet: Some((mac("destination_mac"), mac("source_mac"))),
+            src_port: source_port(remote_qpn),
+            dst_port: u16::try_from(to.number("udp_port")).ok()?,
+            tos: to.byte("tos"),
+            ..Route::new(
+                Ipv4Addr::from(to.word("source_ip")),
+                Ipv4Addr::from(to.word("destination_ip")),
+                remote_qpn,
+            )
+        };
+        let place = Place { dest_qp: remote_qpn, psn, ack_req: true };
+        let write = Repr::write(Transport::Rc, place, 0, 0, &[], None);
+        let mut frame = begin(self.profile, &[("work", SEND), ("copies", 1)], &[("pair", u64::from(pair))]);
+        let begun = frame.len();
+        zeros(&mut frame, route.buffer_len(&write));
+        route.emit(&write, &mut frame[begun..]).ok()?;
+        Some(frame)
+    }
+}
+
+/// The fields of the bridge that say where in memory something goes.
+fn region(address: u64, rkey: u64) -> [(&'static str, u64); 3] {
+    [("address_high", address >> 32), ("address_low", address & u64::from(u32::MAX)), ("rkey", rkey)]
+}
+
+/// Who sends commands to the switch. It gives how many of them left, or why none can.
+pub type Send = Box<dyn FnMut(&[Vec<u8>]) -> dta_link::Result<usize> + std::marker::Send>;
+
+/// Sends by an interface of this host, opened when the first command leaves, and anew after an error: a driver that is
+/// loaded again makes another interface of the same name.
+pub fn by_interface(interface: &str) -> Send {
+    let config = PacketConfig::new(interface, []);
+    let (mut open, mut batch) = (None, Batch::default());
+    Box::new(move |frames| {
+        let mut link = match open.take() {
+            Some(link) => link,
+            None => PacketLink::open(&config)?,
+        };
+        let mut sent = 0;
+        for part in frames.chunks(batch.capacity()) {
+            batch.clear();
+            for frame in part {
+                // No command is longer than a slot.
+                let pushed = batch.push_frame(frame, 0);
+                debug_assert!(pushed.is_ok(), "{pushed:?}");
+            }
+            let left = link.send(&mut batch)?;
+            sent += left;
+            if left < part.len() {
+                return Ok(sent);
+            }
+        }
+        open = Some(link);
+        Ok(sent)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use dta_proto::program::{Entry, Program, Store};
+    use dta_proto::store::{Merge, StoreKind};
+    use dta_proto::wire::frame::Received;
+
+    use super::super::lower::lower;
+    use super::super::places::{Places, Room};
+    use super::*;
+    use crate::config::P4;
+
+    /// The fields of a header of the P4 program, in a profile.
+    fn header(name: &str, profile: Profile) -> Vec<(String, u8)> {
+        let text = include_str!("../../../../translator-p4/tna/types.p4");
+        let from = text.split_once(&format!("header {name} {{")).expect("the header").1;
+        let mut is_there = true;
+        let mut fields = Vec::new();
+        for line in from.lines().map(str::trim).take_while(|line| *line != "}") {
+            match line {
+                "#ifdef DTA_LONG_BATCHES" => is_there = profile == Profile::Batches,
+                "#endif" => is_there = true,
+                _ if line.is_empty() || line.starts_with("//") => {}
+                _ => {
+                    let field = line.strip_prefix("bit<").and_then(|rest| rest.strip_suffix(';'));
+                    let (width, name) = field.and_then(|field| field.split_once("> ")).expect(line);
+                    if is_there {
+                        fields.push((name.to_owned(), width.parse().expect(line)));
+                    }
+                }
+            }
+        }
+        fields
+    }
+
+    #[test]
+    fn headers_are_those_of_the_program() {
+        let named = |layout: &[(&'static str, u8)]| -> Vec<(String, u8)> {
+            layout.iter().map(|(name, width)| ((*name).to_owned(), *width)).collect()
+        };
+        for profile in Profile::ALL {
+            assert_eq!(named(&bridge(profile)), header("bridge_t", profile), "{}", profile.name());
+            assert_eq!(named(SKETCH), header("sketch_t", profile));
+            assert_eq!(named(COLUMN_HEAD), header("column_head_t", profile));
+            // Fields fill whole bytes.
+            let mut out = Vec::new();
+            emit(&bridge(profile), &[("pair", 1), ("rkey", 0x0102_0304)], &mut out);
+            assert_eq!(out.len(), if profile == Profile::Batches { 27 } else { 26 });
+            assert_eq!((out[0], &out[out.len() - 4..]), (1, &[1, 2, 3, 4][..]));
+        }
+    }
+
+    /// The tables of the program of the vectors, with a second store of postcards and a second sketch behind the others.
+    fn tables() -> Tables {
+        let sample: Program =
+            serde_json::from_str(include_str!("../../../../dta-proto/vectors/program.json")).unwrap();
+        let mut program = Program::default();
+        for entry in Vec::<Entry>::from(sample) {
+            match entry {
+                Entry::QueuePair(mut pair) => {
+                    pair.source.mac = "02:00:00:00:00:02".parse().unwrap();
+                    program.set(Entry::QueuePair(pair));
+                }
+                Entry::Store(store) => {
+                    let mut other = Store { spec: store.spec.clone(), ..store.clone() };
+                    other.spec.id += 3;
+                    match &mut other.spec.kind {
+                        StoreKind::Postcarding { .. } => program.set(Entry::Store(other)),
+                        StoreKind::SketchMerge { columns, rows, merge, .. } => {
+                            (*columns, *rows, *merge) = (8, 3, Merge::Max);
+                            program.set(Entry::Store(other));
+                        }
+                        _ => {}
+                    }
+                    program.set(Entry::Store(store));
+                }
+                other => program.set(other),
+            }
+        }
+        let config: P4 = toml::from_str(
+            "control = 'x:1'\ncollector_ports = [1]\ncollector_macs = ['02:00:00:00:00:01']\n",
+        )
+        .unwrap();
+        let places = Places::default().of(&program, 64, Room::ALL).unwrap();
+        tofino::shape(&lower(&program, &places, &config, &[]).unwrap())
+    }
+
+    /// Bytes written as hexadecimal digits, in any groups.
+    fn hex(text: &str) -> Vec<u8> {
+        let digits: Vec<u32> = text.chars().filter_map(|digit| digit.to_digit(16)).collect();
+        digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()
+    }
+
+    const ETHERNET: &str = "020000000000 020000000000 88b5";
+
+    #[test]
+    fn a_list() {
+        let tables = tables();
+        // Batches of 16 bytes of two entries of a word, in rings of 4, that wake the reader.
+        let command = "02 00 0000 0001 00000000";
+        let of = |last: &str, rest: &str| {
+            let bridge = format!("00 05 00 0e 04 01 {last} 00000005 00000003 00000006 00000040 00001006");
+            let frame = hex(&format!("{ETHERNET} {command} {bridge} 00000001 {rest}"));
+            Some(Flush { pair: Some(0), state: 5, frame })
+        };
+        for profile in [Profile::Postcards, Profile::Sketches] {
+            assert_eq!(Rows::new(profile, &tables).list(6, 1), of("", "00000000"));
+        }
+        assert_eq!(Rows::new(Profile::Batches, &tables).list(6, 1), of("01", "00000000"));
+        // Of 32 bytes, of three entries of two words. The state of lists 4 and 5 is behind that of 0 and 1.
+        let bridge = "00 01 00 0a 05 02 02 00000003 00000003 00000002 00000280 00001002";
+        let frame = hex(&format!("{ETHERNET} {command} {bridge} 00000005 0000000000000000"));
+        let list = Some(Flush { pair: Some(0), state: 3, frame });
+        assert_eq!(Rows::new(Profile::Batches, &tables).list(2, 5), list);
+        // Nobody's list, no list, and a store that is no list's.
+        for (store, list) in [(2, 3), (2, 8), (9, 0), (1, 0)] {
+            assert_eq!(Rows::new(Profile::Batches, &tables).list(store, list), None, "{store} {list}");
+        }
+    }
+
+    #[test]
+    fn a_list_that_holds_nothing_or_leads_nowhere_has_no_command() {
+        let full = tables();
+        let without = |gone: &str| {
+            let mut tables = Tables::default();
+            for (item, holds) in full.iter() {
+                match (item, holds) {
+                    (Item::Row { table, .. }, _) if table == gone => {}
+                    (_, Holds::Action { name, params }) if name == "append_store" && gone == "entries" => {
+                        let mut params = params.clone();
+                        params[6] = 1;
+                        tables.set(item.clone(), Holds::Action { name: name.clone(), params });
+                    }
+                    _ => tables.set(item.clone(), holds.clone()),
+                }
+            }
+            Rows::new(Profile::Postcards, &tables).list(6, 1)
+        };
+        assert!(without("nothing").is_some());
+        assert_eq!((without("departure"), without("lists"), without("entries")), (None, None, None));
+    }
+
+    #[test]
+    fn a_row() {
+        let tables = tables();
+        let command = "04 00 0007 0002 00000047";
+        let bridge = "00 06 00 02 05 00 00000000 000003ff 00000000 00000000 00000000";
+        let frame = hex(&format!("{ETHERNET} {command} {bridge} {}", "00".repeat(20)));
+        let row = Some(Flush { pair: None, state: 0x47, frame });
+        assert_eq!(Rows::new(Profile::Postcards, &tables).postcards(7, 7), row);
+        assert_eq!(Rows::new(Profile::Postcards, &tables).postcards(6, 7), None);
+    }
+
+    #[test]
+    fn a_column() {
+        let tables = tables();
+        let command = "05 00 0000 0001 00000000";
+        let rows = Rows::new(Profile::Sketches, &tables);
+        // Column 9 at the second of two places for epochs of 16 columns, in 16 bytes.
+        let bridge = "00 04 00 02 04 00 00000019 00000000 00000005 00000190 00001005";
+        let cells =
+            |words: usize| format!("00000007 00000000 02 00 00000007 0000 0000 {}", "00".repeat(4 * words));
+        let column = rows.column(5, 9, 1).unwrap();
+        assert_eq!((column.pair, column.state), (0, 0x19));
+        assert_eq!(column.in_epoch(7), hex(&format!("{ETHERNET} {command} {bridge} {}", cells(2))));
+        // In 32 bytes, behind those.
+        let bridge = "00 07 00 02 05 00 00000023 00000000 00000005 00000060 00001005";
+        let column = rows.column(8, 3, 0).unwrap();
+        assert_eq!((column.pair, column.state), (0, 0x23));
+        assert_eq!(column.in_epoch(7), hex(&format!("{ETHERNET} {command} {bridge} {}", cells(6))));
+        assert_eq!(rows.column(4, 0, 0), None);
+    }
+
+    #[test]
+    fn a_probe() {
+        let tables = tables();
+        for profile in Profile::ALL {
+            let rows = Rows::new(profile, &tables);
+            let frame = rows.probe(1, Psn::new(0).minus(1)).unwrap();
+            let bridge = if profile == Profile::Batches { 27 } else { 26 };
+            let begun = hex(&format!("{ETHERNET} 00 00 0000 0001 00000000 01 {}", "00".repeat(bridge - 1)));
+            let (command, sent) = frame.split_at(begun.len());
+            assert_eq!(command, begun);
+            let bytes = "020000000001 020000000002 0800 \
+                         4500003c 00004000 4011269d 0a090002 0a090001 c01212b7 00280000 \
+                         0a40ffff 00000012 80ffffff 0000000000000000 00000000 00000000";
+            assert_eq!(sent[..sent.len() - 4], hex(bytes));
+            let received = Received::parse(&sent[ethernet::HEADER_LEN..]).expect("its checksums are right");
+            let place = Place { dest_qp: 18, psn: Psn::new(0xff_ffff), ack_req: true };
+            assert_eq!(Repr::parse(&received.roce), Ok(Repr::write(Transport::Rc, place, 0, 0, &[], None)));
+            assert_eq!(rows.probe(5, Psn::new(1)), None);
+        }
+    }
+}
