@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use common::MANAGER;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Processes that `parent` started, with their command lines.
+/// Processes that `parent` started, with their command lines, but for the keeper of its folder.
 fn children(parent: u32) -> BTreeMap<u32, String> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
@@ -21,7 +21,10 @@ fn children(parent: u32) -> BTreeMap<u32, String> {
         let of = about.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1));
         if of == Some(&parent.to_string()) {
             let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            found.insert(pid, String::from_utf8_lossy(&line).replace('\0', " "));
+            let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            if !line.contains("__keeper") {
+                found.insert(pid, line);
+            }
         }
     }
     found
@@ -78,6 +81,28 @@ fn it_takes_processes_and_files_with_it_whenever_it_is_ended() {
             let ended = end(&long, processes, Duration::from_millis(pause), signal);
             assert_eq!(ended.code(), Some(status), "{signal:?}, {processes} processes");
         }
+    }
+}
+
+#[test]
+fn one_that_is_killed_leaves_neither_processes_nor_files() {
+    let mut testbed = Command::new(MANAGER)
+        .args(["run-testbed", "--reports", "100000000"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let (pids, folder) = started(&testbed, 2);
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(folder.is_dir(), "{}", folder.display());
+    testbed.kill().unwrap();
+    testbed.wait().unwrap();
+    let until = Instant::now() + Duration::from_secs(20);
+    // What has ended and waits for somebody to ask has no command line any more.
+    let runs = |pid: &u32| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty());
+    while folder.exists() || pids.iter().any(runs) {
+        assert!(Instant::now() < until, "{} is still there, or one of {pids:?}", folder.display());
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -319,7 +319,7 @@ fn the_session_of_one_collector_lets_nothing_go_that_is_of_another() {
 
 /// The sample with every keyed store, and the sketch, shared by both collectors at this bucket: what is
 /// below it is at the first. Lists 4 and 5 are at the second.
-fn shared(at: u8) -> Program {
+pub(super) fn shared(at: u8) -> Program {
     let mut program = with(common(), entries_of(0, Transport::Uc));
     for entry in entries_of(1, Transport::Uc) {
         if let Entry::QueuePair(_) = entry {
@@ -349,7 +349,7 @@ fn shared(at: u8) -> Program {
     program
 }
 
-fn numbered(n: u32) -> Key {
+pub(super) fn numbered(n: u32) -> Key {
     let mut key = Key::default();
     key.0[..4].copy_from_slice(&n.to_be_bytes());
     key

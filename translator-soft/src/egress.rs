@@ -5,6 +5,8 @@
 //! one place, however often it is sent. What has not left goes to the new region, and so does what
 //! leaves again on another queue pair. See `docs/decisions/rc-recovery.md`.
 
+use dta_proto::key::Key;
+use dta_proto::layout::key_write::{self, CHECKSUM_LEN};
 use dta_proto::wire::roce::Psn;
 
 use super::counters::{Counters, LossCause};
@@ -12,6 +14,7 @@ use super::frame::{IdleFrames, Output, StoreFrames};
 use super::losses::{FrameMeta, LossTracker, Origin, Origins};
 use super::pair_place;
 use super::requester::{Action, Answer, Depart, Departure, Requester, RequesterCounters, Successor, Timing};
+use super::run::VALUE_LEN;
 use dta_proto::program::{Primitive, QueuePair, Store, Transport};
 
 /// Where an operation goes: index of its store in the engine, and byte offset in the store's region.
@@ -27,6 +30,17 @@ pub(crate) struct Write<'a> {
     pub(crate) primitive: Primitive,
     /// Reports in it.
     pub(crate) reports: u16,
+}
+
+/// Key-writes of 12 bytes on their way into one store, as many as [`Run`](super::run::Run) holds at most.
+pub(crate) struct Elements<'a> {
+    pub(crate) keys: &'a [Key],
+    /// Of each key.
+    pub(crate) values: &'a [[u8; VALUE_LEN]],
+    /// The hash of each key.
+    pub(crate) hashes: &'a [u32],
+    /// How often each is sent.
+    pub(crate) copies: u8,
 }
 
 /// A queue pair with its requester.
@@ -130,6 +144,14 @@ impl Sink<'_> {
         self.counters.idle_frames += 1;
         true
     }
+}
+
+/// What a key-write store holds of a key: the checksum, and the value.
+#[inline(always)]
+fn element(key: &Key, value: &[u8; VALUE_LEN]) -> [u8; CHECKSUM_LEN + VALUE_LEN] {
+    let mut element = [0; CHECKSUM_LEN + VALUE_LEN];
+    key_write::encode(&mut element, key, value);
+    element
 }
 
 impl Egress {
@@ -247,6 +269,65 @@ impl Egress {
         for copy in 0..copies {
             let meta = FrameMeta { copy, ..meta };
             self.post(now, (store, offset_of(copy)), action, payload, &meta, out);
+        }
+    }
+
+    /// Sends elements to a store, copy n of that with hash h to `offset_of(h, n)`, as [`Egress::write`] would one by
+    /// one where reports are not named.
+    #[inline]
+    pub(crate) fn write_elements(
+        &mut self,
+        now: u64,
+        store: usize,
+        elements: &Elements<'_>,
+        offset_of: impl Fn(u32, u8) -> u64,
+        out: &mut Output,
+    ) {
+        let Elements { keys, values, hashes, copies } = *elements;
+        let each = keys.iter().zip(values).zip(hashes);
+        let count = each.len();
+        let pair = self.pair_of(store);
+        if let Some(Some(Pair { requester, .. })) = self.pairs.get_mut(usize::from(pair))
+            && let Some(Some(frames)) = self.stores.get(store)
+            && let Some(mut psn) = requester.leave_at_once(count as u8 * copies)
+        {
+            let operations = (count * usize::from(copies)) as u64;
+            out.meta.reserve(operations as usize);
+            let mut meta = FrameMeta {
+                primitive: Some(Primitive::KeyWrite),
+                pair,
+                copy: 0,
+                copies,
+                reports: 1,
+                group: self.next_group,
+                first_origin: self.origins.next(),
+                origins: 0,
+            };
+            for ((key, value), hash) in each {
+                let element = element(key, value);
+                for copy in 0..copies {
+                    frames.write_element(psn, offset_of(*hash, copy), &element, &mut out.frames);
+                    out.meta.push(FrameMeta { copy, ..meta });
+                    psn = psn.next();
+                }
+                meta.group = meta.group.wrapping_add(1);
+            }
+            self.next_group = meta.group;
+            let p = self.counters.of(Primitive::KeyWrite);
+            p.emitted += count as u64;
+            p.operations += operations;
+            self.counters.count_frames(frames.counter, operations);
+            return;
+        }
+        for ((key, value), hash) in each {
+            let write = Write {
+                action: Action::WRITE,
+                copies,
+                payload: &element(key, value),
+                primitive: Primitive::KeyWrite,
+                reports: 1,
+            };
+            self.write(now, store, &write, |n| offset_of(*hash, n), std::iter::empty(), out);
         }
     }
 

@@ -77,7 +77,7 @@ impl Frames {
 
     /// Adds a UDP datagram of `len` bytes, headers included, and gives it to be filled in; it holds anything
     /// before. Its headers have to say `addresses`.
-    #[inline]
+    #[inline(always)] // on the path of every frame
     pub(crate) fn push(&mut self, len: usize, addresses: Addresses) -> &mut [u8] {
         if self.batches[self.current].is_full() {
             self.next_batch();
@@ -196,6 +196,15 @@ impl StoreFrames {
     pub(crate) fn write_departure(&self, departure: &Departure<'_>, frames: &mut Frames) {
         let Departure { psn, ack_request, action, offset, payload, .. } = *departure;
         self.write(psn, ack_request, action, offset, payload, frames);
+    }
+
+    /// Appends the frame of a WRITE of 16 bytes at `offset`.
+    #[inline(always)] // for runs of them
+    pub(crate) fn write_element(&self, psn: Psn, offset: u64, element: &[u8; 16], frames: &mut Frames) {
+        let frame = frames.push(self.write.frame_len(), self.addresses);
+        let written = self.write.emit(psn, false, self.base | offset, self.rkey, element, frame);
+        // As in `write`.
+        debug_assert!(written.is_ok());
     }
 
     /// Appends the frame of an operation on the element at `offset`.

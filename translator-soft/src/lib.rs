@@ -42,6 +42,9 @@ pub mod reference;
 mod regions;
 mod reporters;
 pub mod requester;
+mod run;
+#[cfg(test)]
+mod run_tests;
 mod sequences;
 mod sketch;
 #[cfg(test)]

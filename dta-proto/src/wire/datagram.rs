@@ -34,6 +34,22 @@ impl<'a> Datagram<'a> {
     /// A broken IPv4 header, options, a fragment, another protocol than UDP, or a broken UDP header.
     #[inline]
     pub fn parse(packet: &'a [u8]) -> Result<Datagram<'a>> {
+        match Datagram::plain(packet) {
+            Some(datagram) => Ok(datagram),
+            None => Datagram::parse_step_by_step(packet),
+        }
+    }
+
+    /// A datagram with which nothing is wrong, as nearly all are.
+    #[inline]
+    fn plain(packet: &'a [u8]) -> Option<Datagram<'a>> {
+        let ipv4 = ipv4::Packet::plain(packet).filter(|ipv4| ipv4.protocol() == ipv4::PROTOCOL_UDP)?;
+        Some(Datagram { ipv4, udp: udp::Packet::new_checked(ipv4.payload()).ok()? })
+    }
+
+    /// The same, and what is wrong.
+    #[cold]
+    fn parse_step_by_step(packet: &'a [u8]) -> Result<Datagram<'a>> {
         let ipv4 = ipv4::Packet::new_checked(packet)?;
         ipv4.check_whole()?;
         if ipv4.protocol() != ipv4::PROTOCOL_UDP {
@@ -142,6 +158,8 @@ pub fn fill_udp_checksum(packet: &mut [u8]) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn at(ip: [u8; 4], port: u16) -> SocketAddrV4 {
@@ -177,6 +195,25 @@ mod tests {
             let mut bad = packet.clone();
             bad[byte] = value;
             assert!(Datagram::parse_exact(&bad).is_err(), "byte {byte}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_wrong_where_no_step_finds_anything(
+            payload in proptest::collection::vec(any::<u8>(), 0..12),
+            cut in 0usize..12,
+            changes in proptest::collection::vec((0usize..28, any::<u8>()), 0..3),
+        ) {
+            let mut packet = whole(at([1, 2, 3, 4], 1), at([5, 6, 7, 8], 2), &payload);
+            changes.into_iter().for_each(|(byte, value)| packet[byte] = value);
+            let packet = &packet[..packet.len() - cut.min(payload.len())];
+            let step_by_step = Datagram::parse_step_by_step(packet).ok();
+            let seen = |datagram: Datagram<'_>| {
+                let options = datagram.ipv4.options().len();
+                (datagram.source(), datagram.destination(), datagram.payload().to_vec(), options)
+            };
+            prop_assert_eq!(Datagram::plain(packet).map(seen), step_by_step.map(seen));
         }
     }
 

@@ -158,6 +158,15 @@ impl<'a> Packet<'a> {
         }
     }
 
+    /// As [`Packet::new_checked`] and [`Packet::check_whole`], without saying what is wrong.
+    #[inline]
+    pub(super) fn plain(bytes: &'a [u8]) -> Option<Self> {
+        let header =
+            Header::of(bytes).filter(|header| header.is_v4_without_options() && !header.is_fragment())?;
+        let payload = bytes.get(HEADER_LEN..usize::from(header.total_length()))?;
+        Some(Packet { header, options: &[], payload })
+    }
+
     /// Options, empty in most packets.
     pub fn options(&self) -> &'a [u8] {
         self.options

@@ -40,9 +40,9 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
             sent += share.0;
             share
         },
-        || {
+        |turn| {
             let (reports, translated) = translator.borrow_mut().floor(BATCHES);
-            let (_, written) = nic.borrow_mut().floor(reports);
+            let (_, written) = nic.borrow_mut().floor(reports, turn);
             (reports, translated + written)
         },
     );

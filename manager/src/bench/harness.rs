@@ -71,21 +71,22 @@ pub(super) fn measure(scale: &Scale, mut work: impl FnMut() -> u64, mut floor: i
         let start = Instant::now();
         (operations(), start.elapsed())
     };
-    measure_shares(scale, || timed(&mut work), || timed(&mut floor))
+    measure_shares(scale, || timed(&mut work), |_| timed(&mut floor))
 }
 
-/// As [`measure`], for calls that make ready what they work on, and know how long the work alone took.
+/// As [`measure`], for calls that make ready what they work on, and know how long the work alone took. The floor gets
+/// the number of its turn: where it can be done in more than one way, the ways take turns, and the best one counts.
 pub(super) fn measure_shares(
     scale: &Scale,
     mut work: impl FnMut() -> Share,
-    mut floor: impl FnMut() -> Share,
+    mut floor: impl FnMut(u32) -> Share,
 ) -> Rates {
     // The first calls bring code and data into the caches.
     work();
-    floor();
+    floor(0);
     let mut best = Rates { work: 0.0, floor: 0.0 };
-    for _ in 0..scale.turns {
-        best.floor = best.floor.max(turn(scale.turn, &mut floor));
+    for number in 0..scale.turns {
+        best.floor = best.floor.max(turn(scale.turn, &mut || floor(number)));
         best.work = best.work.max(turn(scale.turn, &mut work));
     }
     best

@@ -23,7 +23,8 @@ use dta_reporter::{Config, Reporter};
 
 use super::harness::{Rates, Scale};
 use crate::testbed::daemons::{Daemons, Plan};
-use crate::testbed::processes::{self, Daemon};
+use crate::testbed::folder::Folder;
+use crate::testbed::processes::Daemon;
 use crate::topology::Topology;
 use crate::traffic::SplitMix;
 
@@ -39,7 +40,7 @@ const FRAME: usize = 12 + 16 + 16 + 4;
 
 pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let folder = processes::scratch()?;
+    let folder = Folder::new()?;
     let topology = topology(scale)?;
     let plan = Plan { ring: RingUse::Off, ..Plan::plain(&topology, folder.path()) };
     let daemons = runtime.block_on(Daemons::start(&plan))?;
@@ -66,7 +67,7 @@ pub(super) fn no_ring(scale: &Scale) -> anyhow::Result<Rates> {
 /// Three processes, in turns with both stages in one process.
 fn beside_chain(scale: &Scale, ring: RingUse, window: u64) -> anyhow::Result<Rates> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let folder = processes::scratch()?;
+    let folder = Folder::new()?;
     let topology = topology(scale)?;
     let plan = Plan { ring, ..Plan::plain(&topology, folder.path()) };
     let mut daemons = runtime.block_on(Daemons::start(&plan))?;

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::loopback::counter_file;
 use crate::testbed::daemons::{Daemons, Plan};
-use crate::testbed::processes;
+use crate::testbed::folder::Folder;
 use crate::topology::{Primitive, Topology};
 use crate::traffic::SplitMix;
 
@@ -54,7 +54,7 @@ impl MemoryFigure {
 /// Runs `reports` reports of all primitives through three processes. `progress` is told how many were made.
 pub fn run(reports: u64, mut progress: impl FnMut(u64)) -> anyhow::Result<MemoryFigure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let folder = processes::scratch()?;
+    let folder = Folder::new()?;
     let topology = Topology::load(None)?;
     let plan = Plan::plain(&topology, folder.path());
     let mut daemons = runtime.block_on(Daemons::start(&plan))?;

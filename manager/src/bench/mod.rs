@@ -49,7 +49,7 @@ pub const CASES: [Case; 12] = [
     Case {
         name: "translator",
         what: "software translator: key-write datagram to RoCEv2 frame, N = 1",
-        least_ratio: 0.3,
+        least_ratio: 0.45,
         target: None,
         glance: true,
         run: translator::run,
@@ -57,7 +57,7 @@ pub const CASES: [Case; 12] = [
     Case {
         name: "nic",
         what: "software NIC: UC WRITE of 16 B, checked iCRC, random in 1 GiB",
-        least_ratio: 0.3,
+        least_ratio: 0.5,
         target: Some(30e6),
         glance: true,
         run: nic::run,
@@ -65,7 +65,7 @@ pub const CASES: [Case; 12] = [
     Case {
         name: "chain",
         what: "both in one process: report to memory",
-        least_ratio: 0.3,
+        least_ratio: 0.5,
         target: Some(10e6),
         glance: true,
         run: chain::run,

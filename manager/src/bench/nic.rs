@@ -18,7 +18,7 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
             handed += share.0;
             share
         },
-        || bench.borrow_mut().floor(FRAMES),
+        |turn| bench.borrow_mut().floor(FRAMES, turn),
     );
     let executed = bench.borrow().executed();
     anyhow::ensure!(executed == handed, "{handed} frames were handed to the NIC, and {executed} executed");

@@ -32,5 +32,5 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
     }
     let joined = RefCell::new(WriteBench::over(joined, BATCH)?);
     let base = RefCell::new(WriteBench::over(base, BATCH)?);
-    Ok(measure_shares(scale, || joined.borrow_mut().run(FRAMES), || base.borrow_mut().run(FRAMES)))
+    Ok(measure_shares(scale, || joined.borrow_mut().run(FRAMES), |_| base.borrow_mut().run(FRAMES)))
 }

@@ -18,6 +18,6 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
                 std::hint::black_box(frames);
             })
         },
-        || bench.borrow_mut().floor(BATCHES),
+        |_| bench.borrow_mut().floor(BATCHES),
     ))
 }

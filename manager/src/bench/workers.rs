@@ -47,7 +47,7 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
             sent += share.0;
             share
         },
-        || {
+        |_| {
             let share = together(&mut one);
             alone += share.0;
             share

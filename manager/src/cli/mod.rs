@@ -13,7 +13,7 @@ use clap::{Parser, Subcommand};
 use dta_cli::program::Common;
 
 use crate::testbed::far::{agent, protocol};
-use crate::testbed::processes;
+use crate::testbed::{folder, processes};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -64,6 +64,9 @@ pub fn main() -> ExitCode {
     // starts itself again.
     let mut arguments: Vec<_> = std::env::args_os().collect();
     let role = arguments.get(1).and_then(|first| first.to_str()).map(str::to_owned);
+    if let (Some(folder::ROLE), Some(path)) = (role.as_deref(), arguments.get(2)) {
+        return folder::keep(path.as_ref());
+    }
     if let Some(role) = role.as_deref().filter(|role| role.starts_with("__")) {
         processes::die_with_parent();
         let text: Vec<_> = arguments[1..].iter().map(|a| a.to_string_lossy().into_owned()).collect();

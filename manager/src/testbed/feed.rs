@@ -25,6 +25,8 @@ const BURST: u64 = 512;
 const INSIDE: u64 = 2048;
 /// No progress for this long means that what is missing will not come.
 const STALLED: Duration = Duration::from_millis(60);
+/// A switch counts a report within this time after it left, or never: it was lost on the way.
+const ON_THE_WAY: Duration = Duration::from_secs(1);
 /// Everything has come to rest when no counter has moved for this long: the NIC reads its link's
 /// counters every 100 ms.
 const QUIET: Duration = Duration::from_millis(260);
@@ -37,8 +39,10 @@ pub struct Window {
     since: [u64; 2],
     /// Reports between two looks at the queues.
     burst: u64,
-    /// Bytes that may wait in the translator's and in the NIC's receive queue before more is sent.
+    /// Bytes that may wait in the translator's and in the NIC's receive queue before more is sent. Of a switch,
+    /// the reports that were lost on the way to it.
     room: [u64; 2],
+    of_switch: bool,
 }
 
 impl Window {
@@ -61,7 +65,7 @@ impl Window {
     /// A window of the reports that one of bmv2's queues holds: each becomes up to four frames, and the 65th
     /// of a queue is lost without a word.
     pub fn of_switch() -> Self {
-        Self { since: [0; 2], burst: 6, room: [0; 2] }
+        Self { since: [0; 2], burst: 6, room: [0; 2], of_switch: true }
     }
 
     fn within(granted: u64, copies: u64) -> Self {
@@ -71,7 +75,7 @@ impl Window {
         let burst = (datagrams / 4 / copies.max(1)).clamp(16, BURST);
         // A run takes little more room than one datagram.
         let room = [burst * PER_DATAGRAM / RUN as u64, burst * PER_DATAGRAM];
-        Self { since: [0; 2], burst, room }
+        Self { since: [0; 2], burst, room, of_switch: false }
     }
 }
 
@@ -124,13 +128,30 @@ async fn wait_for_room(
     switches: &mut Switches,
     journal: &mut Journal,
     daemons: &mut Daemons,
-    window: &Window,
+    window: &mut Window,
 ) -> anyhow::Result<()> {
     let start = Instant::now();
+    let (mut last, mut moved) = (u64::MAX, start);
     loop {
         switches.poll(journal).await?;
-        let waiting = daemons.waiting(switches.side().sent).await?;
-        if waiting[0] <= window.room[0] && waiting[1] <= window.room[1] {
+        let sent = switches.side().sent;
+        let waiting = daemons.waiting(sent).await?;
+        let is_room = waiting[0] <= window.room[0] && waiting[1] <= window.room[1];
+        if waiting[0] != last {
+            (last, moved) = (waiting[0], Instant::now());
+        }
+        if window.of_switch && (is_room || moved.elapsed() > ON_THE_WAY) {
+            if waiting[0] == sent {
+                bail!(
+                    "none of the {sent} reports that were sent to {} came to the switch: look at the way there (the port and its \
+                     cable, and on the sending machine the route and the entry of `ip neigh` for that address)",
+                    daemons.reports
+                );
+            }
+            window.room[0] = waiting[0];
+            return Ok(());
+        }
+        if is_room {
             return Ok(());
         }
         if start.elapsed() > SETTLE {

@@ -15,6 +15,7 @@ pub mod daemons;
 pub mod far;
 pub mod feed;
 pub mod files;
+pub mod folder;
 pub mod ground;
 pub mod journal;
 pub mod ledger;

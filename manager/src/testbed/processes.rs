@@ -164,11 +164,15 @@ impl Daemon {
     }
 
     fn failure(&self, what: String) -> ProcessError {
-        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
-        let lines: Vec<_> = text.lines().collect();
-        let log = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n");
-        ProcessError::Failed { name: self.name, what, path: self.log.clone(), log }
+        ProcessError::Failed { name: self.name, what, path: self.log.clone(), log: last_lines(&self.log) }
     }
+}
+
+/// The end of a log.
+pub(super) fn last_lines(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
 }
 
 impl Drop for Daemon {
@@ -227,14 +231,4 @@ pub async fn unless_ended<T>(work: impl Future<Output = T>) -> std::io::Result<R
         _ = interrupted.recv() => Err(Ended(interrupt.as_raw_value() as u8)),
         _ = terminated.recv() => Err(Ended(terminate.as_raw_value() as u8)),
     })
-}
-
-/// A folder for the testbed's files: in shared memory, or in the temporary folder where there is none.
-pub fn scratch() -> std::io::Result<tempfile::TempDir> {
-    let prefix = "dta-testbed-";
-    let shared = Path::new("/dev/shm");
-    tempfile::Builder::new()
-        .prefix(prefix)
-        .tempdir_in(shared)
-        .or_else(|_| tempfile::Builder::new().prefix(prefix).tempdir())
 }

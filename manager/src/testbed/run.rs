@@ -21,14 +21,15 @@ use super::far::FarReporters;
 use super::far::config::Role;
 use super::far::start::Far;
 use super::feed::{self, Window};
+use super::folder::Folder;
 use super::ground::{NicKind, RxeGround};
 use super::journal::Journal;
+use super::ledger;
 use super::maker::Maker;
 use super::outcome::{LinkOutcome, Outcome, PrimitiveOutcome, RunFacts};
 use super::statistics::Statistics;
 use super::switches::Switches;
 use super::workload::Workload;
-use super::{ledger, processes};
 use crate::capture::{self, Cut, SkipCounts};
 use crate::topology::{IN_TABLES, Primitive, Topology, Transport};
 use crate::traffic::{Shape, Synthetic, TrafficPacket};
@@ -77,7 +78,7 @@ pub struct Testbed {
     /// The machines, where it is not this one alone. Before the folder, which has the sockets of ssh.
     _far: Option<Far>,
     /// Memory, logs and configuration; removed when dropped.
-    pub folder: tempfile::TempDir,
+    pub folder: Folder,
     /// The device, where it is not the software NIC. After the daemons, which use it.
     _rxe: Option<RxeGround>,
 }
@@ -103,7 +104,7 @@ pub async fn run(options: &Options, progress: impl FnMut(u64, u64)) -> anyhow::R
     }
     let topology = &topology;
     let source = source(options)?;
-    let folder = processes::scratch().context("cannot make a folder for the testbed")?;
+    let folder = Folder::new().context("cannot make a folder for the testbed")?;
     let far = match topology.machines.is_empty() {
         true => None,
         false => {
@@ -125,7 +126,7 @@ pub async fn run(options: &Options, progress: impl FnMut(u64, u64)) -> anyhow::R
 async fn run_there(
     options: &Options,
     topology: &Topology,
-    folder: &tempfile::TempDir,
+    folder: &Folder,
     source: Source,
     far: Option<&Far>,
     mut progress: impl FnMut(u64, u64),

@@ -1,7 +1,7 @@
 //! Reports from the network: datagrams parsed, judged and executed.
 
 use dta_proto::wire::datagram::Datagram;
-use dta_proto::wire::dta::{Primitive, Report, Version};
+use dta_proto::wire::dta::{Body, Primitive, Report, Version};
 use dta_proto::wire::{self, Kind};
 
 use super::Engine;
@@ -9,30 +9,60 @@ use super::execute::Admitted;
 use crate::counters::Reason;
 use crate::frame::Output;
 use crate::reporters::Source;
+use crate::run::Run;
 use crate::sequences::Arrival;
 
 impl Engine {
     /// Takes a batch of reports, each an IPv4 packet. Frames and NACKs are added to `out`.
     pub fn ingest<'a>(&mut self, now: u64, packets: impl IntoIterator<Item = &'a [u8]>, out: &mut Output) {
         self.clock = self.clock.max(now);
+        let (mut run, mut received) = (Run::new(), 0);
         for packet in packets {
-            self.egress.counters.received += 1;
-            if let Err(reason) = self.ingest_one(packet, out) {
+            received += 1;
+            if let Err(reason) = self.ingest_one(packet, &mut run, out) {
                 self.egress.counters.drop_one(reason);
                 self.offenders.note(reason, packet);
             }
         }
+        self.egress.counters.received += received;
+        self.send_run(&mut run, out);
         self.end_batch(out);
     }
 
     #[inline(always)] // on the path of every report: no call, and no copy of the report
-    fn ingest_one(&mut self, packet: &[u8], out: &mut Output) -> Result<(), Reason> {
+    fn ingest_one<'a>(
+        &mut self,
+        packet: &'a [u8],
+        run: &mut Run<'a>,
+        out: &mut Output,
+    ) -> Result<(), Reason> {
         let (payload, source, destination) = payload_of(packet)?;
-        // The same either way. Where the compiler knows the primitive, the report is never put together.
-        match Report::is_v1_of(Primitive::KeyWrite, payload) {
-            true => self.ingest_payload(payload, source, destination, out),
-            false => self.ingest_other(payload, source, destination, out),
+        if !Report::is_v1_of(Primitive::KeyWrite, payload) {
+            self.send_run(run, out);
+            return self.ingest_other(payload, source, destination, out);
         }
+        // Where the compiler knows the primitive, the report is never put together.
+        let report = Report::parse(payload).map_err(reason_of)?;
+        self.egress.counters.of(Primitive::KeyWrite).received += 1;
+        let store = self.judge(&report, source, destination, out)?;
+        if let Body::KeyWrite { redundancy, key, value } = report.body
+            && let Ok(value) = value.try_into()
+            && !report.immediate
+            && (run.goes_on((store, redundancy)) || self.begin_run((store, redundancy), run, out))
+        {
+            run.push(key, value, packet);
+            return Ok(());
+        }
+        self.send_run(run, out);
+        self.execute_alone(payload, out)
+    }
+
+    /// Executes a version-1 report that was judged. It is read once more, so that those of runs need not be in memory.
+    #[inline(never)]
+    fn execute_alone(&mut self, payload: &[u8], out: &mut Output) -> Result<(), Reason> {
+        let report = Report::parse(payload).map_err(reason_of)?;
+        let restarts = self.reporters.restarts();
+        self.execute_one(admitted(&report, report.store), restarts, out)
     }
 
     #[inline(never)]

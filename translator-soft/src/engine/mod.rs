@@ -5,6 +5,7 @@
 //! | entries of the program come and go | `program.rs`, with the stores in `stores.rs` |
 //! | reports from the network: parse, then judge | `ingest.rs`, `admission.rs` |
 //! | the same, of one worker among several | `among.rs` |
+//! | key-writes of a batch, which become operations together | `runs.rs` |
 //! | reports that were admitted, from there or from anywhere else: operations | `execute.rs` |
 //! | answers of the collector's queue pairs | `answers.rs` |
 //! | time passes | `time.rs` |
@@ -17,6 +18,7 @@ mod execute;
 mod ingest;
 mod offenders;
 mod program;
+mod runs;
 mod status;
 mod stores;
 mod time;

@@ -91,6 +91,16 @@ pub(super) struct InstalledStore {
     pub(super) state: State,
 }
 
+impl InstalledStore {
+    /// The shape of a key-write store; `None` of any other.
+    pub(super) fn key_write(&self) -> Option<KeyWriteShape> {
+        match &self.state {
+            State::KeyWrite(shape) => Some(*shape),
+            _ => None,
+        }
+    }
+}
+
 /// All stores, and their regions. Each region has a place, which it keeps for as long as it is there.
 pub(super) struct Stores {
     stores: Vec<Option<InstalledStore>>,

@@ -102,9 +102,15 @@ impl QueuePair {
     /// The packet of this PSN was executed, and its message with it.
     #[inline(always)]
     pub(super) fn end_message(&mut self, psn: Psn) {
+        self.end_messages(psn, 1);
+    }
+
+    /// So many packets were executed, each a message; the last one had this PSN.
+    #[inline(always)]
+    pub(super) fn end_messages(&mut self, psn: Psn, count: u32) {
         self.executed(psn);
         self.message = None;
-        self.msn = self.msn.wrapping_add(1);
+        self.msn = self.msn.wrapping_add(count);
     }
 
     /// Keeps an atomic or READ in place of the oldest.
@@ -159,13 +165,14 @@ impl QueuePairs {
         self.slots[place].take()
     }
 
-    /// The place of a queue pair in the table.
+    /// The queue pair of a number, and its place in the table.
     #[inline(always)]
-    pub(super) fn index(&self, qpn: u32) -> Option<usize> {
-        self.index.find(qpn)
+    pub(super) fn find(&self, qpn: u32) -> Option<(usize, &QueuePair)> {
+        let place = self.index.find(qpn)?;
+        Some((place, self.slots.get(place)?.as_deref()?))
     }
 
-    /// The queue pair at a place that [`QueuePairs::index`] gave.
+    /// The queue pair at a place that [`QueuePairs::find`] gave.
     #[inline(always)]
     pub(super) fn at(&mut self, index: usize) -> Option<&mut QueuePair> {
         self.slots.get_mut(index)?.as_deref_mut()
@@ -173,8 +180,8 @@ impl QueuePairs {
 
     /// The queue pair of a number.
     pub(super) fn get(&mut self, qpn: u32) -> Option<&mut QueuePair> {
-        let index = self.index(qpn)?;
-        self.at(index)
+        let place = self.index.find(qpn)?;
+        self.at(place)
     }
 
     /// All of them, by place.

@@ -51,7 +51,11 @@ impl Request {
     /// follows its UDP datagram, and the first byte of its BTH. `checksum_pending` says that its UDP checksum was
     /// never filled in.
     #[inline]
-    pub(super) fn check(packet: &[u8], local: Local, checksum_pending: bool) -> Result<(&[u8], u8), Counter> {
+    pub(super) fn check(
+        packet: &[u8],
+        local: Local,
+        checksum_pending: impl FnOnce() -> bool,
+    ) -> Result<(&[u8], u8), Counter> {
         let headers = ipv4::Header::of(packet).zip(packet.get(ipv4::HEADER_LEN..).and_then(udp::Header::of));
         let Some((ip, udp)) = headers else { return Err(short(packet)) };
         if !ip.is_v4_without_options() {
@@ -73,7 +77,7 @@ impl Request {
         let Some(packet) = packet.get(..end).filter(|_| end <= total && end >= HEADERS + ICRC) else {
             return Err(Counter::DroppedLength);
         };
-        if udp.checksum() != 0 && !checksum_pending && !udp_checksum_ok(packet) {
+        if udp.checksum() != 0 && !checksum_pending() && !udp_checksum_ok(packet) {
             return Err(Counter::DroppedUdpChecksum);
         }
         if !icrc_ok(packet) {

@@ -3,9 +3,10 @@
 //! It gives the verdicts of Linux 6.1's soft-RoCE, packet by packet; `testbed/roce-conformance/`
 //! lists them, and where and why the two differ.
 //!
-//! A batch goes through in two passes. The first reads each packet, checks it for damage, finds its
-//! key and asks the CPU to fetch the memory that it will change; by the time the second pass writes
-//! there, the memory is near.
+//! A batch goes through in two passes. The first reads each packet, checks it for damage and finds its
+//! key, and the CPU is asked to fetch the memory that packets will change; by the time the second pass
+//! writes there, the memory is near. That is asked for some packets at once: in between them, with all
+//! that checking a packet takes, few could be on their way at a time.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use dta_proto::wire::roce::{self, Opcode, Psn};
 use super::answer;
 use super::counter::{Counter, Counts};
 use super::execute::{self, Execution, Out};
-use super::keys::{Keys, MAX_REGISTRATIONS};
+use super::keys::{Entry, Keys, MAX_REGISTRATIONS};
 use super::packets::Packets;
 use super::queue_pair::{MAX_QUEUE_PAIRS, QueuePair, QueuePairs};
 use super::refused::{Refusal, Refused};
@@ -48,11 +49,23 @@ pub struct Responder {
 enum Step {
     /// A WRITE ONLY on UC. Whether it is good depends on nothing that comes before it, so it was
     /// found good already: what is left is to store `payload` (a range of the packet).
-    Write { queue_pair: usize, key: usize, offset: u64, psn: Psn, payload: (u16, u16) },
+    Write(Write),
     /// Any other request, at this place in `requests`.
     Request(usize),
     /// Its fate.
     Drop(Counter),
+}
+
+/// A WRITE ONLY on UC that was found good.
+#[derive(Clone, Copy)]
+struct Write {
+    /// Places of its queue pair and of its region.
+    to: (u32, u32),
+    psn: Psn,
+    /// Where its payload is in the packet.
+    payload: (u16, u16),
+    /// Where that goes in the region.
+    offset: u64,
 }
 
 /// A request, and the place of its queue pair.
@@ -238,29 +251,22 @@ impl Responder {
         self.counts.add(Counter::Received, input.count() as u64);
         self.prepare(input);
         let Self { config, keys, queue_pairs, counts, immediates, steps, requests, refused, .. } = self;
-        for (index, step) in steps.iter().enumerate() {
-            let Prepared { request, queue_pair } = match *step {
-                Step::Write { queue_pair, key, offset, psn, payload } => {
-                    let (Some(entry), Some(qp)) = (keys.at(key), queue_pairs.at(queue_pair)) else {
-                        continue;
-                    };
-                    let payload = &input.packet(index)[usize::from(payload.0)..usize::from(payload.1)];
-                    let fate = match entry.region.write(offset, payload) {
-                        Ok(()) => Counter::ExecutedWrite,
-                        Err(_) => Counter::DroppedRange,
-                    };
-                    qp.begin_message();
-                    qp.end_message(psn);
-                    counts.count(fate);
-                    qp.counts.count(fate);
+        let mut index = 0;
+        while let Some(step) = steps.get(index) {
+            let Prepared { request, queue_pair } = match step {
+                Step::Write(first) => {
+                    index += store(input, index, first, &steps[index..], keys, queue_pairs, counts);
                     continue;
                 }
-                Step::Request(at) => &requests[at],
+                Step::Request(at) => &requests[*at],
                 Step::Drop(reason) => {
-                    counts.count(reason);
+                    counts.count(*reason);
+                    index += 1;
                     continue;
                 }
             };
+            let (packet, frame) = (input.packet(index), input.frame(index));
+            index += 1;
             // The queue pair was there in the first pass, and nothing but requests happens in between.
             let Some(qp) = queue_pairs.at(*queue_pair) else { continue };
             let mut execution = Execution {
@@ -268,8 +274,8 @@ impl Responder {
                 keys,
                 immediates,
                 request,
-                packet: input.packet(index),
-                frame: input.frame(index),
+                packet,
+                frame,
                 out: Out { batch: output, send, counts },
             };
             let fate = execution.run(qp);
@@ -285,9 +291,11 @@ impl Responder {
         let local = Local { ip: config.ip, port: config.port };
         steps.clear();
         requests.clear();
-        let mut pass = Pass { mtu: config.mtu, keys, queue_pairs, steps, requests, refused };
+        let mut pass =
+            Pass { mtu: config.mtu, keys, queue_pairs, steps, requests, refused, pair: None, region: None };
+        let mut asked = 0;
         for index in 0..input.count() {
-            let checked = Request::check(input.packet(index), local, input.checksum_pending(index));
+            let checked = Request::check(input.packet(index), local, || input.checksum_pending(index));
             let prepared = checked.and_then(|(packet, first)| match first {
                 UC_WRITE_ONLY => pass.prepare(packet, Opcode::UcWriteOnly),
                 other => pass.prepare_any(packet, other),
@@ -295,8 +303,65 @@ impl Responder {
             if let Err(reason) = prepared {
                 pass.steps.push(Step::Drop(reason));
             }
+            if index % AT_ONCE == AT_ONCE - 1 {
+                fetch(pass.keys, &pass.steps[asked..]);
+                asked = index + 1;
+            }
+        }
+        fetch(pass.keys, &pass.steps[asked..]);
+    }
+}
+
+/// Packets whose memory is asked for at once.
+const AT_ONCE: usize = 16;
+
+/// Asks for the memory that WRITEs will change.
+#[inline]
+fn fetch(keys: &Keys, steps: &[Step]) {
+    for step in steps {
+        if let Step::Write(Write { to: (_, key), offset, .. }) = *step
+            && let Some(entry) = keys.at(key as usize)
+        {
+            entry.region.prefetch(offset);
         }
     }
+}
+
+/// Stores the payloads of the WRITEs that `steps` begin with, as far as they are of one queue pair to one region; packet
+/// `index` is that of the first. Gives how many these are.
+#[inline]
+fn store<P: Packets + ?Sized>(
+    input: &P,
+    index: usize,
+    first: &Write,
+    steps: &[Step],
+    keys: &Keys,
+    queue_pairs: &mut QueuePairs,
+    counts: &mut Counts,
+) -> usize {
+    let Write { to: (queue_pair, key), mut psn, .. } = *first;
+    // Both were there in the first pass.
+    let (Some(entry), Some(qp)) = (keys.at(key as usize), queue_pairs.at(queue_pair as usize)) else {
+        return 1;
+    };
+    let alike = steps.iter().map_while(|step| match step {
+        Step::Write(write) if write.to == first.to => Some(write),
+        _ => None,
+    });
+    let mut taken = 0;
+    let payloads = alike.enumerate().map(|(n, write)| {
+        (taken, psn) = (n + 1, write.psn);
+        let payload = usize::from(write.payload.0)..usize::from(write.payload.1);
+        (write.offset, &input.packet(index + n)[payload])
+    });
+    let stored = entry.region.write_each(payloads);
+    qp.begin_message();
+    qp.end_messages(psn, taken as u32);
+    for counts in [counts, &mut qp.counts] {
+        counts.add(Counter::ExecutedWrite, stored as u64);
+        counts.add(Counter::DroppedRange, (taken - stored) as u64);
+    }
+    taken
 }
 
 /// The first byte of the BTH of nearly all packets.
@@ -306,45 +371,73 @@ const UC_WRITE_ONLY: u8 = Opcode::UcWriteOnly.byte();
 struct Pass<'a> {
     mtu: u32,
     keys: &'a Keys,
-    queue_pairs: &'a mut QueuePairs,
+    queue_pairs: &'a QueuePairs,
     steps: &'a mut Vec<Step>,
     requests: &'a mut Vec<Prepared>,
     refused: &'a mut Refused,
+    /// The queue pair that was found last, by its number, and its place: packets of one come in a row.
+    pair: Option<(u32, usize, &'a QueuePair)>,
+    /// The region that was found last, by its key, and its place.
+    region: Option<(u32, usize, &'a Entry)>,
 }
 
-impl Pass<'_> {
+impl<'a> Pass<'a> {
     /// Makes a step of a packet without damage, or says why it is dropped.
     #[inline(always)] // on the path of every packet: what depends on the operation alone is decided when compiled
     fn prepare(&mut self, packet: &[u8], opcode: Opcode) -> Result<(), Counter> {
         let request = Request::read(packet, opcode)?;
-        let found = self.queue_pairs.index(request.qpn);
-        let Some((queue_pair, qp)) = found.and_then(|at| Some((at, self.queue_pairs.at(at)?))) else {
+        let Some((queue_pair, qp)) = self.pair_of(request.qpn) else {
             return self.refuse(request.source, request.qpn, Counter::DroppedUnknownQueuePair);
         };
         if let Err(reason) = admit(qp, &request) {
             return self.refuse(request.source, request.qpn, reason);
         }
-        let found = self.keys.find(request.reth.rkey);
-        if let Some((_, entry)) = found {
-            // A prefetch of any address is harmless, so the range is checked later.
-            entry.region.prefetch(request.reth.va.wrapping_sub(entry.iova));
-        }
+        let found = self.region_of(request.reth.rkey);
         if opcode == Opcode::UcWriteOnly
             && qp.request.access.remote_write
             && let Ok(Some(place)) = execute::place(found, self.mtu, &request, &request.message())
         {
             // Made where it stays: to move what was just written in pieces takes longer than to write it.
-            self.steps.push(Step::Write {
-                queue_pair,
-                key: place.key,
-                offset: place.offset,
+            self.steps.push(Step::Write(Write {
+                to: (queue_pair as u32, place.key as u32),
                 psn: request.psn,
                 payload: request.payload,
-            });
+                offset: place.offset,
+            }));
             return Ok(());
+        }
+        if let Some((_, entry)) = found {
+            // A prefetch of any address is harmless, so the range is checked later.
+            entry.region.prefetch(request.reth.va.wrapping_sub(entry.iova));
         }
         self.keep(Prepared { request, queue_pair });
         Ok(())
+    }
+
+    /// The queue pair of a number, and its place.
+    #[inline(always)]
+    fn pair_of(&mut self, qpn: u32) -> Option<(usize, &'a QueuePair)> {
+        match self.pair {
+            Some((last, place, qp)) if last == qpn => Some((place, qp)),
+            _ => {
+                let (place, qp) = self.queue_pairs.find(qpn)?;
+                self.pair = Some((qpn, place, qp));
+                Some((place, qp))
+            }
+        }
+    }
+
+    /// The region of a key, and its place.
+    #[inline(always)]
+    fn region_of(&mut self, rkey: u32) -> Option<(usize, &'a Entry)> {
+        match self.region {
+            Some((last, place, entry)) if last == rkey => Some((place, entry)),
+            _ => {
+                let (place, entry) = self.keys.find(rkey)?;
+                self.region = Some((rkey, place, entry));
+                Some((place, entry))
+            }
+        }
     }
 
     /// Leaves a request to the second pass. By a call, so that the others need not be in memory.

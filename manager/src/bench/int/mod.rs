@@ -172,7 +172,7 @@ impl Case {
         let rates = measure_shares(
             scale,
             || timed(&traffic, &mut |world, batch| world.take(batch, &settings)),
-            || timed(&same, &mut |world, batch| floor.borrow_mut().take(batch, &settings, world)),
+            |_| timed(&same, &mut |world, batch| floor.borrow_mut().take(batch, &settings, world)),
         );
         let mut world = world.into_inner();
         let counters = world.int.counters();

@@ -26,9 +26,10 @@ use super::reporter::{self, DROP_SESSION, FLOW_SESSION, Filter, OF_DROP, OF_FLOW
 use super::truth::{Fate, SWITCH, Traffic, Truth, Watched};
 use crate::capture::{self, LinkType};
 use crate::testbed::accounting::LinkAccount;
+use crate::testbed::folder::Folder;
 use crate::testbed::ground::NicKind;
 use crate::testbed::outcome::RunFacts;
-use crate::testbed::processes::{self, Daemon};
+use crate::testbed::processes::Daemon;
 use crate::testbed::statistics::Statistics;
 
 /// Flow keys in one batch of a list.
@@ -84,7 +85,7 @@ struct Bed {
 /// Runs it, in the namespace that [`super::enter`] made. `progress` is told the packets sent, of how many.
 pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyhow::Result<Outcome> {
     let path = &options.capture;
-    let folder = processes::scratch().context("cannot make a folder for the testbed")?;
+    let folder = Folder::new().context("cannot make a folder for the testbed")?;
     let mut frames = Vec::new();
     capture::read(path, |packet| {
         if packet.link == LinkType::Ethernet && packet.data.len() >= 14 {

@@ -1,10 +1,12 @@
 //! bmv2's `simple_switch_grpc` as a process.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+
+use crate::testbed::processes::last_lines;
 
 /// How long it may take until it listens.
 const READY: Duration = Duration::from_secs(60);
@@ -23,12 +25,15 @@ pub(super) fn is_there() -> anyhow::Result<()> {
 
 /// A switch; it ends when this is dropped, and with this program.
 #[derive(Debug)]
-pub struct SimpleSwitch(Child);
+pub struct SimpleSwitch {
+    child: Child,
+    log: PathBuf,
+}
 
 impl Drop for SimpleSwitch {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -43,7 +48,8 @@ impl SimpleSwitch {
         control: &str,
     ) -> anyhow::Result<SimpleSwitch> {
         is_there()?;
-        let log = std::fs::File::create(folder.join(format!("{name}-bmv2.log")))?;
+        let path = folder.join(format!("{name}-bmv2.log"));
+        let log = std::fs::File::create(&path)?;
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "simple_switch_grpc", "--no-p4"]);
         command.args(["--thrift-port", &thrift.to_string(), "--notifications-addr"]);
@@ -55,17 +61,25 @@ impl SimpleSwitch {
         let child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn();
         let child = child
             .context("cannot run setpriv (Debian package util-linux), which starts simple_switch_grpc")?;
-        let mut switch = SimpleSwitch(child);
+        let mut switch = SimpleSwitch { child, log: path };
         let until = Instant::now() + READY;
         while tokio::net::TcpStream::connect(control).await.is_err() {
-            if let Some(status) = switch.0.try_wait()? {
-                bail!("simple_switch_grpc ended ({status})");
-            }
+            switch.check()?;
             if Instant::now() > until {
                 bail!("simple_switch_grpc does not listen on {control}");
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         Ok(switch)
+    }
+
+    /// An error if it has ended.
+    pub fn check(&mut self) -> anyhow::Result<()> {
+        match self.child.try_wait()? {
+            None => Ok(()),
+            Some(status) => {
+                bail!("simple_switch_grpc ended ({status}); the end of its log:\n{}", last_lines(&self.log))
+            }
+        }
     }
 }

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use dta_link::fault::Faults;
 use dta_link::netstat;
 use dta_proto::wire::dta::Report;
@@ -24,7 +24,8 @@ use tokio::sync::mpsc;
 
 use super::protocol::{Hello, Message, NodeCounters, OfSwitch, Outgoing, Reported, Request};
 use crate::testbed::bmv2::SimpleSwitch;
-use crate::testbed::processes::{self, Daemon, unless_ended};
+use crate::testbed::folder::Folder;
+use crate::testbed::processes::{Daemon, Ended, unless_ended};
 use crate::testbed::reporters::Reporters;
 
 /// After this time without a word from the manager, which says one every second, the connection is dead.
@@ -33,6 +34,9 @@ pub const SILENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(100);
 /// Time for an orderly end; then the process ends as it is.
 const GRACE: Duration = Duration::from_secs(15);
+/// Of this, for all switches to be emptied.
+const EMPTYING: Duration = Duration::from_secs(8);
+const NOT_EMPTIED: &str = "the switch still holds what this run wrote: it could not be emptied";
 /// The most of a log that is sent at once.
 const LOG_PART: u64 = 64 << 10;
 
@@ -40,27 +44,35 @@ const LOG_PART: u64 = 64 << 10;
 pub fn main() -> ExitCode {
     let served = (|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(unless_ended(serve())).map_err(anyhow::Error::from)
+        runtime.block_on(serve())
     })();
     match served {
-        Ok(Ok(Ok(()))) => ExitCode::SUCCESS,
-        Ok(Ok(Err(error))) | Err(error) => {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(ended)) => ended.status(),
+        Err(error) => {
             eprintln!("dta-manager: {error:#}");
             ExitCode::FAILURE
         }
-        Ok(Err(ended)) => ended.status(),
     }
 }
 
-async fn serve() -> anyhow::Result<()> {
-    let folder = processes::scratch().context("cannot make a folder for the testbed")?;
+async fn serve() -> anyhow::Result<Result<(), Ended>> {
+    let folder = Folder::new().context("cannot make a folder for the testbed")?;
     let requests = listen(folder.path())?;
     say(&Hello { version: dta_cli::program::build(), folder: folder.path().display().to_string() })?;
     let agent = Agent { folder: folder.path().to_owned(), ..Agent::default() };
-    tokio::select! {
-        done = agent.answer_all(requests) => done,
-        failed = agent.look_around() => failed,
-    }
+    let work = async {
+        tokio::select! {
+            done = agent.answer_all(requests) => done,
+            failed = agent.look_around() => failed,
+        }
+    };
+    let done = unless_ended(work).await?;
+    agent.end().await?;
+    Ok(match done {
+        Ok(done) => Ok(done?),
+        Err(ended) => Err(ended),
+    })
 }
 
 /// Reads requests in a thread. What it gives ends with the input, with [`Request::End`], or in silence. A
@@ -122,6 +134,9 @@ struct Agent {
     folder: PathBuf,
     daemons: RefCell<Vec<Daemon>>,
     switches: RefCell<Vec<SimpleSwitch>>,
+    /// Switches that run on, by the file of their configuration and their name, and whether they were programmed as a
+    /// whole.
+    programmed: RefCell<BTreeMap<(String, String), bool>>,
     reporters: RefCell<Option<Reporters>>,
     /// How much of each log was sent.
     logs: RefCell<BTreeMap<PathBuf, u64>>,
@@ -139,10 +154,29 @@ impl Agent {
             self.send_logs()?;
             say(&Message::Answer(answer))?;
         }
-        self.daemons.borrow_mut().clear();
+        Ok(())
+    }
+
+    /// Ends all that runs. Switches that run on are emptied: their frames would go to memory that is gone.
+    async fn end(&self) -> anyhow::Result<()> {
+        let emptied = tokio::time::timeout(EMPTYING, self.empty_all()).await;
+        let emptied = emptied.unwrap_or_else(|_| Err(anyhow!("{NOT_EMPTIED} within {EMPTYING:?}")));
         self.switches.borrow_mut().clear();
+        self.daemons.borrow_mut().clear();
         // Nobody may listen to what they said last.
         let _ = self.send_logs();
+        emptied
+    }
+
+    async fn empty_all(&self) -> anyhow::Result<()> {
+        let programmed = self.programmed.take();
+        for ((config, name), whole) in programmed {
+            let emptied = setup::empty(&self.config(&config)?, &name).await;
+            // Why the others could not be programmed was said, and it keeps them from being emptied.
+            if whole {
+                emptied.context(NOT_EMPTIED)?;
+            }
+        }
         Ok(())
     }
 
@@ -216,15 +250,28 @@ impl Agent {
         Ok(Reported { told: reporters.told(), side: reporters.side() })
     }
 
-    async fn switch(&self, config: &str, name: &str, what: OfSwitch) -> anyhow::Result<Value> {
-        let path = self.path(config)?;
+    /// A configuration of dta-translator in the folder.
+    fn config(&self, name: &str) -> anyhow::Result<Config> {
+        let path = self.path(name)?;
         let text =
             std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let (config, _) = Config::parse(&text, &path)?;
         config.check()?;
+        Ok(config)
+    }
+
+    async fn switch(&self, file: &str, name: &str, what: OfSwitch) -> anyhow::Result<Value> {
+        let config = self.config(file)?;
         Ok(match what {
             OfSwitch::Setup => {
+                let runs_on = self.switches.borrow().is_empty();
+                let note = |whole| {
+                    let key = (file.to_owned(), name.to_owned());
+                    runs_on.then(|| self.programmed.borrow_mut().insert(key, whole));
+                };
+                note(false);
                 setup::setup(&config, name).await.context("the switch cannot be programmed")?;
+                note(true);
                 Value::Null
             }
             OfSwitch::Statistics => {
@@ -235,15 +282,20 @@ impl Agent {
         })
     }
 
-    /// Sends what is new in logs, and says which daemon has ended. Gives an error when nobody listens.
+    /// Sends what is new in logs, and says which daemon or switch has ended. Gives an error when nobody listens.
     async fn look_around(&self) -> anyhow::Result<()> {
         loop {
             tokio::time::sleep(LOOK).await;
             let ended: Vec<_> = {
                 let mut daemons = self.daemons.borrow_mut();
                 let ended = daemons.iter_mut().filter_map(|daemon| daemon.check().err());
-                let ended = ended.map(|error| error.to_string()).collect();
+                let mut ended: Vec<_> = ended.map(|error| error.to_string()).collect();
                 daemons.retain_mut(|daemon| daemon.check().is_ok());
+                let mut switches = self.switches.borrow_mut();
+                ended.extend(
+                    switches.iter_mut().filter_map(|switch| switch.check().err()).map(|e| e.to_string()),
+                );
+                switches.retain_mut(|switch| switch.check().is_ok());
                 ended
             };
             self.send_logs()?;

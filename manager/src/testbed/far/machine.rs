@@ -266,10 +266,14 @@ impl Drop for Machine {
             std::thread::sleep(Duration::from_millis(10));
         }
         let _ = ssh.kill();
-        let _ = ssh.wait();
+        let status = ssh.wait();
         drop(ssh);
         for reader in self.readers.drain(..) {
             let _ = reader.join();
+        }
+        // What could not be brought to its end there is told by nobody else.
+        if !self.folder.is_empty() && status.is_ok_and(|status| status.code() == Some(1)) {
+            eprintln!("dta-manager: {}: {}", self.settings.name, last_lines(&locked(&self.heard).errors));
         }
     }
 }

@@ -16,7 +16,8 @@ use super::protocol::{NodeCounters, OfSwitch, Request};
 use super::tunnel::Tunnel;
 use crate::testbed::daemons::Plan;
 use crate::testbed::files::{self, CollectorPlace, TranslatorPlace};
-use crate::topology::Topology;
+use crate::testbed::workload::Workload;
+use crate::topology::{Primitive, Topology};
 
 /// The machines of a testbed, each with this program running.
 pub struct Far {
@@ -53,6 +54,8 @@ impl Far {
 /// A P4 switch, by its control plane on another machine.
 pub struct FarSwitch {
     machine: Arc<Machine>,
+    /// Whether it can be told to send what it holds.
+    flushes: bool,
 }
 
 /// The translator's configuration there, and the switch in it.
@@ -72,9 +75,12 @@ impl FarSwitch {
         Ok(nodes.into_iter().map(NodeStatistics::from).collect())
     }
 
-    /// It sends what it holds; gives how many reports that were.
+    /// It sends what it holds; gives how many reports that were. A Tofino keeps it: its program takes no such command.
     pub async fn flush(&self) -> anyhow::Result<u64> {
-        self.call(OfSwitch::Flush).await
+        match self.flushes {
+            true => self.call(OfSwitch::Flush).await,
+            false => Ok(0),
+        }
     }
 }
 
@@ -142,7 +148,10 @@ pub async fn start(plan: &Plan<'_>, far: &Far) -> anyhow::Result<Started> {
             let control = said(&ready, "control")?.to_owned();
             Translator::Software(Tunnel::open(at_translator.way().clone(), control).await?)
         }
-        Some(switch) => Translator::Switch(program(&at_translator, text, switch.clone()).await?),
+        Some(switch) => {
+            let text = format!("{text}\n{}", sketch_reporters(plan.topology, switch));
+            Translator::Switch(program(&at_translator, text, switch.clone()).await?)
+        }
     };
     Ok(Started {
         collector,
@@ -163,10 +172,29 @@ async fn program(machine: &Arc<Machine>, text: String, switch: toml::Table) -> a
         let request = Request::SimpleSwitch { interfaces, control: control.to_owned() };
         machine.call::<()>(&request).await?;
     }
+    let flushes = switch.get("type").and_then(toml::Value::as_str) != Some("tofino");
     write(machine, CONFIG, switch_file(&text, switch, &machine.folder)).await?;
-    let switch = FarSwitch { machine: Arc::clone(machine) };
+    let switch = FarSwitch { machine: Arc::clone(machine), flushes };
     switch.call::<()>(OfSwitch::Setup).await?;
     Ok(switch)
+}
+
+/// The bits of the reporters that send columns of sketches, if the switch has the store of these: it gives none by
+/// itself.
+fn sketch_reporters(topology: &Topology, switch: &toml::Table) -> String {
+    let store = &topology.store(Primitive::SketchMerge).name;
+    let stores = switch.get("stores").and_then(toml::Value::as_array);
+    if stores.is_some_and(|stores| !stores.is_empty() && !stores.iter().any(|it| it.as_str() == Some(store)))
+    {
+        return String::new();
+    }
+    let of = |switch| {
+        let reporter = Workload::switch_id(switch);
+        format!(
+            "[[translator.sketch_reporters]]\nstore = \"{store}\"\nreporter = {reporter}\nbit = {switch}\n"
+        )
+    };
+    (0..topology.network.tiers[0]).map(of).collect()
 }
 
 /// A translator's configuration with a switch.

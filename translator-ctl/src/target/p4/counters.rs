@@ -122,6 +122,9 @@ pub fn node(name: &str, kept: &Kept, counts: &Counts) -> NodeStatistics {
         counts.of("nacked_sequences").iter().enumerate().map(|(bit, count)| count << bit.min(63)).sum();
     all.extend([
         (names::RECEIVED.of(&[]), one("received")),
+        // A program sees each packet that its port took.
+        (names::LINK_RECEIVED.of(&[names::REPORTS]), one("received")),
+        (names::LINK_RECEIVED.of(&[names::ROCE]), counts.of("answers").iter().sum()),
         (names::ACCEPTED.of(&[]), accepted),
         (names::EMITTED.of(&[]), emitted),
         (names::HELD.of(&[]), held_of.iter().sum()),

@@ -1,0 +1,147 @@
+//! `run-testbed` on other machines with a P4 switch as the translator. Needs root, ip, ethtool, unshare and sshd.
+//!
+//! ```text
+//! load (reporters) eth1 -- p1 edge (the switch) p2 -- eth1 store (collector on the software NIC)
+//! ```
+
+mod common;
+mod machine_bed;
+#[allow(dead_code, reason = "the tests of dta-translator need more of it")]
+#[path = "../../translator-ctl/tests/p4/tofino.rs"]
+mod tofino;
+
+use std::time::{Duration, Instant};
+
+use common::{assert_good, captures, counter, number};
+use machine_bed::{Bed, bed, must, outcome, told};
+use rustix::process::{Pid, Signal, kill_process};
+use tofino::{FakeTofino, program};
+
+/// Addresses in the network of reports and frames.
+const STORE: &str = "198.18.10.1";
+const EDGE: &str = "198.18.10.2";
+const LOAD: &str = "198.18.10.3";
+const STORE_MAC: &str = "02:00:00:00:00:01";
+const EDGE_MAC: &str = "02:00:00:00:00:88";
+const LOAD_MAC: &str = "02:00:00:00:00:03";
+
+/// Machines with the wires of a switch between them.
+fn with_wires(test: &str) -> Option<Bed> {
+    let bed = bed(test)?;
+    bed.wire([("load", "eth1", LOAD_MAC), ("edge", "p1", "02:00:00:00:01:01")]);
+    bed.wire([("store", "eth1", STORE_MAC), ("edge", "p2", "02:00:00:00:01:02")]);
+    let load = bed.network("load");
+    must(&["ip", "-n", &load, "address", "add", &format!("{LOAD}/24"), "dev", "eth1"]);
+    // A program for a switch answers no ARP.
+    must(&[
+        "ip",
+        "-n",
+        &load,
+        "neigh",
+        "replace",
+        EDGE,
+        "lladdr",
+        EDGE_MAC,
+        "nud",
+        "permanent",
+        "dev",
+        "eth1",
+    ]);
+    Some(bed)
+}
+
+/// A topology with a switch; `of_machine` and `switch` are more of their tables.
+fn topology(bed: &Bed, of_machine: &str, switch: &str) -> String {
+    let path = bed.topology(|name| match name {
+        "store" => format!("address = \"{STORE}\"\nlink = \"packet:eth1\""),
+        "edge" => format!(
+            "address = \"{EDGE}\"\n{of_machine}\n[machine.switch]\nmac = \"{EDGE_MAC}\"\ncollector_ports = [2]\n\
+             stations = [{{ mac = \"{LOAD_MAC}\", port = 1 }}]\n{switch}"
+        ),
+        _ => format!("address = \"{LOAD}\""),
+    });
+    let text = std::fs::read_to_string(&path).unwrap().replace("columns = 2048", "columns = 256");
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+#[ignore = "needs root and simple_switch_grpc: run by make test-p4"]
+fn a_capture_through_bmv2_on_another_machine_is_exact_and_nothing_is_left() {
+    let test = "a_capture_through_bmv2_on_another_machine_is_exact_and_nothing_is_left";
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if !std::env::split_paths(&path).any(|folder| folder.join("simple_switch_grpc").is_file()) {
+        println!("SKIPPED: {test}: simple_switch_grpc is not on PATH");
+        return;
+    }
+    let (Some(bed), Some(captures)) = (with_wires(test), captures(test)) else { return };
+    let capture = captures.join("traffic/real-1kxun.pcap").display().to_string();
+    let logs = bed.path("logs");
+    let bmv2 = "type = \"bmv2\"\ncontrol = \"127.0.0.1:9559\"\npostcard_rows = 1024\n";
+    let topology = topology(&bed, "simple_switch = [\"1@p1\", \"2@p2\"]", bmv2);
+    let began = Instant::now();
+    let output = bed.run(&topology, &["--pcap", &capture, "--logs", &logs]);
+    println!("{:?} for the run", began.elapsed());
+    let result = outcome(&output);
+    assert_good("bmv2", &result);
+    let outcome = &result.1;
+    assert_eq!(outcome["run"]["packets"], 1723);
+    let right: u64 = outcome["primitives"].as_array().unwrap().iter().map(|p| number(&p["right"])).sum();
+    println!("{} reports, {right} answers right", outcome["sent"]);
+    assert!(number(&outcome["sent"]) > 12_000 && right > 1_000, "{outcome:#}");
+    let received = counter(outcome, "translator/testbed-switch", "received");
+    assert_eq!(received, number(&outcome["sent"]), "{outcome:#}");
+    bed.is_clean();
+
+    // A manager that is killed takes the switch with it.
+    let mut child = bed.long_run(&topology, ["__collector", "simple_switch_grpc", "__machine"]);
+    kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::KILL).unwrap();
+    child.wait().unwrap();
+    bed.is_clean();
+}
+
+/// Rows that a control plane wrote into the tables of a switch.
+fn rows(switch: &FakeTofino) -> usize {
+    ["service", "store", "region", "queue_pair", "departure", "answer"]
+        .map(|table| switch.rows(table))
+        .iter()
+        .sum()
+}
+
+#[test]
+#[ignore = "needs root, ip, unshare and sshd: make test runs it"]
+fn a_tofino_on_another_machine_is_programmed_and_emptied_however_the_run_ends() {
+    let test = "a_tofino_on_another_machine_is_programmed_and_emptied_however_the_run_ends";
+    let Some(bed) = with_wires(test) else { return };
+    // The driver runs there already. No traffic passes: it serves tables alone.
+    let switch = bed.inside("edge", || FakeTofino::start(&program()));
+    let of_switch = format!(
+        "type = \"tofino\"\ncontrol = \"{}\"\nstores = [\"flows\", \"paths\", \"bytes\"]\n",
+        switch.address
+    );
+    let path = topology(&bed, "", &of_switch);
+    for killed in [false, true] {
+        let mut child =
+            bed.command(&path, &["--reports", "20000"]).stderr(std::process::Stdio::piped()).spawn().unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        while !(switch.rows("queue_pair") == 2 && switch.rows("store") == 3 && switch.rows("service") == 1) {
+            let ended = child.try_wait().unwrap();
+            if ended.is_some() || Instant::now() > until {
+                let _ = child.kill();
+                panic!("{} rows: {}", rows(&switch), told(&child.wait_with_output().unwrap()));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        if killed {
+            kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::KILL).unwrap();
+            child.wait().unwrap();
+        } else {
+            let output = child.wait_with_output().unwrap();
+            let told = told(&output);
+            assert_eq!(output.status.code(), Some(1), "{told}");
+            assert!(told.contains(&format!("sent to {EDGE}:40040 came to the switch")), "{told}");
+        }
+        bed.is_clean();
+        assert_eq!(rows(&switch), 0);
+    }
+}

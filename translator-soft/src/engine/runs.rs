@@ -1,0 +1,90 @@
+//! Runs of key-writes: when one begins, and how its reports become operations.
+
+use dta_proto::layout::{hash, key_write as layout};
+use dta_proto::program::Primitive;
+
+use super::Engine;
+
+use crate::counters::Reason;
+use crate::egress::Elements;
+use crate::frame::Output;
+use crate::key_write::KeyWriteShape;
+use crate::run::{MOST, Run, VALUE_LEN};
+
+impl Engine {
+    /// Sends what is in a run, and begins one of key-writes for a store that ask for so many copies; `false` where such
+    /// reports have to go one by one: nothing has changed then.
+    #[inline(never)]
+    pub(super) fn begin_run(&mut self, of: (u16, u8), run: &mut Run<'_>, out: &mut Output) -> bool {
+        let (store, redundancy) = of;
+        let fits =
+            |shape: &KeyWriteShape| usize::from(shape.value_len) == VALUE_LEN && redundancy <= shape.copies;
+        // Where reports are named, each has names of its own.
+        let begins = !self.egress.name_reports
+            && self.stores.find(store).and_then(|store| store.key_write()).is_some_and(|shape| fits(&shape));
+        if begins {
+            self.send_run(run, out);
+            run.begin(of);
+        }
+        begins
+    }
+
+    /// Sends what is in a run, which is empty then.
+    #[inline]
+    pub(super) fn send_run(&mut self, run: &mut Run<'_>, out: &mut Output) {
+        if run.len() != 0 {
+            self.send_reports(run, out);
+            run.begin(run.of());
+        }
+    }
+
+    #[inline(never)]
+    fn send_reports(&mut self, run: &Run<'_>, out: &mut Output) {
+        let (store, redundancy) = run.of();
+        let Engine { stores, egress, offenders, serial, clock, .. } = self;
+        let found = stores.find(store).and_then(|store| Some((store.key_write()?, &store.regions)));
+        let mut hashes = [0; MOST];
+        for (hash, key) in hashes.iter_mut().zip(run.keys()) {
+            *hash = hash::key_hash(key);
+        }
+        let place_of = |h: u32, egress: &crate::egress::Egress| match found {
+            // Cannot be: a run begins with a look at its store.
+            None => Err(Reason::UnknownStore),
+            Some((_, regions)) => match regions.of_hash(h).ok_or(Reason::NoBucket)? {
+                place if egress.has_pair_of(place) => Ok(place),
+                _ => Err(Reason::NoQueuePair),
+            },
+        };
+        let (hashes, mut at, mut accepted) = (&hashes[..run.len()], 0, 0);
+        while let Some(h) = hashes.get(at) {
+            // Those for one region, which are most often all of them.
+            let place = place_of(*h, egress);
+            let alike = hashes[at..].iter().take_while(|h| place_of(**h, egress) == place).count();
+            let these = at..at + alike;
+            at = these.end;
+            match (place, found) {
+                (Ok(place), Some((KeyWriteShape { slots, value_len, copies }, _))) => {
+                    let elements = Elements {
+                        keys: &run.keys()[these.clone()],
+                        values: &run.values()[these.clone()],
+                        hashes: &hashes[these],
+                        copies: if redundancy == 0 { copies } else { redundancy },
+                    };
+                    let offset =
+                        |h: u32, n: u8| layout::offset(hash::slot(h, usize::from(n), slots), value_len);
+                    egress.write_elements(*clock, place, &elements, offset, out);
+                    accepted += alike;
+                }
+                (place, _) => {
+                    let reason = place.err().unwrap_or(Reason::UnknownStore);
+                    for packet in &run.packets()[these] {
+                        egress.counters.drop_one(reason);
+                        offenders.note(reason, packet);
+                    }
+                }
+            }
+        }
+        egress.counters.of(Primitive::KeyWrite).accepted += accepted as u64;
+        *serial = serial.wrapping_add(accepted as u32);
+    }
+}

@@ -1,0 +1,91 @@
+//! Key-writes of a batch become together what each becomes by itself.
+
+use dta_proto::program::{Entry, EntryKey, Program, Purpose, Store, Transport};
+use dta_proto::wire::dta::Body;
+use proptest::prelude::*;
+
+use super::collectors_tests::{numbered, shared};
+use super::tests::{AP, Bench, KI, KW, program};
+use super::{Admitted, Limits};
+use dta_proto::buckets::Buckets;
+
+/// A report: its store, what it says, and whether it asks to wake a reader.
+type Told = (u16, Body<'static>, bool);
+
+/// One report of many kinds; more than half of them are such that runs take them.
+fn report((kind, key, redundancy): (u8, u32, u8)) -> Told {
+    let key = numbered(key);
+    let write = |value: &'static [u8]| Body::KeyWrite { redundancy, key, value };
+    match kind {
+        0 => (AP, Body::Append { list: u32::from(key.0[3] & 7), value: &[5; 8] }, false),
+        1 => (KI, Body::KeyIncrement { redundancy: 1, key, delta: 3 }, false),
+        2 => (KW, write(&[7; 4]), false),
+        3 => (KW, write(&[7; 16]), false),
+        4 => (99, write(&[7; 12]), false),
+        5 => (AP, write(&[7; 12]), false),
+        6 => (KW, write(&[7; 12]), true),
+        other => (KW, write(if other % 2 == 0 { &[7; 12] } else { &[8; 12] }), false),
+    }
+}
+
+/// Programs with one queue pair for writes on each transport and with none, and with two collectors that share
+/// keys, but for those of one bucket.
+fn programs() -> Vec<Program> {
+    let mut without = program(Transport::Uc, false);
+    without.remove(&EntryKey::QueuePair(0, Purpose::Write));
+    let mut several = shared(128);
+    let part = several.part(KW, 1).unwrap().clone();
+    several.set(Entry::Store(Store { buckets: Buckets::range(128, 200), ..part }));
+    vec![
+        program(Transport::Uc, false),
+        program(Transport::Rc, false),
+        program(Transport::Rc, true),
+        without,
+        several,
+    ]
+}
+
+proptest! {
+    #[test]
+    fn a_batch_becomes_what_its_reports_become_one_by_one(
+        reports in prop::collection::vec((0u8..40, 0u32..400, prop_oneof![8 => Just(0u8), 1 => 1u8..4]).prop_map(report), 1..200),
+        name_reports: bool,
+    ) {
+        for program in programs() {
+            let limits = Limits { name_reports, ..Limits::default() };
+            let (mut together, mut alone) = (Bench::new(&program, limits), Bench::new(&program, limits));
+            let packets: Vec<Vec<u8>> = reports
+                .iter()
+                .map(|(store, body, immediate)| {
+                    let mut packet = together.v1(7, *store, *body);
+                    packet[28 + 2] |= u8::from(*immediate) << 7;
+                    packet
+                })
+                .collect();
+            together.engine.ingest(0, packets.iter().map(Vec::as_slice), &mut together.out);
+            // Reports that come parsed go one by one.
+            let parsed = reports.iter().zip(0..).map(|((store, body, immediate), sequence)| Admitted {
+                body, store: *store, reporter: 7, sequence, numbered: true, immediate: *immediate,
+            });
+            alone.engine.execute(0, parsed, &mut alone.out);
+            prop_assert_eq!(&together.out.meta, &alone.out.meta);
+            prop_assert_eq!(&together.out.lost, &alone.out.lost);
+            prop_assert_eq!(together.engine.counters().named(), alone.engine.counters().named());
+            prop_assert_eq!(together.frames(), alone.frames());
+        }
+    }
+}
+
+#[test]
+fn what_a_run_has_no_place_for_is_shown_by_its_packet() {
+    let mut program = program(Transport::Uc, false);
+    program.remove(&EntryKey::QueuePair(0, Purpose::Write));
+    let mut bench = Bench::new(&program, Limits::default());
+    let packets: Vec<_> = (0..40)
+        .map(|n| bench.v1(7, KW, Body::KeyWrite { redundancy: 0, key: numbered(n), value: &[1; 12] }))
+        .collect();
+    assert!(bench.ingest(0, &packets).is_empty());
+    let offenders: Vec<_> = bench.engine.take_offenders().collect();
+    assert_eq!(offenders.len(), 1);
+    assert_eq!(offenders[0].1.packet(), packets[0]);
+}
