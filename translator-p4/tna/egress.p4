@@ -685,22 +685,8 @@ control Departure(
         if (hdr.bridge.isValid() && hdr.kind.work != WORK_SET_PSN) {
             queue_pair.apply();
         }
-        // What both write is written by the lists first, which are done sooner.
+        // What both lists and columns write is written by the lists first, which are done sooner.
         lists.apply(hdr, meta);
-        if (hdr.list.isValid()) {
-#ifdef DTA_LONG_BATCHES
-            if (hdr.bridge.element_shift == 5) {
-                check_32();
-            } else {
-                check_64();
-            }
-#else
-            check_16();
-#endif
-        }
-#ifdef DTA_SKETCHES
-        columns.apply(hdr, meta);
-#endif
         if (hdr.mirrored.isValid() && hdr.v1.isValid()) {
             nack_count.apply();
         }
@@ -725,7 +711,8 @@ control Departure(
         }
 #endif
 #ifdef DTA_KEYS
-        // Of the words as they came, or as a row has them: each asks for itself, so that others may be done between them.
+        // Of the words as they came, or as a row has them, and before columns change theirs. Each asks for itself, so that
+        // others may be done between them.
         if (hdr.key_first.isValid() && hdr.kind.work == KEY_WRITE && hdr.bridge.element_shift == 3) {
             sum_8();
         }
@@ -735,6 +722,22 @@ control Departure(
         if (hdr.key_first.isValid() && hdr.kind.work != KEY_INCREMENT && hdr.bridge.element_shift == 5) {
             sum_32();
         }
+#endif
+#ifdef DTA_SKETCHES
+        columns.apply(hdr, meta);
+#endif
+        if (hdr.list.isValid()) {
+#ifdef DTA_LONG_BATCHES
+            if (hdr.bridge.element_shift == 5) {
+                check_32();
+            } else {
+                check_64();
+            }
+#else
+            check_16();
+#endif
+        }
+#ifdef DTA_KEYS
         if (hdr.key_first.isValid()) {
             copy.apply();
         }
@@ -745,18 +748,21 @@ control Departure(
         if (hdr.bridge.isValid()) {
             frame.apply();
         }
-        // What leaves is counted before the work on its words: behind it, one stage has room for four counters and no more.
+        // Each counter asks for itself, too.
         if (meta.sends == 1 && meta.has_pair == 1) {
             operations.count(hdr.kind.work);
+        }
+        if (meta.sends == 1 && meta.has_pair == 1) {
             store_frames.count(hdr.bridge.store_number);
+        }
+        if (meta.sends == 1 && meta.has_pair == 1) {
             pair_frames.count(hdr.bridge.pair);
         }
-        if (meta.sends == 1 && intrinsic.egress_rid == 0) {
-            if (meta.has_pair == 1) {
-                emitted_reports.count(hdr.bridge.reports);
-            } else {
-                lost.count(hdr.kind.work);
-            }
+        if (meta.sends == 1 && meta.has_pair == 1 && intrinsic.egress_rid == 0) {
+            emitted_reports.count(hdr.bridge.reports);
+        }
+        if (meta.sends == 1 && meta.has_pair == 0 && intrinsic.egress_rid == 0) {
+            lost.count(hdr.kind.work);
         }
         psn.apply();
         place_in_store();

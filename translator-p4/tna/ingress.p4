@@ -79,6 +79,7 @@ control Admission(
     }
 
     // ---- Stores.
+#ifdef DTA_KEYS
     action key_write_store(bit<8> number, bit<8> copies, bit<8> value_words, bit<32> slots_mask, bit<8> element_shift) {
         meta.primitive = KEY_WRITE;
         hdr.bridge.reports = 0x11;
@@ -96,6 +97,7 @@ control Admission(
         hdr.bridge.mask = slots_mask;
         hdr.bridge.element_shift = 3;
     }
+#endif
 #ifdef DTA_POSTCARDS
     action postcarding_store(bit<8> number, bit<8> copies, bit<8> hops, bit<32> slots_mask, bit<8> element_shift, bit<32> cache_base, bit<32> cache_mask) {
         meta.primitive = POSTCARDING;
@@ -152,7 +154,10 @@ control Admission(
     table store {
         key = { meta.store: exact @name("store"); }
         actions = {
-            key_write_store; key_increment_store; append_store;
+            append_store;
+#ifdef DTA_KEYS
+            key_write_store; key_increment_store;
+#endif
 #ifdef DTA_POSTCARDS
             postcarding_store;
 #endif

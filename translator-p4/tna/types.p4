@@ -147,6 +147,33 @@ header icrc_bytes_t {
     bit<8> d;
 }
 
+// p4c lets two headers share containers where no packet is parsed into both. It takes no account of headers that tables make
+// valid: their fields must not share.
+@pa_no_overlay("ingress", "hdr.bridge.pair")
+@pa_no_overlay("ingress", "hdr.bridge.store_number")
+@pa_no_overlay("ingress", "hdr.bridge.reports")
+@pa_no_overlay("ingress", "hdr.bridge.hurries")
+@pa_no_overlay("ingress", "hdr.bridge.notify")
+@pa_no_overlay("ingress", "hdr.bridge.flush")
+@pa_no_overlay("ingress", "hdr.bridge.element_shift")
+@pa_no_overlay("ingress", "hdr.bridge.words")
+@pa_no_overlay("ingress", "hdr.bridge.index")
+@pa_no_overlay("ingress", "hdr.bridge.mask")
+@pa_no_overlay("ingress", "hdr.bridge.address_high")
+@pa_no_overlay("ingress", "hdr.bridge.address_low")
+@pa_no_overlay("ingress", "hdr.bridge.rkey")
+#ifdef DTA_LONG_BATCHES
+@pa_no_overlay("ingress", "hdr.bridge.last")
+#endif
+@pa_no_overlay("ingress", "hdr.key.b")
+@pa_no_overlay("ingress", "hdr.key.c")
+@pa_no_overlay("ingress", "hdr.key.d")
+@pa_no_overlay("ingress", "hdr.w1.word")
+@pa_no_overlay("ingress", "hdr.w2.word")
+@pa_no_overlay("ingress", "hdr.w3.word")
+@pa_no_overlay("ingress", "hdr.w4.word")
+@pa_no_overlay("ingress", "hdr.w5.word")
+@pa_no_overlay("ingress", "hdr.w6.word")
 struct ingress_headers_t {
     kind_t kind;
     bridge_t bridge;
@@ -294,6 +321,30 @@ struct ingress_metadata_t {
 #define SLOT_KEY hdr.bridge.index
 #endif
 
+@pa_no_overlay("egress", "hdr.ethernet.destination")
+@pa_no_overlay("egress", "hdr.ethernet.source")
+@pa_no_overlay("egress", "hdr.ethernet.type")
+@pa_no_overlay("egress", "hdr.ipv4.version")
+@pa_no_overlay("egress", "hdr.ipv4.ihl")
+@pa_no_overlay("egress", "hdr.ipv4.tos")
+@pa_no_overlay("egress", "hdr.ipv4.total_length")
+@pa_no_overlay("egress", "hdr.ipv4.id")
+@pa_no_overlay("egress", "hdr.ipv4.reserved")
+@pa_no_overlay("egress", "hdr.ipv4.dont_fragment")
+@pa_no_overlay("egress", "hdr.ipv4.more_fragments")
+@pa_no_overlay("egress", "hdr.ipv4.fragment_offset")
+@pa_no_overlay("egress", "hdr.ipv4.ttl")
+@pa_no_overlay("egress", "hdr.ipv4.protocol")
+@pa_no_overlay("egress", "hdr.ipv4.checksum")
+@pa_no_overlay("egress", "hdr.ipv4.source")
+@pa_no_overlay("egress", "hdr.ipv4.destination")
+@pa_no_overlay("egress", "hdr.udp.source")
+@pa_no_overlay("egress", "hdr.udp.destination")
+@pa_no_overlay("egress", "hdr.udp.length")
+@pa_no_overlay("egress", "hdr.udp.checksum")
+@pa_no_overlay("egress", "hdr.sum.word")
+@pa_no_overlay("egress", "hdr.w1.word")
+@pa_no_overlay("egress", "hdr.w2.word")
 struct egress_headers_t {
     kind_t kind;
     mirrored_t mirrored;

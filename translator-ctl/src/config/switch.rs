@@ -52,17 +52,16 @@ pub enum Role {
     Reporter,
 }
 
-/// What the program of a Tofino takes beside key-write, key-increment and batches of 16 bytes: all of it has no room
-/// there at once.
+/// What the program of a Tofino takes: all of it has no room there at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Profile {
-    /// Postcards.
+    /// Key-write, key-increment, batches of 16 bytes, and postcards.
     #[default]
     Postcards,
-    /// Columns of sketches.
+    /// Key-write, key-increment, batches of 16 bytes, and columns of sketches.
     Sketches,
-    /// Batches of 32 and 64 bytes.
+    /// Batches of 32 and 64 bytes, and nothing else.
     Batches,
 }
 

@@ -1,4 +1,4 @@
-//! Batches of 16, 32 and 64 bytes.
+//! Batches of 32 and 64 bytes.
 
 use dta_p4_suite::assembly::pipeline::{DEPARSER, Pipeline};
 use dta_proto::layout::append;
@@ -96,8 +96,6 @@ fn append(egress: &mut Pipeline, batch_len: u64, value: &[u32], how: How) -> Opt
 pub(crate) fn batches(mut switch: Switch) -> Result<(), String> {
     let (mut checked, mut flushed) = (0, 0);
     for (batch_len, words) in [
-        (16, 1),
-        (16, 2),
         (32, 1),
         (32, 2),
         (32, 3),

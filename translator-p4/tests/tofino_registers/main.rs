@@ -44,7 +44,17 @@ impl Switch {
     /// Of a profile, by its folder.
     fn new(profile: &str) -> Switch {
         let text = assembly::text(&format!("compiled/{profile}/translator.bfa.gz"));
-        Switch { ingress: Pipeline::of(&text, "ingress"), egress: Pipeline::of(&text, "egress") }
+        let mut egress = Pipeline::of(&text, "egress");
+        let pair = [("rc", 0), ("remote_qpn", 0x11), ("udp_port", 4791), ("tos", 0)];
+        let ends = ["source_mac", "destination_mac", "source_ip", "destination_ip"].map(|name| (name, 0));
+        let parameters = [&pair[..], &ends].concat();
+        egress.fill(
+            "Departure.queue_pair",
+            &[("hdr.bridge.pair", PAIR.into())],
+            "use_queue_pair",
+            &parameters,
+        );
+        Switch { ingress: Pipeline::of(&text, "ingress"), egress }
     }
 }
 
@@ -55,13 +65,9 @@ fn put(pipeline: &mut Pipeline, fields: &[(&str, u64)]) {
     }
 }
 
-/// What each report has that comes to egress: its queue pair is there. The table of these is filled by the control plane.
-const DEPARTS: [(&str, u64); 4] = [
-    ("hdr.kind.$valid", 1),
-    ("hdr.bridge.$valid", 1),
-    ("hdr.bridge.pair", PAIR as u64),
-    ("meta.has_pair", 1),
-];
+/// What each report has that comes to egress: its queue pair is there.
+const DEPARTS: [(&str, u64); 3] =
+    [("hdr.kind.$valid", 1), ("hdr.bridge.$valid", 1), ("hdr.bridge.pair", PAIR as u64)];
 
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, is: T, wanted: T) -> Result<(), String> {
     if is == wanted { Ok(()) } else { Err(format!("{what}: {is:?} instead of {wanted:?}")) }
@@ -167,7 +173,7 @@ fn psns(mut switch: Switch) -> Result<(), String> {
             }
             for n in 0..4 {
                 egress.clear();
-                for (field, value) in DEPARTS.into_iter().chain([("meta.sends", 1), ("meta.rc", 1)]) {
+                for (field, value) in DEPARTS.into_iter().chain([("meta.has_pair", 1), ("meta.sends", 1), ("meta.rc", 1)]) {
                     if egress.has(field, stage) {
                         egress.set(field, stage, value);
                     }
@@ -335,9 +341,9 @@ fn hear(switch: &mut Switch, sequence: u32, restarted: bool) -> Option<(u32, u16
     let ahead = ingress.get("meta.ahead", stage);
     let egress = &mut switch.egress;
     egress.clear();
-    let count = egress.table("Departure.nack_count");
-    let stage = egress.stage(&count);
+    let from = egress.first();
     for (field, value) in [
+        ("hdr.mirrored.$valid", 1),
         ("hdr.v1.$valid", 1),
         ("hdr.mirrored.ahead", ahead),
         ("meta.ahead_16", ahead & 0xffff),
@@ -346,9 +352,9 @@ fn hear(switch: &mut Switch, sequence: u32, restarted: bool) -> Option<(u32, u16
         ("hdr.dta.sequence", u64::from(sequence) & 0xff),
         ("hdr.v1.reporter", REPORTER.into()),
     ] {
-        egress.set(field, stage, value);
+        egress.set(field, 0, value);
     }
-    egress.run(&count, DEPARSER);
+    egress.run(&from, DEPARSER);
     let of = |field: &str| egress.get(field, DEPARSER);
     assert_eq!(of("hdr.nack.reporter"), REPORTER.into());
     assert_eq!(of("hdr.nack.first") & 0xff, of("hdr.nack.sequence"));
@@ -482,8 +488,8 @@ fn pass_rows(switch: &mut Switch, fields: &[(&str, u32)]) -> Result<(Option<Row>
     let stage = ingress.stage(&from);
     // Words of the packet before, as containers may have them.
     for (field, value) in [("meta.is_row", 1), ("hdr.w1.word", 0xdead_beef)].iter().chain(fields) {
-        // Whether it was taken may not matter here any more.
-        if *field != "meta.taken" || ingress.has(field, stage) {
+        // Whether it was taken, and where it came from, may not matter here any more.
+        if !["meta.taken", "ig_intr_md.ingress_port"].contains(field) || ingress.has(field, stage) {
             ingress.set(field, stage, (*value).into());
         }
     }

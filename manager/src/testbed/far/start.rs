@@ -75,7 +75,7 @@ impl FarSwitch {
         Ok(nodes.into_iter().map(NodeStatistics::from).collect())
     }
 
-    /// It sends what it holds; gives how many reports that were. A Tofino keeps it: its program takes no such command.
+    /// It sends what it holds; gives how many reports that were. A Tofino without `cpu_interface` keeps it.
     pub async fn flush(&self) -> anyhow::Result<u64> {
         match self.flushes {
             true => self.call(OfSwitch::Flush).await,
@@ -172,7 +172,8 @@ async fn program(machine: &Arc<Machine>, text: String, switch: toml::Table) -> a
         let request = Request::SimpleSwitch { interfaces, control: control.to_owned() };
         machine.call::<()>(&request).await?;
     }
-    let flushes = switch.get("type").and_then(toml::Value::as_str) != Some("tofino");
+    let is_tofino = switch.get("type").and_then(toml::Value::as_str) == Some("tofino");
+    let flushes = !is_tofino || switch.contains_key("cpu_interface");
     write(machine, CONFIG, switch_file(&text, switch, &machine.folder)).await?;
     let switch = FarSwitch { machine: Arc::clone(machine), flushes };
     switch.call::<()>(OfSwitch::Setup).await?;

@@ -107,7 +107,7 @@ fn used(profile: Profile) -> Used {
                     Profile::Sketches => {
                         &[KEY_WRITE_STORE, KEY_INCREMENT_STORE, APPEND_STORE, SKETCH_MERGE_STORE]
                     }
-                    Profile::Batches => &[KEY_WRITE_STORE, KEY_INCREMENT_STORE, APPEND_STORE],
+                    Profile::Batches => &[APPEND_STORE],
                 };
             }
             "lists" => table.key = &[("store", Exact, 16), ("list", Prefix, 32)],
@@ -157,8 +157,7 @@ fn used(profile: Profile) -> Used {
 
 /// Why a profile of the program cannot write a store; `None` where it can.
 pub fn cannot_write(profile: Profile, kind: &StoreKind) -> Option<String> {
-    // What one profile alone can write.
-    let (what, needs) = match *kind {
+    let what = match *kind {
         StoreKind::KeyWrite { value_len, .. } if value_len > 28 => {
             return Some(format!(
                 "values of {value_len} bytes, and the program for Tofino writes 4, 12 or 28"
@@ -178,22 +177,34 @@ pub fn cannot_write(profile: Profile, kind: &StoreKind) -> Option<String> {
                 1 << RING_SHIFT
             ));
         }
-        StoreKind::Postcarding { .. } => ("postcards".to_owned(), Profile::Postcards),
-        StoreKind::SketchMerge { .. } => ("columns of sketches".to_owned(), Profile::Sketches),
-        StoreKind::Append { batch_len, .. } if batch_len != 16 => {
-            (format!("batches of {batch_len} bytes"), Profile::Batches)
-        }
-        StoreKind::Append { .. } | StoreKind::KeyWrite { .. } | StoreKind::KeyIncrement { .. } => {
-            return None;
-        }
+        StoreKind::KeyWrite { .. } => "elements of key-write".to_owned(),
+        StoreKind::KeyIncrement { .. } => "counters of key-increment".to_owned(),
+        StoreKind::Postcarding { .. } => "postcards".to_owned(),
+        StoreKind::SketchMerge { .. } => "columns of sketches".to_owned(),
+        StoreKind::Append { batch_len, .. } => format!("batches of {batch_len} bytes"),
     };
-    (needs != profile).then(|| {
+    (!makes(profile, kind)).then(|| {
+        let others: Vec<String> = Profile::ALL
+            .into_iter()
+            .filter(|other| makes(*other, kind))
+            .map(|other| format!("\"{}\"", other.name()))
+            .collect();
         format!(
-            "{what}, which the profile \"{}\" of the program for Tofino does not make: \"{}\" does",
+            "{what}, which the profile \"{}\" of the program for Tofino does not make; that is made by: {}",
             profile.name(),
-            needs.name()
+            others.join(", ")
         )
     })
+}
+
+/// Whether a profile has what makes the elements of a store of this kind, whatever their size.
+fn makes(profile: Profile, kind: &StoreKind) -> bool {
+    match *kind {
+        StoreKind::KeyWrite { .. } | StoreKind::KeyIncrement { .. } => profile != Profile::Batches,
+        StoreKind::Postcarding { .. } => profile == Profile::Postcards,
+        StoreKind::SketchMerge { .. } => profile == Profile::Sketches,
+        StoreKind::Append { batch_len, .. } => (profile == Profile::Batches) == (batch_len != 16),
+    }
 }
 
 /// How many lists, rows and columns a profile holds: four registers of them fit a stage with room for other tables.

@@ -2,13 +2,13 @@
 //!
 //! Of the chip this has containers of fields, conditions, tables with constant entries, actions, and the stateful
 //! ALUs. All actions of a stage see what was there before it. It has no parser and no deparser: fields are put in and
-//! taken out. Tables that the control plane fills miss. What a hash gives is not computed, and nobody may ask for it.
+//! taken out. Tables that the control plane fills miss, but for the entries that are put into them. What a hash gives is not computed, and nobody may ask for it.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::{Block, Slice, hex, pairs, range};
-use table::{Action, Follows, Table};
+use table::{Action, Entry, Follows, Table};
 
 mod register;
 mod table;
@@ -214,6 +214,23 @@ impl Pipeline {
         let suffix = format!(".{name}");
         let found = self.registers.iter_mut().find(|(register, _)| register.ends_with(&suffix));
         found.unwrap_or_else(|| panic!("no register {name}")).1
+    }
+
+    /// Puts an entry into a table, as the control plane does: its key, its action by the end of its name, and all parameters
+    /// of that.
+    ///
+    /// # Panics
+    /// There is no such table or action.
+    pub fn fill(&mut self, table: &str, key: &[(&str, u64)], action: &str, parameters: &[(&str, u64)]) {
+        let name = self.table(table);
+        let table = Rc::make_mut(self.tables.get_mut(&name).unwrap());
+        let found = table.actions.iter().find(|one| one.name.ends_with(action));
+        let handle = found.unwrap_or_else(|| panic!("{name} has no action {action}")).handle;
+        table.entries.push(Entry {
+            keys: key.iter().map(|(field, value)| (Slice::of(field), u64::MAX, *value, *value)).collect(),
+            handle,
+            parameters: parameters.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+        });
     }
 
     /// Empties the containers, as before another packet. Registers stay as they are.
@@ -452,6 +469,15 @@ impl Running<'_> {
         if let Some(value) = self.parameters.get(name) {
             return *value;
         }
+        // Some bits of one: `NAME.LOW-HIGH`.
+        let bits = name.rsplit_once('.').and_then(|(name, bits)| {
+            let (low, high) = bits.split_once('-')?;
+            let (low, high): (usize, usize) = (low.parse().ok()?, high.parse().ok()?);
+            Some(self.parameters.get(name)? >> low & ones(high - low + 1))
+        });
+        if let Some(value) = bits {
+            return value;
+        }
         let data = &self.action.data;
         let of_name = data.iter().filter(|(alias, _)| alias == name);
         if let Some(value) = of_name.filter_map(|(_, what)| number(what)).next() {
@@ -460,6 +486,9 @@ impl Running<'_> {
         let (mut value, mut is_known) = (0, false);
         for (alias, what) in data.iter().filter(|(_, what)| number(what).is_none()) {
             let at = Slice::of(what);
+            if what == name {
+                return self.data(alias);
+            }
             if at.name == name {
                 is_known = true;
                 value |= self.data(alias) << at.bits.map_or(0, |(low, _)| low);
