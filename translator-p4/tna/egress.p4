@@ -49,7 +49,9 @@ parser Work(packet_in packet, out egress_headers_t hdr, out egress_metadata_t me
         transition select(hdr.kind.work, hdr.bridge.element_shift) {
             (APPEND, _): list;
 #ifdef DTA_KEYS
+#ifdef DTA_VALUES_OF_4
             (KEY_WRITE, 3): key_one;
+#endif
             (KEY_WRITE, 4): key_three;
             (KEY_WRITE, 5): key_seven;
             (POSTCARDING, _): key_seven;
@@ -63,6 +65,7 @@ parser Work(packet_in packet, out egress_headers_t hdr, out egress_metadata_t me
         }
     }
 #ifdef DTA_KEYS
+#ifdef DTA_VALUES_OF_4
     state key_one {
         meta.sends = 1;
         packet.extract(hdr.key_first);
@@ -70,6 +73,7 @@ parser Work(packet_in packet, out egress_headers_t hdr, out egress_metadata_t me
         packet.extract(hdr.w0);
         transition accept;
     }
+#endif
     state key_two {
         meta.sends = 1;
         packet.extract(hdr.key_first);
@@ -547,8 +551,10 @@ control Departure(
         const default_action = NoAction();
         const entries = {
 #ifdef DTA_KEYS
+#ifdef DTA_VALUES_OF_4
             (KEY_WRITE, 3, 0, 0): frame_is(RC_WRITE_ONLY + UC_OFFSET, 68, 48, 8);
             (KEY_WRITE, 3, 0, 1): frame_is(RC_WRITE_ONLY, 68, 48, 8);
+#endif
             (KEY_WRITE, 4, 0, 0): frame_is(RC_WRITE_ONLY + UC_OFFSET, 76, 56, 16);
             (KEY_WRITE, 4, 0, 1): frame_is(RC_WRITE_ONLY, 76, 56, 16);
             (KEY_WRITE, 5, 0, 0): frame_is(RC_WRITE_ONLY + UC_OFFSET, 92, 72, 32);
@@ -584,15 +590,17 @@ control Departure(
 
     // ---- The checksum of an element: of a key and all words, or of a list and its batch.
 #ifdef DTA_KEYS
-    Hash<bit<32>>(HashAlgorithm_t.CRC32) sum_of_8;
     Hash<bit<32>>(HashAlgorithm_t.CRC32) sum_of_16;
     Hash<bit<32>>(HashAlgorithm_t.CRC32) sum_of_32;
     Hash<bit<24>>(HashAlgorithm_t.CRC32) check_of_16;
 #define KEY hdr.key_first.word, hdr.key.b, hdr.key.c, hdr.key.d
+#ifdef DTA_VALUES_OF_4
+    Hash<bit<32>>(HashAlgorithm_t.CRC32) sum_of_8;
     action sum_8() {
         hdr.sum.setValid();
         hdr.sum.word = sum_of_8.get({ KEY, hdr.w0.word });
     }
+#endif
     action sum_16() {
         hdr.sum.setValid();
         hdr.sum.word = sum_of_16.get({ KEY, hdr.w0.word, hdr.w1.word, hdr.w2.word });
@@ -713,9 +721,11 @@ control Departure(
 #ifdef DTA_KEYS
         // Of the words as they came, or as a row has them, and before columns change theirs. Each asks for itself, so that
         // others may be done between them.
+#ifdef DTA_VALUES_OF_4
         if (hdr.key_first.isValid() && hdr.kind.work == KEY_WRITE && hdr.bridge.element_shift == 3) {
             sum_8();
         }
+#endif
         if (hdr.key_first.isValid() && hdr.kind.work == KEY_WRITE && hdr.bridge.element_shift == 4) {
             sum_16();
         }

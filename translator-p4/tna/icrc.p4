@@ -20,13 +20,15 @@ control Icrc(inout egress_headers_t hdr, inout egress_metadata_t meta) {
         meta.icrc = of_write_32.get({ ICRC_HEADERS, hdr.length.length, PAYLOAD_32 });
     }
 #ifdef DTA_KEYS
-    Hash<bit<32>>(HashAlgorithm_t.CRC32) of_write_8;
     Hash<bit<32>>(HashAlgorithm_t.CRC32) of_write_16;
     Hash<bit<32>>(HashAlgorithm_t.CRC32) of_write_16_immediate;
     Hash<bit<32>>(HashAlgorithm_t.CRC32) of_fetch_add;
+#ifdef DTA_VALUES_OF_4
+    Hash<bit<32>>(HashAlgorithm_t.CRC32) of_write_8;
     action write_8() {
         meta.icrc = of_write_8.get({ ICRC_HEADERS, hdr.length.length, PAYLOAD_8 });
     }
+#endif
     action write_16() {
         meta.icrc = of_write_16.get({ ICRC_HEADERS, hdr.length.length, PAYLOAD_16 });
     }
@@ -68,8 +70,10 @@ control Icrc(inout egress_headers_t hdr, inout egress_metadata_t meta) {
             fetch_add();
         } else if (hdr.immediate.isValid()) {
             write_16_immediate();
+#ifdef DTA_VALUES_OF_4
         } else if (hdr.bridge.element_shift == 3) {
             write_8();
+#endif
         } else if (hdr.bridge.element_shift == 4) {
             write_16();
         } else {

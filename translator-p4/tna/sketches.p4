@@ -139,8 +139,8 @@ control Columns(inout egress_headers_t hdr, inout egress_metadata_t meta) {
         const entries = {
             (true, 1, _, 1, 0): leaves();
             (true, 1, _, _, _): NoAction();
-            (true, _, _, 1, 0x80000000 &&& 0x80000000): refuses(REASON_EPOCH_OLD);
             (true, _, 0, _, _): refuses(REASON_SKETCH_REPORTERS);
+            (true, _, _, 1, 0x80000000 &&& 0x80000000): refuses(REASON_EPOCH_OLD);
             (true, _, _, 0, _): begins();
             (true, _, _, _, 0): joins();
             (true, _, _, _, _): begins();

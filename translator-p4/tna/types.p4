@@ -3,11 +3,13 @@
 #define DTA_TNA_TYPES
 
 // The profiles of this source: what a switch takes. With DTA_LONG_BATCHES it is batches of 32 and 64 bytes alone. Else it is
-// batches of 16 bytes, key-write and key-increment, and beside them columns of sketches with DTA_SKETCHES, or postcards.
+// batches of 16 bytes, key-write and key-increment, and beside them columns of sketches with DTA_SKETCHES, or postcards and
+// key-write with values of 4 bytes.
 #ifndef DTA_LONG_BATCHES
 #define DTA_KEYS
 #ifndef DTA_SKETCHES
 #define DTA_POSTCARDS
+#define DTA_VALUES_OF_4
 #endif
 #endif
 

@@ -59,7 +59,7 @@ pub enum Profile {
     /// Key-write, key-increment, batches of 16 bytes, and postcards.
     #[default]
     Postcards,
-    /// Key-write, key-increment, batches of 16 bytes, and columns of sketches.
+    /// Key-write of 12 and 28 bytes, key-increment, batches of 16 bytes, and columns of sketches.
     Sketches,
     /// Batches of 32 and 64 bytes, and nothing else.
     Batches,

@@ -1,11 +1,12 @@
 //! The profiles of the program for Tofino: which stores each takes, and what it is told of them.
 
 use dta_proto::program::{Entry, Primitive, Program};
+use dta_proto::store::StoreKind;
 use dta_translator::config::{Config, Profile, Switch};
 use dta_translator::setup;
 use dta_translator::target::p4::bfruntime::{BfRuntime, schema};
 use dta_translator::target::p4::tables::{Holds, Item, Match};
-use dta_translator::target::p4::tofino::{registers_of, used_of};
+use dta_translator::target::p4::tofino::{cannot_write, registers_of, used_of};
 use dta_translator::target::p4::{P4Switch, Wire as _};
 use dta_translator::target::{After, Target as _};
 
@@ -84,7 +85,9 @@ fn each_profile_takes_its_own_stores_and_names_those_for_the_others() {
         (SKETCH, &[Profile::Sketches]),
         (BATCHES_OF_32, &[Profile::Batches]),
     ];
+    let values_of_4 = StoreKind::KeyWrite { slots: 64, value_len: 4, redundancy: 1 };
     for profile in Profile::ALL {
+        assert_eq!(cannot_write(profile, &values_of_4).is_none(), profile == Profile::Postcards);
         let (tofino, config) = switch(&bed, profile);
         let mut target = target(&config);
         for (store, makers) in makers {

@@ -173,7 +173,9 @@ fn psns(mut switch: Switch) -> Result<(), String> {
             }
             for n in 0..4 {
                 egress.clear();
-                for (field, value) in DEPARTS.into_iter().chain([("meta.has_pair", 1), ("meta.sends", 1), ("meta.rc", 1)]) {
+                for (field, value) in
+                    DEPARTS.into_iter().chain([("meta.has_pair", 1), ("meta.sends", 1), ("meta.rc", 1)])
+                {
                     if egress.has(field, stage) {
                         egress.set(field, stage, value);
                     }
@@ -486,6 +488,8 @@ fn pass_rows(switch: &mut Switch, fields: &[(&str, u32)]) -> Result<(Option<Row>
     let ingress = &mut switch.ingress;
     let from = ingress.table("Admission.rows.take_key_d");
     let stage = ingress.stage(&from);
+    // What comes before that: most of them are only kept.
+    ingress.set("ig_intr_md_for_dprsr.drop_ctl", stage, 1);
     // Words of the packet before, as containers may have them.
     for (field, value) in [("meta.is_row", 1), ("hdr.w1.word", 0xdead_beef)].iter().chain(fields) {
         // Whether it was taken, and where it came from, may not matter here any more.
@@ -655,8 +659,8 @@ fn changes(line: &str, is_alone: bool) -> Vec<String> {
         ("lo, lo, 1", "lo, lo, 2"),
         ("equ lo, lo, 2", "equ lo, lo, 1"),
         ("equ lo, lo", "neq lo, lo"),
-        ("grt.u", "grt.s"),
-        ("grt.s", "grt.u"),
+        ("grt.u ", "grt.s "),
+        ("grt.s ", "grt.u "),
         ("grt", "lss"),
         ("add ", "sub "),
         ("or ", "xor "),

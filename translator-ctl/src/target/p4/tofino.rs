@@ -177,7 +177,7 @@ pub fn cannot_write(profile: Profile, kind: &StoreKind) -> Option<String> {
                 1 << RING_SHIFT
             ));
         }
-        StoreKind::KeyWrite { .. } => "elements of key-write".to_owned(),
+        StoreKind::KeyWrite { value_len, .. } => format!("values of {value_len} bytes"),
         StoreKind::KeyIncrement { .. } => "counters of key-increment".to_owned(),
         StoreKind::Postcarding { .. } => "postcards".to_owned(),
         StoreKind::SketchMerge { .. } => "columns of sketches".to_owned(),
@@ -200,8 +200,10 @@ pub fn cannot_write(profile: Profile, kind: &StoreKind) -> Option<String> {
 /// Whether a profile has what makes the elements of a store of this kind, whatever their size.
 fn makes(profile: Profile, kind: &StoreKind) -> bool {
     match *kind {
+        StoreKind::KeyWrite { value_len: 4, .. } | StoreKind::Postcarding { .. } => {
+            profile == Profile::Postcards
+        }
         StoreKind::KeyWrite { .. } | StoreKind::KeyIncrement { .. } => profile != Profile::Batches,
-        StoreKind::Postcarding { .. } => profile == Profile::Postcards,
         StoreKind::SketchMerge { .. } => profile == Profile::Sketches,
         StoreKind::Append { batch_len, .. } => (profile == Profile::Batches) == (batch_len != 16),
     }

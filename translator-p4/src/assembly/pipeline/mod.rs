@@ -29,6 +29,15 @@ struct Part {
     high: usize,
 }
 
+/// What is in a container. Of the bits in `hashed` nobody knows it: they are of a hash.
+#[derive(Clone, Copy, Debug, Default)]
+struct Content {
+    value: u32,
+    hashed: u32,
+}
+
+type Containers = BTreeMap<String, Content>;
+
 /// One direction of a pipeline: its program and its state.
 #[derive(Clone, Debug)]
 pub struct Pipeline {
@@ -38,8 +47,8 @@ pub struct Pipeline {
     first: String,
     /// Those of the stateful ALUs, by the names that the tables call them by.
     pub registers: BTreeMap<String, Register>,
-    /// Containers; of `None` nobody knows what is in it: it is of a hash. Those that are not there are 0.
-    containers: BTreeMap<String, Option<u32>>,
+    /// Those that are not there are 0.
+    containers: Containers,
 }
 
 fn is_container(name: &str) -> bool {
@@ -268,18 +277,20 @@ impl Pipeline {
     fn read(&self, slice: &Slice, stage: usize) -> Option<u64> {
         let bits = slice.bits.unwrap_or((0, 63));
         if is_container(&slice.name) {
-            let value = self.containers.get(&slice.name).copied().unwrap_or(Some(0))?;
-            return Some(u64::from(value) >> bits.0 & ones(bits.1 - bits.0 + 1));
+            let there = self.containers.get(&slice.name).copied().unwrap_or_default();
+            let of = |value: u32| u64::from(value) >> bits.0 & ones(bits.1 - bits.0 + 1);
+            return (of(there.hashed) == 0).then(|| of(there.value));
         }
-        let mut value = 0;
+        let (mut value, mut hashed) = (0, 0);
         for part in self.parts(&slice.name, stage) {
-            let there = self.containers.get(&part.container).copied().unwrap_or(Some(0));
-            let last = part.first + part.high - part.low;
-            if bits.0 <= last && part.first <= bits.1 {
-                value |= (u64::from(there?) >> part.low & ones(part.high - part.low + 1)) << part.first;
-            }
+            let there = self.containers.get(&part.container).copied().unwrap_or_default();
+            let of =
+                |value: u32| (u64::from(value) >> part.low & ones(part.high - part.low + 1)) << part.first;
+            value |= of(there.value);
+            hashed |= of(there.hashed);
         }
-        Some(value >> bits.0 & ones(bits.1 - bits.0 + 1))
+        let of = |value: u64| value >> bits.0 & ones(bits.1 - bits.0 + 1);
+        (of(hashed) == 0).then(|| of(value))
     }
 
     /// Takes a packet from a table on until the program ends, or to the first table of a stage.
@@ -307,7 +318,7 @@ impl Pipeline {
     }
 
     /// One table: gives the next one.
-    fn step(&mut self, name: &str, after: &mut BTreeMap<String, Option<u32>>) -> String {
+    fn step(&mut self, name: &str, after: &mut Containers) -> String {
         let table = Rc::clone(self.tables.get(name).unwrap_or_else(|| panic!("no table {name}")));
         let next = |names: &[String], at: usize| names.get(at).cloned().unwrap_or_else(|| "END".to_owned());
         let by_code = |code: u64| table.actions.iter().find(|action| action.code == code as i64);
@@ -363,7 +374,7 @@ impl Pipeline {
         table: &Table,
         action: &Action,
         parameters: &BTreeMap<String, u64>,
-        after: &mut BTreeMap<String, Option<u32>>,
+        after: &mut Containers,
     ) {
         let mut running = Running { stage: table.stage, action, parameters, output: 0 };
         // The register first, as the others take what it gives. Counters are calls, too.
@@ -378,9 +389,11 @@ impl Pipeline {
                 Some(cell) => cell as u32,
                 None => self.cell(table, register),
             };
-            let word = |slice: &Option<Slice>| {
-                let value = slice.as_ref().map_or(Some(0), |slice| self.read(slice, table.stage));
-                value.unwrap_or_else(|| panic!("{call} takes a hash")) as u32
+            let word = |fields: &[(usize, Slice)]| {
+                fields.iter().fold(0, |word, (bit, field)| {
+                    let value = self.read(field, table.stage);
+                    word | (value.unwrap_or_else(|| panic!("{call} takes a hash")) as u32) << bit
+                })
             };
             let phv = [word(&register.phv[0]), word(&register.phv[1])];
             let name = call.split('(').next().unwrap();
@@ -403,11 +416,25 @@ impl Pipeline {
                 "sub" => both(u64::wrapping_sub),
                 "shl" => both(|a, bits| a << bits),
                 "shru" => both(|a, bits| a >> bits),
+                // Nothing is turned: the bits lie in their place already.
                 "bitmasked-set" => {
-                    let is_mask = |(_, at): &&(String, String)| at.starts_with("$mask");
-                    let mask = action.data.iter().find(is_mask).unwrap_or_else(|| panic!("no mask: {step}"));
-                    let mask = running.data(&Slice::of(&mask.1).name);
-                    of(arguments[1]).zip(of(arguments[2])).map(|(new, old)| new & mask | old & !mask)
+                    let about = |is: &dyn Fn(&str, &Slice) -> bool| {
+                        let mut all = action.data.iter().map(|(alias, at)| (alias, Slice::of(at)));
+                        all.find(|(alias, at)| is(alias, at)).unwrap_or_else(|| panic!("no mask: {step}"))
+                    };
+                    // The mask is in the slot behind that of the data, or as many bits behind it as the container has.
+                    let (_, at) = about(&|alias, _| alias == arguments[1]);
+                    let low = |at: &Slice| at.bits.map_or(0, |(low, _)| low);
+                    let width = width_of(&to.name);
+                    let slot = at.name.trim_end_matches(|digit: char| digit.is_ascii_digit());
+                    let behind = match at.name[slot.len()..].parse::<usize>() {
+                        Ok(number) => (format!("{slot}{}", number + 1), low(&at)),
+                        Err(_) => (at.name.clone(), low(&at) + width),
+                    };
+                    let (name, _) = about(&|_, at| at.name == behind.0 && low(at) == behind.1);
+                    let mask = running.data(name) << (low(&at) % width);
+                    let new = of(arguments[1]).map(|new| new << (low(&at) % width));
+                    new.zip(of(arguments[2])).map(|(new, old)| new & mask | old & !mask)
                 }
                 // All bits of a container, turned round.
                 "deposit-field" => {
@@ -499,31 +526,25 @@ impl Running<'_> {
     }
 }
 
-/// Writes bits of a field. What was a hash, and is one in part, is one.
-fn write(
-    containers: &mut BTreeMap<String, Option<u32>>,
-    parts: &[Part],
-    bits: Option<(usize, usize)>,
-    value: Option<u64>,
-) {
+/// Writes bits of a field; `None`: bits of a hash.
+fn write(containers: &mut Containers, parts: &[Part], bits: Option<(usize, usize)>, value: Option<u64>) {
     for part in parts {
-        let there = containers.entry(part.container.clone()).or_insert(Some(0));
         let (low, high) = bits.unwrap_or((0, 63));
         // The bits of the field that are in this part and are written.
         let (from, to) = (low.max(part.first), high.min(part.first + part.high - part.low));
         if from > to {
             continue;
         }
-        let mask = (ones(to - from + 1) << (part.low + from - part.first)) as u32;
-        *there = match (value, *there) {
-            (Some(value), Some(old)) => {
-                let new = (value >> (from - low) << (part.low + from - part.first)) as u32;
-                Some(old & !mask | new & mask)
+        let shift = part.low + from - part.first;
+        let mask = (ones(to - from + 1) << shift) as u32;
+        let there = containers.entry(part.container.clone()).or_default();
+        match value {
+            Some(value) => {
+                let new = (value >> (from - low) << shift) as u32;
+                there.value = there.value & !mask | new & mask;
+                there.hashed &= !mask;
             }
-            (Some(value), None) if u64::from(mask) == ones(width_of(&part.container)) => {
-                Some((value >> (from - low)) as u32 & mask)
-            }
-            _ => None,
-        };
+            None => there.hashed |= mask,
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::table::by_bit;
 use super::{commas, number, ones};
-use crate::assembly::{Block, Slice, pairs};
+use crate::assembly::{Block, Slice, pairs, range};
 
 /// A register and the programs of its stateful ALU.
 #[derive(Clone, Debug)]
@@ -15,8 +15,8 @@ pub struct Register {
     pub words: usize,
     /// How many cells.
     pub size: u32,
-    /// The two words of the packet that it is given.
-    pub(super) phv: [Option<Slice>; 2],
+    /// The two words of the packet that it is given: fields, and at which bit each begins.
+    pub(super) phv: [Vec<(usize, Slice)>; 2],
     /// Instructions by program.
     pub programs: BTreeMap<String, Vec<String>>,
     /// Those that are not 0.
@@ -38,16 +38,17 @@ impl Register {
             _ => panic!("words of a register: {format:?}"),
         };
         let size = pairs(block.get("p4").unwrap()).iter().find(|(name, _)| *name == "size").unwrap().1;
-        let mut phv = [None, None];
+        let mut phv = [Vec::new(), Vec::new()];
         for input in block.find("input_xbar").into_iter().flat_map(|xbar| &xbar.blocks) {
             let (name, fields) = input.line.split_once(':').unwrap();
             if name.starts_with("exact group") && block.get("data_bytemask").is_some() {
                 for (bit, field) in by_bit(Some(fields)) {
-                    phv[bit / 32 - 2] = Some(field);
+                    phv[bit / 32 - 2].push((bit % 32, field));
                 }
             } else if name.starts_with("hash ") && !name.starts_with("hash group") {
                 for field in &input.blocks {
-                    phv[0] = Some(Slice::of(field.line.split_once(':').unwrap().1));
+                    let (bits, field) = field.line.split_once(':').unwrap();
+                    phv[0].push((range(bits).0, Slice::of(field)));
                 }
             }
         }
