@@ -148,7 +148,8 @@ pub(crate) fn batches(mut switch: Switch) -> Result<(), String> {
                 let what = format!("entry {at} of {words} words in {batch_len} bytes, notify: {notify}");
                 same(&what, ours.clone(), made.frames.first().map(|frame| batch(frame, notify)))?;
                 let mut left = vec![ours];
-                if at % 9 == 4 || at % 9 == 5 {
+                // At the end whole batches are gathered.
+                if at < 32 && (at % 9 == 4 || at % 9 == 5) {
                     let frames = reference.flush();
                     let how = How { flush: true, ..how };
                     let ours = append(egress, batch_len, &vec![0; words as usize], how);
@@ -168,7 +169,7 @@ pub(crate) fn batches(mut switch: Switch) -> Result<(), String> {
             }
         }
     }
-    if checked > 500 && flushed > 100 {
+    if checked > 500 && flushed > 80 {
         Ok(())
     } else {
         Err(format!("only {checked} batches, {flushed} by a flush"))

@@ -33,6 +33,13 @@ struct Merged {
     dropped: Option<Reason>,
 }
 
+/// Reports that are counted with it: those in the frame that leaves, and those that it takes the place of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counted {
+    emitted: u64,
+    superseded: u64,
+}
+
 /// Where a column is: its state, and its address.
 fn place(ingress: &mut Pipeline, epoch: u32, column: u32, element: u64) -> (u32, u64) {
     ingress.clear();
@@ -84,7 +91,7 @@ fn merge(
     (epoch, column): (u32, u32),
     own: u32,
     cells: &[u32],
-) -> Merged {
+) -> (Merged, Counted) {
     let element = if sketch.rows > 2 { 32 } else { 16 };
     let (state, address) = place(&mut switch.ingress, epoch, column, element);
     let egress = &mut switch.egress;
@@ -120,7 +127,7 @@ fn merge(
 }
 
 /// A command of the control plane: a column of an epoch leaves.
-fn flush(switch: &mut Switch, sketch: &Sketch, (epoch, column): (u32, u32)) -> Merged {
+fn flush(switch: &mut Switch, sketch: &Sketch, (epoch, column): (u32, u32)) -> (Merged, Counted) {
     let element = if sketch.rows > 2 { 32 } else { 16 };
     let (state, address) = place(&mut switch.ingress, epoch, column, element);
     let egress = &mut switch.egress;
@@ -151,7 +158,7 @@ fn flush(switch: &mut Switch, sketch: &Sketch, (epoch, column): (u32, u32)) -> M
 }
 
 /// What becomes of a packet with an element of so many bytes that has come to egress.
-fn pass(egress: &mut Pipeline, element: u64) -> Merged {
+fn pass(egress: &mut Pipeline, element: u64) -> (Merged, Counted) {
     let from = egress.first();
     // What became of it, where it is counted.
     let counted = egress.table("Departure.columns.dropped");
@@ -159,6 +166,12 @@ fn pass(egress: &mut Pipeline, element: u64) -> Merged {
     let mut before = egress.clone();
     before.run(&from, counted);
     let (fate, reason) = (before.get("meta.fate", counted), before.get("meta.refused", counted));
+    let number = egress.stage(&egress.table("Departure.columns.number"));
+    let [before_number, behind_number] = [number, number + 1].map(|stage| {
+        let mut egress = egress.clone();
+        egress.run(&from, stage);
+        egress
+    });
     egress.run(&from, DEPARSER);
     let of = |field: &str| egress.get(field, DEPARSER) as u32;
     let left = (of("eg_intr_md_for_dprsr.drop_ctl") == 0).then(|| {
@@ -175,7 +188,15 @@ fn pass(egress: &mut Pipeline, element: u64) -> Merged {
         19 => Reason::SketchReporters,
         other => panic!("reason {other}"),
     });
-    Merged { left, dropped }
+    let begins = before_number.get("meta.fate", number) == 1;
+    let counted = Counted {
+        emitted: left
+            .is_some()
+            .then(|| behind_number.get("hdr.bridge.reports", number + 1) - 0x50)
+            .unwrap_or(0),
+        superseded: if begins { before_number.get("meta.unsent", number) } else { 0 },
+    };
+    (Merged { left, dropped }, counted)
 }
 
 /// Columns have the cells, the counts and the place that the software gives them, and leave when it lets them leave.
@@ -189,6 +210,8 @@ pub(crate) fn columns(mut switch: Switch) -> Result<(), String> {
         (4, Merge::Sum, 2),
         (4, Merge::Max, 3),
         (4, Merge::Or, 32),
+        // Each report leaves at once.
+        (4, Merge::Sum, 1),
     ] {
         let sketch = Sketch { rows, merge: merged, expected };
         let kind = StoreKind::SketchMerge {
@@ -205,9 +228,11 @@ pub(crate) fn columns(mut switch: Switch) -> Result<(), String> {
         let mut reference = reference_of(kind, Vec::new(), bits.collect(), 0xff_fff0);
         let mut switch = switch.clone();
         switch.egress.register("next_psn").set(PAIR, 0xff_fff0);
+        let mut all = Counted::default();
         let mut dice = 7_u64 + u64::from(expected);
         let mut base = 0xffff_fff8_u32;
-        for at in 0..400_u32 {
+        // What came last is still held at the end.
+        for at in 0..320_u32 {
             dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let of = |at: u32, below: u64| ((dice >> at) % below) as u32;
             // Epochs go on, and wrap; some jump, and some come late.
@@ -232,7 +257,9 @@ pub(crate) fn columns(mut switch: Switch) -> Result<(), String> {
             let body = Body::SketchMerge { epoch, column, cells: &bytes };
             let made = take(&mut reference, &Report { reporter: 100 + reporter as u16, ..report(at, body) });
             let own = 1_u32.checked_shl(reporter).unwrap_or(0);
-            let ours = merge(&mut switch, &sketch, (epoch, column), own, &cells);
+            let (ours, counted) = merge(&mut switch, &sketch, (epoch, column), own, &cells);
+            all.emitted += counted.emitted;
+            all.superseded += counted.superseded;
             let wanted =
                 Merged { left: made.frames.first().map(|frame| column_of(frame)), dropped: made.dropped };
             left += u32::from(wanted.left.is_some());
@@ -253,8 +280,10 @@ pub(crate) fn columns(mut switch: Switch) -> Result<(), String> {
                     let place = (epoch, state % COLUMNS);
                     // Of another epoch nothing is there.
                     let other = flush(&mut switch, &sketch, (epoch.wrapping_add(EPOCHS), place.1));
-                    same("a flush of another epoch", other, Merged { left: None, dropped: None })?;
-                    let flushed = flush(&mut switch, &sketch, place);
+                    let nothing = (Merged { left: None, dropped: None }, Counted::default());
+                    same("a flush of another epoch", other, nothing)?;
+                    let (flushed, counted) = flush(&mut switch, &sketch, place);
+                    all.emitted += counted.emitted;
                     ours.extend(flushed.left);
                 }
                 ours.sort_by_key(|(_, address, _)| *address);
@@ -273,10 +302,12 @@ pub(crate) fn columns(mut switch: Switch) -> Result<(), String> {
             .map(|state| u64::from(egress.register("column_unsent").get(state)))
             .sum();
         same("reports held", unsent, of("sketch-merge.held"))?;
+        let wanted = ["sketch-merge.emitted", "sketch-merge.superseded"].map(of);
+        same("reports emitted and superseded", [all.emitted, all.superseded], wanted)?;
     }
     // The copy that the caller has is as it was.
     same("a register of the first one", switch.egress.register("column_unsent").get(STATES), 0)?;
-    if left > 200 && flushes > 40 && reasons.len() == 4 && reasons.values().all(|count| *count > 20) {
+    if left > 100 && flushes > 30 && reasons.len() == 4 && reasons.values().all(|count| *count > 10) {
         Ok(())
     } else {
         Err(format!("only {left} columns, {flushes} by a flush, and {reasons:?}"))

@@ -406,7 +406,17 @@ impl Pipeline {
             let arguments = commas(arguments);
             let to = Slice::of(arguments[0]);
             let of = |text: &str| self.operand(&running, text);
-            let both = |op: fn(u64, u64) -> u64| Some(op(of(arguments[1])?, of(arguments[2])?));
+            let width = match is_container(&to.name) {
+                true => width_of(&to.name),
+                false => width_of(&self.parts(&to.name, table.stage + 1)[0].container),
+            };
+            // Whole containers are computed with: the action's data lies at the bits where it belongs.
+            let in_place = |text: &str| {
+                let at = action.data.iter().find(|(alias, _)| alias == text);
+                let low = at.and_then(|(_, at)| Slice::of(at).bits).map_or(0, |(low, _)| low);
+                of(text).map(|value| value << (low % width))
+            };
+            let both = |op: fn(u64, u64) -> u64| Some(op(in_place(arguments[1])?, in_place(arguments[2])?));
             let value = match what {
                 "set" => of(arguments[1]),
                 "or" => both(|a, b| a | b),
@@ -416,7 +426,6 @@ impl Pipeline {
                 "sub" => both(u64::wrapping_sub),
                 "shl" => both(|a, bits| a << bits),
                 "shru" => both(|a, bits| a >> bits),
-                // Nothing is turned: the bits lie in their place already.
                 "bitmasked-set" => {
                     let about = |is: &dyn Fn(&str, &Slice) -> bool| {
                         let mut all = action.data.iter().map(|(alias, at)| (alias, Slice::of(at)));
@@ -425,20 +434,19 @@ impl Pipeline {
                     // The mask is in the slot behind that of the data, or as many bits behind it as the container has.
                     let (_, at) = about(&|alias, _| alias == arguments[1]);
                     let low = |at: &Slice| at.bits.map_or(0, |(low, _)| low);
-                    let width = width_of(&to.name);
                     let slot = at.name.trim_end_matches(|digit: char| digit.is_ascii_digit());
                     let behind = match at.name[slot.len()..].parse::<usize>() {
                         Ok(number) => (format!("{slot}{}", number + 1), low(&at)),
                         Err(_) => (at.name.clone(), low(&at) + width),
                     };
                     let (name, _) = about(&|_, at| at.name == behind.0 && low(at) == behind.1);
-                    let mask = running.data(name) << (low(&at) % width);
-                    let new = of(arguments[1]).map(|new| new << (low(&at) % width));
-                    new.zip(of(arguments[2])).map(|(new, old)| new & mask | old & !mask)
+                    let (new, mask) = (in_place(arguments[1]), in_place(name));
+                    let old = of(arguments[2]);
+                    new.zip(mask).zip(old).map(|((new, mask), old)| new & mask | old & !mask)
                 }
                 // All bits of a container, turned round.
                 "deposit-field" => {
-                    let (from, width) = (Slice::of(arguments[1]), width_of(&to.name));
+                    let from = Slice::of(arguments[1]);
                     let (turn, _) = from.bits.unwrap_or_else(|| panic!("turned by how much? {step}"));
                     assert_eq!(to.bits, Some((0, width - 1)), "{step}");
                     let value = self.read(&Slice { bits: None, ..from }, table.stage);

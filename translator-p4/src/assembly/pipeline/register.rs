@@ -37,13 +37,15 @@ impl Register {
             [("lo", width), ("hi", other)] if width == other => (width, 2),
             _ => panic!("words of a register: {format:?}"),
         };
+        let width: usize = width.parse().unwrap();
         let size = pairs(block.get("p4").unwrap()).iter().find(|(name, _)| *name == "size").unwrap().1;
         let mut phv = [Vec::new(), Vec::new()];
         for input in block.find("input_xbar").into_iter().flat_map(|xbar| &xbar.blocks) {
             let (name, fields) = input.line.split_once(':').unwrap();
             if name.starts_with("exact group") && block.get("data_bytemask").is_some() {
                 for (bit, field) in by_bit(Some(fields)) {
-                    phv[bit / 32 - 2].push((bit % 32, field));
+                    // They begin at byte 8, one word of the register's width behind the other.
+                    phv[(bit - 64) / width].push(((bit - 64) % width, field));
                 }
             } else if name.starts_with("hash ") && !name.starts_with("hash group") {
                 for field in &input.blocks {
@@ -57,7 +59,7 @@ impl Register {
             (program.line.trim_end_matches(':').to_owned(), lines.collect())
         });
         Register {
-            width: width.parse().unwrap(),
+            width,
             words,
             size: size.parse().unwrap(),
             phv,
