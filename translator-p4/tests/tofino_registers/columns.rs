@@ -232,7 +232,7 @@ pub(crate) fn columns(mut switch: Switch) -> Result<(), String> {
         let mut dice = 7_u64 + u64::from(expected);
         let mut base = 0xffff_fff8_u32;
         // What came last is still held at the end.
-        for at in 0..320_u32 {
+        for at in 0..330_u32 {
             dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let of = |at: u32, below: u64| ((dice >> at) % below) as u32;
             // Epochs go on, and wrap; some jump, and some come late.
@@ -267,7 +267,7 @@ pub(crate) fn columns(mut switch: Switch) -> Result<(), String> {
             let what =
                 format!("report {at} of {rows} rows, epoch {epoch:#x}, column {column}, reporter {reporter}");
             same(&what, ours, wanted)?;
-            if at % 25 == 24 {
+            if at % 40 == 39 {
                 let mut wanted: Vec<_> = reference.flush().iter().map(|frame| column_of(frame)).collect();
                 let mut ours = Vec::new();
                 for state in 0..COLUMNS * EPOCHS {
@@ -307,7 +307,7 @@ pub(crate) fn columns(mut switch: Switch) -> Result<(), String> {
     }
     // The copy that the caller has is as it was.
     same("a register of the first one", switch.egress.register("column_unsent").get(STATES), 0)?;
-    if left > 100 && flushes > 30 && reasons.len() == 4 && reasons.values().all(|count| *count > 10) {
+    if left > 100 && flushes > 20 && reasons.len() == 4 && reasons.values().all(|count| *count > 10) {
         Ok(())
     } else {
         Err(format!("only {left} columns, {flushes} by a flush, and {reasons:?}"))
