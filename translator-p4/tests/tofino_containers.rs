@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use dta_p4_suite::assembly;
+use dta_p4_suite::assembly::profiles::{self, LONG_BATCHES, POSTCARDS, SKETCHES};
 
 /// Kinds of packets, and the headers that each has at some time: `w` are all words, `w0..w2` the first three.
 const INGRESS: [&[&str]; 6] = [
@@ -97,8 +97,8 @@ fn wrong(text: &str, egress: &[&[&str]]) -> Vec<String> {
 
 #[test]
 fn headers_of_one_packet_share_no_container() {
-    for (profile, egress) in [("tna", &EGRESS[..]), ("tna-sketches", &EGRESS), ("tna-batches", &LONG)] {
-        let text = assembly::text(&format!("compiled/{profile}/translator.bfa.gz"));
+    for (profile, egress) in [(POSTCARDS, &EGRESS[..]), (SKETCHES, &EGRESS), (LONG_BATCHES, &LONG)] {
+        let text = profiles::assembly(profile);
         assert!(!sharing(&text, "ingress").is_empty(), "{profile}: nothing shares a container");
         assert_eq!(wrong(&text, egress), Vec::<String>::new(), "{profile}");
     }

@@ -4,6 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use dta_p4_suite::assembly::profiles::{
+    self, LONG_BATCHES, POSTCARDS, SKETCHES, WORDS, assembly, words_of as element_words,
+};
 use dta_p4_suite::assembly::{self, Slice, hex, inside, range};
 use dta_p4_suite::capture;
 use dta_proto::key::{Flow, Key};
@@ -250,17 +253,6 @@ fn width_of(name: &str) -> usize {
     }
 }
 
-/// Folders of the profiles: with postcards, with sketches, with long batches.
-const POSTCARDS: &str = "tna";
-const SKETCHES: &str = "tna-sketches";
-const LONG_BATCHES: &str = "tna-batches";
-const PROFILES: [&str; 3] = [POSTCARDS, SKETCHES, LONG_BATCHES];
-
-/// Of a profile, by its folder.
-fn assembly(profile: &str) -> String {
-    assembly::text(&format!("compiled/{profile}/translator.bfa.gz"))
-}
-
 fn vectors(name: &str) -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dta-proto/vectors").join(name);
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
@@ -276,36 +268,8 @@ fn word(bytes: &[u8]) -> u128 {
 
 const KEY: [&str; 4] = ["hdr.key_first.word", "hdr.key.b", "hdr.key.c", "hdr.key.d"];
 const ROW_KEY: [&str; 4] = ["meta.key_a", "meta.key_b", "meta.key_c", "meta.key_d"];
-/// The words of an element behind the first; values and rows have 7 of them at most.
-const WORDS: [&str; 15] = [
-    "hdr.w0.word",
-    "hdr.w1.word",
-    "hdr.w2.word",
-    "hdr.w3.word",
-    "hdr.w4.word",
-    "hdr.w5.word",
-    "hdr.w6.word",
-    "hdr.w7.word",
-    "hdr.w8.word",
-    "hdr.w9.word",
-    "hdr.w10.word",
-    "hdr.w11.word",
-    "hdr.w12.word",
-    "hdr.w13.word",
-    "hdr.w14.word",
-];
-
-/// The words of an element of so many bytes in a profile. With long batches its last two are always the same fields.
-fn element(profile: &str, len: usize) -> Vec<&'static str> {
-    let all = [&["hdr.sum.word"], &WORDS[..]].concat();
-    match profile {
-        LONG_BATCHES => all[..len / 4 - 2].iter().chain(&all[14..]).copied().collect(),
-        _ => all[..len / 4].to_vec(),
-    }
-}
-
 /// The words of the number that a FETCH_ADD adds.
-const ADDED: [&str; 2] = [WORDS[0], WORDS[1]];
+const ADDED: [&str; 2] = [WORDS[1], WORDS[2]];
 
 fn words_of<'a>(names: &[&'a str], bytes: &[u8]) -> Vec<(&'a str, u128)> {
     names.iter().copied().zip(bytes.chunks(4).map(word)).collect()
@@ -326,7 +290,7 @@ fn those<'a>(all: &'a [Crc], with: &[&str], without: &[&str], bits: usize) -> Ve
 
 #[test]
 fn hashes_of_keys_and_slots_are_those_of_the_layout() {
-    for profile in PROFILES {
+    for profile in profiles::ALL {
         keys_and_slots(profile);
     }
 }
@@ -369,7 +333,7 @@ fn keys_and_slots(profile: &str) {
 
 #[test]
 fn checksums_are_those_of_the_layout() {
-    for profile in PROFILES {
+    for profile in profiles::ALL {
         checksums(profile);
     }
 }
@@ -392,7 +356,7 @@ fn checksums(profile: &str) {
         for vector in vectors[name].as_array().unwrap() {
             let element = bytes(vector[element].as_str().unwrap());
             let Some(seen) = seen.get_mut(&element.len()) else { continue };
-            let names = &self::element(profile, element.len())[1..];
+            let names = &element_words(profile, element.len())[1..];
             let mut values: BTreeMap<&str, u128> =
                 words_of(&KEY, &bytes(vector["key"].as_str().unwrap())).into_iter().collect();
             values.extend(words_of(names, &element[from..]));
@@ -411,7 +375,7 @@ fn checksums(profile: &str) {
             continue;
         }
         let mut values: BTreeMap<&str, u128> =
-            words_of(&element(profile, batch.len()), &batch).into_iter().collect();
+            words_of(&element_words(profile, batch.len()), &batch).into_iter().collect();
         values.insert("hdr.list.list", u128::from(vector["list"].as_u64().unwrap()));
         // The list, and all but the check itself.
         let bits = 8 * (4 + batch.len() - 3);
@@ -427,7 +391,7 @@ fn checksums(profile: &str) {
 
 #[test]
 fn icrcs_are_those_of_frames() {
-    for profile in PROFILES {
+    for profile in profiles::ALL {
         icrcs(profile);
     }
 }
@@ -496,7 +460,7 @@ fn icrcs(profile: &str) {
         } else {
             values.insert("hdr.length.length", word(&target[12..16]));
             values.insert("hdr.immediate.data", word(&target[16..20]));
-            values.extend(words_of(&element(profile, payload.len()), payload));
+            values.extend(words_of(&element_words(profile, payload.len()), payload));
             with.push("hdr.length.length");
             if wakes {
                 with.push("hdr.immediate.data");
@@ -544,7 +508,7 @@ const ICRC_HEADERS: [(&str, usize); 22] = [
 /// equal could change their places.
 #[test]
 fn icrcs_are_over_the_fields_of_each_frame_in_their_order() {
-    for profile in PROFILES {
+    for profile in profiles::ALL {
         fields_of_icrcs(profile);
     }
 }
@@ -560,7 +524,7 @@ fn fields_of_icrcs(profile: &str) {
         } else {
             words.push(("hdr.length.length", 32));
             words.extend(wakes.then_some(("hdr.immediate.data", 32)));
-            words.extend(element(profile, payload).into_iter().map(|word| (word, 32)));
+            words.extend(element_words(profile, payload).into_iter().map(|word| (word, 32)));
         }
         let shape = format!("{profile}: {payload} bytes, adds: {adds}, wakes: {wakes}");
         let order: Vec<(&str, usize)> = ICRC_HEADERS.into_iter().chain(words).collect();
@@ -632,7 +596,7 @@ fn keys_of_the_reporter_are_those_of_the_layout() {
 /// Faults of the compiler that were met once (docs/tofino-resources.md), and that nothing else here would notice.
 #[test]
 fn the_compiler_did_what_the_program_says() {
-    for profile in PROFILES {
+    for profile in profiles::ALL {
         let text = assembly(profile);
         // The PSN of a frame is the counted one, not a number.
         let psns: Vec<&str> =

@@ -3,7 +3,7 @@
 use dta_proto::crc;
 use dta_proto::key::Key;
 use dta_proto::layout::hash;
-use dta_proto::layout::key_write::{Outcome, Policy, choose};
+use dta_proto::layout::key_write::{self, CHECKSUM_LEN, Outcome, Policy, choose};
 use dta_proto::store::StoreKind;
 
 use super::Store;
@@ -137,10 +137,10 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Where the slot of a number begins.
+/// Where the slot of a number begins, of slots with `SLOT` bytes.
 #[inline(always)]
 fn offset<const SLOT: usize>(place: u32) -> u64 {
-    u64::from(place) * SLOT as u64
+    key_write::offset(place.into(), (SLOT - CHECKSUM_LEN) as u8)
 }
 
 /// The slots of a group, out of memory that changes: `N` of each key.

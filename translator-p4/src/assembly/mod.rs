@@ -6,6 +6,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 pub mod pipeline;
+pub mod profiles;
 
 /// The text of a compressed assembly, a path from this crate's folder.
 ///

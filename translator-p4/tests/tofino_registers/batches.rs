@@ -1,6 +1,7 @@
 //! Batches of 32 and 64 bytes.
 
 use dta_p4_suite::assembly::pipeline::{DEPARSER, Pipeline};
+use dta_p4_suite::assembly::profiles::{LONG_BATCHES, WORDS, words_of};
 use dta_proto::layout::append;
 use dta_proto::store::StoreKind;
 use dta_proto::wire::dta::{Body, Report};
@@ -11,32 +12,6 @@ use crate::{ADDRESS, DEPARTS, ENDS, PAIR, Switch, batch, put, reference, report,
 const LIST: u32 = 3;
 const LIST_STATE: u32 = 12_000;
 const RING: u64 = 4;
-
-/// The words of a frame.
-const WORDS: [&str; 16] = [
-    "hdr.sum.word",
-    "hdr.w0.word",
-    "hdr.w1.word",
-    "hdr.w2.word",
-    "hdr.w3.word",
-    "hdr.w4.word",
-    "hdr.w5.word",
-    "hdr.w6.word",
-    "hdr.w7.word",
-    "hdr.w8.word",
-    "hdr.w9.word",
-    "hdr.w10.word",
-    "hdr.w11.word",
-    "hdr.w12.word",
-    "hdr.w13.word",
-    "hdr.w14.word",
-];
-
-/// The words of an element of so many bytes: its last two are always the same fields.
-fn words_of(batch_len: u64) -> Vec<&'static str> {
-    let first = batch_len as usize / 4 - 2;
-    WORDS[..first].iter().chain(&WORDS[14..]).copied().collect()
-}
 
 /// How an entry comes.
 #[derive(Clone, Copy)]
@@ -84,7 +59,7 @@ fn append(egress: &mut Pipeline, batch_len: u64, value: &[u32], how: How) -> Opt
         return None;
     }
     let address = u64::from(of("hdr.target.address_high")) << 32 | u64::from(of("hdr.target.address_low"));
-    let names = words_of(batch_len);
+    let names = words_of(LONG_BATCHES, batch_len as usize);
     let (last, names) = names.split_last().unwrap();
     let mut words: Vec<u32> = names.iter().map(|word| of(word)).collect();
     // The check is a hash; it is in the lower bytes of the last word.

@@ -161,18 +161,20 @@ fn flush(switch: &mut Switch, sketch: &Sketch, (epoch, column): (u32, u32)) -> (
 fn pass(egress: &mut Pipeline, element: u64) -> (Merged, Counted) {
     let from = egress.first();
     // What became of it, where it is counted.
-    let counted = egress.table("Departure.columns.dropped");
-    let counted = egress.stage(&counted);
-    let mut before = egress.clone();
-    before.run(&from, counted);
-    let (fate, reason) = (before.get("meta.fate", counted), before.get("meta.refused", counted));
-    let number = egress.stage(&egress.table("Departure.columns.number"));
-    let [before_number, behind_number] = [number, number + 1].map(|stage| {
-        let mut egress = egress.clone();
-        egress.run(&from, stage);
-        egress
+    let stage_of = |table: &str| egress.stage(&egress.table(table));
+    let (counted, number) = (stage_of("Departure.columns.dropped"), stage_of("Departure.columns.number"));
+    let (mut what, mut before, mut reports) = (None, None, None);
+    egress.run_and_look(&from, DEPARSER, &mut |stage, packet| {
+        let first = |at: usize, of: &mut Option<(u64, u64)>, fields: [&str; 2]| {
+            if stage >= at && of.is_none() {
+                *of = Some((packet.get(fields[0], at), packet.get(fields[1], at)));
+            }
+        };
+        first(counted, &mut what, ["meta.fate", "meta.refused"]);
+        first(number, &mut before, ["meta.fate", "meta.unsent"]);
+        first(number + 1, &mut reports, ["hdr.bridge.reports"; 2]);
     });
-    egress.run(&from, DEPARSER);
+    let ((fate, reason), (begins, unsent), (reports, _)) = (what.unwrap(), before.unwrap(), reports.unwrap());
     let of = |field: &str| egress.get(field, DEPARSER) as u32;
     let left = (of("eg_intr_md_for_dprsr.drop_ctl") == 0).then(|| {
         let address =
@@ -188,13 +190,9 @@ fn pass(egress: &mut Pipeline, element: u64) -> (Merged, Counted) {
         19 => Reason::SketchReporters,
         other => panic!("reason {other}"),
     });
-    let begins = before_number.get("meta.fate", number) == 1;
     let counted = Counted {
-        emitted: left
-            .is_some()
-            .then(|| behind_number.get("hdr.bridge.reports", number + 1) - 0x50)
-            .unwrap_or(0),
-        superseded: if begins { before_number.get("meta.unsent", number) } else { 0 },
+        emitted: if left.is_some() { reports - 0x50 } else { 0 },
+        superseded: if begins == 1 { unsent } else { 0 },
     };
     (Merged { left, dropped }, counted)
 }

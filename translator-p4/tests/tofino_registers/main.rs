@@ -8,8 +8,8 @@ mod columns;
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 
 use dta_dataplane::reference::{Made, Reference};
-use dta_p4_suite::assembly;
 use dta_p4_suite::assembly::pipeline::{DEPARSER, Pipeline};
+use dta_p4_suite::assembly::profiles::{self, LONG_BATCHES, POSTCARDS, SKETCHES, WORDS};
 use dta_proto::buckets::Buckets;
 use dta_proto::key::Key;
 use dta_proto::layout::{append, hash};
@@ -35,15 +35,10 @@ struct Switch {
     egress: Pipeline,
 }
 
-/// Folders of the profiles: with postcards, with sketches, with long batches.
-const POSTCARDS: &str = "tna";
-const SKETCHES: &str = "tna-sketches";
-const LONG_BATCHES: &str = "tna-batches";
-
 impl Switch {
     /// Of a profile, by its folder.
     fn new(profile: &str) -> Switch {
-        let text = assembly::text(&format!("compiled/{profile}/translator.bfa.gz"));
+        let text = profiles::assembly(profile);
         let mut egress = Pipeline::of(&text, "egress");
         let pair = [("rc", 0), ("remote_qpn", 0x11), ("udp_port", 4791), ("tos", 0)];
         let ends = ["source_mac", "destination_mac", "source_ip", "destination_ip"].map(|name| (name, 0));
@@ -501,7 +496,7 @@ fn pass_rows(switch: &mut Switch, fields: &[(&str, u32)]) -> Result<(Option<Row>
     let of = |field: &str| ingress.get(field, DEPARSER);
     let names = |names: &[&str]| names.iter().map(|name| of(name) as u32).collect::<Vec<u32>>();
     let key = names(&["hdr.key_first.word", "hdr.key.b", "hdr.key.c", "hdr.key.d"]);
-    let row = names(&WORDS);
+    let row = names(&WORDS[1..8]);
     let (is_dropped, mirrors) = (of("ig_intr_md_for_dprsr.drop_ctl"), of("ig_intr_md_for_dprsr.mirror_type"));
     // The region of rows is filled by the control plane: without it the row is counted, and thrown away.
     let has_left = ingress.get("meta.leaves", DEPARSER - 1) == 1;
@@ -509,9 +504,6 @@ fn pass_rows(switch: &mut Switch, fields: &[(&str, u32)]) -> Result<(Option<Row>
     let row = has_left.then(|| (key.try_into().unwrap(), depart(&mut switch.egress, &row)));
     Ok((row, mirrors != 0))
 }
-
-const WORDS: [&str; 7] =
-    ["hdr.w0.word", "hdr.w1.word", "hdr.w2.word", "hdr.w3.word", "hdr.w4.word", "hdr.w5.word", "hdr.w6.word"];
 
 /// The words of a row as they leave egress.
 fn depart(egress: &mut Pipeline, row: &[u32]) -> Vec<u32> {
@@ -527,11 +519,11 @@ fn depart(egress: &mut Pipeline, row: &[u32]) -> Vec<u32> {
             ("meta.sends", 1),
         ],
     );
-    for (field, word) in WORDS.into_iter().zip(row) {
+    for (field, word) in WORDS[1..8].iter().zip(row) {
         egress.set(field, 0, u64::from(*word));
     }
     egress.run(&from, DEPARSER);
-    WORDS.iter().map(|word| egress.get(word, DEPARSER) as u32).collect()
+    WORDS[1..8].iter().map(|word| egress.get(word, DEPARSER) as u32).collect()
 }
 
 /// Rows leave when the software's do, with the same words, for the key that they are of.
@@ -612,7 +604,7 @@ fn rows(mut switch: Switch) -> Result<(), String> {
 
 #[test]
 fn psns_are_counted_modulo_their_bits() {
-    for profile in [POSTCARDS, SKETCHES, LONG_BATCHES] {
+    for profile in profiles::ALL {
         psns(Switch::new(profile)).unwrap();
     }
 }
@@ -627,7 +619,7 @@ fn batches_of_lists_are_those_of_the_software() {
 
 #[test]
 fn gaps_are_those_of_the_software() {
-    for profile in [POSTCARDS, SKETCHES, LONG_BATCHES] {
+    for profile in profiles::ALL {
         sequences(Switch::new(profile)).unwrap();
     }
 }

@@ -298,16 +298,26 @@ impl Pipeline {
     /// # Panics
     /// It comes to something that is not known here.
     pub fn run(&mut self, from: &str, until: usize) {
+        self.run_and_look(from, until, &mut |_, _| {});
+    }
+
+    /// As [`Pipeline::run`], and looks at what the packet has before each stage that it comes to, and at the end.
+    ///
+    /// # Panics
+    /// As that.
+    pub fn run_and_look(&mut self, from: &str, until: usize, look: &mut dyn FnMut(usize, &Pipeline)) {
         let mut next = from.to_owned();
         while next != "END" && self.tables[&next].stage < until {
             // All see what was there before the stage.
             let stage = self.tables[&next].stage;
+            look(stage, self);
             let mut after = self.containers.clone();
             while next != "END" && self.tables[&next].stage == stage {
                 next = self.step(&next, &mut after);
             }
             self.containers = after;
         }
+        look(until, self);
     }
 
     /// Takes a packet through one table.

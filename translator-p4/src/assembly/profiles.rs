@@ -1,0 +1,51 @@
+//! The profiles of the translator for Tofino, and how each names what it writes: `tna/types.p4`.
+
+use super::text;
+
+/// The folder in `compiled/` of the profile with postcards.
+pub const POSTCARDS: &str = "tna";
+/// That with sketches.
+pub const SKETCHES: &str = "tna-sketches";
+/// That with long batches.
+pub const LONG_BATCHES: &str = "tna-batches";
+/// All of them.
+pub const ALL: [&str; 3] = [POSTCARDS, SKETCHES, LONG_BATCHES];
+
+/// Fields for the words of an element, 4 bytes each, in their order. Those behind the eighth are in long batches alone.
+pub const WORDS: [&str; 16] = [
+    "hdr.sum.word",
+    "hdr.w0.word",
+    "hdr.w1.word",
+    "hdr.w2.word",
+    "hdr.w3.word",
+    "hdr.w4.word",
+    "hdr.w5.word",
+    "hdr.w6.word",
+    "hdr.w7.word",
+    "hdr.w8.word",
+    "hdr.w9.word",
+    "hdr.w10.word",
+    "hdr.w11.word",
+    "hdr.w12.word",
+    "hdr.w13.word",
+    "hdr.w14.word",
+];
+
+/// The assembly of a profile.
+///
+/// # Panics
+/// It cannot be read.
+pub fn assembly(profile: &str) -> String {
+    text(&format!("compiled/{profile}/translator.bfa.gz"))
+}
+
+/// The words of an element of `len` bytes. With long batches its last two are always the same fields.
+///
+/// # Panics
+/// No profile has so long an element.
+pub fn words_of(profile: &str, len: usize) -> Vec<&'static str> {
+    match profile {
+        LONG_BATCHES => WORDS[..len / 4 - 2].iter().chain(&WORDS[14..]).copied().collect(),
+        _ => WORDS[..len / 4].to_vec(),
+    }
+}
