@@ -110,7 +110,7 @@ impl Here {
         Ok([out, received(TRANSLATOR_IN)?.0, frames.sum::<anyhow::Result<u64>>()?])
     }
 
-    pub(super) async fn came_back(&mut self, _sent: u64, _answered: u64) -> anyhow::Result<[u64; 2]> {
+    pub(super) async fn came_back(&mut self, _sent: u64) -> anyhow::Result<[u64; 2]> {
         let answers = self.links.iter().map(|link| Ok(received(link.translator)?.0));
         Ok([received(REPORTER_OUT)?.0, answers.sum::<anyhow::Result<u64>>()?])
     }

@@ -75,10 +75,18 @@ impl Place {
         with!(self, of => of.came().await)
     }
 
+    /// Waits until nothing is on its way between translator and NIC, where these are on other machines.
+    pub(super) async fn rest(&mut self) -> anyhow::Result<()> {
+        match self {
+            Place::Here(_) => Ok(()),
+            Place::There(there) => there.rest().await,
+        }
+    }
+
     /// How many came back: packets of the translator to the reporter, to which hosts sent `sent`; and answers of NICs
-    /// to the translator, of which `answered` left.
-    pub(super) async fn came_back(&mut self, sent: u64, answered: u64) -> anyhow::Result<[u64; 2]> {
-        with!(self, of => of.came_back(sent, answered).await)
+    /// to the translator.
+    pub(super) async fn came_back(&mut self, sent: u64) -> anyhow::Result<[u64; 2]> {
+        with!(self, of => of.came_back(sent).await)
     }
 
     /// Counters of the reporter's program.

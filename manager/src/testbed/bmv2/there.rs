@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use dta_client::collector::Client;
 use dta_client::{Ask, Member, Spread};
 use dta_proto::control::NodeStatistics;
-use dta_proto::counter::{Stage, translator as counter};
+use dta_proto::counter::{Stage, Step, translator as counter};
 use dta_translator::target::p4::counters::Counts;
 use serde::de::DeserializeOwned;
 
@@ -22,13 +22,13 @@ use crate::testbed::far::config::Role;
 use crate::testbed::far::machine::Machine;
 use crate::testbed::far::protocol::{NodeCounters, OfSwitch, Request};
 use crate::testbed::far::start::{Far, start_bmv2, write};
-use crate::testbed::statistics::Statistics;
+use crate::testbed::statistics::{Node, Statistics};
 use crate::topology::Topology;
 
 /// The reporter's configuration on its machine.
 const CONFIG: &str = "reporter.toml";
-/// How long the last answers of a NIC may be on their way to the translator.
-const ANSWERS: Duration = Duration::from_secs(5);
+/// How long the last frames and answers may be on their way.
+const REST: Duration = Duration::from_secs(5);
 
 /// What is run on other machines.
 #[derive(Clone, Debug)]
@@ -121,33 +121,45 @@ impl There {
         both(self.traffic.call(&Request::Received).await?)
     }
 
-    /// By the counters of translator and NIC, as nobody looks at the wires there.
-    pub(super) async fn came(&mut self) -> anyhow::Result<[u64; 3]> {
-        let nic = async { anyhow::Ok(self.collector.statistics().await?) };
-        let hosts = async { both(self.traffic.call(&Request::Received).await?) };
-        let (hosts, translator, nic) = tokio::try_join!(hosts, self.daemons.translator_statistics(), nic)?;
-        let mut of_nic = Statistics::default();
-        of_nic.add(nic);
-        Ok([
-            hosts.iter().map(|(packets, _)| packets).sum(),
-            translator.node(Stage::Translator).get(&counter::RECEIVED),
-            of_nic.node(Stage::Nic).named("received"),
-        ])
+    async fn nic_counters(&self) -> anyhow::Result<Statistics> {
+        let mut all = Statistics::default();
+        all.add(self.collector.statistics().await?);
+        Ok(all)
     }
 
-    pub(super) async fn came_back(&mut self, sent: u64, answered: u64) -> anyhow::Result<[u64; 2]> {
-        let until = Instant::now() + ANSWERS;
-        let answers = loop {
-            let translator = self.translator().await?;
-            let answers = translator.node(Stage::Translator).of(&counter::LINK_RECEIVED, &[counter::ROCE]);
-            if answers >= answered || Instant::now() > until {
-                break answers;
+    /// By the counters of translator and NIC, as nobody looks at the wires there.
+    pub(super) async fn came(&mut self) -> anyhow::Result<[u64; 3]> {
+        let hosts = async { both(self.traffic.call(&Request::Received).await?) };
+        let nic = async {
+            let all = self.nic_counters().await?;
+            anyhow::Ok(first_frames(&all.node(Stage::Nic), self.nic == "soft"))
+        };
+        let (hosts, frames) = tokio::try_join!(hosts, nic)?;
+        let translator = self.translator().await?;
+        let packets = hosts.iter().map(|(packets, _)| packets).sum();
+        Ok([packets, translator.node(Stage::Translator).get(&counter::RECEIVED), frames])
+    }
+
+    pub(super) async fn rest(&mut self) -> anyhow::Result<()> {
+        let until = Instant::now() + REST;
+        while Instant::now() < until {
+            let (nic, translator) = (self.nic_counters().await?, self.translator().await?);
+            let (nic, translator) = (nic.node(Stage::Nic), translator.node(Stage::Translator));
+            let frames = translator.get(&counter::FRAMES);
+            if frames == nic.named("received") && answers(&translator) >= nic.sum(Step::Answered) {
+                break;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
-        };
+        }
+        // What is still on its way then is told as what does not add up.
+        Ok(())
+    }
+
+    pub(super) async fn came_back(&mut self, sent: u64) -> anyhow::Result<[u64; 2]> {
         // What no host sent to the reporter is the translator's.
         let received: u64 = self.reporter().await?.of("received").iter().sum();
-        Ok([received.saturating_sub(sent), answers])
+        let translator = self.translator().await?;
+        Ok([received.saturating_sub(sent), answers(&translator.node(Stage::Translator))])
     }
 
     pub(super) async fn reporter(&mut self) -> anyhow::Result<Counts> {
@@ -172,4 +184,17 @@ impl There {
         self.daemons.flush().await?;
         Ok(())
     }
+}
+
+/// Frames that came to a NIC, those that a translator sent again not counted twice.
+fn first_frames(nic: &Node<'_>, tells_executed: bool) -> u64 {
+    match tells_executed {
+        true => nic.named("executed.write") + nic.named("executed.fetch_add"),
+        false => nic.named("received"),
+    }
+}
+
+/// Answers of NICs that came to the translator.
+fn answers(translator: &Node<'_>) -> u64 {
+    translator.of(&counter::LINK_RECEIVED, &[counter::ROCE])
 }
