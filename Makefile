@@ -101,7 +101,7 @@ package: ## Debian packages, static programs and image, made of a debug build an
 test-p4: ## the P4 translator and reporter: compiled where p4c is on PATH, run on bmv2 where simple_switch_grpc is; as root
 	translator-p4/compile $(TARGET)/p4
 	$(CARGO) test --workspace --test sources --test frames
-	$(CARGO) test --workspace --test bmv2 --test machines_switch -- --ignored --nocapture --test-threads 1
+	$(CARGO) test --workspace --test bmv2 --test machines_switch --test machines_reporter -- --ignored --nocapture --test-threads 1
 	reporter-p4/test/run
 
 e2e: ## whole-system runs against ground truth

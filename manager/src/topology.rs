@@ -8,7 +8,7 @@ use dta_proto::store::{SpecError, StoreKind, StoreSpec};
 pub use dta_proto::wire::dta::Primitive;
 use serde::Deserialize;
 
-use crate::testbed::far::config::{self as machines, Machine, Ssh};
+use crate::testbed::far::config::{self as machines, Machine, Role, Ssh};
 
 /// The topology that is used when none is named: no NIC, no privilege.
 pub const EMBEDDED: &str = include_str!("../../testbed/topologies/embedded.toml");
@@ -23,10 +23,13 @@ pub struct Topology {
     /// For messages and reports.
     pub name: String,
     /// Simulated switches.
+    #[serde(default)]
     pub network: Network,
     /// Synthetic traffic.
+    #[serde(default)]
     pub traffic: Traffic,
     /// How much, and how.
+    #[serde(default)]
     pub run: Run,
     /// Settings of the collector.
     #[serde(default)]
@@ -34,8 +37,8 @@ pub struct Topology {
     /// Settings of the translator.
     #[serde(default)]
     pub translator: Translator,
-    /// Exactly one store per primitive.
-    #[serde(rename = "store")]
+    /// Exactly one store per primitive. With a reporter switch, these four tables are left out.
+    #[serde(default, rename = "store")]
     pub stores: Vec<StoreSpec>,
     /// Machines that the testbed runs on; none = this one.
     #[serde(default, rename = "machine")]
@@ -46,7 +49,7 @@ pub struct Topology {
 }
 
 /// Simulated switches.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Network {
     /// Switches per tier, in the order in which packets cross them; a path takes one of each tier.
@@ -54,7 +57,7 @@ pub struct Network {
 }
 
 /// Synthetic traffic, see [`crate::traffic::Shape`].
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Traffic {
     /// Distinct flows.
@@ -64,7 +67,7 @@ pub struct Traffic {
 }
 
 /// How much, and how.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
     /// Reports made of synthetic traffic, the columns of all epochs among them.
@@ -212,8 +215,30 @@ impl Topology {
             .expect("a checked topology has a store of each primitive")
     }
 
+    /// Whether a reporter switch reports, and not simulated switches: the capture and the stores are then those of
+    /// the testbed of switches.
+    pub fn has_reporter_switch(&self) -> bool {
+        self.machines.iter().any(|machine| machine.has(Role::Reporter))
+    }
+
     fn check(&self, places: &Places) -> Result<(), TopologyError> {
         let fail = |key: &str, value: String, must| fail(places, key, value, must);
+        self.check_settings(places)?;
+        machines::check(&self.machines, places)?;
+        if self.has_reporter_switch() {
+            let given = [
+                ("network", self.network != Network::default()),
+                ("traffic", self.traffic != Traffic::default()),
+                ("run", self.run != Run::default()),
+                ("store", !self.stores.is_empty()),
+            ];
+            return match given.iter().find(|(_, given)| *given) {
+                Some((key, _)) => {
+                    fail(key, "a table".into(), "left out where a machine has the role reporter")
+                }
+                None => Ok(()),
+            };
+        }
         let tiers = &self.network.tiers;
         let switches: u32 = tiers.iter().map(|&n| u32::from(n)).sum();
         if tiers.is_empty() || tiers.contains(&0) || switches > 1000 {
@@ -234,12 +259,6 @@ impl Topology {
         }
         if self.run.epoch_packets == 0 {
             return fail("run.epoch_packets", "0".into(), "at least 1");
-        }
-        if self.translator.flush_ms == 0 || self.translator.flush_ms > 60_000 {
-            return fail("translator.flush_ms", self.translator.flush_ms.to_string(), "1 to 60000");
-        }
-        if self.translator.lease_seconds == 0 {
-            return fail("translator.lease_seconds", "0".into(), "at least 1");
         }
         for (index, store) in self.stores.iter().enumerate() {
             store.validate().map_err(|source| TopologyError::Store {
@@ -264,8 +283,19 @@ impl Topology {
                 );
             }
         }
-        machines::check(&self.machines, places)?;
         self.check_fit(places)
+    }
+
+    /// Settings of the daemons.
+    fn check_settings(&self, places: &Places) -> Result<(), TopologyError> {
+        if self.translator.flush_ms == 0 || self.translator.flush_ms > 60_000 {
+            let value = self.translator.flush_ms.to_string();
+            return fail(places, "translator.flush_ms", value, "1 to 60000");
+        }
+        if self.translator.lease_seconds == 0 {
+            return fail(places, "translator.lease_seconds", "0".into(), "at least 1");
+        }
+        Ok(())
     }
 
     /// What the simulated switches report has to fit the stores.

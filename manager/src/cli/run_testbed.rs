@@ -57,7 +57,8 @@ On other machines, by ssh, where the topology file has tables [[machine]] (docs/
             [[machine]]       # one for each role, or several roles in one
             name = \"store1\"
             ssh = \"dta@store1.example\"   # or a Host of ~/.ssh/config
-            roles = [\"collector\"]        # collector, translator, host
+            roles = [\"collector\"]        # collector, translator, host; or, with
+                              # a reporter switch, reporter and traffic
             address = \"192.0.2.1\"        # in the network of reports and frames
             deploy = true     # or program = \"PATH of dta-manager there\"
 
@@ -140,6 +141,8 @@ pub(super) struct RunTestbed {
     keep: bool,
 }
 
+const SIGNALS: &str = "cannot wait for signals";
+
 /// Types of switch that a testbed can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum SwitchType {
@@ -169,6 +172,9 @@ impl RunTestbed {
             (path, _) => Topology::load(path.as_deref()),
         };
         let topology = topology.map_err(dta_cli::misuse)?;
+        if topology.has_reporter_switch() {
+            return self.on_switches_there(topology);
+        }
         let options = Options {
             topology,
             capture: self.pcap.clone(),
@@ -201,7 +207,6 @@ impl RunTestbed {
             self.tell(&testbed)?;
             anyhow::Ok(testbed)
         };
-        const SIGNALS: &str = "cannot wait for signals";
         let testbed = match runtime.block_on(unless_ended(run)).context(SIGNALS)? {
             Ok(result) => result?,
             Err(ended) => return Ok(ended.status()),
@@ -254,12 +259,49 @@ impl RunTestbed {
             bar.set_length(of);
             bar.set_position(sent);
         });
-        let ended = runtime.block_on(unless_ended(run)).context("cannot wait for signals")?;
+        let ended = runtime.block_on(unless_ended(run)).context(SIGNALS)?;
         bar.finish_and_clear();
-        let outcome = match ended {
-            Ok(result) => result?,
-            Err(ended) => return Ok(ended.status()),
+        match ended {
+            Ok(outcome) => self.tell_of_switches(&outcome?),
+            Err(ended) => Ok(ended.status()),
+        }
+    }
+
+    /// A reporter switch, and all else, on other machines.
+    fn on_switches_there(&self, topology: Topology) -> anyhow::Result<ExitCode> {
+        let refuse = |what: &str| Err(dta_cli::misuse(anyhow::anyhow!("{what}")));
+        self.check_machines(&topology)?;
+        let of_simulated = [
+            ("--reports", self.reports.is_some()),
+            ("--transport", self.transport.is_some()),
+            ("--workers", self.workers != 1),
+            ("--nic-threads", self.nic_threads != 1),
+            ("--keep", self.keep),
+            ("--bench", self.bench),
+        ];
+        if let Some((flag, _)) = of_simulated.iter().find(|(_, given)| *given) {
+            return refuse(&format!("{flag} is not possible with a machine of the role reporter"));
+        }
+        let Some(capture) = self.pcap.clone() else {
+            return refuse("a machine of the role reporter forwards a capture: give one with --pcap");
         };
+        let options = bmv2::OptionsThere { topology, capture, logs: self.logs.clone() };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let bar = super::replay::progress(0);
+        bar.set_message("packets");
+        let run = bmv2::run_there(&options, |sent, of| {
+            bar.set_length(of);
+            bar.set_position(sent);
+        });
+        let ended = runtime.block_on(unless_ended(run)).context(SIGNALS)?;
+        bar.finish_and_clear();
+        match ended {
+            Ok(outcome) => self.tell_of_switches(&outcome?),
+            Err(ended) => Ok(ended.status()),
+        }
+    }
+
+    fn tell_of_switches(&self, outcome: &bmv2::Outcome) -> anyhow::Result<ExitCode> {
         let document = outcome.document();
         if let Some(path) = &self.json {
             output::json_file(path, &document)?;

@@ -48,6 +48,8 @@ pub struct Plan<'a> {
     pub workers: usize,
     /// Threads of the collector's software NIC.
     pub nic_threads: usize,
+    /// Whether the software translator does what a switch does.
+    pub reference: bool,
     /// Where files go.
     pub folder: &'a Path,
 }
@@ -71,6 +73,7 @@ impl<'a> Plan<'a> {
             ring: RingUse::Auto,
             workers: 1,
             nic_threads: 1,
+            reference: false,
             folder,
         }
     }

@@ -125,10 +125,9 @@ pub fn translator(plan: &Plan<'_>, place: &TranslatorPlace) -> String {
 
 /// What a translator is started with, but for its link.
 pub fn translator_arguments(plan: &Plan<'_>, config: String, ledger: String) -> Vec<String> {
-    vec![
-        "run".into(),
-        "--config".into(),
-        config,
+    let mut arguments: Vec<String> = vec!["run".into(), "--config".into(), config];
+    arguments.extend(plan.reference.then(|| "--reference".into()));
+    arguments.extend([
         "--ready".into(),
         "--faults".into(),
         plan.faults.to_string(),
@@ -138,5 +137,6 @@ pub fn translator_arguments(plan: &Plan<'_>, config: String, ledger: String) -> 
         (plan.seed ^ 0x7a7a).to_string(),
         "--ledger".into(),
         ledger,
-    ]
+    ]);
+    arguments
 }

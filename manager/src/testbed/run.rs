@@ -148,6 +148,7 @@ async fn run_there(
         ring: options.ring,
         workers: options.workers,
         nic_threads: options.nic_threads,
+        reference: false,
         folder: folder.path(),
     };
     let mut daemons = Daemons::start(&plan).await?;

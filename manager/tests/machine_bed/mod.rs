@@ -94,6 +94,11 @@ pub struct Bed {
 
 /// Makes the machines, or says why this test goes without.
 pub fn bed(test: &str) -> Option<Bed> {
+    bed_of(test, &MACHINES)
+}
+
+/// Makes machines of these names, each with the last byte of its address.
+pub fn bed_of(test: &str, machines: &[(&'static str, u8)]) -> Option<Bed> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     for program in ["/usr/sbin/sshd", "/usr/bin/ssh", "/usr/bin/ssh-keygen"] {
         if !Path::new(program).exists() {
@@ -104,7 +109,7 @@ pub fn bed(test: &str) -> Option<Bed> {
     let folder = tempfile::Builder::new().prefix("dta-machines-").tempdir().unwrap();
     let mut bed =
         Bed { folder, prefix: format!("dtam{}", std::process::id()), machines: Vec::new(), _turn: turn };
-    bed.set_up();
+    bed.set_up(machines);
     Some(bed)
 }
 
@@ -130,7 +135,7 @@ impl Bed {
         network
     }
 
-    fn set_up(&mut self) {
+    fn set_up(&mut self, machines: &[(&'static str, u8)]) {
         let lan = self.network("lan");
         must(&["ip", "netns", "add", &lan]);
         must(&["ip", "-n", &lan, "link", "add", "br0", "type", "bridge"]);
@@ -140,7 +145,7 @@ impl Bed {
         // Where sshd keeps its unprivileged half.
         std::fs::create_dir_all("/run/sshd").unwrap();
         let mut known = String::new();
-        for (name, last) in MACHINES {
+        for &(name, last) in machines {
             let network = self.join(name, last);
             let host_key = self.path(&format!("{name}-host-key"));
             must(&["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", &host_key]);
@@ -240,12 +245,13 @@ impl Bed {
 
     /// Starts a long run, and waits until each machine has a process with its word in the command line.
     pub fn long_run(&self, topology: &str, words: [&str; 3]) -> Child {
-        let child = self
-            .command(topology, &["--reports", "100000000"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        self.started(topology, &["--reports", "100000000"], &words)
+    }
+
+    /// Starts a run, and waits until each machine has a process with its word in the command line.
+    pub fn started(&self, topology: &str, more: &[&str], words: &[&str]) -> Child {
+        let child =
+            self.command(topology, more).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         for (machine, word) in self.machines.iter().zip(words) {
             wait_until(&format!("{word} runs on {}", machine.name), Duration::from_secs(60), || {
                 machine.running().iter().any(|line| line.contains(word))
@@ -265,6 +271,9 @@ impl Bed {
             "address", peer_mac, "netns", &other,
         ]);
         for (network, name) in [(&one, name), (&other, peer)] {
+            // The kernel's own packets would be frames that nobody sent.
+            let setting = format!("net.ipv6.conf.{name}.disable_ipv6=1");
+            must(&["ip", "netns", "exec", network, "sysctl", "-qw", &setting]);
             // What reads whole frames has to find whole checksums.
             must(&["ip", "netns", "exec", network, "ethtool", "-K", name, "tx", "off"]);
             must(&["ip", "-n", network, "link", "set", name, "up"]);
@@ -305,8 +314,9 @@ impl Drop for Bed {
             let _ = machine.unshare.kill();
             let _ = machine.unshare.wait();
         }
-        for name in MACHINES.iter().map(|(name, _)| *name).chain(["manager", "lan"]) {
-            let _ = Command::new("ip").args(["netns", "delete", &self.network(name)]).status();
+        let networks: Vec<String> = self.machines.iter().map(|machine| machine.network.clone()).collect();
+        for network in networks.into_iter().chain(["manager", "lan"].map(|name| self.network(name))) {
+            let _ = Command::new("ip").args(["netns", "delete", &network]).status();
         }
     }
 }

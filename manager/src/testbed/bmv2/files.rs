@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use dta_proto::store::StoreSpec;
 use dta_translator::config::Config;
 
-use super::ground::{CollectorLink, RXE};
-use super::reporter::{self, SERVICE};
+use super::ground::{CollectorLink, REPORTER_MAC, RXE, SERVICE, TRANSLATOR_MAC};
+use super::reporter;
 use super::truth::SECOND;
 use crate::testbed::ground::NicKind;
 
@@ -26,25 +27,55 @@ pub(super) fn parse(folder: &Path, text: &str) -> anyhow::Result<Config> {
 pub(super) fn collector_file(folder: &Path, link: &CollectorLink, nic: NicKind) -> String {
     let CollectorLink { collector, address, .. } = link;
     let memory = folder.join(format!("{collector}-memory"));
-    let store = |id: u16, name: &str, rest: &str| format!("[[store]]\nid = {id}\nname = '{name}'\n{rest}\n");
     let (device, nic) = match nic {
         NicKind::Soft => {
             ("soft", format!("[soft]\naddress = '{address}'\nport = 4791\nlink = 'packet:{collector}'\n"))
         }
         NicKind::Rxe => (RXE, format!("[verbs]\naddress = '{address}'\n")),
     };
+    format!(
+        "[collector]\nname = 'testbed-{collector}'\nlisten = '127.0.0.1:0'\nmemory = '{}'\ndevice = '{device}'\n\
+             [metrics]\nlisten = 'off'\n{nic}{}",
+        memory.display(),
+        store_tables()
+    )
+}
+
+/// The tables of the stores.
+fn store_tables() -> String {
+    let store = |id: u16, name: &str, rest: &str| format!("[[store]]\nid = {id}\nname = '{name}'\n{rest}\n");
     [
-        format!(
-            "[collector]\nname = 'testbed-{collector}'\nlisten = '127.0.0.1:0'\nmemory = '{}'\ndevice = '{device}'\n\
-             [metrics]\nlisten = 'off'\n{nic}",
-            memory.display()
+        store(
+            reporter::LENGTHS,
+            "lengths",
+            &format!("kind = 'key-write'\nslots = {SLOTS}\nvalue_len = 4\nredundancy = {COPIES}"),
         ),
-        store(reporter::LENGTHS, "lengths", &format!("kind = 'key-write'\nslots = {SLOTS}\nvalue_len = 4\nredundancy = {COPIES}")),
-        store(reporter::PATHS, "paths", &format!("kind = 'postcarding'\nslots = {SLOTS}\nhops = 6\nredundancy = {COPIES}")),
-        store(reporter::FLOWS, "flows", "kind = 'append'\nlists = 2\nring = 8192\nbatch_len = 64\nentry_len = 16"),
-        store(reporter::COUNTERS, "counters", &format!("kind = 'key-increment'\nslots = {SLOTS}\nredundancy = {COPIES}")),
+        store(
+            reporter::PATHS,
+            "paths",
+            &format!("kind = 'postcarding'\nslots = {SLOTS}\nhops = 6\nredundancy = {COPIES}"),
+        ),
+        store(
+            reporter::FLOWS,
+            "flows",
+            "kind = 'append'\nlists = 2\nring = 8192\nbatch_len = 64\nentry_len = 16",
+        ),
+        store(
+            reporter::COUNTERS,
+            "counters",
+            &format!("kind = 'key-increment'\nslots = {SLOTS}\nredundancy = {COPIES}"),
+        ),
     ]
     .concat()
+}
+
+/// The stores that reports go to.
+pub(super) fn stores() -> anyhow::Result<Vec<StoreSpec>> {
+    #[derive(serde::Deserialize)]
+    struct Tables {
+        store: Vec<StoreSpec>,
+    }
+    Ok(toml::from_str::<Tables>(&store_tables())?.store)
 }
 
 /// The configuration of the translator. Two collectors have half of the keys each, and a list.
@@ -71,12 +102,12 @@ pub(super) fn translator_file(
         "[translator]\nlisten = '{SERVICE}:40040'\nsource = '{SERVICE}'\nmac = '{}'\n{}\
          [switch.{TRANSLATOR}]\ntype = 'bmv2'\ncontrol = '{control}'\nstate = '{}'\ncollector_ports = [{}]\npostcard_rows = 256\n\
          collector_macs = [{}]\nstations = [{{ mac = '{}', port = 1 }}]\n",
-        reporter::TRANSLATOR_MAC,
+        TRANSLATOR_MAC,
         addresses.iter().zip(&parts).map(table).collect::<String>(),
         folder.join("switch.json").display(),
         ports.join(", "),
         macs.join(", "),
-        reporter::MAC,
+        REPORTER_MAC,
     )
 }
 
@@ -84,7 +115,7 @@ pub(super) fn translator_file(
 mod tests {
     use dta_translator::config::{Masked, Switch};
 
-    use super::super::ground::COLLECTORS;
+    use super::super::ground::{COLLECTORS, reporter_at};
     use super::super::reporter::{Filter, OF_DROP, OF_FLOW};
     use super::super::truth::Traffic;
     use super::*;
@@ -100,7 +131,8 @@ mod tests {
     fn the_reporter_is_configured_for_each_packet_and_for_one_network() {
         let folder = Path::new("/nowhere");
         let of = |filter| {
-            let config = parse(folder, &reporter::file("127.0.0.1:1", &traffic(), filter)).unwrap();
+            let config =
+                parse(folder, &reporter::file(&reporter_at("127.0.0.1:1"), &traffic(), filter)).unwrap();
             let (p4, settings) = config.reporter_of(reporter::NAME).unwrap().unwrap();
             assert_eq!((p4.stations.len(), settings.flood_macs.len()), (2, 1));
             assert_eq!(settings.reports.len() as u64, OF_FLOW + OF_DROP);

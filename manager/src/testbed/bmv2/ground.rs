@@ -8,13 +8,14 @@
 //! The namespace has no name: it is gone when the testbed and its processes are. Soft-RoCE works in the machine's own
 //! network alone: with it, the links are there, and are removed afterwards.
 
+use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, bail};
 
-use super::reporter::{SERVICE, TRANSLATOR_MAC};
+use super::reporter::Wiring;
 use super::simple_switch::SimpleSwitch;
 use crate::testbed::ground::{NicKind, add_rxe, load_rxe, step};
 
@@ -22,6 +23,12 @@ use crate::testbed::ground::{NicKind, add_rxe, load_rxe, step};
 const INSIDE: &str = "DTA_TESTBED_NAMESPACE";
 /// As long as an IPv4 packet can be: captures hold packets that a network card had put together.
 const MTU: u32 = 65_535;
+
+/// Addresses of reporter and translator.
+pub(super) const REPORTER_MAC: &str = "02:00:00:00:00:77";
+const REPORTER: Ipv4Addr = Ipv4Addr::new(198, 18, 9, 7);
+pub(super) const TRANSLATOR_MAC: &str = "02:00:00:00:00:88";
+pub(super) const SERVICE: Ipv4Addr = Ipv4Addr::new(198, 18, 9, 2);
 
 /// Ends of links: those of the reporter, of the translator, and the others.
 pub(super) const HOSTS: [&str; 2] = ["dta-ha", "dta-hb"];
@@ -123,6 +130,19 @@ impl Drop for Links {
     }
 }
 
+/// Where the reporter is, whose P4Runtime listens at `control`.
+pub(super) fn reporter_at(control: &str) -> Wiring {
+    let switch = [("type", "bmv2"), ("control", control), ("mac", REPORTER_MAC)];
+    Wiring {
+        switch: switch.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect(),
+        source: REPORTER,
+        hosts: [1, 2],
+        port: 3,
+        translator: SERVICE,
+        translator_mac: TRANSLATOR_MAC.into(),
+    }
+}
+
 /// The links, and both switches, which run no program yet.
 pub(super) struct Ground {
     _switches: [SimpleSwitch; 2],
@@ -176,18 +196,5 @@ impl Ground {
         let translator = SimpleSwitch::start(folder, "translator", 9092, &of_translator, control[1]).await?;
         let switches = [reporter, translator];
         Ok(Ground { _switches: switches, _links: removed, control })
-    }
-}
-
-/// Packets and bytes that came in at an interface, by the kernel's count. Not from /sys, which shows the interfaces of
-/// the namespace in which it was mounted.
-pub(super) fn received(interface: &str) -> anyhow::Result<(u64, u64)> {
-    const PATH: &str = "/proc/self/net/dev";
-    let text = std::fs::read_to_string(PATH).with_context(|| format!("cannot read {PATH}"))?;
-    let counts = text.lines().find_map(|line| line.trim_start().strip_prefix(interface)?.strip_prefix(':'));
-    let mut counts = counts.into_iter().flat_map(str::split_whitespace).map_while(|count| count.parse().ok());
-    match (counts.next(), counts.next()) {
-        (Some(bytes), Some(packets)) => Ok((packets, bytes)),
-        _ => bail!("{PATH} does not have {interface}"),
     }
 }

@@ -1,18 +1,26 @@
 //! The testbed of P4 switches: hosts, a reporter and a translator on bmv2, and a collector on the software NIC, in a
 //! network namespace of their own.
 //!
-//! [`ground`] makes the namespace, its links and processes; [`reporter`] and [`files`] have configurations; [`truth`] says
-//! from the packets of the capture and these entries what has to come out; [`run`] replays, waits and compares.
+//! [`ground`] makes the namespace, its links and processes, of which [`here`] knows; [`there`] has them on other
+//! machines instead, and [`place`] is either. [`hosts`] send the traffic. [`reporter`] and [`files`] have
+//! configurations; [`truth`] says from the packets of the capture and these entries what has to come out; [`run`]
+//! replays, waits and compares.
 
 mod files;
 mod ground;
+mod here;
+mod hosts;
 mod outcome;
+mod place;
 mod reporter;
 mod run;
 mod simple_switch;
+mod there;
 mod truth;
 
 pub use ground::enter;
+pub use hosts::Hosts;
 pub use outcome::Outcome;
-pub use run::{Options, run};
+pub use run::{Options, run, run_there};
 pub use simple_switch::SimpleSwitch;
+pub use there::OptionsThere;

@@ -8,11 +8,21 @@ use super::truth::{ACL_DENY, DENIED_PORT, SWITCH, Station, Traffic};
 
 /// Its name in the configuration.
 pub(super) const NAME: &str = "r1";
-/// Where reports come from and go to.
-pub(super) const MAC: &str = "02:00:00:00:00:77";
-const ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 9, 7);
-pub(super) const TRANSLATOR_MAC: &str = "02:00:00:00:00:88";
-pub(super) const SERVICE: Ipv4Addr = Ipv4Addr::new(198, 18, 9, 2);
+
+/// Where it is, and what is at its ports.
+#[derive(Clone, Debug)]
+pub(super) struct Wiring {
+    /// The switch: `type`, `control` and `mac`, as `[switch.NAME]` of dta-translator has them.
+    pub(super) switch: toml::Table,
+    /// Where reports come from.
+    pub(super) source: Ipv4Addr,
+    /// The ports of both hosts.
+    pub(super) hosts: [u16; 2],
+    /// The port that leads to the translator, and the translator's addresses.
+    pub(super) port: u16,
+    pub(super) translator: Ipv4Addr,
+    pub(super) translator_mac: String,
+}
 
 /// The stores that reports go to, by their ids.
 pub(super) const LENGTHS: u16 = 1;
@@ -56,12 +66,16 @@ const REPORTS: &str = "
     { of = ['drop'], as = 'append', store = 'flows', entry = 'flow', list = 1 },
 ";
 
-/// The table of the reporter: two hosts at ports 1 and 2, the translator at port 3.
-pub(super) fn file(control: &str, traffic: &Traffic, filter: Filter) -> String {
+/// The table of the reporter.
+pub(super) fn file(wiring: &Wiring, traffic: &Traffic, filter: Filter) -> String {
+    let Wiring { switch, source, hosts: [one, other], port: out, translator, translator_mac } = wiring;
     let (mut stations, mut flood) = (String::new(), String::new());
     for (mac, station) in &traffic.stations {
         match station {
-            Station::Port(port) => stations += &format!("{{ mac = '{}', port = {port} }}, ", Mac(*mac)),
+            Station::Host(host) => {
+                let port = wiring.hosts[usize::from(*host) - 1];
+                stations += &format!("{{ mac = '{}', port = {port} }}, ", Mac(*mac));
+            }
             Station::All => flood += &format!("'{}', ", Mac(*mac)),
         }
     }
@@ -82,13 +96,13 @@ pub(super) fn file(control: &str, traffic: &Traffic, filter: Filter) -> String {
         }
     };
     format!(
-        "[switch.{NAME}]\ntype = 'bmv2'\nrole = 'reporter'\ncontrol = '{control}'\nsource = '{ADDRESS}'\nmac = '{MAC}'\n\
-         flood = [1, 2]\nstations = [{stations}]\n\
+        "[switch.{NAME}]\nrole = 'reporter'\nsource = '{source}'\n{switch}\
+         flood = [{one}, {other}]\nstations = [{stations}]\n\
          [switch.{NAME}.reporter]\nswitch_id = {SWITCH}\n{filter}\nflood_macs = [{flood}]\n\
-         ports = [{{ port = 1, is_last_hop = true }}, {{ port = 2, is_last_hop = true }}, {{ port = 3 }}]\n\
+         ports = [{{ port = {one}, is_last_hop = true }}, {{ port = {other}, is_last_hop = true }}, {{ port = {out} }}]\n\
          acl = [{{ protocol = 'udp', destination_ports = {DENIED_PORT}, reason = {ACL_DENY} }}]\n\
          stores = {{ lengths = {LENGTHS}, paths = {PATHS}, flows = {FLOWS}, counters = {COUNTERS} }}\n\
-         destination = [{{ name = 'translator', collector_ip = '{SERVICE}', reporter = 1, port = 3, mac = '{TRANSLATOR_MAC}' }}]\n\
+         destination = [{{ name = 'translator', collector_ip = '{translator}', reporter = 1, port = {out}, mac = '{translator_mac}' }}]\n\
          report = [{REPORTS}]\n"
     )
 }

@@ -2,34 +2,31 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use dta_client::collector::Client;
-use dta_client::{Ask, ClientOptions, Member, Spread};
-use dta_link::packet::{PacketConfig, PacketLink};
-use dta_link::{Batch, Link};
+use dta_client::Ask;
 use dta_proto::control::{Policy, TailRequest};
+use dta_proto::counter::translator::PAIR_RETRANSMITTED;
 use dta_proto::counter::{Stage, Step};
 use dta_proto::key::Key;
 use dta_proto::program::Primitive;
-use dta_translator::config::Config;
-use dta_translator::reporter_setup::Reporter;
-use dta_translator::setup;
 use dta_translator::target::p4::counters::Counts;
 
-use super::files::{COPIES, SLOTS, TRANSLATOR, collector_file, parse, translator_file};
-use super::ground::{COLLECTORS, CollectorLink, Ground, HOSTS, REPORTER_OUT, TRANSLATOR_IN, received};
+use super::files::{COPIES, SLOTS};
+use super::ground::COLLECTORS;
+use super::here::Here;
 use super::outcome::Outcome;
+use super::place::Place;
 use super::reporter::{self, DROP_SESSION, FLOW_SESSION, Filter, OF_DROP, OF_FLOW};
+use super::there::{OptionsThere, There};
 use super::truth::{Fate, SWITCH, Traffic, Truth, Watched};
 use crate::capture::{self, LinkType};
 use crate::testbed::accounting::LinkAccount;
+use crate::testbed::far::start::Far;
 use crate::testbed::folder::Folder;
 use crate::testbed::ground::NicKind;
 use crate::testbed::outcome::RunFacts;
-use crate::testbed::processes::Daemon;
 use crate::testbed::statistics::Statistics;
 
 /// Flow keys in one batch of a list.
@@ -56,20 +53,9 @@ pub struct Options {
     pub nic: NicKind,
 }
 
-/// All that runs.
+/// What runs, and what has to have come out of it.
 struct Bed {
-    /// The collectors, each by itself, and all of them as one.
-    collectors: Vec<Client>,
-    all: Spread,
-    links: &'static [CollectorLink],
-    nic: NicKind,
-    folder: PathBuf,
-    /// The configuration of the translator, and the reporter's control plane.
-    config: Config,
-    reporter: Reporter,
-    control: &'static str,
-    hosts: [PacketLink; 2],
-    batch: Batch,
+    place: Place,
     /// What was sent and has to have come out so far.
     sent: u64,
     out: u64,
@@ -78,14 +64,37 @@ struct Bed {
     /// Entries that wait in the translator for their batch, by list; full batches that left; and batches flushed.
     waiting: [u64; 2],
     batches: u64,
-    _collectors: Vec<Daemon>,
-    _ground: Ground,
 }
 
 /// Runs it, in the namespace that [`super::enter`] made. `progress` is told the packets sent, of how many.
-pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyhow::Result<Outcome> {
-    let path = &options.capture;
+pub async fn run(options: &Options, progress: impl FnMut(u64, u64)) -> anyhow::Result<Outcome> {
     let folder = Folder::new().context("cannot make a folder for the testbed")?;
+    let traffic = traffic(&options.capture)?;
+    let links = &COLLECTORS[..usize::from(options.collectors).clamp(1, COLLECTORS.len())];
+    let here = Here::start(folder.path(), links, options.nic).await?;
+    play(Place::Here(Box::new(here)), "bmv2", &options.capture, &traffic, progress).await
+}
+
+/// Runs it on the machines of a topology.
+pub async fn run_there(options: &OptionsThere, progress: impl FnMut(u64, u64)) -> anyhow::Result<Outcome> {
+    let traffic = traffic(&options.capture)?;
+    let folder = Folder::new().context("cannot make a folder for the testbed")?;
+    let logs = options.logs.as_deref().unwrap_or(folder.path());
+    std::fs::create_dir_all(logs).with_context(|| format!("cannot make {}", logs.display()))?;
+    let topology = &options.topology;
+    let far = Far::connect(topology, folder.path(), logs).await?;
+    let run = async {
+        let there = There::start(topology, &far, folder.path()).await?;
+        play(Place::There(Box::new(there)), &topology.name, &options.capture, &traffic, progress).await
+    };
+    match run.await {
+        Ok(outcome) => Ok(outcome),
+        Err(error) => Err(far.explain(error).await),
+    }
+}
+
+/// The frames of a capture.
+fn traffic(path: &Path) -> anyhow::Result<Traffic> {
     let mut frames = Vec::new();
     capture::read(path, |packet| {
         if packet.link == LinkType::Ethernet && packet.data.len() >= 14 {
@@ -93,11 +102,21 @@ pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyho
         }
     })?;
     ensure!(!frames.is_empty(), "{} holds no Ethernet frame", path.display());
-    let traffic = Traffic::of(frames);
-    let network = traffic.busiest_network();
+    Ok(Traffic::of(frames))
+}
+
+/// Replays it, asks, and compares: each packet reported, and then with default filters.
+async fn play(
+    place: Place,
+    topology: &str,
+    path: &Path,
+    traffic: &Traffic,
+    mut progress: impl FnMut(u64, u64),
+) -> anyhow::Result<Outcome> {
     let total = traffic.frames.len() as u64 * (1 + ROUNDS);
-    let links = &COLLECTORS[..usize::from(options.collectors).clamp(1, COLLECTORS.len())];
-    let mut bed = Bed::start(folder.path(), &traffic, links, options.nic).await?;
+    let mut bed =
+        Bed { place, sent: 0, out: 0, flow_reports: 0, drop_reports: 0, waiting: [0; 2], batches: 0 };
+    bed.place.program(traffic, Filter::None).await?;
     let mut outcome = Outcome::default();
     let began = Instant::now();
 
@@ -118,12 +137,13 @@ pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyho
         truth.last_length.len()
     ));
     let seconds = began.elapsed().as_secs_f64();
+    let (nic, transport) = bed.place.names();
     outcome.run = RunFacts {
-        topology: "bmv2".into(),
+        topology: topology.into(),
         capture: Some(path.display().to_string()),
         skipped: BTreeMap::from([("no-flow".to_owned(), truth.no_flow)]),
-        nic: options.nic.name().into(),
-        transport: "uc".into(),
+        nic: nic.into(),
+        transport: transport.into(),
         faults: "none".into(),
         report_faults: "none".into(),
         packets: traffic.frames.len() as u64,
@@ -134,66 +154,14 @@ pub async fn run(options: &Options, mut progress: impl FnMut(u64, u64)) -> anyho
     };
     bed.account(&truth, &mut outcome).await?;
     bed.compare(&truth, &mut outcome).await?;
-    bed.filtered(&traffic, network, &mut outcome, |sent| progress(sent, total)).await?;
+    bed.filtered(traffic, &mut outcome, |sent| progress(sent, total)).await?;
     Ok(outcome)
 }
 
 impl Bed {
-    async fn start(
-        folder: &Path,
-        traffic: &Traffic,
-        links: &'static [CollectorLink],
-        nic: NicKind,
-    ) -> anyhow::Result<Bed> {
-        let ground = Ground::set_up(folder, links, nic).await?;
-        let (mut daemons, mut addresses) = (Vec::new(), Vec::new());
-        for link in links {
-            let name = link.collector;
-            let path = folder.join(format!("{name}.toml"));
-            std::fs::write(&path, collector_file(folder, link, nic))?;
-            let arguments = ["serve", "--config", &path.display().to_string()].map(String::from);
-            let log = folder.join(format!("{name}.log"));
-            let daemon = Daemon::start("collector", "__collector", &arguments, &log).await?;
-            let address = daemon.ready()["listen"].as_str();
-            addresses.push(address.context("the collector does not say where it listens")?.to_owned());
-            daemons.push(daemon);
-        }
-        let config = parse(folder, &translator_file(folder, links, &addresses, ground.control[1]))?;
-        setup::setup(&config, TRANSLATOR).await.context("the translator cannot be programmed")?;
-        let reporter = program(folder, ground.control[0], traffic, Filter::None).await?;
-        let client = |address: &String| Client::connect_lazy(&ClientOptions::plain(address));
-        let collectors = addresses.iter().map(client).collect::<Result<Vec<_>, _>>()?;
-        let member = |(address, client): (&String, &Client)| Member {
-            address: address.clone(),
-            ask: Arc::new(client.clone()),
-        };
-        let all = Spread::new(addresses.iter().zip(&collectors).map(member).collect());
-        let host = |name: &str| PacketLink::open(&PacketConfig::new(name, []));
-        Ok(Bed {
-            collectors,
-            all,
-            links,
-            nic,
-            folder: folder.to_owned(),
-            config,
-            reporter,
-            control: ground.control[0],
-            hosts: [host(HOSTS[0])?, host(HOSTS[1])?],
-            batch: Batch::with_packet_capacity(1, usize::from(u16::MAX)),
-            sent: 0,
-            out: 0,
-            flow_reports: 0,
-            drop_reports: 0,
-            waiting: [0; 2],
-            batches: 0,
-            _collectors: daemons,
-            _ground: ground,
-        })
-    }
-
     /// Sends frames, and waits until all that they become has come out.
     async fn replay(&mut self, frames: &[(u8, Vec<u8>)], fates: &[Fate]) -> anyhow::Result<()> {
-        self.send(frames, fates.iter().map(|fate| fate.out).sum())?;
+        self.send(frames, fates.iter().map(|fate| fate.out).sum()).await?;
         self.reported(
             fates.iter().map(|fate| fate.flow_reports).sum(),
             fates.iter().map(|fate| fate.drop_reports).sum(),
@@ -201,12 +169,8 @@ impl Bed {
         self.settle().await
     }
 
-    fn send(&mut self, frames: &[(u8, Vec<u8>)], out: u64) -> anyhow::Result<()> {
-        for (port, frame) in frames {
-            self.batch.push_frame(frame, 0)?;
-            let host = &mut self.hosts[usize::from(*port) - 1];
-            ensure!(host.send(&mut self.batch)? == 1, "a frame of {} bytes cannot be sent", frame.len());
-        }
+    async fn send(&mut self, frames: &[(u8, Vec<u8>)], out: u64) -> anyhow::Result<()> {
+        self.place.send(frames).await?;
         self.sent += frames.len() as u64;
         self.out += out;
         Ok(())
@@ -232,12 +196,11 @@ impl Bed {
     }
 
     /// Waits until as many packets have come out at the hosts, the translator and the collector as have to.
-    async fn settle(&self) -> anyhow::Result<()> {
+    async fn settle(&mut self) -> anyhow::Result<()> {
         let wanted = [self.out, self.reports(), self.frames()];
         let until = Instant::now() + PATIENCE;
         loop {
-            let out = received(HOSTS[0])?.0 + received(HOSTS[1])?.0;
-            let came = [out, received(TRANSLATOR_IN)?.0, self.came_to_collectors()?];
+            let came = self.place.came().await?;
             if came.iter().zip(wanted).all(|(came, wanted)| *came >= wanted) {
                 return Ok(());
             }
@@ -251,14 +214,9 @@ impl Bed {
         }
     }
 
-    /// Frames that came to the collectors, by the kernel's count.
-    fn came_to_collectors(&self) -> anyhow::Result<u64> {
-        self.links.iter().map(|link| Ok(received(link.collector)?.0)).sum()
-    }
-
     /// Lets the translator send what it holds.
     async fn flush(&mut self) -> anyhow::Result<()> {
-        setup::flush(&self.config, TRANSLATOR).await?;
+        self.place.flush().await?;
         for waiting in &mut self.waiting {
             self.batches += u64::from(*waiting > 0);
             *waiting = 0;
@@ -270,7 +228,7 @@ impl Bed {
     async fn handled(&mut self) -> anyhow::Result<()> {
         let until = Instant::now() + PATIENCE;
         loop {
-            let counts = self.reporter.counters().await?;
+            let counts = self.place.reporter().await?;
             let handled = ["dropped", "egress_dropped", "forwarded"].map(|name| sum(&counts, name));
             let handled: u64 = handled.iter().sum();
             if handled >= self.sent {
@@ -283,7 +241,8 @@ impl Bed {
 
     /// Compares the counters of every hop with the truth.
     async fn account(&mut self, truth: &Truth, outcome: &mut Outcome) -> anyhow::Result<()> {
-        let counts = self.reporter.counters().await?;
+        self.place.rest().await?;
+        let counts = self.place.reporter().await?;
         let counted = |name: &str| sum(&counts, name);
         let (sent, forwarded) = (counted("received"), counted("forwarded"));
         outcome.same("packets that the reporter received", self.sent, sent);
@@ -295,71 +254,64 @@ impl Bed {
             outcome.same(&format!("packets dropped for reason {reason}"), wanted, *packets);
         }
         outcome.same("packets without a flow", truth.no_flow, counted("no_flow"));
-        for (port, host) in HOSTS.iter().enumerate() {
-            let (packets, bytes) = received(host)?;
-            outcome.same(&format!("packets at {host}"), truth.out[port].0, packets);
-            outcome.same(&format!("bytes at {host}"), truth.out[port].1, bytes);
+        for (host, (packets, bytes)) in self.place.at_hosts().await?.into_iter().enumerate() {
+            let (number, wanted) = (host + 1, truth.out[host]);
+            outcome.same(&format!("packets at host {number}"), wanted.0, packets);
+            outcome.same(&format!("bytes at host {number}"), wanted.1, bytes);
         }
         let (flows, drops) = cloned(&counts);
         outcome.same("packets reported as flows", truth.flow_reports, flows);
         outcome.same("packets reported as dropped", truth.drop_reports, drops);
         let reports = counted("sent");
         outcome.same("reports that the reporter sent", self.reports(), reports);
-        let came = received(TRANSLATOR_IN)?.0;
+        let [_, came, came_to_collectors] = self.place.came().await?;
         outcome.same("reports that came to the translator", self.reports(), came);
-        let nodes = setup::statistics(&self.config, TRANSLATOR).await?;
-        outcome.nodes.add(nodes);
-        outcome.nodes.add(vec![self.reporter.statistics().await?]);
-        let all = outcome.nodes.clone();
-        let translator = all.node(Stage::Translator);
+        outcome.same("frames that came to the collectors", self.frames(), came_to_collectors);
+        let (mut taken, mut executed, mut answered) = (0, 0, 0);
+        let several = self.place.collectors() > 1;
+        for (address, mut nodes) in self.place.of_collectors().await? {
+            let mut of_one = Statistics::default();
+            of_one.add(nodes.clone());
+            let nic = of_one.node(Stage::Nic);
+            let here = nic.named("executed.write") + nic.named("executed.fetch_add");
+            if several {
+                outcome.line(format!("NIC at {address}: {here} frames executed"));
+                // Both have a part of the keys.
+                let has_some = u64::from(here > 0);
+                outcome.same(&format!("NIC at {address} that executed some of the frames"), 1, has_some);
+            }
+            taken += nic.named("received");
+            executed += here;
+            answered += nic.sum(Step::Answered);
+            nodes.retain(|node| matches!(Stage::of(&node.node), Stage::Nic | Stage::Collector));
+            if several {
+                for node in &mut nodes {
+                    node.node = format!("{}@{address}", node.node);
+                }
+            }
+            outcome.nodes.add(nodes);
+        }
+        let [nacks, answers] = self.place.came_back(self.sent).await?;
+        let of_translator = self.place.translator().await?;
+        let translator = of_translator.node(Stage::Translator);
+        // What a translator of software does not see answered in time, it sends again.
+        let repeated: u64 = translator.each(&PAIR_RETRANSMITTED).map(|(_, frames)| frames).sum();
+        outcome.same("frames that the NICs received", self.frames() + repeated, taken);
+        if self.place.tells_executed() {
+            outcome.same("frames that the NICs executed", self.frames(), executed);
+        }
+        outcome.nodes.add(vec![self.place.reporter_node().await?]);
         outcome.same("reports that the translator received", self.reports(), translator.named("received"));
         for name in ["dropped", "lost.queue_pair_down", "nacks"] {
             outcome.same(&format!("the translator's {name}"), 0, translator.named(name));
         }
         let frames = translator.named("frames");
-        outcome.same("frames that it sent", self.frames(), frames);
-        let came_to_collectors = self.came_to_collectors()?;
-        outcome.same("frames that came to the collectors", self.frames(), came_to_collectors);
-        let (mut taken, mut executed, mut answered) = (0, 0, 0);
-        for (link, collector) in self.links.iter().zip(&self.collectors) {
-            let mut of_one = Statistics::default();
-            of_one.add(collector.statistics().await?);
-            let nic = of_one.node(Stage::Nic);
-            let here = nic.named("executed.write") + nic.named("executed.fetch_add");
-            if self.links.len() > 1 {
-                outcome.line(format!("NIC at {}: {here} frames executed", link.address));
-                // Both have a part of the keys.
-                let has_some = u64::from(here > 0);
-                outcome.same(
-                    &format!("NIC at {} that executed some of the frames", link.address),
-                    1,
-                    has_some,
-                );
-            }
-            taken += nic.named("received");
-            executed += here;
-            answered += nic.sum(Step::Answered);
-            let mut nodes = collector.statistics().await?;
-            nodes.retain(|node| matches!(Stage::of(&node.node), Stage::Nic | Stage::Collector));
-            if self.links.len() > 1 {
-                for node in &mut nodes {
-                    node.node = format!("{}@{}", node.node, link.address);
-                }
-            }
-            outcome.nodes.add(nodes);
-        }
-        outcome.same("frames that the NICs received", self.frames(), taken);
-        // An RDMA device does not tell what it executed.
-        if self.nic == NicKind::Soft {
-            outcome.same("frames that the NICs executed", self.frames(), executed);
-        }
-        let answers: u64 =
-            self.links.iter().map(|link| Ok(received(link.translator)?.0)).sum::<anyhow::Result<u64>>()?;
+        outcome.same("frames that it sent", self.frames() + repeated, frames);
         let link = |name, sent, received| LinkAccount { name, sent, received, ..LinkAccount::default() };
         outcome.links = vec![
             link("reporter-translator", reports, came),
-            link("translator-reporter", translator.named("nacks"), received(REPORTER_OUT)?.0),
-            link("translator-nic", frames, came_to_collectors),
+            link("translator-reporter", translator.named("nacks"), nacks),
+            link("translator-nic", frames, taken),
             link("nic-translator", answered, answers),
         ];
         for primitive in Primitive::ALL {
@@ -373,9 +325,9 @@ impl Bed {
             (Primitive::Append, flows + drops),
             (Primitive::KeyIncrement, 2 * flows + 2 * drops),
         ]);
-        let by_nic = match self.nic {
-            NicKind::Soft => format!("NIC: {executed} executed"),
-            NicKind::Rxe => format!("NIC: {taken} received"),
+        let by_nic = match self.place.tells_executed() {
+            true => format!("NIC: {executed} executed"),
+            false => format!("NIC: {taken} received"),
         };
         outcome.line(format!(
             "reporter: {sent} packets received, {forwarded} forwarded, {} dropped; {} reports\n\
@@ -384,22 +336,23 @@ impl Bed {
             self.reports(),
             translator.named("received"),
         ));
+        outcome.nodes.replace(of_translator);
         Ok(())
     }
 
     /// Asks the collector for everything, and compares it with the truth.
     async fn compare(&mut self, truth: &Truth, outcome: &mut Outcome) -> anyhow::Result<()> {
-        let collectors = self.links.len();
+        let collectors = self.place.collectors();
         let may_be_overwritten = truth.may_be_overwritten(COPIES, SLOTS, collectors);
         let flows: Vec<Key> = truth.last_length.keys().copied().collect();
-        let answers = self.all.key_write("lengths", &flows, Policy::First, 0).await?;
+        let answers = self.place.ask().key_write("lengths", &flows, Policy::First, 0).await?;
         for (key, answer) in flows.iter().zip(answers) {
             let wanted = truth.last_length[key].to_be_bytes().to_vec();
             let is_right = answer.value.as_ref() == Some(&wanted);
             let what = || format!("length of the last packet of {key}: {:?}, not {wanted:?}", answer.value);
             outcome.judge(Primitive::KeyWrite, is_right, may_be_overwritten.contains(key), what);
         }
-        let answers = self.all.path("paths", &flows).await?;
+        let answers = self.place.ask().path("paths", &flows).await?;
         for (key, answer) in flows.iter().zip(answers) {
             let is_right = answer.found && answer.path_length == 1 && answer.hops.first() == Some(&SWITCH);
             let what = || format!("path of {key}: {answer:?}");
@@ -407,7 +360,7 @@ impl Bed {
         }
         let counters = truth.answers(COPIES, SLOTS, collectors);
         let keys: Vec<Key> = counters.keys().copied().collect();
-        let answers = self.all.counter("counters", &keys).await?;
+        let answers = self.place.ask().counter("counters", &keys).await?;
         for (key, answer) in keys.iter().zip(answers) {
             let what = || format!("counter of {key}: {}, not {}", answer.value, counters[key]);
             outcome.judge(Primitive::KeyIncrement, answer.value == counters[key], false, what);
@@ -432,7 +385,7 @@ impl Bed {
             from_sequence: 1,
             ..TailRequest::default()
         };
-        let mut stream = self.all.tail(request).await?;
+        let mut stream = self.place.ask().tail(request).await?;
         let mut found = BTreeMap::new();
         while let Some(message) = stream.message().await? {
             let trouble = message.overwritten_batches + message.missing_batches + message.damaged_batches;
@@ -450,11 +403,11 @@ impl Bed {
     async fn filtered(
         &mut self,
         traffic: &Traffic,
-        network: std::net::Ipv4Addr,
         outcome: &mut Outcome,
         mut progress: impl FnMut(u64),
     ) -> anyhow::Result<()> {
-        self.reporter = program(&self.folder, self.control, traffic, Filter::Network(network)).await?;
+        let network = traffic.busiest_network();
+        self.place.program(traffic, Filter::Network(network)).await?;
         let watched = Watched::Network(network);
         let (mut flows_before, mut drops_before) = (self.flow_reports, self.drop_reports);
         let mut before = self.list(0).await?;
@@ -466,10 +419,10 @@ impl Bed {
             for some in traffic.frames.chunks(IN_FLIGHT) {
                 let fates: Vec<Fate> =
                     some.iter().map(|frame| truth.add(&traffic.stations, watched, frame)).collect();
-                self.send(some, fates.iter().map(|fate| fate.out).sum())?;
+                self.send(some, fates.iter().map(|fate| fate.out).sum()).await?;
                 // When all of them had their fate, the program says how many it reports.
                 self.handled().await?;
-                let (flows, drops) = cloned(&self.reporter.counters().await?);
+                let (flows, drops) = cloned(&self.place.reporter().await?);
                 self.reported(flows - flows_before, drops - drops_before);
                 (flows_before, drops_before) = (flows, drops);
                 self.settle().await?;
@@ -510,18 +463,4 @@ fn sum(counts: &Counts, counter: &str) -> u64 {
 fn cloned(counts: &Counts) -> (u64, u64) {
     let drops = counts.at("mirrored", DROP_SESSION) + sum(counts, "ingress_mirrored");
     (counts.at("mirrored", FLOW_SESSION), drops)
-}
-
-/// Lets the reporter do what the configuration says.
-async fn program(
-    folder: &Path,
-    control: &str,
-    traffic: &Traffic,
-    filter: Filter,
-) -> anyhow::Result<Reporter> {
-    let config = parse(folder, &reporter::file(control, traffic, filter))?;
-    let reporter = Reporter::of(&config, reporter::NAME)?;
-    let mut reporter = reporter.context("the configuration has no reporter")?;
-    reporter.setup().await.context("the reporter cannot be programmed")?;
-    Ok(reporter)
 }

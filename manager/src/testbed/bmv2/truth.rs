@@ -22,15 +22,15 @@ const DTA: [u16; 3] = [40040, 40044, 4791];
 /// Where frames to an Ethernet address go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Station {
-    /// To a port, 1 or 2.
-    Port(u8),
-    /// To all ports but the one that they came from.
+    /// To a host, 1 or 2.
+    Host(u8),
+    /// To the other host than the one that they came from.
     All,
 }
 
 type Mac = [u8; 6];
 
-/// Frames in their order, and the ports at which they come in.
+/// Frames in their order, and the hosts that send them.
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
     pub(super) frames: Vec<(u8, Vec<u8>)>,
@@ -43,8 +43,8 @@ fn mac_at(frame: &[u8], at: usize) -> Option<Mac> {
 }
 
 impl Traffic {
-    /// Stations are by turns at one port and the other, in the order in which frames go to them. The one with the
-    /// fewest frames has no entry, so that frames to it are dropped; a station that only sends is at port 1.
+    /// Stations are by turns at one host and the other, in the order in which frames go to them. The one with the
+    /// fewest frames has no entry, so that frames to it are dropped; a station that only sends is at host 1.
     pub(super) fn of(frames: Vec<Vec<u8>>) -> Traffic {
         let mut order: Vec<(Mac, u64)> = Vec::new();
         for to in frames.iter().filter_map(|frame| mac_at(frame, 0)) {
@@ -57,14 +57,14 @@ impl Traffic {
         if let Some(fewest) = known.iter().map(|(_, count)| *count).min().filter(|_| known.len() > 2) {
             known.retain(|(_, count)| *count != fewest);
         }
-        let of_port = known.iter().map(|(mac, _)| mac).zip([2, 1].into_iter().cycle());
+        let of_host = known.iter().map(|(mac, _)| mac).zip([2, 1].into_iter().cycle());
         let mut stations: BTreeMap<Mac, Station> =
-            of_port.map(|(mac, port)| (*mac, Station::Port(port))).collect();
-        let port_of = |mac: &Mac| match stations.get(mac) {
-            Some(Station::Port(port)) => *port,
+            of_host.map(|(mac, host)| (*mac, Station::Host(host))).collect();
+        let host_of = |mac: &Mac| match stations.get(mac) {
+            Some(Station::Host(host)) => *host,
             _ => 1,
         };
-        let at = |frame: Vec<u8>| (mac_at(&frame, 6).map_or(1, |mac| port_of(&mac)), frame);
+        let at = |frame: Vec<u8>| (mac_at(&frame, 6).map_or(1, |mac| host_of(&mac)), frame);
         let frames = frames.into_iter().map(at).collect();
         stations.extend(all.into_iter().map(|(mac, _)| (mac, Station::All)));
         Traffic { frames, stations }
@@ -157,12 +157,12 @@ pub(super) struct Fate {
 }
 
 impl Truth {
-    /// Adds a frame that came in at a port. The frame leaves as it came.
+    /// Adds a frame that a host sent. The frame leaves as it came.
     pub(super) fn add(
         &mut self,
         stations: &BTreeMap<Mac, Station>,
         watched: Watched,
-        (port, frame): &(u8, Vec<u8>),
+        (host, frame): &(u8, Vec<u8>),
     ) -> Fate {
         let own = flow(frame);
         self.no_flow += u64::from(own.is_none());
@@ -171,8 +171,8 @@ impl Truth {
         let denied = own.is_some_and(|flow| flow.proto == 17 && flow.dport == DENIED_PORT);
         let outs: Vec<u8> = match to {
             _ if denied => vec![],
-            Some(Station::Port(to)) => vec![to],
-            Some(Station::All) => vec![3 - port],
+            Some(Station::Host(to)) => vec![to],
+            Some(Station::All) => vec![3 - host],
             None => vec![],
         };
         let mut fate = Fate { out: outs.len() as u64, flow_reports: 0, drop_reports: 0 };

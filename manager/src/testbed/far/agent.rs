@@ -17,13 +17,14 @@ use dta_link::fault::Faults;
 use dta_link::netstat;
 use dta_proto::wire::dta::Report;
 use dta_translator::config::Config;
+use dta_translator::reporter_setup::Reporter;
 use dta_translator::setup;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::protocol::{Hello, Message, NodeCounters, OfSwitch, Outgoing, Reported, Request};
-use crate::testbed::bmv2::SimpleSwitch;
+use crate::testbed::bmv2::{Hosts, SimpleSwitch};
 use crate::testbed::folder::Folder;
 use crate::testbed::processes::{Daemon, Ended, unless_ended};
 use crate::testbed::reporters::Reporters;
@@ -37,6 +38,8 @@ const GRACE: Duration = Duration::from_secs(15);
 /// Of this, for all switches to be emptied.
 const EMPTYING: Duration = Duration::from_secs(8);
 const NOT_EMPTIED: &str = "the switch still holds what this run wrote: it could not be emptied";
+const NO_HOSTS: &str = "no interfaces are open";
+const NO_REPORTER: &str = "no reporter was programmed";
 /// The most of a log that is sent at once.
 const LOG_PART: u64 = 64 << 10;
 
@@ -138,6 +141,9 @@ struct Agent {
     /// whole.
     programmed: RefCell<BTreeMap<(String, String), bool>>,
     reporters: RefCell<Option<Reporters>>,
+    /// The reporter switch that was programmed last.
+    reporter: RefCell<Option<Reporter>>,
+    hosts: RefCell<Option<Hosts>>,
     /// How much of each log was sent.
     logs: RefCell<BTreeMap<PathBuf, u64>>,
 }
@@ -219,6 +225,17 @@ impl Agent {
                 *self.reporters.borrow_mut() = Some(reporters);
                 Value::Null
             }
+            Request::Traffic { interfaces } => {
+                *self.hosts.borrow_mut() = Some(Hosts::open(&interfaces)?);
+                Value::Null
+            }
+            Request::Frames { frames } => {
+                self.hosts.borrow_mut().as_mut().context(NO_HOSTS)?.send(&frames)?;
+                Value::Null
+            }
+            Request::Received => {
+                serde_json::to_value(self.hosts.borrow().as_ref().context(NO_HOSTS)?.received()?)?
+            }
             Request::Report { reports } => serde_json::to_value(self.report(&reports)?)?,
             Request::Switch { config, name, what } => self.switch(&config, &name, what).await?,
         })
@@ -262,7 +279,11 @@ impl Agent {
 
     async fn switch(&self, file: &str, name: &str, what: OfSwitch) -> anyhow::Result<Value> {
         let config = self.config(file)?;
+        if config.reporter_of(name)?.is_some() {
+            return self.reporter(&config, name, what).await;
+        }
         Ok(match what {
+            OfSwitch::Counters => bail!("{name} is no reporter"),
             OfSwitch::Setup => {
                 let runs_on = self.switches.borrow().is_empty();
                 let note = |whole| {
@@ -280,6 +301,31 @@ impl Agent {
             }
             OfSwitch::Flush => serde_json::to_value(setup::flush(&config, name).await?)?,
         })
+    }
+
+    /// Does something with a reporter switch. It ends with the bmv2 that was started for it.
+    async fn reporter(&self, config: &Config, name: &str, what: OfSwitch) -> anyhow::Result<Value> {
+        let known = self.reporter.take();
+        let (reporter, answer) = match what {
+            OfSwitch::Setup => {
+                let mut reporter = Reporter::of(config, name)?.context("it is no reporter")?;
+                reporter.setup().await.context("the reporter cannot be programmed")?;
+                (reporter, Value::Null)
+            }
+            OfSwitch::Statistics => {
+                let mut reporter = known.context(NO_REPORTER)?;
+                let node = NodeCounters::from(reporter.statistics().await?);
+                (reporter, serde_json::to_value([node])?)
+            }
+            OfSwitch::Counters => {
+                let mut reporter = known.context(NO_REPORTER)?;
+                let counts = reporter.counters().await?.0;
+                (reporter, serde_json::to_value(counts)?)
+            }
+            OfSwitch::Flush => bail!("a reporter holds nothing"),
+        };
+        *self.reporter.borrow_mut() = Some(reporter);
+        Ok(answer)
     }
 
     /// Sends what is new in logs, and says which daemon or switch has ended. Gives an error when nobody listens.

@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use dta_cli::config_file::Places;
+use dta_proto::program::Mac;
 use serde::Deserialize;
 
 use crate::topology::{TopologyError, fail};
@@ -28,11 +29,15 @@ pub enum Role {
     Translator,
     /// The reporters that play the traffic.
     Host,
+    /// A reporter switch, with its control plane.
+    Reporter,
+    /// The hosts whose traffic a reporter switch forwards.
+    Traffic,
 }
 
 impl Role {
     /// All of them.
-    pub const ALL: [Role; 3] = [Role::Collector, Role::Translator, Role::Host];
+    const ALL: [Role; 5] = [Role::Collector, Role::Translator, Role::Host, Role::Reporter, Role::Traffic];
 
     /// As the file spells it.
     pub fn name(self) -> &'static str {
@@ -40,6 +45,8 @@ impl Role {
             Self::Collector => "collector",
             Self::Translator => "translator",
             Self::Host => "host",
+            Self::Reporter => "reporter",
+            Self::Traffic => "traffic",
         }
     }
 }
@@ -67,11 +74,39 @@ pub struct Machine {
     /// Of a collector with the software NIC: how frames come in, as `[soft] link` says it.
     pub link: Option<String>,
     /// Of a translator: the switch that is programmed, as `[switch.NAME]` of dta-translator says it, and
-    /// `mac`, its Ethernet address. Left out, the software translator runs there.
+    /// `mac`, its Ethernet address. Left out, the software translator runs there. Of a reporter: [`OF_REPORTER`].
     pub switch: Option<toml::Table>,
     /// Of a bmv2: it is started there too, on these interfaces, each as `PORT@INTERFACE`.
     #[serde(default)]
     pub simple_switch: Vec<String>,
+    /// Of a reporter: its ports that lead to the machine with the role traffic, in the order of `interfaces` there.
+    #[serde(default)]
+    pub host_ports: Vec<u16>,
+    /// Of a reporter: the way to the translator.
+    pub translator: Option<Way>,
+    /// Of the traffic: the interfaces that lead to the reporter, one for each of two hosts.
+    #[serde(default)]
+    pub interfaces: Vec<String>,
+}
+
+/// The way from a reporter switch to the translator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Way {
+    /// The reporter's port.
+    pub port: u16,
+    /// The translator's Ethernet address.
+    pub mac: Mac,
+}
+
+/// What is said of a reporter switch. All else is said by the run, which knows the capture.
+pub const OF_REPORTER: [&str; 3] = ["type", "control", "mac"];
+
+impl Machine {
+    /// Whether it has a role.
+    pub fn has(&self, role: Role) -> bool {
+        self.roles.contains(&role)
+    }
 }
 
 fn program() -> String {
@@ -86,15 +121,21 @@ pub(crate) fn check(machines: &[Machine], places: &Places) -> Result<(), Topolog
     if machines.is_empty() {
         return Ok(());
     }
+    let has_reporter = machines.iter().any(|machine| machine.has(Role::Reporter));
     for role in Role::ALL {
-        let count = machines.iter().filter(|machine| machine.roles.contains(&role)).count();
-        if count != 1 {
+        let count = machines.iter().filter(|machine| machine.has(role)).count();
+        let wanted = match role {
+            Role::Collector | Role::Translator => true,
+            Role::Host => !has_reporter,
+            Role::Reporter | Role::Traffic => has_reporter,
+        };
+        if count != usize::from(wanted) {
             let value = format!("a list with {count} of role {}", role.name());
             return fail(
                 places,
                 "machine",
                 value,
-                "one machine of each role: collector, translator and host",
+                "one machine of each role: collector, translator and host, or collector, translator, reporter and traffic",
             );
         }
     }
@@ -118,9 +159,9 @@ pub(crate) fn check(machines: &[Machine], places: &Places) -> Result<(), Topolog
         if machine.deploy && machine.program != program() {
             return fail("program", &machine.program, "left out where deploy = true copies it");
         }
-        let is_translator = machine.roles.contains(&Role::Translator);
-        if machine.switch.is_some() && !is_translator {
-            return fail("switch", "a table", "at the machine with the role translator alone");
+        let (is_translator, is_reporter) = (machine.has(Role::Translator), machine.has(Role::Reporter));
+        if machine.switch.is_some() && !is_translator && !is_reporter {
+            return fail("switch", "a table", "at machines with the roles translator and reporter alone");
         }
         let kind = machine.switch.as_ref().and_then(|switch| switch.get("type")?.as_str());
         if machine.switch.is_some() && !matches!(kind, Some("bmv2" | "tofino")) {
@@ -137,12 +178,68 @@ pub(crate) fn check(machines: &[Machine], places: &Places) -> Result<(), Topolog
                 "at a machine whose switch is of type \"bmv2\"",
             );
         }
-        if machine.link.is_some() && !machine.roles.contains(&Role::Collector) {
+        if let Some((key, value, must)) = wrong_for_reporter(machine) {
+            return fail(key, &value, must);
+        }
+        if machine.link.is_some() && !machine.has(Role::Collector) {
             let link = machine.link.as_deref().unwrap_or_default();
             return fail("link", link, "at the machine with the role collector alone");
         }
     }
     Ok(())
+}
+
+/// What of a machine is not as the run with a reporter switch needs it: key, value, and what it has to be.
+fn wrong_for_reporter(machine: &Machine) -> Option<(&'static str, String, &'static str)> {
+    let is_reporter = machine.has(Role::Reporter);
+    let ports = format!("{:?}", machine.host_ports);
+    let interfaces = machine.interfaces.join(", ");
+    if machine.has(Role::Traffic) {
+        if machine.interfaces.len() != 2 {
+            return Some(("interfaces", interfaces, "two interfaces that lead to the reporter"));
+        }
+    } else if !machine.interfaces.is_empty() {
+        return Some(("interfaces", interfaces, "at the machine with the role traffic alone"));
+    }
+    if !is_reporter {
+        return match (&machine.host_ports[..], &machine.translator) {
+            ([], None) => None,
+            ([], Some(_)) => {
+                Some(("translator", "a table".into(), "at the machine with the role reporter alone"))
+            }
+            _ => Some(("host_ports", ports, "at the machine with the role reporter alone")),
+        };
+    }
+    if machine.has(Role::Translator) {
+        return Some(("roles", "reporter, translator".into(), "one of both: a machine has one switch"));
+    }
+    let Some(switch) = &machine.switch else {
+        return Some(("switch", String::new(), "the table of the reporter switch: type, control and mac"));
+    };
+    if switch.get("type").and_then(toml::Value::as_str) != Some("bmv2") {
+        return Some((
+            "switch.type",
+            "another type".into(),
+            "\"bmv2\": a reporter of another type cannot be part of a testbed yet",
+        ));
+    }
+    if let Some(other) = switch.keys().find(|key| !OF_REPORTER.contains(&&***key)) {
+        return Some(("switch", other.clone(), "type, control and mac alone: the run says the rest"));
+    }
+    if machine.simple_switch.is_empty() {
+        return Some((
+            "simple_switch",
+            String::new(),
+            "the interfaces of bmv2, which the run starts, each as PORT@INTERFACE",
+        ));
+    }
+    if machine.host_ports.len() != 2 || machine.host_ports[0] == machine.host_ports[1] {
+        return Some(("host_ports", ports, "the two ports of the switch that lead to the traffic"));
+    }
+    if machine.translator.is_none_or(|way| machine.host_ports.contains(&way.port)) {
+        return Some(("translator", String::new(), "{ port, mac } of the translator, at a port of its own"));
+    }
+    None
 }
 
 /// Makes the path of ssh's configuration relative to the topology file.

@@ -75,6 +75,18 @@ pub enum Request {
         /// What is sent.
         reports: Vec<Outgoing>,
     },
+    /// Opens interfaces that send frames, and count what comes in.
+    Traffic {
+        /// Their names.
+        interfaces: Vec<String>,
+    },
+    /// Sends frames.
+    Frames {
+        /// Each with its interface, counted from 1.
+        frames: Vec<(u8, Vec<u8>)>,
+    },
+    /// Packets and bytes that came in at each interface since it was opened: a list of pairs.
+    Received,
     /// Does something with the switch of a configuration of dta-translator in the folder.
     Switch {
         /// The file.
@@ -89,10 +101,12 @@ pub enum Request {
 /// What can be done with a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OfSwitch {
-    /// Opens its session and programs it.
+    /// Programs it; of a translator, its session is opened before.
     Setup,
     /// Its counters: a list of [`NodeCounters`].
     Statistics,
+    /// The counters of a reporter's program: lists by name.
+    Counters,
     /// It sends what it holds: how many reports that were.
     Flush,
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow, bail};
 use dta_collector::nic::ROCE_PORT;
 use dta_proto::control::NodeStatistics;
+use dta_proto::store::StoreSpec;
 use dta_proto::wire::dta::PORT;
 use serde_json::Value;
 
@@ -36,7 +37,7 @@ impl Far {
 
     /// The machine with a role.
     pub fn with(&self, role: Role) -> anyhow::Result<Arc<Machine>> {
-        let found = self.machines.iter().find(|machine| machine.settings.roles.contains(&role));
+        let found = self.machines.iter().find(|machine| machine.settings.has(role));
         found.cloned().with_context(|| format!("the topology has no machine with the role {}", role.name()))
     }
 
@@ -166,11 +167,7 @@ pub async fn start(plan: &Plan<'_>, far: &Far) -> anyhow::Result<Started> {
 /// Has a switch hold the translator's program; starts it, if it is one of software.
 async fn program(machine: &Arc<Machine>, text: String, switch: toml::Table) -> anyhow::Result<FarSwitch> {
     if !machine.settings.simple_switch.is_empty() {
-        let control = switch.get("control").and_then(toml::Value::as_str);
-        let control = control.context("`control` of the switch says where P4Runtime listens, HOST:PORT")?;
-        let interfaces = machine.settings.simple_switch.clone();
-        let request = Request::SimpleSwitch { interfaces, control: control.to_owned() };
-        machine.call::<()>(&request).await?;
+        start_bmv2(machine, &switch).await?;
     }
     let is_tofino = switch.get("type").and_then(toml::Value::as_str) == Some("tofino");
     let flushes = !is_tofino || switch.contains_key("cpu_interface");
@@ -180,10 +177,21 @@ async fn program(machine: &Arc<Machine>, text: String, switch: toml::Table) -> a
     Ok(switch)
 }
 
+/// Starts bmv2 on a machine, with the interfaces of its settings.
+pub async fn start_bmv2(machine: &Machine, switch: &toml::Table) -> anyhow::Result<()> {
+    let control = switch.get("control").and_then(toml::Value::as_str);
+    let control = control.context("`control` of the switch says where P4Runtime listens, HOST:PORT")?;
+    let interfaces = machine.settings.simple_switch.clone();
+    machine.call(&Request::SimpleSwitch { interfaces, control: control.to_owned() }).await
+}
+
 /// The bits of the reporters that send columns of sketches, if the switch has the store of these: it gives none by
 /// itself.
 fn sketch_reporters(topology: &Topology, switch: &toml::Table) -> String {
-    let store = &topology.store(Primitive::SketchMerge).name;
+    let is_sketch = |store: &&StoreSpec| store.primitive() == Primitive::SketchMerge.name();
+    let Some(StoreSpec { name: store, .. }) = topology.stores.iter().find(is_sketch) else {
+        return String::new();
+    };
     let stores = switch.get("stores").and_then(toml::Value::as_array);
     if stores.is_some_and(|stores| !stores.is_empty() && !stores.iter().any(|it| it.as_str() == Some(store)))
     {
@@ -208,7 +216,7 @@ fn switch_file(translator: &str, mut switch: toml::Table, folder: &str) -> Strin
 }
 
 /// Writes a file into the folder of a machine.
-async fn write(machine: &Machine, name: &str, text: String) -> anyhow::Result<()> {
+pub async fn write(machine: &Machine, name: &str, text: String) -> anyhow::Result<()> {
     machine.call::<()>(&Request::Write { name: name.into(), text }).await
 }
 
@@ -302,5 +310,43 @@ mod tests {
                 Topology::parse(&page.replacen(from, to, 1), "hardware.toml").expect_err(to).to_string();
             assert!(error.contains(expect) && error.contains(", line "), "{to}: {error}");
         }
+    }
+
+    #[test]
+    fn the_example_with_a_reporter_is_a_topology_and_what_is_wrong_about_it_is_named() {
+        let page = blocks()[2];
+        let topology = Topology::parse(page, "hardware.toml").unwrap();
+        assert!(topology.has_reporter_switch() && topology.stores.is_empty());
+        assert_eq!(
+            (&topology.machines[2].host_ports[..], topology.machines[2].translator.unwrap().port),
+            (&[1, 2][..], 3)
+        );
+        let leaf = "address = \"192.0.2.7\"";
+        for (from, to, expect) in [
+            ("roles = [\"traffic\"]", "roles = [\"host\"]", "collector, translator, reporter and traffic"),
+            ("roles = [\"traffic\"]", "roles = [\"traffic\", \"host\"]", "1 of role host"),
+            ("roles = [\"reporter\"]", "roles = [\"reporter\", \"translator\"]", "2 of role translator"),
+            ("interfaces = [\"eth1\", \"eth2\"]", "interfaces = [\"eth1\"]", "two interfaces"),
+            ("host_ports = [1, 2]", "host_ports = [1, 1]", "two ports of the switch"),
+            ("translator = { port = 3", "translator = { port = 2", "a port of its own"),
+            ("simple_switch = [\"1@eth1\", \"2@eth2\", \"3@eth3\"]\n", "", "which the run starts"),
+            (leaf, "address = \"192.0.2.7\"\ninterfaces = [\"eth1\", \"eth2\"]", "role traffic alone"),
+            (
+                "mac = \"02:00:00:00:00:77\"\n",
+                "mac = \"02:00:00:00:00:77\"\nflood = [1]\n",
+                "the run says the rest",
+            ),
+            ("name = \"two-switches\"", "name = \"x\"\n[network]\ntiers = [2]", "left out where"),
+        ] {
+            assert!(page.contains(from), "{from}");
+            let error =
+                Topology::parse(&page.replacen(from, to, 1), "hardware.toml").expect_err(to).to_string();
+            assert!(error.contains(expect) && error.contains("hardware.toml"), "{to}: {error}");
+        }
+        let (before, after) = page.rsplit_once("type = \"bmv2\"").unwrap();
+        let tofino = format!("{before}type = \"tofino\"{after}");
+        let tofino = tofino.replace("simple_switch = [\"1@eth1\", \"2@eth2\", \"3@eth3\"]\n", "");
+        let error = Topology::parse(&tofino, "hardware.toml").unwrap_err().to_string();
+        assert!(error.contains("cannot be part of a testbed yet"), "{error}");
     }
 }

@@ -1,0 +1,186 @@
+//! `run-testbed` on other machines with a P4 switch as the reporter. Needs root, ip, ethtool, unshare and sshd.
+//!
+//! ```text
+//! load (hosts) h1 -- p1 leaf (the reporter) p3 -- p1 edge (the translator) p2 -- eth1 store (collector)
+//!              h2 -- p2
+//! ```
+
+mod common;
+mod machine_bed;
+
+use std::process::Output;
+use std::time::Instant;
+
+use common::{captures, counter, ends, number};
+use machine_bed::{Bed, bed_of, must, outcome, told};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+/// Names of machines, and the last byte of their addresses.
+const MACHINES: [(&str, u8); 4] = [("store", 1), ("edge", 2), ("load", 3), ("leaf", 4)];
+/// Addresses in the network of reports and frames.
+const STORE: &str = "198.18.10.1";
+const EDGE: &str = "198.18.10.2";
+const LEAF: &str = "198.18.10.7";
+const STORE_MAC: &str = "02:00:00:00:00:01";
+const EDGE_MAC: &str = "02:00:00:00:00:88";
+const LEAF_MAC: &str = "02:00:00:00:00:77";
+
+/// What runs on each machine.
+const WITH_BMV2: [&str; 4] = ["__collector", "simple_switch_grpc", "__machine", "simple_switch_grpc"];
+
+/// Machines with the wires of two switches between them; none where there is no bmv2.
+fn with_wires(test: &str) -> Option<Bed> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if !std::env::split_paths(&path).any(|folder| folder.join("simple_switch_grpc").is_file()) {
+        println!("SKIPPED: {test}: simple_switch_grpc is not on PATH");
+        return None;
+    }
+    let bed = bed_of(test, &MACHINES)?;
+    for (host, port, mac) in [("h1", "p1", "02:00:00:00:01:01"), ("h2", "p2", "02:00:00:00:01:02")] {
+        bed.wire([("load", host, "02:00:00:00:00:03"), ("leaf", port, mac)]);
+        // Captures hold packets that a network card had put together.
+        for (machine, name) in [("load", host), ("leaf", port)] {
+            must(&["ip", "-n", &bed.network(machine), "link", "set", name, "mtu", "65535"]);
+        }
+    }
+    bed.wire([("leaf", "p3", "02:00:00:00:01:03"), ("edge", "p1", EDGE_MAC)]);
+    bed.wire([("edge", "p2", "02:00:00:00:02:02"), ("store", "eth1", STORE_MAC)]);
+    Some(bed)
+}
+
+/// The table of the translator's machine.
+fn edge(address: &str, more: &str) -> String {
+    format!(
+        "name = \"edge\"\nssh = \"198.18.9.2\"\nroles = [\"translator\"]\naddress = \"{address}\"\n{more}"
+    )
+}
+
+fn bmv2_edge() -> String {
+    let switch = format!(
+        "simple_switch = [\"1@p1\", \"2@p2\"]\n[machine.switch]\ntype = \"bmv2\"\ncontrol = \"127.0.0.1:9559\"\nmac = \"{EDGE_MAC}\"\n\
+         collector_ports = [2]\npostcard_rows = 256\nstations = [{{ mac = \"{LEAF_MAC}\", port = 1 }}]\n"
+    );
+    edge(EDGE, &switch)
+}
+
+/// The table of the reporter's machine.
+fn leaf() -> String {
+    format!(
+        "name = \"leaf\"\nssh = \"198.18.9.4\"\nroles = [\"reporter\"]\naddress = \"{LEAF}\"\nsimple_switch = [\"1@p1\", \"2@p2\", \"3@p3\"]\n\
+         host_ports = [1, 2]\ntranslator = {{ port = 3, mac = \"{EDGE_MAC}\" }}\n[machine.switch]\ntype = \"bmv2\"\n\
+         control = \"127.0.0.1:9559\"\nmac = \"{LEAF_MAC}\"\n"
+    )
+}
+
+/// A topology file of the four machines; `address` is more of the collector's.
+fn topology(bed: &Bed, address: &str, edge: &str, leaf: &str) -> String {
+    let store = format!("name = \"store\"\nssh = \"198.18.9.1\"\nroles = [\"collector\"]\n{address}\n");
+    let load = "name = \"load\"\nssh = \"198.18.9.3\"\nroles = [\"traffic\"]\naddress = \"198.18.9.3\"\ninterfaces = [\"h1\", \"h2\"]\n";
+    let program = format!("[[machine]]\nprogram = \"{}\"\n", common::MANAGER);
+    let machines = [&store, edge, load, leaf].map(|machine| format!("{program}{machine}\n")).concat();
+    let text = format!(
+        "name = \"hardware\"\n[ssh]\nconfig = \"ssh_config\"\noptions = [\"ServerAliveInterval=1\", \"ConnectTimeout=5\"]\n{machines}"
+    );
+    let path = bed.path("hardware.toml");
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+/// The first packets of a capture (pcap, its numbers in the order of this machine).
+fn cut(bed: &Bed, capture: &std::path::Path, packets: usize) -> String {
+    let bytes = std::fs::read(capture).unwrap();
+    assert_eq!(bytes[..4], 0xa1b2_c3d4_u32.to_le_bytes());
+    let mut end = 24;
+    for _ in 0..packets {
+        let length = u32::from_le_bytes(bytes[end + 8..end + 12].try_into().unwrap());
+        end += 16 + length as usize;
+    }
+    let path = bed.path("cut.pcap");
+    std::fs::write(&path, &bytes[..end]).unwrap();
+    path
+}
+
+/// The outcome of a run in which nothing is wrong and nothing unexplained.
+fn exact(output: &Output) -> Value {
+    let (status, outcome) = outcome(output);
+    assert_eq!(status, 0, "{outcome:#}{}", told(output));
+    assert_eq!((&outcome["unexplained"], &outcome["contradictions"]), (&0.into(), &json!([])), "{outcome:#}");
+    assert_eq!(ends(&outcome), number(&outcome["sent"]), "{outcome:#}");
+    let primitives = outcome["primitives"].as_array().unwrap();
+    let sum = |field: &str| primitives.iter().map(|primitive| number(&primitive[field])).sum::<u64>();
+    assert!(sum("wrong") == 0 && sum("right") > 50, "{outcome:#}");
+    println!("{} reports, {} answers right", outcome["sent"], sum("right"));
+    outcome
+}
+
+#[test]
+#[ignore = "needs root and simple_switch_grpc: run by make test-p4"]
+fn a_capture_through_two_switches_on_other_machines_is_exact_and_nothing_is_left() {
+    let test = "a_capture_through_two_switches_on_other_machines_is_exact_and_nothing_is_left";
+    let (Some(bed), Some(captures)) = (with_wires(test), captures(test)) else { return };
+    const PACKETS: usize = 400;
+    let capture = cut(&bed, &captures.join("traffic/real-1kxun.pcap"), PACKETS);
+    let logs = bed.path("logs");
+    let store = format!("address = \"{STORE}\"\nlink = \"packet:eth1\"");
+    let topology = topology(&bed, &store, &bmv2_edge(), &leaf());
+    let began = Instant::now();
+    let output = bed.run(&topology, &["--pcap", &capture, "--logs", &logs]);
+    println!("{:?} for the run", began.elapsed());
+    let outcome = exact(&output);
+    assert_eq!(
+        (&outcome["run"]["packets"], &outcome["run"]["topology"]),
+        (&PACKETS.into(), &"hardware".into())
+    );
+    assert!(number(&outcome["sent"]) > 1_000, "{outcome:#}");
+    assert_eq!(counter(&outcome, "translator/testbed-switch", "received"), number(&outcome["sent"]));
+    assert_eq!(outcome["nodes"].as_array().unwrap().len(), 4, "{outcome:#}");
+    for name in ["leaf-switch-bmv2.log", "edge-switch-bmv2.log", "store-collector.log"] {
+        assert!(std::path::Path::new(&logs).join(name).exists(), "{name}");
+    }
+    bed.is_clean();
+
+    // A manager that is killed takes both switches with it.
+    let mut child = bed.started(&topology, &["--pcap", &capture], &WITH_BMV2);
+    kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::KILL).unwrap();
+    child.wait().unwrap();
+    bed.is_clean();
+}
+
+#[test]
+#[ignore = "needs root and simple_switch_grpc: run by make test-p4"]
+fn a_switch_reports_to_the_software_translator_on_another_machine() {
+    let test = "a_switch_reports_to_the_software_translator_on_another_machine";
+    let (Some(bed), Some(captures)) = (with_wires(test), captures(test)) else { return };
+    let capture = cut(&bed, &captures.join("traffic/real-1kxun.pcap"), 100);
+    // Frames take the way that ssh takes, too.
+    must(&["ip", "-n", &bed.network("edge"), "address", "add", "198.18.10.3/24", "dev", "p1"]);
+    let edge = edge("198.18.9.2", "");
+    let path = topology(&bed, "address = \"198.18.9.1\"", &edge, &leaf());
+    let outcome = exact(&bed.run(&path, &["--pcap", &capture]));
+    assert_eq!(outcome["run"]["packets"], 100);
+    assert!(number(&outcome["sent"]) > 300, "{outcome:#}");
+    bed.is_clean();
+
+    // What is not possible is said.
+    for (more, expect) in [
+        (&["--pcap", &*capture, "--reports", "5"][..], "--reports is not possible"),
+        (&[], "give one with --pcap"),
+        (&["--pcap", &*capture, "--faults", "drop=0.1"], "--faults is for a testbed on this machine"),
+    ] {
+        let output = bed.run(&path, more);
+        assert!(output.status.code() == Some(2) && told(&output).contains(expect), "{}", told(&output));
+    }
+    // Interfaces that are too small for the capture, and that are not there.
+    must(&["ip", "-n", &bed.network("load"), "link", "set", "h1", "mtu", "1500"]);
+    must(&["ip", "-n", &bed.network("load"), "link", "set", "h2", "mtu", "576"]);
+    let output = bed.run(&path, &["--pcap", &capture]);
+    let said = told(&output);
+    assert!(output.status.code() == Some(1) && said.contains("is its MTU as large?"), "{said}");
+    let text = std::fs::read_to_string(&path).unwrap().replace("\"h2\"", "\"h9\"");
+    std::fs::write(&path, text).unwrap();
+    let output = bed.run(&path, &["--pcap", &capture]);
+    let said = told(&output);
+    assert!(output.status.code() == Some(1) && said.contains("load: ") && said.contains("h9"), "{said}");
+    bed.is_clean();
+}
