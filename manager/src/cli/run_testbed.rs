@@ -11,6 +11,7 @@ use dta_cli::table::Look;
 use dta_cli::{Status, output};
 use dta_link::fault::Faults;
 use dta_link::shared_ring::RingUse;
+use indicatif::ProgressBar;
 
 use crate::bench::{self, CASES, Scale};
 use crate::testbed::bmv2;
@@ -143,6 +144,18 @@ pub(super) struct RunTestbed {
 
 const SIGNALS: &str = "cannot wait for signals";
 
+/// Packets that were sent; how many there are is said with the first.
+fn packets_bar() -> ProgressBar {
+    let bar = super::replay::progress(0);
+    bar.set_message("packets");
+    bar
+}
+
+fn advance(bar: &ProgressBar, sent: u64, of: u64) {
+    bar.set_length(of);
+    bar.set_position(sent);
+}
+
 /// Types of switch that a testbed can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum SwitchType {
@@ -253,18 +266,9 @@ impl RunTestbed {
         }
         bmv2::enter(options.nic)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        let bar = super::replay::progress(0);
-        bar.set_message("packets");
-        let run = bmv2::run(options, |sent, of| {
-            bar.set_length(of);
-            bar.set_position(sent);
-        });
-        let ended = runtime.block_on(unless_ended(run)).context(SIGNALS)?;
-        bar.finish_and_clear();
-        match ended {
-            Ok(outcome) => self.tell_of_switches(&outcome?),
-            Err(ended) => Ok(ended.status()),
-        }
+        let bar = packets_bar();
+        let run = bmv2::run(options, |sent, of| advance(&bar, sent, of));
+        self.tell_of_switches(&runtime, run, &bar)
     }
 
     /// A reporter switch, and all else, on other machines.
@@ -287,21 +291,24 @@ impl RunTestbed {
         };
         let options = bmv2::OptionsThere { topology, capture, logs: self.logs.clone() };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let bar = super::replay::progress(0);
-        bar.set_message("packets");
-        let run = bmv2::run_there(&options, |sent, of| {
-            bar.set_length(of);
-            bar.set_position(sent);
-        });
-        let ended = runtime.block_on(unless_ended(run)).context(SIGNALS)?;
-        bar.finish_and_clear();
-        match ended {
-            Ok(outcome) => self.tell_of_switches(&outcome?),
-            Err(ended) => Ok(ended.status()),
-        }
+        let bar = packets_bar();
+        let run = bmv2::run_there(&options, |sent, of| advance(&bar, sent, of));
+        self.tell_of_switches(&runtime, run, &bar)
     }
 
-    fn tell_of_switches(&self, outcome: &bmv2::Outcome) -> anyhow::Result<ExitCode> {
+    /// Waits for a run of switches, whose packets `bar` shows, and tells what came of it.
+    fn tell_of_switches(
+        &self,
+        runtime: &tokio::runtime::Runtime,
+        run: impl Future<Output = anyhow::Result<bmv2::Outcome>>,
+        bar: &ProgressBar,
+    ) -> anyhow::Result<ExitCode> {
+        let ended = runtime.block_on(unless_ended(run)).context(SIGNALS)?;
+        bar.finish_and_clear();
+        let outcome = match ended {
+            Ok(outcome) => outcome?,
+            Err(ended) => return Ok(ended.status()),
+        };
         let document = outcome.document();
         if let Some(path) = &self.json {
             output::json_file(path, &document)?;

@@ -6,7 +6,7 @@ use dta_proto::layout::append;
 use dta_proto::store::StoreKind;
 use dta_proto::wire::dta::{Body, Report};
 
-use crate::{ADDRESS, DEPARTS, ENDS, PAIR, Switch, batch, put, reference, report, same, take};
+use crate::{ADDRESS, DEPARTS, ENDS, PAIR, Switch, put, reference, report, same, same_batch, take};
 
 /// A list's state, and the batches of its ring.
 const LIST: u32 = 3;
@@ -119,22 +119,16 @@ pub(crate) fn batches(mut switch: Switch) -> Result<(), String> {
                 let body = Body::Append { list: LIST, value: &bytes };
                 let made = take(&mut reference, &Report { immediate: hurries, ..report(at, body) });
                 let how = How { notify, hurries, flush: false };
-                let ours = append(egress, batch_len, &value, how);
                 let what = format!("entry {at} of {words} words in {batch_len} bytes, notify: {notify}");
-                same(&what, ours.clone(), made.frames.first().map(|frame| batch(frame, notify)))?;
-                let mut left = vec![ours];
+                let ours = append(egress, batch_len, &value, how);
+                let mut left = vec![same_batch(&what, ours, &made.frames, notify)?];
                 // At the end whole batches are gathered.
                 if at < 32 && (at % 9 == 4 || at % 9 == 5) {
                     let frames = reference.flush();
                     let how = How { flush: true, ..how };
                     let ours = append(egress, batch_len, &vec![0; words as usize], how);
                     flushed += u32::from(ours.is_some());
-                    same(
-                        &format!("{what}, flushed"),
-                        ours.clone(),
-                        frames.first().map(|frame| batch(frame, notify)),
-                    )?;
-                    left.push(ours);
+                    left.push(same_batch(&format!("{what}, flushed"), ours, &frames, notify)?);
                 }
                 for (_, _, batch) in left.into_iter().flatten() {
                     sequence = append::next(sequence);

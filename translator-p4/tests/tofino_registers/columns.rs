@@ -85,11 +85,46 @@ struct Sketch {
     expected: u8,
 }
 
+/// A report of a column.
 fn merge(
     switch: &mut Switch,
     sketch: &Sketch,
-    (epoch, column): (u32, u32),
+    place: (u32, u32),
     own: u32,
+    cells: &[u32],
+) -> (Merged, Counted) {
+    let merge = match sketch.merge {
+        Merge::Sum => 0,
+        Merge::Max => 1,
+        Merge::Or => 2,
+    };
+    let fields = [
+        ("hdr.sketch.own", own.into()),
+        ("hdr.sketch.merge", merge),
+        ("hdr.sketch.others", u64::from(sketch.expected.max(1) - 1)),
+        ("hdr.w0.word", 1 << 16 | u64::from(sketch.expected)),
+    ];
+    come(switch, sketch, place, &fields, cells)
+}
+
+/// A command of the control plane: a column of an epoch leaves.
+fn flush(switch: &mut Switch, sketch: &Sketch, place: (u32, u32)) -> (Merged, Counted) {
+    let fields = [
+        ("hdr.sketch.own", 0),
+        ("hdr.sketch.merge", 2),
+        ("hdr.sketch.others", 0),
+        ("hdr.bridge.flush", 1),
+        ("hdr.w0.word", 0),
+    ];
+    come(switch, sketch, place, &fields, &[])
+}
+
+/// A packet with a column comes to egress, with these fields beside its epoch and its place; cells that are left out are 0.
+fn come(
+    switch: &mut Switch,
+    sketch: &Sketch,
+    (epoch, column): (u32, u32),
+    fields: &[(&str, u64)],
     cells: &[u32],
 ) -> (Merged, Counted) {
     let element = if sketch.rows > 2 { 32 } else { 16 };
@@ -97,62 +132,23 @@ fn merge(
     let egress = &mut switch.egress;
     egress.clear();
     put(egress, &DEPARTS);
-    let merge = match sketch.merge {
-        Merge::Sum => 0,
-        Merge::Max => 1,
-        Merge::Or => 2,
-    };
     put(
         egress,
         &[
             ("hdr.kind.work", 5),
             ("hdr.sketch.$valid", 1),
-            ("hdr.sketch.own", own.into()),
-            ("hdr.sketch.merge", merge),
-            ("hdr.sketch.others", u64::from(sketch.expected.max(1) - 1)),
             ("hdr.bridge.index", state.into()),
             ("hdr.bridge.element_shift", element.trailing_zeros().into()),
             ("hdr.bridge.address_high", address >> 32),
             ("hdr.bridge.address_low", address & 0xffff_ffff),
             ("hdr.sketch.epoch", epoch.into()),
             ("hdr.sum.word", epoch.into()),
-            ("hdr.w0.word", 1 << 16 | u64::from(sketch.expected)),
             ("meta.one_more", 1 << 16),
         ],
     );
+    put(egress, fields);
     for (at, field) in ["hdr.w1.word", "hdr.w2.word", "hdr.w3.word", "hdr.w4.word"].into_iter().enumerate() {
         egress.set(field, 0, cells.get(at).copied().unwrap_or(0).into());
-    }
-    pass(egress, element)
-}
-
-/// A command of the control plane: a column of an epoch leaves.
-fn flush(switch: &mut Switch, sketch: &Sketch, (epoch, column): (u32, u32)) -> (Merged, Counted) {
-    let element = if sketch.rows > 2 { 32 } else { 16 };
-    let (state, address) = place(&mut switch.ingress, epoch, column, element);
-    let egress = &mut switch.egress;
-    egress.clear();
-    put(egress, &DEPARTS);
-    put(
-        egress,
-        &[
-            ("hdr.kind.work", 5),
-            ("hdr.sketch.$valid", 1),
-            ("hdr.sketch.own", 0),
-            ("hdr.sketch.merge", 2),
-            ("hdr.sketch.others", 0),
-            ("hdr.bridge.flush", 1),
-            ("hdr.bridge.index", state.into()),
-            ("hdr.bridge.element_shift", element.trailing_zeros().into()),
-            ("hdr.bridge.address_high", address >> 32),
-            ("hdr.bridge.address_low", address & 0xffff_ffff),
-            ("hdr.sketch.epoch", epoch.into()),
-            ("hdr.sum.word", epoch.into()),
-            ("meta.one_more", 1 << 16),
-        ],
-    );
-    for word in 0..5 {
-        egress.set(&format!("hdr.w{word}.word"), 0, 0);
     }
     pass(egress, element)
 }

@@ -231,8 +231,11 @@ fn append(egress: &mut Pipeline, entry: &Appended<'_>) -> Option<(u32, u64, Vec<
     Some((psn, address, vec![first, words[0], words[1], count]))
 }
 
-/// A batch in a frame: PSN, address and words, the last of them without the check.
-fn batch(frame: &[u8], notify: bool) -> (u32, u64, Vec<u32>) {
+/// PSN, address and words of a batch, the last of them without the check.
+type Batch = (u32, u64, Vec<u32>);
+
+/// The batch in a frame.
+fn batch(frame: &[u8], notify: bool) -> Batch {
     // A frame that wakes has 4 bytes more before its payload.
     let (psn, address, payload) = written(frame);
     let words =
@@ -240,6 +243,17 @@ fn batch(frame: &[u8], notify: bool) -> (u32, u64, Vec<u32>) {
     let mut words: Vec<u32> = words.collect();
     *words.last_mut().unwrap() >>= 24;
     (psn, address, words)
+}
+
+/// The batch that left, which has to be that of the first frame, or none where there is no frame.
+fn same_batch(
+    what: &str,
+    ours: Option<Batch>,
+    frames: &[Vec<u8>],
+    notify: bool,
+) -> Result<Option<Batch>, String> {
+    same(what, ours.clone(), frames.first().map(|frame| batch(frame, notify)))?;
+    Ok(ours)
 }
 
 /// Batches have the entries, the sequence, the count and the place that the software gives them, and no place of the
@@ -268,22 +282,16 @@ fn lists(mut switch: Switch) -> Result<(), String> {
                 let bytes: Vec<u8> = value.iter().flat_map(|word| word.to_be_bytes()).collect();
                 let body = Body::Append { list: LIST, value: &bytes };
                 let made = take(&mut reference, &Report { immediate: hurries, ..report(at, body) });
-                let ours = append(egress, &Appended { value: &value, notify, hurries, flush: false });
                 let what = format!("entry {at} of {words} words after batch {newest}, notify: {notify}");
-                same(&what, ours.clone(), made.frames.first().map(|frame| batch(frame, notify)))?;
-                let mut left = vec![ours];
+                let ours = append(egress, &Appended { value: &value, notify, hurries, flush: false });
+                let mut left = vec![same_batch(&what, ours, &made.frames, notify)?];
                 // After an entry that waits, and after one that does not. Batches of one entry hold nothing.
                 if words == 1 && at % 3 == 1 {
                     let frames = reference.flush();
                     let nothing = Appended { value: &[0], notify, hurries: false, flush: true };
                     let ours = append(egress, &nothing);
                     flushed += u32::from(ours.is_some());
-                    same(
-                        &format!("{what}, flushed"),
-                        ours.clone(),
-                        frames.first().map(|frame| batch(frame, notify)),
-                    )?;
-                    left.push(ours);
+                    left.push(same_batch(&format!("{what}, flushed"), ours, &frames, notify)?);
                 }
                 for (_, address, batch) in left.into_iter().flatten() {
                     sequence = append::next(sequence);

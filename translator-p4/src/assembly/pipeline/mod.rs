@@ -2,7 +2,8 @@
 //!
 //! Of the chip this has containers of fields, conditions, tables with constant entries, actions, and the stateful
 //! ALUs. All actions of a stage see what was there before it. It has no parser and no deparser: fields are put in and
-//! taken out. Tables that the control plane fills miss, but for the entries that are put into them. What a hash gives is not computed, and nobody may ask for it.
+//! taken out. Tables that the control plane fills miss, but for the entries that are put into them. What a hash gives
+//! is not computed, and nobody may ask for it.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
