@@ -10,6 +10,15 @@ pub(crate) const MOST: usize = 32;
 /// Bytes of their values.
 pub(crate) const VALUE_LEN: usize = 12;
 
+/// What is shown of a report if it is dropped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Shown<'a> {
+    /// The packet that it came in.
+    Packet(&'a [u8]),
+    /// Its reporter, where another worker has read the packet.
+    Reporter(u16),
+}
+
 /// Key-writes for one store that were admitted one after the other.
 pub(crate) struct Run<'a> {
     /// Id of the store, and copies that reports ask for; whatever it was last where there are no reports.
@@ -17,8 +26,7 @@ pub(crate) struct Run<'a> {
     len: usize,
     keys: [Key; MOST],
     values: [[u8; VALUE_LEN]; MOST],
-    /// The packets that they came in.
-    packets: [&'a [u8]; MOST],
+    shown: [Shown<'a>; MOST],
 }
 
 impl<'a> Run<'a> {
@@ -29,7 +37,7 @@ impl<'a> Run<'a> {
             len: 0,
             keys: [Key([0; 16]); MOST],
             values: [[0; VALUE_LEN]; MOST],
-            packets: [&[]; MOST],
+            shown: [Shown::Reporter(0); MOST],
         }
     }
 
@@ -58,12 +66,12 @@ impl<'a> Run<'a> {
 
     /// Adds a report, where there is [room](MOST).
     #[inline(always)]
-    pub(crate) fn push(&mut self, key: Key, value: [u8; VALUE_LEN], packet: &'a [u8]) {
+    pub(crate) fn push(&mut self, key: Key, value: [u8; VALUE_LEN], shown: Shown<'a>) {
         let at = self.len;
-        if let (Some(keys), Some(values), Some(packets)) =
-            (self.keys.get_mut(at), self.values.get_mut(at), self.packets.get_mut(at))
+        if let (Some(keys), Some(values), Some(place)) =
+            (self.keys.get_mut(at), self.values.get_mut(at), self.shown.get_mut(at))
         {
-            (*keys, *values, *packets) = (key, value, packet);
+            (*keys, *values, *place) = (key, value, shown);
             self.len = at + 1;
         }
     }
@@ -80,9 +88,9 @@ impl<'a> Run<'a> {
         &self.values[..self.len]
     }
 
-    /// The packets that they came in.
+    /// What is shown of those that are dropped.
     #[inline]
-    pub(crate) fn packets(&self) -> &[&'a [u8]] {
-        &self.packets[..self.len]
+    pub(crate) fn shown(&self) -> &[Shown<'a>] {
+        &self.shown[..self.len]
     }
 }

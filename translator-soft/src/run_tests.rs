@@ -5,7 +5,9 @@ use dta_proto::wire::dta::Body;
 use proptest::prelude::*;
 
 use super::collectors_tests::{numbered, shared};
+use super::counters::Reason;
 use super::tests::{AP, Bench, KI, KW, program};
+use super::workers::crew;
 use super::{Admitted, Limits};
 use dta_proto::buckets::Buckets;
 
@@ -88,4 +90,25 @@ fn what_a_run_has_no_place_for_is_shown_by_its_packet() {
     let offenders: Vec<_> = bench.engine.take_offenders().collect();
     assert_eq!(offenders.len(), 1);
     assert_eq!(offenders[0].1.packet(), packets[0]);
+}
+
+#[test]
+fn what_another_worker_read_is_shown_by_its_reporter() {
+    let mut program = program(Transport::Uc, false);
+    program.remove(&EntryKey::QueuePair(0, Purpose::Write));
+    let (mut crews, _) = crew(2);
+    let mut benches = [Bench::new(&program, Limits::default()), Bench::new(&program, Limits::default())];
+    // Reporter 6 is judged by the first worker, which executes about half of its key-writes.
+    let packets: Vec<_> = (0..40)
+        .map(|n| benches[0].v1(6, KW, Body::KeyWrite { redundancy: 0, key: numbered(n), value: &[1; 12] }))
+        .collect();
+    let [first, second] = &mut benches;
+    first.engine.ingest_among(0, packets.iter().map(Vec::as_slice), &mut crews[0], &mut first.out);
+    assert!((5..36).contains(&second.engine.take_in(0, &mut crews[1], &mut second.out)));
+    assert!(first.out.frames.is_empty() && second.out.frames.is_empty());
+    let shown = |bench: &mut Bench| bench.engine.take_offenders().next().unwrap();
+    let ((reason, packet), (same, reporter)) = (shown(first), shown(second));
+    assert_eq!((reason, same), (Reason::NoQueuePair, Reason::NoQueuePair));
+    assert!(packets.iter().any(|sent| sent == packet.packet()) && packet.admitted().is_none());
+    assert_eq!((reporter.packet(), reporter.admitted()), (&[][..], Some((6, KW))));
 }

@@ -18,7 +18,7 @@ use crate::testbed::ground::NicKind;
 #[command(after_help = "\
 Each figure stands beside its floor, the same memory accesses and checksums with nothing else, measured in turns with it; of both the fastest turn counts. The ratio decides: other machines have other floors. Build with --release.
 
-Benchmarks: translator, nic, chain, query, tail, loopback, ring, no-ring, reports, reports-plain, nic-file. `memory` runs only when it is named: a long run that watches the memory of the processes.
+Benchmarks: translator, nic, chain, workers, query, tail, loopback, ring, no-ring, reports, reports-plain, nic-file. `memory` runs only when it is named: a long run that watches the memory of the processes.
 
 With --nic rxe, others instead: the software NIC beside the kernel's soft-RoCE, on the same frames off the same veth pair (uc-write-8, uc-write-64, rc-write-8, rc-write-64, rc-fetch-add). CPU time is the whole machine's, less that of sending the same frames to nobody; let nothing else run. With --nic soft, the software NIC in the same way with sender and NIC by AF_XDP (xdp) beside both by AF_PACKET (soft). Both need root, and the first a kernel with rdma_rxe and a build with libibverbs.
 
@@ -185,5 +185,21 @@ fn memory_table(figure: &bench::MemoryFigure) -> String {
 pub(super) fn warn_of_debug() {
     if cfg!(debug_assertions) {
         eprintln!("dta-manager: warning: a debug build; its figures mean nothing");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Args;
+
+    use super::*;
+
+    #[test]
+    fn the_help_names_each_benchmark() {
+        let help = Bench::augment_args(clap::Command::new("bench")).render_long_help().to_string();
+        let named = help.split_once("Benchmarks: ").and_then(|(_, names)| names.split_once('.'));
+        let named: Vec<_> =
+            named.unwrap().0.split_whitespace().map(|name| name.trim_end_matches(',')).collect();
+        assert_eq!(named, CASES.iter().map(|case| case.name).collect::<Vec<_>>());
     }
 }

@@ -1,5 +1,6 @@
 //! The engine as one worker among several: reports that belong to another are handed over.
 
+use dta_proto::wire;
 use dta_proto::wire::dta::{Primitive, Report, Version};
 
 use super::Engine;
@@ -8,6 +9,7 @@ use super::ingest::{admitted, payload_of, reason_of};
 use crate::counters::Reason;
 use crate::frame::Output;
 use crate::reporters::Source;
+use crate::run::{Run, Shown};
 use crate::workers::{Crew, Message, Stage};
 
 impl Engine {
@@ -21,20 +23,29 @@ impl Engine {
         out: &mut Output,
     ) {
         self.clock = self.clock.max(now);
+        let mut run = Run::new();
         for packet in packets {
-            if let Err(reason) = self.ingest_one_among(packet, crew, out) {
+            if let Err(reason) = self.ingest_one_among(packet, &mut run, crew, out) {
                 self.egress.counters.drop_one(reason);
                 self.offenders.note(reason, packet);
             }
         }
+        // First, so that the others have something to do meanwhile.
         crew.publish();
+        self.send_run(&mut run, out);
         self.end_batch(out);
     }
 
     /// Takes what other workers have handed over. How many reports that were.
     pub fn take_in(&mut self, now: u64, crew: &mut Crew, out: &mut Output) -> usize {
         self.clock = self.clock.max(now);
-        let taken = crew.take_in(|message, crew| self.take_one(message, crew, out));
+        let taken = crew.take_in(|group, crew| {
+            let mut run = Run::new();
+            for taken in group {
+                self.take_one(&taken.message(), &mut run, crew, out);
+            }
+            self.send_run(&mut run, out);
+        });
         if taken != 0 {
             self.end_batch(out);
         }
@@ -42,7 +53,13 @@ impl Engine {
     }
 
     #[inline]
-    fn ingest_one_among(&mut self, packet: &[u8], crew: &mut Crew, out: &mut Output) -> Result<(), Reason> {
+    fn ingest_one_among<'a>(
+        &mut self,
+        packet: &'a [u8],
+        run: &mut Run<'a>,
+        crew: &mut Crew,
+        out: &mut Output,
+    ) -> Result<(), Reason> {
         let (payload, source, destination) = match payload_of(packet) {
             Ok(parts) => parts,
             Err(reason) => {
@@ -50,31 +67,30 @@ impl Engine {
                 return Err(reason);
             }
         };
-        // The same either way: as in `ingest_one`.
-        match Report::is_v1_of(Primitive::KeyWrite, payload) {
-            true => self.ingest_payload_among(payload, source, destination, crew, out),
-            false => self.ingest_other_among(payload, source, destination, crew, out),
+        // Where the compiler knows the primitive, the report is never put together: as in `ingest_one`.
+        if !Report::is_v1_of(Primitive::KeyWrite, payload) {
+            self.send_run(run, out);
+            return self.ingest_other_among(payload, (source, destination), crew, out);
         }
+        let report = match Report::parse(payload) {
+            Ok(report) => report,
+            Err(error) => return Err(self.unread(error)),
+        };
+        let Some((_, restarts)) = self.keep_among(&report, payload, (source, destination), crew, out)? else {
+            return Ok(());
+        };
+        if self.gather(&report, Shown::Packet(packet), run, out) {
+            return Ok(());
+        }
+        self.send_run(run, out);
+        self.execute_alone(payload, restarts, out)
     }
 
     #[inline(never)]
     fn ingest_other_among(
         &mut self,
         payload: &[u8],
-        source: Source,
-        destination: Source,
-        crew: &mut Crew,
-        out: &mut Output,
-    ) -> Result<(), Reason> {
-        self.ingest_payload_among(payload, source, destination, crew, out)
-    }
-
-    #[inline(always)]
-    fn ingest_payload_among(
-        &mut self,
-        payload: &[u8],
-        source: Source,
-        destination: Source,
+        between: (Source, Source),
         crew: &mut Crew,
         out: &mut Output,
     ) -> Result<(), Reason> {
@@ -82,20 +98,41 @@ impl Engine {
         let parsed = Report::parse(payload);
         let report = match &parsed {
             Ok(report) => report,
-            Err(error) => {
-                self.egress.counters.received += 1;
-                return Err(reason_of(*error));
-            }
+            Err(error) => return Err(self.unread(*error)),
         };
+        match self.keep_among(report, payload, between, crew, out)? {
+            Some((store, restarts)) => self.execute_one(admitted(report, store), restarts, out),
+            None => Ok(()),
+        }
+    }
+
+    /// Counts a report that cannot be parsed.
+    #[cold]
+    fn unread(&mut self, error: wire::Error) -> Reason {
+        self.egress.counters.received += 1;
+        reason_of(error)
+    }
+
+    /// As [`Engine::judge_among`], where another worker may have to judge.
+    #[inline(always)] // on the path of every report
+    fn keep_among(
+        &mut self,
+        report: &Report<'_>,
+        payload: &[u8],
+        (source, destination): (Source, Source),
+        crew: &mut Crew,
+        out: &mut Output,
+    ) -> Result<Option<(u16, u32)>, Reason> {
         if let Some(judge) = crew.judge_of(report, source.ip()) {
             let message = Message { stage: Stage::Judge, restarts: 0, source, destination, report: payload };
             crew.hand_over(judge, &message);
-            return Ok(());
+            return Ok(None);
         }
         self.judge_among(report, payload, (source, destination), crew, out)
     }
 
-    /// Judges a report of a reporter whose window is here.
+    /// Judges and counts a report of a reporter whose window is here. Gives its store, and how often reporters
+    /// had begun anew, if this worker is to execute it; else it is handed over.
     #[inline(always)] // on the path of every report
     fn judge_among(
         &mut self,
@@ -104,7 +141,7 @@ impl Engine {
         (source, destination): (Source, Source),
         crew: &mut Crew,
         out: &mut Output,
-    ) -> Result<(), Reason> {
+    ) -> Result<Option<(u16, u32)>, Reason> {
         let store = match self.judge(report, source, destination, out) {
             Ok(store) => store,
             Err(reason) => {
@@ -118,36 +155,40 @@ impl Engine {
                 worker,
                 &Message { stage: Stage::Execute, restarts, source, destination, report: payload },
             );
-            return Ok(());
+            return Ok(None);
         }
         self.count_received(report);
-        self.execute_one(admitted(report, store), restarts, out)
+        Ok(Some((store, restarts)))
     }
 
     #[inline(always)] // on the path of every report
-    fn take_one(&mut self, message: &Message<'_>, crew: &mut Crew, out: &mut Output) {
-        // The same either way: as in `ingest_one`.
-        let usual = message.stage == Stage::Execute && Report::is_v1_of(Primitive::KeyWrite, message.report);
-        match usual {
-            true => self.take_message(message, crew, out),
-            false => self.take_other(message, crew, out),
+    fn take_one(&mut self, message: &Message<'_>, run: &mut Run<'_>, crew: &mut Crew, out: &mut Output) {
+        // As in `ingest_one`.
+        if message.stage == Stage::Execute
+            && Report::is_v1_of(Primitive::KeyWrite, message.report)
+            && let Ok(report) = Report::parse(message.report)
+            && self.gather(&report, Shown::Reporter(report.reporter), run, out)
+        {
+            self.count_received(&report);
+            return;
         }
+        self.send_run(run, out);
+        self.take_other(message, crew, out);
     }
 
     #[inline(never)]
     fn take_other(&mut self, message: &Message<'_>, crew: &mut Crew, out: &mut Output) {
-        self.take_message(message, crew, out);
-    }
-
-    #[inline(always)]
-    fn take_message(&mut self, message: &Message<'_>, crew: &mut Crew, out: &mut Output) {
         // It was parsed by who handed it over.
         let parsed = Report::parse(message.report);
         let Ok(report) = &parsed else { return };
         let ended = match message.stage {
             Stage::Judge => {
                 let between = (message.source, message.destination);
-                self.judge_among(report, message.report, between, crew, out)
+                let kept = self.judge_among(report, message.report, between, crew, out);
+                kept.and_then(|kept| match kept {
+                    Some((store, restarts)) => self.execute_one(admitted(report, store), restarts, out),
+                    None => Ok(()),
+                })
             }
             Stage::Execute => {
                 self.count_received(report);

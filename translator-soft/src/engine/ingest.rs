@@ -1,7 +1,7 @@
 //! Reports from the network: datagrams parsed, judged and executed.
 
 use dta_proto::wire::datagram::Datagram;
-use dta_proto::wire::dta::{Body, Primitive, Report, Version};
+use dta_proto::wire::dta::{Primitive, Report, Version};
 use dta_proto::wire::{self, Kind};
 
 use super::Engine;
@@ -9,7 +9,7 @@ use super::execute::Admitted;
 use crate::counters::Reason;
 use crate::frame::Output;
 use crate::reporters::Source;
-use crate::run::Run;
+use crate::run::{Run, Shown};
 use crate::sequences::Arrival;
 
 impl Engine {
@@ -44,24 +44,23 @@ impl Engine {
         // Where the compiler knows the primitive, the report is never put together.
         let report = Report::parse(payload).map_err(reason_of)?;
         self.egress.counters.of(Primitive::KeyWrite).received += 1;
-        let store = self.judge(&report, source, destination, out)?;
-        if let Body::KeyWrite { redundancy, key, value } = report.body
-            && let Ok(value) = value.try_into()
-            && !report.immediate
-            && (run.goes_on((store, redundancy)) || self.begin_run((store, redundancy), run, out))
-        {
-            run.push(key, value, packet);
+        self.judge(&report, source, destination, out)?;
+        if self.gather(&report, Shown::Packet(packet), run, out) {
             return Ok(());
         }
         self.send_run(run, out);
-        self.execute_alone(payload, out)
+        self.execute_alone(payload, self.reporters.restarts(), out)
     }
 
     /// Executes a version-1 report that was judged. It is read once more, so that those of runs need not be in memory.
     #[inline(never)]
-    fn execute_alone(&mut self, payload: &[u8], out: &mut Output) -> Result<(), Reason> {
+    pub(super) fn execute_alone(
+        &mut self,
+        payload: &[u8],
+        restarts: u32,
+        out: &mut Output,
+    ) -> Result<(), Reason> {
         let report = Report::parse(payload).map_err(reason_of)?;
-        let restarts = self.reporters.restarts();
         self.execute_one(admitted(&report, report.store), restarts, out)
     }
 

@@ -2,6 +2,7 @@
 
 use dta_proto::layout::{hash, key_write as layout};
 use dta_proto::program::Primitive;
+use dta_proto::wire::dta::{Body, Report};
 
 use super::Engine;
 
@@ -9,13 +10,35 @@ use crate::counters::Reason;
 use crate::egress::Elements;
 use crate::frame::Output;
 use crate::key_write::KeyWriteShape;
-use crate::run::{MOST, Run, VALUE_LEN};
+use crate::run::{MOST, Run, Shown, VALUE_LEN};
 
 impl Engine {
+    /// Adds a version-1 report that was judged to a run; `false` where it has to go by itself, after what is in
+    /// the run: nothing has changed then.
+    #[inline(always)] // on the path of every report
+    pub(super) fn gather<'a>(
+        &mut self,
+        report: &Report<'_>,
+        shown: Shown<'a>,
+        run: &mut Run<'a>,
+        out: &mut Output,
+    ) -> bool {
+        if let Body::KeyWrite { redundancy, key, value } = report.body
+            && let Ok(value) = value.try_into()
+            && !report.immediate
+            && (run.goes_on((report.store, redundancy))
+                || self.begin_run((report.store, redundancy), run, out))
+        {
+            run.push(key, value, shown);
+            return true;
+        }
+        false
+    }
+
     /// Sends what is in a run, and begins one of key-writes for a store that ask for so many copies; `false` where such
     /// reports have to go one by one: nothing has changed then.
     #[inline(never)]
-    pub(super) fn begin_run(&mut self, of: (u16, u8), run: &mut Run<'_>, out: &mut Output) -> bool {
+    fn begin_run(&mut self, of: (u16, u8), run: &mut Run<'_>, out: &mut Output) -> bool {
         let (store, redundancy) = of;
         let fits =
             |shape: &KeyWriteShape| usize::from(shape.value_len) == VALUE_LEN && redundancy <= shape.copies;
@@ -77,9 +100,12 @@ impl Engine {
                 }
                 (place, _) => {
                     let reason = place.err().unwrap_or(Reason::UnknownStore);
-                    for packet in &run.packets()[these] {
+                    for shown in &run.shown()[these] {
                         egress.counters.drop_one(reason);
-                        offenders.note(reason, packet);
+                        match *shown {
+                            Shown::Packet(packet) => offenders.note(reason, packet),
+                            Shown::Reporter(reporter) => offenders.note_admitted(reason, reporter, store),
+                        }
                     }
                 }
             }

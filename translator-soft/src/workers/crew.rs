@@ -151,9 +151,9 @@ impl Crew {
         self.restarts.load(Ordering::Relaxed)
     }
 
-    /// Hands what waits here to `execute`, then what is to be judged to `judge`, as far as there is room for
-    /// what comes of that. How many there were.
-    pub(crate) fn take_in(&mut self, mut take: impl FnMut(&Message<'_>, &mut Crew)) -> usize {
+    /// Hands what waits here to `take`, [some](GROUP) of one ring at once: first what is to be executed, then what
+    /// is to be judged, as far as there is room for what comes of that. How many there were.
+    pub(crate) fn take_in(&mut self, mut take: impl FnMut(&[Taken], &mut Crew)) -> usize {
         let mut taken = 0;
         for judges in [false, true] {
             for ring in 0..self.workers - 1 {
@@ -172,7 +172,7 @@ impl Crew {
                         if group == 0 {
                             break;
                         }
-                        room[..group].iter().for_each(|taken| take(&taken.message(), self));
+                        take(&room[..group], self);
                         left -= group;
                     }
                     self.room = room;

@@ -213,7 +213,7 @@ fn report_len(first: u64) -> usize {
 
 /// Room for a message that was taken.
 #[derive(Clone, Debug)]
-pub(super) struct Taken {
+pub(crate) struct Taken {
     first: u64,
     source: u64,
     destination: u64,
@@ -227,7 +227,7 @@ impl Taken {
 
     /// The message.
     #[inline]
-    pub(super) fn message(&self) -> Message<'_> {
+    pub(crate) fn message(&self) -> Message<'_> {
         Message {
             stage: match self.first as u8 {
                 0 => Stage::Judge,

@@ -27,8 +27,9 @@ impl Random {
 const REPORTERS: usize = 6;
 
 /// What each reporter sends: all primitives, in order, with losses, repeats and neighbours that change places.
-/// Keys and lists are one reporter's each; counters, paths and columns are everybody's.
-fn traffic(random: &mut Random) -> Vec<Vec<Vec<u8>>> {
+/// Keys and lists are one reporter's each; counters, paths and columns are everybody's. Of ten reports, `writes`
+/// more are key-writes, some of which cannot be gathered into runs.
+fn traffic(random: &mut Random, writes: usize) -> Vec<Vec<Vec<u8>>> {
     (0..REPORTERS)
         .map(|reporter| {
             let mut packets = Vec::new();
@@ -36,8 +37,16 @@ fn traffic(random: &mut Random) -> Vec<Vec<Vec<u8>>> {
                 let n = sequence as usize;
                 let own = key((reporter * 20 + n % 20) as u8);
                 let (value, cells) = ([n as u8; 12], [1, 2, 3, 4, 5, 6, 7, reporter as u8]);
+                let write = |value| Body::KeyWrite { redundancy: 0, key: own, value };
                 let (store, body) = match n % 5 {
-                    0 => (KW, Body::KeyWrite { redundancy: 0, key: own, value: &value }),
+                    _ if random.below(10) < writes => match random.below(24) {
+                        0 => (KW, write(&value[..4])),
+                        1 => (KW, write(&[7; 16])),
+                        2 => (99, write(&value)),
+                        3 => (KW, Body::KeyWrite { redundancy: 1, key: own, value: &value }),
+                        _ => (KW, write(&value)),
+                    },
+                    0 => (KW, write(&value)),
                     1 => {
                         // Two of the lists are nobody's here: those reports are dropped.
                         (AP, Body::Append { list: reporter as u32, value: &value[..8] })
@@ -181,10 +190,25 @@ fn make(workers: usize, traffic: &[Vec<Vec<u8>>], random: &mut Random) -> Made {
 fn several_workers_make_what_one_engine_makes() {
     for seed in 1..=6u64 {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let traffic = traffic(&mut random);
+        let traffic = traffic(&mut random, 0);
         let one = make(1, &traffic, &mut random);
         let duplicates: u64 = one.reporters.values().map(|(counters, _)| counters.duplicates).sum();
         assert!(duplicates > 20 && one.nacks.len() > 20 && one.added.len() > 5 && one.written.len() > 200);
+        for workers in [2, 3, 5] {
+            let several = make(workers, &traffic, &mut random);
+            assert_eq!(several, one, "{workers} workers, seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn several_workers_gather_key_writes_as_one_engine_does() {
+    for seed in 1..=6u64 {
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let traffic = traffic(&mut random, 8);
+        let one = make(1, &traffic, &mut random);
+        let written: usize = one.written.values().map(Vec::len).sum();
+        assert!(written > 1000, "{written}");
         for workers in [2, 3, 5] {
             let several = make(workers, &traffic, &mut random);
             assert_eq!(several, one, "{workers} workers, seed {seed}");
