@@ -7,14 +7,18 @@
 
 mod common;
 mod machine_bed;
+#[expect(dead_code, reason = "the tests of dta-translator use more of it")]
+#[path = "../../translator-ctl/tests/p4/tofino.rs"]
+mod tofino;
 
 use std::process::Output;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use common::{captures, counter, ends, number};
 use machine_bed::{Bed, bed_of, must, outcome, told};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use tofino::FakeTofino;
 
 /// Names of machines, and the last byte of their addresses.
 const MACHINES: [(&str, u8); 4] = [("store", 1), ("edge", 2), ("load", 3), ("leaf", 4)];
@@ -30,12 +34,17 @@ const LEAF_MAC: &str = "02:00:00:00:00:77";
 const WITH_BMV2: [&str; 4] = ["__collector", "simple_switch_grpc", "__machine", "simple_switch_grpc"];
 
 /// Machines with the wires of two switches between them; none where there is no bmv2.
-fn with_wires(test: &str) -> Option<Bed> {
+fn with_bmv2(test: &str) -> Option<Bed> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     if !std::env::split_paths(&path).any(|folder| folder.join("simple_switch_grpc").is_file()) {
         println!("SKIPPED: {test}: simple_switch_grpc is not on PATH");
         return None;
     }
+    with_wires(test)
+}
+
+/// Machines with the wires of two switches between them.
+fn with_wires(test: &str) -> Option<Bed> {
     let bed = bed_of(test, &MACHINES)?;
     for (host, port, mac) in [("h1", "p1", "02:00:00:00:01:01"), ("h2", "p2", "02:00:00:00:01:02")] {
         bed.wire([("load", host, "02:00:00:00:00:03"), ("leaf", port, mac)]);
@@ -118,7 +127,7 @@ fn exact(output: &Output) -> Value {
 #[ignore = "needs root and simple_switch_grpc: run by make test-p4"]
 fn a_capture_through_two_switches_on_other_machines_is_exact_and_nothing_is_left() {
     let test = "a_capture_through_two_switches_on_other_machines_is_exact_and_nothing_is_left";
-    let (Some(bed), Some(captures)) = (with_wires(test), captures(test)) else { return };
+    let (Some(bed), Some(captures)) = (with_bmv2(test), captures(test)) else { return };
     const PACKETS: usize = 400;
     let capture = cut(&bed, &captures.join("traffic/real-1kxun.pcap"), PACKETS);
     let logs = bed.path("logs");
@@ -151,7 +160,7 @@ fn a_capture_through_two_switches_on_other_machines_is_exact_and_nothing_is_left
 #[ignore = "needs root and simple_switch_grpc: run by make test-p4"]
 fn a_switch_reports_to_the_software_translator_on_another_machine() {
     let test = "a_switch_reports_to_the_software_translator_on_another_machine";
-    let (Some(bed), Some(captures)) = (with_wires(test), captures(test)) else { return };
+    let (Some(bed), Some(captures)) = (with_bmv2(test), captures(test)) else { return };
     let capture = cut(&bed, &captures.join("traffic/real-1kxun.pcap"), 100);
     // Frames take the way that ssh takes, too.
     must(&["ip", "-n", &bed.network("edge"), "address", "add", "198.18.10.3/24", "dev", "p1"]);
@@ -183,4 +192,37 @@ fn a_switch_reports_to_the_software_translator_on_another_machine() {
     let said = told(&output);
     assert!(output.status.code() == Some(1) && said.contains("load: ") && said.contains("h9"), "{said}");
     bed.is_clean();
+}
+
+#[test]
+#[ignore = "needs root, ip, unshare and sshd: make test runs it"]
+fn a_tofino_that_reports_is_programmed_and_reports_no_more_however_the_run_ends() {
+    let test = "a_tofino_that_reports_is_programmed_and_reports_no_more_however_the_run_ends";
+    let (Some(bed), Some(captures)) = (with_wires(test), captures(test)) else { return };
+    let capture = cut(&bed, &captures.join("traffic/real-1kxun.pcap"), 10);
+    // The driver runs there already. No traffic passes: it serves tables alone.
+    let switch = bed.inside("leaf", || FakeTofino::start_as("reporter", &tofino::program_of("reporter")));
+    let leaf = leaf()
+        .replace("simple_switch = [\"1@p1\", \"2@p2\", \"3@p3\"]\n", "")
+        .replace("type = \"bmv2\"", "type = \"tofino\"")
+        .replace("127.0.0.1:9559", &switch.address.to_string());
+    let path = topology(&bed, "address = \"198.18.9.1\"", &edge("198.18.9.2", ""), &leaf);
+    for signal in [Signal::INT, Signal::KILL] {
+        let mut child =
+            bed.command(&path, &["--pcap", &capture]).stderr(std::process::Stdio::piped()).spawn().unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        while switch.rows("watchlist") == 0 || switch.rows("report") == 0 {
+            let ended = child.try_wait().unwrap();
+            if ended.is_some() || Instant::now() > until {
+                let _ = child.kill();
+                panic!("{}", told(&child.wait_with_output().unwrap()));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        kill_process(Pid::from_raw(child.id() as i32).unwrap(), signal).unwrap();
+        child.wait().unwrap();
+        bed.is_clean();
+        assert_eq!((switch.rows("report"), switch.rows("watchlist")), (0, 0));
+        assert!(switch.rows("l2") > 1, "it forwards");
+    }
 }

@@ -206,7 +206,7 @@ impl RunTestbed {
             logs: self.logs.clone(),
         };
         self.check_machines(&options.topology)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = runtime()?;
         let run = async {
             let bar = super::replay::progress(0);
             bar.set_message("reports");
@@ -265,7 +265,7 @@ impl RunTestbed {
             )));
         }
         bmv2::enter(options.nic)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let runtime = runtime()?;
         let bar = packets_bar();
         let run = bmv2::run(options, |sent, of| advance(&bar, sent, of));
         self.tell_of_switches(&runtime, run, &bar)
@@ -290,7 +290,7 @@ impl RunTestbed {
             return refuse("a machine of the role reporter forwards a capture: give one with --pcap");
         };
         let options = bmv2::OptionsThere { topology, capture, logs: self.logs.clone() };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = runtime()?;
         let bar = packets_bar();
         let run = bmv2::run_there(&options, |sent, of| advance(&bar, sent, of));
         self.tell_of_switches(&runtime, run, &bar)
@@ -351,6 +351,12 @@ impl RunTestbed {
         tries.push("--keep                                     and look at it with the dashboard");
         format!("Try next: dta-manager run-testbed\n  {}", tries.join("\n  "))
     }
+}
+
+/// A runtime that goes on working where a thread waits for the end of another machine: the tunnels to it have to end,
+/// too.
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()
 }
 
 fn keep(testbed: &Testbed) -> anyhow::Result<()> {

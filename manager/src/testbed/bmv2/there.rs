@@ -62,7 +62,9 @@ impl There {
         traffic.call::<()>(&Request::Traffic { interfaces }).await?;
         let (settings, translator) = (&reporter.settings, far.with(Role::Translator)?);
         let switch = settings.switch.clone().context("the reporter has no table `switch`")?;
-        start_bmv2(&reporter, &switch).await?;
+        if !settings.simple_switch.is_empty() {
+            start_bmv2(&reporter, &switch).await?;
+        }
         let way = settings.translator.as_ref().context("the reporter has no `translator`")?;
         let wiring = Wiring {
             switch,
@@ -110,7 +112,16 @@ impl There {
 
     pub(super) async fn program(&mut self, traffic: &Traffic, filter: Filter) -> anyhow::Result<()> {
         write(&self.reporter, CONFIG, reporter::file(&self.wiring, traffic, filter)).await?;
-        self.switch(OfSwitch::Setup).await
+        self.switch::<()>(OfSwitch::Setup).await?;
+        if matches!(filter, Filter::None) {
+            let before: u64 = self.reporter().await?.of("received").iter().sum();
+            ensure!(
+                before == 0,
+                "the reporter's switch counted {before} packets before this run: start it anew, or have it started by \
+                 `simple_switch`, and see that nothing else sends at its ports"
+            );
+        }
+        Ok(())
     }
 
     pub(super) async fn send(&mut self, frames: &[(u8, Vec<u8>)]) -> anyhow::Result<()> {

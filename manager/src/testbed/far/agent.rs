@@ -177,7 +177,11 @@ impl Agent {
     async fn empty_all(&self) -> anyhow::Result<()> {
         let programmed = self.programmed.take();
         for ((config, name), whole) in programmed {
-            let emptied = setup::empty(&self.config(&config)?, &name).await;
+            let config = self.config(&config)?;
+            let emptied = match Reporter::of(&config, &name)? {
+                Some(mut reporter) => reporter.empty().await.map(drop),
+                None => setup::empty(&config, &name).await,
+            };
             // Why the others could not be programmed was said, and it keeps them from being emptied.
             if whole {
                 emptied.context(NOT_EMPTIED)?;
@@ -280,19 +284,14 @@ impl Agent {
     async fn switch(&self, file: &str, name: &str, what: OfSwitch) -> anyhow::Result<Value> {
         let config = self.config(file)?;
         if config.reporter_of(name)?.is_some() {
-            return self.reporter(&config, name, what).await;
+            return self.reporter(&config, file, name, what).await;
         }
         Ok(match what {
             OfSwitch::Counters => bail!("{name} is no reporter"),
             OfSwitch::Setup => {
-                let runs_on = self.switches.borrow().is_empty();
-                let note = |whole| {
-                    let key = (file.to_owned(), name.to_owned());
-                    runs_on.then(|| self.programmed.borrow_mut().insert(key, whole));
-                };
-                note(false);
+                self.note_programmed(file, name, false);
                 setup::setup(&config, name).await.context("the switch cannot be programmed")?;
-                note(true);
+                self.note_programmed(file, name, true);
                 Value::Null
             }
             OfSwitch::Statistics => {
@@ -303,13 +302,28 @@ impl Agent {
         })
     }
 
-    /// Does something with a reporter switch. It ends with the bmv2 that was started for it.
-    async fn reporter(&self, config: &Config, name: &str, what: OfSwitch) -> anyhow::Result<Value> {
+    /// Notes that a switch is programmed, or was as a whole. A bmv2 that was started for it ends with all that it holds.
+    fn note_programmed(&self, file: &str, name: &str, whole: bool) {
+        if self.switches.borrow().is_empty() {
+            self.programmed.borrow_mut().insert((file.to_owned(), name.to_owned()), whole);
+        }
+    }
+
+    /// Does something with a reporter switch.
+    async fn reporter(
+        &self,
+        config: &Config,
+        file: &str,
+        name: &str,
+        what: OfSwitch,
+    ) -> anyhow::Result<Value> {
         let known = self.reporter.take();
         let (reporter, answer) = match what {
             OfSwitch::Setup => {
                 let mut reporter = Reporter::of(config, name)?.context("it is no reporter")?;
+                self.note_programmed(file, name, false);
                 reporter.setup().await.context("the reporter cannot be programmed")?;
+                self.note_programmed(file, name, true);
                 (reporter, Value::Null)
             }
             OfSwitch::Statistics => {

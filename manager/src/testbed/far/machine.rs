@@ -265,11 +265,16 @@ impl Drop for Machine {
         while matches!(ssh.try_wait(), Ok(None)) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(10));
         }
+        let is_late = matches!(ssh.try_wait(), Ok(None));
         let _ = ssh.kill();
         let status = ssh.wait();
         drop(ssh);
         for reader in self.readers.drain(..) {
             let _ = reader.join();
+        }
+        if is_late {
+            let shown = self.way.shown();
+            eprintln!("dta-manager: {shown}: the connection did not end within {END:?}, and was broken off");
         }
         // What could not be brought to its end there is told by nobody else.
         if !self.folder.is_empty() && status.is_ok_and(|status| status.code() == Some(1)) {
