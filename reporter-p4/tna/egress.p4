@@ -36,10 +36,14 @@ control Departure(
 
     // ---- Ports that packets may leave at.
     action allow(bit<1> is_last_hop) {
+        meta.dropped = 0;
         meta.is_last_hop = is_last_hop;
+        meta.reason = 0;
     }
     action refuse() {
         meta.dropped = 1;
+        meta.is_last_hop = 0;
+        meta.reason = REASON_EGRESS_NEXT_MISS;
     }
     table egress_port {
         key = { intrinsic.egress_port: exact @name("egress_port"); }
@@ -122,8 +126,15 @@ control Departure(
         meta.now_low = from_parser.global_tstamp[31:0];
         meta.now_high = from_parser.global_tstamp[47:32];
         meta.egress_port = 7w0 ++ intrinsic.egress_port;
-        meta.reason = 0;
         meta.queue_and_depth = 3w0 ++ intrinsic.egress_qid ++ 5w0 ++ intrinsic.enq_qdepth;
+    }
+    // It was to leave at another port, and would have waited in another queue, than that where deflected packets do.
+    action deflected() {
+        meta.dropped = 1;
+        meta.is_last_hop = 0;
+        meta.reason = REASON_TRAFFIC_MANAGER;
+        meta.egress_port = hdr.bridge.egress_port;
+        meta.queue_and_depth = hdr.bridge.queue ++ 24w0;
     }
     action find_latency() {
         meta.latency = meta.now_low - hdr.bridge.arrived;
@@ -198,13 +209,16 @@ control Departure(
         } else {
             look_at_time();
             find_latency();
-            egress_port.apply();
+            if (intrinsic.deflection_flag == 1) {
+                deflected();
+            } else {
+                egress_port.apply();
+            }
             if (meta.dropped == 1) {
                 to_deparser.drop_ctl = 1;
-                egress_dropped.count(REASON_EGRESS_NEXT_MISS);
+                egress_dropped.count(meta.reason);
                 if (hdr.bridge.watch_drops == 1) {
                     meta.is_drop = 1;
-                    meta.reason = REASON_EGRESS_NEXT_MISS;
                 }
             } else {
                 forwarded.count(intrinsic.egress_port);

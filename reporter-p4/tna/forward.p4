@@ -9,15 +9,19 @@ control Forward(inout ingress_headers_t hdr, inout ingress_metadata_t meta, inou
     }
     action forward(bit<9> port) {
         to_tm.ucast_egress_port = port;
+        hdr.bridge.egress_port = 7w0 ++ port;
     }
-    // To all ports of a multicast group. The port that it came from is left out at egress.
+    // To all ports of a multicast group. The port that it came from is left out at egress. The traffic manager deflects no
+    // copies.
     action flood(bit<16> group) {
         to_tm.mcast_grp_a = group;
+        to_tm.deflect_on_drop = 0;
         hdr.bridge.flooded = 1;
     }
     action route() {}
     action next_hop(bit<9> port, bit<48> source, bit<48> destination) {
         to_tm.ucast_egress_port = port;
+        hdr.bridge.egress_port = 7w0 ++ port;
         hdr.ethernet.source = source;
         hdr.ethernet.destination = destination;
         hdr.ipv4.ttl = hdr.ipv4.ttl - 1;

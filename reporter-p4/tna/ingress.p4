@@ -59,6 +59,7 @@ control Arrival(
     // ---- The queue of a packet, by its DSCP.
     action use_queue(bit<5> queue) {
         to_tm.qid = queue;
+        hdr.bridge.queue = 3w0 ++ queue;
     }
     table queue_of {
         key = { hdr.ipv4.tos[7:2]: exact @name("dscp"); }
@@ -111,11 +112,12 @@ control Arrival(
         size = 64;
     }
 
-    // ---- What is watched, and what is reported of it.
-    action watch(bit<1> flows, bit<1> queues, bit<1> drops) {
+    // ---- What is watched, and what is reported of it. `deflect`: the traffic manager sends what it would drop to egress.
+    action watch(bit<1> flows, bit<1> queues, bit<1> drops, bit<1> deflect) {
         hdr.bridge.watch_flows = flows;
         hdr.bridge.watch_queues = queues;
         hdr.bridge.watch_drops = drops;
+        to_tm.deflect_on_drop = deflect;
         watched.count(0);
     }
     action ignore() {}
@@ -196,6 +198,9 @@ control Arrival(
         hdr.bridge.source_port = 0;
         hdr.bridge.destination_port = 0;
         hdr.bridge.ingress_port = 7w0 ++ intrinsic.ingress_port;
+        hdr.bridge.egress_port = 0xffff;
+        hdr.bridge.queue = 0;
+        to_tm.deflect_on_drop = 0;
         hdr.bridge.arrived = from_parser.global_tstamp[31:0];
         meta.seen = from_parser.global_tstamp[31:0];
 

@@ -168,9 +168,8 @@ parser Copies(packet_in packet, out egress_headers_t hdr, out egress_metadata_t 
         }
     }
     state forward {
-        // What is read though nobody may have written it.
-        meta.dropped = 0;
-        meta.is_last_hop = 0;
+        // What is read though nobody may have written it. Flags of one bit are better written by a table: p4c puts them beside
+        // what the parser reads, which overwrites them.
         meta.is_flow = 0;
         meta.is_queue = 0;
         meta.is_drop = 0;
@@ -178,13 +177,10 @@ parser Copies(packet_in packet, out egress_headers_t hdr, out egress_metadata_t 
         transition accept;
     }
     state report {
-        meta.is_translator = 0;
         meta.primitive = 0;
-        meta.immediate = 0;
         meta.key_kind = 0;
         meta.value_kind = 0;
         meta.entry_kind = 0;
-        meta.with_time = 0;
         packet.extract(hdr.seen);
         packet.extract(hdr.seen_source);
         packet.extract(hdr.seen_destination);

@@ -35,6 +35,10 @@ control MakeReport(
     ReportKey() report_key;
 
     // ---- What report a replica is.
+    action no_flags() {
+        meta.with_time = 0;
+        meta.immediate = 0;
+    }
     action key_write(bit<8> destination, bit<16> store, bit<8> redundancy, bit<8> key_kind, bit<8> value_kind, bit<1> with_time) {
         made.count();
         meta.primitive = KEY_WRITE;
@@ -44,6 +48,7 @@ control MakeReport(
         meta.key_kind = key_kind;
         meta.value_kind = value_kind;
         meta.with_time = with_time;
+        meta.immediate = 0;
     }
     action append(bit<8> destination, bit<16> store, bit<32> list_number, bit<8> entry_kind, @name("immediate") bit<1> at_once) {
         made.count();
@@ -53,12 +58,14 @@ control MakeReport(
         hdr.v1.argument = 0;
         hdr.list.list = list_number;
         meta.entry_kind = entry_kind;
+        meta.with_time = 0;
         meta.immediate = at_once;
     }
     action key_increment(bit<8> destination, bit<16> store, bit<8> redundancy, bit<8> key_kind, bit<8> value_kind) {
         made.count();
         meta.primitive = KEY_INCREMENT;
         meta.destination_number = destination;
+        no_flags();
         hdr.v1.store = store;
         hdr.v1.argument = redundancy;
         meta.key_kind = key_kind;
@@ -70,10 +77,12 @@ control MakeReport(
         meta.destination_number = destination;
         hdr.v1.store = store;
         meta.value_kind = value_kind;
+        no_flags();
     }
     action telemetry_report(bit<8> destination) {
         made.count();
         meta.destination_number = destination;
+        no_flags();
     }
     table report {
         key = { intrinsic.egress_rid: exact @name("replica"); }
@@ -113,6 +122,7 @@ control MakeReport(
         send(source_mac, destination_mac, source_ip, destination_ip, source_port, destination_port, tos);
     }
     action int_collector(bit<6> hardware, bit<16> packet_bytes, bit<48> source_mac, bit<48> destination_mac, bit<32> source_ip, bit<32> destination_ip, bit<16> source_port, bit<16> destination_port, bit<8> tos) {
+        meta.is_translator = 0;
         hdr.telemetry.hardware = 10w0 ++ hardware;
         send(source_mac, destination_mac, source_ip, destination_ip, source_port, destination_port, tos);
     }

@@ -4,6 +4,9 @@
 
 // Entries of each of the two registers of digests.
 #define DIGESTS 65536
+// Reason of a packet that the traffic manager dropped.
+const bit<8> REASON_TRAFFIC_MANAGER = 71;
+
 // Queues: 512 ports of 8.
 #define QUEUES 4096
 #define DESTINATIONS 256
@@ -32,7 +35,10 @@ header bridge_t {
     bit<16> source_port;
     bit<16> destination_port;
     bit<16> ingress_port;
-    bit<16> reserved2;
+    // Where it is to leave; a packet that the traffic manager dropped comes to egress at another port. Of flooded ones
+    // all ones.
+    bit<16> egress_port;
+    bit<8> queue;
     // Nanoseconds of the switch's clock, the low 32 bits.
     bit<32> arrived;
 }

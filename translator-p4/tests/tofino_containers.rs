@@ -1,12 +1,15 @@
-//! Which headers share containers in the program compiled for Tofino.
+//! What shares containers in the programs compiled for Tofino.
 //!
 //! p4c lets headers share where no packet is parsed into both, and takes no account of headers that tables make valid. So
 //! a frame's IPv4 header, which is made of a report, may lie where the report's store is still to be read. Annotations in
 //! `tna/types.p4` forbid it; this looks whether they are enough.
+//!
+//! It also puts metadata that begins as 0 into bits of a container that the parser fills with other bits of the packet, of
+//! which the program has no use.
 
 use std::collections::BTreeSet;
 
-use dta_p4_suite::assembly::profiles::{self, LONG_BATCHES, POSTCARDS, SKETCHES};
+use dta_p4_suite::assembly::profiles::{self, LONG_BATCHES, POSTCARDS, REPORTER, SKETCHES};
 
 /// Kinds of packets, and the headers that each has at some time: `w` are all words, `w0..w2` the first three.
 const INGRESS: [&[&str]; 6] = [
@@ -27,6 +30,39 @@ const EGRESS: [&[&str]; 4] = [
 ];
 /// Lists with long batches.
 const LONG: [&[&str]; 2] = [EGRESS[0], &["FRAME", "list", "w"]];
+/// Packets of the reporter in ingress: its flow is in VXLAN or in GTP-U.
+const ARRIVALS: [&[&str]; 2] = [
+    &[
+        "bridge",
+        "ethernet",
+        "vlan$0",
+        "vlan$1",
+        "ipv4",
+        "ports",
+        "udp_rest",
+        "vxlan",
+        "inner_ethernet",
+        "inner_ipv4",
+        "inner_ports",
+    ],
+    &[
+        "bridge",
+        "ethernet",
+        "vlan$0",
+        "vlan$1",
+        "ipv4",
+        "ports",
+        "udp_rest",
+        "gtpu",
+        "gtpu_more",
+        "gtpu_extension",
+        "inner_ipv4",
+        "inner_ports",
+    ],
+];
+/// In egress: a packet on its way has one header, and `REPORT` stands for those of all reports.
+const DEPARTURES: [&[&str]; 2] = [&["bridge", "padding"], &["REPORT"]];
+
 /// What all frames have.
 const FRAME: [&str; 13] = [
     "kind",
@@ -52,7 +88,11 @@ fn word(header: &str) -> Option<u8> {
 fn has(kind: &[&str], header: &str) -> bool {
     match word(header) {
         Some(number) => kind.contains(&"w") || number < 3 && kind.contains(&"w0..w2"),
-        None => kind.contains(&header) || kind.contains(&"FRAME") && FRAME.contains(&header),
+        None => {
+            kind.contains(&header)
+                || kind.contains(&"FRAME") && FRAME.contains(&header)
+                || kind.contains(&"REPORT") && !["bridge", "padding"].contains(&header)
+        }
     }
 }
 
@@ -80,9 +120,9 @@ fn sharing<'a>(text: &'a str, direction: &str) -> BTreeSet<(&'a str, &'a str)> {
     pairs
 }
 
-fn wrong(text: &str, egress: &[&[&str]]) -> Vec<String> {
+fn wrong(text: &str, ingress: &[&[&str]], egress: &[&[&str]]) -> Vec<String> {
     let mut wrong = Vec::new();
-    for (direction, kinds) in [("ingress", &INGRESS[..]), ("egress", egress)] {
+    for (direction, kinds) in [("ingress", ingress), ("egress", egress)] {
         for (one, other) in sharing(text, direction) {
             for header in [one, other] {
                 assert!(kinds.iter().any(|kind| has(kind, header)), "which packets have {header}?");
@@ -100,13 +140,76 @@ fn headers_of_one_packet_share_no_container() {
     for (profile, egress) in [(POSTCARDS, &EGRESS[..]), (SKETCHES, &EGRESS), (LONG_BATCHES, &LONG)] {
         let text = profiles::assembly(profile);
         assert!(!sharing(&text, "ingress").is_empty(), "{profile}: nothing shares a container");
-        assert_eq!(wrong(&text, egress), Vec::<String>::new(), "{profile}");
+        assert_eq!(wrong(&text, &INGRESS, egress), Vec::<String>::new(), "{profile}");
     }
+    let text = profiles::assembly(REPORTER);
+    assert!(!sharing(&text, "egress").is_empty());
+    assert_eq!(wrong(&text, &ARRIVALS, &DEPARTURES), Vec::<String>::new());
 }
 
 #[test]
 fn a_frame_that_lies_where_its_report_is_would_be_seen() {
     let text = "phv egress:\n  context_json:\n    H19:\n    - { name : hdr.ipv4.source, live_start : parser, live_end : \
                 deparser, mutually_exclusive_with: [ hdr.bridge.flush, hdr.v1.sequence ] }\nparser egress:\n";
-    assert_eq!(wrong(text, &EGRESS), ["egress: bridge and ipv4", "egress: ipv4 and v1"]);
+    assert_eq!(wrong(text, &INGRESS, &EGRESS), ["egress: bridge and ipv4", "egress: ipv4 and v1"]);
+}
+
+/// Metadata that is read before any table writes it, in containers that the parser fills with something else: container
+/// and field.
+fn overwritten(text: &str, direction: &str) -> Vec<String> {
+    let block = |begin: String| {
+        let lines = text.lines().skip_while(move |line| *line != begin).skip(1);
+        lines.take_while(|line| line.is_empty() || line.starts_with(' ')).map(str::trim)
+    };
+    // What the parser puts into each container: the words behind it, and the comments that follow.
+    let mut filled: Vec<(&str, String)> = Vec::new();
+    for line in block(format!("parser {direction}:")) {
+        let extracted = line.split_once(": ").filter(|(from, _)| {
+            !from.is_empty() && from.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+        });
+        match (extracted, filled.last_mut()) {
+            (Some((_, what)), _) => {
+                let container = what.split(' ').next().unwrap();
+                filled.push((container, what.to_owned()));
+            }
+            (None, Some((_, what))) if line.starts_with('#') => what.push_str(line),
+            _ => {}
+        }
+    }
+    let (mut container, mut wrong) = ("", Vec::new());
+    for line in block(format!("phv {direction}:")) {
+        if let Some((field, live)) = line.strip_prefix("- { name : ").and_then(|line| line.split_once(',')) {
+            let begins = live.trim_start().starts_with("live_start : parser");
+            let name = format!("{direction}::{field}");
+            let here: Vec<_> = filled.iter().filter(|(of, _)| *of == container).collect();
+            let is_known = here.is_empty() || here.iter().any(|(_, what)| what.contains(&name));
+            if begins && field.starts_with("meta.") && !is_known {
+                wrong.push(format!("{container}: {field}"));
+            }
+        } else if let Some(name) = line.strip_suffix(':') {
+            container = name;
+        }
+    }
+    wrong
+}
+
+#[test]
+fn metadata_does_not_lie_where_the_parser_puts_something_else() {
+    for profile in [POSTCARDS, SKETCHES, LONG_BATCHES, REPORTER] {
+        let text = profiles::assembly(profile);
+        for direction in ["ingress", "egress"] {
+            assert_eq!(overwritten(&text, direction), Vec::<String>::new(), "{profile}: {direction}");
+        }
+    }
+}
+
+#[test]
+fn a_flag_beside_what_the_parser_reads_would_be_seen() {
+    let text = "phv egress:\n  meta.dropped: {  stage 0..1: W61(16) }\n  context_json:\n    W61:\n    \
+                - { name : eg_intr_md.egress_rid, live_start : parser, live_end : 3, mutually_exclusive_with: [  ] }\n    \
+                - { name : meta.dropped, live_start : parser, live_end : 1, mutually_exclusive_with: [  ] }\n    \
+                - { name : meta.later, live_start : 2, live_end : 3, mutually_exclusive_with: [  ] }\n\
+                parser egress:\n  states:\n    $init_match:\n      *:\n        \
+                17..20: W61  # bit[152..167] -> W61 bit[15..0]: egress::eg_intr_md.egress_rid\n        shift: 27\n";
+    assert_eq!(overwritten(text, "egress"), ["W61: meta.dropped"]);
 }

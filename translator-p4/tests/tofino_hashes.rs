@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use dta_p4_suite::assembly::profiles::{
-    self, LONG_BATCHES, POSTCARDS, SKETCHES, WORDS, assembly, words_of as element_words,
+    self, LONG_BATCHES, POSTCARDS, REPORTER, SKETCHES, WORDS, assembly, words_of as element_words,
 };
-use dta_p4_suite::assembly::{self, Slice, hex, inside, range};
+use dta_p4_suite::assembly::{Slice, hex, inside, range};
 use dta_p4_suite::capture;
 use dta_proto::key::{Flow, Key};
 use dta_proto::layout::hash;
@@ -557,7 +557,7 @@ fn fields_of_icrcs(profile: &str) {
 /// Keys of the reporter that are three sums: of the flow, and of the switch or the reason behind it.
 #[test]
 fn keys_of_the_reporter_are_those_of_the_layout() {
-    let all = Crc::all(&assembly::text("../reporter-p4/compiled/tna/reporter.bfa.gz"));
+    let all = Crc::all(&assembly(REPORTER));
     let flow = Flow {
         src: "10.1.2.3".parse().unwrap(),
         dst: "192.168.77.250".parse().unwrap(),

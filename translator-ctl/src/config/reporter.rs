@@ -49,6 +49,10 @@ pub struct Reporter {
     /// Queues by DSCP; left out, all packets pass queue 0.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub queues: Vec<QueueOf>,
+    /// Where the traffic manager sends what it would drop, one port of each pipe; left out, it drops in silence. Of a
+    /// Tofino alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deflect: Vec<Deflect>,
     /// Ports that take part.
     pub ports: Vec<Port>,
     /// Access list. The first entry that fits counts.
@@ -172,6 +176,17 @@ pub struct QueueOf {
     /// The DSCP.
     pub dscp: u8,
     /// The queue.
+    pub queue: u8,
+}
+
+/// Where the traffic manager of a pipe sends what it would drop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Deflect {
+    /// A port of the pipe.
+    pub port: u16,
+    /// Its queue.
+    #[serde(default)]
     pub queue: u8,
 }
 

@@ -9,14 +9,16 @@ use dta_proto::program::Mac;
 use super::matches::{Masked, PortRange, Protocol};
 use super::netcfg::{self, Netcfg};
 use super::reporter::{
-    Acl, As, Destination, DropMac, DropRoute, EntryKind, Excluded, KeyKind, Kind, Port, QueueOf,
+    Acl, As, Deflect, Destination, DropMac, DropRoute, EntryKind, Excluded, KeyKind, Kind, Port, QueueOf,
     REPORTS_PORT, Report, Reporter, Threshold, ValueKind, Watch, What,
 };
-use super::switch::{MAX_PORT, P4};
+use super::switch::{MAX_PORT, P4, pipe_of};
 use super::{Config, ConfigError, Own, Switch};
 
 /// The highest queue whose quota the programs count by itself.
 const MAX_QUEUE: u8 = 7;
+/// The highest queue that a port of a Tofino can have.
+const MAX_TOFINO_QUEUE: u8 = 31;
 /// The UDP port that reports come from, where none is given, less the number of their destination.
 const SOURCE_PORT: u16 = 50_000;
 /// Reports of a queue until its latency was below the reset, as in SD-Fabric.
@@ -45,6 +47,8 @@ pub struct Settings {
     pub thresholds: Vec<Threshold>,
     /// Queues by DSCP.
     pub queues: Vec<QueueOf>,
+    /// Where what the traffic manager would drop goes, of each pipe; empty where it drops in silence.
+    pub deflect: Vec<Deflect>,
     /// Ports that take part.
     pub ports: Vec<Port>,
     /// Access list.
@@ -240,6 +244,7 @@ pub(super) fn settings(p4: &P4, switch: &str) -> Result<Settings, ConfigError> {
         excluded,
         thresholds: thresholds.into_iter().flatten().map(whole).collect(),
         queues: own.queues.clone(),
+        deflect: own.deflect.clone(),
         ports: own.ports.clone(),
         acl: own.acl.clone(),
         flood_macs: own.flood_macs.clone().unwrap_or_else(|| vec![Mac([0xff; 6])]),
@@ -287,6 +292,7 @@ impl Reader<'_> {
             }
         }
         self.check_forwarding()?;
+        self.check_deflect()?;
         let port_keys = own.ports.iter().enumerate().map(|(i, p)| (format!("ports[{i}].port"), Some(p.port)));
         let limits = own.queue_report_latency_thresholds.iter().flatten().enumerate();
         let limit_key = |i: usize, key: &str| format!("queue_report_latency_thresholds[{i}].{key}");
@@ -347,6 +353,33 @@ impl Reader<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A pipe has one port for what is deflected, and each has to have one where any has.
+    fn check_deflect(&self) -> Result<(), ConfigError> {
+        let own = self.own;
+        let mut pipes = HashSet::new();
+        for (i, to) in own.deflect.iter().enumerate() {
+            let key = |name: &str| format!("deflect[{i}].{name}");
+            if to.port > MAX_PORT {
+                return Err(self.wrong(&key("port"), to.port, "a port of the switch, 511 at most"));
+            }
+            if to.queue > MAX_TOFINO_QUEUE {
+                return Err(self.wrong(&key("queue"), to.queue, "a queue, 31 at most"));
+            }
+            if !pipes.insert(pipe_of(to.port)) {
+                return Err(self.wrong(&key("port"), to.port, "of another pipe: a pipe has one such port"));
+            }
+        }
+        let left = own.ports.iter().find(|port| port.egress && !pipes.contains(&pipe_of(port.port)));
+        match left {
+            Some(port) if !pipes.is_empty() => {
+                let value = format!("without a port of pipe {}", pipe_of(port.port));
+                let must = "a list with a port of each pipe that packets leave by: pipe N has the ports from 128 N on";
+                Err(self.wrong("deflect", value, must))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn interval_mask(&self) -> Result<u64, ConfigError> {

@@ -230,6 +230,11 @@ impl P4 {
 /// The highest port of a switch: ports have 9 bits.
 pub(super) const MAX_PORT: u16 = 511;
 
+/// The pipe of a Tofino that a port is of: a port's number is 128 times its pipe, and its number there.
+pub const fn pipe_of(port: u16) -> u16 {
+    port >> 7
+}
+
 /// What a switch has of its own in its session. What is left out is as in `[translator]`, but for
 /// the session's name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -374,6 +379,14 @@ impl Config {
                     }
                 }
                 if p4.is_reporter() {
+                    let deflects = p4.reporter.as_ref().is_some_and(|reporter| !reporter.deflect.is_empty());
+                    if deflects && matches!(switch, Switch::Bmv2(_)) {
+                        return Err(ConfigError::Value {
+                            key: format!("{table}.reporter.deflect"),
+                            value: "given".into(),
+                            must: "left out of type \"bmv2\": its queues drop in silence",
+                        });
+                    }
                     settings::settings(p4, name)?;
                     continue;
                 }

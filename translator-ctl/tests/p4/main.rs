@@ -98,6 +98,7 @@ fn text_of(tables: &Tables) -> String {
             Item::Node(id) => format!("node {id}"),
             Item::Group(id) => format!("group {id}"),
             Item::Clone(id) => format!("clone {id}"),
+            Item::Deflection(pipe) => format!("deflection of pipe {pipe}"),
             Item::Default { table } => format!("{table} default"),
             Item::Row { table, key, order } => {
                 let key = key.iter().map(|matched| match matched {
@@ -113,6 +114,7 @@ fn text_of(tables: &Tables) -> String {
         match holds {
             Holds::Copies(copies) => writeln!(text, "{item}: {copies:?}").unwrap(),
             Holds::Mirror(mirror) => writeln!(text, "{item}: {mirror:?}").unwrap(),
+            Holds::Queue { port, queue } => writeln!(text, "{item}: queue {queue} of port {port}").unwrap(),
             Holds::Action { name, params } => {
                 let params = params.iter().map(|param| format!("{param:#x}"));
                 writeln!(text, "{item}: {name}({})", params.collect::<Vec<_>>().join(", ")).unwrap();

@@ -10,7 +10,7 @@ use dta_translator::target::p4::p4runtime::Compiled;
 use dta_translator::target::p4::pipeline::REPORTER;
 use dta_translator::target::p4::reporter::{tables::USED, tofino::USED as TOFINO};
 use dta_translator::target::p4::schema::Schema;
-use dta_translator::target::p4::tables::Update;
+use dta_translator::target::p4::tables::{Holds, Item, Tables, Update};
 use dta_translator::target::{ApplyError, TargetError};
 use p4runtime_proto::read_p4info;
 
@@ -31,9 +31,16 @@ fn config(control: &str) -> Config {
     parse(&FILE.replace("CONTROL", control)).unwrap()
 }
 
-/// The same on Tofino.
+/// The same on Tofino, whose traffic manager deflects what it would drop.
+fn text_on_tofino(control: &str, deflect: &str) -> String {
+    let text = FILE.replace("CONTROL", control).replace("\"bmv2\"", "\"tofino\"");
+    text.replace("every_packet = false\n", &format!("every_packet = false\n{deflect}\n"))
+}
+
+const DEFLECT: &str = "deflect = [{ port = 68, queue = 1 }]";
+
 fn on_tofino(control: &str) -> Config {
-    parse(&FILE.replace("CONTROL", control).replace("\"bmv2\"", "\"tofino\"")).unwrap()
+    parse(&text_on_tofino(control, DEFLECT)).unwrap()
 }
 
 fn reporter(config: &Config) -> Reporter {
@@ -183,6 +190,98 @@ fn setup_of_a_tofino_reporter_that_was_killed_after_any_update_is_finished_by_th
         let (now, updates) = tofino.with(|state| (state.entries.clone(), state.updates));
         assert_eq!((now, updates), (golden.clone(), of), "after {made}");
     }
+}
+
+/// What of the packets of watched flows is deflected.
+fn deflected(tables: &Tables) -> Vec<u128> {
+    let of = |(item, holds): (&Item, &Holds)| match (item, holds) {
+        (Item::Row { table, .. }, Holds::Action { name, params })
+            if table == "watchlist" && name == "watch" =>
+        {
+            Some(params[3])
+        }
+        _ => None,
+    };
+    tables.iter().filter_map(of).collect()
+}
+
+#[test]
+fn a_traffic_manager_deflects_where_the_configuration_says() {
+    let tofino = FakeTofino::start_as("reporter", &tofino::program_of("reporter"));
+    tofino.with(|state| state.pipes = 2);
+    let control = tofino.address.to_string();
+    block_on(async {
+        let held = async |config: &Config| reporter(config).held().await.unwrap();
+        let place = |tables: &Tables, pipe| tables.get(&Item::Deflection(pipe)).cloned();
+        let queue = |port, queue| Some(Holds::Queue { port, queue });
+        // Nobody says where: nothing asks for it, and the traffic manager is let alone.
+        let none = parse(&text_on_tofino(&control, "")).unwrap();
+        tofino.with(|state| state.lacks = Some("tf1.tm.pipe.cfg"));
+        setup(&none).await.unwrap();
+        assert_eq!(deflected(&held(&none).await), [0, 0, 0, 0]);
+        let error = setup(&on_tofino(&control)).await.unwrap_err().to_string();
+        let words = "has no table tf1.tm.pipe.cfg with mirror_drop_pg_id, mirror_drop_pg_queue,";
+        assert!(error.contains(words) && error.contains("take `deflect` out of its table"), "{error}");
+        tofino.with(|state| state.lacks = None);
+
+        // Those flows alone whose drops are watched.
+        let one = on_tofino(&control);
+        assert_eq!(place(&held(&one).await, 0), queue(0, 0));
+        let updates = setup(&one).await.unwrap();
+        assert!(matches!(updates[0], Update::Modify(Item::Deflection(0), _)), "{updates:?}");
+        assert_eq!(updates.len(), 1 + 3);
+        assert_eq!(deflected(&held(&one).await), [1, 0, 1, 1]);
+        assert_eq!(setup(&one).await.unwrap(), []);
+
+        // Another place, and one for another pipe; and somebody else's change is seen.
+        let two = "deflect = [{ port = 71 }, { port = 196, queue = 7 }]";
+        let two = parse(&text_on_tofino(&control, two)).unwrap();
+        assert_eq!(setup(&two).await.unwrap().len(), 2);
+        let now = held(&two).await;
+        assert_eq!((place(&now, 0), place(&now, 1)), (queue(71, 0), queue(196, 7)));
+        setup(&one).await.unwrap();
+        assert_eq!(reporter(&two).lacks().await.unwrap().len(), 1);
+
+        // It stays where it is when nothing is reported any more; nothing asks for it then.
+        reporter(&one).empty().await.unwrap();
+        let now = held(&one).await;
+        assert_eq!((place(&now, 0), deflected(&now)), (queue(68, 1), vec![]));
+        assert_eq!(reporter(&one).empty().await.unwrap(), []);
+
+        // A queue that the port does not have.
+        let none = parse(&text_on_tofino(&control, "deflect = [{ port = 68, queue = 8 }]")).unwrap();
+        let error = setup(&none).await.unwrap_err();
+        let told = error.downcast_ref::<ApplyError>().map(|error| &error.error);
+        let words = "has no queue 8 of port 68, which `deflect` names";
+        assert!(matches!(told, Some(TargetError::Refused(told)) if told.ends_with(words)), "{error}");
+    });
+}
+
+#[test]
+fn places_for_deflected_packets_that_cannot_be_are_refused() {
+    let told = |deflect: &str| parse(&text_on_tofino("127.0.0.1:1", deflect)).unwrap_err().to_string();
+    for (deflect, words) in [
+        ("deflect = [{ port = 512 }]", "reporter.deflect.port is 512, but must be a port of the switch"),
+        ("deflect = [{ port = 68, queue = 32 }]", "reporter.deflect.queue is 32"),
+        (
+            "deflect = [{ port = 68 }, { port = 69 }]",
+            "reporter.deflect.port is 69, but must be of another pipe: a pipe has one such port",
+        ),
+        (
+            "deflect = [{ port = 196 }]",
+            "reporter.deflect is without a port of pipe 0, but must be a list with a port of each pipe",
+        ),
+        ("deflect = [{ queue = 1 }]", "missing field `port`"),
+    ] {
+        let error = told(deflect);
+        assert!(error.contains(words), "{deflect}: {error}");
+    }
+    let on_bmv2 = text_on_tofino("127.0.0.1:1", DEFLECT).replace("\"tofino\"", "\"bmv2\"");
+    let error = parse(&on_bmv2).unwrap_err().to_string();
+    let words = "switch.edge1.reporter.deflect is given, but must be left out of type \"bmv2\"";
+    assert!(error.starts_with(words), "{error}");
+    let config = on_tofino("127.0.0.1:1");
+    assert_eq!(parse(&toml::to_string(&config).unwrap()).unwrap(), config);
 }
 
 #[test]
@@ -441,7 +540,6 @@ fn the_examples_of_the_page_are_taken() {
 
 #[test]
 fn kinds_that_become_nothing_have_no_clone_session() {
-    use dta_translator::target::p4::tables::{Holds, Item};
     let before = FILE.split("[[switch.edge1.reporter.report]]").next().unwrap();
     let text = format!(
         "{before}[[switch.edge1.reporter.report]]\nof = ['drop']\nto = 't1'\nas = 'append'\nstore = 'int-events'\n"

@@ -67,7 +67,24 @@ fn own() -> Value {
                              field(3, "$ucast_egress_port", of("uint32")), field(4, "$ucast_egress_port_valid", of("bool")),
                              field(5, "$max_pkt_len", of("uint16")), field(6, "$mcast_grp_a", of("uint16")),
                              field(7, "$mcast_grp_a_valid", of("bool"))] }] },
+        { "name": PIPE, "id": 0xff05_0050_u32, "table_type": "TmPipeCfg", "size": 4, "key": [],
+          "data": data(vec![field(1, "mirror_drop_pg_id", of("uint8")), field(2, "mirror_drop_pg_queue", of("uint8")),
+                            field(3, "mirror_drop_dev_port", of("uint32")), field(4, "mirror_drop_queue_nr", of("uint8"))]) },
+        { "name": PORT, "id": 0xff05_0010_u32, "table_type": "TmPortCfg", "size": 288, "key": key("dev_port", of("uint32")),
+          "data": data(vec![field(1, "pg_id", of("uint8")), field(5, "egress_qid_queues", of("uint8"))]) },
     ] })
+}
+
+/// Tables of the traffic manager, which name it as it is on this chip.
+const PIPE: &str = "tf1.tm.pipe.cfg";
+const PORT: &str = "tf1.tm.port.cfg";
+/// Four ports are a group here, and each has so many of its queues.
+const QUEUES: u32 = 8;
+
+/// A number of so many bytes.
+fn stream(field_id: u32, len: usize, value: u32) -> DataField {
+    let bytes = value.to_be_bytes()[4 - len..].to_vec();
+    DataField { field_id, value: Some(data_field::Value::Stream(bytes)) }
 }
 
 /// What the switch was told, and how it answers.
@@ -82,6 +99,8 @@ pub(crate) struct State {
     pub(crate) fails_after: Option<usize>,
     /// How many pipes the chip has; 0 stands for 1.
     pub(crate) pipes: usize,
+    /// A table that its SDE does not have.
+    pub(crate) lacks: Option<&'static str>,
     /// Registers that were asked for by their number: name and index.
     pub(crate) asked: Vec<(String, u32)>,
     /// Clients that are bound to the program.
@@ -240,6 +259,58 @@ impl FakeTofino {
         Ok(TableEntry { table_id: table.id, key: Some(key), data, ..TableEntry::default() })
     }
 
+    /// Group and queue in it of what a pipe deflects.
+    fn deflects(&self, state: &State, pipe: u32) -> (u32, u32) {
+        let number = |field: &DataField| match &field.value {
+            Some(data_field::Value::Stream(bytes)) => u32::from(bytes[0]),
+            _ => unreachable!(),
+        };
+        match state.entries.get(&(self.id(PIPE), pipe.to_be_bytes().to_vec())) {
+            Some(entry) => {
+                let of = |id| entry.data.iter().flat_map(|data| &data.fields).find(|f| f.field_id == id);
+                (of(1).map_or(0, number), of(2).map_or(0, number))
+            }
+            // Without more, queue 0 of the pipe's first port.
+            None => (0, 0),
+        }
+    }
+
+    /// What the traffic manager tells of a pipe.
+    fn pipe(&self, state: &State, asked: &TableEntry) -> Result<TableEntry, Status> {
+        let target = self.one_pipe(state, asked).map_err(|error| Status::invalid_argument(error.message))?;
+        let (group, queue) = self.deflects(state, target.pipe_id);
+        let port = 128 * target.pipe_id + 4 * group + queue / QUEUES;
+        let fields =
+            vec![stream(1, 1, group), stream(2, 1, queue), stream(3, 4, port), stream(4, 1, queue % QUEUES)];
+        let data = Some(TableData { action_id: 0, fields });
+        Ok(TableEntry { data, ..asked.clone() })
+    }
+
+    /// The pipe that is asked for, or written: each by itself.
+    fn one_pipe(&self, state: &State, entry: &TableEntry) -> Result<TargetDevice, Error> {
+        match entry.entry_tgt {
+            Some(target) if entry.is_default_entry && (target.pipe_id as usize) < state.pipes.max(1) => {
+                Ok(target)
+            }
+            _ => invalid("no single pipe"),
+        }
+    }
+
+    /// What the traffic manager tells of a port.
+    fn port(&self, asked: &TableEntry) -> Result<TableEntry, Status> {
+        self.check(asked, false).map_err(|error| Status::invalid_argument(error.message))?;
+        let field = &asked.key.as_ref().unwrap().fields[0];
+        let Some(key_field::MatchType::Exact(exact)) = &field.match_type else { unreachable!() };
+        let port = u32::from_be_bytes(exact.value.clone().try_into().unwrap()) % 128;
+        if port > 71 {
+            return Err(Status::not_found("no such port"));
+        }
+        let val = (0..QUEUES).map(|queue| port % 4 * QUEUES + queue).collect();
+        let queues = Some(data_field::Value::IntArrVal(data_field::IntArray { val }));
+        let fields = vec![stream(1, 1, port / 4), DataField { field_id: 5, value: queues }];
+        Ok(TableEntry { data: Some(TableData { action_id: 0, fields }), ..asked.clone() })
+    }
+
     /// Lets a counter have counted packets.
     pub(crate) fn count(&self, name: &str, index: u32, packets: u64) {
         let table =
@@ -336,6 +407,19 @@ impl FakeTofino {
         let kind = update.r#type();
         self.check(entry, kind != update::Type::Delete)?;
         let table = self.table(entry.table_id).unwrap();
+        if table.name == PIPE {
+            let pipe = self.one_pipe(state, entry)?.pipe_id;
+            let mut written: Vec<u32> =
+                entry.data.iter().flat_map(|data| &data.fields).map(|field| field.field_id).collect();
+            written.sort_unstable();
+            // Port and queue are told, and cannot be written; group and queue go together.
+            if kind != update::Type::Modify || written != [1, 2] {
+                return invalid(format!("{kind:?} of fields {written:?}"));
+            }
+            state.entries.insert((table.id, pipe.to_be_bytes().to_vec()), entry.clone());
+            state.updates += 1;
+            return Ok(());
+        }
         let key = (entry.table_id, entry.key.as_ref().map_or(Vec::new(), |key| key.encode_to_vec()));
         let there = state.entries.contains_key(&key);
         // A register has all of its rows, and a default is there from the start.
@@ -404,6 +488,15 @@ impl BfRuntime for FakeTofino {
                 if counts && !asked.table_flags.is_some_and(|flags| flags.from_hw) {
                     continue;
                 }
+                let of_manager = match self.table(asked.table_id).map(|table| table.name.as_str()) {
+                    Some(PIPE) => Some(self.pipe(state, &asked)?),
+                    Some(PORT) => Some(self.port(&asked)?),
+                    _ => None,
+                };
+                if let Some(entry) = of_manager {
+                    entities.push(Entity { entity: Some(entity::Entity::TableEntry(entry)) });
+                    continue;
+                }
                 if counts && asked.key.is_some() {
                     let entry = self.register_of(state, &asked)?;
                     entities.push(Entity { entity: Some(entity::Entity::TableEntry(entry)) });
@@ -450,7 +543,11 @@ impl BfRuntime for FakeTofino {
             bfruntime_info: self.program.to_vec(),
             profiles: Vec::new(),
         };
-        let own = NonP4Config { bfruntime_info: own().to_string().into_bytes() };
+        let mut own = own();
+        if let Some(lacking) = self.with(|state| state.lacks) {
+            own["tables"].as_array_mut().unwrap().retain(|table| table["name"] != lacking);
+        }
+        let own = NonP4Config { bfruntime_info: own.to_string().into_bytes() };
         Ok(Response::new(GetForwardingPipelineConfigResponse {
             config: vec![config],
             non_p4_config: Some(own),

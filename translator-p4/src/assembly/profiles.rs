@@ -1,4 +1,4 @@
-//! The profiles of the translator for Tofino, and how each names what it writes: `tna/types.p4`.
+//! The programs for Tofino: the profiles of the translator, how each names what it writes (`tna/types.p4`), and the reporter.
 
 use super::text;
 
@@ -8,8 +8,11 @@ pub const POSTCARDS: &str = "tna";
 pub const SKETCHES: &str = "tna-sketches";
 /// That with long batches.
 pub const LONG_BATCHES: &str = "tna-batches";
-/// All of them.
+/// All profiles of the translator.
 pub const ALL: [&str; 3] = [POSTCARDS, SKETCHES, LONG_BATCHES];
+
+/// The program of the reporter.
+pub const REPORTER: &str = "reporter";
 
 /// Fields for the words of an element, 4 bytes each, in their order. Those behind the eighth are in long batches alone.
 pub const WORDS: [&str; 16] = [
@@ -31,12 +34,15 @@ pub const WORDS: [&str; 16] = [
     "hdr.w14.word",
 ];
 
-/// The assembly of a profile.
+/// The assembly of a profile, or of the reporter.
 ///
 /// # Panics
 /// It cannot be read.
 pub fn assembly(profile: &str) -> String {
-    text(&format!("compiled/{profile}/translator.bfa.gz"))
+    match profile {
+        REPORTER => text("../reporter-p4/compiled/tna/reporter.bfa.gz"),
+        _ => text(&format!("compiled/{profile}/translator.bfa.gz")),
+    }
 }
 
 /// The words of an element of `len` bytes. With long batches its last two are always the same fields.

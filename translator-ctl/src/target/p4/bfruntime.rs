@@ -31,7 +31,7 @@ use super::translator::{
     Command, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW, FORGET_COLUMN, FORGET_ROW, PROBE, SET_LIST, SET_PSN,
 };
 use super::{TargetError, Wire, WriteError};
-use crate::config::{P4, Profile};
+use crate::config::{P4, Profile, pipe_of};
 
 /// Longest time for one call.
 const CALL: Duration = Duration::from_secs(30);
@@ -54,6 +54,14 @@ const MIRROR_FIELDS: [&str; 8] = [
     "$max_pkt_len",
 ];
 
+/// Of a pipe: where its traffic manager sends what it would drop. Written as group and queue in it, read as port and queue.
+const PIPE: &str = "tf1.tm.pipe.cfg";
+const PIPE_FIELDS: [&str; 4] =
+    ["mirror_drop_pg_id", "mirror_drop_pg_queue", "mirror_drop_dev_port", "mirror_drop_queue_nr"];
+/// Of a port: its group, and which of the group's queues are its own.
+const PORT: &str = "tf1.tm.port.cfg";
+const PORT_FIELDS: [&str; 3] = ["dev_port", "pg_id", "egress_qid_queues"];
+
 /// A switch over BfRuntime.
 pub struct BfRuntime {
     client: BfRuntimeClient<Channel>,
@@ -63,6 +71,8 @@ pub struct BfRuntime {
     profile: Profile,
     /// The port by which each collector is reached.
     ports: Vec<u16>,
+    /// Pipes of which it is said where what the traffic manager would drop goes.
+    deflecting: Vec<u32>,
     /// How commands go to its CPU port; `None` where nobody said by which interface.
     send: Option<cpu_port::Send>,
     /// Of lists and rows that were looked at.
@@ -157,6 +167,12 @@ impl BfRuntime {
             pipeline,
             profile,
             ports: config.collector_ports.clone(),
+            deflecting: config
+                .reporter
+                .iter()
+                .flat_map(|reporter| &reporter.deflect)
+                .map(|to| pipe_of(to.port).into())
+                .collect(),
             send: config.cpu_interface.as_deref().map(cpu_port::by_interface),
             ages: Ages::default(),
             told_of_rows: false,
@@ -181,6 +197,12 @@ impl BfRuntime {
 
     fn target(&self) -> Option<TargetDevice> {
         let (pipe_id, direction, prsr_id) = EVERYWHERE;
+        Some(TargetDevice { device_id: self.device, pipe_id, direction, prsr_id })
+    }
+
+    /// One pipe of it.
+    fn pipe(&self, pipe_id: u32) -> Option<TargetDevice> {
+        let (_, direction, prsr_id) = EVERYWHERE;
         Some(TargetDevice { device_id: self.device, pipe_id, direction, prsr_id })
     }
 
@@ -244,6 +266,17 @@ impl BfRuntime {
                 return Err(TargetError::Refused(format!(
                     "the switch at {} has no {field} in {name}",
                     self.address
+                )));
+            }
+        }
+        for (name, fields) in [(PIPE, &PIPE_FIELDS[..]), (PORT, &PORT_FIELDS)] {
+            let table = described.own.table(name);
+            let has = |field: &&str| table.is_some_and(|table| field_of(table, field).is_some());
+            if !self.deflecting.is_empty() && !fields.iter().all(has) {
+                return Err(TargetError::Refused(format!(
+                    "the switch at {} has no table {name} with {}: take `deflect` out of its table, or load a newer SDE",
+                    self.address,
+                    fields.join(", ")
                 )));
             }
         }
@@ -311,12 +344,27 @@ impl BfRuntime {
         self.read_entities(ids.iter().map(asked).collect()).await
     }
 
-    /// All entries of tables by their numbers, or what they do where none fits.
-    async fn read_entries(&mut self, of: Vec<(u32, bool)>) -> Result<Vec<TableEntry>, TargetError> {
-        let asked = |(table_id, is_default_entry)| {
-            entity(TableEntry { table_id, is_default_entry, ..TableEntry::default() })
-        };
-        self.read_entities(of.into_iter().map(asked).collect()).await
+    /// The update by which the traffic manager of a pipe deflects to a queue of a port of it.
+    async fn deflect_to(
+        &mut self,
+        described: &Described,
+        pipe: u32,
+        port: u32,
+        queue: u32,
+    ) -> Result<Update, TargetError> {
+        let lacks = |what: &str| TargetError::Refused(format!("the switch at {} {what}", self.address));
+        let group = described.port_entry(port).ok_or_else(|| lacks("has no ports"))?;
+        let of_port = self.read_entities(vec![entity(group)]).await?;
+        let update = of_port.first().and_then(|entry| described.deflection(entry, queue)).map(|mut entry| {
+            entry.entry_tgt = self.pipe(pipe);
+            update(update::Type::Modify, entry)
+        });
+        update.ok_or_else(|| {
+            TargetError::Refused(format!(
+                "the switch at {} has no queue {queue} of port {port}, which `deflect` names",
+                self.address
+            ))
+        })
     }
 
     async fn read_entities(&mut self, entities: Vec<Entity>) -> Result<Vec<TableEntry>, TargetError> {
@@ -523,6 +571,32 @@ impl Described {
         Some(TableEntry { table_id, key, data, ..TableEntry::default() })
     }
 
+    /// What the traffic manager tells of a port, by its number.
+    fn port_entry(&self, port: u32) -> Option<TableEntry> {
+        let (table_id, key, width) = self.own_field(PORT, "dev_port")?;
+        let key = Some(TableKey { fields: vec![exact(key, port.into(), width)] });
+        Some(TableEntry { table_id, key, ..TableEntry::default() })
+    }
+
+    /// What a pipe holds that deflects to a queue of a port; `None` where the port has no such queue.
+    fn deflection(&self, port: &TableEntry, queue: u32) -> Option<TableEntry> {
+        let of_port = |name: &str| {
+            let (_, id, _) = self.own_field(PORT, name)?;
+            port.data.as_ref()?.fields.iter().find(|field| field.field_id == id)?.value.as_ref()
+        };
+        let data_field::Value::Stream(group) = of_port("pg_id")? else { return None };
+        let data_field::Value::IntArrVal(queues) = of_port("egress_qid_queues")? else { return None };
+        let of_group = queues.val.get(usize::try_from(queue).ok()?)?;
+        let (table_id, group_id, group_width) = self.own_field(PIPE, "mirror_drop_pg_id")?;
+        let (_, queue_id, queue_width) = self.own_field(PIPE, "mirror_drop_pg_queue")?;
+        let fields = vec![
+            stream(group_id, number(group)?, group_width),
+            stream(queue_id, u128::from(*of_group), queue_width),
+        ];
+        let data = Some(TableData { action_id: 0, fields });
+        Some(TableEntry { table_id, data, is_default_entry: true, ..TableEntry::default() })
+    }
+
     /// A row, by its key and order, or without them what the table does by default.
     fn row_entry(
         &self,
@@ -577,7 +651,7 @@ impl Described {
                 (fields.len() == params.len() && fields.len() == action.params.len())
                     .then_some(Some(TableData { action_id: action.id, fields }))?
             }
-            Some(Holds::Copies(_) | Holds::Mirror(_)) => return None,
+            Some(Holds::Copies(_) | Holds::Mirror(_) | Holds::Queue { .. }) => return None,
             None => None,
         };
         let is_default_entry = key.is_none();
@@ -595,7 +669,7 @@ impl Described {
         };
         let copies = match holds {
             Some(Holds::Copies(copies)) => Some(copies),
-            Some(Holds::Action { .. } | Holds::Mirror(_)) | None => None,
+            Some(Holds::Action { .. } | Holds::Mirror(_) | Holds::Queue { .. }) | None => None,
         };
         Some(match item {
             Item::Node(id) => update(kind, self.node_entry(*id, copies)?),
@@ -614,6 +688,8 @@ impl Described {
                 update(kind, self.row_entry(table, Some((key, *order)), holds)?)
             }
             Item::Default { table } => update(Modify, self.row_entry(table, None, holds)?),
+            // The switch is asked for its queue first.
+            Item::Deflection(_) => return None,
         })
     }
 
@@ -670,6 +746,14 @@ impl Described {
         }
         if is(MIRROR) {
             return Some((Item::Clone(only_key()?), Holds::Mirror(self.mirror(of_data)?)));
+        }
+        if is(PIPE) {
+            let number_of = |name: &str| match of_data(self.own_field(PIPE, name)?.1)? {
+                data_field::Value::Stream(bytes) => u32::try_from(number(bytes)?).ok(),
+                _ => None,
+            };
+            let (port, queue) = (number_of("mirror_drop_dev_port")?, number_of("mirror_drop_queue_nr")?);
+            return Some((Item::Deflection(entry.entry_tgt.as_ref()?.pipe_id), Holds::Queue { port, queue }));
         }
         let table = self.schema.table_of(entry.table_id)?;
         let action = table.action_of(data?.action_id)?;
@@ -755,11 +839,17 @@ impl Wire for BfRuntime {
             .map(|table| table.id);
         let own =
             [NODE, GROUP, MIRROR].iter().filter_map(|name| described.own.table(name)).map(|table| table.id);
-        let all = used.chain(own).map(|id| (id, false));
+        let rows = used.chain(own).map(|table_id| TableEntry { table_id, ..TableEntry::default() });
+        let default = |table_id| TableEntry { table_id, is_default_entry: true, ..TableEntry::default() };
         let defaults = self.pipeline.defaults.iter().filter_map(|name| described.schema.table(name));
-        let all = all.chain(defaults.map(|table| (table.id, true))).collect();
+        let defaults = defaults.map(|table| default(table.id));
+        let deflections = self.deflecting.iter().filter_map(|pipe| {
+            let table = described.own.table(PIPE)?;
+            Some(TableEntry { entry_tgt: self.pipe(*pipe), ..default(table.id) })
+        });
+        let asked = rows.chain(defaults).chain(deflections).map(entity).collect();
         let mut tables = Tables::default();
-        for entry in self.read_entries(all).await? {
+        for entry in self.read_entities(asked).await? {
             let (item, holds) = described
                 .decode(&entry)
                 .ok_or_else(|| self.failed("it holds an entry that its program does not describe"))?;
@@ -783,12 +873,18 @@ impl Wire for BfRuntime {
     async fn write(&mut self, steps: &[Step]) -> Result<(), WriteError> {
         let nothing = |error| WriteError { made: Some(0), error };
         let described = self.described().await.map_err(nothing)?;
-        let update = |step: &Step| {
-            let refused =
-                || TargetError::Refused(format!("the switch's program cannot hold {:?}", step.item()));
-            described.update(step).ok_or_else(refused)
-        };
-        let updates = steps.iter().map(update).collect::<Result<Vec<_>, _>>().map_err(nothing)?;
+        let mut updates = Vec::with_capacity(steps.len());
+        for step in steps {
+            let update = match step {
+                Step::Modify(Item::Deflection(pipe), Holds::Queue { port, queue }) => {
+                    self.deflect_to(&described, *pipe, *port, *queue).await
+                }
+                _ => described.update(step).ok_or_else(|| {
+                    TargetError::Refused(format!("the switch's program cannot hold {:?}", step.item()))
+                }),
+            };
+            updates.push(update.map_err(nothing)?);
+        }
         self.send(updates).await.map_err(|(errors, error)| WriteError {
             made: errors.map(|errors| errors.iter().filter(|error| error.canonical_code == 0).count()),
             error,

@@ -491,12 +491,12 @@ fn encode(schema: &Schema, item: &Item, holds: Option<&Holds>) -> Option<entity:
             Some(copies.iter().rev().map(replica).collect())
         }
         None => Some(Vec::new()),
-        Some(Holds::Action { .. } | Holds::Mirror(_)) => None,
+        Some(Holds::Action { .. } | Holds::Mirror(_) | Holds::Queue { .. }) => None,
     };
     let action = |table: &Table| match holds {
         Some(Holds::Action { name, params }) => encode_action(table, name, params).map(Some),
         None => Some(None),
-        Some(Holds::Copies(_) | Holds::Mirror(_)) => None,
+        Some(Holds::Copies(_) | Holds::Mirror(_) | Holds::Queue { .. }) => None,
     };
     let copies = |kind| {
         entity::Entity::PacketReplicationEngineEntry(PacketReplicationEngineEntry { r#type: Some(kind) })
@@ -515,8 +515,8 @@ fn encode(schema: &Schema, item: &Item, holds: Option<&Holds>) -> Option<entity:
                 ..CloneSessionEntry::default()
             }))
         }
-        // It has copies in their group.
-        Item::Node(_) => return None,
+        // It has copies in their group, and deflects nothing.
+        Item::Node(_) | Item::Deflection(_) => return None,
         Item::Row { table, key, order } => {
             let table = schema.table(table)?;
             if table.key.len() != key.len() {

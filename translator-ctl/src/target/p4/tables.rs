@@ -18,6 +18,9 @@ pub enum Item {
     Group(u32),
     /// A clone session.
     Clone(u32),
+    /// Where the traffic manager of a pipe sends packets that it would drop, and that ask for it. Before the rows by which they
+    /// ask.
+    Deflection(u32),
     /// A row of a table.
     Row {
         /// Name of the table.
@@ -76,6 +79,13 @@ pub enum Holds {
     },
     /// What a mirror session does, of a switch that has them apart from multicast groups.
     Mirror(Mirror),
+    /// A queue of a port.
+    Queue {
+        /// The port.
+        port: u32,
+        /// Its queue.
+        queue: u32,
+    },
 }
 
 /// A mirror session.
@@ -115,6 +125,7 @@ impl std::fmt::Debug for Holds {
         match self {
             Holds::Copies(copies) => f.debug_tuple("Copies").field(copies).finish(),
             Holds::Mirror(mirror) => mirror.fmt(f),
+            Holds::Queue { port, queue } => write!(f, "Queue {queue} of port {port}"),
             Holds::Action { name, params } => write!(f, "Action {name} with {} parameters", params.len()),
         }
     }
@@ -129,6 +140,13 @@ pub enum Update {
     Modify(Item, Holds),
     /// It is there, and should not be.
     Delete(Item),
+}
+
+impl Item {
+    /// Whether it is there from the start, and cannot go.
+    fn stays(&self) -> bool {
+        matches!(self, Item::Default { .. } | Item::Deflection(_))
+    }
 }
 
 impl Update {
@@ -194,18 +212,15 @@ impl Tables {
 
     /// The updates from this to `want`, in an order in which a switch can make them one by one: what goes first, so
     /// that there is room, rows before the groups that they name; then what changes or is new, groups first. What a
-    /// table does by default cannot go: it stays as it is where `want` does not say.
+    /// table does by default, and where a traffic manager deflects to, cannot go: it stays as it is where `want` does not say.
     pub fn updates_to(&self, want: &Tables) -> Vec<Update> {
-        let gone =
-            self.rows.keys().filter(|item| want.get(item).is_none() && !matches!(item, Item::Default { .. }));
+        let gone = self.rows.keys().filter(|item| want.get(item).is_none() && !item.stays());
         let mut updates: Vec<Update> = gone.cloned().map(Update::Delete).collect();
         updates.reverse();
         for (item, holds) in want.iter() {
             match self.get(item) {
-                // What a table does by default is never inserted.
-                None if matches!(item, Item::Default { .. }) => {
-                    updates.push(Update::Modify(item.clone(), holds.clone()))
-                }
+                // What is there from the start is never inserted.
+                None if item.stays() => updates.push(Update::Modify(item.clone(), holds.clone())),
                 None => updates.push(Update::Insert(item.clone(), holds.clone())),
                 Some(held) if held == holds => {}
                 Some(_) => updates.push(Update::Modify(item.clone(), holds.clone())),

@@ -17,7 +17,7 @@ use super::tables::{Holds, Item, Match, Mirror, Side, Tables, Towards};
 use super::translator::{
     self, APPEND_STORE, KEY_INCREMENT_STORE, KEY_WRITE_STORE, NACK_SESSION, POSTCARDING_STORE,
 };
-use crate::config::Profile;
+use crate::config::{Profile, pipe_of};
 
 /// The mirror session by which a postcard comes to the ingress once more.
 pub const AGAIN_SESSION: u32 = 2;
@@ -269,14 +269,9 @@ pub fn registers_of(profile: Profile) -> &'static [&'static str] {
     }
 }
 
-/// The pipe that a port is of: a port's number is 128 times its pipe, and its number there.
-pub const fn pipe_of(port: u16) -> usize {
-    (port >> 7) as usize
-}
-
 /// The pipe of the CPU port of a chip that has so many: it is port 192 of two pipes, and port 320 of four.
 pub const fn cpu_pipe(pipes: usize) -> usize {
-    pipe_of(if pipes > 2 { 320 } else { 192 })
+    pipe_of(if pipes > 2 { 320 } else { 192 }) as usize
 }
 
 /// Adds a multicast group: a node for each replication id, with all ports that it goes to; `nodes` of them at most.

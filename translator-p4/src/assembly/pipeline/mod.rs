@@ -256,12 +256,17 @@ impl Pipeline {
         parts
     }
 
-    /// Puts a value into a field, where it lies in a stage.
+    /// Puts a value into a field, where it lies in a stage, or into a container.
     ///
     /// # Panics
     /// It is not there in that stage.
     pub fn set(&mut self, field: &str, stage: usize, value: u64) {
         let slice = Slice::of(field);
+        if is_container(&slice.name) {
+            let content = Content { value: value as u32, hashed: 0 };
+            self.containers.insert(slice.name, content);
+            return;
+        }
         let parts = self.parts(&slice.name, stage);
         write(&mut self.containers, &parts, slice.bits, Some(value));
     }
@@ -415,7 +420,7 @@ impl Pipeline {
                 continue;
             };
             let arguments = commas(arguments);
-            let to = Slice::of(arguments[0]);
+            let mut to = Slice::of(arguments[0]);
             let of = |text: &str| self.operand(&running, text);
             let width = match is_container(&to.name) {
                 true => width_of(&to.name),
@@ -455,13 +460,29 @@ impl Pipeline {
                     let old = of(arguments[2]);
                     new.zip(mask).zip(old).map(|((new, mask), old)| new & mask | old & !mask)
                 }
-                // All bits of a container, turned round.
+                // Some bits of a container turned round, or of a number, and the others of a second one.
                 "deposit-field" => {
                     let from = Slice::of(arguments[1]);
-                    let (turn, _) = from.bits.unwrap_or_else(|| panic!("turned by how much? {step}"));
-                    assert_eq!(to.bits, Some((0, width - 1)), "{step}");
-                    let value = self.read(&Slice { bits: None, ..from }, table.stage);
-                    value.map(|value| value >> turn | value << (width - turn))
+                    let (low, high) = to.bits.unwrap_or_else(|| panic!("to which bits? {step}"));
+                    assert!(is_container(&to.name), "{step}");
+                    let value = match number(arguments[1]) {
+                        Some(value) => Some(value << low),
+                        None => {
+                            let (first, _) =
+                                from.bits.unwrap_or_else(|| panic!("turned by how much? {step}"));
+                            let turn = (width + first - low) % width;
+                            let value = self.read(&Slice { bits: None, ..from }, table.stage);
+                            value.map(|value| value >> turn | value << (width - turn))
+                        }
+                    };
+                    let inside = ones(high - low + 1) << low;
+                    let others = match arguments.get(2) {
+                        Some(second) => of(second),
+                        None if inside == ones(width) => Some(0),
+                        None => of(&to.name),
+                    };
+                    to.bits = None;
+                    value.zip(others).map(|(value, others)| value & inside | others & !inside)
                 }
                 _ => panic!("what does {step}?"),
             };

@@ -13,11 +13,12 @@ use super::super::cpu_port::{Rows, Send};
 use super::super::lower::{collector_port, pair_of};
 use super::super::tables::Tables;
 use super::super::tofino::{
-    COLUMN_EPOCH, COLUMN_UNSENT, LIST_COUNT, LIST_SEQUENCE, NEXT_PSN, ROW_HEAD, ROW_KEY, cpu_pipe, pipe_of,
+    COLUMN_EPOCH, COLUMN_UNSENT, LIST_COUNT, LIST_SEQUENCE, NEXT_PSN, ROW_HEAD, ROW_KEY, cpu_pipe,
 };
 use super::super::translator::{Command, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW};
 use super::super::{BATCH, TargetError};
 use super::{BfRuntime, Described, FROM_HARDWARE, entity, exact, number, register};
+use crate::config::pipe_of;
 
 /// What to do where no command can be sent.
 pub(super) const NO_INTERFACE: &str = "the switch cannot be told to flush or to probe: set `cpu_interface` in its table to the interface of \
@@ -140,7 +141,7 @@ impl BfRuntime {
 
     /// The pipe by which the frames of a queue pair leave: its registers at egress are there.
     fn pipe_of_pair(&self, pair: u8) -> usize {
-        collector_port(&self.ports, pair_of(pair.into()).0).map_or(0, pipe_of)
+        collector_port(&self.ports, pair_of(pair.into()).0).map_or(0, |port| pipe_of(port).into())
     }
 
     /// What the places of commands hold. Places that never hold anything are left out.

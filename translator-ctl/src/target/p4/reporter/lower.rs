@@ -6,7 +6,7 @@ use dta_proto::program::Mac;
 use super::tables::{FLOOD_GROUP, SESSIONS};
 use crate::config::reporter::What;
 use crate::config::settings::{Becomes, Settings, Target, TargetKind};
-use crate::config::{Masked, P4, PortRange};
+use crate::config::{Masked, P4, PortRange, pipe_of};
 use crate::target::p4::tables::{Holds, Item, Match, Tables};
 
 /// The tables of a reporter: those by which it forwards, and those by which it reports.
@@ -23,6 +23,10 @@ pub fn lower(settings: &Settings, p4: &P4) -> Tables {
         ],
     };
     tables.set(Item::Default { table: "settings".into() }, does);
+    for to in &settings.deflect {
+        let holds = Holds::Queue { port: to.port.into(), queue: to.queue.into() };
+        tables.set(Item::Deflection(pipe_of(to.port).into()), holds);
+    }
     for (order, one) in (0..).zip(&settings.excluded) {
         let port = one.port.map_or(any(), |port| bits(port.into(), 0xffff));
         let key = vec![masked(one.destination), Match::Exact(one.protocol.0.into()), port];

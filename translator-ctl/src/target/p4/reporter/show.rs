@@ -56,6 +56,7 @@ fn words(used: &Used, item: &Item, holds: &Holds) -> Words {
         Item::Node(id) => numbered("multicast-node", *id),
         Item::Group(id) => numbered("multicast-group", *id),
         Item::Clone(id) => numbered("clone-session", *id),
+        Item::Deflection(pipe) => ("deflection".into(), vec![("pipe".into(), json!(pipe))]),
         Item::Default { table } => (table.clone(), vec![]),
         Item::Row { table: name, key, order } => {
             let fields = table(name).map_or(&[][..], |table| table.key);
@@ -92,6 +93,10 @@ fn holds_of(table: Option<&UsedTable>, holds: &Holds) -> Map<String, Value> {
             words.insert(to.into(), json!(number));
             words.insert("at".into(), json!(at));
             words.insert("longest".into(), json!(mirror.longest));
+        }
+        Holds::Queue { port, queue } => {
+            words.insert("port".into(), json!(port));
+            words.insert("queue".into(), json!(queue));
         }
         Holds::Action { name, params } => {
             let action = table.and_then(|table| table.actions.iter().find(|action| action.name == name));

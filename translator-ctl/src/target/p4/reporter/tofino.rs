@@ -20,6 +20,8 @@ const NODES: u32 = 512;
 const REPORT_GROUPS: u32 = 16;
 /// The session of packets that are dropped, which are copied at ingress and at egress.
 const DROPS: u32 = SESSIONS[3];
+/// The place of `drops` among the parameters of `watch`.
+const WATCH_DROPS: usize = 2;
 /// The number of bytes of the frame among kinds of values.
 const VALUE_BYTES: u128 = 4;
 
@@ -28,6 +30,15 @@ pub static USED: LazyLock<Used> = LazyLock::new(|| {
     let mut all: Vec<UsedTable> = tables::USED.tables.to_vec();
     for table in &mut all {
         match table.name {
+            "watchlist" => {
+                table.actions = &[
+                    UsedAction {
+                        name: "watch",
+                        params: &[("flows", 1), ("queues", 1), ("drops", 1), ("deflect", 1)],
+                    },
+                    UsedAction { name: "ignore", params: &[] },
+                ];
+            }
             "queue_of" => table.actions = &[UsedAction { name: "use_queue", params: &[("queue", 5)] }],
             "queue_limits" => table.key = &[("egress_port", Ternary, 9), ("queue", Exact, 5)],
             "settings" => {
@@ -50,14 +61,22 @@ pub static USED: LazyLock<Used> = LazyLock::new(|| {
     Used { tables: Cow::Owned(all), counters: Cow::Borrowed(&tables::COUNTERS), packet_out: &[] }
 });
 
-/// Tables as this program has them: settings in halves, groups with nodes of their own, and for each clone session a
-/// mirror session that sends to a group.
+/// Tables as this program has them: settings in halves, groups with nodes of their own, for each clone session a
+/// mirror session that sends to a group, and packets whose drops are watched are deflected, where there is a place for them.
 pub fn shape(tables: &Tables) -> Tables {
     let mut shaped = Tables::default();
+    let deflects = tables.iter().any(|(item, _)| matches!(item, Item::Deflection(_)));
     for (item, holds) in tables.iter() {
         match (item, holds) {
             (Item::Default { table }, Holds::Action { name, params }) if table == "settings" => {
                 let params = in_halves(params);
+                shaped.set(item.clone(), Holds::Action { name: name.clone(), params });
+            }
+            (Item::Row { table, .. }, Holds::Action { name, params })
+                if table == "watchlist" && name == "watch" =>
+            {
+                let drops = params.get(WATCH_DROPS).copied().unwrap_or(0);
+                let params = [&params[..], &[drops & u128::from(deflects)]].concat();
                 shaped.set(item.clone(), Holds::Action { name: name.clone(), params });
             }
             (Item::Group(id), Holds::Copies(copies)) => shape_group(&mut shaped, *id, NODES, copies),
