@@ -35,6 +35,7 @@ fn a_capture_played_on_three_machines_is_exact_and_nothing_is_left() {
     {
         let log = std::fs::read_to_string(Path::new(&logs).join(name)).unwrap();
         assert!(log.contains(last), "{name}: {log}");
+        assert!(!log.contains("did not reach the collector"), "{name}: {log}");
     }
 }
 

@@ -220,9 +220,19 @@ fn a_tofino_that_reports_is_programmed_and_reports_no_more_however_the_run_ends(
             std::thread::sleep(Duration::from_millis(20));
         }
         kill_process(Pid::from_raw(child.id() as i32).unwrap(), signal).unwrap();
-        child.wait().unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said = told(&output);
+        assert!(!said.contains("broken off") && !said.contains("still holds"), "{said}");
+        assert!(signal == Signal::KILL || output.status.code() == Some(130), "{:?}: {said}", output.status);
         bed.is_clean();
         assert_eq!((switch.rows("report"), switch.rows("watchlist")), (0, 0));
         assert!(switch.rows("l2") > 1, "it forwards");
     }
+    // Counters of another run would be counted as this one's.
+    switch.count("received", 1, 5);
+    let output = bed.run(&path, &["--pcap", &capture]);
+    let said = told(&output);
+    assert!(said.contains("counted 5 packets before this run") && output.status.code() == Some(1), "{said}");
+    bed.is_clean();
+    assert_eq!(switch.rows("report"), 0);
 }

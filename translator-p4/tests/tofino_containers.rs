@@ -176,9 +176,10 @@ fn overwritten(text: &str, direction: &str) -> Vec<String> {
             _ => {}
         }
     }
-    let (mut container, mut wrong) = ("", Vec::new());
+    let (mut container, mut wrong, mut fields) = ("", Vec::new(), 0);
     for line in block(format!("phv {direction}:")) {
         if let Some((field, live)) = line.strip_prefix("- { name : ").and_then(|line| line.split_once(',')) {
+            fields += 1;
             let begins = live.trim_start().starts_with("live_start : parser");
             let name = format!("{direction}::{field}");
             let here: Vec<_> = filled.iter().filter(|(of, _)| *of == container).collect();
@@ -190,6 +191,7 @@ fn overwritten(text: &str, direction: &str) -> Vec<String> {
             container = name;
         }
     }
+    assert!(!filled.is_empty() && fields > 0, "{direction}: nothing was looked at");
     wrong
 }
 

@@ -1,4 +1,4 @@
-//! Tables of the reporter compiled for Tofino, run with packets: what a full queue drops becomes a report as any other drop.
+//! Tables of the reporter compiled for Tofino, run with packets: what a full queue drops is cloned for its report as any other drop.
 //!
 //! Of what comes to egress, all bits that the program does not name are ones. On a chip they are anything.
 

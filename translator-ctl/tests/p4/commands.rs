@@ -305,7 +305,11 @@ fn without_the_interface_of_its_cpu_port_a_switch_says_what_to_set() {
     }
     // One that is not there is named, when the first command leaves.
     p4.cpu_interface = Some("dta-no-cpu".into());
-    let mut target = block_on(async { setup::tofino("b1", &p4, &translator).unwrap() });
+    let mut second = block_on(async { setup::tofino("b1", &p4, &translator).unwrap() });
+    let error = block_on(second.flush_all()).unwrap_err().to_string();
+    assert!(error.contains("one at a time can be"), "{error}");
+    drop(target);
+    let mut target = second;
     assert_eq!(target.cannot_command(), None);
     block_on(target.flush_all()).unwrap();
     tofino.set_register("list_count", 1, &[1]);

@@ -221,7 +221,10 @@ fn a_traffic_manager_deflects_where_the_configuration_says() {
         assert_eq!(deflected(&held(&none).await), [0, 0, 0, 0]);
         let error = setup(&on_tofino(&control)).await.unwrap_err().to_string();
         let words = "has no table tf1.tm.pipe.cfg with mirror_drop_pg_id, mirror_drop_pg_queue,";
-        assert!(error.contains(words) && error.contains("take `deflect` out of its table"), "{error}");
+        assert!(
+            error.contains(words) && error.contains("leave `deflect` out of [switch.NAME.reporter]"),
+            "{error}"
+        );
         tofino.with(|state| state.lacks = None);
 
         // Those flows alone whose drops are watched.

@@ -71,7 +71,8 @@ fn own() -> Value {
           "data": data(vec![field(1, "mirror_drop_pg_id", of("uint8")), field(2, "mirror_drop_pg_queue", of("uint8")),
                             field(3, "mirror_drop_dev_port", of("uint32")), field(4, "mirror_drop_queue_nr", of("uint8"))]) },
         { "name": PORT, "id": 0xff05_0010_u32, "table_type": "TmPortCfg", "size": 288, "key": key("dev_port", of("uint32")),
-          "data": data(vec![field(1, "pg_id", of("uint8")), field(5, "egress_qid_queues", of("uint8"))]) },
+          "data": data(vec![field(1, "pg_id", of("uint8")), field(3, "port_queues_count", of("uint8")), field(4, "ingress_qid_map", of("uint8")),
+                            field(5, "egress_qid_queues", of("uint8"))]) },
     ] })
 }
 
@@ -103,8 +104,9 @@ pub(crate) struct State {
     pub(crate) lacks: Option<&'static str>,
     /// Registers that were asked for by their number: name and index.
     pub(crate) asked: Vec<(String, u32)>,
-    /// Clients that are bound to the program.
-    bound: Vec<u32>,
+    /// Clients that are there, and which of them is bound to the program.
+    clients: Vec<u32>,
+    bound: Option<u32>,
 }
 
 /// The switch. Clones are the same one.
@@ -305,9 +307,18 @@ impl FakeTofino {
         if port > 71 {
             return Err(Status::not_found("no such port"));
         }
-        let val = (0..QUEUES).map(|queue| port % 4 * QUEUES + queue).collect();
-        let queues = Some(data_field::Value::IntArrVal(data_field::IntArray { val }));
-        let fields = vec![stream(1, 1, port / 4), DataField { field_id: 5, value: queues }];
+        // Numbers that no queue of the port has stand for its first one.
+        let map = |queue: u32| if queue < QUEUES { queue } else { 0 };
+        let ints = |field_id, val| DataField {
+            field_id,
+            value: Some(data_field::Value::IntArrVal(data_field::IntArray { val })),
+        };
+        let fields = vec![
+            stream(1, 1, port / 4),
+            stream(3, 1, QUEUES),
+            ints(4, (0..4 * QUEUES).map(map).collect()),
+            ints(5, (0..4 * QUEUES).map(|queue| port % 4 * QUEUES + map(queue)).collect()),
+        ];
         Ok(TableEntry { data: Some(TableData { action_id: 0, fields }), ..asked.clone() })
     }
 
@@ -454,7 +465,7 @@ impl BfRuntime for FakeTofino {
     async fn write(&self, request: Request<WriteRequest>) -> Result<Response<WriteResponse>, Status> {
         let request = request.into_inner();
         self.with(|state| {
-            if !state.bound.contains(&request.client_id) || request.p4_name != self.name {
+            if state.bound != Some(request.client_id) || request.p4_name != self.name {
                 return Err(Status::permission_denied("not bound"));
             }
             state.requests += 1;
@@ -476,7 +487,7 @@ impl BfRuntime for FakeTofino {
         let request = request.into_inner();
         let mut entities = Vec::new();
         self.with(|state| {
-            if !state.bound.contains(&request.client_id) {
+            if state.bound != Some(request.client_id) {
                 return Err(Status::permission_denied("not bound"));
             }
             for asked in request.entities {
@@ -530,8 +541,13 @@ impl BfRuntime for FakeTofino {
         {
             return Err(Status::invalid_argument("only binding"));
         }
-        self.with(|state| state.bound.push(request.client_id));
-        Ok(Response::new(SetForwardingPipelineConfigResponse::default()))
+        self.with(|state| match state.bound {
+            Some(_) => Err(Status::already_exists("another client owns this program")),
+            None => {
+                state.bound = Some(request.client_id);
+                Ok(Response::new(SetForwardingPipelineConfigResponse::default()))
+            }
+        })
     }
 
     async fn get_forwarding_pipeline_config(
@@ -566,7 +582,15 @@ impl BfRuntime for FakeTofino {
         tokio::spawn(async move {
             let mut client = None;
             while let Ok(Some(message)) = requests.message().await {
-                client = Some(message.client_id);
+                let is_new = |state: &mut State| !state.clients.contains(&message.client_id);
+                if client.is_none() && !switch.with(is_new) {
+                    let _ = answers.send(Err(Status::invalid_argument("two clients of one number"))).await;
+                    return;
+                }
+                if client.is_none() {
+                    client = Some(message.client_id);
+                    switch.with(|state| state.clients.push(message.client_id));
+                }
                 if let Some(stream_message_request::Update::Subscribe(mut told)) = message.update {
                     told.status = Some(bfruntime_proto::bfrt::Status::default());
                     let update = Some(stream_message_response::Update::Subscribe(told));
@@ -575,8 +599,8 @@ impl BfRuntime for FakeTofino {
             }
             // Who has gone is not bound any more.
             switch.with(|state| {
-                let place = state.bound.iter().position(|bound| Some(*bound) == client);
-                place.map(|place| state.bound.swap_remove(place))
+                state.clients.retain(|there| Some(*there) != client);
+                state.bound = state.bound.filter(|bound| Some(*bound) != client);
             });
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(answered))))

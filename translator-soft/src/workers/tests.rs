@@ -44,6 +44,7 @@ fn traffic(random: &mut Random, writes: usize) -> Vec<Vec<Vec<u8>>> {
                         1 => (KW, write(&[7; 16])),
                         2 => (99, write(&value)),
                         3 => (KW, Body::KeyWrite { redundancy: 1, key: own, value: &value }),
+                        4 => (KW, Body::KeyWrite { redundancy: 4, key: own, value: &value }),
                         _ => (KW, write(&value)),
                     },
                     0 => (KW, write(&value)),
@@ -65,7 +66,7 @@ fn traffic(random: &mut Random, writes: usize) -> Vec<Vec<Vec<u8>>> {
                 };
                 let report = Report {
                     version: Version::V1,
-                    immediate: false,
+                    immediate: writes != 0 && random.below(30) == 0,
                     retransmittable: true,
                     restarted: false,
                     sequence,
@@ -202,7 +203,7 @@ fn several_workers_make_what_one_engine_makes() {
 }
 
 #[test]
-fn several_workers_gather_key_writes_as_one_engine_does() {
+fn several_workers_make_of_many_key_writes_what_one_engine_makes() {
     for seed in 1..=6u64 {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let traffic = traffic(&mut random, 8);

@@ -12,7 +12,7 @@ pub(super) const NAME: &str = "r1";
 /// Where it is, and what is at its ports.
 #[derive(Clone, Debug)]
 pub(super) struct Wiring {
-    /// The switch: `type`, `control` and `mac`, as `[switch.NAME]` of dta-translator has them.
+    /// The switch: `type`, `control`, `device` and `mac`, as `[switch.NAME]` of dta-translator has them.
     pub(super) switch: toml::Table,
     /// Where reports come from.
     pub(super) source: Ipv4Addr,

@@ -117,8 +117,8 @@ impl There {
             let before: u64 = self.reporter().await?.of("received").iter().sum();
             ensure!(
                 before == 0,
-                "the reporter's switch counted {before} packets before this run: start it anew, or have it started by \
-                 `simple_switch`, and see that nothing else sends at its ports"
+                "the reporter's switch counted {before} packets before this run: start it anew, and see that nothing \
+                 else sends at its ports"
             );
         }
         Ok(())

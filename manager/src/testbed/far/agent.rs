@@ -176,6 +176,8 @@ impl Agent {
 
     async fn empty_all(&self) -> anyhow::Result<()> {
         let programmed = self.programmed.take();
+        // A switch takes one control plane at a time.
+        drop(self.reporter.take());
         for ((config, name), whole) in programmed {
             let config = self.config(&config)?;
             let emptied = match Reporter::of(&config, &name)? {
@@ -320,6 +322,8 @@ impl Agent {
         let known = self.reporter.take();
         let (reporter, answer) = match what {
             OfSwitch::Setup => {
+                // A switch takes one control plane at a time.
+                drop(known);
                 let mut reporter = Reporter::of(config, name)?.context("it is no reporter")?;
                 self.note_programmed(file, name, false);
                 reporter.setup().await.context("the reporter cannot be programmed")?;

@@ -39,6 +39,17 @@ impl Role {
     /// All of them.
     const ALL: [Role; 5] = [Role::Collector, Role::Translator, Role::Host, Role::Reporter, Role::Traffic];
 
+    /// When it ends, among the others: what sends ends before what it sends to. A translator tells the collector its
+    /// last counters.
+    pub fn end(self) -> u8 {
+        match self {
+            Self::Host | Self::Traffic => 0,
+            Self::Reporter => 1,
+            Self::Translator => 2,
+            Self::Collector => 3,
+        }
+    }
+
     /// As the file spells it.
     pub fn name(self) -> &'static str {
         match self {
@@ -214,7 +225,11 @@ fn wrong_for_reporter(machine: &Machine) -> Option<(&'static str, String, &'stat
         return Some(("roles", "reporter, translator".into(), "one of both: a machine has one switch"));
     }
     let Some(switch) = &machine.switch else {
-        return Some(("switch", String::new(), "the table of the reporter switch: type, control and mac"));
+        return Some((
+            "switch",
+            String::new(),
+            "the table of the reporter switch: type, control, device and mac",
+        ));
     };
     if let Some(other) = switch.keys().find(|key| !OF_REPORTER.contains(&&***key)) {
         return Some(("switch", other.clone(), "type, control, device and mac alone: the run says the rest"));

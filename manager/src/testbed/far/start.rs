@@ -32,6 +32,8 @@ impl Far {
         for machine in &topology.machines {
             machines.push(Arc::new(Machine::connect(machine, &topology.ssh, folder, logs).await?));
         }
+        // They end in this order.
+        machines.sort_by_key(|machine| machine.settings.roles.iter().map(|role| role.end()).max());
         Ok(Far { machines })
     }
 

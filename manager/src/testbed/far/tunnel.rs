@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Stdio;
 
 use anyhow::Context;
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 use tokio::task::JoinHandle;
@@ -43,7 +44,16 @@ impl Drop for Tunnel {
 async fn carry(mut stream: TcpStream, mut ssh: Command) {
     let ssh = ssh.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
     let Ok(mut child) = ssh.kill_on_drop(true).spawn() else { return };
-    let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else { return };
-    let mut far = tokio::io::join(output, input);
-    let _ = tokio::io::copy_bidirectional(&mut stream, &mut far).await;
+    let (Some(mut input), Some(mut output)) = (child.stdin.take(), child.stdout.take()) else { return };
+    let (mut from, mut to) = stream.split();
+    let there = async {
+        let _ = tokio::io::copy(&mut from, &mut input).await;
+        // ssh sees the end of its input when this is closed, and nothing but to drop it does so.
+        drop(input);
+    };
+    let back = async {
+        let _ = tokio::io::copy(&mut output, &mut to).await;
+        let _ = to.shutdown().await;
+    };
+    tokio::join!(there, back);
 }

@@ -5,7 +5,7 @@
 
 mod commands;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bfruntime_proto::bfrt::bf_runtime_client::BfRuntimeClient;
 use bfruntime_proto::bfrt::*;
@@ -35,6 +35,9 @@ use crate::config::{P4, Profile, pipe_of};
 
 /// Longest time for one call.
 const CALL: Duration = Duration::from_secs(30);
+/// Longest time until a switch knows that its client before has gone, and how often it is asked.
+const GONE: Duration = Duration::from_secs(2);
+const ASK: Duration = Duration::from_millis(50);
 const MAX_ANSWER: usize = 64 << 20;
 /// All pipes, directions and parsers.
 const EVERYWHERE: (u32, u32, u32) = (0xffff, 0xff, 0xff);
@@ -58,9 +61,11 @@ const MIRROR_FIELDS: [&str; 8] = [
 const PIPE: &str = "tf1.tm.pipe.cfg";
 const PIPE_FIELDS: [&str; 4] =
     ["mirror_drop_pg_id", "mirror_drop_pg_queue", "mirror_drop_dev_port", "mirror_drop_queue_nr"];
-/// Of a port: its group, and which of the group's queues are its own.
+/// Of a port: its group, how many of the group's queues are its own, and for each queue number that ingress can choose,
+/// which queue that is, counted in the port and in the group.
 const PORT: &str = "tf1.tm.port.cfg";
-const PORT_FIELDS: [&str; 3] = ["dev_port", "pg_id", "egress_qid_queues"];
+const PORT_FIELDS: [&str; 5] =
+    ["dev_port", "pg_id", "port_queues_count", "ingress_qid_map", "egress_qid_queues"];
 
 /// A switch over BfRuntime.
 pub struct BfRuntime {
@@ -274,7 +279,7 @@ impl BfRuntime {
             let has = |field: &&str| table.is_some_and(|table| field_of(table, field).is_some());
             if !self.deflecting.is_empty() && !fields.iter().all(has) {
                 return Err(TargetError::Refused(format!(
-                    "the switch at {} has no table {name} with {}: take `deflect` out of its table, or load a newer SDE",
+                    "the switch at {} has no table {name} with {}: leave `deflect` out of [switch.NAME.reporter], or use an SDE that has it",
                     self.address,
                     fields.join(", ")
                 )));
@@ -288,30 +293,54 @@ impl BfRuntime {
         Ok(())
     }
 
-    /// Becomes a client of the program: who is bound to it writes. One at a time can be.
+    /// Becomes a client of the program: who is bound to it writes. One at a time can be, and who went just now may
+    /// still be known as one.
     async fn bind(&mut self) -> Result<(), TargetError> {
         if self.stream.as_ref().is_some_and(|stream| !stream.is_closed()) {
             return Ok(());
         }
+        let until = Instant::now() + GONE;
+        loop {
+            let is_taken =
+                |status: &Status| matches!(status.code(), Code::AlreadyExists | Code::InvalidArgument);
+            match self.try_bind().await {
+                Ok(()) => return Ok(()),
+                Err(status) if is_taken(&status) && Instant::now() < until => tokio::time::sleep(ASK).await,
+                Err(status) if is_taken(&status) => {
+                    return Err(self.failed(&format!(
+                        "it does not take this control plane as a client; one at a time can be, does another one run \
+                         (dta-translator watch)? {}",
+                        dta_grpc::status_reason(&status)
+                    )));
+                }
+                Err(status) => return Err(self.error(&status)),
+            }
+        }
+    }
+
+    async fn try_bind(&mut self) -> Result<(), Status> {
         let (requests, queue) = tokio::sync::mpsc::channel(16);
         let notifications = subscribe::Notifications::default();
         let subscribe =
             Subscribe { device_id: self.device, notifications: Some(notifications), status: None };
         let first = stream_message_request::Update::Subscribe(subscribe);
         if requests.send(StreamMessageRequest { client_id: CLIENT, update: Some(first) }).await.is_err() {
-            return Err(self.failed("the stream ended"));
+            return Err(Status::unavailable("the stream ended"));
         }
         // The stream lasts as long as the connection: it has no limit of time.
         let mut request = tonic::Request::new(ReceiverStream::new(queue));
         request.set_timeout(Duration::from_secs(u64::from(u32::MAX)));
-        let answers = self.client.stream_channel(request).await.map_err(|status| self.error(&status))?;
-        let mut answers = answers.into_inner();
+        let mut answers = self.client.stream_channel(request).await?.into_inner();
         let first = tokio::time::timeout(CALL, answers.message()).await;
-        let first = first.map_err(|_| self.failed("it does not answer to a subscription"))?;
-        match first.map_err(|status| self.error(&status))?.and_then(|message| message.update) {
-            Some(stream_message_response::Update::Subscribe(told))
-                if told.status.as_ref().is_none_or(|status| status.code == 0) => {}
-            _ => return Err(self.failed("it does not take this control plane as a client")),
+        let first = first.map_err(|_| Status::deadline_exceeded("it does not answer to a subscription"))?;
+        match first?.and_then(|message| message.update) {
+            Some(stream_message_response::Update::Subscribe(told)) => match told.status {
+                Some(status) if status.code != 0 => {
+                    return Err(Status::new(Code::from_i32(status.code), status.message));
+                }
+                _ => {}
+            },
+            _ => return Err(Status::unavailable("it does not answer to a subscription")),
         }
         let config = ForwardingPipelineConfig {
             p4_name: self.pipeline.name.into(),
@@ -324,7 +353,7 @@ impl BfRuntime {
             base_path: String::new(),
             config: vec![config],
         };
-        self.client.set_forwarding_pipeline_config(request).await.map_err(|status| self.error(&status))?;
+        self.client.set_forwarding_pipeline_config(request).await?;
         info!(switch = self.address, program = self.pipeline.name, "bound to the program");
         tokio::spawn(async move { while let Ok(Some(_)) = answers.message().await {} });
         self.stream = Some(requests);
@@ -352,9 +381,8 @@ impl BfRuntime {
         port: u32,
         queue: u32,
     ) -> Result<Update, TargetError> {
-        let lacks = |what: &str| TargetError::Refused(format!("the switch at {} {what}", self.address));
-        let group = described.port_entry(port).ok_or_else(|| lacks("has no ports"))?;
-        let of_port = self.read_entities(vec![entity(group)]).await?;
+        let asked = described.port_entry(port).map(entity).into_iter().collect();
+        let of_port = self.read_entities(asked).await?;
         let update = of_port.first().and_then(|entry| described.deflection(entry, queue)).map(|mut entry| {
             entry.entry_tgt = self.pipe(pipe);
             update(update::Type::Modify, entry)
@@ -585,13 +613,21 @@ impl Described {
             port.data.as_ref()?.fields.iter().find(|field| field.field_id == id)?.value.as_ref()
         };
         let data_field::Value::Stream(group) = of_port("pg_id")? else { return None };
-        let data_field::Value::IntArrVal(queues) = of_port("egress_qid_queues")? else { return None };
-        let of_group = queues.val.get(usize::try_from(queue).ok()?)?;
+        let data_field::Value::Stream(count) = of_port("port_queues_count")? else { return None };
+        if u128::from(queue) >= number(count)? {
+            return None;
+        }
+        let first_of = |name: &str| match of_port(name)? {
+            data_field::Value::IntArrVal(queues) => queues.val.first().copied(),
+            _ => None,
+        };
+        // The same queue twice, in the group and in the port: so the port's first queue in the group is known.
+        let before = first_of("egress_qid_queues")?.checked_sub(first_of("ingress_qid_map")?)?;
         let (table_id, group_id, group_width) = self.own_field(PIPE, "mirror_drop_pg_id")?;
         let (_, queue_id, queue_width) = self.own_field(PIPE, "mirror_drop_pg_queue")?;
         let fields = vec![
             stream(group_id, number(group)?, group_width),
-            stream(queue_id, u128::from(*of_group), queue_width),
+            stream(queue_id, u128::from(before + queue), queue_width),
         ];
         let data = Some(TableData { action_id: 0, fields });
         Some(TableEntry { table_id, data, is_default_entry: true, ..TableEntry::default() })
