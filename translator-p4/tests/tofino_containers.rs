@@ -31,35 +31,11 @@ const EGRESS: [&[&str]; 4] = [
 /// Lists with long batches.
 const LONG: [&[&str]; 2] = [EGRESS[0], &["FRAME", "list", "w"]];
 /// Packets of the reporter in ingress: its flow is in VXLAN or in GTP-U.
-const ARRIVALS: [&[&str]; 2] = [
-    &[
-        "bridge",
-        "ethernet",
-        "vlan$0",
-        "vlan$1",
-        "ipv4",
-        "ports",
-        "udp_rest",
-        "vxlan",
-        "inner_ethernet",
-        "inner_ipv4",
-        "inner_ports",
-    ],
-    &[
-        "bridge",
-        "ethernet",
-        "vlan$0",
-        "vlan$1",
-        "ipv4",
-        "ports",
-        "udp_rest",
-        "gtpu",
-        "gtpu_more",
-        "gtpu_extension",
-        "inner_ipv4",
-        "inner_ports",
-    ],
-];
+const ARRIVALS: [&[&str]; 2] =
+    [&["ARRIVAL", "vxlan", "inner_ethernet"], &["ARRIVAL", "gtpu", "gtpu_more", "gtpu_extension"]];
+/// What all of them have.
+const ARRIVAL: [&str; 9] =
+    ["bridge", "ethernet", "vlan$0", "vlan$1", "ipv4", "ports", "udp_rest", "inner_ipv4", "inner_ports"];
 /// In egress: a packet on its way has one header, and `REPORT` stands for those of all reports.
 const DEPARTURES: [&[&str]; 2] = [&["bridge", "padding"], &["REPORT"]];
 
@@ -91,6 +67,7 @@ fn has(kind: &[&str], header: &str) -> bool {
         None => {
             kind.contains(&header)
                 || kind.contains(&"FRAME") && FRAME.contains(&header)
+                || kind.contains(&"ARRIVAL") && ARRIVAL.contains(&header)
                 || kind.contains(&"REPORT") && !["bridge", "padding"].contains(&header)
         }
     }

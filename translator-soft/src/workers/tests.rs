@@ -187,32 +187,33 @@ fn make(workers: usize, traffic: &[Vec<Vec<u8>>], random: &mut Random) -> Made {
     made
 }
 
-#[test]
-fn several_workers_make_what_one_engine_makes() {
-    for seed in 1..=6u64 {
+/// Has several workers make what one engine makes of the same traffic, of which it gives what one made.
+fn several_make_what_one_makes(writes: usize) -> Vec<Made> {
+    let each = |seed: u64| {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let traffic = traffic(&mut random, 0);
+        let traffic = traffic(&mut random, writes);
         let one = make(1, &traffic, &mut random);
-        let duplicates: u64 = one.reporters.values().map(|(counters, _)| counters.duplicates).sum();
-        assert!(duplicates > 20 && one.nacks.len() > 20 && one.added.len() > 5 && one.written.len() > 200);
         for workers in [2, 3, 5] {
             let several = make(workers, &traffic, &mut random);
             assert_eq!(several, one, "{workers} workers, seed {seed}");
         }
+        one
+    };
+    (1..=6).map(each).collect()
+}
+
+#[test]
+fn several_workers_make_what_one_engine_makes() {
+    for one in several_make_what_one_makes(0) {
+        let duplicates: u64 = one.reporters.values().map(|(counters, _)| counters.duplicates).sum();
+        assert!(duplicates > 20 && one.nacks.len() > 20 && one.added.len() > 5 && one.written.len() > 200);
     }
 }
 
 #[test]
 fn several_workers_make_of_many_key_writes_what_one_engine_makes() {
-    for seed in 1..=6u64 {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let traffic = traffic(&mut random, 8);
-        let one = make(1, &traffic, &mut random);
+    for one in several_make_what_one_makes(8) {
         let written: usize = one.written.values().map(Vec::len).sum();
         assert!(written > 1000, "{written}");
-        for workers in [2, 3, 5] {
-            let several = make(workers, &traffic, &mut random);
-            assert_eq!(several, one, "{workers} workers, seed {seed}");
-        }
     }
 }
