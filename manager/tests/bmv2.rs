@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::outcome_document::{contradictions, documented_fields};
-use common::{MANAGER, captures};
+use common::{MANAGER, captures, has_bmv2};
 use serde_json::Value;
 
 /// Runs it on a capture, with more arguments; gives status, output and what it complained of.
@@ -36,9 +36,7 @@ fn what_is_missing_is_named() {
 
 /// The capture, where there is a `simple_switch_grpc`, too.
 fn capture(test: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    if !std::env::split_paths(&path).any(|folder| folder.join("simple_switch_grpc").is_file()) {
-        println!("SKIPPED: {test}: simple_switch_grpc is not on PATH");
+    if !has_bmv2(test) {
         return None;
     }
     Some(captures(test)?.join("traffic/real-1kxun.pcap"))

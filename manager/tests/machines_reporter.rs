@@ -12,9 +12,9 @@ mod machine_bed;
 mod tofino;
 
 use std::process::Output;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use common::{captures, counter, ends, number};
+use common::{captures, counter, ends, has_bmv2, number};
 use machine_bed::{Bed, bed_of, must, outcome, told};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -35,9 +35,7 @@ const WITH_BMV2: [&str; 4] = ["__collector", "simple_switch_grpc", "__machine", 
 
 /// Machines with the wires of two switches between them; none where there is no bmv2.
 fn with_bmv2(test: &str) -> Option<Bed> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    if !std::env::split_paths(&path).any(|folder| folder.join("simple_switch_grpc").is_file()) {
-        println!("SKIPPED: {test}: simple_switch_grpc is not on PATH");
+    if !has_bmv2(test) {
         return None;
     }
     with_wires(test)
@@ -208,17 +206,9 @@ fn a_tofino_that_reports_is_programmed_and_reports_no_more_however_the_run_ends(
         .replace("127.0.0.1:9559", &switch.address.to_string());
     let path = topology(&bed, "address = \"198.18.9.1\"", &edge("198.18.9.2", ""), &leaf);
     for signal in [Signal::INT, Signal::KILL] {
-        let mut child =
-            bed.command(&path, &["--pcap", &capture]).stderr(std::process::Stdio::piped()).spawn().unwrap();
-        let until = Instant::now() + Duration::from_secs(60);
-        while switch.rows("watchlist") == 0 || switch.rows("report") == 0 {
-            let ended = child.try_wait().unwrap();
-            if ended.is_some() || Instant::now() > until {
-                let _ = child.kill();
-                panic!("{}", told(&child.wait_with_output().unwrap()));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let child = bed.started_until(&path, &["--pcap", &capture], || {
+            switch.rows("watchlist") != 0 && switch.rows("report") != 0
+        });
         kill_process(Pid::from_raw(child.id() as i32).unwrap(), signal).unwrap();
         let output = child.wait_with_output().unwrap();
         let said = told(&output);

@@ -10,9 +10,9 @@ mod machine_bed;
 #[path = "../../translator-ctl/tests/p4/tofino.rs"]
 mod tofino;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use common::{assert_good, captures, counter, number};
+use common::{assert_good, captures, counter, has_bmv2, number};
 use machine_bed::{Bed, bed, must, outcome, told};
 use rustix::process::{Pid, Signal, kill_process};
 use tofino::{FakeTofino, program};
@@ -69,9 +69,7 @@ fn topology(bed: &Bed, of_machine: &str, switch: &str) -> String {
 #[ignore = "needs root and simple_switch_grpc: run by make test-p4"]
 fn a_capture_through_bmv2_on_another_machine_is_exact_and_nothing_is_left() {
     let test = "a_capture_through_bmv2_on_another_machine_is_exact_and_nothing_is_left";
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    if !std::env::split_paths(&path).any(|folder| folder.join("simple_switch_grpc").is_file()) {
-        println!("SKIPPED: {test}: simple_switch_grpc is not on PATH");
+    if !has_bmv2(test) {
         return;
     }
     let (Some(bed), Some(captures)) = (with_wires(test), captures(test)) else { return };
@@ -121,17 +119,9 @@ fn a_tofino_on_another_machine_is_programmed_and_emptied_however_the_run_ends() 
     );
     let path = topology(&bed, "", &of_switch);
     for killed in [false, true] {
-        let mut child =
-            bed.command(&path, &["--reports", "20000"]).stderr(std::process::Stdio::piped()).spawn().unwrap();
-        let until = Instant::now() + Duration::from_secs(60);
-        while !(switch.rows("queue_pair") == 2 && switch.rows("store") == 3 && switch.rows("service") == 1) {
-            let ended = child.try_wait().unwrap();
-            if ended.is_some() || Instant::now() > until {
-                let _ = child.kill();
-                panic!("{} rows: {}", rows(&switch), told(&child.wait_with_output().unwrap()));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let mut child = bed.started_until(&path, &["--reports", "20000"], || {
+            switch.rows("queue_pair") == 2 && switch.rows("store") == 3 && switch.rows("service") == 1
+        });
         if killed {
             kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::KILL).unwrap();
             child.wait().unwrap();

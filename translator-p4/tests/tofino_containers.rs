@@ -9,6 +9,7 @@
 
 use std::collections::BTreeSet;
 
+use dta_p4_suite::assembly::extraction;
 use dta_p4_suite::assembly::profiles::{self, LONG_BATCHES, POSTCARDS, REPORTER, SKETCHES};
 
 /// Kinds of packets, and the headers that each has at some time: `w` are all words, `w0..w2` the first three.
@@ -141,14 +142,8 @@ fn overwritten(text: &str, direction: &str) -> Vec<String> {
     // What the parser puts into each container: the words behind it, and the comments that follow.
     let mut filled: Vec<(&str, String)> = Vec::new();
     for line in block(format!("parser {direction}:")) {
-        let extracted = line.split_once(": ").filter(|(from, _)| {
-            !from.is_empty() && from.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
-        });
-        match (extracted, filled.last_mut()) {
-            (Some((_, what)), _) => {
-                let container = what.split(' ').next().unwrap();
-                filled.push((container, what.to_owned()));
-            }
+        match (extraction(line), filled.last_mut()) {
+            (Some((container, what)), _) => filled.push((container, what.to_owned())),
             (None, Some((_, what))) if line.starts_with('#') => what.push_str(line),
             _ => {}
         }

@@ -2,9 +2,9 @@
 //!
 //! Of what comes to egress, all bits that the program does not name are ones. On a chip they are anything.
 
-use dta_p4_suite::assembly::Block;
 use dta_p4_suite::assembly::pipeline::{DEPARSER, Pipeline};
 use dta_p4_suite::assembly::profiles::{REPORTER, assembly};
+use dta_p4_suite::assembly::{Block, extraction};
 
 /// SD-Fabric's reasons: traffic-manager and egress-next-miss.
 const TRAFFIC_MANAGER: u64 = 71;
@@ -27,12 +27,8 @@ impl Switch {
         let start = parser.get("start").unwrap();
         let start = parser.find("states").and_then(|states| states.find(start)).unwrap();
         let lines = start.blocks.iter().flat_map(|case| &case.blocks);
-        let filled = lines.filter_map(|line| {
-            let (from, what) = line.line.split_once(": ")?;
-            let is_number = from.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-            is_number.then(|| what.split(' ').next().unwrap().to_owned())
-        });
-        let filled: Vec<String> = filled.collect();
+        let filled: Vec<String> =
+            lines.filter_map(|line| Some(extraction(&line.line)?.0.to_owned())).collect();
         assert!(filled.len() > 3, "{filled:?}");
         Switch { pipeline: Pipeline::of(&text, direction), filled }
     }

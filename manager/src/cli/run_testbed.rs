@@ -144,16 +144,16 @@ pub(super) struct RunTestbed {
 
 const SIGNALS: &str = "cannot wait for signals";
 
-/// Packets that were sent; how many there are is said with the first.
-fn packets_bar() -> ProgressBar {
+/// How many of something there were so far; how many there will be is said with the first.
+fn bar_of(what: &'static str) -> ProgressBar {
     let bar = super::replay::progress(0);
-    bar.set_message("packets");
+    bar.set_message(what);
     bar
 }
 
-fn advance(bar: &ProgressBar, sent: u64, of: u64) {
+fn advance(bar: &ProgressBar, so_far: u64, of: u64) {
     bar.set_length(of);
-    bar.set_position(sent);
+    bar.set_position(so_far);
 }
 
 /// Types of switch that a testbed can have.
@@ -208,13 +208,8 @@ impl RunTestbed {
         self.check_machines(&options.topology)?;
         let runtime = runtime()?;
         let run = async {
-            let bar = super::replay::progress(0);
-            bar.set_message("reports");
-            let testbed = run::run(&options, |made, of| {
-                bar.set_length(of);
-                bar.set_position(made);
-            })
-            .await;
+            let bar = bar_of("reports");
+            let testbed = run::run(&options, |made, of| advance(&bar, made, of)).await;
             bar.finish_and_clear();
             let testbed = testbed?;
             self.tell(&testbed)?;
@@ -266,7 +261,7 @@ impl RunTestbed {
         }
         bmv2::enter(options.nic)?;
         let runtime = runtime()?;
-        let bar = packets_bar();
+        let bar = bar_of("packets");
         let run = bmv2::run(options, |sent, of| advance(&bar, sent, of));
         self.tell_of_switches(&runtime, run, &bar)
     }
@@ -291,7 +286,7 @@ impl RunTestbed {
         };
         let options = bmv2::OptionsThere { topology, capture, logs: self.logs.clone() };
         let runtime = runtime()?;
-        let bar = packets_bar();
+        let bar = bar_of("packets");
         let run = bmv2::run_there(&options, |sent, of| advance(&bar, sent, of));
         self.tell_of_switches(&runtime, run, &bar)
     }

@@ -32,6 +32,16 @@ pub fn captures(test: &str) -> Option<PathBuf> {
     None
 }
 
+/// Whether there is a bmv2 on PATH; if not, says which test goes without.
+pub fn has_bmv2(test: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let has = std::env::split_paths(&path).any(|folder| folder.join("simple_switch_grpc").is_file());
+    if !has {
+        println!("SKIPPED: {test}: simple_switch_grpc is not on PATH");
+    }
+    has
+}
+
 /// Runs the program with `arguments`.
 pub fn manager(arguments: &[&str]) -> Output {
     Command::new(MANAGER).args(arguments).output().expect("the program under test can be started")

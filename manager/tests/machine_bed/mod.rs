@@ -262,6 +262,21 @@ impl Bed {
         child
     }
 
+    /// Starts a run, and waits until something is so that it brings about. What it says on standard error is kept.
+    pub fn started_until(&self, topology: &str, more: &[&str], is_so: impl Fn() -> bool) -> Child {
+        let mut child = self.command(topology, more).stderr(Stdio::piped()).spawn().unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        while !is_so() {
+            let ended = child.try_wait().unwrap();
+            if ended.is_some() || Instant::now() > until {
+                let _ = child.kill();
+                panic!("{}", told(&child.wait_with_output().unwrap()));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        child
+    }
+
     /// Connects two machines by a wire of its own, each end with its name and Ethernet address.
     pub fn wire(&self, ends: [(&str, &str, &str); 2]) {
         let [(one, name, mac), (other, peer, peer_mac)] = ends;

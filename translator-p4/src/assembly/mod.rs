@@ -42,6 +42,14 @@ pub fn range(text: &str) -> (usize, usize) {
     (number(low), number(high))
 }
 
+/// What a line of a parser's state extracts, `17..20: W61  # ...`: the container, and all that is said behind the colon;
+/// `None` for other lines.
+pub fn extraction(line: &str) -> Option<(&str, &str)> {
+    let (from, what) = line.split_once(": ")?;
+    let is_place = !from.is_empty() && from.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    is_place.then(|| (what.split(' ').next().unwrap_or(what), what))
+}
+
 /// What stands between the bracket that `text` begins behind and the one that closes it, and what follows.
 ///
 /// # Panics

@@ -201,8 +201,8 @@ impl BfRuntime {
     }
 
     fn target(&self) -> Option<TargetDevice> {
-        let (pipe_id, direction, prsr_id) = EVERYWHERE;
-        Some(TargetDevice { device_id: self.device, pipe_id, direction, prsr_id })
+        let (all_pipes, ..) = EVERYWHERE;
+        self.pipe(all_pipes)
     }
 
     /// One pipe of it.
@@ -522,6 +522,33 @@ impl Described {
         Some((table.id, id, width))
     }
 
+    /// What an entry of one of the switch's own tables says in a field.
+    fn own_value<'a>(
+        &self,
+        entry: &'a TableEntry,
+        table: &str,
+        field: &str,
+    ) -> Option<&'a data_field::Value> {
+        let (_, id, _) = self.own_field(table, field)?;
+        entry.data.as_ref()?.fields.iter().find(|field| field.field_id == id)?.value.as_ref()
+    }
+
+    /// The same of a field that is a number.
+    fn own_number(&self, entry: &TableEntry, table: &str, field: &str) -> Option<u32> {
+        match self.own_value(entry, table, field)? {
+            data_field::Value::Stream(bytes) => u32::try_from(number(bytes)?).ok(),
+            _ => None,
+        }
+    }
+
+    /// The same of a field that is several numbers.
+    fn own_numbers<'a>(&self, entry: &'a TableEntry, table: &str, field: &str) -> Option<&'a [u32]> {
+        match self.own_value(entry, table, field)? {
+            data_field::Value::IntArrVal(ints) => Some(&ints.val),
+            _ => None,
+        }
+    }
+
     /// A node: all ports that get a copy with its replication id.
     fn node_entry(&self, id: u32, copies: Option<&Vec<(u32, u32)>>) -> Option<TableEntry> {
         let (table_id, key, width) = self.own_field(NODE, "$MULTICAST_NODE_ID")?;
@@ -608,25 +635,17 @@ impl Described {
 
     /// What a pipe holds that deflects to a queue of a port; `None` where the port has no such queue.
     fn deflection(&self, port: &TableEntry, queue: u32) -> Option<TableEntry> {
-        let of_port = |name: &str| {
-            let (_, id, _) = self.own_field(PORT, name)?;
-            port.data.as_ref()?.fields.iter().find(|field| field.field_id == id)?.value.as_ref()
-        };
-        let data_field::Value::Stream(group) = of_port("pg_id")? else { return None };
-        let data_field::Value::Stream(count) = of_port("port_queues_count")? else { return None };
-        if u128::from(queue) >= number(count)? {
+        let group = self.own_number(port, PORT, "pg_id")?;
+        if queue >= self.own_number(port, PORT, "port_queues_count")? {
             return None;
         }
-        let first_of = |name: &str| match of_port(name)? {
-            data_field::Value::IntArrVal(queues) => queues.val.first().copied(),
-            _ => None,
-        };
+        let first_of = |name: &str| self.own_numbers(port, PORT, name)?.first().copied();
         // The same queue twice, in the group and in the port: so the port's first queue in the group is known.
         let before = first_of("egress_qid_queues")?.checked_sub(first_of("ingress_qid_map")?)?;
         let (table_id, group_id, group_width) = self.own_field(PIPE, "mirror_drop_pg_id")?;
         let (_, queue_id, queue_width) = self.own_field(PIPE, "mirror_drop_pg_queue")?;
         let fields = vec![
-            stream(group_id, number(group)?, group_width),
+            stream(group_id, group.into(), group_width),
             stream(queue_id, u128::from(before + queue), queue_width),
         ];
         let data = Some(TableData { action_id: 0, fields });
@@ -761,34 +780,25 @@ impl Described {
             key_field::MatchType::Exact(exact) => u32::try_from(number(&exact.value)?).ok(),
             _ => None,
         };
-        let ints = |table: &str, field: &str| match of_data(self.own_field(table, field)?.1)? {
-            data_field::Value::IntArrVal(ints) => Some(ints.val.clone()),
-            _ => None,
-        };
         let is = |name: &str| self.own.table(name).is_some_and(|table| table.id == entry.table_id);
         if is(NODE) {
-            let rid = match of_data(self.own_field(NODE, "$MULTICAST_RID")?.1)? {
-                data_field::Value::Stream(bytes) => u32::try_from(number(bytes)?).ok()?,
-                _ => return None,
-            };
-            let mut copies: Vec<(u32, u32)> =
-                ints(NODE, "$DEV_PORT")?.into_iter().map(|port| (port, rid)).collect();
+            let rid = self.own_number(entry, NODE, "$MULTICAST_RID")?;
+            let ports = self.own_numbers(entry, NODE, "$DEV_PORT")?;
+            let mut copies: Vec<(u32, u32)> = ports.iter().map(|port| (*port, rid)).collect();
             copies.sort_unstable();
             return Some((Item::Node(only_key()?), Holds::Copies(copies)));
         }
         if is(GROUP) {
-            let nodes = ints(GROUP, "$MULTICAST_NODE_ID")?.into_iter().map(|node| (node, 0)).collect();
+            let nodes = self.own_numbers(entry, GROUP, "$MULTICAST_NODE_ID")?;
+            let nodes = nodes.iter().map(|node| (*node, 0)).collect();
             return Some((Item::Group(only_key()?), Holds::Copies(nodes)));
         }
         if is(MIRROR) {
-            return Some((Item::Clone(only_key()?), Holds::Mirror(self.mirror(of_data)?)));
+            return Some((Item::Clone(only_key()?), Holds::Mirror(self.mirror(entry)?)));
         }
         if is(PIPE) {
-            let number_of = |name: &str| match of_data(self.own_field(PIPE, name)?.1)? {
-                data_field::Value::Stream(bytes) => u32::try_from(number(bytes)?).ok(),
-                _ => None,
-            };
-            let (port, queue) = (number_of("mirror_drop_dev_port")?, number_of("mirror_drop_queue_nr")?);
+            let port = self.own_number(entry, PIPE, "mirror_drop_dev_port")?;
+            let queue = self.own_number(entry, PIPE, "mirror_drop_queue_nr")?;
             return Some((Item::Deflection(entry.entry_tgt.as_ref()?.pipe_id), Holds::Queue { port, queue }));
         }
         let table = self.schema.table_of(entry.table_id)?;
@@ -827,13 +837,10 @@ impl Described {
         Some((Item::Row { table: table.name.clone(), key: row, order }, holds))
     }
 
-    /// A mirror session of these fields.
-    fn mirror<'a>(&self, of_data: impl Fn(u32) -> Option<&'a data_field::Value>) -> Option<Mirror> {
-        let of = |name: &str| of_data(self.own_field(MIRROR, name)?.1);
-        let number_of = |name: &str| match of(name)? {
-            data_field::Value::Stream(bytes) => u32::try_from(number(bytes)?).ok(),
-            _ => None,
-        };
+    /// A mirror session, of its entry.
+    fn mirror(&self, entry: &TableEntry) -> Option<Mirror> {
+        let of = |name: &str| self.own_value(entry, MIRROR, name);
+        let number_of = |name: &str| self.own_number(entry, MIRROR, name);
         let is_group = matches!(of("$mcast_grp_a_valid"), Some(data_field::Value::BoolVal(true)));
         let to = match is_group {
             true => Towards::Group(number_of("$mcast_grp_a")?),
