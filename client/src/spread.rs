@@ -53,8 +53,23 @@ struct Part {
     spec: StoreSpec,
     /// Whether anything of the store is at this collector.
     is_here: bool,
+    /// Whether a session that is open writes there.
+    is_written: bool,
     buckets: Buckets,
     lists: Vec<ListRange>,
+}
+
+/// The only one of these parts or, of several, the only one that is written to. None is `Err(None)`, and of
+/// several two.
+fn the_one<'a>(have: impl Iterator<Item = &'a Part>) -> Result<&'a Part, Option<[&'a Part; 2]>> {
+    let have: Vec<&Part> = have.collect();
+    let mut written = have.iter().filter(|part| part.is_written);
+    match (&have[..], written.next(), written.next()) {
+        ([], ..) => Err(None),
+        ([only], ..) | (_, Some(only), None) => Ok(only),
+        ([a, b, ..], None, _) => Err(Some([a, b])),
+        (_, Some(a), Some(b)) => Err(Some([a, b])),
+    }
 }
 
 impl Spread {
@@ -147,11 +162,10 @@ impl Spread {
             let key = whole(key)
                 .map_err(|_| refusal(format!("a key has {} bytes, but must have 16", key.len())))?;
             let bucket = buckets::of_key(&key);
-            let mut have = parts.all.iter().filter(|part| part.buckets.contains(bucket));
-            match (have.next(), have.next()) {
-                (Some(part), None) => Ok(part.member),
-                (Some(a), Some(b)) => Err(self.at_both(&format!("bucket {bucket}"), [a, b])),
-                (None, _) => Err(self.at_none(&format!("bucket {bucket}, that of {key},"), parts)),
+            match the_one(parts.all.iter().filter(|part| part.buckets.contains(bucket))) {
+                Ok(part) => Ok(part.member),
+                Err(Some(two)) => Err(self.at_both(&format!("bucket {bucket}"), two)),
+                Err(None) => Err(self.at_none(&format!("bucket {bucket}, that of {key},"), parts)),
             }
         };
         keys.iter().map(member).collect()
@@ -212,7 +226,7 @@ fn part(member: usize, info: StoreInfo) -> Option<Part> {
     // What it has of nothing it does not tell: then it is everything.
     let buckets = control::buckets(&info.buckets).ok()?;
     let lists = info.lists.into_iter().map(ListRange::from).collect();
-    Some(Part { member, spec, is_here: info.elsewhere.is_empty(), buckets, lists })
+    Some(Part { member, spec, is_here: info.elsewhere.is_empty(), is_written: info.written, buckets, lists })
 }
 
 fn only_name(all: &[Part], primitive: Primitive) -> Result<String, ClientError> {
@@ -309,13 +323,13 @@ impl Ask for Spread {
             return only.query_sketch(request).await;
         }
         let parts = self.parts(&request.store, Primitive::SketchMerge).await?;
-        match (parts.all.first(), parts.all.get(1)) {
-            (Some(part), None) => {
+        match the_one(parts.all.iter()) {
+            Ok(part) => {
                 let store = parts.name.clone();
                 self.members[part.member].ask.query_sketch(QuerySketchRequest { store, ..request }).await
             }
-            (Some(a), Some(b)) => Err(self.at_both("a sketch", [a, b])),
-            (None, _) => Err(self.at_none("a sketch", &parts)),
+            Err(Some(two)) => Err(self.at_both("a sketch", two)),
+            Err(None) => Err(self.at_none("a sketch", &parts)),
         }
     }
 
@@ -327,14 +341,13 @@ impl Ask for Spread {
         let has = |part: &&Part| {
             part.lists.is_empty() || part.lists.iter().any(|range| range.contains(request.list))
         };
-        let mut have = parts.all.iter().filter(has);
-        match (have.next(), have.next()) {
-            (Some(part), None) => {
+        match the_one(parts.all.iter().filter(has)) {
+            Ok(part) => {
                 let store = parts.name.clone();
                 self.members[part.member].ask.tail(TailRequest { store, ..request }).await
             }
-            (Some(a), Some(b)) => Err(self.at_both(&format!("list {}", request.list), [a, b])),
-            (None, _) => Err(self.at_none(&format!("list {}", request.list), &parts)),
+            Err(Some(two)) => Err(self.at_both(&format!("list {}", request.list), two)),
+            Err(None) => Err(self.at_none(&format!("list {}", request.list), &parts)),
         }
     }
 

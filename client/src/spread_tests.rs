@@ -154,6 +154,20 @@ async fn each_key_list_and_sketch_is_asked_where_it_is() {
 }
 
 #[tokio::test]
+async fn of_two_that_say_to_have_a_key_the_one_that_is_written_to_has_it() {
+    let keys = keys();
+    let (whole, mut spread_once) = (fake(1, "0-255", 0, ""), fake(2, "0-255", 0, ""));
+    spread_once.stores.iter_mut().for_each(|store| store.written = true);
+    for order in [[whole.clone(), spread_once.clone()], [spread_once.clone(), whole]] {
+        let both = spread(&order);
+        assert_eq!(asked(&both, "flows", &keys).await, Ok(vec![2; keys.len()]));
+        let list = TailRequest { store: "events".into(), list: 1, ..TailRequest::default() };
+        assert!(told(both.tail(list)).await.contains("2 was asked"));
+        assert!(told(both.query_sketch(QuerySketchRequest::default())).await.contains("2 was asked"));
+    }
+}
+
+#[tokio::test]
 async fn what_two_or_none_have_is_refused_in_words() {
     let keys = keys();
     let both = spread(&[fake(1, "0-200", 0, ""), fake(2, "100-255", 2, "")]);

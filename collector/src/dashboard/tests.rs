@@ -70,6 +70,7 @@ fn infos() -> Vec<StoreInfo> {
         buckets: Vec::new(),
         lists: Vec::new(),
         elsewhere: String::new(),
+        written: false,
     };
     specs().iter().map(info).collect()
 }

@@ -52,9 +52,13 @@ impl Service {
 
     /// Adds what is here to what is told of each store.
     pub(super) fn say_what_is_here(&self, mut infos: Vec<StoreInfo>) -> Vec<StoreInfo> {
-        let Some(shared) = self.shared() else { return infos };
+        let shared = self.sessions.shared();
         for info in &mut infos {
             let Some(Ok(spec)) = info.store.as_ref().map(StoreSpec::try_from) else { continue };
+            info.written = shared.is_written(&spec.name);
+            if shared.is_empty() {
+                continue;
+            }
             let (buckets, lists) = shared.here(&spec.name);
             match spec.kind.primitive() {
                 Primitive::Append => info.lists = lists.into_iter().map(Into::into).collect(),

@@ -234,7 +234,9 @@ impl Sessions {
             Some(dir) => {
                 let leases = persisted::load_leases(dir, now)?;
                 let statistics = persisted::load_statistics(dir, &leases)?;
-                (leases, statistics, sharing::load(dir)?)
+                let mut shared = sharing::load(dir)?;
+                shared.open_are(|name| leases.get(name).is_some());
+                (leases, statistics, shared)
             }
             None => Default::default(),
         };
@@ -516,9 +518,14 @@ impl Sessions {
 
     /// Notes which keys and lists are here and which at other collectors.
     fn note_sharing(&self, lease: &Lease, sharing: Option<&Sharing>) -> Result<(), StateError> {
+        self.change_shared(|shared| shared.note(&lease.name, &lease.stores, sharing))
+    }
+
+    /// Changes what is known of other collectors, and writes it down where `change` says that it is anything new.
+    fn change_shared(&self, change: impl FnOnce(&mut Shared) -> bool) -> Result<(), StateError> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let before = shared.is_empty();
-        let changed = Arc::make_mut(&mut shared).note(&lease.name, &lease.stores, sharing);
+        let changed = change(Arc::make_mut(&mut shared));
         match &self.directory {
             Some(dir) if changed && !(before && shared.is_empty()) => sharing::save(dir, &shared),
             _ => Ok(()),
@@ -592,6 +599,10 @@ impl Sessions {
         inner.left.remove(name);
         inner.statistics.end(name);
         inner.statistics_dirty = true;
+        if let Err(error) = self.change_shared(|shared| shared.end(name)) {
+            // A collector that restarts takes it for ended by itself, as it has no lease.
+            tracing::warn!(%error, "what other collectors have could not be written");
+        }
         if let Some(grant) = inner.grants.remove(name) {
             grant::release(&*self.nic, &grant, None);
         }

@@ -4,7 +4,6 @@
 //! have it need not look for: it says who has it. It is remembered beyond the session, as what was
 //! written stays.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use bincode::{Decode, Encode};
@@ -55,77 +54,169 @@ impl Share {
     }
 }
 
-/// What the translators of all sessions have said, by session.
+/// What the translators of all sessions have said, also of sessions that have ended.
+///
+/// What an open session says of a key or list comes first. Of what those leave open, ended ones are asked, the
+/// last to end first: so what they wrote is found as long as nobody else writes there, and they claim nothing
+/// against those that do.
 #[derive(Clone, Debug, Default)]
 pub struct Shared {
-    by_session: BTreeMap<String, Told>,
+    /// Ended ones in the order of their ends.
+    all: Vec<Told>,
 }
 
 #[derive(Clone, Debug)]
 struct Told {
+    session: String,
+    is_open: bool,
     /// Stores of the session.
     stores: Vec<String>,
     /// Of a translator that has this collector alone, nothing.
     sharing: Option<Sharing>,
 }
 
-/// The most sessions that are remembered.
+/// The most sessions that are remembered: open ones all are, as there are fewer.
 const MOST: usize = 1024;
+const _: () = assert!(super::lease::MAX_SESSIONS < MOST);
+
+impl Told {
+    fn writes(&self, store: &str) -> bool {
+        self.stores.iter().any(|name| name == store)
+    }
+
+    /// Where this says that something of a store is, if it says so.
+    fn whereabouts(&self, store: &str, has: impl Fn(&Share) -> bool) -> Option<Whereabouts> {
+        let Some(Sharing { all, own }) = &self.sharing else {
+            return self.writes(store).then_some(Whereabouts::Here);
+        };
+        let own = all.get(*own);
+        if self.writes(store) {
+            if own.is_none_or(&has) {
+                return Some(Whereabouts::Here);
+            }
+        } else if own.is_none_or(|own| own.has_store(store)) {
+            return None;
+        }
+        let other = all.iter().find(|share| share.has_store(store) && (!self.writes(store) || has(share)));
+        other.map(|share| Whereabouts::At(share.address.clone()))
+    }
+}
 
 impl Shared {
-    /// Notes what the translator of a session said; whether that is anything new.
+    /// Notes what the translator of a session that is open said; whether that is anything new.
     pub fn note(&mut self, session: &str, stores: &[String], sharing: Option<&Sharing>) -> bool {
-        let known = self.by_session.get(session);
-        if known.is_some_and(|told| told.stores == stores && told.sharing.as_ref() == sharing) {
-            return false;
+        let told = Told {
+            session: session.to_owned(),
+            is_open: true,
+            stores: stores.to_vec(),
+            sharing: sharing.cloned(),
+        };
+        match self.all.iter_mut().find(|told| told.session == session) {
+            Some(known)
+                if known.is_open && known.stores == told.stores && known.sharing == told.sharing =>
+            {
+                false
+            }
+            Some(known) => {
+                *known = told;
+                true
+            }
+            None => {
+                self.make_room();
+                self.all.push(told);
+                true
+            }
         }
-        if known.is_none() && self.by_session.len() >= MOST {
-            return false;
+    }
+
+    /// Forgets an ended session where there are as many as are remembered: the first to end of those that
+    /// shared nothing, or the first of all.
+    fn make_room(&mut self) {
+        if self.all.len() < MOST {
+            return;
         }
-        let told = Told { stores: stores.to_vec(), sharing: sharing.cloned() };
-        self.by_session.insert(session.to_owned(), told);
+        let of = |alone: bool| {
+            self.all.iter().position(|told| !told.is_open && (!alone || told.sharing.is_none()))
+        };
+        let Some(at) = of(true).or_else(|| of(false)) else { return };
+        let told = self.all.remove(at);
+        if told.sharing.is_some() {
+            tracing::warn!(
+                session = %told.session,
+                "{MOST} sessions are remembered, open ones and ended ones: where this ended one had keys and lists at other collectors is \
+                 forgotten, and who asks here for them is told that they are absent"
+            );
+        }
+    }
+
+    /// The session has ended; whether that is anything new.
+    pub fn end(&mut self, session: &str) -> bool {
+        let Some(at) = self.all.iter().position(|told| told.session == session && told.is_open) else {
+            return false;
+        };
+        let told = self.all.remove(at);
+        self.all.push(Told { is_open: false, ..told });
         true
+    }
+
+    /// After a restart: only these sessions are open.
+    pub fn open_are(&mut self, is_open: impl Fn(&str) -> bool) {
+        self.all.iter_mut().for_each(|told| told.is_open = is_open(&told.session));
     }
 
     /// Whether nobody shares anything.
     pub fn is_empty(&self) -> bool {
-        self.by_session.values().all(|told| told.sharing.is_none())
+        self.all.iter().all(|told| told.sharing.is_none())
     }
 
-    fn of<'a>(&'a self, store: &'a str) -> impl Iterator<Item = &'a Told> {
-        self.by_session.values().filter(move |told| told.stores.iter().any(|name| name == store))
+    /// Whether a session that is open writes a store here.
+    pub fn is_written(&self, store: &str) -> bool {
+        self.all.iter().any(|told| told.is_open && told.writes(store))
     }
 
     fn whereabouts(&self, store: &str, has: impl Fn(&Share) -> bool) -> Whereabouts {
         let mut elsewhere = None;
-        let mut is_written = false;
-        for told in self.of(store) {
-            is_written = true;
-            let Some(Sharing { all, own }) = &told.sharing else { return Whereabouts::Here };
-            if all.get(*own).is_none_or(&has) {
-                return Whereabouts::Here;
+        for told in self.all.iter().filter(|told| told.is_open) {
+            match told.whereabouts(store, &has) {
+                Some(Whereabouts::Here) => return Whereabouts::Here,
+                // Who writes the store knows better than who does not.
+                Some(at) if elsewhere.is_none() || told.writes(store) => elsewhere = Some(at),
+                _ => {}
             }
-            let other = all.iter().find(|share| share.has_store(store) && has(share));
-            elsewhere = elsewhere.or(other.map(|share| share.address.clone()));
         }
-        if !is_written {
-            elsewhere = self.elsewhere(store);
-        }
-        elsewhere.map_or(Whereabouts::Here, Whereabouts::At)
+        let ended = || {
+            let mut ended = self.all.iter().rev().filter(|told| !told.is_open);
+            ended.find_map(|told| told.whereabouts(store, &has))
+        };
+        elsewhere.or_else(ended).unwrap_or(Whereabouts::Here)
     }
 
     /// The collector that has a store of which no session writes anything here, because another collector
     /// has all of it.
     pub fn elsewhere(&self, store: &str) -> Option<String> {
-        if self.of(store).next().is_some() {
+        let deciding = self.deciding(store);
+        if deciding.iter().any(|told| told.writes(store)) {
             return None;
         }
-        let others = |sharing: &Sharing| {
-            let own = sharing.all.get(sharing.own)?;
-            let other = sharing.all.iter().find(|share| share.has_store(store))?;
-            (!own.has_store(store)).then(|| other.address.clone())
-        };
-        self.by_session.values().filter_map(|told| told.sharing.as_ref()).find_map(others)
+        deciding.into_iter().find_map(|told| match told.whereabouts(store, |_| true) {
+            Some(Whereabouts::At(address)) => Some(address),
+            _ => None,
+        })
+    }
+
+    /// Who says what is here of a store: the open sessions that have to do with it or, without any, the last
+    /// ended one that had.
+    fn deciding(&self, store: &str) -> Vec<&Told> {
+        let concerns = |told: &&Told| told.writes(store) || told.whereabouts(store, |_| true).is_some();
+        let open: Vec<_> = self.all.iter().filter(|told| told.is_open).filter(concerns).collect();
+        if !open.is_empty() {
+            return open;
+        }
+        let mut ended = self.all.iter().rev().filter(|told| !told.is_open).filter(concerns);
+        let last = ended.next();
+        // Workers of one translator, and translators with the same collectors, end one after the other.
+        let same = ended.take_while(|told| last.is_some_and(|last| last.sharing == told.sharing));
+        last.into_iter().chain(same).collect()
     }
 
     /// Where the keys of a bucket of a keyed store are.
@@ -146,7 +237,7 @@ impl Shared {
     /// Buckets and lists of a store that are here; all if nobody shares it.
     pub fn here(&self, store: &str) -> (Buckets, Vec<ListRange>) {
         let mut here: Option<(Buckets, Vec<ListRange>)> = None;
-        for told in self.of(store) {
+        for told in self.deciding(store).into_iter().filter(|told| told.writes(store)) {
             let Some(share) = told.sharing.as_ref().and_then(|s| s.all.get(s.own)) else {
                 return (Buckets::ALL, Vec::new());
             };
@@ -175,15 +266,16 @@ pub(super) fn save(dir: &Path, shared: &Shared) -> Result<(), StateError> {
         let lists = share.lists.iter().map(|l| (l.store.clone(), l.first, l.count)).collect();
         (share.address.clone(), share.stores.clone(), share.buckets.ranges(), lists)
     };
-    let stored = |(session, told): (&String, &Told)| Stored {
-        session: session.clone(),
+    let stored = |told: &Told| Stored {
+        session: told.session.clone(),
         stores: told.stores.clone(),
         sharing: told.sharing.as_ref().map(|s| (s.all.iter().map(share).collect(), s.own as u16)),
     };
-    let all: Vec<Stored> = shared.by_session.iter().map(stored).collect();
+    let all: Vec<Stored> = shared.all.iter().map(stored).collect();
     state::save(&dir.join(FILE), &all)
 }
 
+/// All of them as ended: [`Shared::open_are`] says which are not.
 pub(super) fn load(dir: &Path) -> Result<Shared, StateError> {
     let share = |(address, stores, buckets, lists): StoredShare| Share {
         address,
@@ -195,10 +287,10 @@ pub(super) fn load(dir: &Path) -> Result<Shared, StateError> {
         let sharing = stored
             .sharing
             .map(|(all, own)| Sharing { all: all.into_iter().map(share).collect(), own: own.into() });
-        (stored.session, Told { stores: stored.stores, sharing })
+        Told { session: stored.session, is_open: false, stores: stored.stores, sharing }
     };
     let all = state::load::<Vec<Stored>>(&dir.join(FILE))?.unwrap_or_default();
-    Ok(Shared { by_session: all.into_iter().map(told).collect() })
+    Ok(Shared { all: all.into_iter().map(told).collect() })
 }
 
 #[cfg(test)]
@@ -271,6 +363,64 @@ mod tests {
     }
 
     #[test]
+    fn ended_sessions_claim_nothing_against_open_ones_and_what_they_wrote_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let (flows, at_b) = (names(&["flows"]), || Whereabouts::At("b:1".into()));
+        let mut shared = Shared::default();
+        shared.note("alone", &flows, None);
+        assert!(shared.end("alone") && !shared.end("alone") && !shared.is_written("flows"));
+        assert_eq!(shared.bucket("flows", 233), Whereabouts::Here);
+        shared.note("both", &flows, Some(&sharing(0)));
+        shared.note("both@1", &flows, Some(&sharing(0)));
+        let is_spread = |shared: &Shared| {
+            (shared.bucket("flows", 233), shared.bucket("flows", 3)) == (at_b(), Whereabouts::Here)
+                && shared.here("flows").0 == Buckets::range(0, 127)
+        };
+        assert!(is_spread(&shared) && shared.is_written("flows"));
+        // What nobody has of those that are open, an ended one may.
+        assert_eq!(shared.bucket("flows", 255), Whereabouts::Here);
+        // It stays so over a restart, and when the newer ones have ended as well.
+        save(dir.path(), &shared).unwrap();
+        let mut again = load(dir.path()).unwrap();
+        again.open_are(|name| name.starts_with("both"));
+        assert!(is_spread(&again));
+        for session in ["both", "both@1"] {
+            shared.end(session);
+        }
+        assert!(is_spread(&shared));
+        save(dir.path(), &shared).unwrap();
+        let mut shared = load(dir.path()).unwrap();
+        assert!(is_spread(&shared));
+        // The first one comes again.
+        shared.note("alone", &flows, None);
+        assert_eq!((shared.bucket("flows", 233), shared.here("flows").0), (Whereabouts::Here, Buckets::ALL));
+        // One that writes other lists does not make the lists of ended ones absent.
+        let events = names(&["events"]);
+        let mut shared = Shared::default();
+        shared.note("tor1", &events, Some(&sharing(0)));
+        shared.end("tor1");
+        let others = Sharing { all: vec![share("a:1", "0-254", &[(8, 4)])], own: 0 };
+        shared.note("tor2", &events, Some(&others));
+        assert_eq!((shared.list("events", 5), shared.list("events", 8)), (at_b(), Whereabouts::Here));
+    }
+
+    #[test]
+    fn a_newcomer_is_noted_however_many_there_were() {
+        let mut shared = Shared::default();
+        let flows = names(&["flows"]);
+        for n in 0..MOST + 100 {
+            // Most of them shared nothing; those are forgotten first.
+            let sharing = sharing(0);
+            assert!(shared.note(&format!("s{n}"), &flows, (n < 20).then_some(&sharing)));
+            assert!(shared.end(&format!("s{n}")));
+        }
+        assert_eq!(shared.all.len(), MOST);
+        assert_eq!(shared.all.iter().filter(|told| told.sharing.is_some()).count(), 20);
+        assert!(shared.note("newcomer", &flows, Some(&sharing(0))));
+        assert_eq!(shared.bucket("flows", 200), Whereabouts::At("b:1".into()));
+    }
+
+    #[test]
     fn it_outlives_the_collector() {
         let dir = tempfile::tempdir().unwrap();
         assert!(load(dir.path()).unwrap().is_empty());
@@ -278,7 +428,8 @@ mod tests {
         shared.note("tor1", &names(&["flows"]), Some(&sharing(1)));
         shared.note("tor2", &names(&["others"]), None);
         save(dir.path(), &shared).unwrap();
-        let again = load(dir.path()).unwrap();
+        let mut again = load(dir.path()).unwrap();
+        again.open_are(|_| true);
         assert_eq!(again.bucket("flows", 5), Whereabouts::At("a:1".into()));
         assert_eq!(again.bucket("flows", 128), Whereabouts::Here);
         assert_eq!(format!("{again:?}"), format!("{shared:?}"));
