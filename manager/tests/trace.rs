@@ -433,8 +433,12 @@ async fn of_a_million_packets_each_is_in_the_answer_or_counted() {
     let of = |name: &str| counted.get(name).copied().unwrap_or(0);
     let agent = |reason: &str| of(&format!("dropped.agent.{reason}"));
     let refused = agent("not-ip") + agent("unreadable");
-    let known =
-        of("trace.reported") + of("trace.filtered") + of("trace.sampled-out") + agent("ring-full") + refused;
+    let known = of("trace.reported")
+        + of("trace.filtered")
+        + of("trace.sampled-out")
+        + of("trace.own")
+        + agent("ring-full")
+        + refused;
     assert_eq!(of("trace.seen"), known, "{said}");
     assert!(of("trace.seen") >= 2 * SENT && of("trace.filtered") >= 2 * (SENT - CHOSEN), "{said}");
     assert_eq!(of("trace.records"), of("trace.reported"), "{said}");

@@ -33,7 +33,7 @@ _Static_assert(sizeof(struct record) == 96, "trace/src/record.rs reads 96 bytes"
 
 /* Of a point, on one processor. */
 struct books {
-    u64 seen, reported, filtered, sampled_out, ring_full, not_ip, unreadable, flows_full;
+    u64 seen, reported, filtered, sampled_out, ring_full, not_ip, unreadable, flows_full, own;
 };
 
 struct flow_at {
@@ -67,6 +67,9 @@ struct settings {
     u32 wake_at;
     /* The number of the point that sees the packets of all interfaces, of each kind; NO_POINT where there is none. */
     u16 point[KINDS];
+    /* Where reports go (UDP over IPv4), as numbers; port 0: nowhere. What goes there or comes from there is left out. */
+    u32 translator;
+    u16 translator_port, unused;
 };
 
 /* An interface that has a point, in a table with open addressing. */

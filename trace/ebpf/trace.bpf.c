@@ -44,7 +44,7 @@ struct {
     TYPE(value, struct flow_count);
 } flows SECTION(".maps");
 
-/* What a buffer's packet was when this host saw it first. */
+/* What a buffer's packet was when this host saw it first; a digest of 0 (no packet has it): one that is left out as our own. */
 struct first {
     u64 digest, core, time;
 };
@@ -88,6 +88,42 @@ struct place {
 #define ADDRESS(packet, half) __builtin_bswap64((packet)->words.word[half])
 /* The second half of ::ffff:a.b.c.d, from where a.b.c.d stands. */
 #define PLAIN_ADDRESS(frame, at) ((u64)U32(frame, at) << 32 | 0xffff0000ull)
+
+#define ROCE 4791
+
+/* Whether a datagram is between anybody and the translator, or one that the translator makes of reports (RoCEv2) or its answer. */
+INLINE int is_ours(const struct settings *set, u32 source, u32 destination, u16 source_port, u16 destination_port)
+{
+    if (destination == set->translator && (destination_port == set->translator_port || destination_port == ROCE))
+        return 1;
+    return source == set->translator && (source_port == set->translator_port || destination_port == ROCE);
+}
+
+/* Whether a packet comes of reports. To report it would make reports of reports, without end. */
+INLINE int is_own(const struct settings *set, const struct packet *packet)
+{
+    const u64 *quoted = packet->identity.payload;
+
+    if (!set->translator_port || packet->flags & FLAG_IPV6)
+        return 0;
+    if (packet->identity.protocol == 17)
+        return is_ours(set, packet->words.word[1], packet->words.word[3], packet->source_port, packet->destination_port);
+    if (packet->identity.protocol != 1)
+        return 0;
+    /* ICMP that says what became of a datagram: the datagram's first bytes, in which IPv4 has no options. */
+    switch (packet->identity.sequence >> 24) {
+    case 3:
+    case 4:
+    case 5:
+    case 11:
+    case 12:
+        return (u8)quoted[0] == 0x45 && (u8)(quoted[1] >> 8) == 17
+               && is_ours(set, __builtin_bswap32(quoted[1] >> 32), __builtin_bswap32(quoted[2]), __builtin_bswap16(quoted[2] >> 32),
+                          __builtin_bswap16(quoted[2] >> 48));
+    default:
+        return 0;
+    }
+}
 
 INLINE void count_flow(struct books *book, const struct packet *packet, const struct place *place)
 {
@@ -204,6 +240,15 @@ ONCE int tell(struct packet *packet, struct place *place, u64 state)
         if (first && (first->core != core || now - first->time > FIRST_NS))
             first = 0;
     }
+    if (first ? !first->digest : is_own(set, packet)) {
+        book->own++;
+        if (follow && !first) {
+            struct first is = { .digest = 0, .core = core, .time = now };
+
+            map_update(&firsts, &buffer, &is, UPDATE_ANY);
+        }
+        return 0;
+    }
     /* A packet that was chosen before its addresses were translated stays chosen. */
     if (!first && !(set->flags & SETTING_ALL)) {
         index = set->table & 1;
@@ -300,6 +345,11 @@ INLINE int at_interface(const u8 *frame, const u8 *end, u32 length, u16 vlan, st
         if (!book)
             return 1;
         book->seen++;
+        if (set->translator_port && plain.identity.protocol == 17
+            && is_ours(set, BE32(frame, 26), BE32(frame, 30), plain.identity.source_port, plain.identity.destination_port)) {
+            book->own++;
+            return 1;
+        }
         if ((core >> 32) >= set->threshold) {
             book->sampled_out++;
             return 1;

@@ -13,6 +13,8 @@ pub struct Books {
     pub filtered: u64,
     /// Packets that the rate of sampling leaves out.
     pub sampled_out: u64,
+    /// Packets that come of the tracer's own reports: see [`Options::translator`](crate::kernel::Options::translator).
+    pub own: u64,
     /// Records that found the ring full.
     pub ring_full: u64,
     /// Refused: neither IPv4 nor IPv6.
@@ -33,7 +35,8 @@ impl Books {
 
     /// Whether every packet that was seen is accounted for. (Read while packets pass, it may be off by those on the way.)
     pub fn balance(&self) -> bool {
-        self.seen == self.reported + self.filtered + self.sampled_out + self.ring_full + self.refused()
+        self.seen
+            == self.reported + self.filtered + self.sampled_out + self.own + self.ring_full + self.refused()
     }
 
     /// The sum of both.
@@ -43,6 +46,7 @@ impl Books {
             reported: self.reported + other.reported,
             filtered: self.filtered + other.filtered,
             sampled_out: self.sampled_out + other.sampled_out,
+            own: self.own + other.own,
             ring_full: self.ring_full + other.ring_full,
             not_ip: self.not_ip + other.not_ip,
             unreadable: self.unreadable + other.unreadable,

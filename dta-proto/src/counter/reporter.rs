@@ -57,10 +57,12 @@ table! {
     /// What an agent that traces counts beside.
     TRACE "reporter, trace" {
         SEEN: "trace.seen", Packets, In,
-            "packets that came to a point, once for each point: `trace.reported + trace.filtered + trace.sampled-out` and those dropped as `ring-full`, `not-ip` and `unreadable`";
+            "packets that came to a point, once for each point: `trace.reported + trace.filtered + trace.sampled-out + trace.own` and those dropped as `ring-full`, `not-ip` and `unreadable`";
         REPORTED: "trace.reported", Packets, Beside, "of them, those that the kernel handed up as records";
         FILTERED: "trace.filtered", Packets, Beside, "of them, those that the filter does not choose";
         SAMPLED_OUT: "trace.sampled-out", Packets, Beside, "of them, those that the rate of sampling leaves out";
+        OWN_REPORTS: "trace.own", Packets, Beside,
+            "of them, those that are left out because they come of reports: to and from the translator, RoCEv2 to and from its address, and ICMP errors about these";
         FLOWS_FULL: "trace.flows-full", Packets, Beside,
             "packets that were not counted for their flow, as the kernel's table of flows was full";
         RECORDS: "trace.records", Packets, Beside, "records that the agent took";

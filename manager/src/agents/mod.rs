@@ -81,6 +81,8 @@ pub struct Point {
     pub filtered: u64,
     /// Left out by the share.
     pub sampled_out: u64,
+    /// Left out, as they come of reports to the translator.
+    pub own: u64,
     /// Lost, as the ring was full.
     pub ring_full: u64,
     /// No IP, or unreadable.
@@ -112,6 +114,7 @@ impl From<AgentStatus> for Traces {
                     reported: point.reported,
                     filtered: point.filtered,
                     sampled_out: point.sampled_out,
+                    own: point.own,
                     ring_full: point.ring_full,
                     refused: point.refused,
                     missed: point.missed,
@@ -244,9 +247,10 @@ pub fn table(told: &[Told], look: Look) -> String {
         "REPORTED",
         "FILTERED",
         "SAMPLED OUT",
+        "OWN",
         "LOST",
     ];
-    let mut table = Table::new(&header, &[3, 5, 6, 7, 8, 9]);
+    let mut table = Table::new(&header, &[3, 5, 6, 7, 8, 9, 10]);
     for told in told {
         let Some(agent) = &told.agent else {
             let why = told.error.clone().unwrap_or_default();
@@ -280,6 +284,7 @@ pub fn table(told: &[Told], look: Look) -> String {
                 point.reported.to_string().into(),
                 point.filtered.to_string().into(),
                 point.sampled_out.to_string().into(),
+                point.own.to_string().into(),
                 (point.ring_full + point.refused + point.missed).to_string().into(),
             ]);
         }

@@ -49,6 +49,7 @@ impl Counters {
             (&names::REPORTED, books.reported),
             (&names::FILTERED, books.filtered),
             (&names::SAMPLED_OUT, books.sampled_out),
+            (&names::OWN_REPORTS, books.own),
             (&names::FLOWS_FULL, books.flows_full),
             (&names::RECORDS, self.records),
             (&names::TRACED, self.packets),
@@ -87,7 +88,7 @@ mod tests {
     #[test]
     fn every_counter_is_defined() {
         let named = Counters::default().named();
-        assert_eq!(named.len(), 13 + 8 + crate::Counters::default().named().len());
+        assert_eq!(named.len(), 14 + 8 + crate::Counters::default().named().len());
         for (name, _) in named {
             assert!(Node::Reporter.find(&name).is_some_and(|found| found.known), "{name}");
         }

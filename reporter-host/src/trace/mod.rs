@@ -280,7 +280,7 @@ impl Tracer {
         self.books = Books {
             seen: books.seen,
             reported: books.reported,
-            left_out: books.filtered + books.sampled_out,
+            left_out: books.filtered + books.sampled_out + books.own,
             ring_full: books.ring_full,
             refused: books.refused(),
         };

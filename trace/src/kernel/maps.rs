@@ -1,10 +1,11 @@
 //! The maps that the programs and this process share; layouts of `trace/ebpf/record.h`.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
 use aya::Ebpf;
 use aya::maps::{Array, PerCpuArray, PerCpuHashMap, PerCpuValues};
 use dta_proto::key::Flow;
+use dta_proto::wire::roce;
 
 use super::chain;
 use super::namespace::Link;
@@ -23,10 +24,11 @@ const SLOT: usize = 16;
 const STRIDE: usize = 8;
 /// In the place of a point's number: there is none.
 const NO_POINT: u16 = u16::MAX;
-const SETTINGS: usize = 56;
+const SETTINGS: usize = 64;
+const UDP: u8 = 17;
 const FLOW_AT: usize = 48;
 const FLOW_COUNT: usize = 24;
-const BOOKS: usize = 64;
+const BOOKS: usize = 72;
 
 /// What the programs are told.
 pub(super) struct Settings {
@@ -37,11 +39,13 @@ pub(super) struct Settings {
     pub(super) all: bool,
     pub(super) count_flows: bool,
     pub(super) points: [u16; KINDS],
+    /// Where reports go.
+    translator: Option<SocketAddrV4>,
     wake_at: u32,
 }
 
 impl Settings {
-    pub(super) fn new(wake_at: u32) -> Self {
+    pub(super) fn new(wake_at: u32, translator: Option<SocketAddrV4>) -> Self {
         Self {
             sampling: Sampling::ALL,
             table: 0,
@@ -49,6 +53,7 @@ impl Settings {
             all: false,
             count_flows: true,
             points: [NO_POINT; KINDS],
+            translator,
             wake_at,
         }
     }
@@ -56,6 +61,14 @@ impl Settings {
     /// A kind has no point any more that sees the packets of all interfaces.
     pub(super) fn free(&mut self, kind: u16) {
         self.points[usize::from(kind)] = NO_POINT;
+    }
+
+    /// Twin of `is_ours` in `trace/ebpf/trace.bpf.c`, for records of programs that do not look themselves.
+    pub(super) fn is_own(&self, of: &Flow) -> bool {
+        let Some(translator) = self.translator else { return false };
+        let [from, to] = [of.src, of.dst].map(|address| address == IpAddr::V4(*translator.ip()));
+        let (port, rdma) = (translator.port(), of.dport == roce::PORT);
+        of.proto == UDP && ((to && (of.dport == port || rdma)) || (from && (of.sport == port || rdma)))
     }
 
     pub(super) fn write(&self, ebpf: &mut Ebpf) -> Result<(), String> {
@@ -70,6 +83,10 @@ impl Settings {
             bytes.extend(number.to_ne_bytes());
         }
         bytes.extend(self.points.iter().flat_map(|point| point.to_ne_bytes()));
+        let translator = self.translator.unwrap_or(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+        bytes.extend(translator.ip().to_bits().to_ne_bytes());
+        bytes.extend(translator.port().to_ne_bytes());
+        bytes.extend([0; 2]);
         let bytes: [u8; SETTINGS] = bytes.try_into().map_err(|_| "the settings have another size")?;
         let map = ebpf.map_mut("settings").ok_or("the programs have no settings")?;
         let mut map: Array<_, [u8; SETTINGS]> = map.try_into().map_err(|error| chain(&error))?;
@@ -172,13 +189,14 @@ pub(super) fn books(ebpf: &Ebpf, point: u16, missed: u64) -> Result<PointBooks, 
     let cpus: Vec<Books> = values
         .iter()
         .map(|bytes| {
-            let [seen, reported, filtered, sampled_out, ring_full, not_ip, unreadable, flows_full] =
+            let [seen, reported, filtered, sampled_out, ring_full, not_ip, unreadable, flows_full, own] =
                 numbers(bytes);
             Books {
                 seen,
                 reported,
                 filtered,
                 sampled_out,
+                own,
                 ring_full,
                 not_ip,
                 unreadable,
@@ -275,6 +293,23 @@ mod tests {
             slots.put(namespace, &link(2), Side::Ingress, namespace as u16);
         }
         assert!(slots.lay_out().is_err());
+    }
+
+    #[test]
+    fn what_comes_of_reports_is_told_from_other_packets() {
+        let settings = Settings::new(0, Some("10.0.0.9:40040".parse().unwrap()));
+        let is_own = |text: &str| settings.is_own(&text.parse().unwrap());
+        for own in [
+            "10.0.0.1:5000->10.0.0.9:40040/udp",
+            "10.0.0.9:40040->10.0.0.1:5000/udp",
+            "10.0.0.9:50000->10.0.0.7:4791/udp",
+            "10.0.0.7:50000->10.0.0.9:4791/udp",
+        ] {
+            assert!(is_own(own), "{own}");
+            assert!(!Settings::new(0, None).is_own(&own.parse().unwrap()), "{own}");
+            assert!(!is_own(&own.replace("udp", "tcp")) && !is_own(&own.replace("0.9:", "0.8:")), "{own}");
+        }
+        assert!(!is_own("10.0.0.1:40040->10.0.0.9:5000/udp") && !is_own("10.0.0.1:1->10.0.0.7:4791/udp"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod tai;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::net::SocketAddrV4;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,7 +30,7 @@ use crate::counts::{Books, FlowAt, FlowCount};
 use crate::digest::Sampling;
 use crate::matching::{TABLE, Table};
 use crate::point::At;
-use crate::record::Record;
+use crate::record::{RECORD, Record};
 use attach::{Attachment, Programs};
 use maps::{Settings, Slots};
 use namespace::Namespace;
@@ -43,6 +44,9 @@ pub const POINTS: usize = 256;
 
 /// Flows at points for which the kernel's table has room.
 pub const FLOWS: usize = 16_384;
+
+/// Bytes of a record in the kernel's ring, with its header.
+const RING_ENTRY: usize = 8 + RECORD;
 
 /// How often namespaces are looked at: the kernel does not tell when one of them ends.
 const LOOK: Duration = Duration::from_millis(500);
@@ -90,6 +94,9 @@ pub struct Options {
     pub follow: bool,
     /// Attach to interfaces by clsact though the kernel has tcx.
     pub clsact: bool,
+    /// Where the records are sent to as reports. Left out, and counted as [`own`](crate::counts::Books::own), are datagrams to and from
+    /// there, RoCEv2 to and from that address, and ICMP errors about these: to trace them would make reports of reports without end.
+    pub translator: Option<SocketAddrV4>,
     /// Bytes of the ring; a power of two and whole pages.
     pub ring: u32,
     /// Another build of the programs than the one that is part of this library.
@@ -103,6 +110,7 @@ impl Default for Options {
             sampling: Sampling::ALL,
             follow: true,
             clsact: false,
+            translator: None,
             ring: 4 << 20,
             object: None,
         }
@@ -141,6 +149,8 @@ pub struct Tracer {
     programs: Programs,
     ebpf: Ebpf,
     ring: RingBuf<MapData>,
+    /// Records that the ring has room for.
+    room: usize,
     settings: Settings,
     slots: Slots,
     namespaces: Vec<Namespace>,
@@ -183,10 +193,11 @@ impl Tracer {
             points: Vec::new(),
             own: Vec::new(),
             programs: Programs::new(types, options.clsact),
-            settings: Settings::new(options.ring / 4),
+            settings: Settings::new(options.ring / 4, options.translator),
             slots: Slots::default(),
             ebpf,
             ring,
+            room: options.ring as usize / RING_ENTRY,
             namespaces: vec![own],
             kernel,
             looked: Instant::now(),
@@ -386,10 +397,12 @@ impl Tracer {
         Ok(())
     }
 
-    /// Hands over the records that are in the ring, and returns how many they were.
+    /// Hands over the records that are in the rings, and returns how many they were. Of each ring, no more than one filling: where
+    /// records come faster than they are taken, this ends all the same.
     pub fn read(&mut self, mut each: impl FnMut(Record)) -> usize {
         let mut count = 0;
-        while let Some(bytes) = self.ring.next() {
+        for _ in 0..self.room {
+            let Some(bytes) = self.ring.next() else { break };
             if let Some(mut record) = Record::read(&bytes) {
                 record.time = self.ahead.at(record.time);
                 each(record);
@@ -397,7 +410,7 @@ impl Tracer {
             }
         }
         for own in &mut self.own {
-            own.read(self.settings.sampling, |mut record| {
+            own.read(&self.settings, |mut record| {
                 record.time = self.ahead.at(record.time);
                 each(record);
                 count += 1;

@@ -7,12 +7,16 @@ use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
 
 use super::attach::Attachment;
 use super::chain;
+use super::maps::Settings;
 use crate::counts::Books;
-use crate::digest::{Digest, Sampling};
+use crate::digest::Digest;
 use crate::record::Record;
 
 /// What a section's name may say, and with it the place.
 const PLACES: &str = "tp_btf/EVENT, fentry/FUNCTION, kprobe/FUNCTION, tracepoint/GROUP/EVENT, raw_tp/EVENT";
+
+/// Records that are taken at a time.
+const MOST: usize = 1 << 16;
 
 /// A program of somebody else.
 pub(super) struct Own {
@@ -45,12 +49,15 @@ impl Own {
         Ok((Self { _ebpf: ebpf, ring, number, books: Books::default() }, attached))
     }
 
-    /// Hands over the records that the share chooses.
-    pub(super) fn read(&mut self, sampling: Sampling, mut each: impl FnMut(Record)) {
-        while let Some(bytes) = self.ring.next() {
+    /// Hands over the records that the share chooses, and that do not come of reports.
+    pub(super) fn read(&mut self, settings: &Settings, mut each: impl FnMut(Record)) {
+        let sampling = settings.sampling;
+        for _ in 0..MOST {
+            let Some(bytes) = self.ring.next() else { return };
             self.books.seen += 1;
             match Record::read(&bytes) {
                 None => self.books.unreadable += 1,
+                Some(record) if settings.is_own(&record.flow) => self.books.own += 1,
                 Some(record) if !sampling.chooses(Digest { full: record.digest, core: record.core }) => {
                     self.books.sampled_out += 1;
                 }

@@ -12,6 +12,7 @@ mod frames;
 mod overlay;
 mod own;
 mod rebuilt;
+mod reports;
 mod sides;
 mod switch;
 mod translated;

@@ -134,6 +134,7 @@ pub(super) fn run(args: &Agent) -> Result<Status> {
     let options = Options {
         follow: agent.follow,
         clsact: agent.clsact,
+        translator: Some(agent.translator),
         table: first.table.clone(),
         ..Options::default()
     };

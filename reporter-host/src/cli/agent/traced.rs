@@ -182,6 +182,7 @@ impl Traced {
                 reported: of.reported,
                 filtered: of.filtered,
                 sampled_out: of.sampled_out,
+                own: of.own,
                 ring_full: of.ring_full,
                 refused: of.refused(),
                 missed: of.missed,

@@ -159,6 +159,7 @@ pub(super) fn run(args: &Trace) -> Result<()> {
         sampling: Sampling::one_in(args.sample),
         follow: !args.no_follow,
         clsact: args.clsact,
+        translator: args.to.translator,
         ..Options::default()
     };
     let mut tracer = Tracer::start(&options)?;
@@ -273,12 +274,21 @@ fn follow(
 
 /// Says what became of the packets at each point.
 fn books(tracer: &Tracer, printer: Option<&Printer>) -> Result<()> {
-    let header = ["POINT", "SEEN", "REPORTED", "FILTERED", "SAMPLED OUT", "RING FULL", "REFUSED", "MISSED"];
-    let mut table = Table::new(&header, &[1, 2, 3, 4, 5, 6, 7]);
+    let header =
+        ["POINT", "SEEN", "REPORTED", "FILTERED", "SAMPLED OUT", "OWN", "RING FULL", "REFUSED", "MISSED"];
+    let mut table = Table::new(&header, &[1, 2, 3, 4, 5, 6, 7, 8]);
     for (point, books) in tracer.points().iter().zip(tracer.books()?) {
         let of = books.total;
-        let counts =
-            [of.seen, of.reported, of.filtered, of.sampled_out, of.ring_full, of.refused(), of.missed];
+        let counts = [
+            of.seen,
+            of.reported,
+            of.filtered,
+            of.sampled_out,
+            of.own,
+            of.ring_full,
+            of.refused(),
+            of.missed,
+        ];
         let mut row = vec![Cell::from(point.at.to_string())];
         row.extend(counts.map(|count| Cell::from(count.to_string())));
         table.row(row);
