@@ -219,7 +219,10 @@ fn fill_append(store: &Store, ring: u64, batch_len: u8, entry_len: u8) {
     let some = (ring / 2).max(1) as u32;
     (1..=some).for_each(|s| write(0, s, if s == some { (room / 2).max(1) } else { room }));
     (0..3 * ring as u32).for_each(|n| write(1, forward(u32::MAX - ring as u32, n), room));
-    // List 2: with gaps, a batch of the turn before, and damage. List 3 stays empty.
+    // List 2: with gaps, a batch of the turn before, and damage. List 3 is empty, or torn all over.
+    if batch_len == 64 {
+        (0..ring).for_each(|at| put(store, place_offset(3, at, ring, batch_len), &[0xee; 64]));
+    }
     for s in ring as u32 + 1..=2 * ring as u32 {
         if random.below(5) > 0 {
             write(2, s, 1 + random.below(room.into()) as u8);
@@ -346,6 +349,7 @@ fn ask_list(store: &Store, list: u32, start: u32) -> Value {
         let news = reader.read(u64::MAX, Instant::now(), |_, more| entries.extend_from_slice(more));
         progress.add(news.expect("inside"));
         if reader.caught_up().expect("inside") {
+            progress.damaged += reader.torn_behind().expect("inside");
             break;
         }
         std::thread::sleep(Duration::from_millis(5));

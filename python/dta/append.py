@@ -1,14 +1,16 @@
 """Reading an append list out of its ring, as `collector/src/store/append.rs` does.
 
 A list is looked at as a whole: what lies at each place, and whether it is a batch of this list. A batch that is missing
-or damaged is looked for once more after the time in which frames can overtake each other, and given up then.
+or damaged while a later one is there is looked for once more after the time in which frames can overtake each other, and
+given up then. Damaged places behind the last batch are counted too, but the reader stays before them: the batches that
+belong there may not have been written yet.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import List, Optional, Tuple
+from typing import List, Optional, Tuple, Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +38,13 @@ def distance(start: int, end: int) -> int:
 def is_after(a: int, b: int) -> bool:
     """Whether `a` is the later one: less than half a cycle after `b`."""
     return a != b and distance(b, a) < _CYCLE // 2
+
+
+def _are_after(a: Union[int, NDArray[np.int64]], b: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """`is_after`, for many; 0 (no batch) is after none."""
+    ahead = (a - b) % _CYCLE
+    after: NDArray[np.bool_] = (np.asarray(a) != 0) & (ahead != 0) & (ahead < _CYCLE // 2)
+    return after
 
 
 @dataclass(frozen=True)
@@ -82,12 +91,10 @@ class Ring:
         ahead = np.where(ahead < _CYCLE // 2, ahead, ahead - _CYCLE)
         return int(there[ahead.argmin()]), int(there[ahead.argmax()])
 
-    def run(self, start: int) -> int:
-        """How many batches from a sequence on are there without a gap."""
-        size = len(self.sequence)
-        wanted = (start - 1 + np.arange(size, dtype=np.int64)) % _CYCLE + 1
-        there = self.sequence[(wanted - 1) % size] == wanted
-        return size if there.all() else int(there.argmin())
+    def newest(self) -> int:
+        """The newest sequence; 0 if no batch is there."""
+        ends = self.ends()
+        return ends[1] if ends else 0
 
 
 def read(spec: StoreSpec, data: NDArray[np.uint8], list: int, from_sequence: int) -> Entries:
@@ -122,39 +129,48 @@ class _Walk:
         """Takes all that is there. What is missing or damaged ends it (`False`) or, if it was so in the ring as it
         was before, is given up and counted."""
         size = self.spec.ring
+        newest, newest_before = ring.newest(), before.newest() if before else 0
         while True:
-            run = ring.run(self.next)
-            if run:
-                self._take(ring, run)
-                continue
-            place = (self.next - 1) % size
-            there = int(ring.sequence[place])
-            if there and is_after(there, self.next):
-                gone = max(distance(self.next, there) + 1 - size, 1)
-                self.overwritten += gone
-                self.next = forward(self.next, gone)
-                continue
-            ends = ring.ends()
-            if not ring.torn[place] and not (ends and is_after(ends[1], self.next)):
-                return True
+            # As many sequences as there are places, from the next one on, and what is there in their stead.
+            wanted = (self.next - 1 + np.arange(size, dtype=np.int64)) % _CYCLE + 1
+            places = (wanted - 1) % size
+            there, torn = ring.sequence[places], ring.torn[places]
+            right = there == wanted
+            gone = (there != 0) & _are_after(there, wanted)
+            lost = ~right & ~gone & _are_after(newest, wanted)
             if before is None:
-                return False
-            was = before.ends()
-            if not before.torn[place] and not (was and is_after(was[1], self.next)):
-                return False
-            if ring.torn[place]:
-                self.damaged += 1
+                given_up = np.zeros(size, dtype=bool)
             else:
-                self.missing += 1
-            self.next = forward(self.next, 1)
+                given_up = lost & (before.torn[places] | _are_after(newest_before, wanted))
+            # Of a batch more than a ring later, more than one is gone.
+            one_gone = gone & ((there - wanted) % _CYCLE <= size)
+            passed = right | one_gone | given_up
+            n = size if passed.all() else int(passed.argmin())
+            if n:
+                self._take(ring, places[:n][right[:n]])
+                self.overwritten += int(one_gone[:n].sum())
+                self.damaged += int((given_up & torn)[:n].sum())
+                self.missing += int((given_up & ~torn)[:n].sum())
+                self.next = forward(self.next, n)
+            elif gone[0]:
+                count = distance(self.next, int(there[0])) + 1 - size
+                self.overwritten += count
+                self.next = forward(self.next, count)
+            elif lost[0]:
+                return False
+            elif not torn[0]:
+                return True
+            elif before is None or not before.torn[places[0]]:
+                return before is not None
+            else:
+                self.damaged += size if torn.all() else int(torn.argmin())
+                return True
 
-    def _take(self, ring: Ring, run: int) -> None:
-        places = (np.arange(run, dtype=np.int64) + self.next - 1) % _CYCLE % self.spec.ring
+    def _take(self, ring: Ring, places: NDArray[np.int64]) -> None:
         room = (self.spec.batch_len - layout.TRAILER_LEN) // self.spec.entry_len
-        held = ring.raw[places, : room * self.spec.entry_len].reshape(run, room, self.spec.entry_len)
+        held = ring.raw[places, : room * self.spec.entry_len].reshape(len(places), room, self.spec.entry_len)
         there = np.arange(room) < ring.count[places][:, np.newaxis]
         self.parts.append(held[there])
-        self.next = forward(self.next, run)
 
     def entries(self) -> Entries:
         none = np.zeros((0, self.spec.entry_len), dtype=np.uint8)

@@ -22,25 +22,25 @@ class _File:
     """The source of one region's store."""
 
     def __init__(self, region: Region) -> None:
-        self.data = region.data
+        self.region = region
 
     def raw(self, spec: StoreSpec) -> NDArray[np.uint8]:
-        return self.data
+        return self.region.data
 
     def key_write(self, spec: StoreSpec, keys: KeyArray, policy: str, at_least: int) -> KeyWriteAnswers:
-        return readers.key_write(spec, self.data, keys, policy, at_least)
+        return readers.key_write(spec, self.region.data, keys, policy, at_least)
 
     def path(self, spec: StoreSpec, keys: KeyArray) -> PathAnswers:
-        return readers.path(spec, self.data, keys)
+        return readers.path(spec, self.region.data, keys)
 
     def counter(self, spec: StoreSpec, keys: KeyArray) -> CounterAnswers:
-        return readers.counter(spec, self.data, keys)
+        return readers.counter(spec, self.region.data, keys)
 
     def sketch(self, spec: StoreSpec, keys: KeyArray, epoch: int) -> SketchAnswers:
-        return readers.sketch(spec, self.data, keys, epoch)
+        return readers.sketch(spec, self.region.data, keys, epoch)
 
     def entries(self, spec: StoreSpec, list: int, from_sequence: int) -> Entries:
-        return append.read(spec, self.data, list, from_sequence)
+        return append.read(spec, self.region.data, list, from_sequence)
 
 
 def open_region(path: Union[str, "os.PathLike[str]"]) -> Store:

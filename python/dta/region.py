@@ -16,7 +16,9 @@ The header, little-endian where nothing else is said::
 
 from __future__ import annotations
 
+import mmap
 import os
+import stat
 import struct
 import sys
 import zlib
@@ -51,7 +53,18 @@ class Region:
     #: When the file was made, in seconds since 1970.
     created: int
     #: The memory, mapped and read-only. A NIC writes it while it is read.
-    data: NDArray[np.uint8]
+    mapped: NDArray[np.uint8]
+    _file: mmap.mmap
+    _end: int
+
+    @property
+    def data(self) -> NDArray[np.uint8]:
+        """The memory. Raises `RegionError` where the file has become shorter: to read what is gone would end the
+        process (SIGBUS)."""
+        has = self._file.size()
+        if has < self._end:
+            raise RegionError(f"{self.path} was cut short while it was open: it has {has} bytes, but it should have {self._end}")
+        return self.mapped
 
 
 def open_file(path: Union[str, "os.PathLike[str]"]) -> Region:
@@ -66,8 +79,13 @@ def open_file(path: Union[str, "os.PathLike[str]"]) -> Region:
 
 
 def _open(path: Path) -> Region:
-    with open(path, "rb") as file:
-        has = os.fstat(file.fileno()).st_size
+    # Without waiting, for whatever it is: opening a fifo waits for its other end.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+    with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise RegionError("is not a regular file")
+        has = found.st_size
         header = file.read(_HEADER_LEN)
         if len(header) < _HEADER_LEN and b"DTAREGN\0".startswith(header[:8]):
             raise RegionError(f"is cut off: it has {has} bytes, and a header has {_HEADER_LEN}")
@@ -88,8 +106,10 @@ def _open(path: Path) -> Region:
             raise RegionError("has a damaged header: it says another length or offset than its store has")
         if has < offset + length:
             raise RegionError(f"is cut off: it has {has} bytes, but it should have {offset + length}")
-        data: NDArray[np.uint8] = np.memmap(file, dtype=np.uint8, mode="r", offset=offset, shape=(length,))
-    return Region(path, spec, generation, iova, created, data)
+        # All of it: in hugetlbfs only whole pages can be mapped.
+        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        data = np.frombuffer(mapping, dtype=np.uint8, offset=offset, count=length)
+    return Region(path, spec, generation, iova, created, data, mapping, offset + length)
 
 
 def _body(body: bytes) -> Tuple[int, int, int, StoreSpec]:

@@ -97,7 +97,7 @@ class StoreSpec:
             if number == 1 and isinstance(value, int):
                 fields["id"] = value
             elif number == 2 and isinstance(value, bytes):
-                fields["name"] = value.decode()
+                fields["name"] = _text(value)
             elif number in _KINDS and isinstance(value, bytes):
                 fields["kind"], names = _KINDS[number]
                 for inner, what in _fields(value):
@@ -136,6 +136,13 @@ class StoreSpec:
 
 def _pow2(n: int, most: int) -> bool:
     return n > 0 and n & (n - 1) == 0 and n <= 1 << most
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise RegionError("the description of a store is damaged: its name is no text") from None
 
 
 def varint(data: bytes, at: int) -> Tuple[int, int]:

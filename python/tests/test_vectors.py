@@ -117,3 +117,18 @@ def test_rejected_batches(vector):
     found = append.Ring.look(spec, batch.reshape(1, -1), vector["list"])
     assert found.ends() is None
     assert found.torn.tolist() == [vector["verdict"] == "torn"]
+
+
+def test_a_list_that_is_torn_is_read_to_its_end():
+    spec = StoreSpec(1, "s", "append", lists=1, ring=8192, batch_len=64, entry_len=4)
+    data = np.full((8192, 64), 0xFF, dtype=np.uint8)
+    entries = append.read(spec, data.reshape(-1), 0, 0)
+    assert (len(entries), entries.damaged, entries.next_sequence) == (0, 8192, 1)
+    # Every other batch is whole: what is between them is given up together.
+    batches = data.view(layout.dtype(spec)).reshape(-1)[1::2]
+    batches["sequence"], batches["count"] = np.arange(2, 8193, 2), 1
+    checks = layout.batch_checks(np.zeros(4096, dtype=np.uint32), data[1::2])
+    batches["check"] = checks.astype(">u4").view(np.uint8).reshape(-1, 4)[:, 1:]
+    entries = append.read(spec, data.reshape(-1), 0, 1)
+    # With the place behind the last one.
+    assert (len(entries), entries.damaged, entries.next_sequence) == (4096, 4097, 8193)

@@ -12,7 +12,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::{AskError, Memory};
 use crate::store::Store;
-use crate::store::append::{ListError, Lists, Start};
+use crate::store::append::{ListError, Lists, Progress, Start};
 use crate::store::follow::{Follower, Moves, News};
 
 /// Messages on their way to a slow client; then its reader waits, and may be overtaken by the writer, which
@@ -56,8 +56,8 @@ enum Idle {
     Wait,
     /// Read at once: the list goes on in other memory.
     Again,
-    /// All that is there was read, and no more is wanted.
-    End,
+    /// All that is there was read, and no more is wanted; this is still to be said.
+    End(News),
 }
 
 impl Tail {
@@ -73,14 +73,20 @@ impl Tail {
     }
 
     fn read(&mut self) -> Result<News, AskError> {
+        // Beside a collector, whether the file is still whole.
+        self.memory.current()?;
         let news = self.follower.read(lists(&self.store)?, Instant::now());
         let news = news.map_err(|error| self.store.outside(error))?;
-        let counters = &self.memory.counters;
-        counters.tail_entries.add(news.progress.entries);
-        counters.tail_overwritten.add(news.progress.overwritten);
-        counters.tail_missing.add(news.progress.missing);
-        counters.tail_damaged.add(news.progress.damaged);
+        self.count(&news.progress);
         Ok(news)
+    }
+
+    fn count(&self, progress: &Progress) {
+        let counters = &self.memory.counters;
+        counters.tail_entries.add(progress.entries);
+        counters.tail_overwritten.add(progress.overwritten);
+        counters.tail_missing.add(progress.missing);
+        counters.tail_damaged.add(progress.damaged);
     }
 
     /// The store, if it has other memory by now.
@@ -108,9 +114,14 @@ impl Tail {
                 }
             }
         }
-        let end = self.follower.may_end()
-            && self.follower.caught_up(lists(&self.store)?).map_err(|error| self.store.outside(error))?;
-        Ok(if end { Idle::End } else { Idle::Wait })
+        if !self.follower.may_end() {
+            return Ok(Idle::Wait);
+        }
+        let end = self.follower.end(lists(&self.store)?).map_err(|error| self.store.outside(error))?;
+        Ok(end.map_or(Idle::Wait, |progress| {
+            self.count(&progress);
+            Idle::End(News { progress, ..News::default() })
+        }))
     }
 }
 
@@ -152,7 +163,12 @@ async fn follow(mut tail: Tail, sender: mpsc::Sender<Result<TailResponse, AskErr
                         tail = moved;
                         continue;
                     }
-                    Ok((Ok(Idle::End), _)) => return,
+                    Ok((Ok(Idle::End(news)), _)) => {
+                        if !news.is_empty() {
+                            let _ = sender.send(Ok(message(news))).await;
+                        }
+                        return;
+                    }
                     Ok((Err(error), _)) => break error,
                     Err(error) => break AskError::Ended(error.to_string()),
                 }

@@ -92,6 +92,7 @@ const FEATURES: &[&str] = if cfg!(feature = "verbs") { &["verbs"] } else { &[] }
 /// Runs the program with arguments, of which the first is the program's name: how another program
 /// runs it in its own process.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    crate::region::name_lost_files();
     dta_cli::program::run(args, FEATURES, |cli: Cli| match cli.command {
         Command::Serve(args) => serve::run(args),
         Command::CheckConfig(args) => check_config::run(&args),

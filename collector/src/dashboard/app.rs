@@ -195,7 +195,7 @@ impl EventsView {
 
     /// Takes what came. What is selected stays selected, unless it is the newest: then the newest is.
     fn take(&mut self, at: Instant, seen: events::Seen) {
-        let count = |seen: &events::Seen| seen.total;
+        let count = |seen: &events::Seen| seen.total(None);
         let new = self.seen.as_ref().map_or(0, |(_, before)| count(&seen).saturating_sub(count(before)));
         let kind = self.kind;
         let of_kind = |event: &&Event| kind.is_none_or(|kind| event.kind == kind);

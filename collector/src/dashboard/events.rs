@@ -9,7 +9,7 @@ use dta_export::directory::Directory;
 use dta_export::names::Names;
 use dta_export::source::{Batch, Options, Source};
 
-use crate::int::event::{Event, Filter};
+use crate::int::event::{Event, Filter, Kind};
 use crate::int::{Have, Missed};
 
 /// Events that are kept.
@@ -23,9 +23,26 @@ const LONGEST: Duration = Duration::from_secs(1);
 pub(super) struct Seen {
     /// The newest, the last one at the end.
     pub(super) newest: VecDeque<Event>,
-    /// All that came.
-    pub(super) total: u64,
+    /// All that came, by kind.
+    pub(super) of_kind: [u64; Kind::NAMES.len()],
     pub(super) missed: Missed,
+}
+
+impl Seen {
+    /// How many came of a kind; `None` = of all.
+    pub(super) fn total(&self, kind: Option<Kind>) -> u64 {
+        kind.map_or_else(|| self.of_kind.iter().sum(), |kind| self.of_kind[kind as usize])
+    }
+
+    fn take(&mut self, event: Event) {
+        self.of_kind[event.kind as usize] += 1;
+        // Lists are read side by side: those of the past are put in the order of their times.
+        let later = self.newest.iter().rev().take_while(|other| other.time > event.time).count();
+        self.newest.insert(self.newest.len() - later, event);
+        if self.newest.len() > KEPT {
+            self.newest.pop_front();
+        }
+    }
 }
 
 /// The lists that are followed.
@@ -71,16 +88,8 @@ impl Events {
         for entry in &batch.entries {
             self.directory.take(entry);
             let event = Event::of(entry, &mut self.directory, &self.names);
-            if !filter.admits(&event) {
-                continue;
-            }
-            self.seen.total += 1;
-            // Lists are read side by side: those of the past are put in the order of their times.
-            let newest = &mut self.seen.newest;
-            let later = newest.iter().rev().take_while(|other| other.time > event.time).count();
-            newest.insert(newest.len() - later, event);
-            if newest.len() > KEPT {
-                newest.pop_front();
+            if filter.admits(&event) {
+                self.seen.take(event);
             }
         }
     }

@@ -286,6 +286,11 @@ impl Event {
 
     /// What it is about, and what happened.
     pub fn words(&self) -> String {
+        format!("{}: {}", self.about(), self.what())
+    }
+
+    /// What it is about: the flow, and the place.
+    pub(crate) fn about(&self) -> String {
         let mut about: Vec<String> = Vec::new();
         match (self.flow, self.key, self.kind) {
             (Some(flow), ..) => about.push(flow.to_string()),
@@ -301,7 +306,7 @@ impl Event {
             (None, Some(_), _) => {}
         }
         about.extend(self.where_it_was());
-        format!("{}: {}", about.join(", "), self.what())
+        about.join(", ")
     }
 
     fn where_it_was(&self) -> Vec<String> {
@@ -325,7 +330,8 @@ impl Event {
         .collect()
     }
 
-    fn what(&self) -> String {
+    /// What happened.
+    pub(crate) fn what(&self) -> String {
         let hops = |n: u64| if n == 1 { "1 hop".to_owned() } else { format!("{n} hops") };
         let (old, new) = (self.old.unwrap_or(0), self.new.unwrap_or(0));
         match self.kind {

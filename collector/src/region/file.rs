@@ -113,10 +113,16 @@ pub(super) fn replace(
     Ok(region)
 }
 
-/// Whether `path` leads to a file that has another number; a path that leads nowhere does not.
-pub(super) fn is_another(path: &Path, than: (u64, u64)) -> Result<bool, RegionError> {
+/// Whether `path` leads to a file that has another number; a path that leads nowhere does not. It is an error if the
+/// file is the same, and shorter than `wants` bytes.
+pub(super) fn is_another(path: &Path, than: (u64, u64), wants: u64) -> Result<bool, RegionError> {
     match std::fs::metadata(path) {
-        Ok(found) => Ok((found.dev(), found.ino()) != than),
+        Ok(found) if (found.dev(), found.ino()) != than => Ok(true),
+        Ok(found) if found.len() < wants => Err(RegionError::Mismatch {
+            path: path.to_owned(),
+            mismatch: Mismatch::Truncated { has: found.len(), wants },
+        }),
+        Ok(_) => Ok(false),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(source) => {
             Err(RegionError::File { path: path.to_owned(), action: "look for another one", source })

@@ -14,11 +14,13 @@
 //! - `pages`: what kind of pages the kernel gave.
 //! - `collapse`: joining base pages to huge ones, later.
 //! - `file`: creating, opening and locking region files.
+//! - `last_word`: what is said where a file was cut short while it was in use (unsafe).
 
 mod access;
 mod collapse;
 mod file;
 pub mod header;
+mod last_word;
 mod mapping;
 mod pages;
 
@@ -29,6 +31,7 @@ use std::sync::{Mutex, PoisonError};
 
 pub use access::AccessError;
 pub use header::RegionHeader;
+pub use last_word::name_lost_files;
 
 use crate::lock::Lock;
 use mapping::{HUGE, Mapping};
@@ -211,9 +214,12 @@ impl Region {
     }
 
     /// The region of the file that has taken the place of this one's, for reading; `None` if none has.
+    ///
+    /// # Errors
+    /// The file cannot be read, or it is still this one's and was cut short.
     pub(crate) fn reopened(&self) -> Result<Option<Region>, RegionError> {
         match &self.backing {
-            Some(backing) if file::is_another(&backing.path, backing.inode)? => {
+            Some(backing) if file::is_another(&backing.path, backing.inode, (self.data + self.len) as u64)? => {
                 Region::open_read_only(&backing.path).map(Some)
             }
             _ => Ok(None),

@@ -18,6 +18,9 @@ const REORDERED: u32 = 64;
 /// Otherwise it is given up after this time: a frame that was merely overtaken is here by then.
 const PATIENCE: Duration = Duration::from_millis(50);
 
+/// Batches that are waited for together, at most. To look at so many takes well below [`PATIENCE`].
+const TOGETHER: u64 = 1 << 16;
+
 /// What one call of [`Reader::read`] went through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
@@ -88,8 +91,28 @@ pub struct Place {
     cursor: Cursor,
     /// Batches that were overwritten before this reader began, and are not told yet.
     gone: u64,
-    /// Since when the next batch has been missing or torn.
-    stuck: Option<(u32, Instant)>,
+    /// What is waited for.
+    stuck: Option<Stuck>,
+}
+
+/// Batches that are missing or torn, and since when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stuck {
+    since: Instant,
+    /// The first.
+    from: u32,
+    /// The last: a later batch that was there then, or the first where there was none.
+    to: u32,
+    /// Whether a later one was there.
+    later: bool,
+    /// Whether they have been waited for long enough.
+    over: bool,
+}
+
+impl Stuck {
+    fn is_of(&self, sequence: u32, later: bool) -> bool {
+        self.later == later && distance(self.from, sequence) <= distance(self.from, self.to)
+    }
 }
 
 /// The lists of an append store.
@@ -305,14 +328,43 @@ impl Reader<'_> {
             let step = cursor.poll(|at| self.lists.look(self.at.list, at, batch));
             // A batch that was found is left for `read` to hand over or to count; a later one that was
             // sighted is worth remembering.
-            if matches!(step, Step::Pending | Step::Missing { .. }) {
+            if !matches!(step, Step::New { .. } | Step::Overwritten { .. }) {
                 self.at.cursor = cursor;
             }
-            if step != Step::Pending {
+            let nothing_to_wait_for = match step {
+                Step::Pending => true,
+                Step::Torn { sequence, later: false } => {
+                    self.at.stuck.is_some_and(|stuck| stuck.over && stuck.is_of(sequence, false))
+                }
+                _ => false,
+            };
+            if !nothing_to_wait_for {
                 return Ok(false);
             }
         }
         Ok(true)
+    }
+
+    /// Places behind the last batch, one after the other, that hold bytes of no batch. Who has
+    /// [caught up](Reader::caught_up) counts them as damaged; the reader stays before them, as the batches that
+    /// belong there may not have been written yet.
+    ///
+    /// # Errors
+    /// The list lies outside the region.
+    pub fn torn_behind(&self) -> Result<u64, AccessError> {
+        let mut batch = [0u8; MAX_BATCH];
+        let batch = &mut batch[..usize::from(self.lists.batch_len)];
+        self.lists.within(self.at.list)?;
+        let ring = self.lists.ring;
+        let mut is_torn = |ahead: &u64| {
+            let at = place(forward(self.sequence(), *ahead as u32), ring);
+            match self.lists.look(self.at.list, at, batch) {
+                Found::Torn => true,
+                Found::Valid(found) => place(found, ring) != at,
+                Found::Empty => false,
+            }
+        };
+        Ok((0..ring).take_while(&mut is_torn).count() as u64)
     }
 
     /// One look; `false` when there is nothing more for now.
@@ -339,23 +391,25 @@ impl Reader<'_> {
                 true
             }
             Step::Missing { sequence } => {
-                let give_up = self.overtaken(sequence, batch) || self.waited(sequence, now);
+                let give_up = self.overtaken(sequence, batch) || self.waited(sequence, true, now, batch);
                 if give_up {
                     self.at.cursor.skip();
                     progress.missing += 1;
                 }
                 give_up
             }
-            Step::Torn { sequence } => {
-                let give_up = self.waited(sequence, now);
-                if give_up {
+            Step::Torn { sequence, later } => match self.waited(sequence, later, now, batch) {
+                true if later => {
                     self.at.cursor.skip();
                     progress.damaged += 1;
-                } else {
-                    progress.torn += 1;
+                    true
                 }
-                give_up
-            }
+                true => false,
+                false => {
+                    progress.torn += 1;
+                    false
+                }
+            },
             Step::Pending => {
                 self.at.stuck = None;
                 false
@@ -372,14 +426,20 @@ impl Reader<'_> {
                 Found::Valid(found) if found == later || is_after(found, later))
     }
 
-    /// Whether `sequence` has been waited for long enough.
-    fn waited(&mut self, sequence: u32, now: Instant) -> bool {
-        match self.at.stuck {
-            Some((stuck, since)) if stuck == sequence => now.saturating_duration_since(since) >= PATIENCE,
-            _ => {
-                self.at.stuck = Some((sequence, now));
-                false
-            }
+    /// Whether `sequence`, the next one, has been waited for long enough, since it was first seen to be stuck with
+    /// or without a later one behind it.
+    #[cold]
+    fn waited(&mut self, sequence: u32, later: bool, now: Instant, batch: &mut [u8]) -> bool {
+        if let Some(stuck) = self.at.stuck.as_mut().filter(|stuck| stuck.is_of(sequence, later)) {
+            stuck.over = stuck.over || now.saturating_duration_since(stuck.since) >= PATIENCE;
+            return stuck.over;
         }
+        let (lists, list) = (self.lists, self.at.list);
+        // All before the latest that is there have their chance from now on.
+        self.at.cursor.sight(TOGETHER, REORDERED, |at| lists.look(list, at, batch));
+        let seen = self.at.cursor.seen();
+        let (to, later) = (seen.unwrap_or(sequence), seen.is_some());
+        self.at.stuck = Some(Stuck { since: now, from: sequence, to, later, over: false });
+        false
     }
 }

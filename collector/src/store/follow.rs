@@ -101,20 +101,22 @@ impl Follower {
         Ok(news)
     }
 
-    /// Whether this one ends at all: then [`Follower::caught_up`] is to be asked whenever nothing came.
+    /// Whether this one ends at all: then [`Follower::end`] is to be asked whenever nothing came.
     pub fn may_end(&self) -> bool {
         self.until_caught_up
     }
 
-    /// Whether nothing is there that could still be read or waited for. Looks at the whole ring.
+    /// Where nothing is there that could still be read or waited for, what is to be said at the end: how many
+    /// places behind the last batch are damaged. Looks at the whole ring.
     ///
     /// # Errors
     /// The list lies outside the region.
-    pub fn caught_up(&mut self, lists: Lists<'_>) -> Result<bool, AccessError> {
+    pub fn end(&mut self, lists: Lists<'_>) -> Result<Option<Progress>, AccessError> {
         let mut reader = lists.resume(self.at);
         let caught_up = reader.caught_up()?;
         self.at = reader.place();
-        Ok(caught_up)
+        let damaged = if caught_up { reader.torn_behind()? } else { 0 };
+        Ok(caught_up.then_some(Progress { damaged, ..Progress::default() }))
     }
 
     /// Whether to go on in `lists`, the memory that took the place of this one's. To be asked when nothing
@@ -195,11 +197,12 @@ mod tests {
         assert_eq!((first.progress.batches, first.progress.missing, first.sequence), (BATCHES, 1, 257));
         assert_eq!(first.entries.len(), 512);
         assert_eq!((&first.entries[1][..], &first.entries[2][..]), (&[1; 4][..], &[3; 4][..]));
-        assert!(!first.is_idle() && !follower.caught_up(lists).unwrap());
+        assert!(!first.is_idle() && follower.end(lists).unwrap().is_none());
         let rest = follower.read(lists, now).unwrap();
         assert_eq!((rest.progress.batches, rest.sequence, rest.entries.len()), (43, 300, 86));
         let nothing = follower.read(lists, now).unwrap();
-        assert!(nothing.is_idle() && nothing.is_empty() && follower.caught_up(lists).unwrap());
+        assert!(nothing.is_idle() && nothing.is_empty());
+        assert_eq!(follower.end(lists), Ok(Some(Progress::default())));
     }
 
     #[test]

@@ -351,6 +351,38 @@ fn a_damaged_batch_is_told_and_passed() {
 }
 
 #[test]
+fn a_list_that_is_torn_all_over_is_read_to_its_end_in_one_wait_and_loses_nothing_that_comes() {
+    let store = list_store(64);
+    let mut reader = append::Lists::new(&store).unwrap().reader(0, append::Start::Oldest).unwrap();
+    let tear = |sequence| {
+        store.region.write(layout::append::offset(0, sequence, RING, 64), &[0xff; 64]).unwrap();
+    };
+    (1..=RING as u32).for_each(tear);
+    let t0 = Instant::now();
+    let (got, progress) = read_all(&mut reader, t0);
+    assert_eq!((got, progress.torn), (vec![], 1));
+    assert!(!reader.caught_up().unwrap(), "it may be being written");
+    let t1 = t0 + Duration::from_secs(1);
+    assert_eq!(read_all(&mut reader, t1), (vec![], append::Progress::default()));
+    assert!(reader.caught_up().unwrap());
+    assert_eq!((reader.torn_behind(), reader.sequence()), (Ok(RING), 1));
+    // What was only damaged since the turn before is written after all.
+    (1..=3).for_each(|sequence| put_batch(&store, 0, sequence));
+    assert_eq!(read_all(&mut reader, t1).0, [1, 2, 3]);
+    // All that lies before the latest batch is waited for together.
+    let mut reader = append::Lists::new(&store).unwrap().reader(0, append::Start::At(4)).unwrap();
+    [100, 102, 255, 256].into_iter().for_each(|sequence| put_batch(&store, 0, sequence));
+    assert!(read_all(&mut reader, t1).0.is_empty());
+    // A late one is still taken.
+    put_batch(&store, 0, 50);
+    let (got, progress) = read_all(&mut reader, t1 + Duration::from_secs(1));
+    assert_eq!(got, [50, 100, 102, 255, 256]);
+    assert_eq!((progress.damaged, progress.missing), (RING - 8, 0));
+    // Behind the last one lies batch 1 again.
+    assert_eq!((reader.caught_up(), reader.torn_behind()), (Ok(true), Ok(0)));
+}
+
+#[test]
 fn load_is_estimated_from_a_sample() {
     // 64 MiB, of which 4 are looked at.
     let store = store(StoreKind::KeyWrite { slots: 1 << 22, value_len: 12, redundancy: 2 });

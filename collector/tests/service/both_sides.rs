@@ -142,6 +142,8 @@ fn fill(server: &Server) {
     // List 1: more than its ring holds, one batch that never came, and one that is damaged.
     (1..=100).filter(|sequence| *sequence != 90).for_each(|sequence| put_batch(server, 1, sequence));
     write(server, "events", append::offset(1, 95, RING, 64), &[0xff]);
+    // List 2: nothing but bytes of no batch.
+    (1..=RING as u32).for_each(|n| write(server, "events", append::offset(2, n, RING, 64), &[0xff; 64]));
 }
 
 fn keys(which: impl IntoIterator<Item = u32>) -> Vec<Vec<u8>> {
@@ -329,6 +331,10 @@ async fn every_side_follows_lists_in_the_same_way() {
     let next = request.clone();
     let told = sides.ask(async |ask| followed(ask.tail(next.clone()).await).await).await.unwrap();
     assert_eq!(told, TailResponse::default());
+
+    let torn = TailRequest { list: 2, from_start: true, ..request.clone() };
+    let told = sides.ask(async |ask| followed(ask.tail(torn.clone()).await).await).await.unwrap();
+    assert_eq!(told, TailResponse { damaged_batches: RING, ..TailResponse::default() });
 
     // Those that wait are there when the call returns, and are given what is written after it.
     let waiting = TailRequest { until_caught_up: false, ..request };

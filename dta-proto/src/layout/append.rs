@@ -199,11 +199,15 @@ pub enum Step {
         /// The batch that is not there.
         sequence: u32,
     },
-    /// The next batch's place holds bytes of no batch: being written (look again), or damaged
-    /// ([`Cursor::skip`] and count it).
+    /// The next batch's place holds bytes of no batch. If a later batch is there, the next one is being
+    /// written (look again) or damaged ([`Cursor::skip`] and count it). If none is, it may just as well
+    /// not have been written yet, and its place be damaged since the turn before: look again later, and
+    /// do not skip what may still come.
     Torn {
         /// The batch that should be there.
         sequence: u32,
+        /// Whether a later batch was seen.
+        later: bool,
     },
     /// No batch is known to have been written after the last one. Look again later.
     Pending,
@@ -268,22 +272,54 @@ impl Cursor {
     #[inline]
     pub fn poll(&mut self, mut read: impl FnMut(u64) -> Found) -> Step {
         let here = self.place();
-        match read(here) {
+        let torn = match read(here) {
             Found::Valid(sequence) if sequence == self.next => {
                 self.advance(1);
                 return Step::New { sequence };
             }
-            Found::Valid(sequence) if place(sequence, self.ring) != here => {
-                return Step::Torn { sequence: self.next };
-            }
+            Found::Valid(sequence) if place(sequence, self.ring) != here => true,
             Found::Valid(sequence) if is_after(sequence, self.next) => return self.overwritten(sequence),
-            Found::Valid(_) | Found::Empty => {}
-            Found::Torn => return Step::Torn { sequence: self.next },
-        }
+            Found::Valid(_) | Found::Empty => false,
+            Found::Torn => true,
+        };
         if self.seen.is_none() {
             self.look_ahead(read);
         }
-        if self.seen.is_some() { Step::Missing { sequence: self.next } } else { Step::Pending }
+        let (sequence, later) = (self.next, self.seen.is_some());
+        match (torn, later) {
+            (true, later) => Step::Torn { sequence, later },
+            (false, true) => Step::Missing { sequence },
+            (false, false) => Step::Pending,
+        }
+    }
+
+    /// Walks on from the next batch, over `most` places at most, and remembers the latest batch that is there.
+    /// Ends where `gap` places in a row hold nothing that belongs there or is torn: nothing is behind them, as a
+    /// rule.
+    pub fn sight(&mut self, most: u64, gap: u32, mut read: impl FnMut(u64) -> Found) {
+        let mut without = 0;
+        for ahead in 0..most.min(self.ring) {
+            let wanted = forward(self.next, ahead as u32);
+            let at = place(wanted, self.ring);
+            match read(at) {
+                Found::Valid(found) if place(found, self.ring) == at && !is_after(wanted, found) => {
+                    if self.seen.is_none_or(|seen| is_after(found, seen)) {
+                        self.seen = Some(found);
+                    }
+                    without = 0;
+                }
+                Found::Torn => without = 0,
+                Found::Valid(_) | Found::Empty => without += 1,
+            }
+            if without >= gap {
+                return;
+            }
+        }
+    }
+
+    /// The latest batch that was seen, while it is not before the next one.
+    pub fn seen(&self) -> Option<u32> {
+        self.seen
     }
 
     /// Gives up the next batch: it is missing or damaged. The caller counts it.
@@ -468,17 +504,38 @@ mod tests {
     fn torn_stays_until_whole_or_skipped() {
         let (mut ring, mut cursor) = (Ring::new(2), Cursor::new(2, 1));
         ring.places[0] = Found::Torn;
-        assert_eq!(ring.poll(&mut cursor), Step::Torn { sequence: 1 });
+        assert_eq!(ring.poll(&mut cursor), Step::Torn { sequence: 1, later: false });
+        ring.write(2);
+        assert_eq!(ring.poll(&mut cursor), Step::Torn { sequence: 1, later: true });
         ring.write(1);
         assert_eq!(ring.poll(&mut cursor), Step::New { sequence: 1 });
         ring.places[1] = Found::Valid(1);
         assert_eq!(
             ring.poll(&mut cursor),
-            Step::Torn { sequence: 2 },
+            Step::Torn { sequence: 2, later: true },
             "a batch that does not belong there is damage"
         );
         cursor.skip();
         assert_eq!(cursor.sequence(), 3);
+    }
+
+    #[test]
+    fn the_latest_batch_is_sighted_over_what_is_torn_or_lost() {
+        let mut ring = Ring::new(16);
+        let sighted = |ring: &Ring, gap| {
+            let mut cursor = Cursor::new(16, 17);
+            cursor.sight(16, gap, |at| ring.places[at as usize]);
+            cursor.seen()
+        };
+        assert_eq!(sighted(&ring, 4), None);
+        // 17 torn, 18 there, 19 to 21 lost, 22 there, 23 lost, 24 torn, 25 of the turn before.
+        (ring.places[0], ring.places[7]) = (Found::Torn, Found::Torn);
+        [18, 22, 9].into_iter().for_each(|sequence| ring.write(sequence));
+        assert_eq!((sighted(&ring, 3), sighted(&ring, 4)), (Some(18), Some(22)));
+        ring.places.fill(Found::Torn);
+        assert_eq!(sighted(&ring, 1), None);
+        ring.write(32);
+        assert_eq!(sighted(&ring, 1), Some(32));
     }
 
     #[test]

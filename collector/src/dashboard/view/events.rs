@@ -15,6 +15,8 @@ use crate::int::event::Event;
 const DETAILS: u16 = 5;
 /// Lines that the list has beside that.
 const LEAST: u16 = 5;
+/// Characters that are left of what an event is about.
+const LEAST_ABOUT: usize = 12;
 
 pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) -> Option<String> {
     let has_details = area.height >= LEAST + DETAILS;
@@ -30,7 +32,7 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) ->
         0 => String::new(),
         batches => format!("; {} batches lost or overwritten", grouped(batches)),
     };
-    let head = format!("events {kind}, newest first: {}{missed}", grouped(seen.total));
+    let head = format!("events {kind}, newest first: {}{missed}", grouped(seen.total(app.events.kind)));
     frame.render_widget(Line::from(head).style(look.theme.header), title);
     app.events.selected = app.events.selected.min(app.events.shown().count().saturating_sub(1));
     let shown: Vec<&Event> = app.events.shown().collect();
@@ -44,7 +46,7 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) ->
         .take(room)
         .map(|(n, event)| {
             let time = format!("{:12} ", time_of_day(event));
-            let words = cut(&event.words(), width.saturating_sub(time.len()));
+            let words = words(event, width.saturating_sub(time.len()));
             let line = Line::from(vec![Span::styled(time, look.theme.dim), Span::raw(words)]);
             if n == app.events.selected { line.style(look.theme.selected) } else { line }
         })
@@ -64,6 +66,14 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) ->
         _ if !has_details => Some("not shown, 80x24 has room: the selected event in full".into()),
         _ => None,
     }
+}
+
+/// What an event is about, and what happened, in `width` characters: where that is too little, what it is about gives
+/// way, for the selected event is shown in full.
+fn words(event: &Event, width: usize) -> String {
+    let (about, what) = (event.about(), event.what());
+    let room = width.saturating_sub(what.chars().count() + 2);
+    cut(&format!("{}: {what}", cut(&about, room.max(LEAST_ABOUT))), width)
 }
 
 /// The time of the day, in UTC; or a switch's own number.
