@@ -5,7 +5,9 @@
 //! has no room is left out and counted, and series that are there stay. A series of which nothing was told for a while
 //! leaves. What the translator's rules tell again (the keep-alive) keeps a series that lives from leaving.
 //!
-//! Series are kept by their keys, and named when they are read: an event may come before its key is told.
+//! Series are kept by their keys, and named when they are read: an event may come before its key is told. The directory
+//! of names has a bound, too, and forgets what was looked up longest ago; so the keys of all series are looked up again
+//! before new ones could fill it.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -16,7 +18,7 @@ use std::time::{Duration, Instant};
 use dta_client::Ask;
 use dta_metrics::{Kind, Labels, Page};
 use dta_proto::key::{Flow, Key};
-use dta_proto::telemetry::{Entry, Metric, list};
+use dta_proto::telemetry::{Entry, Means, Metric, list};
 use serde::{Deserialize, Serialize};
 
 use crate::directory::{Directory, Meaning};
@@ -80,6 +82,9 @@ pub struct Gauges {
     schema: Schema,
     limits: Limits,
     directory: Directory,
+    /// Keys that the directory may learn until those of all series are looked up again.
+    room: usize,
+    learned: usize,
     /// By [`Metric::index`].
     values: [Series<Key>; Metric::ALL.len()],
     /// By switch and reason.
@@ -99,12 +104,16 @@ const SWEEP: Duration = Duration::from_secs(1);
 impl Gauges {
     /// No series yet.
     pub fn new(schema: Schema, limits: Limits) -> Self {
-        // A hop has a key, and its flow another.
-        let keys = limits.series.saturating_mul(4).max(1 << 16);
+        // Both of a flow's families have its key; a hop has a key, and its flow another.
+        let of_series = limits.series.saturating_mul(4);
+        let keys = limits.series.saturating_mul(6).max(1 << 16);
         Self {
             schema,
             limits,
             directory: Directory::new(keys),
+            // A key that was looked up stays while fewer than `keys` others are learned or looked up.
+            room: keys.saturating_sub(of_series) / 2,
+            learned: 0,
             values: Default::default(),
             drops: Series::default(),
             congested: Series::default(),
@@ -144,11 +153,25 @@ impl Gauges {
                 let place = [place.switch, place.port, place.queue];
                 self.congested.change(place, now, limits, |count| count + 1)
             }
-            Entry::Key { .. } => {
-                self.directory.take(entry);
+            // What a key says itself takes no room.
+            Entry::Key { means: Means::Itself, .. } => true,
+            Entry::Key { key, means } => {
+                self.directory.learn(key, means);
+                self.learned += 1;
+                if self.learned >= self.room {
+                    self.keep_names();
+                }
                 true
             }
         }
+    }
+
+    /// Looks up the keys of all series, so that the directory forgets others.
+    fn keep_names(&mut self) {
+        for key in self.values.iter().flat_map(|series| series.of.keys()) {
+            self.directory.meaning(key);
+        }
+        self.learned = 0;
     }
 
     /// Lets old series leave.

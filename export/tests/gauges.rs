@@ -161,3 +161,28 @@ fn random_flows_stay_under_the_bound_and_those_that_are_there_stay() {
     gauges.take(&changes(vec![change(Metric::FlowLatency, flow(7).key(), 3)]), later);
     assert_eq!(gauges.series(), 1);
 }
+
+/// Whoever can send packets can make up flows, and so keys in the directory: more than it holds.
+#[test]
+fn a_flood_of_flows_takes_no_name_from_a_series_that_is_there() {
+    let mut gauges = Gauges::new(Schema::Tags, Limits::default());
+    let now = Instant::now();
+    let v6 = |n: u32| Flow { src: IpAddr::V6(Ipv6Addr::from(u128::from(n))), ..flow(0) };
+    // As a report of a new flow of one hop makes them: the hop is told before its flow.
+    let mut tell = |f: &Flow| {
+        let hop = telemetry::hop_latency_key(f, 4);
+        gauges.take(&changes(vec![change(Metric::HopLatency, hop, 400)]), now);
+        let of_hop = Entry::Key { key: hop, means: Means::Hop(f.key(), 4) };
+        let means = if f.src.is_ipv4() { Means::Itself } else { Means::Flow(*f) };
+        gauges.take(&keys(vec![of_hop, Entry::Key { key: f.key(), means }]), now);
+    };
+    (0..5).for_each(|n| tell(&flow(n)));
+    (0..5).for_each(|n| tell(&v6(n)));
+    (1_000..121_000).for_each(|n| tell(&if n % 2 == 0 { flow(n) } else { v6(n) }));
+    let told = lines(&mut gauges, now, &["dta_int_hop_latency_seconds{"]);
+    for f in (0..5).map(flow).chain((0..5).map(v6)) {
+        let f = format!("flow=\"{f}\"");
+        assert!(told.iter().any(|line| line.contains(&f)), "{f} left");
+    }
+    assert_eq!(told.len(), 2000);
+}
