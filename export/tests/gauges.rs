@@ -148,7 +148,8 @@ fn names_are_labels_beside_the_numbers_and_can_be_left_out() {
         format!("dta_int_link_utilization{{switch=\"4\",port=\"2\",{leaf},{port}}} 50.0"),
     ];
     let mut of_tags = told(Schema::Tags, file.clone());
-    (named.sort(), of_tags.sort());
+    named.sort();
+    of_tags.sort();
     assert_eq!(of_tags, named);
     assert!(told(Schema::Tags, Names::none()).iter().all(|line| !line.contains("_name=")));
     assert_eq!(told(Schema::IntCollector, file), ["tx_utilize{sw_id=\"4\",p_id=\"2\"} 50.0"]);
