@@ -531,3 +531,56 @@ fn ipv4_fragments_without_ports_have_none() {
     let packet = only(&bytes, &Settings::default()).1.packet.unwrap();
     assert_eq!((packet.flow.sport, packet.flow.dport, packet.flow.proto), (0, 0, ipv4::PROTOCOL_UDP));
 }
+
+/// INT v2.1, the examples with INT-MX, in a report of a switch that it asked for its queue: bit 0 of the instructions
+/// is not repeated there, as the group has the node.
+#[test]
+fn int_mx_is_read_and_leaves_the_flow_as_its_sender_wrote_it() {
+    let mx = [0x2000_0000, 0x9000_0000, 0];
+    let udp = |behind: &[u32]| [&[0x9999_0000 | INT_PORT, 0x0044_0000][..], behind].concat();
+    let inserted = [0x2000_0000, 0x9000_abcd, 0xc000_0000, 15, 0x1234_5678];
+    for (name, protocol, transport, wanted, source_only) in [
+        // "Example with INT-MX over TCP".
+        ("tcp", 6, [&TCP[..], &[0x3003_0000], &mx, &[0x6162_6364]].concat(), "5000->10.0.0.2:80/tcp", 0),
+        // "Example with INT-MX in-between UDP header and UDP payload".
+        ("udp", 17, udp(&[&[0x3403_0035][..], &mx, &[7]].concat()), "39321->10.0.0.2:53/udp", 0),
+        // "Example with new UDP header and INT-MX inserted before TCP".
+        ("new udp", 17, udp(&[&[0x3803_0006][..], &mx, &TCP].concat()), "5000->10.0.0.2:80/tcp", 0),
+        // "Example with INT-MX including domain specific source-inserted metadata".
+        ("inserted", 17, udp(&[&[0x3805_0006][..], &inserted, &TCP].concat()), "5000->10.0.0.2:80/tcp", 8),
+    ] {
+        let head = [0x14ff_0120, 0x1000_0000, 0, 0x0500_0258];
+        let length = 20 + 4 * transport.len() as u32;
+        let bytes = words(&[&[2 << 28, 3][..], &head, &ip(protocol, length), &transport].concat());
+        let (_, report) = only(&bytes, &Settings::default());
+        let packet = report.packet.unwrap();
+        assert_eq!(packet.flow, flow(&format!("10.0.0.1:{wanted}")), "{name}");
+        let stack = packet.stack.unwrap();
+        assert!(report.is_mx() && stack.is_empty(), "{name}");
+        assert_eq!((stack.instructions(), stack.source_only().len()), (0x9000, source_only));
+        let hops: Vec<_> = report.hops().map(|(switch, hop)| (switch, hop.queue().value)).collect();
+        assert_eq!(hops, [(Some(3), Some(600))], "{name}");
+    }
+    // What a guess must not take for it: reserved bits, a length of its own, and text.
+    let plain = "10.0.0.1:39321->10.0.0.2:32766/udp";
+    for not in [
+        udp(&[0x3403_0035, 0x2000_0001, 0x9000_0000, 0, 7]),
+        udp(&[0x3405_0035, 0x2000_0000, 0x9000_0000, 0, 7, 8]),
+        udp(&[0x3230_3234, 0x2031_3233, 0x3435_3637, 0x3839_3031]),
+    ] {
+        let head = [0x14ff_0120, 0x1000_0000, 0, 0x0500_0258];
+        let bytes = words(&[&[2 << 28, 3][..], &head, &ip(17, 20 + 4 * not.len() as u32), &not].concat());
+        let (_, report) = only(&bytes, &Settings::default());
+        assert!(!report.is_mx());
+        assert_eq!(report.packet.unwrap().flow, flow(plain));
+    }
+    // Where a packet is known to carry it, reserved bits are ignored, and half a header is an error.
+    let known = Settings { mark: Mark::Port(INT_PORT as u16), ..Settings::default() };
+    let head = [0x14ff_0120, 0x1000_0000, 0, 0x0500_0258];
+    let reserved = udp(&[0x3403_0035, 0x2000_0001, 0x9000_0000, 0, 7]);
+    let bytes = words(&[&[2 << 28, 3][..], &head, &ip(17, 48), &reserved].concat());
+    assert!(only(&bytes, &known).1.is_mx());
+    let short = udp(&[0x3403_0035, 0x2000_0000, 0x9000_0000]);
+    let bytes = words(&[&[2 << 28, 3][..], &head, &ip(17, 40), &short].concat());
+    assert_eq!(only(&bytes, &known).1.packet.unwrap_err().layer, Layer::Int);
+}

@@ -65,6 +65,8 @@ pub struct Influx {
     pub ca: Option<PathBuf>,
     /// How events are named.
     pub schema: Schema,
+    /// Whether names of switches, ports and drop reasons stand beside their numbers (schema `tags`).
+    pub names: bool,
     /// Directory of the spool; unset, [`Influx::spool_directory`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spool: Option<PathBuf>,
@@ -87,6 +89,7 @@ impl Default for Influx {
             secret_file: None,
             ca: None,
             schema: Schema::default(),
+            names: true,
             spool: None,
             spool_mib: 256,
             flush_ms: 200,
@@ -130,6 +133,13 @@ fn is_root() -> bool {
 pub struct Json {
     /// The file that lines are appended to, or `-` for standard output.
     pub file: PathBuf,
+    /// Whether names of switches, ports and drop reasons stand beside their numbers.
+    #[serde(default = "yes")]
+    pub names: bool,
+}
+
+const fn yes() -> bool {
+    true
 }
 
 /// What is wrong in an `[export]`, and under which key of it.

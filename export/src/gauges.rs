@@ -5,7 +5,9 @@
 //! has no room is left out and counted, and series that are there stay. A series of which nothing was told for a while
 //! leaves. What the translator's rules tell again (the keep-alive) keeps a series that lives from leaving.
 //!
-//! Series are kept by their keys, and named when they are read: an event may come before its key is told.
+//! Series are kept by their keys, and named when they are read: an event may come before its key is told. The directory
+//! of names has a bound, too, and forgets what was looked up longest ago; so the keys of all series are looked up again
+//! before new ones could fill it.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -16,10 +18,11 @@ use std::time::{Duration, Instant};
 use dta_client::Ask;
 use dta_metrics::{Kind, Labels, Page};
 use dta_proto::key::{Flow, Key};
-use dta_proto::telemetry::{Entry, Metric, list};
+use dta_proto::telemetry::{Entry, Means, Metric, list};
 use serde::{Deserialize, Serialize};
 
 use crate::directory::{Directory, Meaning};
+use crate::names::Names;
 use crate::schema::Schema;
 use crate::source::{Batch, Counters, LISTS, Options, Source};
 
@@ -79,7 +82,11 @@ impl<K: Eq + Hash> Series<K> {
 pub struct Gauges {
     schema: Schema,
     limits: Limits,
+    names: Arc<Names>,
     directory: Directory,
+    /// Keys that the directory may learn until those of all series are looked up again.
+    room: usize,
+    learned: usize,
     /// By [`Metric::index`].
     values: [Series<Key>; Metric::ALL.len()],
     /// By switch and reason.
@@ -97,14 +104,19 @@ pub struct Gauges {
 const SWEEP: Duration = Duration::from_secs(1);
 
 impl Gauges {
-    /// No series yet.
-    pub fn new(schema: Schema, limits: Limits) -> Self {
-        // A hop has a key, and its flow another.
-        let keys = limits.series.saturating_mul(4).max(1 << 16);
+    /// No series yet. Switches, ports and reasons that have a name have it in a label beside the number (schema `tags`).
+    pub fn new(schema: Schema, limits: Limits, names: Arc<Names>) -> Self {
+        // Both of a flow's families have its key; a hop has a key, and its flow another.
+        let of_series = limits.series.saturating_mul(4);
+        let keys = limits.series.saturating_mul(6).max(1 << 16);
         Self {
             schema,
             limits,
+            names,
             directory: Directory::new(keys),
+            // A key that was looked up stays while fewer than `keys` others are learned or looked up.
+            room: keys.saturating_sub(of_series) / 2,
+            learned: 0,
             values: Default::default(),
             drops: Series::default(),
             congested: Series::default(),
@@ -144,11 +156,25 @@ impl Gauges {
                 let place = [place.switch, place.port, place.queue];
                 self.congested.change(place, now, limits, |count| count + 1)
             }
-            Entry::Key { .. } => {
-                self.directory.take(entry);
+            // What a key says itself takes no room.
+            Entry::Key { means: Means::Itself, .. } => true,
+            Entry::Key { key, means } => {
+                self.directory.learn(key, means);
+                self.learned += 1;
+                if self.learned >= self.room {
+                    self.keep_names();
+                }
                 true
             }
         }
+    }
+
+    /// Looks up the keys of all series, so that the directory forgets others.
+    fn keep_names(&mut self) {
+        for key in self.values.iter().flat_map(|series| series.of.keys()) {
+            self.directory.meaning(key);
+        }
+        self.learned = 0;
     }
 
     /// Lets old series leave.
@@ -168,7 +194,7 @@ impl Gauges {
             let Some(family) = family(self.schema, metric) else { continue };
             for (key, told) in &self.values[metric.index()].of {
                 let meaning = self.directory.meaning(key);
-                match meaning.and_then(|meaning| labels(self.schema, metric, &meaning)) {
+                match meaning.and_then(|meaning| labels(self.schema, metric, &meaning, &self.names)) {
                     Some(labels) => {
                         let value = family.unit.of(told.value);
                         page.real(family.name, family.help, labels, value);
@@ -179,12 +205,13 @@ impl Gauges {
         }
         if self.schema == Schema::Tags {
             for ((switch, reason), told) in &self.drops.of {
-                let mut labels = numbers(&[("switch", *switch)]);
+                let mut labels = place_labels([*switch, None, None], &self.names);
                 labels.push(("reason".into(), reason.to_string()));
+                name(&mut labels, "reason_name", self.names.drop_reason(*switch, *reason));
                 page.add("dta_int_dropped_packets", Kind::Counter, DROPPED, labels, told.value);
             }
-            for ([switch, port, queue], told) in &self.congested.of {
-                let labels = numbers(&[("switch", *switch), ("port", *port), ("queue", *queue)]);
+            for (place, told) in &self.congested.of {
+                let labels = place_labels(*place, &self.names);
                 page.add("dta_int_congested_packets", Kind::Counter, CONGESTED, labels, told.value);
             }
         }
@@ -277,21 +304,21 @@ fn family(schema: Schema, metric: Metric) -> Option<Family> {
 }
 
 /// The labels of a series; `None` where its key is of another kind, or of a flow that is not known.
-fn labels(schema: Schema, metric: Metric, meaning: &Meaning) -> Option<Labels> {
+fn labels(schema: Schema, metric: Metric, meaning: &Meaning, names: &Names) -> Option<Labels> {
     Some(match (schema, metric, *meaning) {
         (Schema::Tags, Metric::FlowPath | Metric::FlowLatency, Meaning::Flow(flow)) => flow_labels(flow),
         (Schema::Tags, Metric::HopLatency, Meaning::Hop { flow, switch, .. }) => {
             let mut labels = flow_labels(flow?);
-            labels.push(("switch".into(), switch.to_string()));
+            labels.extend(place_labels([Some(switch), None, None], names));
             labels
         }
         (
             Schema::Tags,
             Metric::QueueOccupancy | Metric::QueueCongestion,
             Meaning::Queue { switch, port, queue },
-        ) => numbers(&[("switch", Some(switch)), ("port", port), ("queue", queue)]),
+        ) => place_labels([Some(switch), port, queue], names),
         (Schema::Tags, Metric::LinkUtilization, Meaning::Port { switch, port }) => {
-            numbers(&[("switch", Some(switch)), ("port", port)])
+            place_labels([Some(switch), port, None], names)
         }
         (Schema::IntCollector, Metric::FlowLatency, Meaning::Flow(flow)) => intcollector_flow(flow),
         (Schema::IntCollector, Metric::HopLatency, Meaning::Hop { flow, switch, .. }) => {
@@ -315,6 +342,18 @@ fn numbers(numbers: &[(&'static str, Option<u32>)]) -> Labels {
     let known =
         numbers.iter().filter_map(|(name, number)| Some((Cow::Borrowed(*name), (*number)?.to_string())));
     known.collect()
+}
+
+/// A switch, its egress port and a queue of that, as far as they are known, and their names.
+fn place_labels([switch, port, queue]: [Option<u32>; 3], names: &Names) -> Labels {
+    let mut labels = numbers(&[("switch", switch), ("port", port), ("queue", queue)]);
+    name(&mut labels, "switch_name", switch.and_then(|switch| names.switch(switch)));
+    name(&mut labels, "port_name", names.port_of(switch, port));
+    labels
+}
+
+fn name(labels: &mut Labels, label: &'static str, name: Option<&str>) {
+    labels.extend(name.map(|name| (label.into(), name.to_owned())));
 }
 
 fn flow_labels(flow: Flow) -> Labels {

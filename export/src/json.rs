@@ -10,6 +10,7 @@ use dta_proto::telemetry::{Entry, Metric};
 use serde::Serialize;
 
 use crate::events::{Event, Positions};
+use crate::names::Names;
 use crate::schema::why_name;
 
 /// An event as its line of JSON says it. What is not known is left out.
@@ -34,12 +35,21 @@ pub struct Line {
     /// Switch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switch: Option<u32>,
+    /// Its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub switch_name: Option<String>,
     /// Port that the packet came in at.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ingress_port: Option<u32>,
+    /// Its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ingress_port_name: Option<String>,
     /// Egress port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u32>,
+    /// Its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port_name: Option<String>,
     /// Queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<u32>,
@@ -58,6 +68,9 @@ pub struct Line {
     /// Reason of a drop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<u8>,
+    /// Its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason_name: Option<String>,
     /// How full a congested queue was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub occupancy: Option<u32>,
@@ -68,7 +81,7 @@ pub struct Line {
 
 impl Line {
     /// What is known of an event; `None` for an entry of the key directory.
-    pub fn of(event: &Event) -> Option<Line> {
+    pub fn of(event: &Event, names: &Names) -> Option<Line> {
         let (kind, time, key, place) = match event.entry {
             Entry::Change { time, key, place, .. } => ("change", time, key, place),
             Entry::Drop { time, key, place, .. } => ("drop", time, key, place),
@@ -85,14 +98,18 @@ impl Line {
             key: Some(key).filter(|key| *key != Key::default()).map(hex),
             flow: event.meaning.and_then(|meaning| meaning.flow()).map(|flow| flow.to_string()),
             switch: place.switch,
+            switch_name: place.switch.and_then(|switch| names.switch(switch)).map(str::to_owned),
             ingress_port: None,
+            ingress_port_name: None,
             port: place.port,
+            port_name: names.port_of(place.switch, place.port).map(str::to_owned),
             queue: place.queue,
             value: None,
             old: None,
             path: event.path.map(|path| path.switches().iter().map(|switch| known(*switch)).collect()),
             looped: None,
             reason: None,
+            reason_name: None,
             occupancy: None,
             latency: None,
         };
@@ -107,7 +124,9 @@ impl Line {
             }
             Entry::Drop { ingress_port, reason, .. } => {
                 line.ingress_port = ingress_port;
+                line.ingress_port_name = names.port_of(place.switch, ingress_port).map(str::to_owned);
                 line.reason = Some(reason);
+                line.reason_name = names.drop_reason(place.switch, reason).map(str::to_owned);
             }
             Entry::Congestion { occupancy, latency, .. } => {
                 line.occupancy = occupancy;

@@ -1,8 +1,11 @@
 //! Names that people give to switches, to their ports and to drop reasons, from an optional TOML file:
 //!
 //! ```toml
+//! drop-reasons = "fabric-tna-1.1"
+//!
 //! [switch.6]
 //! name = "leaf1"
+//! drop-reasons = "fabric-tna-1.0"
 //! [switch.6.port]
 //! 12 = "uplink"
 //!
@@ -10,14 +13,15 @@
 //! 200 = "quota"
 //! ```
 //!
-//! [`drop_reason`] has the reasons that have a name without a file. What has no name is shown as its number.
+//! [`Table`] has the reasons that have a name without a file: a file says which table a switch's numbers are of. What has
+//! no name is shown as its number.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use dta_cli::config_file::{self, Places};
-use dta_proto::wire::int::drop_reason;
+use dta_proto::wire::int::drop_reason::Table;
 use serde::Deserialize;
 
 /// The file that is read where none is named, if it is there: `~/.config/dta/names.toml`, or `/etc/dta/names.toml`.
@@ -26,17 +30,19 @@ pub const FILE: &str = "names.toml";
 /// Characters of a name, at most: more would fill a line of a terminal.
 const LONGEST: usize = 40;
 
-/// Names of switches, ports and drop reasons. The default knows those of [`drop_reason`] alone.
+/// Names of switches, ports and drop reasons. The default knows those of the default [`Table`] alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     switches: BTreeMap<u32, Switch>,
     reasons: BTreeMap<u8, String>,
+    table: Table,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Switch {
     name: Option<String>,
     ports: BTreeMap<u32, String>,
+    table: Option<Table>,
 }
 
 /// Why a file of names cannot be used.
@@ -75,18 +81,25 @@ pub enum NamesError {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 struct File {
+    drop_reasons: Option<String>,
     switch: BTreeMap<String, SwitchTable>,
     drop_reason: BTreeMap<String, String>,
 }
 
 #[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 struct SwitchTable {
     name: Option<String>,
+    drop_reasons: Option<String>,
     port: BTreeMap<String, String>,
 }
 
 impl Names {
+    /// No names at all, not even of drop reasons.
+    pub fn none() -> Self {
+        Self { table: Table::None, ..Self::default() }
+    }
+
     /// The names of the file that was asked for, or else of the one in its usual place ([`FILE`]), or else none; and
     /// which file that was. The name `none` stands for no file.
     ///
@@ -117,11 +130,17 @@ impl Names {
         let (file, places) = config_file::parse::<File>(text, path)
             .map_err(|wrong| NamesError::Parse { path: path.to_owned(), message: wrong.to_string() })?;
         let mut names = Self::default();
-        for (number, table) in file.switch {
+        let table = |text: Option<String>, key: &str| {
+            let table = text.map(|text| text.parse::<Table>()).transpose();
+            table.map_err(|error| at(&places, key, error.to_string()))
+        };
+        names.table = table(file.drop_reasons, "drop-reasons")?.unwrap_or_default();
+        for (number, SwitchTable { name, drop_reasons, port }) in file.switch {
             let key = format!("switch.{number}");
             let number: u32 = self::number(&number, u32::MAX - 1).map_err(|what| at(&places, &key, what))?;
-            let mut switch = Switch::default();
-            if let Some(name) = table.name {
+            let table = table(drop_reasons, &format!("{key}.drop-reasons"))?;
+            let mut switch = Switch { table, ..Switch::default() };
+            if let Some(name) = name {
                 let key = format!("{key}.name");
                 let name = of_switch(name).map_err(|what| at(&places, &key, what))?;
                 if names.number_of(&name).is_some() {
@@ -130,7 +149,7 @@ impl Names {
                 }
                 switch.name = Some(name);
             }
-            for (port, name) in table.port {
+            for (port, name) in port {
                 let key = format!("{key}.port.{port}");
                 let port = self::number(&port, u32::MAX - 1).map_err(|what| at(&places, &key, what))?;
                 let name = plain(name).map_err(|what| at(&places, &key, what))?;
@@ -163,9 +182,22 @@ impl Names {
         self.switches.get(&switch)?.ports.get(&port).map(String::as_str)
     }
 
-    /// The name of a drop reason: the file's, or else the one that it has without a file.
-    pub fn drop_reason(&self, reason: u8) -> Option<&str> {
-        self.reasons.get(&reason).map(String::as_str).or_else(|| drop_reason::name(reason))
+    /// The name of a switch's port, of which either may not be available.
+    pub fn port_of(&self, switch: Option<u32>, port: Option<u32>) -> Option<&str> {
+        self.port(switch?, port?)
+    }
+
+    /// The name of a drop reason of a switch: the file's, or else that of the switch's table.
+    pub fn drop_reason(&self, switch: Option<u32>, reason: u8) -> Option<&str> {
+        let own = switch.and_then(|switch| self.switches.get(&switch)?.table);
+        self.reasons.get(&reason).map(String::as_str).or_else(|| own.unwrap_or(self.table).of(reason))
+    }
+
+    /// The name of a reason for which several switches dropped; `None` where they do not mean the same by it.
+    pub fn common_drop_reason(&self, switches: impl IntoIterator<Item = u32>, reason: u8) -> Option<&str> {
+        let mut names = switches.into_iter().map(|switch| self.drop_reason(Some(switch), reason));
+        let first = names.next().unwrap_or_else(|| self.drop_reason(None, reason));
+        first.filter(|first| names.all(|name| name == Some(first)))
     }
 
     /// The switch of this name.
@@ -181,12 +213,7 @@ impl Names {
 
     /// A port of a switch as people read it: `uplink (12)`, or `12`.
     pub fn told_port(&self, switch: Option<u32>, port: u32) -> String {
-        told(switch.and_then(|switch| self.port(switch, port)), port).into_owned()
-    }
-
-    /// A drop reason as people read it: `acl-deny (80)`, or `200`.
-    pub fn told_reason(&self, reason: u8) -> String {
-        told(self.drop_reason(reason), reason.into()).into_owned()
+        told(self.port_of(switch, Some(port)), port).into_owned()
     }
 }
 
@@ -248,12 +275,33 @@ mod tests {
             (Some("uplink"), Some("uplink"), None)
         );
         assert_eq!((names.number_of("leaf1"), names.number_of("x")), (Some(6), None));
-        assert_eq!((names.drop_reason(200), names.drop_reason(80)), (Some("quota"), Some("firewall")));
-        assert_eq!((names.drop_reason(71), names.drop_reason(1)), (Some("traffic-manager"), None));
+        let reason = |reason| names.drop_reason(None, reason);
+        assert_eq!((reason(200), reason(80)), (Some("quota"), Some("firewall")));
+        assert_eq!((reason(71), reason(1)), (Some("traffic-manager"), None));
         assert_eq!((names.told_switch(6), names.told_switch(5)), ("leaf1 (6)".into(), "5".into()));
         assert_eq!(names.told_port(Some(6), 12), "uplink (12)");
-        assert_eq!((names.told_port(None, 12), names.told_reason(201)), ("12".into(), "201".into()));
+        assert_eq!(names.told_port(None, 12), "12");
         assert_eq!(parse("").unwrap(), Names::default());
+    }
+
+    #[test]
+    fn a_drop_reason_has_the_name_that_its_switch_gives_it() {
+        let of = |text: &str, switch, reason| {
+            parse(text).unwrap().drop_reason(switch, reason).map(str::to_owned).unwrap_or_default()
+        };
+        assert_eq!(of("", Some(6), 133), "upf-downlink-session-drop");
+        assert_eq!(of("drop-reasons = \"fabric-tna-1.0\"", Some(6), 133), "upf-uplink-pdr-miss");
+        assert_eq!(of("drop-reasons = \"none\"", None, 71), "");
+        assert_eq!(Names::none().drop_reason(None, 71), None);
+        let mixed = "drop-reasons = \"switch.p4\"\n[switch.6]\ndrop-reasons = \"fabric-tna-1.0\"\n\
+                     [drop-reason]\n133 = \"mine\"";
+        assert_eq!(of(mixed, Some(6), 71), "traffic-manager");
+        assert_eq!((of(mixed, Some(7), 71), of(mixed, Some(7), 51)), ("".into(), "traffic-manager".into()));
+        assert_eq!((of(mixed, Some(6), 133), of(mixed, None, 133)), ("mine".into(), "mine".into()));
+        let mixed = parse(mixed).unwrap();
+        assert_eq!(mixed.common_drop_reason([6, 6], 26), Some("ip-ttl-zero"));
+        assert_eq!(mixed.common_drop_reason([6, 7], 26), None, "two that do not mean the same");
+        assert_eq!(mixed.common_drop_reason([], 26), Some("outer-ip-ttl-zero"));
     }
 
     #[test]
@@ -289,6 +337,11 @@ mod tests {
             ),
             ("[drop-reason]\n1 = \"a\\nb\"\n", "line 2, key `drop-reason.1`: a name has"),
             ("[ports]\n", "line 1, key `ports`: unknown field"),
+            (
+                "drop-reasons = \"fabric\"\n",
+                "line 1, key `drop-reasons`: \"fabric\" is no table of drop reasons: write fabric-tna-1.1",
+            ),
+            ("[switch.1]\ndrop-reasons = \"x\"\n", "line 2, key `switch.1.drop-reasons`: \"x\" is no table"),
             ("[switch.6\n", "line 1"),
         ] {
             let error = parse(text).unwrap_err();

@@ -20,6 +20,7 @@ use crate::deliver;
 use crate::events::{Event, Events, Positions, Reader};
 use crate::influx::{InfluxError, Server};
 use crate::json::{Line, Output};
+use crate::names::Names;
 use crate::schema::Schema;
 use crate::source::{Begin, LISTS, Options, Source};
 use crate::spool::{Kept, Spool, SpoolError};
@@ -90,13 +91,15 @@ pub fn warnings(config: &Config) -> Vec<String> {
     in_clear.map(warning).into_iter().collect()
 }
 
-/// Where to begin where nothing is known of an earlier life, and whether to end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Where to begin where nothing is known of an earlier life, whether to end, and what things are called.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Run {
     /// Where to begin.
     pub begin: Begin,
     /// End when all that is there has been exported.
     pub once: bool,
+    /// Names of switches, ports and drop reasons, for those exporters that want them.
+    pub names: Arc<Names>,
 }
 
 /// Exporters at work. Dropping it leaves them at work until the runtime ends; [`Exporters::stop`] ends them in order.
@@ -118,6 +121,7 @@ impl Exporters {
         config.check()?;
         let (stop, stopped) = watch::channel(false);
         let mut all = Self { stop, tasks: Vec::new(), counters: Vec::new(), delivery: None };
+        let names = |wanted: bool| if wanted { run.names.clone() } else { Arc::new(Names::none()) };
         // What can fail comes before anything is at work.
         let influx = match &config.influx {
             Some(influx) => {
@@ -132,7 +136,7 @@ impl Exporters {
                 let path = &json.file;
                 let output =
                     Output::open(path).map_err(|source| ExportError::File { path: path.clone(), source })?;
-                Some(output)
+                Some((output, names(json.names)))
             }
             None => None,
         };
@@ -150,7 +154,9 @@ impl Exporters {
             add(&counters.found, spool.points());
             let _ = counters.spool.set(spool.clone());
             let kept = spool.kept();
-            let points = Points::new(influx, reader(kept.read, &counters), spool.clone(), kept, &counters);
+            let names = names(influx.names);
+            let points =
+                Points::new(influx, names, reader(kept.read, &counters), spool.clone(), kept, &counters);
             all.tasks.push(tokio::spawn(points.run(stopped.clone(), run.once)));
             let (of_thread, counted) = (spool.clone(), counters.clone());
             let thread = thread::Builder::new()
@@ -160,11 +166,11 @@ impl Exporters {
             all.delivery = Some((spool, thread));
             all.counters.push(("influx", counters));
         }
-        if let Some(output) = json {
+        if let Some((output, names)) = json {
             let counters = Arc::new(Counters::default());
             let read = output.read().unwrap_or([0; LISTS]);
             let reader = reader(read, &counters);
-            all.tasks.push(tokio::spawn(lines(reader, output, counters.clone(), stopped)));
+            all.tasks.push(tokio::spawn(lines(reader, names, output, counters.clone(), stopped)));
             all.counters.push(("json", counters));
         }
         Ok(all)
@@ -216,6 +222,7 @@ struct Points {
     reader: Reader,
     spool: Arc<Spool>,
     schema: Schema,
+    names: Arc<Names>,
     flush: Duration,
     state_every: Option<Duration>,
     times: Times,
@@ -228,13 +235,21 @@ struct Points {
 }
 
 impl Points {
-    fn new(config: &Influx, reader: Reader, spool: Arc<Spool>, kept: Kept, counters: &Arc<Counters>) -> Self {
+    fn new(
+        config: &Influx,
+        names: Arc<Names>,
+        reader: Reader,
+        spool: Arc<Spool>,
+        kept: Kept,
+        counters: &Arc<Counters>,
+    ) -> Self {
         let most = NonZeroUsize::new(STATE).unwrap_or(NonZeroUsize::MIN);
         let is_told = config.state_seconds > 0;
         Self {
             reader,
             spool,
             schema: config.schema,
+            names,
             flush: Duration::from_millis(config.flush_ms),
             state_every: is_told.then(|| Duration::from_secs(config.state_seconds)),
             times: Times::new(&kept.recent),
@@ -304,7 +319,7 @@ impl Points {
 
     /// Writes the point of an event; `false` if it has none.
     fn put(&mut self, event: &Event) -> bool {
-        let Some(point) = self.schema.point(event) else { return false };
+        let Some(point) = self.schema.point(event, &self.names) else { return false };
         // Points of one report's path and latency are meant to have one time.
         let part = match event.entry {
             Entry::Change { metric, .. } => metric as u8,
@@ -365,7 +380,13 @@ impl Points {
 }
 
 /// From events to lines of JSON.
-async fn lines(mut reader: Reader, output: Output, counters: Arc<Counters>, stopped: watch::Receiver<bool>) {
+async fn lines(
+    mut reader: Reader,
+    names: Arc<Names>,
+    output: Output,
+    counters: Arc<Counters>,
+    stopped: watch::Receiver<bool>,
+) {
     let mut output = Some(output);
     loop {
         let Events { events, read } = tokio::select! {
@@ -381,7 +402,7 @@ async fn lines(mut reader: Reader, output: Output, counters: Arc<Counters>, stop
         };
         add(&counters.taken, events.len() as u64);
         let mut text = String::new();
-        for line in events.iter().filter_map(Line::of) {
+        for line in events.iter().filter_map(|event| Line::of(event, &names)) {
             match serde_json::to_string(&line) {
                 Ok(line) => text.extend([line.as_str(), "\n"]),
                 Err(error) => tracing::error!(%error, "an event cannot be written as JSON"),

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::directory::Meaning;
 use crate::events::Event;
+use crate::names::Names;
 use crate::point::{Field, Point};
 
 /// How events are named in a database.
@@ -27,7 +28,9 @@ pub enum Schema {
     /// | `congestion` | flow, `switch`, `port`, `queue` | `occupancy`, `latency` (ns), `value` (1) |
     ///
     /// A flow is the tags `flow` (`10.0.0.1:5000->10.0.0.2:5000/udp`), `src`, `dst`, `sport`, `dport` and `proto`; one that
-    /// is not known is the tag `key` in hex. What was not available is left out.
+    /// is not known is the tag `key` in hex. What was not available is left out. Switches, ports and reasons that have a name
+    /// ([`Names`]) have it beside the number, in the tags `switch_name`, `port_name` and `reason_name`; the ports of a drop in
+    /// the fields `ingress_port_name` and `egress_port_name`.
     #[default]
     Tags,
     /// The names, fields and values of INTCollector's InfluxDB client, in which a measurement's name has all that is in
@@ -50,9 +53,9 @@ impl Schema {
     pub const NAMES: [&'static str; 2] = ["tags", "intcollector"];
 
     /// The point of an event; `None` where this schema has no place for it.
-    pub fn point(self, event: &Event) -> Option<Point> {
+    pub fn point(self, event: &Event, names: &Names) -> Option<Point> {
         match self {
-            Schema::Tags => tags(event),
+            Schema::Tags => tags(event, names),
             Schema::IntCollector => intcollector(event),
         }
     }
@@ -118,7 +121,7 @@ fn numbers(numbers: &[(&'static str, Option<u32>)]) -> impl Iterator<Item = (&'s
     numbers.iter().filter_map(|(name, number)| Some((*name, Field::Integer((*number)?.into()))))
 }
 
-fn tags(event: &Event) -> Option<Point> {
+fn tags(event: &Event, names: &Names) -> Option<Point> {
     match event.entry {
         Entry::Change { time, key, metric, why, old, new, place } => {
             let measurement = metric.name().replace('-', "_");
@@ -133,11 +136,11 @@ fn tags(event: &Event) -> Option<Point> {
                 Metric::FlowLatency => flow_tags(event.meaning, &key),
                 Metric::HopLatency => {
                     let mut tags = flow_tags(event.meaning, &key);
-                    tags.push(("switch", text(place.switch)));
+                    tags.extend(switch_tags(place.switch, names));
                     tags
                 }
-                Metric::QueueOccupancy | Metric::QueueCongestion => place_tags(place),
-                Metric::LinkUtilization => place_tags(Place { queue: None, ..place }),
+                Metric::QueueOccupancy | Metric::QueueCongestion => place_tags(place, names),
+                Metric::LinkUtilization => place_tags(Place { queue: None, ..place }, names),
             };
             if metric != Metric::FlowPath {
                 fields.push(("value", Field::Integer(new)));
@@ -149,18 +152,24 @@ fn tags(event: &Event) -> Option<Point> {
         }
         Entry::Drop { time, key, place, ingress_port, reason } => {
             let mut tags = flow_tags(event.meaning, &key);
-            tags.extend([("reason", reason.to_string()), ("switch", text(place.switch))]);
+            let reason_name = names.drop_reason(place.switch, reason).unwrap_or_default();
+            tags.extend([("reason", reason.to_string()), ("reason_name", reason_name.to_owned())]);
+            tags.extend(switch_tags(place.switch, names));
             let mut fields = vec![("value", Field::Integer(1))];
             fields.extend(numbers(&[
                 ("ingress_port", ingress_port),
                 ("egress_port", place.port),
                 ("queue", place.queue),
             ]));
+            for (field, port) in [("ingress_port_name", ingress_port), ("egress_port_name", place.port)] {
+                let name = names.port_of(place.switch, port);
+                fields.extend(name.map(|name| (field, Field::Text(name.to_owned()))));
+            }
             Some(Point { measurement: "drops".into(), tags, fields, time })
         }
         Entry::Congestion { time, key, place, occupancy, latency } => {
             let mut tags = flow_tags(event.meaning, &key);
-            tags.extend(place_tags(place));
+            tags.extend(place_tags(place, names));
             let mut fields = vec![("value", Field::Integer(1))];
             fields.extend(numbers(&[("occupancy", occupancy), ("latency", latency)]));
             Some(Point { measurement: "congestion".into(), tags, fields, time })
@@ -169,8 +178,17 @@ fn tags(event: &Event) -> Option<Point> {
     }
 }
 
-fn place_tags(place: Place) -> Vec<(&'static str, String)> {
-    vec![("port", text(place.port)), ("queue", text(place.queue)), ("switch", text(place.switch))]
+fn place_tags(place: Place, names: &Names) -> Vec<(&'static str, String)> {
+    let name = names.port_of(place.switch, place.port).unwrap_or_default().to_owned();
+    let mut tags = vec![("port", text(place.port)), ("port_name", name), ("queue", text(place.queue))];
+    tags.extend(switch_tags(place.switch, names));
+    tags
+}
+
+/// A switch with its name. An empty text is no tag.
+fn switch_tags(switch: Option<u32>, names: &Names) -> [(&'static str, String); 2] {
+    let name = switch.and_then(|switch| names.switch(switch)).unwrap_or_default();
+    [("switch", text(switch)), ("switch_name", name.to_owned())]
 }
 
 /// A flow as INTCollector writes it.

@@ -1,9 +1,11 @@
 //! Gauges of telemetry: what they are called, and that they have a bound whatever is sent.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dta_export::gauges::{Gauges, Limits};
+use dta_export::names::Names;
 use dta_export::schema::Schema;
 use dta_export::source::Batch;
 use dta_metrics::Page;
@@ -63,7 +65,7 @@ fn every_metric_has_its_gauge_in_both_schemas() {
         },
     ];
     let told = |schema| {
-        let mut gauges = Gauges::new(schema, Limits::default());
+        let mut gauges = Gauges::new(schema, Limits::default(), Arc::new(Names::none()));
         gauges.take(&changes(entries.clone()), now);
         // The key of the hop is told after the event about it.
         let unnamed = lines(&mut gauges, now, &["dta_int_unnamed"]);
@@ -112,9 +114,51 @@ fn every_metric_has_its_gauge_in_both_schemas() {
 }
 
 #[test]
+fn names_are_labels_beside_the_numbers_and_can_be_left_out() {
+    let now = Instant::now();
+    let file =
+        "[switch.4]\nname = \"leaf1\"\ndrop-reasons = \"fabric-tna-1.0\"\n[switch.4.port]\n2 = \"uplink\"\n";
+    let file = Names::parse(file, std::path::Path::new("names.toml")).unwrap();
+    let place = Place { switch: Some(4), port: Some(2), queue: Some(7) };
+    let dropped = |switch, reason| Entry::Drop {
+        time: 1,
+        key: Key::default(),
+        place: Place { switch: Some(switch), ..place },
+        ingress_port: None,
+        reason,
+    };
+    let entries = vec![
+        change(Metric::LinkUtilization, telemetry::link_utilization_key(4, Some(2)), 50),
+        dropped(4, 133),
+        dropped(5, 133),
+        dropped(5, 1),
+        Entry::Congestion { time: 1, key: Key::default(), place, occupancy: None, latency: None },
+    ];
+    let told = |schema, names| {
+        let mut gauges = Gauges::new(schema, Limits::default(), Arc::new(names));
+        gauges.take(&changes(entries.clone()), now);
+        lines(&mut gauges, now, &["dta_int_link", "dta_int_dropped", "dta_int_congested", "tx_"])
+    };
+    let (leaf, port) = ("switch_name=\"leaf1\"", "port_name=\"uplink\"");
+    let mut named = [
+        format!("dta_int_congested_packets_total{{switch=\"4\",port=\"2\",queue=\"7\",{leaf},{port}}} 1"),
+        format!("dta_int_dropped_packets_total{{switch=\"4\",{leaf},reason=\"133\",reason_name=\"upf-uplink-pdr-miss\"}} 1"),
+        "dta_int_dropped_packets_total{switch=\"5\",reason=\"133\",reason_name=\"upf-downlink-session-drop\"} 1".into(),
+        "dta_int_dropped_packets_total{switch=\"5\",reason=\"1\"} 1".into(),
+        format!("dta_int_link_utilization{{switch=\"4\",port=\"2\",{leaf},{port}}} 50.0"),
+    ];
+    let mut of_tags = told(Schema::Tags, file.clone());
+    named.sort();
+    of_tags.sort();
+    assert_eq!(of_tags, named);
+    assert!(told(Schema::Tags, Names::none()).iter().all(|line| !line.contains("_name=")));
+    assert_eq!(told(Schema::IntCollector, file), ["tx_utilize{sw_id=\"4\",p_id=\"2\"} 50.0"]);
+}
+
+#[test]
 fn random_flows_stay_under_the_bound_and_those_that_are_there_stay() {
     let limits = Limits { series: 500, keep_seconds: 60 };
-    let mut gauges = Gauges::new(Schema::Tags, limits);
+    let mut gauges = Gauges::new(Schema::Tags, limits, Arc::default());
     let start = Instant::now();
     let good = flow(0);
     gauges.take(&changes(vec![change(Metric::FlowLatency, good.key(), 1)]), start);
@@ -160,4 +204,29 @@ fn random_flows_stay_under_the_bound_and_those_that_are_there_stay() {
     let later = now + Duration::from_secs(61);
     gauges.take(&changes(vec![change(Metric::FlowLatency, flow(7).key(), 3)]), later);
     assert_eq!(gauges.series(), 1);
+}
+
+/// Whoever can send packets can make up flows, and so keys in the directory: more than it holds.
+#[test]
+fn a_flood_of_flows_takes_no_name_from_a_series_that_is_there() {
+    let mut gauges = Gauges::new(Schema::Tags, Limits::default(), Arc::default());
+    let now = Instant::now();
+    let v6 = |n: u32| Flow { src: IpAddr::V6(Ipv6Addr::from(u128::from(n))), ..flow(0) };
+    // As a report of a new flow of one hop makes them: the hop is told before its flow.
+    let mut tell = |f: &Flow| {
+        let hop = telemetry::hop_latency_key(f, 4);
+        gauges.take(&changes(vec![change(Metric::HopLatency, hop, 400)]), now);
+        let of_hop = Entry::Key { key: hop, means: Means::Hop(f.key(), 4) };
+        let means = if f.src.is_ipv4() { Means::Itself } else { Means::Flow(*f) };
+        gauges.take(&keys(vec![of_hop, Entry::Key { key: f.key(), means }]), now);
+    };
+    (0..5).for_each(|n| tell(&flow(n)));
+    (0..5).for_each(|n| tell(&v6(n)));
+    (1_000..121_000).for_each(|n| tell(&if n % 2 == 0 { flow(n) } else { v6(n) }));
+    let told = lines(&mut gauges, now, &["dta_int_hop_latency_seconds{"]);
+    for f in (0..5).map(flow).chain((0..5).map(v6)) {
+        let f = format!("flow=\"{f}\"");
+        assert!(told.iter().any(|line| line.contains(&f)), "{f} left");
+    }
+    assert_eq!(told.len(), 2000);
 }

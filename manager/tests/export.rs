@@ -112,10 +112,11 @@ impl Drop for Influx {
 struct Bed(IntBed);
 
 impl Bed {
-    async fn new(influx: &Influx, schema: &str, dialects: &[&str], translator: &str) -> Bed {
+    /// `more` is of the table `[export.influx]`.
+    async fn new(influx: &Influx, schema: &str, more: &str, dialects: &[&str], translator: &str) -> Bed {
         let folder = tempfile::tempdir().unwrap();
         let collector = format!(
-            "[export.influx]\nurl = \"{}\"\ndatabase = \"int\"\nschema = \"{schema}\"\nspool = \"{}\"",
+            "[export.influx]\nurl = \"{}\"\ndatabase = \"int\"\nschema = \"{schema}\"\n{more}\nspool = \"{}\"",
             influx.url(),
             folder.path().join("spool").display(),
         );
@@ -162,10 +163,25 @@ const ALL_LISTS: [u32; 3] = [list::CHANGES, list::DROPS, list::CONGESTION];
 #[ignore = "starts Debian's influxd (scripts/install-deps test)"]
 async fn three_reports_give_the_points_of_intcollector() {
     let Some(file) = int_capture("int-v1.0-three-reports.pcap") else { return };
+    // Both of its modes, at each time that the page on the way from it names.
+    let page = include_str!("../../docs/migrate-from-intcollector.md");
+    let times = page.lines().filter_map(|line| line.trim().strip_prefix("flush_ms = "));
+    let times: Vec<&str> = times.chain(page.contains("up to 500").then_some("500")).collect();
+    assert_eq!(times, ["200", "500"], "the page names others");
+    for (detect, flush_ms) in [("threshold=50", times[0]), ("width=64", times[1])] {
+        points_of_three_reports(&file, detect, flush_ms).await;
+    }
+}
+
+async fn points_of_three_reports(file: &std::path::Path, detect: &str, flush_ms: &str) {
     let influx = Influx::start();
-    let int = "[translator.int]\ntimestamps = \"raw\"";
-    let mut bed = Bed::new(&influx, "intcollector", &["intcollector"], int).await;
-    bed.0.replay(&file, 0, &[]);
+    let rule =
+        |metric| format!("[translator.int.metric.{metric}]\ndetect = \"{detect}\"\nkeep_alive_ms = 0\n");
+    let rules = ["hop-latency", "flow-latency", "queue-occupancy", "link-utilization"].map(rule).concat();
+    let int = format!("[translator.int]\ntimestamps = \"raw\"\n{rules}");
+    let flush = format!("flush_ms = {flush_ms}");
+    let mut bed = Bed::new(&influx, "intcollector", &flush, &["intcollector"], &int).await;
+    bed.0.replay(file, 0, &[]);
     bed.executed(3).await;
     let events = bed.events(list::CHANGES).await.len() as u64;
     bed.exported(events).await;
@@ -218,7 +234,7 @@ async fn a_latency_gives_a_point_when_it_leaves_its_interval() {
     assert!(told.len() > 2, "{told:?}");
     let influx = Influx::start();
     let int = "[translator.int.metric.hop-latency]\ndetect = \"width=64\"";
-    let mut bed = Bed::new(&influx, "intcollector", &["intcollector"], int).await;
+    let mut bed = Bed::new(&influx, "intcollector", "", &["intcollector"], int).await;
     bed.0.replay(&file, 0, &[]);
     bed.executed(100).await;
     let events = bed.events(list::CHANGES).await.len() as u64;
@@ -271,7 +287,7 @@ async fn a_database_that_is_away_and_a_collector_that_is_killed_cost_no_event() 
     // `make soak` takes the whole minute.
     let away = std::env::var("DTA_OUTAGE_SECONDS").map_or(12, |seconds| seconds.parse().unwrap());
     let mut influx = Influx::start();
-    let mut bed = Bed::new(&influx, "tags", &["intcollector", "sdfabric"], "").await;
+    let mut bed = Bed::new(&influx, "tags", "", &["intcollector", "sdfabric"], "").await;
     // The database goes in the middle of a load.
     std::thread::scope(|scope| {
         let load = scope.spawn(|| bed.0.replay(&files[0], 0, &["--rate", "250"]));

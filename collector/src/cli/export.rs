@@ -8,11 +8,13 @@ use dta_cli::{LogFormat, Status};
 use dta_client::collector::Client;
 use dta_client::{Ask, ClientOptions, DEFAULT_COLLECTOR};
 use dta_export::config::{Config, Influx, Json};
+use dta_export::names::Names;
 use dta_export::run::{Exporters, Run, look, warnings};
 use dta_export::schema::Schema;
 use dta_export::source::Begin;
 
 use super::client_flags::TlsFlags;
+use super::names_flag::NamesFlag;
 use super::supervise::Signals;
 
 #[derive(clap::Args)]
@@ -68,6 +70,8 @@ pub(super) struct Args {
     /// Store of the events [default: int-events]
     #[arg(long, value_name = "NAME")]
     events: Option<String>,
+    #[command(flatten)]
+    names: NamesFlag,
     /// Begin with the oldest event that is there. Lines that are printed begin with the next one otherwise
     #[arg(long, action = ArgAction::SetTrue)]
     from_start: bool,
@@ -83,12 +87,17 @@ pub(super) struct Args {
 }
 
 impl Args {
-    /// The file's table, with flags over it.
-    fn configuration(&self) -> anyhow::Result<Config> {
-        let mut config = match &self.config {
-            Some(path) => crate::config::Config::load(path).map_err(dta_cli::misuse)?.0.export,
-            None => Config::default(),
+    /// The file's table, with flags over it; and what switches, ports and drop reasons are called.
+    fn configuration(&self) -> anyhow::Result<(Config, Names)> {
+        let (mut config, named) = match &self.config {
+            Some(path) => {
+                let of_file = crate::config::Config::load(path).map_err(dta_cli::misuse)?.0;
+                (of_file.export, of_file.names)
+            }
+            None => Default::default(),
         };
+        let asked = self.names.names.as_deref().or(named.as_deref());
+        let (names, _) = Names::find(asked).map_err(dta_cli::misuse)?;
         fn over<T: Clone>(field: &mut Option<T>, flag: &Option<T>) {
             if flag.is_some() {
                 field.clone_from(flag);
@@ -117,7 +126,8 @@ impl Args {
             *schema = self.schema.unwrap_or(*schema);
         }
         if let Some(file) = &self.json {
-            config.json = Some(Json { file: file.clone() });
+            let names = config.json.is_none_or(|json| json.names);
+            config.json = Some(Json { file: file.clone(), names });
         }
         config.events = self.events.clone().unwrap_or(config.events);
         if !config.is_on() {
@@ -126,7 +136,7 @@ impl Args {
             )));
         }
         look(&config).map_err(dta_cli::misuse)?;
-        Ok(config)
+        Ok((config, names))
     }
 
     /// Where to begin where nothing is known of an earlier run: a terminal wants what comes, a database what there is.
@@ -141,7 +151,7 @@ impl Args {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Status> {
-    let config = args.configuration()?;
+    let (config, names) = args.configuration()?;
     dta_cli::log(&args.log, args.log_format);
     for warning in warnings(&config) {
         tracing::warn!("{warning}");
@@ -154,7 +164,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         // The default of the spool is each collector's own.
         let name: String =
             args.collector.chars().map(|c| if c.is_alphanumeric() { c } else { '-' }).collect();
-        let mut exporters = Exporters::start(&config, &name, &ask, Run { begin, once: args.once })?;
+        let mut exporters =
+            Exporters::start(&config, &name, &ask, Run { begin, once: args.once, names: Arc::new(names) })?;
         let counters = exporters.counters();
         tokio::select! {
             () = exporters.ended() => {}

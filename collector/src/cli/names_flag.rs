@@ -11,7 +11,7 @@ pub(super) struct NamesFlag {
     /// File with names of switches, ports and drop reasons; `none` reads no file [default:
     /// ~/.config/dta/names.toml or /etc/dta/names.toml, if there is one]
     #[arg(long, env, value_name = "FILE")]
-    names: Option<PathBuf>,
+    pub(super) names: Option<PathBuf>,
 }
 
 impl NamesFlag {

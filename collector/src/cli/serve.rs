@@ -8,6 +8,7 @@ use anyhow::Context;
 use dta_cli::{LogFormat, Status, config_file, host};
 use serde::Serialize;
 
+use super::names_flag::NamesFlag;
 use super::supervise::{self, Signals, service_manager};
 use crate::config::{Config, ConfigError, Memory, SoftLink, Telemetry, Tls, Transport};
 use crate::server::Server;
@@ -70,6 +71,8 @@ pub(super) struct Settings {
     /// How telemetry is named among the metrics
     #[arg(long, env, value_name = "SCHEMA", value_parser = dta_cli::one_of::<Telemetry>(&Telemetry::NAMES))]
     metrics_telemetry: Option<Telemetry>,
+    #[command(flatten)]
+    names: NamesFlag,
     /// Transport of writes
     #[arg(long, env, value_parser = dta_cli::one_of::<Transport>(&Transport::NAMES))]
     transport: Option<Transport>,
@@ -161,6 +164,7 @@ impl Settings {
         over(&mut config.soft.threads, &self.soft_threads);
         over(&mut config.soft.faults, &self.soft_faults);
         over(&mut config.soft.fault_seed, &self.soft_fault_seed);
+        config.names = self.names.names.clone().or(config.names);
         config.verbs.port = self.ib_port.or(config.verbs.port);
         config.verbs.address = self.roce_address.or(config.verbs.address);
         config.verbs.gid_index = self.gid_index.or(config.verbs.gid_index);

@@ -1,6 +1,6 @@
 //! The TOML file: its shape, and the line of what is wrong in it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use dta_cli::config_file::{self, Places};
 use dta_cli::host;
@@ -35,6 +35,7 @@ struct Collector {
     memory: Option<String>,
     device: Option<String>,
     transport: Transport,
+    names: Option<PathBuf>,
 }
 
 #[derive(Deserialize, Default)]
@@ -88,6 +89,7 @@ fn of_file(file: File) -> Result<Config, (String, ConfigError)> {
         config.device = device;
     }
     config.transport = file.collector.transport;
+    config.names = file.collector.names;
     config.soft = soft(file.soft)?;
     config.verbs = file.verbs;
     config.tls = file.tls;

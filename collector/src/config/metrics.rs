@@ -18,6 +18,8 @@ pub struct Metrics {
     pub listen: Address,
     /// How the telemetry of INT is named.
     pub telemetry: Telemetry,
+    /// Whether names of switches, ports and drop reasons are labels beside their numbers (schema `tags`).
+    pub names: bool,
     /// The append store whose events it is made of.
     pub store: String,
     /// The most series of each family of telemetry.
@@ -81,6 +83,7 @@ impl Default for Metrics {
         Self {
             listen: Address::Auto,
             telemetry: Telemetry::As(Schema::Tags),
+            names: true,
             store: DEFAULT_STORE.into(),
             series,
             keep_seconds,

@@ -59,6 +59,8 @@ pub struct Config {
     pub tls: Option<Tls>,
     /// How much its clients may take.
     pub limits: Limits,
+    /// File with names of switches, ports and drop reasons, as [`dta_export::names::Names::find`] takes it.
+    pub names: Option<PathBuf>,
     /// What is told for Prometheus, and where.
     pub metrics: Metrics,
     /// What goes out to databases.
@@ -195,6 +197,7 @@ impl Default for Config {
             verbs: Verbs::default(),
             tls: None,
             limits: Limits::default(),
+            names: None,
             metrics: Metrics::default(),
             export: dta_export::config::Config::default(),
             stores: default_stores(),

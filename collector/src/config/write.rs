@@ -1,5 +1,7 @@
 //! A configuration as the file that means it.
 
+use std::path::Path;
+
 use dta_proto::store::StoreSpec;
 use serde::Serialize;
 
@@ -26,6 +28,8 @@ struct Collector<'a> {
     memory: String,
     device: &'a str,
     transport: Transport,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    names: Option<&'a Path>,
 }
 
 #[derive(Serialize)]
@@ -59,6 +63,7 @@ impl Config {
                 },
                 device: &self.device,
                 transport: self.transport,
+                names: self.names.as_deref(),
             },
             soft: Soft {
                 address: soft.address.to_string(),
@@ -85,8 +90,6 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use crate::config::EXAMPLE;
 

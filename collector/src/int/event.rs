@@ -229,7 +229,7 @@ impl Event {
                 event.ingress_port = ingress_port;
                 event.ingress_port_name = port_name(place.switch, ingress_port, names);
                 event.reason = Some(reason);
-                event.reason_name = names.drop_reason(reason).map(str::to_owned);
+                event.reason_name = names.drop_reason(place.switch, reason).map(str::to_owned);
             }
             Entry::Congestion { time, key, place, occupancy, latency } => {
                 event.at(time, key, directory);
@@ -270,7 +270,7 @@ impl Event {
         self.place(place, names);
         if let Meaning::SwitchDrops { reason, .. } | Meaning::FlowDrops { reason, .. } = meaning {
             self.reason = Some(reason);
-            self.reason_name = names.drop_reason(reason).map(str::to_owned);
+            self.reason_name = names.drop_reason(place.switch, reason).map(str::to_owned);
         }
     }
 

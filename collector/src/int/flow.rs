@@ -440,11 +440,13 @@ impl Asking {
             .zip(counted)
             .map(|(reason, counted)| {
                 let listed = events.drops.get(reason);
+                let switches: Vec<u32> = listed.iter().flat_map(|(switches, _)| switches).copied().collect();
+                let name = self.names.common_drop_reason(switches.iter().copied(), *reason);
                 Drops {
                     reason: *reason,
-                    reason_name: self.names.drop_reason(*reason).map(str::to_owned),
+                    reason_name: name.map(str::to_owned),
                     counted,
-                    switches: listed.iter().flat_map(|(switches, _)| switches).copied().collect(),
+                    switches,
                     age_seconds: listed.and_then(|(_, time)| moment::age(*time, now)),
                 }
             })
@@ -591,6 +593,14 @@ fn unknown(report: &Report, have: &Have, missed: &[Missed]) -> Vec<String> {
             "Ports and queues of {without_port} of {} hops: no event in the ring tells them.",
             report.hops.len()
         ));
+    }
+    let of_switches = report.path.as_ref().is_some_and(|route| route.store == store::POSTCARDS);
+    if of_switches && report.latency.is_none() {
+        all.push(
+            "Latency through all hops: the switches of this flow each report for themselves (INT-XD, INT-MX), and none \
+             of them sees all hops."
+                .into(),
+        );
     }
     if report.found && report.packets.is_none() && have.has(store::COUNTERS, Primitive::KeyIncrement) {
         all.push("Packets and bytes are counted only with per_packet = true.".into());

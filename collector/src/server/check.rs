@@ -1,8 +1,10 @@
 //! What can be seen to be wrong before a collector starts.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
+use dta_export::names::Names;
 use dta_grpc::tls::{ServerFiles, ServerTls};
 
 use super::{ServerError, certificate};
@@ -16,6 +18,7 @@ use crate::config::{Config, Memory};
 /// What would keep it from starting.
 pub fn check(config: &Config) -> Result<Vec<String>, ServerError> {
     let tls = checked(config)?;
+    names(config)?;
     let soon = tls.and_then(|tls| certificate::expiry_warning(&tls.validity, SystemTime::now()));
     let path = config.tls.as_ref().map(|tls| tls.cert.display().to_string()).unwrap_or_default();
     let soon = soon.map(|warning| format!("the TLS certificate {path} {warning}"));
@@ -28,6 +31,15 @@ pub fn check(config: &Config) -> Result<Vec<String>, ServerError> {
         )
     });
     Ok(soon.into_iter().chain(no_events).chain(dta_export::run::warnings(&config.export)).collect())
+}
+
+/// What switches, ports and drop reasons are called.
+pub(super) fn names(config: &Config) -> Result<Arc<Names>, ServerError> {
+    let (names, path) = Names::find(config.names.as_deref())?;
+    if let Some(path) = path {
+        tracing::debug!(path = %path.display(), "names of switches, ports and drop reasons are read");
+    }
+    Ok(Arc::new(names))
 }
 
 /// As [`check`]; gives the TLS that was found good.

@@ -28,6 +28,9 @@ pub enum ServerError {
     /// The TLS files.
     #[error(transparent)]
     Tls(#[from] dta_grpc::tls::TlsError),
+    /// The names of switches, ports and drop reasons.
+    #[error(transparent)]
+    Names(#[from] dta_export::names::NamesError),
     /// The memory directory.
     #[error("cannot {action} the memory directory {}: {source}; choose another with --memory", path.display())]
     Directory {

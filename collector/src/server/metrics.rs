@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use dta_client::Ask as _;
 use dta_export::gauges::{Following, Gauges};
+use dta_export::names::Names;
 use dta_export::schema::Schema;
 use dta_grpc::standard::Health;
 use dta_metrics::{Kind, Labels, Page, Port, Process, Served};
@@ -51,12 +52,12 @@ impl Metrics {
     }
 
     /// Begins to tell telemetry as well, if it is wanted, there is a store for it and it is not told yet.
-    pub(super) fn follow(&self, config: &Configured, stores: &Stores) {
+    pub(super) fn follow(&self, config: &Configured, names: &Arc<Names>, stores: &Stores) {
         let Telemetry::As(schema) = config.telemetry else { return };
         let entries = stores.specs().find(|spec| spec.name == config.store).map(|spec| &spec.kind);
         match entries {
             Some(StoreKind::Append { entry_len, .. }) if usize::from(*entry_len) == ENTRY_LEN => {
-                self.source.telemetry.get_or_init(|| self.source.start(schema, config));
+                self.source.telemetry.get_or_init(|| self.source.start(schema, config, names));
             }
             Some(_) => {
                 tracing::warn!(
@@ -70,8 +71,9 @@ impl Metrics {
 }
 
 impl Source {
-    fn start(&self, schema: Schema, config: &Configured) -> Following {
-        let gauges = Gauges::new(schema, config.limits());
+    fn start(&self, schema: Schema, config: &Configured, names: &Arc<Names>) -> Following {
+        let names = if config.names { names.clone() } else { Arc::new(Names::none()) };
+        let gauges = Gauges::new(schema, config.limits(), names);
         Following::start(Arc::new(self.service.clone()), &config.store, gauges)
     }
 

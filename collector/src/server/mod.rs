@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use dta_client::Ask;
+use dta_export::names::Names;
 use dta_export::run::{Exporters, Run};
 use dta_grpc::standard::{self, Health};
 use dta_grpc::tls::ServerTls;
@@ -89,6 +90,8 @@ pub struct Server {
     health: Health,
     /// What goes out to databases.
     exporters: Option<Exporters>,
+    /// What switches, ports and drop reasons are called.
+    names: Arc<Names>,
     /// Whether somebody takes the NIC's immediates.
     wakes: bool,
     /// What it serves by now.
@@ -111,6 +114,7 @@ impl Server {
         let began = Instant::now();
         // The cheap things that can be wrong come first.
         let tls = check::checked(config)?;
+        let names = check::names(config)?;
         let listener = TcpListener::bind(config.listen)
             .await
             .map_err(|source| ServerError::Listen { address: config.listen, source })?;
@@ -168,14 +172,14 @@ impl Server {
         if wakes {
             tasks.push(notify::spawn(nic.clone(), service.wake(), stopped.clone()));
         }
-        let exporters = export(config, &service)?;
+        let exporters = export(config, &names, &service)?;
         let listener = Arc::new(listener);
         let health = standard::health(SERVICE);
         let grpc = serve(listener.clone(), config, tls, &service, &health, connections.clone(), &stopped)?;
         health.set(true);
         let metrics = metrics.map(|port| Metrics::serve(port, service.clone(), health.clone()));
         if let Some(metrics) = &metrics {
-            metrics.follow(&config.metrics, &stores);
+            metrics.follow(&config.metrics, &names, &stores);
         }
         let took = began.elapsed();
         Ok(Self {
@@ -197,6 +201,7 @@ impl Server {
             metrics,
             health,
             exporters,
+            names,
             wakes,
             config: config.clone(),
             _lock: lock,
@@ -304,12 +309,13 @@ impl Server {
 }
 
 /// Starts what goes out to databases, if anything does.
-fn export(config: &Config, service: &Service) -> Result<Option<Exporters>, ServerError> {
+fn export(config: &Config, names: &Arc<Names>, service: &Service) -> Result<Option<Exporters>, ServerError> {
     if !config.export.is_on() {
         return Ok(None);
     }
     let ask: Arc<dyn Ask> = Arc::new(service.clone());
-    let exporters = Exporters::start(&config.export, &config.name, &ask, Run::default())?;
+    let run = Run { names: names.clone(), ..Run::default() };
+    let exporters = Exporters::start(&config.export, &config.name, &ask, run)?;
     service.tell_exporters(exporters.counters());
     Ok(Some(exporters))
 }

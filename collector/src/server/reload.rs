@@ -82,7 +82,7 @@ impl Server {
             self.tasks.push(notify::spawn(self.nic.clone(), service.wake(), self.stopped.clone()));
         }
         if let Some(metrics) = &self.metrics {
-            metrics.follow(&new.metrics, &self.stores);
+            metrics.follow(&new.metrics, &self.names, &self.stores);
         }
         self.service = service;
         self.config = new.clone();
@@ -100,6 +100,7 @@ fn fixed(old: &Config, new: &Config) -> Vec<String> {
         ("collector.memory", old.memory != new.memory),
         ("collector.device", old.device != new.device),
         ("collector.transport", old.transport != new.transport),
+        ("collector.names", old.names != new.names),
         ("soft.address", old.soft.address != new.soft.address),
         ("soft.port", old.soft.port != new.soft.port),
         ("soft.link", old.soft.link != new.soft.link),

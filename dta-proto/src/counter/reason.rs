@@ -1,6 +1,7 @@
 //! Why reports were not taken, thrown away or lost. The data plane has one number for each.
 
 use super::values;
+use crate::wire::int::IOAM;
 use crate::wire::{Error, Kind, Layer};
 
 values! {
@@ -124,6 +125,7 @@ values! {
     IntReason {
         Version = "version", "a version of the Telemetry Report that does not exist, or not in this dialect";
         Header = "header", "the report's own header is not whole, or holds what it must not";
+        Ioam = "ioam", "a report about IOAM (v2.0), whose contents no specification defines";
         Packet = "packet", "the packet that the report is about cannot be read, and nothing is said of a drop or queue";
         Stack = "stack", "the packet must hold INT, and what is there is not whole or contradicts itself";
     }
@@ -133,6 +135,7 @@ impl IntReason {
     /// The reason for an error of the decoders.
     pub fn of(error: &Error) -> IntReason {
         match (error.layer, error.kind) {
+            _ if *error == IOAM => IntReason::Ioam,
             (Layer::TelemetryReport, Kind::UnknownVersion(_)) => IntReason::Version,
             (Layer::TelemetryReport, _) => IntReason::Header,
             (Layer::Int, _) => IntReason::Stack,

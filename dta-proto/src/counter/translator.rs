@@ -224,6 +224,10 @@ table! {
             "reports that are added up in the count of their flow, which is not written yet: it waits for `count_wait_ms`" .kind(Kind::Now);
         INT_COUNTS_EARLY: "int.counts_early", Reports, Beside,
             "reports whose count was written before its time, as another flow took its place" .detail();
+        INT_XD: "int.xd", Reports, Beside,
+            "of `int.reports`, those of INT-XD: one switch reports for itself on a tracked flow. Such a flow has a path, put together of its switches, and no latency through all hops";
+        INT_MX: "int.mx", Reports, Beside,
+            "of `int.reports`, those of INT-MX: one switch reports for itself, as instructions in the packet ask. Path and latency are as with `int.xd`";
         INT_LONG_TRAILS: "int.long_trails", Times, Beside,
             "times that a switch reported a flow that six others had reported before: it is not put on the flow's path";
         INT_GAPS: "int.gaps", Sequences, Beside, "datagrams missing by the sequence numbers of switches";

@@ -117,7 +117,9 @@ async fn a_2x_server_gets_token_organisation_and_bucket() {
     assert_eq!((asked.len(), &asked[0]), (2, &asked[1]));
     assert_eq!(
         asked[0].body,
-        [5, 6, 7].map(|time| format!("drops,reason=71,switch=1 value=1i {time}\n")).concat()
+        [5, 6, 7]
+            .map(|time| format!("drops,reason=71,reason_name=traffic-manager,switch=1 value=1i {time}\n"))
+            .concat()
     );
     let head = &asked[0].head;
     assert!(head.starts_with("POST /api/v2/write?org=my%20org&bucket=b&precision=ns HTTP/1.1\r\n"), "{head}");
@@ -182,6 +184,8 @@ async fn a_server_that_is_away_stops_nothing_and_another_life_goes_on() {
     // The fourth event has the third's time, which another process gave.
     assert_eq!(
         lines,
-        [1, 2, 3, 4, 5].map(|time| format!("drops,reason=71,switch=1 value=1i {time}\n")).concat()
+        [1, 2, 3, 4, 5]
+            .map(|time| format!("drops,reason=71,reason_name=traffic-manager,switch=1 value=1i {time}\n"))
+            .concat()
     );
 }

@@ -13,7 +13,7 @@ use crate::source::drop_at;
 async fn a_file_gets_each_event_once_over_several_runs() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("events.jsonl");
-    let config = Config { json: Some(Json { file: file.clone() }), ..Config::default() };
+    let config = Config { json: Some(Json { file: file.clone(), names: true }), ..Config::default() };
     let lists = Lists::default();
     let ask: Arc<dyn Ask> = Arc::new(lists.clone());
     for run in 0..3 {
@@ -28,7 +28,7 @@ async fn a_file_gets_each_event_once_over_several_runs() {
     let times: Vec<u64> = lines.iter().map(|line| line["time"].as_u64().unwrap()).collect();
     assert_eq!(times, [1, 2, 3, 11, 12, 13, 21, 22, 23]);
     assert_eq!(
-        (&lines[0]["event"], &lines[0]["reason"], &lines[0]["switch"]),
-        (&"drop".into(), &71.into(), &1.into())
+        (&lines[0]["event"], &lines[0]["reason_name"], &lines[0]["switch"]),
+        (&"drop".into(), &"traffic-manager".into(), &1.into())
     );
 }

@@ -1,5 +1,6 @@
 use dta_export::directory::Meaning;
 use dta_export::events::Event;
+use dta_export::names::Names;
 use dta_export::schema::Schema;
 use dta_proto::key::{Flow, Key};
 use dta_proto::telemetry::{self, Entry, Metric, Path, Place, Why};
@@ -14,7 +15,7 @@ fn change(key: Key, metric: Metric, new: u64, place: Place, meaning: Meaning) ->
 }
 
 fn line(schema: Schema, event: &Event) -> Option<String> {
-    let point = schema.point(event)?;
+    let point = schema.point(event, &Names::none())?;
     let mut line = String::new();
     point.write(&mut line, &point.series(), point.time);
     Some(line)
@@ -93,4 +94,30 @@ fn what_is_not_known_is_left_out_and_nothing_is_lost() {
     let named = line(Schema::Tags, &drop(v6.key(), Some(Meaning::Flow(v6)))).unwrap();
     assert!(named.contains("flow=[2001:db8::1]:1->[2001:db8::2]:2/tcp,proto=6"), "{named}");
     assert_eq!(line(Schema::IntCollector, &drop(Key::default(), None)), None);
+}
+
+#[test]
+fn names_stand_beside_the_numbers_of_the_schema_of_tags_alone() {
+    let names = "[switch.4]\nname = \"leaf1\"\n[switch.4.port]\n3 = \"to host 3\"\n";
+    let names = Names::parse(names, std::path::Path::new("names.toml")).unwrap();
+    let line = |schema: Schema, event: &Event| {
+        let point = schema.point(event, &names).unwrap();
+        let mut line = String::new();
+        point.write(&mut line, &point.series(), point.time);
+        line
+    };
+    let [.., link] = events();
+    assert_eq!(
+        line(Schema::Tags, &link),
+        "link_utilization,port=3,port_name=to\\ host\\ 3,switch=4,switch_name=leaf1 value=1000i,old=400i,why=\"moved\" 1524138290\n"
+    );
+    let plain = r"port_tx_utilize\,sw_id=4\,port_id=3 value=1000 1524138290";
+    assert_eq!(line(Schema::IntCollector, &link).trim_end(), plain);
+    let place = Place { switch: Some(4), port: Some(9), queue: None };
+    let entry = Entry::Drop { time: 7, key: Key::default(), place, ingress_port: Some(3), reason: 71 };
+    let drop = Event { entry, meaning: None, path: None, latency: None };
+    assert_eq!(
+        line(Schema::Tags, &drop),
+        "drops,reason=71,reason_name=traffic-manager,switch=4,switch_name=leaf1 value=1i,ingress_port=3i,egress_port=9i,ingress_port_name=\"to host 3\" 7\n"
+    );
 }

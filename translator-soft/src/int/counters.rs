@@ -28,6 +28,10 @@ pub struct IntCounters {
     pub suppressed: [u64; Metric::ALL.len()],
     /// Reports whose counts were written before their time, as another flow took their place.
     pub counts_early: u64,
+    /// Reports of INT-XD.
+    pub xd: u64,
+    /// Reports of INT-MX.
+    pub mx: u64,
     /// Switches beyond those that are kept of a path.
     pub long_trails: u64,
 }
@@ -61,6 +65,8 @@ impl IntCounters {
             (&names::INT_SUPERSEDED, self.superseded),
             (&names::INT_EVENTS, self.events),
             (&names::INT_COUNTS_EARLY, self.counts_early),
+            (&names::INT_XD, self.xd),
+            (&names::INT_MX, self.mx),
             (&names::INT_LONG_TRAILS, self.long_trails),
         ];
         let mut list: Vec<_> = all.into_iter().map(|(name, count)| (name.of(&[]), count)).collect();

@@ -7,7 +7,7 @@
 //! | of a report | primitive |
 //! |---|---|
 //! | path of a flow through a stack | key-write of the path; an entry of list 0 when it changes, and one when it has a loop |
-//! | a switch that reports for itself | postcards of the path heard of so far, when a switch is added, and with the keep-alive |
+//! | a switch that reports for itself (INT-XD, INT-MX) | postcards of the path heard of so far, when a switch is added, and with the keep-alive |
 //! | flow latency, hop latency, queues, links | key-write of the value; an entry of list 0 |
 //! | a dropped packet | an entry of list 1; counters of switch and reason, and of flow and reason |
 //! | a packet in a congested queue | an entry of list 2 |
@@ -411,7 +411,7 @@ impl Int {
                 self.hop(at, report, whose, switch, &hop, of_hop, made);
             }
         };
-        let own = report.local.is_hop();
+        let own = report.is_hop();
         if own {
             note(report.switch, report.local);
         }
@@ -420,7 +420,8 @@ impl Int {
         }
         let (Some(whose), path) = (whose, &path[first..]) else { return };
         let time = report.local.ingress_time();
-        if report.stack().is_some() && !path.is_empty() {
+        let is_mx = report.is_mx();
+        if report.stack().is_some() && !is_mx && !path.is_empty() {
             self.path(at, time, whose, path, made);
             let Some(latency) = latency else { return };
             let name = whose.name(Metric::FlowLatency as u8);
@@ -430,8 +431,11 @@ impl Int {
                     Tell { metric: Metric::FlowLatency, verdict, value: latency, time, key, place, means };
                 self.tell(at, &tell, made);
             }
-        } else if let ([switch], true) = (path, report.flags.tracked) {
-            self.trail(at, whose, *switch, made);
+        } else if let ([switch], true) = (path, report.flags.tracked || is_mx) {
+            *(if is_mx { &mut self.counters.mx } else { &mut self.counters.xd }) += 1;
+            if *switch != u32::MAX {
+                self.trail(at, whose, *switch, made);
+            }
         }
     }
 

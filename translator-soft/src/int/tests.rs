@@ -456,6 +456,45 @@ fn reports_that_cannot_be_read_are_counted_by_reason() {
     assert_eq!(world.int.counters().dropped(IntReason::Version), 1);
 }
 
+/// A datagram of one report of v2.0: these words behind the group's header.
+fn of_node(node: u32, words: &[u32]) -> Vec<u8> {
+    [2 << 28, node].iter().chain(words).flat_map(|word| word.to_be_bytes()).collect()
+}
+
+#[test]
+fn reports_about_ioam_are_counted_under_their_own_name() {
+    let mut world = World::new(Rules::default());
+    world.take(0, &of_node(3, &[0x2402_0020, 7, 8]));
+    let counters = world.int.counters();
+    assert_eq!((counters.dropped(IntReason::Ioam), counters.dropped(IntReason::Header)), (1, 0));
+    world.take(1, &of_node(3, &[0x9402_0020, 7, 8]));
+    assert_eq!(world.int.counters().dropped(IntReason::Header), 1);
+}
+
+/// INT-MX: each switch reports for itself, and the packet that it saw has INT's own UDP port.
+#[test]
+fn int_mx_makes_a_path_of_switches_and_values_of_the_senders_flow() {
+    let mut world = World::new(Rules::default());
+    let ip = [0x4500_0034, 0x0001_0000, 0x4011_0000, 0x0a00_0001, 0x0a00_0002];
+    let udp_and_mx = [0x1388_7ffe, 0x0020_0000, 0x3403_1388, 0x2000_0000, 0xa000_0000, 0];
+    let of = |node: u32, latency: u32| {
+        let head = [0x14ff_0120, 0x2000_0000, 0, latency];
+        of_node(node, &[&head[..], &ip, &udp_and_mx, &[7, 8, 9]].concat())
+    };
+    world.take(0, &of(4, 400));
+    world.take(1, &of(5, 8));
+    // One that cannot provide what was asked is on the path all the same.
+    let silent = [&[0x14ff_0020, 0, 0][..], &ip, &udp_and_mx, &[7, 8, 9]].concat();
+    world.take(2, &of_node(6, &silent));
+    assert_eq!(world.postcards.get(&flow().key()), Some(&vec![4, 5, 6]));
+    assert_eq!(world.value(telemetry::hop_latency_key(&flow(), 4)), Some(400));
+    assert_eq!(world.value(telemetry::hop_latency_key(&flow(), 5)), Some(8));
+    // No packet told of all hops.
+    assert_eq!((world.path(flow()), world.value(flow().key())), (None, None));
+    let counters = world.int.counters();
+    assert_eq!((counters.mx, counters.xd, counters.reports), (3, 0, 3));
+}
+
 #[test]
 fn without_a_store_nothing_is_made_of_it() {
     let mut world = World::new(Rules::default());

@@ -1,4 +1,4 @@
-//! The paths of flows whose switches each report for themselves (INT-XD): which switches were heard of, in the order
+//! The paths of flows whose switches each report for themselves (INT-XD, INT-MX): which switches were heard of, in the order
 //! in which they were first heard. The bound is as in [`super::seen`]: a flow that falls out begins anew.
 
 use dta_proto::crc::crc32c;

@@ -1,7 +1,27 @@
-//! Names of drop reasons, as SD-Fabric (fabric-tna) numbers them.
+//! Names of drop reasons. A report has a number, and who sends it says what that means.
+//!
+//! Sources: `p4src/shared/define.p4` of fabric-tna 1.0.0 and 1.1.0 (`IntDropReason_t`), and, for switches that follow the
+//! Telemetry Report specifications, the list that these refer to: `p4src/includes/drop_reason_codes.h` of p4lang/switch.
 
-/// Number and name. Numbers below 128 are those of the switch.p4 of older telemetry.
-const NAMES: [(u8, &str); 15] = [
+use core::fmt;
+use core::str::FromStr;
+
+/// Who numbers the reasons.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Table {
+    /// SD-Fabric with fabric-tna 1.0.
+    FabricTna10,
+    /// SD-Fabric with fabric-tna 1.1 or later.
+    #[default]
+    FabricTna11,
+    /// The list of p4lang/switch, to which the specifications refer.
+    SwitchP4,
+    /// Nobody that is known: no number has a name.
+    None,
+}
+
+/// Of both versions of fabric-tna.
+const FABRIC_TNA: &[(u8, &str)] = &[
     (0, "unknown"),
     (26, "ip-ttl-zero"),
     (29, "ip-miss"),
@@ -13,25 +33,136 @@ const NAMES: [(u8, &str); 15] = [
     (129, "mpls-miss"),
     (130, "egress-next-miss"),
     (131, "mpls-ttl-zero"),
-    (132, "upf-downlink-pdr-miss"),
-    (133, "upf-uplink-pdr-miss"),
-    (134, "upf-far-miss"),
     (150, "upf-uplink-recirculation-deny"),
+    (160, "ingress-qos-meter"),
 ];
 
-/// The name of a reason; `None` for one that has none here, which is shown as its number.
-pub fn name(reason: u8) -> Option<&'static str> {
-    NAMES.iter().find(|(number, _)| *number == reason).map(|(_, name)| *name)
+const FABRIC_TNA_10: &[(u8, &str)] =
+    &[(132, "upf-downlink-pdr-miss"), (133, "upf-uplink-pdr-miss"), (134, "upf-far-miss")];
+
+const FABRIC_TNA_11: &[(u8, &str)] = &[
+    (132, "upf-downlink-session-miss"),
+    (133, "upf-downlink-session-drop"),
+    (134, "upf-uplink-session-miss"),
+    (135, "upf-uplink-session-drop"),
+    (136, "upf-downlink-session-drop-buffer"),
+    (137, "upf-downlink-termination-miss"),
+    (138, "upf-downlink-termination-drop"),
+    (139, "upf-uplink-termination-miss"),
+    (140, "upf-uplink-termination-drop"),
+    (170, "routing-ipv4-drop"),
+    (171, "routing-ipv6-drop"),
+];
+
+const SWITCH_P4: &[(u8, &str)] = &[
+    (0, "unknown"),
+    (10, "outer-source-mac-zero"),
+    (11, "outer-source-mac-multicast"),
+    (12, "outer-destination-mac-zero"),
+    (13, "outer-ethernet-miss"),
+    (14, "source-mac-zero"),
+    (15, "source-mac-multicast"),
+    (16, "destination-mac-zero"),
+    (25, "outer-ip-version-invalid"),
+    (26, "outer-ip-ttl-zero"),
+    (27, "outer-ip-source-multicast"),
+    (28, "outer-ip-source-loopback"),
+    (29, "outer-ip-miss"),
+    (30, "ip-version-invalid"),
+    (31, "ip-ttl-zero"),
+    (32, "ip-source-multicast"),
+    (33, "ip-source-loopback"),
+    (40, "port-vlan-mapping-miss"),
+    (41, "stp-state-learning"),
+    (42, "stp-state-blocking"),
+    (43, "same-interface"),
+    (44, "multicast-snooping-enabled"),
+    (50, "mtu-check-fail"),
+    (51, "traffic-manager"),
+    (60, "acl-deny"),
+    (61, "racl-deny"),
+    (62, "urpf-check-fail"),
+    (63, "ipsg-miss"),
+    (64, "interface"),
+];
+
+impl Table {
+    /// All of them.
+    pub const ALL: [Table; 4] = [Table::FabricTna11, Table::FabricTna10, Table::SwitchP4, Table::None];
+
+    /// Its name in configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Table::FabricTna10 => "fabric-tna-1.0",
+            Table::FabricTna11 => "fabric-tna-1.1",
+            Table::SwitchP4 => "switch.p4",
+            Table::None => "none",
+        }
+    }
+
+    /// Number and name of each reason; no number stands here twice.
+    pub fn reasons(self) -> impl Iterator<Item = (u8, &'static str)> {
+        let (common, own): (&[_], &[_]) = match self {
+            Table::FabricTna10 => (FABRIC_TNA, FABRIC_TNA_10),
+            Table::FabricTna11 => (FABRIC_TNA, FABRIC_TNA_11),
+            Table::SwitchP4 => (SWITCH_P4, &[]),
+            Table::None => (&[], &[]),
+        };
+        common.iter().chain(own).copied()
+    }
+
+    /// The name of a reason; `None` for one that has none here, which is shown as its number.
+    pub fn of(self, reason: u8) -> Option<&'static str> {
+        self.reasons().find(|(number, _)| *number == reason).map(|(_, name)| name)
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A text names no table.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no table of drop reasons: write fabric-tna-1.1, fabric-tna-1.0, switch.p4 or none")]
+pub struct TableError(String);
+
+impl FromStr for Table {
+    type Err = TableError;
+
+    fn from_str(text: &str) -> Result<Table, TableError> {
+        let found = Table::ALL.into_iter().find(|table| table.name() == text);
+        found.ok_or_else(|| TableError(text.to_owned()))
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
-    fn known_reasons_have_names_and_others_none() {
-        assert_eq!(name(71), Some("traffic-manager"));
-        assert_eq!(name(150), Some("upf-uplink-recirculation-deny"));
-        assert_eq!(name(1), None);
+    fn a_number_has_the_name_that_its_sender_gives_it() {
+        let names = |reason| Table::ALL.map(|table| table.of(reason));
+        assert_eq!(names(71), [Some("traffic-manager"), Some("traffic-manager"), None, None]);
+        assert_eq!(names(133), [Some("upf-downlink-session-drop"), Some("upf-uplink-pdr-miss"), None, None]);
+        assert_eq!(names(140), [Some("upf-uplink-termination-drop"), None, None, None]);
+        assert_eq!(names(160), [Some("ingress-qos-meter"), Some("ingress-qos-meter"), None, None]);
+        assert_eq!(names(26), [Some("ip-ttl-zero"), Some("ip-ttl-zero"), Some("outer-ip-ttl-zero"), None]);
+        assert_eq!(names(1), [None; 4]);
+    }
+
+    #[test]
+    fn no_number_and_no_name_stands_twice_in_a_table() {
+        for table in Table::ALL {
+            let all: Vec<_> = table.reasons().collect();
+            let numbers: BTreeSet<_> = all.iter().map(|(number, _)| number).collect();
+            let names: BTreeSet<_> = all.iter().map(|(_, name)| name).collect();
+            assert_eq!((numbers.len(), names.len()), (all.len(), all.len()), "{table}");
+            assert_eq!(table.name().parse(), Ok(table));
+        }
+        assert!("fabric-tna".parse::<Table>().unwrap_err().to_string().contains("fabric-tna-1.1"));
     }
 }

@@ -52,6 +52,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<(Stack<'_>, Behind)> {
         domain: 0,
         domain_instructions: 0,
         source_only: &[],
+        is_mx: false,
     };
     Ok((stack, Behind { len: end, port, next_header: None }))
 }

@@ -1,4 +1,4 @@
-//! INT v2.0 and v2.1 (INT-MD) over TCP and UDP.
+//! INT v2.0 and v2.1 (INT-MD and INT-MX) over TCP and UDP.
 //!
 //! Shim: `type 4, NPT 2, reserved 2, length 8`, then 16 bits by NPT: 0 the DSCP, 1 the UDP destination port,
 //! 2 the protocol of the header that follows INT, as the UDP header before it is INT's own. The length counts
@@ -8,10 +8,15 @@
 //! The metadata of a domain ends each hop, and is not read. What the source alone added ("source-only") stands
 //! behind the last hop. The bytes do not say how long it is: the setting does; without one, what does not fill
 //! a hop is taken for it.
+//!
+//! INT-MX has the same shim, of type 3. Its header, 12 bytes: `version 4 = 2, D 1, reserved 27, instructions 16,
+//! domain 16, domain instructions 16, domain flags 16`. No hop adds to it; what the source inserted for its domain
+//! stands behind it.
 
 use super::IntVersion;
+use super::dialect::{Form, Mark};
 use super::metadata::{Instructions, Layout};
-use super::stack::{Behind, SHIM_LEN, Stack, TYPE_HOP_BY_HOP, err};
+use super::stack::{Behind, SHIM_LEN, Stack, TYPE_HOP_BY_HOP, TYPE_MX, err};
 use crate::wire::error::len16;
 use crate::wire::{Kind, Result};
 
@@ -19,14 +24,15 @@ const HEADER_LEN: usize = 12;
 static INSTRUCTIONS: Instructions = Instructions::of(IntVersion::V21);
 
 #[inline]
-pub(super) fn parse(bytes: &[u8], source_only_words: u8) -> Result<(Stack<'_>, Behind)> {
+pub(super) fn parse<'a>(bytes: &'a [u8], form: &Form) -> Result<(Stack<'a>, Behind)> {
     let have = len16(bytes.len());
     let truncated = |need: usize| err("stack", 16, Kind::Truncated { need: len16(need), have });
     let Some(head) = bytes.first_chunk::<{ SHIM_LEN + HEADER_LEN }>() else {
         return Err(truncated(SHIM_LEN + HEADER_LEN));
     };
-    if head[0] >> 4 != TYPE_HOP_BY_HOP {
-        return Err(err("type", 0, Kind::Reserved(head[0] >> 4)));
+    let kind = head[0] >> 4;
+    if kind != TYPE_HOP_BY_HOP && kind != TYPE_MX {
+        return Err(err("type", 0, Kind::Reserved(kind)));
     }
     let parameter = u16::from_be_bytes([head[2], head[3]]);
     // In this version, the length stands in byte 1 and the 16 bits behind it.
@@ -37,6 +43,10 @@ pub(super) fn parse(bytes: &[u8], source_only_words: u8) -> Result<(Stack<'_>, B
         2 => (None, Some(parameter as u8)),
         other => return Err(err("npt", 0, Kind::Reserved(other))),
     };
+    if kind == TYPE_MX {
+        let stack = mx(bytes, words, form)?;
+        return Ok((stack, Behind { len: SHIM_LEN + words * 4, port, next_header }));
+    }
     let instructions = u16::from_be_bytes([head[8], head[9]]);
     let domain_instructions = u16::from_be_bytes([head[12], head[13]]);
     let hop_words = usize::from(head[6] & 0x1f);
@@ -48,7 +58,7 @@ pub(super) fn parse(bytes: &[u8], source_only_words: u8) -> Result<(Stack<'_>, B
     if hop_words == 0 {
         return Err(err("hop_words", 6, Kind::Length(0)));
     }
-    let source_only = match source_only_words {
+    let source_only = match form.source_only_words {
         _ if domain_instructions == 0 => 0,
         0 => stack_words % hop_words,
         set => usize::from(set),
@@ -71,6 +81,42 @@ pub(super) fn parse(bytes: &[u8], source_only_words: u8) -> Result<(Stack<'_>, B
         domain: u16::from_be_bytes([head[10], head[11]]),
         domain_instructions,
         source_only,
+        is_mx: false,
     };
     Ok((stack, Behind { len: end, port, next_header }))
+}
+
+/// The instructions of INT-MX: a stack to which no hop adds. Header and source-inserted metadata have so many words.
+#[cold]
+fn mx<'a>(bytes: &'a [u8], words: usize, form: &Form) -> Result<Stack<'a>> {
+    let have = len16(bytes.len());
+    let end = SHIM_LEN + words * 4;
+    let Some(head) = bytes.get(..end).and_then(|int| int.first_chunk::<{ SHIM_LEN + HEADER_LEN }>()) else {
+        return Err(match words < HEADER_LEN / 4 {
+            true => err("length", 1, Kind::Length(len16(words * 4))),
+            false => err("header", SHIM_LEN as u16, Kind::Truncated { need: len16(end), have }),
+        });
+    };
+    let domain_instructions = u16::from_be_bytes([head[12], head[13]]);
+    // To ignore, where it is known that this is INT. Where that is a guess, much else would read as INT-MX.
+    let reserved = [head[4] & 7, head[5], head[6], head[7]];
+    if matches!(form.mark, Mark::Guess | Mark::ByDialect) && reserved != [0; 4] {
+        return Err(err("reserved", 4, Kind::Contradiction));
+    }
+    if domain_instructions == 0 && words != HEADER_LEN / 4 {
+        return Err(err("length", 1, Kind::Length(len16(words * 4))));
+    }
+    Ok(Stack {
+        version: IntVersion::V21,
+        bytes: &[],
+        hop_len: 4,
+        layout: Layout::NONE,
+        instructions: u16::from_be_bytes([head[8], head[9]]),
+        hops_exceeded: false,
+        mtu_exceeded: false,
+        domain: u16::from_be_bytes([head[10], head[11]]),
+        domain_instructions,
+        source_only: bytes.get(SHIM_LEN + HEADER_LEN..end).unwrap_or(&[]),
+        is_mx: true,
+    })
 }

@@ -30,6 +30,7 @@ mod stack;
 pub use dialect::{Dialect, DialectError, Mark, Settings};
 pub use metadata::{Fill, Metadata, Time};
 pub use packet::{Packet, Tunnel, TunnelKind};
+pub(crate) use report_v20::IOAM;
 pub use stack::Stack;
 
 use self::dialect::Form;
@@ -114,11 +115,24 @@ impl<'a> Report<'a> {
         self.packet.as_ref().ok().and_then(|packet| packet.stack.as_ref())
     }
 
-    /// All hops that the report tells of, newest first: the switch that sent it, where it says more of
-    /// itself than the moment of arrival, then those of the packet. Each with its switch's number.
+    /// Whether the packet carries INT-MX ([`Stack::is_mx`]).
+    #[inline]
+    pub fn is_mx(&self) -> bool {
+        self.stack().is_some_and(Stack::is_mx)
+    }
+
+    /// Whether the switch that sent it is a hop that it tells of: one that says more of itself than the moment of arrival,
+    /// or that INT-MX asked.
+    #[inline]
+    pub fn is_hop(&self) -> bool {
+        self.local.is_hop() || self.is_mx()
+    }
+
+    /// All hops that the report tells of, newest first: the switch that sent it, where it is one ([`Report::is_hop`]), then
+    /// those of the packet. Each with its switch's number.
     #[inline]
     pub fn hops(&self) -> impl Iterator<Item = (Option<u32>, Metadata<'a>)> + use<'a> {
-        let own = self.local.is_hop().then_some((self.switch, self.local));
+        let own = self.is_hop().then_some((self.switch, self.local));
         let stack = self.stack().map(|stack| stack.hops().map(|hop| (hop.switch(), hop)));
         own.into_iter().chain(stack.into_iter().flatten())
     }
@@ -203,6 +217,6 @@ pub fn reports<'a>(payload: &'a [u8], settings: &Settings) -> Result<Reports<'a>
     Ok(Reports { source, form, next })
 }
 
-fn err(field: &'static str, offset: u16, kind: Kind) -> Error {
+const fn err(field: &'static str, offset: u16, kind: Kind) -> Error {
     Error::new(Layer::TelemetryReport, field, offset, kind)
 }

@@ -5,8 +5,8 @@
 //! one, 255 = to the end), metadata length 8 (words), D 1, Q 1, F 1, I 1, reserved 4`; of type INT then `metadata bits
 //! 16, domain 16, domain bits 16, domain status 16` and the metadata; then what the inner type says.
 //!
-//! IOAM's contents are not defined in this version: such a report is an error of its own, and those behind it
-//! are read.
+//! IOAM's contents are not defined in this version: such a report is an error of its own ([`IOAM`]), and those behind
+//! it are read.
 
 use super::dialect::Form;
 use super::metadata::{Instructions, Layout};
@@ -22,6 +22,8 @@ const INT_FIXED_LEN: usize = 8;
 /// A length that means "to the end of the datagram".
 const TO_THE_END: usize = 0xff;
 static INSTRUCTIONS: Instructions = Instructions::of_report_v20();
+/// What is wrong with a report about IOAM.
+pub(crate) const IOAM: Error = err("report_type", 0, Kind::Reserved(2));
 
 /// The source, the node, and the bytes of all reports.
 pub(super) fn group(bytes: &[u8]) -> Result<(Source, &[u8])> {
@@ -79,6 +81,7 @@ fn report<'a>(head: &[u8; WORD], body: &'a [u8], node: Option<u32>, form: &Form)
     let (local, inner) = match head[0] >> 4 {
         0 => (Metadata::NONE, body),
         1 => metadata(body, usize::from(head[2]) * WORD, form)?,
+        2 => return Err(IOAM),
         other => return Err(err("report_type", 0, Kind::Reserved(other))),
     };
     let packet = match head[0] & 0xf {

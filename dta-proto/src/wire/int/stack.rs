@@ -9,6 +9,8 @@ use crate::wire::{Error, Kind, Layer, Result};
 pub(super) const SHIM_LEN: usize = 4;
 /// The type of shim of metadata that hops add ("hop by hop", INT-MD).
 pub(super) const TYPE_HOP_BY_HOP: u8 = 1;
+/// The type of shim of instructions alone (INT-MX, v2.1).
+pub(super) const TYPE_MX: u8 = 3;
 
 pub(super) fn err(field: &'static str, offset: u16, kind: Kind) -> Error {
     Error::new(Layer::Int, field, offset, kind)
@@ -29,6 +31,7 @@ pub struct Stack<'a> {
     pub(super) domain: u16,
     pub(super) domain_instructions: u16,
     pub(super) source_only: &'a [u8],
+    pub(super) is_mx: bool,
 }
 
 /// What stands behind a stack, and what the packet was before INT came into it.
@@ -85,6 +88,12 @@ impl<'a> Stack<'a> {
         (self.domain, self.domain_instructions)
     }
 
+    /// Whether it is INT-MX (v2.1): the packet carries instructions alone, and each hop sends what they ask for in a report
+    /// of its own.
+    pub fn is_mx(&self) -> bool {
+        self.is_mx
+    }
+
     /// What the source alone added for its domain (v2.1); most often empty.
     pub fn source_only(&self) -> &'a [u8] {
         self.source_only
@@ -102,7 +111,7 @@ pub(super) fn parse<'a>(bytes: &'a [u8], form: &Form) -> Result<(Stack<'a>, Behi
         return Err(err("header", SHIM_LEN as u16, Kind::Truncated { need: 8, have }));
     };
     let (mut stack, behind) = match head[4] >> 4 {
-        2 => int_v21::parse(bytes, form.source_only_words)?,
+        2 => int_v21::parse(bytes, form)?,
         0 | 1 if head[5] & 0x1f != 0 => int_v05::parse(bytes)?,
         0 | 1 => int_v10::parse(bytes)?,
         other => return Err(err("version", 4, Kind::UnknownVersion(other))),
