@@ -34,6 +34,43 @@ fn what_is_missing_is_named() {
     assert!(status == Some(2) && told.contains("leave --collectors out"), "{told}");
 }
 
+/// A stand-in for a switch that was built without Thrift and nanomsg: it refuses what it does not know as bmv2 does,
+/// and ends.
+const WITHOUT_THRIFT: &str = r#"#!/bin/sh
+help() {
+    echo 'Usage: SWITCH_NAME [options] <path to JSON config file>'
+    echo 'Options:'
+    echo '  -h [ --help ]            Display this help message'
+    echo '  -i [ --interface ] arg   <port-num>@<interface-name>: Attach network interface'
+    echo '  --no-p4                  Enable the switch to start without an input configuration'
+}
+while [ $# -gt 0 ]; do
+    case $1 in
+    --help) help; exit 0 ;;
+    --no-p4) shift ;;
+    -i) shift 2 ;;
+    --) echo "interfaces and control: understood"; exit 7 ;;
+    *) echo "unrecognised option '$1'"; help; exit 1 ;;
+    esac
+done
+"#;
+
+#[test]
+#[ignore = "needs root: make test runs it"]
+fn a_switch_without_thrift_is_started_without_it() {
+    use std::os::unix::fs::PermissionsExt;
+    let test = "a_switch_without_thrift_is_started_without_it";
+    let Some(captures) = captures(test) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("simple_switch_grpc");
+    std::fs::write(&program, WITHOUT_THRIFT).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let (status, _, told) = run(&captures.join("traffic/real-1kxun.pcap"), &[], Some(&path));
+    assert_eq!(status, Some(1), "{told}");
+    assert!(told.contains("exit status: 7") && told.contains("control: understood"), "{told}");
+}
+
 /// The capture, where there is a `simple_switch_grpc`, too.
 fn capture(test: &str) -> Option<PathBuf> {
     if !has_bmv2(test) {

@@ -23,6 +23,36 @@ pub(super) fn is_there() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Options that a switch has only where it was built with Thrift, and with nanomsg: it refuses them otherwise.
+/// Where it has them, two switches of one machine need values of their own.
+fn options_of_build(help: &str, thrift: u16, notifications: &Path) -> Vec<String> {
+    let values = [
+        ("--thrift-port", thrift.to_string()),
+        ("--notifications-addr", format!("ipc://{}", notifications.display())),
+    ];
+    let has = |option: &str| help.split_whitespace().any(|word| word == option);
+    values
+        .into_iter()
+        .filter(|(option, _)| has(option))
+        .flat_map(|(o, value)| [o.to_owned(), value])
+        .collect()
+}
+
+/// What the program says of its options.
+async fn help() -> anyhow::Result<String> {
+    let ran = tokio::process::Command::new("simple_switch_grpc").arg("--help").output().await;
+    let ran = ran.context("cannot run simple_switch_grpc")?;
+    let text = String::from_utf8_lossy(&[ran.stdout, ran.stderr].concat()).into_owned();
+    if !text.contains("--no-p4") {
+        let told = text.lines().last().unwrap_or("nothing");
+        bail!(
+            "`simple_switch_grpc --help` ({}) does not list the option --no-p4; it says last: {told}",
+            ran.status
+        );
+    }
+    Ok(text)
+}
+
 /// A switch; it ends when this is dropped, and with this program.
 #[derive(Debug)]
 pub struct SimpleSwitch {
@@ -39,7 +69,8 @@ impl Drop for SimpleSwitch {
 
 impl SimpleSwitch {
     /// Starts one without a program on interfaces, each `PORT@INTERFACE`, with P4Runtime at `control`
-    /// (HOST:PORT), and waits until it listens. Its log goes to `NAME-bmv2.log` in a folder.
+    /// (HOST:PORT), and waits until it listens. Its log goes to `NAME-bmv2.log` in a folder. `thrift` is the port of
+    /// its Thrift server, if it has one.
     pub async fn start(
         folder: &Path,
         name: &str,
@@ -52,8 +83,7 @@ impl SimpleSwitch {
         let log = std::fs::File::create(&path)?;
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "simple_switch_grpc", "--no-p4"]);
-        command.args(["--thrift-port", &thrift.to_string(), "--notifications-addr"]);
-        command.arg(format!("ipc://{}", folder.join(format!("{name}-notifications")).display()));
+        command.args(options_of_build(&help().await?, thrift, &folder.join(format!("{name}-notifications"))));
         for interface in interfaces {
             command.args(["-i", interface]);
         }
@@ -81,5 +111,25 @@ impl SimpleSwitch {
                 bail!("simple_switch_grpc ended ({status}); the end of its log:\n{}", last_lines(&self.log))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_switch_is_given_the_options_that_it_has() {
+        let options = |help: &str| options_of_build(help, 9091, Path::new("/t/n")).join(" ");
+        let help =
+            "Options:\n  --no-p4   Enable the switch to start without it\n  --device-id arg  Device ID\n";
+        let thrift = "  --thrift-port arg      TCP port on which to run the Thrift server\n";
+        let nanomsg = "  --notifications-addr arg   Specify the nanomsg address\n";
+        assert_eq!(options(help), "");
+        assert_eq!(options(&[help, thrift].concat()), "--thrift-port 9091");
+        assert_eq!(
+            options(&[help, thrift, nanomsg].concat()),
+            "--thrift-port 9091 --notifications-addr ipc:///t/n"
+        );
     }
 }

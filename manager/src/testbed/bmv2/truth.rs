@@ -70,6 +70,11 @@ impl Traffic {
         Traffic { frames, stations }
     }
 
+    /// Whether any packet is of a flow that switches report.
+    pub(super) fn has_flows(&self) -> bool {
+        self.frames.iter().filter_map(|(_, frame)| flow(frame)).any(|flow| Watched::All.has(&flow))
+    }
+
     /// The source network (of 24 bits) of most frames: what a second run watches.
     pub(super) fn busiest_network(&self) -> Ipv4Addr {
         let mut counts = BTreeMap::<[u8; 3], u32>::new();
@@ -204,6 +209,12 @@ impl Truth {
         fate
     }
 
+    /// Whether reports reach a collector, by a key of its part or, where there are two, by its list.
+    pub(super) fn reaches(&self, collector: usize, collectors: usize) -> bool {
+        let mut keys = self.last_length.keys().chain(self.counters.keys());
+        keys.any(|key| collector_of(key, collectors) == collector) || !self.listed[collector].is_empty()
+    }
+
     /// What the stores of counters answer, exactly: keys of one collector share counters.
     pub(super) fn answers(&self, redundancy: u8, slots: u64, collectors: usize) -> BTreeMap<Key, u64> {
         let mut cells = BTreeMap::<(usize, u64), u64>::new();
@@ -236,5 +247,32 @@ impl Truth {
             hash::slots(key, redundancy, slots).iter().all(|slot| users[&(collector, *slot)].len() > 1)
         };
         self.last_length.keys().filter(shared).copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_collector_is_reached_by_keys_of_its_part_or_by_its_list() {
+        let mut key = [0; 16];
+        let mut key_of = |wanted: usize| loop {
+            let found = Key(key);
+            key[0] += 1;
+            if collector_of(&found, 2) == wanted {
+                break found;
+            }
+        };
+        let (first, second) = (key_of(0), key_of(1));
+        let reached = |truth: &Truth| [0, 1].map(|collector| truth.reaches(collector, 2));
+        let mut truth = Truth::default();
+        assert_eq!(reached(&truth), [false, false], "nothing was reported");
+        truth.last_length.insert(second, 60);
+        assert_eq!(reached(&truth), [false, true]);
+        truth.listed[0].insert(second, 1);
+        assert_eq!(reached(&truth), [true, true]);
+        let truth = Truth { counters: BTreeMap::from([(first, 1)]), ..Truth::default() };
+        assert_eq!(reached(&truth), [true, false]);
     }
 }
