@@ -561,8 +561,7 @@ fn seen(entries: &[Entry]) -> events::Seen {
     let names = "[switch.6]\nname = \"leaf1\"\n[switch.6.port]\n12 = \"uplink\"\n";
     let names = Names::parse(names, std::path::Path::new("x")).unwrap();
     let mut directory = Directory::default();
-    let newest: VecDeque<_> =
-        entries.iter().map(|entry| Event::of(entry, &mut directory, &names)).collect();
+    let newest: VecDeque<_> = entries.iter().map(|entry| Event::of(entry, &mut directory, &names)).collect();
     let missed = Missed { overwritten: 7, ..Missed::default() };
     let mut of_kind = [0; Kind::NAMES.len()];
     newest.iter().for_each(|event| of_kind[event.kind as usize] += 1);
@@ -591,7 +590,10 @@ fn events_at_80x24() {
     assert_eq!((app.events.kind, app.events.shown().count()), (Some(Kind::Drop), 1));
     assert!(screen(&mut app, 80, 24).contains("events drop, newest first: 1; 7 batches"));
     // Where a line is too long, the flow gives way to what happened to it.
-    assert!(screen(&mut app, 80, 24).contains("10.0.0.1:5000->10.0.0.2:5000/udp, s…: dropped, traffic-manager (71)"));
+    assert!(
+        screen(&mut app, 80, 24)
+            .contains("10.0.0.1:5000->10.0.0.2:5000/udp, s…: dropped, traffic-manager (71)")
+    );
     press(&mut app, KeyCode::Left);
     press(&mut app, KeyCode::Left);
     assert_eq!(app.events.kind, Some(Kind::LinkUtilization));
@@ -614,6 +616,7 @@ fn top(rows: u64) -> Top {
         known: 1200,
         missed: Missed { overwritten: 1234, ..Missed::default() },
         forgotten: 0,
+        others: Vec::new(),
     }
 }
 

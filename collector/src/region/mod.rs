@@ -219,7 +219,9 @@ impl Region {
     /// The file cannot be read, or it is still this one's and was cut short.
     pub(crate) fn reopened(&self) -> Result<Option<Region>, RegionError> {
         match &self.backing {
-            Some(backing) if file::is_another(&backing.path, backing.inode, (self.data + self.len) as u64)? => {
+            Some(backing)
+                if file::is_another(&backing.path, backing.inode, (self.data + self.len) as u64)? =>
+            {
                 Region::open_read_only(&backing.path).map(Some)
             }
             _ => Ok(None),
