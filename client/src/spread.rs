@@ -14,6 +14,7 @@ use dta_proto::control::{
     QuerySketchResponse, ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest,
 };
 use dta_proto::key::Key;
+use dta_proto::layout::load;
 use dta_proto::list_range::ListRange;
 use dta_proto::store::{self, StoreSpec};
 use dta_proto::telemetry;
@@ -102,8 +103,54 @@ impl Spread {
         Ok((all, away))
     }
 
+    /// The collectors.
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// [`Ask::statistics`], where nodes of the collectors themselves have the address of theirs as their session,
+    /// if there are several.
+    ///
+    /// # Errors
+    /// As [`Ask::statistics`].
+    pub async fn statistics_by_address(&self) -> Result<Vec<NodeStatistics>, ClientError> {
+        let is_one = self.only().is_some();
+        let with_address = |(member, mut node): (usize, NodeStatistics)| {
+            if node.session.is_empty() && !is_one {
+                node.session.clone_from(&self.members[member].address);
+            }
+            node
+        };
+        Ok(self.nodes().await?.into_iter().map(with_address).collect())
+    }
+
+    /// The nodes of all collectors that answer, and which of them told. A node that hands its counters to each of
+    /// them is told once, by its last word.
+    async fn nodes(&self) -> Result<Vec<(usize, NodeStatistics)>, ClientError> {
+        let mut all: Vec<(usize, NodeStatistics)> = Vec::new();
+        let mut answers = Answers::default();
+        for (member, Member { ask, .. }) in self.members.iter().enumerate() {
+            for node in answers.next(ask.statistics().await)?.unwrap_or_default() {
+                let is_same = |(_, known): &&mut (usize, NodeStatistics)| {
+                    let of = |n: &NodeStatistics| (n.node.clone(), n.session.clone(), n.life);
+                    !node.session.is_empty() && of(known) == of(&node)
+                };
+                match all.iter_mut().find(is_same) {
+                    Some((_, known)) if known.age_seconds <= node.age_seconds => {}
+                    Some(known) => *known = (member, node),
+                    None => all.push((member, node)),
+                }
+            }
+        }
+        answers.any()?;
+        Ok(all)
+    }
+
     /// The stores of those collectors that answer: one of each name.
     pub async fn stores_that_answer(&self) -> Result<Vec<StoreInfo>, ClientError> {
+        if let Some(only) = self.only() {
+            return only.stores().await;
+        }
         match self.infos().await? {
             (infos, Some(away)) if infos.is_empty() => Err(away.into()),
             (infos, _) => Ok(summed(infos)),
@@ -252,10 +299,21 @@ fn summed(infos: Vec<(usize, StoreInfo)>) -> Vec<StoreInfo> {
     for info in here {
         match all.iter_mut().find(|known| name(known) == name(&info)) {
             Some(known) => {
+                // Of all keys, each survives as those of its collector do.
+                known.survival = match (known.survival, info.survival) {
+                    (Some(a), Some(b)) if known.used + info.used > 0 => {
+                        let of = |survival: f64, used: u64| survival * used as f64;
+                        Some((of(a, known.used) + of(b, info.used)) / (known.used + info.used) as f64)
+                    }
+                    (a, b) => a.or(b),
+                };
                 known.used += info.used;
                 known.capacity += info.capacity;
                 known.length += info.length;
                 known.load = known.used as f64 / (known.capacity as f64).max(1.0);
+                if known.advised_redundancy.or(info.advised_redundancy).is_some() {
+                    known.advised_redundancy = Some(load::advised_redundancy(known.load).into());
+                }
                 known.buckets.extend(info.buckets);
                 known.lists.extend(info.lists);
             }
@@ -373,26 +431,9 @@ impl Ask for Spread {
         Ok(all)
     }
 
-    /// Those of all collectors that answer. A node that hands its counters to each of them is told once, by its
-    /// last word.
+    /// Those of all collectors that answer.
     async fn statistics(&self) -> Result<Vec<NodeStatistics>, ClientError> {
-        let mut all: Vec<NodeStatistics> = Vec::new();
-        let mut answers = Answers::default();
-        for Member { ask, .. } in &self.members {
-            for node in answers.next(ask.statistics().await)?.unwrap_or_default() {
-                let is_same = |known: &&mut NodeStatistics| {
-                    let of = |n: &NodeStatistics| (n.node.clone(), n.session.clone(), n.life);
-                    !node.session.is_empty() && of(known) == of(&node)
-                };
-                match all.iter_mut().find(is_same) {
-                    Some(known) if known.age_seconds <= node.age_seconds => {}
-                    Some(known) => *known = node,
-                    None => all.push(node),
-                }
-            }
-        }
-        answers.any()?;
-        Ok(all)
+        Ok(self.nodes().await?.into_iter().map(|(_, node)| node).collect())
     }
 }
 

@@ -146,11 +146,33 @@ async fn each_key_list_and_sketch_is_asked_where_it_is() {
         assert!(stores[3].elsewhere.is_empty());
     }
     // A translator that tells both is counted once, by its last word.
+    let by_address = spread(&[a.clone(), b.clone()]).statistics_by_address().await.unwrap();
+    let sessions = by_address.iter().map(|node| node.session.as_str()).collect::<Vec<_>>();
+    assert_eq!((sessions[0], sessions[2]), ("1:1", "2:1"));
     let nodes = spread(&[a, b.clone()]).statistics().await.unwrap();
     let ages = nodes.iter().map(|node| (node.node.as_str(), node.age_seconds)).collect::<Vec<_>>();
     assert_eq!(ages, [("nic/test", 4.0), ("translator/leaf", 3.0), ("nic/test", 3.0)]);
     // One alone is asked as it is, whatever it has.
     assert_eq!(asked(&spread(&[b]), "flows", &keys).await, Ok(vec![2; keys.len()]));
+}
+
+#[test]
+fn a_store_that_is_shared_survives_as_its_parts_do() {
+    let info = |used, survival, advised_redundancy| StoreInfo {
+        used,
+        capacity: 1000,
+        survival,
+        advised_redundancy,
+        ..StoreInfo::default()
+    };
+    let whole = summed(vec![(0, info(300, Some(0.9), Some(3))), (1, info(100, Some(0.5), Some(4)))]);
+    assert_eq!((whole.len(), whole[0].used, whole[0].capacity, whole[0].load), (1, 400, 2000, 0.2));
+    assert!((whole[0].survival.unwrap() - 0.8).abs() < 1e-9);
+    let advised = dta_proto::layout::load::advised_redundancy(0.2);
+    assert_eq!(whole[0].advised_redundancy, Some(advised.into()));
+    // Lists have neither.
+    let lists = summed(vec![(0, info(3, None, None)), (1, info(0, None, None))]);
+    assert_eq!((lists[0].used, lists[0].survival, lists[0].advised_redundancy), (3, None, None));
 }
 
 #[tokio::test]

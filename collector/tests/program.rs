@@ -708,3 +708,32 @@ fn silent_connections_do_not_stop_a_collector() {
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     drop(silent);
 }
+
+/// A file that is cut short while it is in use ends the process: no check can come before each access of a NIC.
+#[test]
+fn a_region_that_is_cut_short_under_a_collector_is_named_before_it_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let memory = dir.path().join("m");
+    let mut child = program()
+        .args(["serve", "--listen", "127.0.0.1:0", "--soft-port", "0", "--memory"])
+        .arg(&memory)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let ready: Value = serde_json::from_str(&line).expect("a ready line");
+    let file = memory.join("flows.region");
+    std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(4096).unwrap();
+    let asked = program()
+        .args(["query", "key-write", FLOW, "--collector", ready["listen"].as_str().unwrap()])
+        .output()
+        .unwrap();
+    assert_eq!(asked.status.code(), Some(1), "{}", told(&asked));
+    let ended = child.wait_with_output().unwrap();
+    let log = told(&ended);
+    let words = format!("{}: the file was cut short while it was in use", file.display());
+    assert_eq!(ended.status.code(), Some(1), "{log}");
+    assert!(log.lines().any(|line| line.starts_with(&words)), "{log}");
+}

@@ -639,7 +639,10 @@ async fn flush(args: &ControlArgs) -> anyhow::Result<()> {
 }
 
 fn print_flushed(flushed: u64, output: OutputFlag) -> anyhow::Result<()> {
-    output.print(&Flushed { flushed }, |_| format!("{flushed} reports were held and are on their way"))
+    output.print(&Flushed { flushed }, |_| match flushed {
+        1 => "1 report was held and is on its way".to_owned(),
+        _ => format!("{flushed} reports were held and are on their way"),
+    })
 }
 
 #[cfg(test)]

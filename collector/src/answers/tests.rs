@@ -51,3 +51,40 @@ async fn memory_that_is_too_short_is_told_with_its_store_and_what_to_do() {
         assert!(told.contains("start the collector again"), "{told}");
     }
 }
+
+#[tokio::test]
+async fn a_file_that_is_cut_short_under_a_reader_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let specs = [
+        StoreSpec {
+            id: 1,
+            name: "flows".into(),
+            kind: StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2 },
+        },
+        StoreSpec {
+            id: 2,
+            name: "events".into(),
+            kind: StoreKind::Append { lists: 1, ring: 1024, batch_len: 64, entry_len: 4, notify: false },
+        },
+    ];
+    let options = RegionOptions { huge_pages: false };
+    let directory = crate::config::Memory::Directory(dir.path().to_owned());
+    drop(Stores::open(&specs, &directory, options).unwrap());
+    let memory = Memory::open(dir.path()).unwrap();
+    let question = QueryKeyWriteRequest { keys: vec![vec![1; 16]], ..Default::default() };
+    assert!(memory.query_key_write(question.clone()).await.is_ok());
+    let mut following = memory.tail(TailRequest::default()).await.unwrap();
+    for file in ["flows", "events"] {
+        let path = dir.path().join(format!("{file}.region"));
+        std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(4096).unwrap();
+    }
+    let refused = [
+        memory.query_key_write(question).await.map(drop),
+        memory.stores().await.map(drop),
+        following.message().await.map(drop),
+    ];
+    for refused in refused {
+        let told = refused.expect_err("the memory is gone").to_string();
+        assert!(told.contains(".region: is cut off: 4096 bytes, but it should have"), "{told}");
+    }
+}

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use dta_cli::Status;
 use dta_cli::table::Table;
-use dta_client::Ask;
+use dta_client::Member;
 use dta_proto::control::{Purpose, SessionInfo, Transport};
 use serde::Serialize;
 
@@ -45,6 +45,9 @@ enum Command {
 
 #[derive(Serialize)]
 struct Shown {
+    /// Its address, where several are asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    collector: Option<String>,
     name: String,
     generation: u64,
     translator: String,
@@ -90,8 +93,29 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
 }
 
 fn list(client: &ClientFlags) -> anyhow::Result<()> {
-    let sessions = super::block_on(async { Ok(client.connect().await?.sessions().await?.sessions) })?;
-    let sessions: Vec<Shown> = sessions.into_iter().map(shown).collect();
+    let sessions: Vec<Shown> = super::block_on(async {
+        let all = client.ask().await?;
+        let (several, mut sessions, mut away) = (all.members().len() > 1, Vec::new(), Vec::new());
+        for Member { address, ask } in all.members() {
+            match ask.sessions().await {
+                Ok(told) => {
+                    let at = several.then(|| address.clone());
+                    sessions.extend(told.sessions.into_iter().map(|session| shown(session, at.clone())));
+                }
+                Err(error) => away.push((address, error)),
+            }
+        }
+        // One that answers is enough, and the others are named.
+        if away.len() == all.members().len()
+            && let Some((_, error)) = away.pop()
+        {
+            return Err(error.into());
+        }
+        for (address, error) in away {
+            eprintln!("dta-collector: the collector at {address} does not answer: {error}");
+        }
+        Ok(sessions)
+    })?;
     client.output.print(&sessions, |sessions| table(sessions, client.is_wide()))
 }
 
@@ -99,29 +123,30 @@ fn table(sessions: &[Shown], wide: bool) -> String {
     if sessions.is_empty() {
         return "no session: no translator has a key to this collector's memory".to_owned();
     }
-    let mut table = if wide {
-        Table::new(
-            &[
-                "session",
-                "gen.",
-                "translator",
-                "frames by",
-                "owner",
-                "expires",
-                "stores",
-                "queue pair",
-                "state",
-                "PSN",
-            ],
-            &[1, 5, 9],
-        )
+    // Which collector they are at is said where several are asked.
+    let several = sessions.iter().any(|session| session.collector.is_some());
+    let (mut header, right): (Vec<&str>, &[usize]) = if wide {
+        let header =
+            ["session", "gen.", "translator", "frames by", "owner", "expires", "stores", "queue pair"];
+        ([&header[..], &["state", "PSN"]].concat(), &[1, 5, 9])
     } else {
-        Table::new(&["session", "translator", "expires", "stores", "queue pair", "state"], &[2])
+        (vec!["session", "translator", "expires", "stores", "queue pair", "state"], &[2])
     };
+    if several {
+        header.insert(0, "collector");
+    }
+    let right: Vec<usize> = right.iter().map(|column| column + usize::from(several)).collect();
+    let mut table = Table::new(&header, &right);
     for s in sessions {
         let expires = s.expires_in.map_or_else(|| "never".to_owned(), |t| format!("{t:.0} s"));
         let head = [s.name.clone(), s.translator.clone(), expires, s.stores.join(", ")];
-        let mut row = |first: bool, [pair, state, psn]: [String; 3]| {
+        let mut row = |first: bool, mut cells: Vec<String>| {
+            if several {
+                cells.insert(0, s.collector.clone().filter(|_| first).unwrap_or_default());
+            }
+            table.row(cells);
+        };
+        let mut pair = |first: bool, [pair, state, psn]: [String; 3]| {
             let [name, translator, expires, stores] =
                 head.clone().map(|cell| if first { cell } else { String::new() });
             if wide {
@@ -130,25 +155,26 @@ fn table(sessions: &[Shown], wide: bool) -> String {
                     if first { s.owner.clone().unwrap_or_else(|| "-".to_owned()) } else { String::new() };
                 let by =
                     if first { s.frames_by.clone().unwrap_or_else(|| "-".to_owned()) } else { String::new() };
-                table.row([name, generation, translator, by, owner, expires, stores, pair, state, psn]);
+                row(first, vec![name, generation, translator, by, owner, expires, stores, pair, state, psn]);
             } else {
-                table.row([name, translator, expires, stores, pair, state]);
+                row(first, vec![name, translator, expires, stores, pair, state]);
             }
         };
         if s.queue_pairs.is_empty() {
-            row(true, ["none until it renews".to_owned(), String::new(), String::new()]);
+            pair(true, ["none until it renews".to_owned(), String::new(), String::new()]);
         }
-        for (i, pair) in s.queue_pairs.iter().enumerate() {
-            let qpn = format!("{:#08x} {} ({})", pair.qpn, pair.purpose, pair.transport);
-            row(i == 0, [qpn, pair.state.clone(), pair.expected_psn.to_string()]);
+        for (i, of) in s.queue_pairs.iter().enumerate() {
+            let qpn = format!("{:#08x} {} ({})", of.qpn, of.purpose, of.transport);
+            pair(i == 0, [qpn, of.state.clone(), of.expected_psn.to_string()]);
         }
     }
     table.to_string()
 }
 
-fn shown(session: SessionInfo) -> Shown {
+fn shown(session: SessionInfo, collector: Option<String>) -> Shown {
     let translator = session.translator.unwrap_or_default();
     Shown {
+        collector,
         name: session.name,
         generation: session.generation,
         translator: format!("{}:{}", translator.ip, translator.port),

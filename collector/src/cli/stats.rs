@@ -4,7 +4,7 @@ use dta_cli::Status;
 use dta_cli::number::{grouped, percent};
 use dta_cli::table::Table;
 use dta_cli::{counters, output, terminal};
-use dta_client::Ask;
+use dta_client::Spread;
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
@@ -12,7 +12,7 @@ use crate::waterfall::{self, Rates, Row};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-Every node counts what comes in, what goes on and what it drops, where it happens; the waterfall puts them in the order in which reports pass them. Translators hand in their numbers, and their reporters', when they renew their session, so these may be seconds old; docs/counters.md explains every name.
+Every node counts what comes in, what goes on and what it drops, where it happens; the waterfall puts them in the order in which reports pass them. Translators hand in their numbers, and their reporters', when they renew their session, so these may be seconds old; docs/counters.md explains every name. Several collectors (--collector A,B) are shown as one.
 
 Examples:
   dta-collector stats
@@ -37,7 +37,7 @@ struct Document {
 
 pub(super) fn run(args: Args) -> anyhow::Result<Status> {
     super::block_on(async {
-        let client = args.client.connect().await?;
+        let client = args.client.ask().await?;
         let mut rates = Rates::default();
         loop {
             let nodes = nodes(&client).await?;
@@ -51,8 +51,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
     Ok(Status::Done)
 }
 
-async fn nodes(client: &impl Ask) -> anyhow::Result<Vec<waterfall::Node>> {
-    Ok(waterfall::nodes(client.statistics().await?))
+async fn nodes(client: &Spread) -> anyhow::Result<Vec<waterfall::Node>> {
+    Ok(waterfall::nodes(client.statistics_by_address().await?))
 }
 
 fn show(args: &Args, nodes: &[waterfall::Node], rates: &Rates) -> anyhow::Result<()> {

@@ -3,7 +3,6 @@
 use dta_cli::Status;
 use dta_cli::number::{bytes, grouped, percent};
 use dta_cli::table::Table;
-use dta_client::Ask;
 use dta_proto::control::{self, StoreInfo};
 use dta_proto::store::StoreSpec;
 use serde::Serialize;
@@ -12,7 +11,7 @@ use super::client_flags::ClientFlags;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-Used are keys, counted in a store of up to 16 MiB and estimated from a sample of a larger one; load is keys per slot (of lists and sketches: batches or columns in use). Survival is the share of keys that are still there (of counters: whose count is exact). N is how many copies a key has. More copies help only while load times copies is below 0.69; \"advised\" says how many would serve best at this load. Here is what this collector has of a store that several share.
+Used are keys, counted in a store of up to 16 MiB and estimated from a sample of a larger one; load is keys per slot (of lists and sketches: batches or columns in use). Survival is the share of keys that are still there (of counters: whose count is exact). N is how many copies a key has. More copies help only while load times copies is below 0.69; \"advised\" says how many would serve best at this load. Here is what this collector has of a store that several share; of several that are named with --collector, what they have together.
 
 Examples:
   dta-collector stores
@@ -84,7 +83,7 @@ impl Here {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Status> {
-    let stores = super::block_on(async { Ok(args.client.connect().await?.stores().await?) })?;
+    let stores = super::block_on(async { Ok(args.client.ask().await?.stores_that_answer().await?) })?;
     let stores = stores.into_iter().map(shown).collect::<anyhow::Result<Vec<_>>>()?;
     args.client.output.print(&stores, |stores| table(stores, args.client.is_wide()))?;
     Ok(Status::Done)

@@ -47,9 +47,12 @@ pub(super) struct What {
     /// Only events at this switch, by number or name
     #[arg(long, value_name = "SWITCH")]
     switch: Option<String>,
-    /// Begin in the past: `start` (all that the rings hold), or so long ago, as 30s, 10m or 2h
+    /// Begin with the oldest events that the rings hold
+    #[arg(long, conflicts_with_all = ["from", "number"])]
+    from_start: bool,
+    /// Begin so long ago, as 30s, 10m or 2h
     #[arg(long, value_name = "WHEN")]
-    from: Option<From>,
+    from: Option<Ago>,
     /// Begin with the last N events of the past
     #[arg(long, short, value_name = "N")]
     number: Option<usize>,
@@ -62,21 +65,15 @@ pub(super) struct What {
     client: ClientFlags,
 }
 
-/// Where to begin.
+/// A time in the past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum From {
-    Start,
-    Ago(Duration),
-}
+struct Ago(Duration);
 
-impl FromStr for From {
+impl FromStr for Ago {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text == "start" {
-            return Ok(Self::Start);
-        }
-        let wrong = || "must be `start`, or a time such as 30s, 10m or 2h".to_owned();
+        let wrong = || "must be a time such as 30s, 10m or 2h (from the start: --from-start)".to_owned();
         let unit = match text.chars().last() {
             Some('s') => 1,
             Some('m') => 60,
@@ -85,7 +82,7 @@ impl FromStr for From {
             _ => return Err(wrong()),
         };
         let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
-        number.checked_mul(unit).map(|seconds| Self::Ago(Duration::from_secs(seconds))).ok_or_else(wrong)
+        number.checked_mul(unit).map(|seconds| Self(Duration::from_secs(seconds))).ok_or_else(wrong)
     }
 }
 
@@ -140,12 +137,10 @@ impl Teller {
     /// Reads what is there, and tells what of it is wanted. Gives the last batch of each list.
     async fn past(&mut self, ask: &Arc<dyn Ask>, what: &What) -> anyhow::Result<[u32; LISTS]> {
         // Without a wish for the past, the lists are read all the same: to know the keys, and where they end.
-        let wanted = what.from.is_some() || what.number.is_some() || what.once;
+        let wanted = what.from_start || what.from.is_some() || what.number.is_some() || what.once;
         let since = match what.from {
-            Some(From::Ago(ago)) => {
-                moment::now().saturating_sub(ago.as_nanos().try_into().unwrap_or(u64::MAX))
-            }
-            _ => 0,
+            Some(Ago(ago)) => moment::now().saturating_sub(ago.as_nanos().try_into().unwrap_or(u64::MAX)),
+            None => 0,
         };
         let mut last = [0; LISTS];
         let mut missed = [Missed::default(); LISTS];
@@ -245,15 +240,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_beginning_is_a_word_or_a_time() {
-        let ago = |seconds| Ok(From::Ago(Duration::from_secs(seconds)));
-        assert_eq!("start".parse(), Ok(From::Start));
+    fn a_beginning_is_a_time() {
+        let ago = |seconds| Ok(Ago(Duration::from_secs(seconds)));
         assert_eq!(
-            ["30s", "10m", "2h", "1d"].map(|text| text.parse::<From>()),
+            ["30s", "10m", "2h", "1d"].map(|text| text.parse::<Ago>()),
             [30, 600, 7200, 86_400].map(ago)
         );
+        assert!("start".parse::<Ago>().unwrap_err().contains("--from-start"));
         for text in ["", "m", "10", "-5m", "now", "99999999999999999999s", "9999999999999999999d", "1µ"] {
-            assert!(text.parse::<From>().unwrap_err().contains("30s"), "{text}");
+            assert!(text.parse::<Ago>().unwrap_err().contains("30s"), "{text}");
         }
     }
 }

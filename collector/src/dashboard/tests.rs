@@ -617,6 +617,7 @@ fn top(rows: u64) -> Top {
         known: 1200,
         missed: Missed { overwritten: 1234, ..Missed::default() },
         forgotten: 0,
+        others: Vec::new(),
     }
 }
 

@@ -124,6 +124,8 @@ pub struct Top {
     pub missed: Missed,
     /// Keys that were forgotten because there was no room for more.
     pub forgotten: u64,
+    /// Where no flow has a figure: names of [`By`] of which some have one.
+    pub others: Vec<&'static str>,
 }
 
 impl Top {
@@ -157,6 +159,9 @@ impl Top {
             all.push(format!("No flow is known: {} has no keys.", self.keys));
         } else if self.with_figure == 0 {
             all.push(format!("None of the {} known flows has {} in {}.", self.known, self.by, self.store));
+            if !self.others.is_empty() {
+                all.push(format!("They can be ranked by {} (--by).", self.others.join(", ")));
+            }
             if self.store == store::COUNTERS && (self.by == "packets" || self.by == "bytes") {
                 all.push("The translator counts packets and bytes only with per_packet = true.".into());
             }
@@ -216,22 +221,28 @@ impl Ranking {
             flows.retain(|_, flow| flow.flow.is_some_and(|flow| prefix.has_end_of(&flow)));
         }
         let known = flows.len() as u64;
-        let (store, mut rows) = match figures {
-            Figures::Values(name) => {
-                let rows = self.latencies(&name, &flows).await?;
-                (name, rows)
+        let (store, mut rows) = self.rows(figures, &flows).await?;
+        let mut others = Vec::new();
+        if rows.is_empty() && !flows.is_empty() && self.question.store.is_none() {
+            let asked = self.question.by;
+            for other in By::ALL.into_iter().filter(|by| *by != asked) {
+                self.question.by = other;
+                let found = match self.figures(&have, is_directory) {
+                    Ok(figures) => self.rows(figures, &flows).await,
+                    Err(error) => Err(error),
+                };
+                if found.is_ok_and(|(_, rows)| !rows.is_empty()) {
+                    others.push(other.name());
+                }
             }
-            Figures::Counts(name) => {
-                let rows = self.counts(&name, &flows).await?;
-                (name, rows)
-            }
-        };
+            self.question.by = asked;
+        }
         let with_figure = rows.len() as u64;
         // Of equal ones, in the order of their keys: the same question has the same answer.
         rows.sort_by(|a, b| b.value.cmp(&a.value).then(a.key.cmp(&b.key)));
         rows.truncate(self.question.most);
         let (missed, forgotten) = (self.missed, self.directory.forgotten());
-        Ok(Top { by, store, keys, flows: rows, known, with_figure, missed, forgotten })
+        Ok(Top { by, store, keys, flows: rows, known, with_figure, missed, forgotten, others })
     }
 
     /// Learns the keys that are new; gives where they come from, and whether that is the key directory.
@@ -370,11 +381,37 @@ impl Ranking {
         if have.has(by.name(), Primitive::KeyWrite) {
             return Ok(Figures::Values(by.name().into()));
         }
+        let is_there = |by: &By| {
+            [Primitive::KeyIncrement, Primitive::KeyWrite].iter().any(|of| have.has(by.name(), *of))
+        };
+        let others: Vec<_> = By::ALL.into_iter().filter(is_there).map(By::name).collect();
+        let others = match &others[..] {
+            [] => String::new(),
+            others => format!(", or rank by {} (--by)", others.join(" or ")),
+        };
         Err(IntError::NoStore(format!(
-            "no store is called {0}: name the store of the figures with --store; this collector has {1}",
+            "no store is called {0}: name the store of the figures with --store{others}; this collector has {1}",
             by.name(),
             have.names()
         )))
+    }
+
+    /// The flows that have a figure, and the name of its store.
+    async fn rows(
+        &self,
+        figures: Figures,
+        flows: &BTreeMap<Key, Known>,
+    ) -> Result<(String, Vec<Row>), IntError> {
+        Ok(match figures {
+            Figures::Values(name) => {
+                let rows = self.latencies(&name, flows).await?;
+                (name, rows)
+            }
+            Figures::Counts(name) => {
+                let rows = self.counts(&name, flows).await?;
+                (name, rows)
+            }
+        })
     }
 
     /// The flows that are known, and for what reasons each was dropped.
@@ -450,4 +487,44 @@ struct Known {
     flow: Option<Flow>,
     /// Keys of its drops, by reason.
     drops: Vec<Key>,
+}
+
+#[cfg(test)]
+mod tests {
+    use dta_proto::layout::{hash, key_increment};
+    use dta_proto::store::StoreSpec;
+
+    use super::*;
+    use crate::answers::Memory;
+    use crate::config::Memory as Place;
+    use crate::region::RegionOptions;
+    use crate::store::Stores;
+
+    #[tokio::test]
+    async fn what_flows_can_be_ranked_by_instead_is_named() {
+        let flow: Flow = "10.0.0.1:5000->10.0.0.2:5000/udp".parse().unwrap();
+        let counts = StoreKind::KeyIncrement { slots: 1 << 10, redundancy: 2 };
+        let keys = StoreKind::Append { lists: 1, ring: 16, batch_len: 64, entry_len: 16, notify: false };
+        let specs: Vec<StoreSpec> = [("keys", keys), ("packets", counts.clone()), ("bytes", counts)]
+            .into_iter()
+            .zip(1..)
+            .map(|((name, kind), id)| StoreSpec { id, name: name.into(), kind })
+            .collect();
+        let stores = Stores::open(&specs, &Place::Anonymous, RegionOptions { huge_pages: false }).unwrap();
+        let bytes = stores.get("bytes").unwrap();
+        for slot in hash::slots(&flow.key(), 2, 1 << 10).iter() {
+            bytes.region.fetch_add(key_increment::offset(*slot), 7).unwrap();
+        }
+        let ask = Arc::new(Memory::new(Arc::new(stores)));
+        let rank = async |by| {
+            let question = Question { by, keys: Keys::These(vec![flow]), ..Question::default() };
+            Ranking::new(ask.clone(), question).rank().await
+        };
+        let top = rank(By::Packets).await.unwrap();
+        assert_eq!((top.with_figure, &top.others[..]), (0, &["bytes"][..]));
+        assert!(top.lacks().contains(&"They can be ranked by bytes (--by).".to_owned()), "{:?}", top.lacks());
+        assert_eq!(rank(By::Bytes).await.unwrap().others, [""; 0]);
+        let refused = rank(By::Latency).await.unwrap_err().to_string();
+        assert!(refused.contains("or rank by packets or bytes (--by)"), "{refused}");
+    }
 }

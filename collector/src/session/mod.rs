@@ -579,7 +579,7 @@ impl Sessions {
     fn expire(&self, inner: &mut Inner, now: Instant) {
         let names = inner.leases.expired(now);
         for name in &names {
-            tracing::info!(session = %name, "the session was not renewed in time and has ended");
+            tracing::warn!(session = %name, "the session was not renewed in time and has ended");
             self.remove(inner, name);
             inner.counters.expired += 1;
         }

@@ -401,6 +401,7 @@ fn drops(heard: &Heard, key: &Key) -> Vec<Drops> {
 fn slow(heard: &Heard, key: &Key) -> Vec<Slow> {
     let now = moment::now();
     let mut all: BTreeMap<u16, Slow> = BTreeMap::new();
+    let mut lasts: BTreeMap<u16, u64> = BTreeMap::new();
     for slow in heard.slow.iter().filter(|slow| slow.seen.flow == *key) {
         let host = slow.seen.host;
         let of_host = all.entry(host).or_insert_with(|| Slow {
@@ -411,11 +412,14 @@ fn slow(heard: &Heard, key: &Key) -> Vec<Slow> {
             between: (slow.from, slow.seen.hop),
             age_seconds: None,
         });
+        let last = lasts.entry(host).or_insert(0);
+        *last = slow.seen.time.max(*last);
         of_host.packets += 1;
         if slow.latency > of_host.most {
             (of_host.most, of_host.between) = (slow.latency, (slow.from, slow.seen.hop));
         }
-        of_host.age_seconds = moment::age(slow.seen.time, now);
+        // Of the last by its time: entries of a list may have overtaken each other.
+        of_host.age_seconds = moment::age(*last, now);
     }
     all.into_values().collect()
 }

@@ -41,7 +41,7 @@ impl Node {
     /// Its name, and the session where that says more.
     pub fn title(&self) -> String {
         if self.session.is_empty()
-            || !self.name.contains('/')
+            || !self.name.contains('/') && self.stage != Stage::Collector
             || self.name.split_once('/').is_some_and(|(_, name)| name == self.session)
         {
             self.name.clone()

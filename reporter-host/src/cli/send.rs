@@ -82,7 +82,8 @@ pub(super) fn run(args: &Send) -> Result<bool> {
     if unsent > 0 {
         let reasons = counters.link.losses().into_iter().filter(|(loss, n)| *n > 0 && loss.is_unsent());
         let reasons: Vec<_> = reasons.map(|(loss, n)| format!("{} {n}", loss.name())).collect();
-        eprintln!("dta-reporter: {unsent} reports did not leave this host: {}", reasons.join(", "));
+        let what = if unsent == 1 { "1 report" } else { &format!("{unsent} reports") };
+        eprintln!("dta-reporter: {what} did not leave this host: {}", reasons.join(", "));
     }
     Ok(bad == 0 && unsent == 0 && counters.refused == 0)
 }
