@@ -200,6 +200,21 @@ fn no_sender_elsewhere_silences_a_reporter() {
     }
 }
 
+/// Who forges address and port of the reporter can have some of its reports dropped: they are taken again after a
+/// window of them.
+#[test]
+fn a_reporter_whose_socket_was_forged_recovers_within_a_window() {
+    let mut bench = bench();
+    for sequence in 0..1000 {
+        assert!(taken(&mut bench, 0, report(HERE, 7, sequence, VALUE)));
+    }
+    for step in 1..200 {
+        bench.ingest(0, &[report(HERE, 7, 1000 + step * 255, VALUE)]);
+    }
+    let dropped = (1000..5000).filter(|n| !taken(&mut bench, 0, report(HERE, 7, *n, VALUE))).count();
+    assert_eq!(dropped, 1023);
+}
+
 #[test]
 fn two_hostile_ones_in_a_row_cost_no_report_either() {
     let mut bench = bench();
