@@ -136,6 +136,85 @@ fn one_in_a_thousand_hostile_does_not_blind() {
     }
 }
 
+/// Reports of a sender without the reporter's address, never more than one for nine right ones (and as many at
+/// once as it likes): none of the right ones is lost to it.
+#[test]
+fn no_sender_elsewhere_silences_a_reporter() {
+    /// What it sends after so many right reports, the last of them of this sequence.
+    type Attack = fn(u32, u32, u64) -> Vec<(u32, bool, SocketAddrV4)>;
+    let steps: Attack = |n, now, _| match n % 1000 {
+        0 => (1..10).map(|step| (now.wrapping_add(step * 255), false, ELSEWHERE)).collect(),
+        _ => Vec::new(),
+    };
+    let pairs: Attack = |n, _, random| match n % 60 {
+        0 => [0, 1].map(|next| ((random as u32).wrapping_add(next), false, ELSEWHERE)).to_vec(),
+        _ => Vec::new(),
+    };
+    let near_pairs: Attack = |n, now, _| match n % 60 {
+        0 => [2000, 2001].map(|ahead| (now.wrapping_add(n + ahead), n % 120 == 0, ELSEWHERE)).to_vec(),
+        _ => Vec::new(),
+    };
+    let sockets: Attack = |n, now, random| match n % 40 {
+        0 => (0..4u16)
+            .map(|port| {
+                let far = (random as u32 >> (8 * port)) % 3000;
+                (now.wrapping_add(far), random >> 60 == 0, SocketAddrV4::new(*ELSEWHERE.ip(), port % 3))
+            })
+            .collect(),
+        _ => Vec::new(),
+    };
+    let attacks = [("steps", steps), ("pairs", pairs), ("near pairs", near_pairs), ("sockets", sockets)];
+    for (what, attack) in attacks {
+        for before in [false, true] {
+            for restarts in [false, true] {
+                let mut numbers = Numbers(3);
+                let mut bench = bench();
+                if before {
+                    // It is heard first, and knows where the reporter begins.
+                    for step in 0..42 {
+                        bench.ingest(0, &[report(ELSEWHERE, 7, 990 + step * 255, VALUE)]);
+                    }
+                }
+                let mut lost = 0;
+                for n in 1..20_000u32 {
+                    // Half way, the reporter may begin anew on another socket.
+                    let again = restarts && n >= 10_000;
+                    let (from, sequence) = match again {
+                        true => (SocketAddrV4::new(*HERE.ip(), 5556), n - 10_000),
+                        false => (HERE, 1000 + n),
+                    };
+                    for (forged, restarted, from) in attack(n, sequence, numbers.next()) {
+                        bench.ingest(0, &[flagged(from, 7, forged, VALUE, restarted)]);
+                    }
+                    let restarted = again && sequence < 8;
+                    lost += u32::from(!taken(&mut bench, 0, flagged(from, 7, sequence, VALUE, restarted)));
+                }
+                let case = format!("{what}, heard before: {before}, restarts: {restarts}");
+                assert_eq!(lost, 0, "{case}");
+                let reporter = bench.engine.reporters().iter().next().unwrap();
+                assert_eq!(reporter.newest, if restarts { 9999 } else { 20_999 }, "{case}");
+                let (gaps, filled) = gaps(&bench.engine);
+                assert!(gaps - filled < 1 << 17, "{case}: {gaps} and {filled} of what never was");
+            }
+        }
+    }
+}
+
+/// Who forges address and port of the reporter can have some of its reports dropped: they are taken again after a
+/// window of them.
+#[test]
+fn a_reporter_whose_socket_was_forged_recovers_within_a_window() {
+    let mut bench = bench();
+    for sequence in 0..1000 {
+        assert!(taken(&mut bench, 0, report(HERE, 7, sequence, VALUE)));
+    }
+    for step in 1..200 {
+        bench.ingest(0, &[report(HERE, 7, 1000 + step * 255, VALUE)]);
+    }
+    let dropped = (1000..5000).filter(|n| !taken(&mut bench, 0, report(HERE, 7, *n, VALUE))).count();
+    assert_eq!(dropped, 1023);
+}
+
 #[test]
 fn two_hostile_ones_in_a_row_cost_no_report_either() {
     let mut bench = bench();

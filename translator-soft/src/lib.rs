@@ -47,6 +47,7 @@ mod run;
 mod run_tests;
 mod sequences;
 mod sketch;
+mod sockets;
 #[cfg(test)]
 mod tests;
 

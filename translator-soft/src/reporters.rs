@@ -3,7 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::age::AgeList;
-use super::sequences::{Arrival, Sequences};
+use super::sequences::Arrival;
+use super::sockets::Sockets;
 
 /// A reporter that was not heard for so long (nanoseconds) gives its place to one that was never
 /// heard, if there is no other.
@@ -119,7 +120,7 @@ pub(crate) enum Admission {
 struct Place {
     id: u16,
     since: u64,
-    sequences: Sequences,
+    sockets: Sockets,
 }
 
 /// All version-1 reporters, at most a configured number.
@@ -171,7 +172,7 @@ impl Reporters {
     pub(crate) fn set_reference(&mut self, reference: bool) {
         self.reference = reference;
         for place in &mut self.list {
-            place.sequences = place.sequences.met_anew();
+            place.sockets.meet_anew();
         }
         self.restarts = self.restarts.wrapping_add(1);
     }
@@ -190,16 +191,16 @@ impl Reporters {
     pub(crate) fn heard_earlier(&mut self, id: u16, newest: u32) {
         match self.index[usize::from(id)] {
             0 => self.earlier[usize::from(id)] = Some(newest),
-            place => self.list[usize::from(place) - 1].sequences.heard_earlier(newest),
+            place => self.list[usize::from(place) - 1].sockets.heard_earlier(newest),
         }
     }
 
     /// Every reporter that has a place, and more than one report.
     pub fn iter(&self) -> impl Iterator<Item = Reporter> {
-        self.list.iter().filter(|place| place.sequences.confirmed).map(|place| Reporter {
+        self.list.iter().filter(|place| place.sockets.is_confirmed()).map(|place| Reporter {
             id: place.id,
-            counters: place.sequences.counters,
-            newest: place.sequences.newest(),
+            counters: place.sockets.counters(),
+            newest: place.sockets.newest(),
             since: place.since,
         })
     }
@@ -225,7 +226,7 @@ impl Reporters {
     pub(crate) fn take_expected(&mut self, now: u64, id: u16, arrival: &Arrival) -> bool {
         // No reporter has place 0, and there is no place before the first one.
         let at = usize::from(self.index[usize::from(id)]).wrapping_sub(1);
-        self.list.get_mut(at).is_some_and(|place| place.sequences.take_expected(now, arrival))
+        self.list.get_mut(at).is_some_and(|place| place.sockets.take_expected(now, arrival))
     }
 
     /// Judges a report that is not the one expected next by its sequence.
@@ -237,20 +238,20 @@ impl Reporters {
     }
 
     fn admit_again(&mut self, now: u64, at: usize, arrival: &Arrival) -> Admission {
-        let Place { id, sequences, .. } = &mut self.list[at];
-        if !sequences.is_from(arrival.source) && !may_report(&self.listed, *id, arrival.source) {
+        let Place { id, sockets, .. } = &mut self.list[at];
+        if !sockets.is_from(arrival.source) && !may_report(&self.listed, *id, arrival.source) {
             return Admission::NotListed;
         }
-        let (known, restarts) = (sequences.confirmed, sequences.counters.restarts);
+        let (known, restarts) = (sockets.is_confirmed(), sockets.counters().restarts);
         let admission = match self.reference {
-            true => sequences.admit_in_reference(now, arrival),
-            false => sequences.admit(now, arrival),
+            true => sockets.admit_in_reference(now, arrival),
+            false => sockets.admit(now, arrival),
         };
-        if sequences.confirmed && !known {
+        if sockets.is_confirmed() && !known {
             self.unconfirmed.remove(at);
             self.confirmed.push(at, now);
         }
-        if sequences.counters.restarts != restarts {
+        if sockets.counters().restarts != restarts {
             self.restarts = self.restarts.wrapping_add(1);
         }
         admission
@@ -261,7 +262,7 @@ impl Reporters {
             return Admission::NotListed;
         }
         let earlier = self.earlier[usize::from(id)];
-        let place = |since| Place { id, since, sequences: Sequences::new(now, arrival, earlier) };
+        let place = |since| Place { id, since, sockets: Sockets::new(now, arrival, earlier) };
         let at = if self.list.len() < self.limit {
             self.list.push(place(self.evictions + self.unconfirmed_evictions));
             self.list.len() - 1
@@ -279,7 +280,7 @@ impl Reporters {
     fn make_room(&mut self, now: u64) -> Option<usize> {
         if let Some((at, _)) = self.unconfirmed.oldest() {
             self.unconfirmed.remove(at);
-            self.evicted.add(&self.list[at].sequences.counters);
+            self.evicted.add(&self.list[at].sockets.counters());
             self.unconfirmed_evictions += 1;
             self.index[usize::from(self.list[at].id)] = 0;
             return Some(at);
@@ -287,7 +288,7 @@ impl Reporters {
         let mut idle: Option<(usize, u64)> = None;
         for _ in 0..LOOKED_AT.min(self.list.len()) {
             let (at, _) = self.confirmed.oldest()?;
-            let last_heard = self.list[at].sequences.last_heard;
+            let last_heard = self.list[at].sockets.last_heard();
             self.confirmed.remove(at);
             self.confirmed.push(at, now);
             if now - last_heard >= IDLE && idle.is_none_or(|(_, longest)| last_heard < longest) {
@@ -295,13 +296,13 @@ impl Reporters {
             }
         }
         let (at, _) = idle?;
-        let Place { id, sequences, .. } = &self.list[at];
+        let Place { id, sockets, .. } = &self.list[at];
         self.confirmed.remove(at);
-        self.evicted.add(&sequences.counters);
+        self.evicted.add(&sockets.counters());
         self.evictions += 1;
         self.restarts = self.restarts.wrapping_add(1);
         // What is lost until it has a place again is counted when it is back.
-        self.earlier[usize::from(*id)] = Some(sequences.newest());
+        self.earlier[usize::from(*id)] = Some(sockets.newest());
         self.index[usize::from(*id)] = 0;
         Some(at)
     }

@@ -1,4 +1,4 @@
-//! The sequences of one reporter: which reports to take, and where it is.
+//! The sequences that come from one socket under a reporter's id: which reports to take, and where it is.
 //!
 //! A report that is not near the newest sequence may be one after a long gap, the first of a
 //! reporter that began anew, or nobody's who should be believed. So it is taken, and its place is
@@ -16,9 +16,6 @@ use super::window::{HALF, NEAR, Verdict, WINDOW, Window};
 const STRANGERS: u32 = WINDOW;
 /// The second report agrees with the first if it is no further ahead of it than this.
 const AGREE: u32 = 1 << 16;
-/// A jump from a socket that the reporter was never heard from is a gap up to this; beyond it, the
-/// reporter has begun anew.
-const STRANGE_JUMP: u32 = 1 << 16;
 /// Reports in a row by which a place is believed that the window has not been at.
 const TWO: u32 = 2;
 /// Reports in a row by which the reporter is believed to go on from before the jump: some may only be late.
@@ -37,7 +34,7 @@ pub(crate) struct Arrival {
     pub(crate) source: Source,
 }
 
-/// One version-1 reporter.
+/// What comes from one socket under one reporter's id.
 #[derive(Clone, Debug)]
 pub(crate) struct Sequences {
     pub(crate) counters: ReporterCounters,
@@ -45,10 +42,7 @@ pub(crate) struct Sequences {
     pub(crate) last_heard: u64,
     /// Whether a second report agreed with the first.
     pub(crate) confirmed: bool,
-    /// Where its datagrams come from.
     source: Source,
-    /// Where they came from before: late ones may still come from there.
-    previous: Option<Source>,
     /// The next sequence, if nothing but the window has to be looked at; else [`UNEXPECTED`].
     expected: u64,
     window: Window,
@@ -103,7 +97,6 @@ impl Beyond {
 struct Other {
     kind: Kind,
     window: Window,
-    source: Source,
     /// Reports taken here.
     taken: u32,
     /// Of the sequences ahead of the window, none before this was taken here.
@@ -129,22 +122,14 @@ enum Kind {
     Life,
 }
 
-impl Kind {
-    /// Whether its sequences have nothing to do with those of the window.
-    fn counts_apart(self) -> bool {
-        matches!(self, Kind::Anew { .. } | Kind::Life)
-    }
-}
-
 impl Sequences {
-    /// Of a reporter that is heard for the first time: this report is to be taken.
+    /// Of a socket that is heard for the first time: this report is to be taken.
     pub(crate) fn new(now: u64, first: &Arrival, earlier: Option<u32>) -> Self {
         Sequences {
             counters: ReporterCounters { received: 1, ..Default::default() },
             last_heard: now,
             confirmed: false,
             source: first.source,
-            previous: None,
             expected: UNEXPECTED,
             window: Window::new(first.sequence),
             other: None,
@@ -168,6 +153,33 @@ impl Sequences {
         if self.confirmed {
             self.count_since_earlier();
         }
+    }
+
+    /// Has what lies between a sequence and the first one heard counted missing: the count goes on from
+    /// there.
+    pub(crate) fn goes_on_from(&mut self, newest: u32) {
+        self.counters.gaps += u64::from(self.window.missing_since(newest));
+    }
+
+    /// Takes over the rest of another socket's budget of NACKs.
+    pub(crate) fn inherit(&mut self, other: &Sequences) {
+        self.nacks = other.nacks;
+    }
+
+    /// Follows another socket's count as the reporter's: `anew` says that the reporter began anew.
+    pub(crate) fn follow(&mut self, other: &mut Sequences, anew: bool) {
+        if anew {
+            self.counters.restarts += 1;
+            self.began_anew = true;
+        }
+        if let Some(earlier) = other.earlier.take() {
+            self.heard_earlier(earlier);
+        }
+    }
+
+    /// Whether its first report said that it began anew.
+    pub(crate) fn began_anew(&self) -> bool {
+        self.began_anew
     }
 
     /// Whether its datagrams come from this source.
@@ -234,19 +246,9 @@ impl Sequences {
     }
 
     fn consider(&mut self, now: u64, arrival: &Arrival) -> Admission {
-        let &Arrival { sequence, restarted, source, .. } = arrival;
+        let &Arrival { sequence, restarted, .. } = arrival;
         self.forget();
-        let strange = source != self.source && Some(source) != self.previous;
-        if source != self.source
-            && let Some(other) = &self.other
-            && other.kind.counts_apart()
-            && other.source == source
-            && other.window.is_near(sequence, AGREE)
-        {
-            return self.take_elsewhere(now, arrival);
-        }
-        let announced = restarted && (strange || !self.window.is_near(sequence, WINDOW - 1));
-        let mut repeated = false;
+        let announced = restarted && !self.window.is_near(sequence, WINDOW - 1);
         if !announced {
             if self.beyond.is_some_and(|beyond| beyond.holds(sequence)) {
                 self.counters.out_of_window += 1;
@@ -259,8 +261,6 @@ impl Sequences {
                     self.fill(sequence, fills);
                     return Admission::Apply(None);
                 }
-                // A new process, whose first report did not arrive, counts anew.
-                Verdict::Duplicate if strange => repeated = true,
                 Verdict::Duplicate => return self.duplicate(),
                 Verdict::Ahead | Verdict::Behind => {}
             }
@@ -272,7 +272,7 @@ impl Sequences {
                 }
                 self.take_elsewhere(now, arrival)
             }
-            _ => self.open(now, arrival, strange, announced, repeated),
+            _ => self.open(now, arrival, announced),
         }
     }
 
@@ -320,7 +320,6 @@ impl Sequences {
     /// The window has moved ahead to a report, past `missing` others.
     fn step(&mut self, now: u64, arrival: &Arrival, missing: u32) -> Admission {
         self.strangers = 0;
-        self.heard_from(arrival.source);
         self.counters.gaps += u64::from(missing);
         match missing.min(WINDOW - 1) {
             0 => Admission::Apply(None),
@@ -363,7 +362,6 @@ impl Sequences {
         };
         let in_a_row = other.mark + 1 == received;
         other.mark = received;
-        other.source = arrival.source;
         other.taken += 1;
         if arrival.sequence.wrapping_sub(other.earliest) >= HALF {
             other.earliest = arrival.sequence;
@@ -396,8 +394,7 @@ impl Sequences {
     fn go_there(&mut self, now: u64, arrival: &Arrival, inner: u32) -> Admission {
         let Some(other) = self.other.take() else { return Admission::Apply(None) };
         self.strangers = 0;
-        let (left_source, trusted) = (self.source, self.confirmed);
-        self.heard_from(other.source);
+        let trusted = self.confirmed;
         match other.kind {
             Kind::Before { owed, .. } => {
                 // There was no such gap: who made the window jump was not the reporter.
@@ -419,7 +416,7 @@ impl Sequences {
                     self.began_anew = true;
                 }
                 if trusted {
-                    self.keep(Kind::Life, left, left_source);
+                    self.keep(Kind::Life, left);
                 }
                 // Two agree against the one that was heard first.
                 self.confirm();
@@ -430,7 +427,7 @@ impl Sequences {
             Kind::Ahead => {
                 let newest = other.window.newest();
                 let skipped_to = if inner == 0 { other.window.first() } else { newest };
-                self.jump(now, arrival, newest, skipped_to, Some(other), left_source)
+                self.jump(now, arrival, newest, skipped_to, Some(other))
             }
         }
     }
@@ -441,9 +438,8 @@ impl Sequences {
         let received = self.counters.received;
         if self.candidate.agrees(arrival.sequence, received) {
             self.strangers = 0;
-            let (other, left_source) = (self.other.take(), self.source);
-            self.heard_from(arrival.source);
-            return self.jump(now, arrival, arrival.sequence, arrival.sequence, other, left_source);
+            let other = self.other.take();
+            return self.jump(now, arrival, arrival.sequence, arrival.sequence, other);
         }
         self.candidate = Candidate { sequence: arrival.sequence, mark: received };
         self.counters.out_of_window += 1;
@@ -459,7 +455,6 @@ impl Sequences {
         newest: u32,
         skipped_to: u32,
         other: Option<Other>,
-        left_source: Source,
     ) -> Admission {
         self.confirm();
         let left = self.window.clone();
@@ -496,7 +491,7 @@ impl Sequences {
             // What was taken further on leaves the window in time, and must not be taken again at
             // the place of before.
             let reach = untaken.min(distance - 1).min(AGREE);
-            self.keep(Kind::Before { from, owed: gap, reach }, left, left_source);
+            self.keep(Kind::Before { from, owed: gap, reach }, left);
         }
         // What is older than the window would not be taken when it came again.
         let first = newest.wrapping_sub((WINDOW - 1).min(distance - 1));
@@ -504,12 +499,11 @@ impl Sequences {
         self.ask(now, arrival, first, if count < WINDOW { count } else { 0 })
     }
 
-    fn keep(&mut self, kind: Kind, window: Window, source: Source) {
+    fn keep(&mut self, kind: Kind, window: Window) {
         self.other = Some(Other {
             earliest: window.newest(),
             kind,
             window,
-            source,
             taken: 0,
             missing: 0,
             run: 0,
@@ -518,20 +512,11 @@ impl Sequences {
     }
 
     /// A report at a place where none was.
-    fn open(
-        &mut self,
-        now: u64,
-        arrival: &Arrival,
-        strange: bool,
-        announced: bool,
-        repeated: bool,
-    ) -> Admission {
-        let ahead = arrival.sequence.wrapping_sub(self.window.newest());
-        let forward = ahead < HALF;
-        let gap = forward && !repeated && (!strange || (ahead <= STRANGE_JUMP && self.confirmed));
-        let kind = if announced || (!gap && (strange || !self.confirmed)) {
+    fn open(&mut self, now: u64, arrival: &Arrival, announced: bool) -> Admission {
+        let forward = arrival.sequence.wrapping_sub(self.window.newest()) < HALF;
+        let kind = if announced || (!forward && !self.confirmed) {
             Kind::Anew { announced }
-        } else if gap {
+        } else if forward {
             Kind::Ahead
         } else {
             self.strangers += 1;
@@ -546,7 +531,7 @@ impl Sequences {
         if kind == Kind::Ahead && taken_ahead {
             return self.propose(now, arrival);
         }
-        self.keep(kind, Window::new(arrival.sequence), arrival.source);
+        self.keep(kind, Window::new(arrival.sequence));
         if let Some(other) = &mut self.other {
             (other.taken, other.run) = (1, 1);
         }
@@ -557,7 +542,6 @@ impl Sequences {
         self.window = Window::new(arrival.sequence);
         self.other = None;
         self.beyond = None;
-        self.heard_from(arrival.source);
         self.strangers = 0;
         self.began_anew = true;
         self.counters.restarts += 1;
@@ -574,12 +558,6 @@ impl Sequences {
             && !self.began_anew
         {
             self.counters.gaps += u64::from(self.window.missing_since(newest));
-        }
-    }
-
-    fn heard_from(&mut self, source: Source) {
-        if source != self.source {
-            self.previous = Some(std::mem::replace(&mut self.source, source));
         }
     }
 
@@ -623,7 +601,7 @@ impl Other {
         let ahead = sequence.wrapping_sub(window.newest()) < HALF;
         match self.kind {
             Kind::Ahead => !announced && ahead && self.window.is_near(sequence, AGREE),
-            Kind::Anew { .. } => self.source == arrival.source && self.window.is_near(sequence, AGREE),
+            Kind::Anew { .. } => self.window.is_near(sequence, AGREE),
             Kind::Before { from, reach, .. } => {
                 let further = sequence.wrapping_sub(from);
                 let untaken = further <= reach || further >= HALF;
@@ -642,20 +620,21 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::sockets::Sockets;
 
     fn at(port: u16) -> Source {
         Source::new(Ipv4Addr::LOCALHOST, port)
     }
 
     /// A reporter whose first report is the first that is sent here.
-    struct Heard(Option<Sequences>);
+    struct Heard(Option<Sockets>);
 
     impl Heard {
         fn send(&mut self, sequence: u32, restarted: bool, retransmittable: bool, port: u16) -> Admission {
             let arrival = Arrival { sequence, restarted, retransmittable, source: at(port) };
             match &mut self.0 {
                 None => {
-                    self.0 = Some(Sequences::new(0, &arrival, None));
+                    self.0 = Some(Sockets::new(0, &arrival, None));
                     Admission::Apply(None)
                 }
                 Some(s) => match s.take_expected(0, &arrival) {
@@ -666,7 +645,7 @@ mod tests {
         }
 
         fn counters(&self) -> ReporterCounters {
-            self.0.as_ref().unwrap().counters
+            self.0.as_ref().unwrap().counters()
         }
     }
 
