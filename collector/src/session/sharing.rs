@@ -112,9 +112,7 @@ impl Shared {
             sharing: sharing.cloned(),
         };
         match self.all.iter_mut().find(|told| told.session == session) {
-            Some(known)
-                if known.is_open && known.stores == told.stores && known.sharing == told.sharing =>
-            {
+            Some(known) if known.is_open && known.stores == told.stores && known.sharing == told.sharing => {
                 false
             }
             Some(known) => {
